@@ -1,0 +1,1 @@
+//! Test hosts, stand-in driver and workloads of stasis.

@@ -1,0 +1,2 @@
+//! The OCI runtime.
+fn main() {}
