@@ -1,1 +1,4 @@
-//! The engine of stasis.
+//! The engine of stasis: checkpoint and restore of running GPU containers.
+
+pub mod cuda;
+
