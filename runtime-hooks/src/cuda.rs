@@ -176,7 +176,11 @@ impl std::str::FromStr for GpuUuid {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let invalid = || InvalidGpuUuid(text.chars().take(64).collect());
-        let groups: Vec<&str> = text.strip_prefix("GPU-").ok_or_else(invalid)?.split('-').collect();
+        let groups: Vec<&str> = text
+            .strip_prefix("GPU-")
+            .ok_or_else(invalid)?
+            .split('-')
+            .collect();
         let lengths: Vec<usize> = groups.iter().map(|group| group.len()).collect();
         if lengths != [8, 4, 4, 4, 12] {
             return Err(invalid());

@@ -37,7 +37,9 @@ impl Arguments {
 
     /// `CUcheckpointLockArgs`: u32 timeout in milliseconds at 0; 0 would wait for ever.
     fn lock(timeout: Duration) -> Self {
-        let millis = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).max(1);
+        let millis = u32::try_from(timeout.as_millis())
+            .unwrap_or(u32::MAX)
+            .max(1);
         let mut arguments = Self::zeroed();
         arguments.0[..4].copy_from_slice(&millis.to_ne_bytes());
         arguments
@@ -84,8 +86,10 @@ pub struct CudaDriver {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// No libcuda on this machine.
-    #[error("no CUDA driver found: libcuda.so.1 is not where the dynamic linker or usual \
-             installations have it; name it in the settings (driver.libcuda)")]
+    #[error(
+        "no CUDA driver found: libcuda.so.1 is not where the dynamic linker or usual \
+             installations have it; name it in the settings (driver.libcuda)"
+    )]
     NotFound,
     /// The file named in the settings, or found, cannot be loaded.
     #[error("cannot load the CUDA driver library {path}")]
@@ -97,8 +101,10 @@ pub enum OpenError {
         source: libloading::Error,
     },
     /// The library is there but is too old for checkpoints.
-    #[error("the CUDA driver library {path} has no {symbol} (it supports CUDA {version}); \
-             checkpoints need driver 570 (CUDA 12.8) or newer")]
+    #[error(
+        "the CUDA driver library {path} has no {symbol} (it supports CUDA {version}); \
+             checkpoints need driver 570 (CUDA 12.8) or newer"
+    )]
     TooOld {
         /// The library.
         path: PathBuf,
@@ -116,8 +122,10 @@ impl CudaDriver {
     /// [`OpenError`]; a machine without a driver is [`OpenError::NotFound`].
     pub fn open(path: Option<&Path>) -> Result<Self, OpenError> {
         if let Some(path) = path {
-            let library = load(path.as_os_str())
-                .map_err(|source| OpenError::Load { path: path.to_owned(), source })?;
+            let library = load(path.as_os_str()).map_err(|source| OpenError::Load {
+                path: path.to_owned(),
+                source,
+            })?;
             return Self::bind(library, path);
         }
         for candidate in SEARCH {
@@ -125,7 +133,10 @@ impl CudaDriver {
                 Ok(library) => return Self::bind(library, Path::new(candidate)),
                 // A file that is there but broken must not be passed over in silence.
                 Err(source) if Path::new(candidate).exists() => {
-                    return Err(OpenError::Load { path: candidate.into(), source });
+                    return Err(OpenError::Load {
+                        path: candidate.into(),
+                        source,
+                    });
                 }
                 Err(_) => {}
             }
@@ -216,7 +227,10 @@ impl Driver for CudaDriver {
         let pairs: Vec<GpuPair> = map
             .pairs()
             .iter()
-            .map(|(old, new)| GpuPair { old: *old.as_bytes(), new: *new.as_bytes() })
+            .map(|(old, new)| GpuPair {
+                old: *old.as_bytes(),
+                new: *new.as_bytes(),
+            })
             .collect();
         let mut arguments = Arguments::restore(&pairs);
         // SAFETY: the argument block and the pairs that it points to outlive the call.
@@ -246,15 +260,24 @@ mod tests {
     #[test]
     fn the_lock_timeout_is_never_the_zero_that_waits_for_ever() {
         assert_eq!(Arguments::lock(Duration::ZERO).0[..4], 1u32.to_ne_bytes());
-        assert_eq!(Arguments::lock(Duration::from_millis(200)).0[..4], 200u32.to_ne_bytes());
-        assert_eq!(Arguments::lock(Duration::MAX).0[..4], u32::MAX.to_ne_bytes());
+        assert_eq!(
+            Arguments::lock(Duration::from_millis(200)).0[..4],
+            200u32.to_ne_bytes()
+        );
+        assert_eq!(
+            Arguments::lock(Duration::MAX).0[..4],
+            u32::MAX.to_ne_bytes()
+        );
     }
 
     #[test]
     fn restore_arguments_follow_cuda_13() {
         assert_eq!(Arguments::restore(&[]).0, [0; 64]);
         let uuid = *GpuUuid::from_bytes([7; 16]).as_bytes();
-        let pairs = [GpuPair { old: uuid, new: uuid }];
+        let pairs = [GpuPair {
+            old: uuid,
+            new: uuid,
+        }];
         let arguments = Arguments::restore(&pairs);
         assert_eq!(arguments.0[..8], (pairs.as_ptr() as usize).to_ne_bytes());
         assert_eq!(arguments.0[8..12], 1u32.to_ne_bytes());
@@ -267,7 +290,10 @@ mod tests {
         let error = CudaDriver::open(Some(Path::new("libc.so.6"))).unwrap_err();
         assert!(matches!(
             error,
-            OpenError::TooOld { symbol: "cuCheckpointProcessGetRestoreThreadId", .. }
+            OpenError::TooOld {
+                symbol: "cuCheckpointProcessGetRestoreThreadId",
+                ..
+            }
         ));
     }
 

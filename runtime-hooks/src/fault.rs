@@ -1,0 +1,120 @@
+//! What can go wrong with one CUDA process, and what became of the others.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use crate::cuda::{CudaError, CudaState};
+use crate::process::ProcessRef;
+
+/// The driver call during which a member failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Reading a state.
+    Look,
+    /// RUNNING to LOCKED.
+    Lock,
+    /// LOCKED to CHECKPOINTED.
+    Checkpoint,
+    /// CHECKPOINTED to LOCKED.
+    Restore,
+    /// LOCKED to RUNNING.
+    Unlock,
+}
+
+/// What went wrong with one process.
+#[derive(Debug, thiserror::Error)]
+pub enum Cause {
+    /// The driver refused.
+    #[error("the driver says {0}")]
+    Driver(#[from] CudaError),
+    /// The driver said yes, and the state is another one.
+    #[error("the driver left it {0}")]
+    State(CudaState),
+    /// The lock was not had in time.
+    #[error("not locked within {} ms: its submitted work did not finish", .0.as_millis())]
+    Deadline(Duration),
+    /// The process is stopped: the driver's lock would hang for ever.
+    #[error("it is stopped by a signal or a debugger and cannot answer the driver; continue it")]
+    Stopped,
+    /// It uses a GPU, and there is no driver library to ask.
+    #[error("it has an NVIDIA device open, and the driver cannot be asked about it")]
+    NoDriver,
+    /// It ended in the middle.
+    #[error("it ended")]
+    Gone,
+    /// `/proc` could not be read.
+    #[error("cannot look at it")]
+    Io(#[from] io::Error),
+}
+
+/// One process that a step failed on.
+#[derive(Debug)]
+pub struct Fault {
+    /// What was being done.
+    pub step: Step,
+    /// The pid in our namespace.
+    pub pid: i32,
+    /// Its command name.
+    pub name: String,
+    /// Why.
+    pub cause: Cause,
+}
+
+/// A step failed. Every member that is not listed in `lost` runs on as before.
+#[derive(Debug)]
+pub struct JobError {
+    /// The first process that failed.
+    pub fault: Fault,
+    /// Processes that could not be brought back to RUNNING.
+    pub lost: Vec<Fault>,
+}
+
+impl Fault {
+    /// The fault of `process` at `step`. That it has ended outweighs whatever else was seen.
+    pub(crate) fn of(step: Step, process: &ProcessRef, cause: impl Into<Cause>) -> Self {
+        let cause = if process.is_gone() {
+            Cause::Gone
+        } else {
+            cause.into()
+        };
+        Self {
+            step,
+            pid: process.pid(),
+            name: process.name().to_owned(),
+            cause,
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Look => "state query",
+            Self::Lock => "lock",
+            Self::Checkpoint => "gpu checkpoint",
+            Self::Restore => "gpu restore",
+            Self::Unlock => "unlock",
+        })
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} of process {} ({}): {}",
+            self.step, self.pid, self.name, self.cause
+        )
+    }
+}
+
+impl std::error::Error for Fault {}
+
+impl fmt::Display for JobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.fault)
+    }
+}
+
+impl std::error::Error for JobError {}
