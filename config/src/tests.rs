@@ -1,0 +1,158 @@
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+
+use super::*;
+
+fn parse(text: &str) -> Result<Settings, SettingsError> {
+    Settings::parse(Path::new("stasis.toml"), text)
+}
+
+fn said(text: &str) -> String {
+    parse(text).unwrap_err().to_string()
+}
+
+/// The shipped file with all keys in force.
+fn shipped() -> String {
+    let uncomment = |line: &str| match line.strip_prefix('#') {
+        Some(code) if !code.starts_with(' ') => code.to_owned(),
+        _ => line.to_owned(),
+    };
+    include_str!("../stasis.toml")
+        .lines()
+        .map(uncomment)
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+#[test]
+fn the_shipped_file_shows_the_defaults() {
+    assert_eq!(
+        parse(include_str!("../stasis.toml")).unwrap(),
+        Settings::default()
+    );
+    let mut shown = parse(&shipped()).unwrap();
+    assert_eq!(shown.runtime.flavor.take(), Some(Flavor::Runc));
+    // These three are found on the machine.
+    assert!(shown.driver.libcuda.take().is_some());
+    assert!(shown.driver.nvml.take().is_some());
+    shown.criu.plugin_dir = Criu::default().plugin_dir;
+    assert_eq!(shown, Settings::default());
+}
+
+#[test]
+fn an_unknown_key_is_named_with_its_line() {
+    let text = said("[runtime]\npath = \"runc\"\nflavour = \"runc\"\n");
+    assert!(text.starts_with("stasis.toml:3: "), "{text}");
+    assert!(text.contains("flavour"), "{text}");
+    assert!(said("[unknown]\n").contains("unknown"));
+}
+
+#[test]
+fn a_value_of_the_wrong_type_is_named_with_its_line() {
+    let text = said("[gpu_checkpoint]\n\nhuge_pages = 1\n");
+    assert!(text.starts_with("stasis.toml:3: "), "{text}");
+}
+
+#[test]
+fn values_that_make_no_sense_are_refused_by_key() {
+    for (text, key) in [
+        ("deadlines.lock_ms = 0", "deadlines.lock_ms"),
+        ("deadlines.lock_ms = 3600001", "deadlines.lock_ms"),
+        ("deadlines.lock_try_ms = 10001", "deadlines.lock_try_ms"),
+        ("driver.libcuda = \"libcuda.so.1\"", "driver.libcuda"),
+        ("runtime.path = \"bin/runc\"", "runtime.path"),
+        ("paths.state_dir = \"state\"", "paths.state_dir"),
+    ] {
+        let said = said(text);
+        assert!(
+            said.starts_with(&format!("stasis.toml: {key} must be")),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn only_a_file_of_root_alone_is_believed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("stasis.toml");
+    let load = || Settings::load(Some(&path));
+    assert!(
+        matches!(load(), Err(SettingsError::Read { .. })),
+        "an explicit file must exist"
+    );
+    fs::write(&path, "deadlines.lock_ms = 5000").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    if !nix_is_root() {
+        assert!(matches!(load(), Err(SettingsError::Untrusted { .. })));
+        return;
+    }
+    assert_eq!(load().unwrap().deadlines.lock(), Duration::from_secs(5));
+    for mode in [0o664, 0o646] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        assert!(
+            matches!(load(), Err(SettingsError::Untrusted { .. })),
+            "{mode:o}"
+        );
+    }
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    chown(&path, Some(1000), None).unwrap();
+    assert!(
+        matches!(load(), Err(SettingsError::Untrusted { .. })),
+        "another owner"
+    );
+}
+
+fn nix_is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
+}
+
+#[test]
+fn a_huge_file_and_a_directory_are_not_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let load = |path: &Path| Settings::load(Some(path));
+    assert!(matches!(
+        load(directory.path()),
+        Err(SettingsError::Untrusted { .. })
+    ));
+    let path = directory.path().join("stasis.toml");
+    fs::write(&path, "#".repeat((64 << 10) + 1)).unwrap();
+    assert!(matches!(load(&path), Err(SettingsError::Untrusted { .. })));
+}
+
+#[test]
+fn the_low_level_runtime_is_an_executable_of_a_known_kind() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = |name: &str, mode| {
+        let path = directory.path().join(name);
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        Runtime { path, flavor: None }
+    };
+    assert_eq!(
+        program("runc-1.3", 0o755).resolve().unwrap().flavor,
+        Flavor::Runc
+    );
+    assert_eq!(
+        program("crun", 0o755).resolve().unwrap().flavor,
+        Flavor::Crun
+    );
+    assert!(program("runc-not-executable", 0o644).resolve().is_err());
+    assert!(program("youki", 0o755).resolve().is_err());
+    let named = Runtime {
+        flavor: Some(Flavor::Crun),
+        ..program("youki", 0o755)
+    };
+    assert_eq!(named.resolve().unwrap().flavor, Flavor::Crun);
+    let missing = Runtime {
+        path: "no-such-runtime".into(),
+        flavor: None,
+    };
+    assert!(
+        missing
+            .resolve()
+            .unwrap_err()
+            .to_string()
+            .contains("no-such-runtime")
+    );
+}
