@@ -95,7 +95,11 @@ impl Container {
         if init.start_time() != start_time {
             return Err(ContainerError::Stopped { pid });
         }
-        Ok(Self { id: id.to_owned(), init, cgroup })
+        Ok(Self {
+            id: id.to_owned(),
+            init,
+            cgroup,
+        })
     }
 
     /// The container's id.
@@ -134,7 +138,10 @@ impl Container {
 
 fn read_runc(path: &Path) -> Result<(i32, u64, Cgroup), ContainerError> {
     let state: RuncState = read_json(path)?;
-    let cgroup = match (state.cgroup_paths.get("freezer"), state.cgroup_paths.get("")) {
+    let cgroup = match (
+        state.cgroup_paths.get("freezer"),
+        state.cgroup_paths.get(""),
+    ) {
         (Some(directory), _) => Cgroup::v1(directory.clone()),
         (None, Some(directory)) => Cgroup::v2(directory.clone()),
         (None, None) => return Err(malformed(path, "it names no freezer and no unified cgroup")),
@@ -160,18 +167,29 @@ fn read_crun(path: &Path) -> Result<(i32, u64, Cgroup), ContainerError> {
 
 fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, ContainerError> {
     let file = fs::File::open(path).map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound => ContainerError::NotFound { path: path.to_owned() },
-        _ => ContainerError::Read { path: path.to_owned(), source },
+        io::ErrorKind::NotFound => ContainerError::NotFound {
+            path: path.to_owned(),
+        },
+        _ => ContainerError::Read {
+            path: path.to_owned(),
+            source,
+        },
     })?;
     let mut text = String::new();
     file.take(MAX_STATE_BYTES)
         .read_to_string(&mut text)
-        .map_err(|source| ContainerError::Read { path: path.to_owned(), source })?;
-    serde_json::from_str(&text).map_err(|error| malformed(path, error))
+        .map_err(|source| ContainerError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+    serde_json::from_str(&text).map_err(|error| malformed(path, error.to_string()))
 }
 
-fn malformed(path: &Path, what: impl ToString) -> ContainerError {
-    ContainerError::Malformed { path: path.to_owned(), what: what.to_string() }
+fn malformed(path: &Path, what: impl Into<String>) -> ContainerError {
+    ContainerError::Malformed {
+        path: path.to_owned(),
+        what: what.into(),
+    }
 }
 
 #[cfg(test)]
@@ -179,7 +197,9 @@ mod tests {
     use super::*;
 
     fn own() -> ProcessRef {
-        ProcessRef::open(i32::try_from(std::process::id()).unwrap()).unwrap().unwrap()
+        ProcessRef::open(i32::try_from(std::process::id()).unwrap())
+            .unwrap()
+            .unwrap()
     }
 
     fn root_with(file: &str, text: &str) -> tempfile::TempDir {
@@ -201,7 +221,10 @@ mod tests {
         let root = root_with("state.json", &text);
         let container = Container::load(Flavor::Runc, root.path(), "c1").unwrap();
         assert_eq!(container.cgroup().directory(), Path::new("/f/c1"));
-        assert_eq!(container.pid_inside(&own()), own().pid_at_depth(own().namespace_depth()));
+        assert_eq!(
+            container.pid_inside(&own()),
+            own().pid_at_depth(own().namespace_depth())
+        );
     }
 
     #[test]
@@ -231,8 +254,14 @@ mod tests {
     fn a_missing_and_a_malformed_state_are_told_apart() {
         let root = root_with("state.json", "{");
         let missing = Container::load(Flavor::Runc, root.path(), "c2").unwrap_err();
-        assert!(matches!(missing, ContainerError::NotFound { .. }), "{missing}");
+        assert!(
+            matches!(missing, ContainerError::NotFound { .. }),
+            "{missing}"
+        );
         let malformed = Container::load(Flavor::Runc, root.path(), "c1").unwrap_err();
-        assert!(matches!(malformed, ContainerError::Malformed { .. }), "{malformed}");
+        assert!(
+            matches!(malformed, ContainerError::Malformed { .. }),
+            "{malformed}"
+        );
     }
 }

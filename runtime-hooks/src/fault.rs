@@ -71,6 +71,11 @@ pub struct JobError {
 }
 
 impl Fault {
+    /// The processes of the container of this init process could not be looked at.
+    pub(crate) fn of_look(init: &ProcessRef, error: io::Error) -> Self {
+        Self::of(Step::Look, init, error)
+    }
+
     /// The fault of `process` at `step`. That it has ended outweighs whatever else was seen.
     pub(crate) fn of(step: Step, process: &ProcessRef, cause: impl Into<Cause>) -> Self {
         let cause = if process.is_gone() {

@@ -1,10 +1,34 @@
 //! The engine of stasis: checkpoint and restore of running GPU containers.
 
+mod admission;
+pub mod cancel;
 pub mod cgroup;
+pub mod checkpoint;
+pub mod container;
+pub mod criu_log;
+pub mod criu_plugins;
 pub mod cuda;
+pub mod delete;
+mod dump;
+pub mod engine;
+pub mod error;
+pub mod exit_status;
 pub mod fault;
+mod forward;
 pub mod gpu;
 pub mod huge_pages;
+pub mod invocation;
 pub mod job;
+pub mod low_level;
+pub mod manifest;
+pub mod operation;
+mod operation_log;
+pub mod passthrough;
+pub mod preflight;
 pub mod process;
+mod reattach;
+pub mod report;
+pub mod restore;
+pub mod resume;
 pub mod timeline;
+mod undo;

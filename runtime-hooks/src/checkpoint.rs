@@ -1,0 +1,148 @@
+//! The checkpoint of a container with its GPU state, from top to bottom.
+//!
+//! Thaw, lock all, GPU checkpoint of all, freeze again, write the manifest, and let the low-level
+//! runtime dump what is an ordinary process tree by then. Whatever fails is undone.
+
+use std::ffi::OsString;
+
+use crate::cgroup::FreezerState;
+use crate::cuda::GpuMap;
+use crate::dump::dump;
+use crate::engine::{Engine, Outcome};
+use crate::error::{Aftermath, Error, Failure, Verb};
+use crate::huge_pages::HugePages;
+use crate::invocation::{AfterDump, CheckpointOptions};
+use crate::job::{Checkpointed, CudaJob, Locked};
+use crate::manifest::Manifest;
+use crate::operation::WaitsFor;
+use crate::operation_log;
+use crate::preflight::{Plan, Verdict, look_again};
+use crate::timeline::Timeline;
+use crate::undo::undo;
+
+/// Checkpoints a container; `args` is the low-level runtime's own command line for it. A container
+/// without CUDA processes is not ours: it gets the plain image that the low-level runtime makes.
+///
+/// # Errors
+/// [`Error`]: the container is as it was, or the error says what is lost.
+pub fn checkpoint(
+    engine: &Engine,
+    options: &CheckpointOptions,
+    args: &[OsString],
+) -> Result<Outcome, Error> {
+    let (plan, mut manifest) = match Plan::make(engine, options) {
+        Ok(Verdict::Plain) => return Ok(Outcome::PassThrough),
+        Ok(Verdict::Cuda(plan, manifest)) => (*plan, manifest),
+        Err(reason) => return Err(Error::refused(Verb::Checkpoint, &options.id, reason)),
+    };
+    let mut timeline = Timeline::default();
+    let result = carry_out(&plan, &mut manifest, args, &mut timeline);
+    operation_log::write(
+        engine,
+        Verb::Checkpoint,
+        &options.id,
+        &timeline,
+        result.as_ref().err(),
+    );
+    result.map(|()| Outcome::Done(0))
+}
+
+fn carry_out(
+    plan: &Plan<'_>,
+    manifest: &mut Manifest,
+    args: &[OsString],
+    timeline: &mut Timeline,
+) -> Result<(), Error> {
+    let failed = |cause: Failure, aftermath| {
+        Error::failed(Verb::Checkpoint, &plan.options.id, cause, aftermath)
+    };
+    let job = save(plan, manifest, args, timeline).map_err(|mut cause| {
+        let aftermath = timeline.time("roll back", || undo(plan, cause.take_lost()));
+        failed(cause, aftermath)
+    })?;
+    match (plan.options.after, plan.found) {
+        (AfterDump::Exit, _) => {}
+        // The caller still copies the container's files and believes it paused: its CUDA
+        // processes stay as they are until it calls `resume`.
+        (AfterDump::LeaveRunning, FreezerState::Frozen) => {
+            let intent = plan.intent(manifest, WaitsFor::Resume);
+            let recorded = plan.operation.record(&intent);
+            return recorded.map_err(|error| failed(error.into(), undo(plan, Vec::new())));
+        }
+        (AfterDump::LeaveRunning, FreezerState::Thawed) => {
+            let bytes = manifest.gpu_bytes();
+            let restored =
+                timeline.time_bytes("gpu restore", bytes, || job.restore(&GpuMap::identity()));
+            let unlocked = restored.and_then(|job| timeline.time("unlock", || job.unlock()));
+            unlocked.map_err(|mut error| {
+                let lost = std::mem::take(&mut error.lost);
+                failed(error.into(), Aftermath::ImageComplete(lost))
+            })?;
+        }
+    }
+    plan.operation.forget();
+    Ok(())
+}
+
+/// Everything up to the complete image.
+fn save<'p>(
+    plan: &'p Plan<'_>,
+    manifest: &mut Manifest,
+    args: &[OsString],
+    timeline: &mut Timeline,
+) -> Result<CudaJob<'p, Checkpointed>, Failure> {
+    let cgroup = plan.container.cgroup();
+    plan.operation
+        .record(&plan.intent(manifest, WaitsFor::Operation))?;
+    if plan.found == FreezerState::Frozen {
+        // Every containerd caller and CRI-O freeze first; a frozen process cannot be locked.
+        timeline.time("thaw", || cgroup.thaw())?;
+    }
+    let job = timeline.time("lock", || lock(plan))?;
+    plan.follow(job.members(), manifest)?;
+    plan.operation
+        .record(&plan.intent(manifest, WaitsFor::Operation))?;
+    go_on(plan)?;
+    let job = gpu_checkpoint(plan, manifest, timeline, job)?;
+    go_on(plan)?;
+    if plan.found == FreezerState::Frozen {
+        timeline.time("freeze", || cgroup.freeze())?;
+    }
+    manifest.phases = timeline.phases().to_vec();
+    manifest.write(&plan.options.image_path)?;
+    timeline.time("dump", || dump(plan, args))?;
+    // Good to know, and no reason to call a complete image a failure.
+    manifest.phases = timeline.phases().to_vec();
+    let _ = manifest.write(&plan.options.image_path);
+    Ok(job)
+}
+
+fn lock<'p>(plan: &'p Plan<'_>) -> Result<CudaJob<'p, Locked>, Failure> {
+    let limits = plan.engine.lock_limits();
+    Ok(CudaJob::lock(&plan.driver, limits, || {
+        look_again(&plan.driver, &plan.container)
+    })?)
+}
+
+fn gpu_checkpoint<'p>(
+    plan: &'p Plan<'_>,
+    manifest: &Manifest,
+    timeline: &mut Timeline,
+    job: CudaJob<'p, Locked>,
+) -> Result<CudaJob<'p, Checkpointed>, Failure> {
+    let settings = &plan.engine.settings;
+    // Only speed depends on them: a kernel without the switch is no reason to fail.
+    let _huge_pages = settings
+        .gpu_checkpoint
+        .huge_pages
+        .then(|| HugePages::switch_on(&settings.paths.state_dir));
+    Ok(timeline.time_bytes("gpu checkpoint", manifest.gpu_bytes(), || job.checkpoint())?)
+}
+
+fn go_on(plan: &Plan<'_>) -> Result<(), Failure> {
+    if plan.engine.cancel.requested() {
+        Err(Failure::Cancelled)
+    } else {
+        Ok(())
+    }
+}

@@ -1,0 +1,155 @@
+//! CRIU's log of a failed operation: kept where it survives, and its errors found.
+//!
+//! Callers delete the work directory when they give up (go-runc after every call, containerd with
+//! the bundle), so a failed operation's log is copied before they can.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use rustix::fs::OFlags;
+
+/// Logs are some MiB at CRIU's highest level.
+const MAX_LOG_BYTES: u64 = 64 << 20;
+/// The first errors are the cause, the rest follows from them.
+const ERRORS: usize = 3;
+
+/// A log that was kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptLog {
+    /// Where it is now.
+    pub path: PathBuf,
+    /// The first lines that CRIU marked as errors, without their time stamps.
+    pub errors: Vec<String>,
+}
+
+/// What tells the logs of operations apart.
+#[derive(Debug, Clone, Copy)]
+pub struct KeptName<'a> {
+    /// The container's id.
+    pub container: &'a str,
+    /// When the operation began, as a file name may have it.
+    pub time: &'a str,
+    /// The same; older logs are not this operation's.
+    pub began: SystemTime,
+}
+
+/// Keeps `work_directory/file_name` (`dump.log` or `restore.log`) as
+/// `log_dir/CONTAINER-TIME-file_name`. `None` if CRIU wrote none since the operation began: podman
+/// makes an empty one beforehand, and an earlier operation may have left its own.
+///
+/// # Errors
+/// What the kernel said.
+pub fn keep(
+    work_directory: &Path,
+    file_name: &str,
+    log_dir: &Path,
+    name: &KeptName<'_>,
+) -> io::Result<Option<KeptLog>> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let mut log = OpenOptions::new();
+    let log = match log
+        .read(true)
+        .custom_flags(flags)
+        .open(work_directory.join(file_name))
+    {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    let found = log.metadata()?;
+    if !found.is_file() || found.len() == 0 || found.modified()? < name.began {
+        return Ok(None);
+    }
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(log_dir)?;
+    let path = log_dir.join(format!("{}-{}-{file_name}", name.container, name.time));
+    let mut kept = OpenOptions::new();
+    let mut kept = kept
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&path)?;
+    io::copy(&mut log.take(MAX_LOG_BYTES), &mut kept)?;
+    let errors = errors_in(File::open(&path)?)?;
+    Ok(Some(KeptLog { path, errors }))
+}
+
+/// CRIU writes errors as `(00.012345) Error (criu/file.c:12): text`, in a task's context with the
+/// pid after the time.
+fn errors_in(log: impl Read) -> io::Result<Vec<String>> {
+    let mut errors = Vec::new();
+    let mut lines = BufReader::new(log);
+    let mut line = Vec::new();
+    while errors.len() < ERRORS && lines.read_until(b'\n', &mut line)? > 0 {
+        let text = String::from_utf8_lossy(&line);
+        if let Some(at) = text.find("Error (") {
+            errors.push(text[at..].trim_end().to_owned());
+        }
+        line.clear();
+    }
+    Ok(errors)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const LOG: &str = "(00.001) Dumping\n\
+        (00.002)   12: Error (criu/files-ext.c:96): Can't dump file 5 of that type\n\
+        (00.003) Warn  (criu/x.c:1): Error is not the word here\n\
+        (00.004) Error (criu/cr-dump.c:1781): Dumping FAILED.\n";
+
+    fn name() -> KeptName<'static> {
+        KeptName {
+            container: "c1",
+            time: "T",
+            began: SystemTime::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn a_log_is_kept_with_its_errors() {
+        let (work, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(work.path().join("dump.log"), LOG).unwrap();
+        let log_dir = logs.path().join("new");
+        let kept = keep(work.path(), "dump.log", &log_dir, &name())
+            .unwrap()
+            .unwrap();
+        assert_eq!(kept.path, log_dir.join("c1-T-dump.log"));
+        assert_eq!(fs::read_to_string(&kept.path).unwrap(), LOG);
+        assert_eq!(
+            kept.errors,
+            [
+                "Error (criu/files-ext.c:96): Can't dump file 5 of that type",
+                "Error (criu/cr-dump.c:1781): Dumping FAILED.",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_this_operation_did_not_write_is_not_kept() {
+        let work = tempfile::tempdir().unwrap();
+        let kept = |name| keep(work.path(), "dump.log", work.path(), &name).unwrap();
+        assert_eq!(kept(name()), None, "no file");
+        let path = work.path().join("dump.log");
+        fs::write(&path, "").unwrap();
+        assert_eq!(kept(name()), None, "podman's empty file");
+        fs::write(&path, LOG).unwrap();
+        let began = SystemTime::now() + std::time::Duration::from_secs(60);
+        assert_eq!(
+            kept(KeptName { began, ..name() }),
+            None,
+            "an earlier operation's file"
+        );
+        fs::remove_file(&path).unwrap();
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRUSR).unwrap();
+        assert_eq!(kept(name()), None, "a fifo");
+    }
+}

@@ -1,0 +1,56 @@
+//! The low-level runtime's part of a checkpoint.
+
+use std::ffi::OsString;
+
+use crate::criu_log::{self, KeptLog, KeptName};
+use crate::engine::Engine;
+use crate::error::{Failure, LowLevelFailure};
+use crate::low_level;
+use crate::preflight::Plan;
+use std::path::Path;
+
+/// Lets the low-level runtime and CRIU dump the container.
+///
+/// # Errors
+/// [`Failure::Start`] or [`Failure::LowLevel`], with CRIU's log kept.
+pub(crate) fn dump(plan: &Plan<'_>, args: &[OsString]) -> Result<(), Failure> {
+    let low_level = &plan.engine.low_level;
+    let output =
+        low_level::run(low_level, args, &plan.plugins).map_err(|source| Failure::Start {
+            path: low_level.path.clone(),
+            source,
+        })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    // runc and crun have CRIU log to the image directory when no work directory is given.
+    let work = plan
+        .options
+        .work_path
+        .as_deref()
+        .unwrap_or(&plan.options.image_path);
+    Err(Failure::LowLevel(LowLevelFailure {
+        program: format!("{} checkpoint", low_level::name(low_level)),
+        status: output.status,
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        log: keep_log(plan.engine, work, "dump.log", &plan.options.id),
+    }))
+}
+
+/// Keeps CRIU's log of a failed operation; that it cannot be kept must not hide the failure.
+pub(crate) fn keep_log(
+    engine: &Engine,
+    work: &Path,
+    file_name: &str,
+    container: &str,
+) -> Option<KeptLog> {
+    let time = engine.began_text().replace(':', "");
+    let name = KeptName {
+        container,
+        time: &time,
+        began: engine.began,
+    };
+    criu_log::keep(work, file_name, &engine.settings.paths.log_dir, &name)
+        .ok()
+        .flatten()
+}

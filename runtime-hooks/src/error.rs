@@ -1,0 +1,355 @@
+//! What an operation says when it fails: what was being done, what was said, how things are now.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+
+use crate::cgroup::{FreezerError, FreezerState};
+use crate::container::ContainerError;
+use crate::criu_log::KeptLog;
+use crate::cuda::{GpuUuid, OpenError};
+use crate::fault::{Cause, Fault, JobError};
+use crate::gpu::InventoryError;
+use crate::manifest::ManifestError;
+use crate::operation::OperationError;
+
+/// The operations that can fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// An OCI checkpoint.
+    Checkpoint,
+    /// An OCI restore.
+    Restore,
+    /// An OCI resume.
+    Resume,
+}
+
+/// Why an operation ended without what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It did not begin.
+    #[error(
+        "{verb} of container {id} refused: {}; nothing was changed",
+        chain(&**reason)
+    )]
+    Refused {
+        /// What was asked for.
+        verb: Verb,
+        /// The container.
+        id: String,
+        /// Why.
+        reason: Box<Refusal>,
+    },
+    /// It failed on the way.
+    #[error("{verb} of container {id} failed: {}; {aftermath}", chain(&**cause))]
+    Failed {
+        /// What was asked for.
+        verb: Verb,
+        /// The container.
+        id: String,
+        /// Why.
+        cause: Box<Failure>,
+        /// How things are now.
+        aftermath: Box<Aftermath>,
+    },
+}
+
+/// Why an operation did not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The container or its processes cannot be looked at.
+    #[error(transparent)]
+    Container(#[from] ContainerError),
+    /// Another operation is under way, or the state directory cannot be used.
+    #[error(transparent)]
+    Operation(#[from] OperationError),
+    /// A process uses a GPU, and the driver library cannot be used.
+    #[error(transparent)]
+    Driver(#[from] OpenError),
+    /// The GPUs cannot be looked at.
+    #[error(transparent)]
+    Inventory(#[from] InventoryError),
+    /// The freezer cannot be read.
+    #[error(transparent)]
+    Freezer(#[from] FreezerError),
+    /// The image's manifest cannot be believed or made way for.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// A process cannot be checkpointed.
+    #[error(transparent)]
+    Process(#[from] Fault),
+    /// A directory cannot be used.
+    #[error("cannot use {what} {path}")]
+    Directory {
+        /// Which one.
+        what: &'static str,
+        /// Its path.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// Iterative dumps are impossible while GPU memory is mapped.
+    #[error(
+        "process {pid} ({name}) uses CUDA, and memory cannot be dumped in advance (--pre-dump) \
+         while it is on the GPU; checkpoint without --pre-dump"
+    )]
+    PreDump {
+        /// A CUDA process.
+        pid: i32,
+        /// Its command name.
+        name: String,
+    },
+    /// A GPU of the image is not on this machine.
+    #[error("the image has state of {uuid} ({name}), which is not on this machine; it has {there}")]
+    MissingGpu {
+        /// The GPU at checkpoint.
+        uuid: GpuUuid,
+        /// Its product name.
+        name: String,
+        /// The GPUs that are here.
+        there: String,
+    },
+    /// A GPU of the image has too little free memory; the driver would lose the processes.
+    #[error(
+        "{uuid} has {} MiB free, and the image needs {} MiB; make room and restore again",
+        .free >> 20, .needed >> 20
+    )]
+    NoRoom {
+        /// The GPU.
+        uuid: GpuUuid,
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes free.
+        free: u64,
+    },
+}
+
+/// Why an operation that had begun failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// A CUDA process could not be locked, checkpointed, restored or unlocked.
+    #[error(transparent)]
+    Job(#[from] JobError),
+    /// The processes that were locked cannot be described.
+    #[error(transparent)]
+    Look(#[from] Refusal),
+    /// A restored process is not what the image says.
+    #[error(transparent)]
+    Process(#[from] Fault),
+    /// The same, with the room on the GPUs that it was restored to.
+    #[error("{fault}; {room}")]
+    OutOfGpuMemory {
+        /// The process and what the driver said.
+        fault: String,
+        /// Needed and free memory of each of its GPUs.
+        room: String,
+    },
+    /// The freezer did not do as it was told.
+    #[error(transparent)]
+    Freezer(#[from] FreezerError),
+    /// The manifest could not be written.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// The record of the operation could not be written.
+    #[error(transparent)]
+    Operation(#[from] OperationError),
+    /// The low-level runtime could not be started.
+    #[error("cannot start {path}")]
+    Start {
+        /// The low-level runtime.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The low-level runtime, or CRIU below it, failed.
+    #[error("{0}")]
+    LowLevel(LowLevelFailure),
+    /// The restored container cannot be looked at.
+    #[error(transparent)]
+    Container(#[from] ContainerError),
+    /// CRIU did not bring back a process of the image.
+    #[error("process {pid} ({name}) of the image is not in the restored container")]
+    MissingProcess {
+        /// Its pid in the container.
+        pid: i32,
+        /// Its command name at checkpoint.
+        name: String,
+    },
+    /// A signal asked the operation to end.
+    #[error("a signal asked for it to end")]
+    Cancelled,
+}
+
+/// A failed run of the low-level runtime.
+#[derive(Debug)]
+pub struct LowLevelFailure {
+    /// Its file name and verb, e.g. "runc checkpoint".
+    pub program: String,
+    /// How it ended.
+    pub status: ExitStatus,
+    /// What it wrote to standard error, if that was ours to read.
+    pub stderr: String,
+    /// CRIU's log, if there was one.
+    pub log: Option<KeptLog>,
+}
+
+/// How things are after a failure.
+#[derive(Debug)]
+pub enum Aftermath {
+    /// All processes run, or are paused as they were, with the GPU usable.
+    Unharmed(FreezerState),
+    /// The workload has ended meanwhile.
+    Ended,
+    /// These processes could not be brought back.
+    Lost(Vec<Fault>),
+    /// The GPU part is undone, and the freezer does not do as it was told.
+    Freezer(FreezerError),
+    /// The container could not be looked at to undo anything.
+    Unknown(ContainerError),
+    /// Nothing has been changed.
+    StillPaused,
+    /// A half-restored container was ended.
+    Killed,
+    /// A complete image was written; these processes did not go on.
+    ImageComplete(Vec<Fault>),
+}
+
+/// An error and its sources as one line, each said once.
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        source = error.source();
+    }
+    text
+}
+
+impl Error {
+    pub(crate) fn refused(verb: Verb, id: &str, reason: impl Into<Refusal>) -> Self {
+        Self::Refused {
+            verb,
+            id: id.to_owned(),
+            reason: Box::new(reason.into()),
+        }
+    }
+
+    pub(crate) fn failed(
+        verb: Verb,
+        id: &str,
+        cause: impl Into<Failure>,
+        aftermath: Aftermath,
+    ) -> Self {
+        let (cause, aftermath) = (Box::new(cause.into()), Box::new(aftermath));
+        Self::Failed {
+            verb,
+            id: id.to_owned(),
+            cause,
+            aftermath,
+        }
+    }
+}
+
+fn list(faults: &[Fault]) -> String {
+    faults
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("; ")
+}
+
+impl Failure {
+    /// Processes that the failed step itself could not bring back.
+    pub(crate) fn take_lost(&mut self) -> Vec<Fault> {
+        match self {
+            Self::Job(error) => std::mem::take(&mut error.lost),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The process that the driver had no room for, if that is what failed.
+    #[must_use]
+    pub fn out_of_memory(&self) -> Option<&Fault> {
+        use crate::cuda::CudaError::OutOfMemory;
+        match self {
+            Self::Job(error) if matches!(error.fault.cause, Cause::Driver(OutOfMemory)) => {
+                Some(&error.fault)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Checkpoint => "checkpoint",
+            Self::Restore => "restore",
+            Self::Resume => "resume",
+        })
+    }
+}
+
+impl fmt::Display for LowLevelFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ended with {}", self.program, self.status)?;
+        if let Some(line) = self.stderr.lines().find(|line| !line.trim().is_empty()) {
+            write!(f, ": {}", line.trim())?;
+        }
+        if let Some(log) = &self.log {
+            if !log.errors.is_empty() {
+                write!(f, "; criu said: {}", log.errors.join(" | "))?;
+            }
+            write!(f, "; its log is kept as {}", log.path.display())?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Aftermath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unharmed(FreezerState::Thawed) => {
+                f.write_str("the container runs on as before, with its GPU")
+            }
+            Self::Unharmed(FreezerState::Frozen) => {
+                f.write_str("the container is paused as before, with its GPU")
+            }
+            Self::Ended => f.write_str("the container has ended meanwhile"),
+            Self::Lost(faults) if faults.is_empty() => {
+                f.write_str("other processes of the container may run; kill it")
+            }
+            Self::Lost(faults) => write!(
+                f,
+                "these processes could not be brought back and have to be killed: {}",
+                list(faults)
+            ),
+            Self::Freezer(error) => write!(
+                f,
+                "its processes have their GPU again, but the container may not be paused or \
+                 running as before: {}",
+                chain(error)
+            ),
+            Self::Unknown(error) => write!(
+                f,
+                "its processes may still be locked ({}); `resume` it or kill it",
+                chain(error)
+            ),
+            Self::StillPaused => f.write_str("the container is still paused"),
+            Self::Killed => f.write_str("what had been restored was ended, the image is unchanged"),
+            Self::ImageComplete(faults) => write!(
+                f,
+                "the image is complete and restores, but these processes did not go on and have \
+                 to be killed: {}",
+                list(faults)
+            ),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The low-level runtime (runc or crun) as a child process of a GPU operation.
+//!
+//! It is given the caller's own arguments, standard streams and descriptors. It gets no
+//! parent-death signal: killing it in the middle of a dump would kill CRIU with parasite code
+//! inside the workload.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use stasis_config::{Flavor, LowLevel};
+
+use crate::criu_plugins;
+
+/// Where the low-level runtime keeps its containers unless `--root` says otherwise; the defaults
+/// of runc and crun for root.
+#[must_use]
+pub fn default_root(flavor: Flavor) -> PathBuf {
+    match flavor {
+        Flavor::Runc => "/run/runc".into(),
+        Flavor::Crun => "/run/crun".into(),
+    }
+}
+
+/// Its file name, for messages.
+#[must_use]
+pub fn name(low_level: &LowLevel) -> String {
+    let name = low_level
+        .path
+        .file_name()
+        .unwrap_or(low_level.path.as_os_str());
+    name.to_string_lossy().into_owned()
+}
+
+/// Runs it to its end with its output captured, in a process group of its own: a Ctrl-C on the
+/// caller's terminal must reach us alone, since CRIU must not be interrupted.
+///
+/// # Errors
+/// What the kernel said.
+pub fn run(low_level: &LowLevel, args: &[OsString], plugins: &Path) -> io::Result<Output> {
+    command(low_level, args)
+        .env(criu_plugins::VARIABLE, plugins)
+        .stdin(Stdio::inherit())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .output()
+}
+
+/// Starts it with our standard streams, which are those of the container at a restore.
+///
+/// # Errors
+/// What the kernel said.
+pub fn start(low_level: &LowLevel, args: &[OsString], plugins: &Path) -> io::Result<Child> {
+    command(low_level, args)
+        .env(criu_plugins::VARIABLE, plugins)
+        .spawn()
+}
+
+/// Runs it to its end with our standard streams.
+///
+/// # Errors
+/// What the kernel said.
+pub fn run_inherited(
+    low_level: &LowLevel,
+    args: &[OsString],
+) -> io::Result<std::process::ExitStatus> {
+    command(low_level, args).status()
+}
+
+/// Removes a container with everything that runs in it, without a word: the operation that gives
+/// it up has its own error to tell.
+pub fn delete(low_level: &LowLevel, root: &Path, id: &str) {
+    let args: [&OsStr; 5] = [
+        "--root".as_ref(),
+        root.as_os_str(),
+        "delete".as_ref(),
+        "--force".as_ref(),
+        id.as_ref(),
+    ];
+    let _ = Command::new(&low_level.path)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+}
+
+fn command(low_level: &LowLevel, args: &[OsString]) -> Command {
+    let mut command = Command::new(&low_level.path);
+    command.args(args);
+    command
+}

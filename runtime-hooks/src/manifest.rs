@@ -1,0 +1,397 @@
+//! `stasis.json`: what an image directory holds beside CRIU's own files.
+//!
+//! A flat file, since containerd's CRI plugin unpacks images without making directories. It is
+//! untrusted input at restore: size-limited, versioned, and nothing in it names a path, a device
+//! or anything else that the new container would be given. Its presence means "this image has GPU
+//! state"; a container without CUDA gets a plain image without it.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use serde::{Deserialize, Serialize};
+
+use crate::gpu::{Gpu, GpuUse};
+use crate::timeline::Phase;
+
+/// The file's name in an image directory.
+pub const FILE_NAME: &str = "stasis.json";
+/// The only version so far.
+const VERSION: u32 = 1;
+/// Thousands of processes fit.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// The manifest of one checkpoint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    version: u32,
+    /// The program that wrote it, for people.
+    pub written_by: String,
+    /// When it was written, RFC 3339.
+    pub created: String,
+    /// The container's id at checkpoint, for people: a restore may give another.
+    pub container: String,
+    /// The driver that saved the GPU state.
+    pub driver_version: String,
+    /// The GPUs that the processes used.
+    pub gpus: Vec<Gpu>,
+    /// Every process with GPU state in the image.
+    pub processes: Vec<CudaProcess>,
+    /// The phases that had passed when the manifest was written.
+    pub phases: Vec<Phase>,
+}
+
+/// A process whose GPU state is in the image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CudaProcess {
+    /// Its pid in the container's pid namespace: CRIU restores the same.
+    pub pid: i32,
+    /// Its command name, for messages.
+    pub name: String,
+    /// What it held on which GPU; empty if it was not on a GPU when looked at.
+    pub gpus: Vec<GpuUse>,
+}
+
+/// Why a manifest cannot be written or believed.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestError {
+    /// The file or its directory cannot be accessed.
+    #[error("cannot {action} {path}")]
+    Io {
+        /// "read" or "write".
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// Not a regular file.
+    #[error("{path} is not a regular file")]
+    NotAFile {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Larger than any real one.
+    #[error("{path} has {bytes} bytes; a manifest has at most {MAX_BYTES}")]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+    },
+    /// Written by another version of stasis.
+    #[error("{path} has version {found}; this stasis reads version {VERSION}")]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+    },
+    /// Truncated or not a manifest.
+    #[error("{path} is damaged: {what}")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+/// Only what every version has.
+#[derive(Deserialize)]
+struct AnyVersion {
+    version: u32,
+}
+
+impl Manifest {
+    /// The manifest of a checkpoint that was made with these facts.
+    #[must_use]
+    pub fn new(container: &str, created: String, driver_version: String) -> Self {
+        Self {
+            version: VERSION,
+            written_by: concat!("stasis ", env!("CARGO_PKG_VERSION")).to_owned(),
+            created,
+            container: container.to_owned(),
+            driver_version,
+            gpus: Vec::new(),
+            processes: Vec::new(),
+            phases: Vec::new(),
+        }
+    }
+
+    /// All GPU memory that the image holds, in bytes, as far as it is known.
+    #[must_use]
+    pub fn gpu_bytes(&self) -> Option<u64> {
+        let uses = self.processes.iter().flat_map(|process| &process.gpus);
+        let known: Vec<u64> = uses.filter_map(|gpu| gpu.memory_bytes).collect();
+        (!known.is_empty()).then(|| {
+            known
+                .iter()
+                .fold(0_u64, |sum, bytes| sum.saturating_add(*bytes))
+        })
+    }
+
+    /// Writes the manifest into an image directory, whole or not at all.
+    ///
+    /// # Errors
+    /// [`ManifestError::Io`].
+    pub fn write(&self, image_directory: &Path) -> Result<(), ManifestError> {
+        let path = image_directory.join(FILE_NAME);
+        self.try_write(image_directory, &path)
+            .map_err(|source| ManifestError::Io {
+                action: "write",
+                path,
+                source,
+            })
+    }
+
+    fn try_write(&self, directory: &Path, path: &Path) -> io::Result<()> {
+        let mut text = serde_json::to_vec_pretty(self)?;
+        text.push(b'\n');
+        let staged = directory.join(".stasis.json.new");
+        remove_if_there(&staged)?;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&staged)?;
+        let written = file.write_all(&text).and_then(|()| file.sync_all());
+        let renamed = written.and_then(|()| fs::rename(&staged, path));
+        if renamed.is_err() {
+            let _ = fs::remove_file(&staged);
+        }
+        renamed?;
+        File::open(directory)?.sync_all()
+    }
+
+    /// Removes the manifest of an image directory, so that it counts as a plain image.
+    ///
+    /// # Errors
+    /// [`ManifestError::Io`]; that there is none is no error.
+    pub fn remove(image_directory: &Path) -> Result<(), ManifestError> {
+        let path = image_directory.join(FILE_NAME);
+        remove_if_there(&path).map_err(|source| ManifestError::Io {
+            action: "remove",
+            path,
+            source,
+        })
+    }
+
+    /// Reads the manifest of an image directory. `None`: a plain image without GPU state.
+    ///
+    /// # Errors
+    /// [`ManifestError`] for anything that this version did not write.
+    pub fn read(image_directory: &Path) -> Result<Option<Self>, ManifestError> {
+        let path = image_directory.join(FILE_NAME);
+        let Some(text) = read_limited(&path)? else {
+            return Ok(None);
+        };
+        let malformed = |what: String| ManifestError::Malformed {
+            path: path.clone(),
+            what,
+        };
+        let AnyVersion { version } =
+            serde_json::from_slice(&text).map_err(|error| malformed(error.to_string()))?;
+        if version != VERSION {
+            return Err(ManifestError::Version {
+                path,
+                found: version,
+            });
+        }
+        let manifest: Self =
+            serde_json::from_slice(&text).map_err(|error| malformed(error.to_string()))?;
+        manifest.check().map_err(malformed)?;
+        Ok(Some(manifest))
+    }
+
+    /// What the types do not say.
+    fn check(&self) -> Result<(), String> {
+        if self.processes.is_empty() {
+            return Err("it lists no process".to_owned());
+        }
+        let mut pids = BTreeSet::new();
+        for process in &self.processes {
+            if process.pid < 1 || !pids.insert(process.pid) {
+                return Err(format!("pid {} is impossible or listed twice", process.pid));
+            }
+            for gpu in &process.gpus {
+                if !self.gpus.iter().any(|listed| listed.uuid == gpu.uuid) {
+                    return Err(format!(
+                        "process {} uses the unlisted {}",
+                        process.pid, gpu.uuid
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read_limited(path: &Path) -> Result<Option<Vec<u8>>, ManifestError> {
+    let io = |source| ManifestError::Io {
+        action: "read",
+        path: path.to_owned(),
+        source,
+    };
+    // O_NOFOLLOW and O_NONBLOCK: an image may have a link or a fifo here.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
+            return Err(ManifestError::NotAFile {
+                path: path.to_owned(),
+            });
+        }
+        Err(error) => return Err(io(error)),
+    };
+    let metadata = file.metadata().map_err(io)?;
+    if !metadata.is_file() {
+        return Err(ManifestError::NotAFile {
+            path: path.to_owned(),
+        });
+    }
+    let mut text = Vec::new();
+    file.take(MAX_BYTES + 1)
+        .read_to_end(&mut text)
+        .map_err(io)?;
+    let bytes = metadata.len().max(text.len() as u64);
+    if bytes > MAX_BYTES {
+        return Err(ManifestError::TooLarge {
+            path: path.to_owned(),
+            bytes,
+        });
+    }
+    Ok(Some(text))
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn manifest() -> Manifest {
+        let uuid = "GPU-0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0".parse().unwrap();
+        let mut manifest = Manifest::new("c1", "2026-11-21T06:00:00Z".into(), "580.159.04".into());
+        manifest.gpus = vec![Gpu {
+            uuid,
+            name: "NVIDIA H200".into(),
+            memory_bytes: 150 << 30,
+        }];
+        manifest.processes = vec![CudaProcess {
+            pid: 1,
+            name: "counter".into(),
+            gpus: vec![GpuUse {
+                uuid,
+                memory_bytes: Some(512 << 20),
+            }],
+        }];
+        manifest
+    }
+
+    fn read_text(text: &[u8]) -> Result<Option<Manifest>, ManifestError> {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join(FILE_NAME), text).unwrap();
+        Manifest::read(directory.path())
+    }
+
+    #[test]
+    fn it_reads_what_it_writes_and_only_root_may_read_it() {
+        let directory = tempfile::tempdir().unwrap();
+        manifest().write(directory.path()).unwrap();
+        manifest().write(directory.path()).unwrap();
+        assert_eq!(Manifest::read(directory.path()).unwrap(), Some(manifest()));
+        let files: Vec<_> = fs::read_dir(directory.path()).unwrap().collect();
+        assert_eq!(files.len(), 1, "nothing staged is left: {files:?}");
+        use std::os::unix::fs::PermissionsExt;
+        let mode = fs::metadata(directory.path().join(FILE_NAME))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600);
+        Manifest::remove(directory.path()).unwrap();
+        Manifest::remove(directory.path()).unwrap();
+        assert_eq!(Manifest::read(directory.path()).unwrap(), None);
+    }
+
+    #[test]
+    fn every_truncation_is_refused() {
+        let text = serde_json::to_vec(&manifest()).unwrap();
+        for length in 0..text.len() {
+            let error = read_text(&text[..length]).unwrap_err();
+            assert!(
+                matches!(error, ManifestError::Malformed { .. }),
+                "{length}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn another_version_is_refused_even_with_other_fields() {
+        let error = read_text(br#"{"version": 2, "new": []}"#).unwrap_err();
+        assert!(
+            matches!(error, ManifestError::Version { found: 2, .. }),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn what_is_too_large_is_refused() {
+        let text = vec![b' '; usize::try_from(MAX_BYTES).unwrap() + 1];
+        let error = read_text(&text).unwrap_err();
+        assert!(matches!(error, ManifestError::TooLarge { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_link_and_a_directory_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(FILE_NAME);
+        std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
+        let error = Manifest::read(directory.path()).unwrap_err();
+        assert!(matches!(error, ManifestError::NotAFile { .. }), "{error}");
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        let error = Manifest::read(directory.path()).unwrap_err();
+        assert!(matches!(error, ManifestError::NotAFile { .. }), "{error}");
+    }
+
+    #[test]
+    fn impossible_contents_are_refused() {
+        let change = |change: fn(&mut Manifest)| {
+            let mut manifest = manifest();
+            change(&mut manifest);
+            read_text(&serde_json::to_vec(&manifest).unwrap())
+        };
+        assert!(change(|_| {}).is_ok());
+        assert!(change(|manifest| manifest.processes.clear()).is_err());
+        assert!(change(|manifest| manifest.processes[0].pid = 0).is_err());
+        assert!(change(|manifest| manifest.gpus.clear()).is_err());
+        assert!(
+            change(|manifest| {
+                let again = manifest.processes[0].clone();
+                manifest.processes.push(again);
+            })
+            .is_err()
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn random_bytes_never_panic(text in proptest::collection::vec(any::<u8>(), 0..512)) {
+            let _ = read_text(&text);
+        }
+    }
+}

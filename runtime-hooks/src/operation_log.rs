@@ -1,0 +1,61 @@
+//! One line for each operation in `operations.log`: when, what, how it went, how long each phase
+//! took. Callers keep neither the timings nor, in most cases, the whole error.
+
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+
+use serde::Serialize;
+
+use crate::engine::Engine;
+use crate::error::{Error, Verb};
+use crate::timeline::{Phase, Timeline};
+
+/// Its name below the log directory.
+pub(crate) const FILE_NAME: &str = "operations.log";
+
+#[derive(Serialize)]
+struct Line<'a> {
+    time: String,
+    operation: String,
+    container: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    phases: &'a [Phase],
+}
+
+/// Appends the line of an operation. That it cannot be written changes nothing for the operation.
+pub(crate) fn write(
+    engine: &Engine,
+    verb: Verb,
+    container: &str,
+    timeline: &Timeline,
+    error: Option<&Error>,
+) {
+    let line = Line {
+        time: engine.began_text(),
+        operation: verb.to_string(),
+        container,
+        error: error.map(ToString::to_string),
+        phases: timeline.phases(),
+    };
+    let _ = append(engine, &line);
+}
+
+fn append(engine: &Engine, line: &Line<'_>) -> io::Result<()> {
+    let directory = &engine.settings.paths.log_dir;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)?;
+    let mut text = serde_json::to_vec(line)?;
+    text.push(b'\n');
+    let mut options = OpenOptions::new();
+    // One write to a file opened for appending: lines of concurrent operations do not mix.
+    options
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(directory.join(FILE_NAME))?
+        .write_all(&text)
+}

@@ -1,0 +1,227 @@
+//! What is looked at before a checkpoint changes anything.
+
+use std::collections::BTreeSet;
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access};
+
+use crate::cgroup::FreezerState;
+use crate::container::{Container, ContainerError};
+use crate::criu_plugins;
+use crate::cuda::{CudaDriver, Driver};
+use crate::engine::{CudaMembers, Engine};
+use crate::error::Refusal;
+use crate::fault::Fault;
+use crate::gpu::Inventory;
+use crate::invocation::{CheckpointOptions, PreDump};
+use crate::job::{Members, look};
+use crate::manifest::{CudaProcess, Manifest};
+use crate::operation::{Intent, Operation, WaitsFor};
+use crate::process::ProcessRef;
+
+/// A checkpoint that may begin.
+#[derive(Debug)]
+pub struct Plan<'a> {
+    /// The surroundings.
+    pub engine: &'a Engine,
+    /// What the caller asked for.
+    pub options: &'a CheckpointOptions,
+    /// The container.
+    pub container: Container,
+    /// The right to operate on it.
+    pub operation: Operation,
+    /// The driver of its CUDA processes.
+    pub driver: CudaDriver,
+    /// Whether the caller had frozen it.
+    pub found: FreezerState,
+    /// CRIU's plugin directory.
+    pub plugins: PathBuf,
+}
+
+/// The outcome of the look.
+#[derive(Debug)]
+pub enum Verdict<'a> {
+    /// No process uses CUDA, or the low-level runtime knows of no running container.
+    Plain,
+    /// The plan, and the manifest as far as it is known beforehand.
+    Cuda(Box<Plan<'a>>, Manifest),
+}
+
+impl<'a> Plan<'a> {
+    /// Looks at the container, its processes, the GPUs and the image directory.
+    ///
+    /// # Errors
+    /// [`Refusal`]; nothing has been changed then.
+    pub fn make(
+        engine: &'a Engine,
+        options: &'a CheckpointOptions,
+    ) -> Result<Verdict<'a>, Refusal> {
+        let Some(container) = engine.container(&options.id)? else {
+            return Ok(Verdict::Plain);
+        };
+        let state_dir = &engine.settings.paths.state_dir;
+        let operation = Operation::begin(state_dir, &engine.root, &options.id)?;
+        let Some(CudaMembers { driver, members }) = engine.cuda_members(&container)? else {
+            // An image directory that is used again must not keep the last one's GPU state.
+            Manifest::remove(&options.image_path)?;
+            operation.forget();
+            return Ok(Verdict::Plain);
+        };
+        refuse_pre_dump(options, &members)?;
+        let found = container.cgroup().freezer_state()?;
+        let earlier = operation
+            .recorded()?
+            .map(|intent| intent.processes)
+            .unwrap_or_default();
+        let processes = members.iter().map(|(process, _)| process);
+        let manifest = describe(engine, &container, processes, &earlier)?;
+        let plugins = prepare_plugins(engine)?;
+        prepare_image_directory(&options.image_path)?;
+        let plan = Self {
+            engine,
+            options,
+            container,
+            operation,
+            driver,
+            found,
+            plugins,
+        };
+        Ok(Verdict::Cuda(Box::new(plan), manifest))
+    }
+
+    /// Describes the processes that were locked in the end, if they are not those of the first
+    /// look: some may have begun with CUDA meanwhile, others may have ended.
+    ///
+    /// # Errors
+    /// As [`Plan::make`].
+    pub fn follow(&self, members: &[ProcessRef], manifest: &mut Manifest) -> Result<(), Refusal> {
+        let now = members
+            .iter()
+            .map(|process| self.container.pid_inside(process));
+        let known = manifest.processes.iter().map(|process| Some(process.pid));
+        if !now.eq(known) {
+            let earlier = std::mem::take(&mut manifest.processes);
+            *manifest = describe(self.engine, &self.container, members.iter(), &earlier)?;
+        }
+        Ok(())
+    }
+
+    /// The record of this operation.
+    #[must_use]
+    pub fn intent(&self, manifest: &Manifest, waits_for: WaitsFor) -> Intent {
+        Intent {
+            processes: manifest.processes.clone(),
+            waits_for,
+        }
+    }
+}
+
+/// The container's CUDA processes as they are now.
+///
+/// # Errors
+/// A process that cannot be looked at.
+pub fn look_again(driver: &dyn Driver, container: &Container) -> Result<Members, Fault> {
+    let processes = container.processes();
+    let processes = processes.map_err(|error| Fault::of_look(container.init(), error))?;
+    look(driver, processes)
+}
+
+fn refuse_pre_dump(options: &CheckpointOptions, members: &Members) -> Result<(), Refusal> {
+    match (options.pre_dump, members.first()) {
+        (PreDump::Only, Some((process, _))) => Err(Refusal::PreDump {
+            pid: process.pid(),
+            name: process.name().to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Makes CRIU's plugin directory.
+///
+/// # Errors
+/// [`Refusal::Directory`].
+pub fn prepare_plugins(engine: &Engine) -> Result<PathBuf, Refusal> {
+    let state_dir = &engine.settings.paths.state_dir;
+    let distribution = engine.settings.criu.plugin_dir.as_deref();
+    criu_plugins::prepare(state_dir, distribution).map_err(|source| Refusal::Directory {
+        what: "the plugin directory in",
+        path: state_dir.clone(),
+        source,
+    })
+}
+
+/// As runc does: makes the directory, but not those above it.
+fn prepare_image_directory(path: &Path) -> Result<(), Refusal> {
+    let make = || {
+        match DirBuilder::new().mode(0o700).create(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        access(path, Access::WRITE_OK | Access::EXEC_OK)?;
+        Ok(())
+    };
+    make().map_err(|source| Refusal::Directory {
+        what: "the image directory",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// The manifest's facts. They have to be asked for before the GPU checkpoint: NVML forgets a
+/// process whose GPU state is in host memory, so one found so is described by the earlier record.
+fn describe<'p>(
+    engine: &Engine,
+    container: &Container,
+    members: impl Iterator<Item = &'p ProcessRef>,
+    earlier: &[CudaProcess],
+) -> Result<Manifest, Refusal> {
+    let inventory = Inventory::read(engine.settings.driver.nvml.as_deref())?;
+    let mut manifest = Manifest::new(
+        container.id(),
+        engine.began_text(),
+        inventory.driver_version.clone(),
+    );
+    for process in members {
+        manifest
+            .processes
+            .push(describe_one(container, process, &inventory, earlier)?);
+    }
+    let used: BTreeSet<_> = manifest
+        .processes
+        .iter()
+        .flat_map(|process| &process.gpus)
+        .map(|gpu| gpu.uuid)
+        .collect();
+    manifest.gpus = inventory
+        .gpus
+        .into_iter()
+        .filter(|gpu| used.contains(&gpu.uuid))
+        .collect();
+    Ok(manifest)
+}
+
+fn describe_one(
+    container: &Container,
+    process: &ProcessRef,
+    inventory: &Inventory,
+    earlier: &[CudaProcess],
+) -> Result<CudaProcess, Refusal> {
+    let pid = container.pid_inside(process).ok_or_else(|| {
+        let what = format!("{process} is outside the container's pid namespace");
+        ContainerError::Processes(io::Error::other(what))
+    })?;
+    let mut gpus = inventory.uses(process.pid());
+    if gpus.is_empty()
+        && let Some(recorded) = earlier.iter().find(|known| known.pid == pid)
+    {
+        gpus.clone_from(&recorded.gpus);
+    }
+    Ok(CudaProcess {
+        pid,
+        name: process.name().to_owned(),
+        gpus,
+    })
+}

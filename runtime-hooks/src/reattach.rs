@@ -1,0 +1,48 @@
+//! Giving restored processes their GPU state.
+
+use crate::admission::Admission;
+use crate::container::{Container, ContainerError};
+use crate::engine::Engine;
+use crate::error::Failure;
+use crate::job::CudaJob;
+use crate::manifest::Manifest;
+use crate::process::ProcessRef;
+use crate::timeline::Timeline;
+
+/// Brings the GPU state of every process of the manifest back and lets it go on. When this
+/// returns, every one of them is RUNNING.
+///
+/// # Errors
+/// [`Failure`]; some of the processes may be RUNNING then.
+pub(crate) fn reattach(
+    engine: &Engine,
+    id: &str,
+    admission: &Admission,
+    manifest: &Manifest,
+    timeline: &mut Timeline,
+) -> Result<(), Failure> {
+    let container = Container::load(engine.low_level.flavor, &engine.root, id)?;
+    let processes = find(&container, manifest)?;
+    let job = CudaJob::of_restored(&admission.driver, processes)?;
+    let bytes = manifest.gpu_bytes();
+    let job = timeline.time_bytes("gpu restore", bytes, || job.restore(&admission.map))?;
+    timeline.time("unlock", || job.unlock())?;
+    Ok(())
+}
+
+/// The processes of the manifest, by the pids in the container that CRIU gave them again.
+fn find(container: &Container, manifest: &Manifest) -> Result<Vec<ProcessRef>, Failure> {
+    let mut processes = container.processes().map_err(ContainerError::Processes)?;
+    let mut found = Vec::with_capacity(manifest.processes.len());
+    for wanted in &manifest.processes {
+        let position = processes
+            .iter()
+            .position(|process| container.pid_inside(process) == Some(wanted.pid))
+            .ok_or_else(|| Failure::MissingProcess {
+                pid: wanted.pid,
+                name: wanted.name.clone(),
+            })?;
+        found.push(processes.swap_remove(position));
+    }
+    Ok(found)
+}

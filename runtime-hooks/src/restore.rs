@@ -1,0 +1,219 @@
+//! The restore of a container with GPU state, from top to bottom.
+//!
+//! Read the manifest, see that the GPUs have room, let the low-level runtime and CRIU bring the
+//! processes back, then give them their GPU state. Callers read the pid and report "running" only
+//! after we have ended, so the GPU is back before anybody hears of the container.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus};
+use std::thread;
+use std::time::Duration;
+
+use crate::admission::{self, Admission};
+use crate::dump::keep_log;
+use crate::engine::{Engine, Outcome};
+use crate::error::{Aftermath, Error, Failure, LowLevelFailure, Refusal, Verb};
+use crate::exit_status;
+use crate::forward::Forward;
+use crate::invocation::{Invocation, RestoreMode, RestoreOptions};
+use crate::low_level;
+use crate::manifest::Manifest;
+use crate::operation::Operation;
+use crate::operation_log;
+use crate::preflight::prepare_plugins;
+use crate::reattach::reattach;
+use crate::timeline::Timeline;
+
+/// How often an attached restore looks whether the container is up.
+const POLL: Duration = Duration::from_millis(2);
+
+/// Restores a container. An image without a manifest is not ours: the low-level runtime restores
+/// it.
+///
+/// # Errors
+/// [`Error`]; nothing of the container is left then, and the image is as it was.
+pub fn restore(
+    engine: &Engine,
+    options: &RestoreOptions,
+    invocation: &Invocation,
+) -> Result<Outcome, Error> {
+    let refused = |reason: Refusal| Error::refused(Verb::Restore, &options.id, reason);
+    let manifest = match Manifest::read(&options.image_path) {
+        Ok(Some(manifest)) => manifest,
+        Ok(None) => return Ok(Outcome::PassThrough),
+        Err(error) => return Err(refused(error.into())),
+    };
+    let plan = Plan::make(engine, options, manifest).map_err(refused)?;
+    let mut timeline = Timeline::default();
+    let result = plan.carry_out(invocation, &mut timeline);
+    operation_log::write(
+        engine,
+        Verb::Restore,
+        &options.id,
+        &timeline,
+        result.as_ref().err(),
+    );
+    plan.operation.forget();
+    result.map(Outcome::Done)
+}
+
+/// A restore that may begin.
+struct Plan<'a> {
+    engine: &'a Engine,
+    options: &'a RestoreOptions,
+    manifest: Manifest,
+    admission: Admission,
+    operation: Operation,
+    plugins: PathBuf,
+    pid_file: PathBuf,
+}
+
+impl<'a> Plan<'a> {
+    fn make(
+        engine: &'a Engine,
+        options: &'a RestoreOptions,
+        manifest: Manifest,
+    ) -> Result<Self, Refusal> {
+        let admission = admission::admit(engine, &manifest)?;
+        let plugins = prepare_plugins(engine)?;
+        let state_dir = &engine.settings.paths.state_dir;
+        let operation = Operation::begin(state_dir, &engine.root, &options.id)?;
+        let pid_file = options
+            .pid_file
+            .clone()
+            .unwrap_or_else(|| operation.directory().join("init.pid"));
+        Ok(Self {
+            engine,
+            options,
+            manifest,
+            admission,
+            operation,
+            plugins,
+            pid_file,
+        })
+    }
+
+    fn carry_out(&self, invocation: &Invocation, timeline: &mut Timeline) -> Result<u8, Error> {
+        let result = match self.options.mode {
+            RestoreMode::Detached => self.detached(invocation, timeline),
+            RestoreMode::Attached => self.attached(invocation, timeline),
+        };
+        result.map_err(|cause| {
+            // What CRIU brought back without its GPU state must not be left to run.
+            low_level::delete(&self.engine.low_level, &self.engine.root, &self.options.id);
+            let cause = self.admission.explain(self.engine, &self.manifest, cause);
+            Error::failed(Verb::Restore, &self.options.id, cause, Aftermath::Killed)
+        })
+    }
+
+    fn detached(&self, invocation: &Invocation, timeline: &mut Timeline) -> Result<u8, Failure> {
+        timeline.time("criu restore", || {
+            let status = self
+                .start(invocation)?
+                .wait()
+                .map_err(|source| self.lost_child(source))?;
+            if status.success() {
+                Ok(())
+            } else {
+                Err(self.low_level_failed(status))
+            }
+        })?;
+        reattach(
+            self.engine,
+            &self.options.id,
+            &self.admission,
+            &self.manifest,
+            timeline,
+        )?;
+        Ok(0)
+    }
+
+    /// Without `--detach` the low-level runtime stays, as the container's parent, and ends with
+    /// its exit code. The GPU part is done beside it as soon as the pid file says that the
+    /// container is up.
+    fn attached(&self, invocation: &Invocation, timeline: &mut Timeline) -> Result<u8, Failure> {
+        // One that an earlier container left would be taken for this one's.
+        let _ = fs::remove_file(&self.pid_file);
+        let mut child = self.start(invocation)?;
+        let _forward = Forward::signals_to(&child);
+        let up = timeline.time("criu restore", || self.wait_until_up(&mut child));
+        if let Some(status) = up.map_err(|source| self.lost_child(source))? {
+            return if status.success() {
+                Ok(0)
+            } else {
+                Err(self.low_level_failed(status))
+            };
+        }
+        reattach(
+            self.engine,
+            &self.options.id,
+            &self.admission,
+            &self.manifest,
+            timeline,
+        )?;
+        let status = child.wait().map_err(|source| self.lost_child(source))?;
+        Ok(exit_status::code(status))
+    }
+
+    fn start(&self, invocation: &Invocation) -> Result<Child, Failure> {
+        let low_level = &self.engine.low_level;
+        let flavor = low_level.flavor;
+        let args: Vec<OsString> = match self.options.pid_file {
+            Some(_) => invocation.pass_on(flavor),
+            None => {
+                let extra: [(&str, &OsStr); 1] = [("--pid-file", self.pid_file.as_os_str())];
+                invocation.pass_on_with(flavor, &extra)
+            }
+        };
+        low_level::start(low_level, &args, &self.plugins).map_err(|source| Failure::Start {
+            path: low_level.path.clone(),
+            source,
+        })
+    }
+
+    /// `None` once the container is up; its exit status if the low-level runtime ended before.
+    fn wait_until_up(&self, child: &mut Child) -> std::io::Result<Option<ExitStatus>> {
+        loop {
+            let ended = child.try_wait()?;
+            // The low-level runtime writes the file whole (rename) and after everything else.
+            if self.pid_file.exists() && ended.is_none() {
+                return Ok(None);
+            }
+            if ended.is_some() {
+                return Ok(ended);
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    fn lost_child(&self, source: std::io::Error) -> Failure {
+        Failure::Start {
+            path: self.engine.low_level.path.clone(),
+            source,
+        }
+    }
+
+    fn low_level_failed(&self, status: ExitStatus) -> Failure {
+        Failure::LowLevel(LowLevelFailure {
+            program: format!("{} restore", low_level::name(&self.engine.low_level)),
+            status,
+            // Standard error is the container's at a restore: the caller has it already.
+            stderr: String::new(),
+            log: self
+                .work()
+                .and_then(|work| keep_log(self.engine, work, "restore.log", &self.options.id)),
+        })
+    }
+
+    /// Where CRIU logs: the image directory unless the caller named another.
+    fn work(&self) -> Option<&Path> {
+        Some(
+            self.options
+                .work_path
+                .as_deref()
+                .unwrap_or(&self.options.image_path),
+        )
+    }
+}

@@ -1,0 +1,90 @@
+//! OCI resume: finishes a checkpoint that left a frozen container running.
+//!
+//! A caller that froze the container before the checkpoint copies its files afterwards and then
+//! resumes it. Until then its CUDA processes stay checkpointed (their GPU state could not be put
+//! back without letting them run); here they get it back.
+
+use std::ffi::OsString;
+
+use crate::container::Container;
+use crate::cuda::CudaDriver;
+use crate::engine::{Engine, Outcome};
+use crate::error::{Aftermath, Error, Failure, Refusal, Verb};
+use crate::exit_status;
+use crate::fault::Fault;
+use crate::job::revive;
+use crate::low_level;
+use crate::operation::{Operation, has_record};
+use crate::operation_log;
+use crate::timeline::Timeline;
+
+/// Resumes a container. One that no operation left anything to finish for is not ours.
+///
+/// # Errors
+/// [`Error`]; processes that are lost are named.
+pub fn resume(engine: &Engine, id: &str, args: &[OsString]) -> Result<Outcome, Error> {
+    let state_dir = &engine.settings.paths.state_dir;
+    if !has_record(state_dir, &engine.root, id) {
+        return Ok(Outcome::PassThrough);
+    }
+    let refused = |reason: Refusal| Error::refused(Verb::Resume, id, reason);
+    let operation =
+        Operation::begin(state_dir, &engine.root, id).map_err(|error| refused(error.into()))?;
+    if operation
+        .recorded()
+        .map_err(|error| refused(error.into()))?
+        .is_none()
+    {
+        operation.forget();
+        return Ok(Outcome::PassThrough);
+    }
+    let libcuda = engine.settings.driver.libcuda.as_deref();
+    let driver = CudaDriver::open(libcuda).map_err(|error| refused(error.into()))?;
+    let container = engine
+        .container(id)
+        .map_err(|error| refused(error.into()))?;
+    let Some(container) = container else {
+        operation.forget();
+        return Ok(Outcome::PassThrough);
+    };
+    let mut timeline = Timeline::default();
+    let result = carry_out(engine, &driver, &container, args, &mut timeline);
+    operation_log::write(engine, Verb::Resume, id, &timeline, result.as_ref().err());
+    if matches!(result, Ok(0)) {
+        operation.forget();
+    }
+    result.map(Outcome::Done)
+}
+
+fn carry_out(
+    engine: &Engine,
+    driver: &CudaDriver,
+    container: &Container,
+    args: &[OsString],
+    timeline: &mut Timeline,
+) -> Result<u8, Error> {
+    let failed =
+        |cause: Failure, aftermath| Error::failed(Verb::Resume, container.id(), cause, aftermath);
+    let low_level = &engine.low_level;
+    let status = timeline.time("resume", || low_level::run_inherited(low_level, args));
+    let status = status.map_err(|source| {
+        let cause = Failure::Start {
+            path: low_level.path.clone(),
+            source,
+        };
+        failed(cause, Aftermath::StillPaused)
+    })?;
+    if !status.success() {
+        return Ok(exit_status::code(status));
+    }
+    let processes = container.processes().map_err(|error| {
+        let cause = Fault::of_look(container.init(), error).into();
+        failed(cause, Aftermath::Lost(Vec::new()))
+    })?;
+    let mut lost = timeline.time("gpu restore", || revive(driver, &processes));
+    if lost.is_empty() {
+        return Ok(0);
+    }
+    let first = lost.remove(0);
+    Err(failed(Failure::Process(first), Aftermath::Lost(lost)))
+}

@@ -1,0 +1,54 @@
+//! Undoing a checkpoint that failed, at whatever step.
+
+use crate::cgroup::FreezerState;
+use crate::container::ContainerError;
+use crate::error::Aftermath;
+use crate::fault::Fault;
+use crate::job::revive;
+use crate::manifest::Manifest;
+use crate::preflight::Plan;
+
+/// Brings every CUDA process of the container back to RUNNING and the freezer back to what it
+/// was. Asks the driver what is instead of us what we did, so it is the same for every step, and
+/// finds processes that appeared meanwhile, too. `lost` are processes that the failed step could
+/// not bring back itself.
+#[must_use]
+pub(crate) fn undo(plan: &Plan<'_>, lost: Vec<Fault>) -> Aftermath {
+    // Without CRIU's part the directory is no image; without this file it cannot be taken for
+    // one that has GPU state.
+    let _ = Manifest::remove(&plan.options.image_path);
+    if plan.container.init().is_gone() {
+        plan.operation.forget();
+        return Aftermath::Ended;
+    }
+    // A frozen process cannot be restored either.
+    if let Err(error) = plan.container.cgroup().thaw() {
+        return Aftermath::Freezer(error);
+    }
+    let processes = match plan.container.processes() {
+        Ok(processes) => processes,
+        Err(error) => return Aftermath::Unknown(ContainerError::Processes(error)),
+    };
+    let lost = union(lost, revive(&plan.driver, &processes));
+    if plan.found == FreezerState::Frozen
+        && let Err(error) = plan.container.cgroup().freeze()
+    {
+        return Aftermath::Freezer(error);
+    }
+    if !lost.is_empty() {
+        return Aftermath::Lost(lost);
+    }
+    plan.operation.forget();
+    Aftermath::Unharmed(plan.found)
+}
+
+/// The first word about a process is the telling one: after a failed restore every further try
+/// says 304 (measured on driver 580.159).
+fn union(mut first: Vec<Fault>, second: Vec<Fault>) -> Vec<Fault> {
+    for fault in second {
+        if !first.iter().any(|known| known.pid == fault.pid) {
+            first.push(fault);
+        }
+    }
+    first
+}
