@@ -1,1 +1,4 @@
 //! Test hosts, stand-in driver and workloads of stasis.
+
+pub mod host;
+pub mod image;

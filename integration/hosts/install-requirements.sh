@@ -1,0 +1,16 @@
+#!/bin/bash
+# Installs what the integration tests need on a Debian 12 machine. Does nothing when all of it is there.
+set -euo pipefail
+missing=()
+need() { command -v "$1" >/dev/null || missing+=("$2"); }
+need gcc gcc
+need debootstrap debootstrap
+need unshare util-linux
+need nsenter util-linux
+need ip iproute2
+[ -e /usr/include/stdio.h ] || missing+=(libc6-dev)
+[ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing+=(debian-archive-keyring)
+[ -e /bin/busybox ] || missing+=(busybox-static)
+[ ${#missing[@]} -eq 0 ] && exit 0
+apt-get -q update
+DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends "${missing[@]}"
