@@ -1,0 +1,10 @@
+#!/bin/bash
+# Everything that CI checks: formatting, lints, unit tests, and the end-to-end tests in test hosts.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export RUST_BACKTRACE=0
+cargo fmt --all --check
+cargo clippy --quiet --workspace --all-targets -- -D warnings
+# The end-to-end tests run the program as it is installed.
+cargo build --quiet --workspace --bins
+cargo test --quiet --workspace -- --test-threads 2
