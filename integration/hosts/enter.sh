@@ -12,4 +12,4 @@ while IFS=: read -r _ controllers path; do
 done <"/proc/$pid/cgroup"
 exec nsenter --target "$pid" --mount --pid --net --ipc --cgroup \
     /usr/bin/env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
-    CONTAINERD_SNAPSHOTTER=native "$@"
+    CONTAINERD_SNAPSHOTTER=native PODMAN_IGNORE_CGROUPSV1_WARNING=1 "$@"

@@ -44,6 +44,8 @@ while read -r controllers parent; do
     mkdir "$cgroup" 2>/dev/null || continue
     cgroups+=("$cgroup")
     if [ "$controllers" = v2 ]; then
+        # Beside version 1 there is little to hand on, and crun refuses a hybrid host where version 2 has controllers.
+        [ ${#cgroups[@]} -eq 1 ] || continue
         for controller in $(<"$parent/cgroup.controllers"); do
             echo "+$controller" >"$parent/cgroup.subtree_control" || true
         done 2>/dev/null
@@ -51,6 +53,8 @@ while read -r controllers parent; do
         # A cpuset takes no process before it has processors and memory nodes.
         cat "$parent/cpuset.cpus" >"$cgroup/cpuset.cpus"
         cat "$parent/cpuset.mems" >"$cgroup/cpuset.mems"
+        # CRIU under crun makes cgroups here that it does not fill itself, also in a host that sees version 2 only.
+        echo 1 >"$cgroup/cgroup.clone_children"
     fi
 done < <(cgroups_of_self)
 trap 'remove_cgroups "${cgroups[@]}"' EXIT
