@@ -24,6 +24,8 @@ cgroups_of_self() {
 remove_cgroups() {
     local directory try
     for directory; do
+        # What is frozen cannot die.
+        find "$directory" -name freezer.state -exec sh -c 'echo THAWED >"$1"' thaw {} \; 2>/dev/null || true
         for try in {1..50}; do
             [ -d "$directory" ] || break
             find "$directory" -depth -type d -exec rmdir {} + 2>/dev/null || sleep 0.1

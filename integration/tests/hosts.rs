@@ -165,6 +165,8 @@ fn containerd_checkpoints_and_restores(host: &Host) {
         fs::read_to_string(host.path(format!("/proc/{after}/comm"))).unwrap(),
         "pause\n"
     );
+    // It stays paused, so that the host has to end with a frozen process in it.
+    host.run(&["ctr", "task", "pause", "one"]).unwrap();
 }
 
 fn podman_checkpoints_and_restores(host: &Host) {
