@@ -2,3 +2,5 @@
 
 pub mod host;
 pub mod image;
+pub mod lab;
+pub mod native;

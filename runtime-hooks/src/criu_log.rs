@@ -3,6 +3,7 @@
 //! Callers delete the work directory when they give up (go-runc after every call, containerd with
 //! the bundle), so a failed operation's log is copied before they can.
 
+use std::collections::VecDeque;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -13,15 +14,15 @@ use rustix::fs::OFlags;
 
 /// Logs are some MiB at CRIU's highest level.
 const MAX_LOG_BYTES: u64 = 64 << 20;
-/// The first errors are the cause, the rest follows from them.
-const ERRORS: usize = 3;
+/// CRIU probes the kernel first and calls what is missing an error, so the cause is among the last.
+const ERRORS: usize = 4;
 
 /// A log that was kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptLog {
     /// Where it is now.
     pub path: PathBuf,
-    /// The first lines that CRIU marked as errors, without their time stamps.
+    /// The last lines that CRIU marked as errors, without their time stamps.
     pub errors: Vec<String>,
 }
 
@@ -82,17 +83,20 @@ pub fn keep(
 /// CRIU writes errors as `(00.012345) Error (criu/file.c:12): text`, in a task's context with the
 /// pid after the time.
 fn errors_in(log: impl Read) -> io::Result<Vec<String>> {
-    let mut errors = Vec::new();
+    let mut errors = VecDeque::new();
     let mut lines = BufReader::new(log);
     let mut line = Vec::new();
-    while errors.len() < ERRORS && lines.read_until(b'\n', &mut line)? > 0 {
+    while lines.read_until(b'\n', &mut line)? > 0 {
         let text = String::from_utf8_lossy(&line);
         if let Some(at) = text.find("Error (") {
-            errors.push(text[at..].trim_end().to_owned());
+            errors.push_back(text[at..].trim_end().to_owned());
+            if errors.len() > ERRORS {
+                errors.pop_front();
+            }
         }
         line.clear();
     }
-    Ok(errors)
+    Ok(errors.into())
 }
 
 #[cfg(test)]
@@ -117,15 +121,16 @@ mod tests {
     #[test]
     fn a_log_is_kept_with_its_errors() {
         let (work, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        fs::write(work.path().join("dump.log"), LOG).unwrap();
+        let log = format!("{}{LOG}", "(00.000) Error (criu/tun.c:85): tun: probe\n".repeat(4));
+        fs::write(work.path().join("dump.log"), &log).unwrap();
         let log_dir = logs.path().join("new");
         let kept = keep(work.path(), "dump.log", &log_dir, &name())
             .unwrap()
             .unwrap();
         assert_eq!(kept.path, log_dir.join("c1-T-dump.log"));
-        assert_eq!(fs::read_to_string(&kept.path).unwrap(), LOG);
+        assert_eq!(fs::read_to_string(&kept.path).unwrap(), log);
         assert_eq!(
-            kept.errors,
+            kept.errors[2..],
             [
                 "Error (criu/files-ext.c:96): Can't dump file 5 of that type",
                 "Error (criu/cr-dump.c:1781): Dumping FAILED.",

@@ -1,0 +1,183 @@
+//! A test host with stasis installed: the runtime, its settings, a driver and the workloads.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::host::{Cgroups, Daemon, Host, Suite};
+use crate::image::Image;
+use crate::native;
+
+/// Where the runtime is in a lab.
+pub const RUNTIME: &str = "/usr/local/bin/stasis-runtime";
+/// The settings of a lab.
+pub const SETTINGS: &str = "/etc/stasis/stasis.toml";
+/// The orders for the stand-in.
+pub const FAULTS: &str = "/run/stasis-standin/faults";
+/// The engine's log of operations.
+pub const OPERATIONS_LOG: &str = "/var/log/stasis/operations.log";
+/// Where a driver's libraries are, as on machines whose driver is mounted.
+pub const DRIVER: &str = "/usr/local/nvidia";
+/// The options with which a container gets the GPU.
+pub const DEVICES: [&str; 3] = ["/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm"];
+
+/// A host to try stasis in.
+#[derive(Debug)]
+pub struct Lab {
+    /// The host.
+    pub host: Host,
+    image: PathBuf,
+}
+
+impl Lab {
+    /// Starts a host with stasis in front of the low-level runtime `low_level`.
+    ///
+    /// # Errors
+    /// Whatever is missing.
+    pub fn start(suite: Suite, cgroups: Cgroups, low_level: &str) -> Result<Self> {
+        let built = native::build()?;
+        let host = Host::start(suite, cgroups)?;
+        let runtime = native::programs()?.join("stasis-runtime");
+        host.install(&runtime, RUNTIME)
+            .context("build the workspace first (make test does)")?;
+        if !native::has_gpu() {
+            host.install_dir(&built.join("lib64"), &format!("{DRIVER}/lib64"))?;
+            for (path, kind, major, minor) in native::NODES {
+                host.mknod(path, kind, major, minor)?;
+            }
+        }
+        let lab = Self {
+            host,
+            image: write_image(built)?,
+        };
+        lab.set(low_level, "")?;
+        lab.host
+            .run(&["mkdir", "-p", "/run/stasis-standin", "/images"])?;
+        Ok(lab)
+    }
+
+    /// Writes the settings: the low-level runtime, and whatever else.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn set(&self, low_level: &str, more: &str) -> Result<()> {
+        let lib = format!("{DRIVER}/lib64");
+        let driver = format!(
+            "driver.libcuda = \"{lib}/libcuda.so.1\"\ndriver.nvml = \"{lib}/libnvidia-ml.so.1\"\n"
+        );
+        let driver = if more.contains("driver.libcuda") {
+            String::new()
+        } else {
+            driver
+        };
+        self.host.write(
+            SETTINGS,
+            &format!("runtime.path = \"{low_level}\"\n{driver}{more}"),
+        )
+    }
+
+    /// Starts containerd with the test image in it.
+    ///
+    /// # Errors
+    /// What containerd or ctr said.
+    pub fn containerd(&self) -> Result<Daemon<'_>> {
+        let daemon = self.host.containerd()?;
+        self.host.install(&self.image, "/images/test.tar")?;
+        self.host.run(&[
+            "ctr",
+            "image",
+            "import",
+            "--snapshotter",
+            "native",
+            "/images/test.tar",
+        ])?;
+        Ok(daemon)
+    }
+
+    /// Orders faults of the stand-in, one a line: CALL TAG ACTION [COUNT].
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn order(&self, faults: &str) -> Result<()> {
+        self.host.write(FAULTS, &format!("{faults}\n"))
+    }
+
+    /// Sends a packet to a workload and gives its answer; `None` if there is none within 2 s.
+    ///
+    /// # Errors
+    /// The packet cannot be sent.
+    pub fn ask(&self, port: u16) -> Result<Option<String>> {
+        let script = format!(
+            "exec 3<>/dev/udp/127.0.0.1/{port}; echo x >&3; timeout 2 head -n 1 <&3"
+        );
+        let output = self.host.command("bash").args(["-c", &script]).output()?;
+        let answer = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        Ok(Some(answer).filter(|answer| !answer.is_empty()))
+    }
+
+    /// Asks until there is an answer, for at most 20 s.
+    ///
+    /// # Errors
+    /// There was none.
+    pub fn ask_until_up(&self, port: u16) -> Result<String> {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            if let Some(answer) = self.ask(port)? {
+                return Ok(answer);
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "no answer from port {port} within 20 s"
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Runs a command that has to fail; gives what it wrote to standard error.
+    ///
+    /// # Errors
+    /// It succeeded.
+    pub fn fails(&self, arguments: &[&str]) -> Result<String> {
+        let (program, rest) = arguments.split_first().context("no command")?;
+        let output = self.command(program).args(rest).output()?;
+        if output.status.success() {
+            bail!("{} succeeded and had to fail", arguments.join(" "));
+        }
+        Ok(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    /// A command in the host.
+    #[must_use]
+    pub fn command(&self, program: &str) -> Command {
+        self.host.command(program)
+    }
+
+    /// The last line of the engine's log of operations.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn last_operation(&self) -> Result<serde_json::Value> {
+        let log = fs::read_to_string(self.host.path(OPERATIONS_LOG))?;
+        let line = log.lines().last().context("no operation is logged")?;
+        Ok(serde_json::from_str(line)?)
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.image);
+    }
+}
+
+fn write_image(built: &Path) -> Result<PathBuf> {
+    let mut image = Image::new(Image::DEFAULT_NAME)?;
+    for name in native::WORKLOADS {
+        image = image.program(&built.join("bin").join(name))?;
+    }
+    let (_, path) = tempfile::NamedTempFile::new_in(native::programs()?)?.keep()?;
+    image.write(&path)?;
+    Ok(path)
+}

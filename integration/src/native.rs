@@ -1,0 +1,112 @@
+//! The C parts: the stand-in for the driver, and the workloads.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result, ensure};
+
+/// The workload programs.
+pub const WORKLOADS: [&str; 3] = ["counter", "memcheck", "tree"];
+
+/// The nodes that stand for an NVIDIA device where there is none: path in /dev, kind, major and
+/// minor number. Loop devices that are bound to nothing can be opened and mapped, and CRIU can dump
+/// neither their descriptors nor their mappings.
+pub const NODES: [(&str, char, u32, u32); 3] = [
+    ("/dev/nvidia0", 'b', 7, 5),
+    ("/dev/nvidiactl", 'b', 7, 6),
+    ("/dev/nvidia-uvm", 'b', 7, 7),
+];
+
+/// Where compiled files are, or an error text for later callers.
+static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+
+/// The directory of compiled files: the stand-in's libraries in `lib64/`, the workloads in `bin/`.
+/// Compiled once a process; a compiler takes a second for all.
+///
+/// # Errors
+/// What gcc said.
+pub fn build() -> Result<&'static Path> {
+    let built = BUILT.get_or_init(|| build_all().map_err(|error| format!("{error:#}")));
+    match built {
+        Ok(directory) => Ok(directory),
+        Err(error) => Err(anyhow::anyhow!("{error}")),
+    }
+}
+
+/// Whether this machine has a GPU: then its own driver is used instead of the stand-in.
+#[must_use]
+pub fn has_gpu() -> bool {
+    Path::new("/dev/nvidiactl").exists()
+}
+
+/// The directory that cargo puts programs of this build into.
+///
+/// # Errors
+/// The running program is not where cargo puts programs and tests.
+pub fn programs() -> Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let mut directory = own.parent().context("this program is in no directory")?;
+    if directory.ends_with("deps") {
+        directory = directory.parent().unwrap_or(directory);
+    }
+    Ok(directory.to_owned())
+}
+
+fn build_all() -> Result<PathBuf> {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let built = programs()?.join("native");
+    let (lib, bin) = (built.join("lib64"), built.join("bin"));
+    fs::create_dir_all(&lib)?;
+    fs::create_dir_all(&bin)?;
+    // cargo runs test programs one after the other, people may not.
+    let lock = fs::File::create(built.join("lock"))?;
+    lock.lock()?;
+    let standin = sources.join("driver");
+    library(
+        &lib,
+        "libcuda.so.1",
+        &standin,
+        &["libcuda.c", "gpu.c", "driver_api.c"],
+    )?;
+    library(&lib, "libnvidia-ml.so.1", &standin, &["libnvidia-ml.c"])?;
+    for name in WORKLOADS {
+        workload(&bin, name, &sources.join("programs"), &lib)?;
+    }
+    Ok(built)
+}
+
+fn library(into: &Path, name: &str, sources: &Path, files: &[&str]) -> Result<()> {
+    let mut gcc = gcc();
+    gcc.args([
+        "-fPIC",
+        "-shared",
+        "-fvisibility=hidden",
+        &format!("-Wl,-soname,{name}"),
+    ]);
+    gcc.arg("-o")
+        .arg(into.join(name))
+        .args(files.iter().map(|file| sources.join(file)));
+    compile(gcc.arg("-pthread"))
+}
+
+fn workload(into: &Path, name: &str, sources: &Path, libraries: &Path) -> Result<()> {
+    let mut gcc = gcc();
+    gcc.arg("-o").arg(into.join(name));
+    gcc.args([format!("{name}.c"), "gpu.c".to_owned()].map(|file| sources.join(file)));
+    compile(gcc.arg("-L").arg(libraries).arg("-l:libcuda.so.1"))
+}
+
+fn gcc() -> Command {
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-std=gnu17", "-O2", "-Wall", "-Wextra", "-Werror"]);
+    gcc
+}
+
+fn compile(gcc: &mut Command) -> Result<()> {
+    let output = gcc.output().context("starting gcc")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "gcc failed:\n{said}");
+    Ok(())
+}
