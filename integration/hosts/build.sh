@@ -32,6 +32,14 @@ inside() {
 # sid's index is past its Valid-Until date when a mirror lags; its signature is still checked.
 inside apt-get -q -o Acquire::Check-Valid-Until=false -o Acquire::Retries=3 update
 inside apt-get -q -y -o Acquire::Retries=3 install --no-install-recommends "$@"
+
+# CRIU 4.1 cannot dump internet sockets on newer kernels (seen on 6.18: they refuse SO_PASSCRED on them), so CRIU
+# comes from sid for every suite; it pulls in nothing but its own libraries.
+if [ "$suite" != sid ]; then
+    echo "deb $mirror sid main" >"$root/etc/apt/sources.list.d/sid.list"
+    inside apt-get -q -o Acquire::Check-Valid-Until=false -o Acquire::Retries=3 update
+    inside apt-get -q -y -o Acquire::Retries=3 install --no-install-recommends --target-release sid criu libcriu2
+fi
 inside apt-get -q clean
 umount "$root/proc"
 
