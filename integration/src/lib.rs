@@ -1,5 +1,6 @@
 //! Test hosts, stand-in driver and workloads of stasis.
 
+pub mod ctr;
 pub mod host;
 pub mod image;
 pub mod lab;
