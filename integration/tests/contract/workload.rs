@@ -1,0 +1,141 @@
+//! Workloads that run on this machine itself.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use stasis_integration::native;
+
+/// How long a healthy workload may take to start or to answer; a real driver takes seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A workload, killed when dropped.
+pub(crate) struct Workload {
+    child: Child,
+    port: u16,
+}
+
+impl Workload {
+    pub(crate) fn counter() -> Result<Self> {
+        Self::start("counter", &[], &[])
+    }
+
+    pub(crate) fn memcheck(mib: u32) -> Result<Self> {
+        Self::start("memcheck", &[&mib.to_string()], &[])
+    }
+
+    pub(crate) fn managed() -> Result<Self> {
+        Self::start("memcheck", &["1"], &["managed"])
+    }
+
+    fn start(program: &str, before_port: &[&str], after_port: &[&str]) -> Result<Self> {
+        let port = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?
+            .local_addr()?
+            .port();
+        let child = command_for(program)?
+            .env("STASIS_TAG", "contract")
+            .args(before_port)
+            .arg(port.to_string())
+            .args(after_port)
+            .stdin(Stdio::null())
+            .spawn()
+            .with_context(|| format!("starting the workload {program}"))?;
+        Ok(Self { child, port })
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap()
+    }
+
+    /// Sends a packet, once the workload is ready, and waits for the answer.
+    pub(crate) fn ask(&self) -> Result<String> {
+        self.send()?.answer()
+    }
+
+    pub(crate) fn send(&self) -> Result<Question> {
+        let deadline = Instant::now() + PATIENCE;
+        while !port_is_open(self.port)? {
+            ensure!(Instant::now() < deadline, "the workload does not start");
+            sleep(Duration::from_millis(5));
+        }
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+        socket.connect((Ipv4Addr::LOCALHOST, self.port))?;
+        socket.send(b"next")?;
+        Ok(Question { socket })
+    }
+}
+
+impl Drop for Workload {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A packet on its way.
+pub(crate) struct Question {
+    socket: UdpSocket,
+}
+
+impl Question {
+    pub(crate) fn answer(&self) -> Result<String> {
+        match self.answer_within(PATIENCE)? {
+            Some(answer) => Ok(answer),
+            None => bail!("the workload does not answer"),
+        }
+    }
+
+    pub(crate) fn answer_within(&self, time: Duration) -> Result<Option<String>> {
+        let mut answer = [0; 256];
+        self.socket.set_read_timeout(Some(time))?;
+        match self.socket.recv(&mut answer) {
+            Ok(size) => {
+                let text = String::from_utf8_lossy(&answer[..size]);
+                Ok(Some(text.trim().to_owned()))
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error).context("asking a workload"),
+        }
+    }
+}
+
+/// The program on the real driver; or on the stand-in, with a /dev of its own that has the stand-in's nodes. The shell
+/// is replaced by the program, which so has the pid that we know.
+fn command_for(program: &str) -> Result<Command> {
+    if let Some(directory) = std::env::var_os("STASIS_WORKLOADS") {
+        return Ok(Command::new(PathBuf::from(directory).join(program)));
+    }
+    let built = native::build()?;
+    let path = built.join("bin").join(program);
+    if native::has_gpu() {
+        return Ok(Command::new(path));
+    }
+    let nodes = native::NODES
+        .map(|(path, kind, major, minor)| format!("mknod {path} {kind} {major} {minor} && "));
+    let script = format!(
+        "mount -t tmpfs tmpfs /dev && {}exec \"$0\" \"$@\"",
+        nodes.concat()
+    );
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--propagation", "private", "sh", "-c", &script])
+        .arg(path)
+        .env("LD_LIBRARY_PATH", built.join("lib64"));
+    Ok(command)
+}
+
+/// Looked up and not tried out: a packet that is sent twice may be counted twice.
+fn port_is_open(port: u16) -> Result<bool> {
+    let table = fs::read_to_string("/proc/net/udp")?;
+    let local = format!(":{port:04X}");
+    Ok(table
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(1))
+        .any(|address| address.ends_with(&local)))
+}
