@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -34,9 +35,7 @@ impl Workload {
     }
 
     fn start(program: &str, before_port: &[&str], after_port: &[&str]) -> Result<Self> {
-        let port = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?
-            .local_addr()?
-            .port();
+        let port = own_port();
         let child = command_for(program)?
             .env("STASIS_TAG", "contract")
             .args(before_port)
@@ -128,6 +127,13 @@ fn command_for(program: &str) -> Result<Command> {
         .arg(path)
         .env("LD_LIBRARY_PATH", built.join("lib64"));
     Ok(command)
+}
+
+/// A port below those that the kernel gives to sockets without one, other tests' sockets among them.
+fn own_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let offset = std::process::id() % 1000 * 20 + NEXT.fetch_add(1, Ordering::Relaxed);
+    u16::try_from(11_000 + offset).unwrap()
 }
 
 /// Looked up and not tried out: a packet that is sent twice may be counted twice.
