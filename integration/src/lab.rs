@@ -85,16 +85,20 @@ impl Lab {
     /// What containerd or ctr said.
     pub fn containerd(&self) -> Result<Daemon<'_>> {
         let daemon = self.host.containerd()?;
-        self.host.install(&self.image, "/images/test.tar")?;
-        self.host.run(&[
-            "ctr",
-            "image",
-            "import",
-            "--snapshotter",
-            "native",
-            "/images/test.tar",
-        ])?;
+        let archive = self.install_image()?;
+        self.host
+            .run(&["ctr", "image", "import", "--snapshotter", "native", archive])?;
         Ok(daemon)
+    }
+
+    /// Puts the test image's archive into the host; its path there.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn install_image(&self) -> Result<&'static str> {
+        const ARCHIVE: &str = "/images/test.tar";
+        self.host.install(&self.image, ARCHIVE)?;
+        Ok(ARCHIVE)
     }
 
     /// Orders faults of the stand-in, one a line: CALL TAG ACTION [COUNT].
@@ -110,9 +114,8 @@ impl Lab {
     /// # Errors
     /// The packet cannot be sent.
     pub fn ask(&self, port: u16) -> Result<Option<String>> {
-        let script = format!(
-            "exec 3<>/dev/udp/127.0.0.1/{port}; echo x >&3; timeout 2 head -n 1 <&3"
-        );
+        let script =
+            format!("exec 3<>/dev/udp/127.0.0.1/{port}; echo x >&3; timeout 2 head -n 1 <&3");
         let output = self.host.command("bash").args(["-c", &script]).output()?;
         let answer = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         Ok(Some(answer).filter(|answer| !answer.is_empty()))

@@ -1,7 +1,9 @@
 //! Test hosts, stand-in driver and workloads of stasis.
 
 pub mod ctr;
+pub mod docker;
 pub mod host;
 pub mod image;
 pub mod lab;
 pub mod native;
+pub mod podman;

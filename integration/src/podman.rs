@@ -1,0 +1,79 @@
+//! Containers of podman.
+
+use anyhow::{Result, ensure};
+
+use crate::image::Image;
+use crate::lab::{DEVICES, Lab};
+
+impl Lab {
+    /// Runs podman with stasis as its runtime; what it wrote to standard output.
+    ///
+    /// # Errors
+    /// What podman said.
+    pub fn podman(&self, arguments: &[&str]) -> Result<String> {
+        let all = [&["podman", "--runtime", "stasis"], arguments].concat();
+        self.host.run_for_text(&all)
+    }
+
+    /// Puts the test image into podman's storage.
+    ///
+    /// # Errors
+    /// What podman said.
+    pub fn podman_load(&self) -> Result<()> {
+        let archive = self.install_image()?;
+        self.podman(&["load", "-q", "-i", archive]).map(drop)
+    }
+
+    /// Runs a container with the GPU, on the host's network. Its tag for faults of the stand-in is
+    /// its name.
+    ///
+    /// # Errors
+    /// What podman said.
+    pub fn podman_run(&self, name: &str, options: &[&str], command: &[&str]) -> Result<()> {
+        let gpu = gpu_options(name);
+        let mut arguments = vec!["run", "-d", "--name", name, "--network", "host"];
+        arguments.extend(gpu.iter().map(String::as_str));
+        arguments.extend_from_slice(options);
+        arguments.push(Image::DEFAULT_NAME);
+        arguments.extend_from_slice(command);
+        self.podman(&arguments).map(drop)
+    }
+
+    /// Runs a `podman container` command that answers with nothing but the name of its container.
+    ///
+    /// # Errors
+    /// What podman said, also when the runtime talked in between.
+    pub fn podman_container(&self, arguments: &[&str], name: &str) -> Result<()> {
+        let said = self.podman(&[&["container"], arguments, &[name]].concat())?;
+        ensure!(said == name, "podman container {arguments:?} said {said:?}");
+        Ok(())
+    }
+
+    /// The state of a container in podman's words ("running", "exited", ...).
+    ///
+    /// # Errors
+    /// What podman said.
+    pub fn podman_status(&self, name: &str) -> Result<String> {
+        self.podman(&["inspect", "--format", "{{.State.Status}}", name])
+    }
+
+    /// Kills and removes a container.
+    ///
+    /// # Errors
+    /// What podman said.
+    pub fn podman_remove(&self, name: &str) -> Result<()> {
+        self.podman(&["rm", "-f", "-t", "0", name]).map(drop)
+    }
+}
+
+/// The options of `podman run` and `docker run` with which a container gets the GPU.
+pub(crate) fn gpu_options(tag: &str) -> Vec<String> {
+    use crate::lab::DRIVER;
+    let mut options = vec![
+        format!("--volume={DRIVER}:{DRIVER}:ro"),
+        format!("--env=LD_LIBRARY_PATH={DRIVER}/lib64"),
+        format!("--env=STASIS_TAG={tag}"),
+    ];
+    options.extend(DEVICES.iter().map(|device| format!("--device={device}")));
+    options
+}
