@@ -152,6 +152,37 @@ impl Lab {
         Ok(String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
+    /// How many descriptors of the GPU's device nodes processes of the host hold.
+    ///
+    /// # Errors
+    /// What find said.
+    pub fn gpu_descriptors(&self) -> Result<usize> {
+        // Processes end while find looks at them.
+        let script = "find /proc/[0-9]*/fd -lname '/dev/nvidia*' 2>/dev/null || true";
+        let found = self.host.run_for_text(&["bash", "-c", script])?;
+        Ok(found.lines().count())
+    }
+
+    /// What `engine` (`podman` or `docker`) and stasis have to say after a failure.
+    #[must_use]
+    pub fn account(&self, engine: &str) -> String {
+        let script = format!(
+            "{engine} ps -a; {engine} logs $({engine} ps -aq | head -n 1); tail -n 3 {OPERATIONS_LOG}"
+        );
+        let output = self.host.command("bash").args(["-c", &script]).output();
+        output.map_or_else(
+            |error| error.to_string(),
+            |output| {
+                let (said, errors) = (&output.stdout, &output.stderr);
+                format!(
+                    "{}{}",
+                    String::from_utf8_lossy(said),
+                    String::from_utf8_lossy(errors)
+                )
+            },
+        )
+    }
+
     /// A command in the host.
     #[must_use]
     pub fn command(&self, program: &str) -> Command {

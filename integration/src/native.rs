@@ -85,17 +85,15 @@ fn library(into: &Path, name: &str, sources: &Path, files: &[&str]) -> Result<()
         "-fvisibility=hidden",
         &format!("-Wl,-soname,{name}"),
     ]);
-    gcc.arg("-o")
-        .arg(into.join(name))
-        .args(files.iter().map(|file| sources.join(file)));
-    compile(gcc.arg("-pthread"))
+    gcc.args(files.iter().map(|file| sources.join(file)));
+    compile(gcc.arg("-pthread"), &into.join(name))
 }
 
 fn workload(into: &Path, name: &str, sources: &Path, libraries: &Path) -> Result<()> {
     let mut gcc = gcc();
-    gcc.arg("-o").arg(into.join(name));
     gcc.args([format!("{name}.c"), "gpu.c".to_owned()].map(|file| sources.join(file)));
-    compile(gcc.arg("-L").arg(libraries).arg("-l:libcuda.so.1"))
+    gcc.arg("-L").arg(libraries).arg("-l:libcuda.so.1");
+    compile(&mut gcc, &into.join(name))
 }
 
 fn gcc() -> Command {
@@ -104,9 +102,13 @@ fn gcc() -> Command {
     gcc
 }
 
-fn compile(gcc: &mut Command) -> Result<()> {
-    let output = gcc.output().context("starting gcc")?;
+/// Another test program may be copying the old file: it is replaced in one step.
+fn compile(gcc: &mut Command, result: &Path) -> Result<()> {
+    let directory = result.parent().context("the root cannot be compiled")?;
+    let scratch = tempfile::tempdir_in(directory)?;
+    let new = scratch.path().join("new");
+    let output = gcc.arg("-o").arg(&new).output().context("starting gcc")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "gcc failed:\n{said}");
-    Ok(())
+    fs::rename(&new, result).with_context(|| format!("replacing {}", result.display()))
 }

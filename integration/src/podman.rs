@@ -3,16 +3,16 @@
 use anyhow::{Result, ensure};
 
 use crate::image::Image;
-use crate::lab::{DEVICES, Lab};
+use crate::lab::{DEVICES, DRIVER, Lab, RUNTIME};
 
 impl Lab {
-    /// Runs podman with stasis as its runtime; what it wrote to standard output.
+    /// Runs podman; what it wrote to standard output. The runtime is named when a container is first
+    /// run, and podman remembers it, in exported archives too.
     ///
     /// # Errors
     /// What podman said.
     pub fn podman(&self, arguments: &[&str]) -> Result<String> {
-        let all = [&["podman", "--runtime", "stasis"], arguments].concat();
-        self.host.run_for_text(&all)
+        self.host.run_for_text(&[&["podman"], arguments].concat())
     }
 
     /// Puts the test image into podman's storage.
@@ -24,14 +24,15 @@ impl Lab {
         self.podman(&["load", "-q", "-i", archive]).map(drop)
     }
 
-    /// Runs a container with the GPU, on the host's network. Its tag for faults of the stand-in is
-    /// its name.
+    /// Runs a container with the GPU, on the host's network, under stasis. Its tag for faults of the
+    /// stand-in is its name.
     ///
     /// # Errors
     /// What podman said.
     pub fn podman_run(&self, name: &str, options: &[&str], command: &[&str]) -> Result<()> {
         let gpu = gpu_options(name);
-        let mut arguments = vec!["run", "-d", "--name", name, "--network", "host"];
+        let mut arguments = vec!["--runtime", RUNTIME, "run", "-d", "--name", name];
+        arguments.extend(["--network", "host"]);
         arguments.extend(gpu.iter().map(String::as_str));
         arguments.extend_from_slice(options);
         arguments.push(Image::DEFAULT_NAME);
@@ -68,7 +69,6 @@ impl Lab {
 
 /// The options of `podman run` and `docker run` with which a container gets the GPU.
 pub(crate) fn gpu_options(tag: &str) -> Vec<String> {
-    use crate::lab::DRIVER;
     let mut options = vec![
         format!("--volume={DRIVER}:{DRIVER}:ro"),
         format!("--env=LD_LIBRARY_PATH={DRIVER}/lib64"),

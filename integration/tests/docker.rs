@@ -1,6 +1,6 @@
 //! Docker: checkpoints and restores with stasis as a configured runtime, in all four test hosts.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use stasis_integration::host::{Cgroups, Suite};
 use stasis_integration::lab::Lab;
 
@@ -27,11 +27,15 @@ fn sid_v2() -> Result<()> {
 fn all_paths(suite: Suite, cgroups: Cgroups) -> Result<()> {
     let lab = Lab::start(suite, cgroups, "runc")?;
     let _docker = lab.docker()?;
-    counter_is_checkpointed_and_restored(&lab)?;
-    memory_goes_on_when_left_running(&lab)?;
-    tree_counts_on(&lab)?;
-    terminal_container(&lab)?;
-    plain_container_gets_a_plain_image(&lab)
+    try_all(&lab).with_context(|| lab.account("docker"))
+}
+
+fn try_all(lab: &Lab) -> Result<()> {
+    counter_is_checkpointed_and_restored(lab)?;
+    memory_goes_on_when_left_running(lab)?;
+    tree_counts_on(lab)?;
+    terminal_container(lab)?;
+    plain_container_gets_a_plain_image(lab)
 }
 
 /// The container ends with the checkpoint; the restored one counts on, and so does a second one
@@ -39,8 +43,10 @@ fn all_paths(suite: Suite, cgroups: Cgroups) -> Result<()> {
 fn counter_is_checkpointed_and_restored(lab: &Lab) -> Result<()> {
     lab.docker_run("counter", &[], &["/bin/counter", "10000"])?;
     assert_eq!(lab.ask_until_up(10000)?, "101");
+    assert_ne!(lab.gpu_descriptors()?, 0);
     lab.docker_checkpoint(&[], "counter", "one")?;
     lab.docker_wait_for("counter", "exited")?;
+    assert_eq!(lab.gpu_descriptors()?, 0);
     assert_eq!(lab.ask(10000)?, None);
     let manifest = manifest(lab, "counter", "one")?;
     assert_eq!(manifest["processes"][0]["pid"], 1);

@@ -1,7 +1,7 @@
 //! podman: checkpoints and restores with runc and with crun below stasis, each of them on both
 //! kinds of cgroups.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use stasis_integration::host::{Cgroups, Suite};
 use stasis_integration::lab::Lab;
 
@@ -28,21 +28,27 @@ fn runc_on_sid_v2() -> Result<()> {
 fn all_paths(suite: Suite, cgroups: Cgroups, low_level: &str) -> Result<()> {
     let lab = Lab::start(suite, cgroups, low_level)?;
     lab.podman_load()?;
-    counter_is_checkpointed_and_restored(&lab)?;
-    memory_comes_back_twice_from_kept_files(&lab)?;
-    counter_goes_on_when_left_running(&lab)?;
-    archive_is_imported_under_another_name(&lab)?;
-    established_connections_are_accepted(&lab)?;
-    tree_counts_on(&lab)?;
-    terminal_container(&lab)?;
-    plain_container_gets_a_plain_image(&lab)
+    try_all(&lab).with_context(|| lab.account("podman"))
+}
+
+fn try_all(lab: &Lab) -> Result<()> {
+    counter_is_checkpointed_and_restored(lab)?;
+    memory_comes_back_twice_from_kept_files(lab)?;
+    counter_goes_on_when_left_running(lab)?;
+    archive_is_imported_under_another_name(lab)?;
+    established_connections_are_accepted(lab)?;
+    tree_counts_on(lab)?;
+    terminal_container(lab)?;
+    plain_container_gets_a_plain_image(lab)
 }
 
 /// After a checkpoint the container is gone from the GPU; the restored one counts on.
 fn counter_is_checkpointed_and_restored(lab: &Lab) -> Result<()> {
     lab.podman_run("counter", &[], &["/bin/counter", "10000"])?;
     assert_eq!(lab.ask_until_up(10000)?, "101");
+    assert_ne!(lab.gpu_descriptors()?, 0);
     lab.podman_container(&["checkpoint"], "counter")?;
+    assert_eq!(lab.gpu_descriptors()?, 0);
     assert_eq!(lab.podman_status("counter")?, "exited");
     assert_eq!(lab.ask(10000)?, None);
     assert_succeeded(lab, "checkpoint")?;
