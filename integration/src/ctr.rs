@@ -24,7 +24,21 @@ impl Lab {
         arguments.extend_from_slice(options);
         arguments.extend([Image::DEFAULT_NAME, id]);
         arguments.extend_from_slice(command);
+        // ctr asks its own terminal for the size of the container's.
+        if options.contains(&"-t") {
+            return self.on_terminal(&arguments);
+        }
         self.host.run(&arguments).map(drop)
+    }
+
+    /// Runs a command with a terminal of its own.
+    ///
+    /// # Errors
+    /// What it said.
+    pub fn on_terminal(&self, arguments: &[&str]) -> Result<()> {
+        self.host
+            .run(&["script", "-qec", &arguments.join(" "), "/dev/null"])
+            .map(drop)
     }
 
     /// Checkpoints a container into an image; it goes on.

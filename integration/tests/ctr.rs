@@ -130,8 +130,14 @@ fn terminal_container(lab: &Lab) -> Result<()> {
     lab.ctr_checkpoint("terminal", "terminal:1")?;
     assert_eq!(lab.ask(10005)?.as_deref(), Some("102"));
     lab.ctr_remove("terminal")?;
-    lab.ctr_restore("terminal", "terminal:1")?;
-    assert_eq!(lab.ask(10005)?.as_deref(), Some("102"));
+    // ctr stays attached to the terminal of the container that it restored, and does not notice its
+    // end; it is not needed any longer once there is an answer.
+    let restore = "ctr c restore --rw --live terminal terminal:1";
+    let attached = ["5", "script", "-qec", restore, "/dev/null"];
+    let mut attached = lab.command("timeout").args(attached).spawn()?;
+    assert_eq!(lab.ask_until_up(10005)?, "102");
+    attached.wait()?;
+    assert_eq!(lab.ask(10005)?.as_deref(), Some("103"));
     lab.ctr_remove("terminal")
 }
 
