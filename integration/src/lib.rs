@@ -1,5 +1,6 @@
 //! Test hosts, stand-in driver and workloads of stasis.
 
+pub mod bundle;
 pub mod ctr;
 pub mod docker;
 pub mod host;

@@ -121,7 +121,10 @@ mod tests {
     #[test]
     fn a_log_is_kept_with_its_errors() {
         let (work, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let log = format!("{}{LOG}", "(00.000) Error (criu/tun.c:85): tun: probe\n".repeat(4));
+        let log = format!(
+            "{}{LOG}",
+            "(00.000) Error (criu/tun.c:85): tun: probe\n".repeat(4)
+        );
         fs::write(work.path().join("dump.log"), &log).unwrap();
         let log_dir = logs.path().join("new");
         let kept = keep(work.path(), "dump.log", &log_dir, &name())

@@ -300,7 +300,8 @@ impl fmt::Display for Verb {
 impl fmt::Display for LowLevelFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ended with {}", self.program, self.status)?;
-        if let Some(line) = self.stderr.lines().find(|line| !line.trim().is_empty()) {
+        // Warnings come first; the error that ended it is the last thing that it says.
+        if let Some(line) = self.stderr.lines().rfind(|line| !line.trim().is_empty()) {
             write!(f, ": {}", line.trim())?;
         }
         if let Some(log) = &self.log {

@@ -178,6 +178,15 @@ impl Operation {
     }
 }
 
+impl Drop for Operation {
+    /// What recorded nothing leaves nothing.
+    fn drop(&mut self) {
+        if !self.directory.join(INTENT).exists() {
+            self.forget();
+        }
+    }
+}
+
 fn open_lock(directory: &Path) -> io::Result<File> {
     DirBuilder::new()
         .recursive(true)
@@ -224,7 +233,8 @@ mod tests {
                 .contains(&format!("(process {})", std::process::id()))
         );
         drop(first);
-        begin(state.path()).unwrap();
+        drop(begin(state.path()).unwrap());
+        assert!(!has_record(state.path(), Path::new(ROOT), "c1"));
     }
 
     #[test]

@@ -67,7 +67,6 @@ impl<'a> Plan<'a> {
         let Some(CudaMembers { driver, members }) = engine.cuda_members(&container)? else {
             // An image directory that is used again must not keep the last one's GPU state.
             Manifest::remove(&options.image_path)?;
-            operation.forget();
             return Ok(Verdict::Plain);
         };
         refuse_pre_dump(options, &members)?;

@@ -35,7 +35,6 @@ pub fn resume(engine: &Engine, id: &str, args: &[OsString]) -> Result<Outcome, E
         .map_err(|error| refused(error.into()))?
         .is_none()
     {
-        operation.forget();
         return Ok(Outcome::PassThrough);
     }
     let libcuda = engine.settings.driver.libcuda.as_deref();

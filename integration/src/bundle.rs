@@ -1,0 +1,283 @@
+//! Containers without an engine: a bundle, and `stasis-runtime` called as engines call it.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::image::Image;
+use crate::lab::{DEVICES, DRIVER, Lab, RUNTIME};
+
+/// Where these containers' state is, apart from any engine's.
+const ROOT: &str = "/run/bundles";
+
+/// A container of a bundle.
+#[derive(Debug)]
+pub struct Bundle<'l> {
+    lab: &'l Lab,
+    /// The container's id, which is also its tag for faults of the stand-in.
+    pub id: String,
+}
+
+impl<'l> Bundle<'l> {
+    /// Makes the bundle of a container that runs `command` with the GPU on the host's network. Needs
+    /// containerd in the lab, for the image's files.
+    ///
+    /// # Errors
+    /// What ctr or the low-level runtime said.
+    pub fn make(lab: &'l Lab, id: &str, command: &[&str]) -> Result<Self> {
+        let bundle = Self {
+            lab,
+            id: id.to_owned(),
+        };
+        let directory = bundle.directory();
+        let rootfs = format!("{directory}/rootfs");
+        lab.host.run(&["mkdir", "-p", &rootfs])?;
+        lab.host.run(&[
+            "ctr",
+            "image",
+            "mount",
+            "--rw",
+            Image::DEFAULT_NAME,
+            &rootfs,
+        ])?;
+        lab.host.run(&["runc", "spec", "--bundle", &directory])?;
+        let path = lab.host.path(format!("{directory}/config.json"));
+        let mut spec: Value = serde_json::from_str(&std::fs::read_to_string(&path)?)?;
+        edit(&mut spec, id, command).context("the spec that `runc spec` writes has changed")?;
+        std::fs::write(&path, serde_json::to_vec(&spec)?)?;
+        Ok(bundle)
+    }
+
+    /// The bundle's directory in the host.
+    #[must_use]
+    pub fn directory(&self) -> String {
+        format!("/run/bundle-{}", self.id)
+    }
+
+    /// An image directory of this container, by name.
+    #[must_use]
+    pub fn image(&self, name: &str) -> String {
+        format!("/images/{}-{name}", self.id)
+    }
+
+    /// The same as this process finds it.
+    #[must_use]
+    pub fn image_path(&self, name: &str) -> PathBuf {
+        self.lab.host.path(self.image(name))
+    }
+
+    /// The runtime with its global options and a verb, standard streams at /dev/null, standard error
+    /// kept.
+    #[must_use]
+    pub fn runtime(&self, arguments: &[&str]) -> Command {
+        let mut command = self.lab.command(RUNTIME);
+        command.args(["--root", ROOT]).args(arguments);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Starts the container.
+    ///
+    /// # Errors
+    /// What the runtime said.
+    pub fn run(&self) -> Result<()> {
+        let directory = self.directory();
+        self.quiet(&["run", "--detach", "--bundle", &directory, &self.id])
+    }
+
+    /// Checkpoints the container into an image directory.
+    ///
+    /// # Errors
+    /// What the runtime said.
+    pub fn checkpoint(&self, name: &str, options: &[&str]) -> Result<()> {
+        let image = self.image(name);
+        let arguments = ["checkpoint", "--image-path", &image, "--work-path", &image];
+        let output = self
+            .runtime(&arguments)
+            .args(options)
+            .arg(&self.id)
+            .output()
+            .context("no runtime")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{said}");
+        ensure!(said.is_empty(), "a checkpoint has to be silent: {said}");
+        Ok(())
+    }
+
+    /// Begins a checkpoint.
+    ///
+    /// # Errors
+    /// The runtime cannot be started.
+    pub fn begin_checkpoint(&self, name: &str, options: &[&str]) -> Result<Child> {
+        let image = self.image(name);
+        let arguments = ["checkpoint", "--image-path", &image];
+        Ok(self
+            .runtime(&arguments)
+            .args(options)
+            .arg(&self.id)
+            .spawn()?)
+    }
+
+    /// A checkpoint that has to fail; gives what it said.
+    ///
+    /// # Errors
+    /// It succeeded.
+    pub fn checkpoint_fails(&self, name: &str, options: &[&str]) -> Result<String> {
+        match self.checkpoint(name, options) {
+            Ok(()) => anyhow::bail!("a checkpoint succeeded that had to fail"),
+            Err(error) => Ok(error.to_string()),
+        }
+    }
+
+    /// Restores the container from an image directory, detached.
+    ///
+    /// # Errors
+    /// What the runtime said.
+    pub fn restore(&self, name: &str) -> Result<()> {
+        let (image, bundle) = (self.image(name), self.directory());
+        let work = format!("{bundle}/work");
+        let paths = [
+            "--image-path",
+            &image,
+            "--work-path",
+            &work,
+            "--bundle",
+            &bundle,
+        ];
+        let mut arguments = vec!["restore", "--detach"];
+        arguments.extend(paths);
+        arguments.push(&self.id);
+        self.quiet(&arguments)
+    }
+
+    /// A restore that has to fail and leave no container; gives what it said.
+    ///
+    /// # Errors
+    /// It succeeded, or left something.
+    pub fn restore_fails(&self, name: &str) -> Result<String> {
+        let Err(error) = self.restore(name) else {
+            anyhow::bail!("a restore succeeded that had to fail");
+        };
+        ensure!(
+            self.status()?.is_empty(),
+            "a failed restore left a container: {error}"
+        );
+        Ok(error.to_string())
+    }
+
+    /// Removes the container, if it is there.
+    ///
+    /// # Errors
+    /// What the runtime said.
+    pub fn delete(&self) -> Result<()> {
+        self.quiet(&["delete", "--force", &self.id])
+    }
+
+    /// "running", "paused", "stopped"; empty if there is no such container.
+    ///
+    /// # Errors
+    /// The runtime gives no JSON.
+    pub fn status(&self) -> Result<String> {
+        let output = self
+            .runtime(&["state", &self.id])
+            .stdout(Stdio::piped())
+            .output()?;
+        if !output.status.success() {
+            return Ok(String::new());
+        }
+        let state: Value = serde_json::from_slice(&output.stdout)?;
+        Ok(state["status"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// The pid of the container's init process in the host.
+    ///
+    /// # Errors
+    /// The container does not run.
+    pub fn pid(&self) -> Result<i64> {
+        let output = self
+            .runtime(&["state", &self.id])
+            .stdout(Stdio::piped())
+            .output()?;
+        let state: Value = serde_json::from_slice(&output.stdout)?;
+        state["pid"].as_i64().context("the container has no pid")
+    }
+
+    /// Runs the runtime, which has to say nothing and succeed. Its standard streams become the
+    /// container's, and CRIU cannot dump a file of the host there, so errors come from the log.
+    fn quiet(&self, arguments: &[&str]) -> Result<()> {
+        let log = format!("{}/log.json", self.directory());
+        let log_path = self.lab.host.path(&log);
+        std::fs::write(&log_path, "")?;
+        let mut command = self.lab.command(RUNTIME);
+        command
+            .args(["--root", ROOT, "--log", &log, "--log-format", "json"])
+            .args(arguments);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let status = command.status()?;
+        let said = last_error(&std::fs::read_to_string(log_path)?)?;
+        ensure!(
+            status.success(),
+            "{}",
+            said.unwrap_or_else(|| format!("silent {status}"))
+        );
+        ensure!(
+            said.is_none(),
+            "{} succeeded and said {said:?}",
+            arguments.join(" ")
+        );
+        Ok(())
+    }
+}
+
+/// As engines read the log: the message of the last line of level "error".
+fn last_error(log: &str) -> Result<Option<String>> {
+    let mut last = None;
+    for line in log.lines() {
+        let line: Value = serde_json::from_str(line)?;
+        if line["level"] == "error" {
+            last = line["msg"].as_str().map(str::to_owned);
+        }
+    }
+    Ok(last)
+}
+
+/// `runc spec` describes a shell on a terminal with a network of its own.
+fn edit(spec: &mut Value, id: &str, command: &[&str]) -> Option<()> {
+    spec["process"]["terminal"] = json!(false);
+    spec["process"]["args"] = json!(command);
+    let environment = spec["process"]["env"].as_array_mut()?;
+    environment.push(json!(format!("LD_LIBRARY_PATH={DRIVER}/lib64")));
+    environment.push(json!(format!("STASIS_TAG={id}")));
+    spec["root"]["readonly"] = json!(false);
+    spec["linux"]["namespaces"]
+        .as_array_mut()?
+        .retain(|namespace| namespace["type"] != "network");
+    spec["mounts"].as_array_mut()?.push(json!({
+        "destination": DRIVER, "source": DRIVER, "type": "bind", "options": ["rbind", "ro"]
+    }));
+    let devices = DEVICES
+        .iter()
+        .map(|path| device(path))
+        .collect::<Option<Vec<_>>>()?;
+    spec["linux"]["resources"]["devices"] = json!([{ "allow": true, "access": "rwm" }]);
+    spec["linux"]["devices"] = json!(devices);
+    Some(())
+}
+
+fn device(path: &str) -> Option<Value> {
+    let node = crate::native::NODES
+        .iter()
+        .find(|(known, ..)| *known == path)?;
+    let (_, kind, major, minor) = node;
+    Some(json!({
+        "path": path, "type": kind.to_string(), "major": major, "minor": minor, "fileMode": 0o666
+    }))
+}
