@@ -48,6 +48,18 @@ pub enum Cgroups {
     V2,
 }
 
+impl Cgroups {
+    /// Whether this machine can run hosts with these.
+    pub fn available(self) -> Result<bool> {
+        if self == Cgroups::V2 {
+            return Ok(true);
+        }
+        let own = fs::read_to_string("/proc/self/cgroup")
+            .context("reading the cgroups of this process")?;
+        Ok(own.lines().any(|line| !line.starts_with("0:")))
+    }
+}
+
 /// A running test host; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Host {
@@ -67,7 +79,7 @@ impl Host {
             Cgroups::V2 => "V2",
         };
         ensure!(
-            cgroups == Cgroups::V2 || machine_has_version_1()?,
+            cgroups.available()?,
             "this machine has no version 1 cgroups, so it cannot run a hybrid host; use Cgroups::V2"
         );
         let root_fs = root_fs::RootFs::obtain(suite)?;
@@ -217,12 +229,6 @@ fn parse_greeting(line: &str) -> Option<(String, u32)> {
         (Some("ready"), Some(name), Some(pid)) => Some((name.to_owned(), pid.parse().ok()?)),
         _ => None,
     }
-}
-
-fn machine_has_version_1() -> Result<bool> {
-    let cgroups =
-        fs::read_to_string("/proc/self/cgroup").context("reading the cgroups of this process")?;
-    Ok(cgroups.lines().any(|line| !line.starts_with("0:")))
 }
 
 fn make_parent(path: &Path) -> Result<()> {

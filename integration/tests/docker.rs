@@ -25,6 +25,10 @@ fn sid_v2() -> Result<()> {
 }
 
 fn all_paths(suite: Suite, cgroups: Cgroups) -> Result<()> {
+    if !cgroups.available()? {
+        eprintln!("not run: this machine has no {cgroups:?} cgroups");
+        return Ok(());
+    }
     let lab = Lab::start(suite, cgroups, "runc")?;
     let _docker = lab.docker()?;
     try_all(&lab).with_context(|| lab.account("docker"))
@@ -35,7 +39,8 @@ fn try_all(lab: &Lab) -> Result<()> {
     memory_goes_on_when_left_running(lab)?;
     tree_counts_on(lab)?;
     terminal_container(lab)?;
-    plain_container_gets_a_plain_image(lab)
+    plain_container_gets_a_plain_image(lab)?;
+    failed_checkpoint_changes_nothing(lab)
 }
 
 /// The container ends with the checkpoint; the restored one counts on, and so does a second one
@@ -120,6 +125,22 @@ fn plain_container_gets_a_plain_image(lab: &Lab) -> Result<()> {
     lab.docker_restore("plain", "one")?;
     assert_eq!(lab.docker_status("plain")?, "running");
     lab.docker_remove("plain")
+}
+
+/// The driver refuses; Docker shows why, the container goes on, and the next checkpoint succeeds.
+fn failed_checkpoint_changes_nothing(lab: &Lab) -> Result<()> {
+    lab.docker_run("failed", &[], &["/bin/counter", "10004"])?;
+    assert_eq!(lab.ask_until_up(10004)?, "101");
+    lab.order("checkpoint failed error:801 1")?;
+    let said = lab.fails(&["docker", "checkpoint", "create", "failed", "one"])?;
+    assert!(said.contains("CUDA_ERROR_NOT_SUPPORTED (801)"), "{said}");
+    assert_eq!(lab.docker_status("failed")?, "running");
+    assert_eq!(lab.ask(10004)?.as_deref(), Some("102"));
+    lab.docker_checkpoint(&[], "failed", "two")?;
+    lab.docker_wait_for("failed", "exited")?;
+    lab.docker_restore("failed", "two")?;
+    assert_eq!(lab.ask(10004)?.as_deref(), Some("103"));
+    lab.docker_remove("failed")
 }
 
 /// Where Docker has CRIU's images of a checkpoint.

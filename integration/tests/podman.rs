@@ -26,6 +26,10 @@ fn runc_on_sid_v2() -> Result<()> {
 }
 
 fn all_paths(suite: Suite, cgroups: Cgroups, low_level: &str) -> Result<()> {
+    if !cgroups.available()? {
+        eprintln!("not run: this machine has no {cgroups:?} cgroups");
+        return Ok(());
+    }
     let lab = Lab::start(suite, cgroups, low_level)?;
     lab.podman_load()?;
     try_all(&lab).with_context(|| lab.account("podman"))
@@ -39,7 +43,8 @@ fn try_all(lab: &Lab) -> Result<()> {
     established_connections_are_accepted(lab)?;
     tree_counts_on(lab)?;
     terminal_container(lab)?;
-    plain_container_gets_a_plain_image(lab)
+    plain_container_gets_a_plain_image(lab)?;
+    failed_checkpoint_changes_nothing(lab)
 }
 
 /// After a checkpoint the container is gone from the GPU; the restored one counts on.
@@ -168,6 +173,21 @@ fn plain_container_gets_a_plain_image(lab: &Lab) -> Result<()> {
     lab.podman_container(&["restore"], "plain")?;
     assert_eq!(lab.podman_status("plain")?, "running");
     lab.podman_remove("plain")
+}
+
+/// The driver refuses; podman shows why, the container goes on, and the next checkpoint succeeds.
+fn failed_checkpoint_changes_nothing(lab: &Lab) -> Result<()> {
+    lab.podman_run("failed", &[], &["/bin/counter", "10007"])?;
+    assert_eq!(lab.ask_until_up(10007)?, "101");
+    lab.order("checkpoint failed error:801 1")?;
+    let said = lab.fails(&["podman", "container", "checkpoint", "failed"])?;
+    assert!(said.contains("CUDA_ERROR_NOT_SUPPORTED (801)"), "{said}");
+    assert_eq!(lab.podman_status("failed")?, "running");
+    assert_eq!(lab.ask(10007)?.as_deref(), Some("102"));
+    lab.podman_container(&["checkpoint"], "failed")?;
+    lab.podman_container(&["restore"], "failed")?;
+    assert_eq!(lab.ask(10007)?.as_deref(), Some("103"));
+    lab.podman_remove("failed")
 }
 
 fn assert_succeeded(lab: &Lab, operation: &str) -> Result<()> {
