@@ -73,9 +73,16 @@ impl Lab {
         } else {
             driver
         };
+        // The switch for huge pages is the machine's: hosts that run at the same time would take
+        // each other's setting for the one to put back.
+        let huge_pages = if native::has_gpu() || more.contains("huge_pages") {
+            ""
+        } else {
+            "gpu_checkpoint.huge_pages = false\n"
+        };
         self.host.write(
             SETTINGS,
-            &format!("runtime.path = \"{low_level}\"\n{driver}{more}"),
+            &format!("runtime.path = \"{low_level}\"\n{driver}{huge_pages}{more}"),
         )
     }
 

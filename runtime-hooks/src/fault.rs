@@ -7,6 +7,9 @@ use std::time::Duration;
 use crate::cuda::{CudaError, CudaState};
 use crate::process::ProcessRef;
 
+/// How long the kernel may take to end a process that has crashed.
+const DYING: Duration = Duration::from_millis(200);
+
 /// The driver call during which a member failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
@@ -76,12 +79,14 @@ impl Fault {
         Self::of(Step::Look, init, error)
     }
 
-    /// The fault of `process` at `step`. That it has ended outweighs whatever else was seen.
+    /// The fault of `process` at `step`. That it has ended outweighs whatever else was seen; a
+    /// process that crashes is refused by the driver a moment before it is gone.
     pub(crate) fn of(step: Step, process: &ProcessRef, cause: impl Into<Cause>) -> Self {
-        let cause = if process.is_gone() {
-            Cause::Gone
-        } else {
-            cause.into()
+        let cause = match cause.into() {
+            cause @ Cause::Driver(CudaError::NotReady) => cause,
+            Cause::Driver(_) if matches!(process.outlives(DYING), Ok(false)) => Cause::Gone,
+            _ if process.is_gone() => Cause::Gone,
+            cause => cause,
         };
         Self {
             step,

@@ -6,6 +6,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -103,13 +104,18 @@ impl ProcessRef {
     /// # Errors
     /// What poll(2) said.
     pub fn is_alive(&self) -> io::Result<bool> {
+        self.outlives(Duration::ZERO)
+    }
+
+    /// Whether the process has not ended when `time` has passed.
+    ///
+    /// # Errors
+    /// What poll(2) said.
+    pub fn outlives(&self, time: Duration) -> io::Result<bool> {
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
-        let now = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
+        let time = Timespec::try_from(time).map_err(io::Error::other)?;
         // A pidfd becomes readable when its process ends (pidfd_open(2)).
-        Ok(poll(&mut fds, Some(&now))? == 0)
+        Ok(poll(&mut fds, Some(&time))? == 0)
     }
 
     /// Whether the process is known to have ended.

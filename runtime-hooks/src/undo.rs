@@ -17,19 +17,24 @@ pub(crate) fn undo(plan: &Plan<'_>, lost: Vec<Fault>) -> Aftermath {
     // Without CRIU's part the directory is no image; without this file it cannot be taken for
     // one that has GPU state.
     let _ = Manifest::remove(&plan.options.image_path);
-    if plan.container.init().is_gone() {
-        plan.operation.forget();
-        return Aftermath::Ended;
-    }
+    let has_ended = || plan.container.init().is_gone();
     // A frozen process cannot be restored either.
-    if let Err(error) = plan.container.cgroup().thaw() {
+    if let Err(error) = plan.container.cgroup().thaw()
+        && !has_ended()
+    {
         return Aftermath::Freezer(error);
     }
     let processes = match plan.container.processes() {
         Ok(processes) => processes,
+        // The cgroup of a container that has ended may be gone with it.
+        Err(_) if has_ended() => Vec::new(),
         Err(error) => return Aftermath::Unknown(ContainerError::Processes(error)),
     };
     let lost = union(lost, revive(&plan.driver, &processes));
+    if has_ended() {
+        plan.operation.forget();
+        return Aftermath::Ended;
+    }
     if plan.found == FreezerState::Frozen
         && let Err(error) = plan.container.cgroup().freeze()
     {

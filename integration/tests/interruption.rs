@@ -1,0 +1,161 @@
+//! Operations that are cut off, get in each other's way, or lose their container.
+
+use std::process::Child;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use stasis_integration::bundle::Bundle;
+use stasis_integration::host::{Cgroups, Suite};
+use stasis_integration::lab::Lab;
+
+#[test]
+fn of_checkpoints() -> Result<()> {
+    let lab = Lab::start(Suite::Sid, Cgroups::Hybrid, "runc")?;
+    let _containerd = lab.containerd()?;
+    let counter = Bundle::make(&lab, "counter", &["/bin/counter", "10000"])?;
+    counter.run()?;
+    assert_eq!(lab.ask_until_up(10000)?, "101");
+    a_signal_rolls_back(&lab, &counter)?;
+    assert_eq!(lab.ask(10000)?.as_deref(), Some("102"));
+    a_second_operation_is_refused(&lab, &counter)?;
+    assert_eq!(lab.ask(10000)?.as_deref(), Some("103"));
+    a_killed_operation_is_taken_up_by_the_next(&lab, &counter)?;
+    assert_eq!(lab.ask(10000)?.as_deref(), Some("104"));
+    a_killed_operation_is_undone_by_resume(&lab, &counter)?;
+    assert_eq!(lab.ask(10000)?.as_deref(), Some("105"));
+    a_workload_that_crashes_is_said_to_have_ended(&lab, &counter)
+}
+
+/// The runtime itself, below the programs that bring it into the host.
+fn runtime_of(child: &Child) -> Result<Pid> {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < deadline {
+        for entry in std::fs::read_dir("/proc")? {
+            let entry = entry?;
+            let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else {
+                continue;
+            };
+            let name = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+            if name.trim() == "stasis-runtime" && descends_from(pid, child.id()) {
+                return Ok(Pid::from_raw(pid));
+            }
+        }
+        sleep(Duration::from_millis(5));
+    }
+    anyhow::bail!("no stasis-runtime below process {}", child.id())
+}
+
+fn descends_from(mut pid: i32, ancestor: u32) -> bool {
+    while pid > 1 {
+        if u32::try_from(pid) == Ok(ancestor) {
+            return true;
+        }
+        let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
+            return false;
+        };
+        let parent = stat
+            .rsplit(") ")
+            .next()
+            .and_then(|rest| rest.split(' ').nth(1)?.parse().ok());
+        pid = parent.unwrap_or(0);
+    }
+    false
+}
+
+/// Begins a checkpoint whose GPU part takes a second and waits until that part has begun.
+fn slow_checkpoint(lab: &Lab, counter: &Bundle<'_>, name: &str) -> Result<(Child, Pid)> {
+    lab.order("checkpoint counter slow:1000")?;
+    let child = counter.begin_checkpoint(name, &["--leave-running"])?;
+    let runtime = runtime_of(&child)?;
+    let intent = lab
+        .host
+        .path("/run/stasis/containers/%run%bundles/counter/intent.json");
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while !intent.exists() {
+        ensure!(
+            Instant::now() < deadline,
+            "the checkpoint has not begun after 5 s"
+        );
+        sleep(Duration::from_millis(2));
+    }
+    sleep(Duration::from_millis(300));
+    Ok((child, runtime))
+}
+
+fn a_signal_rolls_back(lab: &Lab, counter: &Bundle<'_>) -> Result<()> {
+    let (child, runtime) = slow_checkpoint(lab, counter, "signal")?;
+    kill(runtime, Signal::SIGTERM)?;
+    let output = child.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("a signal asked for it to end"), "{said}");
+    assert!(said.contains("runs on as before, with its GPU"), "{said}");
+    assert!(!counter.image_path("signal/stasis.json").exists());
+    lab.order("")
+}
+
+fn a_second_operation_is_refused(lab: &Lab, counter: &Bundle<'_>) -> Result<()> {
+    let (mut child, runtime) = slow_checkpoint(lab, counter, "first")?;
+    let said = counter.checkpoint_fails("second", &[])?;
+    assert!(
+        said.contains("another stasis operation (process "),
+        "{said}"
+    );
+    assert!(said.contains("nothing was changed"), "{said}");
+    let _ = runtime;
+    assert!(child.wait()?.success());
+    assert!(counter.image_path("first/stasis.json").exists());
+    lab.order("")
+}
+
+fn a_killed_operation_is_taken_up_by_the_next(lab: &Lab, counter: &Bundle<'_>) -> Result<()> {
+    let (mut child, runtime) = slow_checkpoint(lab, counter, "killed")?;
+    kill(runtime, Signal::SIGKILL)?;
+    child.wait()?;
+    lab.order("")?;
+    // Whether the driver is still at it, or done, does not matter.
+    counter.checkpoint("after", &["--leave-running"])?;
+    let manifest = std::fs::read_to_string(counter.image_path("after/stasis.json"))?;
+    let manifest: serde_json::Value = serde_json::from_str(&manifest)?;
+    let bytes = manifest["processes"][0]["gpus"][0]["memory_bytes"].as_u64();
+    assert!(
+        bytes > Some(1 << 20),
+        "what NVML forgot is in the record: {manifest}"
+    );
+    Ok(())
+}
+
+fn a_killed_operation_is_undone_by_resume(lab: &Lab, counter: &Bundle<'_>) -> Result<()> {
+    assert!(counter.runtime(&["pause", "counter"]).status()?.success());
+    let (mut child, runtime) = slow_checkpoint(lab, counter, "killed")?;
+    kill(runtime, Signal::SIGKILL)?;
+    child.wait()?;
+    lab.order("")?;
+    // The killed operation had thawed it.
+    assert!(counter.runtime(&["pause", "counter"]).status()?.success());
+    let resumed = counter.runtime(&["resume", "counter"]).output()?;
+    assert!(
+        resumed.status.success(),
+        "{}",
+        String::from_utf8_lossy(&resumed.stderr)
+    );
+    Ok(())
+}
+
+fn a_workload_that_crashes_is_said_to_have_ended(lab: &Lab, counter: &Bundle<'_>) -> Result<()> {
+    lab.order("checkpoint counter crash")?;
+    let said = counter.checkpoint_fails("crash", &[])?;
+    assert!(said.contains("it ended"), "{said}");
+    assert!(said.contains("the container has ended meanwhile"), "{said}");
+    lab.order("")?;
+    counter.delete().context("deleting what crashed")?;
+    assert!(
+        !lab.host
+            .path("/run/stasis/containers/%run%bundles/counter")
+            .exists()
+    );
+    Ok(())
+}
