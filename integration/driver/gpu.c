@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +41,8 @@ static int holds_managed_memory, is_lost;
 
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t opened = PTHREAD_COND_INITIALIZER;
-static int calls; /* that are inside */
+static int calls;   /* that are inside */
+static int closing; /* a lock waits for them, so no others come in */
 
 static void give_nodes_up(void) {
     if (node_mapping != MAP_FAILED)
@@ -71,6 +73,14 @@ static int map_device_memory(struct allocation *allocation) {
     return mapped == allocation->address ? 0 : OUT_OF_MEMORY;
 }
 
+static void forget_copies(void) {
+    for (struct allocation *each = allocations; each < allocations + ALLOCATIONS; each++) {
+        if (each->in_host)
+            munmap(each->in_host, each->bytes);
+        each->in_host = NULL;
+    }
+}
+
 /* GPU memory to host memory. */
 static int checkpoint(void) {
     if (holds_managed_memory)
@@ -78,11 +88,12 @@ static int checkpoint(void) {
     for (struct allocation *each = allocations; each < allocations + ALLOCATIONS; each++) {
         if (!each->address)
             continue;
-        each->in_host =
-            mmap(NULL, each->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (each->in_host == MAP_FAILED)
+        void *copy = mmap(NULL, each->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (copy == MAP_FAILED) {
+            forget_copies();
             return OUT_OF_MEMORY;
-        memcpy(each->in_host, each->address, each->bytes);
+        }
+        each->in_host = memcpy(copy, each->address, each->bytes);
     }
     for (struct allocation *each = allocations; each < allocations + ALLOCATIONS; each++)
         if (each->address)
@@ -100,9 +111,8 @@ static int restore(void) {
         if (map_device_memory(each))
             return OUT_OF_MEMORY;
         memcpy(each->address, each->in_host, each->bytes);
-        munmap(each->in_host, each->bytes);
-        each->in_host = NULL;
     }
+    forget_copies();
     return 0;
 }
 
@@ -110,20 +120,30 @@ static void nap(long nanoseconds) {
     nanosleep(&(struct timespec){.tv_sec = nanoseconds / 1000000000, .tv_nsec = nanoseconds % 1000000000}, NULL);
 }
 
+static void set_closing(int value) {
+    pthread_mutex_lock(&gate);
+    closing = value;
+    pthread_cond_broadcast(&opened);
+    pthread_mutex_unlock(&gate);
+}
+
 /* Waits for the calls that are inside; new ones do not come in from now on. */
 static int lock(unsigned timeout_ms, int busy) {
-    for (unsigned waited = 0;; waited++) {
+    set_closing(1);
+    for (unsigned waited = 0; !timeout_ms || waited < timeout_ms; waited++) {
         pthread_mutex_lock(&gate);
         int idle = calls == 0 && !busy;
         if (idle)
             box->state = LOCKED;
         pthread_mutex_unlock(&gate);
-        if (idle)
+        if (idle) {
+            set_closing(0);
             return 0;
-        if (timeout_ms && waited >= timeout_ms)
-            return NOT_READY;
+        }
         nap(1000000);
     }
+    set_closing(0);
+    return NOT_READY;
 }
 
 static int unlock(void) {
@@ -201,8 +221,16 @@ int gpu_start(void) {
     box = page;
     box->device_bytes = CONTEXT_BYTES;
     set_tag();
+    /* A forked child has no CUDA: it must not look as if it had. */
+    madvise(box, PAGE, MADV_DONTFORK);
+    /* The workload's signals are for its own threads. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_t thread;
-    if (pthread_create(&thread, NULL, restore_thread, NULL))
+    int failed = pthread_create(&thread, NULL, restore_thread, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed)
         return OPERATING_SYSTEM;
     while (!__atomic_load_n(&box->restore_thread, __ATOMIC_ACQUIRE))
         nap(100000);
@@ -214,7 +242,7 @@ int gpu_enter(void) {
     if (!box)
         return NOT_INITIALIZED;
     pthread_mutex_lock(&gate);
-    while (box->state != RUNNING)
+    while (box->state != RUNNING || closing)
         pthread_cond_wait(&opened, &gate);
     calls++;
     pthread_mutex_unlock(&gate);

@@ -40,6 +40,8 @@ static void obey(const char *action, struct order *order) {
         order->fault = FAULT_CRASH;
     else if (!strcmp(action, "busy"))
         order->fault = FAULT_BUSY;
+    else
+        abort(); /* a test with a typing error must not pass */
 }
 
 static struct order order_for(const char *call, const char *tag) {
@@ -141,14 +143,34 @@ EXPORT int cuCheckpointProcessGetState(int pid, int *state) {
     return result;
 }
 
+/* The thread that has this id in the innermost pid namespace of its process, as the caller sees it; 0 if there is none. */
+static int thread_here(int pid, int inside) {
+    char path[64], line[256];
+    snprintf(path, sizeof path, "/proc/%d/task", pid);
+    DIR *tasks = opendir(path);
+    int found = 0;
+    for (struct dirent *task; tasks && !found && (task = readdir(tasks));) {
+        snprintf(path, sizeof path, "/proc/%d/task/%.16s/status", pid, task->d_name);
+        FILE *status = fopen(path, "re");
+        while (status && fgets(line, sizeof line, status))
+            if (!strncmp(line, "NSpid:", 6) && atoi(strrchr(line, '\t')) == inside)
+                found = atoi(task->d_name);
+        if (status)
+            fclose(status);
+    }
+    if (tasks)
+        closedir(tasks);
+    return found;
+}
+
 EXPORT int cuCheckpointProcessGetRestoreThreadId(int pid, int *thread) {
     struct mailbox box;
     int memory = peer_open(pid, &box);
     if (memory < 0)
         return NOT_INITIALIZED;
     close(memory);
-    *thread = box.restore_thread;
-    return 0;
+    *thread = thread_here(pid, box.restore_thread);
+    return *thread ? 0 : OPERATING_SYSTEM;
 }
 
 EXPORT int cuCheckpointProcessLock(int pid, const void *arguments) {
