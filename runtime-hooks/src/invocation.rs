@@ -118,7 +118,7 @@ pub struct CheckpointOptions {
 pub struct RestoreOptions {
     /// The container.
     pub id: String,
-    /// `--image-path`, absolute; `./checkpoint` if not given.
+    /// `--image-path`, taken from the bundle and made absolute; `./checkpoint` if not given.
     pub image_path: PathBuf,
     /// `--work-path`, absolute.
     pub work_path: Option<PathBuf>,
@@ -126,6 +126,17 @@ pub struct RestoreOptions {
     pub pid_file: Option<PathBuf>,
     /// `--detach`
     pub mode: RestoreMode,
+}
+
+impl RestoreOptions {
+    /// The paths that crun and runc take differently: crun goes into the bundle before it looks
+    /// at any (crun src/restore.c), runc after the default image path and the pid file.
+    fn paths(&self) -> Vec<(&'static str, &OsStr)> {
+        let image_path = Some(("--image-path", self.image_path.as_os_str()));
+        let pid_file = self.pid_file.as_ref();
+        let pid_file = pid_file.map(|path| ("--pid-file", path.as_os_str()));
+        image_path.into_iter().chain(pid_file).collect()
+    }
 }
 
 impl Invocation {
@@ -164,16 +175,20 @@ impl Invocation {
             return self.args.clone();
         };
         let (global, rest) = self.args.split_at(subcommand + 1);
+        let (absolute, rest) = match (flavor, &self.action) {
+            (Flavor::Crun, Action::Restore(options)) => {
+                let absolute = options.paths();
+                let rest = grammar::for_crun(rest, &absolute);
+                (absolute, rest)
+            }
+            (Flavor::Crun, Action::Checkpoint(_)) => (Vec::new(), grammar::for_crun(rest, &[])),
+            _ => (Vec::new(), rest.to_vec()),
+        };
         let mut args = global.to_vec();
-        for (name, value) in extra {
+        for (name, value) in extra.iter().chain(&absolute) {
             args.extend([OsString::from(name), value.to_os_string()]);
         }
-        match (flavor, &self.action) {
-            (Flavor::Crun, Action::Checkpoint(_) | Action::Restore(_)) => {
-                args.extend(grammar::for_crun(rest));
-            }
-            _ => args.extend_from_slice(rest),
-        }
+        args.extend(rest);
         args
     }
 }
@@ -196,13 +211,16 @@ fn global_options(scan: &Scan<'_>) -> GlobalOptions {
 
 fn action(scan: &Scan<'_>, cwd: &Path) -> Option<Action> {
     let id = scan.id.and_then(container_id)?;
-    let absolute = |name: &str| scan.value(name).map(|path| cwd.join(path));
-    let image_path = absolute("image-path").unwrap_or_else(|| cwd.join("checkpoint"));
+    let within = |base: &Path, name| scan.value(name).map(|path| base.join(path));
+    // `restore` goes into the bundle before it opens these; other verbs have no such option.
+    let bundle = within(cwd, "bundle").or_else(|| within(cwd, "b"));
+    let bundle = bundle.as_deref().unwrap_or(cwd);
+    let image_path = within(bundle, "image-path").unwrap_or_else(|| cwd.join("checkpoint"));
     Some(match scan.name.to_str()? {
         "checkpoint" => Action::Checkpoint(CheckpointOptions {
             id,
             image_path,
-            work_path: absolute("work-path"),
+            work_path: within(bundle, "work-path"),
             after: if scan.has("leave-running") || scan.has("R") {
                 AfterDump::LeaveRunning
             } else {
@@ -217,8 +235,8 @@ fn action(scan: &Scan<'_>, cwd: &Path) -> Option<Action> {
         "restore" => Action::Restore(RestoreOptions {
             id,
             image_path,
-            work_path: absolute("work-path"),
-            pid_file: absolute("pid-file"),
+            work_path: within(bundle, "work-path"),
+            pid_file: within(cwd, "pid-file"),
             mode: if scan.has("detach") || scan.has("d") {
                 RestoreMode::Detached
             } else {
@@ -226,6 +244,8 @@ fn action(scan: &Scan<'_>, cwd: &Path) -> Option<Action> {
             },
         }),
         "resume" => Action::Resume { id },
+        // crun's `delete --regex` names many containers.
+        "delete" if scan.has("regex") || scan.has("r") => return None,
         "delete" => Action::Delete { id },
         _ => return None,
     })

@@ -7,8 +7,18 @@ use std::path::PathBuf;
 /// Our own option, allowed before the subcommand.
 const OWN: &str = "stasis-config";
 
-/// Options before the subcommand that take a value: runc's, and crun's `--cgroup-manager`.
-const GLOBAL_VALUES: &[&str] = &["root", "log", "log-format", "criu", "cgroup-manager", OWN];
+/// Options before the subcommand that take a value: runc's, and crun's `--cgroup-manager` and
+/// `--log-level`.
+const GLOBAL_VALUES: &[&str] = &[
+    "root",
+    "log",
+    "log-format",
+    "rootless",
+    "criu",
+    "cgroup-manager",
+    "log-level",
+    OWN,
+];
 
 /// Options of checkpoint, restore, resume and delete that take a value (runc 1.1 to 1.5, crun).
 const VALUES: &[&str] = &[
@@ -185,9 +195,13 @@ pub(super) fn take_own_option(args: Vec<OsString>) -> (Vec<OsString>, Option<Pat
     (kept, own)
 }
 
-/// The arguments after the subcommand as crun's parser takes them: without what it does not know,
-/// and with two dashes, since it takes `-long` for single letters.
-pub(super) fn for_crun(args: &[OsString]) -> Vec<OsString> {
+/// The arguments after the subcommand as crun's parser takes them: with two dashes, since it takes
+/// `-long` for single letters, and without what it does not know and what is `replaced`.
+pub(super) fn for_crun(args: &[OsString], replaced: &[(&str, &OsStr)]) -> Vec<OsString> {
+    let replaced = replaced
+        .iter()
+        .map(|(name, _)| name.trim_start_matches('-'));
+    let dropped: Vec<&str> = NOT_IN_CRUN.iter().copied().chain(replaced).collect();
     let mut kept = Vec::with_capacity(args.len());
     let mut at = 0;
     while at < args.len() {
@@ -201,7 +215,7 @@ pub(super) fn for_crun(args: &[OsString]) -> Vec<OsString> {
         if inline.is_none() && VALUES.iter().any(|known| name == *known) {
             at = (at + 1).min(args.len());
         }
-        if NOT_IN_CRUN.iter().any(|unknown| name == *unknown) {
+        if dropped.iter().any(|dropped| name == *dropped) {
             continue;
         }
         kept.push(with_two_dashes(&args[first], name));

@@ -100,6 +100,26 @@ fn paths_are_made_absolute_and_have_the_runtimes_defaults() {
 }
 
 #[test]
+fn restore_looks_where_the_runtime_looks() {
+    let options = restore("restore --bundle b --image-path i --work-path w --pid-file p c1");
+    assert_eq!(options.image_path, Path::new("/cwd/b/i"));
+    assert_eq!(options.work_path.unwrap(), Path::new("/cwd/b/w"));
+    assert_eq!(options.pid_file.unwrap(), Path::new("/cwd/p"));
+    let options = restore("restore -b /b --image-path /i c1");
+    assert_eq!(options.image_path, Path::new("/i"));
+    assert_eq!(
+        restore("restore -b /b c1").image_path,
+        Path::new("/cwd/checkpoint")
+    );
+    // crun would take both from the bundle.
+    let args = parse("restore -b /b --pid-file=p c1").pass_on(Flavor::Crun);
+    assert_eq!(
+        line(&args),
+        "restore --image-path /cwd/checkpoint --pid-file /cwd/p -b /b c1"
+    );
+}
+
+#[test]
 fn the_last_of_repeated_options_counts() {
     let options = checkpoint("--root /a --root=/b checkpoint --image-path /1 --image-path=/2 c1");
     assert_eq!(options.image_path, Path::new("/2"));
@@ -116,6 +136,10 @@ fn a_value_is_not_taken_for_the_id_nor_for_a_subcommand() {
     assert_eq!(checkpoint("checkpoint c1 --empty-ns network").id, "c1");
     assert_eq!(checkpoint("checkpoint checkpoint").id, "checkpoint");
     assert_eq!(checkpoint("checkpoint -- c1").id, "c1");
+    assert_eq!(
+        checkpoint("--rootless false --log-level debug checkpoint c1").id,
+        "c1"
+    );
 }
 
 #[test]
@@ -132,6 +156,8 @@ fn what_is_not_ours_passes_through() {
         "run c1",
         "create c1",
         "kill c1 KILL",
+        "delete --regex c",
+        "delete -f -r c",
         "checkpoint a/b",
         "checkpoint ..",
         "restore --lsm-mount-context",
