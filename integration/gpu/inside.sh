@@ -1,0 +1,231 @@
+#!/bin/bash
+# What is tried on the GPU machine. Each section is a function that prints one line for the table, under a timeout.
+export PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin CONTAINERD_SNAPSHOTTER=native HOME=/root
+for applet in cat chmod cp cut date dirname df env find grep head kill ls mkdir mount mv rm sed sleep sort tail timeout tee tr umount wc awk md5sum ln ps free uname; do
+    [ -e /usr/bin/$applet ] || /bin/busybox ln -s /bin/busybox /usr/bin/$applet
+done
+# CRIU's tar starts gzip through a shell.
+[ -e /usr/bin/sh ] || ln -s bash /usr/bin/sh
+exec 2>/out/log.txt
+nvidia=/usr/local/nvidia
+smi() { LD_LIBRARY_PATH=$nvidia/lib64 $nvidia/bin/nvidia-smi "$@"; }
+say() { echo "$*" >>/out/table.txt; }
+: >/etc/resolv.conf
+echo '127.0.0.1 localhost' >/etc/hosts
+
+mkdir -p /etc/stasis /run/containerd /images
+cat >/etc/stasis/stasis.toml <<EOF
+[driver]
+libcuda = "$nvidia/lib64/libcuda.so.1"
+nvml = "$nvidia/lib64/libnvidia-ml.so.1"
+EOF
+chmod 644 /etc/stasis/stasis.toml
+
+ask() { # PORT: the answer of a workload, within 60 s
+    timeout "${2:-60}" bash -c "exec 3<>/dev/udp/127.0.0.1/$1; echo x >&3; head -n 1 <&3"
+}
+until_up() { # PORT
+    local answer try
+    for try in {1..60}; do
+        answer=$(ask "$1" 2) && [ -n "$answer" ] && { echo "$answer"; return; }
+        sleep 0.3
+    done
+    echo "no answer"
+}
+gpu_options=(--net-host --runc-binary /usr/local/bin/stasis-runtime
+    --device /dev/nvidia0 --device /dev/nvidiactl --device /dev/nvidia-uvm
+    --mount "type=bind,src=$nvidia,dst=$nvidia,options=rbind:ro" --env LD_LIBRARY_PATH=$nvidia/lib64)
+[ -e /sys/fs/cgroup/cgroup.controllers ] && grep -q cpu /sys/fs/cgroup/cgroup.controllers || gpu_options+=(--cpu-shares 0)
+run() { # ID COMMAND...: a container with the GPU
+    local id=$1
+    shift
+    ctr run -d "${gpu_options[@]}" --env STASIS_TAG=$id localhost/stasis-test:latest "$id" "$@" </dev/null
+}
+remove() {
+    ctr t kill -s KILL "$1"
+    local try
+    for try in {1..100}; do ctr t rm "$1" && break; sleep 0.1; done
+    ctr c rm "$1"
+}
+on_gpu() { # how many processes NVML lists
+    [ -x $nvidia/bin/nvidia-smi ] || { echo "?"; return; }
+    smi --query-compute-apps=pid,used_memory --format=csv,noheader | wc -l
+}
+phases() { # the last operation, one line
+    tail -n 1 /var/log/stasis/operations.log | sed 's/.*"operation":"\([a-z]*\)".*"phases":\[\(.*\)\]}/\1: \2/' |
+        sed 's/{"name":"\([^"]*\)","seconds":\([0-9.]\{5\}\)[0-9]*/\1 \2 s/g; s/"bytes":[0-9]*,//g; s/,"gib_per_second":\([0-9.]\{4\}\)[0-9]*/ (\1 GiB\/s)/g; s/[}{"]//g; s/,/, /g'
+}
+clock() { echo $EPOCHREALTIME; }
+since() { awk "BEGIN { printf \"%.2f s\", $(clock) - $1 }"; }
+
+counter() {
+    local first second third busy free start checkpoint restore
+    run counter /bin/counter 10000
+    first=$(until_up 10000)
+    busy=$(on_gpu)
+    start=$(clock)
+    ctr c checkpoint --rw --image --task counter counter:1 || say "counter | checkpoint failed: $(tail -n 3 /out/log.txt)"
+    checkpoint=$(since $start)
+    second=$(ask 10000)
+    phases >>/out/phases.txt
+    remove counter
+    free=$(on_gpu)
+    start=$(clock)
+    ctr c restore --rw --live counter counter:1
+    restore=$(since $start)
+    third=$(ask 10000)
+    phases >>/out/phases.txt
+    say "counter through ctr | $first, leave-running checkpoint ($checkpoint), $second, killed, restored ($restore), $third; processes on the GPU: $busy, after the kill $free, restored $(on_gpu)"
+    remove counter
+}
+
+exit_and_free() {
+    local first between
+    run exit /bin/counter 10008
+    first=$(until_up 10008)
+    ctr t checkpoint --exit --image-path /images/exit exit
+    sleep 0.5
+    between=$(on_gpu)
+    phases >>/out/phases.txt
+    say "ctr t checkpoint --exit | counter $first; processes on the GPU afterwards: $between; image $(du_mib /images/exit) MiB"
+    remove exit
+}
+du_mib() { /bin/busybox du -sm "$1" | cut -f1; }
+
+memory() { # MIB
+    local start checkpoint restore first second third name=memory$1
+    run $name /bin/memcheck $1 10001
+    first=$(until_up 10001)
+    start=$(clock)
+    ctr c checkpoint --rw --image --task $name $name:1
+    checkpoint=$(since $start)
+    # The checkpoint itself, then the resume that ends it.
+    tail -n 2 /var/log/stasis/operations.log >>/out/operations.txt
+    second=$(ask 10001)
+    remove $name
+    start=$(clock)
+    ctr c restore --rw --live $name $name:1
+    restore=$(since $start)
+    tail -n 1 /var/log/stasis/operations.log >>/out/operations.txt
+    third=$(ask 10001)
+    say "memcheck $1 MiB through ctr | $first, checkpoint $checkpoint, $second, restore $restore, $third"
+    remove $name
+    ctr image rm $name:1
+}
+
+memory_direct() { # MIB: the runtime's own share, images on tmpfs, with exit
+    local name=direct$1
+    run $name /bin/memcheck $1 10007
+    local first=$(until_up 10007)
+    local start=$(clock)
+    ctr t checkpoint --exit --image-path /images/$name $name
+    local checkpoint=$(since $start)
+    tail -n 1 /var/log/stasis/operations.log >>/out/operations.txt
+    say "memcheck $1 MiB, ctr t checkpoint --exit --image-path | $first, $checkpoint; $(phases)"
+    remove $name
+    rm -rf /images/$name
+}
+
+tree() {
+    run tree /bin/tree 10002
+    local first=$(until_up 10002)
+    ctr c checkpoint --rw --image --task tree tree:1
+    local second=$(ask 10002)
+    remove tree
+    ctr c restore --rw --live tree tree:1
+    say "tree (3 CUDA processes, 5 others) | $first / $second / restored: $(ask 10002)"
+    phases >>/out/phases.txt
+    remove tree
+}
+
+managed() {
+    run managed /bin/memcheck 64 10003 managed
+    local first=$(until_up 10003) said
+    said=$(ctr c checkpoint --rw --image --task managed managed:1 2>&1)
+    say "managed memory | $first; checkpoint exit $?: $said; then $(ask 10003)"
+    remove managed
+}
+
+torch() {
+    [ -x /machine/opt/torch/.venv/bin/python3 ] || { say "PyTorch | not here"; return; }
+    mkdir -p /run/torch
+    cp /work/train.py /run/torch/
+    local binds=() directory
+    for directory in usr lib lib64 opt etc; do
+        binds+=(--mount "type=bind,src=/machine/$directory,dst=/$directory,options=rbind:ro")
+    done
+    binds=("${binds[@]/\/machine\/lib,/\/machine\/usr\/lib,}")
+    binds=("${binds[@]/\/machine\/lib64,/\/machine\/usr\/lib64,}")
+    ctr run -d --net-host --runc-binary /usr/local/bin/stasis-runtime \
+        --device /dev/nvidia0 --device /dev/nvidiactl --device /dev/nvidia-uvm \
+        "${binds[@]}" --mount type=bind,src=/run/torch,dst=/run/torch,options=rbind:rw \
+        --env LD_LIBRARY_PATH=$nvidia/lib64 --env OMP_NUM_THREADS=2 --env HOME=/root --env PATH=/usr/bin:/bin \
+        localhost/stasis-test:latest torch /opt/torch/.venv/bin/python3 /run/torch/train.py </dev/null
+    local try
+    for try in {1..300}; do [ -s /run/torch/loss.txt ] && [ $(wc -l </run/torch/loss.txt) -gt 20 ] && break; sleep 0.3; done
+    local before=$(tail -n 1 /run/torch/loss.txt)
+    ctr c checkpoint --rw --image --task torch torch:1
+    tail -n 2 /var/log/stasis/operations.log >>/out/operations.txt
+    sleep 2
+    local went_on=$(tail -n 1 /run/torch/loss.txt)
+    remove torch
+    local killed=$(tail -n 1 /run/torch/loss.txt)
+    ctr c restore --rw --live torch torch:1
+    tail -n 1 /var/log/stasis/operations.log >>/out/operations.txt
+    sleep 3
+    local restored=$(tail -n 1 /run/torch/loss.txt)
+    say "PyTorch AdamW training (step loss) | before: $before; went on after the checkpoint: $went_on; killed at: $killed; restored, 3 s later: $restored"
+    cp /run/torch/loss.txt /out/loss.txt
+    remove torch
+}
+
+with_podman() {
+    [ -x /usr/bin/podman ] || { say "podman | not packed"; return; }
+    # podman looks for its network program, which a container on the host's network never needs.
+    mkdir -p /usr/lib/podman && printf '#!/bin/sh\n' >/usr/lib/podman/netavark && chmod 755 /usr/lib/podman/netavark
+    local p="podman --runtime /usr/local/bin/stasis-runtime --cgroup-manager cgroupfs"
+    $p load -i /images/test.tar >/dev/null
+    $p run -d --network host --name pod --device /dev/nvidia0 --device /dev/nvidiactl --device /dev/nvidia-uvm \
+        -v $nvidia:$nvidia:ro -e LD_LIBRARY_PATH=$nvidia/lib64 localhost/stasis-test:latest /bin/counter 10004 </dev/null >/dev/null
+    local first=$(until_up 10004)
+    $p container checkpoint pod >/dev/null
+    local gpu=$(on_gpu)
+    phases >>/out/phases.txt
+    $p container restore pod >/dev/null
+    phases >>/out/phases.txt
+    say "counter through podman | $first, checkpointed (processes on the GPU: $gpu), restored: $(ask 10004)"
+    $p rm -f -t 0 pod >/dev/null
+}
+
+containerd --root /var/lib/containerd --state /run/containerd >/out/containerd.txt 2>&1 </dev/null &
+containerd=$!
+for try in {1..100}; do ctr version >/dev/null 2>&1 && break; sleep 0.1; done
+ctr image import /images/test.tar >/dev/null
+say "$(date -u +%FT%TZ), $(uname -r), $(containerd --version | cut -d' ' -f3), $(runc --version | head -n 1), $(criu --version | head -n 1)"
+if [ -x $nvidia/bin/nvidia-smi ]; then
+    say "$(smi --query-gpu=name,driver_version,memory.total,persistence_mode --format=csv,noheader)"
+else
+    say "stand-in driver"
+fi
+sections=(counter exit_and_free tree managed with_podman torch "memory ${MIB:-8192}" "memory_direct ${MIB:-8192}")
+[ -z "${SECTIONS:-}" ] || read -ra sections <<<"$SECTIONS"
+for section in "${sections[@]}"; do
+    start=$(clock)
+    echo "=== $section" >&2
+    ($section) &
+    section_pid=$!
+    # A section that hangs must not cost the others.
+    for ((second = 0; second < 400; second++)); do
+        kill -0 $section_pid || break
+        sleep 0.3
+    done
+    kill -9 $section_pid && say "$section | cut off after two minutes"
+    echo "=== $section: $(since $start)" >>/out/sections.txt
+done
+cp /var/log/stasis/operations.log /out/operations-all.txt
+kill $containerd
+wait $containerd
+# What an interrupted section left.
+for cgroup in /sys/fs/cgroup/default/* /sys/fs/cgroup/default; do
+    [ ! -d "$cgroup" ] || for pid in $(cat "$cgroup/cgroup.procs"); do kill -9 "$pid"; done
+done

@@ -1,0 +1,45 @@
+#!/bin/bash
+# The run on a GPU machine: run.sh DIRECTORY, with what pack.sh made there. Writes results to $OUT (default: ./gpu-results).
+#
+# Everything happens below one root file system, entered by pivot_root (CRIU cannot work under chroot), in the machine's
+# own pid namespace: NVML names processes by the machine's pids. Without a GPU the stand-in is used, to try the script.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+packed=$(cd "$1" && pwd)
+export OUT=${OUT:-$PWD/gpu-results}
+mkdir -p "$OUT"
+root=$(mktemp -d /tmp/stasis-gpu.XXXXXX)
+mount -t tmpfs -o size=100G,mode=755 tmpfs "$root"
+trap 'umount -l "$root" && rmdir "$root"' EXIT
+tar -C "$root" -xJf "$packed/root.tar.xz"
+cp "$here/inside.sh" "$here"/*.py "$root/work/"
+
+: >"$OUT/table.txt"
+if [ -e /dev/nvidiactl ]; then
+    # The test makes namespaces of its own.
+    STASIS_WORKLOADS=$root/work timeout 100 "$root/work/contract" --test-threads 4 >"$OUT/contract.txt" 2>&1 || true
+    echo "contract test | $(grep 'test result' "$OUT/contract.txt")" >>"$OUT/table.txt"
+fi
+unshare --mount --propagation private bash -euc '
+    root=$1
+    cd "$root"
+    mount --rbind /proc proc
+    mount --rbind /sys sys
+    if [ -e sys/fs/cgroup/freezer ]; then mount -t cgroup2 cgroup2 sys/fs/cgroup; fi
+    if [ -e /dev/nvidiactl ]; then
+        mount --rbind /dev dev
+        mount --rbind /usr/local/nvidia usr/local/nvidia
+    else
+        mount -t tmpfs tmpfs dev
+        for node in null zero full random urandom tty; do cp -a /dev/$node dev/; done
+        mkdir dev/pts dev/shm && mount -t devpts -o newinstance,ptmxmode=0666 devpts dev/pts && ln -s pts/ptmx dev/ptmx
+        mknod dev/nvidia0 b 7 5 && mknod dev/nvidiactl b 7 6 && mknod dev/nvidia-uvm b 7 7
+        mkdir -p usr/local/nvidia && cp -r work/standin usr/local/nvidia/lib64
+    fi
+    mount -t tmpfs -o mode=755 tmpfs run
+    mkdir -p out && mount --bind "$OUT" out
+    pivot_root . machine
+    cd /
+    exec /bin/bash /work/inside.sh
+' enter "$root" || echo "inside.sh ended with $?"
+cat "$OUT/table.txt"
