@@ -167,6 +167,8 @@ static int serve(void) {
         abort();
     if (box->delay_ms)
         nap(box->delay_ms * 1000000L);
+    if (box->request == TELL_STATE)
+        return box->fault == FAULT_ERROR ? box->fault_argument : 0;
     if (box->request < LOCK || box->request > UNLOCK)
         return INVALID_VALUE;
     if (box->state != NEEDED[box->request])

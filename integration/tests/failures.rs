@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use stasis_integration::bundle::Bundle;
 use stasis_integration::host::{Cgroups, Suite};
 use stasis_integration::lab::Lab;
@@ -33,8 +33,9 @@ fn all_cases(lab: &Lab) -> Result<()> {
     let tree = Bundle::make(lab, "tree", &["/bin/tree", "10000"])?;
     tree.run()?;
     lab.ask_until_up(10000)?;
-    let cases: [(&str, Case); 5] = [
+    let cases: [(&str, Case); 6] = [
         ("lock deadline", lock_deadline_passes_on_one_of_three),
+        ("stopped member", stopped_member_is_refused),
         ("gpu checkpoint", gpu_checkpoint_fails_on_the_second),
         ("image directory", image_directory_cannot_be_used),
         ("programs missing", programs_are_missing),
@@ -94,6 +95,22 @@ fn lock_deadline_passes_on_one_of_three(lab: &Lab, tree: &Bundle<'_>) -> Result<
     );
     says(&said, &["the container runs on as before, with its GPU"]);
     assert!(!tree.image_path("deadline/stasis.json").exists());
+    Ok(())
+}
+
+/// The driver never answers for a stopped process: it must not be asked.
+fn stopped_member_is_refused(lab: &Lab, tree: &Bundle<'_>) -> Result<()> {
+    let members = lab
+        .host
+        .run_for_text(&["pgrep", "-P", &tree.pid()?.to_string()])?;
+    let member = members.lines().nth(1).context("the tree has no members")?;
+    lab.host.run(&["kill", "-STOP", member])?;
+    let said = tree.checkpoint_fails("stopped", &[])?;
+    says(
+        &said,
+        &["refused", member, "it is stopped", "nothing was changed"],
+    );
+    lab.host.run(&["kill", "-CONT", member])?;
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! The checkpoint of a container with its GPU state, from top to bottom.
 //!
-//! Thaw, lock all, GPU checkpoint of all, freeze again, write the manifest, and let the low-level
+//! With the container looked at and thawed (`preflight.rs`): lock all, GPU checkpoint of all, freeze again, write the manifest, and let the low-level
 //! runtime dump what is an ordinary process tree by then. Whatever fails is undone.
 
 use std::ffi::OsString;
@@ -94,10 +94,6 @@ fn save<'p>(
     let cgroup = plan.container.cgroup();
     plan.operation
         .record(&plan.intent(manifest, WaitsFor::Operation))?;
-    if plan.found == FreezerState::Frozen {
-        // Every containerd caller and CRI-O freeze first; a frozen process cannot be locked.
-        timeline.time("thaw", || cgroup.thaw())?;
-    }
     let job = timeline.time("lock", || lock(plan))?;
     plan.follow(job.members(), manifest)?;
     plan.operation

@@ -13,6 +13,7 @@ use crate::cuda::{CudaDriver, OpenError};
 use crate::error::Refusal;
 use crate::fault::{Cause, Fault, Step};
 use crate::job::{LockLimits, Members, look};
+use crate::process::ProcessRef;
 
 /// The surroundings of an operation.
 #[derive(Debug)]
@@ -61,7 +62,8 @@ impl Engine {
         }
     }
 
-    /// The container's CUDA processes; `None` if it has none.
+    /// The container's CUDA processes; `None` if it has none. It must not be frozen if any of its
+    /// processes may use CUDA: the driver would never answer.
     ///
     /// # Errors
     /// Also when the driver cannot be asked although a process has a GPU open: "no driver" must
@@ -70,20 +72,7 @@ impl Engine {
         let processes = container.processes().map_err(ContainerError::Processes)?;
         let driver = match CudaDriver::open(self.settings.driver.libcuda.as_deref()) {
             Ok(driver) => driver,
-            Err(error) => {
-                for process in &processes {
-                    let uses = process
-                        .uses_nvidia_device()
-                        .map_err(ContainerError::Processes)?;
-                    if uses && !matches!(error, OpenError::NotFound) {
-                        return Err(Refusal::Driver(error));
-                    }
-                    if uses {
-                        return Err(Fault::of(Step::Look, process, Cause::NoDriver).into());
-                    }
-                }
-                return Ok(None);
-            }
+            Err(error) => return without_driver(error, &processes).map(|()| None),
         };
         let members = look(&driver, processes)?;
         Ok((!members.is_empty()).then_some(CudaMembers { driver, members }))
@@ -105,4 +94,19 @@ impl Engine {
         let text = began.map(|began| began.format(&Rfc3339));
         text.ok().and_then(Result::ok).unwrap_or_default()
     }
+}
+
+fn without_driver(error: OpenError, processes: &[ProcessRef]) -> Result<(), Refusal> {
+    for process in processes {
+        if process
+            .has_nvidia_device()
+            .map_err(ContainerError::Processes)?
+        {
+            return Err(match error {
+                OpenError::NotFound => Fault::of(Step::Look, process, Cause::NoDriver).into(),
+                other => Refusal::Driver(other),
+            });
+        }
+    }
+    Ok(())
 }

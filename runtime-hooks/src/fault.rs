@@ -37,11 +37,11 @@ pub enum Cause {
     /// The lock was not had in time.
     #[error("not locked within {} ms: its submitted work did not finish", .0.as_millis())]
     Deadline(Duration),
-    /// The process is stopped: the driver's lock would hang for ever.
+    /// The process is stopped: the driver would wait for it for ever, even to tell its state.
     #[error("it is stopped by a signal or a debugger and cannot answer the driver; continue it")]
     Stopped,
     /// It uses a GPU, and there is no driver library to ask.
-    #[error("it has an NVIDIA device open, and the driver cannot be asked about it")]
+    #[error("it has an NVIDIA device open, and there is no driver to ask about it")]
     NoDriver,
     /// It ended in the middle.
     #[error("it ended")]

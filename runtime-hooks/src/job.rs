@@ -56,6 +56,9 @@ pub type Members = Vec<(ProcessRef, CudaState)>;
 pub fn look(driver: &dyn Driver, processes: Vec<ProcessRef>) -> Result<Members, Fault> {
     let mut members = Vec::new();
     for process in processes {
+        if !can_answer(&process)? {
+            continue;
+        }
         match driver.state(process.pid()) {
             Ok(state) => members.push((process, state)),
             Err(CudaError::NotInitialized) => {}
@@ -64,6 +67,20 @@ pub fn look(driver: &dyn Driver, processes: Vec<ProcessRef>) -> Result<Members, 
         }
     }
     Ok(members)
+}
+
+/// Whether the driver may be asked about a process. It needs the process to run: asked about the
+/// state of a stopped or frozen one it never answers (measured on driver 580.159).
+fn can_answer(process: &ProcessRef) -> Result<bool, Fault> {
+    let unreadable = |error| Fault::of(Step::Look, process, Cause::Io(error));
+    match process.activity().map_err(unreadable)? {
+        Activity::Live => Ok(true),
+        Activity::Zombie => Ok(false),
+        Activity::Stopped if process.may_use_cuda().map_err(unreadable)? => {
+            Err(Fault::of(Step::Look, process, Cause::Stopped))
+        }
+        Activity::Stopped => Ok(false),
+    }
 }
 
 impl<'d> CudaJob<'d, Running> {
@@ -241,13 +258,7 @@ fn try_lock(
 }
 
 fn may_lock(process: &ProcessRef, state: CudaState) -> Result<(), Fault> {
-    let activity = process
-        .activity()
-        .map_err(|error| Fault::of(Step::Lock, process, error))?;
     match state {
-        CudaState::Running if activity == Activity::Stopped => {
-            Err(Fault::of(Step::Lock, process, Cause::Stopped))
-        }
         CudaState::Running | CudaState::Locked | CudaState::Checkpointed => Ok(()),
         CudaState::Failed | CudaState::Unknown(_) => {
             Err(Fault::of(Step::Lock, process, Cause::State(state)))
@@ -305,6 +316,9 @@ pub fn revive(driver: &dyn Driver, processes: &[ProcessRef]) -> Vec<Fault> {
 }
 
 fn revive_one(driver: &dyn Driver, process: &ProcessRef) -> Result<(), Fault> {
+    if !can_answer(process)? {
+        return Ok(());
+    }
     let pid = process.pid();
     let state = match driver.state(pid) {
         Err(CudaError::NotInitialized) => return Ok(()),

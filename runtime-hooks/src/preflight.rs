@@ -51,10 +51,12 @@ pub enum Verdict<'a> {
 }
 
 impl<'a> Plan<'a> {
-    /// Looks at the container, its processes, the GPUs and the image directory.
+    /// Looks at the container, its processes, the GPUs and the image directory. A frozen container
+    /// with a process that may use CUDA is thawed for that, since the driver answers only for
+    /// processes that run; it stays so if the verdict is a plan.
     ///
     /// # Errors
-    /// [`Refusal`]; nothing has been changed then.
+    /// [`Refusal`]; the container is then as it was found.
     pub fn make(
         engine: &'a Engine,
         options: &'a CheckpointOptions,
@@ -64,13 +66,32 @@ impl<'a> Plan<'a> {
         };
         let state_dir = &engine.settings.paths.state_dir;
         let operation = Operation::begin(state_dir, &engine.root, &options.id)?;
+        let cgroup = container.cgroup().clone();
+        let found = cgroup.freezer_state()?;
+        let thawed = found == FreezerState::Frozen && may_use_cuda(&container)?;
+        if thawed {
+            cgroup.thaw()?;
+        }
+        let verdict = Self::judge(engine, options, container, operation, found);
+        if thawed && !matches!(verdict, Ok(Verdict::Cuda(..))) {
+            cgroup.freeze()?;
+        }
+        verdict
+    }
+
+    fn judge(
+        engine: &'a Engine,
+        options: &'a CheckpointOptions,
+        container: Container,
+        operation: Operation,
+        found: FreezerState,
+    ) -> Result<Verdict<'a>, Refusal> {
         let Some(CudaMembers { driver, members }) = engine.cuda_members(&container)? else {
             // An image directory that is used again must not keep the last one's GPU state.
             Manifest::remove(&options.image_path)?;
             return Ok(Verdict::Plain);
         };
         refuse_pre_dump(options, &members)?;
-        let found = container.cgroup().freezer_state()?;
         let earlier = operation
             .recorded()?
             .map(|intent| intent.processes)
@@ -126,6 +147,15 @@ pub fn look_again(driver: &dyn Driver, container: &Container) -> Result<Members,
     let processes = container.processes();
     let processes = processes.map_err(|error| Fault::of_look(container.init(), error))?;
     look(driver, processes)
+}
+
+fn may_use_cuda(container: &Container) -> Result<bool, Refusal> {
+    for process in container.processes().map_err(ContainerError::Processes)? {
+        if process.may_use_cuda().map_err(ContainerError::Processes)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn refuse_pre_dump(options: &CheckpointOptions, members: &Members) -> Result<(), Refusal> {

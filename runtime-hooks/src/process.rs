@@ -137,13 +137,22 @@ impl ProcessRef {
         }
     }
 
+    /// Whether the process can have GPU state, told without asking the driver: it has libcuda loaded
+    /// (there is no other way to use CUDA, and it stays loaded while the GPU state is in host
+    /// memory), or an NVIDIA device open.
+    ///
+    /// # Errors
+    /// What reading `/proc` said.
+    pub fn may_use_cuda(&self) -> io::Result<bool> {
+        Ok(self.maps("/libcuda.so")? || self.has_nvidia_device()?)
+    }
+
     /// Whether the process has a descriptor or a mapping of an NVIDIA device.
     ///
     /// # Errors
     /// What reading `/proc` said.
-    pub fn uses_nvidia_device(&self) -> io::Result<bool> {
-        let maps = gone_is_none(fs::read_to_string(format!("/proc/{}/maps", self.pid)))?;
-        if maps.is_some_and(|maps| maps.contains(" /dev/nvidia")) {
+    pub fn has_nvidia_device(&self) -> io::Result<bool> {
+        if self.maps(" /dev/nvidia")? {
             return Ok(true);
         }
         let Some(entries) = gone_is_none(fs::read_dir(format!("/proc/{}/fd", self.pid)))? else {
@@ -152,6 +161,12 @@ impl ProcessRef {
         Ok(entries
             .filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
             .any(|target| target.to_string_lossy().starts_with("/dev/nvidia")))
+    }
+
+    /// Whether a mapping's line in `/proc/PID/maps` has this text.
+    fn maps(&self, text: &str) -> io::Result<bool> {
+        let maps = gone_is_none(fs::read_to_string(format!("/proc/{}/maps", self.pid)))?;
+        Ok(maps.is_some_and(|maps| maps.contains(text)))
     }
 
     /// Ends the process.
@@ -280,7 +295,8 @@ mod tests {
     #[test]
     fn this_process_uses_no_gpu() {
         let process = ProcessRef::open(own_pid()).unwrap().unwrap();
-        assert!(!process.uses_nvidia_device().unwrap());
+        assert!(!process.may_use_cuda().unwrap());
+        assert!(process.maps("/libc.so").unwrap());
         assert_eq!(process.pid_at_depth(0), Some(own_pid()));
     }
 

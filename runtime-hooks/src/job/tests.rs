@@ -245,27 +245,6 @@ fn a_failed_process_is_refused_before_anything_is_locked() {
 }
 
 #[test]
-fn a_stopped_process_is_refused_before_the_driver_is_asked() {
-    let (driver, sleepers, pids) = three(CudaState::Running);
-    let stop = |signal| {
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pids[0]), signal).unwrap();
-    };
-    stop(nix::sys::signal::Signal::SIGSTOP);
-    while ProcessRef::open(pids[0])
-        .unwrap()
-        .unwrap()
-        .activity()
-        .unwrap()
-        != Activity::Stopped
-    {
-        thread::sleep(Duration::from_millis(1));
-    }
-    let error = CudaJob::lock(&driver, LIMITS, || sleepers.members(&driver)).unwrap_err();
-    assert!(matches!(error.fault.cause, Cause::Stopped), "{error}");
-    assert!(driver.all_are(CudaState::Running));
-}
-
-#[test]
 fn a_process_that_ends_is_not_missed() {
     let (driver, mut sleepers, pids) = three(CudaState::Running);
     let members = sleepers.members(&driver).unwrap();
@@ -280,29 +259,32 @@ fn a_process_that_ends_is_not_missed() {
     assert_eq!(job.unwrap().members().len(), 2);
 }
 
+/// A driver that cannot tell.
+struct Mute;
+
+impl Driver for Mute {
+    fn state(&self, _: i32) -> Result<CudaState, CudaError> {
+        Err(CudaError::OperatingSystem)
+    }
+    fn restore_thread(&self, _: i32) -> Result<i32, CudaError> {
+        Err(CudaError::OperatingSystem)
+    }
+    fn lock(&self, _: i32, _: Duration) -> Result<(), CudaError> {
+        Ok(())
+    }
+    fn checkpoint(&self, _: i32) -> Result<(), CudaError> {
+        Ok(())
+    }
+    fn restore(&self, _: i32, _: &GpuMap) -> Result<(), CudaError> {
+        Ok(())
+    }
+    fn unlock(&self, _: i32) -> Result<(), CudaError> {
+        Ok(())
+    }
+}
+
 #[test]
 fn an_answer_other_than_no_cuda_is_never_taken_for_it() {
-    struct Mute;
-    impl Driver for Mute {
-        fn state(&self, _: i32) -> Result<CudaState, CudaError> {
-            Err(CudaError::OperatingSystem)
-        }
-        fn restore_thread(&self, _: i32) -> Result<i32, CudaError> {
-            Err(CudaError::OperatingSystem)
-        }
-        fn lock(&self, _: i32, _: Duration) -> Result<(), CudaError> {
-            Ok(())
-        }
-        fn checkpoint(&self, _: i32) -> Result<(), CudaError> {
-            Ok(())
-        }
-        fn restore(&self, _: i32, _: &GpuMap) -> Result<(), CudaError> {
-            Ok(())
-        }
-        fn unlock(&self, _: i32) -> Result<(), CudaError> {
-            Ok(())
-        }
-    }
     let sleepers = Sleepers::start(1);
     let process = ProcessRef::open(sleepers.pids()[0]).unwrap().unwrap();
     let fault = look(&Mute, vec![process]).unwrap_err();
@@ -310,4 +292,17 @@ fn an_answer_other_than_no_cuda_is_never_taken_for_it() {
         matches!(fault.cause, Cause::Driver(CudaError::OperatingSystem)),
         "{fault}"
     );
+}
+
+#[test]
+fn the_driver_is_not_asked_about_a_stopped_process_without_cuda() {
+    let sleepers = Sleepers::start(1);
+    let pid = sleepers.pids()[0];
+    let stop = nix::sys::signal::Signal::SIGSTOP;
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), stop).unwrap();
+    let process = ProcessRef::open(pid).unwrap().unwrap();
+    while process.activity().unwrap() != Activity::Stopped {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(look(&Mute, vec![process]).unwrap().is_empty());
 }
