@@ -6,15 +6,17 @@ requirements:
 	integration/hosts/install-requirements.sh
 
 demo: requirements
-	cargo run --quiet --release -p stasis-integration --bin demo
+	cargo build --quiet --release --workspace --bins
+	target/release/demo
 
 test: requirements
 	integration/test.sh
 
 bench: requirements
-	cargo run --quiet --release -p stasis-integration --bin bench
+	cargo build --quiet --release --workspace --bins
+	target/release/bench
 
 install:
 	cargo build --quiet --release -p stasis --bin stasis-runtime
 	install -D -m 755 target/release/stasis-runtime $(DESTDIR)/usr/local/bin/stasis-runtime
-	install -D -m 644 -b config/stasis.toml $(DESTDIR)/etc/stasis/stasis.toml
+	test -e $(DESTDIR)/etc/stasis/stasis.toml || install -D -m 644 config/stasis.toml $(DESTDIR)/etc/stasis/stasis.toml

@@ -1,6 +1,6 @@
 #!/bin/bash
 # What is tried on the GPU machine. Each section is a function that prints one line for the table, under a timeout.
-export PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin CONTAINERD_SNAPSHOTTER=native HOME=/root
+export LC_ALL=C PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin CONTAINERD_SNAPSHOTTER=native HOME=/root
 for applet in cat chmod cp cut date dirname df env find grep head kill ls mkdir mount mv rm sed sleep sort tail timeout tee tr umount wc awk md5sum ln ps free uname; do
     [ -e /usr/bin/$applet ] || /bin/busybox ln -s /bin/busybox /usr/bin/$applet
 done
@@ -147,22 +147,23 @@ managed() {
 }
 
 torch() {
-    [ -x /machine/opt/torch/.venv/bin/python3 ] || { say "PyTorch | not here"; return; }
+    [ -L /machine/opt/torch/.venv/bin/python3 ] || { say "PyTorch | not here"; return; }
     mkdir -p /run/torch
     cp /work/train.py /run/torch/
     local binds=() directory
-    for directory in usr lib lib64 opt etc; do
-        binds+=(--mount "type=bind,src=/machine/$directory,dst=/$directory,options=rbind:ro")
+    for directory in usr lib lib64 opt; do
+        binds+=(--mount "type=bind,src=/machine/$directory,dst=/$directory,options=bind:ro")
     done
     binds=("${binds[@]/\/machine\/lib,/\/machine\/usr\/lib,}")
     binds=("${binds[@]/\/machine\/lib64,/\/machine\/usr\/lib64,}")
     ctr run -d --net-host --runc-binary /usr/local/bin/stasis-runtime \
         --device /dev/nvidia0 --device /dev/nvidiactl --device /dev/nvidia-uvm \
-        "${binds[@]}" --mount type=bind,src=/run/torch,dst=/run/torch,options=rbind:rw \
-        --env LD_LIBRARY_PATH=$nvidia/lib64 --env OMP_NUM_THREADS=2 --env HOME=/root --env PATH=/usr/bin:/bin \
-        localhost/stasis-test:latest torch /opt/torch/.venv/bin/python3 /run/torch/train.py </dev/null
+        "${binds[@]}" --mount "type=bind,src=$nvidia,dst=$nvidia,options=rbind:ro" --mount type=bind,src=/run/torch,dst=/run/torch,options=rbind:rw \
+        --env LD_LIBRARY_PATH=$nvidia/lib64 --env OMP_NUM_THREADS=2 --env HOME=/root --env USER=root --env PATH=/usr/bin:/bin \
+        localhost/stasis-test:latest torch /bin/sh -c \
+        'exec /opt/torch/.venv/bin/python3 /run/torch/train.py >>/run/torch/output.txt 2>&1' </dev/null
     local try
-    for try in {1..300}; do [ -s /run/torch/loss.txt ] && [ $(wc -l </run/torch/loss.txt) -gt 20 ] && break; sleep 0.3; done
+    for try in {1..150}; do [ -s /run/torch/loss.txt ] && [ $(wc -l </run/torch/loss.txt) -gt 20 ] && break; sleep 0.3; done
     local before=$(tail -n 1 /run/torch/loss.txt)
     ctr c checkpoint --rw --image --task torch torch:1
     tail -n 2 /var/log/stasis/operations.log >>/out/operations.txt
@@ -175,7 +176,7 @@ torch() {
     sleep 3
     local restored=$(tail -n 1 /run/torch/loss.txt)
     say "PyTorch AdamW training (step loss) | before: $before; went on after the checkpoint: $went_on; killed at: $killed; restored, 3 s later: $restored"
-    cp /run/torch/loss.txt /out/loss.txt
+    cp /run/torch/*.txt /out/
     remove torch
 }
 
@@ -207,7 +208,7 @@ if [ -x $nvidia/bin/nvidia-smi ]; then
 else
     say "stand-in driver"
 fi
-sections=(counter exit_and_free tree managed with_podman torch "memory ${MIB:-8192}" "memory_direct ${MIB:-8192}")
+sections=(counter exit_and_free tree managed with_podman torch "memory ${MIB:-1024}" "memory ${MIB:-8192}" "memory_direct ${MIB:-8192}")
 [ -z "${SECTIONS:-}" ] || read -ra sections <<<"$SECTIONS"
 for section in "${sections[@]}"; do
     start=$(clock)

@@ -170,6 +170,32 @@ impl Lab {
         Ok(found.lines().count())
     }
 
+    /// How many processes of the host have the GPU's device nodes open.
+    ///
+    /// # Errors
+    /// What find said.
+    pub fn gpu_processes(&self) -> Result<usize> {
+        let script =
+            "find /proc/[0-9]*/fd -lname '/dev/nvidia*' 2>/dev/null | cut -d/ -f3 | sort -u";
+        let found = self.host.run_for_text(&["bash", "-c", script])?;
+        Ok(found.lines().count())
+    }
+
+    /// The last line about an operation ("checkpoint", "restore") in the engine's log.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn operation(&self, name: &str) -> Result<serde_json::Value> {
+        let log = fs::read_to_string(self.host.path(OPERATIONS_LOG))?;
+        for line in log.lines().rev() {
+            let line: serde_json::Value = serde_json::from_str(line)?;
+            if line["operation"] == name {
+                return Ok(line);
+            }
+        }
+        bail!("no {name} is logged")
+    }
+
     /// What `engine` (`podman` or `docker`) and stasis have to say after a failure.
     #[must_use]
     pub fn account(&self, engine: &str) -> String {

@@ -1,0 +1,127 @@
+//! The demonstration: a counter in GPU memory is checkpointed, gone, restored, and counts on.
+
+use std::io::Write;
+
+use anyhow::{Result, ensure};
+use stasis_integration::host::{Cgroups, Suite};
+use stasis_integration::image::Image;
+use stasis_integration::lab::{DEVICES, DRIVER, Lab, RUNTIME};
+use stasis_integration::native;
+
+const PORT: u16 = 10000;
+
+fn main() -> Result<()> {
+    let mut screen = std::io::stdout().lock();
+    let driver = if native::has_gpu() {
+        "the GPU of this machine, with its own driver"
+    } else {
+        "no GPU here: a stand-in for the CUDA driver, everything else is real"
+    };
+    writeln!(screen, "driver: {driver}")?;
+    writeln!(
+        screen,
+        "starting a test host with containerd (the first time it is built from Debian packages: minutes)"
+    )?;
+    let lab = Lab::start(Suite::Sid, Cgroups::V2, "runc")?;
+    let _containerd = lab.containerd()?;
+    writeln!(
+        screen,
+        "{}",
+        lab.host.run_for_text(&["containerd", "--version"])?
+    )?;
+    tell(&lab, &mut screen)
+}
+
+fn tell(lab: &Lab, screen: &mut impl Write) -> Result<()> {
+    writeln!(
+        screen,
+        "\na container with a counter in GPU memory, 100 at the start:"
+    )?;
+    show(lab, screen, &run_command())?;
+    packet(lab, screen, "101")?;
+    on_gpu(lab, screen, 1)?;
+
+    writeln!(
+        screen,
+        "\na checkpoint; the container is killed and removed, its GPU is free:"
+    )?;
+    show(
+        lab,
+        screen,
+        "ctr container checkpoint --task --image --rw counter demo:1",
+    )?;
+    let checkpoint = lab.operation("checkpoint")?;
+    show(lab, screen, "ctr task kill --signal KILL counter")?;
+    writeln!(
+        screen,
+        "  $ ctr task rm counter && ctr container rm counter"
+    )?;
+    lab.ctr_remove("counter")?;
+    on_gpu(lab, screen, 0)?;
+    ensure!(lab.ask(PORT)?.is_none(), "the counter still answers");
+
+    writeln!(screen, "\nthe restore:")?;
+    show(
+        lab,
+        screen,
+        "ctr container restore --live --rw counter demo:1",
+    )?;
+    packet(lab, screen, "102")?;
+    on_gpu(lab, screen, 1)?;
+
+    writeln!(screen, "\ntimeline")?;
+    timeline(screen, "checkpoint", &checkpoint)?;
+    timeline(screen, "restore", &lab.operation("restore")?)?;
+    lab.ctr_remove("counter")?;
+    writeln!(
+        screen,
+        "\nthe counter went on from 101 to 102 through a checkpoint and a restore"
+    )?;
+    Ok(())
+}
+
+fn run_command() -> String {
+    let devices = DEVICES.map(|device| format!("--device {device}")).join(" ");
+    format!(
+        "ctr run -d --net-host --cpu-shares 0 --runc-binary {RUNTIME} {devices} \
+         --mount type=bind,src={DRIVER},dst={DRIVER},options=rbind:ro \
+         --env LD_LIBRARY_PATH={DRIVER}/lib64 {} counter /bin/counter",
+        Image::DEFAULT_NAME
+    )
+}
+
+/// Runs a command in the host as a person would, and shows it.
+fn show(lab: &Lab, screen: &mut impl Write, command: &str) -> Result<()> {
+    writeln!(screen, "  $ {command}")?;
+    lab.host
+        .run(&command.split(' ').collect::<Vec<_>>())
+        .map(drop)
+}
+
+fn packet(lab: &Lab, screen: &mut impl Write, expected: &str) -> Result<()> {
+    let answer = lab.ask_until_up(PORT)?;
+    writeln!(screen, "  a packet to port {PORT} is answered: {answer}")?;
+    ensure!(answer == expected, "the answer had to be {expected}");
+    Ok(())
+}
+
+fn on_gpu(lab: &Lab, screen: &mut impl Write, expected: usize) -> Result<()> {
+    let processes = lab.gpu_processes()?;
+    writeln!(screen, "  processes with the GPU open: {processes}")?;
+    ensure!(processes == expected, "that had to be {expected}");
+    Ok(())
+}
+
+fn timeline(screen: &mut impl Write, operation: &str, line: &serde_json::Value) -> Result<()> {
+    for phase in line["phases"].as_array().into_iter().flatten() {
+        let seconds = phase["seconds"].as_f64().unwrap_or_default();
+        let name = phase["name"].as_str().unwrap_or_default();
+        let rate = phase["gib_per_second"].as_f64();
+        let mib = phase["bytes"].as_u64().unwrap_or_default() >> 20;
+        let moved = rate
+            .map(|rate| format!("  {mib} MiB at {rate:.1} GiB/s"))
+            .unwrap_or_default();
+        writeln!(screen, "  {operation:<11}{name:<15}{seconds:>8.3} s{moved}")?;
+    }
+    Ok(())
+}
