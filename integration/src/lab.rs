@@ -162,23 +162,32 @@ impl Lab {
     /// How many descriptors of the GPU's device nodes processes of the host hold.
     ///
     /// # Errors
-    /// What find said.
+    /// The host's `/proc` cannot be read.
     pub fn gpu_descriptors(&self) -> Result<usize> {
-        // Processes end while find looks at them.
-        let script = "find /proc/[0-9]*/fd -lname '/dev/nvidia*' 2>/dev/null || true";
-        let found = self.host.run_for_text(&["bash", "-c", script])?;
-        Ok(found.lines().count())
+        Ok(self.gpu_descriptors_by_process()?.iter().sum())
     }
 
     /// How many processes of the host have the GPU's device nodes open.
     ///
     /// # Errors
-    /// What find said.
+    /// The host's `/proc` cannot be read.
     pub fn gpu_processes(&self) -> Result<usize> {
-        let script =
-            "find /proc/[0-9]*/fd -lname '/dev/nvidia*' 2>/dev/null | cut -d/ -f3 | sort -u";
-        let found = self.host.run_for_text(&["bash", "-c", script])?;
-        Ok(found.lines().count())
+        let counts = self.gpu_descriptors_by_process()?;
+        Ok(counts.iter().filter(|count| **count > 0).count())
+    }
+
+    fn gpu_descriptors_by_process(&self) -> Result<Vec<usize>> {
+        let mut counts = Vec::new();
+        for process in fs::read_dir(self.host.path("/proc"))? {
+            // Not every entry is a process, and processes end meanwhile.
+            let Ok(descriptors) = fs::read_dir(process?.path().join("fd")) else {
+                continue;
+            };
+            let targets = descriptors.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+            let on_gpu = targets.filter(|target| target.starts_with("/dev") && is_gpu_node(target));
+            counts.push(on_gpu.count());
+        }
+        Ok(counts)
     }
 
     /// The last line about an operation ("checkpoint", "restore") in the engine's log.
@@ -237,6 +246,11 @@ impl Drop for Lab {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.image);
     }
+}
+
+fn is_gpu_node(path: &Path) -> bool {
+    path.file_name()
+        .is_some_and(|name| name.to_string_lossy().starts_with("nvidia"))
 }
 
 fn write_image(built: &Path) -> Result<PathBuf> {
