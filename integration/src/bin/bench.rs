@@ -40,19 +40,26 @@ const IN_TURNS: &str = r#"
 for round in $(seq "$1"); do
     for program in "$2" "$3"; do
         start=$EPOCHREALTIME
-        "$program" --root /run/bundles state plain >/dev/null || exit 1
+        "$program" --root /run/bundles "${@:4}" >/dev/null || exit 1
         end=$EPOCHREALTIME
         echo $(( ${end/./} - ${start/./} ))
     done
 done
 "#;
 
-/// What `stasis-runtime state` costs more than `runc state`, in ms.
+/// What verbs that pass through cost more than runc's own, in ms: the most expensive one.
 fn passthrough(lab: &Lab, screen: &mut impl Write) -> Result<f64> {
     let plain = Bundle::make(lab, "plain", &["/bin/pause"])?;
     plain.run()?;
+    let state = extra(lab, screen, &["state", "plain"])?;
+    let kill = extra(lab, screen, &["kill", "plain", "CONT"])?;
+    plain.delete()?;
+    Ok(state.max(kill))
+}
+
+fn extra(lab: &Lab, screen: &mut impl Write, verb: &[&str]) -> Result<f64> {
     let rounds = ROUNDS.to_string();
-    let arguments = [
+    let mut arguments = vec![
         "bash",
         "-c",
         IN_TURNS,
@@ -61,6 +68,7 @@ fn passthrough(lab: &Lab, screen: &mut impl Write) -> Result<f64> {
         RUNTIME,
         "/usr/sbin/runc",
     ];
+    arguments.extend_from_slice(verb);
     let text = lab.host.run_for_text(&arguments)?;
     let times: Vec<Duration> = text
         .lines()
@@ -68,11 +76,11 @@ fn passthrough(lab: &Lab, screen: &mut impl Write) -> Result<f64> {
         .collect::<Result<_>>()?;
     let every_second = |first: usize| times.iter().skip(first).step_by(2).copied().collect();
     let (ours, runcs) = (median(every_second(0)), median(every_second(1)));
+    let verb = verb.join(" ");
     writeln!(
         screen,
-        "state: stasis-runtime {ours:.2} ms, runc {runcs:.2} ms, medians of {ROUNDS}"
+        "{verb}: stasis-runtime {ours:.2} ms, runc {runcs:.2} ms, medians of {ROUNDS}"
     )?;
-    plain.delete()?;
     Ok(ours - runcs)
 }
 

@@ -11,9 +11,13 @@ mod workload;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use stasis::cuda::{CudaDriver, CudaError, CudaState, Driver, GpuMap, GpuUuid};
 use stasis_integration::native;
 
@@ -86,6 +90,25 @@ fn the_restore_thread_is_a_thread_of_the_process() -> Result<()> {
     let thread = driver().restore_thread(pid)?;
     assert_ne!(thread, pid);
     assert!(Path::new(&format!("/proc/{pid}/task/{thread}")).exists());
+    Ok(())
+}
+
+/// Why the engine thaws a container before it asks, and refuses one with a stopped CUDA process.
+#[test]
+fn a_stopped_process_gets_no_answer_until_it_runs_again() -> Result<()> {
+    let counter = Workload::counter()?;
+    assert_eq!(counter.ask()?, "101");
+    let pid = counter.pid();
+    let signal = |signal| kill(Pid::from_raw(pid), signal);
+    signal(Signal::SIGSTOP)?;
+    let (sender, answer) = mpsc::channel();
+    let asking = thread::spawn(move || sender.send(driver().state(pid)));
+    let early = answer.recv_timeout(MOMENT);
+    signal(Signal::SIGCONT)?;
+    assert_eq!(early, Err(RecvTimeoutError::Timeout));
+    assert_eq!(answer.recv_timeout(PATIENCE)?, Ok(CudaState::Running));
+    assert!(asking.join().is_ok());
+    assert_eq!(counter.ask()?, "102");
     Ok(())
 }
 
