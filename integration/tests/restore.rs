@@ -43,6 +43,9 @@ fn all_cases(lab: &Lab) -> Result<()> {
     memory.restore("good")?;
     assert_eq!(memory.status()?, "running");
     assert_eq!(lab.ask(10000)?.as_deref(), Some("ok 1"));
+    // A second restore under the same id is refused and does not touch the container that runs.
+    assert!(memory.restore("good").is_err());
+    assert_eq!(lab.ask(10000)?.as_deref(), Some("ok 2"));
     memory.delete()?;
     attached_restore_gives_the_exit_code(lab, &memory)?;
     attached_restore_without_room_ends(lab, &memory)
@@ -173,6 +176,9 @@ fn attached_restore_gives_the_exit_code(lab: &Lab, memory: &Bundle<'_>) -> Resul
         let mut command = memory.runtime(&arguments);
         let mut attached = command.arg(&memory.id).stderr(Stdio::null()).spawn()?;
         assert_eq!(lab.ask_until_up(10000)?, "ok 1");
+        // The runtime waits for the container's end, and does not keep others from it meanwhile.
+        memory.checkpoint("attached", &["--leave-running"])?;
+        assert_eq!(lab.ask(10000)?.as_deref(), Some("ok 2"));
         assert!(
             memory
                 .runtime(&["kill", &memory.id, signal])

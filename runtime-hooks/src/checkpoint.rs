@@ -5,11 +5,12 @@
 
 use std::ffi::OsString;
 
+use crate::aftermath::Aftermath;
 use crate::cgroup::FreezerState;
 use crate::cuda::GpuMap;
 use crate::dump::dump;
 use crate::engine::{Engine, Outcome};
-use crate::error::{Aftermath, Error, Failure, Verb};
+use crate::error::{Error, Failure, Verb};
 use crate::huge_pages::HugePages;
 use crate::invocation::{AfterDump, CheckpointOptions};
 use crate::job::{Checkpointed, CudaJob, Locked};

@@ -12,7 +12,8 @@ use crate::container::{Container, ContainerError};
 use crate::cuda::{CudaDriver, OpenError};
 use crate::error::Refusal;
 use crate::fault::{Cause, Fault, Step};
-use crate::job::{LockLimits, Members, look};
+use crate::job::LockLimits;
+use crate::members::{Members, look};
 use crate::process::ProcessRef;
 
 /// The surroundings of an operation.

@@ -1,6 +1,7 @@
 //! The engine of stasis: checkpoint and restore of running GPU containers.
 
 mod admission;
+pub mod aftermath;
 pub mod cancel;
 pub mod cgroup;
 pub mod checkpoint;
@@ -21,6 +22,7 @@ pub mod invocation;
 pub mod job;
 pub mod low_level;
 pub mod manifest;
+pub mod members;
 pub mod operation;
 mod operation_log;
 pub mod passthrough;

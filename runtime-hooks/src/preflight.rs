@@ -17,8 +17,8 @@ use crate::error::Refusal;
 use crate::fault::Fault;
 use crate::gpu::Inventory;
 use crate::invocation::{CheckpointOptions, PreDump};
-use crate::job::{Members, look};
 use crate::manifest::{CudaProcess, Manifest};
+use crate::members::{Members, look};
 use crate::operation::{Intent, Operation, WaitsFor};
 use crate::process::ProcessRef;
 

@@ -12,9 +12,10 @@ use std::thread;
 use std::time::Duration;
 
 use crate::admission::{self, Admission};
+use crate::aftermath::Aftermath;
 use crate::dump::keep_log;
 use crate::engine::{Engine, Outcome};
-use crate::error::{Aftermath, Error, Failure, LowLevelFailure, Refusal, Verb};
+use crate::error::{Error, Failure, LowLevelFailure, Refusal, Verb};
 use crate::exit_status;
 use crate::forward::Forward;
 use crate::invocation::{Invocation, RestoreMode, RestoreOptions};
@@ -40,6 +41,11 @@ pub fn restore(
     invocation: &Invocation,
 ) -> Result<Outcome, Error> {
     let refused = |reason: Refusal| Error::refused(Verb::Restore, &options.id, reason);
+    // A container of this id is there: the low-level runtime refuses. We must not get as far as
+    // ending what a failed restore left, since that would be the container that runs.
+    if engine.root.join(&options.id).exists() {
+        return Ok(Outcome::PassThrough);
+    }
     let manifest = match Manifest::read(&options.image_path) {
         Ok(Some(manifest)) => manifest,
         Ok(None) => return Ok(Outcome::PassThrough),
@@ -47,7 +53,7 @@ pub fn restore(
     };
     let plan = Plan::make(engine, options, manifest).map_err(refused)?;
     let mut timeline = Timeline::default();
-    let result = plan.carry_out(invocation, &mut timeline);
+    let result = plan.bring_up(invocation, &mut timeline);
     operation_log::write(
         engine,
         Verb::Restore,
@@ -55,8 +61,30 @@ pub fn restore(
         &timeline,
         result.as_ref().err(),
     );
-    plan.operation.forget();
-    result.map(Outcome::Done)
+    // From here on other operations may have the container, also while we wait for its end.
+    drop(plan);
+    Ok(Outcome::Done(result?.exit_code()))
+}
+
+/// A container that is up, with its GPU.
+enum Up {
+    Detached,
+    /// It ended before it was seen.
+    Ended(ExitStatus),
+    /// The low-level runtime stays as its parent.
+    Attached(Child, Forward),
+}
+
+impl Up {
+    /// Waits for the end of an attached container.
+    fn exit_code(self) -> u8 {
+        match self {
+            Self::Detached => 0,
+            Self::Ended(status) => exit_status::code(status),
+            // A child whose end cannot be learned is none that ended well.
+            Self::Attached(mut child, _forward) => child.wait().map_or(1, exit_status::code),
+        }
+    }
 }
 
 /// A restore that may begin.
@@ -65,7 +93,7 @@ struct Plan<'a> {
     options: &'a RestoreOptions,
     manifest: Manifest,
     admission: Admission,
-    operation: Operation,
+    _operation: Operation,
     plugins: PathBuf,
     pid_file: PathBuf,
 }
@@ -89,13 +117,13 @@ impl<'a> Plan<'a> {
             options,
             manifest,
             admission,
-            operation,
+            _operation: operation,
             plugins,
             pid_file,
         })
     }
 
-    fn carry_out(&self, invocation: &Invocation, timeline: &mut Timeline) -> Result<u8, Error> {
+    fn bring_up(&self, invocation: &Invocation, timeline: &mut Timeline) -> Result<Up, Error> {
         let result = match self.options.mode {
             RestoreMode::Detached => self.detached(invocation, timeline),
             RestoreMode::Attached => self.attached(invocation, timeline),
@@ -108,7 +136,7 @@ impl<'a> Plan<'a> {
         })
     }
 
-    fn detached(&self, invocation: &Invocation, timeline: &mut Timeline) -> Result<u8, Failure> {
+    fn detached(&self, invocation: &Invocation, timeline: &mut Timeline) -> Result<Up, Failure> {
         timeline.time("criu restore", || {
             let status = self
                 .start(invocation)?
@@ -127,21 +155,21 @@ impl<'a> Plan<'a> {
             &self.manifest,
             timeline,
         )?;
-        Ok(0)
+        Ok(Up::Detached)
     }
 
     /// Without `--detach` the low-level runtime stays, as the container's parent, and ends with
     /// its exit code. The GPU part is done beside it as soon as the pid file says that the
     /// container is up.
-    fn attached(&self, invocation: &Invocation, timeline: &mut Timeline) -> Result<u8, Failure> {
+    fn attached(&self, invocation: &Invocation, timeline: &mut Timeline) -> Result<Up, Failure> {
         // One that an earlier container left would be taken for this one's.
         let _ = fs::remove_file(&self.pid_file);
         let mut child = self.start(invocation)?;
-        let _forward = Forward::signals_to(&child);
+        let forward = Forward::signals_to(&child);
         let up = timeline.time("criu restore", || self.wait_until_up(&mut child));
         if let Some(status) = up.map_err(|source| self.lost_child(source))? {
             return if status.success() {
-                Ok(0)
+                Ok(Up::Ended(status))
             } else {
                 Err(self.low_level_failed(status))
             };
@@ -153,8 +181,7 @@ impl<'a> Plan<'a> {
             &self.manifest,
             timeline,
         )?;
-        let status = child.wait().map_err(|source| self.lost_child(source))?;
-        Ok(exit_status::code(status))
+        Ok(Up::Attached(child, forward))
     }
 
     fn start(&self, invocation: &Invocation) -> Result<Child, Failure> {

@@ -6,14 +6,15 @@
 
 use std::ffi::OsString;
 
+use crate::aftermath::Aftermath;
 use crate::container::Container;
 use crate::cuda::CudaDriver;
 use crate::engine::{Engine, Outcome};
-use crate::error::{Aftermath, Error, Failure, Refusal, Verb};
+use crate::error::{Error, Failure, Refusal, Verb};
 use crate::exit_status;
 use crate::fault::Fault;
-use crate::job::revive;
 use crate::low_level;
+use crate::members::revive;
 use crate::operation::{Operation, has_record};
 use crate::operation_log;
 use crate::timeline::Timeline;

@@ -1,11 +1,11 @@
 //! Undoing a checkpoint that failed, at whatever step.
 
+use crate::aftermath::Aftermath;
 use crate::cgroup::FreezerState;
 use crate::container::ContainerError;
-use crate::error::Aftermath;
 use crate::fault::Fault;
-use crate::job::revive;
 use crate::manifest::Manifest;
+use crate::members::revive;
 use crate::preflight::Plan;
 
 /// Brings every CUDA process of the container back to RUNNING and the freezer back to what it

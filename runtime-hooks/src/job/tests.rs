@@ -3,6 +3,8 @@ use std::process::{Child, Command};
 use std::sync::Mutex;
 
 use super::*;
+use crate::members::look;
+use crate::process::Activity;
 
 /// A driver with the real one's state machine, for processes that are mere sleepers.
 #[derive(Default)]

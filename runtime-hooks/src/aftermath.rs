@@ -1,0 +1,78 @@
+//! How things are after an operation that failed: the part of an error that tells what to do next.
+
+use std::fmt;
+
+use crate::cgroup::{FreezerError, FreezerState};
+use crate::container::ContainerError;
+use crate::error::chain;
+use crate::fault::Fault;
+
+/// How things are after a failure.
+#[derive(Debug)]
+pub enum Aftermath {
+    /// All processes run, or are paused as they were, with the GPU usable.
+    Unharmed(FreezerState),
+    /// The workload has ended meanwhile.
+    Ended,
+    /// These processes could not be brought back.
+    Lost(Vec<Fault>),
+    /// The GPU part is undone, and the freezer does not do as it was told.
+    Freezer(FreezerError),
+    /// The container could not be looked at to undo anything.
+    Unknown(ContainerError),
+    /// Nothing has been changed.
+    StillPaused,
+    /// A half-restored container was ended.
+    Killed,
+    /// A complete image was written; these processes did not go on.
+    ImageComplete(Vec<Fault>),
+}
+
+fn list(faults: &[Fault]) -> String {
+    faults
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("; ")
+}
+
+impl fmt::Display for Aftermath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unharmed(FreezerState::Thawed) => {
+                f.write_str("the container runs on as before, with its GPU")
+            }
+            Self::Unharmed(FreezerState::Frozen) => {
+                f.write_str("the container is paused as before, with its GPU")
+            }
+            Self::Ended => f.write_str("the container has ended meanwhile"),
+            Self::Lost(faults) if faults.is_empty() => {
+                f.write_str("other processes of the container may run; kill it")
+            }
+            Self::Lost(faults) => write!(
+                f,
+                "these processes could not be brought back and have to be killed: {}",
+                list(faults)
+            ),
+            Self::Freezer(error) => write!(
+                f,
+                "its processes have their GPU again, but the container may not be paused or \
+                 running as before: {}",
+                chain(error)
+            ),
+            Self::Unknown(error) => write!(
+                f,
+                "its processes may still be locked ({}); `resume` it or kill it",
+                chain(error)
+            ),
+            Self::StillPaused => f.write_str("the container is still paused"),
+            Self::Killed => f.write_str("what had been restored was ended, the image is unchanged"),
+            Self::ImageComplete(faults) => write!(
+                f,
+                "the image is complete and restores, but these processes did not go on and have \
+                 to be killed: {}",
+                list(faults)
+            ),
+        }
+    }
+}
