@@ -58,6 +58,16 @@ impl Cgroups {
             .context("reading the cgroups of this process")?;
         Ok(own.lines().any(|line| !line.starts_with("0:")))
     }
+
+    /// The older kind that this machine can run: version 1 beside version 2, else version 2 alone.
+    pub fn oldest() -> Result<Cgroups> {
+        let hybrid = Cgroups::Hybrid;
+        Ok(if hybrid.available()? {
+            hybrid
+        } else {
+            Cgroups::V2
+        })
+    }
 }
 
 /// A running test host; it ends when this is dropped.

@@ -18,7 +18,7 @@ fn records(lab: &Lab) -> String {
 
 #[test]
 fn on_hybrid_cgroups() -> Result<()> {
-    let lab = Lab::start(Suite::Sid, Cgroups::Hybrid, "runc")?;
+    let lab = Lab::start(Suite::Sid, Cgroups::oldest()?, "runc")?;
     all_cases(&lab)
 }
 

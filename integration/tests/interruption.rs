@@ -13,7 +13,7 @@ use stasis_integration::lab::Lab;
 
 #[test]
 fn of_checkpoints() -> Result<()> {
-    let lab = Lab::start(Suite::Sid, Cgroups::Hybrid, "runc")?;
+    let lab = Lab::start(Suite::Sid, Cgroups::oldest()?, "runc")?;
     let _containerd = lab.containerd()?;
     let counter = Bundle::make(&lab, "counter", &["/bin/counter", "10000"])?;
     counter.run()?;

@@ -18,7 +18,7 @@ fn with_runc() -> Result<()> {
 
 #[test]
 fn with_an_older_runc() -> Result<()> {
-    all_cases(&Lab::start(Suite::Trixie, Cgroups::Hybrid, "runc")?)
+    all_cases(&Lab::start(Suite::Trixie, Cgroups::oldest()?, "runc")?)
 }
 
 fn all_cases(lab: &Lab) -> Result<()> {

@@ -72,6 +72,20 @@ fn holds_device(pid: i32) -> Result<bool> {
     Ok(false)
 }
 
+fn all_threads_are_stopped(pid: i32) -> Result<bool> {
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let stat = fs::read_to_string(thread?.path().join("stat"))?;
+        if !stat
+            .rsplit(") ")
+            .next()
+            .is_some_and(|state| state.starts_with('T'))
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 #[test]
 fn a_process_without_cuda_is_not_initialized() -> Result<()> {
     let own = i32::try_from(std::process::id())?;
@@ -101,6 +115,10 @@ fn a_stopped_process_gets_no_answer_until_it_runs_again() -> Result<()> {
     let pid = counter.pid();
     let signal = |signal| kill(Pid::from_raw(pid), signal);
     signal(Signal::SIGSTOP)?;
+    // The signal stops one thread after the other.
+    while !all_threads_are_stopped(pid)? {
+        thread::sleep(Duration::from_millis(1));
+    }
     let (sender, answer) = mpsc::channel();
     let asking = thread::spawn(move || sender.send(driver().state(pid)));
     let early = answer.recv_timeout(MOMENT);
