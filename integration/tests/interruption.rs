@@ -25,7 +25,7 @@ fn of_checkpoints() -> Result<()> {
     a_killed_operation_is_taken_up_by_the_next(&lab, &counter)?;
     assert_eq!(lab.ask(10000)?.as_deref(), Some("104"));
     a_killed_operation_is_undone_by_resume(&lab, &counter)?;
-    assert_eq!(lab.ask(10000)?.as_deref(), Some("105"));
+    assert_eq!(lab.ask(10000)?.as_deref(), Some("106"));
     a_workload_that_crashes_is_said_to_have_ended(&lab, &counter)
 }
 
@@ -134,7 +134,14 @@ fn a_killed_operation_is_undone_by_resume(lab: &Lab, counter: &Bundle<'_>) -> Re
     kill(runtime, Signal::SIGKILL)?;
     child.wait()?;
     lab.order("")?;
-    // The killed operation had thawed it.
+    // The killed operation had thawed it. That there is nothing to resume is said, and the process is
+    // let go all the same.
+    assert!(!counter.runtime(&["resume", "counter"]).status()?.success());
+    assert_eq!(lab.ask(10000)?.as_deref(), Some("105"));
+    let (mut child, runtime) = slow_checkpoint(lab, counter, "killed")?;
+    kill(runtime, Signal::SIGKILL)?;
+    child.wait()?;
+    lab.order("")?;
     assert!(counter.runtime(&["pause", "counter"]).status()?.success());
     let resumed = counter.runtime(&["resume", "counter"]).output()?;
     assert!(

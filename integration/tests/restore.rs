@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
+use std::thread::sleep;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use stasis_integration::bundle::Bundle;
@@ -177,6 +179,10 @@ fn attached_restore_gives_the_exit_code(lab: &Lab, memory: &Bundle<'_>) -> Resul
         let mut attached = command.arg(&memory.id).stderr(Stdio::null()).spawn()?;
         assert_eq!(lab.ask_until_up(10000)?, "ok 1");
         // The runtime waits for the container's end, and does not keep others from it meanwhile.
+        let record = lab.host.path("/run/stasis/containers/%run%bundles/memory");
+        while record.exists() {
+            sleep(Duration::from_millis(2));
+        }
         memory.checkpoint("attached", &["--leave-running"])?;
         assert_eq!(lab.ask(10000)?.as_deref(), Some("ok 2"));
         assert!(

@@ -7,6 +7,7 @@
 use std::ffi::OsString;
 
 use crate::aftermath::Aftermath;
+use crate::cgroup::FreezerState;
 use crate::container::Container;
 use crate::cuda::CudaDriver;
 use crate::engine::{Engine, Outcome};
@@ -74,8 +75,11 @@ fn carry_out(
         };
         failed(cause, Aftermath::StillPaused)
     })?;
-    if !status.success() {
-        return Ok(exit_status::code(status));
+    let code = exit_status::code(status);
+    // A container whose checkpoint was cut off may run without being paused: the low-level runtime
+    // refuses then, and its processes still have to be let go.
+    if !status.success() && !is_thawed(container) {
+        return Ok(code);
     }
     let processes = container.processes().map_err(|error| {
         let cause = Fault::of_look(container.init(), error).into();
@@ -83,8 +87,12 @@ fn carry_out(
     })?;
     let mut lost = timeline.time("gpu restore", || revive(driver, &processes));
     if lost.is_empty() {
-        return Ok(0);
+        return Ok(code);
     }
     let first = lost.remove(0);
     Err(failed(Failure::Process(first), Aftermath::Lost(lost)))
+}
+
+fn is_thawed(container: &Container) -> bool {
+    matches!(container.cgroup().freezer_state(), Ok(FreezerState::Thawed))
 }
