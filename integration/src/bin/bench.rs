@@ -118,6 +118,10 @@ fn engine_of_100(lab: &Lab, screen: &mut impl Write) -> Result<f64> {
         "-c",
         "cat /sys/fs/cgroup/hundred/cgroup.procs | wc -l",
     ])?;
+    ensure!(
+        count == "100",
+        "the container for engine-100-ms has {count} processes"
+    );
     lab.host
         .run(&["cp", "/bin/true", "/usr/local/bin/idle-runc"])?;
     lab.set("/usr/local/bin/idle-runc", "")?;
