@@ -98,14 +98,13 @@ fn a_signal_rolls_back(lab: &Lab, counter: &Bundle<'_>) -> Result<()> {
 }
 
 fn a_second_operation_is_refused(lab: &Lab, counter: &Bundle<'_>) -> Result<()> {
-    let (mut child, runtime) = slow_checkpoint(lab, counter, "first")?;
+    let (mut child, _) = slow_checkpoint(lab, counter, "first")?;
     let said = counter.checkpoint_fails("second", &[])?;
     assert!(
         said.contains("another stasis operation (process "),
         "{said}"
     );
     assert!(said.contains("nothing was changed"), "{said}");
-    let _ = runtime;
     assert!(child.wait()?.success());
     assert!(counter.image_path("first/stasis.json").exists());
     lab.order("")

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -162,21 +162,18 @@ fn criu_fails(lab: &Lab, memory: &Bundle<'_>) -> Result<()> {
     Ok(())
 }
 
+fn attached_restore(memory: &Bundle<'_>) -> Command {
+    let (image, bundle) = (memory.image("good"), memory.directory());
+    let mut command = memory.runtime(&["restore", "--image-path", &image, "--work-path", &bundle]);
+    command.args(["--bundle", &bundle, &memory.id]);
+    command.stderr(Stdio::null());
+    command
+}
+
 /// Without `--detach` the runtime is the container's parent and ends with its exit code.
 fn attached_restore_gives_the_exit_code(lab: &Lab, memory: &Bundle<'_>) -> Result<()> {
     for (signal, expected) in [("KILL", 137), ("TERM", 0)] {
-        let (image, bundle) = (memory.image("good"), memory.directory());
-        let arguments = [
-            "restore",
-            "--image-path",
-            &image,
-            "--work-path",
-            &bundle,
-            "--bundle",
-            &bundle,
-        ];
-        let mut command = memory.runtime(&arguments);
-        let mut attached = command.arg(&memory.id).stderr(Stdio::null()).spawn()?;
+        let mut attached = attached_restore(memory).spawn()?;
         assert_eq!(lab.ask_until_up(10000)?, "ok 1");
         // The runtime waits for the container's end, and does not keep others from it meanwhile.
         let record = lab.host.path("/run/stasis/containers/%run%bundles/memory");
@@ -199,21 +196,7 @@ fn attached_restore_gives_the_exit_code(lab: &Lab, memory: &Bundle<'_>) -> Resul
 
 fn attached_restore_without_room_ends(lab: &Lab, memory: &Bundle<'_>) -> Result<()> {
     lab.order("restore memory error:2")?;
-    let (image, bundle) = (memory.image("good"), memory.directory());
-    let arguments = [
-        "restore",
-        "--image-path",
-        &image,
-        "--work-path",
-        &bundle,
-        "--bundle",
-        &bundle,
-    ];
-    let status = memory
-        .runtime(&arguments)
-        .arg(&memory.id)
-        .stderr(Stdio::null())
-        .status()?;
+    let status = attached_restore(memory).status()?;
     assert_eq!(status.code(), Some(1));
     assert_eq!(memory.status()?, "");
     lab.order("")

@@ -10,7 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use rustix::fs::OFlags;
+use crate::entry;
 
 /// Logs are some MiB at CRIU's highest level.
 const MAX_LOG_BYTES: u64 = 64 << 20;
@@ -49,15 +49,8 @@ pub fn keep(
     log_dir: &Path,
     name: &KeptName<'_>,
 ) -> io::Result<Option<KeptLog>> {
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    let mut log = OpenOptions::new();
-    let log = match log
-        .read(true)
-        .custom_flags(flags)
-        .open(work_directory.join(file_name))
-    {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        other => other?,
+    let Some(log) = entry::open(&work_directory.join(file_name))? else {
+        return Ok(None);
     };
     let found = log.metadata()?;
     if !found.is_file() || found.len() == 0 || found.modified()? < name.began {

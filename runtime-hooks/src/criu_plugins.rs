@@ -12,6 +12,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
 
+use crate::entry;
+
 /// The environment variable that CRIU takes its plugin directory from.
 pub const VARIABLE: &str = "CRIU_LIBS_DIR";
 /// The plugin that competes with us.
@@ -35,7 +37,8 @@ pub fn prepare(state_dir: &Path, distribution: Option<&Path>) -> io::Result<Path
         let entry = entry?;
         let target = fs::read_link(entry.path()).ok();
         if target.as_ref() != wanted.get(&entry.file_name()) {
-            remove_if_there(&entry.path())?;
+            // Two operations may tidy up at the same time.
+            entry::remove(&entry.path())?;
         }
     }
     for (name, target) in &wanted {
@@ -61,14 +64,6 @@ fn plugins_of(distribution: &Path) -> io::Result<BTreeMap<OsString, PathBuf>> {
         }
     }
     Ok(plugins)
-}
-
-/// Two operations may tidy up at the same time.
-fn remove_if_there(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

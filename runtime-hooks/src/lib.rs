@@ -12,6 +12,7 @@ pub mod cuda;
 pub mod delete;
 mod dump;
 pub mod engine;
+mod entry;
 pub mod error;
 pub mod exit_status;
 pub mod fault;

@@ -11,9 +11,9 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
+use crate::entry;
 use crate::gpu::{Gpu, GpuUse};
 use crate::timeline::Phase;
 
@@ -155,7 +155,7 @@ impl Manifest {
         let mut text = serde_json::to_vec_pretty(self)?;
         text.push(b'\n');
         let staged = directory.join(".stasis.json.new");
-        remove_if_there(&staged)?;
+        entry::remove(&staged)?;
         let mut file = OpenOptions::new()
             .write(true)
             .create_new(true)
@@ -176,7 +176,7 @@ impl Manifest {
     /// [`ManifestError::Io`]; that there is none is no error.
     pub fn remove(image_directory: &Path) -> Result<(), ManifestError> {
         let path = image_directory.join(FILE_NAME);
-        remove_if_there(&path).map_err(|source| ManifestError::Io {
+        entry::remove(&path).map_err(|source| ManifestError::Io {
             action: "remove",
             path,
             source,
@@ -239,11 +239,9 @@ fn read_limited(path: &Path) -> Result<Option<Vec<u8>>, ManifestError> {
         path: path.to_owned(),
         source,
     };
-    // O_NOFOLLOW and O_NONBLOCK: an image may have a link or a fifo here.
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+    let file = match entry::open(path) {
+        Ok(Some(file)) => file,
+        Ok(None) => return Ok(None),
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
             return Err(ManifestError::NotAFile {
                 path: path.to_owned(),
@@ -269,13 +267,6 @@ fn read_limited(path: &Path) -> Result<Option<Vec<u8>>, ManifestError> {
         });
     }
     Ok(Some(text))
-}
-
-fn remove_if_there(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
 use std::thread;
 use std::time::Duration;
@@ -138,23 +138,10 @@ impl<'a> Plan<'a> {
 
     fn detached(&self, invocation: &Invocation, timeline: &mut Timeline) -> Result<Up, Failure> {
         timeline.time("criu restore", || {
-            let status = self
-                .start(invocation)?
-                .wait()
-                .map_err(|source| self.lost_child(source))?;
-            if status.success() {
-                Ok(())
-            } else {
-                Err(self.low_level_failed(status))
-            }
+            let status = self.start(invocation)?.wait();
+            self.succeeded(status.map_err(|source| self.not_run(source))?)
         })?;
-        reattach(
-            self.engine,
-            &self.options.id,
-            &self.admission,
-            &self.manifest,
-            timeline,
-        )?;
+        self.reattach(timeline)?;
         Ok(Up::Detached)
     }
 
@@ -167,20 +154,10 @@ impl<'a> Plan<'a> {
         let mut child = self.start(invocation)?;
         let forward = Forward::signals_to(&child);
         let up = timeline.time("criu restore", || self.wait_until_up(&mut child));
-        if let Some(status) = up.map_err(|source| self.lost_child(source))? {
-            return if status.success() {
-                Ok(Up::Ended(status))
-            } else {
-                Err(self.low_level_failed(status))
-            };
+        if let Some(status) = up.map_err(|source| self.not_run(source))? {
+            return self.succeeded(status).map(|()| Up::Ended(status));
         }
-        reattach(
-            self.engine,
-            &self.options.id,
-            &self.admission,
-            &self.manifest,
-            timeline,
-        )?;
+        self.reattach(timeline)?;
         Ok(Up::Attached(child, forward))
     }
 
@@ -194,53 +171,47 @@ impl<'a> Plan<'a> {
                 invocation.pass_on_with(flavor, &extra)
             }
         };
-        low_level::start(low_level, &args, &self.plugins).map_err(|source| Failure::Start {
-            path: low_level.path.clone(),
-            source,
-        })
+        low_level::start(low_level, &args, &self.plugins).map_err(|source| self.not_run(source))
+    }
+
+    fn reattach(&self, timeline: &mut Timeline) -> Result<(), Failure> {
+        let id = &self.options.id;
+        reattach(self.engine, id, &self.admission, &self.manifest, timeline)
     }
 
     /// `None` once the container is up; its exit status if the low-level runtime ended before.
     fn wait_until_up(&self, child: &mut Child) -> std::io::Result<Option<ExitStatus>> {
         loop {
-            let ended = child.try_wait()?;
             // The low-level runtime writes the file whole (rename) and after everything else.
-            if self.pid_file.exists() && ended.is_none() {
-                return Ok(None);
-            }
-            if ended.is_some() {
-                return Ok(ended);
+            match child.try_wait()? {
+                Some(status) => return Ok(Some(status)),
+                None if self.pid_file.exists() => return Ok(None),
+                None => {}
             }
             thread::sleep(POLL);
         }
     }
 
-    fn lost_child(&self, source: std::io::Error) -> Failure {
+    fn not_run(&self, source: std::io::Error) -> Failure {
         Failure::Start {
             path: self.engine.low_level.path.clone(),
             source,
         }
     }
 
-    fn low_level_failed(&self, status: ExitStatus) -> Failure {
-        Failure::LowLevel(LowLevelFailure {
+    fn succeeded(&self, status: ExitStatus) -> Result<(), Failure> {
+        if status.success() {
+            return Ok(());
+        }
+        // CRIU logs to the image directory unless the caller named another.
+        let options = self.options;
+        let work = options.work_path.as_ref().unwrap_or(&options.image_path);
+        Err(Failure::LowLevel(LowLevelFailure {
             program: format!("{} restore", low_level::name(&self.engine.low_level)),
             status,
             // Standard error is the container's at a restore: the caller has it already.
             stderr: String::new(),
-            log: self
-                .work()
-                .and_then(|work| keep_log(self.engine, work, "restore.log", &self.options.id)),
-        })
-    }
-
-    /// Where CRIU logs: the image directory unless the caller named another.
-    fn work(&self) -> Option<&Path> {
-        Some(
-            self.options
-                .work_path
-                .as_deref()
-                .unwrap_or(&self.options.image_path),
-        )
+            log: keep_log(self.engine, work, "restore.log", &options.id),
+        }))
     }
 }
