@@ -141,6 +141,10 @@ impl<'a> Plan<'a> {
             let status = self.start(invocation)?.wait();
             self.succeeded(status.map_err(|source| self.not_run(source))?)
         })?;
+        // Nobody has heard of the container yet: whoever wants it gone need not wait for the GPU.
+        if self.engine.cancel.requested() {
+            return Err(Failure::Cancelled);
+        }
         self.reattach(timeline)?;
         Ok(Up::Detached)
     }
