@@ -23,6 +23,7 @@ pub(crate) fn add(task: &Task, request: &ExecProcessRequest) -> Result<()> {
         request.terminal,
     );
     let mut record = task.record();
+    record.state.may_add()?;
     if record.execs.contains_key(&request.exec_id) {
         return Err(Error::AlreadyExists(format!(
             "process {} of {}",

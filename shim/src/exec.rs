@@ -67,14 +67,19 @@ impl Exec {
     /// Its start begins.
     pub(crate) fn begin(&self) -> Result<()> {
         let mut stage = self.stage();
-        if !matches!(*stage, Stage::Added) {
-            return Err(Error::NotNow(format!(
-                "process {} was started before",
-                self.id
-            )));
-        }
-        *stage = Stage::Starting;
-        Ok(())
+        let state = match *stage {
+            Stage::Added => {
+                *stage = Stage::Starting;
+                return Ok(());
+            }
+            Stage::Starting => "being started",
+            Stage::Running { .. } => "running",
+            Stage::Stopped { .. } => "stopped",
+        };
+        Err(Error::NotNow(format!(
+            "cannot start process {}, which is {state}",
+            self.id
+        )))
     }
 
     /// It runs.
@@ -166,7 +171,10 @@ impl Exec {
     /// Takes what there is to clean up; refused while it runs.
     pub(crate) fn take_for_removal(&self) -> Result<(Snapshot, Option<Io>)> {
         if self.is_running() {
-            return Err(Error::NotNow(format!("process {} still runs", self.id)));
+            return Err(Error::NotNow(format!(
+                "cannot delete process {}, which is running",
+                self.id
+            )));
         }
         let snapshot = self.snapshot();
         let io = match &mut *self.stage() {

@@ -131,6 +131,14 @@ impl State {
         }
     }
 
+    /// Whether other processes may be added to it, to be started later.
+    pub(crate) fn may_add(&self) -> Result<(), IllegalTransition> {
+        match self {
+            State::Checkpointing { .. } => Ok(()),
+            _ => self.may_exec(),
+        }
+    }
+
     /// Whether other processes may be started in it.
     pub(crate) fn may_exec(&self) -> Result<(), IllegalTransition> {
         match self {
