@@ -1,0 +1,86 @@
+//! What was measured, and the verdict on it.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Measurements of one thing, at least one.
+#[derive(Debug)]
+pub(crate) struct Sample(Vec<f64>);
+
+impl Sample {
+    pub(crate) fn new(mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        Self(values)
+    }
+
+    pub(crate) fn milliseconds(times: impl IntoIterator<Item = Duration>) -> Self {
+        Self::new(
+            times
+                .into_iter()
+                .map(|time| time.as_secs_f64() * 1000.0)
+                .collect(),
+        )
+    }
+
+    pub(crate) fn median(&self) -> f64 {
+        let (lower, upper) = ((self.0.len() - 1) / 2, self.0.len() / 2);
+        f64::midpoint(self.0[lower], self.0[upper])
+    }
+}
+
+/// The median, and the lowest and the highest.
+impl fmt::Display for Sample {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (lowest, highest) = (self.0[0], self.0[self.0.len() - 1]);
+        write!(
+            formatter,
+            "{:.2} ({lowest:.2} to {highest:.2})",
+            self.median()
+        )
+    }
+}
+
+/// A value with its aim: the most that it may be.
+#[derive(Debug)]
+pub(crate) struct Figure {
+    value: f64,
+    at_most: f64,
+    /// What the value was made from; empty if it was measured itself.
+    parts: String,
+}
+
+impl Figure {
+    pub(crate) fn value(value: f64, at_most: f64) -> Self {
+        let parts = String::new();
+        Self {
+            value,
+            at_most,
+            parts,
+        }
+    }
+
+    /// The ratio of the medians of our shim and containerd's.
+    pub(crate) fn ratio(go: &Sample, stasis: &Sample, unit: &str, at_most: f64) -> Self {
+        Self {
+            value: stasis.median() / go.median(),
+            at_most,
+            parts: format!("go {go} {unit}, stasis {stasis} {unit}, ratio "),
+        }
+    }
+
+    pub(crate) fn passes(&self) -> bool {
+        self.value <= self.at_most
+    }
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = if self.passes() { "PASS" } else { "FAIL" };
+        let Self {
+            value,
+            at_most,
+            parts,
+        } = self;
+        write!(formatter, "{parts}{value:.3}, at most {at_most}: {verdict}")
+    }
+}

@@ -1,0 +1,52 @@
+//! Two shims side by side: containerd's, written in Go, and ours.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use stasis_integration::host::{Cgroups, Suite};
+use stasis_integration::lab::Lab;
+use stasis_integration::native;
+
+/// The runtimes by which containerd knows the shims: containerd's own, then ours. Cases take them in
+/// turns, so that whatever the machine does meanwhile hits both.
+pub(crate) const RUNTIMES: [&str; 2] = ["io.containerd.runc.v2", "io.containerd.stasis.v2"];
+
+/// Where containerd, by its PATH, finds our shim.
+const SHIM: &str = "/usr/local/bin/containerd-shim-stasis-v2";
+/// Names another program to be measured as ours. Containerd's own there shows how far the figures
+/// can be trusted: all ratios have to be 1.
+const OTHER_SHIM: &str = "STASIS_BENCH_SHIM";
+
+/// A lab with both shims.
+pub(crate) fn lab() -> Result<Lab> {
+    let shim = match std::env::var_os(OTHER_SHIM) {
+        Some(other) => PathBuf::from(other),
+        None => native::programs()?.join("containerd-shim-stasis-v2"),
+    };
+    let lab = Lab::start(Suite::Sid, Cgroups::oldest()?, "runc")?;
+    lab.host
+        .install(&shim, SHIM)
+        .context("build the workspace first (make bench does)")?;
+    Ok(lab)
+}
+
+/// Calls `once(runtime, id)` `rounds` times for each of the two, in turns, and keeps what each
+/// gave, after `warm_ups` that are not kept.
+pub(crate) fn in_turns<T>(
+    warm_ups: usize,
+    rounds: usize,
+    mut once: impl FnMut(&str, &str) -> Result<T>,
+) -> Result<[Vec<T>; 2]> {
+    let mut kept = [Vec::new(), Vec::new()];
+    for round in 0..warm_ups + rounds {
+        for (index, runtime) in RUNTIMES.iter().enumerate() {
+            let id = format!("bench-{round}-{index}");
+            let result =
+                once(runtime, &id).with_context(|| format!("round {round} of {runtime}"))?;
+            if round >= warm_ups {
+                kept[index].push(result);
+            }
+        }
+    }
+    Ok(kept)
+}
