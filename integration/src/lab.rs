@@ -30,6 +30,8 @@ pub struct Lab {
     /// The host.
     pub host: Host,
     image: PathBuf,
+    /// How `ctr run` chooses stasis.
+    pub(crate) chosen_with: [&'static str; 2],
 }
 
 impl Lab {
@@ -52,6 +54,7 @@ impl Lab {
         let lab = Self {
             host,
             image: write_image(built)?,
+            chosen_with: ["--runc-binary", RUNTIME],
         };
         lab.set(low_level, "")?;
         lab.host

@@ -86,6 +86,22 @@ impl Lab {
         Ok(())
     }
 
+    /// From now on containers that [`Lab::ctr_run`] runs are served by our shim, in the place of
+    /// containerd's own: containerd and its clients hand a checkpoint's options on only to a
+    /// runtime of that name.
+    ///
+    /// # Errors
+    /// It is not built.
+    pub fn through_the_shim(mut self) -> Result<Self> {
+        let program = native::programs()?.join(Shim::Stasis.program());
+        let inside = format!("/usr/local/bin/{}", Shim::Go.program());
+        self.host
+            .install(&program, &inside)
+            .context("build the workspace first (make test does)")?;
+        self.chosen_with = ["--runtime", Shim::Go.runtime()];
+        Ok(self)
+    }
+
     /// Runs a container with `ctr run` under the shim under test; what it wrote to standard output.
     ///
     /// # Errors
