@@ -95,20 +95,17 @@ impl Bundle {
         {
             return Err(Error::io(format!("make {}", target.display()))(error));
         }
-        for one in mounts {
-            let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-            mount::mount_rootfs(
-                text(&one.type_).as_deref(),
-                text(&one.source).as_deref(),
-                &one.options,
-                &target,
-            )
-            .map_err(|error| Error::Mount {
-                target: target.clone(),
-                reason: error.to_string(),
-            })?;
-        }
-        Ok(())
+        // With many layers the crate enters another directory, which must not become the shim's: on
+        // a thread of its own it is that thread's alone (unshare(2), CLONE_FS).
+        std::thread::scope(|scope| {
+            let mounting = scope.spawn(|| mount_all(mounts, &target));
+            mounting.join().unwrap_or_else(|_| {
+                Err(Error::Mount {
+                    target: target.clone(),
+                    reason: "mounting it panicked".to_owned(),
+                })
+            })
+        })
     }
 
     /// Unmounts the root file system, however many layers were mounted there.
@@ -134,6 +131,23 @@ impl Bundle {
             .parse()
             .map_err(|_| Error::Invalid(format!("{} holds no pid", path.display())))
     }
+}
+
+fn mount_all(mounts: &[Mount], target: &Path) -> Result<()> {
+    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    for one in mounts {
+        mount::mount_rootfs(
+            text(&one.type_).as_deref(),
+            text(&one.source).as_deref(),
+            &one.options,
+            target,
+        )
+        .map_err(|error| Error::Mount {
+            target: target.to_owned(),
+            reason: error.to_string(),
+        })?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

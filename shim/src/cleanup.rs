@@ -24,7 +24,7 @@ pub(crate) async fn cleanup(flags: &Flags, reaper: &Arc<Reaper>) -> Result<()> {
     let options = options::read(bundle.path())?;
     let runtime = OciRuntime::find(options, &bundle, &flags.namespace, reaper)?;
     // An operation may be under way, which the engine ends.
-    let deleted = runtime.delete_operated(&flags.id).await;
+    let deleted = runtime.delete_by_force(&flags.id).await;
     bundle.unmount()?;
     if let Err(error) = deleted
         && runtime.state_of(&flags.id).exists()
