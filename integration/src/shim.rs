@@ -86,7 +86,7 @@ impl Lab {
         Ok(())
     }
 
-    /// From now on containers that [`Lab::ctr_run`] runs are served by our shim, in the place of
+    /// From now on containers that [`Lab::ctr_run`] and [`Lab::docker_run`] run are served by our shim, in the place of
     /// containerd's own: containerd and its clients hand a checkpoint's options on only to a
     /// runtime of that name.
     ///
@@ -99,6 +99,7 @@ impl Lab {
             .install(&program, &inside)
             .context("build the workspace first (make test does)")?;
         self.chosen_with = ["--runtime", Shim::Go.runtime()];
+        self.docker_runtime = "runc";
         Ok(self)
     }
 
