@@ -8,18 +8,20 @@ mod node;
 mod pod;
 pub mod settings;
 
-pub use messages::{ContainerConfig, ContainerState, ContainerStats, ContainerStatus, Executed};
-pub use node::Node;
+pub use container::ContainerConfig;
+pub use messages::{ContainerState, ContainerStats, ContainerStatus, Executed};
+pub use node::{Node, on_a_node};
 pub use pod::{Container, Pod};
 
 use std::collections::HashMap;
 
 use anyhow::{Context, Result};
+use container::ImageSpec;
 use containerd_client::tonic::client::Grpc;
 use containerd_client::tonic::codegen::http::uri::PathAndQuery;
 use containerd_client::tonic::transport::Channel;
 use containerd_client::tonic::{Request, Status};
-use messages::PodSandboxConfig;
+use pod::PodSandboxConfig;
 use prost::Message;
 use tokio::runtime::Runtime;
 use tonic_prost::ProstCodec;
@@ -40,22 +42,32 @@ pub struct Cri {
 }
 
 impl Cri {
-    /// Connects to the containerd that runs in a host.
+    /// Connects to the containerd that runs in a host, and waits until CRI is ready: after a restart
+    /// it first looks at what there is.
     ///
     /// # Errors
-    /// None runs there.
+    /// None runs there, or its CRI is not ready after 30 s.
     pub fn connect(host: &Host) -> Result<Self> {
         let socket = host.path(SOCKET);
         let runtime = new_runtime()?;
         let channel = runtime
             .block_on(containerd_client::connect(&socket))
             .with_context(|| format!("connecting to {}", socket.display()))?;
-        Ok(Self { runtime, channel })
+        let client = Self { runtime, channel };
+        until_none(|| {
+            let list = "/runtime.v1.RuntimeService/ListPodSandbox";
+            let asked = client.call(list, messages::Done {});
+            Ok(asked
+                .map(|messages::Done {}| ())
+                .err()
+                .map(|error| error.to_string()))
+        })?;
+        Ok(client)
     }
 
     /// Pulls the test image.
     pub fn pull(&self) -> Answer<()> {
-        let image = Some(messages::ImageSpec {
+        let image = Some(ImageSpec {
             image: Image::DEFAULT_NAME.to_owned(),
         });
         let request = messages::PullImage { image };

@@ -5,52 +5,28 @@
 //! config dump`, and options are compared with those that its default configuration has.
 
 use anyhow::{Context, Result, bail, ensure};
+use stasis_integration::cri::settings;
 use stasis_integration::host::{Cgroups, Host, Suite};
 use toml::{Table, Value};
-
-const CONFIG: &str = "/etc/containerd/config.toml";
-const IMPORTED: &str = "/etc/containerd/conf.d/stasis.toml";
 
 /// A snippet, and the series of containerd that it is for.
 struct Series {
     suite: Suite,
-    snippet: &'static str,
     section: &'static str,
     plugins: &'static [&'static str],
-    place: fn(&Host, &str) -> Result<()>,
 }
 
 const ONE: Series = Series {
     suite: Suite::Trixie,
-    snippet: include_str!("../../config/containerd/config-1.x.toml"),
     section: "io.containerd.grpc.v1.cri",
     plugins: &["io.containerd.grpc.v1 cri"],
-    place: append,
 };
 
 const TWO: Series = Series {
     suite: Suite::Sid,
-    snippet: include_str!("../../config/containerd/config-2.x.toml"),
     section: "io.containerd.cri.v1.runtime",
     plugins: &["io.containerd.cri.v1 runtime", "io.containerd.grpc.v1 cri"],
-    place: import,
 };
-
-/// Test hosts have the native snapshotter only, without which CRI does not start.
-fn append(host: &Host, snippet: &str) -> Result<()> {
-    let native = "[plugins.'io.containerd.grpc.v1.cri'.containerd]\nsnapshotter = 'native'\n";
-    host.write(CONFIG, &format!("{snippet}\n{native}"))
-}
-
-/// As the snippet asks for: with a main file of version 3. What one of version 2 says about CRI is
-/// lost when a file of version 3 is imported.
-fn import(host: &Host, snippet: &str) -> Result<()> {
-    let main = "version = 3\nimports = ['/etc/containerd/conf.d/*.toml']\n\
-                [plugins.'io.containerd.cri.v1.images']\nsnapshotter = 'native'\n\
-                [plugins.'io.containerd.cri.v1.runtime'.cni]\nconf_dir = '/etc/cni/net.d'\n";
-    host.write(CONFIG, main)?;
-    host.write(IMPORTED, snippet)
-}
 
 #[test]
 fn of_containerd_1() -> Result<()> {
@@ -64,10 +40,11 @@ fn of_containerd_2() -> Result<()> {
 
 fn loads_and_is_checked(series: &Series) -> Result<()> {
     let host = Host::start(series.suite, Cgroups::V2)?;
-    let everything = with_all_suggestions(series.snippet);
+    let shipped = settings::shipped(series.suite);
+    let everything = with_all_suggestions(shipped);
     ensure!(everything.contains("\n    SystemdCgroup = true\n"));
-    for snippet in [series.snippet, &everything] {
-        (series.place)(&host, snippet)?;
+    for snippet in [shipped, &everything] {
+        settings::write(&host, series.suite, snippet)?;
         is_understood(&host, series, snippet)?;
         is_loaded(&host, series)?;
     }
@@ -81,7 +58,7 @@ fn loads_and_is_checked(series: &Series) -> Result<()> {
     ] {
         let snippet = everything.replace(right, wrong);
         assert_ne!(snippet, everything, "{right} is not in the snippet");
-        (series.place)(&host, &snippet)?;
+        settings::write(&host, series.suite, &snippet)?;
         let found = is_understood(&host, series, &snippet);
         assert!(found.is_err(), "{wrong} instead of {right} was not noticed");
     }

@@ -1,66 +1,11 @@
-//! Messages of CRI (`runtime.v1`), with the fields that tests use.
+//! Requests and answers of CRI (`runtime.v1`), with the fields that tests use.
 
 use std::collections::HashMap;
 
 use prost::Message;
 
-/// Namespaces of a pod or a container: 0 is the pod's, 1 a container's own, 2 the host's.
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub struct NamespaceOption {
-    /// The network.
-    #[prost(int32, tag = "1")]
-    pub network: i32,
-    /// Process ids.
-    #[prost(int32, tag = "2")]
-    pub pid: i32,
-}
-
-/// Names a pod; all of it is unique on a node.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct PodSandboxMetadata {
-    /// The pod's name.
-    #[prost(string, tag = "1")]
-    pub name: String,
-    /// Its uid in Kubernetes.
-    #[prost(string, tag = "2")]
-    pub uid: String,
-    /// Its namespace in Kubernetes.
-    #[prost(string, tag = "3")]
-    pub namespace: String,
-}
-
-/// What a pod is to be.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct PodSandboxConfig {
-    /// Its name.
-    #[prost(message, optional, tag = "1")]
-    pub metadata: Option<PodSandboxMetadata>,
-    /// Where the logs of its containers go.
-    #[prost(string, tag = "3")]
-    pub log_directory: String,
-    /// What Linux makes of it.
-    #[prost(message, optional, tag = "8")]
-    pub linux: Option<LinuxPodSandboxConfig>,
-}
-
-/// The pod's settings on Linux.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct LinuxPodSandboxConfig {
-    /// The pod's cgroup.
-    #[prost(string, tag = "1")]
-    pub cgroup_parent: String,
-    /// Its namespaces.
-    #[prost(message, optional, tag = "2")]
-    pub security_context: Option<LinuxSandboxSecurityContext>,
-}
-
-/// Holds the pod's namespaces.
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub(super) struct LinuxSandboxSecurityContext {
-    /// The namespaces.
-    #[prost(message, optional, tag = "1")]
-    pub namespace_options: Option<NamespaceOption>,
-}
+use super::container::{ContainerConfig, ImageSpec};
+use super::pod::PodSandboxConfig;
 
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct RunPodSandbox {
@@ -91,117 +36,6 @@ pub(super) struct StatusOf {
 pub(super) struct PodStatus {
     #[prost(map = "string, string", tag = "2")]
     pub(super) info: HashMap<String, String>,
-}
-
-/// Names a container in its pod.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct ContainerMetadata {
-    /// The container's name.
-    #[prost(string, tag = "1")]
-    pub name: String,
-}
-
-/// An image.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct ImageSpec {
-    /// Its name; or the path of a checkpoint's archive.
-    #[prost(string, tag = "1")]
-    pub image: String,
-}
-
-/// A variable of the environment.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct KeyValue {
-    /// Its name.
-    #[prost(string, tag = "1")]
-    pub key: String,
-    /// Its value.
-    #[prost(string, tag = "2")]
-    pub value: String,
-}
-
-/// A directory or file of the host in a container.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct Mount {
-    /// Where the container sees it.
-    #[prost(string, tag = "1")]
-    pub container_path: String,
-    /// Where the host has it.
-    #[prost(string, tag = "2")]
-    pub host_path: String,
-    /// Whether it cannot be written to.
-    #[prost(bool, tag = "3")]
-    pub readonly: bool,
-}
-
-/// A device of the host in a container.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct Device {
-    /// Where the container sees it.
-    #[prost(string, tag = "1")]
-    pub container_path: String,
-    /// Where the host has it.
-    #[prost(string, tag = "2")]
-    pub host_path: String,
-    /// Of r, w and m.
-    #[prost(string, tag = "3")]
-    pub permissions: String,
-}
-
-/// What a container is to be.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct ContainerConfig {
-    /// Its name.
-    #[prost(message, optional, tag = "1")]
-    pub metadata: Option<ContainerMetadata>,
-    /// Its image.
-    #[prost(message, optional, tag = "2")]
-    pub image: Option<ImageSpec>,
-    /// Its program and the arguments.
-    #[prost(string, repeated, tag = "3")]
-    pub command: Vec<String>,
-    /// Its environment, beside the image's.
-    #[prost(message, repeated, tag = "6")]
-    pub envs: Vec<KeyValue>,
-    /// What of the host it sees.
-    #[prost(message, repeated, tag = "7")]
-    pub mounts: Vec<Mount>,
-    /// Its devices.
-    #[prost(message, repeated, tag = "8")]
-    pub devices: Vec<Device>,
-    /// Its log, in the pod's directory of logs.
-    #[prost(string, tag = "11")]
-    pub log_path: String,
-    /// What Linux makes of it.
-    #[prost(message, optional, tag = "15")]
-    pub linux: Option<LinuxContainerConfig>,
-}
-
-/// A container's settings on Linux.
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub struct LinuxContainerConfig {
-    /// Its limits.
-    #[prost(message, optional, tag = "1")]
-    pub resources: Option<LinuxContainerResources>,
-    /// Its namespaces.
-    #[prost(message, optional, tag = "2")]
-    pub security_context: Option<LinuxContainerSecurityContext>,
-}
-
-/// A container's limits.
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub struct LinuxContainerResources {
-    /// Bytes of memory.
-    #[prost(int64, tag = "4")]
-    pub memory_limit_in_bytes: i64,
-}
-
-/// Holds a container's namespaces.
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub struct LinuxContainerSecurityContext {
-    /// The namespaces.
-    #[prost(message, optional, tag = "3")]
-    pub namespace_options: Option<NamespaceOption>,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]

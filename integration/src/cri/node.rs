@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 
-use super::settings;
-use crate::host::{Daemon, Suite};
+use super::{Cri, settings};
+use crate::host::{Cgroups, Daemon, Suite};
 use crate::lab::Lab;
 use crate::registry::Registry;
 use crate::shim::Shim;
@@ -17,6 +17,25 @@ pub struct Node<'lab> {
     /// containerd.
     pub daemon: Daemon<'lab>,
     _registry: Registry,
+}
+
+/// Runs checks on a node that has the test image.
+///
+/// Its cgroups are those of [`Cgroups::oldest`]: CRI insists on a share of the processor for every pod,
+/// which version 2 has no controller for on a machine that also has version 1.
+///
+/// # Errors
+/// Whatever a check found.
+pub fn on_a_node(suite: Suite, checks: &[fn(&Lab, &Cri) -> Result<()>]) -> Result<()> {
+    let lab = Lab::start(suite, Cgroups::oldest()?, "runc")?;
+    let node = lab.node(suite)?;
+    let cri = Cri::connect(&lab.host)?;
+    cri.pull()?;
+    for check in checks {
+        let checked = check(&lab, &cri);
+        checked.inspect_err(|_| println!("{}", node.daemon.log().unwrap_or_default()))?;
+    }
+    Ok(())
 }
 
 impl Lab {
