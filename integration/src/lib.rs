@@ -11,3 +11,4 @@ pub mod lab;
 pub mod native;
 pub mod podman;
 pub mod shim;
+pub mod victim;

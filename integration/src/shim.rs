@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use nix::unistd::Pid;
 
 use crate::containerd::{Containerd, Streams};
 use crate::deadline::until_none;
@@ -167,22 +168,52 @@ impl Lab {
     /// # Errors
     /// The host's `/proc` cannot be read.
     pub fn shims(&self) -> Result<Vec<u32>> {
+        let program = self.shim_program();
         let mut shims = Vec::new();
         for entry in fs::read_dir(self.host.path("/proc"))? {
             let path = entry?.path();
             let pid = path
                 .file_name()
                 .and_then(|name| name.to_str()?.parse().ok());
-            // Processes end meanwhile, and a zombie has no command line.
-            let (Some(pid), Ok(line)) = (pid, fs::read_to_string(path.join("cmdline"))) else {
-                continue;
-            };
-            let program = line.split('\0').next().map(Path::new);
-            if program.and_then(Path::file_name) == Some(Shim::under_test().program().as_ref()) {
+            if let Some(pid) = pid
+                && runs(&path, program)
+            {
                 shims.push(pid);
             }
         }
         Ok(shims)
+    }
+
+    /// The same, as this process sees them.
+    ///
+    /// # Errors
+    /// `/proc` cannot be read.
+    pub fn shims_outside(&self) -> Result<Vec<Pid>> {
+        let program = self.shim_program();
+        let host = fs::read_link(format!("/proc/{}/ns/pid", self.host.init()))?;
+        let mut shims = Vec::new();
+        for entry in fs::read_dir("/proc")? {
+            let path = entry?.path();
+            let pid = path
+                .file_name()
+                .and_then(|name| name.to_str()?.parse().ok());
+            // Other hosts have shims, too.
+            if let Some(pid) = pid
+                && runs(&path, program)
+                && fs::read_link(path.join("ns/pid")).is_ok_and(|own| own == host)
+            {
+                shims.push(Pid::from_raw(pid));
+            }
+        }
+        Ok(shims)
+    }
+
+    fn shim_program(&self) -> &'static str {
+        if self.chosen_with == ["--runtime", Shim::Go.runtime()] {
+            Shim::Go.program()
+        } else {
+            Shim::under_test().program()
+        }
     }
 
     /// Whether a process of the host lives (or is a zombie).
@@ -235,6 +266,14 @@ impl Lab {
         left.extend(below.map(str::to_owned));
         Ok(())
     }
+}
+
+/// Whether a process of `/proc` runs a program; one that has ended meanwhile does not, and a zombie
+/// has no command line.
+fn runs(process: &Path, program: &str) -> bool {
+    let line = fs::read_to_string(process.join("cmdline")).unwrap_or_default();
+    let started = line.split('\0').next().map(Path::new);
+    started.and_then(Path::file_name) == Some(program.as_ref())
 }
 
 fn run_arguments<'all>(

@@ -170,6 +170,16 @@ impl Cgroup {
     }
 }
 
+/// Where the cgroup `path` is seen in each hierarchy, whether it is there or not.
+///
+/// # Errors
+///
+/// The mounts cannot be read.
+pub(crate) fn directories_of(path: &str) -> Result<Vec<PathBuf>, CgroupError> {
+    let mounts = mounts(&read_proc("/proc/self/mountinfo".into())?);
+    Ok(mounts.iter().filter_map(|m| m.below_point(path)).collect())
+}
+
 /// `(controllers, path)` of a line "id:controllers:path" (cgroups(7)). The path may hold colons.
 fn parse_membership(line: &str) -> Option<(&str, &str)> {
     let (_, rest) = line.split_once(':')?;

@@ -23,6 +23,7 @@ mod oom;
 mod operation;
 mod options;
 mod reaper;
+mod remains;
 mod runtime_log;
 mod serve;
 mod service;

@@ -65,7 +65,7 @@ impl Mount {
 
     /// Both `path` and the root are given relative to the cgroup namespace of this process, and
     /// start with "/.." when they are outside of it (cgroup_namespaces(7)).
-    fn below_point(&self, path: &str) -> Option<PathBuf> {
+    pub(super) fn below_point(&self, path: &str) -> Option<PathBuf> {
         let inside = Path::new(path).strip_prefix(&self.root).ok()?;
         if inside.components().any(|part| part == Component::ParentDir) {
             return None;

@@ -1,0 +1,195 @@
+//! The shim is killed, at whatever it is: nothing of the container stays, and it can be made again.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use stasis_integration::containerd::{Answer, Containerd};
+use stasis_integration::host::{Cgroups, Suite};
+use stasis_integration::lab::Lab;
+use stasis_integration::victim::{Victim, answered, checkpoint, outside, start};
+
+/// A whole checkpoint, which every crash has to leave as it is.
+const GOOD: &str = "/images/good";
+/// Where the checkpoints go that are cut off.
+const CUT_OFF: &str = "/images/cut-off";
+/// Where random moments come from.
+const SEED: u64 = 20;
+const RANDOM_MOMENTS: u32 = 10;
+const ENDED: &str = "exit victim 137";
+
+#[test]
+fn trixie() -> Result<()> {
+    crashes(Suite::Trixie, Cgroups::oldest()?)
+}
+
+#[test]
+fn sid() -> Result<()> {
+    crashes(Suite::Sid, Cgroups::V2)
+}
+
+fn crashes(suite: Suite, cgroups: Cgroups) -> Result<()> {
+    let lab = Lab::start(suite, cgroups, "runc")?.through_the_shim()?;
+    let _containerd = lab.containerd()?;
+    let client = Containerd::connect(&lab.host)?;
+    let victim = Victim::make(&lab, "victim", &["/bin/memcheck", "64", "10000"])?;
+    victim.start(&client, None)?;
+    assert_eq!(lab.ask_until_up(10000)?, "ok 0");
+    checkpoint(&client, "victim", GOOD, true)?;
+    client.delete("victim")?;
+    while_it_runs(&lab, &client, &victim)?;
+    for (order, phase) in [
+        ("lock victim slow:1500", "lock"),
+        ("checkpoint victim slow:1500", "gpu checkpoint"),
+        ("", "dump"),
+    ] {
+        during_a_checkpoint(&lab, &client, &victim, order, phase)?;
+    }
+    for (order, phase) in [
+        ("", "criu restore"),
+        ("restore victim slow:1500", "gpu restore"),
+    ] {
+        during_a_restore(&lab, &client, &victim, order, phase)?;
+    }
+    during_create(&client, &victim)?;
+    an_operation_is_killed(&lab, &client, &victim)?;
+    at_random_moments(&client, &victim)?;
+    the_good_image_restores(&lab, &client, &victim)
+}
+
+/// Starts the container, which proves that nothing hinders it.
+fn run(lab: &Lab, client: &Containerd, victim: &Victim<'_>) -> Result<()> {
+    lab.order("")?;
+    victim.start(client, None)?;
+    assert_eq!(lab.ask_until_up(10000)?, "ok 0");
+    Ok(())
+}
+
+fn while_it_runs(lab: &Lab, client: &Containerd, victim: &Victim<'_>) -> Result<()> {
+    run(lab, client, victim)?;
+    let mut events = client.events()?;
+    victim.kill_shim(|| false)?;
+    events.until("victim", ENDED)?;
+    victim.nothing_left()
+}
+
+fn during_a_checkpoint(
+    lab: &Lab,
+    client: &Containerd,
+    victim: &Victim<'_>,
+    order: &str,
+    phase: &str,
+) -> Result<()> {
+    println!("checkpoint, {phase}");
+    run(lab, client, victim)?;
+    lab.order(order)?;
+    let mut events = client.events()?;
+    let caller = victim.begin_checkpoint(client, CUT_OFF)?;
+    victim.in_phase(phase)?;
+    victim.kill_shim(|| false)?;
+    let answer = answered(caller)?;
+    ensure!(answer.is_err(), "a killed shim answered: {answer:?}");
+    events.until("victim", ENDED)?;
+    victim.nothing_left()
+}
+
+fn during_a_restore(
+    lab: &Lab,
+    client: &Containerd,
+    victim: &Victim<'_>,
+    order: &str,
+    phase: &str,
+) -> Result<()> {
+    println!("restore, {phase}");
+    lab.order(order)?;
+    let mut events = client.events()?;
+    let caller = victim.begin_restore(client, GOOD)?;
+    victim.in_phase(phase)?;
+    victim.kill_shim(|| false)?;
+    let answer = answered(caller)?;
+    ensure!(answer.is_err(), "a killed shim answered: {answer:?}");
+    events.until("victim", ENDED)?;
+    victim.nothing_left()?;
+    run(lab, client, victim)?;
+    Ok(victim.end(client)?)
+}
+
+/// containerd does not know the task yet, and there is no event.
+fn during_create(client: &Containerd, victim: &Victim<'_>) -> Result<()> {
+    for delay in [0, 20, 40, 60, 80] {
+        println!("create, after {delay} ms");
+        let caller = victim.begin(client, |client| start(client, "victim", None))?;
+        sleep(Duration::from_millis(delay));
+        victim.kill_shim(|| caller.is_finished())?;
+        let _ = answered(caller)?;
+        victim.nothing_left()?;
+    }
+    Ok(())
+}
+
+/// The shim lives on, tells its caller, and the next checkpoint takes the process as it is.
+fn an_operation_is_killed(lab: &Lab, client: &Containerd, victim: &Victim<'_>) -> Result<()> {
+    run(lab, client, victim)?;
+    lab.order("checkpoint victim slow:1500")?;
+    let caller = victim.begin_checkpoint(client, CUT_OFF)?;
+    let operation = victim.in_phase("gpu checkpoint")?;
+    kill(outside(lab, operation)?, Signal::SIGKILL)?;
+    let answer = answered(caller)?;
+    println!("of a killed operation: {answer:?}");
+    ensure!(answer.is_err(), "a killed operation succeeded");
+    lab.order("")?;
+    checkpoint(client, "victim", CUT_OFF, false)?;
+    assert_eq!(lab.ask_until_up(10000)?, "ok 1");
+    lab.order("checkpoint victim slow:1500")?;
+    let caller = victim.begin_checkpoint(client, CUT_OFF)?;
+    let operation = victim.in_phase("gpu checkpoint")?;
+    kill(outside(lab, operation)?, Signal::SIGKILL)?;
+    let answer = answered(caller)?;
+    ensure!(answer.is_err(), "a killed operation succeeded");
+    victim.end(client)?;
+    victim.nothing_left()
+}
+
+/// A whole life, as callers lead containers through it.
+fn life(client: &Containerd) -> Answer<()> {
+    start(client, "victim", None)?;
+    checkpoint(client, "victim", CUT_OFF, true)?;
+    client.delete("victim")?;
+    start(client, "victim", Some(GOOD))?;
+    client.kill("victim", "", 9)?;
+    client.wait("victim", "")?;
+    client.delete("victim").map(drop)
+}
+
+fn at_random_moments(client: &Containerd, victim: &Victim<'_>) -> Result<()> {
+    let began = Instant::now();
+    life(client)?;
+    let whole = began.elapsed();
+    println!("seed {SEED}, a life takes {whole:?}");
+    let mut random = fastrand::Rng::with_seed(SEED);
+    let mut killed = 0;
+    for _ in 0..RANDOM_MOMENTS {
+        let moment = whole.mul_f64(random.f64());
+        let caller = victim.begin(client, life)?;
+        sleep(moment);
+        if victim.kill_shim(|| caller.is_finished())? {
+            killed += 1;
+        }
+        println!("after {moment:?}: {:?}", answered(caller)?);
+        victim.nothing_left()?;
+    }
+    ensure!(
+        killed > RANDOM_MOMENTS / 2,
+        "only {killed} shims were killed"
+    );
+    Ok(())
+}
+
+fn the_good_image_restores(lab: &Lab, client: &Containerd, victim: &Victim<'_>) -> Result<()> {
+    lab.order("")?;
+    victim.start(client, Some(GOOD))?;
+    assert_eq!(lab.ask(10000)?.as_deref(), Some("ok 1"));
+    victim.end(client)?;
+    victim.nothing_left()
+}
