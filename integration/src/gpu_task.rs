@@ -20,6 +20,14 @@ pub const SOON: Duration = Duration::from_secs(1);
 /// Where the engine records what it does.
 const RECORDS: &str = "/run/stasis/containers";
 
+/// Told by CRIU what it is at; holds it there as long as the file `hold` names that.
+const HOLD: &str = r#"#!/bin/sh
+[ "$CRTOOLS_SCRIPT_ACTION" = "$(cat /run/criu/hold 2>/dev/null)" ] || exit 0
+: >/run/criu/held
+while [ -e /run/criu/hold ]; do sleep 0.02; done
+rm /run/criu/held
+"#;
+
 /// Runs checks in a host whose containerd takes our shim for its own.
 ///
 /// # Errors
@@ -141,6 +149,37 @@ impl Lab {
     fn record_of(&self, id: &str) -> PathBuf {
         self.host
             .path(format!("{RECORDS}/%run%containerd%runc%default/{id}"))
+    }
+
+    /// From now on CRIU stops at this stage of its work ("post-dump", "post-restore", ...) until
+    /// [`Lab::let_criu_go`].
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn hold_criu(&self, stage: &str) -> Result<()> {
+        self.host.write("/run/criu/script", HOLD)?;
+        self.host.run(&["chmod", "755", "/run/criu/script"])?;
+        self.host
+            .write("/etc/criu/default.conf", "action-script /run/criu/script\n")?;
+        self.host.write("/run/criu/hold", stage)
+    }
+
+    /// Waits until CRIU has been stopped.
+    ///
+    /// # Errors
+    /// It has not, after 30 s.
+    pub fn until_criu_is_held(&self) -> Result<()> {
+        let held = self.host.path("/run/criu/held");
+        until_none(|| Ok((!held.exists()).then(|| "CRIU has not got there".to_owned())))
+    }
+
+    /// Lets CRIU go on, now and in future.
+    ///
+    /// # Errors
+    /// It was not to be held.
+    pub fn let_criu_go(&self) -> Result<()> {
+        fs::remove_file(self.host.path("/etc/criu/default.conf"))?;
+        Ok(fs::remove_file(self.host.path("/run/criu/hold"))?)
     }
 
     /// The parent of a process of the host.

@@ -13,12 +13,13 @@ use stasis_integration::gpu_task::{in_host, into, refused, soon};
 use stasis_integration::host::{Cgroups, Suite};
 use stasis_integration::lab::Lab;
 
-const CHECKS: [fn(&Lab, &Containerd) -> Result<()>; 7] = [
+const CHECKS: [fn(&Lab, &Containerd) -> Result<()>; 8] = [
     everybody_else_is_served,
     paused_task_stays_paused,
     kill_ends_the_checkpoint_and_the_task,
     term_ends_the_checkpoint_and_the_task,
     other_signals_wait,
+    dump_is_not_cut_off,
     impatient_caller_leaves_nothing_half_done,
     exit_follows_the_checkpoint,
 ];
@@ -209,6 +210,37 @@ fn other_signals_wait(lab: &Lab, client: &Containerd) -> Result<()> {
     output.expect("told")?;
     assert_eq!(lab.ask(10000)?.as_deref(), Some("102"));
     lab.ctr_remove("told")
+}
+
+/// Once CRIU dumps, nothing ends it; least of all without GPU state, where nobody but the low-level
+/// runtime stands between it and the signal.
+fn dump_is_not_cut_off(lab: &Lab, client: &Containerd) -> Result<()> {
+    for (id, command) in [("plain", &["/bin/pause"][..]), ("gpu", &COUNTER)] {
+        let mut events = client.events()?;
+        lab.start_gpu_task(client, id, &[], command)?;
+        if id == "gpu" {
+            assert_eq!(lab.ask_until_up(10000)?, "101");
+        }
+        lab.hold_criu("post-dump")?;
+        let image = format!("/images/{id}");
+        let checkpoint = client.beside(move |client| client.checkpoint(id, &into(&image)))?;
+        lab.until_criu_is_held()?;
+        soon("kill", || client.kill(id, INIT, SIGTERM))??;
+        // By the time of this one the task has ended, and nobody is told.
+        soon("kill", || client.kill(id, INIT, SIGUSR1))??;
+        assert_eq!(client.state(id, INIT)?.status(), State::Running);
+        assert!(checkpoint.goes_on(), "{:?}", checkpoint.outcome()?);
+        lab.let_criu_go()?;
+        checkpoint.outcome()??;
+        assert_eq!(client.wait(id, INIT)?.status, 0);
+        client.delete(id)?;
+        let story = events.until(id, "delete 0")?;
+        let exit = format!("exit {id} 0");
+        let expected = ["create", "start", "checkpointed", &exit, "delete 0"];
+        assert_eq!(briefs(&story), expected);
+        lab.ctr_remove(id)?;
+    }
+    Ok(())
 }
 
 /// The shim hears of a caller's deadline, and has to go on with what it has begun.
