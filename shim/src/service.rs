@@ -30,10 +30,10 @@ use crate::task::{Surroundings, Task};
 use crate::timestamp;
 
 /// The service.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Service {
     surroundings: Surroundings,
-    tasks: Mutex<HashMap<String, Entry>>,
+    tasks: Arc<Mutex<HashMap<String, Entry>>>,
     /// Told when the shim may end.
     over: Arc<Notify>,
 }
@@ -52,7 +52,7 @@ impl Service {
     pub(crate) fn new(surroundings: Surroundings, over: Arc<Notify>) -> Self {
         Self {
             surroundings,
-            tasks: Mutex::new(HashMap::new()),
+            tasks: Arc::new(Mutex::new(HashMap::new())),
             over,
         }
     }
@@ -117,6 +117,15 @@ impl Service {
     }
 }
 
+/// Carries out what changes a task. When the caller's deadline passes, ttrpc drops what answers the
+/// request; a verb that is dropped half-way would leave its task in the middle of it for ever.
+async fn to_the_end<T: Send + 'static>(
+    verb: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    let carried_out = tokio::spawn(verb).await;
+    carried_out.unwrap_or_else(|error| Err(Error::NotNow(format!("the shim failed: {error}"))))
+}
+
 fn state_of(task: &Task, exec_id: &str, snapshot: Snapshot, stdio: &Stdio) -> StateResponse {
     let mut response = StateResponse {
         id: task.id.clone(),
@@ -165,8 +174,10 @@ impl TaskService for Service {
         _: &TtrpcContext,
         request: CreateTaskRequest,
     ) -> TtrpcResult<CreateTaskResponse> {
+        let service = self.clone();
+        let pid = to_the_end(async move { service.create_task(&request).await }).await?;
         Ok(CreateTaskResponse {
-            pid: self.create_task(&request).await?,
+            pid,
             ..CreateTaskResponse::default()
         })
     }
@@ -174,10 +185,10 @@ impl TaskService for Service {
     async fn start(&self, _: &TtrpcContext, request: StartRequest) -> TtrpcResult<StartResponse> {
         let task = self.task(&request.id)?;
         let pid = if request.exec_id.is_empty() {
-            start::start(&task).await?
+            to_the_end(async move { start::start(&task).await }).await?
         } else {
             let exec = task.exec(&request.exec_id)?;
-            add::start(&task, &exec).await?
+            to_the_end(async move { add::start(&task, &exec).await }).await?
         };
         Ok(StartResponse {
             pid,
@@ -192,7 +203,9 @@ impl TaskService for Service {
     ) -> TtrpcResult<DeleteResponse> {
         let task = self.task(&request.id)?;
         if request.exec_id.is_empty() {
-            return Ok(deleted(self.delete_task(&task).await?));
+            let service = self.clone();
+            let ended = to_the_end(async move { service.delete_task(&task).await }).await?;
+            return Ok(deleted(ended));
         }
         let (snapshot, io) = task.exec(&request.exec_id)?.take_for_removal()?;
         if let Some(io) = io {
@@ -210,12 +223,14 @@ impl TaskService for Service {
     }
 
     async fn pause(&self, _: &TtrpcContext, request: PauseRequest) -> TtrpcResult<Empty> {
-        self.task(&request.id)?.pause().await?;
+        let task = self.task(&request.id)?;
+        to_the_end(async move { task.pause().await }).await?;
         Ok(Empty::default())
     }
 
     async fn resume(&self, _: &TtrpcContext, request: ResumeRequest) -> TtrpcResult<Empty> {
-        self.task(&request.id)?.resume().await?;
+        let task = self.task(&request.id)?;
+        to_the_end(async move { task.resume().await }).await?;
         Ok(Empty::default())
     }
 
@@ -224,7 +239,8 @@ impl TaskService for Service {
         _: &TtrpcContext,
         request: CheckpointTaskRequest,
     ) -> TtrpcResult<Empty> {
-        checkpoint(&self.task(&request.id)?, &request).await?;
+        let task = self.task(&request.id)?;
+        to_the_end(async move { checkpoint(&task, &request).await }).await?;
         Ok(Empty::default())
     }
 
@@ -282,7 +298,7 @@ impl TaskService for Service {
 
     async fn update(&self, _: &TtrpcContext, request: UpdateTaskRequest) -> TtrpcResult<Empty> {
         let task = self.task(&request.id)?;
-        task.update(&request.resources.value).await?;
+        to_the_end(async move { task.update(&request.resources.value).await }).await?;
         Ok(Empty::default())
     }
 
