@@ -67,7 +67,11 @@ pub fn in_host(
     lab.install_shim()?;
     let _containerd = lab.containerd()?;
     let client = Containerd::connect(&lab.host)?;
-    checks.iter().try_for_each(|check| check(&lab, &client))
+    let mut numbered = checks.iter().zip(1..);
+    // An error that a check hands on does not say where it comes from.
+    numbered.try_for_each(|(check, number)| {
+        check(&lab, &client).with_context(|| format!("check number {number}"))
+    })
 }
 
 impl Lab {
