@@ -8,6 +8,8 @@ need debootstrap debootstrap
 need unshare util-linux
 need nsenter util-linux
 need ip iproute2
+# The benchmarks' client of containerd is generated from its protocol.
+need protoc protobuf-compiler
 [ -e /usr/include/stdio.h ] || missing+=(libc6-dev)
 [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing+=(debian-archive-keyring)
 [ -e /bin/busybox ] || missing+=(busybox-static)
