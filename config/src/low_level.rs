@@ -42,25 +42,47 @@ impl Runtime {
     /// # Errors
     /// [`SettingsError::Runtime`].
     pub fn resolve(&self) -> Result<LowLevel, SettingsError> {
-        let wrong = |what| SettingsError::Runtime {
-            path: self.path.clone(),
-            what,
-        };
-        let path = if self.path.is_absolute() {
-            Some(self.path.clone()).filter(|path| is_program(path))
-        } else {
-            let candidates = DIRECTORIES
-                .iter()
-                .map(|directory| Path::new(directory).join(&self.path));
-            candidates.into_iter().find(|path| is_program(path))
-        };
-        let path = path.ok_or_else(|| wrong("is not an executable file"))?;
+        let path = find(&self.path)?;
         let flavor = self.flavor.or_else(|| flavor_of(&path));
-        let flavor = flavor.ok_or_else(|| {
-            wrong("has a name that is neither runc's nor crun's (set runtime.flavor)")
-        })?;
-        Ok(LowLevel { path, flavor })
+        self.with(path, flavor)
     }
+
+    /// Finds another low-level runtime, which somebody chose for one container. The flavor in the
+    /// settings is that of a name that does not tell.
+    ///
+    /// # Errors
+    /// [`SettingsError::Runtime`].
+    pub fn resolve_instead(&self, chosen: &Path) -> Result<LowLevel, SettingsError> {
+        let path = find(chosen)?;
+        let flavor = flavor_of(&path).or(self.flavor);
+        self.with(path, flavor)
+    }
+
+    fn with(&self, path: PathBuf, flavor: Option<Flavor>) -> Result<LowLevel, SettingsError> {
+        match flavor {
+            Some(flavor) => Ok(LowLevel { path, flavor }),
+            None => Err(SettingsError::Runtime {
+                path,
+                what: "has a name that is neither runc's nor crun's (set runtime.flavor)",
+            }),
+        }
+    }
+}
+
+/// The program at an absolute path, or of that name in the system's directories.
+fn find(path: &Path) -> Result<PathBuf, SettingsError> {
+    let found = if path.is_absolute() {
+        Some(path.to_owned()).filter(|path| is_program(path))
+    } else {
+        let candidates = DIRECTORIES
+            .iter()
+            .map(|directory| Path::new(directory).join(path));
+        candidates.into_iter().find(|path| is_program(path))
+    };
+    found.ok_or_else(|| SettingsError::Runtime {
+        path: path.to_owned(),
+        what: "is not an executable file",
+    })
 }
 
 fn is_program(path: &Path) -> bool {

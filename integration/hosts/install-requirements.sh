@@ -8,7 +8,7 @@ need debootstrap debootstrap
 need unshare util-linux
 need nsenter util-linux
 need ip iproute2
-# The benchmarks' client of containerd is generated from its protocol.
+# The client of containerd that the tests use is generated when it is built.
 need protoc protobuf-compiler
 [ -e /usr/include/stdio.h ] || missing+=(libc6-dev)
 [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing+=(debian-archive-keyring)

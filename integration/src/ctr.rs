@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use crate::image::Image;
-use crate::lab::{DEVICES, DRIVER, Lab, RUNTIME};
+use crate::lab::{DEVICES, DRIVER, Lab};
 
 impl Lab {
     /// Runs a container with the GPU, on the host's network, under stasis. Its tag for faults of the
@@ -18,7 +18,8 @@ impl Lab {
         let library_path = format!("LD_LIBRARY_PATH={DRIVER}/lib64");
         let tag = format!("STASIS_TAG={id}");
         let mut arguments = vec!["ctr", "run", "-d", "--net-host", "--cpu-shares", "0"];
-        arguments.extend(["--runc-binary", RUNTIME, "--mount", &mount]);
+        arguments.extend(self.chosen_with);
+        arguments.extend(["--mount", &mount]);
         arguments.extend(["--env", &library_path, "--env", &tag]);
         arguments.extend(DEVICES.iter().flat_map(|device| ["--device", device]));
         arguments.extend_from_slice(options);

@@ -30,6 +30,10 @@ pub struct Lab {
     /// The host.
     pub host: Host,
     image: PathBuf,
+    /// How `ctr run` chooses stasis.
+    pub(crate) chosen_with: [&'static str; 2],
+    /// Docker's name for the runtime that is stasis.
+    pub(crate) docker_runtime: &'static str,
 }
 
 impl Lab {
@@ -52,6 +56,8 @@ impl Lab {
         let lab = Self {
             host,
             image: write_image(built)?,
+            chosen_with: ["--runc-binary", RUNTIME],
+            docker_runtime: "stasis",
         };
         lab.set(low_level, "")?;
         lab.host

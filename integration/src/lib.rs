@@ -1,10 +1,13 @@
 //! Test hosts, stand-in driver and workloads of stasis.
 
 pub mod bundle;
+pub mod containerd;
 pub mod ctr;
+pub mod deadline;
 pub mod docker;
 pub mod host;
 pub mod image;
 pub mod lab;
 pub mod native;
 pub mod podman;
+pub mod shim;

@@ -4,32 +4,65 @@ use anyhow::Result;
 use stasis_integration::host::{Cgroups, Suite};
 use stasis_integration::lab::Lab;
 
+/// How containerd comes to stasis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Through {
+    /// Its own shim runs `stasis-runtime`.
+    Runtime,
+    /// Our shim.
+    Shim,
+}
+
 #[test]
 fn trixie_hybrid() -> Result<()> {
-    all_paths(Suite::Trixie, Cgroups::Hybrid)
+    all_paths(Suite::Trixie, Cgroups::Hybrid, Through::Runtime)
 }
 
 #[test]
 fn trixie_v2() -> Result<()> {
-    all_paths(Suite::Trixie, Cgroups::V2)
+    all_paths(Suite::Trixie, Cgroups::V2, Through::Runtime)
 }
 
 #[test]
 fn sid_hybrid() -> Result<()> {
-    all_paths(Suite::Sid, Cgroups::Hybrid)
+    all_paths(Suite::Sid, Cgroups::Hybrid, Through::Runtime)
 }
 
 #[test]
 fn sid_v2() -> Result<()> {
-    all_paths(Suite::Sid, Cgroups::V2)
+    all_paths(Suite::Sid, Cgroups::V2, Through::Runtime)
 }
 
-fn all_paths(suite: Suite, cgroups: Cgroups) -> Result<()> {
+#[test]
+fn shim_on_trixie_hybrid() -> Result<()> {
+    all_paths(Suite::Trixie, Cgroups::Hybrid, Through::Shim)
+}
+
+#[test]
+fn shim_on_trixie_v2() -> Result<()> {
+    all_paths(Suite::Trixie, Cgroups::V2, Through::Shim)
+}
+
+#[test]
+fn shim_on_sid_hybrid() -> Result<()> {
+    all_paths(Suite::Sid, Cgroups::Hybrid, Through::Shim)
+}
+
+#[test]
+fn shim_on_sid_v2() -> Result<()> {
+    all_paths(Suite::Sid, Cgroups::V2, Through::Shim)
+}
+
+fn all_paths(suite: Suite, cgroups: Cgroups, through: Through) -> Result<()> {
     if !cgroups.available()? {
         eprintln!("not run: this machine has no {cgroups:?} cgroups");
         return Ok(());
     }
     let lab = Lab::start(suite, cgroups, "runc")?;
+    let lab = match through {
+        Through::Runtime => lab,
+        Through::Shim => lab.through_the_shim()?,
+    };
     let _containerd = lab.containerd()?;
     counter_is_checkpointed_and_restored(&lab)?;
     memory_comes_back(&lab)?;

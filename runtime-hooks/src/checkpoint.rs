@@ -11,6 +11,7 @@ use crate::cuda::GpuMap;
 use crate::dump::dump;
 use crate::engine::{Engine, Outcome};
 use crate::error::{Error, Failure, Verb};
+use crate::gauge::Gauge;
 use crate::huge_pages::HugePages;
 use crate::invocation::{AfterDump, CheckpointOptions};
 use crate::job::{Checkpointed, CudaJob, Locked};
@@ -18,6 +19,7 @@ use crate::manifest::Manifest;
 use crate::operation::WaitsFor;
 use crate::operation_log;
 use crate::preflight::{Plan, Verdict, look_again};
+use crate::progress::Progress;
 use crate::timeline::Timeline;
 use crate::undo::undo;
 
@@ -36,7 +38,8 @@ pub fn checkpoint(
         Ok(Verdict::Cuda(plan, manifest)) => (*plan, manifest),
         Err(reason) => return Err(Error::refused(Verb::Checkpoint, &options.id, reason)),
     };
-    let mut timeline = Timeline::default();
+    let progress = Progress::begin(engine, &plan.operation, Verb::Checkpoint);
+    let mut timeline = Timeline::told_by(progress);
     let result = carry_out(&plan, &mut manifest, args, &mut timeline);
     operation_log::write(
         engine,
@@ -52,7 +55,7 @@ fn carry_out(
     plan: &Plan<'_>,
     manifest: &mut Manifest,
     args: &[OsString],
-    timeline: &mut Timeline,
+    timeline: &mut Timeline<'_>,
 ) -> Result<(), Error> {
     let failed = |cause: Failure, aftermath| {
         Error::failed(Verb::Checkpoint, &plan.options.id, cause, aftermath)
@@ -71,9 +74,9 @@ fn carry_out(
             return recorded.map_err(|error| failed(error.into(), undo(plan, Vec::new())));
         }
         (AfterDump::LeaveRunning, FreezerState::Thawed) => {
-            let bytes = manifest.gpu_bytes();
+            let gauge = Gauge::gpu_restore(manifest.gpu_bytes(), job.members());
             let restored =
-                timeline.time_bytes("gpu restore", bytes, || job.restore(&GpuMap::identity()));
+                timeline.time_moving("gpu restore", gauge, || job.restore(&GpuMap::identity()));
             let unlocked = restored.and_then(|job| timeline.time("unlock", || job.unlock()));
             unlocked.map_err(|mut error| {
                 let lost = std::mem::take(&mut error.lost);
@@ -90,7 +93,7 @@ fn save<'p>(
     plan: &'p Plan<'_>,
     manifest: &mut Manifest,
     args: &[OsString],
-    timeline: &mut Timeline,
+    timeline: &mut Timeline<'_>,
 ) -> Result<CudaJob<'p, Checkpointed>, Failure> {
     let cgroup = plan.container.cgroup();
     plan.operation
@@ -107,7 +110,9 @@ fn save<'p>(
     }
     manifest.phases = timeline.phases().to_vec();
     manifest.write(&plan.options.image_path)?;
-    timeline.time("dump", || dump(plan, args))?;
+    let (image, began) = (&plan.options.image_path, plan.engine.began);
+    let gauge = Gauge::dump(&plan.container, image, began);
+    timeline.time_moving("dump", gauge, || dump(plan, args))?;
     // Good to know, and no reason to call a complete image a failure.
     manifest.phases = timeline.phases().to_vec();
     let _ = manifest.write(&plan.options.image_path);
@@ -124,7 +129,7 @@ fn lock<'p>(plan: &'p Plan<'_>) -> Result<CudaJob<'p, Locked>, Failure> {
 fn gpu_checkpoint<'p>(
     plan: &'p Plan<'_>,
     manifest: &Manifest,
-    timeline: &mut Timeline,
+    timeline: &mut Timeline<'_>,
     job: CudaJob<'p, Locked>,
 ) -> Result<CudaJob<'p, Checkpointed>, Failure> {
     let settings = &plan.engine.settings;
@@ -133,7 +138,8 @@ fn gpu_checkpoint<'p>(
         .gpu_checkpoint
         .huge_pages
         .then(|| HugePages::switch_on(&settings.paths.state_dir));
-    Ok(timeline.time_bytes("gpu checkpoint", manifest.gpu_bytes(), || job.checkpoint())?)
+    let gauge = Gauge::gpu_checkpoint(manifest.gpu_bytes(), job.members());
+    Ok(timeline.time_moving("gpu checkpoint", gauge, || job.checkpoint())?)
 }
 
 fn go_on(plan: &Plan<'_>) -> Result<(), Failure> {

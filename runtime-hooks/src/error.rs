@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
 use crate::aftermath::Aftermath;
@@ -213,6 +213,18 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 }
 
 impl Error {
+    /// Where CRIU's log of the failed operation was kept.
+    #[must_use]
+    pub fn criu_log(&self) -> Option<&Path> {
+        match self {
+            Self::Failed { cause, .. } => match &**cause {
+                Failure::LowLevel(failure) => failure.log.as_ref().map(|log| log.path.as_path()),
+                _ => None,
+            },
+            Self::Refused { .. } => None,
+        }
+    }
+
     pub(crate) fn refused(verb: Verb, id: &str, reason: impl Into<Refusal>) -> Self {
         Self::Refused {
             verb,

@@ -38,6 +38,9 @@ pub struct GlobalOptions {
     pub log_format: LogFormat,
     /// `--stasis-config`, our own.
     pub settings: Option<PathBuf>,
+    /// `--stasis-low-level`, our own: the low-level runtime instead of the one that the settings
+    /// name, for a shim whose caller chose one.
+    pub low_level: Option<PathBuf>,
 }
 
 /// How lines of the log look.
@@ -148,11 +151,12 @@ impl Invocation {
     }
 
     fn parse_in(args: Vec<OsString>, cwd: &Path) -> Self {
-        let (args, settings) = grammar::take_own_option(args);
+        let (args, own) = grammar::take_own_options(args);
         let scan = scan(&args);
         let action = scan.as_ref().and_then(|scan| action(scan, cwd));
         let mut global = scan.as_ref().map(global_options).unwrap_or_default();
-        global.settings = settings;
+        global.settings = own.settings;
+        global.low_level = own.low_level;
         let subcommand = scan.map(|scan| scan.subcommand);
         Self {
             global,
@@ -206,6 +210,7 @@ fn global_options(scan: &Scan<'_>) -> GlobalOptions {
             LogFormat::Text
         },
         settings: None,
+        low_level: None,
     }
 }
 

@@ -128,13 +128,7 @@ impl Manifest {
     /// All GPU memory that the image holds, in bytes, as far as it is known.
     #[must_use]
     pub fn gpu_bytes(&self) -> Option<u64> {
-        let uses = self.processes.iter().flat_map(|process| &process.gpus);
-        let known: Vec<u64> = uses.filter_map(|gpu| gpu.memory_bytes).collect();
-        (!known.is_empty()).then(|| {
-            known
-                .iter()
-                .fold(0_u64, |sum, bytes| sum.saturating_add(*bytes))
-        })
+        gpu_bytes(&self.processes)
     }
 
     /// Writes the manifest into an image directory, whole or not at all.
@@ -231,6 +225,14 @@ impl Manifest {
         }
         Ok(())
     }
+}
+
+/// All GPU memory of these processes, in bytes, as far as it is known.
+#[must_use]
+pub fn gpu_bytes(processes: &[CudaProcess]) -> Option<u64> {
+    let uses = processes.iter().flat_map(|process| &process.gpus);
+    uses.filter_map(|gpu| gpu.memory_bytes)
+        .reduce(u64::saturating_add)
 }
 
 fn read_limited(path: &Path) -> Result<Option<Vec<u8>>, ManifestError> {

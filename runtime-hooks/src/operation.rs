@@ -16,6 +16,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::manifest::CudaProcess;
+use crate::progress;
 
 const LOCK: &str = "lock";
 const INTENT: &str = "intent.json";
@@ -117,6 +118,7 @@ impl Operation {
                 let _ = lock
                     .set_len(0)
                     .and_then(|()| write!(lock, "{}", std::process::id()));
+                progress::remove(&directory);
                 return Ok(Self {
                     directory,
                     _lock: lock,

@@ -29,7 +29,7 @@ pub(crate) fn write(
     engine: &Engine,
     verb: Verb,
     container: &str,
-    timeline: &Timeline,
+    timeline: &Timeline<'_>,
     error: Option<&Error>,
 ) {
     let line = Line {

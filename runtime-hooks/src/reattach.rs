@@ -4,6 +4,7 @@ use crate::admission::Admission;
 use crate::container::{Container, ContainerError};
 use crate::engine::Engine;
 use crate::error::Failure;
+use crate::gauge::Gauge;
 use crate::job::CudaJob;
 use crate::manifest::Manifest;
 use crate::process::ProcessRef;
@@ -19,13 +20,13 @@ pub(crate) fn reattach(
     id: &str,
     admission: &Admission,
     manifest: &Manifest,
-    timeline: &mut Timeline,
+    timeline: &mut Timeline<'_>,
 ) -> Result<(), Failure> {
     let container = Container::load(engine.low_level.flavor, &engine.root, id)?;
     let processes = find(&container, manifest)?;
     let job = CudaJob::of_restored(&admission.driver, processes)?;
-    let bytes = manifest.gpu_bytes();
-    let job = timeline.time_bytes("gpu restore", bytes, || job.restore(&admission.map))?;
+    let gauge = Gauge::gpu_restore(manifest.gpu_bytes(), job.members());
+    let job = timeline.time_moving("gpu restore", gauge, || job.restore(&admission.map))?;
     timeline.time("unlock", || job.unlock())?;
     Ok(())
 }

@@ -29,12 +29,13 @@ impl<'a> Report<'a> {
         Self { options }
     }
 
-    /// Reports an error with its sources, in one line.
-    pub fn error(&self, error: &dyn Error) {
+    /// Reports an error with its sources, in one line. `criu_log` is where CRIU's log was kept, told
+    /// in a field of its own for the shim, which else keeps one.
+    pub fn error(&self, error: &dyn Error, criu_log: Option<&Path>) {
         let message = chain(error);
         if let Some(log) = &self.options.log {
             // The caller still has standard error.
-            let _ = append(log, &line(self.options.log_format, &message));
+            let _ = append(log, &line(self.options.log_format, &message, criu_log));
         }
         let _ = writeln!(io::stderr(), "{message}");
     }
@@ -47,13 +48,16 @@ fn append(log: &Path, line: &str) -> io::Result<()> {
 }
 
 /// As runc's logger writes it.
-fn line(format: LogFormat, message: &str) -> String {
+fn line(format: LogFormat, message: &str, criu_log: Option<&Path>) -> String {
     let time = OffsetDateTime::now_utc()
         .format(&Rfc3339)
         .unwrap_or_default();
     match format {
         LogFormat::Json => {
-            let line = serde_json::json!({ "level": "error", "msg": message, "time": time });
+            let mut line = serde_json::json!({ "level": "error", "msg": message, "time": time });
+            if let Some(criu_log) = criu_log {
+                line["criu_log"] = criu_log.to_string_lossy().into();
+            }
             format!("{line}\n")
         }
         LogFormat::Text => format!("time={time:?} level=error msg={message:?}\n"),
@@ -74,19 +78,23 @@ mod tests {
             log_format: LogFormat::Json,
             ..GlobalOptions::default()
         };
-        Report::new(&options).error(&io::Error::other("says \"no\"\nand more"));
+        Report::new(&options).error(
+            &io::Error::other("says \"no\"\nand more"),
+            Some(Path::new("/var/log/x")),
+        );
         let text = std::fs::read_to_string(&log).unwrap();
         let (earlier, ours) = text.split_once('\n').unwrap();
         assert_eq!(earlier, "earlier");
         assert_eq!(ours.lines().count(), 1);
         let ours: serde_json::Value = serde_json::from_str(ours).unwrap();
         assert_eq!(ours["level"], "error");
+        assert_eq!(ours["criu_log"], "/var/log/x");
         assert_eq!(ours["msg"], "says \"no\"\nand more");
     }
 
     #[test]
     fn a_text_line_quotes_the_message() {
-        let line = line(LogFormat::Text, "says \"no\"");
+        let line = line(LogFormat::Text, "says \"no\"", None);
         assert!(
             line.ends_with("level=error msg=\"says \\\"no\\\"\"\n"),
             "{line}"

@@ -24,6 +24,7 @@ use crate::manifest::Manifest;
 use crate::operation::Operation;
 use crate::operation_log;
 use crate::preflight::prepare_plugins;
+use crate::progress::Progress;
 use crate::reattach::reattach;
 use crate::timeline::Timeline;
 
@@ -52,7 +53,8 @@ pub fn restore(
         Err(error) => return Err(refused(error.into())),
     };
     let plan = Plan::make(engine, options, manifest).map_err(refused)?;
-    let mut timeline = Timeline::default();
+    let progress = Progress::begin(engine, &plan.operation, Verb::Restore);
+    let mut timeline = Timeline::told_by(progress);
     let result = plan.bring_up(invocation, &mut timeline);
     operation_log::write(
         engine,
@@ -62,6 +64,7 @@ pub fn restore(
         result.as_ref().err(),
     );
     // From here on other operations may have the container, also while we wait for its end.
+    drop(timeline);
     drop(plan);
     Ok(Outcome::Done(result?.exit_code()))
 }
@@ -93,7 +96,7 @@ struct Plan<'a> {
     options: &'a RestoreOptions,
     manifest: Manifest,
     admission: Admission,
-    _operation: Operation,
+    operation: Operation,
     plugins: PathBuf,
     pid_file: PathBuf,
 }
@@ -117,13 +120,13 @@ impl<'a> Plan<'a> {
             options,
             manifest,
             admission,
-            _operation: operation,
+            operation,
             plugins,
             pid_file,
         })
     }
 
-    fn bring_up(&self, invocation: &Invocation, timeline: &mut Timeline) -> Result<Up, Error> {
+    fn bring_up(&self, invocation: &Invocation, timeline: &mut Timeline<'_>) -> Result<Up, Error> {
         let result = match self.options.mode {
             RestoreMode::Detached => self.detached(invocation, timeline),
             RestoreMode::Attached => self.attached(invocation, timeline),
@@ -136,11 +139,19 @@ impl<'a> Plan<'a> {
         })
     }
 
-    fn detached(&self, invocation: &Invocation, timeline: &mut Timeline) -> Result<Up, Failure> {
+    fn detached(
+        &self,
+        invocation: &Invocation,
+        timeline: &mut Timeline<'_>,
+    ) -> Result<Up, Failure> {
         timeline.time("criu restore", || {
             let status = self.start(invocation)?.wait();
             self.succeeded(status.map_err(|source| self.not_run(source))?)
         })?;
+        // Nobody has heard of the container yet: whoever wants it gone need not wait for the GPU.
+        if self.engine.cancel.requested() {
+            return Err(Failure::Cancelled);
+        }
         self.reattach(timeline)?;
         Ok(Up::Detached)
     }
@@ -148,7 +159,11 @@ impl<'a> Plan<'a> {
     /// Without `--detach` the low-level runtime stays, as the container's parent, and ends with
     /// its exit code. The GPU part is done beside it as soon as the pid file says that the
     /// container is up.
-    fn attached(&self, invocation: &Invocation, timeline: &mut Timeline) -> Result<Up, Failure> {
+    fn attached(
+        &self,
+        invocation: &Invocation,
+        timeline: &mut Timeline<'_>,
+    ) -> Result<Up, Failure> {
         // One that an earlier container left would be taken for this one's.
         let _ = fs::remove_file(&self.pid_file);
         let mut child = self.start(invocation)?;
@@ -174,7 +189,7 @@ impl<'a> Plan<'a> {
         low_level::start(low_level, &args, &self.plugins).map_err(|source| self.not_run(source))
     }
 
-    fn reattach(&self, timeline: &mut Timeline) -> Result<(), Failure> {
+    fn reattach(&self, timeline: &mut Timeline<'_>) -> Result<(), Failure> {
         let id = &self.options.id;
         reattach(self.engine, id, &self.admission, &self.manifest, timeline)
     }

@@ -14,10 +14,13 @@ use crate::engine::{Engine, Outcome};
 use crate::error::{Error, Failure, Refusal, Verb};
 use crate::exit_status;
 use crate::fault::Fault;
+use crate::gauge::Gauge;
 use crate::low_level;
+use crate::manifest::gpu_bytes;
 use crate::members::revive;
-use crate::operation::{Operation, has_record};
+use crate::operation::{Intent, Operation, WaitsFor, has_record};
 use crate::operation_log;
+use crate::progress::Progress;
 use crate::timeline::Timeline;
 
 /// Resumes a container. One that no operation left anything to finish for is not ours.
@@ -32,13 +35,12 @@ pub fn resume(engine: &Engine, id: &str, args: &[OsString]) -> Result<Outcome, E
     let refused = |reason: Refusal| Error::refused(Verb::Resume, id, reason);
     let operation =
         Operation::begin(state_dir, &engine.root, id).map_err(|error| refused(error.into()))?;
-    if operation
+    let recorded = operation
         .recorded()
-        .map_err(|error| refused(error.into()))?
-        .is_none()
-    {
+        .map_err(|error| refused(error.into()))?;
+    let Some(intent) = recorded else {
         return Ok(Outcome::PassThrough);
-    }
+    };
     let libcuda = engine.settings.driver.libcuda.as_deref();
     let driver = CudaDriver::open(libcuda).map_err(|error| refused(error.into()))?;
     let container = engine
@@ -48,8 +50,13 @@ pub fn resume(engine: &Engine, id: &str, args: &[OsString]) -> Result<Outcome, E
         operation.forget();
         return Ok(Outcome::PassThrough);
     };
-    let mut timeline = Timeline::default();
-    let result = carry_out(engine, &driver, &container, args, &mut timeline);
+    let progress = Progress::begin(engine, &operation, Verb::Resume);
+    let mut timeline = Timeline::told_by(progress);
+    let paused = Paused {
+        container,
+        gpu_bytes: checkpointed_bytes(&intent),
+    };
+    let result = carry_out(engine, &driver, &paused, args, &mut timeline);
     operation_log::write(engine, Verb::Resume, id, &timeline, result.as_ref().err());
     if matches!(result, Ok(0)) {
         operation.forget();
@@ -57,13 +64,29 @@ pub fn resume(engine: &Engine, id: &str, args: &[OsString]) -> Result<Outcome, E
     result.map(Outcome::Done)
 }
 
+/// A container that an operation left something to finish for.
+struct Paused {
+    container: Container,
+    /// What its processes have to get back, if that is known.
+    gpu_bytes: Option<u64>,
+}
+
+/// After a checkpoint that was cut off, only the driver knows which processes were reached.
+fn checkpointed_bytes(intent: &Intent) -> Option<u64> {
+    match intent.waits_for {
+        WaitsFor::Resume => gpu_bytes(&intent.processes),
+        WaitsFor::Operation => None,
+    }
+}
+
 fn carry_out(
     engine: &Engine,
     driver: &CudaDriver,
-    container: &Container,
+    paused: &Paused,
     args: &[OsString],
-    timeline: &mut Timeline,
+    timeline: &mut Timeline<'_>,
 ) -> Result<u8, Error> {
+    let container = &paused.container;
     let failed =
         |cause: Failure, aftermath| Error::failed(Verb::Resume, container.id(), cause, aftermath);
     let low_level = &engine.low_level;
@@ -85,7 +108,8 @@ fn carry_out(
         let cause = Fault::of_look(container.init(), error).into();
         failed(cause, Aftermath::Lost(Vec::new()))
     })?;
-    let mut lost = timeline.time("gpu restore", || revive(driver, &processes));
+    let gauge = Gauge::gpu_restore(paused.gpu_bytes, &processes);
+    let mut lost = timeline.time_moving("gpu restore", gauge, || revive(driver, &processes));
     if lost.is_empty() {
         return Ok(code);
     }

@@ -1,9 +1,13 @@
-//! How long each phase of an operation took, and how many bytes it moved.
+//! How long each phase of an operation took, and how many bytes it moved. The phase under way is
+//! told in the operation's progress file.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+
+use crate::gauge::Gauge;
+use crate::progress::Progress;
 
 /// A finished phase.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -23,20 +27,48 @@ pub struct Phase {
 
 /// The phases of one operation, in order.
 #[derive(Debug, Default)]
-pub struct Timeline {
+pub struct Timeline<'o> {
     phases: Vec<Phase>,
+    progress: Option<Progress<'o>>,
 }
 
-impl Timeline {
-    /// Does `work` and records it as the phase `name`, even if it fails.
-    pub fn time<T>(&mut self, name: &str, work: impl FnOnce() -> T) -> T {
-        self.time_bytes(name, None, work)
+impl<'o> Timeline<'o> {
+    /// A timeline that tells each phase while it lasts.
+    #[must_use]
+    pub fn told_by(progress: Progress<'o>) -> Self {
+        Self {
+            phases: Vec::new(),
+            progress: Some(progress),
+        }
     }
 
-    /// As [`Timeline::time`], for work that moves `bytes` of GPU memory.
-    pub fn time_bytes<T>(&mut self, name: &str, bytes: Option<u64>, work: impl FnOnce() -> T) -> T {
+    /// Does `work` and records it as the phase `name`, even if it fails.
+    pub fn time<T>(&mut self, name: &str, work: impl FnOnce() -> T) -> T {
+        self.record(name, None, work)
+    }
+
+    /// As [`Timeline::time`], for work whose progress shows on `gauge`.
+    pub fn time_moving<T>(
+        &mut self,
+        name: &str,
+        mut gauge: Gauge<'_>,
+        work: impl FnOnce() -> T,
+    ) -> T {
+        self.record(name, Some(&mut gauge), work)
+    }
+
+    fn record<T>(
+        &mut self,
+        name: &str,
+        gauge: Option<&mut Gauge<'_>>,
+        work: impl FnOnce() -> T,
+    ) -> T {
+        let bytes = gauge.as_ref().and_then(|gauge| gauge.gpu_bytes());
         let start = Instant::now();
-        let result = work();
+        let result = match &mut self.progress {
+            Some(progress) => progress.during(name, gauge, work),
+            None => work(),
+        };
         self.phases.push(Phase::new(name, start.elapsed(), bytes));
         result
     }

@@ -26,7 +26,9 @@ fn main() -> ExitCode {
     match run(&invocation) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            Report::new(&invocation.global).error(error.as_ref());
+            let ours = error.downcast_ref::<stasis::error::Error>();
+            let criu_log = ours.and_then(stasis::error::Error::criu_log);
+            Report::new(&invocation.global).error(error.as_ref(), criu_log);
             ExitCode::FAILURE
         }
     }
@@ -35,7 +37,10 @@ fn main() -> ExitCode {
 /// Gives the exit code, or never returns because the low-level runtime took our place.
 fn run(invocation: &Invocation) -> Result<u8> {
     let settings = Settings::load(invocation.global.settings.as_deref())?;
-    let low_level = settings.runtime.resolve()?;
+    let low_level = match &invocation.global.low_level {
+        Some(chosen) => settings.runtime.resolve_instead(chosen)?,
+        None => settings.runtime.resolve()?,
+    };
     if matches!(invocation.action, Action::PassThrough) {
         return Err(hand_over(&low_level, invocation));
     }

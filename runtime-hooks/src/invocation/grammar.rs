@@ -4,8 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// Our own option, allowed before the subcommand.
-const OWN: &str = "stasis-config";
+/// Our own options, allowed before the subcommand.
+const OWN: [&str; 2] = ["stasis-config", "stasis-low-level"];
 
 /// Options before the subcommand that take a value: runc's, and crun's `--cgroup-manager` and
 /// `--log-level`.
@@ -17,7 +17,8 @@ const GLOBAL_VALUES: &[&str] = &[
     "criu",
     "cgroup-manager",
     "log-level",
-    OWN,
+    OWN[0],
+    OWN[1],
 ];
 
 /// Options of checkpoint, restore, resume and delete that take a value (runc 1.1 to 1.5, crun).
@@ -170,19 +171,32 @@ fn option(arg: &OsStr) -> Option<(&OsStr, Option<&OsStr>)> {
     })
 }
 
-/// Takes `--stasis-config PATH` out of the options before the subcommand.
-pub(super) fn take_own_option(args: Vec<OsString>) -> (Vec<OsString>, Option<PathBuf>) {
+/// What our own options say.
+#[derive(Debug, Default)]
+pub(super) struct Own {
+    /// `--stasis-config PATH`
+    pub(super) settings: Option<PathBuf>,
+    /// `--stasis-low-level PATH`
+    pub(super) low_level: Option<PathBuf>,
+}
+
+/// Takes our own options out of those before the subcommand.
+pub(super) fn take_own_options(args: Vec<OsString>) -> (Vec<OsString>, Own) {
     let mut end = 0;
     options(&args, &mut end, GLOBAL_VALUES);
-    let (mut kept, mut own) = (Vec::with_capacity(args.len()), None);
+    let (mut kept, mut own) = (Vec::with_capacity(args.len()), Own::default());
     let mut args = args.into_iter().enumerate();
     while let Some((at, arg)) = args.next() {
         match option(&arg) {
-            Some((name, inline)) if at < end && name == OWN => {
+            Some((name, inline)) if at < end && OWN.iter().any(|own| name == *own) => {
                 let inline = inline.map(OsStr::to_os_string);
-                own = inline
-                    .or_else(|| args.next().map(|(_, value)| value))
-                    .map(PathBuf::from);
+                let value = inline.or_else(|| args.next().map(|(_, value)| value));
+                let meant = if name == OWN[0] {
+                    &mut own.settings
+                } else {
+                    &mut own.low_level
+                };
+                *meant = value.map(PathBuf::from);
             }
             // The value of another option is not looked at.
             Some((name, None)) if at < end && GLOBAL_VALUES.iter().any(|known| name == *known) => {

@@ -1,0 +1,281 @@
+//! The shim under test, and the containers that it serves.
+//!
+//! `STASIS_TEST_SHIM=go` runs the same tests against containerd's own shim, whose behaviour they describe.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::containerd::{Containerd, Streams};
+use crate::deadline::until_none;
+use crate::host::{Cgroups, Suite};
+use crate::image::Image;
+use crate::lab::Lab;
+use crate::native;
+
+/// A shim that can be tested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shim {
+    /// `io.containerd.stasis.v2`.
+    Stasis,
+    /// `io.containerd.runc.v2`, containerd's own.
+    Go,
+}
+
+impl Shim {
+    /// The shim that this run of the tests is about.
+    #[must_use]
+    pub fn under_test() -> Self {
+        match std::env::var("STASIS_TEST_SHIM").as_deref() {
+            Ok("go") => Self::Go,
+            _ => Self::Stasis,
+        }
+    }
+
+    /// Its name as a runtime of containerd.
+    #[must_use]
+    pub fn runtime(self) -> &'static str {
+        match self {
+            Self::Stasis => "io.containerd.stasis.v2",
+            Self::Go => "io.containerd.runc.v2",
+        }
+    }
+
+    /// The name of its program.
+    #[must_use]
+    pub fn program(self) -> &'static str {
+        match self {
+            Self::Stasis => "containerd-shim-stasis-v2",
+            Self::Go => "containerd-shim-runc-v2",
+        }
+    }
+}
+
+/// Runs checks in a host with containerd and the shim under test.
+///
+/// # Errors
+/// Whatever a check found.
+pub fn in_host(
+    suite: Suite,
+    cgroups: Cgroups,
+    checks: &[fn(&Lab, &Containerd) -> Result<()>],
+) -> Result<()> {
+    let lab = Lab::start(suite, cgroups, "runc")?;
+    lab.install_shim()?;
+    let _containerd = lab.containerd()?;
+    let client = Containerd::connect(&lab.host)?;
+    checks.iter().try_for_each(|check| check(&lab, &client))
+}
+
+impl Lab {
+    /// Puts the shim under test where containerd finds it; containerd's own is there.
+    ///
+    /// # Errors
+    /// It is not built.
+    pub fn install_shim(&self) -> Result<()> {
+        let shim = Shim::under_test();
+        if shim == Shim::Stasis {
+            let program = native::programs()?.join(shim.program());
+            let inside = format!("/usr/local/bin/{}", shim.program());
+            self.host
+                .install(&program, &inside)
+                .context("build the workspace first (make test does)")?;
+        }
+        Ok(())
+    }
+
+    /// From now on containers that [`Lab::ctr_run`] and [`Lab::docker_run`] run are served by our shim, in the place of
+    /// containerd's own: containerd and its clients hand a checkpoint's options on only to a
+    /// runtime of that name.
+    ///
+    /// # Errors
+    /// It is not built.
+    pub fn through_the_shim(mut self) -> Result<Self> {
+        let program = native::programs()?.join(Shim::Stasis.program());
+        let inside = format!("/usr/local/bin/{}", Shim::Go.program());
+        self.host
+            .install(&program, &inside)
+            .context("build the workspace first (make test does)")?;
+        self.chosen_with = ["--runtime", Shim::Go.runtime()];
+        self.docker_runtime = "runc";
+        Ok(self)
+    }
+
+    /// Runs a container with `ctr run` under the shim under test; what it wrote to standard output.
+    ///
+    /// # Errors
+    /// The exit status is not 0.
+    pub fn shim_run(&self, id: &str, options: &[&str], command: &[&str]) -> Result<String> {
+        let arguments = run_arguments(id, options, command);
+        self.host.run_for_text(&arguments)
+    }
+
+    /// Runs a container as [`Lab::shim_run`] does; its exit status and what was said on standard error.
+    ///
+    /// # Errors
+    /// ctr cannot be run, or was ended by a signal.
+    pub fn shim_run_status(
+        &self,
+        id: &str,
+        options: &[&str],
+        command: &[&str],
+    ) -> Result<(i32, String)> {
+        let arguments = run_arguments(id, options, command);
+        let output = self.command("ctr").args(&arguments[1..]).output()?;
+        let status = output.status.code().context("a signal ended ctr")?;
+        Ok((status, String::from_utf8_lossy(&output.stderr).into_owned()))
+    }
+
+    /// Makes a container without a task; [`Containerd::create`] gives it one.
+    ///
+    /// # Errors
+    /// What ctr said.
+    pub fn create_container(&self, id: &str, options: &[&str], command: &[&str]) -> Result<()> {
+        let mut arguments = vec!["ctr", "c", "create", "--runtime"];
+        arguments.push(Shim::under_test().runtime());
+        arguments.extend_from_slice(options);
+        arguments.extend([Image::DEFAULT_NAME, id]);
+        arguments.extend_from_slice(command);
+        self.host.run(&arguments).map(drop)
+    }
+
+    /// Makes a container and starts its task, with no streams; the pid of its first process.
+    ///
+    /// # Errors
+    /// What ctr or containerd said.
+    pub fn start_container(
+        &self,
+        client: &Containerd,
+        id: &str,
+        options: &[&str],
+        command: &[&str],
+    ) -> Result<u32> {
+        self.create_container(id, options, command)?;
+        let created = client.create(id, &Streams::default(), None)?;
+        let started = client.start(id, "")?;
+        ensure!(
+            created == started,
+            "{id} was created as {created} and started as {started}"
+        );
+        Ok(started)
+    }
+
+    /// The pids of the shims that run in the host.
+    ///
+    /// # Errors
+    /// The host's `/proc` cannot be read.
+    pub fn shims(&self) -> Result<Vec<u32>> {
+        let mut shims = Vec::new();
+        for entry in fs::read_dir(self.host.path("/proc"))? {
+            let path = entry?.path();
+            let pid = path
+                .file_name()
+                .and_then(|name| name.to_str()?.parse().ok());
+            // Processes end meanwhile, and a zombie has no command line.
+            let (Some(pid), Ok(line)) = (pid, fs::read_to_string(path.join("cmdline"))) else {
+                continue;
+            };
+            let program = line.split('\0').next().map(Path::new);
+            if program.and_then(Path::file_name) == Some(Shim::under_test().program().as_ref()) {
+                shims.push(pid);
+            }
+        }
+        Ok(shims)
+    }
+
+    /// Whether a process of the host lives (or is a zombie).
+    #[must_use]
+    pub fn lives(&self, pid: u32) -> bool {
+        self.host.path(format!("/proc/{pid}")).exists()
+    }
+
+    /// Where this process finds a container's cgroup of a version 1 controller, or its only one of version 2.
+    #[must_use]
+    pub fn cgroup(&self, cgroups: Cgroups, controller: &str, id: &str) -> std::path::PathBuf {
+        self.host.path(match cgroups {
+            Cgroups::Hybrid => format!("/sys/fs/cgroup/{controller}/default/{id}"),
+            Cgroups::V2 => format!("/sys/fs/cgroup/default/{id}"),
+        })
+    }
+
+    /// Waits until nothing is left of containers: no mount, bundle, runtime state or cgroup, and with
+    /// no container but these in the host, no shim and no socket of one.
+    ///
+    /// # Errors
+    /// Something is, after 30 s.
+    pub fn nothing_left_of(&self, ids: &[&str]) -> Result<()> {
+        until_none(|| {
+            let mut left = self
+                .shims()?
+                .iter()
+                .map(|pid| format!("shim {pid}"))
+                .collect();
+            self.mounts_into(&mut left)?;
+            names_below(&self.host.path("/run/containerd/s"), &mut left)?;
+            let mut named = BTreeSet::new();
+            for state in [
+                "/run/containerd",
+                "/var/lib/containerd/io.containerd.runtime.v2.task",
+            ] {
+                directories_named(&self.host.path(state), ids, &mut named)?;
+            }
+            directories_named(&self.host.path("/sys/fs/cgroup"), ids, &mut named)?;
+            left.extend(named);
+            Ok((!left.is_empty()).then(|| left.join("\n")))
+        })
+    }
+
+    fn mounts_into(&self, left: &mut Vec<String>) -> Result<()> {
+        let mounts = fs::read_to_string(format!("/proc/{}/mountinfo", self.host.init()))?;
+        let below = mounts
+            .lines()
+            .filter(|line| line.contains(" /run/containerd/"));
+        left.extend(below.map(str::to_owned));
+        Ok(())
+    }
+}
+
+fn run_arguments<'all>(
+    id: &'all str,
+    options: &[&'all str],
+    command: &[&'all str],
+) -> Vec<&'all str> {
+    let mut arguments = vec!["ctr", "run", "--cpu-shares", "0", "--runtime"];
+    arguments.push(Shim::under_test().runtime());
+    arguments.extend_from_slice(options);
+    arguments.extend([Image::DEFAULT_NAME, id]);
+    arguments.extend_from_slice(command);
+    arguments
+}
+
+fn names_below(directory: &Path, names: &mut Vec<String>) -> Result<()> {
+    // There is none before the first shim.
+    let Ok(entries) = fs::read_dir(directory) else {
+        return Ok(());
+    };
+    for entry in entries {
+        names.push(entry?.path().display().to_string());
+    }
+    Ok(())
+}
+
+fn directories_named(directory: &Path, ids: &[&str], found: &mut BTreeSet<String>) -> Result<()> {
+    // Directories of containers and cgroups vanish while this looks.
+    let Ok(entries) = fs::read_dir(directory) else {
+        return Ok(());
+    };
+    for entry in entries {
+        let Ok(entry) = entry else { continue };
+        if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        if ids.iter().any(|id| entry.file_name() == **id) {
+            found.insert(entry.path().display().to_string());
+        } else {
+            directories_named(&entry.path(), ids, found)?;
+        }
+    }
+    Ok(())
+}

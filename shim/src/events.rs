@@ -1,0 +1,123 @@
+//! Events for containerd: published in order, also when containerd is away for a while.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use containerd_shim::event::Event;
+use containerd_shim::protos::protobuf::MessageField;
+use containerd_shim::protos::shim::event::Envelope;
+use containerd_shim::protos::shim::events::ForwardRequest;
+use containerd_shim::protos::shim_async::{Client, EventsClient};
+use containerd_shim::protos::ttrpc::context;
+use containerd_shim::util::{convert_to_any, timestamp};
+use tokio::sync::{mpsc, oneshot};
+
+/// How long containerd may take to accept one event.
+const ACCEPT: Duration = Duration::from_secs(5);
+/// How long an event is kept for a containerd that is away: longer than its restart takes. What
+/// happened before is told by State and Wait.
+const KEEP: Duration = Duration::from_secs(60);
+/// How long to wait before containerd is looked for again.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Hands events on.
+#[derive(Debug, Clone)]
+pub(crate) struct Publisher {
+    namespace: String,
+    queue: mpsc::UnboundedSender<Item>,
+}
+
+#[derive(Debug)]
+enum Item {
+    Event(Box<Envelope>),
+    Flush(oneshot::Sender<()>),
+}
+
+impl Publisher {
+    /// Publishes to the containerd whose ttrpc socket is at `address`.
+    pub(crate) fn start(address: String, namespace: String) -> Self {
+        let (queue, items) = mpsc::unbounded_channel();
+        tokio::spawn(deliver_all(address, items));
+        Self { namespace, queue }
+    }
+
+    /// Publishes an event after all earlier ones.
+    pub(crate) fn publish(&self, event: impl Event) {
+        let topic = event.topic();
+        let packed = convert_to_any(Box::new(event));
+        let envelope = packed.and_then(|event| {
+            Ok(Envelope {
+                timestamp: MessageField::some(timestamp()?),
+                namespace: self.namespace.clone(),
+                topic: topic.clone(),
+                event: MessageField::some(event),
+                ..Envelope::default()
+            })
+        });
+        match envelope {
+            // The receiver lives as long as the shim.
+            Ok(envelope) => drop(self.queue.send(Item::Event(Box::new(envelope)))),
+            Err(error) => log::error!("event {topic} is lost: {error}"),
+        }
+    }
+
+    /// Waits until everything has been handed on, for as long as `patience`.
+    pub(crate) async fn flush(&self, patience: Duration) {
+        let (done, flushed) = oneshot::channel();
+        if self.queue.send(Item::Flush(done)).is_ok() {
+            let _ = tokio::time::timeout(patience, flushed).await;
+        }
+    }
+}
+
+async fn deliver_all(address: String, mut items: mpsc::UnboundedReceiver<Item>) {
+    let mut containerd = None;
+    while let Some(item) = items.recv().await {
+        match item {
+            Item::Event(envelope) => deliver(&address, &mut containerd, *envelope).await,
+            Item::Flush(done) => drop(done.send(())),
+        }
+    }
+}
+
+async fn deliver(address: &str, containerd: &mut Option<EventsClient>, envelope: Envelope) {
+    let topic = envelope.topic.clone();
+    let request = ForwardRequest {
+        envelope: MessageField::some(envelope),
+        ..ForwardRequest::default()
+    };
+    let mut complaints = VecDeque::new();
+    let given_up = tokio::time::timeout(KEEP, async {
+        while let Err(error) = forward(address, containerd, &request).await {
+            *containerd = None;
+            complaints.push_front(error);
+            complaints.truncate(1);
+            tokio::time::sleep(PAUSE).await;
+        }
+    });
+    if given_up.await.is_err() {
+        let why = complaints.pop_front().unwrap_or_default();
+        log::warn!("event {topic} is dropped, containerd did not take it: {why}");
+    }
+}
+
+async fn forward(
+    address: &str,
+    containerd: &mut Option<EventsClient>,
+    request: &ForwardRequest,
+) -> Result<(), String> {
+    let client = match containerd {
+        Some(client) => client,
+        None => {
+            let address = format!("unix://{}", address.trim_start_matches("unix://"));
+            let client = Client::connect(&address).await;
+            let client = client.map_err(|error| error.to_string())?;
+            containerd.insert(EventsClient::new(client))
+        }
+    };
+    let nanoseconds = i64::try_from(ACCEPT.as_nanos()).unwrap_or(i64::MAX);
+    let taken = client
+        .forward(context::with_timeout(nanoseconds), request)
+        .await;
+    taken.map(drop).map_err(|error| error.to_string())
+}

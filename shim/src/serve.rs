@@ -1,0 +1,135 @@
+//! The shim itself: a process that lives as long as its tasks.
+
+use std::collections::HashMap;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use containerd_shim::Flags;
+use containerd_shim::logger::FifoLogger;
+use containerd_shim::protos::shim_async::create_task;
+use containerd_shim::protos::ttrpc::r#async::{Server, Service as TtrpcService};
+use containerd_shim::protos::ttrpc::asynchronous::transport::Listener;
+use rustix::fs::OFlags;
+use rustix::process::{Pid, set_child_subreaper};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
+
+use crate::events::Publisher;
+use crate::reaper::Reaper;
+use crate::service::Service;
+use crate::task::Surroundings;
+
+/// Where containerd wants events; it sets this for `start`, which hands it on.
+pub(crate) const TTRPC_ADDRESS: &str = "TTRPC_ADDRESS";
+
+/// How long the last events may take to be handed on.
+const LAST_EVENTS: Duration = Duration::from_secs(2);
+/// The same for the last answers.
+const LAST_ANSWERS: Duration = Duration::from_millis(100);
+
+/// Serves the tasks of a shim until the last one is deleted. The listening socket is standard
+/// input, where `start` has put it.
+pub(crate) async fn serve(flags: &Flags) -> io::Result<()> {
+    let socket = take_socket()?;
+    let bundle = std::env::current_dir()?;
+    // The container's init process becomes our child when the low-level runtime ends.
+    set_child_subreaper(Some(Pid::INIT))?;
+    log_to_containerd(flags);
+    let reaper = Arc::new(Reaper::default());
+    tokio::spawn(reap(Arc::clone(&reaper))?);
+    let address = std::env::var(TTRPC_ADDRESS).map_err(io::Error::other)?;
+    let events = Publisher::start(address, flags.namespace.clone());
+    let surroundings = Surroundings {
+        namespace: flags.namespace.clone(),
+        reaper,
+        events: events.clone(),
+    };
+    let over = Arc::new(Notify::new());
+    let service = Arc::new(Service::new(surroundings, Arc::clone(&over)));
+    let mut server = Server::new()
+        .add_listener(Listener::try_from(socket)?)
+        .register_service(both_versions(&service));
+    server.start().await.map_err(io::Error::other)?;
+    wait_for_the_end(&over).await?;
+    events.flush(LAST_EVENTS).await;
+    remove_socket(&bundle);
+    // The answer to Shutdown goes out meanwhile; connections that containerd does not close are
+    // closed by our end.
+    let _ = tokio::time::timeout(LAST_ANSWERS, server.shutdown()).await;
+    Ok(())
+}
+
+/// containerd 2 talks to `containerd.task.v3.Task` if we announce it, and 1.6 and 1.7 know only
+/// `containerd.task.v2.Task`: the same methods and messages under another name.
+fn both_versions(service: &Arc<Service>) -> HashMap<String, TtrpcService> {
+    let third = create_task(Arc::clone(service) as Arc<_>);
+    let second = create_task(Arc::clone(service) as Arc<_>);
+    let second = second
+        .into_iter()
+        .map(|(name, methods)| (name.replace(".v3.", ".v2."), methods));
+    third.into_iter().chain(second).collect()
+}
+
+fn take_socket() -> io::Result<UnixListener> {
+    let socket = io::stdin().as_fd().try_clone_to_owned()?;
+    let null = OpenOptions::new().read(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(null)?;
+    let socket = UnixListener::from(socket);
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// The log that containerd reads: a fifo in the bundle. Opened for reading as well, so that a
+/// containerd that is away ends nothing, and without blocking, so that one that does not read
+/// stops nothing.
+fn log_to_containerd(flags: &Flags) {
+    let opened = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .open("log");
+    let Ok(fifo) = opened else { return };
+    let level = if flags.debug {
+        log::LevelFilter::Debug
+    } else {
+        log::LevelFilter::Info
+    };
+    if log::set_boxed_logger(Box::new(FifoLogger::with_file(fifo))).is_ok() {
+        log::set_max_level(level);
+    }
+}
+
+fn reap(reaper: Arc<Reaper>) -> io::Result<impl Future<Output = ()>> {
+    let mut ended = signal(SignalKind::child())?;
+    Ok(async move {
+        while ended.recv().await.is_some() {
+            reaper.reap();
+        }
+    })
+}
+
+/// Shutdown, or a signal from whoever wants the shim to end.
+async fn wait_for_the_end(over: &Notify) -> io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        () = over.notified() => {}
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
+/// The file named "address" says where the socket is.
+fn remove_socket(bundle: &Path) {
+    if let Ok(address) = std::fs::read_to_string(bundle.join("address")) {
+        let path = address.trim().trim_start_matches("unix://");
+        let _ = std::fs::remove_file(Path::new(path));
+    }
+}

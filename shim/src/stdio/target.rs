@@ -1,0 +1,124 @@
+//! Where output goes, as containerd's callers write it: a fifo's path, or a URI.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use percent_encoding::percent_decode_str;
+use tokio::io::{AsyncRead, AsyncWriteExt};
+
+use crate::error::{Error, Result};
+
+/// Where output goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Target {
+    /// A fifo that containerd or its client made.
+    Fifo(String),
+    /// A file that output is appended to.
+    File(PathBuf),
+    /// A program that reads the output.
+    Logger(LoggerUri),
+}
+
+/// `binary://`: a program and its arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LoggerUri {
+    /// The program.
+    pub(super) program: PathBuf,
+    /// Its arguments: each name of the query with its value.
+    pub(super) arguments: Vec<String>,
+}
+
+impl Target {
+    /// Understands what a caller wrote; nothing is a fifo without a name.
+    pub(super) fn parse(wanted: &str) -> Result<Self> {
+        let Some((scheme, rest)) = wanted.split_once("://") else {
+            return Ok(Target::Fifo(wanted.to_owned()));
+        };
+        match scheme {
+            "fifo" => Ok(Target::Fifo(path(rest)?)),
+            "file" => Ok(Target::File(path(rest)?.into())),
+            "binary" => {
+                let (program, query) = rest.split_once('?').unwrap_or((rest, ""));
+                Ok(Target::Logger(LoggerUri {
+                    program: path(program)?.into(),
+                    arguments: arguments(query),
+                }))
+            }
+            _ => Err(Error::Invalid(format!(
+                "output to {wanted:?}: the scheme is none of fifo, file and binary"
+            ))),
+        }
+    }
+}
+
+fn path(encoded: &str) -> Result<String> {
+    let path = percent_decode_str(encoded).decode_utf8();
+    match path {
+        Ok(path) if Path::new(&*path).is_absolute() => Ok(path.into_owned()),
+        _ => Err(Error::Invalid(format!(
+            "output to {encoded:?}: this is no absolute path"
+        ))),
+    }
+}
+
+/// A name without a value is an argument, too (containerd pkg/process NewBinaryCmd).
+fn arguments(query: &str) -> Vec<String> {
+    form_urlencoded::parse(query.as_bytes())
+        .flat_map(|(name, value)| [name.into_owned(), value.into_owned()])
+        .filter(|argument| !argument.is_empty())
+        .collect()
+}
+
+/// Opens a file for output, with the directories that lead to it.
+pub(super) fn open_for_appending(path: &Path) -> Result<File> {
+    let opened = path
+        .parent()
+        .map_or(Ok(()), fs::create_dir_all)
+        .and_then(|()| {
+            let mut options = OpenOptions::new();
+            options.append(true).create(true).mode(0o644).open(path)
+        });
+    opened.map_err(Error::io(format!("open {} for output", path.display())))
+}
+
+/// Appends everything that comes.
+pub(super) async fn append(mut from: impl AsyncRead + Unpin, file: File) {
+    let mut to = tokio::fs::File::from_std(file);
+    let copied = tokio::io::copy(&mut from, &mut to).await;
+    let flushed = to.flush().await;
+    if let Err(error) = copied.and(flushed) {
+        log::error!("output is lost: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_path_is_a_fifo() {
+        let fifo = |path: &str| Target::Fifo(path.to_owned());
+        assert_eq!(Target::parse("/run/x").unwrap(), fifo("/run/x"));
+        assert_eq!(Target::parse("fifo:///run/x").unwrap(), fifo("/run/x"));
+        assert_eq!(Target::parse("").unwrap(), fifo(""));
+    }
+
+    #[test]
+    fn a_logger_gets_its_query_as_arguments() {
+        let target = Target::parse("binary:///usr/bin/log%20ger?--dir=/var/a%2Fb&-v").unwrap();
+        let uri = LoggerUri {
+            program: "/usr/bin/log ger".into(),
+            arguments: ["--dir", "/var/a/b", "-v"].map(str::to_owned).to_vec(),
+        };
+        assert_eq!(target, Target::Logger(uri));
+    }
+
+    #[test]
+    fn other_schemes_and_relative_paths_are_refused() {
+        for wanted in ["npipe://x", "file://relative", "binary://"] {
+            let error = Target::parse(wanted).unwrap_err();
+            assert!(matches!(error, Error::Invalid(_)), "{wanted}");
+        }
+    }
+}
