@@ -18,8 +18,8 @@ trap '' TERM
 directory=/run/logs/$CONTAINER_NAMESPACE-$CONTAINER_ID
 mkdir -p $directory
 echo $* >$directory/arguments
-cat <&3 >$directory/stdout &
-cat <&4 >$directory/stderr &
+cat <&3 >$directory/stdout 5>&- &
+cat <&4 >$directory/stderr 5>&- &
 exec 3<&- 4<&- 5>&-
 wait
 echo ended >$directory/ended
