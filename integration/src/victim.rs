@@ -211,11 +211,8 @@ pub fn checkpoint(client: &Containerd, id: &str, image: &str, exit: bool) -> Ans
 ///
 /// # Errors
 /// It panicked.
-pub fn answered(thread: JoinHandle<Answer<()>>) -> Result<Answer<()>> {
-    match thread.join() {
-        Ok(answer) => Ok(answer),
-        Err(_) => bail!("the thread panicked"),
-    }
+pub fn answered<T>(joined: std::thread::Result<T>) -> Result<T> {
+    joined.map_err(|_| anyhow::anyhow!("a thread panicked"))
 }
 
 /// The process outside a host that is `inside` in it.

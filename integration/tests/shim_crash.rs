@@ -1,11 +1,11 @@
 //! The shim is killed, at whatever it is: nothing of the container stays, and it can be made again.
 
-use std::thread::sleep;
+use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use nix::sys::signal::{Signal, kill};
-use stasis_integration::containerd::{Answer, Containerd};
+use stasis_integration::containerd::Containerd;
 use stasis_integration::host::{Cgroups, Suite};
 use stasis_integration::lab::Lab;
 use stasis_integration::victim::{Victim, answered, checkpoint, outside, start};
@@ -54,7 +54,7 @@ fn crashes(suite: Suite, cgroups: Cgroups) -> Result<()> {
     }
     during_create(&client, &victim)?;
     an_operation_is_killed(&lab, &client, &victim)?;
-    at_random_moments(&client, &victim)?;
+    at_random_moments(&lab, &client, &victim)?;
     the_good_image_restores(&lab, &client, &victim)
 }
 
@@ -88,7 +88,7 @@ fn during_a_checkpoint(
     let caller = victim.begin_checkpoint(client, CUT_OFF)?;
     victim.in_phase(phase)?;
     victim.kill_shim(|| false)?;
-    let answer = answered(caller)?;
+    let answer = answered(caller.join())?;
     ensure!(answer.is_err(), "a killed shim answered: {answer:?}");
     events.until("victim", ENDED)?;
     victim.nothing_left()
@@ -107,7 +107,7 @@ fn during_a_restore(
     let caller = victim.begin_restore(client, GOOD)?;
     victim.in_phase(phase)?;
     victim.kill_shim(|| false)?;
-    let answer = answered(caller)?;
+    let answer = answered(caller.join())?;
     ensure!(answer.is_err(), "a killed shim answered: {answer:?}");
     events.until("victim", ENDED)?;
     victim.nothing_left()?;
@@ -122,7 +122,7 @@ fn during_create(client: &Containerd, victim: &Victim<'_>) -> Result<()> {
         let caller = victim.begin(client, |client| start(client, "victim", None))?;
         sleep(Duration::from_millis(delay));
         victim.kill_shim(|| caller.is_finished())?;
-        let _ = answered(caller)?;
+        let _ = answered(caller.join())?;
         victim.nothing_left()?;
     }
     Ok(())
@@ -135,7 +135,7 @@ fn an_operation_is_killed(lab: &Lab, client: &Containerd, victim: &Victim<'_>) -
     let caller = victim.begin_checkpoint(client, CUT_OFF)?;
     let operation = victim.in_phase("gpu checkpoint")?;
     kill(outside(lab, operation)?, Signal::SIGKILL)?;
-    let answer = answered(caller)?;
+    let answer = answered(caller.join())?;
     println!("of a killed operation: {answer:?}");
     ensure!(answer.is_err(), "a killed operation succeeded");
     lab.order("")?;
@@ -145,44 +145,46 @@ fn an_operation_is_killed(lab: &Lab, client: &Containerd, victim: &Victim<'_>) -
     let caller = victim.begin_checkpoint(client, CUT_OFF)?;
     let operation = victim.in_phase("gpu checkpoint")?;
     kill(outside(lab, operation)?, Signal::SIGKILL)?;
-    let answer = answered(caller)?;
+    let answer = answered(caller.join())?;
     ensure!(answer.is_err(), "a killed operation succeeded");
     victim.end(client)?;
     victim.nothing_left()
 }
 
 /// A whole life, as callers lead containers through it.
-fn life(client: &Containerd) -> Answer<()> {
+fn life(lab: &Lab, client: &Containerd) -> Result<()> {
     start(client, "victim", None)?;
+    lab.ask_until_up(10000)?;
     checkpoint(client, "victim", CUT_OFF, true)?;
     client.delete("victim")?;
     start(client, "victim", Some(GOOD))?;
     client.kill("victim", "", 9)?;
     client.wait("victim", "")?;
-    client.delete("victim").map(drop)
+    client.delete("victim")?;
+    Ok(())
 }
 
-fn at_random_moments(client: &Containerd, victim: &Victim<'_>) -> Result<()> {
+fn at_random_moments(lab: &Lab, client: &Containerd, victim: &Victim<'_>) -> Result<()> {
     let began = Instant::now();
-    life(client)?;
+    life(lab, client)?;
     let whole = began.elapsed();
     println!("seed {SEED}, a life takes {whole:?}");
     let mut random = fastrand::Rng::with_seed(SEED);
-    let mut killed = 0;
+    let mut cut_off = 0;
     for _ in 0..RANDOM_MOMENTS {
         let moment = whole.mul_f64(random.f64());
-        let caller = victim.begin(client, life)?;
-        sleep(moment);
-        if victim.kill_shim(|| caller.is_finished())? {
-            killed += 1;
-        }
-        println!("after {moment:?}: {:?}", answered(caller)?);
+        let (killed, lived) = scope(|scope| {
+            let again = client.again()?;
+            let caller = scope.spawn(move || life(lab, &again));
+            sleep(moment);
+            let killed = victim.kill_shim(|| caller.is_finished())?;
+            Ok::<_, anyhow::Error>((killed, answered(caller.join())?))
+        })?;
+        println!("after {moment:?}: killed {killed}, {lived:?}");
+        cut_off += u32::from(killed && lived.is_err());
         victim.nothing_left()?;
     }
-    ensure!(
-        killed > RANDOM_MOMENTS / 2,
-        "only {killed} shims were killed"
-    );
+    ensure!(cut_off > RANDOM_MOMENTS / 2, "only {cut_off} were cut off");
     Ok(())
 }
 

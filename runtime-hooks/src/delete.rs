@@ -21,7 +21,8 @@ const POLL: Duration = Duration::from_millis(20);
 /// Deletes a container. One of which nothing is recorded is not ours.
 ///
 /// # Errors
-/// The low-level runtime cannot be started.
+/// The low-level runtime cannot be started or must not be; an operation that was asked to end is
+/// still under way.
 pub fn delete(
     engine: &Engine,
     id: &str,
@@ -30,50 +31,49 @@ pub fn delete(
 ) -> io::Result<Outcome> {
     let state_dir = &engine.settings.paths.state_dir;
     if !has_record(state_dir, &engine.root, id) {
+        low_level::detach_restore_mount(&engine.root, id)?;
         return Ok(Outcome::PassThrough);
     }
-    if mode == DeleteMode::Force {
-        // Before the container is ended: a restore looks for this signal after the low-level
-        // runtime's part, so that it either sees it or had brought up what is ended below.
-        let _ = ask_to_end(state_dir, &engine.root, id);
+    let operation = match mode {
+        // One that is still under way finds its container gone and forgets it itself.
+        DeleteMode::Stopped => Operation::begin(state_dir, &engine.root, id).ok(),
+        DeleteMode::Force => Some(end_operation(engine, id)?),
+    };
+    if operation.is_some() {
+        low_level::detach_restore_mount(&engine.root, id)?;
     }
     let status = low_level::run_inherited(&engine.low_level, args)?;
-    if status.success() {
-        match mode {
-            // An operation that is still under way finds its container gone and forgets it itself.
-            DeleteMode::Stopped => drop(forget(engine, id, mode)),
-            DeleteMode::Force => end_operation(engine, id),
-        }
+    if let Some(operation) = operation.filter(|_| status.success()) {
+        operation.forget();
     }
     Ok(Outcome::Done(exit_status::code(status)))
 }
 
-/// Waits until no operation is under way, and leaves nothing of a container that one brought up
-/// meanwhile.
-fn end_operation(engine: &Engine, id: &str) {
+/// Ends the operation that is under way, if any, and takes its place.
+fn end_operation(engine: &Engine, id: &str) -> io::Result<Operation> {
+    let state_dir = &engine.settings.paths.state_dir;
     let deadline = Instant::now() + ROLL_BACK;
-    while let Err(OperationError::Busy { .. }) = forget(engine, id, DeleteMode::Force)
-        && Instant::now() < deadline
-    {
-        // Again and again: the one that was asked may not have been known yet, and another may
-        // have begun.
-        let _ = ask_to_end(&engine.settings.paths.state_dir, &engine.root, id);
+    loop {
+        let busy = match Operation::begin(state_dir, &engine.root, id) {
+            Err(busy @ OperationError::Busy { .. }) => busy,
+            other => return other.map_err(io::Error::other),
+        };
+        if Instant::now() > deadline {
+            return Err(io::Error::other(busy));
+        }
+        // Again and again: its process may not have been known yet. And before the container is
+        // ended: a restore looks for the signal once the container is up.
+        ask_to_end(state_dir, &engine.root, id)?;
         end_container(engine, id);
         sleep(POLL);
     }
 }
 
-fn forget(engine: &Engine, id: &str, mode: DeleteMode) -> Result<(), OperationError> {
-    let operation = Operation::begin(&engine.settings.paths.state_dir, &engine.root, id)?;
-    if mode == DeleteMode::Force {
-        end_container(engine, id);
-    }
-    operation.forget();
-    Ok(())
-}
-
+/// A driver call or a dump ends with the processes that it is about. What the low-level runtime is
+/// still restoring is left to the restore itself, which rolls back.
 fn end_container(engine: &Engine, id: &str) {
-    if engine.root.join(id).exists() {
+    let is_there = engine.container(id).is_ok_and(|found| found.is_some());
+    if is_there && !low_level::is_restoring(&engine.root, id) {
         low_level::delete(&engine.low_level, &engine.root, id);
     }
 }

@@ -110,17 +110,10 @@ impl Bundle {
 
     /// Unmounts the root file system, however many layers were mounted there.
     pub(crate) fn unmount(&self) -> Result<()> {
-        let target = self.rootfs();
-        loop {
-            match rustix::mount::unmount(&target, UnmountFlags::DETACH) {
-                Ok(()) => {}
-                // Not mounted (any more), or never made.
-                Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => return Ok(()),
-                Err(error) => {
-                    return Err(Error::io(format!("unmount {}", target.display()))(error));
-                }
-            }
-        }
+        // crun mounts it a second time for the time of a restore (src/libcrun/criu.c). Whatever a
+        // restore left that was cut off would be emptied when containerd removes the bundle.
+        unmount_all(&self.path.join("criu-root"))?;
+        unmount_all(&self.rootfs())
     }
 
     /// The pid in a file that a runtime wrote.
@@ -148,6 +141,19 @@ fn mount_all(mounts: &[Mount], target: &Path) -> Result<()> {
         })?;
     }
     Ok(())
+}
+
+fn unmount_all(target: &Path) -> Result<()> {
+    loop {
+        match rustix::mount::unmount(target, UnmountFlags::DETACH) {
+            Ok(()) => {}
+            // Not mounted (any more), or never made.
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => return Ok(()),
+            Err(error) => {
+                return Err(Error::io(format!("unmount {}", target.display()))(error));
+            }
+        }
+    }
 }
 
 #[cfg(test)]
