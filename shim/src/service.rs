@@ -13,9 +13,7 @@ use containerd_shim::api::{
     StartRequest, StartResponse, StateRequest, StateResponse, StatsRequest, StatsResponse,
     UpdateTaskRequest, WaitRequest, WaitResponse,
 };
-use containerd_shim::io::Stdio;
-use containerd_shim::protos::events::task::{TaskCreate, TaskDelete, TaskIO};
-use containerd_shim::protos::protobuf::{EnumOrUnknown, MessageField};
+use containerd_shim::protos::protobuf::MessageField;
 use containerd_shim::protos::ttrpc::Result as TtrpcResult;
 use tokio::sync::Notify;
 
@@ -24,6 +22,7 @@ use crate::checkpoint::checkpoint;
 use crate::create::create;
 use crate::error::{Error, Result};
 use crate::exec::Snapshot;
+use crate::messages;
 use crate::operation::Target;
 use crate::start;
 use crate::task::{Surroundings, Task};
@@ -84,35 +83,14 @@ impl Service {
         let pid = task.snapshot().pid;
         self.tasks()
             .insert(request.id.clone(), Entry::There(Arc::clone(&task)));
-        task.events().publish(TaskCreate {
-            container_id: request.id.clone(),
-            bundle: request.bundle.clone(),
-            rootfs: request.rootfs.clone(),
-            io: MessageField::some(TaskIO {
-                stdin: request.stdin.clone(),
-                stdout: request.stdout.clone(),
-                stderr: request.stderr.clone(),
-                terminal: request.terminal,
-                ..TaskIO::default()
-            }),
-            checkpoint: request.checkpoint.clone(),
-            pid,
-            ..TaskCreate::default()
-        });
+        task.events().publish(messages::created(request, pid));
         Ok(pid)
     }
 
     async fn delete_task(&self, task: &Arc<Task>) -> Result<Snapshot> {
         let snapshot = task.delete().await?;
         self.tasks().remove(&task.id);
-        let exit = snapshot.exit.unwrap_or_else(crate::reaper::Exit::killed);
-        task.events().publish(TaskDelete {
-            container_id: task.id.clone(),
-            pid: snapshot.pid,
-            exit_status: exit.status,
-            exited_at: timestamp::field(exit.at),
-            ..TaskDelete::default()
-        });
+        task.events().publish(messages::removed(&task.id, snapshot));
         Ok(snapshot)
     }
 }
@@ -126,47 +104,20 @@ async fn to_the_end<T: Send + 'static>(
     carried_out.unwrap_or_else(|error| Err(Error::NotNow(format!("the shim failed: {error}"))))
 }
 
-fn state_of(task: &Task, exec_id: &str, snapshot: Snapshot, stdio: &Stdio) -> StateResponse {
-    let mut response = StateResponse {
-        id: task.id.clone(),
-        exec_id: exec_id.to_owned(),
-        bundle: task.bundle.path().to_string_lossy().into_owned(),
-        pid: snapshot.pid,
-        status: EnumOrUnknown::new(snapshot.status),
-        stdin: stdio.stdin.clone(),
-        stdout: stdio.stdout.clone(),
-        stderr: stdio.stderr.clone(),
-        terminal: stdio.terminal,
-        ..StateResponse::default()
-    };
-    if let Some(exit) = snapshot.exit {
-        response.exit_status = exit.status;
-        response.exited_at = timestamp::field(exit.at);
-    }
-    response
-}
-
-fn deleted(snapshot: Snapshot) -> DeleteResponse {
-    let mut response = DeleteResponse {
-        pid: snapshot.pid,
-        ..DeleteResponse::default()
-    };
-    if let Some(exit) = snapshot.exit {
-        response.exit_status = exit.status;
-        response.exited_at = timestamp::field(exit.at);
-    }
-    response
-}
-
 #[async_trait]
 impl TaskService for Service {
     async fn state(&self, _: &TtrpcContext, request: StateRequest) -> TtrpcResult<StateResponse> {
         let task = self.task(&request.id)?;
         if request.exec_id.is_empty() {
-            return Ok(state_of(&task, "", task.snapshot(), &task.stdio));
+            return Ok(messages::state_of(&task, "", task.snapshot(), &task.stdio));
         }
         let exec = task.exec(&request.exec_id)?;
-        Ok(state_of(&task, &exec.id, exec.snapshot(), &exec.stdio))
+        Ok(messages::state_of(
+            &task,
+            &exec.id,
+            exec.snapshot(),
+            &exec.stdio,
+        ))
     }
 
     async fn create(
@@ -205,14 +156,14 @@ impl TaskService for Service {
         if request.exec_id.is_empty() {
             let service = self.clone();
             let ended = to_the_end(async move { service.delete_task(&task).await }).await?;
-            return Ok(deleted(ended));
+            return Ok(messages::deleted(ended));
         }
         let (snapshot, io) = task.exec(&request.exec_id)?.take_for_removal()?;
         if let Some(io) = io {
             io.finish().await;
         }
         task.record().execs.remove(&request.exec_id);
-        Ok(deleted(snapshot))
+        Ok(messages::deleted(snapshot))
     }
 
     async fn pids(&self, _: &TtrpcContext, request: PidsRequest) -> TtrpcResult<PidsResponse> {
