@@ -149,10 +149,8 @@ fn expected() -> Vec<String> {
 fn refused_without(client: &Containerd, id: &str, options: &CheckpointOptions) -> Result<String> {
     let without = into(&options.image_path);
     let refused = client.checkpoint(id, &without);
-    let said = refused
-        .expect_err("an option is missing")
-        .message()
-        .to_owned();
+    let refused = refused.err().context("an option is missing")?;
+    let said = refused.message().to_owned();
     assert!(said.contains("OCI runtime checkpoint failed: "), "{said}");
     assert_eq!(client.state(id, INIT)?.status(), State::Running);
     Ok(said)

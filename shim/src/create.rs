@@ -1,6 +1,6 @@
 //! Create: makes the container, or prepares what Start restores.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use containerd_shim::api::{CreateTaskRequest, Options};
@@ -91,7 +91,7 @@ async fn make(task: &Arc<Task>) -> Result<()> {
 }
 
 /// An image that is not there is told now, when the caller can still do something else.
-fn check_image(image: &PathBuf) -> Result<()> {
+fn check_image(image: &Path) -> Result<()> {
     if image.is_dir() {
         return Ok(());
     }
