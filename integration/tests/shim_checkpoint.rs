@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use stasis_integration::containerd::{
     CheckpointOptions, Code, Containerd, Event, INIT, Output, Resources, State, Streams, briefs,
     code, process,
@@ -173,8 +173,8 @@ fn signal_ends_both(
     lab.until_phase(id, "gpu checkpoint")?;
     soon("kill", || client.kill(id, INIT, signal))??;
     assert!(checkpoint.goes_on() && lab.lives(pid));
-    let said = checkpoint.outcome()?.map_err(|error| error.to_string());
-    let said = said.expect_err("a checkpoint that was ended");
+    let ended = checkpoint.outcome()?.err();
+    let said = ended.context("the checkpoint was ended")?.to_string();
     assert!(said.contains("a signal asked for it to end"), "{said}");
     assert!(!manifest.exists());
     assert_eq!(client.wait(id, INIT)?.status, status);

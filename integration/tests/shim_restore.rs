@@ -1,6 +1,6 @@
 //! Restores through the shim: from where they come, what they tell, and what is left when they fail.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use stasis_integration::containerd::{
     Any, CheckpointOptions, Code, Containerd, INIT, RuntimeOptions, State, Streams, briefs, code,
     process,
@@ -142,7 +142,7 @@ fn image_of_a_paused_task_is_restored_running(lab: &Lab, client: &Containerd) ->
 fn missing_image_is_named(lab: &Lab, client: &Containerd) -> Result<()> {
     let image = leave_image(lab, client, "missing")?;
     let refused = client.create("missing", &Streams::default(), from("/images/nowhere"));
-    let said = format!("{:?}", refused.expect_err("nothing to restore"));
+    let said = refused.err().context("nothing was restored")?.to_string();
     assert!(said.contains("/images/nowhere"), "{said}");
     assert_eq!(code(&client.state("missing", INIT)), Code::NotFound);
     lab.start_task(client, "missing", from(&image))?;
@@ -157,7 +157,7 @@ fn failed_restore_can_be_tried_again(lab: &Lab, client: &Containerd) -> Result<(
     lab.order("restore again error:801")?;
     for _ in 0..2 {
         let refused = client.start("again", INIT);
-        let said = format!("{:?}", refused.expect_err("a fault was ordered"));
+        let said = refused.err().context("a fault was ordered")?.to_string();
         assert!(said.contains("CUDA_ERROR_NOT_SUPPORTED (801)"), "{said}");
         let state = client.state("again", INIT)?;
         assert_eq!((state.status(), state.pid), (State::Created, 0));
