@@ -76,8 +76,6 @@ pub(crate) struct Record {
     pub(crate) ended: Option<Exit>,
     /// Whether the engine may have recorded something of it.
     pub(crate) operated: bool,
-    /// The image that Start restores it from.
-    pub(crate) image: Option<std::path::PathBuf>,
 }
 
 /// What a task is made from.
@@ -93,11 +91,7 @@ pub(crate) struct Parts {
 
 impl Task {
     /// A task that the low-level runtime has not made yet.
-    pub(crate) fn new(parts: Parts, image: Option<std::path::PathBuf>) -> Arc<Self> {
-        let state = match image {
-            Some(_) => State::Prepared,
-            None => State::Created,
-        };
+    pub(crate) fn new(parts: Parts, state: State) -> Arc<Self> {
         Arc::new(Self {
             id: parts.id,
             bundle: parts.bundle,
@@ -114,7 +108,6 @@ impl Task {
                 execs: BTreeMap::new(),
                 ended: None,
                 operated: false,
-                image,
             }),
             exit: watch::Sender::new(None),
             gone: tokio::sync::Notify::new(),
