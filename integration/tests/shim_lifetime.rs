@@ -162,7 +162,7 @@ fn tasks_outlive_containerd(suite: Suite, cgroups: Cgroups) -> Result<()> {
     let streams = Streams {
         stdin: stdin.path.clone(),
         stdout: stdout.path.clone(),
-        stderr: stderr.path.clone(),
+        stderr: stderr.path,
         terminal: false,
     };
     let pid = client.create(id, &streams, None)?;
