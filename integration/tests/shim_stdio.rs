@@ -125,7 +125,7 @@ fn closed_input_ends_a_reader(lab: &Lab, client: &Containerd) -> Result<()> {
     let streams = Streams {
         stdin: stdin.path.clone(),
         stdout: stdout.path.clone(),
-        stderr: stderr.path.clone(),
+        stderr: stderr.path,
         ..Streams::default()
     };
     client.create(id, &streams, None)?;
