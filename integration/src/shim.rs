@@ -241,6 +241,18 @@ impl Lab {
     /// # Errors
     /// Something is, after 30 s.
     pub fn nothing_left_of(&self, ids: &[&str]) -> Result<()> {
+        self.no_container_left_of(ids)?;
+        until_none(|| {
+            let sockets = names_in(&self.host.path("/run/containerd/s"))?;
+            Ok((!sockets.is_empty()).then(|| sockets.join("\n")))
+        })
+    }
+
+    /// Waits as [`Lab::nothing_left_of`] does, for all but sockets.
+    ///
+    /// # Errors
+    /// Something is left, after 30 s.
+    pub fn no_container_left_of(&self, ids: &[&str]) -> Result<()> {
         until_none(|| {
             let mut left = self
                 .shims()?
@@ -248,15 +260,14 @@ impl Lab {
                 .map(|pid| format!("shim {pid}"))
                 .collect();
             self.mounts_into(&mut left)?;
-            names_below(&self.host.path("/run/containerd/s"), &mut left)?;
             let mut named = BTreeSet::new();
             for state in [
                 "/run/containerd",
                 "/var/lib/containerd/io.containerd.runtime.v2.task",
+                "/sys/fs/cgroup",
             ] {
                 directories_named(&self.host.path(state), ids, &mut named)?;
             }
-            directories_named(&self.host.path("/sys/fs/cgroup"), ids, &mut named)?;
             left.extend(named);
             Ok((!left.is_empty()).then(|| left.join("\n")))
         })
@@ -293,15 +304,13 @@ fn run_arguments<'all>(
     arguments
 }
 
-fn names_below(directory: &Path, names: &mut Vec<String>) -> Result<()> {
+fn names_in(directory: &Path) -> Result<Vec<String>> {
     // There is none before the first shim.
     let Ok(entries) = fs::read_dir(directory) else {
-        return Ok(());
+        return Ok(Vec::new());
     };
-    for entry in entries {
-        names.push(entry?.path().display().to_string());
-    }
-    Ok(())
+    let names = entries.map(|entry| Ok(entry?.path().display().to_string()));
+    names.collect()
 }
 
 fn directories_named(directory: &Path, ids: &[&str], found: &mut BTreeSet<String>) -> Result<()> {

@@ -12,14 +12,15 @@ use stasis_integration::shim::in_host;
 /// What `dd` is told to write, in MiB.
 const MUCH: usize = 200;
 const LOGGER: &str = "/usr/local/bin/logger";
-/// It has to read on to the end of both streams, also when it is told to end.
+/// It has to read on to the end of both streams, also when it is told to end. That nobody holds
+/// descriptor 5 any longer says that it is ready.
 const LOGGER_SCRIPT: &str = "#!/bin/bash
 trap '' TERM
 directory=/run/logs/$CONTAINER_NAMESPACE-$CONTAINER_ID
 mkdir -p $directory
 echo $* >$directory/arguments
-cat <&3 >$directory/stdout 5>&- &
-cat <&4 >$directory/stderr 5>&- &
+cat <&3 5>&- >$directory/stdout &
+cat <&4 5>&- >$directory/stderr &
 exec 3<&- 4<&- 5>&-
 wait
 echo ended >$directory/ended
@@ -124,7 +125,7 @@ fn closed_input_ends_a_reader(lab: &Lab, client: &Containerd) -> Result<()> {
     let streams = Streams {
         stdin: stdin.path.clone(),
         stdout: stdout.path.clone(),
-        stderr: stderr.path.clone(),
+        stderr: stderr.path,
         ..Streams::default()
     };
     client.create(id, &streams, None)?;
