@@ -119,6 +119,17 @@ impl<'lab> Victim<'lab> {
         }
     }
 
+    /// Waits until CRIU works.
+    ///
+    /// # Errors
+    /// It does not within 30 s.
+    pub fn in_criu(&self) -> Result<()> {
+        until_none(|| {
+            let works = self.processes()?.iter().any(|one| one.ends_with(" criu"));
+            Ok((!works).then(|| "no criu".to_owned()))
+        })
+    }
+
     /// Waits until no operation on it is under way.
     ///
     /// # Errors

@@ -18,6 +18,7 @@ mod events;
 mod exec;
 mod info;
 mod launch;
+mod mount_table;
 mod oci_runtime;
 mod oom;
 mod operation;
