@@ -17,6 +17,6 @@ bench: requirements
 	target/release/bench
 
 install:
-	cargo build --quiet --release -p stasis --bin stasis-runtime
-	install -D -m 755 target/release/stasis-runtime $(DESTDIR)/usr/local/bin/stasis-runtime
+	cargo build --quiet --release -p stasis -p containerd-shim-stasis
+	install -D -m 755 -t $(DESTDIR)/usr/local/bin target/release/stasis-runtime target/release/containerd-shim-stasis-v2
 	test -e $(DESTDIR)/etc/stasis/stasis.toml || install -D -m 644 config/stasis.toml $(DESTDIR)/etc/stasis/stasis.toml

@@ -32,14 +32,17 @@ until_up() { # PORT
     done
     echo "no answer"
 }
-gpu_options=(--net-host --runc-binary /usr/local/bin/stasis-runtime
+# How containerd comes to stasis: its own shim runs our runtime, or (section "through_shim NAME ...") our shim serves.
+through=(--runc-binary /usr/local/bin/stasis-runtime)
+way=ctr
+gpu_options=(--net-host
     --device /dev/nvidia0 --device /dev/nvidiactl --device /dev/nvidia-uvm
     --mount "type=bind,src=$nvidia,dst=$nvidia,options=rbind:ro" --env LD_LIBRARY_PATH=$nvidia/lib64)
 [ -e /sys/fs/cgroup/cgroup.controllers ] && grep -q cpu /sys/fs/cgroup/cgroup.controllers || gpu_options+=(--cpu-shares 0)
 run() { # ID COMMAND...: a container with the GPU
     local id=$1
     shift
-    ctr run -d "${gpu_options[@]}" --env STASIS_TAG=$id localhost/stasis-test:latest "$id" "$@" </dev/null
+    ctr run -d "${through[@]}" "${gpu_options[@]}" --env STASIS_TAG=$id localhost/stasis-test:latest "$id" "$@" </dev/null
 }
 remove() {
     ctr t kill -s KILL "$1"
@@ -75,7 +78,7 @@ counter() {
     restore=$(since $start)
     third=$(ask 10000)
     phases >>/out/phases.txt
-    say "counter through ctr | $first, leave-running checkpoint ($checkpoint), $second, killed, restored ($restore), $third; processes on the GPU: $busy, after the kill $free, restored $(on_gpu)"
+    say "counter through $way | $first, leave-running checkpoint ($checkpoint), $second, killed, restored ($restore), $third; processes on the GPU: $busy, after the kill $free, restored $(on_gpu)"
     remove counter
 }
 
@@ -108,7 +111,7 @@ memory() { # MIB
     restore=$(since $start)
     tail -n 1 /var/log/stasis/operations.log >>/out/operations.txt
     third=$(ask 10001)
-    say "memcheck $1 MiB through ctr | $first, checkpoint $checkpoint, $second, restore $restore, $third"
+    say "memcheck $1 MiB through $way | $first, checkpoint $checkpoint, $second, restore $restore, $third"
     remove $name
     ctr image rm $name:1
 }
@@ -133,7 +136,7 @@ tree() {
     local second=$(ask 10002)
     remove tree
     ctr c restore --rw --live tree tree:1
-    say "tree (3 CUDA processes, 5 others) | $first / $second / restored: $(ask 10002)"
+    say "tree (3 CUDA processes, 5 others) through $way | $first / $second / restored: $(ask 10002)"
     phases >>/out/phases.txt
     remove tree
 }
@@ -156,7 +159,7 @@ torch() {
     done
     binds=("${binds[@]/\/machine\/lib,/\/machine\/usr\/lib,}")
     binds=("${binds[@]/\/machine\/lib64,/\/machine\/usr\/lib64,}")
-    ctr run -d --net-host --runc-binary /usr/local/bin/stasis-runtime \
+    ctr run -d --net-host "${through[@]}" \
         --device /dev/nvidia0 --device /dev/nvidiactl --device /dev/nvidia-uvm \
         "${binds[@]}" --mount "type=bind,src=$nvidia,dst=$nvidia,options=rbind:ro" --mount type=bind,src=/run/torch,dst=/run/torch,options=rbind:rw \
         --env LD_LIBRARY_PATH=$nvidia/lib64 --env OMP_NUM_THREADS=2 --env HOME=/root --env USER=root --env PATH=/usr/bin:/bin \
@@ -175,7 +178,7 @@ torch() {
     tail -n 1 /var/log/stasis/operations.log >>/out/operations.txt
     sleep 3
     local restored=$(tail -n 1 /run/torch/loss.txt)
-    say "PyTorch AdamW training (step loss) | before: $before; went on after the checkpoint: $went_on; killed at: $killed; restored, 3 s later: $restored"
+    say "PyTorch AdamW training (step loss) through $way | before: $before; went on after the checkpoint: $went_on; killed at: $killed; restored, 3 s later: $restored"
     cp /run/torch/*.txt /out/
     remove torch
 }
@@ -198,6 +201,31 @@ with_podman() {
     $p rm -f -t 0 pod >/dev/null
 }
 
+through_shim() { # SECTION...
+    through=(--runtime io.containerd.stasis.v2)
+    way="the shim"
+    "$@"
+    local left=$(grep -l "^containerd-shim" /proc/[0-9]*/comm | wc -l)
+    [ "$left" = 0 ] || say "through the shim: $1 | $left shims are left"
+}
+
+# Version 2 of cgroups with a memory controller is on no machine that the tests run on.
+out_of_memory() {
+    local metrics
+    grep -q memory /sys/fs/cgroup/cgroup.controllers || { say "a lack of memory | no memory controller here"; return; }
+    ctr events >/run/events.txt &
+    local events=$!
+    ctr run -d "${through[@]}" --memory-limit $((64 << 20)) localhost/stasis-test:latest hog /bin/sh -c \
+        'sleep 1; tail /dev/zero' </dev/null
+    metrics=$(ctr t metrics hog | tr -s ' \n' ' ')
+    local try
+    for try in {1..100}; do ctr t ls | grep -q 'hog.*STOPPED' && break; sleep 0.1; done
+    kill $events
+    say "64 MiB for a program that wants more, through $way | events: $(grep -o '/tasks/[a-z]*' /run/events.txt | tr '\n' ' ')| metrics: $(grep -o 'memory.usage[a-z_]* [0-9]*\|memory.usage_limit [0-9]*\|pids.current [0-9]*' <<<"$metrics" | tr '\n' ' ')"
+    cp /run/events.txt /out/
+    remove hog
+}
+
 containerd --root /var/lib/containerd --state /run/containerd >/out/containerd.txt 2>&1 </dev/null &
 containerd=$!
 for try in {1..100}; do ctr version >/dev/null 2>&1 && break; sleep 0.1; done
@@ -208,8 +236,9 @@ if [ -x $nvidia/bin/nvidia-smi ]; then
 else
     say "stand-in driver"
 fi
-sections=(counter exit_and_free tree managed with_podman torch "memory ${MIB:-1024}" "memory ${MIB:-8192}" "memory_direct ${MIB:-8192}")
-[ -z "${SECTIONS:-}" ] || read -ra sections <<<"$SECTIONS"
+sections=(counter exit_and_free tree managed with_podman torch "memory ${MIB:-1024}" "memory ${MIB:-8192}" "memory_direct ${MIB:-8192}"
+    "through_shim counter" "through_shim tree" "through_shim torch" "through_shim memory ${MIB:-8192}" "through_shim out_of_memory")
+[ -z "${SECTIONS:-}" ] || IFS=, read -ra sections <<<"$SECTIONS"
 for section in "${sections[@]}"; do
     start=$(clock)
     echo "=== $section" >&2

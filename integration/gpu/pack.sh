@@ -1,7 +1,7 @@
 #!/bin/bash
 # Packs all that a run on a GPU machine without a network needs: pack.sh DIRECTORY
 #
-# The root file system of a sid test host, stripped to the programs that are used and their libraries; the runtime; the
+# The root file system of a sid test host, stripped to the programs that are used and their libraries; runtime and shim; the
 # workloads, linked against the stand-in and run on the real driver; the contract test; a test image.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -11,7 +11,7 @@ out=$(mkdir -p "$1" && cd "$1" && pwd)
 host=${STASIS_HOST_SID:-$(ls -d "${STASIS_CACHE:-/var/cache/stasis}"/hosts/sid-*/ 2>/dev/null | head -n 1)}
 [ -d "$host" ] || { echo "no sid test host: run the tests first" >&2; exit 1; }
 cd "$repository"
-cargo build --quiet --release -p stasis --bin stasis-runtime
+cargo build --quiet --release -p stasis -p containerd-shim-stasis
 cargo build --quiet -p stasis-integration --bin test-host
 contract=$(cargo test --quiet --no-run -p stasis-integration --test contract --message-format=json 2>/dev/null |
     grep -o '"executable":"[^"]*contract-[^"]*"' | tail -n 1 | cut -d'"' -f4)
@@ -48,7 +48,7 @@ done
 cp /bin/busybox "$root/usr/bin/busybox"
 cp -r "$host/etc/containers" "$root/etc/" 2>/dev/null || true
 cp -r "$here/../hosts/etc/." "$root/etc/"
-cp target/release/stasis-runtime "$root/usr/local/bin/"
+cp target/release/{stasis-runtime,containerd-shim-stasis-v2} "$root/usr/local/bin/"
 echo 'root:x:0:0:root:/root:/bin/sh' >"$root/etc/passwd"
 echo 'root:x:0:' >"$root/etc/group"
 

@@ -58,6 +58,27 @@ pub struct Containerd {
     socket: PathBuf,
 }
 
+/// Calls that go on in another thread.
+#[derive(Debug)]
+pub struct Beside<T>(std::thread::JoinHandle<T>);
+
+impl<T> Beside<T> {
+    /// Whether they go on still.
+    #[must_use]
+    pub fn goes_on(&self) -> bool {
+        !self.0.is_finished()
+    }
+
+    /// What they gave, once they are over.
+    ///
+    /// # Errors
+    /// They panicked.
+    pub fn outcome(self) -> Result<T> {
+        let joined = self.0.join();
+        joined.map_err(|_| anyhow::anyhow!("calls in another thread panicked"))
+    }
+}
+
 /// The code of an answer; `Code::Ok` for a good one.
 pub fn code<T>(answer: &Answer<T>) -> Code {
     answer.as_ref().err().map_or(Code::Ok, Status::code)
@@ -280,13 +301,36 @@ impl Containerd {
 
     /// Checkpoints a task into the directory that the options name.
     pub fn checkpoint(&self, id: &str, options: &CheckpointOptions) -> Answer<()> {
-        let request = api::CheckpointTaskRequest {
+        self.checkpoint_within(CALL_DEADLINE, id, options)
+    }
+
+    /// The same by a caller who does not wait longer than this, and tells the shim so.
+    pub fn checkpoint_within(
+        &self,
+        deadline: Duration,
+        id: &str,
+        options: &CheckpointOptions,
+    ) -> Answer<()> {
+        let mut request = of(api::CheckpointTaskRequest {
             container_id: id.to_owned(),
             options: Some(options.to_any()),
             ..Default::default()
-        };
-        self.tasks(async |mut tasks| tasks.checkpoint(of(request)).await)
+        });
+        request.set_timeout(deadline);
+        self.tasks(async |mut tasks| tasks.checkpoint(request).await)
             .map(drop)
+    }
+
+    /// Makes calls in another thread, through a client of its own.
+    ///
+    /// # Errors
+    /// containerd does not run any longer.
+    pub fn beside<T: Send + 'static>(
+        &self,
+        calls: impl FnOnce(&Containerd) -> T + Send + 'static,
+    ) -> Result<Beside<T>> {
+        let other = self.again()?;
+        Ok(Beside(std::thread::spawn(move || calls(&other))))
     }
 
     /// What makes up the root file system of a container.

@@ -28,7 +28,7 @@ impl Lab {
     /// What Docker said.
     pub fn docker_run(&self, name: &str, options: &[&str], command: &[&str]) -> Result<()> {
         let gpu = gpu_options(name);
-        let mut arguments = vec!["docker", "run", "-d", "--runtime", "stasis"];
+        let mut arguments = vec!["docker", "run", "-d", "--runtime", self.docker_runtime];
         arguments.extend(["--name", name, "--network", "host"]);
         arguments.extend(gpu.iter().map(String::as_str));
         arguments.extend_from_slice(options);

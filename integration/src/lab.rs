@@ -32,6 +32,8 @@ pub struct Lab {
     image: PathBuf,
     /// How `ctr run` chooses stasis.
     pub(crate) chosen_with: [&'static str; 2],
+    /// Docker's name for the runtime that is stasis.
+    pub(crate) docker_runtime: &'static str,
 }
 
 impl Lab {
@@ -55,6 +57,7 @@ impl Lab {
             host,
             image: write_image(built)?,
             chosen_with: ["--runc-binary", RUNTIME],
+            docker_runtime: "stasis",
         };
         lab.set(low_level, "")?;
         lab.host

@@ -5,6 +5,7 @@ pub mod containerd;
 pub mod ctr;
 pub mod deadline;
 pub mod docker;
+pub mod gpu_task;
 pub mod host;
 pub mod image;
 pub mod lab;

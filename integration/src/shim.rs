@@ -67,7 +67,11 @@ pub fn in_host(
     lab.install_shim()?;
     let _containerd = lab.containerd()?;
     let client = Containerd::connect(&lab.host)?;
-    checks.iter().try_for_each(|check| check(&lab, &client))
+    let mut numbered = checks.iter().zip(1..);
+    // An error that a check hands on does not say where it comes from.
+    numbered.try_for_each(|(check, number)| {
+        check(&lab, &client).with_context(|| format!("check number {number}"))
+    })
 }
 
 impl Lab {
@@ -87,7 +91,7 @@ impl Lab {
         Ok(())
     }
 
-    /// From now on containers that [`Lab::ctr_run`] runs are served by our shim, in the place of
+    /// From now on containers that [`Lab::ctr_run`] and [`Lab::docker_run`] run are served by our shim, in the place of
     /// containerd's own: containerd and its clients hand a checkpoint's options on only to a
     /// runtime of that name.
     ///
@@ -100,6 +104,7 @@ impl Lab {
             .install(&program, &inside)
             .context("build the workspace first (make test does)")?;
         self.chosen_with = ["--runtime", Shim::Go.runtime()];
+        self.docker_runtime = "runc";
         Ok(self)
     }
 

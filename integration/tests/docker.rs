@@ -4,32 +4,55 @@ use anyhow::{Context, Result};
 use stasis_integration::host::{Cgroups, Suite};
 use stasis_integration::lab::Lab;
 
+/// How Docker comes to stasis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Through {
+    /// A runtime in its configuration.
+    Runtime,
+    /// Our shim in the place of containerd's.
+    Shim,
+}
+
 #[test]
 fn trixie_hybrid() -> Result<()> {
-    all_paths(Suite::Trixie, Cgroups::Hybrid)
+    all_paths(Suite::Trixie, Cgroups::Hybrid, Through::Runtime)
 }
 
 #[test]
 fn trixie_v2() -> Result<()> {
-    all_paths(Suite::Trixie, Cgroups::V2)
+    all_paths(Suite::Trixie, Cgroups::V2, Through::Runtime)
 }
 
 #[test]
 fn sid_hybrid() -> Result<()> {
-    all_paths(Suite::Sid, Cgroups::Hybrid)
+    all_paths(Suite::Sid, Cgroups::Hybrid, Through::Runtime)
 }
 
 #[test]
 fn sid_v2() -> Result<()> {
-    all_paths(Suite::Sid, Cgroups::V2)
+    all_paths(Suite::Sid, Cgroups::V2, Through::Runtime)
 }
 
-fn all_paths(suite: Suite, cgroups: Cgroups) -> Result<()> {
+#[test]
+fn shim_on_trixie() -> Result<()> {
+    all_paths(Suite::Trixie, Cgroups::oldest()?, Through::Shim)
+}
+
+#[test]
+fn shim_on_sid() -> Result<()> {
+    all_paths(Suite::Sid, Cgroups::V2, Through::Shim)
+}
+
+fn all_paths(suite: Suite, cgroups: Cgroups, through: Through) -> Result<()> {
     if !cgroups.available()? {
         eprintln!("not run: this machine has no {cgroups:?} cgroups");
         return Ok(());
     }
     let lab = Lab::start(suite, cgroups, "runc")?;
+    let lab = match through {
+        Through::Runtime => lab,
+        Through::Shim => lab.through_the_shim()?,
+    };
     let _docker = lab.docker()?;
     try_all(&lab).with_context(|| lab.account("docker"))
 }

@@ -95,20 +95,17 @@ impl Bundle {
         {
             return Err(Error::io(format!("make {}", target.display()))(error));
         }
-        for one in mounts {
-            let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-            mount::mount_rootfs(
-                text(&one.type_).as_deref(),
-                text(&one.source).as_deref(),
-                &one.options,
-                &target,
-            )
-            .map_err(|error| Error::Mount {
-                target: target.clone(),
-                reason: error.to_string(),
-            })?;
-        }
-        Ok(())
+        // With many layers the crate enters another directory, which must not become the shim's: on
+        // a thread of its own it is that thread's alone (unshare(2), CLONE_FS).
+        std::thread::scope(|scope| {
+            let mounting = scope.spawn(|| mount_all(mounts, &target));
+            mounting.join().unwrap_or_else(|_| {
+                Err(Error::Mount {
+                    target: target.clone(),
+                    reason: "mounting it panicked".to_owned(),
+                })
+            })
+        })
     }
 
     /// Unmounts the root file system, and whatever else is mounted in the directories that containerd
@@ -126,6 +123,32 @@ impl Bundle {
             .parse()
             .map_err(|_| Error::Invalid(format!("{} holds no pid", path.display())))
     }
+}
+
+fn mount_all(mounts: &[Mount], target: &Path) -> Result<()> {
+    let failed = |reason: String| Error::Mount {
+        target: target.to_owned(),
+        reason,
+    };
+    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    for one in mounts {
+        // containerd 2 writes so what the kernel has no mount option for.
+        let is_map =
+            |option: &&String| option.starts_with("uidmap=") || option.starts_with("gidmap=");
+        if let Some(map) = one.options.iter().find(is_map) {
+            return Err(failed(format!(
+                "it is to be idmapped ({map}), which this shim cannot do"
+            )));
+        }
+        mount::mount_rootfs(
+            text(&one.type_).as_deref(),
+            text(&one.source).as_deref(),
+            &one.options,
+            target,
+        )
+        .map_err(|error| failed(error.to_string()))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -164,6 +187,18 @@ mod tests {
         assert!(own.has_own_pid_namespace().unwrap());
         let (_directory, joined) = bundle(&namespace(r#","path":"/proc/1/ns/pid""#));
         assert!(!joined.has_own_pid_namespace().unwrap());
+    }
+
+    #[test]
+    fn an_idmapped_root_file_system_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let mapped = Mount {
+            type_: "overlay".to_owned(),
+            options: vec!["uidmap=0:1000:65536".to_owned()],
+            ..Mount::default()
+        };
+        let error = Bundle::new(directory.path()).mount(&[mapped]).unwrap_err();
+        assert!(error.to_string().contains("uidmap=0:1000:65536"), "{error}");
     }
 
     #[test]

@@ -80,7 +80,7 @@ async fn make(task: &Arc<Task>) -> Result<()> {
         Ok(io) => io,
         Err(error) => {
             // The container is there, but nobody could ever talk to it.
-            if let Err(more) = task.runtime.delete(&task.id).await {
+            if let Err(more) = task.runtime.delete_by_force(&task.id).await {
                 log::warn!("after a failed create of {}: {more}", task.id);
             }
             return Err(error);

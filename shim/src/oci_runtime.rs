@@ -25,7 +25,7 @@ use crate::stdio::Streams;
 /// for each namespace of containerd.
 const DEFAULT_ROOT: &str = "/run/containerd/runc";
 /// The engine's program; beside ours, or on the PATH.
-const ENGINE: &str = "stasis-runtime";
+pub(crate) const ENGINE: &str = "stasis-runtime";
 
 /// Why a runtime did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -152,16 +152,21 @@ impl OciRuntime {
         self.short("kill", &mut command).await
     }
 
-    /// Removes a container of which nothing runs any more.
+    /// Removes a container whose init process has ended or never began. Not by force: runc then
+    /// waits a tenth of a second before it looks whether anything is left.
     pub(crate) async fn delete(&self, id: &str) -> Result<(), RuntimeError> {
-        self.short("delete", self.low_level("delete").arg("--force").arg(id))
-            .await
+        self.short("delete", self.low_level("delete").arg(id)).await
     }
 
-    /// Removes a container and what the engine knows of it.
+    /// The same, with what the engine knows of the container.
     pub(crate) async fn delete_operated(&self, id: &str) -> Result<(), RuntimeError> {
-        self.short("delete", self.engine("delete").arg("--force").arg(id))
-            .await
+        self.short("delete", self.engine("delete").arg(id)).await
+    }
+
+    /// Removes a container with everything that runs in it, and ends an operation on it.
+    pub(crate) async fn delete_by_force(&self, id: &str) -> Result<(), RuntimeError> {
+        let mut command = self.engine("delete");
+        self.short("delete", command.arg("--force").arg(id)).await
     }
 
     /// Freezes a container.

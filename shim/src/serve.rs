@@ -30,11 +30,14 @@ pub(crate) const TTRPC_ADDRESS: &str = "TTRPC_ADDRESS";
 
 /// How long the last events may take to be handed on.
 const LAST_EVENTS: Duration = Duration::from_secs(2);
+/// The same for the last answers.
+const LAST_ANSWERS: Duration = Duration::from_millis(100);
 
 /// Serves the tasks of a shim until the last one is deleted. The listening socket is standard
 /// input, where `start` has put it.
 pub(crate) async fn serve(flags: &Flags) -> io::Result<()> {
     let socket = take_socket()?;
+    let bundle = std::env::current_dir()?;
     // The container's init process becomes our child when the low-level runtime ends.
     set_child_subreaper(Some(Pid::INIT))?;
     log_to_containerd(flags);
@@ -55,9 +58,10 @@ pub(crate) async fn serve(flags: &Flags) -> io::Result<()> {
     server.start().await.map_err(io::Error::other)?;
     wait_for_the_end(&over).await?;
     events.flush(LAST_EVENTS).await;
-    // The answer to Shutdown goes out while connections are closed.
-    let _ = server.shutdown().await;
-    remove_socket();
+    remove_socket(&bundle);
+    // The answer to Shutdown goes out meanwhile; connections that containerd does not close are
+    // closed by our end.
+    let _ = tokio::time::timeout(LAST_ANSWERS, server.shutdown()).await;
     Ok(())
 }
 
@@ -123,8 +127,8 @@ async fn wait_for_the_end(over: &Notify) -> io::Result<()> {
 }
 
 /// The file named "address" says where the socket is.
-fn remove_socket() {
-    if let Ok(address) = std::fs::read_to_string("address") {
+fn remove_socket(bundle: &Path) {
+    if let Ok(address) = std::fs::read_to_string(bundle.join("address")) {
         let path = address.trim().trim_start_matches("unix://");
         let _ = std::fs::remove_file(Path::new(path));
     }

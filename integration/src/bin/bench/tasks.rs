@@ -7,8 +7,9 @@ use anyhow::{Context, Result, ensure};
 use containerd_client::Client;
 use containerd_client::services::v1::container::Runtime;
 use containerd_client::services::v1::{
-    Container, CreateContainerRequest, CreateTaskRequest, DeleteContainerRequest,
-    DeleteTaskRequest, KillRequest, StartRequest, WaitRequest,
+    CheckpointTaskRequest, Container, CreateContainerRequest, CreateTaskRequest,
+    DeleteContainerRequest, DeleteTaskRequest, KillRequest, PauseTaskRequest, StartRequest,
+    WaitRequest,
 };
 use containerd_client::tonic::Request;
 use containerd_client::tonic::metadata::MetadataValue;
@@ -202,6 +203,28 @@ impl Task<'_> {
         Ok(answer.into_inner().exit_status)
     }
 
+    /// Pauses the container, as `ctr` does, and checkpoints it into a directory of the host; it ends.
+    /// Without the pause most checkpoints take 100 ms longer, which would hide what the shim takes.
+    pub(crate) fn checkpoint(&self, directory: &str) -> Result<()> {
+        let message = PauseTaskRequest {
+            container_id: self.id.clone(),
+        };
+        let mut tasks = self.api.client.tasks();
+        self.api.executor.block_on(tasks.pause(request(message)))?;
+        let message = CheckpointTaskRequest {
+            container_id: self.id.clone(),
+            options: Some(prost_types::Any {
+                type_url: "containerd.runc.v1.CheckpointOptions".to_owned(),
+                value: checkpoint_options(directory)?,
+            }),
+            ..Default::default()
+        };
+        self.api
+            .executor
+            .block_on(tasks.checkpoint(request(message)))?;
+        Ok(())
+    }
+
     /// Kills the container, if it still runs, and removes it.
     pub(crate) fn remove(self) -> Result<()> {
         let message = KillRequest {
@@ -245,6 +268,17 @@ fn request<T>(message: T) -> Request<T> {
         .metadata_mut()
         .insert("containerd-namespace", namespace);
     request
+}
+
+/// The message `CheckpointOptions { exit: true, image_path }`, which containerd's client crate lacks:
+/// field 1 is a number, field 8 a text.
+fn checkpoint_options(image_path: &str) -> Result<Vec<u8>> {
+    let length = u8::try_from(image_path.len()).ok();
+    let length = length.filter(|length| *length < 0x80);
+    let length = length.context("the path needs a length of more than one byte")?;
+    let mut message = vec![1 << 3, 1, 8 << 3 | 2, length];
+    message.extend_from_slice(image_path.as_bytes());
+    Ok(message)
 }
 
 /// Makes the spec one of containers without a terminal on the host's network: a network of its own
