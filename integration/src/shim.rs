@@ -188,7 +188,8 @@ impl Lab {
         Ok(shims)
     }
 
-    /// The same, as this process sees them.
+    /// Those that serve, as this process sees them: not what containerd starts for a moment (`start`,
+    /// `delete`, `-info`).
     ///
     /// # Errors
     /// `/proc` cannot be read.
@@ -204,6 +205,7 @@ impl Lab {
             // Other hosts have shims, too.
             if let Some(pid) = pid
                 && runs(&path, program)
+                && serves(&path)
                 && fs::read_link(path.join("ns/pid")).is_ok_and(|own| own == host)
             {
                 shims.push(Pid::from_raw(pid));
@@ -289,6 +291,13 @@ fn runs(process: &Path, program: &str) -> bool {
     let line = fs::read_to_string(process.join("cmdline")).unwrap_or_default();
     let started = line.split('\0').next().map(Path::new);
     started.and_then(Path::file_name) == Some(program.as_ref())
+}
+
+fn serves(shim: &Path) -> bool {
+    let line = fs::read_to_string(shim.join("cmdline")).unwrap_or_default();
+    !line
+        .split('\0')
+        .any(|word| ["start", "delete", "-info"].contains(&word))
 }
 
 fn run_arguments<'all>(

@@ -119,6 +119,17 @@ impl<'lab> Victim<'lab> {
         }
     }
 
+    /// Waits until CRIU works.
+    ///
+    /// # Errors
+    /// It does not within 30 s.
+    pub fn in_criu(&self) -> Result<()> {
+        until_none(|| {
+            let works = self.processes()?.iter().any(|one| one.ends_with(" criu"));
+            Ok((!works).then(|| "no criu".to_owned()))
+        })
+    }
+
     /// Waits until no operation on it is under way.
     ///
     /// # Errors
@@ -137,9 +148,8 @@ impl<'lab> Victim<'lab> {
             match self.lab.shims_outside()?[..] {
                 [shim] => return kill(shim, Signal::SIGKILL).map(|()| true).context("kill"),
                 [] if over() => return Ok(false),
-                [] => {}
-                // `start` and what it starts bear the same name.
-                [_, ..] => {}
+                // What `start` forks is not the shim before its exec.
+                _ => {}
             }
             ensure!(Instant::now() < deadline, "no shim within 30 s");
             sleep(Duration::from_millis(1));

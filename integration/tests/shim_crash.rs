@@ -3,9 +3,9 @@
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
-use stasis_integration::containerd::Containerd;
+use stasis_integration::containerd::{Containerd, INIT};
 use stasis_integration::host::{Cgroups, Suite};
 use stasis_integration::lab::Lab;
 use stasis_integration::victim::{Victim, answered, checkpoint, outside, start};
@@ -31,31 +31,36 @@ fn sid() -> Result<()> {
 
 fn crashes(suite: Suite, cgroups: Cgroups) -> Result<()> {
     let lab = Lab::start(suite, cgroups, "runc")?.through_the_shim()?;
-    let _containerd = lab.containerd()?;
+    let containerd = lab.containerd()?;
     let client = Containerd::connect(&lab.host)?;
-    let victim = Victim::make(&lab, "victim", &["/bin/memcheck", "64", "10000"])?;
-    victim.start(&client, None)?;
+    all_moments(&lab, &client).with_context(|| containerd.log().unwrap_or_default())
+}
+
+fn all_moments(lab: &Lab, client: &Containerd) -> Result<()> {
+    let victim = Victim::make(lab, "victim", &["/bin/memcheck", "64", "10000"])?;
+    victim.start(client, None)?;
     assert_eq!(lab.ask_until_up(10000)?, "ok 0");
-    checkpoint(&client, "victim", GOOD, true)?;
+    checkpoint(client, "victim", GOOD, true)?;
     client.delete("victim")?;
-    while_it_runs(&lab, &client, &victim)?;
+    while_it_runs(lab, client, &victim)?;
     for (order, phase) in [
         ("lock victim slow:1500", "lock"),
         ("checkpoint victim slow:1500", "gpu checkpoint"),
         ("", "dump"),
     ] {
-        during_a_checkpoint(&lab, &client, &victim, order, phase)?;
+        during_a_checkpoint(lab, client, &victim, order, phase)?;
     }
     for (order, phase) in [
         ("", "criu restore"),
         ("restore victim slow:1500", "gpu restore"),
     ] {
-        during_a_restore(&lab, &client, &victim, order, phase)?;
+        during_a_restore(lab, client, &victim, order, phase)?;
     }
-    during_create(&client, &victim)?;
-    an_operation_is_killed(&lab, &client, &victim)?;
-    at_random_moments(&lab, &client, &victim)?;
-    the_good_image_restores(&lab, &client, &victim)
+    during_create(client, &victim)?;
+    an_operation_is_killed(lab, client, &victim)?;
+    at_random_moments(lab, client, &victim)?;
+    the_good_image_restores(lab, client, &victim)?;
+    without_gpu(lab, client)
 }
 
 /// Starts the container, which proves that nothing hinders it.
@@ -154,7 +159,9 @@ fn an_operation_is_killed(lab: &Lab, client: &Containerd, victim: &Victim<'_>) -
 /// A whole life, as callers lead containers through it.
 fn life(lab: &Lab, client: &Containerd) -> Result<()> {
     start(client, "victim", None)?;
-    lab.ask_until_up(10000)?;
+    while lab.ask(10000)?.is_none() {
+        client.state("victim", INIT)?;
+    }
     checkpoint(client, "victim", CUT_OFF, true)?;
     client.delete("victim")?;
     start(client, "victim", Some(GOOD))?;
@@ -194,4 +201,38 @@ fn the_good_image_restores(lab: &Lab, client: &Containerd, victim: &Victim<'_>) 
     assert_eq!(lab.ask(10000)?.as_deref(), Some("ok 1"));
     victim.end(client)?;
     victim.nothing_left()
+}
+
+/// The low-level runtime dies with the shim, since nobody had to stand before it.
+fn without_gpu(lab: &Lab, client: &Containerd) -> Result<()> {
+    const PLAIN: &str = "/images/plain";
+    // Many processes, so that CRIU has to work for a while.
+    let script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do sleep 1000 & done; wait";
+    let plain = Victim::make(lab, "plain", &["/bin/sh", "-c", script])?;
+    plain.start(client, None)?;
+    checkpoint(client, "plain", PLAIN, true)?;
+    client.delete("plain")?;
+    for delay in [0, 10, 20, 40, 60, 80, 110, 150] {
+        let delay = Duration::from_millis(delay);
+        plain.start(client, None)?;
+        let checkpoint = plain.begin_checkpoint(client, CUT_OFF)?;
+        plain.in_criu()?;
+        sleep(delay);
+        plain.kill_shim(|| false)?;
+        println!(
+            "plain checkpoint, {delay:?}: {:?}",
+            answered(checkpoint.join())?
+        );
+        plain.nothing_left()?;
+
+        let restore = plain.begin_restore(client, PLAIN)?;
+        plain.in_criu()?;
+        sleep(delay);
+        plain.kill_shim(|| false)?;
+        println!("plain restore, {delay:?}: {:?}", answered(restore.join())?);
+        plain.nothing_left()?;
+    }
+    plain.start(client, Some(PLAIN))?;
+    plain.end(client)?;
+    plain.nothing_left()
 }

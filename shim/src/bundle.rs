@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use containerd_shim::mount;
 use containerd_shim::protos::types::mount::Mount;
 use oci_spec::runtime::{LinuxNamespaceType, Spec};
-use rustix::mount::UnmountFlags;
 
 use crate::error::{Error, Result};
+use crate::mount_table::unmount_below;
 
 /// Annotations that name the group whose containers one shim serves; the first one counts
 /// (containerd runtime/v2/runc/manager).
@@ -108,12 +108,11 @@ impl Bundle {
         })
     }
 
-    /// Unmounts the root file system, however many layers were mounted there.
+    /// Unmounts the root file system, and whatever else is mounted in the directories that containerd
+    /// removes.
     pub(crate) fn unmount(&self) -> Result<()> {
-        // crun mounts it a second time for the time of a restore (src/libcrun/criu.c). Whatever a
-        // restore left that was cut off would be emptied when containerd removes the bundle.
-        unmount_all(&self.path.join("criu-root"))?;
-        unmount_all(&self.rootfs())
+        unmount_below(&self.work())?;
+        unmount_below(&self.path)
     }
 
     /// The pid in a file that a runtime wrote.
@@ -150,19 +149,6 @@ fn mount_all(mounts: &[Mount], target: &Path) -> Result<()> {
         .map_err(|error| failed(error.to_string()))?;
     }
     Ok(())
-}
-
-fn unmount_all(target: &Path) -> Result<()> {
-    loop {
-        match rustix::mount::unmount(target, UnmountFlags::DETACH) {
-            Ok(()) => {}
-            // Not mounted (any more), or never made.
-            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => return Ok(()),
-            Err(error) => {
-                return Err(Error::io(format!("unmount {}", target.display()))(error));
-            }
-        }
-    }
 }
 
 #[cfg(test)]

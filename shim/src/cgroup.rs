@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use containerd_shim_protos::protobuf;
 use containerd_shim_protos::protobuf::well_known_types::any::Any;
 
+pub(crate) use self::mounts::unescape;
 use self::mounts::{Mount, mounts};
 use crate::stats;
 

@@ -23,6 +23,7 @@ mod info;
 mod launch;
 mod memory;
 mod messages;
+mod mount_table;
 mod oci_runtime;
 mod oom;
 mod operation;

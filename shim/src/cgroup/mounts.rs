@@ -79,7 +79,7 @@ impl Mount {
 }
 
 /// The kernel writes space, tab, newline and backslash as "\040" and so on, three octal digits.
-fn unescape(field: &str) -> PathBuf {
+pub(crate) fn unescape(field: &str) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field.as_bytes();
     while let Some((&byte, after)) = rest.split_first() {
