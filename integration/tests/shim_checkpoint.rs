@@ -1,25 +1,20 @@
-//! Checkpoints through the shim: who is served meanwhile, who is refused, and how signals and impatient
-//! callers end them.
+//! Checkpoints through the shim: who is served meanwhile, who is refused, and what is told afterwards.
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use stasis_integration::containerd::{
-    CheckpointOptions, Code, Containerd, Event, INIT, Output, Resources, State, Streams, briefs,
-    code, process,
+    CheckpointOptions, Code, Containerd, Event, INIT, Resources, State, Streams, briefs, code,
+    process,
 };
 use stasis_integration::deadline::until_none;
 use stasis_integration::gpu_task::{in_host, into, refused, soon};
 use stasis_integration::host::{Cgroups, Suite};
 use stasis_integration::lab::Lab;
 
-const CHECKS: [fn(&Lab, &Containerd) -> Result<()>; 8] = [
+const CHECKS: [fn(&Lab, &Containerd) -> Result<()>; 4] = [
     everybody_else_is_served,
     paused_task_stays_paused,
-    kill_ends_the_checkpoint_and_the_task,
-    term_ends_the_checkpoint_and_the_task,
-    other_signals_wait,
-    dump_is_not_cut_off,
     impatient_caller_leaves_nothing_half_done,
     exit_follows_the_checkpoint,
 ];
@@ -27,8 +22,6 @@ const CHECKS: [fn(&Lab, &Containerd) -> Result<()>; 8] = [
 const SLOW: &str = "slow:5000 1";
 const GROUP: [&str; 2] = ["--annotation", "io.containerd.runc.v2.group=pod"];
 const COUNTER: [&str; 2] = ["/bin/counter", "10000"];
-const SIGUSR1: u32 = 10;
-const SIGTERM: u32 = 15;
 const SIGKILL: u32 = 9;
 
 #[test]
@@ -144,103 +137,6 @@ fn paused_task_stays_paused(lab: &Lab, client: &Containerd) -> Result<()> {
     assert_eq!(waiting.outcome()??.status, 137);
     client.delete("paused")?;
     lab.ctr_remove("paused")
-}
-
-fn kill_ends_the_checkpoint_and_the_task(lab: &Lab, client: &Containerd) -> Result<()> {
-    signal_ends_both(lab, client, "killed", SIGKILL, 137)
-}
-
-/// The workload has a handler, and gets to it.
-fn term_ends_the_checkpoint_and_the_task(lab: &Lab, client: &Containerd) -> Result<()> {
-    signal_ends_both(lab, client, "terminated", SIGTERM, 0)
-}
-
-fn signal_ends_both(
-    lab: &Lab,
-    client: &Containerd,
-    id: &'static str,
-    signal: u32,
-    status: u32,
-) -> Result<()> {
-    let mut events = client.events()?;
-    let pid = lab.start_gpu_task(client, id, &[], &COUNTER)?;
-    assert_eq!(lab.ask_until_up(10000)?, "101");
-    assert_eq!(lab.gpu_processes()?, 1);
-    let image = format!("/images/{id}");
-    let manifest = lab.host.path(format!("{image}/stasis.json"));
-    slow(lab, id)?;
-    let checkpoint = client.beside(move |client| client.checkpoint(id, &into(&image)))?;
-    lab.until_phase(id, "gpu checkpoint")?;
-    soon("kill", || client.kill(id, INIT, signal))??;
-    assert!(checkpoint.goes_on() && lab.lives(pid));
-    let ended = checkpoint.outcome()?.err();
-    let said = ended.context("the checkpoint was ended")?.to_string();
-    assert!(said.contains("a signal asked for it to end"), "{said}");
-    assert!(!manifest.exists());
-    assert_eq!(client.wait(id, INIT)?.status, status);
-    assert_eq!(lab.gpu_processes()?, 0);
-    assert_eq!(client.delete(id)?.status, status);
-    assert!(!lab.has_record(id));
-    let delete = format!("delete {status}");
-    let story = events.until(id, &delete)?;
-    let exit = format!("exit {id} {status}");
-    assert_eq!(briefs(&story), ["create", "start", &exit, &delete]);
-    lab.ctr_remove(id)?;
-    lab.nothing_left_of(&[id])
-}
-
-fn other_signals_wait(lab: &Lab, client: &Containerd) -> Result<()> {
-    let script = "trap 'echo told' USR1; /bin/counter 10000 & while :; do wait; done";
-    lab.create_gpu_container("told", &[], &["/bin/sh", "-c", script])?;
-    let output = Output::new(&lab.host, "/run/told/stdout")?;
-    let streams = Streams {
-        stdout: output.path.clone(),
-        ..Streams::default()
-    };
-    client.create("told", &streams, None)?;
-    client.start("told", INIT)?;
-    assert_eq!(lab.ask_until_up(10000)?, "101");
-    lab.order(&format!("checkpoint told {SLOW}\nrestore told slow:1000 1"))?;
-    let checkpoint = client.beside(|client| client.checkpoint("told", &into("/images/told")))?;
-    lab.until_phase("told", "gpu checkpoint")?;
-    soon("kill", || client.kill("told", INIT, SIGUSR1))??;
-    lab.until_phase("told", "gpu restore")?;
-    assert_eq!(output.so_far(), "");
-    checkpoint.outcome()??;
-    output.expect("told")?;
-    assert_eq!(lab.ask(10000)?.as_deref(), Some("102"));
-    lab.ctr_remove("told")
-}
-
-/// Once CRIU dumps, nothing ends it; least of all without GPU state, where nobody but the low-level
-/// runtime stands between it and the signal.
-fn dump_is_not_cut_off(lab: &Lab, client: &Containerd) -> Result<()> {
-    for (id, command) in [("plain", &["/bin/pause"][..]), ("gpu", &COUNTER)] {
-        let mut events = client.events()?;
-        lab.start_gpu_task(client, id, &[], command)?;
-        if id == "gpu" {
-            assert_eq!(lab.ask_until_up(10000)?, "101");
-        }
-        lab.hold_criu("post-dump")?;
-        let image = format!("/images/{id}");
-        let checkpoint = client.beside(move |client| client.checkpoint(id, &into(&image)))?;
-        lab.until_criu_is_held()?;
-        soon("kill", || client.kill(id, INIT, SIGTERM))??;
-        // By the time of this one the task has ended, and nobody is told.
-        soon("kill", || client.kill(id, INIT, SIGUSR1))??;
-        assert_eq!(client.state(id, INIT)?.status(), State::Running);
-        assert!(checkpoint.goes_on(), "{:?}", checkpoint.outcome()?);
-        lab.let_criu_go()?;
-        checkpoint.outcome()??;
-        assert_eq!(client.wait(id, INIT)?.status, 0);
-        client.delete(id)?;
-        let story = events.until(id, "delete 0")?;
-        let exit = format!("exit {id} 0");
-        let expected = ["create", "start", "checkpointed", &exit, "delete 0"];
-        assert_eq!(briefs(&story), expected);
-        lab.ctr_remove(id)?;
-    }
-    Ok(())
 }
 
 /// The shim hears of a caller's deadline, and has to go on with what it has begun.

@@ -5,16 +5,17 @@ use stasis_integration::containerd::{
     Any, CheckpointOptions, Code, Containerd, INIT, RuntimeOptions, State, Streams, briefs, code,
     process,
 };
-use stasis_integration::gpu_task::{in_host, into, soon};
+use stasis_integration::gpu_task::{in_host, into, refused, soon};
 use stasis_integration::host::{Cgroups, Suite};
 use stasis_integration::lab::Lab;
 
-const CHECKS: [fn(&Lab, &Containerd) -> Result<()>; 6] = [
+const CHECKS: [fn(&Lab, &Containerd) -> Result<()>; 7] = [
     restored_task_is_like_any_other,
     restored_task_is_watched_for_want_of_memory,
     image_of_a_paused_task_is_restored_running,
     missing_image_is_named,
     failed_restore_can_be_tried_again,
+    kill_during_the_criu_restore,
     kill_during_the_gpu_restore_ends_the_task,
 ];
 const COUNTER: [&str; 2] = ["/bin/counter", "10000"];
@@ -141,8 +142,8 @@ fn image_of_a_paused_task_is_restored_running(lab: &Lab, client: &Containerd) ->
 
 fn missing_image_is_named(lab: &Lab, client: &Containerd) -> Result<()> {
     let image = leave_image(lab, client, "missing")?;
-    let refused = client.create("missing", &Streams::default(), from("/images/nowhere"));
-    let said = refused.err().context("nothing was restored")?.to_string();
+    let answer = client.create("missing", &Streams::default(), from("/images/nowhere"));
+    let said = answer.err().context("nothing was restored")?.to_string();
     assert!(said.contains("/images/nowhere"), "{said}");
     assert_eq!(code(&client.state("missing", INIT)), Code::NotFound);
     lab.start_task(client, "missing", from(&image))?;
@@ -156,8 +157,8 @@ fn failed_restore_can_be_tried_again(lab: &Lab, client: &Containerd) -> Result<(
     let waiting = client.beside(|client| client.wait("again", INIT))?;
     lab.order("restore again error:801")?;
     for _ in 0..2 {
-        let refused = client.start("again", INIT);
-        let said = refused.err().context("a fault was ordered")?.to_string();
+        let answer = client.start("again", INIT);
+        let said = answer.err().context("a fault was ordered")?.to_string();
         assert!(said.contains("CUDA_ERROR_NOT_SUPPORTED (801)"), "{said}");
         let state = client.state("again", INIT)?;
         assert_eq!((state.status(), state.pid), (State::Created, 0));
@@ -173,6 +174,50 @@ fn failed_restore_can_be_tried_again(lab: &Lab, client: &Containerd) -> Result<(
     client.delete("again")?;
     lab.ctr_remove("again")?;
     lab.nothing_left_of(&["again"])
+}
+
+/// CRIU is not cut off, and the engine ends what it brought back. A low-level runtime in the engine's
+/// place has no such step: the task starts, and gets the signal then.
+fn kill_during_the_criu_restore(lab: &Lab, client: &Containerd) -> Result<()> {
+    let image = leave_image(lab, client, "early")?;
+    client.create("early", &Streams::default(), from(&image))?;
+    lab.hold_criu("post-restore")?;
+    let start = client.beside(|client| client.start("early", INIT))?;
+    lab.until_criu_is_held()?;
+    refused("delete", "that is being restored", || {
+        client.delete("early")
+    })?;
+    soon("kill", || client.kill("early", INIT, SIGKILL))??;
+    assert!(start.goes_on());
+    lab.let_criu_go()?;
+    let said = start.outcome()?.err().context("it started")?.to_string();
+    assert!(said.contains("a signal asked for it to end"), "{said}");
+    let state = client.state("early", INIT)?;
+    assert_eq!((state.status(), state.pid), (State::Created, 0));
+    assert_eq!(lab.gpu_processes()?, 0);
+    assert!(!lab.has_record("early"));
+    assert_eq!(lab.ask(10000)?, None);
+    client.delete("early")?;
+    lab.start_task(client, "early", from(&image))?;
+    assert_eq!(lab.ask(10000)?.as_deref(), Some("102"));
+    lab.ctr_remove("early")?;
+
+    lab.start_gpu_task(client, "plain", &[], &["/bin/pause"])?;
+    client.checkpoint("plain", &into("/images/plain"))?;
+    client.kill("plain", INIT, SIGKILL)?;
+    client.wait("plain", INIT)?;
+    client.delete("plain")?;
+    client.create("plain", &Streams::default(), from("/images/plain"))?;
+    lab.hold_criu("post-restore")?;
+    let start = client.beside(|client| client.start("plain", INIT))?;
+    lab.until_criu_is_held()?;
+    soon("kill", || client.kill("plain", INIT, SIGKILL))??;
+    lab.let_criu_go()?;
+    let pid = start.outcome()??;
+    assert_eq!(client.wait("plain", INIT)?.status, 137);
+    assert_eq!(client.delete("plain")?.pid, pid);
+    lab.ctr_remove("plain")?;
+    lab.nothing_left_of(&["early", "plain"])
 }
 
 /// The engine does not look for the wish to end any more: the task has started when it dies.
