@@ -209,6 +209,61 @@ through_shim() { # SECTION...
     [ "$left" = 0 ] || say "through the shim: $1 | $left shims are left"
 }
 
+in_phase() { # NAME PHASE: waits until an operation on the container is at it
+    local try
+    for try in {1..500}; do
+        grep -q "\"phase\":\"$2\"" /run/stasis/containers/*/$1/progress.json && return
+        sleep 0.02
+    done
+}
+left_of() { # NAME: what should not be there any more
+    local left
+    left=$(grep -lE '^(stasis-runtime|criu|runc|memcheck)$' /proc/[0-9]*/comm | wc -l)
+    echo "$left processes, $(ls -d /run/stasis/containers/*/$1 | wc -l) records, $(grep -c $1/rootfs /proc/self/mountinfo) mounts, $(on_gpu) on the GPU"
+}
+until_ended() { # NAME
+    local try
+    for try in {1..300}; do
+        grep -qs '^memcheck$' /proc/[0-9]*/comm || ctr t ls | grep -q "$1 .*RUNNING" || return
+        sleep 0.1
+    done
+}
+
+# The workload is in the middle of a driver call of minutes (here: seconds) when it is to end.
+killed_in_gpu_checkpoint() {
+    local start took
+    run victim /bin/memcheck ${MIB:-8192} 10009
+    until_up 10009 >/dev/null
+    ctr t checkpoint victim >/run/said.txt 2>&1 &
+    in_phase victim "gpu checkpoint"
+    start=$(clock)
+    ctr t kill -s KILL victim
+    took=$(since $start)
+    wait $!
+    until_ended victim
+    say "kill in the middle of the GPU checkpoint, through $way | answered in $took, over in $(since $start): $(tail -n 1 /run/said.txt | cut -c1-300)"
+    remove victim
+    say "the same | left: $(left_of victim)"
+}
+
+shim_killed_in_gpu_checkpoint() {
+    local start shim
+    run victim /bin/memcheck ${MIB:-8192} 10009
+    until_up 10009 >/dev/null
+    shim=$(grep -l '^containerd-shim' /proc/[0-9]*/comm | head -n 1 | cut -d/ -f3)
+    ctr t checkpoint victim >/run/said.txt 2>&1 &
+    in_phase victim "gpu checkpoint"
+    start=$(clock)
+    kill -9 $shim
+    wait $!
+    until_ended victim
+    say "shim killed in the middle of the GPU checkpoint | over in $(since $start), left: $(left_of victim)"
+    ctr c rm victim
+    run victim /bin/counter 10009
+    say "the same | a container of the same name afterwards: $(until_up 10009)"
+    remove victim
+}
+
 # Version 2 of cgroups with a memory controller is on no machine that the tests run on.
 out_of_memory() {
     local metrics
@@ -237,7 +292,8 @@ else
     say "stand-in driver"
 fi
 sections=(counter exit_and_free tree managed with_podman torch "memory ${MIB:-1024}" "memory ${MIB:-8192}" "memory_direct ${MIB:-8192}"
-    "through_shim counter" "through_shim tree" "through_shim torch" "through_shim memory ${MIB:-8192}" "through_shim out_of_memory")
+    "through_shim counter" "through_shim tree" "through_shim torch" "through_shim memory ${MIB:-8192}" "through_shim out_of_memory"
+    "through_shim killed_in_gpu_checkpoint" "through_shim shim_killed_in_gpu_checkpoint")
 [ -z "${SECTIONS:-}" ] || IFS=, read -ra sections <<<"$SECTIONS"
 for section in "${sections[@]}"; do
     start=$(clock)

@@ -116,13 +116,20 @@ impl Cgroup {
         match (v1_path, v2_path) {
             (Some(_), _) if DECIDING.iter().any(|name| v1.contains_key(*name)) => Ok(Self::V1(v1)),
             // Not v2 then: its files would say that the container uses nothing.
-            (Some(path), _) => Err(not_visible(path)),
-            (None, Some(path)) => mounts
+            (Some(path), _)
+                if mounts
+                    .iter()
+                    .any(|mount| DECIDING.iter().any(|name| mount.has(name))) =>
+            {
+                Err(not_visible(path))
+            }
+            // Version 1 may be there and not be mounted here, as where only version 2 is wanted.
+            (_, Some(path)) => mounts
                 .iter()
                 .find_map(|mount| mount.show_v2(path))
                 .map(Self::V2)
                 .ok_or_else(|| not_visible(path)),
-            (None, None) => Err(CgroupError::None { pid }),
+            (_, None) => Err(CgroupError::None { pid }),
         }
     }
 

@@ -85,20 +85,23 @@ async fn make(task: &Arc<Task>, mounts: &[Mount]) -> Result<()> {
     task.runtime
         .create(&task.id, &task.bundle, streams, plumbing.console())
         .await?;
-    let taken = take_over(task, plumbing, &watch).await;
-    if taken.is_err() {
-        // The container is there, but nobody could ever talk to it.
-        if let Err(more) = task.runtime.delete_by_force(&task.id).await {
-            log::warn!("after a failed create of {}: {more}", task.id);
-        }
-    }
-    taken
+    take_over(task, plumbing, &watch).await
 }
 
-/// The init process that a runtime has made, or restored, is our child now.
+/// The init process that a runtime has made, or restored, is our child now. A container that nobody
+/// could ever talk to is removed again.
 pub(crate) async fn take_over(task: &Arc<Task>, plumbing: Plumbing, watch: &Watch) -> Result<()> {
-    let pid = Bundle::read_pid(&task.bundle.init_pid_file())?;
-    let io = plumbing.connect().await?;
-    task.adopt(pid, io, watch.exit_of(pid));
-    Ok(())
+    let taken = async {
+        let pid = Bundle::read_pid(&task.bundle.init_pid_file())?;
+        let io = plumbing.connect().await?;
+        task.adopt(pid, io, watch.exit_of(pid));
+        Ok(())
+    };
+    let taken = taken.await;
+    if taken.is_err()
+        && let Err(more) = task.runtime.delete_by_force(&task.id).await
+    {
+        log::warn!("{} has no streams and is not removed: {more}", task.id);
+    }
+    taken
 }

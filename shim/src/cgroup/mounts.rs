@@ -50,9 +50,16 @@ fn parse(line: &str) -> Option<Mount> {
 impl Mount {
     /// Where the cgroup `path` of the v1 hierarchy of `controller` is seen.
     pub(super) fn show(&self, controller: &str, path: &str) -> Option<PathBuf> {
-        let mut controllers = self.controllers.as_ref()?.iter();
-        controllers.find(|name| *name == controller)?;
+        if !self.has(controller) {
+            return None;
+        }
         self.below_point(path)
+    }
+
+    /// Whether it is of the v1 hierarchy of `controller`.
+    pub(super) fn has(&self, controller: &str) -> bool {
+        let controllers = self.controllers.iter().flatten();
+        controllers.into_iter().any(|name| name == controller)
     }
 
     /// Where the cgroup `path` of the unified hierarchy is seen.
