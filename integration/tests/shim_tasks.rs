@@ -8,7 +8,7 @@ use stasis_integration::containerd::{
 };
 use stasis_integration::host::{Cgroups, Suite};
 use stasis_integration::lab::Lab;
-use stasis_integration::shim::in_host;
+use stasis_integration::shim::{Shim, in_host};
 
 const CHECKS: [fn(&Lab, &Containerd) -> Result<()>; 9] = [
     exit_status_is_passed_on,
@@ -192,7 +192,10 @@ fn execs_go_through_their_states(lab: &Lab, client: &Containerd) -> Result<()> {
     assert_ne!(pid, init);
     let state = client.state(id, "e1")?;
     assert_eq!((state.status(), state.pid), (State::Running, pid));
-    is_refused(&client.start(id, "e1"), "running");
+    // containerd's own shim refuses it too, but after that leaves its socket behind when it ends.
+    if Shim::under_test() != Shim::Go {
+        is_refused(&client.start(id, "e1"), "running");
+    }
     is_refused(&client.delete_exec(id, "e1"), "running");
 
     client.kill(id, "e1", 9)?;
