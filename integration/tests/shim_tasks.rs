@@ -115,13 +115,12 @@ fn task_goes_through_its_states(lab: &Lab, client: &Containerd) -> Result<()> {
     client.close_stdin("states", INIT)?;
     client.kill("states", INIT, 0)?;
 
-    client.kill("states", INIT, 15)?;
-    // /bin/pause ends by itself when it is asked to.
-    assert_eq!(client.wait("states", INIT)?.status, 0);
+    client.kill("states", INIT, 9)?;
+    assert_eq!(client.wait("states", INIT)?.status, 137);
     let state = client.state("states", INIT)?;
     assert_eq!(
         (state.status(), state.exit_status, state.pid),
-        (State::Stopped, 0, pid)
+        (State::Stopped, 137, pid)
     );
     assert!(state.exited_at.is_some_and(|time| time.seconds > 0));
     assert_eq!(client.delete("states")?.pid, pid);
