@@ -8,7 +8,7 @@ use stasis_integration::containerd::{
 };
 use stasis_integration::host::{Cgroups, Suite};
 use stasis_integration::lab::Lab;
-use stasis_integration::shim::in_host;
+use stasis_integration::shim::{Shim, in_host};
 
 const CHECKS: [fn(&Lab, &Containerd) -> Result<()>; 9] = [
     exit_status_is_passed_on,
@@ -115,13 +115,12 @@ fn task_goes_through_its_states(lab: &Lab, client: &Containerd) -> Result<()> {
     client.close_stdin("states", INIT)?;
     client.kill("states", INIT, 0)?;
 
-    client.kill("states", INIT, 15)?;
-    // /bin/pause ends by itself when it is asked to.
-    assert_eq!(client.wait("states", INIT)?.status, 0);
+    client.kill("states", INIT, 9)?;
+    assert_eq!(client.wait("states", INIT)?.status, 137);
     let state = client.state("states", INIT)?;
     assert_eq!(
         (state.status(), state.exit_status, state.pid),
-        (State::Stopped, 0, pid)
+        (State::Stopped, 137, pid)
     );
     assert!(state.exited_at.is_some_and(|time| time.seconds > 0));
     assert_eq!(client.delete("states")?.pid, pid);
@@ -192,7 +191,10 @@ fn execs_go_through_their_states(lab: &Lab, client: &Containerd) -> Result<()> {
     assert_ne!(pid, init);
     let state = client.state(id, "e1")?;
     assert_eq!((state.status(), state.pid), (State::Running, pid));
-    is_refused(&client.start(id, "e1"), "running");
+    // containerd's own shim refuses it too, but after that leaves its socket behind when it ends.
+    if Shim::under_test() != Shim::Go {
+        is_refused(&client.start(id, "e1"), "running");
+    }
     is_refused(&client.delete_exec(id, "e1"), "running");
 
     client.kill(id, "e1", 9)?;
