@@ -10,7 +10,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use stasis::progress::UnderWay;
 
-use crate::containerd::{Answer, CheckpointOptions, Containerd, RuntimeOptions, Streams};
+use crate::containerd::{
+    Answer, CheckpointOptions, Code, Containerd, INIT, RuntimeOptions, Streams, code,
+};
 use crate::deadline::until_none;
 use crate::lab::Lab;
 
@@ -160,7 +162,12 @@ impl<'lab> Victim<'lab> {
     ///
     /// # Errors
     /// Something is, after 30 s.
-    pub fn nothing_left(&self) -> Result<()> {
+    pub fn nothing_left(&self, client: &Containerd) -> Result<()> {
+        // containerd forgets a task after everything else.
+        until_none(|| {
+            let state = client.state(self.id, INIT);
+            Ok((code(&state) != Code::NotFound).then(|| format!("{state:?}")))
+        })?;
         self.lab.nothing_left_of(&[self.id])?;
         until_none(|| {
             let mut left = self.processes()?;

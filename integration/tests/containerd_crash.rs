@@ -65,7 +65,7 @@ fn during_a_checkpoint(lab: &Lab, client: &Containerd, victim: &Victim<'_>) -> R
     let mut events = client.events()?;
     victim.end(&client)?;
     events.until("victim", "exit victim 137")?;
-    victim.nothing_left()?;
+    victim.nothing_left(&client)?;
     Ok(client)
 }
 
@@ -92,5 +92,5 @@ fn during_a_restore(lab: &Lab, client: &Containerd, victim: &Victim<'_>) -> Resu
     answered(waiting.join())?.context("waiting for its end")?;
     events.until("victim", "exit victim 137")?;
     client.delete("victim")?;
-    victim.nothing_left()
+    victim.nothing_left(&client)
 }

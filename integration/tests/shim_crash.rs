@@ -76,7 +76,7 @@ fn while_it_runs(lab: &Lab, client: &Containerd, victim: &Victim<'_>) -> Result<
     let mut events = client.events()?;
     victim.kill_shim(|| false)?;
     events.until("victim", ENDED)?;
-    victim.nothing_left()
+    victim.nothing_left(client)
 }
 
 fn during_a_checkpoint(
@@ -96,7 +96,7 @@ fn during_a_checkpoint(
     let answer = answered(caller.join())?;
     ensure!(answer.is_err(), "a killed shim answered: {answer:?}");
     events.until("victim", ENDED)?;
-    victim.nothing_left()
+    victim.nothing_left(client)
 }
 
 fn during_a_restore(
@@ -115,7 +115,7 @@ fn during_a_restore(
     let answer = answered(caller.join())?;
     ensure!(answer.is_err(), "a killed shim answered: {answer:?}");
     events.until("victim", ENDED)?;
-    victim.nothing_left()?;
+    victim.nothing_left(client)?;
     run(lab, client, victim)?;
     Ok(victim.end(client)?)
 }
@@ -128,7 +128,7 @@ fn during_create(client: &Containerd, victim: &Victim<'_>) -> Result<()> {
         sleep(Duration::from_millis(delay));
         victim.kill_shim(|| caller.is_finished())?;
         let _ = answered(caller.join())?;
-        victim.nothing_left()?;
+        victim.nothing_left(client)?;
     }
     Ok(())
 }
@@ -153,7 +153,7 @@ fn an_operation_is_killed(lab: &Lab, client: &Containerd, victim: &Victim<'_>) -
     let answer = answered(caller.join())?;
     ensure!(answer.is_err(), "a killed operation succeeded");
     victim.end(client)?;
-    victim.nothing_left()
+    victim.nothing_left(client)
 }
 
 /// A whole life, as callers lead containers through it.
@@ -189,7 +189,7 @@ fn at_random_moments(lab: &Lab, client: &Containerd, victim: &Victim<'_>) -> Res
         })?;
         println!("after {moment:?}: killed {killed}, {lived:?}");
         cut_off += u32::from(killed && lived.is_err());
-        victim.nothing_left()?;
+        victim.nothing_left(client)?;
     }
     ensure!(cut_off > RANDOM_MOMENTS / 2, "only {cut_off} were cut off");
     Ok(())
@@ -200,7 +200,7 @@ fn the_good_image_restores(lab: &Lab, client: &Containerd, victim: &Victim<'_>) 
     victim.start(client, Some(GOOD))?;
     assert_eq!(lab.ask(10000)?.as_deref(), Some("ok 1"));
     victim.end(client)?;
-    victim.nothing_left()
+    victim.nothing_left(client)
 }
 
 /// The low-level runtime dies with the shim, since nobody had to stand before it.
@@ -223,16 +223,16 @@ fn without_gpu(lab: &Lab, client: &Containerd) -> Result<()> {
             "plain checkpoint, {delay:?}: {:?}",
             answered(checkpoint.join())?
         );
-        plain.nothing_left()?;
+        plain.nothing_left(client)?;
 
         let restore = plain.begin_restore(client, PLAIN)?;
         plain.in_criu()?;
         sleep(delay);
         plain.kill_shim(|| false)?;
         println!("plain restore, {delay:?}: {:?}", answered(restore.join())?);
-        plain.nothing_left()?;
+        plain.nothing_left(client)?;
     }
     plain.start(client, Some(PLAIN))?;
     plain.end(client)?;
-    plain.nothing_left()
+    plain.nothing_left(client)
 }
