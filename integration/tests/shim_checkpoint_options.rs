@@ -103,10 +103,7 @@ fn recorded(lab: &Lab) -> Result<Vec<String>> {
         let rest = line.strip_prefix(&global);
         rest.map(unchosen).with_context(|| format!("{line:?}"))
     };
-    let mut said = lines.map(without).collect::<Result<Vec<_>>>()?;
-    // When a shim has ended containerd runs its program once more, to delete what may be left.
-    said.dedup();
-    Ok(said)
+    lines.map(without).collect()
 }
 
 /// Nobody has chosen the name of a work directory that the shim makes.
@@ -133,12 +130,15 @@ fn expected() -> Vec<String> {
         "checkpoint --image-path /images/first --work-path OWN --leave-running said",
         "checkpoint --image-path /images/second --work-path /run/chosen --tcp-established \
          --ext-unix-sk --shell-job --file-locks --manage-cgroups-mode soft --empty-ns network said",
+        "delete said",
+        // When a shim has ended containerd runs its program once more, to delete what may be left.
         "delete --force said",
         &format!(
             "restore --image-path /images/first --work-path /run/chosen --detach \
              --pid-file {bundle}/init.pid --no-subreaper --bundle {bundle} said"
         ),
         "kill said 9",
+        "delete said",
         "delete --force said",
     ]
     .map(str::to_owned)
