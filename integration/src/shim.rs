@@ -237,31 +237,38 @@ impl Lab {
         })
     }
 
-    /// Waits until nothing is left of containers: no mount, bundle, runtime state or cgroup, and with
-    /// no container but these in the host, no shim and no socket of one.
+    /// Waits until nothing is left of containers, and with no container but these in the host, no
+    /// socket of a shim.
     ///
     /// # Errors
     /// Something is, after 30 s.
     pub fn nothing_left_of(&self, ids: &[&str]) -> Result<()> {
         until_none(|| {
-            let mut left = self
-                .shims()?
-                .iter()
-                .map(|pid| format!("shim {pid}"))
-                .collect();
-            self.mounts_into(&mut left)?;
+            let mut left = self.left_of(ids)?;
             names_below(&self.host.path("/run/containerd/s"), &mut left)?;
-            let mut named = BTreeSet::new();
-            for state in [
-                "/run/containerd",
-                "/var/lib/containerd/io.containerd.runtime.v2.task",
-            ] {
-                directories_named(&self.host.path(state), ids, &mut named)?;
-            }
-            directories_named(&self.host.path("/sys/fs/cgroup"), ids, &mut named)?;
-            left.extend(named);
             Ok((!left.is_empty()).then(|| left.join("\n")))
         })
+    }
+
+    /// What is left of containers: mounts, bundles, runtime state, cgroups, and with no container but
+    /// these in the host, shims.
+    ///
+    /// # Errors
+    /// The host cannot be looked at.
+    pub fn left_of(&self, ids: &[&str]) -> Result<Vec<String>> {
+        let shims = self.shims()?;
+        let mut left = shims.iter().map(|pid| format!("shim {pid}")).collect();
+        self.mounts_into(&mut left)?;
+        let mut named = BTreeSet::new();
+        for state in [
+            "/run/containerd",
+            "/var/lib/containerd/io.containerd.runtime.v2.task",
+        ] {
+            directories_named(&self.host.path(state), ids, &mut named)?;
+        }
+        directories_named(&self.host.path("/sys/fs/cgroup"), ids, &mut named)?;
+        left.extend(named);
+        Ok(left)
     }
 
     fn mounts_into(&self, left: &mut Vec<String>) -> Result<()> {

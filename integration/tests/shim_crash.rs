@@ -128,7 +128,7 @@ fn during_create(client: &Containerd, victim: &Victim<'_>) -> Result<()> {
         sleep(Duration::from_millis(delay));
         victim.kill_shim(|| caller.is_finished())?;
         let _ = answered(caller.join())?;
-        victim.nothing_left(client)?;
+        victim.can_be_made_again(client)?;
     }
     Ok(())
 }
@@ -189,7 +189,7 @@ fn at_random_moments(lab: &Lab, client: &Containerd, victim: &Victim<'_>) -> Res
         })?;
         println!("after {moment:?}: killed {killed}, {lived:?}");
         cut_off += u32::from(killed && lived.is_err());
-        victim.nothing_left(client)?;
+        victim.can_be_made_again(client)?;
     }
     ensure!(cut_off > RANDOM_MOMENTS / 2, "only {cut_off} were cut off");
     Ok(())
