@@ -231,37 +231,41 @@ until_ended() { # NAME
 
 # The workload is in the middle of a driver call of minutes (here: seconds) when it is to end.
 killed_in_gpu_checkpoint() {
-    local start took
-    run victim /bin/memcheck ${MIB:-8192} 10009
+    local start took name=killed-in-gpu-run
+    run $name /bin/memcheck ${MIB:-8192} 10009
     until_up 10009 >/dev/null
-    ctr t checkpoint victim >/run/said.txt 2>&1 &
-    in_phase victim "gpu checkpoint"
+    ctr t checkpoint $name >/run/said.txt 2>&1 &
+    in_phase $name "gpu checkpoint"
     start=$(clock)
-    ctr t kill -s KILL victim
+    ctr t kill -s KILL $name
     took=$(since $start)
     wait $!
-    until_ended victim
+    until_ended $name
     say "kill in the middle of the GPU checkpoint, through $way | answered in $took, over in $(since $start): $(tail -n 1 /run/said.txt | cut -c1-300)"
-    remove victim
-    say "the same | left: $(left_of victim)"
+    remove $name
+    say "the same | left: $(left_of $name)"
 }
 
 shim_killed_in_gpu_checkpoint() {
-    local start shim
-    run victim /bin/memcheck ${MIB:-8192} 10009
+    local start shim name=shim-killed-in-gpu-run
+    run $name /bin/memcheck ${MIB:-8192} 10009
     until_up 10009 >/dev/null
-    shim=$(grep -l '^containerd-shim' /proc/[0-9]*/comm | head -n 1 | cut -d/ -f3)
-    ctr t checkpoint victim >/run/said.txt 2>&1 &
-    in_phase victim "gpu checkpoint"
+    # By its container's name, which no other run on this machine has.
+    shim=$(grep -lz "^$name\$" /proc/[0-9]*/cmdline | while read -r file; do
+        [ "$(cut -c1-15 "${file%cmdline}comm")" != containerd-shim ] || cut -d/ -f3 <<<"$file"
+    done)
+    [ -n "$shim" ] || { say "shim killed | its shim was not found"; return; }
+    ctr t checkpoint $name >/run/said.txt 2>&1 &
+    in_phase $name "gpu checkpoint"
     start=$(clock)
     kill -9 $shim
     wait $!
-    until_ended victim
-    say "shim killed in the middle of the GPU checkpoint | over in $(since $start), left: $(left_of victim)"
-    ctr c rm victim
-    run victim /bin/counter 10009
+    until_ended $name
+    say "shim killed in the middle of the GPU checkpoint | over in $(since $start), left: $(left_of $name)"
+    ctr c rm $name
+    run $name /bin/counter 10009
     say "the same | a container of the same name afterwards: $(until_up 10009)"
-    remove victim
+    remove $name
 }
 
 # Version 2 of cgroups with a memory controller is on no machine that the tests run on.

@@ -11,5 +11,6 @@ pub mod image;
 pub mod lab;
 pub mod native;
 pub mod podman;
+pub mod remains;
 pub mod shim;
 pub mod victim;

@@ -2,7 +2,6 @@
 //!
 //! `STASIS_TEST_SHIM=go` runs the same tests against containerd's own shim, whose behaviour they describe.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -10,7 +9,6 @@ use anyhow::{Context, Result, ensure};
 use nix::unistd::Pid;
 
 use crate::containerd::{Containerd, Streams};
-use crate::deadline::until_none;
 use crate::host::{Cgroups, Suite};
 use crate::image::Image;
 use crate::lab::Lab;
@@ -236,53 +234,6 @@ impl Lab {
             Cgroups::V2 => format!("/sys/fs/cgroup/default/{id}"),
         })
     }
-
-    /// Waits until nothing is left of containers: no mount, bundle, runtime state or cgroup, and with
-    /// no container but these in the host, no shim and no socket of one.
-    ///
-    /// # Errors
-    /// Something is, after 30 s.
-    pub fn nothing_left_of(&self, ids: &[&str]) -> Result<()> {
-        self.no_container_left_of(ids)?;
-        until_none(|| {
-            let sockets = names_in(&self.host.path("/run/containerd/s"))?;
-            Ok((!sockets.is_empty()).then(|| sockets.join("\n")))
-        })
-    }
-
-    /// Waits as [`Lab::nothing_left_of`] does, for all but sockets.
-    ///
-    /// # Errors
-    /// Something is left, after 30 s.
-    pub fn no_container_left_of(&self, ids: &[&str]) -> Result<()> {
-        until_none(|| {
-            let mut left = self
-                .shims()?
-                .iter()
-                .map(|pid| format!("shim {pid}"))
-                .collect();
-            self.mounts_into(&mut left)?;
-            let mut named = BTreeSet::new();
-            for state in [
-                "/run/containerd",
-                "/var/lib/containerd/io.containerd.runtime.v2.task",
-                "/sys/fs/cgroup",
-            ] {
-                directories_named(&self.host.path(state), ids, &mut named)?;
-            }
-            left.extend(named);
-            Ok((!left.is_empty()).then(|| left.join("\n")))
-        })
-    }
-
-    fn mounts_into(&self, left: &mut Vec<String>) -> Result<()> {
-        let mounts = fs::read_to_string(format!("/proc/{}/mountinfo", self.host.init()))?;
-        let below = mounts
-            .lines()
-            .filter(|line| line.contains(" /run/containerd/"));
-        left.extend(below.map(str::to_owned));
-        Ok(())
-    }
 }
 
 /// Whether a process of `/proc` runs a program; one that has ended meanwhile does not, and a zombie
@@ -311,32 +262,4 @@ fn run_arguments<'all>(
     arguments.extend([Image::DEFAULT_NAME, id]);
     arguments.extend_from_slice(command);
     arguments
-}
-
-fn names_in(directory: &Path) -> Result<Vec<String>> {
-    // There is none before the first shim.
-    let Ok(entries) = fs::read_dir(directory) else {
-        return Ok(Vec::new());
-    };
-    let names = entries.map(|entry| Ok(entry?.path().display().to_string()));
-    names.collect()
-}
-
-fn directories_named(directory: &Path, ids: &[&str], found: &mut BTreeSet<String>) -> Result<()> {
-    // Directories of containers and cgroups vanish while this looks.
-    let Ok(entries) = fs::read_dir(directory) else {
-        return Ok(());
-    };
-    for entry in entries {
-        let Ok(entry) = entry else { continue };
-        if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            continue;
-        }
-        if ids.iter().any(|id| entry.file_name() == **id) {
-            found.insert(entry.path().display().to_string());
-        } else {
-            directories_named(&entry.path(), ids, found)?;
-        }
-    }
-    Ok(())
 }

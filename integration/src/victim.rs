@@ -158,25 +158,42 @@ impl<'lab> Victim<'lab> {
         }
     }
 
-    /// Waits until nothing is left of its task, but for the shim's socket and the log of operations.
+    /// Waits until nothing is left of its task.
     ///
     /// # Errors
     /// Something is, after 30 s.
     pub fn nothing_left(&self, client: &Containerd) -> Result<()> {
-        // containerd forgets a task after everything else.
+        self.nothing_but_socket_left(client)?;
+        self.lab.nothing_left_of(&[self.id])
+    }
+
+    /// The same for a shim that may have been killed before containerd knew it: containerd does not
+    /// run its `delete` then, so its socket stays. That hinders nothing, as is tried.
+    ///
+    /// # Errors
+    /// Something is left, or it cannot be started again.
+    pub fn can_be_made_again(&self, client: &Containerd) -> Result<()> {
+        self.nothing_but_socket_left(client)?;
+        self.start(client, None)?;
+        self.end(client)?;
+        self.nothing_left(client)
+    }
+
+    fn nothing_but_socket_left(&self, client: &Containerd) -> Result<()> {
         until_none(|| {
-            let state = client.state(self.id, INIT);
-            Ok((code(&state) != Code::NotFound).then(|| format!("{state:?}")))
-        })?;
-        self.lab.nothing_left_of(&[self.id])?;
-        until_none(|| {
-            let mut left = self.processes()?;
+            let mut left = self.lab.left_of(&[self.id])?;
+            left.extend(self.processes()?);
             if self.record().exists() {
                 left.push(self.record().display().to_string());
             }
             let on_gpu = self.lab.gpu_processes()?;
             if on_gpu > 0 {
                 left.push(format!("{on_gpu} processes with the GPU"));
+            }
+            // containerd forgets a task after everything else.
+            let state = client.state(self.id, INIT);
+            if code(&state) != Code::NotFound {
+                left.push(format!("{state:?}"));
             }
             Ok((!left.is_empty()).then(|| left.join(", ")))
         })

@@ -2,7 +2,7 @@
 //!
 //! The low-level runtime knows nothing of a container before its create or restore is over. When it
 //! dies on the way with the shim, its init process, CRIU (which runc puts there for a restore) and
-//! half-restored processes are found by the cgroup alone.
+//! half-restored processes are found by the cgroup alone, and a CRIU that dumps by what it traces.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -58,6 +58,7 @@ impl Remains {
                 }
             }
             for pid in pids {
+                kill_criu(*pid);
                 self.kill_one(*pid);
             }
             if Instant::now() > deadline {
@@ -97,6 +98,31 @@ impl Remains {
             let _ = pidfd_send_signal(&process, Signal::KILL);
         }
     }
+}
+
+/// Kills the CRIU that dumps a process. It outlives the runtime that started it, may wait for ever for
+/// the processes that were killed below it, and they stay zombies as long as it does not.
+fn kill_criu(dumped: Pid) {
+    let Some(tracer) = tracer_of(dumped) else {
+        return;
+    };
+    let Ok(process) = pidfd_open(tracer, PidfdFlags::empty()) else {
+        return;
+    };
+    let name = fs::read_to_string(format!("/proc/{tracer}/comm")).unwrap_or_default();
+    // It may be somebody's debugger; and before the pidfd was there, the pid may have become another
+    // process's.
+    if name.trim() == "criu" && tracer_of(dumped) == Some(tracer) {
+        let _ = pidfd_send_signal(&process, Signal::KILL);
+    }
+}
+
+fn tracer_of(pid: Pid) -> Option<Pid> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("TracerPid:"))?;
+    line.trim().parse().ok().and_then(Pid::from_raw)
 }
 
 /// The path of a cgroup in its hierarchy, as runc understands `linux.cgroupsPath`: absolute, or
