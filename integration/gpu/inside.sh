@@ -205,7 +205,12 @@ through_shim() { # SECTION...
     through=(--runtime io.containerd.stasis.v2)
     way="the shim"
     "$@"
-    local left=$(grep -l "^containerd-shim" /proc/[0-9]*/comm | wc -l)
+    local left try
+    for try in {1..20}; do
+        left=$(grep -l "^containerd-shim" /proc/[0-9]*/comm | wc -l)
+        [ "$left" != 0 ] || break
+        sleep 0.1
+    done
     [ "$left" = 0 ] || say "through the shim: $1 | $left shims are left"
 }
 
