@@ -49,6 +49,8 @@ remove() {
     local try
     for try in {1..100}; do ctr t rm "$1" && break; sleep 0.1; done
     ctr c rm "$1"
+    # Another section may make one of the same name.
+    ctr image rm "$1:1" >/dev/null
 }
 on_gpu() { # how many processes NVML lists
     [ -x $nvidia/bin/nvidia-smi ] || { echo "?"; return; }
@@ -113,7 +115,6 @@ memory() { # MIB
     third=$(ask 10001)
     say "memcheck $1 MiB through $way | $first, checkpoint $checkpoint, $second, restore $restore, $third"
     remove $name
-    ctr image rm $name:1
 }
 
 memory_direct() { # MIB: the runtime's own share, images on tmpfs, with exit
