@@ -34,7 +34,7 @@ pub const INIT: &str = "";
 /// Within this time every call has to be answered.
 pub const CALL_DEADLINE: Duration = Duration::from_secs(60);
 
-const SOCKET: &str = "/run/containerd/containerd.sock";
+pub(crate) const SOCKET: &str = "/run/containerd/containerd.sock";
 const NAMESPACE: &str = "default";
 
 /// What a call gives.
@@ -155,7 +155,7 @@ impl Containerd {
     }
 }
 
-fn new_runtime() -> Result<Runtime> {
+pub(crate) fn new_runtime() -> Result<Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -29,7 +29,7 @@ pub const DEVICES: [&str; 3] = ["/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-u
 pub struct Lab {
     /// The host.
     pub host: Host,
-    image: PathBuf,
+    pub(crate) image: PathBuf,
     /// How `ctr run` chooses stasis.
     pub(crate) chosen_with: [&'static str; 2],
     /// Docker's name for the runtime that is stasis.

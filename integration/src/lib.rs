@@ -2,6 +2,7 @@
 
 pub mod bundle;
 pub mod containerd;
+pub mod cri;
 pub mod ctr;
 pub mod deadline;
 pub mod docker;
@@ -11,6 +12,7 @@ pub mod image;
 pub mod lab;
 pub mod native;
 pub mod podman;
+pub mod registry;
 pub mod remains;
 pub mod shim;
 pub mod victim;
