@@ -49,6 +49,8 @@ remove() {
     local try
     for try in {1..100}; do ctr t rm "$1" && break; sleep 0.1; done
     ctr c rm "$1"
+    # Another section may make one of the same name.
+    ctr image rm "$1:1" >/dev/null
 }
 on_gpu() { # how many processes NVML lists
     [ -x $nvidia/bin/nvidia-smi ] || { echo "?"; return; }
@@ -113,7 +115,6 @@ memory() { # MIB
     third=$(ask 10001)
     say "memcheck $1 MiB through $way | $first, checkpoint $checkpoint, $second, restore $restore, $third"
     remove $name
-    ctr image rm $name:1
 }
 
 memory_direct() { # MIB: the runtime's own share, images on tmpfs, with exit
@@ -205,8 +206,72 @@ through_shim() { # SECTION...
     through=(--runtime io.containerd.stasis.v2)
     way="the shim"
     "$@"
-    local left=$(grep -l "^containerd-shim" /proc/[0-9]*/comm | wc -l)
+    local left try
+    for try in {1..20}; do
+        left=$(grep -l "^containerd-shim" /proc/[0-9]*/comm | wc -l)
+        [ "$left" != 0 ] || break
+        sleep 0.1
+    done
     [ "$left" = 0 ] || say "through the shim: $1 | $left shims are left"
+}
+
+in_phase() { # NAME PHASE: waits until an operation on the container is at it
+    local try
+    for try in {1..500}; do
+        grep -q "\"phase\":\"$2\"" /run/stasis/containers/*/$1/progress.json && return
+        sleep 0.02
+    done
+}
+left_of() { # NAME: what should not be there any more
+    local left
+    left=$(grep -lE '^(stasis-runtime|criu|runc|memcheck)$' /proc/[0-9]*/comm | wc -l)
+    echo "$left processes, $(ls -d /run/stasis/containers/*/$1 | wc -l) records, $(grep -c $1/rootfs /proc/self/mountinfo) mounts, $(on_gpu) on the GPU"
+}
+until_ended() { # NAME
+    local try
+    for try in {1..300}; do
+        grep -qs '^memcheck$' /proc/[0-9]*/comm || ctr t ls | grep -q "$1 .*RUNNING" || return
+        sleep 0.1
+    done
+}
+
+# The workload is in the middle of a driver call of minutes (here: seconds) when it is to end.
+killed_in_gpu_checkpoint() {
+    local start took name=killed-in-gpu-run
+    run $name /bin/memcheck ${MIB:-8192} 10009
+    until_up 10009 >/dev/null
+    ctr t checkpoint $name >/run/said.txt 2>&1 &
+    in_phase $name "gpu checkpoint"
+    start=$(clock)
+    ctr t kill -s KILL $name
+    took=$(since $start)
+    wait $!
+    until_ended $name
+    say "kill in the middle of the GPU checkpoint, through $way | answered in $took, over in $(since $start): $(tail -n 1 /run/said.txt | cut -c1-300)"
+    remove $name
+    say "the same | left: $(left_of $name)"
+}
+
+shim_killed_in_gpu_checkpoint() {
+    local start shim name=shim-killed-in-gpu-run
+    run $name /bin/memcheck ${MIB:-8192} 10009
+    until_up 10009 >/dev/null
+    # By its container's name, which no other run on this machine has.
+    shim=$(grep -lz "^$name\$" /proc/[0-9]*/cmdline | while read -r file; do
+        [ "$(cut -c1-15 "${file%cmdline}comm")" != containerd-shim ] || cut -d/ -f3 <<<"$file"
+    done)
+    [ -n "$shim" ] || { say "shim killed | its shim was not found"; return; }
+    ctr t checkpoint $name >/run/said.txt 2>&1 &
+    in_phase $name "gpu checkpoint"
+    start=$(clock)
+    kill -9 $shim
+    wait $!
+    until_ended $name
+    say "shim killed in the middle of the GPU checkpoint | over in $(since $start), left: $(left_of $name)"
+    ctr c rm $name
+    run $name /bin/counter 10009
+    say "the same | a container of the same name afterwards: $(until_up 10009)"
+    remove $name
 }
 
 # Version 2 of cgroups with a memory controller is on no machine that the tests run on.
@@ -237,7 +302,8 @@ else
     say "stand-in driver"
 fi
 sections=(counter exit_and_free tree managed with_podman torch "memory ${MIB:-1024}" "memory ${MIB:-8192}" "memory_direct ${MIB:-8192}"
-    "through_shim counter" "through_shim tree" "through_shim torch" "through_shim memory ${MIB:-8192}" "through_shim out_of_memory")
+    "through_shim counter" "through_shim tree" "through_shim torch" "through_shim memory ${MIB:-8192}" "through_shim out_of_memory"
+    "through_shim killed_in_gpu_checkpoint" "through_shim shim_killed_in_gpu_checkpoint")
 [ -z "${SECTIONS:-}" ] || IFS=, read -ra sections <<<"$SECTIONS"
 for section in "${sections[@]}"; do
     start=$(clock)

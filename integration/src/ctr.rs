@@ -14,14 +14,10 @@ impl Lab {
     /// # Errors
     /// What ctr said.
     pub fn ctr_run(&self, id: &str, options: &[&str], command: &[&str]) -> Result<()> {
-        let mount = format!("type=bind,src={DRIVER},dst={DRIVER},options=rbind:ro");
-        let library_path = format!("LD_LIBRARY_PATH={DRIVER}/lib64");
-        let tag = format!("STASIS_TAG={id}");
-        let mut arguments = vec!["ctr", "run", "-d", "--net-host", "--cpu-shares", "0"];
+        let gpu = gpu_options(id);
+        let mut arguments = vec!["ctr", "run", "-d", "--cpu-shares", "0"];
         arguments.extend(self.chosen_with);
-        arguments.extend(["--mount", &mount]);
-        arguments.extend(["--env", &library_path, "--env", &tag]);
-        arguments.extend(DEVICES.iter().flat_map(|device| ["--device", device]));
+        arguments.extend(gpu.iter().map(String::as_str));
         arguments.extend_from_slice(options);
         arguments.extend([Image::DEFAULT_NAME, id]);
         arguments.extend_from_slice(command);
@@ -121,4 +117,16 @@ impl Lab {
         }
         Ok(())
     }
+}
+
+/// The options with which a container gets the GPU, on the host's network. Its tag for faults of the
+/// stand-in is its id.
+pub(crate) fn gpu_options(id: &str) -> Vec<String> {
+    let mount = format!("type=bind,src={DRIVER},dst={DRIVER},options=rbind:ro");
+    let library_path = format!("LD_LIBRARY_PATH={DRIVER}/lib64");
+    let tag = format!("STASIS_TAG={id}");
+    let mut options = vec!["--net-host", "--mount", &mount];
+    options.extend(["--env", &library_path, "--env", &tag]);
+    options.extend(DEVICES.iter().flat_map(|device| ["--device", device]));
+    options.into_iter().map(str::to_owned).collect()
 }

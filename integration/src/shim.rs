@@ -2,14 +2,13 @@
 //!
 //! `STASIS_TEST_SHIM=go` runs the same tests against containerd's own shim, whose behaviour they describe.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use nix::unistd::Pid;
 
 use crate::containerd::{Containerd, Streams};
-use crate::deadline::until_none;
 use crate::host::{Cgroups, Suite};
 use crate::image::Image;
 use crate::lab::Lab;
@@ -66,7 +65,11 @@ pub fn in_host(
     lab.install_shim()?;
     let _containerd = lab.containerd()?;
     let client = Containerd::connect(&lab.host)?;
-    checks.iter().try_for_each(|check| check(&lab, &client))
+    let mut numbered = checks.iter().zip(1..);
+    // An error that a check hands on does not say where it comes from.
+    numbered.try_for_each(|(check, number)| {
+        check(&lab, &client).with_context(|| format!("check number {number}"))
+    })
 }
 
 impl Lab {
@@ -167,22 +170,54 @@ impl Lab {
     /// # Errors
     /// The host's `/proc` cannot be read.
     pub fn shims(&self) -> Result<Vec<u32>> {
+        let program = self.shim_program();
         let mut shims = Vec::new();
         for entry in fs::read_dir(self.host.path("/proc"))? {
             let path = entry?.path();
             let pid = path
                 .file_name()
                 .and_then(|name| name.to_str()?.parse().ok());
-            // Processes end meanwhile, and a zombie has no command line.
-            let (Some(pid), Ok(line)) = (pid, fs::read_to_string(path.join("cmdline"))) else {
-                continue;
-            };
-            let program = line.split('\0').next().map(Path::new);
-            if program.and_then(Path::file_name) == Some(Shim::under_test().program().as_ref()) {
+            if let Some(pid) = pid
+                && runs(&path, program)
+            {
                 shims.push(pid);
             }
         }
         Ok(shims)
+    }
+
+    /// Those that serve, as this process sees them: not what containerd starts for a moment (`start`,
+    /// `delete`, `-info`).
+    ///
+    /// # Errors
+    /// `/proc` cannot be read.
+    pub fn shims_outside(&self) -> Result<Vec<Pid>> {
+        let program = self.shim_program();
+        let host = fs::read_link(format!("/proc/{}/ns/pid", self.host.init()))?;
+        let mut shims = Vec::new();
+        for entry in fs::read_dir("/proc")? {
+            let path = entry?.path();
+            let pid = path
+                .file_name()
+                .and_then(|name| name.to_str()?.parse().ok());
+            // Other hosts have shims, too.
+            if let Some(pid) = pid
+                && runs(&path, program)
+                && serves(&path)
+                && fs::read_link(path.join("ns/pid")).is_ok_and(|own| own == host)
+            {
+                shims.push(Pid::from_raw(pid));
+            }
+        }
+        Ok(shims)
+    }
+
+    fn shim_program(&self) -> &'static str {
+        if self.chosen_with == ["--runtime", Shim::Go.runtime()] {
+            Shim::Go.program()
+        } else {
+            Shim::under_test().program()
+        }
     }
 
     /// Whether a process of the host lives (or is a zombie).
@@ -212,42 +247,21 @@ impl Lab {
             Cgroups::V2 => format!("/sys/fs/cgroup/default/{id}"),
         })
     }
+}
 
-    /// Waits until nothing is left of containers: no mount, bundle, runtime state or cgroup, and with
-    /// no container but these in the host, no shim and no socket of one.
-    ///
-    /// # Errors
-    /// Something is, after 30 s.
-    pub fn nothing_left_of(&self, ids: &[&str]) -> Result<()> {
-        until_none(|| {
-            let mut left = self
-                .shims()?
-                .iter()
-                .map(|pid| format!("shim {pid}"))
-                .collect();
-            self.mounts_into(&mut left)?;
-            names_below(&self.host.path("/run/containerd/s"), &mut left)?;
-            let mut named = BTreeSet::new();
-            for state in [
-                "/run/containerd",
-                "/var/lib/containerd/io.containerd.runtime.v2.task",
-            ] {
-                directories_named(&self.host.path(state), ids, &mut named)?;
-            }
-            directories_named(&self.host.path("/sys/fs/cgroup"), ids, &mut named)?;
-            left.extend(named);
-            Ok((!left.is_empty()).then(|| left.join("\n")))
-        })
-    }
+/// Whether a process of `/proc` runs a program; one that has ended meanwhile does not, and a zombie
+/// has no command line.
+fn runs(process: &Path, program: &str) -> bool {
+    let line = fs::read_to_string(process.join("cmdline")).unwrap_or_default();
+    let started = line.split('\0').next().map(Path::new);
+    started.and_then(Path::file_name) == Some(program.as_ref())
+}
 
-    fn mounts_into(&self, left: &mut Vec<String>) -> Result<()> {
-        let mounts = fs::read_to_string(format!("/proc/{}/mountinfo", self.host.init()))?;
-        let below = mounts
-            .lines()
-            .filter(|line| line.contains(" /run/containerd/"));
-        left.extend(below.map(str::to_owned));
-        Ok(())
-    }
+fn serves(shim: &Path) -> bool {
+    let line = fs::read_to_string(shim.join("cmdline")).unwrap_or_default();
+    !line
+        .split('\0')
+        .any(|word| ["start", "delete", "-info"].contains(&word))
 }
 
 fn run_arguments<'all>(
@@ -261,34 +275,4 @@ fn run_arguments<'all>(
     arguments.extend([Image::DEFAULT_NAME, id]);
     arguments.extend_from_slice(command);
     arguments
-}
-
-fn names_below(directory: &Path, names: &mut Vec<String>) -> Result<()> {
-    // There is none before the first shim.
-    let Ok(entries) = fs::read_dir(directory) else {
-        return Ok(());
-    };
-    for entry in entries {
-        names.push(entry?.path().display().to_string());
-    }
-    Ok(())
-}
-
-fn directories_named(directory: &Path, ids: &[&str], found: &mut BTreeSet<String>) -> Result<()> {
-    // Directories of containers and cgroups vanish while this looks.
-    let Ok(entries) = fs::read_dir(directory) else {
-        return Ok(());
-    };
-    for entry in entries {
-        let Ok(entry) = entry else { continue };
-        if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            continue;
-        }
-        if ids.iter().any(|id| entry.file_name() == **id) {
-            found.insert(entry.path().display().to_string());
-        } else {
-            directories_named(&entry.path(), ids, found)?;
-        }
-    }
-    Ok(())
 }

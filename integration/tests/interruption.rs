@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use stasis::progress::UnderWay;
 use stasis_integration::bundle::Bundle;
+use stasis_integration::deadline::until_none;
 use stasis_integration::host::{Cgroups, Suite};
 use stasis_integration::lab::Lab;
 
@@ -26,7 +28,9 @@ fn of_checkpoints() -> Result<()> {
     assert_eq!(lab.ask(10000)?.as_deref(), Some("104"));
     a_killed_operation_is_undone_by_resume(&lab, &counter)?;
     assert_eq!(lab.ask(10000)?.as_deref(), Some("106"));
-    a_workload_that_crashes_is_said_to_have_ended(&lab, &counter)
+    a_workload_that_crashes_is_said_to_have_ended(&lab, &counter)?;
+    a_forced_delete_ends_a_checkpoint(&lab, &counter)?;
+    a_forced_delete_ends_a_restore(&lab, &counter)
 }
 
 /// The runtime itself, below the programs that bring it into the host.
@@ -164,4 +168,53 @@ fn a_workload_that_crashes_is_said_to_have_ended(lab: &Lab, counter: &Bundle<'_>
             .exists()
     );
     Ok(())
+}
+
+fn a_forced_delete_ends_a_checkpoint(lab: &Lab, counter: &Bundle<'_>) -> Result<()> {
+    counter.run()?;
+    lab.ask_until_up(10000)?;
+    let (mut child, _) = slow_checkpoint(lab, counter, "deleted")?;
+    counter.delete()?;
+    // Nothing is left to wait for: the operation is over, too.
+    ensure!(!record(lab).exists(), "it is still recorded");
+    ensure!(!child.wait()?.success(), "the checkpoint succeeded");
+    lab.order("")
+}
+
+/// While CRIU works the low-level runtime knows no container, and its `delete` would remove the
+/// container's files; afterwards there is one with its GPU state in host memory.
+fn a_forced_delete_ends_a_restore(lab: &Lab, counter: &Bundle<'_>) -> Result<()> {
+    counter.run()?;
+    lab.ask_until_up(10000)?;
+    counter.checkpoint("good", &[])?;
+    counter.delete()?;
+    for phase in ["criu restore", "gpu restore"] {
+        lab.order("restore counter slow:1000")?;
+        std::thread::scope(|scope| {
+            let restore = scope.spawn(|| counter.restore("good"));
+            until_none(|| {
+                let told = UnderWay::read(&record(lab)).ok().flatten();
+                let there = told.is_some_and(|told| told.phase == phase);
+                Ok((!there).then(|| format!("no {phase}")))
+            })?;
+            // The restore's own words are in the log that `Bundle::delete` reads.
+            let mut delete = counter.runtime(&["delete", "--force", "counter"]);
+            ensure!(delete.status()?.success(), "{phase}");
+            ensure!(!record(lab).exists(), "{phase}: it is still recorded");
+            ensure!(
+                restore.join().is_ok_and(|restore| restore.is_err()),
+                "{phase}"
+            );
+            assert_eq!(counter.status()?, "", "{phase}");
+            Ok(())
+        })?;
+    }
+    lab.order("")?;
+    counter.restore("good")?;
+    assert_eq!(lab.ask(10000)?.as_deref(), Some("102"));
+    counter.delete()
+}
+
+fn record(lab: &Lab) -> std::path::PathBuf {
+    lab.host.path("/run/stasis/containers/%run%bundles/counter")
 }

@@ -1,19 +1,25 @@
 //! The shim's tasks: they start, end with their status, and are refused what containerd's own shim refuses.
 
+use std::fmt::Debug;
+
 use anyhow::Result;
-use stasis_integration::containerd::{Code, Containerd, INIT, State, Streams, code, process};
+use stasis_integration::containerd::{
+    Answer, Code, Containerd, INIT, State, Streams, code, process,
+};
 use stasis_integration::host::{Cgroups, Suite};
 use stasis_integration::lab::Lab;
-use stasis_integration::shim::in_host;
+use stasis_integration::shim::{Shim, in_host};
 
-const CHECKS: [fn(&Lab, &Containerd) -> Result<()>; 7] = [
+const CHECKS: [fn(&Lab, &Containerd) -> Result<()>; 9] = [
     exit_status_is_passed_on,
     signal_becomes_a_status,
     missing_program_is_named,
     task_goes_through_its_states,
+    ended_task_is_refused_what_needs_a_process,
+    paused_task_is_refused_what_needs_a_running_one,
     what_does_not_exist_is_not_found,
-    execs_end_with_their_status,
-    exec_needs_a_running_task,
+    execs_go_through_their_states,
+    exec_needs_a_task_that_has_not_ended,
 ];
 
 #[test]
@@ -26,11 +32,22 @@ fn sid() -> Result<()> {
     in_host(Suite::Sid, Cgroups::V2, &CHECKS)
 }
 
+/// containerd's own shim gives a wrong state no code of its own; one that does is as good.
+#[track_caller]
+fn is_refused<T: Debug>(answer: &Answer<T>, state: &str) {
+    match answer {
+        Err(status) => {
+            let known = [Code::Unknown, Code::FailedPrecondition];
+            assert!(known.contains(&status.code()), "{status:?}");
+            assert!(status.message().contains(state), "{status:?}");
+        }
+        Ok(given) => panic!("{given:?} and not a refusal of something {state}"),
+    }
+}
+
 fn exit_status_is_passed_on(lab: &Lab, _: &Containerd) -> Result<()> {
-    assert_eq!(
-        lab.shim_run("said", &["--rm"], &["echo", "hello"])?,
-        "hello"
-    );
+    let said = lab.shim_run("said", &["--rm"], &["echo", "hello"])?;
+    assert_eq!(said, "hello");
     for status in [0, 7, 255] {
         let command = format!("exit {status}");
         let (found, _) = lab.shim_run_status("status", &["--rm"], &["sh", "-c", &command])?;
@@ -59,21 +76,21 @@ fn signal_becomes_a_status(lab: &Lab, client: &Containerd) -> Result<()> {
         (pid, 137, true)
     );
     assert!(!lab.lives(pid));
-    lab.ctr_remove("signal")
+    lab.ctr_remove("signal")?;
+    lab.nothing_left_of(&["signal"])
 }
 
 fn missing_program_is_named(lab: &Lab, client: &Containerd) -> Result<()> {
-    let (status, said) = lab.shim_run_status("missing", &["--rm"], &["/bin/no-such-program"])?;
+    let missing = ["/bin/no-such-program"];
+    let (status, said) = lab.shim_run_status("missing", &["--rm"], &missing)?;
     assert_ne!(status, 0);
-    assert!(said.contains("no-such-program"), "{said}");
+    assert!(said.contains(missing[0]), "{said}");
 
-    lab.create_container("missing", &[], &["/bin/no-such-program"])?;
+    lab.create_container("missing", &[], &missing)?;
     let refused = client.create("missing", &Streams::default(), None);
-    println!("create of a missing program: {refused:?}");
-    assert!(
-        format!("{refused:?}").contains("no-such-program"),
-        "{refused:?}"
-    );
+    assert_eq!(code(&refused), Code::Unknown);
+    is_refused(&refused, missing[0]);
+    assert_eq!(code(&client.state("missing", INIT)), Code::NotFound);
     lab.ctr_remove("missing")?;
     lab.nothing_left_of(&["missing"])
 }
@@ -83,136 +100,149 @@ fn task_goes_through_its_states(lab: &Lab, client: &Containerd) -> Result<()> {
     let pid = client.create("states", &Streams::default(), None)?;
     let state = client.state("states", INIT)?;
     assert_eq!((state.status(), state.pid), (State::Created, pid));
-    let again = client.create("states", &Streams::default(), None);
-    println!("create twice: {again:?}");
-    assert_eq!(code(&again), Code::AlreadyExists);
+    let twice = client.create("states", &Streams::default(), None);
+    assert_eq!(code(&twice), Code::AlreadyExists);
 
     assert_eq!(client.start("states", INIT)?, pid);
-    assert_eq!(client.state("states", INIT)?.status(), State::Running);
-    let again = client.start("states", INIT);
-    println!("start twice: {again:?}");
-    let running = client.delete("states");
-    println!("delete running: {running:?}");
-    assert_eq!(code(&running), Code::FailedPrecondition);
-
-    client.kill("states", INIT, 15)?;
-    assert_eq!(client.wait("states", INIT)?.status, 0);
     let state = client.state("states", INIT)?;
-    assert_eq!((state.status(), state.exit_status), (State::Stopped, 0));
+    assert_eq!((state.status(), state.pid), (State::Running, pid));
+    is_refused(&client.start("states", INIT), "running");
+    is_refused(&client.delete("states"), "running");
+    is_refused(&client.resume("states"), "running");
+    assert_eq!(client.state("states", INIT)?.status(), State::Running);
+    // Without a terminal and without input there is nothing to do, and no fault in asking.
+    client.resize_pty("states", INIT, (80, 24))?;
+    client.close_stdin("states", INIT)?;
+    client.kill("states", INIT, 0)?;
+
+    client.kill("states", INIT, 9)?;
+    assert_eq!(client.wait("states", INIT)?.status, 137);
+    let state = client.state("states", INIT)?;
+    assert_eq!(
+        (state.status(), state.exit_status, state.pid),
+        (State::Stopped, 137, pid)
+    );
     assert!(state.exited_at.is_some_and(|time| time.seconds > 0));
-    let ended = client.kill("states", INIT, 9);
-    println!("kill ended: {ended:?}");
-    assert_eq!(code(&ended), Code::NotFound);
-    println!("start ended {:?}", client.start("states", INIT));
-    println!("pause ended {:?}", client.pause("states"));
-    println!("pids ended {:?}", client.pids("states"));
-    println!("metrics ended {:?}", client.metrics("states"));
     assert_eq!(client.delete("states")?.pid, pid);
+    assert_eq!(code(&client.state("states", INIT)), Code::NotFound);
     lab.ctr_remove("states")
 }
 
+fn ended_task_is_refused_what_needs_a_process(lab: &Lab, client: &Containerd) -> Result<()> {
+    lab.start_container(client, "ended", &[], &["sh", "-c", "exit 5"])?;
+    assert_eq!(client.wait("ended", INIT)?.status, 5);
+    assert_eq!(code(&client.kill("ended", INIT, 9)), Code::NotFound);
+    is_refused(&client.start("ended", INIT), "stopped");
+    is_refused(&client.pause("ended"), "stopped");
+    assert_eq!(client.pids("ended")?, []);
+    // Whoever comes late hears it too.
+    assert_eq!(client.wait("ended", INIT)?.status, 5);
+    lab.ctr_remove("ended")
+}
+
+fn paused_task_is_refused_what_needs_a_running_one(lab: &Lab, client: &Containerd) -> Result<()> {
+    lab.start_container(client, "paused", &[], &["/bin/pause"])?;
+    client.pause("paused")?;
+    assert_eq!(client.state("paused", INIT)?.status(), State::Paused);
+    is_refused(&client.pause("paused"), "paused");
+    let command = process(&["true"], false);
+    let exec = client.exec("paused", "e1", &Streams::default(), command);
+    is_refused(&exec, "paused");
+    is_refused(&client.delete("paused"), "paused");
+    client.resume("paused")?;
+    assert_eq!(client.state("paused", INIT)?.status(), State::Running);
+    lab.ctr_remove("paused")
+}
+
 fn what_does_not_exist_is_not_found(lab: &Lab, client: &Containerd) -> Result<()> {
-    println!("{:?}", client.state("nowhere", INIT));
-    println!("{:?}", client.delete("nowhere"));
+    assert_eq!(code(&client.state("nowhere", INIT)), Code::NotFound);
+    assert_eq!(code(&client.delete("nowhere")), Code::NotFound);
+
     lab.start_container(client, "somewhere", &[], &["/bin/pause"])?;
-    println!("{:?}", client.state("somewhere", "e1"));
-    println!("{:?}", client.kill("somewhere", "e1", 9));
-    println!("{:?}", client.start("somewhere", "e1"));
-    println!("{:?}", client.delete_exec("somewhere", "e1"));
-    println!("{:?}", client.wait("somewhere", "e1"));
-    println!("resize {:?}", client.resize_pty("somewhere", "e1", (1, 1)));
-    println!("resize {:?}", client.resize_pty("somewhere", INIT, (1, 1)));
-    println!("close {:?}", client.close_stdin("somewhere", "e1"));
-    println!("close {:?}", client.close_stdin("somewhere", INIT));
-    println!("pause {:?}", client.pause("somewhere"));
-    println!("pause again {:?}", client.pause("somewhere"));
-    println!(
-        "exec paused {:?}",
-        client.exec(
-            "somewhere",
-            "e1",
-            &Streams::default(),
-            process(&["true"], false)
-        )
-    );
-    println!("exec paused {:?}", client.start("somewhere", "e1"));
-    println!("delete paused {:?}", client.delete("somewhere"));
-    println!("resume {:?}", client.resume("somewhere"));
-    println!("resume again {:?}", client.resume("somewhere"));
-    println!("signal 0 {:?}", client.kill("somewhere", INIT, 0));
-    println!("signal 99 {:?}", client.kill("somewhere", INIT, 99));
-    lab.ctr_remove("somewhere")
+    let (id, none) = ("somewhere", "e1");
+    assert_eq!(code(&client.state(id, none)), Code::NotFound);
+    assert_eq!(code(&client.start(id, none)), Code::NotFound);
+    assert_eq!(code(&client.kill(id, none, 9)), Code::NotFound);
+    assert_eq!(code(&client.wait(id, none)), Code::NotFound);
+    assert_eq!(code(&client.delete_exec(id, none)), Code::NotFound);
+    assert_eq!(code(&client.resize_pty(id, none, (1, 1))), Code::NotFound);
+    assert_eq!(code(&client.close_stdin(id, none)), Code::NotFound);
+    assert_eq!(client.state(id, INIT)?.status(), State::Running);
+    lab.ctr_remove(id)
 }
 
-fn execs_end_with_their_status(lab: &Lab, client: &Containerd) -> Result<()> {
-    let streams = Streams::default();
-    let init = lab.start_container(client, "execs", &[], &["/bin/pause"])?;
-    client.exec(
-        "execs",
-        "e1",
-        &streams,
-        process(&["sh", "-c", "exit 3"], false),
-    )?;
-    println!("state of unstarted {:?}", client.state("execs", "e1"));
-    println!("kill of unstarted {:?}", client.kill("execs", "e1", 9));
-    println!(
-        "exec twice {:?}",
-        client.exec(
-            "execs",
-            "e1",
-            &streams,
-            process(&["sh", "-c", "exit 3"], false)
+fn execs_go_through_their_states(lab: &Lab, client: &Containerd) -> Result<()> {
+    let (id, streams) = ("execs", Streams::default());
+    let init = lab.start_container(client, id, &[], &["/bin/pause"])?;
+    let waiting = || {
+        process(
+            &["sh", "-c", "trap 'exit 3' TERM; while :; do :; done"],
+            false,
         )
-    );
-    let pid = client.start("execs", "e1")?;
+    };
+    client.exec(id, "e1", &streams, waiting())?;
+    let state = client.state(id, "e1")?;
+    assert_eq!((state.status(), state.pid), (State::Created, 0));
+    assert_eq!(code(&client.kill(id, "e1", 9)), Code::FailedPrecondition);
+    let twice = client.exec(id, "e1", &streams, waiting());
+    assert_eq!(code(&twice), Code::AlreadyExists);
+
+    let pid = client.start(id, "e1")?;
     assert_ne!(pid, init);
-    println!("start twice {:?}", client.start("execs", "e1"));
-    let ended = client.wait("execs", "e1")?;
-    assert_eq!((ended.status, ended.timed), (3, true));
-    println!("kill ended {:?}", client.kill("execs", "e1", 9));
-    println!("state ended {:?}", client.state("execs", "e1"));
-    let deleted = client.delete_exec("execs", "e1")?;
-    assert_eq!((deleted.pid, deleted.status, deleted.timed), (pid, 3, true));
-    println!("state deleted {:?}", client.state("execs", "e1"));
-    client.exec("execs", "e2", &streams, process(&["/bin/pause"], false))?;
-    client.start("execs", "e2")?;
-    println!("delete running {:?}", client.delete_exec("execs", "e2"));
-    client.kill("execs", "e2", 9)?;
-    println!("wait {:?}", client.wait("execs", "e2"));
-    println!("delete {:?}", client.delete_exec("execs", "e2"));
-    client.exec(
-        "execs",
-        "e3",
-        &streams,
-        process(&["/bin/no-such-program"], false),
-    )?;
-    println!("missing {:?}", client.start("execs", "e3"));
-    println!("state missing {:?}", client.state("execs", "e3"));
-    println!("delete missing {:?}", client.delete_exec("execs", "e3"));
-    client.exec("execs", "e4", &streams, process(&["/bin/pause"], false))?;
-    println!("delete unstarted {:?}", client.delete_exec("execs", "e4"));
-    lab.ctr_remove("execs")
+    let state = client.state(id, "e1")?;
+    assert_eq!((state.status(), state.pid), (State::Running, pid));
+    // containerd's own shim refuses it too, but after that leaves its socket behind when it ends.
+    if Shim::under_test() != Shim::Go {
+        is_refused(&client.start(id, "e1"), "running");
+    }
+    is_refused(&client.delete_exec(id, "e1"), "running");
+
+    client.kill(id, "e1", 9)?;
+    let ended = client.wait(id, "e1")?;
+    assert_eq!((ended.status, ended.timed), (137, true));
+    let state = client.state(id, "e1")?;
+    assert_eq!((state.status(), state.exit_status), (State::Stopped, 137));
+    assert_eq!(code(&client.kill(id, "e1", 9)), Code::NotFound);
+    let deleted = client.delete_exec(id, "e1")?;
+    assert_eq!(
+        (deleted.pid, deleted.status, deleted.timed),
+        (pid, 137, true)
+    );
+    assert_eq!(code(&client.state(id, "e1")), Code::NotFound);
+
+    client.exec(id, "e2", &streams, process(&["sh", "-c", "exit 3"], false))?;
+    client.start(id, "e2")?;
+    assert_eq!(client.wait(id, "e2")?.status, 3);
+    assert_eq!(client.delete_exec(id, "e2")?.status, 3);
+
+    let missing = process(&["/bin/no-such-program"], false);
+    client.exec(id, "e3", &streams, missing)?;
+    is_refused(&client.start(id, "e3"), "/bin/no-such-program");
+    client.delete_exec(id, "e3")?;
+    client.exec(id, "e4", &streams, waiting())?;
+    client.delete_exec(id, "e4")?;
+    assert_eq!(code(&client.state(id, "e4")), Code::NotFound);
+    assert_eq!(client.state(id, INIT)?.status(), State::Running);
+    lab.ctr_remove(id)
 }
 
-fn exec_needs_a_running_task(lab: &Lab, client: &Containerd) -> Result<()> {
-    let streams = Streams::default();
-    lab.create_container("gone", &[], &["/bin/pause"])?;
-    client.create("gone", &streams, None)?;
-    println!(
-        "exec created {:?}",
-        client.exec("gone", "e0", &streams, process(&["true"], false))
-    );
-    println!("exec created start {:?}", client.start("gone", "e0"));
-    client.start("gone", INIT)?;
-    client.exec("gone", "before", &streams, process(&["true"], false))?;
-    client.kill("gone", INIT, 9)?;
-    client.wait("gone", INIT)?;
-    println!(
-        "exec after {:?}",
-        client.exec("gone", "after", &streams, process(&["true"], false))
-    );
-    println!("start after {:?}", client.start("gone", "after"));
-    println!("start before {:?}", client.start("gone", "before"));
-    lab.ctr_remove("gone")?;
-    lab.nothing_left_of(&["gone", "execs"])
+fn exec_needs_a_task_that_has_not_ended(lab: &Lab, client: &Containerd) -> Result<()> {
+    let (id, streams) = ("gone", Streams::default());
+    let command = || process(&["sh", "-c", "exit 4"], false);
+    lab.create_container(id, &[], &["/bin/pause"])?;
+    client.create(id, &streams, None)?;
+    client.exec(id, "early", &streams, command())?;
+    client.start(id, "early")?;
+    assert_eq!(client.wait(id, "early")?.status, 4);
+    client.start(id, INIT)?;
+
+    client.exec(id, "before", &streams, command())?;
+    client.kill(id, INIT, 9)?;
+    client.wait(id, INIT)?;
+    is_refused(&client.exec(id, "after", &streams, command()), "stopped");
+    assert_eq!(code(&client.state(id, "after")), Code::NotFound);
+    let late = client.start(id, "before");
+    assert_eq!(code(&late), Code::FailedPrecondition);
+    lab.ctr_remove(id)?;
+    lab.nothing_left_of(&[id])
 }

@@ -1,7 +1,8 @@
 //! Being asked to end in the middle of an operation.
 //!
 //! A signal must not end us between a lock and its unlock. It is noted, and the operation rolls
-//! back at the next step boundary: a driver call or a dump that has begun is never cut off.
+//! back at the next step boundary: a driver call or a dump that has begun is never cut off. The
+//! death of the caller is such a signal: nobody else would end what only the caller wanted.
 
 use std::io;
 use std::sync::Arc;
@@ -19,9 +20,9 @@ pub struct Cancel {
 }
 
 impl Cancel {
-    /// From now on the usual signals are noted instead of ending this process, and the death of
-    /// the caller does not end it either: go-runc starts runtimes with a parent-death signal of
-    /// SIGKILL.
+    /// From now on the usual signals are noted instead of ending this process. A caller that
+    /// wants us to die with it is taken at its word, but with SIGTERM: go-runc and our shim start
+    /// runtimes with a parent-death signal of SIGKILL.
     ///
     /// # Errors
     /// What the kernel said.
@@ -31,7 +32,7 @@ impl Cancel {
             signal_hook::flag::register(signal, Arc::clone(&requested))?;
         }
         let death_signal = prctl::get_pdeathsig()?;
-        prctl::set_pdeathsig(None)?;
+        prctl::set_pdeathsig(death_signal.map(|_| Signal::SIGTERM))?;
         Ok(Self {
             requested,
             death_signal,
@@ -48,8 +49,14 @@ impl Cancel {
     /// handlers by itself.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// What the kernel said, or that the end was asked for: what takes our place would never learn
+    /// of it, neither of a signal nor of a parent that is dead already.
     pub fn stand_down(&self) -> io::Result<()> {
-        Ok(prctl::set_pdeathsig(self.death_signal)?)
+        prctl::set_pdeathsig(self.death_signal)?;
+        if self.requested() {
+            let reason = "a signal asked for it to end";
+            return Err(io::Error::new(io::ErrorKind::Interrupted, reason));
+        }
+        Ok(())
     }
 }

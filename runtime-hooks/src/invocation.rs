@@ -69,6 +69,8 @@ pub enum Action {
     Delete {
         /// The container.
         id: String,
+        /// Whether what still runs is ended.
+        mode: DeleteMode,
     },
     /// Anything else, or something that the low-level runtime will refuse.
     PassThrough,
@@ -99,6 +101,15 @@ pub enum RestoreMode {
     Detached,
     /// The runtime ends with the container.
     Attached,
+}
+
+/// What `delete` does with a container that runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeleteMode {
+    /// It is refused.
+    Stopped,
+    /// `--force`: it is ended, and so is an operation that is under way.
+    Force,
 }
 
 /// The options of `checkpoint`.
@@ -251,7 +262,14 @@ fn action(scan: &Scan<'_>, cwd: &Path) -> Option<Action> {
         "resume" => Action::Resume { id },
         // crun's `delete --regex` names many containers.
         "delete" if scan.has("regex") || scan.has("r") => return None,
-        "delete" => Action::Delete { id },
+        "delete" => Action::Delete {
+            id,
+            mode: if scan.has("force") || scan.has("f") {
+                DeleteMode::Force
+            } else {
+                DeleteMode::Stopped
+            },
+        },
         _ => return None,
     })
 }

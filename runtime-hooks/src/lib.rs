@@ -22,6 +22,7 @@ pub mod gpu;
 pub mod huge_pages;
 pub mod invocation;
 pub mod job;
+mod lock_holder;
 pub mod low_level;
 pub mod manifest;
 pub mod members;

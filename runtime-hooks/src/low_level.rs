@@ -10,6 +10,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use nix::errno::Errno;
+use nix::mount::{MntFlags, umount2};
 use stasis_config::{Flavor, LowLevel};
 
 use crate::criu_plugins;
@@ -70,9 +72,41 @@ pub fn run_inherited(
     command(low_level, args).status()
 }
 
+/// Where runc mounts the container's root file system for the time of a restore
+/// (libcontainer/criu_linux.go), in the directory that its `delete` removes.
+fn restore_mount(root: &Path, id: &str) -> PathBuf {
+    root.join(id).join("criu-root")
+}
+
+/// Whether a restore is under way, or was cut off: then `delete` must not be called.
+#[must_use]
+pub fn is_restoring(root: &Path, id: &str) -> bool {
+    restore_mount(root, id).exists()
+}
+
+/// Takes away the mount that a restore left which was cut off. runc's `delete` does not, and removes
+/// every file of the container's root file system through it.
+///
+/// # Errors
+/// What the kernel said: then `delete` must not be called.
+pub fn detach_restore_mount(root: &Path, id: &str) -> io::Result<()> {
+    let mount = restore_mount(root, id);
+    loop {
+        match umount2(&mount, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
+            // There may be one above the other.
+            Ok(()) => {}
+            Err(Errno::EINVAL | Errno::ENOENT) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
 /// Removes a container with everything that runs in it, without a word: the operation that gives
-/// it up has its own error to tell.
+/// it up has its own error to tell. No restore of it may be under way.
 pub fn delete(low_level: &LowLevel, root: &Path, id: &str) {
+    if detach_restore_mount(root, id).is_err() {
+        return;
+    }
     let args: [&OsStr; 5] = [
         "--root".as_ref(),
         root.as_os_str(),

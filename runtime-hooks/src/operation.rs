@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::manifest::CudaProcess;
 use crate::progress;
 
-const LOCK: &str = "lock";
+pub(crate) const LOCK: &str = "lock";
 const INTENT: &str = "intent.json";
 const MAX_INTENT_BYTES: u64 = 1 << 20;
 
@@ -72,7 +72,7 @@ pub enum OperationError {
 }
 
 /// Where the records of the container `id` of the low-level runtime with this root are.
-fn directory_of(state_dir: &Path, root: &Path, id: &str) -> PathBuf {
+pub(crate) fn directory_of(state_dir: &Path, root: &Path, id: &str) -> PathBuf {
     // The same id may exist below two roots; '%' is in no id, and a root is absolute.
     let root = root.to_string_lossy().replace('/', "%");
     state_dir.join("containers").join(root).join(id)

@@ -177,6 +177,10 @@ impl<'a> Plan<'a> {
     }
 
     fn start(&self, invocation: &Invocation) -> Result<Child, Failure> {
+        // Admission takes its time, and a caller that has gone does not want the container.
+        if self.engine.cancel.requested() {
+            return Err(Failure::Cancelled);
+        }
         let low_level = &self.engine.low_level;
         let flavor = low_level.flavor;
         let args: Vec<OsString> = match self.options.pid_file {

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use containerd_shim::mount;
 use containerd_shim::protos::types::mount::Mount;
 use oci_spec::runtime::{LinuxNamespaceType, Spec};
-use rustix::mount::UnmountFlags;
 
 use crate::error::{Error, Result};
+use crate::mount_table::unmount_below;
 
 /// Annotations that name the group whose containers one shim serves; the first one counts
 /// (containerd runtime/v2/runc/manager).
@@ -108,19 +108,11 @@ impl Bundle {
         })
     }
 
-    /// Unmounts the root file system, however many layers were mounted there.
+    /// Unmounts the root file system, and whatever else is mounted in the directories that containerd
+    /// removes.
     pub(crate) fn unmount(&self) -> Result<()> {
-        let target = self.rootfs();
-        loop {
-            match rustix::mount::unmount(&target, UnmountFlags::DETACH) {
-                Ok(()) => {}
-                // Not mounted (any more), or never made.
-                Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => return Ok(()),
-                Err(error) => {
-                    return Err(Error::io(format!("unmount {}", target.display()))(error));
-                }
-            }
-        }
+        unmount_below(&self.work())?;
+        unmount_below(&self.path)
     }
 
     /// The pid in a file that a runtime wrote.
@@ -134,18 +126,27 @@ impl Bundle {
 }
 
 fn mount_all(mounts: &[Mount], target: &Path) -> Result<()> {
+    let failed = |reason: String| Error::Mount {
+        target: target.to_owned(),
+        reason,
+    };
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     for one in mounts {
+        // containerd 2 writes so what the kernel has no mount option for.
+        let is_map =
+            |option: &&String| option.starts_with("uidmap=") || option.starts_with("gidmap=");
+        if let Some(map) = one.options.iter().find(is_map) {
+            return Err(failed(format!(
+                "it is to be idmapped ({map}), which this shim cannot do"
+            )));
+        }
         mount::mount_rootfs(
             text(&one.type_).as_deref(),
             text(&one.source).as_deref(),
             &one.options,
             target,
         )
-        .map_err(|error| Error::Mount {
-            target: target.to_owned(),
-            reason: error.to_string(),
-        })?;
+        .map_err(|error| failed(error.to_string()))?;
     }
     Ok(())
 }
@@ -186,6 +187,18 @@ mod tests {
         assert!(own.has_own_pid_namespace().unwrap());
         let (_directory, joined) = bundle(&namespace(r#","path":"/proc/1/ns/pid""#));
         assert!(!joined.has_own_pid_namespace().unwrap());
+    }
+
+    #[test]
+    fn an_idmapped_root_file_system_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let mapped = Mount {
+            type_: "overlay".to_owned(),
+            options: vec!["uidmap=0:1000:65536".to_owned()],
+            ..Mount::default()
+        };
+        let error = Bundle::new(directory.path()).mount(&[mapped]).unwrap_err();
+        assert!(error.to_string().contains("uidmap=0:1000:65536"), "{error}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use containerd_shim_protos::protobuf;
 use containerd_shim_protos::protobuf::well_known_types::any::Any;
 
+pub(crate) use self::mounts::unescape;
 use self::mounts::{Mount, mounts};
 use crate::stats;
 
@@ -115,13 +116,20 @@ impl Cgroup {
         match (v1_path, v2_path) {
             (Some(_), _) if DECIDING.iter().any(|name| v1.contains_key(*name)) => Ok(Self::V1(v1)),
             // Not v2 then: its files would say that the container uses nothing.
-            (Some(path), _) => Err(not_visible(path)),
-            (None, Some(path)) => mounts
+            (Some(path), _)
+                if mounts
+                    .iter()
+                    .any(|mount| DECIDING.iter().any(|name| mount.has(name))) =>
+            {
+                Err(not_visible(path))
+            }
+            // Version 1 may be there and not be mounted here, as where only version 2 is wanted.
+            (_, Some(path)) => mounts
                 .iter()
                 .find_map(|mount| mount.show_v2(path))
                 .map(Self::V2)
                 .ok_or_else(|| not_visible(path)),
-            (None, None) => Err(CgroupError::None { pid }),
+            (_, None) => Err(CgroupError::None { pid }),
         }
     }
 
@@ -168,6 +176,16 @@ impl Cgroup {
             Self::V2(directory) => (!directory.exists()).then_some(directory),
         }
     }
+}
+
+/// Where the cgroup `path` is seen in each hierarchy, whether it is there or not.
+///
+/// # Errors
+///
+/// The mounts cannot be read.
+pub(crate) fn directories_of(path: &str) -> Result<Vec<PathBuf>, CgroupError> {
+    let mounts = mounts(&read_proc("/proc/self/mountinfo".into())?);
+    Ok(mounts.iter().filter_map(|m| m.below_point(path)).collect())
 }
 
 /// `(controllers, path)` of a line "id:controllers:path" (cgroups(7)). The path may hold colons.

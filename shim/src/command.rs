@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
@@ -99,11 +99,18 @@ async fn read(stream: Option<pipe::Receiver>) -> Vec<u8> {
 /// own shim sets the same signal. The engine clears it for the time in which it must not be cut off.
 #[expect(unsafe_code, reason = "the only way to act between fork and exec")]
 fn die_with_the_shim(command: &mut Command) {
-    // SAFETY: the closure runs in the forked child and makes one system call, which neither
-    // allocates nor takes a lock, so it is async-signal-safe.
+    let shim = getpid();
+    // SAFETY: the closure runs in the forked child and makes system calls only, which neither
+    // allocate nor take a lock, so it is async-signal-safe.
     unsafe {
-        command.pre_exec(|| {
-            set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from)
+        command.pre_exec(move || {
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+            // The signal does not come for a shim that died before it was asked for (prctl(2)).
+            if getppid() == Some(shim) {
+                Ok(())
+            } else {
+                Err(io::ErrorKind::Interrupted.into())
+            }
         });
     }
 }

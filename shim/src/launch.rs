@@ -77,6 +77,18 @@ fn listen(address: &str) -> Result<Option<UnixListener>> {
     }
 }
 
+/// Removes the socket of a shim that was killed; the shim's address is kept in a bundle.
+pub(crate) fn remove_dead_socket(bundle: &Path) {
+    let Ok(address) = fs::read_to_string(bundle.join(ADDRESS)) else {
+        return;
+    };
+    let path = path_of(address.trim());
+    // In a pod, another container may have been given a new shim meanwhile.
+    if UnixStream::connect(&path).is_err() {
+        let _ = fs::remove_file(&path);
+    }
+}
+
 /// Only root may talk to a shim.
 fn bind(path: &Path) -> io::Result<UnixListener> {
     let socket = UnixListener::bind(path)?;

@@ -25,7 +25,7 @@ use crate::stdio::Streams;
 /// for each namespace of containerd.
 const DEFAULT_ROOT: &str = "/run/containerd/runc";
 /// The engine's program; beside ours, or on the PATH.
-const ENGINE: &str = "stasis-runtime";
+pub(crate) const ENGINE: &str = "stasis-runtime";
 
 /// Why a runtime did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]

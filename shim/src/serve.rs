@@ -37,7 +37,8 @@ const LAST_ANSWERS: Duration = Duration::from_millis(100);
 /// input, where `start` has put it.
 pub(crate) async fn serve(flags: &Flags) -> io::Result<()> {
     let socket = take_socket()?;
-    let bundle = std::env::current_dir()?;
+    // Not read from the bundle later: in a pod, that of the first container may be gone by then.
+    let path = socket.local_addr()?.as_pathname().map(Path::to_owned);
     // The container's init process becomes our child when the low-level runtime ends.
     set_child_subreaper(Some(Pid::INIT))?;
     log_to_containerd(flags);
@@ -58,7 +59,9 @@ pub(crate) async fn serve(flags: &Flags) -> io::Result<()> {
     server.start().await.map_err(io::Error::other)?;
     wait_for_the_end(&over).await?;
     events.flush(LAST_EVENTS).await;
-    remove_socket(&bundle);
+    if let Some(path) = path {
+        let _ = std::fs::remove_file(path);
+    }
     // The answer to Shutdown goes out meanwhile; connections that containerd does not close are
     // closed by our end.
     let _ = tokio::time::timeout(LAST_ANSWERS, server.shutdown()).await;
@@ -124,12 +127,4 @@ async fn wait_for_the_end(over: &Notify) -> io::Result<()> {
         _ = interrupt.recv() => {}
     }
     Ok(())
-}
-
-/// The file named "address" says where the socket is.
-fn remove_socket(bundle: &Path) {
-    if let Ok(address) = std::fs::read_to_string(bundle.join("address")) {
-        let path = address.trim().trim_start_matches("unix://");
-        let _ = std::fs::remove_file(Path::new(path));
-    }
 }

@@ -13,9 +13,7 @@ use containerd_shim::api::{
     StartRequest, StartResponse, StateRequest, StateResponse, StatsRequest, StatsResponse,
     UpdateTaskRequest, WaitRequest, WaitResponse,
 };
-use containerd_shim::io::Stdio;
-use containerd_shim::protos::events::task::{TaskCreate, TaskDelete, TaskIO};
-use containerd_shim::protos::protobuf::{EnumOrUnknown, MessageField};
+use containerd_shim::protos::protobuf::MessageField;
 use containerd_shim::protos::ttrpc::Result as TtrpcResult;
 use tokio::sync::Notify;
 
@@ -24,16 +22,17 @@ use crate::checkpoint::checkpoint;
 use crate::create::create;
 use crate::error::{Error, Result};
 use crate::exec::Snapshot;
+use crate::messages;
 use crate::operation::Target;
 use crate::start;
 use crate::task::{Surroundings, Task};
 use crate::timestamp;
 
 /// The service.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Service {
     surroundings: Surroundings,
-    tasks: Mutex<HashMap<String, Entry>>,
+    tasks: Arc<Mutex<HashMap<String, Entry>>>,
     /// Told when the shim may end.
     over: Arc<Notify>,
 }
@@ -52,7 +51,7 @@ impl Service {
     pub(crate) fn new(surroundings: Surroundings, over: Arc<Notify>) -> Self {
         Self {
             surroundings,
-            tasks: Mutex::new(HashMap::new()),
+            tasks: Arc::new(Mutex::new(HashMap::new())),
             over,
         }
     }
@@ -84,69 +83,25 @@ impl Service {
         let pid = task.snapshot().pid;
         self.tasks()
             .insert(request.id.clone(), Entry::There(Arc::clone(&task)));
-        task.events().publish(TaskCreate {
-            container_id: request.id.clone(),
-            bundle: request.bundle.clone(),
-            rootfs: request.rootfs.clone(),
-            io: MessageField::some(TaskIO {
-                stdin: request.stdin.clone(),
-                stdout: request.stdout.clone(),
-                stderr: request.stderr.clone(),
-                terminal: request.terminal,
-                ..TaskIO::default()
-            }),
-            checkpoint: request.checkpoint.clone(),
-            pid,
-            ..TaskCreate::default()
-        });
+        task.events().publish(messages::created(request, pid));
         Ok(pid)
     }
 
     async fn delete_task(&self, task: &Arc<Task>) -> Result<Snapshot> {
         let snapshot = task.delete().await?;
         self.tasks().remove(&task.id);
-        let exit = snapshot.exit.unwrap_or_else(crate::reaper::Exit::killed);
-        task.events().publish(TaskDelete {
-            container_id: task.id.clone(),
-            pid: snapshot.pid,
-            exit_status: exit.status,
-            exited_at: timestamp::field(exit.at),
-            ..TaskDelete::default()
-        });
+        task.events().publish(messages::removed(&task.id, snapshot));
         Ok(snapshot)
     }
 }
 
-fn state_of(task: &Task, exec_id: &str, snapshot: Snapshot, stdio: &Stdio) -> StateResponse {
-    let mut response = StateResponse {
-        id: task.id.clone(),
-        exec_id: exec_id.to_owned(),
-        bundle: task.bundle.path().to_string_lossy().into_owned(),
-        pid: snapshot.pid,
-        status: EnumOrUnknown::new(snapshot.status),
-        stdin: stdio.stdin.clone(),
-        stdout: stdio.stdout.clone(),
-        stderr: stdio.stderr.clone(),
-        terminal: stdio.terminal,
-        ..StateResponse::default()
-    };
-    if let Some(exit) = snapshot.exit {
-        response.exit_status = exit.status;
-        response.exited_at = timestamp::field(exit.at);
-    }
-    response
-}
-
-fn deleted(snapshot: Snapshot) -> DeleteResponse {
-    let mut response = DeleteResponse {
-        pid: snapshot.pid,
-        ..DeleteResponse::default()
-    };
-    if let Some(exit) = snapshot.exit {
-        response.exit_status = exit.status;
-        response.exited_at = timestamp::field(exit.at);
-    }
-    response
+/// Carries out what changes a task. When the caller's deadline passes, ttrpc drops what answers the
+/// request; a verb that is dropped half-way would leave its task in the middle of it for ever.
+async fn to_the_end<T: Send + 'static>(
+    verb: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    let carried_out = tokio::spawn(verb).await;
+    carried_out.unwrap_or_else(|error| Err(Error::NotNow(format!("the shim failed: {error}"))))
 }
 
 #[async_trait]
@@ -154,10 +109,15 @@ impl TaskService for Service {
     async fn state(&self, _: &TtrpcContext, request: StateRequest) -> TtrpcResult<StateResponse> {
         let task = self.task(&request.id)?;
         if request.exec_id.is_empty() {
-            return Ok(state_of(&task, "", task.snapshot(), &task.stdio));
+            return Ok(messages::state_of(&task, "", task.snapshot(), &task.stdio));
         }
         let exec = task.exec(&request.exec_id)?;
-        Ok(state_of(&task, &exec.id, exec.snapshot(), &exec.stdio))
+        Ok(messages::state_of(
+            &task,
+            &exec.id,
+            exec.snapshot(),
+            &exec.stdio,
+        ))
     }
 
     async fn create(
@@ -165,8 +125,10 @@ impl TaskService for Service {
         _: &TtrpcContext,
         request: CreateTaskRequest,
     ) -> TtrpcResult<CreateTaskResponse> {
+        let service = self.clone();
+        let pid = to_the_end(async move { service.create_task(&request).await }).await?;
         Ok(CreateTaskResponse {
-            pid: self.create_task(&request).await?,
+            pid,
             ..CreateTaskResponse::default()
         })
     }
@@ -174,10 +136,10 @@ impl TaskService for Service {
     async fn start(&self, _: &TtrpcContext, request: StartRequest) -> TtrpcResult<StartResponse> {
         let task = self.task(&request.id)?;
         let pid = if request.exec_id.is_empty() {
-            start::start(&task).await?
+            to_the_end(async move { start::start(&task).await }).await?
         } else {
             let exec = task.exec(&request.exec_id)?;
-            add::start(&task, &exec).await?
+            to_the_end(async move { add::start(&task, &exec).await }).await?
         };
         Ok(StartResponse {
             pid,
@@ -192,14 +154,16 @@ impl TaskService for Service {
     ) -> TtrpcResult<DeleteResponse> {
         let task = self.task(&request.id)?;
         if request.exec_id.is_empty() {
-            return Ok(deleted(self.delete_task(&task).await?));
+            let service = self.clone();
+            let ended = to_the_end(async move { service.delete_task(&task).await }).await?;
+            return Ok(messages::deleted(ended));
         }
         let (snapshot, io) = task.exec(&request.exec_id)?.take_for_removal()?;
         if let Some(io) = io {
             io.finish().await;
         }
         task.record().execs.remove(&request.exec_id);
-        Ok(deleted(snapshot))
+        Ok(messages::deleted(snapshot))
     }
 
     async fn pids(&self, _: &TtrpcContext, request: PidsRequest) -> TtrpcResult<PidsResponse> {
@@ -210,12 +174,14 @@ impl TaskService for Service {
     }
 
     async fn pause(&self, _: &TtrpcContext, request: PauseRequest) -> TtrpcResult<Empty> {
-        self.task(&request.id)?.pause().await?;
+        let task = self.task(&request.id)?;
+        to_the_end(async move { task.pause().await }).await?;
         Ok(Empty::default())
     }
 
     async fn resume(&self, _: &TtrpcContext, request: ResumeRequest) -> TtrpcResult<Empty> {
-        self.task(&request.id)?.resume().await?;
+        let task = self.task(&request.id)?;
+        to_the_end(async move { task.resume().await }).await?;
         Ok(Empty::default())
     }
 
@@ -224,7 +190,8 @@ impl TaskService for Service {
         _: &TtrpcContext,
         request: CheckpointTaskRequest,
     ) -> TtrpcResult<Empty> {
-        checkpoint(&self.task(&request.id)?, &request).await?;
+        let task = self.task(&request.id)?;
+        to_the_end(async move { checkpoint(&task, &request).await }).await?;
         Ok(Empty::default())
     }
 
@@ -282,7 +249,7 @@ impl TaskService for Service {
 
     async fn update(&self, _: &TtrpcContext, request: UpdateTaskRequest) -> TtrpcResult<Empty> {
         let task = self.task(&request.id)?;
-        task.update(&request.resources.value).await?;
+        to_the_end(async move { task.update(&request.resources.value).await }).await?;
         Ok(Empty::default())
     }
 

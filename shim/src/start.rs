@@ -1,13 +1,14 @@
 //! Start: the user's program begins, or goes on from its checkpoint.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use containerd_shim::protos::events::task::TaskStart;
 
-use crate::bundle::Bundle;
 use crate::controllers;
+use crate::create::take_over;
 use crate::error::{Error, Result};
+use crate::oci_runtime::Begun;
 use crate::operation::Operation;
 use crate::reaper::Watch;
 use crate::state::{StartFrom, State};
@@ -23,8 +24,8 @@ pub(crate) async fn start(task: &Arc<Task>) -> Result<u32> {
             task.runtime.start(&task.id).await?;
             task.record().state = State::Running;
         }
-        StartFrom::Image => {
-            let restore = begin_restore(task).await?;
+        StartFrom::Image(image) => {
+            let restore = begin_restore(task, &image).await?;
             // From here on the state keeps others out, and the turn is free for those who ask.
             drop(turn);
             return restore.finish(task).await;
@@ -49,24 +50,19 @@ fn announce(task: &Arc<Task>) -> Result<u32> {
 
 /// A restore that is under way.
 struct Restore {
-    begun: crate::oci_runtime::Begun,
+    begun: Begun,
     watch: Watch,
     plumbing: Plumbing,
 }
 
-async fn begin_restore(task: &Arc<Task>) -> Result<Restore> {
-    let image: PathBuf = task.record().image.clone().unwrap_or_default();
+async fn begin_restore(task: &Arc<Task>, image: &Path) -> Result<Restore> {
     let (streams, plumbing) = task.prepare_io(&task.stdio).await?;
     let work = task.bundle.work();
     std::fs::create_dir_all(&work).map_err(Error::io(format!("make {}", work.display())))?;
     let watch = task.surroundings.reaper.watch();
-    let begun = task.runtime.begin_restore(
-        &task.id,
-        &task.bundle,
-        Path::new(&image),
-        streams,
-        plumbing.console(),
-    )?;
+    let begun =
+        task.runtime
+            .begin_restore(&task.id, &task.bundle, image, streams, plumbing.console())?;
     let operation = Operation::of(begun.pid()).map_err(Error::io("watch the restore"))?;
     let mut record = task.record();
     record.operated = true;
@@ -82,7 +78,7 @@ impl Restore {
     async fn finish(self, task: &Arc<Task>) -> Result<u32> {
         let restored = self.begun.finish().await;
         let came_back = match restored {
-            Ok(_) => connect(task, self.watch, self.plumbing).await,
+            Ok(_) => take_over(task, self.plumbing, &self.watch).await,
             Err(error) => Err(error.into()),
         };
         let _turn = task.turn.lock().await;
@@ -104,12 +100,4 @@ impl Restore {
         task.tell_end();
         Ok(pid)
     }
-}
-
-/// The restored init process is our child now.
-async fn connect(task: &Arc<Task>, watch: Watch, plumbing: Plumbing) -> Result<()> {
-    let pid = Bundle::read_pid(&task.bundle.init_pid_file())?;
-    let io = plumbing.connect().await?;
-    task.adopt(pid, io, watch.exit_of(pid));
-    Ok(())
 }

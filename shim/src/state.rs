@@ -1,6 +1,7 @@
 //! What a task is at, and what may become of it.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use containerd_shim::api::Status;
 
@@ -13,9 +14,17 @@ pub(crate) enum State {
     /// The low-level runtime has made it; the user's program has not begun.
     Created,
     /// Made from a checkpoint: there is no process before Start restores it.
-    Prepared,
+    Prepared {
+        /// The image directory.
+        image: PathBuf,
+    },
     /// Start is bringing it back.
-    Restoring(Operation),
+    Restoring {
+        /// The running operation.
+        operation: Operation,
+        /// The image directory, for another try if this one fails.
+        image: PathBuf,
+    },
     /// It runs.
     Running,
     /// Its cgroup is frozen.
@@ -82,12 +91,12 @@ impl fmt::Display for Verb {
 }
 
 /// How a task has to be started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StartFrom {
     /// The low-level runtime has made it.
     Created,
-    /// Its checkpoint.
-    Image,
+    /// Its checkpoint, in this directory.
+    Image(PathBuf),
 }
 
 impl State {
@@ -95,7 +104,7 @@ impl State {
     /// that was paused for its checkpoint is paused, although the engine thaws it in between.
     pub(crate) fn status(&self) -> Status {
         match self {
-            State::Created | State::Prepared | State::Restoring(_) => Status::CREATED,
+            State::Created | State::Prepared { .. } | State::Restoring { .. } => Status::CREATED,
             State::Running => Status::RUNNING,
             State::Paused => Status::PAUSED,
             State::Checkpointing { before, .. } => match before {
@@ -117,7 +126,9 @@ impl State {
     /// The operation under way.
     pub(crate) fn operation(&mut self) -> Option<&mut Operation> {
         match self {
-            State::Restoring(operation) | State::Checkpointing { operation, .. } => Some(operation),
+            State::Restoring { operation, .. } | State::Checkpointing { operation, .. } => {
+                Some(operation)
+            }
             _ => None,
         }
     }
@@ -126,7 +137,7 @@ impl State {
     pub(crate) fn may_start(&self) -> Result<StartFrom, IllegalTransition> {
         match self {
             State::Created => Ok(StartFrom::Created),
-            State::Prepared => Ok(StartFrom::Image),
+            State::Prepared { image } => Ok(StartFrom::Image(image.clone())),
             _ => Err(self.refuse(Verb::Start)),
         }
     }
@@ -183,7 +194,7 @@ impl State {
     /// Whether it may be removed: when nothing of it runs, or nothing has begun to.
     pub(crate) fn may_delete(&self) -> Result<(), IllegalTransition> {
         match self {
-            State::Created | State::Prepared | State::Stopped(_) => Ok(()),
+            State::Created | State::Prepared { .. } | State::Stopped(_) => Ok(()),
             _ => Err(self.refuse(Verb::Delete)),
         }
     }
@@ -218,8 +229,9 @@ impl State {
     /// A restore begins.
     pub(crate) fn begin_restore(&mut self, operation: Operation) -> Result<(), IllegalTransition> {
         match self {
-            State::Prepared => {
-                *self = State::Restoring(operation);
+            State::Prepared { image } => {
+                let image = std::mem::take(image);
+                *self = State::Restoring { operation, image };
                 Ok(())
             }
             _ => Err(self.refuse(Verb::Start)),
@@ -228,15 +240,17 @@ impl State {
 
     /// A restore is over: the task runs, or is as it was before.
     pub(crate) fn end_restore(&mut self, succeeded: Result<(), ()>) -> Option<Operation> {
-        if !matches!(self, State::Restoring(_)) {
+        let State::Restoring { image, .. } = self else {
             return None;
-        }
+        };
         let after = match succeeded {
             Ok(()) => State::Running,
-            Err(()) => State::Prepared,
+            Err(()) => State::Prepared {
+                image: std::mem::take(image),
+            },
         };
         match std::mem::replace(self, after) {
-            State::Restoring(operation) => Some(operation),
+            State::Restoring { operation, .. } => Some(operation),
             _ => None,
         }
     }
@@ -244,13 +258,86 @@ impl State {
     fn refuse(&self, verb: Verb) -> IllegalTransition {
         let state = match self {
             State::Created => "created and not started",
-            State::Prepared => "made from a checkpoint and not started",
-            State::Restoring(_) => "being restored",
+            State::Prepared { .. } => "made from a checkpoint and not started",
+            State::Restoring { .. } => "being restored",
             State::Running => "running",
             State::Paused => "paused",
             State::Checkpointing { .. } => "being checkpointed",
             State::Stopped(_) => "stopped",
         };
         IllegalTransition { verb, state }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An operation must be a process; nothing is done to it here.
+    fn operation() -> Operation {
+        Operation::of(std::process::id()).unwrap()
+    }
+
+    #[test]
+    fn a_checkpoint_leaves_the_task_as_it_found_it() {
+        for (mut state, status) in [
+            (State::Running, Status::RUNNING),
+            (State::Paused, Status::PAUSED),
+        ] {
+            state.begin_checkpoint(operation()).unwrap();
+            assert_eq!(state.status(), status);
+            assert!(state.operation().is_some());
+            assert!(state.end_checkpoint().is_some());
+            assert_eq!(state.status(), status);
+            assert!(state.operation().is_none());
+        }
+    }
+
+    #[test]
+    fn during_a_checkpoint_nothing_else_begins() {
+        let mut state = State::Running;
+        state.begin_checkpoint(operation()).unwrap();
+        for refused in [
+            state.may_start().map(drop),
+            state.may_exec(),
+            state.may_pause(),
+            state.may_resume(),
+            state.may_update(),
+            state.may_checkpoint().map(drop),
+            state.may_delete(),
+            state.begin_checkpoint(operation()),
+            state.begin_restore(operation()),
+        ] {
+            let said = refused.unwrap_err().to_string();
+            assert!(said.contains("being checkpointed"), "{said}");
+        }
+        state.may_add().unwrap();
+    }
+
+    #[test]
+    fn a_failed_restore_can_be_tried_again() {
+        let image = PathBuf::from("/images/one");
+        let mut state = State::Prepared {
+            image: image.clone(),
+        };
+        state.begin_restore(operation()).unwrap();
+        assert_eq!(state.status(), Status::CREATED);
+        assert!(state.end_restore(Err(())).is_some());
+        assert_eq!(state.may_start().unwrap(), StartFrom::Image(image));
+        state.begin_restore(operation()).unwrap();
+        assert!(state.end_restore(Ok(())).is_some());
+        assert_eq!(state.status(), Status::RUNNING);
+    }
+
+    #[test]
+    fn only_what_does_not_run_is_deleted() {
+        let stopped = State::Stopped(Exit::killed());
+        for state in [State::Created, stopped] {
+            state.may_delete().unwrap();
+        }
+        for state in [State::Running, State::Paused] {
+            let said = state.may_delete().unwrap_err().to_string();
+            assert!(said.starts_with("cannot delete a task that is "), "{said}");
+        }
     }
 }

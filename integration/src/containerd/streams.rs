@@ -102,6 +102,12 @@ impl Output {
         Ok(())
     }
 
+    /// What was written by now.
+    #[must_use]
+    pub fn so_far(&self) -> String {
+        self.shared.lock().text()
+    }
+
     /// Whether all writers have closed the pipe by now.
     #[must_use]
     pub fn ended(&self) -> bool {

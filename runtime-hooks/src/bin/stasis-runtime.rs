@@ -62,7 +62,9 @@ fn run(invocation: &Invocation) -> Result<u8> {
         Action::Checkpoint(options) => checkpoint(&engine, options, &args)?,
         Action::Restore(options) => restore(&engine, options, invocation)?,
         Action::Resume { id } => resume(&engine, id, &args)?,
-        Action::Delete { id } => delete(&engine, id, &args).context("cannot delete")?,
+        Action::Delete { id, mode } => {
+            delete(&engine, id, *mode, &args).context("cannot delete")?
+        }
         Action::PassThrough => Outcome::PassThrough,
     };
     match outcome {
@@ -71,7 +73,7 @@ fn run(invocation: &Invocation) -> Result<u8> {
             engine
                 .cancel
                 .stand_down()
-                .context("cannot restore the parent-death signal")?;
+                .context("not handed on to the low-level runtime")?;
             Err(hand_over(&engine.low_level, invocation))
         }
     }

@@ -174,10 +174,14 @@ fn what_is_not_ours_passes_through() {
         parse("resume c1").action,
         Action::Resume { id: "c1".into() }
     );
-    assert_eq!(
-        parse("delete --force c1").action,
-        Action::Delete { id: "c1".into() }
-    );
+    for (line, mode) in [
+        ("delete c1", DeleteMode::Stopped),
+        ("delete --force c1", DeleteMode::Force),
+        ("--root /r delete -f c1", DeleteMode::Force),
+    ] {
+        let id = "c1".into();
+        assert_eq!(parse(line).action, Action::Delete { id, mode }, "{line}");
+    }
 }
 
 fn line_for_runc(line: &str) -> String {

@@ -50,9 +50,16 @@ fn parse(line: &str) -> Option<Mount> {
 impl Mount {
     /// Where the cgroup `path` of the v1 hierarchy of `controller` is seen.
     pub(super) fn show(&self, controller: &str, path: &str) -> Option<PathBuf> {
-        let mut controllers = self.controllers.as_ref()?.iter();
-        controllers.find(|name| *name == controller)?;
+        if !self.has(controller) {
+            return None;
+        }
         self.below_point(path)
+    }
+
+    /// Whether it is of the v1 hierarchy of `controller`.
+    pub(super) fn has(&self, controller: &str) -> bool {
+        let controllers = self.controllers.iter().flatten();
+        controllers.into_iter().any(|name| name == controller)
     }
 
     /// Where the cgroup `path` of the unified hierarchy is seen.
@@ -65,7 +72,7 @@ impl Mount {
 
     /// Both `path` and the root are given relative to the cgroup namespace of this process, and
     /// start with "/.." when they are outside of it (cgroup_namespaces(7)).
-    fn below_point(&self, path: &str) -> Option<PathBuf> {
+    pub(super) fn below_point(&self, path: &str) -> Option<PathBuf> {
         let inside = Path::new(path).strip_prefix(&self.root).ok()?;
         if inside.components().any(|part| part == Component::ParentDir) {
             return None;
@@ -79,7 +86,7 @@ impl Mount {
 }
 
 /// The kernel writes space, tab, newline and backslash as "\040" and so on, three octal digits.
-fn unescape(field: &str) -> PathBuf {
+pub(crate) fn unescape(field: &str) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field.as_bytes();
     while let Some((&byte, after)) = rest.split_first() {

@@ -96,8 +96,12 @@ fn the_first_mount_that_shows_the_path_is_taken() {
 }
 
 #[test]
-fn a_v1_host_is_not_taken_for_v2_when_its_mounts_are_missing() {
-    let error = locate("4:memory:/m\n0::/u\n", V2_MOUNT).unwrap_err();
+fn version_1_counts_only_where_it_is_mounted() {
+    let membership = "4:memory:/m\n0::/u\n";
+    let found = locate(membership, V2_MOUNT).unwrap();
+    assert!(matches!(found, Cgroup::V2(path) if path.ends_with("u")));
+    let both = format!("50 31 0:32 /elsewhere /cg/memory rw - cgroup cgroup rw,memory\n{V2_MOUNT}");
+    let error = locate(membership, &both).unwrap_err();
     assert!(matches!(error, CgroupError::NotVisible { path } if path == "/m"));
 }
 

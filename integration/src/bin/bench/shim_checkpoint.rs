@@ -11,7 +11,7 @@ use crate::shims;
 use crate::tasks::Api;
 
 const WARM_UPS: usize = 2;
-const ROUNDS: usize = 10;
+const ROUNDS: usize = 20;
 
 /// The time is taken inside the host, so that entering it is not measured.
 const CHECKPOINT: &str = r#"

@@ -1,0 +1,196 @@
+//! Tasks with the GPU under our shim in the place of containerd's own, driven through containerd's API.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use stasis::progress::UnderWay;
+
+use crate::containerd::{Answer, Any, CheckpointOptions, Containerd, INIT, Streams};
+use crate::ctr::gpu_options;
+use crate::deadline::until_none;
+use crate::host::{Cgroups, Suite};
+use crate::image::Image;
+use crate::lab::Lab;
+
+/// What does not wait for an operation is answered within this time.
+pub const SOON: Duration = Duration::from_secs(1);
+
+/// Where the engine records what it does.
+const RECORDS: &str = "/run/stasis/containers";
+
+/// Told by CRIU what it is at; holds it there as long as the file `hold` names that.
+const HOLD: &str = r#"#!/bin/sh
+[ "$CRTOOLS_SCRIPT_ACTION" = "$(cat /run/criu/hold 2>/dev/null)" ] || exit 0
+: >/run/criu/held
+while [ -e /run/criu/hold ]; do sleep 0.02; done
+rm /run/criu/held
+"#;
+
+/// Runs checks in a host whose containerd takes our shim for its own.
+///
+/// # Errors
+/// Whatever a check found.
+pub fn in_host(
+    suite: Suite,
+    cgroups: Cgroups,
+    checks: &[fn(&Lab, &Containerd) -> Result<()>],
+) -> Result<()> {
+    let lab = Lab::start(suite, cgroups, "runc")?.through_the_shim()?;
+    let _containerd = lab.containerd()?;
+    let client = Containerd::connect(&lab.host)?;
+    for check in checks {
+        check(&lab, &client)?;
+        lab.order("")?;
+    }
+    Ok(())
+}
+
+/// A checkpoint into this directory, after which the task goes on.
+#[must_use]
+pub fn into(directory: &str) -> CheckpointOptions {
+    CheckpointOptions {
+        image_path: directory.to_owned(),
+        ..CheckpointOptions::default()
+    }
+}
+
+/// The answer to a call that has to come soon.
+///
+/// # Errors
+/// It came late.
+pub fn soon<T>(what: &str, call: impl FnOnce() -> Answer<T>) -> Result<Answer<T>> {
+    let began = Instant::now();
+    let answer = call();
+    let took = began.elapsed();
+    ensure!(took < SOON, "{what} took {took:?}");
+    Ok(answer)
+}
+
+/// Checks that a call is refused soon, in words with this part.
+///
+/// # Errors
+/// It came late, or was not refused so.
+pub fn refused<T: std::fmt::Debug>(
+    what: &str,
+    part: &str,
+    call: impl FnOnce() -> Answer<T>,
+) -> Result<()> {
+    let answer = soon(what, call)?;
+    let said = format!("{answer:?}");
+    ensure!(
+        answer.is_err_and(|status| status.message().contains(part)),
+        "{what} was not refused with {part:?}: {said}"
+    );
+    Ok(())
+}
+
+impl Lab {
+    /// Makes a container with the GPU and without a task.
+    ///
+    /// # Errors
+    /// What ctr said.
+    pub fn create_gpu_container(&self, id: &str, options: &[&str], command: &[&str]) -> Result<()> {
+        let gpu = gpu_options(id);
+        let mut arguments = vec!["ctr", "c", "create"];
+        arguments.extend(self.chosen_with);
+        arguments.extend(gpu.iter().map(String::as_str));
+        arguments.extend_from_slice(options);
+        arguments.extend([Image::DEFAULT_NAME, id]);
+        arguments.extend_from_slice(command);
+        self.host.run(&arguments).map(drop)
+    }
+
+    /// Makes a container with the GPU and starts its task, with no streams; the pid of its first
+    /// process.
+    ///
+    /// # Errors
+    /// What ctr or containerd said.
+    pub fn start_gpu_task(
+        &self,
+        client: &Containerd,
+        id: &str,
+        options: &[&str],
+        command: &[&str],
+    ) -> Result<u32> {
+        self.create_gpu_container(id, options, command)?;
+        self.start_task(client, id, None)
+    }
+
+    /// Starts a task of a container that has none, with no streams; the pid of its first process.
+    ///
+    /// # Errors
+    /// What containerd said.
+    pub fn start_task(&self, client: &Containerd, id: &str, options: Option<Any>) -> Result<u32> {
+        client.create(id, &Streams::default(), options)?;
+        Ok(client.start(id, INIT)?)
+    }
+
+    /// Waits until the engine's operation on a container has got to a phase.
+    ///
+    /// # Errors
+    /// It has not, after 30 s.
+    pub fn until_phase(&self, id: &str, phase: &str) -> Result<()> {
+        let directory = self.record_of(id);
+        until_none(|| {
+            let found = UnderWay::read(&directory)?;
+            let there = found.as_ref().is_some_and(|found| found.phase == phase);
+            Ok((!there).then(|| format!("{phase:?} of {id} is awaited, there is {found:?}")))
+        })
+    }
+
+    /// Whether the engine has something recorded of a container.
+    #[must_use]
+    pub fn has_record(&self, id: &str) -> bool {
+        self.record_of(id).exists()
+    }
+
+    fn record_of(&self, id: &str) -> PathBuf {
+        self.host
+            .path(format!("{RECORDS}/%run%containerd%runc%default/{id}"))
+    }
+
+    /// From now on CRIU stops at this stage of its work ("post-dump", "post-restore", ...) until
+    /// [`Lab::let_criu_go`].
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn hold_criu(&self, stage: &str) -> Result<()> {
+        self.host.write("/run/criu/script", HOLD)?;
+        self.host.run(&["chmod", "755", "/run/criu/script"])?;
+        self.host
+            .write("/etc/criu/default.conf", "action-script /run/criu/script\n")?;
+        self.host.write("/run/criu/hold", stage)
+    }
+
+    /// Waits until CRIU has been stopped.
+    ///
+    /// # Errors
+    /// It has not, after 30 s.
+    pub fn until_criu_is_held(&self) -> Result<()> {
+        let held = self.host.path("/run/criu/held");
+        until_none(|| Ok((!held.exists()).then(|| "CRIU has not got there".to_owned())))
+    }
+
+    /// Lets CRIU go on, now and in future.
+    ///
+    /// # Errors
+    /// It was not to be held.
+    pub fn let_criu_go(&self) -> Result<()> {
+        fs::remove_file(self.host.path("/etc/criu/default.conf"))?;
+        Ok(fs::remove_file(self.host.path("/run/criu/hold"))?)
+    }
+
+    /// The parent of a process of the host.
+    ///
+    /// # Errors
+    /// There is no such process.
+    pub fn parent(&self, pid: u32) -> Result<u32> {
+        let stat = fs::read_to_string(self.host.path(format!("/proc/{pid}/stat")))?;
+        // "pid (comm) state ppid ...": comm may hold anything.
+        let rest = stat.rsplit_once(") ").map(|(_, rest)| rest);
+        let parent = rest.and_then(|rest| rest.split(' ').nth(1)?.parse().ok());
+        parent.with_context(|| format!("process {pid} has no parent"))
+    }
+}
