@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use stasis::progress::UnderWay;
 
 use crate::containerd::{Answer, Any, CheckpointOptions, Containerd, INIT, Streams};

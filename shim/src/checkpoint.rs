@@ -7,8 +7,9 @@ use containerd_shim::api::CheckpointTaskRequest;
 use containerd_shim::protos::events::task::TaskCheckpointed;
 use containerd_shim::protos::shim::oci::CheckpointOptions;
 
+use crate::call::Begun;
 use crate::error::{Error, Result};
-use crate::oci_runtime::{Begun, RuntimeError};
+use crate::oci_runtime::RuntimeError;
 use crate::operation::Operation;
 use crate::options;
 use crate::task::Task;

@@ -7,6 +7,7 @@
 mod add;
 mod bootstrap;
 mod bundle;
+mod call;
 mod cgroup;
 mod checkpoint;
 mod cleanup;
@@ -15,6 +16,7 @@ mod controllers;
 mod create;
 mod delete;
 mod ending;
+mod engine;
 mod error;
 mod events;
 mod exec;

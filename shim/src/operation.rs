@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::oci_runtime::ENGINE;
+use crate::engine::ENGINE;
 
 /// A running `stasis-runtime checkpoint` or `restore`.
 #[derive(Debug)]

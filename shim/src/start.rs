@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use containerd_shim::protos::events::task::TaskStart;
 
+use crate::call::Begun;
 use crate::controllers;
 use crate::create::take_over;
 use crate::error::{Error, Result};
-use crate::oci_runtime::Begun;
 use crate::operation::Operation;
 use crate::reaper::Watch;
 use crate::state::{StartFrom, State};
