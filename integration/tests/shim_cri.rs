@@ -157,6 +157,12 @@ fn cpu(cri: &Cri, id: &str) -> Result<u64> {
 
 /// What containerd then calls, the shim's program with `delete`, ends and cleans up every container.
 fn killed_shim_ends_its_pod(lab: &Lab, cri: &Cri) -> Result<()> {
+    if Shim::under_test() == Shim::Go {
+        eprintln!(
+            "not run: of containerd's own shim a socket stays (1.7), or the container's process (2.1)"
+        );
+        return Ok(());
+    }
     let pod = cri.pod("orphaned")?;
     let container = pod.run(&waiting("orphan"))?;
     let shim = lab.parent(container.pid)?;
