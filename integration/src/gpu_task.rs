@@ -181,16 +181,4 @@ impl Lab {
         fs::remove_file(self.host.path("/etc/criu/default.conf"))?;
         Ok(fs::remove_file(self.host.path("/run/criu/hold"))?)
     }
-
-    /// The parent of a process of the host.
-    ///
-    /// # Errors
-    /// There is no such process.
-    pub fn parent(&self, pid: u32) -> Result<u32> {
-        let stat = fs::read_to_string(self.host.path(format!("/proc/{pid}/stat")))?;
-        // "pid (comm) state ppid ...": comm may hold anything.
-        let rest = stat.rsplit_once(") ").map(|(_, rest)| rest);
-        let parent = rest.and_then(|rest| rest.split(' ').nth(1)?.parse().ok());
-        parent.with_context(|| format!("process {pid} has no parent"))
-    }
 }
