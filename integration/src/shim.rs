@@ -226,6 +226,19 @@ impl Lab {
         self.host.path(format!("/proc/{pid}")).exists()
     }
 
+    /// The parent of a process of the host.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn parent(&self, pid: u32) -> Result<u32> {
+        let status = fs::read_to_string(self.host.path(format!("/proc/{pid}/status")))?;
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+        Ok(parent
+            .context("a process without a parent")?
+            .trim()
+            .parse()?)
+    }
+
     /// Where this process finds a container's cgroup of a version 1 controller, or its only one of version 2.
     #[must_use]
     pub fn cgroup(&self, cgroups: Cgroups, controller: &str, id: &str) -> std::path::PathBuf {
