@@ -9,11 +9,12 @@ use stasis_integration::host::{Cgroups, Suite};
 use stasis_integration::lab::Lab;
 use stasis_integration::shim::Shim;
 
-const CHECKS: [fn(&Lab, &Cri) -> Result<()>; 4] = [
+const CHECKS: [fn(&Lab, &Cri) -> Result<()>; 5] = [
     one_shim_serves_a_pod,
     commands_run_in_a_container,
     ends_are_reported,
     usage_is_measured,
+    killed_shim_ends_its_pod,
 ];
 
 #[test]
@@ -152,6 +153,31 @@ fn usage_is_measured(lab: &Lab, cri: &Cri) -> Result<()> {
 fn cpu(cri: &Cri, id: &str) -> Result<u64> {
     let cpu = cri.stats(id)?.cpu.context("no processor time")?;
     Ok(cpu.usage_core_nano_seconds.context("not counted")?.value)
+}
+
+/// What containerd then calls, the shim's program with `delete`, ends and cleans up every container.
+fn killed_shim_ends_its_pod(lab: &Lab, cri: &Cri) -> Result<()> {
+    if Shim::under_test() == Shim::Go {
+        eprintln!(
+            "not run: of containerd's own shim a socket stays (1.7), or the container's process (2.1)"
+        );
+        return Ok(());
+    }
+    let pod = cri.pod("orphaned")?;
+    let container = pod.run(&waiting("orphan"))?;
+    let shim = lab.parent(container.pid)?;
+    lab.host.run(&["kill", "-KILL", &shim.to_string()])?;
+    // CRI's own wait for the end breaks off, which it reports so, with containerd's own shim, too.
+    assert_eq!(cri.wait(&container.id)?.exit_code, 255);
+    until_none(|| {
+        let alive = [pod.pid, container.pid]
+            .into_iter()
+            .find(|&pid| lab.lives(pid));
+        Ok(alive.map(|pid| format!("{pid} lives")))
+    })?;
+    let ids = [pod.id.clone(), container.id];
+    pod.remove()?;
+    lab.nothing_left_of(&ids.each_ref().map(String::as_str))
 }
 
 /// containerd can be restarted beside pods, and what ended meanwhile has ended for the next one.
