@@ -7,11 +7,13 @@ use stasis_integration::containerd::{
     Answer, Code, Containerd, INIT, State, Streams, code, process,
 };
 use stasis_integration::host::{Cgroups, Suite};
+use stasis_integration::image::Image;
 use stasis_integration::lab::Lab;
 use stasis_integration::shim::{Shim, in_host};
 
-const CHECKS: [fn(&Lab, &Containerd) -> Result<()>; 9] = [
+const CHECKS: [fn(&Lab, &Containerd) -> Result<()>; 10] = [
     exit_status_is_passed_on,
+    shim_is_found_by_its_path,
     signal_becomes_a_status,
     missing_program_is_named,
     task_goes_through_its_states,
@@ -54,6 +56,27 @@ fn exit_status_is_passed_on(lab: &Lab, _: &Containerd) -> Result<()> {
         assert_eq!(found, status);
     }
     lab.nothing_left_of(&["said", "status"])
+}
+
+/// containerd takes the program's path for a runtime's name.
+fn shim_is_found_by_its_path(lab: &Lab, _: &Containerd) -> Result<()> {
+    let name = Shim::under_test().program();
+    let path = lab
+        .host
+        .run_for_text(&["bash", "-c", &format!("command -v {name}")])?;
+    let run = [
+        "ctr",
+        "run",
+        "--rm",
+        "--cpu-shares",
+        "0",
+        "--runtime",
+        &path,
+    ];
+    let container = [Image::DEFAULT_NAME, "by-path", "echo", "hello"];
+    let said = lab.host.run_for_text(&[&run[..], &container].concat())?;
+    assert_eq!(said, "hello");
+    lab.nothing_left_of(&["by-path"])
 }
 
 fn signal_becomes_a_status(lab: &Lab, client: &Containerd) -> Result<()> {
