@@ -49,7 +49,9 @@ remove() {
     local try
     for try in {1..100}; do ctr t rm "$1" && break; sleep 0.1; done
     ctr c rm "$1"
-    # Another section may make one of the same name.
+}
+forget() { # ID: the container and its checkpoint; another section may make one of the same name
+    remove "$1"
     ctr image rm "$1:1" >/dev/null
 }
 on_gpu() { # how many processes NVML lists
@@ -81,7 +83,7 @@ counter() {
     third=$(ask 10000)
     phases >>/out/phases.txt
     say "counter through $way | $first, leave-running checkpoint ($checkpoint), $second, killed, restored ($restore), $third; processes on the GPU: $busy, after the kill $free, restored $(on_gpu)"
-    remove counter
+    forget counter
 }
 
 exit_and_free() {
@@ -114,7 +116,7 @@ memory() { # MIB
     tail -n 1 /var/log/stasis/operations.log >>/out/operations.txt
     third=$(ask 10001)
     say "memcheck $1 MiB through $way | $first, checkpoint $checkpoint, $second, restore $restore, $third"
-    remove $name
+    forget $name
 }
 
 memory_direct() { # MIB: the runtime's own share, images on tmpfs, with exit
@@ -139,7 +141,7 @@ tree() {
     ctr c restore --rw --live tree tree:1
     say "tree (3 CUDA processes, 5 others) through $way | $first / $second / restored: $(ask 10002)"
     phases >>/out/phases.txt
-    remove tree
+    forget tree
 }
 
 managed() {
@@ -147,7 +149,7 @@ managed() {
     local first=$(until_up 10003) said
     said=$(ctr c checkpoint --rw --image --task managed managed:1 2>&1)
     say "managed memory | $first; checkpoint exit $?: $said; then $(ask 10003)"
-    remove managed
+    forget managed
 }
 
 torch() {
@@ -181,7 +183,7 @@ torch() {
     local restored=$(tail -n 1 /run/torch/loss.txt)
     say "PyTorch AdamW training (step loss) through $way | before: $before; went on after the checkpoint: $went_on; killed at: $killed; restored, 3 s later: $restored"
     cp /run/torch/*.txt /out/
-    remove torch
+    forget torch
 }
 
 with_podman() {
