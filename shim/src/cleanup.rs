@@ -46,10 +46,8 @@ async fn delete(flags: &Flags, bundle: &Bundle, reaper: &Arc<Reaper>) -> Result<
     let options = options::read(bundle.path())?;
     let runtime = OciRuntime::find(options, bundle, &flags.namespace, reaper)?;
     // An operation may be under way, which the engine ends.
-    match runtime.delete_by_force(&flags.id).await {
-        Err(error) if runtime.state_of(&flags.id).exists() => Err(error.into()),
-        _ => Ok(()),
-    }
+    let deleted = runtime.delete_by_force(&flags.id).await;
+    Ok(runtime.unless_gone(&flags.id, deleted)?)
 }
 
 fn answer(bundle: &Bundle) -> Result<()> {

@@ -14,7 +14,7 @@ use crate::options;
 use crate::reaper::Watch;
 use crate::state::State;
 use crate::stdio::Plumbing;
-use crate::task::{Parts, Surroundings, Task};
+use crate::task::{Surroundings, Task};
 
 /// Creates a task. What was made of one that fails is removed again.
 pub(crate) async fn create(
@@ -25,32 +25,32 @@ pub(crate) async fn create(
     let bundle = Bundle::new(&request.bundle);
     options::write(bundle.path(), &options)?;
     let runtime = OciRuntime::find(
-        options.clone(),
+        options,
         &bundle,
         &surroundings.namespace,
         &surroundings.reaper,
     )?;
-    let parts = Parts {
-        id: request.id.clone(),
-        bundle: bundle.clone(),
-        runtime,
-        options,
-        stdio: Stdio::new(
-            &request.stdin,
-            &request.stdout,
-            &request.stderr,
-            request.terminal,
-        ),
-        surroundings: surroundings.clone(),
-    };
-    let state = match image(request, &parts.options)? {
+    let state = match image(request, runtime.options())? {
         Some(image) => State::Prepared { image },
         None => State::Created,
     };
-    let task = Task::new(parts, state);
+    let stdio = Stdio::new(
+        &request.stdin,
+        &request.stdout,
+        &request.stderr,
+        request.terminal,
+    );
+    let task = Task::new(
+        request.id.clone(),
+        bundle,
+        runtime,
+        stdio,
+        surroundings.clone(),
+        state,
+    );
     let made = make(&task, &request.rootfs).await;
     if let Err(error) = made {
-        if let Err(more) = bundle.unmount() {
+        if let Err(more) = task.bundle.unmount() {
             log::warn!("after a failed create of {}: {more}", task.id);
         }
         return Err(error);

@@ -22,13 +22,7 @@ impl Task {
         } else {
             self.runtime.delete(&self.id).await
         };
-        // A checkpoint that ends the container removes it by itself, and a task that was never
-        // restored has none.
-        if let Err(error) = deleted
-            && self.runtime.state_of(&self.id).exists()
-        {
-            return Err(error.into());
-        }
+        self.runtime.unless_gone(&self.id, deleted)?;
         self.bundle.unmount()?;
         self.gone.notify_one();
         Ok(self.end_of_unstarted())

@@ -81,9 +81,18 @@ impl OciRuntime {
         })
     }
 
-    /// Where it keeps the state of a container.
-    pub(crate) fn state_of(&self, id: &str) -> PathBuf {
-        self.root.join(id)
+    /// What became of a deletion. One that failed because there is no such container has nothing
+    /// left to do: a checkpoint that ends the container removes it by itself, and a task that was
+    /// never restored has none.
+    pub(crate) fn unless_gone(
+        &self,
+        id: &str,
+        deleted: Result<(), RuntimeError>,
+    ) -> Result<(), RuntimeError> {
+        match deleted {
+            Err(error) if self.root.join(id).exists() => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// The options that it was found with.

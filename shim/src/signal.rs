@@ -11,10 +11,7 @@ impl Task {
     /// Sends a signal to the init process. During an operation it is answered at once and delivered
     /// when the operation is over.
     pub(crate) async fn kill(&self, signal: u32, target: Target) -> Result<()> {
-        if let Some(operation) = self.record().state.operation() {
-            operation.signal(PendingSignal { signal, target });
-            return Ok(());
-        }
+        // An operation does not keep the turn.
         let _turn = self.turn.lock().await;
         {
             let mut record = self.record();

@@ -8,7 +8,6 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use containerd_shim::api::Options;
 use containerd_shim::io::Stdio;
 use containerd_shim::protos::protobuf::well_known_types::any::Any;
 use tokio::sync::watch;
@@ -43,8 +42,6 @@ pub(crate) struct Task {
     pub(crate) bundle: Bundle,
     /// Its runtimes.
     pub(crate) runtime: OciRuntime,
-    /// The options that it was created with.
-    pub(crate) options: Options,
     /// The init process's streams.
     pub(crate) stdio: Stdio,
     /// What it has in common with others.
@@ -78,27 +75,22 @@ pub(crate) struct Record {
     pub(crate) operated: bool,
 }
 
-/// What a task is made from.
-#[derive(Debug)]
-pub(crate) struct Parts {
-    pub(crate) id: String,
-    pub(crate) bundle: Bundle,
-    pub(crate) runtime: OciRuntime,
-    pub(crate) options: Options,
-    pub(crate) stdio: Stdio,
-    pub(crate) surroundings: Surroundings,
-}
-
 impl Task {
     /// A task that the low-level runtime has not made yet.
-    pub(crate) fn new(parts: Parts, state: State) -> Arc<Self> {
+    pub(crate) fn new(
+        id: String,
+        bundle: Bundle,
+        runtime: OciRuntime,
+        stdio: Stdio,
+        surroundings: Surroundings,
+        state: State,
+    ) -> Arc<Self> {
         Arc::new(Self {
-            id: parts.id,
-            bundle: parts.bundle,
-            runtime: parts.runtime,
-            options: parts.options,
-            stdio: parts.stdio,
-            surroundings: parts.surroundings,
+            id,
+            bundle,
+            runtime,
+            stdio,
+            surroundings,
             turn: tokio::sync::Mutex::new(()),
             record: Mutex::new(Record {
                 state,
@@ -129,8 +121,8 @@ impl Task {
         let owner = crate::stdio::Owner {
             container: &self.id,
             namespace: &self.surroundings.namespace,
-            uid: self.options.io_uid,
-            gid: self.options.io_gid,
+            uid: self.runtime.options().io_uid,
+            gid: self.runtime.options().io_gid,
         };
         crate::stdio::prepare(wanted, &owner, &self.surroundings.reaper).await
     }
