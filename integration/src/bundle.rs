@@ -32,21 +32,10 @@ impl<'l> Bundle<'l> {
             id: id.to_owned(),
         };
         let directory = bundle.directory();
-        let rootfs = format!("{directory}/rootfs");
-        lab.host.run(&["mkdir", "-p", &rootfs])?;
-        lab.host.run(&[
-            "ctr",
-            "image",
-            "mount",
-            "--rw",
-            Image::DEFAULT_NAME,
-            &rootfs,
-        ])?;
-        lab.host.run(&["runc", "spec", "--bundle", &directory])?;
-        let path = lab.host.path(format!("{directory}/config.json"));
-        let mut spec: Value = serde_json::from_str(&std::fs::read_to_string(&path)?)?;
+        let mut spec = lay_out(lab, &directory)?;
         edit(&mut spec, id, command).context("the spec that `runc spec` writes has changed")?;
-        std::fs::write(&path, serde_json::to_vec(&spec)?)?;
+        let path = lab.host.path(format!("{directory}/config.json"));
+        std::fs::write(path, serde_json::to_vec(&spec)?)?;
         Ok(bundle)
     }
 
@@ -247,6 +236,21 @@ fn last_error(log: &str) -> Result<Option<String>> {
         }
     }
     Ok(last)
+}
+
+/// Lays out a bundle in a directory of the host: the test image's files, and the specification that
+/// `runc spec` writes, which is given back. The lab's containerd must run.
+///
+/// # Errors
+/// What ctr or runc said.
+pub fn lay_out(lab: &Lab, directory: &str) -> Result<Value> {
+    let rootfs = format!("{directory}/rootfs");
+    lab.host.run(&["mkdir", "-p", &rootfs])?;
+    let mount = ["ctr", "image", "mount", "--rw", Image::DEFAULT_NAME];
+    lab.host.run(&[&mount[..], &[&rootfs]].concat())?;
+    lab.host.run(&["runc", "spec", "--bundle", directory])?;
+    let path = lab.host.path(format!("{directory}/config.json"));
+    Ok(serde_json::from_str(&std::fs::read_to_string(path)?)?)
 }
 
 /// `runc spec` describes a shell on a terminal with a network of its own.

@@ -3,6 +3,7 @@
 //! Calls block, and fail after [`CALL_DEADLINE`]: a shim that does not answer must not hang a test. A
 //! client belongs to one thread; calls that have to go on beside each other get a client each.
 
+mod containers;
 mod events;
 mod messages;
 mod streams;

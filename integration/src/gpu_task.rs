@@ -127,6 +127,14 @@ impl Lab {
         Ok(client.start(id, INIT)?)
     }
 
+    /// Makes the next GPU checkpoint of a container slow by so many milliseconds.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn slow_checkpoint(&self, id: &str, milliseconds: u32) -> Result<()> {
+        self.order(&format!("checkpoint {id} slow:{milliseconds} 1"))
+    }
+
     /// Waits until the engine's operation on a container has got to a phase.
     ///
     /// # Errors

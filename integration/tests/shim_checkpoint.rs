@@ -18,8 +18,8 @@ const CHECKS: [fn(&Lab, &Containerd) -> Result<()>; 4] = [
     impatient_caller_leaves_nothing_half_done,
     exit_follows_the_checkpoint,
 ];
-/// The checkpoints in between are slow by this much; then what does not wait for them shows.
-const SLOW: &str = "slow:5000 1";
+/// The checkpoints in between are slow by this much, in milliseconds; then what does not wait for them shows.
+const SLOW: u32 = 5000;
 const GROUP: [&str; 2] = ["--annotation", "io.containerd.runc.v2.group=pod"];
 const COUNTER: [&str; 2] = ["/bin/counter", "10000"];
 const SIGKILL: u32 = 9;
@@ -34,17 +34,12 @@ fn sid() -> Result<()> {
     in_host(Suite::Sid, Cgroups::V2, &CHECKS)
 }
 
-/// The next checkpoint of this container is slow.
-fn slow(lab: &Lab, id: &str) -> Result<()> {
-    lab.order(&format!("checkpoint {id} {SLOW}"))
-}
-
 fn everybody_else_is_served(lab: &Lab, client: &Containerd) -> Result<()> {
     let pid = lab.start_gpu_task(client, "busy", &GROUP, &COUNTER)?;
     assert_eq!(lab.ask_until_up(10000)?, "101");
     // There are none in a V2 host of a machine that has version 1 as well.
     let statistics = code(&client.metrics("busy"));
-    slow(lab, "busy")?;
+    lab.slow_checkpoint("busy", SLOW)?;
     let waiting = client.beside(|client| client.wait("busy", INIT))?;
     let checkpoint = client.beside(|client| client.checkpoint("busy", &into("/images/busy")))?;
     lab.until_phase("busy", "gpu checkpoint")?;
@@ -116,7 +111,7 @@ fn paused_task_stays_paused(lab: &Lab, client: &Containerd) -> Result<()> {
     assert_eq!(lab.ask_until_up(10000)?, "101");
     client.pause("paused")?;
     let waiting = client.beside(|client| client.wait("paused", INIT))?;
-    slow(lab, "paused")?;
+    lab.slow_checkpoint("paused", SLOW)?;
     let checkpoint =
         client.beside(|client| client.checkpoint("paused", &into("/images/paused")))?;
     lab.until_phase("paused", "gpu checkpoint")?;
@@ -143,7 +138,7 @@ fn paused_task_stays_paused(lab: &Lab, client: &Containerd) -> Result<()> {
 fn impatient_caller_leaves_nothing_half_done(lab: &Lab, client: &Containerd) -> Result<()> {
     lab.start_gpu_task(client, "hasty", &[], &COUNTER)?;
     assert_eq!(lab.ask_until_up(10000)?, "101");
-    slow(lab, "hasty")?;
+    lab.slow_checkpoint("hasty", SLOW)?;
     let hasty = client.beside(|client| {
         let patience = Duration::from_secs(3);
         client.checkpoint_within(patience, "hasty", &into("/images/hasty"))

@@ -14,8 +14,8 @@ const CHECKS: [fn(&Lab, &Containerd) -> Result<()>; 5] = [
     other_signals_wait,
     dump_is_not_cut_off,
 ];
-/// The checkpoints in between are slow by this much.
-const SLOW: &str = "slow:3000 1";
+/// The checkpoints in between are slow by this much, in milliseconds.
+const SLOW: u32 = 3000;
 const COUNTER: [&str; 2] = ["/bin/counter", "10000"];
 const SIGKILL: u32 = 9;
 const SIGUSR1: u32 = 10;
@@ -29,11 +29,6 @@ fn trixie() -> Result<()> {
 #[test]
 fn sid() -> Result<()> {
     in_host(Suite::Sid, Cgroups::V2, &CHECKS)
-}
-
-/// The next checkpoint of this container is slow.
-fn slow(lab: &Lab, id: &str) -> Result<()> {
-    lab.order(&format!("checkpoint {id} {SLOW}"))
 }
 
 fn kill_ends_the_checkpoint_and_the_task(lab: &Lab, client: &Containerd) -> Result<()> {
@@ -69,7 +64,7 @@ fn signal_ends_both(
     assert_eq!(lab.gpu_processes()?, 1);
     let image = format!("/images/{id}");
     let manifest = lab.host.path(format!("{image}/stasis.json"));
-    slow(lab, id)?;
+    lab.slow_checkpoint(id, SLOW)?;
     let checkpoint = client.beside(move |client| client.checkpoint(id, &into(&image)))?;
     lab.until_phase(id, "gpu checkpoint")?;
     soon("kill", || client.kill(id, INIT, signal))??;
@@ -101,7 +96,9 @@ fn other_signals_wait(lab: &Lab, client: &Containerd) -> Result<()> {
     client.create("told", &streams, None)?;
     client.start("told", INIT)?;
     assert_eq!(lab.ask_until_up(10000)?, "101");
-    lab.order(&format!("checkpoint told {SLOW}\nrestore told slow:1000 1"))?;
+    lab.order(&format!(
+        "checkpoint told slow:{SLOW} 1\nrestore told slow:1000 1"
+    ))?;
     let checkpoint = client.beside(|client| client.checkpoint("told", &into("/images/told")))?;
     lab.until_phase("told", "gpu checkpoint")?;
     soon("kill", || client.kill("told", INIT, SIGUSR1))??;

@@ -118,7 +118,7 @@ impl Resources {
 }
 
 /// What containerd writes in JSON has these names.
-fn specification(name: &str, value: &Value) -> Any {
+pub(super) fn specification(name: &str, value: &Value) -> Any {
     let name = format!("types.containerd.io/opencontainers/runtime-spec/1/{name}");
     any(&name, value.to_string().into_bytes())
 }

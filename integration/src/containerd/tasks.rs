@@ -6,16 +6,27 @@ use containerd_client::services::v1 as api;
 use prost_types::Any;
 
 use super::{
-    Answer, CALL_DEADLINE, CheckpointOptions, Containerd, Ended, INIT, Process, Resources, Status,
-    Streams, Usage, messages, of,
+    Answer, CALL_DEADLINE, CheckpointOptions, Containerd, Ended, INIT, Mount, Process, Resources,
+    Status, Streams, Usage, messages, of,
 };
 
 impl Containerd {
     /// Creates the task of a container that `ctr c create` made; the pid of its first process.
     pub fn create(&self, id: &str, streams: &Streams, options: Option<Any>) -> Answer<u32> {
+        self.create_on(self.mounts(id)?, id, streams, options)
+    }
+
+    /// The same on a root file system of the caller's.
+    pub fn create_on(
+        &self,
+        rootfs: Vec<Mount>,
+        id: &str,
+        streams: &Streams,
+        options: Option<Any>,
+    ) -> Answer<u32> {
         let request = api::CreateTaskRequest {
             container_id: id.to_owned(),
-            rootfs: self.mounts(id)?,
+            rootfs,
             stdin: streams.stdin.clone(),
             stdout: streams.stdout.clone(),
             stderr: streams.stderr.clone(),

@@ -4,29 +4,17 @@ use std::fs::{File, OpenOptions};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use containerd_client::Client;
-use containerd_client::services::v1::container::Runtime;
-use containerd_client::services::v1::{
-    CheckpointTaskRequest, Container, CreateContainerRequest, CreateTaskRequest,
-    DeleteContainerRequest, DeleteTaskRequest, KillRequest, PauseTaskRequest, StartRequest,
-    WaitRequest,
-};
-use containerd_client::tonic::Request;
-use containerd_client::tonic::metadata::MetadataValue;
 use containerd_client::types::Mount;
 use serde_json::{Value, json};
-use stasis_integration::image::Image;
+use stasis_integration::bundle::lay_out;
+use stasis_integration::containerd::{CheckpointOptions, Containerd, INIT, Streams};
 use stasis_integration::lab::Lab;
 
-/// `ctr`'s own, so that it finds these containers too.
-const NAMESPACE: &str = "default";
 const DIRECTORY: &str = "/run/bench";
-const SPEC_TYPE: &str = "types.containerd.io/opencontainers/runtime-spec/1/Spec";
 
 /// A connection to a lab's containerd, and what the containers have in common.
 pub(crate) struct Api {
-    executor: tokio::runtime::Runtime,
-    client: Client,
+    client: Containerd,
     spec: Value,
     /// The ends that an engine reads: without them a shim would wait for somebody to open them.
     _streams: [File; 2],
@@ -34,7 +22,7 @@ pub(crate) struct Api {
 
 /// A container with its task.
 pub(crate) struct Task<'a> {
-    api: &'a Api,
+    client: &'a Containerd,
     id: String,
     /// The first process, as the host sees it.
     pub(crate) pid: u32,
@@ -60,18 +48,7 @@ impl Api {
     /// Connects to containerd in the lab. The containers' files are one copy of the test image, made
     /// here: snapshots are the engine's work and would blur what is the shim's.
     pub(crate) fn connect(lab: &Lab) -> Result<Self> {
-        let rootfs = format!("{DIRECTORY}/rootfs");
-        lab.host.run(&["mkdir", "-p", &rootfs])?;
-        lab.host.run(&[
-            "ctr",
-            "image",
-            "mount",
-            "--rw",
-            Image::DEFAULT_NAME,
-            &rootfs,
-        ])?;
-        lab.host.run(&["runc", "spec", "--bundle", DIRECTORY])?;
-        let spec = std::fs::read(lab.host.path(format!("{DIRECTORY}/config.json")))?;
+        let spec = lay_out(lab, DIRECTORY)?;
         let streams = ["stdout", "stderr"].map(|name| -> Result<File> {
             let path = format!("{DIRECTORY}/{name}");
             lab.host.run(&["mkfifo", &path])?;
@@ -80,18 +57,9 @@ impl Api {
             Ok(options.read(true).write(true).open(lab.host.path(path))?)
         });
         let [stdout, stderr] = streams;
-        let executor = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        let socket = lab.host.path("/run/containerd/containerd.sock");
-        let client = executor
-            .block_on(Client::from_path(socket))
-            .context("connecting to containerd")?;
         Ok(Self {
-            executor,
-            client,
-            spec: edit(serde_json::from_slice(&spec)?)
-                .context("the spec that `runc spec` writes has changed")?,
+            client: Containerd::connect(&lab.host)?,
+            spec: edit(spec).context("the spec that `runc spec` writes has changed")?,
             _streams: [stdout?, stderr?],
         })
     }
@@ -133,25 +101,7 @@ impl Api {
         let mut spec = self.spec.clone();
         spec["process"]["args"] = json!(command);
         spec["linux"]["cgroupsPath"] = json!(format!("/bench/{id}"));
-        let container = Container {
-            id: id.to_owned(),
-            runtime: Some(Runtime {
-                name: runtime.to_owned(),
-                options: None,
-            }),
-            spec: Some(prost_types::Any {
-                type_url: SPEC_TYPE.to_owned(),
-                value: serde_json::to_vec(&spec)?,
-            }),
-            ..Default::default()
-        };
-        let message = CreateContainerRequest {
-            container: Some(container),
-        };
-        let mut containers = self.client.containers();
-        self.executor
-            .block_on(containers.create(request(message)))?;
-        Ok(())
+        Ok(self.client.add_container(id, runtime, &spec)?)
     }
 
     fn create_task(&self, id: &str) -> Result<Task<'_>> {
@@ -161,124 +111,63 @@ impl Api {
             options: vec!["rbind".to_owned(), "rw".to_owned()],
             ..Default::default()
         };
-        let message = CreateTaskRequest {
-            container_id: id.to_owned(),
-            rootfs: vec![rootfs],
+        let streams = Streams {
             stdout: format!("{DIRECTORY}/stdout"),
             stderr: format!("{DIRECTORY}/stderr"),
             ..Default::default()
         };
-        let mut tasks = self.client.tasks();
-        let answer = self
-            .executor
-            .block_on(tasks.create(request(message)))
+        let pid = self
+            .client
+            .create_on(vec![rootfs], id, &streams, None)
             .with_context(|| format!("creating {id}"))?;
         Ok(Task {
-            api: self,
+            client: &self.client,
             id: id.to_owned(),
-            pid: answer.into_inner().pid,
+            pid,
         })
     }
 }
 
 impl Task<'_> {
     fn start(&self) -> Result<()> {
-        let message = StartRequest {
-            container_id: self.id.clone(),
-            ..Default::default()
-        };
-        let mut tasks = self.api.client.tasks();
-        self.api.executor.block_on(tasks.start(request(message)))?;
+        self.client.start(&self.id, INIT)?;
         Ok(())
     }
 
     /// Waits for the end; the exit status.
     pub(crate) fn wait(&self) -> Result<u32> {
-        let message = WaitRequest {
-            container_id: self.id.clone(),
-            ..Default::default()
-        };
-        let mut tasks = self.api.client.tasks();
-        let answer = self.api.executor.block_on(tasks.wait(request(message)))?;
-        Ok(answer.into_inner().exit_status)
+        Ok(self.client.wait(&self.id, INIT)?.status)
     }
 
     /// Pauses the container, as `ctr` does, and checkpoints it into a directory of the host; it ends.
     /// Without the pause most checkpoints take 100 ms longer, which would hide what the shim takes.
     pub(crate) fn checkpoint(&self, directory: &str) -> Result<()> {
-        let message = PauseTaskRequest {
-            container_id: self.id.clone(),
-        };
-        let mut tasks = self.api.client.tasks();
-        self.api.executor.block_on(tasks.pause(request(message)))?;
-        let message = CheckpointTaskRequest {
-            container_id: self.id.clone(),
-            options: Some(prost_types::Any {
-                type_url: "containerd.runc.v1.CheckpointOptions".to_owned(),
-                value: checkpoint_options(directory)?,
-            }),
+        let options = CheckpointOptions {
+            exit: true,
+            image_path: directory.to_owned(),
             ..Default::default()
         };
-        self.api
-            .executor
-            .block_on(tasks.checkpoint(request(message)))?;
-        Ok(())
+        self.client.pause(&self.id)?;
+        Ok(self.client.checkpoint(&self.id, &options)?)
     }
 
     /// Kills the container, if it still runs, and removes it.
     pub(crate) fn remove(self) -> Result<()> {
-        let message = KillRequest {
-            container_id: self.id.clone(),
-            signal: 9,
-            ..Default::default()
-        };
-        let mut tasks = self.api.client.tasks();
         // One that has ended refuses the signal.
-        let _ = self.api.executor.block_on(tasks.kill(request(message)));
+        let _ = self.client.kill(&self.id, INIT, 9);
         self.wait()?;
         self.delete()?;
         self.unregister()
     }
 
     fn delete(&self) -> Result<()> {
-        let message = DeleteTaskRequest {
-            container_id: self.id.clone(),
-        };
-        let mut tasks = self.api.client.tasks();
-        self.api.executor.block_on(tasks.delete(request(message)))?;
+        self.client.delete(&self.id)?;
         Ok(())
     }
 
     fn unregister(&self) -> Result<()> {
-        let message = DeleteContainerRequest {
-            id: self.id.clone(),
-        };
-        let mut containers = self.api.client.containers();
-        self.api
-            .executor
-            .block_on(containers.delete(request(message)))?;
-        Ok(())
+        Ok(self.client.remove_container(&self.id)?)
     }
-}
-
-fn request<T>(message: T) -> Request<T> {
-    let mut request = Request::new(message);
-    let namespace = MetadataValue::from_static(NAMESPACE);
-    request
-        .metadata_mut()
-        .insert("containerd-namespace", namespace);
-    request
-}
-
-/// The message `CheckpointOptions { exit: true, image_path }`, which containerd's client crate lacks:
-/// field 1 is a number, field 8 a text.
-fn checkpoint_options(image_path: &str) -> Result<Vec<u8>> {
-    let length = u8::try_from(image_path.len()).ok();
-    let length = length.filter(|length| *length < 0x80);
-    let length = length.context("the path needs a length of more than one byte")?;
-    let mut message = vec![1 << 3, 1, 8 << 3 | 2, length];
-    message.extend_from_slice(image_path.as_bytes());
-    Ok(message)
 }
 
 /// Makes the spec one of containers without a terminal on the host's network: a network of its own
