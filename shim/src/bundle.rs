@@ -117,8 +117,8 @@ impl Bundle {
 
     /// The pid in a file that a runtime wrote.
     pub(crate) fn read_pid(path: &Path) -> Result<u32> {
-        let what = || format!("read {}", path.display());
-        let text = fs::read_to_string(path).map_err(Error::io(what()))?;
+        let text =
+            fs::read_to_string(path).map_err(Error::io(format!("read {}", path.display())))?;
         text.trim()
             .parse()
             .map_err(|_| Error::Invalid(format!("{} holds no pid", path.display())))

@@ -1,6 +1,5 @@
 //! Events for containerd: published in order, also when containerd is away for a while.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use containerd_shim::event::Event;
@@ -86,17 +85,15 @@ async fn deliver(address: &str, containerd: &mut Option<EventsClient>, envelope:
         envelope: MessageField::some(envelope),
         ..ForwardRequest::default()
     };
-    let mut complaints = VecDeque::new();
-    let given_up = tokio::time::timeout(KEEP, async {
+    let mut why = String::new();
+    let delivered = tokio::time::timeout(KEEP, async {
         while let Err(error) = forward(address, containerd, &request).await {
             *containerd = None;
-            complaints.push_front(error);
-            complaints.truncate(1);
+            why = error;
             tokio::time::sleep(PAUSE).await;
         }
     });
-    if given_up.await.is_err() {
-        let why = complaints.pop_front().unwrap_or_default();
+    if delivered.await.is_err() {
         log::warn!("event {topic} is dropped, containerd did not take it: {why}");
     }
 }
