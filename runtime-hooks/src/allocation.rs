@@ -22,7 +22,9 @@ pub(crate) fn allocated(spec: &Spec, inventory: &Inventory) -> Vec<Gpu> {
         .collect();
     if minors.is_empty() {
         let binds = spec.binds();
-        minors = binds.filter_map(|bind| minor_of(bind.destination)).collect();
+        minors = binds
+            .filter_map(|bind| minor_of(bind.destination))
+            .collect();
     }
     if !minors.is_empty() {
         return select(inventory, |_, gpu| {
@@ -86,11 +88,37 @@ fn visible(wanted: &str, inventory: &Inventory) -> Vec<Gpu> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::gpu::tests::inventory;
+    use crate::cuda::GpuUuid;
+    use crate::gpu::{GpuFacts, Mig, Persistence};
     use crate::spec::tests::spec;
     use serde_json::json;
+
+    /// A machine with so many GPUs of one kind; the first has the UUID 01..., and so on.
+    pub(crate) fn inventory(gpus: u8) -> Inventory {
+        let mut inventory = Inventory {
+            driver_version: "580.95.05".into(),
+            ..Inventory::default()
+        };
+        for number in 0..gpus {
+            let uuid = GpuUuid::from_bytes([number + 1; 16]);
+            inventory.gpus.push(Gpu {
+                uuid,
+                name: "H200".into(),
+                memory_bytes: 100 << 20,
+            });
+            let facts = GpuFacts {
+                minor: number.into(),
+                persistence: Persistence::On,
+                mig: Mig::Disabled,
+                mps_clients: Vec::new(),
+            };
+            inventory.facts.insert(uuid, facts);
+            inventory.free_bytes.insert(uuid, 100 << 20);
+        }
+        inventory
+    }
 
     /// The places in the machine's order of the GPUs that this specification gives on a machine
     /// with four.
@@ -107,14 +135,26 @@ mod tests {
     fn the_number_in_the_path_names_a_gpu() {
         assert_eq!(minor_of("/dev/nvidia0"), Some(0));
         assert_eq!(minor_of("/dev/nvidia17"), Some(17));
-        for other in ["/dev/nvidia", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0/x", "nvidia0"] {
+        for other in [
+            "/dev/nvidia",
+            "/dev/nvidiactl",
+            "/dev/nvidia-uvm",
+            "/dev/nvidia0/x",
+            "nvidia0",
+        ] {
             assert_eq!(minor_of(other), None, "{other}");
         }
     }
 
     #[test]
     fn device_entries_come_before_everything_else() {
-        let devices = ["/dev/nvidiactl", "/dev/nvidia3", "/dev/nvidia1", "/dev/nvidia9"].map(device);
+        let devices = [
+            "/dev/nvidiactl",
+            "/dev/nvidia3",
+            "/dev/nvidia1",
+            "/dev/nvidia9",
+        ]
+        .map(device);
         let tree = json!({
             "linux": {"devices": devices, "resources": {"devices": [{"allow": true}]}},
             "process": {"env": ["NVIDIA_VISIBLE_DEVICES=all"]},
@@ -136,7 +176,10 @@ mod tests {
         assert_eq!(given(with("all")), [1, 2, 3, 4]);
         assert_eq!(given(with("3,0")), [1, 4]);
         assert_eq!(given(with("GPU-02020202-0202-0202-0202-020202020202")), [2]);
-        assert_eq!(given(with("GPU-02020202-0202-0202-0202-020202020202, 2")), [2, 3]);
+        assert_eq!(
+            given(with("GPU-02020202-0202-0202-0202-020202020202, 2")),
+            [2, 3]
+        );
         for none in ["", "none", "void", "9", "MIG-1", "0:1"] {
             assert_eq!(given(with(none)), [0; 0], "{none}");
         }
@@ -145,11 +188,30 @@ mod tests {
     #[test]
     fn a_privileged_container_without_a_list_has_all() {
         let rules = |rules: Value| json!({"linux": {"resources": {"devices": rules}}});
-        assert_eq!(given(rules(json!([{"allow": false}, {"allow": true, "access": "rwm"}]))), [1, 2, 3, 4]);
-        assert_eq!(given(rules(json!([{"allow": true, "type": "a", "major": -1, "minor": -1}]))), [1, 2, 3, 4]);
-        assert_eq!(given(rules(json!([{"allow": true}, {"allow": false}]))), [0; 0]);
-        assert_eq!(given(rules(json!([{"allow": true, "type": "c", "major": 1, "minor": 3}]))), [0; 0]);
-        let dev = json!({"mounts": [{"destination": "/dev", "source": "/dev", "options": ["rbind"]}]});
+        assert_eq!(
+            given(rules(
+                json!([{"allow": false}, {"allow": true, "access": "rwm"}])
+            )),
+            [1, 2, 3, 4]
+        );
+        assert_eq!(
+            given(rules(
+                json!([{"allow": true, "type": "a", "major": -1, "minor": -1}])
+            )),
+            [1, 2, 3, 4]
+        );
+        assert_eq!(
+            given(rules(json!([{"allow": true}, {"allow": false}]))),
+            [0; 0]
+        );
+        assert_eq!(
+            given(rules(
+                json!([{"allow": true, "type": "c", "major": 1, "minor": 3}])
+            )),
+            [0; 0]
+        );
+        let dev =
+            json!({"mounts": [{"destination": "/dev", "source": "/dev", "options": ["rbind"]}]});
         assert_eq!(given(dev), [1, 2, 3, 4]);
         assert_eq!(given(json!({})), [0; 0]);
     }

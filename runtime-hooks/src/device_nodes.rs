@@ -15,8 +15,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, fstat, fstatfs, major,
-    makedev, minor, mkdirat, mknodat, open, openat, openat2, renameat, statx, unlinkat,
+    AtFlags, Dir, FileType, FsWord, Mode, OFlags, ResolveFlags, Statx, StatxFlags, fstat, fstatfs,
+    major, makedev, minor, mkdirat, mknodat, open, openat, openat2, renameat, statx, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -26,7 +26,7 @@ use crate::process::ProcessRef;
 use crate::spec::{Device, Spec};
 
 /// The kernel's number for tmpfs (linux/magic.h).
-const TMPFS_MAGIC: i64 = 0x0102_1994;
+const TMPFS_MAGIC: FsWord = 0x0102_1994;
 
 /// NVIDIA's device nodes, as the new container's specification has them.
 #[derive(Debug, Default)]
@@ -184,7 +184,11 @@ impl Node {
 /// is the machine's, or on a disk.
 fn open_dev(process: &ProcessRef) -> io::Result<Option<OwnedFd>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = open(format!("/proc/{}/root", process.pid()), flags, Mode::empty())?;
+    let root = open(
+        format!("/proc/{}/root", process.pid()),
+        flags,
+        Mode::empty(),
+    )?;
     // Only now: the pid may have been another process's when the link was followed.
     if process.is_gone() {
         return Err(io::Error::other(format!("{process} has ended")));
@@ -196,7 +200,7 @@ fn open_dev(process: &ProcessRef) -> io::Result<Option<OwnedFd>> {
         other => other?,
     };
     let machines = fs::metadata("/dev")?.dev() == fstat(&dev)?.st_dev;
-    let in_memory = i64::try_from(fstatfs(&dev)?.f_type) == Ok(TMPFS_MAGIC);
+    let in_memory = fstatfs(&dev)?.f_type == TMPFS_MAGIC;
     Ok((in_memory && !machines).then_some(dev))
 }
 

@@ -74,7 +74,9 @@ pub(crate) fn correct(spec: &mut Spec, here: impl Fn(&str) -> Option<Number>) ->
         .collect();
     let tree = spec.tree_mut();
     for entry in list_mut(tree, "/linux/devices") {
-        let change = stale.iter().find(|(device, ..)| entry["path"] == device.path.as_str());
+        let change = stale
+            .iter()
+            .find(|(device, ..)| entry["path"] == device.path.as_str());
         if let Some((.., new)) = change {
             entry["type"] = json!(new.kind);
             entry["major"] = json!(new.major);
@@ -144,7 +146,7 @@ mod tests {
         json!({"path": path, "type": "c", "major": major, "minor": minor, "uid": 7})
     }
 
-    fn rule(major: i64, minor: Value) -> Value {
+    fn rule(major: i64, minor: &Value) -> Value {
         json!({"allow": true, "type": "c", "major": major, "minor": minor, "access": "rwm"})
     }
 
@@ -161,7 +163,7 @@ mod tests {
             ],
             "resources": {"devices": [
                 {"allow": false, "access": "rwm"},
-                rule(195, Value::Null), rule(510, json!(0)), rule(510, json!(5)), rule(509, json!(-1)),
+                rule(195, &Value::Null), rule(510, &json!(0)), rule(510, &json!(5)), rule(509, &json!(-1)),
             ]},
         }}));
         let said = correct(&mut spec, here);
@@ -171,14 +173,20 @@ mod tests {
         let uid = Some(7);
         assert_eq!(
             devices,
-            [(195, 0, uid), (509, 0, uid), (510, 1, uid), (510, 1, uid), (510, 0, uid)]
+            [
+                (195, 0, uid),
+                (509, 0, uid),
+                (510, 1, uid),
+                (510, 1, uid),
+                (510, 0, uid)
+            ]
         );
         let rules = [
             json!({"allow": false, "access": "rwm"}),
-            rule(195, Value::Null),
-            rule(509, json!(0)),
-            rule(510, json!(5)),
-            rule(510, json!(-1)),
+            rule(195, &Value::Null),
+            rule(509, &json!(0)),
+            rule(510, &json!(5)),
+            rule(510, &json!(-1)),
         ];
         assert_eq!(spec.device_rules(), rules);
     }

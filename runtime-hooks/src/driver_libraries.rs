@@ -84,11 +84,17 @@ impl DriverFiles {
     /// Firmware is in a directory with the version's name: `firmware/nvidia/580.95.05/gsp_ga10x.bin`.
     fn firmware(&self, source: &Path) -> Option<PathBuf> {
         let parts: Vec<Component<'_>> = source.components().collect();
-        let above = [Component::Normal("firmware".as_ref()), Component::Normal("nvidia".as_ref())];
+        let above = [
+            Component::Normal("firmware".as_ref()),
+            Component::Normal("nvidia".as_ref()),
+        ];
         let place = parts.windows(2).position(|pair| pair == above)? + 2;
         self.may_replace(parts.get(place)?.as_os_str().to_str()?)?;
         let version = Component::Normal(self.version.as_ref());
-        let path: PathBuf = [&parts[..place], &[version], &parts[place + 1..]].concat().iter().collect();
+        let path: PathBuf = [&parts[..place], &[version], &parts[place + 1..]]
+            .concat()
+            .iter()
+            .collect();
         path.exists().then_some(path)
     }
 
@@ -96,7 +102,8 @@ impl DriverFiles {
     /// `libnvidia-egl-gbm.so.1.1.2`, have versions of their own) and of no newer branch.
     fn may_replace(&self, version: &str) -> Option<()> {
         let numbers: Vec<&str> = version.split('.').collect();
-        let digits = |number: &&str| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+        let digits =
+            |number: &&str| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
         let is_driver = matches!(numbers.len(), 2 | 3)
             && numbers.iter().all(digits)
             && numbers.first().is_some_and(|branch| branch.len() == 3);
@@ -202,8 +209,14 @@ mod tests {
             machine.replaced("lib/firmware/nvidia/580.95.05/gsp_ga10x.bin"),
             Some("lib/firmware/nvidia/580.105.08/gsp_ga10x.bin".to_owned())
         );
-        assert_eq!(machine.replaced("lib/firmware/nvidia/580.95.05/gsp_tu10x.bin"), None);
-        assert_eq!(machine.replaced("lib/firmware/nvidia/ad102/gsp_ga10x.bin"), None);
+        assert_eq!(
+            machine.replaced("lib/firmware/nvidia/580.95.05/gsp_tu10x.bin"),
+            None
+        );
+        assert_eq!(
+            machine.replaced("lib/firmware/nvidia/ad102/gsp_ga10x.bin"),
+            None
+        );
     }
 
     #[test]
@@ -213,7 +226,11 @@ mod tests {
             {"source": "libcuda.so.580.95.05", "destination": "/d", "options": ["bind"]},
         ]});
         let mut spec = spec(tree.clone());
-        assert!(DriverFiles::of("580.105.08").replace_missing(&mut spec).is_empty());
+        assert!(
+            DriverFiles::of("580.105.08")
+                .replace_missing(&mut spec)
+                .is_empty()
+        );
         assert_eq!(*spec.tree_mut(), tree);
     }
 }

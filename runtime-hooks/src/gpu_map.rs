@@ -26,11 +26,17 @@ impl Wish {
     /// [`Denial::Map`] for one that cannot be understood.
     pub(crate) fn of(spec: &Spec, settings: &BTreeMap<String, String>) -> Result<Self, Denial> {
         let Some(text) = spec.annotation(ANNOTATION) else {
-            let pairs = settings.iter().map(|(old, new)| (old.as_str(), new.as_str()));
+            let pairs = settings
+                .iter()
+                .map(|(old, new)| (old.as_str(), new.as_str()));
             return Self::parse(IN_SETTINGS, pairs);
         };
         let mut pairs = Vec::new();
-        for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+        for pair in text
+            .split(',')
+            .map(str::trim)
+            .filter(|pair| !pair.is_empty())
+        {
             let pair = pair.split_once('=').ok_or_else(|| Denial::Map {
                 whence: IN_ANNOTATION,
                 what: format!("{pair:?} is not of the form OLD=NEW"),
@@ -104,7 +110,9 @@ pub(crate) fn choose(
             chosen.insert(gpu.uuid, new.uuid);
         }
     }
-    let pairs = needed.iter().filter_map(|gpu| Some((gpu.uuid, *chosen.get(&gpu.uuid)?)));
+    let pairs = needed
+        .iter()
+        .filter_map(|gpu| Some((gpu.uuid, *chosen.get(&gpu.uuid)?)));
     Ok(pairs.collect())
 }
 
@@ -215,7 +223,9 @@ mod tests {
         let wish = wish(map).map_err(|error| error.to_string())?;
         let pairs = choose(&gpus(needed), &gpus(given), &wish);
         let pairs = pairs.map_err(|error| error.to_string())?;
-        let bytes = pairs.iter().map(|(old, new)| (old.as_bytes()[0], new.as_bytes()[0]));
+        let bytes = pairs
+            .iter()
+            .map(|(old, new)| (old.as_bytes()[0], new.as_bytes()[0]));
         Ok(bytes.collect())
     }
 
@@ -230,14 +240,20 @@ mod tests {
     fn missing_ones_move_in_order_and_the_others_stay() {
         assert_eq!(chosen(&[1], &[2], ""), Ok(vec![(1, 2)]));
         assert_eq!(chosen(&[1, 2], &[3, 4], ""), Ok(vec![(1, 3), (2, 4)]));
-        assert_eq!(chosen(&[1, 2, 3], &[2, 3, 4], ""), Ok(vec![(1, 4), (2, 2), (3, 3)]));
+        assert_eq!(
+            chosen(&[1, 2, 3], &[2, 3, 4], ""),
+            Ok(vec![(1, 4), (2, 2), (3, 3)])
+        );
     }
 
     #[test]
     fn too_few_are_refused_with_those_that_are_given() {
         let said = chosen(&[1, 2], &[1], "").unwrap_err();
         assert!(said.contains(&uuid(2).to_string()), "{said}");
-        assert!(said.contains(&format!("it has {} (H200)", uuid(1))), "{said}");
+        assert!(
+            said.contains(&format!("it has {} (H200)", uuid(1))),
+            "{said}"
+        );
         assert!(chosen(&[1], &[], "").unwrap_err().contains("it has none"));
     }
 
@@ -257,8 +273,14 @@ mod tests {
 
     #[test]
     fn a_wish_comes_first_and_what_it_says_nothing_of_is_chosen() {
-        assert_eq!(chosen(&[1, 2], &[1, 2], &pair(1, 2)), Ok(vec![(1, 2), (2, 1)]));
-        assert_eq!(chosen(&[1, 2], &[1, 2, 3], &pair(1, 3)), Ok(vec![(1, 3), (2, 2)]));
+        assert_eq!(
+            chosen(&[1, 2], &[1, 2], &pair(1, 2)),
+            Ok(vec![(1, 2), (2, 1)])
+        );
+        assert_eq!(
+            chosen(&[1, 2], &[1, 2, 3], &pair(1, 3)),
+            Ok(vec![(1, 3), (2, 2)])
+        );
         assert_eq!(chosen(&[1], &[1], &pair(7, 8)), Ok(vec![(1, 1)]));
         let both = format!(" {} , {},", pair(1, 2), pair(2, 1));
         assert_eq!(chosen(&[1, 2], &[1, 2], &both), Ok(vec![(1, 2), (2, 1)]));
@@ -269,7 +291,10 @@ mod tests {
         for (map, part) in [
             ("GPU-1".to_owned(), "not of the form OLD=NEW"),
             ("a=b".to_owned(), "\"a\" is not a GPU UUID"),
-            (format!("{},{}", pair(1, 3), pair(2, 3)), "take the place of two"),
+            (
+                format!("{},{}", pair(1, 3), pair(2, 3)),
+                "take the place of two",
+            ),
             (format!("{},{}", pair(1, 2), pair(1, 3)), "named twice"),
             (pair(1, 9), "the new container is not given"),
         ] {
@@ -277,23 +302,36 @@ mod tests {
             assert!(said.contains(part) && said.contains("annotation"), "{said}");
         }
         let other = choose(&gpus(&[1]), &[gpu(2, "H100")], &wish(&pair(1, 2)).unwrap());
-        assert!(other.unwrap_err().to_string().contains("is not of the kind"));
+        assert!(
+            other
+                .unwrap_err()
+                .to_string()
+                .contains("is not of the kind")
+        );
     }
 
     #[test]
     fn the_settings_give_a_map_where_no_annotation_does() {
         let settings = BTreeMap::from([(uuid(1).to_string(), uuid(2).to_string())]);
         let wish = Wish::of(&spec(json!({})), &settings).unwrap();
-        assert_eq!(choose(&gpus(&[1]), &gpus(&[1, 2]), &wish).unwrap(), [(uuid(1), uuid(2))]);
+        assert_eq!(
+            choose(&gpus(&[1]), &gpus(&[1, 2]), &wish).unwrap(),
+            [(uuid(1), uuid(2))]
+        );
         let settings = BTreeMap::from([("x".to_owned(), "y".to_owned())]);
-        let said = Wish::of(&spec(json!({})), &settings).unwrap_err().to_string();
+        let said = Wish::of(&spec(json!({})), &settings)
+            .unwrap_err()
+            .to_string();
         assert!(said.contains("restore.gpu_map"), "{said}");
     }
 
     #[test]
     fn the_machines_other_gpus_get_the_places_that_are_left() {
         let moved = [(uuid(1), uuid(2))];
-        assert_eq!(complete(&moved, &gpus(&[1, 2]), &gpus(&[1, 2])), [(uuid(2), uuid(1))]);
+        assert_eq!(
+            complete(&moved, &gpus(&[1, 2]), &gpus(&[1, 2])),
+            [(uuid(2), uuid(1))]
+        );
         let others = complete(&moved, &gpus(&[1, 2, 3]), &gpus(&[1, 2, 3]));
         assert_eq!(others, [(uuid(2), uuid(1)), (uuid(3), uuid(3))]);
         assert_eq!(complete(&moved, &gpus(&[1, 3]), &gpus(&[2])), []);
