@@ -36,5 +36,7 @@ mod reattach;
 pub mod report;
 pub mod restore;
 pub mod resume;
+pub mod stop;
 pub mod timeline;
 mod undo;
+pub mod watchdog;
