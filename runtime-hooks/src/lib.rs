@@ -38,5 +38,7 @@ mod remote_call;
 pub mod report;
 pub mod restore;
 pub mod resume;
+pub mod stop;
 pub mod timeline;
 mod undo;
+pub mod watchdog;
