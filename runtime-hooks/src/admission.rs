@@ -11,7 +11,7 @@ use stasis_config::{DriverLibraries, Settings};
 
 use crate::allocation::allocated;
 use crate::container::{Container, ContainerError};
-use crate::cuda::{CudaDriver, GpuMap, GpuUuid};
+use crate::cuda::{GpuMap, GpuUuid};
 use crate::denial::Denial;
 use crate::device_nodes::DeviceNodes;
 use crate::device_numbers::{self, Number};
@@ -24,6 +24,7 @@ use crate::gpu_map::{Wish, choose, complete, list};
 use crate::manifest::{CudaProcess, Manifest};
 use crate::operation::Intent;
 use crate::spec::Spec;
+use crate::watchdog::WatchedDriver;
 
 /// The first driver branch that restores to another GPU.
 const FIRST_TO_MIGRATE: u32 = 580;
@@ -32,7 +33,7 @@ const FIRST_TO_MIGRATE: u32 = 580;
 #[derive(Debug)]
 pub(crate) struct Admission {
     /// The driver.
-    pub(crate) driver: CudaDriver,
+    pub(crate) driver: WatchedDriver,
     /// Which GPU takes the place of which.
     pub(crate) map: GpuMap,
     /// The device nodes that the container has to have.
@@ -65,11 +66,12 @@ enum Subject {
 /// [`Refusal`].
 pub(crate) fn admit(
     engine: &Engine,
+    id: &str,
     bundle: &Path,
     manifest: &Manifest,
 ) -> Result<Admission, Refusal> {
     let settings = &engine.settings;
-    let driver = CudaDriver::open(settings.driver.libcuda.as_deref())?;
+    let driver = engine.open_driver(id)?;
     let inventory = Inventory::read(settings.driver.nvml.as_deref())?;
     let mut spec = Spec::read(bundle).map_err(Denial::from)?;
     let (pairs, needs) = place(settings, manifest, &inventory, &spec)?;

@@ -10,8 +10,8 @@ use rustix::fs::{Access, access};
 use crate::cgroup::FreezerState;
 use crate::container::{Container, ContainerError};
 use crate::criu_plugins;
-use crate::cuda::{CudaDriver, Driver};
-use crate::engine::{CudaMembers, Engine};
+use crate::cuda::Driver;
+use crate::engine::{CudaMembers, Engine, refuse_frozen_above};
 use crate::error::Refusal;
 use crate::fault::Fault;
 use crate::gpu::Inventory;
@@ -21,6 +21,7 @@ use crate::members::{Members, look};
 use crate::operation::{Intent, Operation, WaitsFor};
 use crate::process::ProcessRef;
 use crate::recorded::recorded;
+use crate::watchdog::WatchedDriver;
 
 /// A checkpoint that may begin.
 #[derive(Debug)]
@@ -34,7 +35,7 @@ pub struct Plan<'a> {
     /// The right to operate on it.
     pub operation: Operation,
     /// The driver of its CUDA processes.
-    pub driver: CudaDriver,
+    pub driver: WatchedDriver,
     /// Whether the caller had frozen it.
     pub found: FreezerState,
     /// CRIU's plugin directory.
@@ -69,8 +70,10 @@ impl<'a> Plan<'a> {
         let cgroup = container.cgroup().clone();
         let found = cgroup.freezer_state()?;
         let thawed = found == FreezerState::Frozen && may_use_cuda(&container)?;
-        if thawed {
-            cgroup.thaw()?;
+        if thawed && let Err(error) = cgroup.thaw() {
+            // Its own setting is another now, whatever a cgroup above does.
+            let _ = cgroup.freeze();
+            return Err(error.into());
         }
         let verdict = Self::judge(engine, options, container, operation, found);
         if thawed && !matches!(verdict, Ok(Verdict::Cuda(..))) {
@@ -135,6 +138,7 @@ impl<'a> Plan<'a> {
         Intent {
             processes: manifest.processes.clone(),
             waits_for,
+            guardian: None,
         }
     }
 }
@@ -146,6 +150,7 @@ impl<'a> Plan<'a> {
 pub fn look_again(driver: &dyn Driver, container: &Container) -> Result<Members, Fault> {
     let processes = container.processes();
     let processes = processes.map_err(|error| Fault::of_look(container.init(), error))?;
+    refuse_frozen_above(container, &processes)?;
     look(driver, processes)
 }
 

@@ -26,10 +26,8 @@ pub struct ProcessRef {
 /// What a process was doing when looked at (the state letter of `/proc/PID/stat`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activity {
-    /// Runs or sleeps.
+    /// Runs, sleeps or is stopped (`stop.rs`).
     Live,
-    /// Stopped by a signal or a tracer: it cannot answer the driver.
-    Stopped,
     /// Ended and not yet reaped.
     Zombie,
 }
@@ -210,7 +208,6 @@ impl Stat {
         let (_, name) = head.split_once('(')?;
         let mut fields = tail.split_ascii_whitespace();
         let activity = match fields.next()? {
-            "T" | "t" => Activity::Stopped,
             "Z" | "X" | "x" => Activity::Zombie,
             _ => Activity::Live,
         };
@@ -234,7 +231,7 @@ fn namespace_pids(status: &str) -> Option<Vec<i32>> {
 }
 
 /// `/proc/PID` answers ENOENT before, ESRCH after a process was found and then reaped.
-fn gone_is_none<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+pub(crate) fn gone_is_none<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
