@@ -160,6 +160,19 @@ pub enum Failure {
     /// The low-level runtime, or CRIU below it, failed.
     #[error("{0}")]
     LowLevel(LowLevelFailure),
+    /// The same, of an image of another driver.
+    #[error(
+        "{failure}; the image was made with driver {image}, and this machine has {here}: what its \
+         processes have mapped of the driver's libraries, libcuda above all, must be the same file"
+    )]
+    OtherDriver {
+        /// What failed.
+        failure: LowLevelFailure,
+        /// The driver of the image.
+        image: String,
+        /// The driver of this machine.
+        here: String,
+    },
     /// The restored container cannot be looked at.
     #[error(transparent)]
     Container(#[from] ContainerError),
@@ -210,7 +223,9 @@ impl Error {
     pub fn criu_log(&self) -> Option<&Path> {
         match self {
             Self::Failed { cause, .. } => match &**cause {
-                Failure::LowLevel(failure) => failure.log.as_ref().map(|log| log.path.as_path()),
+                Failure::LowLevel(failure) | Failure::OtherDriver { failure, .. } => {
+                    failure.log.as_ref().map(|log| log.path.as_path())
+                }
                 _ => None,
             },
             Self::Refused { .. } => None,
