@@ -39,6 +39,8 @@ pub struct Settings {
     pub deadlines: Deadlines,
     /// How GPU contents are moved into host memory.
     pub gpu_checkpoint: GpuCheckpoint,
+    /// Host memory for GPU contents.
+    pub memory: Memory,
     /// CRIU.
     pub criu: Criu,
     /// Directories.
@@ -83,6 +85,14 @@ pub struct Deadlines {
 pub struct GpuCheckpoint {
     /// Whether transparent huge pages are switched on while the driver fills host memory.
     pub huge_pages: bool,
+}
+
+/// `[memory]`
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Memory {
+    /// Whether a container's memory limit is raised for the time that GPU contents are in its host memory.
+    pub raise_limits: bool,
 }
 
 /// `[criu]`
@@ -217,6 +227,12 @@ impl Default for Deadlines {
 impl Default for GpuCheckpoint {
     fn default() -> Self {
         Self { huge_pages: true }
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self { raise_limits: true }
     }
 }
 

@@ -12,6 +12,7 @@ use crate::dump::dump;
 use crate::engine::{Engine, Outcome};
 use crate::error::{Error, Failure, Verb};
 use crate::gauge::Gauge;
+use crate::host_memory;
 use crate::huge_pages::HugePages;
 use crate::invocation::{AfterDump, CheckpointOptions};
 use crate::job::{Checkpointed, CudaJob, Locked};
@@ -104,6 +105,7 @@ fn save<'p>(
     plan.operation
         .record(&plan.intent(manifest, WaitsFor::Operation))?;
     go_on(plan)?;
+    make_room(plan, manifest, timeline)?;
     let job = gpu_checkpoint(plan, manifest, timeline, job)?;
     go_on(plan)?;
     for given_up in leftovers::give_up(&plan.driver, &plan.container)? {
@@ -128,6 +130,22 @@ fn lock<'p>(plan: &'p Plan<'_>) -> Result<CudaJob<'p, Locked>, Failure> {
     Ok(CudaJob::lock(&plan.driver, limits, || {
         look_again(&plan.driver, &plan.container)
     })?)
+}
+
+/// The driver needs memory of the container for what is on the GPU now.
+fn make_room(
+    plan: &Plan<'_>,
+    manifest: &Manifest,
+    timeline: &mut Timeline<'_>,
+) -> Result<(), Failure> {
+    let bytes = manifest.gpu_bytes().unwrap_or(0);
+    if plan.engine.settings.memory.raise_limits {
+        let directory = plan.operation.directory();
+        for raised in host_memory::make_room(plan.container.memory(), bytes, directory)? {
+            timeline.note(raised.to_string());
+        }
+    }
+    Ok(())
 }
 
 fn gpu_checkpoint<'p>(

@@ -12,6 +12,7 @@ use crate::criu_log::KeptLog;
 use crate::cuda::{GpuUuid, OpenError};
 use crate::fault::{Cause, Fault, JobError};
 use crate::gpu::InventoryError;
+use crate::host_memory::NoHostMemory;
 use crate::leftovers::LeftoversError;
 use crate::manifest::ManifestError;
 use crate::operation::OperationError;
@@ -78,6 +79,9 @@ pub enum Refusal {
     /// The image's manifest cannot be believed or made way for.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
+    /// There is no host memory for the GPU contents.
+    #[error(transparent)]
+    HostMemory(#[from] NoHostMemory),
     /// A process cannot be checkpointed.
     #[error(transparent)]
     Process(#[from] Fault),
@@ -154,6 +158,9 @@ pub enum Failure {
     /// What a forked child inherited of the GPU is in the way.
     #[error(transparent)]
     Leftovers(#[from] LeftoversError),
+    /// There is no host memory for the GPU contents.
+    #[error(transparent)]
+    HostMemory(#[from] NoHostMemory),
     /// The manifest could not be written.
     #[error(transparent)]
     Manifest(#[from] ManifestError),

@@ -16,6 +16,7 @@ use crate::engine::{CudaMembers, Engine, refuse_frozen_above};
 use crate::error::Refusal;
 use crate::fault::Fault;
 use crate::gpu::Inventory;
+use crate::host_memory;
 use crate::invocation::{CheckpointOptions, PreDump};
 use crate::manifest::{CudaProcess, Manifest};
 use crate::members::{Members, look};
@@ -101,6 +102,9 @@ impl<'a> Plan<'a> {
             .unwrap_or_default();
         let processes = members.iter().map(|(process, _)| process);
         let manifest = describe(engine, &container, processes, &earlier)?;
+        if let Some(bytes) = manifest.gpu_bytes() {
+            host_memory::admit(&engine.settings.memory, container.memory(), bytes)?;
+        }
         let plugins = prepare_plugins(engine)?;
         prepare_image_directory(&options.image_path)?;
         let plan = Self {
