@@ -143,6 +143,14 @@ impl Container {
         opened.filter_map(Result::transpose).collect()
     }
 
+    /// Whether it has been given a GPU: a device node of NVIDIA's is in its `/dev`.
+    #[must_use]
+    pub fn has_nvidia_node(&self) -> bool {
+        let entries = fs::read_dir(format!("/proc/{}/root/dev", self.init.pid()));
+        let mut names = entries.into_iter().flatten().flatten();
+        names.any(|entry| entry.file_name().to_string_lossy().starts_with("nvidia"))
+    }
+
     /// The pid of one of its processes in the container's own pid namespace.
     #[must_use]
     pub fn pid_inside(&self, process: &ProcessRef) -> Option<i32> {

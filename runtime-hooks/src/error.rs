@@ -26,6 +26,8 @@ pub enum Verb {
     Restore,
     /// An OCI resume.
     Resume,
+    /// What a guardian does.
+    Guard,
 }
 
 /// Why an operation ended without what it was asked for.
@@ -179,6 +181,14 @@ pub enum Failure {
     /// The low-level runtime, or CRIU below it, failed.
     #[error("{0}")]
     LowLevel(LowLevelFailure),
+    /// The same, because a process started CUDA after it was looked at.
+    #[error("{newcomer} started CUDA while the container was being checkpointed: {dump}")]
+    Overtaken {
+        /// The process.
+        newcomer: String,
+        /// What the low-level runtime said.
+        dump: Box<LowLevelFailure>,
+    },
     /// The restored container cannot be looked at.
     #[error(transparent)]
     Container(#[from] ContainerError),
@@ -190,6 +200,9 @@ pub enum Failure {
         /// Its command name at checkpoint.
         name: String,
     },
+    /// Not all processes could be asked.
+    #[error("not every process answers the driver")]
+    Unanswered,
     /// A signal asked the operation to end.
     #[error("a signal asked for it to end")]
     Cancelled,
@@ -227,12 +240,27 @@ impl Error {
     /// Where CRIU's log of the failed operation was kept.
     #[must_use]
     pub fn criu_log(&self) -> Option<&Path> {
+        let Self::Failed { cause, .. } = self else {
+            return None;
+        };
+        let dump = match &**cause {
+            Failure::LowLevel(failure) => failure,
+            Failure::Overtaken { dump, .. } => dump,
+            _ => return None,
+        };
+        dump.log.as_ref().map(|log| log.path.as_path())
+    }
+
+    /// Whether only a process that started CUDA meanwhile was in the way, and all is as it was.
+    pub(crate) fn is_worth_a_retry(&self) -> bool {
         match self {
-            Self::Failed { cause, .. } => match &**cause {
-                Failure::LowLevel(failure) => failure.log.as_ref().map(|log| log.path.as_path()),
-                _ => None,
-            },
-            Self::Refused { .. } => None,
+            Self::Failed {
+                cause, aftermath, ..
+            } => {
+                matches!(**cause, Failure::Overtaken { .. })
+                    && matches!(**aftermath, Aftermath::Unharmed(_))
+            }
+            Self::Refused { .. } => false,
         }
     }
 
@@ -288,6 +316,7 @@ impl fmt::Display for Verb {
             Self::Checkpoint => "checkpoint",
             Self::Restore => "restore",
             Self::Resume => "resume",
+            Self::Guard => "guard",
         })
     }
 }

@@ -44,6 +44,19 @@ pub struct Intent {
     pub guardian: Option<u64>,
 }
 
+impl Intent {
+    /// The same with the token of a guardian.
+    pub(crate) fn guarded_by(self, token: u64) -> Self {
+        let guardian = Some(token);
+        Self { guardian, ..self }
+    }
+
+    /// Whether it is the one that a guardian was left for.
+    pub(crate) fn is_guarded_by(&self, token: u64) -> bool {
+        self.guardian == Some(token)
+    }
+}
+
 /// Who has to finish an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -17,6 +17,7 @@ use crate::error::Refusal;
 use crate::fault::Fault;
 use crate::gpu::Inventory;
 use crate::host_memory;
+use crate::idle::Idle;
 use crate::invocation::{CheckpointOptions, PreDump};
 use crate::manifest::{CudaProcess, Manifest};
 use crate::members::{Members, look};
@@ -46,8 +47,10 @@ pub struct Plan<'a> {
 /// The outcome of the look.
 #[derive(Debug)]
 pub enum Verdict<'a> {
-    /// No process uses CUDA, or the low-level runtime knows of no running container.
+    /// There is no GPU, or the low-level runtime knows of no running container.
     Plain,
+    /// No process uses CUDA, but one may begin: there is a GPU in the container.
+    Idle(Idle<'a>),
     /// The plan, and the manifest as far as it is known beforehand.
     Cuda(Box<Plan<'a>>, Manifest),
 }
@@ -93,7 +96,16 @@ impl<'a> Plan<'a> {
         let Some(CudaMembers { driver, members }) = engine.cuda_members(&container)? else {
             // An image directory that is used again must not keep the last one's GPU state.
             Manifest::remove(&options.image_path)?;
-            return Ok(Verdict::Plain);
+            if !(may_use_cuda(&container)? || container.has_nvidia_node()) {
+                return Ok(Verdict::Plain);
+            }
+            return Ok(Verdict::Idle(Idle {
+                engine,
+                options,
+                container,
+                operation,
+                found,
+            }));
         };
         refuse_pre_dump(options, &members)?;
         let earlier = operation
