@@ -6,6 +6,7 @@
 mod error;
 mod file;
 mod low_level;
+mod restore;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use error::SettingsError;
 pub use low_level::{Flavor, LowLevel};
+pub use restore::{DriverLibraries, Persistence, Restore};
 
 /// The file that is read unless the command line names another.
 pub const DEFAULT_PATH: &str = "/etc/stasis/stasis.toml";
@@ -41,6 +43,8 @@ pub struct Settings {
     pub gpu_checkpoint: GpuCheckpoint,
     /// Host memory for GPU contents.
     pub memory: Memory,
+    /// What a restore may do on its own.
+    pub restore: Restore,
     /// CRIU.
     pub criu: Criu,
     /// Directories.

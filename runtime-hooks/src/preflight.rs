@@ -1,6 +1,5 @@
 //! What is looked at before a checkpoint changes anything.
 
-use std::collections::BTreeSet;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -23,6 +22,7 @@ use crate::manifest::{CudaProcess, Manifest};
 use crate::members::{Members, look};
 use crate::operation::{Intent, Operation, WaitsFor};
 use crate::process::ProcessRef;
+use crate::recorded::recorded;
 use crate::watchdog::WatchedDriver;
 
 /// A checkpoint that may begin.
@@ -239,17 +239,7 @@ fn describe<'p>(
             .processes
             .push(describe_one(container, process, &inventory, earlier)?);
     }
-    let used: BTreeSet<_> = manifest
-        .processes
-        .iter()
-        .flat_map(|process| &process.gpus)
-        .map(|gpu| gpu.uuid)
-        .collect();
-    manifest.gpus = inventory
-        .gpus
-        .into_iter()
-        .filter(|gpu| used.contains(&gpu.uuid))
-        .collect();
+    manifest.gpus = inventory.gpus;
     Ok(manifest)
 }
 
@@ -263,7 +253,7 @@ fn describe_one(
         let what = format!("{process} is outside the container's pid namespace");
         ContainerError::Processes(io::Error::other(what))
     })?;
-    let mut gpus = inventory.uses(process.pid());
+    let mut gpus = recorded(process, inventory).map_err(ContainerError::Processes)?;
     if gpus.is_empty()
         && let Some(recorded) = earlier.iter().find(|known| known.pid == pid)
     {
