@@ -6,6 +6,7 @@
 mod error;
 mod file;
 mod low_level;
+mod preflight;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use serde::Deserialize;
 
 pub use error::SettingsError;
 pub use low_level::{Flavor, LowLevel};
+pub use preflight::{BlockerKind, Preflight};
 
 /// The file that is read unless the command line names another.
 pub const DEFAULT_PATH: &str = "/etc/stasis/stasis.toml";
@@ -37,6 +39,8 @@ pub struct Settings {
     pub driver: Driver,
     /// How long to try.
     pub deadlines: Deadlines,
+    /// What is refused before a checkpoint.
+    pub preflight: Preflight,
     /// How GPU contents are moved into host memory.
     pub gpu_checkpoint: GpuCheckpoint,
     /// CRIU.
@@ -152,6 +156,7 @@ impl Settings {
         if !name.is_absolute() && name.components().count() != 1 {
             return Err(("runtime.path", "must be a bare name or an absolute path"));
         }
+        self.preflight.check()?;
         self.deadlines.check()
     }
 }

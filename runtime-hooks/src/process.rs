@@ -225,7 +225,7 @@ fn namespace_pids(status: &str) -> Option<Vec<i32>> {
 }
 
 /// `/proc/PID` answers ENOENT before, ESRCH after a process was found and then reaped.
-fn gone_is_none<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+pub(crate) fn gone_is_none<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
