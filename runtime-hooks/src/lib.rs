@@ -2,9 +2,12 @@
 
 mod admission;
 pub mod aftermath;
+pub mod blocker;
+pub mod blockers;
 pub mod cancel;
 pub mod cgroup;
 pub mod checkpoint;
+mod connections;
 pub mod container;
 pub mod criu_log;
 pub mod criu_plugins;
@@ -26,6 +29,7 @@ mod lock_holder;
 pub mod low_level;
 pub mod manifest;
 pub mod members;
+mod nccl;
 pub mod operation;
 mod operation_log;
 pub mod passthrough;
@@ -37,4 +41,5 @@ pub mod report;
 pub mod restore;
 pub mod resume;
 pub mod timeline;
+mod traces;
 mod undo;

@@ -2,6 +2,7 @@
 //! threads, its environment. All of it is written by the container, so every read has an end, and what
 //! goes into messages is quoted.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -15,6 +16,17 @@ const MAX_DESCRIPTORS: usize = 1 << 20;
 const MAX_THREADS: usize = 1 << 16;
 /// The kernel limits what execve takes to 6 MiB.
 const MAX_ENVIRONMENT_BYTES: u64 = 8 << 20;
+
+/// How the paths of files begin that matter for a blocker.
+const OF_INTEREST: [&str; 5] = [
+    "/dev/nvidia",
+    "/dev/infiniband/",
+    "/dev/gdrdrv",
+    "/dev/shm/nccl-",
+    IO_URING,
+];
+/// A ring of io_uring, as a descriptor and as a mapping.
+pub(crate) const IO_URING: &str = "anon_inode:[io_uring]";
 
 /// A file of interest that a process has open or mapped.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,22 +46,31 @@ pub(crate) enum How {
     Mapping,
 }
 
-/// All holds of a process that may matter, and whether it can use CUDA at all.
+/// All holds of a process that may matter, and which libraries it has loaded.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Holds {
     /// Files of interest: one mapping and every descriptor of each.
     pub(crate) files: Vec<Hold>,
     /// Whether libcuda is mapped.
     pub(crate) libcuda: bool,
+    /// Whether libnccl is mapped.
+    pub(crate) libnccl: bool,
+    /// The inodes of its sockets.
+    pub(crate) sockets: BTreeSet<u64>,
+    /// A directory whose files are of interest, too.
+    directory: Option<String>,
 }
 
 impl Holds {
-    /// What a process holds; nothing if it has ended.
+    /// What a process holds, of devices, rings and files below `directory`; nothing if it has ended.
     ///
     /// # Errors
     /// What reading `/proc` said.
-    pub(crate) fn read(process: &ProcessRef) -> io::Result<Self> {
-        let mut holds = Self::default();
+    pub(crate) fn read(process: &ProcessRef, directory: Option<String>) -> io::Result<Self> {
+        let mut holds = Self {
+            directory,
+            ..Self::default()
+        };
         let maps = format!("/proc/{}/maps", process.pid());
         if let Some(maps) = gone_is_none(File::open(maps))? {
             gone_is_none(holds.read_maps(BufReader::new(maps.take(MAX_MAPS_BYTES))))?;
@@ -74,6 +95,7 @@ impl Holds {
         while maps.read_until(b'\n', &mut line)? > 0 {
             if let Some(path) = mapped_path(&String::from_utf8_lossy(&line)) {
                 self.libcuda |= path.contains("/libcuda.so");
+                self.libnccl |= path.contains("/libnccl.so");
                 self.add(path, How::Mapping);
             }
             line.clear();
@@ -82,11 +104,14 @@ impl Holds {
     }
 
     fn add(&mut self, path: &str, how: How) {
-        let of_interest = path.starts_with("/dev/nvidia")
-            || path.starts_with("/dev/infiniband/")
-            || path.starts_with("/dev/gdrdrv")
-            || path == "anon_inode:[io_uring]"
-            || path.contains("/nvidia-mps/");
+        if let Some(inode) = socket_inode(path) {
+            self.sockets.insert(inode);
+            return;
+        }
+        let beginnings = self.directory.as_deref().into_iter().chain(OF_INTEREST);
+        let of_interest = beginnings
+            .into_iter()
+            .any(|beginning| path.starts_with(beginning));
         let hold = Hold {
             path: path.to_owned(),
             how,
@@ -109,6 +134,11 @@ impl std::fmt::Display for Hold {
             How::Mapping => write!(f, "{:?} is mapped", self.path),
         }
     }
+}
+
+fn socket_inode(path: &str) -> Option<u64> {
+    let inode = path.strip_prefix("socket:[")?.strip_suffix(']')?;
+    inode.parse().ok()
 }
 
 /// The file of a line of `/proc/PID/maps`: what follows address, rights, offset, device and inode.
@@ -221,7 +251,9 @@ cut off";
         let mut holds = Holds::default();
         holds.add("/dev/infiniband/uverbs0\x1b[2J", How::Descriptor(7));
         holds.add("/dev/null", How::Descriptor(8));
+        holds.add("socket:[4711]", How::Descriptor(9));
         assert_eq!(holds.files.len(), 1);
+        assert_eq!(holds.sockets, BTreeSet::from([4711]));
         let text = holds.files[0].to_string();
         assert_eq!(text, "descriptor 7 is \"/dev/infiniband/uverbs0\\u{1b}[2J\"");
     }
@@ -235,7 +267,7 @@ cut off";
         let process = ProcessRef::open(pid).unwrap().unwrap();
         assert!(!threads_named(&process, "").unwrap().is_empty());
         assert!(threads_named(&process, "NCCL ").unwrap().is_empty());
-        assert!(!Holds::read(&process).unwrap().libcuda);
+        assert!(!Holds::read(&process, None).unwrap().libcuda);
     }
 
     #[test]
