@@ -26,6 +26,8 @@ pub enum BlockerKind {
     Mps,
     /// A process on a slice of a GPU.
     Mig,
+    /// Managed (unified) memory.
+    ManagedMemory,
     /// A process holds an NVIDIA device without using CUDA.
     NvidiaDevice,
     /// `/dev/gdrdrv` is in use.
@@ -38,12 +40,13 @@ pub enum BlockerKind {
 
 impl BlockerKind {
     /// All kinds, those of the driver first.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::DriverVersion,
         Self::FailedState,
         Self::NcclP2p,
         Self::Mps,
         Self::Mig,
+        Self::ManagedMemory,
         Self::NvidiaDevice,
         Self::Gdrdrv,
         Self::Rdma,
@@ -59,6 +62,7 @@ impl BlockerKind {
             Self::NcclP2p => "nccl-p2p",
             Self::Mps => "mps",
             Self::Mig => "mig",
+            Self::ManagedMemory => "managed-memory",
             Self::NvidiaDevice => "nvidia-device",
             Self::Gdrdrv => "gdrdrv",
             Self::Rdma => "rdma",

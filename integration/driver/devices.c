@@ -12,6 +12,7 @@
 #define PAGE 4096ULL
 
 static const char *const DRIVER_NODES[] = {"/dev/nvidiactl", "/dev/nvidia-uvm"};
+#define UVM 1
 #define NODES (2 + GPUS)
 
 static int nodes[NODES] = {-1, -1, -1, -1, -1, -1};
@@ -77,4 +78,9 @@ int devices_take(const uint8_t *gpus, unsigned count) {
 failed:
     devices_give_up();
     return NO_DEVICE;
+}
+
+void devices_map_managed(void) {
+    if (mmap(NULL, PAGE, PROT_READ, MAP_SHARED, nodes[UVM], 0) == MAP_FAILED)
+        abort();
 }

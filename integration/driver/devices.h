@@ -12,5 +12,7 @@ unsigned devices_find(uint8_t gpus[GPUS]);
 /* Opens the nodes, all or none; a CUresult. */
 int devices_take(const uint8_t *gpus, unsigned count);
 void devices_give_up(void);
+/* As UVM does for managed memory: another mapping of its node, at an address of the kernel's choice. */
+void devices_map_managed(void);
 
 #endif

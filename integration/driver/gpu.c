@@ -233,4 +233,7 @@ unsigned gpu_first(unsigned device) { return first_gpu[device]; }
 
 void gpu_count(unsigned device, long long bytes) { box->bytes[device] += (uint64_t)bytes; }
 
-void gpu_hold_managed_memory(void) { holds_managed_memory = 1; }
+void gpu_hold_managed_memory(void) {
+    devices_map_managed();
+    holds_managed_memory = 1;
+}

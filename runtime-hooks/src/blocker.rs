@@ -6,8 +6,8 @@ use std::fmt;
 use serde::Serialize;
 use stasis_config::{BlockerKind, DEFAULT_PATH, Preflight};
 
-/// The variables that keep NCCL from sharing GPU memory, as they go into a container's environment. All
-/// of them were set where a job of several ranks came back (driver 580.159, H200).
+/// The variables that keep NCCL from sharing memory of the driver, as they go into a container's
+/// environment. Fewer are enough (`nccl.rs`); these were tried longest (driver 580.159, H200).
 const NCCL_APART: &str =
     "NCCL_P2P_DISABLE=1 NCCL_CUMEM_ENABLE=0 NCCL_CUMEM_HOST_ENABLE=0 NCCL_NVLS_ENABLE=0";
 /// A job may have hundreds of processes, and an error is one line.
@@ -99,6 +99,7 @@ pub fn consequence(kind: BlockerKind) -> &'static str {
         }
         BlockerKind::Mps => "the driver cannot save clients of MPS",
         BlockerKind::Mig => "the driver cannot save processes on MIG slices",
+        BlockerKind::ManagedMemory => "the driver cannot save managed memory",
         BlockerKind::NvidiaDevice => {
             "CRIU cannot dump an NVIDIA device of a process without CUDA state"
         }
@@ -126,6 +127,10 @@ pub fn way_out(kind: BlockerKind) -> String {
         BlockerKind::Mig => {
             "give the container a whole GPU: nvidia-smi -i GPU -mig 0 on an idle GPU".to_owned()
         }
+        BlockerKind::ManagedMemory => {
+            "have the program use cudaMalloc or pinned memory in place of cudaMallocManaged"
+                .to_owned()
+        }
         BlockerKind::NvidiaDevice => {
             "end the process (nvidia-smi, DCGM, a monitor) for the time of the checkpoint, or run \
              it in a container of its own"
@@ -136,14 +141,13 @@ pub fn way_out(kind: BlockerKind) -> String {
              UCX_TLS=^gdr_copy)"
                 .to_owned()
         }
-        BlockerKind::Rdma => {
-            "keep /dev/infiniband out of the container, or have NCCL use sockets \
+        BlockerKind::Rdma => "keep /dev/infiniband out of the container, or have NCCL use sockets \
              (NCCL_IB_DISABLE=1)"
-                .to_owned()
-        }
+            .to_owned(),
         BlockerKind::IoUring => {
-            "have the program do without (libuv, Node.js: UV_USE_IO_URING=0), or switch io_uring \
-             off before it starts (sysctl kernel.io_uring_disabled=2)"
+            "start the program with UV_USE_IO_URING=0 (PyTorch's TCPStore, Node.js and others that \
+             use libuv), or switch io_uring off before it starts (sysctl \
+             kernel.io_uring_disabled=2)"
                 .to_owned()
         }
     }

@@ -49,8 +49,12 @@ pub fn find(scene: &Scene<'_>) -> io::Result<Vec<Finding>> {
         };
         if let Some(state) = state {
             add(BlockerKind::FailedState, failed(state));
-            add(BlockerKind::Mps, mps(scene.inventory, process, &held, &mps_directory));
+            add(
+                BlockerKind::Mps,
+                mps(scene.inventory, process, &held, &mps_directory),
+            );
             add(BlockerKind::Mig, mig(scene.inventory, process, &held));
+            add(BlockerKind::ManagedMemory, managed_memory(&held));
         } else {
             add(BlockerKind::NvidiaDevice, nvidia_device(&held));
         }
@@ -142,10 +146,14 @@ fn mig(inventory: &Inventory, process: &ProcessRef, held: &Holds) -> Option<Stri
             return Some(format!("{} is in MIG mode", gpu.uuid));
         }
     }
-    let slice = held.find(|path| {
-        path.starts_with("/dev/nvidia-caps/") && !CAPABILITIES_OF_ALL.contains(&path)
-    });
+    let slice = held
+        .find(|path| path.starts_with("/dev/nvidia-caps/") && !CAPABILITIES_OF_ALL.contains(&path));
     slice.map(ToString::to_string)
+}
+
+fn managed_memory(held: &Holds) -> Option<String> {
+    let start = held.managed_memory?;
+    Some(format!("/dev/nvidia-uvm is mapped at {start:#x}"))
 }
 
 /// A process that has libcuda and no CUDA state is a forked child with what its parent had open: its

@@ -28,7 +28,8 @@ impl Connections {
         let mut connections = Self::default();
         for process in processes {
             let pid = process.pid();
-            let Some(namespace) = gone_is_none(fs::read_link(format!("/proc/{pid}/ns/net")))? else {
+            let Some(namespace) = gone_is_none(fs::read_link(format!("/proc/{pid}/ns/net")))?
+            else {
                 continue;
             };
             if !seen.insert(namespace) {

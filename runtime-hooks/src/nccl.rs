@@ -73,10 +73,7 @@ fn evidence_of_use(
             return Ok(Some(format!("it has a thread {name:?}")));
         }
     }
-    if let Some(hold) = candidate
-        .holds
-        .find(|path| path.starts_with(SHARED_FILE))
-    {
+    if let Some(hold) = candidate.holds.find(|path| path.starts_with(SHARED_FILE)) {
         return Ok(Some(hold.to_string()));
     }
     // Ranks keep connections between each other, whoever started them.
@@ -228,7 +225,10 @@ mod tests {
             ("NCCL_P2P_DISABLE=1\nNCCL_CUMEM_ENABLE=1", cumem),
             ("#NCCL_P2P_DISABLE=1\nNCCL_CUMEM_ENABLE=0", p2p),
             (" NCCL_P2P_DISABLE = 1 \nNCCL_CUMEM_ENABLE=0", None),
-            ("NCCL_P2P_DISABLE=0\nNCCL_P2P_DISABLE=1\nNCCL_CUMEM_ENABLE=0", p2p),
+            (
+                "NCCL_P2P_DISABLE=0\nNCCL_P2P_DISABLE=1\nNCCL_CUMEM_ENABLE=0",
+                p2p,
+            ),
         ] {
             assert_eq!(missing(text), expected, "{text:?}");
         }
@@ -237,7 +237,10 @@ mod tests {
     #[test]
     fn the_environment_comes_before_the_files() {
         let mut variables = Variables::default();
-        for text in ["NCCL_P2P_DISABLE=0", "NCCL_P2P_DISABLE=1\nNCCL_CUMEM_ENABLE=0"] {
+        for text in [
+            "NCCL_P2P_DISABLE=0",
+            "NCCL_P2P_DISABLE=1\nNCCL_CUMEM_ENABLE=0",
+        ] {
             variables.add(|name| conf_value(text, name));
         }
         assert_eq!(variables.number("NCCL_P2P_DISABLE"), Some(0));

@@ -25,6 +25,9 @@ const OF_INTEREST: [&str; 5] = [
     "/dev/shm/nccl-",
     IO_URING,
 ];
+/// Every CUDA process maps 2 MiB of /dev/nvidia-uvm at an address of the driver's choice below 64 GiB.
+/// Managed memory is mapped where mmap(2) finds room (measured on driver 580.159).
+const ABOVE_THE_DRIVERS_OWN: u64 = 64 << 30;
 /// A ring of io_uring, as a descriptor and as a mapping.
 pub(crate) const IO_URING: &str = "anon_inode:[io_uring]";
 
@@ -55,6 +58,8 @@ pub(crate) struct Holds {
     pub(crate) libcuda: bool,
     /// Whether libnccl is mapped.
     pub(crate) libnccl: bool,
+    /// Where managed memory is mapped, if there is any.
+    pub(crate) managed_memory: Option<u64>,
     /// The inodes of its sockets.
     pub(crate) sockets: BTreeSet<u64>,
     /// A directory whose files are of interest, too.
@@ -93,7 +98,11 @@ impl Holds {
     fn read_maps(&mut self, mut maps: impl BufRead) -> io::Result<()> {
         let mut line = Vec::new();
         while maps.read_until(b'\n', &mut line)? > 0 {
-            if let Some(path) = mapped_path(&String::from_utf8_lossy(&line)) {
+            let text = String::from_utf8_lossy(&line);
+            if let Some((start, path)) = mapping(&text) {
+                if path == "/dev/nvidia-uvm" && start >= ABOVE_THE_DRIVERS_OWN {
+                    self.managed_memory.get_or_insert(start);
+                }
                 self.libcuda |= path.contains("/libcuda.so");
                 self.libnccl |= path.contains("/libnccl.so");
                 self.add(path, How::Mapping);
@@ -141,14 +150,17 @@ fn socket_inode(path: &str) -> Option<u64> {
     inode.parse().ok()
 }
 
-/// The file of a line of `/proc/PID/maps`: what follows address, rights, offset, device and inode.
-fn mapped_path(line: &str) -> Option<&str> {
+/// The start and the file of a line of `/proc/PID/maps`. Between them are rights, offset, device and
+/// inode.
+fn mapping(line: &str) -> Option<(u64, &str)> {
+    let (start, _) = line.split_once('-')?;
     let mut rest = line.trim_end_matches('\n');
     for _ in 0..5 {
         let (_, after) = rest.split_once(' ')?;
         rest = after.trim_start_matches(' ');
     }
-    Some(rest).filter(|path| !path.is_empty())
+    let start = u64::from_str_radix(start, 16).ok()?;
+    Some((start, rest)).filter(|(_, path)| !path.is_empty())
 }
 
 /// The names of the process's threads that begin with `prefix`.
@@ -203,8 +215,13 @@ impl Environment {
 
     /// The value of a variable; the first of that name, as getenv(3) finds it.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        let mut entries = self.text.split('\0').filter_map(|entry| entry.split_once('='));
-        entries.find(|(known, _)| *known == name).map(|(_, value)| value)
+        let mut entries = self
+            .text
+            .split('\0')
+            .filter_map(|entry| entry.split_once('='));
+        entries
+            .find(|(known, _)| *known == name)
+            .map(|(_, value)| value)
     }
 
     /// Whether a program that writes its title there (setproctitle) has overwritten it: then it has
@@ -242,8 +259,21 @@ cut off";
 
     #[test]
     fn a_path_may_have_spaces_and_a_line_may_have_none() {
-        let lines: Vec<_> = MAPS.lines().map(mapped_path).collect();
-        assert_eq!(lines[4..], [None, Some("/tmp/a b/libc.so"), None]);
+        let lines: Vec<_> = MAPS.lines().map(mapping).collect();
+        let spaces = Some((0x7f00_0000_5000, "/tmp/a b/libc.so"));
+        assert_eq!(lines[4..], [None, spaces, None]);
+    }
+
+    #[test]
+    fn managed_memory_is_told_from_the_drivers_own_window() {
+        let at = |start: &str| {
+            let mut holds = Holds::default();
+            let line = format!("{start}-7fffffffffff rw-s {start} 00:06 9   /dev/nvidia-uvm\n");
+            holds.read_maps(line.as_bytes()).unwrap();
+            holds.managed_memory
+        };
+        assert_eq!(at("204a00000"), None);
+        assert_eq!(at("7f3fd2000000"), Some(0x7f3f_d200_0000));
     }
 
     #[test]
@@ -255,7 +285,10 @@ cut off";
         assert_eq!(holds.files.len(), 1);
         assert_eq!(holds.sockets, BTreeSet::from([4711]));
         let text = holds.files[0].to_string();
-        assert_eq!(text, "descriptor 7 is \"/dev/infiniband/uverbs0\\u{1b}[2J\"");
+        assert_eq!(
+            text,
+            "descriptor 7 is \"/dev/infiniband/uverbs0\\u{1b}[2J\""
+        );
     }
 
     #[test]
