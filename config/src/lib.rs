@@ -11,7 +11,7 @@ mod preflight;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 pub use error::SettingsError;
 pub use low_level::{Flavor, LowLevel};
@@ -60,7 +60,7 @@ pub struct Runtime {
 }
 
 /// `[driver]`
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Driver {
     /// libcuda; found if not given.
@@ -70,13 +70,15 @@ pub struct Driver {
 }
 
 /// `[deadlines]`
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Deadlines {
     /// Milliseconds for locking all CUDA processes of a container.
     pub lock_ms: u32,
     /// Milliseconds for one try on one process.
     pub lock_try_ms: u32,
+    /// Seconds for a driver call that moves GPU contents or unlocks.
+    pub driver_s: u32,
 }
 
 /// `[gpu_checkpoint]`
@@ -96,7 +98,7 @@ pub struct Criu {
 }
 
 /// `[paths]`
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Paths {
     /// Locks and records of operations; lost at a reboot, as containers are.
@@ -174,6 +176,12 @@ impl Deadlines {
         Duration::from_millis(self.lock_try_ms.into())
     }
 
+    /// For a driver call that moves GPU contents or unlocks.
+    #[must_use]
+    pub fn driver(&self) -> Duration {
+        Duration::from_secs(self.driver_s.into())
+    }
+
     fn check(&self) -> Result<(), (&'static str, &'static str)> {
         let sane = 1..=3_600_000;
         if !sane.contains(&self.lock_ms) {
@@ -184,6 +192,9 @@ impl Deadlines {
                 "deadlines.lock_try_ms",
                 "must be between 1 and deadlines.lock_ms",
             ));
+        }
+        if !(1..=86_400).contains(&self.driver_s) {
+            return Err(("deadlines.driver_s", "must be between 1 and 86400"));
         }
         Ok(())
     }
@@ -203,6 +214,7 @@ impl Default for Deadlines {
         Self {
             lock_ms: 10_000,
             lock_try_ms: 200,
+            driver_s: 600,
         }
     }
 }

@@ -5,17 +5,18 @@
 
 use std::collections::BTreeMap;
 
-use crate::cuda::{CudaDriver, GpuMap, GpuUuid};
+use crate::cuda::{GpuMap, GpuUuid};
 use crate::engine::Engine;
 use crate::error::{Failure, Refusal};
 use crate::gpu::Inventory;
 use crate::manifest::Manifest;
+use crate::watchdog::WatchedDriver;
 
 /// What a restore that was admitted works with.
 #[derive(Debug)]
 pub(crate) struct Admission {
     /// The driver.
-    pub(crate) driver: CudaDriver,
+    pub(crate) driver: WatchedDriver,
     /// Which GPU takes the place of which.
     pub(crate) map: GpuMap,
 }
@@ -24,8 +25,8 @@ pub(crate) struct Admission {
 ///
 /// # Errors
 /// [`Refusal`].
-pub(crate) fn admit(engine: &Engine, manifest: &Manifest) -> Result<Admission, Refusal> {
-    let driver = CudaDriver::open(engine.settings.driver.libcuda.as_deref())?;
+pub(crate) fn admit(engine: &Engine, id: &str, manifest: &Manifest) -> Result<Admission, Refusal> {
+    let driver = engine.open_driver(id)?;
     let inventory = Inventory::read(engine.settings.driver.nvml.as_deref())?;
     check_room(manifest, &inventory)?;
     Ok(Admission {

@@ -56,6 +56,8 @@ impl fmt::Display for CudaState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{} ({})", self.name(), self.code())]
 pub enum CudaError {
+    /// The call did not come back in this time (`watchdog.rs`); it may still take effect.
+    NoAnswer(Duration),
     /// 1: for a restore, the GPU map does not cover every GPU of the process.
     InvalidValue,
     /// 2: no room on the GPU. After a *restore* with this answer the process is lost for good.
@@ -96,10 +98,11 @@ impl CudaError {
         }
     }
 
-    /// The driver's number for it.
+    /// The driver's number for it; -1, which is none of the driver's, if it gave no answer.
     #[must_use]
     pub fn code(self) -> i32 {
         match self {
+            Self::NoAnswer(_) => -1,
             Self::InvalidValue => 1,
             Self::OutOfMemory => 2,
             Self::NotInitialized => 3,
@@ -115,6 +118,7 @@ impl CudaError {
 
     fn name(self) -> &'static str {
         match self {
+            Self::NoAnswer(_) => "no answer",
             Self::InvalidValue => "CUDA_ERROR_INVALID_VALUE",
             Self::OutOfMemory => "CUDA_ERROR_OUT_OF_MEMORY",
             Self::NotInitialized => "CUDA_ERROR_NOT_INITIALIZED",
@@ -238,7 +242,7 @@ impl GpuMap {
 /// What the CUDA driver can do to another process. Calls for different processes may be made at
 /// the same time; the driver overlaps them (two GPUs scale fully, eight processes of one GPU
 /// take a third of the serial time on an H200).
-pub trait Driver: Sync {
+pub trait Driver: Send + Sync {
     /// The state of a process. Blocks while the driver is in the middle of a checkpoint or
     /// restore of it, even if the caller of that operation is dead.
     ///

@@ -42,6 +42,8 @@ mod reattach;
 pub mod report;
 pub mod restore;
 pub mod resume;
+pub mod stop;
 pub mod timeline;
 mod traces;
 mod undo;
+pub mod watchdog;

@@ -13,8 +13,8 @@ use crate::blockers::{self, Scene};
 use crate::cgroup::FreezerState;
 use crate::container::{Container, ContainerError};
 use crate::criu_plugins;
-use crate::cuda::{CudaDriver, Driver};
-use crate::engine::{CudaMembers, Engine};
+use crate::cuda::Driver;
+use crate::engine::{CudaMembers, Engine, refuse_frozen_above};
 use crate::error::Refusal;
 use crate::fault::Fault;
 use crate::gpu::Inventory;
@@ -23,6 +23,7 @@ use crate::manifest::{CudaProcess, Manifest};
 use crate::members::{Members, look};
 use crate::operation::{Intent, Operation, WaitsFor};
 use crate::process::ProcessRef;
+use crate::watchdog::WatchedDriver;
 
 /// A checkpoint that may begin.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ pub struct Plan<'a> {
     /// The right to operate on it.
     pub operation: Operation,
     /// The driver of its CUDA processes.
-    pub driver: CudaDriver,
+    pub driver: WatchedDriver,
     /// Whether the caller had frozen it.
     pub found: FreezerState,
     /// CRIU's plugin directory.
@@ -73,8 +74,10 @@ impl<'a> Plan<'a> {
         let cgroup = container.cgroup().clone();
         let found = cgroup.freezer_state()?;
         let thawed = found == FreezerState::Frozen && may_use_cuda(&container)?;
-        if thawed {
-            cgroup.thaw()?;
+        if thawed && let Err(error) = cgroup.thaw() {
+            // Its own setting is another now, whatever a cgroup above does.
+            let _ = cgroup.freeze();
+            return Err(error.into());
         }
         let verdict = Self::judge(engine, options, container, operation, found);
         if thawed && !matches!(verdict, Ok(Verdict::Cuda(..))) {
@@ -146,6 +149,7 @@ impl<'a> Plan<'a> {
         Intent {
             processes: manifest.processes.clone(),
             waits_for,
+            guardian: None,
         }
     }
 }
@@ -157,6 +161,7 @@ impl<'a> Plan<'a> {
 pub fn look_again(driver: &dyn Driver, container: &Container) -> Result<Members, Fault> {
     let processes = container.processes();
     let processes = processes.map_err(|error| Fault::of_look(container.init(), error))?;
+    refuse_frozen_above(container, &processes)?;
     look(driver, processes)
 }
 

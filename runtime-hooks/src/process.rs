@@ -25,10 +25,8 @@ pub struct ProcessRef {
 /// What a process was doing when looked at (the state letter of `/proc/PID/stat`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activity {
-    /// Runs or sleeps.
+    /// Runs, sleeps or is stopped (`stop.rs`).
     Live,
-    /// Stopped by a signal or a tracer: it cannot answer the driver.
-    Stopped,
     /// Ended and not yet reaped.
     Zombie,
 }
@@ -214,7 +212,6 @@ impl Stat {
         let (_, name) = head.split_once('(')?;
         let mut fields = tail.split_ascii_whitespace();
         let activity = match fields.next()? {
-            "T" | "t" => Activity::Stopped,
             "Z" | "X" | "x" => Activity::Zombie,
             _ => Activity::Live,
         };

@@ -107,7 +107,7 @@ impl<'a> Plan<'a> {
         options: &'a RestoreOptions,
         manifest: Manifest,
     ) -> Result<Self, Refusal> {
-        let admission = admission::admit(engine, &manifest)?;
+        let admission = admission::admit(engine, &options.id, &manifest)?;
         let plugins = prepare_plugins(engine)?;
         let state_dir = &engine.settings.paths.state_dir;
         let operation = Operation::begin(state_dir, &engine.root, &options.id)?;

@@ -9,7 +9,6 @@ use std::ffi::OsString;
 use crate::aftermath::Aftermath;
 use crate::cgroup::FreezerState;
 use crate::container::Container;
-use crate::cuda::CudaDriver;
 use crate::engine::{Engine, Outcome};
 use crate::error::{Error, Failure, Refusal, Verb};
 use crate::exit_status;
@@ -22,6 +21,7 @@ use crate::operation::{Intent, Operation, WaitsFor, has_record};
 use crate::operation_log;
 use crate::progress::Progress;
 use crate::timeline::Timeline;
+use crate::watchdog::WatchedDriver;
 
 /// Resumes a container. One that no operation left anything to finish for is not ours.
 ///
@@ -41,8 +41,9 @@ pub fn resume(engine: &Engine, id: &str, args: &[OsString]) -> Result<Outcome, E
     let Some(intent) = recorded else {
         return Ok(Outcome::PassThrough);
     };
-    let libcuda = engine.settings.driver.libcuda.as_deref();
-    let driver = CudaDriver::open(libcuda).map_err(|error| refused(error.into()))?;
+    let driver = engine
+        .open_driver(id)
+        .map_err(|error| refused(error.into()))?;
     let container = engine
         .container(id)
         .map_err(|error| refused(error.into()))?;
@@ -81,7 +82,7 @@ fn checkpointed_bytes(intent: &Intent) -> Option<u64> {
 
 fn carry_out(
     engine: &Engine,
-    driver: &CudaDriver,
+    driver: &WatchedDriver,
     paused: &Paused,
     args: &[OsString],
     timeline: &mut Timeline<'_>,
