@@ -3,17 +3,18 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
 
 use crate::aftermath::Aftermath;
+use crate::blocker::Blockers;
 use crate::cgroup::FreezerError;
 use crate::container::ContainerError;
-use crate::criu_log::KeptLog;
 use crate::cuda::OpenError;
 use crate::denial::Denial;
 use crate::fault::{Cause, Fault, JobError};
 use crate::gpu::InventoryError;
+use crate::host_memory::NoHostMemory;
 use crate::leftovers::LeftoversError;
+pub use crate::low_level::LowLevelFailure;
 use crate::manifest::ManifestError;
 use crate::operation::OperationError;
 use crate::spec::SpecError;
@@ -27,6 +28,8 @@ pub enum Verb {
     Restore,
     /// An OCI resume.
     Resume,
+    /// What a guardian does.
+    Guard,
 }
 
 /// Why an operation ended without what it was asked for.
@@ -80,9 +83,15 @@ pub enum Refusal {
     /// The image's manifest cannot be believed or made way for.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
+    /// There is no host memory for the GPU contents.
+    #[error(transparent)]
+    HostMemory(#[from] NoHostMemory),
     /// A process cannot be checkpointed.
     #[error(transparent)]
     Process(#[from] Fault),
+    /// Processes are what no checkpoint or restore is known to survive.
+    #[error(transparent)]
+    Blocked(#[from] Blockers),
     /// A directory cannot be used.
     #[error("cannot use {what} {path}")]
     Directory {
@@ -142,6 +151,9 @@ pub enum Failure {
     /// What a forked child inherited of the GPU is in the way.
     #[error(transparent)]
     Leftovers(#[from] LeftoversError),
+    /// There is no host memory for the GPU contents.
+    #[error(transparent)]
+    HostMemory(#[from] NoHostMemory),
     /// The manifest could not be written.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
@@ -167,11 +179,19 @@ pub enum Failure {
     )]
     OtherDriver {
         /// What failed.
-        failure: LowLevelFailure,
+        failure: Box<LowLevelFailure>,
         /// The driver of the image.
         image: String,
         /// The driver of this machine.
         here: String,
+    },
+    /// The same, because a process started CUDA after it was looked at.
+    #[error("{newcomer} started CUDA while the container was being checkpointed: {dump}")]
+    Overtaken {
+        /// The process.
+        newcomer: String,
+        /// What the low-level runtime said.
+        dump: Box<LowLevelFailure>,
     },
     /// The restored container cannot be looked at.
     #[error(transparent)]
@@ -184,22 +204,12 @@ pub enum Failure {
         /// Its command name at checkpoint.
         name: String,
     },
+    /// Not all processes could be asked.
+    #[error("not every process answers the driver")]
+    Unanswered,
     /// A signal asked the operation to end.
     #[error("a signal asked for it to end")]
     Cancelled,
-}
-
-/// A failed run of the low-level runtime.
-#[derive(Debug)]
-pub struct LowLevelFailure {
-    /// Its file name and verb, e.g. "runc checkpoint".
-    pub program: String,
-    /// How it ended.
-    pub status: ExitStatus,
-    /// What it wrote to standard error, if that was ours to read.
-    pub stderr: String,
-    /// CRIU's log, if there was one.
-    pub log: Option<KeptLog>,
 }
 
 /// An error and its sources as one line, each said once.
@@ -221,14 +231,29 @@ impl Error {
     /// Where CRIU's log of the failed operation was kept.
     #[must_use]
     pub fn criu_log(&self) -> Option<&Path> {
+        let Self::Failed { cause, .. } = self else {
+            return None;
+        };
+        let dump = match &**cause {
+            Failure::LowLevel(failure) => failure,
+            Failure::OtherDriver { failure, .. } | Failure::Overtaken { dump: failure, .. } => {
+                failure
+            }
+            _ => return None,
+        };
+        dump.log.as_ref().map(|log| log.path.as_path())
+    }
+
+    /// Whether only a process that started CUDA meanwhile was in the way, and all is as it was.
+    pub(crate) fn is_worth_a_retry(&self) -> bool {
         match self {
-            Self::Failed { cause, .. } => match &**cause {
-                Failure::LowLevel(failure) | Failure::OtherDriver { failure, .. } => {
-                    failure.log.as_ref().map(|log| log.path.as_path())
-                }
-                _ => None,
-            },
-            Self::Refused { .. } => None,
+            Self::Failed {
+                cause, aftermath, ..
+            } => {
+                matches!(**cause, Failure::Overtaken { .. })
+                    && matches!(**aftermath, Aftermath::Unharmed(_))
+            }
+            Self::Refused { .. } => false,
         }
     }
 
@@ -284,23 +309,7 @@ impl fmt::Display for Verb {
             Self::Checkpoint => "checkpoint",
             Self::Restore => "restore",
             Self::Resume => "resume",
+            Self::Guard => "guard",
         })
-    }
-}
-
-impl fmt::Display for LowLevelFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ended with {}", self.program, self.status)?;
-        // Warnings come first; the error that ended it is the last thing that it says.
-        if let Some(line) = self.stderr.lines().rfind(|line| !line.trim().is_empty()) {
-            write!(f, ": {}", line.trim())?;
-        }
-        if let Some(log) = &self.log {
-            if !log.errors.is_empty() {
-                write!(f, "; criu said: {}", log.errors.join(" | "))?;
-            }
-            write!(f, "; its log is kept as {}", log.path.display())?;
-        }
-        Ok(())
     }
 }

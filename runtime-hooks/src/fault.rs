@@ -116,6 +116,12 @@ impl Fault {
     }
 }
 
+/// Faults in one line.
+pub(crate) fn list(faults: &[Fault]) -> String {
+    let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    texts.join("; ")
+}
+
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -134,7 +140,16 @@ impl fmt::Display for Fault {
             f,
             "{} of process {} ({}): {}",
             self.step, self.pid, self.name, self.cause
-        )
+        )?;
+        if self.step == Step::Checkpoint
+            && matches!(self.cause, Cause::Driver(CudaError::NotSupported))
+        {
+            f.write_str(
+                ": it holds what this driver cannot save, most likely managed memory \
+                 (cudaMallocManaged) or memory that it shares with another process",
+            )?;
+        }
+        Ok(())
     }
 }
 

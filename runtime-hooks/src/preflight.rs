@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
+use crate::blocker::{Blockers, Finding};
+use crate::blockers::{self, Scene};
 use crate::cgroup::FreezerState;
 use crate::container::{Container, ContainerError};
 use crate::criu_plugins;
@@ -15,6 +17,8 @@ use crate::engine::{CudaMembers, Engine, refuse_frozen_above};
 use crate::error::Refusal;
 use crate::fault::Fault;
 use crate::gpu::Inventory;
+use crate::host_memory;
+use crate::idle::Idle;
 use crate::invocation::{CheckpointOptions, PreDump};
 use crate::manifest::{CudaProcess, Manifest};
 use crate::members::{Members, look};
@@ -40,13 +44,17 @@ pub struct Plan<'a> {
     pub found: FreezerState,
     /// CRIU's plugin directory.
     pub plugins: PathBuf,
+    /// Blockers that the administrator allows.
+    pub allowed: Vec<Finding>,
 }
 
 /// The outcome of the look.
 #[derive(Debug)]
 pub enum Verdict<'a> {
-    /// No process uses CUDA, or the low-level runtime knows of no running container.
+    /// There is no GPU, or the low-level runtime knows of no running container.
     Plain,
+    /// No process uses CUDA, but one may begin: there is a GPU in the container.
+    Idle(Idle<'a>),
     /// The plan, and the manifest as far as it is known beforehand.
     Cuda(Box<Plan<'a>>, Manifest),
 }
@@ -92,15 +100,29 @@ impl<'a> Plan<'a> {
         let Some(CudaMembers { driver, members }) = engine.cuda_members(&container)? else {
             // An image directory that is used again must not keep the last one's GPU state.
             Manifest::remove(&options.image_path)?;
-            return Ok(Verdict::Plain);
+            if !(may_use_cuda(&container)? || container.has_nvidia_node()) {
+                return Ok(Verdict::Plain);
+            }
+            return Ok(Verdict::Idle(Idle {
+                engine,
+                options,
+                container,
+                operation,
+                found,
+            }));
         };
         refuse_pre_dump(options, &members)?;
         let earlier = operation
             .recorded()?
             .map(|intent| intent.processes)
             .unwrap_or_default();
+        let inventory = Inventory::read(engine.settings.driver.nvml.as_deref())?;
+        let allowed = refuse_blockers(engine, &container, &members, &inventory)?;
         let processes = members.iter().map(|(process, _)| process);
-        let manifest = describe(engine, &container, processes, &earlier)?;
+        let manifest = describe(engine, &container, processes, &inventory, &earlier)?;
+        if let Some(bytes) = manifest.gpu_bytes() {
+            host_memory::admit(&engine.settings.memory, container.memory(), bytes)?;
+        }
         let plugins = prepare_plugins(engine)?;
         prepare_image_directory(&options.image_path)?;
         let plan = Self {
@@ -111,6 +133,7 @@ impl<'a> Plan<'a> {
             driver,
             found,
             plugins,
+            allowed,
         };
         Ok(Verdict::Cuda(Box::new(plan), manifest))
     }
@@ -126,8 +149,12 @@ impl<'a> Plan<'a> {
             .map(|process| self.container.pid_inside(process));
         let known = manifest.processes.iter().map(|process| Some(process.pid));
         if !now.eq(known) {
+            let inventory = Inventory::read(self.engine.settings.driver.nvml.as_deref())?;
+            let found = look_again(&self.driver, &self.container)?;
+            refuse_blockers(self.engine, &self.container, &found, &inventory)?;
             let earlier = std::mem::take(&mut manifest.processes);
-            *manifest = describe(self.engine, &self.container, members.iter(), &earlier)?;
+            let members = members.iter();
+            *manifest = describe(self.engine, &self.container, members, &inventory, &earlier)?;
         }
         Ok(())
     }
@@ -173,6 +200,23 @@ fn refuse_pre_dump(options: &CheckpointOptions, members: &Members) -> Result<(),
     }
 }
 
+/// Refuses all blockers but those that the administrator allows, which it gives back.
+fn refuse_blockers(
+    engine: &Engine,
+    container: &Container,
+    members: &Members,
+    inventory: &Inventory,
+) -> Result<Vec<Finding>, Refusal> {
+    let processes = container.processes().map_err(ContainerError::Processes)?;
+    let scene = Scene {
+        processes: &processes,
+        members,
+        inventory,
+    };
+    let found = blockers::find(&scene).map_err(ContainerError::Processes)?;
+    Ok(Blockers::judge(found, &engine.settings.preflight)?)
+}
+
 /// Makes CRIU's plugin directory.
 ///
 /// # Errors
@@ -210,9 +254,9 @@ fn describe<'p>(
     engine: &Engine,
     container: &Container,
     members: impl Iterator<Item = &'p ProcessRef>,
+    inventory: &Inventory,
     earlier: &[CudaProcess],
 ) -> Result<Manifest, Refusal> {
-    let inventory = Inventory::read(engine.settings.driver.nvml.as_deref())?;
     let mut manifest = Manifest::new(
         container.id(),
         engine.began_text(),
@@ -221,9 +265,9 @@ fn describe<'p>(
     for process in members {
         manifest
             .processes
-            .push(describe_one(container, process, &inventory, earlier)?);
+            .push(describe_one(container, process, inventory, earlier)?);
     }
-    manifest.gpus = inventory.gpus;
+    manifest.gpus.clone_from(&inventory.gpus);
     Ok(manifest)
 }
 
