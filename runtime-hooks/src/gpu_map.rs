@@ -165,12 +165,9 @@ fn same_chip(a: &Gpu, b: &Gpu) -> bool {
 
 fn no_gpu(gpu: &Gpu, given: &[Gpu]) -> Denial {
     Denial::NoGpu {
-        what: "the image",
         uuid: gpu.uuid,
         name: gpu.name.clone(),
-        whose: "the new container",
         given: list(given),
-        advice: "give it as many GPUs of this kind as the image has state of, and restore again",
     }
 }
 

@@ -45,7 +45,7 @@ impl Needs {
         subject: Subject,
     ) -> Result<(), Denial> {
         for (uuid, needed) in &self.0 {
-            check_mode(*uuid, settings, inventory, subject)?;
+            check_mode(*uuid, settings, inventory)?;
             let free = inventory.free_bytes.get(uuid).copied().unwrap_or(0);
             if free < *needed {
                 return Err(Denial::NoRoom {
@@ -75,20 +75,11 @@ impl Needs {
 }
 
 /// Whether the driver restores anything to a GPU.
-fn check_mode(
-    uuid: GpuUuid,
-    settings: &Settings,
-    inventory: &Inventory,
-    subject: Subject,
-) -> Result<(), Denial> {
+fn check_mode(uuid: GpuUuid, settings: &Settings, inventory: &Inventory) -> Result<(), Denial> {
     let Some(facts) = inventory.facts.get(&uuid) else {
-        return Err(Denial::NoGpu {
-            what: subject.name(),
+        return Err(Denial::GpuVanished {
             uuid,
-            name: "of this machine before".to_owned(),
-            whose: "this machine",
-            given: list(&inventory.gpus),
-            advice: "it cannot get its GPU state back before that GPU is there again",
+            there: list(&inventory.gpus),
         });
     };
     if facts.mig == Mig::Enabled {
