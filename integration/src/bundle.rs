@@ -252,6 +252,22 @@ impl<'l> Bundle<'l> {
         Ok(error.to_string())
     }
 
+    /// Freezes the container.
+    ///
+    /// # Errors
+    /// What the runtime said.
+    pub fn pause(&self) -> Result<()> {
+        self.quiet(&["pause", &self.id])
+    }
+
+    /// Lets a frozen container go on.
+    ///
+    /// # Errors
+    /// What the runtime said.
+    pub fn resume(&self) -> Result<()> {
+        self.quiet(&["resume", &self.id])
+    }
+
     /// Removes the container, if it is there.
     ///
     /// # Errors
