@@ -6,14 +6,16 @@
 mod error;
 mod file;
 mod low_level;
+mod restore;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 pub use error::SettingsError;
 pub use low_level::{Flavor, LowLevel};
+pub use restore::{DriverLibraries, Persistence, Restore};
 
 /// The file that is read unless the command line names another.
 pub const DEFAULT_PATH: &str = "/etc/stasis/stasis.toml";
@@ -39,6 +41,10 @@ pub struct Settings {
     pub deadlines: Deadlines,
     /// How GPU contents are moved into host memory.
     pub gpu_checkpoint: GpuCheckpoint,
+    /// Host memory for GPU contents.
+    pub memory: Memory,
+    /// What a restore may do on its own.
+    pub restore: Restore,
     /// CRIU.
     pub criu: Criu,
     /// Directories.
@@ -56,7 +62,7 @@ pub struct Runtime {
 }
 
 /// `[driver]`
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Driver {
     /// libcuda; found if not given.
@@ -66,13 +72,15 @@ pub struct Driver {
 }
 
 /// `[deadlines]`
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Deadlines {
     /// Milliseconds for locking all CUDA processes of a container.
     pub lock_ms: u32,
     /// Milliseconds for one try on one process.
     pub lock_try_ms: u32,
+    /// Seconds for a driver call that moves GPU contents or unlocks.
+    pub driver_s: u32,
 }
 
 /// `[gpu_checkpoint]`
@@ -81,6 +89,14 @@ pub struct Deadlines {
 pub struct GpuCheckpoint {
     /// Whether transparent huge pages are switched on while the driver fills host memory.
     pub huge_pages: bool,
+}
+
+/// `[memory]`
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Memory {
+    /// Whether a container's memory limit is raised for the time that GPU contents are in its host memory.
+    pub raise_limits: bool,
 }
 
 /// `[criu]`
@@ -92,7 +108,7 @@ pub struct Criu {
 }
 
 /// `[paths]`
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Paths {
     /// Locks and records of operations; lost at a reboot, as containers are.
@@ -169,6 +185,12 @@ impl Deadlines {
         Duration::from_millis(self.lock_try_ms.into())
     }
 
+    /// For a driver call that moves GPU contents or unlocks.
+    #[must_use]
+    pub fn driver(&self) -> Duration {
+        Duration::from_secs(self.driver_s.into())
+    }
+
     fn check(&self) -> Result<(), (&'static str, &'static str)> {
         let sane = 1..=3_600_000;
         if !sane.contains(&self.lock_ms) {
@@ -179,6 +201,9 @@ impl Deadlines {
                 "deadlines.lock_try_ms",
                 "must be between 1 and deadlines.lock_ms",
             ));
+        }
+        if !(1..=86_400).contains(&self.driver_s) {
+            return Err(("deadlines.driver_s", "must be between 1 and 86400"));
         }
         Ok(())
     }
@@ -198,6 +223,7 @@ impl Default for Deadlines {
         Self {
             lock_ms: 10_000,
             lock_try_ms: 200,
+            driver_s: 600,
         }
     }
 }
@@ -205,6 +231,12 @@ impl Default for Deadlines {
 impl Default for GpuCheckpoint {
     fn default() -> Self {
         Self { huge_pages: true }
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self { raise_limits: true }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{Runtime, SettingsError};
 
@@ -18,7 +18,7 @@ const DIRECTORIES: [&str; 6] = [
 ];
 
 /// Whose command line and state format a low-level runtime has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Flavor {
     /// runc's.
@@ -28,7 +28,7 @@ pub enum Flavor {
 }
 
 /// A low-level runtime that is there.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LowLevel {
     /// Its program.
     pub path: PathBuf,

@@ -113,6 +113,14 @@ impl Cgroup {
         })
     }
 
+    /// Whether the tasks stand still, or are about to, be it on account of a cgroup above.
+    ///
+    /// # Errors
+    /// [`FreezerError::Io`].
+    pub fn is_held(&self) -> Result<bool, FreezerError> {
+        Ok(self.settled()? != Some(FreezerState::Thawed))
+    }
+
     /// Lets the tasks run and waits until they do.
     ///
     /// # Errors

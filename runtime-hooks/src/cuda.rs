@@ -56,6 +56,8 @@ impl fmt::Display for CudaState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{} ({})", self.name(), self.code())]
 pub enum CudaError {
+    /// The call did not come back in this time (`watchdog.rs`); it may still take effect.
+    NoAnswer(Duration),
     /// 1: for a restore, the GPU map does not cover every GPU of the process.
     InvalidValue,
     /// 2: no room on the GPU. After a *restore* with this answer the process is lost for good.
@@ -96,10 +98,11 @@ impl CudaError {
         }
     }
 
-    /// The driver's number for it.
+    /// The driver's number for it; -1, which is none of the driver's, if it gave no answer.
     #[must_use]
     pub fn code(self) -> i32 {
         match self {
+            Self::NoAnswer(_) => -1,
             Self::InvalidValue => 1,
             Self::OutOfMemory => 2,
             Self::NotInitialized => 3,
@@ -115,6 +118,7 @@ impl CudaError {
 
     fn name(self) -> &'static str {
         match self {
+            Self::NoAnswer(_) => "no answer",
             Self::InvalidValue => "CUDA_ERROR_INVALID_VALUE",
             Self::OutOfMemory => "CUDA_ERROR_OUT_OF_MEMORY",
             Self::NotInitialized => "CUDA_ERROR_NOT_INITIALIZED",
@@ -209,10 +213,12 @@ impl<'de> serde::Deserialize<'de> for GpuUuid {
 }
 
 /// Which GPU takes the place of which at restore. Empty: every process returns to the GPUs it
-/// had. Otherwise the driver wants every GPU of the process named, moved or not.
+/// had. Otherwise the driver wants every GPU named that it recorded for the process at `cuInit`,
+/// moved or not, used or not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GpuMap {
     pairs: Vec<(GpuUuid, GpuUuid)>,
+    others: Vec<(GpuUuid, GpuUuid)>,
 }
 
 impl GpuMap {
@@ -225,7 +231,23 @@ impl GpuMap {
     /// A map of (old, new) pairs.
     #[must_use]
     pub fn new(pairs: Vec<(GpuUuid, GpuUuid)>) -> Self {
-        Self { pairs }
+        let others = Vec::new();
+        Self { pairs, others }
+    }
+
+    /// The same map, and pairs for GPUs of which nobody knows whether the driver recorded them:
+    /// they are added when it finds the map incomplete, which changes nothing for the process
+    /// (measured on driver 580.159).
+    #[must_use]
+    pub fn with_others(self, others: Vec<(GpuUuid, GpuUuid)>) -> Self {
+        Self { others, ..self }
+    }
+
+    /// What to give to the driver if it finds the pairs incomplete; `None` if nothing is left.
+    #[must_use]
+    pub fn widened(&self) -> Option<Self> {
+        let all = self.pairs.iter().chain(&self.others).copied().collect();
+        (!self.pairs.is_empty() && !self.others.is_empty()).then(|| Self::new(all))
     }
 
     /// The (old, new) pairs.
@@ -238,7 +260,7 @@ impl GpuMap {
 /// What the CUDA driver can do to another process. Calls for different processes may be made at
 /// the same time; the driver overlaps them (two GPUs scale fully, eight processes of one GPU
 /// take a third of the serial time on an H200).
-pub trait Driver: Sync {
+pub trait Driver: Send + Sync {
     /// The state of a process. Blocks while the driver is in the middle of a checkpoint or
     /// restore of it, even if the caller of that operation is dead.
     ///
@@ -270,6 +292,7 @@ pub trait Driver: Sync {
     ///
     /// # Errors
     /// [`CudaError::OutOfMemory`] when the GPU has no room: final, no later restore succeeds.
+    /// [`CudaError::InvalidValue`] when the map is incomplete: the process stays CHECKPOINTED.
     fn restore(&self, pid: i32, map: &GpuMap) -> Result<(), CudaError>;
 
     /// LOCKED to RUNNING.

@@ -1,6 +1,7 @@
 //! What every operation needs to know: the settings, the low-level runtime and its root.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use stasis_config::{LowLevel, Settings};
@@ -14,7 +15,10 @@ use crate::error::Refusal;
 use crate::fault::{Cause, Fault, Step};
 use crate::job::LockLimits;
 use crate::members::{Members, look};
+use crate::operation::glance;
 use crate::process::ProcessRef;
+use crate::stop::Stop;
+use crate::watchdog::{CallLimits, MARGIN, WatchedDriver};
 
 /// The surroundings of an operation.
 #[derive(Debug)]
@@ -44,7 +48,7 @@ pub enum Outcome {
 #[derive(Debug)]
 pub struct CudaMembers {
     /// The driver library.
-    pub driver: CudaDriver,
+    pub driver: WatchedDriver,
     /// The processes with their states; not empty.
     pub members: Members,
 }
@@ -71,12 +75,34 @@ impl Engine {
     /// never be taken for "no CUDA".
     pub fn cuda_members(&self, container: &Container) -> Result<Option<CudaMembers>, Refusal> {
         let processes = container.processes().map_err(ContainerError::Processes)?;
-        let driver = match CudaDriver::open(self.settings.driver.libcuda.as_deref()) {
+        let driver = match self.open_driver(container.id()) {
             Ok(driver) => driver,
             Err(error) => return without_driver(error, &processes).map(|()| None),
         };
+        refuse_frozen_above(container, &processes)?;
         let members = look(&driver, processes)?;
         Ok((!members.is_empty()).then_some(CudaMembers { driver, members }))
+    }
+
+    /// The driver, for calls about processes of the container `id`. After an operation that was cut off it
+    /// may still be at work for one, and tells not even a state before that is done (measured on driver
+    /// 580.159), so it is waited for as long as for the work itself.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open_driver(&self, id: &str) -> Result<WatchedDriver, OpenError> {
+        let driver = CudaDriver::open(self.settings.driver.libcuda.as_deref())?;
+        let deadlines = &self.settings.deadlines;
+        let work = deadlines.driver();
+        let recorded = glance(&self.settings.paths.state_dir, &self.root, id);
+        let answer = match recorded {
+            Ok(None) => deadlines.lock() + MARGIN,
+            _ => work.max(deadlines.lock() + MARGIN),
+        };
+        Ok(WatchedDriver::new(
+            Arc::new(driver),
+            CallLimits { answer, work },
+        ))
     }
 
     /// How long locking may take.
@@ -95,6 +121,27 @@ impl Engine {
         let text = began.map(|began| began.format(&Rfc3339));
         text.ok().and_then(Result::ok).unwrap_or_default()
     }
+}
+
+/// A frozen process answers the driver nothing, and a cgroup above the container's is not ours to thaw.
+///
+/// # Errors
+/// A process that may use CUDA and is held so.
+pub(crate) fn refuse_frozen_above(
+    container: &Container,
+    processes: &[ProcessRef],
+) -> Result<(), Fault> {
+    // What the freezer does not tell is left to the watchdog.
+    if !matches!(container.cgroup().is_held(), Ok(true)) {
+        return Ok(());
+    }
+    let held = processes
+        .iter()
+        .find(|process| matches!(process.may_use_cuda(), Ok(true)));
+    held.map_or(Ok(()), |process| {
+        let cause = Cause::Stopped(Stop::FrozenAbove);
+        Err(Fault::of(Step::Look, process, cause))
+    })
 }
 
 fn without_driver(error: OpenError, processes: &[ProcessRef]) -> Result<(), Refusal> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::cuda::{CudaError, CudaState};
 use crate::process::ProcessRef;
+use crate::stop::Stop;
 
 /// How long the kernel may take to end a process that has crashed.
 const DYING: Duration = Duration::from_millis(200);
@@ -30,7 +31,10 @@ pub enum Step {
 pub enum Cause {
     /// The driver refused.
     #[error("the driver says {0}")]
-    Driver(#[from] CudaError),
+    Driver(CudaError),
+    /// The driver's call has not come back; it may still take effect.
+    #[error("the driver's call did not come back within {} s", .0.as_secs_f64().ceil())]
+    NoAnswer(Duration),
     /// The driver said yes, and the state is another one.
     #[error("the driver left it {0}")]
     State(CudaState),
@@ -38,8 +42,8 @@ pub enum Cause {
     #[error("not locked within {} ms: its submitted work did not finish", .0.as_millis())]
     Deadline(Duration),
     /// The process is stopped: the driver would wait for it for ever, even to tell its state.
-    #[error("it is stopped by a signal or a debugger and cannot answer the driver; continue it")]
-    Stopped,
+    #[error("{0}, and cannot answer the driver")]
+    Stopped(Stop),
     /// It uses a GPU, and there is no driver library to ask.
     #[error("it has an NVIDIA device open, and there is no driver to ask about it")]
     NoDriver,
@@ -73,7 +77,22 @@ pub struct JobError {
     pub lost: Vec<Fault>,
 }
 
+impl From<CudaError> for Cause {
+    fn from(error: CudaError) -> Self {
+        match error {
+            CudaError::NoAnswer(waited) => Self::NoAnswer(waited),
+            answer => Self::Driver(answer),
+        }
+    }
+}
+
 impl Fault {
+    /// Whether the process is only out of reach now, so that nothing is known to be lost.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        matches!(self.cause, Cause::Stopped(_) | Cause::NoAnswer(_))
+    }
+
     /// The processes of the container of this init process could not be looked at.
     pub(crate) fn of_look(init: &ProcessRef, error: io::Error) -> Self {
         Self::of(Step::Look, init, error)
@@ -95,6 +114,12 @@ impl Fault {
             cause,
         }
     }
+}
+
+/// Faults in one line.
+pub(crate) fn list(faults: &[Fault]) -> String {
+    let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    texts.join("; ")
 }
 
 impl fmt::Display for Step {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::cuda::{CudaError, CudaState, Driver, GpuMap};
 use crate::fault::{Cause, Fault, JobError, Step};
-use crate::members::{Members, expect_state, for_each, revive};
+use crate::members::{Members, can_answer, expect_state, for_each, revive};
 use crate::process::ProcessRef;
 
 /// Marker: members may call CUDA.
@@ -70,15 +70,14 @@ impl<'d> CudaJob<'d, Running> {
             match failed {
                 None if members.is_empty() => return Ok(CudaJob::new(driver, members)),
                 // A process that began with CUDA during this try runs unlocked: try again.
-                None if all_locked(driver, &mut again)? => {
+                None if all_locked(driver, &members, &mut again)? => {
                     return Ok(CudaJob::new(driver, members));
                 }
                 None if start.elapsed() < limits.deadline => {}
                 None => return Err(unsettled(driver, &members, limits.deadline)),
                 Some(fault) => {
                     let lost = revive(driver, &members);
-                    let retry = matches!(fault.cause, Cause::Driver(CudaError::NotReady));
-                    if !retry || !lost.is_empty() {
+                    if !is_worth_a_retry(&fault) || !lost.is_empty() {
                         return Err(JobError { fault, lost });
                     }
                     if start.elapsed() >= limits.deadline {
@@ -171,7 +170,7 @@ impl<'d, S> CudaJob<'d, S> {
     ) -> Result<CudaJob<'d, T>, JobError> {
         let driver = self.driver;
         let faults = for_each(&self.members, |process| {
-            if driver.state(process.pid()) != Ok(goal) {
+            if can_answer(process)? && driver.state(process.pid()) != Ok(goal) {
                 call(process.pid()).map_err(|error| Fault::of(step, process, error))?;
             }
             expect_state(driver, step, process, goal)
@@ -210,13 +209,21 @@ fn try_lock(
             .map_err(|error| Fault::of(Step::Lock, process, error)),
     });
     // One that ended during the try is not missed.
-    let failed = faults.into_iter().find(|fault| {
+    let mut faults = faults;
+    faults.retain(|fault| {
         !tried
             .iter()
             .any(|process| process.pid() == fault.pid && process.is_gone())
     });
+    // While one cannot be locked at all, others may only be waiting for it.
+    faults.sort_by_key(is_worth_a_retry);
+    let failed = faults.into_iter().next();
     tried.retain(|process| !process.is_gone());
     (tried, failed)
+}
+
+fn is_worth_a_retry(fault: &Fault) -> bool {
+    matches!(fault.cause, Cause::Driver(CudaError::NotReady))
 }
 
 fn may_lock(process: &ProcessRef, state: CudaState) -> Result<(), Fault> {
@@ -248,20 +255,17 @@ fn unsettled(driver: &dyn Driver, members: &[ProcessRef], deadline: Duration) ->
 
 fn all_locked(
     driver: &dyn Driver,
+    locked: &[ProcessRef],
     again: &mut impl FnMut() -> Result<Members, Fault>,
 ) -> Result<bool, JobError> {
     match again() {
         Ok(members) => Ok(members
             .iter()
             .all(|(_, state)| *state != CudaState::Running)),
-        Err(fault) => {
-            let members = again().unwrap_or_default();
-            let members: Vec<_> = members.into_iter().map(|(process, _)| process).collect();
-            Err(JobError {
-                fault,
-                lost: revive(driver, &members),
-            })
-        }
+        Err(fault) => Err(JobError {
+            fault,
+            lost: revive(driver, locked),
+        }),
     }
 }
 

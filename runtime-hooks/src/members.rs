@@ -5,6 +5,7 @@ use std::thread;
 use crate::cuda::{CudaError, CudaState, Driver, GpuMap};
 use crate::fault::{Cause, Fault, Step};
 use crate::process::{Activity, ProcessRef};
+use crate::stop::Stop;
 
 /// The outcome of looking: which processes use CUDA, and in what state each is.
 pub type Members = Vec<(ProcessRef, CudaState)>;
@@ -33,15 +34,17 @@ pub fn look(driver: &dyn Driver, processes: Vec<ProcessRef>) -> Result<Members, 
 
 /// Whether the driver may be asked about a process. It needs the process to run: asked about the
 /// state of a stopped or frozen one it never answers (measured on driver 580.159).
-fn can_answer(process: &ProcessRef) -> Result<bool, Fault> {
+pub(crate) fn can_answer(process: &ProcessRef) -> Result<bool, Fault> {
     let unreadable = |error| Fault::of(Step::Look, process, Cause::Io(error));
-    match process.activity().map_err(unreadable)? {
-        Activity::Live => Ok(true),
-        Activity::Zombie => Ok(false),
-        Activity::Stopped if process.may_use_cuda().map_err(unreadable)? => {
-            Err(Fault::of(Step::Look, process, Cause::Stopped))
+    if process.activity().map_err(unreadable)? == Activity::Zombie {
+        return Ok(false);
+    }
+    match Stop::of(process.pid()).map_err(unreadable)? {
+        None => Ok(true),
+        Some(stop) if process.may_use_cuda().map_err(unreadable)? => {
+            Err(Fault::of(Step::Look, process, Cause::Stopped(stop)))
         }
-        Activity::Stopped => Ok(false),
+        Some(_) => Ok(false),
     }
 }
 

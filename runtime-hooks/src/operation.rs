@@ -16,6 +16,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::manifest::CudaProcess;
+use crate::memory_limit;
 use crate::progress;
 
 pub(crate) const LOCK: &str = "lock";
@@ -38,6 +39,22 @@ pub struct Intent {
     pub processes: Vec<CudaProcess>,
     /// What has to happen before they may run again.
     pub waits_for: WaitsFor,
+    /// The token of the process that waits for one that does not answer (`guardian.rs`), if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guardian: Option<u64>,
+}
+
+impl Intent {
+    /// The same with the token of a guardian.
+    pub(crate) fn guarded_by(self, token: u64) -> Self {
+        let guardian = Some(token);
+        Self { guardian, ..self }
+    }
+
+    /// Whether it is the one that a guardian was left for.
+    pub(crate) fn is_guarded_by(&self, token: u64) -> bool {
+        self.guardian == Some(token)
+    }
 }
 
 /// Who has to finish an operation.
@@ -82,6 +99,36 @@ pub(crate) fn directory_of(state_dir: &Path, root: &Path, id: &str) -> PathBuf {
 #[must_use]
 pub fn has_record(state_dir: &Path, root: &Path, id: &str) -> bool {
     directory_of(state_dir, root, id).exists()
+}
+
+/// What is recorded of a container, seen without the right to operate on it: it may be another
+/// operation's, and change at any time.
+///
+/// # Errors
+/// As [`Operation::recorded`].
+pub(crate) fn glance(
+    state_dir: &Path,
+    root: &Path,
+    id: &str,
+) -> Result<Option<Intent>, OperationError> {
+    read_intent(&directory_of(state_dir, root, id))
+}
+
+fn read_intent(directory: &Path) -> Result<Option<Intent>, OperationError> {
+    let path = directory.join(INTENT);
+    let read = || {
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other?,
+        };
+        let mut text = Vec::new();
+        file.take(MAX_INTENT_BYTES).read_to_end(&mut text)?;
+        Ok(Some(serde_json::from_slice(&text)?))
+    };
+    read().map_err(|source| OperationError::Io {
+        path: path.clone(),
+        source,
+    })
 }
 
 impl Operation {
@@ -157,24 +204,16 @@ impl Operation {
     /// # Errors
     /// [`OperationError::Io`], also for a record that cannot be read as one.
     pub fn recorded(&self) -> Result<Option<Intent>, OperationError> {
-        let path = self.directory.join(INTENT);
-        let read = || {
-            let file = match File::open(&path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-                other => other?,
-            };
-            let mut text = Vec::new();
-            file.take(MAX_INTENT_BYTES).read_to_end(&mut text)?;
-            Ok(Some(serde_json::from_slice(&text)?))
-        };
-        read().map_err(|source| OperationError::Io {
-            path: path.clone(),
-            source,
-        })
+        read_intent(&self.directory)
     }
 
     /// Nothing is left to put right: removes all that is recorded of the container.
     pub fn forget(&self) {
+        // A limit that cannot go back yet stays recorded, for the next operation on the container.
+        if memory_limit::put_back(&self.directory).is_err() {
+            let _ = fs::remove_file(self.directory.join(INTENT));
+            return;
+        }
         // Left-over files would only cost the next operation a look at the driver.
         let _ = fs::remove_dir_all(&self.directory);
     }
@@ -252,6 +291,7 @@ mod tests {
         let intent = Intent {
             processes: Vec::new(),
             waits_for: WaitsFor::Resume,
+            guardian: None,
         };
         let operation = begin(state.path()).unwrap();
         assert_eq!(operation.recorded().unwrap(), None);

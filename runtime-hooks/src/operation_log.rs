@@ -21,6 +21,8 @@ struct Line<'a> {
     container: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    notes: &'a [String],
     phases: &'a [Phase],
 }
 
@@ -37,6 +39,7 @@ pub(crate) fn write(
         operation: verb.to_string(),
         container,
         error: error.map(ToString::to_string),
+        notes: timeline.notes(),
         phases: timeline.phases(),
     };
     let _ = append(engine, &line);

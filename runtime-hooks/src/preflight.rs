@@ -1,6 +1,5 @@
 //! What is looked at before a checkpoint changes anything.
 
-use std::collections::BTreeSet;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -11,16 +10,20 @@ use rustix::fs::{Access, access};
 use crate::cgroup::FreezerState;
 use crate::container::{Container, ContainerError};
 use crate::criu_plugins;
-use crate::cuda::{CudaDriver, Driver};
-use crate::engine::{CudaMembers, Engine};
+use crate::cuda::Driver;
+use crate::engine::{CudaMembers, Engine, refuse_frozen_above};
 use crate::error::Refusal;
 use crate::fault::Fault;
 use crate::gpu::Inventory;
+use crate::host_memory;
+use crate::idle::Idle;
 use crate::invocation::{CheckpointOptions, PreDump};
 use crate::manifest::{CudaProcess, Manifest};
 use crate::members::{Members, look};
 use crate::operation::{Intent, Operation, WaitsFor};
 use crate::process::ProcessRef;
+use crate::recorded::recorded;
+use crate::watchdog::WatchedDriver;
 
 /// A checkpoint that may begin.
 #[derive(Debug)]
@@ -34,7 +37,7 @@ pub struct Plan<'a> {
     /// The right to operate on it.
     pub operation: Operation,
     /// The driver of its CUDA processes.
-    pub driver: CudaDriver,
+    pub driver: WatchedDriver,
     /// Whether the caller had frozen it.
     pub found: FreezerState,
     /// CRIU's plugin directory.
@@ -44,8 +47,10 @@ pub struct Plan<'a> {
 /// The outcome of the look.
 #[derive(Debug)]
 pub enum Verdict<'a> {
-    /// No process uses CUDA, or the low-level runtime knows of no running container.
+    /// There is no GPU, or the low-level runtime knows of no running container.
     Plain,
+    /// No process uses CUDA, but one may begin: there is a GPU in the container.
+    Idle(Idle<'a>),
     /// The plan, and the manifest as far as it is known beforehand.
     Cuda(Box<Plan<'a>>, Manifest),
 }
@@ -69,8 +74,10 @@ impl<'a> Plan<'a> {
         let cgroup = container.cgroup().clone();
         let found = cgroup.freezer_state()?;
         let thawed = found == FreezerState::Frozen && may_use_cuda(&container)?;
-        if thawed {
-            cgroup.thaw()?;
+        if thawed && let Err(error) = cgroup.thaw() {
+            // Its own setting is another now, whatever a cgroup above does.
+            let _ = cgroup.freeze();
+            return Err(error.into());
         }
         let verdict = Self::judge(engine, options, container, operation, found);
         if thawed && !matches!(verdict, Ok(Verdict::Cuda(..))) {
@@ -89,7 +96,16 @@ impl<'a> Plan<'a> {
         let Some(CudaMembers { driver, members }) = engine.cuda_members(&container)? else {
             // An image directory that is used again must not keep the last one's GPU state.
             Manifest::remove(&options.image_path)?;
-            return Ok(Verdict::Plain);
+            if !(may_use_cuda(&container)? || container.has_nvidia_node()) {
+                return Ok(Verdict::Plain);
+            }
+            return Ok(Verdict::Idle(Idle {
+                engine,
+                options,
+                container,
+                operation,
+                found,
+            }));
         };
         refuse_pre_dump(options, &members)?;
         let earlier = operation
@@ -98,6 +114,9 @@ impl<'a> Plan<'a> {
             .unwrap_or_default();
         let processes = members.iter().map(|(process, _)| process);
         let manifest = describe(engine, &container, processes, &earlier)?;
+        if let Some(bytes) = manifest.gpu_bytes() {
+            host_memory::admit(&engine.settings.memory, container.memory(), bytes)?;
+        }
         let plugins = prepare_plugins(engine)?;
         prepare_image_directory(&options.image_path)?;
         let plan = Self {
@@ -135,6 +154,7 @@ impl<'a> Plan<'a> {
         Intent {
             processes: manifest.processes.clone(),
             waits_for,
+            guardian: None,
         }
     }
 }
@@ -146,6 +166,7 @@ impl<'a> Plan<'a> {
 pub fn look_again(driver: &dyn Driver, container: &Container) -> Result<Members, Fault> {
     let processes = container.processes();
     let processes = processes.map_err(|error| Fault::of_look(container.init(), error))?;
+    refuse_frozen_above(container, &processes)?;
     look(driver, processes)
 }
 
@@ -218,17 +239,7 @@ fn describe<'p>(
             .processes
             .push(describe_one(container, process, &inventory, earlier)?);
     }
-    let used: BTreeSet<_> = manifest
-        .processes
-        .iter()
-        .flat_map(|process| &process.gpus)
-        .map(|gpu| gpu.uuid)
-        .collect();
-    manifest.gpus = inventory
-        .gpus
-        .into_iter()
-        .filter(|gpu| used.contains(&gpu.uuid))
-        .collect();
+    manifest.gpus = inventory.gpus;
     Ok(manifest)
 }
 
@@ -242,7 +253,7 @@ fn describe_one(
         let what = format!("{process} is outside the container's pid namespace");
         ContainerError::Processes(io::Error::other(what))
     })?;
-    let mut gpus = inventory.uses(process.pid());
+    let mut gpus = recorded(process, inventory).map_err(ContainerError::Processes)?;
     if gpus.is_empty()
         && let Some(recorded) = earlier.iter().find(|known| known.pid == pid)
     {

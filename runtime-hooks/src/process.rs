@@ -3,6 +3,7 @@
 //! A pid alone may be reused between two looks. [`ProcessRef`] holds a pidfd from the first sight
 //! and remembers the start time, so every later act can ask "is it still the same one".
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -25,10 +26,8 @@ pub struct ProcessRef {
 /// What a process was doing when looked at (the state letter of `/proc/PID/stat`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activity {
-    /// Runs or sleeps.
+    /// Runs, sleeps or is stopped (`stop.rs`).
     Live,
-    /// Stopped by a signal or a tracer: it cannot answer the driver.
-    Stopped,
     /// Ended and not yet reaped.
     Zombie,
 }
@@ -152,15 +151,23 @@ impl ProcessRef {
     /// # Errors
     /// What reading `/proc` said.
     pub fn has_nvidia_device(&self) -> io::Result<bool> {
-        if self.maps(" /dev/nvidia")? {
-            return Ok(true);
-        }
+        Ok(self.maps(" /dev/nvidia")? || !self.open_nvidia_devices()?.is_empty())
+    }
+
+    /// The paths of the NVIDIA devices that the process has open, as it sees them.
+    ///
+    /// # Errors
+    /// What reading `/proc` said.
+    pub fn open_nvidia_devices(&self) -> io::Result<BTreeSet<String>> {
         let Some(entries) = gone_is_none(fs::read_dir(format!("/proc/{}/fd", self.pid)))? else {
-            return Ok(false);
+            return Ok(BTreeSet::new());
         };
-        Ok(entries
-            .filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
-            .any(|target| target.to_string_lossy().starts_with("/dev/nvidia")))
+        let targets = entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        Ok(targets
+            .filter_map(|target| target.into_os_string().into_string().ok())
+            .filter(|target| target.starts_with("/dev/nvidia"))
+            .map(|target| target.trim_end_matches(" (deleted)").to_owned())
+            .collect())
     }
 
     /// Whether a mapping's line in `/proc/PID/maps` has this text.
@@ -201,7 +208,6 @@ impl Stat {
         let (_, name) = head.split_once('(')?;
         let mut fields = tail.split_ascii_whitespace();
         let activity = match fields.next()? {
-            "T" | "t" => Activity::Stopped,
             "Z" | "X" | "x" => Activity::Zombie,
             _ => Activity::Live,
         };
@@ -225,7 +231,7 @@ fn namespace_pids(status: &str) -> Option<Vec<i32>> {
 }
 
 /// `/proc/PID` answers ENOENT before, ESRCH after a process was found and then reaped.
-fn gone_is_none<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+pub(crate) fn gone_is_none<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

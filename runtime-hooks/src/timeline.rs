@@ -29,6 +29,7 @@ pub struct Phase {
 #[derive(Debug, Default)]
 pub struct Timeline<'o> {
     phases: Vec<Phase>,
+    notes: Vec<String>,
     progress: Option<Progress<'o>>,
 }
 
@@ -38,6 +39,7 @@ impl<'o> Timeline<'o> {
     pub fn told_by(progress: Progress<'o>) -> Self {
         Self {
             phases: Vec::new(),
+            notes: Vec::new(),
             progress: Some(progress),
         }
     }
@@ -71,6 +73,17 @@ impl<'o> Timeline<'o> {
         };
         self.phases.push(Phase::new(name, start.elapsed(), bytes));
         result
+    }
+
+    /// Keeps something that whoever reads the log later has to know, e.g. a check that was overridden.
+    pub fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
+    }
+
+    /// What was noted so far.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// The phases so far.

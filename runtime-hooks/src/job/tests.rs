@@ -1,10 +1,11 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Command};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::members::look;
-use crate::process::Activity;
+use crate::stop::Stop;
+use crate::watchdog::{CallLimits, WatchedDriver};
 
 /// A driver with the real one's state machine, for processes that are mere sleepers.
 #[derive(Default)]
@@ -12,6 +13,8 @@ struct FakeDriver {
     states: Mutex<BTreeMap<i32, CudaState>>,
     /// Errors to give, in order, for (step, pid); then the call works.
     script: Mutex<BTreeMap<(u8, i32), Vec<CudaError>>>,
+    /// The (step, pid) whose calls do not come back while it is in here.
+    hanging: Mutex<BTreeSet<(u8, i32)>>,
 }
 
 impl FakeDriver {
@@ -23,6 +26,9 @@ impl FakeDriver {
     }
 
     fn go(&self, step: Step, pid: i32, from: CudaState, to: CudaState) -> Result<(), CudaError> {
+        while self.hanging.lock().unwrap().contains(&(step as u8, pid)) {
+            thread::sleep(Duration::from_millis(1));
+        }
         if let Some(errors) = self.script.lock().unwrap().get_mut(&(step as u8, pid))
             && !errors.is_empty()
         {
@@ -103,7 +109,7 @@ impl Sleepers {
             .collect()
     }
 
-    fn members(&self, driver: &FakeDriver) -> Result<Members, Fault> {
+    fn members(&self, driver: &dyn Driver) -> Result<Members, Fault> {
         let open = |pid| ProcessRef::open(pid).unwrap();
         look(driver, self.pids().into_iter().filter_map(open).collect())
     }
@@ -261,6 +267,14 @@ fn a_process_that_ends_is_not_missed() {
     assert_eq!(job.unwrap().members().len(), 2);
 }
 
+fn stop(pid: i32) {
+    let stop = nix::sys::signal::Signal::SIGSTOP;
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), stop).unwrap();
+    while Stop::of(pid).unwrap().is_none() {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// A driver that cannot tell.
 struct Mute;
 
@@ -300,11 +314,89 @@ fn an_answer_other_than_no_cuda_is_never_taken_for_it() {
 fn the_driver_is_not_asked_about_a_stopped_process_without_cuda() {
     let sleepers = Sleepers::start(1);
     let pid = sleepers.pids()[0];
-    let stop = nix::sys::signal::Signal::SIGSTOP;
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), stop).unwrap();
+    stop(pid);
+    assert_eq!(Stop::of(pid).unwrap(), Some(Stop::Signal { pid }));
     let process = ProcessRef::open(pid).unwrap().unwrap();
-    while process.activity().unwrap() != Activity::Stopped {
+    assert!(look(&Mute, vec![process]).unwrap().is_empty());
+}
+
+/// Calls on a driver with one process that does not answer come back, with the driver to look behind it.
+fn watched(driver: FakeDriver) -> (Arc<FakeDriver>, WatchedDriver) {
+    let driver = Arc::new(driver);
+    let limit = Duration::from_millis(500);
+    let limits = CallLimits {
+        answer: limit,
+        work: limit,
+    };
+    let watched = WatchedDriver::new(Arc::clone(&driver) as Arc<dyn Driver>, limits);
+    (driver, watched)
+}
+
+#[test]
+fn a_lock_that_does_not_come_back_is_reported_and_the_others_go_on() {
+    let (driver, sleepers, pids) = three(CudaState::Running);
+    driver
+        .hanging
+        .lock()
+        .unwrap()
+        .insert((Step::Lock as u8, pids[1]));
+    // While one hangs, another may well be refused on its account.
+    driver.fail(Step::Lock, pids[0], &[CudaError::NotReady]);
+    let (driver, watched) = watched(driver);
+    let error = CudaJob::lock(&watched, LIMITS, || sleepers.members(&watched)).unwrap_err();
+    assert_eq!(error.fault.pid, pids[1]);
+    assert!(matches!(error.fault.cause, Cause::NoAnswer(_)), "{error}");
+    assert_eq!(error.fault.step, Step::Lock);
+    let lost: Vec<i32> = error.lost.iter().map(|fault| fault.pid).collect();
+    assert_eq!(lost, [pids[1]], "it cannot be asked what it is");
+    assert!(error.lost.iter().all(Fault::may_pass));
+    assert!(driver.all_are(CudaState::Running));
+
+    // The call goes on, and takes effect; from then on the process can be asked and given back.
+    driver.hanging.lock().unwrap().clear();
+    while watched.state(pids[1]) != Ok(CudaState::Locked) {
         thread::sleep(Duration::from_millis(1));
     }
-    assert!(look(&Mute, vec![process]).unwrap().is_empty());
+    let members = sleepers.members(&watched).unwrap();
+    let members: Vec<_> = members.into_iter().map(|(process, _)| process).collect();
+    assert!(revive(&watched, &members).is_empty());
+    assert!(driver.all_are(CudaState::Running));
+}
+
+#[test]
+fn a_gpu_checkpoint_that_does_not_come_back_is_reported_and_the_others_go_on() {
+    let (driver, sleepers, pids) = three(CudaState::Running);
+    driver
+        .hanging
+        .lock()
+        .unwrap()
+        .insert((Step::Checkpoint as u8, pids[2]));
+    let (driver, watched) = watched(driver);
+    let job = CudaJob::lock(&watched, LIMITS, || sleepers.members(&watched)).unwrap();
+    let error = job.checkpoint().unwrap_err();
+    assert_eq!(
+        (error.fault.step, error.fault.pid),
+        (Step::Checkpoint, pids[2])
+    );
+    assert!(matches!(error.fault.cause, Cause::NoAnswer(_)), "{error}");
+    for pid in &pids[..2] {
+        assert_eq!(driver.state(*pid), Ok(CudaState::Running));
+    }
+    driver.hanging.lock().unwrap().clear();
+}
+
+#[test]
+fn a_look_that_fails_after_the_lock_leaves_nothing_locked() {
+    let (driver, sleepers, pids) = three(CudaState::Running);
+    let mut looks = 0;
+    let error = CudaJob::lock(&driver, LIMITS, || {
+        looks += 1;
+        if looks == 1 {
+            return sleepers.members(&driver);
+        }
+        let process = ProcessRef::open(pids[0]).unwrap().unwrap();
+        Err(Fault::of_look(&process, std::io::Error::other("no")))
+    });
+    assert!(matches!(error.unwrap_err().fault.cause, Cause::Io(_)));
+    assert!(driver.all_are(CudaState::Running));
 }

@@ -17,6 +17,7 @@ fn intent() -> Intent {
     Intent {
         processes: Vec::new(),
         waits_for: WaitsFor::Resume,
+        guardian: None,
     }
 }
 

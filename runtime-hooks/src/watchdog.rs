@@ -1,0 +1,136 @@
+//! A deadline for every call of the driver.
+//!
+//! The driver acts on a process through that process: a call about one that is stopped in the middle does
+//! not come back, whatever timeout it was given (measured on driver 580.159). So each call is
+//! made in a thread of its own. One that is overdue is left behind with its thread, since a thread cannot be
+//! cancelled, and the process that made it is to end soon; what the call still does when it goes on after all is
+//! put right by the guardian (`guardian.rs`).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::cuda::{CudaError, CudaState, Driver, GpuMap};
+use crate::stop::Stop;
+
+/// What a call may take that has nothing to wait for.
+pub const MARGIN: Duration = Duration::from_secs(5);
+
+/// How long calls may take.
+#[derive(Debug, Clone, Copy)]
+pub struct CallLimits {
+    /// Those that move nothing: state queries, and locks beyond the time that the driver is given.
+    pub answer: Duration,
+    /// Those that move GPU contents, and unlocks, which come after them.
+    pub work: Duration,
+}
+
+/// A driver whose calls all come back: late ones with [`CudaError::NoAnswer`].
+pub struct WatchedDriver {
+    driver: Arc<dyn Driver>,
+    limits: CallLimits,
+    /// Calls that were left behind, by the process that they are about.
+    overdue: Mutex<BTreeMap<i32, Vec<JoinHandle<()>>>>,
+}
+
+impl WatchedDriver {
+    /// Watches the calls of `driver`.
+    #[must_use]
+    pub fn new(driver: Arc<dyn Driver>, limits: CallLimits) -> Self {
+        Self {
+            driver,
+            limits,
+            overdue: Mutex::default(),
+        }
+    }
+
+    fn call<T: Send + 'static>(
+        &self,
+        pid: i32,
+        limit: Duration,
+        call: impl FnOnce(&dyn Driver) -> Result<T, CudaError> + Send + 'static,
+    ) -> Result<T, CudaError> {
+        // The driver does one thing after the other for a process: this one would wait as well.
+        if self.is_overdue(pid) {
+            return Err(CudaError::NoAnswer(limit));
+        }
+        let driver = Arc::clone(&self.driver);
+        let (answer, answered) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            // Nobody hears an answer that comes too late.
+            let _ = answer.send(call(&*driver));
+        });
+        let start = Instant::now();
+        loop {
+            let left = limit.saturating_sub(start.elapsed());
+            match answered.recv_timeout(left.min(MARGIN)) {
+                Ok(result) => return result,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => match thread.join() {
+                    Err(panic) => std::panic::resume_unwind(panic),
+                    Ok(()) => return Err(CudaError::NoAnswer(start.elapsed())),
+                },
+            }
+            // For a process that has been stopped meanwhile there is nothing to wait for.
+            if start.elapsed() >= limit || matches!(Stop::of(pid), Ok(Some(_))) {
+                self.overdue().entry(pid).or_default().push(thread);
+                return Err(CudaError::NoAnswer(start.elapsed()));
+            }
+        }
+    }
+
+    fn is_overdue(&self, pid: i32) -> bool {
+        let mut overdue = self.overdue();
+        overdue.get_mut(&pid).is_some_and(|threads| {
+            threads.retain(|thread| !thread.is_finished());
+            !threads.is_empty()
+        })
+    }
+
+    fn overdue(&self) -> MutexGuard<'_, BTreeMap<i32, Vec<JoinHandle<()>>>> {
+        self.overdue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Driver for WatchedDriver {
+    fn state(&self, pid: i32) -> Result<CudaState, CudaError> {
+        self.call(pid, self.limits.answer, move |driver| driver.state(pid))
+    }
+
+    fn restore_thread(&self, pid: i32) -> Result<i32, CudaError> {
+        self.call(pid, self.limits.answer, move |driver| {
+            driver.restore_thread(pid)
+        })
+    }
+
+    fn lock(&self, pid: i32, timeout: Duration) -> Result<(), CudaError> {
+        let limit = timeout.saturating_add(self.limits.answer);
+        self.call(pid, limit, move |driver| driver.lock(pid, timeout))
+    }
+
+    fn checkpoint(&self, pid: i32) -> Result<(), CudaError> {
+        self.call(pid, self.limits.work, move |driver| driver.checkpoint(pid))
+    }
+
+    fn restore(&self, pid: i32, map: &GpuMap) -> Result<(), CudaError> {
+        let map = map.clone();
+        self.call(pid, self.limits.work, move |driver| {
+            driver.restore(pid, &map)
+        })
+    }
+
+    fn unlock(&self, pid: i32) -> Result<(), CudaError> {
+        self.call(pid, self.limits.work, move |driver| driver.unlock(pid))
+    }
+}
+
+impl fmt::Debug for WatchedDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WatchedDriver")
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
