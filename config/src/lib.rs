@@ -6,6 +6,7 @@
 mod error;
 mod file;
 mod low_level;
+mod preflight;
 mod restore;
 
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 pub use error::SettingsError;
 pub use low_level::{Flavor, LowLevel};
+pub use preflight::{BlockerKind, Preflight};
 pub use restore::{DriverLibraries, Persistence, Restore};
 
 /// The file that is read unless the command line names another.
@@ -39,6 +41,8 @@ pub struct Settings {
     pub driver: Driver,
     /// How long to try.
     pub deadlines: Deadlines,
+    /// What is refused before a checkpoint.
+    pub preflight: Preflight,
     /// How GPU contents are moved into host memory.
     pub gpu_checkpoint: GpuCheckpoint,
     /// Host memory for GPU contents.
@@ -168,6 +172,7 @@ impl Settings {
         if !name.is_absolute() && name.components().count() != 1 {
             return Err(("runtime.path", "must be a bare name or an absolute path"));
         }
+        self.preflight.check()?;
         self.deadlines.check()
     }
 }

@@ -62,6 +62,9 @@ fn attempt(
     };
     let progress = Progress::begin(engine, &plan.operation, Verb::Checkpoint);
     let mut timeline = Timeline::told_by(progress);
+    for finding in &plan.allowed {
+        timeline.note(format!("allowed {}: process {finding}", finding.kind));
+    }
     let result = carry_out(&plan, &mut manifest, args, &mut timeline);
     operation_log::write(
         engine,

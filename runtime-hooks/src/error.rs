@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
 use crate::aftermath::Aftermath;
+use crate::blocker::Blockers;
 use crate::cgroup::FreezerError;
 use crate::container::ContainerError;
 use crate::criu_log::KeptLog;
@@ -89,6 +90,9 @@ pub enum Refusal {
     /// A process cannot be checkpointed.
     #[error(transparent)]
     Process(#[from] Fault),
+    /// Processes are what no checkpoint or restore is known to survive.
+    #[error(transparent)]
+    Blocked(#[from] Blockers),
     /// A directory cannot be used.
     #[error("cannot use {what} {path}")]
     Directory {

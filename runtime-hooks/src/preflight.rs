@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
+use crate::blocker::{Blockers, Finding};
+use crate::blockers::{self, Scene};
 use crate::cgroup::FreezerState;
 use crate::container::{Container, ContainerError};
 use crate::criu_plugins;
@@ -42,6 +44,8 @@ pub struct Plan<'a> {
     pub found: FreezerState,
     /// CRIU's plugin directory.
     pub plugins: PathBuf,
+    /// Blockers that the administrator allows.
+    pub allowed: Vec<Finding>,
 }
 
 /// The outcome of the look.
@@ -112,8 +116,10 @@ impl<'a> Plan<'a> {
             .recorded()?
             .map(|intent| intent.processes)
             .unwrap_or_default();
+        let inventory = Inventory::read(engine.settings.driver.nvml.as_deref())?;
+        let allowed = refuse_blockers(engine, &container, &members, &inventory)?;
         let processes = members.iter().map(|(process, _)| process);
-        let manifest = describe(engine, &container, processes, &earlier)?;
+        let manifest = describe(engine, &container, processes, &inventory, &earlier)?;
         if let Some(bytes) = manifest.gpu_bytes() {
             host_memory::admit(&engine.settings.memory, container.memory(), bytes)?;
         }
@@ -127,6 +133,7 @@ impl<'a> Plan<'a> {
             driver,
             found,
             plugins,
+            allowed,
         };
         Ok(Verdict::Cuda(Box::new(plan), manifest))
     }
@@ -142,8 +149,12 @@ impl<'a> Plan<'a> {
             .map(|process| self.container.pid_inside(process));
         let known = manifest.processes.iter().map(|process| Some(process.pid));
         if !now.eq(known) {
+            let inventory = Inventory::read(self.engine.settings.driver.nvml.as_deref())?;
+            let found = look_again(&self.driver, &self.container)?;
+            refuse_blockers(self.engine, &self.container, &found, &inventory)?;
             let earlier = std::mem::take(&mut manifest.processes);
-            *manifest = describe(self.engine, &self.container, members.iter(), &earlier)?;
+            let members = members.iter();
+            *manifest = describe(self.engine, &self.container, members, &inventory, &earlier)?;
         }
         Ok(())
     }
@@ -189,6 +200,23 @@ fn refuse_pre_dump(options: &CheckpointOptions, members: &Members) -> Result<(),
     }
 }
 
+/// Refuses all blockers but those that the administrator allows, which it gives back.
+fn refuse_blockers(
+    engine: &Engine,
+    container: &Container,
+    members: &Members,
+    inventory: &Inventory,
+) -> Result<Vec<Finding>, Refusal> {
+    let processes = container.processes().map_err(ContainerError::Processes)?;
+    let scene = Scene {
+        processes: &processes,
+        members,
+        inventory,
+    };
+    let found = blockers::find(&scene).map_err(ContainerError::Processes)?;
+    Ok(Blockers::judge(found, &engine.settings.preflight)?)
+}
+
 /// Makes CRIU's plugin directory.
 ///
 /// # Errors
@@ -226,9 +254,9 @@ fn describe<'p>(
     engine: &Engine,
     container: &Container,
     members: impl Iterator<Item = &'p ProcessRef>,
+    inventory: &Inventory,
     earlier: &[CudaProcess],
 ) -> Result<Manifest, Refusal> {
-    let inventory = Inventory::read(engine.settings.driver.nvml.as_deref())?;
     let mut manifest = Manifest::new(
         container.id(),
         engine.began_text(),
@@ -237,9 +265,9 @@ fn describe<'p>(
     for process in members {
         manifest
             .processes
-            .push(describe_one(container, process, &inventory, earlier)?);
+            .push(describe_one(container, process, inventory, earlier)?);
     }
-    manifest.gpus = inventory.gpus;
+    manifest.gpus.clone_from(&inventory.gpus);
     Ok(manifest)
 }
 

@@ -85,6 +85,18 @@ impl ProcessRef {
         &self.name
     }
 
+    /// The parent of a process; `None` if the process has ended or its parent is not to be seen.
+    ///
+    /// # Errors
+    /// What reading `/proc` said.
+    pub fn parent_of(pid: i32) -> io::Result<Option<i32>> {
+        let Some(stat) = gone_is_none(fs::read_to_string(format!("/proc/{pid}/stat")))? else {
+            return Ok(None);
+        };
+        let stat = Stat::parse(&stat).ok_or_else(|| unreadable(pid, "stat"))?;
+        Ok(Some(stat.parent).filter(|parent| *parent > 0))
+    }
+
     /// The pid in the pid namespace `depth` levels below ours (0 is ours); for a process of a
     /// container, `depth` is that of the container's init. It survives checkpoint and restore.
     #[must_use]
@@ -198,6 +210,7 @@ impl std::fmt::Display for ProcessRef {
 struct Stat {
     name: String,
     activity: Activity,
+    parent: i32,
     start_time: u64,
 }
 
@@ -211,11 +224,13 @@ impl Stat {
             "Z" | "X" | "x" => Activity::Zombie,
             _ => Activity::Live,
         };
-        // The state is field 3; starttime is field 22.
-        let start_time = fields.nth(18)?.parse().ok()?;
+        // The state is field 3, ppid field 4, starttime field 22.
+        let parent = fields.next()?.parse().ok()?;
+        let start_time = fields.nth(17)?.parse().ok()?;
         Some(Self {
             name: name.to_owned(),
             activity,
+            parent,
             start_time,
         })
     }
@@ -270,6 +285,7 @@ mod tests {
         let stat = Stat::parse(&format!("7 (a) R (b) {tail}")).unwrap();
         assert_eq!(stat.name, "a) R (b");
         assert_eq!(stat.activity, Activity::Live);
+        assert_eq!(stat.parent, 1);
         assert_eq!(stat.start_time, 4711);
     }
 
