@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use anyhow::{Context, Result, ensure};
 
 /// The workload programs.
-pub const WORKLOADS: [&str; 3] = ["counter", "memcheck", "tree"];
+pub const WORKLOADS: [&str; 4] = ["counter", "late", "memcheck", "tree"];
 
 /// The nodes that stand for an NVIDIA device where there is none: path in /dev, kind, major and
 /// minor number. Loop devices that are bound to nothing can be opened and mapped, and CRIU can dump
