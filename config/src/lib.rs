@@ -6,6 +6,8 @@
 mod error;
 mod file;
 mod low_level;
+mod preflight;
+mod restore;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,6 +16,8 @@ use serde::{Deserialize, Serialize};
 
 pub use error::SettingsError;
 pub use low_level::{Flavor, LowLevel};
+pub use preflight::{BlockerKind, Preflight};
+pub use restore::{DriverLibraries, Persistence, Restore};
 
 /// The file that is read unless the command line names another.
 pub const DEFAULT_PATH: &str = "/etc/stasis/stasis.toml";
@@ -37,8 +41,14 @@ pub struct Settings {
     pub driver: Driver,
     /// How long to try.
     pub deadlines: Deadlines,
+    /// What is refused before a checkpoint.
+    pub preflight: Preflight,
     /// How GPU contents are moved into host memory.
     pub gpu_checkpoint: GpuCheckpoint,
+    /// Host memory for GPU contents.
+    pub memory: Memory,
+    /// What a restore may do on its own.
+    pub restore: Restore,
     /// CRIU.
     pub criu: Criu,
     /// Directories.
@@ -83,6 +93,14 @@ pub struct Deadlines {
 pub struct GpuCheckpoint {
     /// Whether transparent huge pages are switched on while the driver fills host memory.
     pub huge_pages: bool,
+}
+
+/// `[memory]`
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Memory {
+    /// Whether a container's memory limit is raised for the time that GPU contents are in its host memory.
+    pub raise_limits: bool,
 }
 
 /// `[criu]`
@@ -154,6 +172,7 @@ impl Settings {
         if !name.is_absolute() && name.components().count() != 1 {
             return Err(("runtime.path", "must be a bare name or an absolute path"));
         }
+        self.preflight.check()?;
         self.deadlines.check()
     }
 }
@@ -217,6 +236,12 @@ impl Default for Deadlines {
 impl Default for GpuCheckpoint {
     fn default() -> Self {
         Self { huge_pages: true }
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self { raise_limits: true }
     }
 }
 

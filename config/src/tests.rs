@@ -63,13 +63,21 @@ fn values_that_make_no_sense_are_refused_by_key() {
         ("driver.libcuda = \"libcuda.so.1\"", "driver.libcuda"),
         ("runtime.path = \"bin/runc\"", "runtime.path"),
         ("paths.state_dir = \"state\"", "paths.state_dir"),
+        ("preflight.allow = [\"driver-version\"]", "preflight.allow"),
     ] {
         let said = said(text);
         assert!(
-            said.starts_with(&format!("stasis.toml: {key} must be")),
+            said.starts_with(&format!("stasis.toml: {key} must ")),
             "{said}"
         );
     }
+}
+
+#[test]
+fn a_blocker_that_does_not_exist_is_named_with_its_line() {
+    let said = said("[preflight]\nallow = [\"nccl\"]\n");
+    assert!(said.starts_with("stasis.toml:2: "), "{said}");
+    assert!(said.contains("nccl") && said.contains("nccl-p2p"), "{said}");
 }
 
 #[test]

@@ -1,9 +1,12 @@
 /* The workload's half of libcuda: the calls of the driver API that our workloads make. Kernels are known by name. */
 #include "gpu.h"
+#include "mailbox.h"
+#include "memory.h"
 #include "result.h"
 
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -34,10 +37,26 @@ static void verify(void **arguments) {
         *bad += data[i] != mix(i + seed);
 }
 
+static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL); }
+
+/* As programs/meet.h has it. */
+static void meet(void **arguments) {
+    uint64_t(*slots)[4] = *(void **)arguments[0], *state = *(void **)arguments[3];
+    uint32_t rank = *(uint32_t *)arguments[1], ranks = *(uint32_t *)arguments[2];
+    uint64_t meeting = ++state[0], number = ++state[1];
+    slots[rank][1 + meeting % 2] = number;
+    __atomic_store_n(&slots[rank][0], meeting, __ATOMIC_RELEASE);
+    for (uint32_t each = 0; each < ranks; each++) {
+        while (__atomic_load_n(&slots[each][0], __ATOMIC_ACQUIRE) < meeting)
+            nap();
+        state[2] += slots[each][1 + meeting % 2];
+    }
+}
+
 static const struct kernel {
     const char *name;
     void (*run)(void **arguments);
-} KERNELS[] = {{"increment", increment}, {"fill", fill}, {"verify", verify}};
+} KERNELS[] = {{"increment", increment}, {"fill", fill}, {"verify", verify}, {"meet", meet}};
 
 EXPORT int cuDriverGetVersion(int *version) {
     *version = 13000;
@@ -49,20 +68,56 @@ EXPORT int cuInit(unsigned flags) {
     return gpu_start();
 }
 
+EXPORT int cuDeviceGetCount(int *count) {
+    *count = (int)gpu_devices();
+    return *count ? 0 : NOT_INITIALIZED;
+}
+
+static int check_device(int device) {
+    if (gpu_devices() == 0)
+        return NOT_INITIALIZED;
+    return device >= 0 && (unsigned)device < gpu_devices() ? 0 : INVALID_DEVICE;
+}
+
 EXPORT int cuDeviceGet(int *device, int ordinal) {
     *device = ordinal;
-    return ordinal == 0 ? 0 : 101;
+    return check_device(ordinal);
 }
 
-EXPORT int cuDevicePrimaryCtxRetain(void **context, int device) {
-    static char primary;
-    *context = &primary;
-    return device == 0 ? 0 : 101;
-}
-
-EXPORT int cuCtxSetCurrent(void *context) {
-    (void)context;
+EXPORT int cuDeviceGetUuid_v2(void *uuid, int device) {
+    int result = check_device(device);
+    if (result)
+        return result;
+    memcpy(uuid, GPU_UUID, UUID_BYTES);
+    ((unsigned char *)uuid)[UUID_BYTES - 1] = (unsigned char)(gpu_first((unsigned)device) + 1);
     return 0;
+}
+
+EXPORT int cuDeviceGetUuid(void *uuid, int device) { return cuDeviceGetUuid_v2(uuid, device); }
+
+/* One context of each device; a thread has one at a time. */
+static struct context {
+    int is_there;
+} contexts[GPUS];
+static _Thread_local struct context *current;
+
+EXPORT int cuDevicePrimaryCtxRetain(struct context **context, int device) {
+    int result = check_device(device);
+    if (result == 0)
+        result = gpu_enter();
+    if (result)
+        return result;
+    *context = &contexts[device];
+    if (!(*context)->is_there)
+        gpu_count((unsigned)device, CONTEXT_BYTES);
+    (*context)->is_there = 1;
+    gpu_leave();
+    return 0;
+}
+
+EXPORT int cuCtxSetCurrent(struct context *context) {
+    current = context;
+    return gpu_devices() ? 0 : NOT_INITIALIZED;
 }
 
 EXPORT int cuModuleLoadData(void **module, const void *image) {
@@ -84,24 +139,45 @@ EXPORT int cuMemAlloc_v2(device_pointer *pointer, size_t bytes) {
     int result = gpu_enter();
     if (result)
         return result;
-    *pointer = (device_pointer)gpu_allocate(bytes);
+    unsigned device = (unsigned)(current - contexts);
+    *pointer = current ? (device_pointer)memory_allocate(&bytes, device) : 0;
+    if (*pointer)
+        gpu_count(device, (long long)bytes);
     gpu_leave();
+    if (!current)
+        return INVALID_CONTEXT;
     return *pointer ? 0 : OUT_OF_MEMORY;
 }
 
 EXPORT int cuMemAllocManaged(device_pointer *pointer, size_t bytes, unsigned flags) {
     (void)flags;
-    gpu_hold_managed_memory();
-    return cuMemAlloc_v2(pointer, bytes);
+    int result = cuMemAlloc_v2(pointer, bytes);
+    if (result == 0)
+        gpu_hold_managed_memory(bytes);
+    return result;
+}
+
+EXPORT int cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags) {
+    (void)memory, (void)bytes, (void)flags;
+    return gpu_devices() ? 0 : NOT_INITIALIZED;
+}
+
+EXPORT int cuMemHostGetDevicePointer_v2(device_pointer *pointer, void *memory, unsigned flags) {
+    (void)flags;
+    *pointer = (device_pointer)memory;
+    return gpu_devices() ? 0 : NOT_INITIALIZED;
 }
 
 EXPORT int cuMemFree_v2(device_pointer pointer) {
     int result = gpu_enter();
     if (result)
         return result;
-    result = gpu_release((void *)pointer);
+    unsigned device;
+    size_t bytes = memory_release((void *)pointer, &device);
+    if (bytes)
+        gpu_count(device, -(long long)bytes);
     gpu_leave();
-    return result;
+    return bytes ? 0 : INVALID_VALUE;
 }
 
 static int copy(void *to, const void *from, size_t bytes) {

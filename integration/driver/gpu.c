@@ -1,15 +1,16 @@
 /*
- * The GPU of a workload. While the state is RUNNING or LOCKED the process has descriptors of the three NVIDIA device nodes and a
- * mapping of one, which CRIU cannot dump ("Can't handle non-regular mapping"); device memory is shared memory at fixed
- * addresses. A checkpoint copies it to private anonymous memory and gives the devices up; a restore takes all of it back.
+ * The CUDA of a workload. While the state is RUNNING or LOCKED the process has descriptors and mappings of NVIDIA device nodes, which CRIU
+ * cannot dump ("Can't handle non-regular mapping"). A checkpoint copies device memory to private memory and gives the
+ * devices up; a restore takes all of it back.
  */
 #define _GNU_SOURCE
 #include "gpu.h"
+#include "devices.h"
 #include "mailbox.h"
+#include "memory.h"
 #include "result.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,100 +21,54 @@
 #include <time.h>
 #include <unistd.h>
 
-#define DEVICE_MEMORY 0x600000000000ULL
-#define ALLOCATIONS 256
 #define PAGE 4096ULL
 
-static const char *const NODES[] = {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"};
-
-struct allocation {
-    void *address;
-    size_t bytes;
-    void *in_host; /* where its contents are while checkpointed */
-};
-
 static struct mailbox *box;
-static struct allocation allocations[ALLOCATIONS];
-static unsigned long long next_address = DEVICE_MEMORY;
-static int nodes[3] = {-1, -1, -1};
-static void *node_mapping = MAP_FAILED;
-static int holds_managed_memory, is_lost;
+/* The driver does not survive fork: a child of a process with CUDA never has it. */
+static int is_child;
+/* The devices that the process sees: how many, and the place of each among the GPUs that are recorded. */
+static unsigned devices;
+static uint8_t places[GPUS];
+/* The GPU of the machine that each device was at first: a process keeps its names when it is moved. */
+static uint8_t first_gpu[GPUS];
+static int holds_managed_memory, shares_device_memory, is_lost;
 
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t opened = PTHREAD_COND_INITIALIZER;
 static int calls;   /* that are inside */
 static int closing; /* a lock waits for them, so no others come in */
 
-static void give_nodes_up(void) {
-    if (node_mapping != MAP_FAILED)
-        munmap(node_mapping, PAGE);
-    node_mapping = MAP_FAILED;
-    for (int i = 0; i < 3; i++) {
-        if (nodes[i] >= 0)
-            close(nodes[i]);
-        nodes[i] = -1;
-    }
-}
-
-static int take_nodes(void) {
-    for (int i = 0; i < 3; i++)
-        if ((nodes[i] = open(NODES[i], O_RDONLY | O_CLOEXEC)) < 0)
-            goto failed;
-    node_mapping = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, nodes[2], 0);
-    if (node_mapping != MAP_FAILED)
-        return 0;
-failed:
-    give_nodes_up();
-    return NO_DEVICE;
-}
-
-static int map_device_memory(struct allocation *allocation) {
-    void *mapped = mmap(allocation->address, allocation->bytes, PROT_READ | PROT_WRITE,
-                        MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-    return mapped == allocation->address ? 0 : OUT_OF_MEMORY;
-}
-
-static void forget_copies(void) {
-    for (struct allocation *each = allocations; each < allocations + ALLOCATIONS; each++) {
-        if (each->in_host)
-            munmap(each->in_host, each->bytes);
-        each->in_host = NULL;
-    }
-}
-
 /* GPU memory to host memory. */
 static int checkpoint(void) {
     if (holds_managed_memory)
         return NOT_SUPPORTED;
-    for (struct allocation *each = allocations; each < allocations + ALLOCATIONS; each++) {
-        if (!each->address)
-            continue;
-        void *copy = mmap(NULL, each->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (copy == MAP_FAILED) {
-            forget_copies();
-            return OUT_OF_MEMORY;
-        }
-        each->in_host = memcpy(copy, each->address, each->bytes);
-    }
-    for (struct allocation *each = allocations; each < allocations + ALLOCATIONS; each++)
-        if (each->address)
-            munmap(each->address, each->bytes);
-    give_nodes_up();
-    return 0;
+    int result = memory_to_host();
+    if (result == 0)
+        devices_give_up();
+    return result;
+}
+
+/* Opens what the process sees of these GPUs. */
+static int take_devices(const uint8_t *gpus) {
+    uint8_t seen[GPUS];
+    for (unsigned i = 0; i < devices; i++)
+        seen[i] = gpus[places[i]];
+    return devices_take(seen, devices);
 }
 
 static int restore(void) {
-    if (take_nodes())
-        return NOT_SUPPORTED; /* what the real one says when a device node is missing */
-    for (struct allocation *each = allocations; each < allocations + ALLOCATIONS; each++) {
-        if (!each->address)
-            continue;
-        if (map_device_memory(each))
-            return OUT_OF_MEMORY;
-        memcpy(each->address, each->in_host, each->bytes);
+    if (shares_device_memory) {
+        is_lost = 1;
+        return NOT_SUPPORTED; /* noticed this late by driver 580, and final */
     }
-    forget_copies();
-    return 0;
+    if (take_devices(box->target))
+        return NOT_SUPPORTED; /* what the real one says when a device node is missing */
+    int result = memory_to_devices();
+    if (result)
+        devices_give_up();
+    else
+        memcpy(box->gpu, box->target, sizeof box->gpu);
+    return result;
 }
 
 static void nap(long nanoseconds) {
@@ -171,10 +126,10 @@ static int serve(void) {
         return box->fault == FAULT_ERROR ? box->fault_argument : 0;
     if (box->request < LOCK || box->request > UNLOCK)
         return INVALID_VALUE;
+    if (is_lost)
+        return OPERATING_SYSTEM; /* by a restore that failed for good, as with driver 580 */
     if (box->state != NEEDED[box->request])
         return ILLEGAL_STATE;
-    if (box->request == RESTORE && is_lost)
-        return OPERATING_SYSTEM; /* an earlier restore found no room: final, as with driver 580 */
     if (box->fault == FAULT_ERROR) {
         is_lost |= box->request == RESTORE && box->fault_argument == OUT_OF_MEMORY;
         return box->fault_argument;
@@ -211,20 +166,27 @@ static void set_tag(void) {
     snprintf(box->tag, sizeof box->tag, "%s", tag ? tag : program_invocation_short_name);
 }
 
-int gpu_start(void) {
-    if (box)
-        return 0;
-    if (take_nodes())
-        return NO_DEVICE;
+/* The mailbox stays with the parent, the nodes do not: the child has them for ever, as with driver 580. */
+static void after_fork_in_child(void) {
+    is_child = box != NULL || is_child;
+    box = NULL;
+}
+
+static int make_mailbox(const uint8_t *gpus, unsigned count) {
     struct mailbox *page = mmap((void *)MAILBOX_ADDRESS, PAGE, PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     if (page == MAP_FAILED)
         return OUT_OF_MEMORY;
+    madvise(page, PAGE, MADV_DONTFORK);
+    pthread_atfork(NULL, NULL, after_fork_in_child);
+    page->gpus = count;
+    memcpy(page->gpu, gpus, sizeof page->gpu);
     box = page;
-    box->device_bytes = CONTEXT_BYTES;
     set_tag();
-    /* A forked child has no CUDA: it must not look as if it had. */
-    madvise(box, PAGE, MADV_DONTFORK);
+    return 0;
+}
+
+static int start_restore_thread(void) {
     /* The workload's signals are for its own threads. */
     sigset_t all, before;
     sigfillset(&all);
@@ -236,6 +198,27 @@ int gpu_start(void) {
         return OPERATING_SYSTEM;
     while (!__atomic_load_n(&box->restore_thread, __ATOMIC_ACQUIRE))
         nap(100000);
+    return 0;
+}
+
+int gpu_start(void) {
+    if (is_child)
+        return NOT_INITIALIZED;
+    if (box)
+        return 0;
+    uint8_t gpus[GPUS] = {0};
+    unsigned count = devices_find(gpus);
+    devices = devices_visible(count, places);
+    if (devices == 0 || take_devices(gpus))
+        return NO_DEVICE;
+    for (unsigned i = 0; i < devices; i++)
+        first_gpu[i] = gpus[places[i]];
+    int result = make_mailbox(gpus, count);
+    if (result == 0)
+        result = start_restore_thread();
+    if (result)
+        return result;
+    shares_device_memory = getenv("STASIS_STANDIN_P2P") != NULL;
     __atomic_store_n(&box->magic, MAILBOX_MAGIC, __ATOMIC_RELEASE);
     return 0;
 }
@@ -257,33 +240,13 @@ void gpu_leave(void) {
     pthread_mutex_unlock(&gate);
 }
 
-void *gpu_allocate(size_t bytes) {
-    bytes = (bytes + PAGE - 1) & ~(PAGE - 1);
-    for (struct allocation *each = allocations; bytes && each < allocations + ALLOCATIONS; each++) {
-        if (each->address)
-            continue;
-        *each = (struct allocation){.address = (void *)next_address, .bytes = bytes};
-        if (map_device_memory(each)) {
-            each->address = NULL;
-            return NULL;
-        }
-        next_address += bytes + PAGE;
-        box->device_bytes += bytes;
-        return each->address;
-    }
-    return NULL;
-}
+unsigned gpu_devices(void) { return box ? devices : 0; }
 
-int gpu_release(void *address) {
-    for (struct allocation *each = allocations; each < allocations + ALLOCATIONS; each++) {
-        if (!address || each->address != address)
-            continue;
-        munmap(each->address, each->bytes);
-        box->device_bytes -= each->bytes;
-        each->address = NULL;
-        return 0;
-    }
-    return INVALID_VALUE;
-}
+unsigned gpu_first(unsigned device) { return first_gpu[device]; }
 
-void gpu_hold_managed_memory(void) { holds_managed_memory = 1; }
+void gpu_count(unsigned device, long long bytes) { box->bytes[places[device]] += (uint64_t)bytes; }
+
+void gpu_hold_managed_memory(size_t bytes) {
+    holds_managed_memory = 1;
+    devices_map_managed(bytes);
+}

@@ -1,4 +1,4 @@
-/* The workload's half: the GPU's memory, and the gate that its calls go through. */
+/* The workload's half: its devices, and the gate that its calls go through. */
 #ifndef STASIS_GPU_H
 #define STASIS_GPU_H
 
@@ -9,10 +9,13 @@ int gpu_start(void);
 /* Every CUDA call goes in and out here; going in waits while the process is locked. */
 int gpu_enter(void);
 void gpu_leave(void);
-/* Device memory, at addresses that stay the same through checkpoint and restore; 0 if there is no room. */
-void *gpu_allocate(size_t bytes);
-int gpu_release(void *address);
+/* How many devices the process sees; 0 before cuInit. */
+unsigned gpu_devices(void);
+/* The GPU of the machine that a device was when the process began. */
+unsigned gpu_first(unsigned device);
+/* The process holds more, or less, on a device from now on. */
+void gpu_count(unsigned device, long long bytes);
 /* From now on the process holds what the driver cannot save. */
-void gpu_hold_managed_memory(void);
+void gpu_hold_managed_memory(size_t bytes);
 
 #endif

@@ -13,7 +13,7 @@ static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL); 
 /*
  * A fault that was ordered for this call, if any. Each line of the file is "CALL TAG ACTION [COUNT]": CALL is lock, checkpoint,
  * restore, unlock or get-state; TAG a workload's tag or *; ACTION error:N, hang, slow:MS, crash or busy; COUNT how
- * many calls it is for (default: all). Counts are kept in the file, under a lock.
+ * many calls it is for (default: all). Counts are kept in the file, under a lock. Other lines describe the machine: machine.h.
  */
 struct order {
     enum fault fault;
@@ -91,12 +91,80 @@ static int put(int memory, const struct mailbox *box) {
     return 0;
 }
 
-static int no_room(enum request request, const struct mailbox *box) {
-    return request == RESTORE && box->state == CHECKPOINTED && free_bytes() < box->device_bytes;
+/* CUcheckpointGpuPair. */
+struct pair {
+    unsigned char old[UUID_BYTES], new[UUID_BYTES];
+};
+
+/* One of the checkpoint calls. */
+struct call {
+    enum request request;
+    const char *name;
+    unsigned timeout_ms;
+    const struct pair *pairs;
+    uint32_t pair_count;
+};
+
+/* Which of the machine's GPUs has this UUID; GPUS if none has. */
+static unsigned gpu_with(const unsigned char *uuid, const struct machine *machine) {
+    const unsigned char first[] = GPU_UUID;
+    unsigned number = uuid[UUID_BYTES - 1] - 1U;
+    return memcmp(uuid, first, UUID_BYTES - 1) == 0 && number < machine->gpus ? number : GPUS;
+}
+
+/*
+ * What a restore makes of each GPU of the process: what it was without pairs, else what the pairs say. They must name every GPU that is
+ * recorded, have it become one that there is, and none twice.
+ */
+static int choose_targets(const struct call *call, const struct machine *machine, struct mailbox *box) {
+    unsigned char place[GPUS], taken[GPUS] = {0};
+    memset(place, call->pair_count ? GPUS : 0, sizeof place);
+    for (unsigned i = 0; i < GPUS && call->pair_count == 0; i++)
+        place[i] = (unsigned char)i;
+    for (uint32_t i = 0; i < call->pair_count; i++) {
+        struct machine all = {.gpus = GPUS}; /* the old one may be another machine's */
+        unsigned old = gpu_with(call->pairs[i].old, &all), new = gpu_with(call->pairs[i].new, machine);
+        if (old == GPUS || new == GPUS || taken[new]++)
+            return INVALID_VALUE;
+        place[old] = (unsigned char)new;
+    }
+    for (unsigned i = 0; i < box->gpus; i++) {
+        box->target[i] = place[box->gpu[i]];
+        if (box->target[i] >= GPUS)
+            return INVALID_VALUE;
+    }
+    return 0;
+}
+
+static int no_room(const struct machine *machine, const struct mailbox *box) {
+    for (unsigned i = 0; i < box->gpus; i++)
+        if (free_bytes(machine, box->target[i]) < box->bytes[i])
+            return 1;
+    return 0;
+}
+
+/* Writes the request into the mailbox, once what was ordered for it is known. */
+static int post(int memory, struct mailbox *box, const struct call *call) {
+    struct order order = order_for(call->name, box->tag);
+    while (order.hang)
+        pause();
+    if (call->request == RESTORE && box->state == CHECKPOINTED) {
+        struct machine machine = machine_read();
+        if (choose_targets(call, &machine, box))
+            return INVALID_VALUE;
+        if (no_room(&machine, box))
+            order = (struct order){.fault = FAULT_ERROR, .argument = OUT_OF_MEMORY};
+    }
+    box->request = call->request;
+    box->timeout_ms = call->timeout_ms;
+    box->fault = order.fault;
+    box->fault_argument = order.argument;
+    box->delay_ms = order.delay_ms;
+    return put(memory, box);
 }
 
 /* Has the restore thread of a process do something, and waits for its answer. */
-static int ask(int pid, enum request request, const char *call, unsigned timeout_ms) {
+static int ask(int pid, const struct call *call) {
     struct mailbox box;
     int memory = peer_open(pid, &box);
     if (memory < 0)
@@ -106,19 +174,8 @@ static int ask(int pid, enum request request, const char *call, unsigned timeout
     int turn = open(path, O_RDONLY | O_CLOEXEC); /* one caller at a time */
     flock(turn, LOCK_EX);
     int result = settle(memory, &box);
-    if (result == 0) {
-        struct order order = order_for(call, box.tag);
-        while (order.hang)
-            pause();
-        if (no_room(request, &box))
-            order = (struct order){.fault = FAULT_ERROR, .argument = OUT_OF_MEMORY};
-        box.request = request;
-        box.timeout_ms = timeout_ms;
-        box.fault = order.fault;
-        box.fault_argument = order.argument;
-        box.delay_ms = order.delay_ms;
-        result = put(memory, &box);
-    }
+    if (result == 0)
+        result = post(memory, &box, call);
     if (result == 0)
         result = settle(memory, &box);
     if (result == 0)
@@ -130,7 +187,7 @@ static int ask(int pid, enum request request, const char *call, unsigned timeout
 
 /* Answered by the process itself: one that is stopped or frozen gives no answer, as with driver 580. */
 EXPORT int cuCheckpointProcessGetState(int pid, int *state) {
-    int result = ask(pid, TELL_STATE, "get-state", 0);
+    int result = ask(pid, &(struct call){.request = TELL_STATE, .name = "get-state"});
     struct mailbox box;
     int memory = result == 0 ? peer_open(pid, &box) : -1;
     if (memory < 0)
@@ -171,31 +228,28 @@ EXPORT int cuCheckpointProcessGetRestoreThreadId(int pid, int *thread) {
 }
 
 EXPORT int cuCheckpointProcessLock(int pid, const void *arguments) {
-    uint32_t timeout_ms = 0;
+    struct call call = {.request = LOCK, .name = "lock"};
     if (arguments)
-        memcpy(&timeout_ms, arguments, sizeof timeout_ms);
-    return ask(pid, LOCK, "lock", timeout_ms);
+        memcpy(&call.timeout_ms, arguments, sizeof call.timeout_ms);
+    return ask(pid, &call);
 }
 
 EXPORT int cuCheckpointProcessCheckpoint(int pid, const void *arguments) {
     (void)arguments;
-    return ask(pid, CHECKPOINT, "checkpoint", 0);
+    return ask(pid, &(struct call){.request = CHECKPOINT, .name = "checkpoint"});
 }
 
-/* CUcheckpointRestoreArgs of CUDA 13: a pointer to pairs of UUIDs at 0, their number at 8. There is one GPU. */
+/* CUcheckpointRestoreArgs of CUDA 13: a pointer to pairs at 0, their number at 8. */
 EXPORT int cuCheckpointProcessRestore(int pid, const void *arguments) {
-    const char(*pairs)[32] = NULL;
-    uint32_t count = 0;
+    struct call call = {.request = RESTORE, .name = "restore"};
     if (arguments) {
-        memcpy(&pairs, arguments, sizeof pairs);
-        memcpy(&count, (const char *)arguments + 8, sizeof count);
+        memcpy(&call.pairs, arguments, sizeof call.pairs);
+        memcpy(&call.pair_count, (const char *)arguments + 8, sizeof call.pair_count);
     }
-    if (count > 1 || (count == 1 && (memcmp(pairs[0], GPU_UUID, 16) || memcmp(pairs[0] + 16, GPU_UUID, 16))))
-        return INVALID_VALUE;
-    return ask(pid, RESTORE, "restore", 0);
+    return ask(pid, &call);
 }
 
 EXPORT int cuCheckpointProcessUnlock(int pid, const void *arguments) {
     (void)arguments;
-    return ask(pid, UNLOCK, "unlock", 0);
+    return ask(pid, &(struct call){.request = UNLOCK, .name = "unlock"});
 }

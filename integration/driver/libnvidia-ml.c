@@ -1,9 +1,9 @@
-/* The stand-in for NVML: the few calls that nvml-wrapper makes for a driver version, GPUs, memory and processes. */
+/* The stand-in for NVML: the few calls that nvml-wrapper makes for a driver version, GPUs, what they are, memory and processes. */
 #include "peer.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NO_SPACE = 7 };
+enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_SPACE = 7 };
 
 struct memory {
     unsigned version;
@@ -16,10 +16,22 @@ struct process {
     unsigned gpu_instance, compute_instance;
 };
 
+/* Which processes are wanted. */
+enum way { ALONE, THROUGH_MPS };
+
 struct list {
+    const char *mps_tag;
+    enum way way;
     struct process *room;
     unsigned capacity, count;
 };
+
+/* A GPU's handle is the address of its place here. */
+static char handles[GPUS];
+
+static unsigned index_of(const void *device) { return (unsigned)((const char *)device - handles); }
+
+static struct gpu gpu_of(const void *device) { return machine_read().gpu[index_of(device)]; }
 
 static int copy_text(const char *text, char *buffer, unsigned length) {
     return snprintf(buffer, length, "%s", text) < (int)length ? SUCCESS : NO_SPACE;
@@ -30,50 +42,82 @@ EXPORT int nvmlInit_v2(void) { return SUCCESS; }
 EXPORT int nvmlShutdown(void) { return SUCCESS; }
 
 EXPORT int nvmlSystemGetDriverVersion(char *version, unsigned length) {
-    return copy_text("580.0.0-standin", version, length);
+    return copy_text(machine_read().driver_version, version, length);
 }
 
 EXPORT int nvmlDeviceGetCount_v2(unsigned *count) {
-    *count = 1;
+    *count = machine_read().gpus;
     return SUCCESS;
 }
 
 EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
-    static char only;
-    *device = &only;
-    return index == 0 ? SUCCESS : INVALID_ARGUMENT;
+    if (index >= machine_read().gpus)
+        return INVALID_ARGUMENT;
+    *device = &handles[index];
+    return SUCCESS;
 }
 
 EXPORT int nvmlDeviceGetUUID(void *device, char *uuid, unsigned length) {
-    (void)device;
-    return copy_text(GPU_UUID_TEXT, uuid, length);
+    char text[64];
+    snprintf(text, sizeof text, GPU_UUID_TEXT, index_of(device) + 1);
+    return copy_text(text, uuid, length);
 }
 
 EXPORT int nvmlDeviceGetName(void *device, char *name, unsigned length) {
-    (void)device;
-    return copy_text(GPU_NAME, name, length);
+    return copy_text(gpu_of(device).name, name, length);
+}
+
+EXPORT int nvmlDeviceGetMinorNumber(void *device, unsigned *minor) {
+    *minor = index_of(device);
+    return SUCCESS;
+}
+
+EXPORT int nvmlDeviceGetPersistenceMode(void *device, unsigned *mode) {
+    struct gpu gpu = gpu_of(device);
+    *mode = !gpu.persistence_is_off;
+    return gpu.is_old ? NOT_SUPPORTED : SUCCESS;
+}
+
+EXPORT int nvmlDeviceGetMigMode(void *device, unsigned *current, unsigned *pending) {
+    struct gpu gpu = gpu_of(device);
+    *current = *pending = (unsigned)gpu.is_mig;
+    return gpu.is_old ? NOT_SUPPORTED : SUCCESS;
 }
 
 EXPORT int nvmlDeviceGetMemoryInfo_v2(void *device, struct memory *memory) {
-    (void)device;
-    memory->total = total_bytes();
-    memory->free = free_bytes();
+    struct machine machine = machine_read();
+    memory->total = machine.gpu[index_of(device)].total_bytes;
+    memory->free = free_bytes(&machine, index_of(device));
     memory->reserved = 0;
     memory->used = memory->total - memory->free;
     return SUCCESS;
 }
 
-static void add_process(int pid, const struct mailbox *box, void *context) {
+static void add_process(int pid, const struct mailbox *box, uint64_t bytes, void *context) {
     struct list *list = context;
+    enum way way = list->mps_tag[0] && !strcmp(box->tag, list->mps_tag) ? THROUGH_MPS : ALONE;
+    if (way != list->way)
+        return;
     if (list->count < list->capacity)
-        list->room[list->count] = (struct process){.pid = (unsigned)pid, .used_bytes = box->device_bytes};
+        list->room[list->count] = (struct process){.pid = (unsigned)pid, .used_bytes = bytes};
     list->count++;
 }
 
-EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struct process *processes) {
-    (void)device;
-    struct list list = {.room = processes, .capacity = processes ? *count : 0};
-    each_on_gpu(add_process, &list);
+static int list_processes(void *device, enum way way, unsigned *count, struct process *processes) {
+    struct machine machine = machine_read();
+    struct list list = {
+        .mps_tag = machine.mps_tag, .way = way, .room = processes, .capacity = processes ? *count : 0};
+    each_on_gpu(index_of(device), add_process, &list);
     *count = list.count;
     return list.count <= list.capacity ? SUCCESS : NO_SPACE;
+}
+
+EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struct process *processes) {
+    return list_processes(device, ALONE, count, processes);
+}
+
+EXPORT int nvmlDeviceGetMPSComputeRunningProcesses_v3(void *device, unsigned *count, struct process *processes) {
+    if (gpu_of(device).is_old)
+        return NOT_SUPPORTED;
+    return list_processes(device, THROUGH_MPS, count, processes);
 }

@@ -22,11 +22,17 @@ enum request { LOCK = 1, CHECKPOINT, RESTORE, UNLOCK, TELL_STATE };
 /* What the caller found in the list of faults for this request. */
 enum fault { NO_FAULT, FAULT_ERROR, FAULT_CRASH, FAULT_BUSY };
 
+/* The most GPUs of a machine. */
+#define GPUS 4
+
 struct mailbox {
     uint64_t magic;
     uint32_t state;
     int32_t restore_thread;
-    uint64_t device_bytes; /* all that the process holds on the GPU, its context included */
+    /* The GPUs that the driver has recorded for the process: how many, and which of the machine's each one is now. */
+    uint32_t gpus;
+    uint8_t gpu[GPUS];
+    uint64_t bytes[GPUS]; /* all that the process holds there, its context included */
     char tag[32];
     /* Written by the caller; `asked` last. */
     uint32_t request;
@@ -34,17 +40,17 @@ struct mailbox {
     uint32_t fault;
     int32_t fault_argument;
     uint32_t delay_ms;
+    uint8_t target[GPUS]; /* what each GPU becomes in a restore */
     uint32_t asked;
     /* Written by the restore thread; `answered` last. */
     int32_t result;
     uint32_t answered;
 };
 
-/* One GPU, and what its context costs each process. */
+/* The UUID of GPU 0, and the place of the byte in which those of others differ; what a context costs on each GPU. */
 #define GPU_UUID "\x57\x41\x53\x49\x53\x00\x40\x00\x80\x00\x00\x00\x00\x00\x00\x01"
-#define GPU_UUID_TEXT "GPU-57415349-5300-4000-8000-000000000001"
-#define GPU_NAME "stasis stand-in GPU"
-#define GPU_MIB 143771ULL
+#define GPU_UUID_TEXT "GPU-57415349-5300-4000-8000-00000000000%u"
+#define UUID_BYTES 16
 #define CONTEXT_BYTES (64ULL << 20)
 
 #define FAULTS "/run/stasis-standin/faults"

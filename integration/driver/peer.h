@@ -1,14 +1,12 @@
-/* The caller's view: other processes, found through their mailboxes, and the faults that were ordered. */
+/* The caller's view: other processes, found through their mailboxes, and what they hold on the machine's GPUs. */
 #ifndef STASIS_PEER_H
 #define STASIS_PEER_H
 
-#include "mailbox.h"
+#include "machine.h"
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -27,11 +25,18 @@ static int peer_open(int pid, struct mailbox *box) {
     return memory;
 }
 
-/* Whether the process holds memory of the GPU now. */
-static int on_gpu(const struct mailbox *box) { return box->state == RUNNING || box->state == LOCKED; }
+/* What the process holds on a GPU now; 0 if it is not on it. */
+static uint64_t bytes_on(const struct mailbox *box, unsigned gpu) {
+    uint64_t bytes = 0;
+    for (unsigned i = 0; i < box->gpus && i < GPUS; i++)
+        if (box->gpu[i] == gpu && (box->state == RUNNING || box->state == LOCKED))
+            bytes += box->bytes[i];
+    return bytes;
+}
 
 /* Calls `visit` for every process that is on the GPU. Without shared memory between processes, /proc is the record. */
-static void each_on_gpu(void (*visit)(int pid, const struct mailbox *box, void *context), void *context) {
+static void each_on_gpu(unsigned gpu, void (*visit)(int pid, const struct mailbox *box, uint64_t bytes, void *context),
+                        void *context) {
     DIR *proc = opendir("/proc");
     if (!proc)
         return;
@@ -43,32 +48,21 @@ static void each_on_gpu(void (*visit)(int pid, const struct mailbox *box, void *
         if (memory < 0)
             continue;
         close(memory);
-        if (on_gpu(&box))
-            visit(pid, &box, context);
+        uint64_t bytes = bytes_on(&box, gpu);
+        if (bytes > 0)
+            visit(pid, &box, bytes, context);
     }
     closedir(proc);
 }
 
-static void add_bytes(int pid, const struct mailbox *box, void *sum) {
-    (void)pid;
-    *(uint64_t *)sum += box->device_bytes;
+static void add_bytes(int pid, const struct mailbox *box, uint64_t bytes, void *sum) {
+    (void)pid, (void)box;
+    *(uint64_t *)sum += bytes;
 }
 
-/* The GPU's memory: GPU_MIB, or what a line "memory MIB" of the faults says. */
-static uint64_t total_bytes(void) {
-    unsigned long long mib = GPU_MIB;
-    FILE *file = fopen(FAULTS, "re");
-    char line[128];
-    while (file && fgets(line, sizeof line, file))
-        sscanf(line, "memory %llu", &mib);
-    if (file)
-        fclose(file);
-    return mib << 20;
-}
-
-static uint64_t free_bytes(void) {
-    uint64_t used = 0, total = total_bytes();
-    each_on_gpu(add_bytes, &used);
+static uint64_t free_bytes(const struct machine *machine, unsigned gpu) {
+    uint64_t used = 0, total = machine->gpu[gpu].total_bytes;
+    each_on_gpu(gpu, add_bytes, &used);
     return used < total ? total - used : 0;
 }
 

@@ -40,6 +40,7 @@ unshare --mount --propagation private bash -euc '
         for node in null zero full random urandom tty; do cp -a /dev/$node dev/; done
         mkdir dev/pts dev/shm && mount -t devpts -o newinstance,ptmxmode=0666 devpts dev/pts && ln -s pts/ptmx dev/ptmx
         mknod dev/nvidia0 b 7 5 && mknod dev/nvidiactl b 7 6 && mknod dev/nvidia-uvm b 7 7
+        for gpu in 1 2 3; do mknod dev/nvidia$gpu b 7 $((7 + gpu)); done
         mkdir -p usr/local/nvidia && cp -r work/standin usr/local/nvidia/lib64
     fi
     mount -t tmpfs -o mode=755 tmpfs run

@@ -8,16 +8,27 @@ use std::sync::OnceLock;
 use anyhow::{Context, Result, ensure};
 
 /// The workload programs.
-pub const WORKLOADS: [&str; 4] = ["counter", "late", "memcheck", "tree"];
+pub const WORKLOADS: [&str; 6] = ["counter", "late", "memcheck", "tree", "forker", "ranks"];
 
-/// The nodes that stand for an NVIDIA device where there is none: path in /dev, kind, major and
+/// How many GPUs the stand-in can have.
+pub const MOST_GPUS: usize = 4;
+
+/// The nodes that stand for NVIDIA devices where there are none: path in /dev, kind, major and
 /// minor number. Loop devices that are bound to nothing can be opened and mapped, and CRIU can dump
-/// neither their descriptors nor their mappings.
-pub const NODES: [(&str, char, u32, u32); 3] = [
-    ("/dev/nvidia0", 'b', 7, 5),
+/// neither their descriptors nor their mappings. The driver's own come first, then those of the GPUs.
+pub const NODES: [(&str, char, u32, u32); 6] = [
     ("/dev/nvidiactl", 'b', 7, 6),
     ("/dev/nvidia-uvm", 'b', 7, 7),
+    ("/dev/nvidia0", 'b', 7, 5),
+    ("/dev/nvidia1", 'b', 7, 8),
+    ("/dev/nvidia2", 'b', 7, 9),
+    ("/dev/nvidia3", 'b', 7, 10),
 ];
+
+/// The nodes of a machine, or of a process, that has so many GPUs.
+pub fn nodes(gpus: usize) -> impl Iterator<Item = (&'static str, char, u32, u32)> {
+    NODES.into_iter().take(NODES.len() - MOST_GPUS + gpus)
+}
 
 /// Where compiled files are, or an error text for later callers.
 static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
@@ -68,7 +79,13 @@ fn build_all() -> Result<PathBuf> {
         &lib,
         "libcuda.so.1",
         &standin,
-        &["libcuda.c", "gpu.c", "driver_api.c"],
+        &[
+            "libcuda.c",
+            "gpu.c",
+            "devices.c",
+            "memory.c",
+            "driver_api.c",
+        ],
     )?;
     library(&lib, "libnvidia-ml.so.1", &standin, &["libnvidia-ml.c"])?;
     for name in WORKLOADS {

@@ -14,9 +14,11 @@ use crate::error::{Error, Failure, Verb};
 use crate::fault::Fault;
 use crate::gauge::Gauge;
 use crate::guardian;
+use crate::host_memory;
 use crate::huge_pages::HugePages;
 use crate::invocation::{AfterDump, CheckpointOptions};
 use crate::job::{Checkpointed, CudaJob, Locked};
+use crate::leftovers;
 use crate::manifest::Manifest;
 use crate::newcomer;
 use crate::operation::WaitsFor;
@@ -60,6 +62,9 @@ fn attempt(
     };
     let progress = Progress::begin(engine, &plan.operation, Verb::Checkpoint);
     let mut timeline = Timeline::told_by(progress);
+    for finding in &plan.allowed {
+        timeline.note(format!("allowed {}: process {finding}", finding.kind));
+    }
     let result = carry_out(&plan, &mut manifest, args, &mut timeline);
     operation_log::write(
         engine,
@@ -136,8 +141,12 @@ fn save<'p>(
     plan.operation
         .record(&plan.intent(manifest, WaitsFor::Operation))?;
     go_on(plan)?;
+    make_room(plan, manifest, timeline)?;
     let job = gpu_checkpoint(plan, manifest, timeline, job)?;
     go_on(plan)?;
+    for given_up in leftovers::give_up(&plan.driver, &plan.container)? {
+        timeline.note(given_up.to_string());
+    }
     if plan.found == FreezerState::Frozen {
         timeline.time("freeze", || cgroup.freeze())?;
     }
@@ -157,6 +166,22 @@ fn lock<'p>(plan: &'p Plan<'_>) -> Result<CudaJob<'p, Locked>, Failure> {
     Ok(CudaJob::lock(&plan.driver, limits, || {
         look_again(&plan.driver, &plan.container)
     })?)
+}
+
+/// The driver needs memory of the container for what is on the GPU now.
+fn make_room(
+    plan: &Plan<'_>,
+    manifest: &Manifest,
+    timeline: &mut Timeline<'_>,
+) -> Result<(), Failure> {
+    let bytes = manifest.gpu_bytes().unwrap_or(0);
+    if plan.engine.settings.memory.raise_limits {
+        let directory = plan.operation.directory();
+        for raised in host_memory::make_room(plan.container.memory(), bytes, directory)? {
+            timeline.note(raised.to_string());
+        }
+    }
+    Ok(())
 }
 
 fn gpu_checkpoint<'p>(

@@ -6,14 +6,19 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
 use crate::aftermath::Aftermath;
+use crate::blocker::Blockers;
 use crate::cgroup::FreezerError;
 use crate::container::ContainerError;
 use crate::criu_log::KeptLog;
-use crate::cuda::{GpuUuid, OpenError};
+use crate::cuda::OpenError;
+use crate::denial::Denial;
 use crate::fault::{Cause, Fault, JobError};
 use crate::gpu::InventoryError;
+use crate::host_memory::NoHostMemory;
+use crate::leftovers::LeftoversError;
 use crate::manifest::ManifestError;
 use crate::operation::OperationError;
+use crate::spec::SpecError;
 
 /// The operations that can fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,9 +84,15 @@ pub enum Refusal {
     /// The image's manifest cannot be believed or made way for.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
+    /// There is no host memory for the GPU contents.
+    #[error(transparent)]
+    HostMemory(#[from] NoHostMemory),
     /// A process cannot be checkpointed.
     #[error(transparent)]
     Process(#[from] Fault),
+    /// Processes are what no checkpoint or restore is known to survive.
+    #[error(transparent)]
+    Blocked(#[from] Blockers),
     /// A directory cannot be used.
     #[error("cannot use {what} {path}")]
     Directory {
@@ -104,29 +115,9 @@ pub enum Refusal {
         /// Its command name.
         name: String,
     },
-    /// A GPU of the image is not on this machine.
-    #[error("the image has state of {uuid} ({name}), which is not on this machine; it has {there}")]
-    MissingGpu {
-        /// The GPU at checkpoint.
-        uuid: GpuUuid,
-        /// Its product name.
-        name: String,
-        /// The GPUs that are here.
-        there: String,
-    },
-    /// A GPU of the image has too little free memory; the driver would lose the processes.
-    #[error(
-        "{uuid} has {} MiB free, and the image needs {} MiB; make room and restore again",
-        .free >> 20, .needed >> 20
-    )]
-    NoRoom {
-        /// The GPU.
-        uuid: GpuUuid,
-        /// Bytes needed.
-        needed: u64,
-        /// Bytes free.
-        free: u64,
-    },
+    /// This machine or the new container cannot take the GPU state.
+    #[error(transparent)]
+    Denied(#[from] Denial),
 }
 
 /// Why an operation that had begun failed.
@@ -149,9 +140,21 @@ pub enum Failure {
         /// Needed and free memory of each of its GPUs.
         room: String,
     },
+    /// The bundle's specification could not be changed.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// The container's device nodes could not be made.
+    #[error("cannot make the container's device nodes")]
+    DeviceNodes(#[source] io::Error),
     /// The freezer did not do as it was told.
     #[error(transparent)]
     Freezer(#[from] FreezerError),
+    /// What a forked child inherited of the GPU is in the way.
+    #[error(transparent)]
+    Leftovers(#[from] LeftoversError),
+    /// There is no host memory for the GPU contents.
+    #[error(transparent)]
+    HostMemory(#[from] NoHostMemory),
     /// The manifest could not be written.
     #[error(transparent)]
     Manifest(#[from] ManifestError),

@@ -140,7 +140,16 @@ impl fmt::Display for Fault {
             f,
             "{} of process {} ({}): {}",
             self.step, self.pid, self.name, self.cause
-        )
+        )?;
+        if self.step == Step::Checkpoint
+            && matches!(self.cause, Cause::Driver(CudaError::NotSupported))
+        {
+            f.write_str(
+                ": it holds what this driver cannot save, most likely managed memory \
+                 (cudaMallocManaged) or memory that it shares with another process",
+            )?;
+        }
+        Ok(())
     }
 }
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use nvml_wrapper::Nvml;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::{Device, Nvml};
 use serde::{Deserialize, Serialize};
 
 use crate::cuda::{GpuUuid, InvalidGpuUuid};
@@ -40,6 +40,41 @@ pub struct GpuUse {
     pub memory_bytes: Option<u64>,
 }
 
+/// Whether the driver keeps a GPU initialised while nobody uses it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Persistence {
+    /// It does; the checkpoint calls want it.
+    On,
+    /// It does not.
+    Off,
+    /// This GPU, or this NVML, does not tell.
+    NotSupported,
+}
+
+/// Whether a GPU is cut into MIG slices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mig {
+    /// It is.
+    Enabled,
+    /// It could be, and is not.
+    Disabled,
+    /// This GPU, or this NVML, knows no MIG.
+    NotSupported,
+}
+
+/// What only this machine can say of one of its GPUs, and no manifest records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GpuFacts {
+    /// The number in the path of its device node, `/dev/nvidiaN`.
+    pub minor: u32,
+    /// Its persistence mode.
+    pub persistence: Persistence,
+    /// Its MIG mode.
+    pub mig: Mig,
+    /// The processes that use it through an MPS server; none where there is no MPS.
+    pub mps_clients: Vec<i32>,
+}
+
 /// A look at all GPUs of the machine.
 #[derive(Debug, Clone, Default)]
 pub struct Inventory {
@@ -47,6 +82,8 @@ pub struct Inventory {
     pub driver_version: String,
     /// All GPUs.
     pub gpus: Vec<Gpu>,
+    /// What else is known of each GPU.
+    pub facts: BTreeMap<GpuUuid, GpuFacts>,
     /// Free memory of each GPU in bytes.
     pub free_bytes: BTreeMap<GpuUuid, u64>,
     /// The GPUs that each process uses.
@@ -112,6 +149,7 @@ impl Inventory {
             memory_bytes: memory.total,
         });
         self.free_bytes.insert(uuid, memory.free);
+        self.facts.insert(uuid, GpuFacts::read(&device)?);
         let running = device
             .running_compute_processes()
             .map_err(ask("a GPU's processes"))?;
@@ -135,6 +173,48 @@ impl Inventory {
     #[must_use]
     pub fn uses(&self, pid: i32) -> Vec<GpuUse> {
         self.processes.get(&pid).cloned().unwrap_or_default()
+    }
+}
+
+impl GpuFacts {
+    fn read(device: &Device<'_>) -> Result<Self, InventoryError> {
+        let persistence = told(device.is_in_persistent_mode());
+        let mig = told(device.mig_mode().map(|mode| mode.current));
+        let clients = told(device.mps_running_compute_processes());
+        Ok(Self {
+            minor: device
+                .minor_number()
+                .map_err(ask("the number of a GPU's device node"))?,
+            persistence: match persistence.map_err(ask("a GPU's persistence mode"))? {
+                Some(true) => Persistence::On,
+                Some(false) => Persistence::Off,
+                None => Persistence::NotSupported,
+            },
+            mig: match mig.map_err(ask("a GPU's MIG mode"))? {
+                Some(0) => Mig::Disabled,
+                Some(_) => Mig::Enabled,
+                None => Mig::NotSupported,
+            },
+            mps_clients: clients
+                .map_err(ask("a GPU's MPS clients"))?
+                .unwrap_or_default()
+                .iter()
+                .filter_map(|client| i32::try_from(client.pid).ok())
+                .collect(),
+        })
+    }
+}
+
+/// Old GPUs, and NVMLs that are older than a question, have no answer to it: that is one, too.
+fn told<T>(answer: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(
+            NvmlError::NotSupported
+            | NvmlError::FunctionNotFound
+            | NvmlError::FailedToLoadSymbol(_),
+        ) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -165,6 +245,21 @@ fn ask(what: &'static str) -> impl Fn(NvmlError) -> InventoryError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_gpu_does_not_know_is_no_error() {
+        let missing = NvmlError::FailedToLoadSymbol("nvmlDeviceGetMigMode".to_owned());
+        for unknown in [
+            NvmlError::NotSupported,
+            NvmlError::FunctionNotFound,
+            missing,
+        ] {
+            assert!(matches!(told::<u32>(Err(unknown)), Ok(None)));
+        }
+        assert!(matches!(told(Ok(1)), Ok(Some(1))));
+        let lost = told::<u32>(Err(NvmlError::GpuLost));
+        assert!(matches!(lost, Err(NvmlError::GpuLost)));
+    }
 
     #[test]
     fn a_missing_library_is_named() {

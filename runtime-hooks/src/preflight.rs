@@ -1,6 +1,5 @@
 //! What is looked at before a checkpoint changes anything.
 
-use std::collections::BTreeSet;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -8,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
+use crate::blocker::{Blockers, Finding};
+use crate::blockers::{self, Scene};
 use crate::cgroup::FreezerState;
 use crate::container::{Container, ContainerError};
 use crate::criu_plugins;
@@ -16,12 +17,14 @@ use crate::engine::{CudaMembers, Engine, refuse_frozen_above};
 use crate::error::Refusal;
 use crate::fault::Fault;
 use crate::gpu::Inventory;
+use crate::host_memory;
 use crate::idle::Idle;
 use crate::invocation::{CheckpointOptions, PreDump};
 use crate::manifest::{CudaProcess, Manifest};
 use crate::members::{Members, look};
 use crate::operation::{Intent, Operation, WaitsFor};
 use crate::process::ProcessRef;
+use crate::recorded::recorded;
 use crate::watchdog::WatchedDriver;
 
 /// A checkpoint that may begin.
@@ -41,6 +44,8 @@ pub struct Plan<'a> {
     pub found: FreezerState,
     /// CRIU's plugin directory.
     pub plugins: PathBuf,
+    /// Blockers that the administrator allows.
+    pub allowed: Vec<Finding>,
 }
 
 /// The outcome of the look.
@@ -111,8 +116,13 @@ impl<'a> Plan<'a> {
             .recorded()?
             .map(|intent| intent.processes)
             .unwrap_or_default();
+        let inventory = Inventory::read(engine.settings.driver.nvml.as_deref())?;
+        let allowed = refuse_blockers(engine, &container, &members, &inventory)?;
         let processes = members.iter().map(|(process, _)| process);
-        let manifest = describe(engine, &container, processes, &earlier)?;
+        let manifest = describe(engine, &container, processes, &inventory, &earlier)?;
+        if let Some(bytes) = manifest.gpu_bytes() {
+            host_memory::admit(&engine.settings.memory, container.memory(), bytes)?;
+        }
         let plugins = prepare_plugins(engine)?;
         prepare_image_directory(&options.image_path)?;
         let plan = Self {
@@ -123,6 +133,7 @@ impl<'a> Plan<'a> {
             driver,
             found,
             plugins,
+            allowed,
         };
         Ok(Verdict::Cuda(Box::new(plan), manifest))
     }
@@ -138,8 +149,12 @@ impl<'a> Plan<'a> {
             .map(|process| self.container.pid_inside(process));
         let known = manifest.processes.iter().map(|process| Some(process.pid));
         if !now.eq(known) {
+            let inventory = Inventory::read(self.engine.settings.driver.nvml.as_deref())?;
+            let found = look_again(&self.driver, &self.container)?;
+            refuse_blockers(self.engine, &self.container, &found, &inventory)?;
             let earlier = std::mem::take(&mut manifest.processes);
-            *manifest = describe(self.engine, &self.container, members.iter(), &earlier)?;
+            let members = members.iter();
+            *manifest = describe(self.engine, &self.container, members, &inventory, &earlier)?;
         }
         Ok(())
     }
@@ -185,6 +200,23 @@ fn refuse_pre_dump(options: &CheckpointOptions, members: &Members) -> Result<(),
     }
 }
 
+/// Refuses all blockers but those that the administrator allows, which it gives back.
+fn refuse_blockers(
+    engine: &Engine,
+    container: &Container,
+    members: &Members,
+    inventory: &Inventory,
+) -> Result<Vec<Finding>, Refusal> {
+    let processes = container.processes().map_err(ContainerError::Processes)?;
+    let scene = Scene {
+        processes: &processes,
+        members,
+        inventory,
+    };
+    let found = blockers::find(&scene).map_err(ContainerError::Processes)?;
+    Ok(Blockers::judge(found, &engine.settings.preflight)?)
+}
+
 /// Makes CRIU's plugin directory.
 ///
 /// # Errors
@@ -222,9 +254,9 @@ fn describe<'p>(
     engine: &Engine,
     container: &Container,
     members: impl Iterator<Item = &'p ProcessRef>,
+    inventory: &Inventory,
     earlier: &[CudaProcess],
 ) -> Result<Manifest, Refusal> {
-    let inventory = Inventory::read(engine.settings.driver.nvml.as_deref())?;
     let mut manifest = Manifest::new(
         container.id(),
         engine.began_text(),
@@ -233,19 +265,9 @@ fn describe<'p>(
     for process in members {
         manifest
             .processes
-            .push(describe_one(container, process, &inventory, earlier)?);
+            .push(describe_one(container, process, inventory, earlier)?);
     }
-    let used: BTreeSet<_> = manifest
-        .processes
-        .iter()
-        .flat_map(|process| &process.gpus)
-        .map(|gpu| gpu.uuid)
-        .collect();
-    manifest.gpus = inventory
-        .gpus
-        .into_iter()
-        .filter(|gpu| used.contains(&gpu.uuid))
-        .collect();
+    manifest.gpus.clone_from(&inventory.gpus);
     Ok(manifest)
 }
 
@@ -259,7 +281,7 @@ fn describe_one(
         let what = format!("{process} is outside the container's pid namespace");
         ContainerError::Processes(io::Error::other(what))
     })?;
-    let mut gpus = inventory.uses(process.pid());
+    let mut gpus = recorded(process, inventory).map_err(ContainerError::Processes)?;
     if gpus.is_empty()
         && let Some(recorded) = earlier.iter().find(|known| known.pid == pid)
     {

@@ -3,6 +3,7 @@
 //! A pid alone may be reused between two looks. [`ProcessRef`] holds a pidfd from the first sight
 //! and remembers the start time, so every later act can ask "is it still the same one".
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -84,6 +85,18 @@ impl ProcessRef {
         &self.name
     }
 
+    /// The parent of a process; `None` if the process has ended or its parent is not to be seen.
+    ///
+    /// # Errors
+    /// What reading `/proc` said.
+    pub fn parent_of(pid: i32) -> io::Result<Option<i32>> {
+        let Some(stat) = gone_is_none(fs::read_to_string(format!("/proc/{pid}/stat")))? else {
+            return Ok(None);
+        };
+        let stat = Stat::parse(&stat).ok_or_else(|| unreadable(pid, "stat"))?;
+        Ok(Some(stat.parent).filter(|parent| *parent > 0))
+    }
+
     /// The pid in the pid namespace `depth` levels below ours (0 is ours); for a process of a
     /// container, `depth` is that of the container's init. It survives checkpoint and restore.
     #[must_use]
@@ -150,15 +163,23 @@ impl ProcessRef {
     /// # Errors
     /// What reading `/proc` said.
     pub fn has_nvidia_device(&self) -> io::Result<bool> {
-        if self.maps(" /dev/nvidia")? {
-            return Ok(true);
-        }
+        Ok(self.maps(" /dev/nvidia")? || !self.open_nvidia_devices()?.is_empty())
+    }
+
+    /// The paths of the NVIDIA devices that the process has open, as it sees them.
+    ///
+    /// # Errors
+    /// What reading `/proc` said.
+    pub fn open_nvidia_devices(&self) -> io::Result<BTreeSet<String>> {
         let Some(entries) = gone_is_none(fs::read_dir(format!("/proc/{}/fd", self.pid)))? else {
-            return Ok(false);
+            return Ok(BTreeSet::new());
         };
-        Ok(entries
-            .filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
-            .any(|target| target.to_string_lossy().starts_with("/dev/nvidia")))
+        let targets = entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        Ok(targets
+            .filter_map(|target| target.into_os_string().into_string().ok())
+            .filter(|target| target.starts_with("/dev/nvidia"))
+            .map(|target| target.trim_end_matches(" (deleted)").to_owned())
+            .collect())
     }
 
     /// Whether a mapping's line in `/proc/PID/maps` has this text.
@@ -189,6 +210,7 @@ impl std::fmt::Display for ProcessRef {
 struct Stat {
     name: String,
     activity: Activity,
+    parent: i32,
     start_time: u64,
 }
 
@@ -202,11 +224,13 @@ impl Stat {
             "Z" | "X" | "x" => Activity::Zombie,
             _ => Activity::Live,
         };
-        // The state is field 3; starttime is field 22.
-        let start_time = fields.nth(18)?.parse().ok()?;
+        // The state is field 3, ppid field 4, starttime field 22.
+        let parent = fields.next()?.parse().ok()?;
+        let start_time = fields.nth(17)?.parse().ok()?;
         Some(Self {
             name: name.to_owned(),
             activity,
+            parent,
             start_time,
         })
     }
@@ -261,6 +285,7 @@ mod tests {
         let stat = Stat::parse(&format!("7 (a) R (b) {tail}")).unwrap();
         assert_eq!(stat.name, "a) R (b");
         assert_eq!(stat.activity, Activity::Live);
+        assert_eq!(stat.parent, 1);
         assert_eq!(stat.start_time, 4711);
     }
 

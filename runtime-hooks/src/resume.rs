@@ -6,6 +6,7 @@
 
 use std::ffi::OsString;
 
+use crate::admission::admit_resume;
 use crate::aftermath::Aftermath;
 use crate::cgroup::FreezerState;
 use crate::container::Container;
@@ -52,6 +53,7 @@ pub fn resume(engine: &Engine, id: &str, args: &[OsString]) -> Result<Outcome, E
         operation.forget();
         return Ok(Outcome::PassThrough);
     };
+    admit_resume(engine, &container, &intent).map_err(refused)?;
     let progress = Progress::begin(engine, &operation, Verb::Resume);
     let mut timeline = Timeline::told_by(progress);
     let paused = Paused {

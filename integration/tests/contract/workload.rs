@@ -23,20 +23,26 @@ pub(crate) struct Workload {
 
 impl Workload {
     pub(crate) fn counter() -> Result<Self> {
-        Self::start("counter", &[], &[])
+        Self::start("counter", 1, &[], &[])
     }
 
     pub(crate) fn memcheck(mib: u32) -> Result<Self> {
-        Self::start("memcheck", &[&mib.to_string()], &[])
+        Self::start("memcheck", 1, &[&mib.to_string()], &[])
     }
 
     pub(crate) fn managed() -> Result<Self> {
-        Self::start("memcheck", &["1"], &["managed"])
+        Self::start("memcheck", 1, &["1"], &["managed"])
     }
 
-    fn start(program: &str, before_port: &[&str], after_port: &[&str]) -> Result<Self> {
+    /// Starts a program that sees so many GPUs.
+    fn start(
+        program: &str,
+        gpus: usize,
+        before_port: &[&str],
+        after_port: &[&str],
+    ) -> Result<Self> {
         let port = own_port();
-        let child = command_for(program)?
+        let child = command_for(program, gpus)?
             .env("STASIS_TAG", "contract")
             .args(before_port)
             .arg(port.to_string())
@@ -106,7 +112,7 @@ impl Question {
 
 /// The program on the real driver; or on the stand-in, with a /dev of its own that has the stand-in's nodes. The shell
 /// is replaced by the program, which so has the pid that we know.
-fn command_for(program: &str) -> Result<Command> {
+fn command_for(program: &str, gpus: usize) -> Result<Command> {
     if let Some(directory) = std::env::var_os("STASIS_WORKLOADS") {
         return Ok(Command::new(PathBuf::from(directory).join(program)));
     }
@@ -115,12 +121,11 @@ fn command_for(program: &str) -> Result<Command> {
     if native::has_gpu() {
         return Ok(Command::new(path));
     }
-    let nodes = native::NODES
-        .map(|(path, kind, major, minor)| format!("mknod {path} {kind} {major} {minor} && "));
-    let script = format!(
-        "mount -t tmpfs tmpfs /dev && {}exec \"$0\" \"$@\"",
-        nodes.concat()
-    );
+    let mut nodes = String::new();
+    for (path, kind, major, minor) in native::nodes(gpus) {
+        nodes += &format!("mknod {path} {kind} {major} {minor} && ");
+    }
+    let script = format!("mount -t tmpfs tmpfs /dev && {nodes}exec \"$0\" \"$@\"");
     let mut command = Command::new("unshare");
     command
         .args(["--mount", "--propagation", "private", "sh", "-c", &script])
