@@ -9,12 +9,13 @@ use stasis_config::{BlockerKind, Settings};
 use crate::blocker::{Finding, consequence, way_out};
 use crate::blockers::{self, Scene};
 use crate::cgroup::FreezerState;
+use crate::container::Container;
 use crate::container::ContainerError;
 use crate::cuda::OpenError;
-use crate::engine::{CudaMembers, cuda_members};
+use crate::engine::{CudaMembers, Engine};
 use crate::error::{Refusal, chain};
 use crate::gpu::{GpuUse, Inventory};
-use crate::locate::{LocateError, Located};
+use crate::locate::LocateError;
 use crate::operation::{Operation, OperationError};
 use crate::process::ProcessRef;
 
@@ -88,10 +89,10 @@ pub enum CheckError {
 ///
 /// # Errors
 /// [`CheckError`]; reasons for which a checkpoint would be refused are in the report.
-pub fn check(settings: &Settings, located: &Located) -> Result<Report, CheckError> {
-    let container = &located.container;
-    // Another operation changes what would be seen; this also leaves nothing behind.
-    let _operation = Operation::begin(&settings.paths.state_dir, &located.root, container.id())?;
+pub fn check(engine: &Engine, container: &Container) -> Result<Report, CheckError> {
+    // Another operation changes what would be seen. Nothing is left behind of this one.
+    let state_dir = &engine.settings.paths.state_dir;
+    let _operation = Operation::begin(state_dir, &engine.root, container.id())?;
     let processes = container.processes().map_err(unreadable)?;
     let frozen = container.cgroup().freezer_state().map_err(Refusal::from)?;
     if frozen == FreezerState::Frozen {
@@ -103,14 +104,14 @@ pub fn check(settings: &Settings, located: &Located) -> Result<Report, CheckErro
     }
     let mut report = Report {
         container: container.id().to_owned(),
-        root: located.root.clone(),
+        root: engine.root.clone(),
         checkpointable: true,
         refusal: None,
         processes: Vec::new(),
         blockers: Vec::new(),
     };
-    match cuda_members(settings.driver.libcuda.as_deref(), container) {
-        Ok(members) => report.fill(settings, located, &processes, members)?,
+    match engine.cuda_members(container) {
+        Ok(members) => report.fill(engine, container, &processes, members)?,
         Err(refusal) => report.refuse(&refusal),
     }
     Ok(report)
@@ -123,8 +124,8 @@ fn unreadable(error: std::io::Error) -> Refusal {
 impl Report {
     fn fill(
         &mut self,
-        settings: &Settings,
-        located: &Located,
+        engine: &Engine,
+        container: &Container,
         processes: &[ProcessRef],
         cuda: Option<CudaMembers>,
     ) -> Result<(), Refusal> {
@@ -133,7 +134,7 @@ impl Report {
             // A plain container is checkpointed without a look at the GPUs.
             Inventory::default()
         } else {
-            match Inventory::read(settings.driver.nvml.as_deref()) {
+            match Inventory::read(engine.settings.driver.nvml.as_deref()) {
                 Ok(inventory) => inventory,
                 Err(error) => {
                     self.refuse(&error.into());
@@ -148,7 +149,7 @@ impl Report {
         };
         let tell = |process: &ProcessRef| Process {
             pid: process.pid(),
-            pid_inside: located.container.pid_inside(process),
+            pid_inside: container.pid_inside(process),
             name: process.name().to_owned(),
             cuda: scene.state_of(process).map(|state| state.to_string()),
             gpus: inventory.uses(process.pid()),
@@ -158,7 +159,7 @@ impl Report {
             return Ok(());
         }
         for finding in blockers::find(&scene).map_err(unreadable)? {
-            self.add(finding, settings);
+            self.add(finding, &engine.settings);
         }
         Ok(())
     }
@@ -188,13 +189,7 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "container {} ({}): {} processes",
-            self.container,
-            self.root.display(),
-            self.processes.len()
-        )?;
+        writeln!(f, "container {} ({})", self.container, self.root.display())?;
         for process in &self.processes {
             let state = process.cuda.as_deref().unwrap_or("no CUDA");
             write!(f, "  {} {}: {state}", process.pid, process.name)?;

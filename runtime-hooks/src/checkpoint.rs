@@ -15,6 +15,7 @@ use crate::gauge::Gauge;
 use crate::huge_pages::HugePages;
 use crate::invocation::{AfterDump, CheckpointOptions};
 use crate::job::{Checkpointed, CudaJob, Locked};
+use crate::leftovers;
 use crate::manifest::Manifest;
 use crate::operation::WaitsFor;
 use crate::operation_log;
@@ -108,6 +109,9 @@ fn save<'p>(
     go_on(plan)?;
     let job = gpu_checkpoint(plan, manifest, timeline, job)?;
     go_on(plan)?;
+    for given_up in leftovers::give_up(&plan.driver, &plan.container)? {
+        timeline.note(given_up.to_string());
+    }
     if plan.found == FreezerState::Frozen {
         timeline.time("freeze", || cgroup.freeze())?;
     }

@@ -13,6 +13,7 @@ use crate::criu_log::KeptLog;
 use crate::cuda::{GpuUuid, OpenError};
 use crate::fault::{Cause, Fault, JobError};
 use crate::gpu::InventoryError;
+use crate::leftovers::LeftoversError;
 use crate::manifest::ManifestError;
 use crate::operation::OperationError;
 
@@ -154,6 +155,9 @@ pub enum Failure {
     /// The freezer did not do as it was told.
     #[error(transparent)]
     Freezer(#[from] FreezerError),
+    /// What a forked child inherited of the GPU is in the way.
+    #[error(transparent)]
+    Leftovers(#[from] LeftoversError),
     /// The manifest could not be written.
     #[error(transparent)]
     Manifest(#[from] ManifestError),

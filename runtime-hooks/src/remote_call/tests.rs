@@ -1,0 +1,124 @@
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+
+use super::*;
+
+fn process(child: &Child) -> ProcessRef {
+    let pid = i32::try_from(child.id()).unwrap();
+    ProcessRef::open(pid).unwrap().unwrap()
+}
+
+fn until(mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while !done() {
+        assert!(Instant::now() < deadline, "not within 5 s");
+        sleep(Duration::from_millis(1));
+    }
+}
+
+fn is_asleep(child: &Child) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+    let wchan = fs::read_to_string(format!("/proc/{}/syscall", child.id())).unwrap();
+    stat.contains(") S ") && !wchan.starts_with("running")
+}
+
+/// Every kind of interrupted call: one that the kernel keeps the rest of (sleep), and one that it makes again (read).
+#[test]
+fn a_thread_makes_calls_and_then_finishes_what_it_was_doing() {
+    let mut sleeper = Command::new("sleep").arg("0.4").spawn().unwrap();
+    let mut reader = Command::new("cat")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    for child in [&sleeper, &reader] {
+        until(|| is_asleep(child));
+        let process = process(child);
+        for _ in 0..20 {
+            let mut thread = RemoteThread::stop(&process).unwrap();
+            let pid = thread.call(libc::SYS_getpid, &[]).unwrap();
+            assert_eq!(pid, u64::from(child.id()));
+            let error = thread.call(libc::SYS_close, &[4711]).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EBADF));
+        }
+    }
+    assert!(sleeper.wait().unwrap().success());
+    reader
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(b"still here")
+        .unwrap();
+    let output = reader.wait_with_output().unwrap();
+    assert_eq!(output.stdout, b"still here");
+    assert!(output.status.success());
+}
+
+#[test]
+fn signals_that_come_meanwhile_are_delivered() {
+    let script =
+        "n=0; trap 'n=$((n + 1))' USR1; echo up; while [ $n -lt 300 ]; do :; done; echo $n";
+    let mut child = Command::new("bash")
+        .args(["-c", script])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    let process = process(&child);
+    let signal = || kill(Pid::from_raw(process.pid()), Signal::SIGUSR1);
+    // Some come before the thread stops, some while it is about to make the call.
+    while !process.is_gone() {
+        let _ = signal();
+        if let Ok(mut thread) = RemoteThread::stop(&process) {
+            let _ = signal();
+            if let Ok(pid) = thread.call(libc::SYS_getpid, &[]) {
+                assert_eq!(pid, u64::from(child.id()));
+            }
+        }
+    }
+    let _ = child.wait();
+    line.clear();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(
+        line, "300\n",
+        "it counted its signals to the end and was not hurt"
+    );
+}
+
+#[test]
+fn a_stopped_process_stays_stopped() {
+    let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
+    kill(pid, Signal::SIGSTOP).unwrap();
+    let is_stopped = || {
+        fs::read_to_string(format!("/proc/{pid}/stat"))
+            .unwrap()
+            .contains(") T ")
+    };
+    until(is_stopped);
+    let mut thread = RemoteThread::stop(&process(&child)).unwrap();
+    thread.call(libc::SYS_getpid, &[]).unwrap();
+    drop(thread);
+    until(is_stopped);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn one_that_ended_is_an_error() {
+    let mut child = Command::new("sleep")
+        .arg("60")
+        .stdin(File::open("/dev/null").unwrap())
+        .spawn()
+        .unwrap();
+    let process = process(&child);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(RemoteThread::stop(&process).is_err());
+}
