@@ -13,6 +13,7 @@ pub mod container;
 pub mod criu_log;
 pub mod criu_plugins;
 pub mod cuda;
+pub mod cuda_checkpoint;
 pub mod delete;
 mod dump;
 pub mod engine;
