@@ -7,6 +7,7 @@ mod error;
 mod file;
 mod low_level;
 mod preflight;
+mod restore;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 pub use error::SettingsError;
 pub use low_level::{Flavor, LowLevel};
 pub use preflight::{BlockerKind, Preflight};
+pub use restore::{DriverLibraries, Persistence, Restore};
 
 /// The file that is read unless the command line names another.
 pub const DEFAULT_PATH: &str = "/etc/stasis/stasis.toml";
@@ -43,6 +45,10 @@ pub struct Settings {
     pub preflight: Preflight,
     /// How GPU contents are moved into host memory.
     pub gpu_checkpoint: GpuCheckpoint,
+    /// Host memory for GPU contents.
+    pub memory: Memory,
+    /// What a restore may do on its own.
+    pub restore: Restore,
     /// CRIU.
     pub criu: Criu,
     /// Directories.
@@ -87,6 +93,14 @@ pub struct Deadlines {
 pub struct GpuCheckpoint {
     /// Whether transparent huge pages are switched on while the driver fills host memory.
     pub huge_pages: bool,
+}
+
+/// `[memory]`
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Memory {
+    /// Whether a container's memory limit is raised for the time that GPU contents are in its host memory.
+    pub raise_limits: bool,
 }
 
 /// `[criu]`
@@ -222,6 +236,12 @@ impl Default for Deadlines {
 impl Default for GpuCheckpoint {
     fn default() -> Self {
         Self { huge_pages: true }
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self { raise_limits: true }
     }
 }
 

@@ -1,18 +1,22 @@
-/* The device nodes that a workload holds: of the driver itself, and of each GPU that it sees. */
+/*
+ * The device nodes that a workload holds, as driver 580 does: descriptors of the driver's own and of each GPU that the process sees, and
+ * mappings of them.
+ */
 #ifndef STASIS_DEVICES_H
 #define STASIS_DEVICES_H
 
 #include "mailbox.h"
 
-/*
- * Which GPUs the process sees: those whose node it can open, in the order of their numbers, or those of them that
- * CUDA_VISIBLE_DEVICES names by their places in that order. How many.
- */
+#include <stddef.h>
+
+/* The GPUs whose node the process can open, in the order of their numbers. How many. */
 unsigned devices_find(uint8_t gpus[GPUS]);
+/* Places in that list of the GPUs that the process sees: all, or those that CUDA_VISIBLE_DEVICES names by them. How many. */
+unsigned devices_visible(unsigned gpus, uint8_t places[GPUS]);
 /* Opens the nodes, all or none; a CUresult. */
 int devices_take(const uint8_t *gpus, unsigned count);
 void devices_give_up(void);
-/* As UVM does for managed memory: another mapping of its node, at an address of the kernel's choice. */
-void devices_map_managed(void);
+/* Maps /dev/nvidia-uvm as managed memory shows; for good. */
+void devices_map_managed(size_t bytes);
 
 #endif

@@ -6,6 +6,7 @@
 
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -36,10 +37,26 @@ static void verify(void **arguments) {
         *bad += data[i] != mix(i + seed);
 }
 
+static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL); }
+
+/* As programs/meet.h has it. */
+static void meet(void **arguments) {
+    uint64_t(*slots)[4] = *(void **)arguments[0], *state = *(void **)arguments[3];
+    uint32_t rank = *(uint32_t *)arguments[1], ranks = *(uint32_t *)arguments[2];
+    uint64_t meeting = ++state[0], number = ++state[1];
+    slots[rank][1 + meeting % 2] = number;
+    __atomic_store_n(&slots[rank][0], meeting, __ATOMIC_RELEASE);
+    for (uint32_t each = 0; each < ranks; each++) {
+        while (__atomic_load_n(&slots[each][0], __ATOMIC_ACQUIRE) < meeting)
+            nap();
+        state[2] += slots[each][1 + meeting % 2];
+    }
+}
+
 static const struct kernel {
     const char *name;
     void (*run)(void **arguments);
-} KERNELS[] = {{"increment", increment}, {"fill", fill}, {"verify", verify}};
+} KERNELS[] = {{"increment", increment}, {"fill", fill}, {"verify", verify}, {"meet", meet}};
 
 EXPORT int cuDriverGetVersion(int *version) {
     *version = 13000;
@@ -134,8 +151,21 @@ EXPORT int cuMemAlloc_v2(device_pointer *pointer, size_t bytes) {
 
 EXPORT int cuMemAllocManaged(device_pointer *pointer, size_t bytes, unsigned flags) {
     (void)flags;
-    gpu_hold_managed_memory();
-    return cuMemAlloc_v2(pointer, bytes);
+    int result = cuMemAlloc_v2(pointer, bytes);
+    if (result == 0)
+        gpu_hold_managed_memory(bytes);
+    return result;
+}
+
+EXPORT int cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags) {
+    (void)memory, (void)bytes, (void)flags;
+    return gpu_devices() ? 0 : NOT_INITIALIZED;
+}
+
+EXPORT int cuMemHostGetDevicePointer_v2(device_pointer *pointer, void *memory, unsigned flags) {
+    (void)flags;
+    *pointer = (device_pointer)memory;
+    return gpu_devices() ? 0 : NOT_INITIALIZED;
 }
 
 EXPORT int cuMemFree_v2(device_pointer pointer) {

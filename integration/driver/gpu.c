@@ -26,6 +26,9 @@
 static struct mailbox *box;
 /* The driver does not survive fork: a child of a process with CUDA never has it. */
 static int is_child;
+/* The devices that the process sees: how many, and the place of each among the GPUs that are recorded. */
+static unsigned devices;
+static uint8_t places[GPUS];
 /* The GPU of the machine that each device was at first: a process keeps its names when it is moved. */
 static uint8_t first_gpu[GPUS];
 static int holds_managed_memory, shares_device_memory, is_lost;
@@ -45,12 +48,20 @@ static int checkpoint(void) {
     return result;
 }
 
+/* Opens what the process sees of these GPUs. */
+static int take_devices(const uint8_t *gpus) {
+    uint8_t seen[GPUS];
+    for (unsigned i = 0; i < devices; i++)
+        seen[i] = gpus[places[i]];
+    return devices_take(seen, devices);
+}
+
 static int restore(void) {
     if (shares_device_memory) {
         is_lost = 1;
         return NOT_SUPPORTED; /* noticed this late by driver 580, and final */
     }
-    if (devices_take(box->target, box->devices))
+    if (take_devices(box->target))
         return NOT_SUPPORTED; /* what the real one says when a device node is missing */
     int result = memory_to_devices();
     if (result)
@@ -161,14 +172,14 @@ static void after_fork_in_child(void) {
     box = NULL;
 }
 
-static int make_mailbox(const uint8_t *gpus, unsigned devices) {
+static int make_mailbox(const uint8_t *gpus, unsigned count) {
     struct mailbox *page = mmap((void *)MAILBOX_ADDRESS, PAGE, PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     if (page == MAP_FAILED)
         return OUT_OF_MEMORY;
     madvise(page, PAGE, MADV_DONTFORK);
     pthread_atfork(NULL, NULL, after_fork_in_child);
-    page->devices = devices;
+    page->gpus = count;
     memcpy(page->gpu, gpus, sizeof page->gpu);
     box = page;
     set_tag();
@@ -196,15 +207,17 @@ int gpu_start(void) {
     if (box)
         return 0;
     uint8_t gpus[GPUS] = {0};
-    unsigned devices = devices_find(gpus);
-    if (devices == 0 || devices_take(gpus, devices))
+    unsigned count = devices_find(gpus);
+    devices = devices_visible(count, places);
+    if (devices == 0 || take_devices(gpus))
         return NO_DEVICE;
-    int result = make_mailbox(gpus, devices);
+    for (unsigned i = 0; i < devices; i++)
+        first_gpu[i] = gpus[places[i]];
+    int result = make_mailbox(gpus, count);
     if (result == 0)
         result = start_restore_thread();
     if (result)
         return result;
-    memcpy(first_gpu, gpus, sizeof gpus);
     shares_device_memory = getenv("STASIS_STANDIN_P2P") != NULL;
     __atomic_store_n(&box->magic, MAILBOX_MAGIC, __ATOMIC_RELEASE);
     return 0;
@@ -227,13 +240,13 @@ void gpu_leave(void) {
     pthread_mutex_unlock(&gate);
 }
 
-unsigned gpu_devices(void) { return box ? box->devices : 0; }
+unsigned gpu_devices(void) { return box ? devices : 0; }
 
 unsigned gpu_first(unsigned device) { return first_gpu[device]; }
 
-void gpu_count(unsigned device, long long bytes) { box->bytes[device] += (uint64_t)bytes; }
+void gpu_count(unsigned device, long long bytes) { box->bytes[places[device]] += (uint64_t)bytes; }
 
-void gpu_hold_managed_memory(void) {
-    devices_map_managed();
+void gpu_hold_managed_memory(size_t bytes) {
     holds_managed_memory = 1;
+    devices_map_managed(bytes);
 }

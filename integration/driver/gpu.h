@@ -2,6 +2,8 @@
 #ifndef STASIS_GPU_H
 #define STASIS_GPU_H
 
+#include <stddef.h>
+
 /* Makes the mailbox, the restore thread and the references to the devices; a CUresult. */
 int gpu_start(void);
 /* Every CUDA call goes in and out here; going in waits while the process is locked. */
@@ -14,6 +16,6 @@ unsigned gpu_first(unsigned device);
 /* The process holds more, or less, on a device from now on. */
 void gpu_count(unsigned device, long long bytes);
 /* From now on the process holds what the driver cannot save. */
-void gpu_hold_managed_memory(void);
+void gpu_hold_managed_memory(size_t bytes);
 
 #endif

@@ -113,8 +113,8 @@ static unsigned gpu_with(const unsigned char *uuid, const struct machine *machin
 }
 
 /*
- * Where a restore puts each device of the process: its old place without pairs, else what the pairs say. They must name every device,
- * only GPUs that there are, and none of them twice.
+ * What a restore makes of each GPU of the process: what it was without pairs, else what the pairs say. They must name every GPU that is
+ * recorded, have it become one that there is, and none twice.
  */
 static int choose_targets(const struct call *call, const struct machine *machine, struct mailbox *box) {
     unsigned char place[GPUS], taken[GPUS] = {0};
@@ -128,7 +128,7 @@ static int choose_targets(const struct call *call, const struct machine *machine
             return INVALID_VALUE;
         place[old] = (unsigned char)new;
     }
-    for (unsigned i = 0; i < box->devices; i++) {
+    for (unsigned i = 0; i < box->gpus; i++) {
         box->target[i] = place[box->gpu[i]];
         if (box->target[i] >= GPUS)
             return INVALID_VALUE;
@@ -137,7 +137,7 @@ static int choose_targets(const struct call *call, const struct machine *machine
 }
 
 static int no_room(const struct machine *machine, const struct mailbox *box) {
-    for (unsigned i = 0; i < box->devices; i++)
+    for (unsigned i = 0; i < box->gpus; i++)
         if (free_bytes(machine, box->target[i]) < box->bytes[i])
             return 1;
     return 0;

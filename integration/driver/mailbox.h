@@ -29,8 +29,8 @@ struct mailbox {
     uint64_t magic;
     uint32_t state;
     int32_t restore_thread;
-    /* The process's devices, by the number that it knows them by: how many, and which GPU of the machine each one is. */
-    uint32_t devices;
+    /* The GPUs that the driver has recorded for the process: how many, and which of the machine's each one is now. */
+    uint32_t gpus;
     uint8_t gpu[GPUS];
     uint64_t bytes[GPUS]; /* all that the process holds there, its context included */
     char tag[32];
@@ -40,7 +40,7 @@ struct mailbox {
     uint32_t fault;
     int32_t fault_argument;
     uint32_t delay_ms;
-    uint8_t target[GPUS]; /* the GPU that each device becomes in a restore */
+    uint8_t target[GPUS]; /* what each GPU becomes in a restore */
     uint32_t asked;
     /* Written by the restore thread; `answered` last. */
     int32_t result;

@@ -28,7 +28,7 @@ static int peer_open(int pid, struct mailbox *box) {
 /* What the process holds on a GPU now; 0 if it is not on it. */
 static uint64_t bytes_on(const struct mailbox *box, unsigned gpu) {
     uint64_t bytes = 0;
-    for (unsigned i = 0; i < box->devices && i < GPUS; i++)
+    for (unsigned i = 0; i < box->gpus && i < GPUS; i++)
         if (box->gpu[i] == gpu && (box->state == RUNNING || box->state == LOCKED))
             bytes += box->bytes[i];
     return bytes;

@@ -44,7 +44,13 @@ static const char KERNELS[] =
     "setp.eq.u64 %p, %x, %y;\n @%p bra next;\n mov.u64 %x, 1;\n red.global.add.u64 [%bad], %x;\n bra next;\n"
     "done:\n ret;\n}\n";
 
-static CUfunction increment, fill, verify;
+#define MOST_DEVICES 16
+
+/* A context and the kernels as it has them; of the devices that were opened. */
+static struct device {
+    CUcontext context;
+    CUfunction increment, fill, verify;
+} devices[MOST_DEVICES], *current;
 
 void check(CUresult result, const char *call) {
     if (result == 0)
@@ -53,18 +59,32 @@ void check(CUresult result, const char *call) {
     exit(2);
 }
 
-void gpu_open(void) {
+int gpu_count(void) {
+    int count = 0;
+    CUDA(cuInit(0));
+    CUDA(cuDeviceGetCount(&count));
+    return count;
+}
+
+void gpu_open_device(int number) {
+    struct device *opened = &devices[number % MOST_DEVICES];
     CUdevice device;
-    CUcontext context;
     CUmodule module;
     CUDA(cuInit(0));
-    CUDA(cuDeviceGet(&device, 0));
-    CUDA(cuDevicePrimaryCtxRetain(&context, device));
-    CUDA(cuCtxSetCurrent(context));
+    CUDA(cuDeviceGet(&device, number));
+    CUDA(cuDevicePrimaryCtxRetain(&opened->context, device));
+    gpu_use(number);
     CUDA(cuModuleLoadData(&module, KERNELS));
-    CUDA(cuModuleGetFunction(&increment, module, "increment"));
-    CUDA(cuModuleGetFunction(&fill, module, "fill"));
-    CUDA(cuModuleGetFunction(&verify, module, "verify"));
+    CUDA(cuModuleGetFunction(&opened->increment, module, "increment"));
+    CUDA(cuModuleGetFunction(&opened->fill, module, "fill"));
+    CUDA(cuModuleGetFunction(&opened->verify, module, "verify"));
+}
+
+void gpu_open(void) { gpu_open_device(0); }
+
+void gpu_use(int number) {
+    current = &devices[number % MOST_DEVICES];
+    CUDA(cuCtxSetCurrent(current->context));
 }
 
 CUdeviceptr gpu_allocate(size_t bytes) {
@@ -73,7 +93,7 @@ CUdeviceptr gpu_allocate(size_t bytes) {
     return pointer;
 }
 
-static void launch(CUfunction kernel, unsigned blocks, unsigned threads, void **arguments) {
+void gpu_launch(CUfunction kernel, unsigned blocks, unsigned threads, void **arguments) {
     CUDA(cuLaunchKernel(kernel, blocks, 1, 1, threads, 1, 1, 0, NULL, arguments, NULL));
     CUDA(cuCtxSynchronize());
 }
@@ -87,21 +107,21 @@ CUdeviceptr counter_new(uint32_t start) {
 uint32_t counter_increment(CUdeviceptr counter) {
     uint32_t value;
     void *arguments[] = {&counter};
-    launch(increment, 1, 1, arguments);
+    gpu_launch(current->increment, 1, 1, arguments);
     CUDA(cuMemcpyDtoH_v2(&value, counter, sizeof value));
     return value;
 }
 
 void pattern_fill(CUdeviceptr data, uint64_t words, uint64_t seed) {
     void *arguments[] = {&data, &words, &seed};
-    launch(fill, 1024, 256, arguments);
+    gpu_launch(current->fill, 1024, 256, arguments);
 }
 
 uint64_t pattern_mismatches(CUdeviceptr data, uint64_t words, uint64_t seed, CUdeviceptr mismatches) {
     uint64_t count = 0;
     void *arguments[] = {&data, &words, &seed, &mismatches};
     CUDA(cuMemcpyHtoD_v2(mismatches, &count, sizeof count));
-    launch(verify, 1024, 256, arguments);
+    gpu_launch(current->verify, 1024, 256, arguments);
     CUDA(cuMemcpyDtoH_v2(&count, mismatches, sizeof count));
     return count;
 }

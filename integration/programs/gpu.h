@@ -10,8 +10,15 @@
 #define CUDA(call) check((call), #call)
 void check(CUresult result, const char *call);
 
-/* Takes the first GPU and loads the kernels. */
+/* How many GPUs the process sees. */
+int gpu_count(void);
+/* Takes the first GPU, or another one, and loads the kernels; it is the current one then. */
 void gpu_open(void);
+void gpu_open_device(int number);
+/* Makes one that was taken the current one of this thread. */
+void gpu_use(int number);
+/* Runs a kernel of the current GPU and waits for it. */
+void gpu_launch(CUfunction kernel, unsigned blocks, unsigned threads, void **arguments);
 CUdeviceptr gpu_allocate(size_t bytes);
 /* The counter that the kernel `increment` counts on. */
 CUdeviceptr counter_new(uint32_t start);

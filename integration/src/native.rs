@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use anyhow::{Context, Result, ensure};
 
 /// The workload programs.
-pub const WORKLOADS: [&str; 3] = ["counter", "memcheck", "tree"];
+pub const WORKLOADS: [&str; 5] = ["counter", "memcheck", "tree", "forker", "ranks"];
 
 /// How many GPUs the stand-in can have.
 pub const MOST_GPUS: usize = 4;

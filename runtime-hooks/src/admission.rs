@@ -1,16 +1,33 @@
-//! Whether this machine can take the GPU state of an image, asked before anything is started.
+//! Whether this machine and the new container can take GPU state, asked before anything is started.
 //!
 //! A restore that the driver fails for want of memory is final for the process (measured on
-//! driver 580.159: every later try says 304), so room is looked for first.
+//! driver 580.159: every later try says 304), so all that is needed is looked for first. What is
+//! refused here can be tried again: nothing has been changed.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
+use stasis_config::{DriverLibraries, Settings};
+
+use crate::allocation::allocated;
+use crate::container::{Container, ContainerError};
 use crate::cuda::{GpuMap, GpuUuid};
+use crate::denial::Denial;
+use crate::device_nodes::DeviceNodes;
+use crate::device_numbers::{self, Number};
+use crate::driver_libraries::DriverFiles;
+use crate::driver_version::DriverVersion;
 use crate::engine::Engine;
 use crate::error::{Failure, Refusal};
-use crate::gpu::Inventory;
-use crate::manifest::Manifest;
+use crate::gpu::{Gpu, Inventory, Mig, Persistence};
+use crate::gpu_map::{Wish, choose, complete, list};
+use crate::manifest::{CudaProcess, Manifest};
+use crate::operation::Intent;
+use crate::spec::Spec;
 use crate::watchdog::WatchedDriver;
+
+/// The first driver branch that restores to another GPU.
+const FIRST_TO_MIGRATE: u32 = 580;
 
 /// What a restore that was admitted works with.
 #[derive(Debug)]
@@ -19,70 +36,247 @@ pub(crate) struct Admission {
     pub(crate) driver: WatchedDriver,
     /// Which GPU takes the place of which.
     pub(crate) map: GpuMap,
+    /// The device nodes that the container has to have.
+    pub(crate) nodes: DeviceNodes,
+    /// Changes of the bundle's specification, if it needs any.
+    pub(crate) changes: Option<Changes>,
+    /// What is worth a note in the log.
+    pub(crate) notes: Vec<String>,
+    needs: Needs,
+}
+
+/// The bundle's specification as it has to be on this machine.
+#[derive(Debug)]
+pub(crate) struct Changes(pub(crate) Spec);
+
+/// Bytes that are needed on each GPU, by all processes together.
+#[derive(Debug, Default)]
+struct Needs(BTreeMap<GpuUuid, u64>);
+
+/// What is to be restored, for messages.
+#[derive(Debug, Clone, Copy)]
+enum Subject {
+    Image,
+    PausedContainer,
 }
 
 /// Admits a restore, or says what is missing.
 ///
 /// # Errors
 /// [`Refusal`].
-pub(crate) fn admit(engine: &Engine, id: &str, manifest: &Manifest) -> Result<Admission, Refusal> {
+pub(crate) fn admit(
+    engine: &Engine,
+    id: &str,
+    bundle: &Path,
+    manifest: &Manifest,
+) -> Result<Admission, Refusal> {
+    let settings = &engine.settings;
     let driver = engine.open_driver(id)?;
-    let inventory = Inventory::read(engine.settings.driver.nvml.as_deref())?;
-    check_room(manifest, &inventory)?;
+    let inventory = Inventory::read(settings.driver.nvml.as_deref())?;
+    let mut spec = Spec::read(bundle).map_err(Denial::from)?;
+    let (pairs, needs) = place(settings, manifest, &inventory, &spec)?;
+    let mut notes: Vec<String> = moved(&pairs)
+        .map(|(old, new)| format!("{old} is restored to {new}"))
+        .collect();
+    let changes = adapt(settings, &inventory, &mut spec);
+    let nodes = DeviceNodes::of(&spec);
+    notes.extend(changes.iter().cloned());
     Ok(Admission {
         driver,
-        map: GpuMap::identity(),
+        map: full_map(pairs, &manifest.gpus, &inventory.gpus),
+        nodes,
+        changes: (!changes.is_empty()).then_some(Changes(spec)),
+        notes,
+        needs,
     })
 }
 
-fn check_room(manifest: &Manifest, inventory: &Inventory) -> Result<(), Refusal> {
-    for gpu in &manifest.gpus {
-        if !inventory.free_bytes.contains_key(&gpu.uuid) {
-            let there: Vec<String> = inventory
-                .gpus
-                .iter()
-                .map(|gpu| format!("{} ({})", gpu.uuid, gpu.name))
-                .collect();
-            let there = if there.is_empty() {
-                "none".to_owned()
-            } else {
-                there.join(", ")
-            };
-            return Err(Refusal::MissingGpu {
-                uuid: gpu.uuid,
-                name: gpu.name.clone(),
-                there,
-            });
-        }
+/// Admits the GPU restore of a paused container that an operation left something to finish for.
+/// Processes that are still on their GPUs need no room.
+///
+/// # Errors
+/// [`Refusal`]; the container stays as it is.
+pub(crate) fn admit_resume(
+    engine: &Engine,
+    container: &Container,
+    intent: &Intent,
+) -> Result<(), Refusal> {
+    let inventory = Inventory::read(engine.settings.driver.nvml.as_deref())?;
+    let on_gpu: Vec<i32> = container
+        .processes()
+        .map_err(ContainerError::Processes)?
+        .iter()
+        .filter(|process| !inventory.uses(process.pid()).is_empty())
+        .filter_map(|process| container.pid_inside(process))
+        .collect();
+    let waiting = |process: &&CudaProcess| !on_gpu.contains(&process.pid);
+    let needs = Needs::of(intent.processes.iter().filter(waiting), Some);
+    Ok(needs.check(&engine.settings, &inventory, Subject::PausedContainer)?)
+}
+
+type Pairs = Vec<(GpuUuid, GpuUuid)>;
+
+/// A place for everything that the image holds.
+fn place(
+    settings: &Settings,
+    manifest: &Manifest,
+    inventory: &Inventory,
+    spec: &Spec,
+) -> Result<(Pairs, Needs), Denial> {
+    check_version(manifest, inventory)?;
+    let wish = Wish::of(spec, &settings.restore.gpu_map)?;
+    let given = allocated(spec, inventory);
+    let pairs = choose(&manifest.used_gpus(), &given, &wish)?;
+    check_migration(&pairs, inventory)?;
+    let place = |old| pairs.iter().find(|(each, _)| *each == old);
+    let needs = Needs::of(manifest.processes.iter(), |old| Some(place(old)?.1));
+    needs.check(settings, inventory, Subject::Image)?;
+    Ok((pairs, needs))
+}
+
+/// What of the specification has to be other on this machine; says what was changed.
+fn adapt(settings: &Settings, inventory: &Inventory, spec: &mut Spec) -> Vec<String> {
+    let mut said = device_numbers::correct(spec, Number::here);
+    if settings.restore.driver_libraries == DriverLibraries::Match {
+        let files = DriverFiles::of(&inventory.driver_version);
+        said.extend(files.replace_missing(spec));
     }
-    for (uuid, needed) in needed(manifest) {
-        let free = inventory.free_bytes.get(&uuid).copied().unwrap_or(0);
-        if free < needed {
-            return Err(Refusal::NoRoom { uuid, needed, free });
+    said
+}
+
+fn moved(pairs: &[(GpuUuid, GpuUuid)]) -> impl Iterator<Item = &(GpuUuid, GpuUuid)> {
+    pairs.iter().filter(|(old, new)| old != new)
+}
+
+/// Where every GPU stays the driver is given no map: it needs none then, and older ones know none.
+fn full_map(pairs: Pairs, theirs: &[Gpu], ours: &[Gpu]) -> GpuMap {
+    if moved(&pairs).next().is_none() {
+        return GpuMap::identity();
+    }
+    let others = complete(&pairs, theirs, ours);
+    GpuMap::new(pairs).with_others(others)
+}
+
+/// A version that cannot be read is not known to be older.
+fn check_version(manifest: &Manifest, inventory: &Inventory) -> Result<(), Denial> {
+    let image = DriverVersion::parse(&manifest.driver_version);
+    let here = DriverVersion::parse(&inventory.driver_version);
+    match (image, here) {
+        (Some(image), Some(here)) if here < image => Err(Denial::OlderDriver {
+            image: manifest.driver_version.clone(),
+            here: inventory.driver_version.clone(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn check_migration(pairs: &[(GpuUuid, GpuUuid)], inventory: &Inventory) -> Result<(), Denial> {
+    let here = DriverVersion::parse(&inventory.driver_version);
+    match (moved(pairs).next(), here) {
+        (Some((old, new)), Some(here)) if here.branch() < FIRST_TO_MIGRATE => {
+            Err(Denial::NoMigration {
+                here: inventory.driver_version.clone(),
+                old: *old,
+                new: *new,
+            })
         }
+        _ => Ok(()),
+    }
+}
+
+impl Needs {
+    /// What these processes held, in its new place. NVML's figure for a process has its context
+    /// in it.
+    fn of<'p>(
+        processes: impl Iterator<Item = &'p CudaProcess>,
+        place: impl Fn(GpuUuid) -> Option<GpuUuid>,
+    ) -> Self {
+        let mut needs = BTreeMap::new();
+        for gpu in processes.flat_map(|process| &process.gpus) {
+            if let Some(new) = place(gpu.uuid) {
+                let sum: &mut u64 = needs.entry(new).or_default();
+                *sum = sum.saturating_add(gpu.memory_bytes.unwrap_or(0));
+            }
+        }
+        Self(needs)
+    }
+
+    fn check(
+        &self,
+        settings: &Settings,
+        inventory: &Inventory,
+        subject: Subject,
+    ) -> Result<(), Denial> {
+        for (uuid, needed) in &self.0 {
+            check_mode(*uuid, settings, inventory, subject)?;
+            let free = inventory.free_bytes.get(uuid).copied().unwrap_or(0);
+            if free < *needed {
+                return Err(Denial::NoRoom {
+                    uuid: *uuid,
+                    needed: *needed,
+                    free,
+                    what: subject.name(),
+                    again: subject.verb(),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the driver restores anything to a GPU.
+fn check_mode(
+    uuid: GpuUuid,
+    settings: &Settings,
+    inventory: &Inventory,
+    subject: Subject,
+) -> Result<(), Denial> {
+    let Some(facts) = inventory.facts.get(&uuid) else {
+        return Err(Denial::NoGpu {
+            what: subject.name(),
+            uuid,
+            name: "of this machine before".to_owned(),
+            whose: "this machine",
+            given: list(&inventory.gpus),
+            advice: "it cannot get its GPU state back before that GPU is there again",
+        });
+    };
+    if facts.mig == Mig::Enabled {
+        return Err(Denial::Mig { uuid });
+    }
+    if let Some(client) = facts.mps_clients.first() {
+        return Err(Denial::Mps {
+            uuid,
+            client: *client,
+        });
+    }
+    let required = settings.restore.persistence == stasis_config::Persistence::Require;
+    if required && facts.persistence == Persistence::Off {
+        return Err(Denial::NoPersistence { uuid });
     }
     Ok(())
 }
 
-/// The bytes that all processes of the image together need on each GPU.
-fn needed(manifest: &Manifest) -> BTreeMap<GpuUuid, u64> {
-    let mut needed = BTreeMap::new();
-    for gpu in manifest.processes.iter().flat_map(|process| &process.gpus) {
-        let sum: &mut u64 = needed.entry(gpu.uuid).or_default();
-        *sum = sum.saturating_add(gpu.memory_bytes.unwrap_or(0));
+impl Subject {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Image => "the image",
+            Self::PausedContainer => "the container",
+        }
     }
-    needed
+
+    fn verb(self) -> &'static str {
+        match self {
+            Self::Image => "restore",
+            Self::PausedContainer => "resume",
+        }
+    }
 }
 
 impl Admission {
     /// Adds to an out-of-memory answer of the driver what was needed and what there was: somebody
     /// took the room after it was looked for.
-    pub(crate) fn explain(
-        &self,
-        engine: &Engine,
-        manifest: &Manifest,
-        failure: Failure,
-    ) -> Failure {
+    pub(crate) fn explain(&self, engine: &Engine, failure: Failure) -> Failure {
         let inventory = Inventory::read(engine.settings.driver.nvml.as_deref());
         let (Failure::Job(error), Ok(inventory)) = (&failure, inventory) else {
             return failure;
@@ -90,8 +284,8 @@ impl Admission {
         if failure.out_of_memory().is_none() {
             return failure;
         }
-        let room = needed(manifest).into_iter().map(|(uuid, needed)| {
-            let free = inventory.free_bytes.get(&uuid).copied().unwrap_or(0);
+        let room = self.needs.0.iter().map(|(uuid, needed)| {
+            let free = inventory.free_bytes.get(uuid).copied().unwrap_or(0);
             format!(
                 "{uuid} has {} MiB free, and the image needs {} MiB",
                 free >> 20,
@@ -107,73 +301,4 @@ impl Admission {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::gpu::{Gpu, GpuUse};
-    use crate::manifest::CudaProcess;
-
-    const MIB: u64 = 1 << 20;
-
-    fn uuid(byte: u8) -> GpuUuid {
-        GpuUuid::from_bytes([byte; 16])
-    }
-
-    fn manifest(bytes: &[u64]) -> Manifest {
-        let mut manifest = Manifest::new("c1", String::new(), String::new());
-        manifest.gpus = vec![Gpu {
-            uuid: uuid(1),
-            name: "H200".into(),
-            memory_bytes: 100 * MIB,
-        }];
-        manifest.processes = (1..)
-            .zip(bytes)
-            .map(|(pid, bytes)| CudaProcess {
-                pid,
-                name: "p".into(),
-                gpus: vec![GpuUse {
-                    uuid: uuid(1),
-                    memory_bytes: Some(*bytes),
-                }],
-            })
-            .collect();
-        manifest
-    }
-
-    fn inventory(uuid: GpuUuid, free: u64) -> Inventory {
-        let gpu = Gpu {
-            uuid,
-            name: "H200".into(),
-            memory_bytes: 100 * MIB,
-        };
-        Inventory {
-            gpus: vec![gpu],
-            free_bytes: BTreeMap::from([(uuid, free)]),
-            ..Inventory::default()
-        }
-    }
-
-    #[test]
-    fn the_processes_of_one_gpu_need_room_together() {
-        let manifest = manifest(&[30 * MIB, 40 * MIB]);
-        assert!(check_room(&manifest, &inventory(uuid(1), 70 * MIB)).is_ok());
-        let refusal = check_room(&manifest, &inventory(uuid(1), 69 * MIB)).unwrap_err();
-        let text = refusal.to_string();
-        assert!(
-            text.contains("69 MiB free") && text.contains("70 MiB"),
-            "{text}"
-        );
-    }
-
-    #[test]
-    fn a_gpu_that_is_not_here_is_named_with_those_that_are() {
-        let refusal = check_room(&manifest(&[1]), &inventory(uuid(2), 70 * MIB)).unwrap_err();
-        let text = refusal.to_string();
-        assert!(text.contains(&uuid(1).to_string()) && text.contains(&uuid(2).to_string()));
-    }
-
-    #[test]
-    fn impossible_sizes_of_an_image_do_not_overflow() {
-        let manifest = manifest(&[u64::MAX, u64::MAX]);
-        assert!(check_room(&manifest, &inventory(uuid(1), u64::MAX - 1)).is_err());
-    }
-}
+mod tests;

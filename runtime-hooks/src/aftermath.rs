@@ -5,7 +5,8 @@ use std::fmt;
 use crate::cgroup::{FreezerError, FreezerState};
 use crate::container::ContainerError;
 use crate::error::chain;
-use crate::fault::Fault;
+use crate::fault::{Fault, list};
+use crate::guardian::Waiting;
 
 /// How things are after a failure.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub enum Aftermath {
     Ended,
     /// These processes could not be brought back.
     Lost(Vec<Fault>),
+    /// These processes do not answer, and a guardian waits for them; the others are as before.
+    Waiting(Waiting),
     /// The GPU part is undone, and the freezer does not do as it was told.
     Freezer(FreezerError),
     /// The container could not be looked at to undo anything.
@@ -26,14 +29,8 @@ pub enum Aftermath {
     Killed,
     /// A complete image was written; these processes did not go on.
     ImageComplete(Vec<Fault>),
-}
-
-fn list(faults: &[Fault]) -> String {
-    faults
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join("; ")
+    /// A complete image was written; these processes do not answer, and a guardian waits for them.
+    ImageCompleteWaiting(Waiting),
 }
 
 impl fmt::Display for Aftermath {
@@ -54,6 +51,10 @@ impl fmt::Display for Aftermath {
                 "these processes could not be brought back and have to be killed: {}",
                 list(faults)
             ),
+            Self::Waiting(waiting) => write!(
+                f,
+                "the other processes of the container are as before, with their GPU; {waiting}"
+            ),
             Self::Freezer(error) => write!(
                 f,
                 "its processes have their GPU again, but the container may not be paused or \
@@ -67,12 +68,18 @@ impl fmt::Display for Aftermath {
             ),
             Self::StillPaused => f.write_str("the container is still paused"),
             Self::Killed => f.write_str("what had been restored was ended, the image is unchanged"),
+            Self::ImageComplete(faults) if faults.is_empty() => f.write_str(
+                "the image is complete and restores, and the container runs on with its GPU",
+            ),
             Self::ImageComplete(faults) => write!(
                 f,
                 "the image is complete and restores, but these processes did not go on and have \
                  to be killed: {}",
                 list(faults)
             ),
+            Self::ImageCompleteWaiting(waiting) => {
+                write!(f, "the image is complete and restores; {waiting}")
+            }
         }
     }
 }

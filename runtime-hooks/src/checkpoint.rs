@@ -11,12 +11,16 @@ use crate::cuda::GpuMap;
 use crate::dump::dump;
 use crate::engine::{Engine, Outcome};
 use crate::error::{Error, Failure, Verb};
+use crate::fault::Fault;
 use crate::gauge::Gauge;
+use crate::guardian;
+use crate::host_memory;
 use crate::huge_pages::HugePages;
 use crate::invocation::{AfterDump, CheckpointOptions};
 use crate::job::{Checkpointed, CudaJob, Locked};
 use crate::leftovers;
 use crate::manifest::Manifest;
+use crate::newcomer;
 use crate::operation::WaitsFor;
 use crate::operation_log;
 use crate::preflight::{Plan, Verdict, look_again};
@@ -27,6 +31,9 @@ use crate::undo::undo;
 /// Checkpoints a container; `args` is the low-level runtime's own command line for it. A container
 /// without CUDA processes is not ours: it gets the plain image that the low-level runtime makes.
 ///
+/// A process may start CUDA after it was looked at, and fail the dump. Then everything is done once
+/// more, with that process.
+///
 /// # Errors
 /// [`Error`]: the container is as it was, or the error says what is lost.
 pub fn checkpoint(
@@ -34,8 +41,22 @@ pub fn checkpoint(
     options: &CheckpointOptions,
     args: &[OsString],
 ) -> Result<Outcome, Error> {
+    match attempt(engine, options, args) {
+        Err(error) if error.is_worth_a_retry() && !engine.cancel.requested() => {
+            attempt(engine, options, args)
+        }
+        over => over,
+    }
+}
+
+fn attempt(
+    engine: &Engine,
+    options: &CheckpointOptions,
+    args: &[OsString],
+) -> Result<Outcome, Error> {
     let (plan, mut manifest) = match Plan::make(engine, options) {
         Ok(Verdict::Plain) => return Ok(Outcome::PassThrough),
+        Ok(Verdict::Idle(idle)) => return idle.dump(args),
         Ok(Verdict::Cuda(plan, manifest)) => (*plan, manifest),
         Err(reason) => return Err(Error::refused(Verb::Checkpoint, &options.id, reason)),
     };
@@ -64,7 +85,10 @@ fn carry_out(
     let failed = |cause: Failure, aftermath| {
         Error::failed(Verb::Checkpoint, &plan.options.id, cause, aftermath)
     };
-    let job = save(plan, manifest, args, timeline).map_err(|mut cause| {
+    let saved = save(plan, manifest, args, timeline);
+    let job = saved.map_err(|cause| {
+        let mut cause =
+            newcomer::explain(&plan.driver, &plan.container, &manifest.processes, cause);
         let aftermath = timeline.time("roll back", || undo(plan, cause.take_lost()));
         failed(cause, aftermath)
     })?;
@@ -83,13 +107,23 @@ fn carry_out(
                 timeline.time_moving("gpu restore", gauge, || job.restore(&GpuMap::identity()));
             let unlocked = restored.and_then(|job| timeline.time("unlock", || job.unlock()));
             unlocked.map_err(|mut error| {
-                let lost = std::mem::take(&mut error.lost);
-                failed(error.into(), Aftermath::ImageComplete(lost))
+                let aftermath = image_complete(plan, std::mem::take(&mut error.lost));
+                failed(error.into(), aftermath)
             })?;
         }
     }
     plan.operation.forget();
     Ok(())
+}
+
+/// The container did not go on at once after its image was written.
+fn image_complete(plan: &Plan<'_>, lost: Vec<Fault>) -> Aftermath {
+    if lost.is_empty() {
+        // The roll-back brought back what the step did not.
+        plan.operation.forget();
+    }
+    let left = guardian::entrust(plan.engine, &plan.operation, &plan.container, lost);
+    left.map_or_else(Aftermath::ImageComplete, Aftermath::ImageCompleteWaiting)
 }
 
 /// Everything up to the complete image.
@@ -107,6 +141,7 @@ fn save<'p>(
     plan.operation
         .record(&plan.intent(manifest, WaitsFor::Operation))?;
     go_on(plan)?;
+    make_room(plan, manifest, timeline)?;
     let job = gpu_checkpoint(plan, manifest, timeline, job)?;
     go_on(plan)?;
     for given_up in leftovers::give_up(&plan.driver, &plan.container)? {
@@ -131,6 +166,22 @@ fn lock<'p>(plan: &'p Plan<'_>) -> Result<CudaJob<'p, Locked>, Failure> {
     Ok(CudaJob::lock(&plan.driver, limits, || {
         look_again(&plan.driver, &plan.container)
     })?)
+}
+
+/// The driver needs memory of the container for what is on the GPU now.
+fn make_room(
+    plan: &Plan<'_>,
+    manifest: &Manifest,
+    timeline: &mut Timeline<'_>,
+) -> Result<(), Failure> {
+    let bytes = manifest.gpu_bytes().unwrap_or(0);
+    if plan.engine.settings.memory.raise_limits {
+        let directory = plan.operation.directory();
+        for raised in host_memory::make_room(plan.container.memory(), bytes, directory)? {
+            timeline.note(raised.to_string());
+        }
+    }
+    Ok(())
 }
 
 fn gpu_checkpoint<'p>(

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use stasis_config::Flavor;
 
 use crate::cgroup::Cgroup;
+use crate::memory_limit::MemoryCgroup;
 use crate::process::ProcessRef;
 
 /// runc's state holds the whole container configuration; 16 MiB is far above any real one.
@@ -24,6 +25,7 @@ pub struct Container {
     id: String,
     init: ProcessRef,
     cgroup: Cgroup,
+    memory: MemoryCgroup,
 }
 
 /// Why a container cannot be looked at.
@@ -87,7 +89,12 @@ impl Container {
     /// [`ContainerError`]; a container that exists but does not run is
     /// [`ContainerError::Stopped`].
     pub fn load(flavor: Flavor, root: &Path, id: &str) -> Result<Self, ContainerError> {
-        let (pid, start_time, cgroup) = match flavor {
+        let Recorded {
+            pid,
+            start_time,
+            cgroup,
+            memory,
+        } = match flavor {
             Flavor::Runc => read_runc(&root.join(id).join("state.json"))?,
             Flavor::Crun => read_crun(&root.join(id).join("status"))?,
         };
@@ -99,6 +106,7 @@ impl Container {
             id: id.to_owned(),
             init,
             cgroup,
+            memory,
         })
     }
 
@@ -120,6 +128,12 @@ impl Container {
         &self.cgroup
     }
 
+    /// Its memory cgroup.
+    #[must_use]
+    pub fn memory(&self) -> &MemoryCgroup {
+        &self.memory
+    }
+
     /// Takes hold of all its processes, those in sub-cgroups included, in order of pid.
     ///
     /// # Errors
@@ -129,6 +143,14 @@ impl Container {
         opened.filter_map(Result::transpose).collect()
     }
 
+    /// Whether it has been given a GPU: a device node of NVIDIA's is in its `/dev`.
+    #[must_use]
+    pub fn has_nvidia_node(&self) -> bool {
+        let entries = fs::read_dir(format!("/proc/{}/root/dev", self.init.pid()));
+        let mut names = entries.into_iter().flatten().flatten();
+        names.any(|entry| entry.file_name().to_string_lossy().starts_with("nvidia"))
+    }
+
     /// The pid of one of its processes in the container's own pid namespace.
     #[must_use]
     pub fn pid_inside(&self, process: &ProcessRef) -> Option<i32> {
@@ -136,20 +158,35 @@ impl Container {
     }
 }
 
-fn read_runc(path: &Path) -> Result<(i32, u64, Cgroup), ContainerError> {
-    let state: RuncState = read_json(path)?;
-    let cgroup = match (
-        state.cgroup_paths.get("freezer"),
-        state.cgroup_paths.get(""),
-    ) {
-        (Some(directory), _) => Cgroup::v1(directory.clone()),
-        (None, Some(directory)) => Cgroup::v2(directory.clone()),
-        (None, None) => return Err(malformed(path, "it names no freezer and no unified cgroup")),
-    };
-    Ok((state.init_process_pid, state.init_process_start, cgroup))
+/// What the low-level runtime has recorded of a container.
+struct Recorded {
+    pid: i32,
+    start_time: u64,
+    cgroup: Cgroup,
+    memory: MemoryCgroup,
 }
 
-fn read_crun(path: &Path) -> Result<(i32, u64, Cgroup), ContainerError> {
+fn read_runc(path: &Path) -> Result<Recorded, ContainerError> {
+    let state: RuncState = read_json(path)?;
+    let directory = |controller: &str| state.cgroup_paths.get(controller).cloned();
+    let (cgroup, memory) = match (directory("freezer"), directory("")) {
+        // Without a memory controller there is no such directory, and so no limit in it.
+        (Some(freezer), _) => {
+            let memory = directory("memory").unwrap_or_else(|| freezer.clone());
+            (Cgroup::v1(freezer), MemoryCgroup::v1(memory))
+        }
+        (None, Some(unified)) => (Cgroup::v2(unified.clone()), MemoryCgroup::v2(unified)),
+        (None, None) => return Err(malformed(path, "it names no freezer and no unified cgroup")),
+    };
+    Ok(Recorded {
+        pid: state.init_process_pid,
+        start_time: state.init_process_start,
+        cgroup,
+        memory,
+    })
+}
+
+fn read_crun(path: &Path) -> Result<Recorded, ContainerError> {
     let status: CrunStatus = read_json(path)?;
     let relative = status.cgroup_path.trim_start_matches('/');
     if relative.is_empty() {
@@ -157,12 +194,22 @@ fn read_crun(path: &Path) -> Result<(i32, u64, Cgroup), ContainerError> {
     }
     let mount = Path::new("/sys/fs/cgroup");
     // As crun tells the versions apart: only a unified hierarchy has this file at the mount.
-    let cgroup = if mount.join("cgroup.controllers").exists() {
-        Cgroup::v2(mount.join(relative))
+    let (cgroup, memory) = if mount.join("cgroup.controllers").exists() {
+        let directory = mount.join(relative);
+        (Cgroup::v2(directory.clone()), MemoryCgroup::v2(directory))
     } else {
-        Cgroup::v1(mount.join("freezer").join(relative))
+        let directory = |controller| mount.join(controller).join(relative);
+        (
+            Cgroup::v1(directory("freezer")),
+            MemoryCgroup::v1(directory("memory")),
+        )
     };
-    Ok((status.pid, status.process_start_time, cgroup))
+    Ok(Recorded {
+        pid: status.pid,
+        start_time: status.process_start_time,
+        cgroup,
+        memory,
+    })
 }
 
 fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, ContainerError> {

@@ -213,10 +213,12 @@ impl<'de> serde::Deserialize<'de> for GpuUuid {
 }
 
 /// Which GPU takes the place of which at restore. Empty: every process returns to the GPUs it
-/// had. Otherwise the driver wants every GPU of the process named, moved or not.
+/// had. Otherwise the driver wants every GPU named that it recorded for the process at `cuInit`,
+/// moved or not, used or not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GpuMap {
     pairs: Vec<(GpuUuid, GpuUuid)>,
+    others: Vec<(GpuUuid, GpuUuid)>,
 }
 
 impl GpuMap {
@@ -229,7 +231,23 @@ impl GpuMap {
     /// A map of (old, new) pairs.
     #[must_use]
     pub fn new(pairs: Vec<(GpuUuid, GpuUuid)>) -> Self {
-        Self { pairs }
+        let others = Vec::new();
+        Self { pairs, others }
+    }
+
+    /// The same map, and pairs for GPUs of which nobody knows whether the driver recorded them:
+    /// they are added when it finds the map incomplete, which changes nothing for the process
+    /// (measured on driver 580.159).
+    #[must_use]
+    pub fn with_others(self, others: Vec<(GpuUuid, GpuUuid)>) -> Self {
+        Self { others, ..self }
+    }
+
+    /// What to give to the driver if it finds the pairs incomplete; `None` if nothing is left.
+    #[must_use]
+    pub fn widened(&self) -> Option<Self> {
+        let all = self.pairs.iter().chain(&self.others).copied().collect();
+        (!self.pairs.is_empty() && !self.others.is_empty()).then(|| Self::new(all))
     }
 
     /// The (old, new) pairs.
@@ -274,6 +292,7 @@ pub trait Driver: Send + Sync {
     ///
     /// # Errors
     /// [`CudaError::OutOfMemory`] when the GPU has no room: final, no later restore succeeds.
+    /// [`CudaError::InvalidValue`] when the map is incomplete: the process stays CHECKPOINTED.
     fn restore(&self, pid: i32, map: &GpuMap) -> Result<(), CudaError>;
 
     /// LOCKED to RUNNING.

@@ -1,13 +1,15 @@
 //! The low-level runtime's part of a checkpoint.
 
 use std::ffi::OsString;
+use std::path::Path;
+use std::process::Output;
 
 use crate::criu_log::{self, KeptLog, KeptName};
 use crate::engine::Engine;
 use crate::error::{Failure, LowLevelFailure};
+use crate::invocation::CheckpointOptions;
 use crate::low_level;
 use crate::preflight::Plan;
-use std::path::Path;
 
 /// Lets the low-level runtime and CRIU dump the container.
 ///
@@ -23,18 +25,27 @@ pub(crate) fn dump(plan: &Plan<'_>, args: &[OsString]) -> Result<(), Failure> {
     if output.status.success() {
         return Ok(());
     }
+    Err(Failure::LowLevel(failure_of(
+        plan.engine,
+        plan.options,
+        &output,
+    )))
+}
+
+/// What a dump that failed came to, with CRIU's log kept.
+pub(crate) fn failure_of(
+    engine: &Engine,
+    options: &CheckpointOptions,
+    output: &Output,
+) -> LowLevelFailure {
     // runc and crun have CRIU log to the image directory when no work directory is given.
-    let work = plan
-        .options
-        .work_path
-        .as_deref()
-        .unwrap_or(&plan.options.image_path);
-    Err(Failure::LowLevel(LowLevelFailure {
-        program: format!("{} checkpoint", low_level::name(low_level)),
+    let work = options.work_path.as_deref().unwrap_or(&options.image_path);
+    LowLevelFailure {
+        program: format!("{} checkpoint", low_level::name(&engine.low_level)),
         status: output.status,
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        log: keep_log(plan.engine, work, "dump.log", &plan.options.id),
-    }))
+        log: keep_log(engine, work, "dump.log", &options.id),
+    }
 }
 
 /// Keeps CRIU's log of a failed operation; that it cannot be kept must not hide the failure.

@@ -10,12 +10,15 @@ use crate::blocker::Blockers;
 use crate::cgroup::FreezerError;
 use crate::container::ContainerError;
 use crate::criu_log::KeptLog;
-use crate::cuda::{GpuUuid, OpenError};
+use crate::cuda::OpenError;
+use crate::denial::Denial;
 use crate::fault::{Cause, Fault, JobError};
 use crate::gpu::InventoryError;
+use crate::host_memory::NoHostMemory;
 use crate::leftovers::LeftoversError;
 use crate::manifest::ManifestError;
 use crate::operation::OperationError;
+use crate::spec::SpecError;
 
 /// The operations that can fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +29,8 @@ pub enum Verb {
     Restore,
     /// An OCI resume.
     Resume,
+    /// What a guardian does.
+    Guard,
 }
 
 /// Why an operation ended without what it was asked for.
@@ -79,6 +84,9 @@ pub enum Refusal {
     /// The image's manifest cannot be believed or made way for.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
+    /// There is no host memory for the GPU contents.
+    #[error(transparent)]
+    HostMemory(#[from] NoHostMemory),
     /// A process cannot be checkpointed.
     #[error(transparent)]
     Process(#[from] Fault),
@@ -107,29 +115,9 @@ pub enum Refusal {
         /// Its command name.
         name: String,
     },
-    /// A GPU of the image is not on this machine.
-    #[error("the image has state of {uuid} ({name}), which is not on this machine; it has {there}")]
-    MissingGpu {
-        /// The GPU at checkpoint.
-        uuid: GpuUuid,
-        /// Its product name.
-        name: String,
-        /// The GPUs that are here.
-        there: String,
-    },
-    /// A GPU of the image has too little free memory; the driver would lose the processes.
-    #[error(
-        "{uuid} has {} MiB free, and the image needs {} MiB; make room and restore again",
-        .free >> 20, .needed >> 20
-    )]
-    NoRoom {
-        /// The GPU.
-        uuid: GpuUuid,
-        /// Bytes needed.
-        needed: u64,
-        /// Bytes free.
-        free: u64,
-    },
+    /// This machine or the new container cannot take the GPU state.
+    #[error(transparent)]
+    Denied(#[from] Denial),
 }
 
 /// Why an operation that had begun failed.
@@ -152,12 +140,21 @@ pub enum Failure {
         /// Needed and free memory of each of its GPUs.
         room: String,
     },
+    /// The bundle's specification could not be changed.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// The container's device nodes could not be made.
+    #[error("cannot make the container's device nodes")]
+    DeviceNodes(#[source] io::Error),
     /// The freezer did not do as it was told.
     #[error(transparent)]
     Freezer(#[from] FreezerError),
     /// What a forked child inherited of the GPU is in the way.
     #[error(transparent)]
     Leftovers(#[from] LeftoversError),
+    /// There is no host memory for the GPU contents.
+    #[error(transparent)]
+    HostMemory(#[from] NoHostMemory),
     /// The manifest could not be written.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
@@ -176,6 +173,14 @@ pub enum Failure {
     /// The low-level runtime, or CRIU below it, failed.
     #[error("{0}")]
     LowLevel(LowLevelFailure),
+    /// The same, because a process started CUDA after it was looked at.
+    #[error("{newcomer} started CUDA while the container was being checkpointed: {dump}")]
+    Overtaken {
+        /// The process.
+        newcomer: String,
+        /// What the low-level runtime said.
+        dump: Box<LowLevelFailure>,
+    },
     /// The restored container cannot be looked at.
     #[error(transparent)]
     Container(#[from] ContainerError),
@@ -187,6 +192,9 @@ pub enum Failure {
         /// Its command name at checkpoint.
         name: String,
     },
+    /// Not all processes could be asked.
+    #[error("not every process answers the driver")]
+    Unanswered,
     /// A signal asked the operation to end.
     #[error("a signal asked for it to end")]
     Cancelled,
@@ -224,12 +232,27 @@ impl Error {
     /// Where CRIU's log of the failed operation was kept.
     #[must_use]
     pub fn criu_log(&self) -> Option<&Path> {
+        let Self::Failed { cause, .. } = self else {
+            return None;
+        };
+        let dump = match &**cause {
+            Failure::LowLevel(failure) => failure,
+            Failure::Overtaken { dump, .. } => dump,
+            _ => return None,
+        };
+        dump.log.as_ref().map(|log| log.path.as_path())
+    }
+
+    /// Whether only a process that started CUDA meanwhile was in the way, and all is as it was.
+    pub(crate) fn is_worth_a_retry(&self) -> bool {
         match self {
-            Self::Failed { cause, .. } => match &**cause {
-                Failure::LowLevel(failure) => failure.log.as_ref().map(|log| log.path.as_path()),
-                _ => None,
-            },
-            Self::Refused { .. } => None,
+            Self::Failed {
+                cause, aftermath, ..
+            } => {
+                matches!(**cause, Failure::Overtaken { .. })
+                    && matches!(**aftermath, Aftermath::Unharmed(_))
+            }
+            Self::Refused { .. } => false,
         }
     }
 
@@ -285,6 +308,7 @@ impl fmt::Display for Verb {
             Self::Checkpoint => "checkpoint",
             Self::Restore => "restore",
             Self::Resume => "resume",
+            Self::Guard => "guard",
         })
     }
 }

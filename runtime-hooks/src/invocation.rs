@@ -132,6 +132,8 @@ pub struct CheckpointOptions {
 pub struct RestoreOptions {
     /// The container.
     pub id: String,
+    /// `--bundle`, absolute; the working directory if not given.
+    pub bundle: PathBuf,
     /// `--image-path`, taken from the bundle and made absolute; `./checkpoint` if not given.
     pub image_path: PathBuf,
     /// `--work-path`, absolute.
@@ -250,6 +252,7 @@ fn action(scan: &Scan<'_>, cwd: &Path) -> Option<Action> {
         }),
         "restore" => Action::Restore(RestoreOptions {
             id,
+            bundle: bundle.to_owned(),
             image_path,
             work_path: within(bundle, "work-path"),
             pid_file: within(cwd, "pid-file"),

@@ -19,10 +19,19 @@ use crate::timeline::Phase;
 
 /// The file's name in an image directory.
 pub const FILE_NAME: &str = "stasis.json";
-/// The only version so far.
-const VERSION: u32 = 1;
+/// The version that is written. Version 1 has only those GPUs, for the machine and for each
+/// process, that NVML listed the processes on.
+const VERSION: u32 = 2;
+/// The versions that are read.
+const READABLE: std::ops::RangeInclusive<u32> = 1..=VERSION;
 /// Thousands of processes fit.
 const MAX_BYTES: u64 = 1 << 20;
+/// More than any machine has.
+const MAX_GPUS: usize = 256;
+/// More than fit into [`MAX_BYTES`] with all that is to be said of each.
+const MAX_PROCESSES: usize = 1 << 14;
+/// More than an operation has.
+const MAX_PHASES: usize = 64;
 
 /// The manifest of one checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,7 +46,8 @@ pub struct Manifest {
     pub container: String,
     /// The driver that saved the GPU state.
     pub driver_version: String,
-    /// The GPUs that the processes used.
+    /// The GPUs of the machine, in its order: those that the processes used, and those that the
+    /// driver may have recorded for them as well.
     pub gpus: Vec<Gpu>,
     /// Every process with GPU state in the image.
     pub processes: Vec<CudaProcess>,
@@ -53,7 +63,8 @@ pub struct CudaProcess {
     pub pid: i32,
     /// Its command name, for messages.
     pub name: String,
-    /// What it held on which GPU; empty if it was not on a GPU when looked at.
+    /// What it held on which GPU, including GPUs that it only had open; empty if it was not on a
+    /// GPU when looked at.
     pub gpus: Vec<GpuUse>,
 }
 
@@ -86,7 +97,7 @@ pub enum ManifestError {
         bytes: u64,
     },
     /// Written by another version of stasis.
-    #[error("{path} has version {found}; this stasis reads version {VERSION}")]
+    #[error("{path} has version {found}; this stasis reads versions 1 to {VERSION}")]
     Version {
         /// The file.
         path: PathBuf,
@@ -129,6 +140,14 @@ impl Manifest {
     #[must_use]
     pub fn gpu_bytes(&self) -> Option<u64> {
         gpu_bytes(&self.processes)
+    }
+
+    /// The GPUs that the processes were on, in the machine's order.
+    #[must_use]
+    pub fn used_gpus(&self) -> Vec<Gpu> {
+        let uses = || self.processes.iter().flat_map(|process| &process.gpus);
+        let used = |gpu: &&Gpu| uses().any(|each| each.uuid == gpu.uuid);
+        self.gpus.iter().filter(used).cloned().collect()
     }
 
     /// Writes the manifest into an image directory, whole or not at all.
@@ -192,7 +211,7 @@ impl Manifest {
         };
         let AnyVersion { version } =
             serde_json::from_slice(&text).map_err(|error| malformed(error.to_string()))?;
-        if version != VERSION {
+        if !READABLE.contains(&version) {
             return Err(ManifestError::Version {
                 path,
                 found: version,
@@ -209,16 +228,24 @@ impl Manifest {
         if self.processes.is_empty() {
             return Err("it lists no process".to_owned());
         }
+        if self.processes.len() > MAX_PROCESSES || self.phases.len() > MAX_PHASES {
+            return Err("it lists more processes or phases than there can be".to_owned());
+        }
+        let mut listed = BTreeSet::new();
+        if self.gpus.len() > MAX_GPUS || !self.gpus.iter().all(|gpu| listed.insert(gpu.uuid)) {
+            return Err("it lists a GPU twice, or more than a machine has".to_owned());
+        }
         let mut pids = BTreeSet::new();
         for process in &self.processes {
             if process.pid < 1 || !pids.insert(process.pid) {
                 return Err(format!("pid {} is impossible or listed twice", process.pid));
             }
-            for gpu in &process.gpus {
-                if !self.gpus.iter().any(|listed| listed.uuid == gpu.uuid) {
+            let mut used = BTreeSet::new();
+            for GpuUse { uuid, .. } in &process.gpus {
+                if !listed.contains(uuid) || !used.insert(*uuid) {
+                    let pid = process.pid;
                     return Err(format!(
-                        "process {} uses the unlisted {}",
-                        process.pid, gpu.uuid
+                        "process {pid} uses {uuid} twice, or it is unlisted"
                     ));
                 }
             }

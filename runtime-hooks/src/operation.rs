@@ -16,6 +16,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::manifest::CudaProcess;
+use crate::memory_limit;
 use crate::progress;
 
 pub(crate) const LOCK: &str = "lock";
@@ -41,6 +42,19 @@ pub struct Intent {
     /// The token of the process that waits for one that does not answer (`guardian.rs`), if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guardian: Option<u64>,
+}
+
+impl Intent {
+    /// The same with the token of a guardian.
+    pub(crate) fn guarded_by(self, token: u64) -> Self {
+        let guardian = Some(token);
+        Self { guardian, ..self }
+    }
+
+    /// Whether it is the one that a guardian was left for.
+    pub(crate) fn is_guarded_by(&self, token: u64) -> bool {
+        self.guardian == Some(token)
+    }
 }
 
 /// Who has to finish an operation.
@@ -195,6 +209,11 @@ impl Operation {
 
     /// Nothing is left to put right: removes all that is recorded of the container.
     pub fn forget(&self) {
+        // A limit that cannot go back yet stays recorded, for the next operation on the container.
+        if memory_limit::put_back(&self.directory).is_err() {
+            let _ = fs::remove_file(self.directory.join(INTENT));
+            return;
+        }
         // Left-over files would only cost the next operation a look at the driver.
         let _ = fs::remove_dir_all(&self.directory);
     }

@@ -1,6 +1,5 @@
 //! What is looked at before a checkpoint changes anything.
 
-use std::collections::BTreeSet;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -18,11 +17,14 @@ use crate::engine::{CudaMembers, Engine, refuse_frozen_above};
 use crate::error::Refusal;
 use crate::fault::Fault;
 use crate::gpu::Inventory;
+use crate::host_memory;
+use crate::idle::Idle;
 use crate::invocation::{CheckpointOptions, PreDump};
 use crate::manifest::{CudaProcess, Manifest};
 use crate::members::{Members, look};
 use crate::operation::{Intent, Operation, WaitsFor};
 use crate::process::ProcessRef;
+use crate::recorded::recorded;
 use crate::watchdog::WatchedDriver;
 
 /// A checkpoint that may begin.
@@ -49,8 +51,10 @@ pub struct Plan<'a> {
 /// The outcome of the look.
 #[derive(Debug)]
 pub enum Verdict<'a> {
-    /// No process uses CUDA, or the low-level runtime knows of no running container.
+    /// There is no GPU, or the low-level runtime knows of no running container.
     Plain,
+    /// No process uses CUDA, but one may begin: there is a GPU in the container.
+    Idle(Idle<'a>),
     /// The plan, and the manifest as far as it is known beforehand.
     Cuda(Box<Plan<'a>>, Manifest),
 }
@@ -96,7 +100,16 @@ impl<'a> Plan<'a> {
         let Some(CudaMembers { driver, members }) = engine.cuda_members(&container)? else {
             // An image directory that is used again must not keep the last one's GPU state.
             Manifest::remove(&options.image_path)?;
-            return Ok(Verdict::Plain);
+            if !(may_use_cuda(&container)? || container.has_nvidia_node()) {
+                return Ok(Verdict::Plain);
+            }
+            return Ok(Verdict::Idle(Idle {
+                engine,
+                options,
+                container,
+                operation,
+                found,
+            }));
         };
         refuse_pre_dump(options, &members)?;
         let earlier = operation
@@ -107,6 +120,9 @@ impl<'a> Plan<'a> {
         let allowed = refuse_blockers(engine, &container, &members, &inventory)?;
         let processes = members.iter().map(|(process, _)| process);
         let manifest = describe(engine, &container, processes, &inventory, &earlier)?;
+        if let Some(bytes) = manifest.gpu_bytes() {
+            host_memory::admit(&engine.settings.memory, container.memory(), bytes)?;
+        }
         let plugins = prepare_plugins(engine)?;
         prepare_image_directory(&options.image_path)?;
         let plan = Self {
@@ -251,17 +267,7 @@ fn describe<'p>(
             .processes
             .push(describe_one(container, process, inventory, earlier)?);
     }
-    let used: BTreeSet<_> = manifest
-        .processes
-        .iter()
-        .flat_map(|process| &process.gpus)
-        .map(|gpu| gpu.uuid)
-        .collect();
-    let gpus = inventory.gpus.iter();
-    manifest.gpus = gpus
-        .filter(|gpu| used.contains(&gpu.uuid))
-        .cloned()
-        .collect();
+    manifest.gpus.clone_from(&inventory.gpus);
     Ok(manifest)
 }
 
@@ -275,7 +281,7 @@ fn describe_one(
         let what = format!("{process} is outside the container's pid namespace");
         ContainerError::Processes(io::Error::other(what))
     })?;
-    let mut gpus = inventory.uses(process.pid());
+    let mut gpus = recorded(process, inventory).map_err(ContainerError::Processes)?;
     if gpus.is_empty()
         && let Some(recorded) = earlier.iter().find(|known| known.pid == pid)
     {

@@ -3,6 +3,7 @@
 //! A pid alone may be reused between two looks. [`ProcessRef`] holds a pidfd from the first sight
 //! and remembers the start time, so every later act can ask "is it still the same one".
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -162,15 +163,23 @@ impl ProcessRef {
     /// # Errors
     /// What reading `/proc` said.
     pub fn has_nvidia_device(&self) -> io::Result<bool> {
-        if self.maps(" /dev/nvidia")? {
-            return Ok(true);
-        }
+        Ok(self.maps(" /dev/nvidia")? || !self.open_nvidia_devices()?.is_empty())
+    }
+
+    /// The paths of the NVIDIA devices that the process has open, as it sees them.
+    ///
+    /// # Errors
+    /// What reading `/proc` said.
+    pub fn open_nvidia_devices(&self) -> io::Result<BTreeSet<String>> {
         let Some(entries) = gone_is_none(fs::read_dir(format!("/proc/{}/fd", self.pid)))? else {
-            return Ok(false);
+            return Ok(BTreeSet::new());
         };
-        Ok(entries
-            .filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
-            .any(|target| target.to_string_lossy().starts_with("/dev/nvidia")))
+        let targets = entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        Ok(targets
+            .filter_map(|target| target.into_os_string().into_string().ok())
+            .filter(|target| target.starts_with("/dev/nvidia"))
+            .map(|target| target.trim_end_matches(" (deleted)").to_owned())
+            .collect())
     }
 
     /// Whether a mapping's line in `/proc/PID/maps` has this text.

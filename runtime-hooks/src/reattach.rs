@@ -24,10 +24,28 @@ pub(crate) fn reattach(
 ) -> Result<(), Failure> {
     let container = Container::load(engine.low_level.flavor, &engine.root, id)?;
     let processes = find(&container, manifest)?;
+    make_nodes(&container, admission, &processes, timeline)?;
     let job = CudaJob::of_restored(&admission.driver, processes)?;
     let gauge = Gauge::gpu_restore(manifest.gpu_bytes(), job.members());
     let job = timeline.time_moving("gpu restore", gauge, || job.restore(&admission.map))?;
     timeline.time("unlock", || job.unlock())?;
+    Ok(())
+}
+
+/// Makes device nodes in every `/dev` that one of the processes, or the container's first, sees.
+fn make_nodes(
+    container: &Container,
+    admission: &Admission,
+    processes: &[ProcessRef],
+    timeline: &mut Timeline<'_>,
+) -> Result<(), Failure> {
+    for process in std::iter::once(container.init()).chain(processes) {
+        // In a `/dev` that was seen to already there is nothing left to do.
+        let made = admission.nodes.make(process);
+        for note in made.map_err(Failure::DeviceNodes)? {
+            timeline.note(note);
+        }
+    }
     Ok(())
 }
 

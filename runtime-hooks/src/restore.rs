@@ -107,7 +107,7 @@ impl<'a> Plan<'a> {
         options: &'a RestoreOptions,
         manifest: Manifest,
     ) -> Result<Self, Refusal> {
-        let admission = admission::admit(engine, &options.id, &manifest)?;
+        let admission = admission::admit(engine, &options.id, &options.bundle, &manifest)?;
         let plugins = prepare_plugins(engine)?;
         let state_dir = &engine.settings.paths.state_dir;
         let operation = Operation::begin(state_dir, &engine.root, &options.id)?;
@@ -127,16 +127,31 @@ impl<'a> Plan<'a> {
     }
 
     fn bring_up(&self, invocation: &Invocation, timeline: &mut Timeline<'_>) -> Result<Up, Error> {
-        let result = match self.options.mode {
+        for note in &self.admission.notes {
+            timeline.note(note.as_str());
+        }
+        let result = self.change_spec().and_then(|()| match self.options.mode {
             RestoreMode::Detached => self.detached(invocation, timeline),
             RestoreMode::Attached => self.attached(invocation, timeline),
-        };
+        });
         result.map_err(|cause| {
             // What CRIU brought back without its GPU state must not be left to run.
             low_level::delete(&self.engine.low_level, &self.engine.root, &self.options.id);
-            let cause = self.admission.explain(self.engine, &self.manifest, cause);
+            if let Some(changes) = &self.admission.changes {
+                // The changes would do no harm; but a failed restore leaves nothing.
+                let _ = changes.0.put_back();
+            }
+            let cause = self.admission.explain(self.engine, cause);
             Error::failed(Verb::Restore, &self.options.id, cause, Aftermath::Killed)
         })
+    }
+
+    /// The low-level runtime takes device numbers and mount sources from the bundle.
+    fn change_spec(&self) -> Result<(), Failure> {
+        match &self.admission.changes {
+            Some(changes) => Ok(changes.0.write()?),
+            None => Ok(()),
+        }
     }
 
     fn detached(

@@ -6,14 +6,16 @@
 
 use std::ffi::OsString;
 
+use crate::admission::admit_resume;
 use crate::aftermath::Aftermath;
 use crate::cgroup::FreezerState;
 use crate::container::Container;
 use crate::engine::{Engine, Outcome};
 use crate::error::{Error, Failure, Refusal, Verb};
 use crate::exit_status;
-use crate::fault::Fault;
+use crate::fault::{Cause, Fault};
 use crate::gauge::Gauge;
+use crate::guardian;
 use crate::low_level;
 use crate::manifest::gpu_bytes;
 use crate::members::revive;
@@ -51,22 +53,40 @@ pub fn resume(engine: &Engine, id: &str, args: &[OsString]) -> Result<Outcome, E
         operation.forget();
         return Ok(Outcome::PassThrough);
     };
+    admit_resume(engine, &container, &intent).map_err(refused)?;
     let progress = Progress::begin(engine, &operation, Verb::Resume);
     let mut timeline = Timeline::told_by(progress);
     let paused = Paused {
+        operation: &operation,
         container,
         gpu_bytes: checkpointed_bytes(&intent),
     };
     let result = carry_out(engine, &driver, &paused, args, &mut timeline);
     operation_log::write(engine, Verb::Resume, id, &timeline, result.as_ref().err());
-    if matches!(result, Ok(0)) {
+    let resumed = result?;
+    if resumed.code == 0 && resumed.processes == Processes::Run {
         operation.forget();
     }
-    result.map(Outcome::Done)
+    Ok(Outcome::Done(resumed.code))
+}
+
+/// How a resume went that did not fail.
+struct Resumed {
+    /// What the low-level runtime said.
+    code: u8,
+    processes: Processes,
+}
+
+#[derive(PartialEq, Eq)]
+enum Processes {
+    Run,
+    /// Some were stopped by somebody else, and are a guardian's.
+    AreWaitedFor,
 }
 
 /// A container that an operation left something to finish for.
-struct Paused {
+struct Paused<'o> {
+    operation: &'o Operation,
     container: Container,
     /// What its processes have to get back, if that is known.
     gpu_bytes: Option<u64>,
@@ -83,10 +103,10 @@ fn checkpointed_bytes(intent: &Intent) -> Option<u64> {
 fn carry_out(
     engine: &Engine,
     driver: &WatchedDriver,
-    paused: &Paused,
+    paused: &Paused<'_>,
     args: &[OsString],
     timeline: &mut Timeline<'_>,
-) -> Result<u8, Error> {
+) -> Result<Resumed, Error> {
     let container = &paused.container;
     let failed =
         |cause: Failure, aftermath| Error::failed(Verb::Resume, container.id(), cause, aftermath);
@@ -103,19 +123,48 @@ fn carry_out(
     // A container whose checkpoint was cut off may run without being paused: the low-level runtime
     // refuses then, and its processes still have to be let go.
     if !status.success() && !is_thawed(container) {
-        return Ok(code);
+        let processes = Processes::Run;
+        return Ok(Resumed { code, processes });
     }
     let processes = container.processes().map_err(|error| {
         let cause = Fault::of_look(container.init(), error).into();
         failed(cause, Aftermath::Lost(Vec::new()))
     })?;
     let gauge = Gauge::gpu_restore(paused.gpu_bytes, &processes);
-    let mut lost = timeline.time_moving("gpu restore", gauge, || revive(driver, &processes));
+    let lost = timeline.time_moving("gpu restore", gauge, || revive(driver, &processes));
+    let processes = settle(engine, paused, lost, timeline)?;
+    Ok(Resumed { code, processes })
+}
+
+/// What becomes of processes that could not be brought back.
+fn settle(
+    engine: &Engine,
+    paused: &Paused<'_>,
+    lost: Vec<Fault>,
+    timeline: &mut Timeline<'_>,
+) -> Result<Processes, Error> {
+    let failed = |cause: Failure, aftermath| {
+        Error::failed(Verb::Resume, paused.container.id(), cause, aftermath)
+    };
     if lost.is_empty() {
-        return Ok(code);
+        return Ok(Processes::Run);
     }
-    let first = lost.remove(0);
-    Err(failed(Failure::Process(first), Aftermath::Lost(lost)))
+    let all_stopped = lost
+        .iter()
+        .all(|fault| matches!(fault.cause, Cause::Stopped(_)));
+    match guardian::entrust(engine, paused.operation, &paused.container, lost) {
+        // A process that somebody has stopped would not run if there were no GPU either: the container is
+        // resumed, and the process gets its GPU back when it is continued.
+        Ok(waiting) if all_stopped && waiting.has_guardian() => {
+            timeline.note(waiting.to_string());
+            Ok(Processes::AreWaitedFor)
+        }
+        Ok(waiting) => Err(failed(Failure::Unanswered, Aftermath::Waiting(waiting))),
+        Err(mut lost) => {
+            let first = lost.remove(0);
+            Err(failed(Failure::Process(first), Aftermath::Lost(lost)))
+        }
+    }
 }
 
 fn is_thawed(container: &Container) -> bool {

@@ -4,6 +4,7 @@ use crate::aftermath::Aftermath;
 use crate::cgroup::FreezerState;
 use crate::container::ContainerError;
 use crate::fault::Fault;
+use crate::guardian;
 use crate::manifest::Manifest;
 use crate::members::revive;
 use crate::preflight::Plan;
@@ -41,7 +42,8 @@ pub(crate) fn undo(plan: &Plan<'_>, lost: Vec<Fault>) -> Aftermath {
         return Aftermath::Freezer(error);
     }
     if !lost.is_empty() {
-        return Aftermath::Lost(lost);
+        let left = guardian::entrust(plan.engine, &plan.operation, &plan.container, lost);
+        return left.map_or_else(Aftermath::Lost, Aftermath::Waiting);
     }
     plan.operation.forget();
     Aftermath::Unharmed(plan.found)

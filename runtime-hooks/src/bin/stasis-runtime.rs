@@ -13,6 +13,8 @@ use stasis::cancel::Cancel;
 use stasis::checkpoint::checkpoint;
 use stasis::delete::delete;
 use stasis::engine::{Engine, Outcome};
+use stasis::guard::guard;
+use stasis::guardian::Charge;
 use stasis::invocation::{Action, Invocation};
 use stasis::low_level::default_root;
 use stasis::passthrough;
@@ -22,6 +24,9 @@ use stasis::resume::resume;
 use stasis_config::{LowLevel, Settings};
 
 fn main() -> ExitCode {
+    if let Some(charge) = Charge::of_this_process() {
+        return guard(charge).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
     let invocation = Invocation::parse(env::args_os().skip(1).collect());
     match run(&invocation) {
         Ok(code) => ExitCode::from(code),

@@ -224,6 +224,21 @@ impl Driver for CudaDriver {
     }
 
     fn restore(&self, pid: i32, map: &GpuMap) -> Result<(), CudaError> {
+        match (self.restore_with(pid, map), map.widened()) {
+            (Err(CudaError::InvalidValue), Some(wider)) => self.restore_with(pid, &wider),
+            (result, _) => result,
+        }
+    }
+
+    fn unlock(&self, pid: i32) -> Result<(), CudaError> {
+        let mut arguments = Arguments::zeroed();
+        // SAFETY: the 64-byte argument block outlives the call.
+        check(unsafe { (self.unlock)(pid, arguments.as_mut_ptr()) })
+    }
+}
+
+impl CudaDriver {
+    fn restore_with(&self, pid: i32, map: &GpuMap) -> Result<(), CudaError> {
         let pairs: Vec<GpuPair> = map
             .pairs()
             .iter()
@@ -235,12 +250,6 @@ impl Driver for CudaDriver {
         let mut arguments = Arguments::restore(&pairs);
         // SAFETY: the argument block and the pairs that it points to outlive the call.
         check(unsafe { (self.restore)(pid, arguments.as_mut_ptr()) })
-    }
-
-    fn unlock(&self, pid: i32) -> Result<(), CudaError> {
-        let mut arguments = Arguments::zeroed();
-        // SAFETY: the 64-byte argument block outlives the call.
-        check(unsafe { (self.unlock)(pid, arguments.as_mut_ptr()) })
     }
 }
 

@@ -35,3 +35,18 @@ fn a_malformed_gpu_uuid_is_refused() {
         assert!(text.parse::<GpuUuid>().is_err(), "{text}");
     }
 }
+
+#[test]
+fn a_map_is_widened_only_if_there_is_more_to_say() {
+    let uuid = |byte| GpuUuid::from_bytes([byte; 16]);
+    let moved = GpuMap::new(vec![(uuid(1), uuid(2))]);
+    assert_eq!(moved.widened(), None);
+    let all = vec![(uuid(1), uuid(2)), (uuid(2), uuid(1))];
+    let others = vec![(uuid(2), uuid(1))];
+    assert_eq!(
+        moved.with_others(others.clone()).widened(),
+        Some(GpuMap::new(all))
+    );
+    // Without pairs every GPU stays, and the driver asks for none.
+    assert_eq!(GpuMap::identity().with_others(others).widened(), None);
+}

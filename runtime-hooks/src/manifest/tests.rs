@@ -59,9 +59,9 @@ fn every_truncation_is_refused() {
 
 #[test]
 fn another_version_is_refused_even_with_other_fields() {
-    let error = read_text(br#"{"version": 2, "new": []}"#).unwrap_err();
+    let error = read_text(br#"{"version": 3, "new": []}"#).unwrap_err();
     assert!(
-        matches!(error, ManifestError::Version { found: 2, .. }),
+        matches!(error, ManifestError::Version { found: 3, .. }),
         "{error}"
     );
 }
@@ -104,6 +104,63 @@ fn impossible_contents_are_refused() {
         })
         .is_err()
     );
+    let lists: [fn(&mut Manifest); 4] = [
+        |manifest| manifest.gpus.push(manifest.gpus[0].clone()),
+        |manifest| {
+            let again = manifest.processes[0].gpus[0].clone();
+            manifest.processes[0].gpus.push(again);
+        },
+        |manifest| {
+            let gpus = (0..=MAX_GPUS).map(|number| {
+                let mut bytes = [9; 16];
+                bytes[..8].copy_from_slice(&number.to_ne_bytes());
+                let uuid = crate::cuda::GpuUuid::from_bytes(bytes);
+                Gpu {
+                    uuid,
+                    ..manifest.gpus[0].clone()
+                }
+            });
+            let gpus: Vec<_> = gpus.collect();
+            manifest.gpus.extend(gpus);
+        },
+        |manifest| {
+            let phase = Phase {
+                name: String::new(),
+                seconds: 0.0,
+                bytes: None,
+                gib_per_second: None,
+            };
+            manifest.phases = vec![phase; MAX_PHASES + 1];
+        },
+    ];
+    for change_list in lists {
+        assert!(change(change_list).is_err());
+    }
+}
+
+#[test]
+fn version_1_is_still_read() {
+    let text = br#"{"version": 1, "written_by": "stasis 0.1.0", "created": "2026-11-21T06:00:00Z",
+        "container": "c1", "driver_version": "580.159.04",
+        "gpus": [{"uuid": "GPU-0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0", "name": "NVIDIA H200",
+                  "memory_bytes": 150323855360}],
+        "processes": [{"pid": 1, "name": "counter", "gpus": [
+            {"uuid": "GPU-0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0", "memory_bytes": 536870912}]}],
+        "phases": []}"#;
+    let manifest = read_text(text).unwrap().unwrap();
+    assert_eq!(manifest.gpu_bytes(), Some(512 << 20));
+    assert_eq!(manifest.used_gpus(), manifest.gpus);
+}
+
+#[test]
+fn the_gpus_that_no_process_is_on_are_not_used() {
+    let mut manifest = manifest();
+    let other = Gpu {
+        uuid: crate::cuda::GpuUuid::from_bytes([7; 16]),
+        ..manifest.gpus[0].clone()
+    };
+    manifest.gpus.insert(0, other);
+    assert_eq!(manifest.used_gpus(), manifest.gpus[1..]);
 }
 
 proptest! {
