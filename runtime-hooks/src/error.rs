@@ -172,6 +172,14 @@ pub enum Failure {
     /// The low-level runtime, or CRIU below it, failed.
     #[error("{0}")]
     LowLevel(LowLevelFailure),
+    /// The same, because a process started CUDA after it was looked at.
+    #[error("{newcomer} started CUDA while the container was being checkpointed: {dump}")]
+    Overtaken {
+        /// The process.
+        newcomer: String,
+        /// What the low-level runtime said.
+        dump: Box<LowLevelFailure>,
+    },
     /// The same, of an image of another driver.
     #[error(
         "{failure}; the image was made with driver {image}, and this machine has {here}: what its \
@@ -184,14 +192,6 @@ pub enum Failure {
         image: String,
         /// The driver of this machine.
         here: String,
-    },
-    /// The same, because a process started CUDA after it was looked at.
-    #[error("{newcomer} started CUDA while the container was being checkpointed: {dump}")]
-    Overtaken {
-        /// The process.
-        newcomer: String,
-        /// What the low-level runtime said.
-        dump: Box<LowLevelFailure>,
     },
     /// The restored container cannot be looked at.
     #[error(transparent)]
@@ -236,9 +236,8 @@ impl Error {
         };
         let dump = match &**cause {
             Failure::LowLevel(failure) => failure,
-            Failure::OtherDriver { failure, .. } | Failure::Overtaken { dump: failure, .. } => {
-                failure
-            }
+            Failure::Overtaken { dump, .. } => dump,
+            Failure::OtherDriver { failure, .. } => failure,
             _ => return None,
         };
         dump.log.as_ref().map(|log| log.path.as_path())
