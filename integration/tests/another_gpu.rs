@@ -36,10 +36,14 @@ fn all_cases(lab: &Lab) -> Result<()> {
     }
     let _containerd = lab.containerd()?;
     lab.order("gpus 4")?;
-    let cases: [(&str, Case); 6] = [
+    let cases: [(&str, Case); 7] = [
         ("mapped", libraries_in_use_cannot_change),
         ("moved", the_gpu_that_is_given_takes_the_place),
         ("several", all_gpus_of_a_process_are_mapped),
+        (
+            "hidden",
+            gpus_that_nobody_sees_are_mapped_when_the_driver_asks,
+        ),
         ("asked", a_map_can_be_asked_for),
         ("numbers", stale_device_numbers_are_corrected),
         (
@@ -147,6 +151,24 @@ fn all_gpus_of_a_process_are_mapped(lab: &Lab, memory: &Bundle<'_>, port: u16) -
     recorded.sort();
     assert_eq!(recorded, [(uuid(1), 0), (uuid(3), 96)]);
     Ok(())
+}
+
+/// The driver has recorded more than the process has open. It says so once, and takes a wider map.
+fn gpus_that_nobody_sees_are_mapped_when_the_driver_asks(
+    lab: &Lab,
+    memory: &Bundle<'_>,
+    port: u16,
+) -> Result<()> {
+    begin(lab, memory, port, &[0])?;
+    memory.give(&[1])?;
+    lab.order("gpus 4\nrestore hidden error:1 2")?;
+    let said = memory.restore_fails("first")?;
+    assert!(said.contains("CUDA_ERROR_INVALID_VALUE (1)"), "{said}");
+    lab.order("gpus 4\nrestore hidden error:1 1")?;
+    memory.restore("first")?;
+    assert_eq!(lab.ask(port)?.as_deref(), Some("ok 1"));
+    assert_eq!(memory.open_gpus()?, ["/dev/nvidia1"]);
+    lab.order("gpus 4")
 }
 
 fn a_map_can_be_asked_for(lab: &Lab, memory: &Bundle<'_>, port: u16) -> Result<()> {
