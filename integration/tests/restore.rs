@@ -81,7 +81,7 @@ fn manifests_that_cannot_be_believed(lab: &Lab, memory: &Bundle<'_>) -> Result<(
     let path = memory.image_path("bad/stasis.json");
     let good = fs::read(&path)?;
     let half = &good[..good.len() / 2];
-    let other = String::from_utf8_lossy(&good).replace("\"version\": 1", "\"version\": 7");
+    let other = String::from_utf8_lossy(&good).replace("\"version\": 2", "\"version\": 7");
     let pid = String::from_utf8_lossy(&good).replace("\"pid\": 1", "\"pid\": 0");
     let huge = vec![b' '; (1 << 20) + 1];
     let cases: [(&[u8], &str); 5] = [
@@ -119,7 +119,7 @@ fn gpu_without_room(lab: &Lab, memory: &Bundle<'_>) -> Result<()> {
         &[
             "refused",
             "has 90 MiB free",
-            "the image needs 96 MiB",
+            "the image needs 97 MiB",
             "make room",
         ],
     );
@@ -137,7 +137,7 @@ fn driver_finds_no_room(lab: &Lab, memory: &Bundle<'_>) -> Result<()> {
     says(
         &said,
         &[
-            "MiB free, and the image needs 96 MiB",
+            "MiB free, and the image needs 97 MiB",
             "the image is unchanged",
         ],
     );
