@@ -272,8 +272,17 @@ fn managed_memory_is_left_alone(lab: &Lab) -> Result<()> {
     let said = managed.checkpoint_fails("managed", &[])?;
     says(
         &said,
-        &["gpu checkpoint of process", "801", "runs on as before"],
+        &["managed-memory", "/dev/nvidia-uvm", "nothing was changed"],
     );
     assert_eq!(lab.ask(10004)?.as_deref(), Some("ok 1"));
+    // Where it is not seen beforehand, the driver finds it.
+    lab.set("runc", "preflight.allow = [\"managed-memory\"]\n")?;
+    let said = managed.checkpoint_fails("managed", &[])?;
+    says(
+        &said,
+        &["gpu checkpoint of process", "801", "runs on as before"],
+    );
+    assert_eq!(lab.ask(10004)?.as_deref(), Some("ok 2"));
+    lab.set("runc", "")?;
     managed.delete()
 }

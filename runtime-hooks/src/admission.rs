@@ -23,6 +23,7 @@ use crate::gpu::{Gpu, Inventory, Mig, Persistence};
 use crate::gpu_map::{Wish, choose, complete, list};
 use crate::manifest::{CudaProcess, Manifest};
 use crate::operation::Intent;
+use crate::restored_memory::{self, RestoredMemory};
 use crate::spec::Spec;
 use crate::watchdog::WatchedDriver;
 
@@ -40,6 +41,8 @@ pub(crate) struct Admission {
     pub(crate) nodes: DeviceNodes,
     /// Changes of the bundle's specification, if it needs any.
     pub(crate) changes: Option<Changes>,
+    /// Host memory for it.
+    pub(crate) memory: RestoredMemory,
     /// What is worth a note in the log.
     pub(crate) notes: Vec<String>,
     needs: Needs,
@@ -68,6 +71,7 @@ pub(crate) fn admit(
     engine: &Engine,
     id: &str,
     bundle: &Path,
+    image: &Path,
     manifest: &Manifest,
 ) -> Result<Admission, Refusal> {
     let settings = &engine.settings;
@@ -78,6 +82,7 @@ pub(crate) fn admit(
     let mut notes: Vec<String> = moved(&pairs)
         .map(|(old, new)| format!("{old} is restored to {new}"))
         .collect();
+    let memory = restored_memory::admit(engine, &mut spec, image)?;
     let changes = adapt(settings, &inventory, &mut spec);
     let nodes = DeviceNodes::of(&spec);
     notes.extend(changes.iter().cloned());
@@ -85,7 +90,8 @@ pub(crate) fn admit(
         driver,
         map: full_map(pairs, &manifest.gpus, &inventory.gpus),
         nodes,
-        changes: (!changes.is_empty()).then_some(Changes(spec)),
+        changes: (memory.changed_spec() || !changes.is_empty()).then_some(Changes(spec)),
+        memory,
         notes,
         needs,
     })
