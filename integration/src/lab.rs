@@ -13,6 +13,10 @@ use crate::native;
 
 /// Where the runtime is in a lab.
 pub const RUNTIME: &str = "/usr/local/bin/stasis-runtime";
+/// The operator's program there.
+pub const PROGRAM: &str = "/usr/local/bin/stasis";
+/// The same by the name of NVIDIA's.
+pub const CUDA_CHECKPOINT: &str = "/usr/local/bin/cuda-checkpoint";
 /// The settings of a lab.
 pub const SETTINGS: &str = "/etc/stasis/stasis.toml";
 /// The orders for the stand-in.
@@ -47,6 +51,9 @@ impl Lab {
         let runtime = native::programs()?.join("stasis-runtime");
         host.install(&runtime, RUNTIME)
             .context("build the workspace first (make test does)")?;
+        // As `make install` has it.
+        host.install(&native::programs()?.join("stasis"), PROGRAM)?;
+        host.run(&["ln", "-s", "stasis", CUDA_CHECKPOINT])?;
         if !native::has_gpu() {
             host.install_dir(&built.join("lib64"), &format!("{DRIVER}/lib64"))?;
             for (path, kind, major, minor) in native::NODES {

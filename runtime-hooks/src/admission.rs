@@ -46,6 +46,8 @@ pub(crate) struct Admission {
     /// What is worth a note in the log.
     pub(crate) notes: Vec<String>,
     needs: Needs,
+    /// The driver of this machine.
+    driver_version: String,
 }
 
 /// The bundle's specification as it has to be on this machine.
@@ -94,6 +96,7 @@ pub(crate) fn admit(
         memory,
         notes,
         needs,
+        driver_version: inventory.driver_version,
     })
 }
 
@@ -280,9 +283,28 @@ impl Subject {
 }
 
 impl Admission {
-    /// Adds to an out-of-memory answer of the driver what was needed and what there was: somebody
-    /// took the room after it was looked for.
-    pub(crate) fn explain(&self, engine: &Engine, failure: Failure) -> Failure {
+    /// Adds what only admission knows to a failure.
+    pub(crate) fn explain(
+        &self,
+        engine: &Engine,
+        manifest: &Manifest,
+        failure: Failure,
+    ) -> Failure {
+        match failure {
+            Failure::LowLevel(failure) if manifest.driver_version != self.driver_version => {
+                Failure::OtherDriver {
+                    failure: Box::new(failure),
+                    image: manifest.driver_version.clone(),
+                    here: self.driver_version.clone(),
+                }
+            }
+            failure => self.explain_room(engine, failure),
+        }
+    }
+
+    /// To an out-of-memory answer of the driver, what was needed and what there was: somebody took
+    /// the room after it was looked for.
+    fn explain_room(&self, engine: &Engine, failure: Failure) -> Failure {
         let inventory = Inventory::read(engine.settings.driver.nvml.as_deref());
         let (Failure::Job(error), Ok(inventory)) = (&failure, inventory) else {
             return failure;
@@ -295,7 +317,7 @@ impl Admission {
             format!(
                 "{uuid} has {} MiB free, and the image needs {} MiB",
                 free >> 20,
-                needed >> 20
+                needed.div_ceil(1 << 20)
             )
         });
         let room = room.collect::<Vec<_>>().join(", ");

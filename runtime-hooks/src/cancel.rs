@@ -39,6 +39,15 @@ impl Cancel {
         })
     }
 
+    /// For what changes nothing: signals end this process as usual.
+    #[must_use]
+    pub fn not_needed() -> Self {
+        Self {
+            requested: Arc::default(),
+            death_signal: None,
+        }
+    }
+
     /// Whether the end was asked for.
     #[must_use]
     pub fn requested(&self) -> bool {

@@ -14,6 +14,7 @@ pub mod container;
 pub mod criu_log;
 pub mod criu_plugins;
 pub mod cuda;
+pub mod cuda_checkpoint;
 pub mod delete;
 pub mod denial;
 mod device_nodes;

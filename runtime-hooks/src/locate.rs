@@ -4,9 +4,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use stasis_config::Flavor;
+use std::time::SystemTime;
 
+use stasis_config::{Flavor, LowLevel, Settings};
+
+use crate::cancel::Cancel;
 use crate::container::{Container, ContainerError};
+use crate::engine::Engine;
 
 /// runc's and crun's own defaults, which podman and CRI-O use, too.
 const ROOTS: [&str; 2] = ["/run/runc", "/run/crun"];
@@ -25,6 +29,24 @@ pub struct Located {
     pub root: PathBuf,
     /// Which low-level runtime keeps it.
     pub flavor: Flavor,
+}
+
+impl Located {
+    /// The surroundings of what is done to the container without its low-level runtime.
+    #[must_use]
+    pub fn engine(&self, settings: Settings, cancel: Cancel) -> Engine {
+        let low_level = LowLevel {
+            path: settings.runtime.path.clone(),
+            flavor: self.flavor,
+        };
+        Engine {
+            settings,
+            low_level,
+            root: self.root.clone(),
+            cancel,
+            began: SystemTime::now(),
+        }
+    }
 }
 
 /// Why there is not exactly one container of that id.

@@ -148,7 +148,7 @@ impl<'a> Plan<'a> {
                 // The changes would do no harm; but a failed restore leaves nothing.
                 let _ = changes.0.put_back();
             }
-            let cause = self.admission.explain(self.engine, cause);
+            let cause = self.admission.explain(self.engine, &self.manifest, cause);
             Error::failed(Verb::Restore, &self.options.id, cause, Aftermath::Killed)
         })
     }
