@@ -263,6 +263,31 @@ shim_killed_in_gpu_checkpoint() {
     remove $name
 }
 
+# A process that is stopped while the driver moves its memory: the checkpoint is given up, and a guardian puts things right.
+stopped_in_gpu_checkpoint() {
+    local pid start first name=stopped-gpu-run
+    run $name /bin/memcheck ${MIB:-8192} 10009
+    first=$(until_up 10009)
+    pid=$(ctr t ls | awk -v name=$name '$1 == name { print $2 }')
+    [ -x $nvidia/bin/nvidia-smi ] || { mkdir -p /run/stasis-standin; echo "checkpoint $name slow:2000 1" >/run/stasis-standin/faults; }
+    start=$(clock)
+    ctr t checkpoint --image-path /images/$name $name >/run/said.txt 2>&1 &
+    in_phase $name "gpu checkpoint"
+    sleep 0.5
+    kill -STOP $pid
+    wait $!
+    say "stopped in the middle of the GPU checkpoint | over in $(since $start): $(tail -n 1 /run/said.txt | cut -c1-900)"
+    kill -CONT $pid
+    start=$(clock)
+    local try
+    for try in {1..600}; do [ -e /run/stasis/containers/*/$name ] || break; sleep 0.1; done
+    say "the same | continued: $first, $(ask 10009), guardian done in $(since $start), $(grep -ls '^stasis-guardian' /proc/[0-9]*/comm | wc -l) guardians left: $(tail -n 1 /var/log/stasis/operations.log)"
+    ctr t checkpoint --image-path /images/$name $name >/run/said.txt 2>&1
+    say "the same | checkpointed again: $? $(tail -n 1 /run/said.txt), $(ask 10009)"
+    remove $name
+    rm -rf /images/$name
+}
+
 # Version 2 of cgroups with a memory controller is on no machine that the tests run on.
 out_of_memory() {
     local metrics
@@ -295,7 +320,7 @@ fi
 sections=(counter exit_and_free tree managed with_podman torch "memory ${MIB:-1024}" "memory ${MIB:-8192}" "memory_direct ${MIB:-8192}"
     "through_shim counter" "through_shim tree" "through_shim torch" "through_shim memory ${MIB:-8192}" "through_shim out_of_memory"
     "through_shim killed_in_gpu_checkpoint" "through_shim shim_killed_in_gpu_checkpoint"
-    forked dataloader stopped_member sixteen limited_memory no_room operator
+    forked dataloader stopped_member sixteen limited_memory no_room operator stopped_in_gpu_checkpoint
     other_gpu two_in_parallel "through_shim ddp_off" "through_shim ddp_on")
 [ -z "${SECTIONS:-}" ] || IFS=, read -ra sections <<<"$SECTIONS"
 for section in "${sections[@]}"; do
