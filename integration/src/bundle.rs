@@ -27,13 +27,22 @@ impl<'l> Bundle<'l> {
     /// # Errors
     /// What ctr or the low-level runtime said.
     pub fn make(lab: &'l Lab, id: &str, command: &[&str]) -> Result<Self> {
+        Self::make_on(lab, id, &[0], command)
+    }
+
+    /// The same with other GPUs than the first: those of which it gets the nodes.
+    ///
+    /// # Errors
+    /// What ctr or the low-level runtime said.
+    pub fn make_on(lab: &'l Lab, id: &str, gpus: &[usize], command: &[&str]) -> Result<Self> {
         let bundle = Self {
             lab,
             id: id.to_owned(),
         };
         let directory = bundle.directory();
         let mut spec = lay_out(lab, &directory)?;
-        edit(&mut spec, id, command).context("the spec that `runc spec` writes has changed")?;
+        edit(&mut spec, id, gpus, command)
+            .context("the spec that `runc spec` writes has changed")?;
         let path = lab.host.path(format!("{directory}/config.json"));
         std::fs::write(path, serde_json::to_vec(&spec)?)?;
         Ok(bundle)
@@ -252,6 +261,22 @@ impl<'l> Bundle<'l> {
         Ok(error.to_string())
     }
 
+    /// Freezes the container.
+    ///
+    /// # Errors
+    /// What the runtime said.
+    pub fn pause(&self) -> Result<()> {
+        self.quiet(&["pause", &self.id])
+    }
+
+    /// Lets a frozen container go on.
+    ///
+    /// # Errors
+    /// What the runtime said.
+    pub fn resume(&self) -> Result<()> {
+        self.quiet(&["resume", &self.id])
+    }
+
     /// Removes the container, if it is there.
     ///
     /// # Errors
@@ -347,7 +372,7 @@ pub fn lay_out(lab: &Lab, directory: &str) -> Result<Value> {
 }
 
 /// `runc spec` describes a shell on a terminal with a network of its own.
-fn edit(spec: &mut Value, id: &str, command: &[&str]) -> Option<()> {
+fn edit(spec: &mut Value, id: &str, gpus: &[usize], command: &[&str]) -> Option<()> {
     spec["process"]["terminal"] = json!(false);
     spec["process"]["args"] = json!(command);
     let environment = spec["process"]["env"].as_array_mut()?;
@@ -360,10 +385,9 @@ fn edit(spec: &mut Value, id: &str, command: &[&str]) -> Option<()> {
     spec["mounts"].as_array_mut()?.push(json!({
         "destination": DRIVER, "source": DRIVER, "type": "bind", "options": ["rbind", "ro"]
     }));
-    let devices = DEVICES
-        .iter()
-        .map(|path| device(path))
-        .collect::<Option<Vec<_>>>()?;
+    let of_driver = DEVICES[1..].iter().map(|path| device(path));
+    let of_gpus = gpus.iter().map(|gpu| device(&format!("/dev/nvidia{gpu}")));
+    let devices = of_gpus.chain(of_driver).collect::<Option<Vec<_>>>()?;
     spec["linux"]["resources"]["devices"] = json!([{ "allow": true, "access": "rwm" }]);
     spec["linux"]["devices"] = json!(devices);
     Some(())

@@ -8,7 +8,9 @@ use std::sync::OnceLock;
 use anyhow::{Context, Result, ensure};
 
 /// The workload programs.
-pub const WORKLOADS: [&str; 6] = ["counter", "memcheck", "tree", "forker", "ranks", "ring"];
+pub const WORKLOADS: [&str; 7] = [
+    "counter", "forker", "late", "memcheck", "ranks", "ring", "tree",
+];
 
 /// How many GPUs the stand-in can have.
 pub const MOST_GPUS: usize = 4;

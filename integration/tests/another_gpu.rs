@@ -31,7 +31,8 @@ fn all_cases(lab: &Lab) -> Result<()> {
     }
     let _containerd = lab.containerd()?;
     lab.order("gpus 4")?;
-    let cases: [(&str, Case); 5] = [
+    let cases: [(&str, Case); 6] = [
+        ("mapped", libraries_in_use_cannot_change),
         ("moved", the_gpu_that_is_given_takes_the_place),
         ("several", all_gpus_of_a_process_are_mapped),
         ("asked", a_map_can_be_asked_for),
@@ -255,5 +256,43 @@ fn libraries_of_another_patch_version_are_exchanged(
     );
     let noted = notes(lab)?;
     assert!(noted.contains(&format!("{old} is {new} here")), "{noted}");
+    lab.order("gpus 4")
+}
+
+/// CRIU maps files again by name, so code that a process was running must be the same.
+fn libraries_in_use_cannot_change(lab: &Lab, memory: &Bundle<'_>, port: u16) -> Result<()> {
+    let library = |version: &str| format!("/opt/mapped/libnvidia-ml.so.{version}");
+    let (old, new) = (library("580.95.05"), library("580.105.08"));
+    let (old_path, new_path) = (lab.host.path(&old), lab.host.path(&new));
+    fs::create_dir_all(lab.host.path("/opt/mapped"))?;
+    fs::copy(native::build()?.join("lib64/libnvidia-ml.so.1"), &old_path)?;
+    lab.order("gpus 4\ndriver 580.95.05")?;
+    let inside = "/lib/libnvidia-ml.so.580.95.05";
+    memory.change(|spec| {
+        let mount = json!({"destination": inside, "source": old, "options": ["bind", "ro"]});
+        if let Some(mounts) = spec["mounts"].as_array_mut() {
+            mounts.push(mount);
+        }
+        if let Some(environment) = spec["process"]["env"].as_array_mut() {
+            environment.push(json!(format!("LD_PRELOAD={inside}")));
+        }
+    })?;
+    begin(lab, memory, port, &[0])?;
+    lab.order("gpus 4\ndriver 580.105.08")?;
+    let contents = fs::read(&old_path)?;
+    fs::rename(&old_path, &new_path)?;
+    fs::write(&new_path, [&contents[..], &[0]].concat())?;
+    let said = memory.restore_fails("first")?;
+    for part in [
+        "has bad size",
+        "made with driver 580.95.05",
+        "has 580.105.08",
+    ] {
+        assert!(said.contains(part), "{part:?} is missing in: {said}");
+    }
+    // The same code under another name is the same code.
+    fs::write(&new_path, &contents)?;
+    memory.restore("first")?;
+    assert_eq!(lab.ask(port)?.as_deref(), Some("ok 1"));
     lab.order("gpus 4")
 }

@@ -347,9 +347,10 @@ fn ranks_are_locked_together_or_refused(lab: &Lab) -> Result<()> {
     assert!(answer.starts_with("ok "), "{answer}");
     ranks.delete()?;
     let sharing = ["/bin/ranks", "10203", "2", "nccl=/bin/pause"];
-    let ranks = Bundle::make(lab, "ranks", &sharing)?;
+    let ranks = Bundle::make(lab, "sharing", &sharing)?;
     ranks.run()?;
     lab.ask_until_up(10203)?;
+    let toggle = ["--toggle", "--container", "sharing", "--root", ROOT];
     fails(
         lab,
         &toggle,

@@ -55,7 +55,8 @@ fn all_cases(lab: &Lab) -> Result<()> {
     tree.delete()?;
     frozen_container_is_frozen_again(lab)?;
     criu_fails_after_the_gpu_checkpoint(lab)?;
-    pre_dump_is_refused(lab)
+    pre_dump_is_refused(lab)?;
+    managed_memory_is_left_alone(lab)
 }
 
 type Case = fn(&Lab, &Bundle<'_>) -> Result<()>;
@@ -262,4 +263,26 @@ fn pre_dump_is_refused(lab: &Lab) -> Result<()> {
     );
     assert_eq!(lab.ask(10003)?.as_deref(), Some("102"));
     counter.delete()
+}
+
+fn managed_memory_is_left_alone(lab: &Lab) -> Result<()> {
+    let managed = Bundle::make(lab, "managed", &["/bin/memcheck", "16", "10004", "managed"])?;
+    managed.run()?;
+    assert_eq!(lab.ask_until_up(10004)?, "ok 0");
+    let said = managed.checkpoint_fails("managed", &[])?;
+    says(
+        &said,
+        &["managed-memory", "/dev/nvidia-uvm", "nothing was changed"],
+    );
+    assert_eq!(lab.ask(10004)?.as_deref(), Some("ok 1"));
+    // Where it is not seen beforehand, the driver finds it.
+    lab.set("runc", "preflight.allow = [\"managed-memory\"]\n")?;
+    let said = managed.checkpoint_fails("managed", &[])?;
+    says(
+        &said,
+        &["gpu checkpoint of process", "801", "runs on as before"],
+    );
+    assert_eq!(lab.ask(10004)?.as_deref(), Some("ok 2"));
+    lab.set("runc", "")?;
+    managed.delete()
 }

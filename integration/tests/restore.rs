@@ -119,7 +119,7 @@ fn gpu_without_room(lab: &Lab, memory: &Bundle<'_>) -> Result<()> {
         &[
             "refused",
             "has 90 MiB free",
-            "the image needs 96 MiB",
+            "the image needs 97 MiB",
             "make room",
         ],
     );
@@ -137,7 +137,7 @@ fn driver_finds_no_room(lab: &Lab, memory: &Bundle<'_>) -> Result<()> {
     says(
         &said,
         &[
-            "MiB free, and the image needs 96 MiB",
+            "MiB free, and the image needs 97 MiB",
             "the image is unchanged",
         ],
     );

@@ -23,6 +23,7 @@ use crate::gpu::{Gpu, Inventory, Mig, Persistence};
 use crate::gpu_map::{Wish, choose, complete, list};
 use crate::manifest::{CudaProcess, Manifest};
 use crate::operation::Intent;
+use crate::restored_memory::{self, RestoredMemory};
 use crate::spec::Spec;
 use crate::watchdog::WatchedDriver;
 
@@ -40,9 +41,13 @@ pub(crate) struct Admission {
     pub(crate) nodes: DeviceNodes,
     /// Changes of the bundle's specification, if it needs any.
     pub(crate) changes: Option<Changes>,
+    /// Host memory for it.
+    pub(crate) memory: RestoredMemory,
     /// What is worth a note in the log.
     pub(crate) notes: Vec<String>,
     needs: Needs,
+    /// The driver of this machine.
+    driver_version: String,
 }
 
 /// The bundle's specification as it has to be on this machine.
@@ -68,6 +73,7 @@ pub(crate) fn admit(
     engine: &Engine,
     id: &str,
     bundle: &Path,
+    image: &Path,
     manifest: &Manifest,
 ) -> Result<Admission, Refusal> {
     let settings = &engine.settings;
@@ -78,6 +84,7 @@ pub(crate) fn admit(
     let mut notes: Vec<String> = moved(&pairs)
         .map(|(old, new)| format!("{old} is restored to {new}"))
         .collect();
+    let memory = restored_memory::admit(engine, &mut spec, image)?;
     let changes = adapt(settings, &inventory, &mut spec);
     let nodes = DeviceNodes::of(&spec);
     notes.extend(changes.iter().cloned());
@@ -85,9 +92,11 @@ pub(crate) fn admit(
         driver,
         map: full_map(pairs, &manifest.gpus, &inventory.gpus),
         nodes,
-        changes: (!changes.is_empty()).then_some(Changes(spec)),
+        changes: (memory.changed_spec() || !changes.is_empty()).then_some(Changes(spec)),
+        memory,
         notes,
         needs,
+        driver_version: inventory.driver_version,
     })
 }
 
@@ -274,9 +283,28 @@ impl Subject {
 }
 
 impl Admission {
-    /// Adds to an out-of-memory answer of the driver what was needed and what there was: somebody
-    /// took the room after it was looked for.
-    pub(crate) fn explain(&self, engine: &Engine, failure: Failure) -> Failure {
+    /// Adds what only admission knows to a failure.
+    pub(crate) fn explain(
+        &self,
+        engine: &Engine,
+        manifest: &Manifest,
+        failure: Failure,
+    ) -> Failure {
+        match failure {
+            Failure::LowLevel(failure) if manifest.driver_version != self.driver_version => {
+                Failure::OtherDriver {
+                    failure,
+                    image: manifest.driver_version.clone(),
+                    here: self.driver_version.clone(),
+                }
+            }
+            failure => self.explain_room(engine, failure),
+        }
+    }
+
+    /// To an out-of-memory answer of the driver, what was needed and what there was: somebody took
+    /// the room after it was looked for.
+    fn explain_room(&self, engine: &Engine, failure: Failure) -> Failure {
         let inventory = Inventory::read(engine.settings.driver.nvml.as_deref());
         let (Failure::Job(error), Ok(inventory)) = (&failure, inventory) else {
             return failure;
@@ -289,7 +317,7 @@ impl Admission {
             format!(
                 "{uuid} has {} MiB free, and the image needs {} MiB",
                 free >> 20,
-                needed >> 20
+                needed.div_ceil(1 << 20)
             )
         });
         let room = room.collect::<Vec<_>>().join(", ");

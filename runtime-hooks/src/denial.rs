@@ -69,7 +69,7 @@ pub enum Denial {
     /// The GPU has too little free memory; the driver would lose the processes.
     #[error(
         "{uuid} has {} MiB free, and {what} needs {} MiB; make room and {again} again",
-        .free >> 20, .needed >> 20
+        .free >> 20, .needed.div_ceil(1 << 20)
     )]
     NoRoom {
         /// The GPU.

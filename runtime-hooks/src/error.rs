@@ -181,6 +181,19 @@ pub enum Failure {
         /// What the low-level runtime said.
         dump: Box<LowLevelFailure>,
     },
+    /// The same, of an image of another driver.
+    #[error(
+        "{failure}; the image was made with driver {image}, and this machine has {here}: what its \
+         processes have mapped of the driver's libraries, libcuda above all, must be the same file"
+    )]
+    OtherDriver {
+        /// What failed.
+        failure: LowLevelFailure,
+        /// The driver of the image.
+        image: String,
+        /// The driver of this machine.
+        here: String,
+    },
     /// The restored container cannot be looked at.
     #[error(transparent)]
     Container(#[from] ContainerError),
@@ -238,6 +251,7 @@ impl Error {
         let dump = match &**cause {
             Failure::LowLevel(failure) => failure,
             Failure::Overtaken { dump, .. } => dump,
+            Failure::OtherDriver { failure, .. } => failure,
             _ => return None,
         };
         dump.log.as_ref().map(|log| log.path.as_path())

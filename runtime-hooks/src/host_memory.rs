@@ -55,18 +55,36 @@ pub(crate) fn admit(
     cgroup: &MemoryCgroup,
     gpu_bytes: u64,
 ) -> Result<(), NoHostMemory> {
-    let needed = needed_for(gpu_bytes);
-    check_host(needed, available()?)?;
+    let needed = admit_host(gpu_bytes)?;
+    if settings.raise_limits {
+        Ok(())
+    } else {
+        check_limits(cgroup, needed)
+    }
+}
+
+/// Refuses contents of this size if the host has no room for them; says what they need.
+///
+/// # Errors
+/// [`NoHostMemory::Host`], with both figures.
+pub(crate) fn admit_host(bytes: u64) -> Result<u64, NoHostMemory> {
+    let needed = needed_for(bytes);
+    check_host(needed, available()?).map(|()| needed)
+}
+
+/// Refuses what a limit has no room for.
+///
+/// # Errors
+/// [`NoHostMemory::Limit`].
+pub(crate) fn check_limits(cgroup: &MemoryCgroup, needed: u64) -> Result<(), NoHostMemory> {
     match cgroup.tight_limits(needed)?.into_iter().next() {
-        Some(TightLimit { file, limit, used }) if !settings.raise_limits => {
-            Err(NoHostMemory::Limit {
-                file,
-                limit,
-                used,
-                needed,
-            })
-        }
-        _ => Ok(()),
+        Some(TightLimit { file, limit, used }) => Err(NoHostMemory::Limit {
+            file,
+            limit,
+            used,
+            needed,
+        }),
+        None => Ok(()),
     }
 }
 

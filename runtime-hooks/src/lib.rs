@@ -58,6 +58,7 @@ mod recorded;
 mod remote_call;
 pub mod report;
 pub mod restore;
+mod restored_memory;
 pub mod resume;
 mod spec;
 pub mod stop;

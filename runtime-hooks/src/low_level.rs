@@ -101,6 +101,31 @@ pub fn detach_restore_mount(root: &Path, id: &str) -> io::Result<()> {
     }
 }
 
+/// Gives a container the resources that a file names (OCI runtime specification, "resources").
+///
+/// # Errors
+/// What the kernel or the low-level runtime said.
+pub fn update(low_level: &LowLevel, root: &Path, id: &str, resources: &Path) -> io::Result<()> {
+    let args: [&OsStr; 6] = [
+        "--root".as_ref(),
+        root.as_os_str(),
+        "update".as_ref(),
+        "--resources".as_ref(),
+        resources.as_os_str(),
+        id.as_ref(),
+    ];
+    let args = args.map(OsStr::to_owned);
+    let output = command(low_level, &args).stdin(Stdio::null()).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(io::Error::other(format!(
+        "{} update: {said}",
+        name(low_level)
+    )))
+}
+
 /// Removes a container with everything that runs in it, without a word: the operation that gives
 /// it up has its own error to tell. No restore of it may be under way.
 pub fn delete(low_level: &LowLevel, root: &Path, id: &str) {

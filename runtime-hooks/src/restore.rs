@@ -107,7 +107,13 @@ impl<'a> Plan<'a> {
         options: &'a RestoreOptions,
         manifest: Manifest,
     ) -> Result<Self, Refusal> {
-        let admission = admission::admit(engine, &options.id, &options.bundle, &manifest)?;
+        let admission = admission::admit(
+            engine,
+            &options.id,
+            &options.bundle,
+            &options.image_path,
+            &manifest,
+        )?;
         let plugins = prepare_plugins(engine)?;
         let state_dir = &engine.settings.paths.state_dir;
         let operation = Operation::begin(state_dir, &engine.root, &options.id)?;
@@ -130,7 +136,8 @@ impl<'a> Plan<'a> {
         for note in &self.admission.notes {
             timeline.note(note.as_str());
         }
-        let result = self.change_spec().and_then(|()| match self.options.mode {
+        let prepared = self.make_room(timeline).and_then(|()| self.change_spec());
+        let result = prepared.and_then(|()| match self.options.mode {
             RestoreMode::Detached => self.detached(invocation, timeline),
             RestoreMode::Attached => self.attached(invocation, timeline),
         });
@@ -141,9 +148,17 @@ impl<'a> Plan<'a> {
                 // The changes would do no harm; but a failed restore leaves nothing.
                 let _ = changes.0.put_back();
             }
-            let cause = self.admission.explain(self.engine, cause);
+            let cause = self.admission.explain(self.engine, &self.manifest, cause);
             Error::failed(Verb::Restore, &self.options.id, cause, Aftermath::Killed)
         })
+    }
+
+    fn make_room(&self, timeline: &mut Timeline<'_>) -> Result<(), Failure> {
+        let memory = &self.admission.memory;
+        for note in memory.make_room(self.engine, self.operation.directory())? {
+            timeline.note(note);
+        }
+        Ok(())
     }
 
     /// The low-level runtime takes device numbers and mount sources from the bundle.
@@ -210,7 +225,16 @@ impl<'a> Plan<'a> {
 
     fn reattach(&self, timeline: &mut Timeline<'_>) -> Result<(), Failure> {
         let id = &self.options.id;
-        reattach(self.engine, id, &self.admission, &self.manifest, timeline)
+        reattach(self.engine, id, &self.admission, &self.manifest, timeline)?;
+        // The container is up and well: that it may use more memory than it should is no reason to end it.
+        let (memory, directory) = (&self.admission.memory, self.operation.directory());
+        let changes = self.admission.changes.as_ref();
+        let put_back =
+            changes.map(|changes| memory.put_back(self.engine, id, &changes.0, directory));
+        if let Some(Err(error)) = put_back {
+            timeline.note(format!("its memory limit could not be put back: {error}"));
+        }
+        Ok(())
     }
 
     /// `None` once the container is up; its exit status if the low-level runtime ended before.

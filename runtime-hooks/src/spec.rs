@@ -139,6 +139,16 @@ impl Spec {
         list(&self.tree, "/mounts").iter().filter_map(bind)
     }
 
+    /// The cgroup that the container is to be in, as the low-level runtime takes it.
+    pub(crate) fn cgroups_path(&self) -> Option<&str> {
+        self.tree.pointer("/linux/cgroupsPath")?.as_str()
+    }
+
+    /// The file's contents.
+    pub(crate) fn tree(&self) -> &Value {
+        &self.tree
+    }
+
     /// The file's contents, to be changed.
     pub(crate) fn tree_mut(&mut self) -> &mut Value {
         &mut self.tree
@@ -150,6 +160,20 @@ impl Spec {
     /// [`SpecError::Io`].
     pub(crate) fn write(&self) -> Result<(), SpecError> {
         let text = serde_json::to_vec(&self.tree).map_err(io::Error::from);
+        text.and_then(|text| self.replace(&text))
+            .map_err(|source| self.not_written(source))
+    }
+
+    /// Writes the changed contents with one of its values as it shall stay.
+    ///
+    /// # Errors
+    /// [`SpecError::Io`].
+    pub(crate) fn write_with(&self, pointer: &str, value: &Value) -> Result<(), SpecError> {
+        let mut tree = self.tree.clone();
+        if let Some(place) = tree.pointer_mut(pointer) {
+            place.clone_from(value);
+        }
+        let text = serde_json::to_vec(&tree).map_err(io::Error::from);
         text.and_then(|text| self.replace(&text))
             .map_err(|source| self.not_written(source))
     }

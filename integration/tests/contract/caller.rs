@@ -1,4 +1,5 @@
-//! Driver calls from a process of their own, which can be killed and which sees faults of its own.
+//! Driver calls and looks at the GPUs from a process of their own, which can be killed and which sees faults and a
+//! machine of its own.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -7,11 +8,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use stasis::cuda::{CudaError, CudaState, Driver, GpuMap};
+use stasis::gpu::Inventory;
 use stasis_integration::native;
 
-use crate::driver;
+use crate::{LIBCUDA, NVML, driver, library};
 
-/// What the caller has to do, as "CALL PID".
+/// What the caller has to do, as "CALL PID [MAP]".
 const ORDER: &str = "STASIS_CONTRACT_CALL";
 
 /// Short, so that a lock that must fail does so soon.
@@ -21,26 +23,89 @@ const TIMEOUT: Duration = Duration::from_millis(200);
 #[ignore = "the process that other tests start"]
 fn caller() -> Result<()> {
     let order = std::env::var(ORDER).context("this is for other tests to start")?;
-    let (call, pid) = order.split_once(' ').context("an order is CALL PID")?;
+    let (call, rest) = order
+        .split_once(' ')
+        .context("an order is CALL PID [MAP]")?;
+    let (pid, map) = rest.split_once(' ').unwrap_or((rest, ""));
     let pid = pid.parse()?;
-    let driver = driver();
     println!("\ncalling");
+    if call == "look" {
+        println!("answer {:?}", inventory()?);
+        return Ok(());
+    }
+    if call == "where" {
+        println!("answer {}", places(&inventory()?, pid));
+        return Ok(());
+    }
+    let driver = driver();
     let answer = match call {
         "lock" => driver.lock(pid, TIMEOUT),
         "checkpoint" => driver.checkpoint(pid),
-        "restore" => driver.restore(pid, &GpuMap::identity()),
+        "restore" => driver.restore(pid, &gpu_map(map)?),
         _ => driver.unlock(pid),
     };
     println!("answer {}", answer.map_or_else(CudaError::code, |()| 0));
     Ok(())
 }
 
-/// Makes one call while the stand-in has the given faults; the driver's code.
-pub(crate) fn call_with_fault(faults: &str, call: &str, pid: i32) -> Result<i32> {
-    let mut child = start(faults, call, pid)?;
+/// What NVML says of the machine: its own, or the stand-in for it.
+pub(crate) fn inventory() -> Result<Inventory> {
+    let library = library(NVML);
+    Ok(Inventory::read(library.as_deref())?)
+}
+
+/// The GPUs that a process is on, by their places in the inventory.
+fn places(inventory: &Inventory, pid: i32) -> String {
+    let mut found = String::new();
+    for gpu in inventory.uses(pid) {
+        let place = inventory
+            .gpus
+            .iter()
+            .position(|known| known.uuid == gpu.uuid);
+        found += &place.map_or_else(|| "? ".to_owned(), |place| format!("{place} "));
+    }
+    found.trim().to_owned()
+}
+
+/// A map as "0>1,1>0", by the places of the GPUs in the inventory.
+fn gpu_map(text: &str) -> Result<GpuMap> {
+    let inventory = inventory()?;
+    let uuid = |place: &str| -> Result<_> {
+        let gpu = inventory.gpus.get(place.parse::<usize>()?);
+        Ok(gpu.context("there are not so many GPUs")?.uuid)
+    };
+    let mut pairs = Vec::new();
+    for pair in text.split(',').filter(|pair| !pair.is_empty()) {
+        let (old, new) = pair.split_once('>').context("a pair is OLD>NEW")?;
+        pairs.push((uuid(old)?, uuid(new)?));
+    }
+    Ok(GpuMap::new(pairs))
+}
+
+/// Restores a process with a map, such as "0>1,1>0", on a machine of this description; the driver's code.
+pub(crate) fn restore_onto(machine: &str, pid: i32, map: &str) -> Result<i32> {
+    Ok(answer(start(machine, &format!("restore {pid} {map}"))?)?.parse()?)
+}
+
+/// The GPUs that a process is on, such as "0 1".
+pub(crate) fn gpus_of(machine: &str, pid: i32) -> Result<String> {
+    answer(start(machine, &format!("where {pid}"))?)
+}
+
+/// The inventory of a machine of this description, as text.
+pub(crate) fn look(machine: &str) -> Result<String> {
+    answer(start(machine, "look 0")?)
+}
+
+fn answer(mut child: Child) -> Result<String> {
     let answer = line_after(&mut child, "answer ")?;
     child.wait()?;
-    Ok(answer.parse()?)
+    Ok(answer)
+}
+
+/// Makes one call while the stand-in has the given faults; the driver's code.
+pub(crate) fn call_with_fault(faults: &str, call: &str, pid: i32) -> Result<i32> {
+    Ok(answer(start(faults, &format!("{call} {pid}"))?)?.parse()?)
 }
 
 /// Kills the caller of a checkpoint in the middle of it; the state that the driver gives then.
@@ -50,7 +115,7 @@ pub(crate) fn kill_during_checkpoint(
 ) -> Result<CudaState> {
     let mut head_start = Duration::from_millis(100);
     loop {
-        let mut child = start("checkpoint * slow:800", "checkpoint", pid)?;
+        let mut child = start("checkpoint * slow:800", &format!("checkpoint {pid}"))?;
         line_after(&mut child, "calling")?;
         sleep(head_start);
         child.kill()?;
@@ -66,7 +131,7 @@ pub(crate) fn kill_during_checkpoint(
 }
 
 /// Starts [`caller`]; on the stand-in with a /run of its own that holds the faults.
-fn start(faults: &str, call: &str, pid: i32) -> Result<Child> {
+fn start(faults: &str, order: &str) -> Result<Child> {
     let own = std::env::current_exe()?;
     let mut command = if native::has_gpu() {
         Command::new(own)
@@ -80,9 +145,15 @@ fn start(faults: &str, call: &str, pid: i32) -> Result<Child> {
         unshare.arg(own);
         unshare
     };
+    // Without these it would compile the stand-in for itself.
+    for (name, file) in [LIBCUDA, NVML] {
+        if let Some(path) = library((name, file)) {
+            command.env(name, path);
+        }
+    }
     command
         .args(["--exact", "caller::caller", "--ignored", "--nocapture"])
-        .env(ORDER, format!("{call} {pid}"))
+        .env(ORDER, order)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()

@@ -1,11 +1,15 @@
 //! What the engine relies on in a CUDA driver, as cases that the stand-in and a real driver both have to pass.
 //!
 //! A machine with a GPU is asked for its own driver. The test also runs from a copied binary, without cargo and gcc:
-//! `STASIS_WORKLOADS` is then a directory of built workloads, and `STASIS_LIBCUDA` may name the driver's library.
+//! `STASIS_WORKLOADS` is then a directory of built workloads, and `STASIS_LIBCUDA` and `STASIS_NVML` may name the driver's libraries.
 
 #![allow(clippy::unwrap_used)]
 
 mod caller;
+mod forked;
+mod gpus;
+mod nodes;
+mod ranks;
 mod workload;
 
 use std::fs;
@@ -21,6 +25,7 @@ use nix::unistd::Pid;
 use stasis::cuda::{CudaDriver, CudaError, CudaState, Driver, GpuMap, GpuUuid};
 use stasis_integration::native;
 
+use nodes::holds_device;
 use workload::Workload;
 
 /// Far more than any lock takes.
@@ -28,16 +33,22 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Long enough for an answer that comes although it must not.
 const MOMENT: Duration = Duration::from_millis(300);
 
+/// The driver's libraries: the variable that may name one, and the stand-in's.
+const LIBCUDA: (&str, &str) = ("STASIS_LIBCUDA", "libcuda.so.1");
+const NVML: (&str, &str) = ("STASIS_NVML", "libnvidia-ml.so.1");
+
+/// The library to use, unless it is the first that is found.
+fn library((variable, file): (&str, &str)) -> Option<PathBuf> {
+    let named = std::env::var_os(variable).map(PathBuf::from);
+    named.or_else(|| {
+        let standin = || native::build().unwrap().join("lib64").join(file);
+        (!native::has_gpu()).then(standin)
+    })
+}
+
 fn driver() -> &'static CudaDriver {
     static DRIVER: OnceLock<CudaDriver> = OnceLock::new();
-    DRIVER.get_or_init(|| {
-        let named = std::env::var_os("STASIS_LIBCUDA").map(PathBuf::from);
-        let library = named.or_else(|| {
-            let standin = || native::build().unwrap().join("lib64/libcuda.so.1");
-            (!native::has_gpu()).then(standin)
-        });
-        CudaDriver::open(library.as_deref()).unwrap()
-    })
+    DRIVER.get_or_init(|| CudaDriver::open(library(LIBCUDA).as_deref()).unwrap())
 }
 
 fn lock(pid: i32) -> Result<(), CudaError> {
@@ -54,22 +65,6 @@ fn put_away(pid: i32) -> Result<(), CudaError> {
 fn bring_back(pid: i32) -> Result<(), CudaError> {
     driver().restore(pid, &GpuMap::identity())?;
     driver().unlock(pid)
-}
-
-/// Whether the process has a descriptor or a mapping of an NVIDIA device node.
-fn holds_device(pid: i32) -> Result<bool> {
-    let is_node = |text: &str| text.contains("/nvidia") && !text.contains(".so");
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
-    if maps.lines().any(is_node) {
-        return Ok(true);
-    }
-    for descriptor in fs::read_dir(format!("/proc/{pid}/fd"))? {
-        let target = fs::read_link(descriptor?.path()).unwrap_or_default();
-        if is_node(&target.to_string_lossy()) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 fn all_threads_are_stopped(pid: i32) -> Result<bool> {

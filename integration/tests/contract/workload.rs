@@ -15,6 +15,9 @@ use stasis_integration::native;
 /// How long a healthy workload may take to start or to answer; a real driver takes seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The tag by which faults name every workload.
+const TAG: &str = "contract";
+
 /// A workload, killed when dropped.
 pub(crate) struct Workload {
     child: Child,
@@ -23,27 +26,49 @@ pub(crate) struct Workload {
 
 impl Workload {
     pub(crate) fn counter() -> Result<Self> {
-        Self::start("counter", 1, &[], &[])
+        Self::start("counter", 1, &[], &[], &[])
+    }
+
+    /// A counter that could see so many GPUs, and counts on these of them.
+    pub(crate) fn counter_on(
+        gpus: usize,
+        devices: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Result<Self> {
+        Self::start("counter", gpus, &[], devices, environment)
     }
 
     pub(crate) fn memcheck(mib: u32) -> Result<Self> {
-        Self::start("memcheck", 1, &[&mib.to_string()], &[])
+        Self::start("memcheck", 1, &[&mib.to_string()], &[], &[])
     }
 
     pub(crate) fn managed() -> Result<Self> {
-        Self::start("memcheck", 1, &["1"], &["managed"])
+        Self::start("memcheck", 1, &["1"], &["managed"], &[])
     }
 
-    /// Starts a program that sees so many GPUs.
+    pub(crate) fn forker(options: &[&str]) -> Result<Self> {
+        Self::start("forker", 1, &[], options, &[])
+    }
+
+    /// So many ranks, on two GPUs if there are so many.
+    pub(crate) fn ranks(count: u32, options: &[&str]) -> Result<Self> {
+        let count = count.to_string();
+        let arguments = [&[count.as_str()], options].concat();
+        Self::start("ranks", 2, &[], &arguments, &[])
+    }
+
+    /// Starts a program that could see so many GPUs.
     fn start(
         program: &str,
         gpus: usize,
         before_port: &[&str],
         after_port: &[&str],
+        environment: &[(&str, &str)],
     ) -> Result<Self> {
         let port = own_port();
         let child = command_for(program, gpus)?
-            .env("STASIS_TAG", "contract")
+            .env("STASIS_TAG", TAG)
+            .envs(environment.iter().copied())
             .args(before_port)
             .arg(port.to_string())
             .args(after_port)
@@ -51,6 +76,21 @@ impl Workload {
             .spawn()
             .with_context(|| format!("starting the workload {program}"))?;
         Ok(Self { child, port })
+    }
+
+    /// The tag by which faults name it.
+    pub(crate) fn tag(&self) -> &'static str {
+        TAG
+    }
+
+    /// The processes that it has forked, in the order in which it did.
+    pub(crate) fn children(&self) -> Result<Vec<i32>> {
+        let pid = self.pid();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+        Ok(children
+            .split_whitespace()
+            .map(str::parse)
+            .collect::<Result<_, _>>()?)
     }
 
     pub(crate) fn pid(&self) -> i32 {

@@ -1,0 +1,42 @@
+//! Children that a process with CUDA has forked and that never exec: they keep its nodes and have no CUDA.
+
+use anyhow::Result;
+use stasis::cuda::{CudaError, Driver};
+
+use crate::nodes::{descriptors, holds_device, mappings};
+use crate::workload::Workload;
+use crate::{bring_back, driver, lock, put_away};
+
+#[test]
+fn they_have_no_cuda_and_keep_descriptors_and_mappings() -> Result<()> {
+    let forker = Workload::forker(&["try"])?;
+    assert_eq!(forker.ask()?, "101 201:3 301:3");
+    let children = forker.children()?;
+    assert_eq!(children.len(), 2);
+    for child in children {
+        let not_initialized = CudaError::NotInitialized;
+        assert_eq!(driver().state(child), Err(not_initialized));
+        assert_eq!(driver().restore_thread(child), Err(not_initialized));
+        assert_eq!(lock(child), Err(not_initialized));
+        assert_eq!(descriptors(child)?, descriptors(forker.pid())?);
+        assert!(!mappings(child)?.is_empty());
+    }
+    assert_eq!(forker.ask()?, "102 202:3 302:3");
+    Ok(())
+}
+
+#[test]
+fn their_parent_is_checkpointed_and_restored_without_them() -> Result<()> {
+    let forker = Workload::forker(&[])?;
+    assert_eq!(forker.ask()?, "101 201 301");
+    let (pid, children) = (forker.pid(), forker.children()?);
+    put_away(pid)?;
+    assert!(!holds_device(pid)?);
+    for child in children {
+        assert!(!descriptors(child)?.is_empty(), "CRIU could dump the child");
+        assert!(!mappings(child)?.is_empty());
+    }
+    bring_back(pid)?;
+    assert_eq!(forker.ask()?, "102 202 302");
+    Ok(())
+}

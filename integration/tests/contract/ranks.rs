@@ -1,0 +1,103 @@
+//! Processes that wait for each other inside CUDA calls.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use stasis::cuda::{CudaError, CudaState, Driver, GpuMap};
+use stasis_integration::native;
+
+use crate::workload::Workload;
+use crate::{MOMENT, driver, lock};
+
+/// A try that fails has to fail soon: one rank keeps the others from going on.
+const TRY: Duration = Duration::from_millis(200);
+
+#[test]
+fn one_locked_rank_keeps_the_other_from_being_locked() -> Result<()> {
+    let ranks = Workload::ranks(2, &[])?;
+    is_well(&ranks.ask()?, 2)?;
+    let [first, second] = two(&ranks)?;
+    lock(second)?;
+    // By now the other waits in a kernel that cannot end.
+    thread::sleep(MOMENT);
+    assert_eq!(driver().lock(first, TRY), Err(CudaError::NotReady));
+    assert_eq!(driver().state(first), Ok(CudaState::Running));
+    driver().unlock(second)?;
+    is_well(&ranks.ask()?, 2)
+}
+
+#[test]
+fn all_ranks_together_are_locked_after_a_few_tries() -> Result<()> {
+    let ranks = Workload::ranks(2, &[])?;
+    is_well(&ranks.ask()?, 2)?;
+    let pids = two(&ranks)?;
+    for _ in 0..2 {
+        lock_all(&pids)?;
+        for pid in pids {
+            driver().checkpoint(pid)?;
+        }
+        for pid in pids {
+            driver().restore(pid, &GpuMap::identity())?;
+        }
+        for pid in pids {
+            driver().unlock(pid)?;
+        }
+        is_well(&ranks.ask()?, 2)?;
+    }
+    Ok(())
+}
+
+/// With the real driver this takes NCCL and two GPUs: what the stand-in does was measured so.
+#[test]
+fn ranks_that_share_gpu_memory_are_lost_by_a_restore() -> Result<()> {
+    if native::has_gpu() {
+        return Ok(());
+    }
+    let ranks = Workload::ranks(2, &["p2p"])?;
+    is_well(&ranks.ask()?, 2)?;
+    let pids = two(&ranks)?;
+    lock_all(&pids)?;
+    for pid in pids {
+        driver().checkpoint(pid)?;
+    }
+    for pid in pids {
+        let restore = || driver().restore(pid, &GpuMap::identity());
+        assert_eq!(restore(), Err(CudaError::NotSupported));
+        assert_eq!(restore(), Err(CudaError::OperatingSystem));
+        assert_eq!(driver().unlock(pid), Err(CudaError::OperatingSystem));
+    }
+    Ok(())
+}
+
+fn two(ranks: &Workload) -> Result<[i32; 2]> {
+    let children = ranks.children()?;
+    children.try_into().ok().context("not two ranks")
+}
+
+/// All at the same time with short tries, between which all are unlocked.
+fn lock_all(pids: &[i32; 2]) -> Result<()> {
+    for turn in 1..=50 {
+        let answers = thread::scope(|scope| {
+            pids.map(|pid| scope.spawn(move || driver().lock(pid, TRY)))
+                .map(|lock| lock.join().unwrap())
+        });
+        if answers.iter().all(Result::is_ok) {
+            return Ok(());
+        }
+        for (pid, answer) in pids.iter().zip(answers) {
+            match answer {
+                Ok(()) => driver().unlock(*pid)?,
+                Err(error) => assert_eq!(error, CudaError::NotReady),
+            }
+        }
+        thread::sleep(Duration::from_millis(1 + turn * 7 % 30));
+    }
+    anyhow::bail!("the ranks could not be locked in 50 tries")
+}
+
+/// "ok RANKS MEETINGS CHECKSUM".
+fn is_well(answer: &str, ranks: u64) -> Result<()> {
+    ensure!(answer.starts_with(&format!("ok {ranks} ")), "{answer}");
+    Ok(())
+}
