@@ -188,7 +188,7 @@ pub enum Failure {
     )]
     OtherDriver {
         /// What failed.
-        failure: LowLevelFailure,
+        failure: Box<LowLevelFailure>,
         /// The driver of the image.
         image: String,
         /// The driver of this machine.
