@@ -5,7 +5,7 @@
 //! counts: two notebooks are no job.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -149,18 +149,20 @@ impl Variables {
 }
 
 /// The environment of a process, or that of the nearest parent if the process has written its title
-/// over its own: children inherit it.
+/// over its own: children inherit it. The parents outside are not the container's.
 fn environment_of(pid: i32) -> io::Result<Environment> {
+    let namespace = |pid| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let home = namespace(pid);
     let mut pid = pid;
     let mut environment = Environment::read(pid)?;
     for _ in 0..MAX_PARENTS {
         if !environment.is_overwritten() {
             break;
         }
-        let Some(parent) = ProcessRef::parent_of(pid)? else {
-            break;
-        };
-        pid = parent;
+        match ProcessRef::parent_of(pid)? {
+            Some(parent) if namespace(parent) == home => pid = parent,
+            _ => break,
+        }
         environment = Environment::read(pid)?;
     }
     Ok(environment)
