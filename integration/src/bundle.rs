@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::lab::{Lab, RUNTIME};
 
@@ -113,7 +113,7 @@ impl<'l> Bundle<'l> {
         let devices: Option<Vec<Value>> = control
             .into_iter()
             .chain(gpus)
-            .map(|path| device(&path))
+            .map(|path| spec::device(&path))
             .collect();
         let devices = devices.context("there are not so many GPUs")?;
         let mut rules = vec![json!({ "allow": false, "access": "rwm" })];

@@ -43,7 +43,7 @@ pub(super) fn edit(spec: &mut Value, id: &str, gpus: &[usize], command: &[&str])
     Some(())
 }
 
-fn device(path: &str) -> Option<Value> {
+pub(super) fn device(path: &str) -> Option<Value> {
     let node = crate::native::NODES
         .iter()
         .find(|(known, ..)| *known == path)?;
