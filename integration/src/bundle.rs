@@ -30,21 +30,13 @@ impl<'l> Bundle<'l> {
     /// # Errors
     /// What ctr or the low-level runtime said.
     pub fn make(lab: &'l Lab, id: &str, command: &[&str]) -> Result<Self> {
-        Self::make_on(lab, id, &[0], command)
-    }
-
-    /// The same with other GPUs than the first: those of which it gets the nodes.
-    ///
-    /// # Errors
-    /// What ctr or the low-level runtime said.
-    pub fn make_on(lab: &'l Lab, id: &str, gpus: &[usize], command: &[&str]) -> Result<Self> {
         let bundle = Self {
             lab,
             id: id.to_owned(),
         };
         let directory = bundle.directory();
         let mut spec = lay_out(lab, &directory)?;
-        spec::edit(&mut spec, id, gpus, command)
+        spec::edit(&mut spec, id, command)
             .context("the spec that `runc spec` writes has changed")?;
         let path = lab.host.path(format!("{directory}/config.json"));
         std::fs::write(path, serde_json::to_vec(&spec)?)?;
@@ -108,24 +100,10 @@ impl<'l> Bundle<'l> {
     /// # Errors
     /// As [`Bundle::change`].
     pub fn give(&self, gpus: &[usize]) -> Result<()> {
-        let control = ["/dev/nvidiactl", "/dev/nvidia-uvm"].map(str::to_owned);
-        let gpus = gpus.iter().map(|gpu| format!("/dev/nvidia{gpu}"));
-        let devices: Option<Vec<Value>> = control
-            .into_iter()
-            .chain(gpus)
-            .map(|path| device(&path))
-            .collect();
-        let devices = devices.context("there are not so many GPUs")?;
-        let mut rules = vec![json!({ "allow": false, "access": "rwm" })];
-        rules.extend(devices.iter().map(|device| {
-            json!({
-                "allow": true, "type": device["type"], "major": device["major"],
-                "minor": device["minor"], "access": "rwm"
-            })
-        }));
+        let (devices, rules) = spec::devices(gpus).context("there are not so many GPUs")?;
         self.change(|spec| {
-            spec["linux"]["devices"] = json!(devices);
-            spec["linux"]["resources"]["devices"] = json!(rules);
+            spec["linux"]["devices"] = devices;
+            spec["linux"]["resources"]["devices"] = rules;
         })
     }
 

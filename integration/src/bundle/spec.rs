@@ -22,7 +22,7 @@ pub fn lay_out(lab: &Lab, directory: &str) -> Result<Value> {
 }
 
 /// `runc spec` describes a shell on a terminal with a network of its own.
-pub(super) fn edit(spec: &mut Value, id: &str, gpus: &[usize], command: &[&str]) -> Option<()> {
+pub(super) fn edit(spec: &mut Value, id: &str, command: &[&str]) -> Option<()> {
     spec["process"]["terminal"] = json!(false);
     spec["process"]["args"] = json!(command);
     let environment = spec["process"]["env"].as_array_mut()?;
@@ -35,12 +35,32 @@ pub(super) fn edit(spec: &mut Value, id: &str, gpus: &[usize], command: &[&str])
     spec["mounts"].as_array_mut()?.push(json!({
         "destination": DRIVER, "source": DRIVER, "type": "bind", "options": ["rbind", "ro"]
     }));
-    let of_driver = DEVICES[1..].iter().map(|path| device(path));
-    let of_gpus = gpus.iter().map(|gpu| device(&format!("/dev/nvidia{gpu}")));
-    let devices = of_gpus.chain(of_driver).collect::<Option<Vec<_>>>()?;
+    let devices = DEVICES
+        .iter()
+        .map(|path| device(path))
+        .collect::<Option<Vec<_>>>()?;
     spec["linux"]["resources"]["devices"] = json!([{ "allow": true, "access": "rwm" }]);
     spec["linux"]["devices"] = json!(devices);
     Some(())
+}
+
+/// The nodes of these GPUs of the stand-in, and the rules that allow them and nothing else.
+pub(super) fn devices(gpus: &[usize]) -> Option<(Value, Value)> {
+    let control = ["/dev/nvidiactl", "/dev/nvidia-uvm"].map(str::to_owned);
+    let gpus = gpus.iter().map(|gpu| format!("/dev/nvidia{gpu}"));
+    let devices: Vec<Value> = control
+        .into_iter()
+        .chain(gpus)
+        .map(|path| device(&path))
+        .collect::<Option<_>>()?;
+    let mut rules = vec![json!({ "allow": false, "access": "rwm" })];
+    rules.extend(devices.iter().map(|device| {
+        json!({
+            "allow": true, "type": device["type"], "major": device["major"],
+            "minor": device["minor"], "access": "rwm"
+        })
+    }));
+    Some((json!(devices), json!(rules)))
 }
 
 fn device(path: &str) -> Option<Value> {
