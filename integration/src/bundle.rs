@@ -290,13 +290,14 @@ impl<'l> Bundle<'l> {
     }
 }
 
-/// As engines read the log: the message of the last line of level "error".
+/// As engines read the log: the message of the last object of level "error". crun writes an object on
+/// several lines.
 fn last_error(log: &str) -> Result<Option<String>> {
     let mut last = None;
-    for line in log.lines() {
-        let line: Value = serde_json::from_str(line)?;
-        if line["level"] == "error" {
-            last = line["msg"].as_str().map(str::to_owned);
+    for object in serde_json::Deserializer::from_str(log).into_iter::<Value>() {
+        let object = object?;
+        if object["level"] == "error" {
+            last = object["msg"].as_str().map(str::to_owned);
         }
     }
     Ok(last)
