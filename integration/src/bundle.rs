@@ -1,6 +1,7 @@
 //! Containers without an engine: a bundle, and `stasis-runtime` called as engines call it.
 
 mod given;
+mod restore;
 mod spec;
 
 pub use spec::lay_out;
@@ -31,21 +32,13 @@ impl<'l> Bundle<'l> {
     /// # Errors
     /// What ctr or the low-level runtime said.
     pub fn make(lab: &'l Lab, id: &str, command: &[&str]) -> Result<Self> {
-        Self::make_on(lab, id, &[0], command)
-    }
-
-    /// The same with other GPUs than the first: those of which it gets the nodes.
-    ///
-    /// # Errors
-    /// What ctr or the low-level runtime said.
-    pub fn make_on(lab: &'l Lab, id: &str, gpus: &[usize], command: &[&str]) -> Result<Self> {
         let bundle = Self {
             lab,
             id: id.to_owned(),
         };
         let directory = bundle.directory();
         let mut spec = lay_out(lab, &directory)?;
-        spec::edit(&mut spec, id, gpus, command)
+        spec::edit(&mut spec, id, command)
             .context("the spec that `runc spec` writes has changed")?;
         let path = lab.host.path(format!("{directory}/config.json"));
         std::fs::write(path, serde_json::to_vec(&spec)?)?;
@@ -134,67 +127,6 @@ impl<'l> Bundle<'l> {
             Ok(()) => anyhow::bail!("a checkpoint succeeded that had to fail"),
             Err(error) => Ok(error.to_string()),
         }
-    }
-
-    /// Restores the container from an image directory, detached.
-    ///
-    /// # Errors
-    /// What the runtime said.
-    pub fn restore(&self, name: &str) -> Result<()> {
-        let restore = self.begin_restore(name)?;
-        self.end_quietly("restore", restore)
-    }
-
-    /// Begins a restore; [`Bundle::said`] is for when it is over.
-    ///
-    /// # Errors
-    /// The runtime cannot be started.
-    pub fn begin_restore(&self, name: &str) -> Result<Child> {
-        let (image, bundle) = (self.image(name), self.directory());
-        let work = format!("{bundle}/work");
-        let paths = [
-            "--image-path",
-            &image,
-            "--work-path",
-            &work,
-            "--bundle",
-            &bundle,
-        ];
-        let mut arguments = vec!["restore", "--detach"];
-        arguments.extend(paths);
-        arguments.push(&self.id);
-        self.begin_quietly(&arguments)
-    }
-
-    /// A restore that has to fail and leave no container; gives what it said.
-    ///
-    /// # Errors
-    /// It succeeded, or left something.
-    pub fn restore_fails(&self, name: &str) -> Result<String> {
-        let Err(error) = self.restore(name) else {
-            anyhow::bail!("a restore succeeded that had to fail");
-        };
-        ensure!(
-            self.status()?.is_empty(),
-            "a failed restore left a container: {error}"
-        );
-        Ok(error.to_string())
-    }
-
-    /// Freezes the container.
-    ///
-    /// # Errors
-    /// What the runtime said.
-    pub fn pause(&self) -> Result<()> {
-        self.quiet(&["pause", &self.id])
-    }
-
-    /// Lets a frozen container go on.
-    ///
-    /// # Errors
-    /// What the runtime said.
-    pub fn resume(&self) -> Result<()> {
-        self.quiet(&["resume", &self.id])
     }
 
     /// Removes the container, if it is there.

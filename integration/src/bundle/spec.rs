@@ -22,7 +22,7 @@ pub fn lay_out(lab: &Lab, directory: &str) -> Result<Value> {
 }
 
 /// `runc spec` describes a shell on a terminal with a network of its own.
-pub(super) fn edit(spec: &mut Value, id: &str, gpus: &[usize], command: &[&str]) -> Option<()> {
+pub(super) fn edit(spec: &mut Value, id: &str, command: &[&str]) -> Option<()> {
     spec["process"]["terminal"] = json!(false);
     spec["process"]["args"] = json!(command);
     let environment = spec["process"]["env"].as_array_mut()?;

@@ -67,7 +67,7 @@ fn places(inventory: &Inventory, pid: i32) -> String {
     found.trim().to_owned()
 }
 
-/// A map as "0>1,1>0", by the places of the GPUs in the inventory.
+/// A map as "0>1,1>0", by the places of the GPUs in the inventory. Further ones stay what they are.
 fn gpu_map(text: &str) -> Result<GpuMap> {
     let inventory = inventory()?;
     let uuid = |place: &str| -> Result<_> {
@@ -78,6 +78,15 @@ fn gpu_map(text: &str) -> Result<GpuMap> {
     for pair in text.split(',').filter(|pair| !pair.is_empty()) {
         let (old, new) = pair.split_once('>').context("a pair is OLD>NEW")?;
         pairs.push((uuid(old)?, uuid(new)?));
+    }
+    if !pairs.is_empty() {
+        pairs.extend(
+            inventory
+                .gpus
+                .iter()
+                .skip(2)
+                .map(|gpu| (gpu.uuid, gpu.uuid)),
+        );
     }
     Ok(GpuMap::new(pairs))
 }
