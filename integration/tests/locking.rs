@@ -37,7 +37,7 @@ fn all_cases(lab: &Lab) -> Result<()> {
     three.run()?;
     let mut counts = Counts([100; 3]);
     counts.all_go_on(lab)?;
-    let cases: [(&str, Case); 8] = [
+    let cases: [(&str, Case); 9] = [
         ("a lock hangs", a_lock_hangs),
         ("a thread is traced", a_thread_is_traced),
         ("frozen above", a_cgroup_above_is_frozen),
@@ -51,6 +51,10 @@ fn all_cases(lab: &Lab) -> Result<()> {
             one_is_stopped_in_the_gpu_checkpoint,
         ),
         ("stopped after the gpu checkpoint", one_is_stopped_after_it),
+        (
+            "stopped in the gpu restore",
+            one_is_stopped_in_the_gpu_restore,
+        ),
         (
             "stopped while the caller has it frozen",
             one_is_stopped_in_a_frozen_container,
@@ -294,6 +298,26 @@ fn one_is_stopped_after_it(lab: &Lab, three: &Bundle<'_>, counts: &mut Counts) -
     signal(lab, "-STOP")?;
     let said = leaves_one_behind(lab, child)?;
     ensure!(said.contains("(801)"), "{said}");
+    counts.go_on(lab, &[0, 2])?;
+    signal(lab, "-CONT")
+}
+
+/// The image is there, and the container is on its way back to the GPU.
+fn one_is_stopped_in_the_gpu_restore(
+    lab: &Lab,
+    three: &Bundle<'_>,
+    counts: &mut Counts,
+) -> Result<()> {
+    lab.order("restore b slow:1000 1")?;
+    let child = three.begin_checkpoint("complete", &["--leave-running"])?;
+    until_taken(lab)?;
+    signal(lab, "-STOP")?;
+    let said = leaves_one_behind(lab, child)?;
+    ensure!(
+        said.contains("the image is complete and restores"),
+        "{said}"
+    );
+    ensure!(three.image_path("complete/stasis.json").exists());
     counts.go_on(lab, &[0, 2])?;
     signal(lab, "-CONT")
 }
