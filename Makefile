@@ -18,5 +18,6 @@ bench: requirements
 
 install:
 	cargo build --quiet --release -p stasis -p containerd-shim-stasis
-	install -D -m 755 -t $(DESTDIR)/usr/local/bin target/release/stasis-runtime target/release/containerd-shim-stasis-v2
+	install -D -m 755 -t $(DESTDIR)/usr/local/bin target/release/stasis-runtime target/release/containerd-shim-stasis-v2 target/release/stasis
+	ln -sf stasis $(DESTDIR)/usr/local/bin/cuda-checkpoint
 	test -e $(DESTDIR)/etc/stasis/stasis.toml || install -D -m 644 config/stasis.toml $(DESTDIR)/etc/stasis/stasis.toml

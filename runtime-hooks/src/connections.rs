@@ -45,6 +45,12 @@ impl Connections {
         Ok(connections)
     }
 
+    #[cfg(test)]
+    pub(crate) fn joining(one: u64, other: u64) -> Self {
+        let peers = HashMap::from([(one, other), (other, one)]);
+        Self { peers }
+    }
+
     fn read(&mut self, table: impl BufRead) -> io::Result<()> {
         let mut waiting: HashMap<(String, String), u64> = HashMap::new();
         for line in table.lines() {

@@ -62,7 +62,7 @@ pub(crate) enum Error {
         now: String,
         advice: &'static str,
     },
-    #[error("process {pid} ({name}) is {state}: there is nothing to toggle it to{advice}")]
+    #[error("process {pid} ({name}) is {}: a toggle goes from running to checkpointed and back{advice}", word(*.state))]
     NoToggle {
         pid: i32,
         name: String,

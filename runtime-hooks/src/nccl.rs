@@ -5,7 +5,7 @@
 //! counts: two notebooks are no job.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -149,18 +149,20 @@ impl Variables {
 }
 
 /// The environment of a process, or that of the nearest parent if the process has written its title
-/// over its own: children inherit it.
+/// over its own: children inherit it. The parents outside are not the container's.
 fn environment_of(pid: i32) -> io::Result<Environment> {
+    let namespace = |pid| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let home = namespace(pid);
     let mut pid = pid;
     let mut environment = Environment::read(pid)?;
     for _ in 0..MAX_PARENTS {
         if !environment.is_overwritten() {
             break;
         }
-        let Some(parent) = ProcessRef::parent_of(pid)? else {
-            break;
-        };
-        pid = parent;
+        match ProcessRef::parent_of(pid)? {
+            Some(parent) if namespace(parent) == home => pid = parent,
+            _ => break,
+        }
         environment = Environment::read(pid)?;
     }
     Ok(environment)
@@ -198,78 +200,4 @@ fn read_inside(pid: i32, path: &Path) -> io::Result<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn missing(text: &str) -> Option<&'static str> {
-        let mut variables = Variables::default();
-        variables.add(|name| conf_value(text, name));
-        variables.missing()
-    }
-
-    #[test]
-    fn only_what_was_seen_to_come_back_is_safe() {
-        let p2p = Some("was not started with NCCL_P2P_DISABLE=1");
-        let cumem = Some("was not started with NCCL_CUMEM_ENABLE=0 or NCCL_CUMEM_HOST_ENABLE=0");
-        for (text, expected) in [
-            ("", p2p),
-            ("NCCL_P2P_DISABLE=1", cumem),
-            ("NCCL_CUMEM_ENABLE=0", p2p),
-            ("NCCL_P2P_DISABLE=1\nNCCL_CUMEM_ENABLE=0", None),
-            ("NCCL_P2P_DISABLE=1\nNCCL_CUMEM_HOST_ENABLE=0", None),
-            ("NCCL_P2P_LEVEL=LOC\nNCCL_CUMEM_ENABLE=0", None),
-            ("NCCL_P2P_LEVEL=0\nNCCL_CUMEM_ENABLE=0", None),
-            ("NCCL_P2P_LEVEL=NVL\nNCCL_CUMEM_ENABLE=0", p2p),
-            ("NCCL_P2P_DISABLE=0\nNCCL_CUMEM_ENABLE=0", p2p),
-            ("NCCL_P2P_DISABLE=\nNCCL_CUMEM_ENABLE=0", p2p),
-            ("NCCL_P2P_DISABLE=1\nNCCL_CUMEM_ENABLE=1", cumem),
-            ("#NCCL_P2P_DISABLE=1\nNCCL_CUMEM_ENABLE=0", p2p),
-            (" NCCL_P2P_DISABLE = 1 \nNCCL_CUMEM_ENABLE=0", None),
-            (
-                "NCCL_P2P_DISABLE=0\nNCCL_P2P_DISABLE=1\nNCCL_CUMEM_ENABLE=0",
-                p2p,
-            ),
-        ] {
-            assert_eq!(missing(text), expected, "{text:?}");
-        }
-    }
-
-    #[test]
-    fn the_environment_comes_before_the_files() {
-        let mut variables = Variables::default();
-        for text in [
-            "NCCL_P2P_DISABLE=0",
-            "NCCL_P2P_DISABLE=1\nNCCL_CUMEM_ENABLE=0",
-        ] {
-            variables.add(|name| conf_value(text, name));
-        }
-        assert_eq!(variables.number("NCCL_P2P_DISABLE"), Some(0));
-        assert_eq!(variables.number("NCCL_CUMEM_ENABLE"), Some(0));
-    }
-
-    #[test]
-    fn the_user_names_the_file_or_has_it_at_home() {
-        let files = |text: &[u8]| conf_files(&Environment::of(text));
-        assert_eq!(files(b"A=1"), [Path::new(CONF_FILE)]);
-        assert_eq!(
-            files(b"HOME=/root\0"),
-            [Path::new("/root/.nccl.conf"), Path::new(CONF_FILE)]
-        );
-        assert_eq!(
-            files(b"HOME=/root\0NCCL_CONF_FILE=/n.conf\0"),
-            [Path::new("/n.conf"), Path::new(CONF_FILE)]
-        );
-    }
-
-    #[test]
-    fn what_is_no_plain_file_inside_is_not_read() {
-        let own = i32::try_from(std::process::id()).unwrap();
-        let directory = tempfile::tempdir().unwrap();
-        let plain = directory.path().join("nccl.conf");
-        std::fs::write(&plain, "NCCL_P2P_DISABLE=1").unwrap();
-        assert_eq!(read_inside(own, &plain).unwrap(), "NCCL_P2P_DISABLE=1");
-        assert!(read_inside(own, directory.path()).is_err());
-        // A magic link leads out of any root.
-        assert!(read_inside(own, Path::new("/proc/self/root/etc/passwd")).is_err());
-    }
-}
+mod tests;

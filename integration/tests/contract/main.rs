@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod blockers;
 mod caller;
 mod forked;
 mod gpus;
