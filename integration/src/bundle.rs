@@ -1,5 +1,6 @@
 //! Containers without an engine: a bundle, and `stasis-runtime` called as engines call it.
 
+mod given;
 mod spec;
 
 pub use spec::lay_out;
@@ -8,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::lab::{Lab, RUNTIME};
 
@@ -80,99 +81,6 @@ impl<'l> Bundle<'l> {
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
         command
-    }
-
-    /// Changes the specification, as an engine does that writes it anew for a restore.
-    ///
-    /// # Errors
-    /// The file cannot be read or written.
-    pub fn change(&self, change: impl FnOnce(&mut Value)) -> Result<()> {
-        let mut spec = self.spec()?;
-        change(&mut spec);
-        let path = self.lab.host.path(self.directory()).join("config.json");
-        Ok(std::fs::write(path, serde_json::to_vec(&spec)?)?)
-    }
-
-    /// The specification as it is now.
-    ///
-    /// # Errors
-    /// The file cannot be read.
-    pub fn spec(&self) -> Result<Value> {
-        let path = self.lab.host.path(self.directory()).join("config.json");
-        Ok(serde_json::from_slice(&std::fs::read(path)?)?)
-    }
-
-    /// Gives the container these GPUs of the stand-in and no other device but the usual ones, as
-    /// engines do.
-    ///
-    /// # Errors
-    /// As [`Bundle::change`].
-    pub fn give(&self, gpus: &[usize]) -> Result<()> {
-        let control = ["/dev/nvidiactl", "/dev/nvidia-uvm"].map(str::to_owned);
-        let gpus = gpus.iter().map(|gpu| format!("/dev/nvidia{gpu}"));
-        let devices: Option<Vec<Value>> = control
-            .into_iter()
-            .chain(gpus)
-            .map(|path| spec::device(&path))
-            .collect();
-        let devices = devices.context("there are not so many GPUs")?;
-        let mut rules = vec![json!({ "allow": false, "access": "rwm" })];
-        rules.extend(devices.iter().map(|device| {
-            json!({
-                "allow": true, "type": device["type"], "major": device["major"],
-                "minor": device["minor"], "access": "rwm"
-            })
-        }));
-        self.change(|spec| {
-            spec["linux"]["devices"] = json!(devices);
-            spec["linux"]["resources"]["devices"] = json!(rules);
-        })
-    }
-
-    /// What a shell in the container says to a script.
-    ///
-    /// # Errors
-    /// The script failed.
-    pub fn exec(&self, script: &str) -> Result<String> {
-        // Making nodes is allowed, opening them is the device cgroup's to decide.
-        let arguments = [
-            "exec",
-            "--cap",
-            "CAP_MKNOD",
-            &self.id,
-            "/bin/sh",
-            "-c",
-            script,
-        ];
-        let output = self.runtime(&arguments).stdout(Stdio::piped()).output()?;
-        let (said, errors) = (&output.stdout, &output.stderr);
-        ensure!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(errors)
-        );
-        Ok(String::from_utf8_lossy(said).trim().to_owned())
-    }
-
-    /// The GPUs that the container's init process has open, as it names them.
-    ///
-    /// # Errors
-    /// The container does not run.
-    pub fn open_gpus(&self) -> Result<Vec<String>> {
-        let descriptors = self.lab.host.path(format!("/proc/{}/fd", self.pid()?));
-        let mut gpus = Vec::new();
-        for entry in std::fs::read_dir(descriptors)? {
-            let target = std::fs::read_link(entry?.path())?
-                .to_string_lossy()
-                .into_owned();
-            let number = target.strip_prefix("/dev/nvidia").unwrap_or_default();
-            if number.parse::<u32>().is_ok() {
-                gpus.push(target);
-            }
-        }
-        gpus.sort();
-        gpus.dedup();
-        Ok(gpus)
     }
 
     /// Starts the container.

@@ -7,6 +7,7 @@ use stasis_integration::containerd::{Code, code};
 use stasis_integration::cri::{ContainerConfig, ContainerState, Cri, Pod, on_a_node};
 use stasis_integration::host::Suite;
 use stasis_integration::lab::Lab;
+use stasis_integration::native;
 
 const ARCHIVE: &str = "/images/checkpoint.tar";
 
@@ -23,6 +24,7 @@ fn sid() -> Result<()> {
         &[
             checkpoint_becomes_an_archive,
             archive_is_restored_in_another_pod,
+            archive_is_restored_on_another_gpu,
             restore_is_started_by_the_shim_on_the_path,
             why_a_checkpoint_fails_is_told,
         ],
@@ -91,6 +93,25 @@ fn archive_is_restored_in_another_pod(lab: &Lab, cri: &Cri) -> Result<()> {
         .run_for_text(&["find", "/run/stasis", "-type", "f"])?;
     assert_eq!(records, "");
     lab.nothing_left_of(&[&restored])
+}
+
+/// The device plugin gives the new container another GPU than the old one had.
+fn archive_is_restored_on_another_gpu(lab: &Lab, cri: &Cri) -> Result<()> {
+    if native::has_gpu() {
+        return Ok(());
+    }
+    lab.order("gpus 2")?;
+    let pod = cri.pod("moved")?;
+    let restored = pod.run(&counter("10000").on_gpu(1).with_image(ARCHIVE))?;
+    assert_eq!(lab.ask(10000)?.as_deref(), Some("103"));
+    let nodes = cri.exec(&restored.id, &["sh", "-c", "ls -d /dev/nvidia*"])?;
+    let nodes = String::from_utf8_lossy(&nodes.stdout).into_owned();
+    assert_eq!(nodes, "/dev/nvidia-uvm\n/dev/nvidia1\n/dev/nvidiactl\n");
+    let noted = lab.last_operation()?["notes"].to_string();
+    assert!(noted.contains("is restored to GPU-"), "{noted}");
+    pod.remove()?;
+    lab.order("")?;
+    lab.nothing_left_of(&[&restored.id])
 }
 
 /// containerd forgets `runtime_path` in a restore, and starts the shim that the type names: any one that

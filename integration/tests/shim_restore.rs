@@ -9,10 +9,11 @@ use stasis_integration::gpu_task::{in_host, into, refused, soon};
 use stasis_integration::host::{Cgroups, Suite};
 use stasis_integration::lab::Lab;
 
-const CHECKS: [fn(&Lab, &Containerd) -> Result<()>; 7] = [
+const CHECKS: [fn(&Lab, &Containerd) -> Result<()>; 8] = [
     restored_task_is_like_any_other,
     restored_task_is_watched_for_want_of_memory,
     image_of_a_paused_task_is_restored_running,
+    refused_resume_leaves_the_task_paused,
     missing_image_is_named,
     failed_restore_can_be_tried_again,
     kill_during_the_criu_restore,
@@ -53,6 +54,25 @@ fn leave_image(lab: &Lab, client: &Containerd, id: &str) -> Result<String> {
     client.wait(id, INIT)?;
     client.delete(id)?;
     Ok(image)
+}
+
+/// Its GPU state is in host memory, and somebody else has taken the GPU meanwhile.
+fn refused_resume_leaves_the_task_paused(lab: &Lab, client: &Containerd) -> Result<()> {
+    lab.start_gpu_task(client, "waits", &[], &COUNTER)?;
+    assert_eq!(lab.ask_until_up(10000)?, "101");
+    client.pause("waits")?;
+    client.checkpoint("waits", &into("/images/waits"))?;
+    lab.order("memory 1")?;
+    refused("resume", "has 1 MiB free", || client.resume("waits"))?;
+    assert_eq!(client.state("waits", INIT)?.status(), State::Paused);
+    lab.order("")?;
+    client.resume("waits")?;
+    assert_eq!(client.state("waits", INIT)?.status(), State::Running);
+    assert_eq!(lab.ask(10000)?.as_deref(), Some("102"));
+    client.kill("waits", INIT, SIGKILL)?;
+    client.wait("waits", INIT)?;
+    client.delete("waits")?;
+    Ok(())
 }
 
 fn restored_task_is_like_any_other(lab: &Lab, client: &Containerd) -> Result<()> {

@@ -35,15 +35,33 @@ pub(super) fn edit(spec: &mut Value, id: &str, gpus: &[usize], command: &[&str])
     spec["mounts"].as_array_mut()?.push(json!({
         "destination": DRIVER, "source": DRIVER, "type": "bind", "options": ["rbind", "ro"]
     }));
-    let of_driver = DEVICES[1..].iter().map(|path| device(path));
-    let of_gpus = gpus.iter().map(|gpu| device(&format!("/dev/nvidia{gpu}")));
-    let devices = of_gpus.chain(of_driver).collect::<Option<Vec<_>>>()?;
     spec["linux"]["resources"]["devices"] = json!([{ "allow": true, "access": "rwm" }]);
+    spec["linux"]["devices"] = json!(devices(gpus)?);
+    Some(())
+}
+
+/// These GPUs, and no other device but the usual ones.
+pub(super) fn give(spec: &mut Value, gpus: &[usize]) -> Option<()> {
+    let devices = devices(gpus)?;
+    let mut rules = vec![json!({ "allow": false, "access": "rwm" })];
+    rules.extend(devices.iter().map(|device| {
+        json!({
+            "allow": true, "type": device["type"], "major": device["major"],
+            "minor": device["minor"], "access": "rwm"
+        })
+    }));
+    spec["linux"]["resources"]["devices"] = json!(rules);
     spec["linux"]["devices"] = json!(devices);
     Some(())
 }
 
-pub(super) fn device(path: &str) -> Option<Value> {
+fn devices(gpus: &[usize]) -> Option<Vec<Value>> {
+    let of_driver = DEVICES[1..].iter().map(|path| device(path));
+    let of_gpus = gpus.iter().map(|gpu| device(&format!("/dev/nvidia{gpu}")));
+    of_gpus.chain(of_driver).collect()
+}
+
+fn device(path: &str) -> Option<Value> {
     let node = crate::native::NODES
         .iter()
         .find(|(known, ..)| *known == path)?;

@@ -157,6 +157,18 @@ impl ContainerConfig {
         self
     }
 
+    /// The same with this GPU of the stand-in instead of the first.
+    #[must_use]
+    pub fn on_gpu(mut self, gpu: usize) -> Self {
+        for device in &mut self.devices {
+            if device.host_path == DEVICES[0] {
+                device.host_path = format!("/dev/nvidia{gpu}");
+                device.container_path.clone_from(&device.host_path);
+            }
+        }
+        self
+    }
+
     /// The same with the GPU, as a device plugin gives it. Its tag for faults of the stand-in is `tag`.
     #[must_use]
     pub fn with_gpu(mut self, tag: &str) -> Self {
