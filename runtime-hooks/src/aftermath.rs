@@ -82,9 +82,11 @@ impl fmt::Display for Aftermath {
                  to be killed: {}",
                 list(faults)
             ),
-            Self::ImageCompleteWaiting(waiting) => {
-                write!(f, "the image is complete and restores; {waiting}")
-            }
+            Self::ImageCompleteWaiting(waiting) => write!(
+                f,
+                "the image is complete and restores, and the other processes of the container are \
+                 as before, with their GPU; {waiting}"
+            ),
         }
     }
 }

@@ -10,6 +10,7 @@ mod ffi;
 use std::fmt;
 use std::time::Duration;
 
+pub(crate) use ffi::end_process;
 pub use ffi::{CudaDriver, OpenError};
 
 /// Where the GPU state of a process is, as the driver says (`CUprocessState`).

@@ -33,7 +33,7 @@ pub enum Cause {
     #[error("the driver says {0}")]
     Driver(CudaError),
     /// The driver's call has not come back; it may still take effect.
-    #[error("the driver's call did not come back within {} s", .0.as_secs_f64().ceil())]
+    #[error("the driver's call did not come back within {:.1} s", .0.as_secs_f64())]
     NoAnswer(Duration),
     /// The driver said yes, and the state is another one.
     #[error("the driver left it {0}")]

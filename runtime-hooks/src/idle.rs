@@ -42,6 +42,9 @@ impl Idle<'_> {
         let (engine, id) = (self.engine, &self.options.id);
         let plugins = prepare_plugins(engine)
             .map_err(|reason| Error::refused(Verb::Checkpoint, id, reason))?;
+        if engine.cancel.requested() {
+            return Err(self.failed(Failure::Cancelled));
+        }
         let progress = Progress::begin(engine, &self.operation, Verb::Checkpoint);
         let mut timeline = Timeline::told_by(progress);
         let dumped = timeline.time("dump", || low_level::run(&engine.low_level, args, &plugins));

@@ -15,7 +15,7 @@ use crate::stop::Stop;
 /// finds processes that appeared meanwhile, too. `lost` are processes that the failed step could
 /// not bring back itself.
 #[must_use]
-pub(crate) fn undo(plan: &Plan<'_>, lost: Vec<Fault>) -> Aftermath {
+pub(crate) fn undo(plan: &Plan<'_>, mut lost: Vec<Fault>) -> Aftermath {
     // Without CRIU's part the directory is no image; without this file it cannot be taken for
     // one that has GPU state.
     let _ = Manifest::remove(&plan.options.image_path);
@@ -32,19 +32,23 @@ pub(crate) fn undo(plan: &Plan<'_>, lost: Vec<Fault>) -> Aftermath {
         Err(_) if has_ended() => Vec::new(),
         Err(error) => return Aftermath::Unknown(ContainerError::Processes(error)),
     };
+    // What did not answer then is asked again.
+    lost.retain(|fault| !fault.may_pass());
     let lost = union(lost, revive(&plan.driver, &processes));
     if has_ended() {
         plan.operation.forget();
         return Aftermath::Ended;
     }
-    if plan.found == FreezerState::Frozen
-        && let Err(error) = plan.container.cgroup().freeze()
-    {
-        return Aftermath::Freezer(error);
-    }
+    let refrozen = match plan.found {
+        FreezerState::Frozen => plan.container.cgroup().freeze(),
+        FreezerState::Thawed => Ok(()),
+    };
     if !lost.is_empty() {
         let left = guardian::entrust(plan.engine, &plan.operation, &plan.container, lost);
         return left.map_or_else(Aftermath::Lost, Aftermath::Waiting);
+    }
+    if let Err(error) = refrozen {
+        return Aftermath::Freezer(error);
     }
     plan.operation.forget();
     Aftermath::Unharmed(plan.found)

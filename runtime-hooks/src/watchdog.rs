@@ -8,16 +8,21 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::cuda::{CudaError, CudaState, Driver, GpuMap};
+use crate::cuda::{CudaError, CudaState, Driver, GpuMap, end_process};
 use crate::stop::Stop;
 
 /// What a call may take that has nothing to wait for.
 pub const MARGIN: Duration = Duration::from_secs(5);
+
+/// Whether a call was ever left behind.
+static LEFT_BEHIND: AtomicBool = AtomicBool::new(false);
 
 /// How long calls may take.
 #[derive(Debug, Clone, Copy)]
@@ -34,6 +39,15 @@ pub struct WatchedDriver {
     limits: CallLimits,
     /// Calls that were left behind, by the process that they are about.
     overdue: Mutex<BTreeMap<i32, Vec<JoinHandle<()>>>>,
+}
+
+/// Ends the process if a call was left behind. A library that cleans up when its process ends, as
+/// the driver's does, may wait for its own calls.
+pub fn end_in_spite_of_calls(code: u8) {
+    if LEFT_BEHIND.load(Ordering::Relaxed) {
+        let _ = io::stdout().flush();
+        end_process(code);
+    }
 }
 
 impl WatchedDriver {
@@ -77,6 +91,7 @@ impl WatchedDriver {
             // For a process that has been stopped meanwhile there is nothing to wait for.
             if start.elapsed() >= limit || matches!(Stop::of(pid), Ok(Some(_))) {
                 self.overdue().entry(pid).or_default().push(thread);
+                LEFT_BEHIND.store(true, Ordering::Relaxed);
                 return Err(CudaError::NoAnswer(start.elapsed()));
             }
         }

@@ -21,22 +21,26 @@ use stasis::passthrough;
 use stasis::report::Report;
 use stasis::restore::restore;
 use stasis::resume::resume;
+use stasis::watchdog;
 use stasis_config::{LowLevel, Settings};
 
 fn main() -> ExitCode {
-    if let Some(charge) = Charge::of_this_process() {
-        return guard(charge).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
-    }
+    let code = match Charge::of_this_process() {
+        Some(charge) => u8::from(guard(charge).is_err()),
+        None => carry_out(),
+    };
+    watchdog::end_in_spite_of_calls(code);
+    ExitCode::from(code)
+}
+
+fn carry_out() -> u8 {
     let invocation = Invocation::parse(env::args_os().skip(1).collect());
-    match run(&invocation) {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => {
-            let ours = error.downcast_ref::<stasis::error::Error>();
-            let criu_log = ours.and_then(stasis::error::Error::criu_log);
-            Report::new(&invocation.global).error(error.as_ref(), criu_log);
-            ExitCode::FAILURE
-        }
-    }
+    run(&invocation).unwrap_or_else(|error| {
+        let ours = error.downcast_ref::<stasis::error::Error>();
+        let criu_log = ours.and_then(stasis::error::Error::criu_log);
+        Report::new(&invocation.global).error(error.as_ref(), criu_log);
+        1
+    })
 }
 
 /// Gives the exit code, or never returns because the low-level runtime took our place.

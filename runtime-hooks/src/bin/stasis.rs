@@ -12,6 +12,7 @@ use stasis::check::{CheckError, check};
 use stasis::cuda_checkpoint;
 use stasis::error::chain;
 use stasis::locate::locate;
+use stasis::watchdog;
 use stasis_config::Settings;
 
 /// Looks after checkpoints of GPU containers.
@@ -47,17 +48,17 @@ const NO_ANSWER: u8 = 2;
 
 fn main() -> ExitCode {
     let called = env::args_os().next().unwrap_or_default();
-    if Path::new(&called).file_name() == Some(cuda_checkpoint::NAME.as_ref()) {
-        return ExitCode::from(cuda_checkpoint::main(env::args_os()));
-    }
-    // A wrong command line ends with 2 here.
-    match run(Arguments::parse()) {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => {
+    let code = if Path::new(&called).file_name() == Some(cuda_checkpoint::NAME.as_ref()) {
+        cuda_checkpoint::main(env::args_os())
+    } else {
+        // A wrong command line ends with 2 here.
+        run(Arguments::parse()).unwrap_or_else(|error| {
             eprintln!("stasis: {}", chain(error.as_ref()));
-            ExitCode::from(NO_ANSWER)
-        }
-    }
+            NO_ANSWER
+        })
+    };
+    watchdog::end_in_spite_of_calls(code);
+    ExitCode::from(code)
 }
 
 fn run(arguments: Arguments) -> Result<u8> {
