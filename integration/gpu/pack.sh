@@ -48,7 +48,8 @@ done
 cp /bin/busybox "$root/usr/bin/busybox"
 cp -r "$host/etc/containers" "$root/etc/" 2>/dev/null || true
 cp -r "$here/../hosts/etc/." "$root/etc/"
-cp target/release/{stasis-runtime,containerd-shim-stasis-v2} "$root/usr/local/bin/"
+cp target/release/{stasis,stasis-runtime,containerd-shim-stasis-v2} "$root/usr/local/bin/"
+ln -s stasis "$root/usr/local/bin/cuda-checkpoint"
 echo 'root:x:0:0:root:/root:/bin/sh' >"$root/etc/passwd"
 echo 'root:x:0:' >"$root/etc/group"
 
