@@ -1,7 +1,7 @@
 #!/bin/bash
 # What is tried on the GPU machine. Each section is a function that prints one line for the table, under a timeout.
 export LC_ALL=C PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin CONTAINERD_SNAPSHOTTER=native HOME=/root
-for applet in cat chmod cp cut date dirname df env find grep head kill ls mkdir mount mv rm sed sleep sort tail timeout tee tr umount wc awk md5sum ln ps free uname; do
+for applet in cat chmod cp cut date dirname df env find grep head kill ls mkdir mount mv rm sed sleep sort tail timeout tee tr umount wc awk md5sum ln ps free uname seq uniq; do
     [ -e /usr/bin/$applet ] || /bin/busybox ln -s /bin/busybox /usr/bin/$applet
 done
 # CRIU's tar starts gzip through a shell.
@@ -42,7 +42,7 @@ gpu_options=(--net-host
 run() { # ID COMMAND...: a container with the GPU
     local id=$1
     shift
-    ctr run -d "${through[@]}" "${gpu_options[@]}" --env STASIS_TAG=$id localhost/stasis-test:latest "$id" "$@" </dev/null
+    ctr run -d "${through[@]}" "${gpu_options[@]}" "${extra[@]}" --env STASIS_TAG=$id localhost/stasis-test:latest "$id" "$@" </dev/null
 }
 remove() {
     ctr t kill -s KILL "$1"
@@ -153,21 +153,8 @@ managed() {
 }
 
 torch() {
-    [ -L /machine/opt/torch/.venv/bin/python3 ] || { say "PyTorch | not here"; return; }
-    mkdir -p /run/torch
-    cp /work/train.py /run/torch/
-    local binds=() directory
-    for directory in usr lib lib64 opt; do
-        binds+=(--mount "type=bind,src=/machine/$directory,dst=/$directory,options=bind:ro")
-    done
-    binds=("${binds[@]/\/machine\/lib,/\/machine\/usr\/lib,}")
-    binds=("${binds[@]/\/machine\/lib64,/\/machine\/usr\/lib64,}")
-    ctr run -d --net-host "${through[@]}" \
-        --device /dev/nvidia0 --device /dev/nvidiactl --device /dev/nvidia-uvm \
-        "${binds[@]}" --mount "type=bind,src=$nvidia,dst=$nvidia,options=rbind:ro" --mount type=bind,src=/run/torch,dst=/run/torch,options=rbind:rw \
-        --env LD_LIBRARY_PATH=$nvidia/lib64 --env OMP_NUM_THREADS=2 --env HOME=/root --env USER=root --env PATH=/usr/bin:/bin \
-        localhost/stasis-test:latest torch /bin/sh -c \
-        'exec /opt/torch/.venv/bin/python3 /run/torch/train.py >>/run/torch/output.txt 2>&1' </dev/null
+    has_torch PyTorch || return
+    torch_run torch -- 'exec /opt/torch/.venv/bin/python3 /run/torch/train.py >>/run/torch/output.txt 2>&1'
     local try
     for try in {1..150}; do [ -s /run/torch/loss.txt ] && [ $(wc -l </run/torch/loss.txt) -gt 20 ] && break; sleep 0.3; done
     local before=$(tail -n 1 /run/torch/loss.txt)
@@ -276,6 +263,31 @@ shim_killed_in_gpu_checkpoint() {
     remove $name
 }
 
+# A process that is stopped while the driver moves its memory: the checkpoint is given up, and a guardian puts things right.
+stopped_in_gpu_checkpoint() {
+    local pid start first name=stopped-gpu-run
+    run $name /bin/memcheck ${MIB:-8192} 10009
+    first=$(until_up 10009)
+    pid=$(ctr t ls | awk -v name=$name '$1 == name { print $2 }')
+    [ -x $nvidia/bin/nvidia-smi ] || { mkdir -p /run/stasis-standin; echo "checkpoint $name slow:2000 1" >/run/stasis-standin/faults; }
+    start=$(clock)
+    ctr t checkpoint --image-path /images/$name $name >/run/said.txt 2>&1 &
+    in_phase $name "gpu checkpoint"
+    sleep 0.5
+    kill -STOP $pid
+    wait $!
+    say "stopped in the middle of the GPU checkpoint | over in $(since $start): $(tail -n 1 /run/said.txt | cut -c1-900)"
+    kill -CONT $pid
+    start=$(clock)
+    local try
+    for try in {1..600}; do [ -e /run/stasis/containers/*/$name ] || break; sleep 0.1; done
+    say "the same | continued: $first, $(ask 10009), guardian done in $(since $start), $(grep -ls '^stasis-guardian' /proc/[0-9]*/comm | wc -l) guardians left: $(tail -n 1 /var/log/stasis/operations.log)"
+    ctr t checkpoint --image-path /images/$name $name >/run/said.txt 2>&1
+    say "the same | checkpointed again: $? $(tail -n 1 /run/said.txt), $(ask 10009)"
+    remove $name
+    rm -rf /images/$name
+}
+
 # Version 2 of cgroups with a memory controller is on no machine that the tests run on.
 out_of_memory() {
     local metrics
@@ -293,6 +305,8 @@ out_of_memory() {
     remove hog
 }
 
+. /work/hard.sh
+
 containerd --root /var/lib/containerd --state /run/containerd >/out/containerd.txt 2>&1 </dev/null &
 containerd=$!
 for try in {1..100}; do ctr version >/dev/null 2>&1 && break; sleep 0.1; done
@@ -305,7 +319,9 @@ else
 fi
 sections=(counter exit_and_free tree managed with_podman torch "memory ${MIB:-1024}" "memory ${MIB:-8192}" "memory_direct ${MIB:-8192}"
     "through_shim counter" "through_shim tree" "through_shim torch" "through_shim memory ${MIB:-8192}" "through_shim out_of_memory"
-    "through_shim killed_in_gpu_checkpoint" "through_shim shim_killed_in_gpu_checkpoint")
+    "through_shim killed_in_gpu_checkpoint" "through_shim shim_killed_in_gpu_checkpoint"
+    forked dataloader stopped_member sixteen limited_memory no_room operator stopped_in_gpu_checkpoint
+    other_gpu two_in_parallel "through_shim ddp_off" "through_shim ddp_on")
 [ -z "${SECTIONS:-}" ] || IFS=, read -ra sections <<<"$SECTIONS"
 for section in "${sections[@]}"; do
     start=$(clock)

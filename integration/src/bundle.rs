@@ -1,13 +1,16 @@
 //! Containers without an engine: a bundle, and `stasis-runtime` called as engines call it.
 
+mod spec;
+
+pub use spec::lay_out;
+
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::image::Image;
-use crate::lab::{DEVICES, DRIVER, Lab, RUNTIME};
+use crate::lab::{Lab, RUNTIME};
 
 /// Where these containers' state is, apart from any engine's.
 const ROOT: &str = "/run/bundles";
@@ -41,7 +44,7 @@ impl<'l> Bundle<'l> {
         };
         let directory = bundle.directory();
         let mut spec = lay_out(lab, &directory)?;
-        edit(&mut spec, id, gpus, command)
+        spec::edit(&mut spec, id, gpus, command)
             .context("the spec that `runc spec` writes has changed")?;
         let path = lab.host.path(format!("{directory}/config.json"));
         std::fs::write(path, serde_json::to_vec(&spec)?)?;
@@ -110,7 +113,7 @@ impl<'l> Bundle<'l> {
         let devices: Option<Vec<Value>> = control
             .into_iter()
             .chain(gpus)
-            .map(|path| device(&path))
+            .map(|path| spec::device(&path))
             .collect();
         let devices = devices.context("there are not so many GPUs")?;
         let mut rules = vec![json!({ "allow": false, "access": "rwm" })];
@@ -230,6 +233,15 @@ impl<'l> Bundle<'l> {
     /// # Errors
     /// What the runtime said.
     pub fn restore(&self, name: &str) -> Result<()> {
+        let restore = self.begin_restore(name)?;
+        self.end_quietly("restore", restore)
+    }
+
+    /// Begins a restore; [`Bundle::said`] is for when it is over.
+    ///
+    /// # Errors
+    /// The runtime cannot be started.
+    pub fn begin_restore(&self, name: &str) -> Result<Child> {
         let (image, bundle) = (self.image(name), self.directory());
         let work = format!("{bundle}/work");
         let paths = [
@@ -243,7 +255,7 @@ impl<'l> Bundle<'l> {
         let mut arguments = vec!["restore", "--detach"];
         arguments.extend(paths);
         arguments.push(&self.id);
-        self.quiet(&arguments)
+        self.begin_quietly(&arguments)
     }
 
     /// A restore that has to fail and leave no container; gives what it said.
@@ -314,91 +326,61 @@ impl<'l> Bundle<'l> {
         state["pid"].as_i64().context("the container has no pid")
     }
 
-    /// Runs the runtime, which has to say nothing and succeed. Its standard streams become the
-    /// container's, and CRIU cannot dump a file of the host there, so errors come from the log.
+    /// Runs the runtime, which has to say nothing and succeed.
     fn quiet(&self, arguments: &[&str]) -> Result<()> {
-        let log = format!("{}/log.json", self.directory());
-        let log_path = self.lab.host.path(&log);
-        std::fs::write(&log_path, "")?;
+        let runtime = self.begin_quietly(arguments)?;
+        self.end_quietly(arguments[0], runtime)
+    }
+
+    /// Starts the runtime. Its standard streams become the container's, and CRIU cannot dump a file of
+    /// the host there, so errors come from the log.
+    fn begin_quietly(&self, arguments: &[&str]) -> Result<Child> {
+        std::fs::write(self.lab.host.path(self.log()), "")?;
         let mut command = self.lab.command(RUNTIME);
         command
-            .args(["--root", ROOT, "--log", &log, "--log-format", "json"])
+            .args(["--root", ROOT, "--log", &self.log(), "--log-format", "json"])
             .args(arguments);
         command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let status = command.status()?;
-        let said = last_error(&std::fs::read_to_string(log_path)?)?;
+        Ok(command.spawn()?)
+    }
+
+    fn end_quietly(&self, verb: &str, mut runtime: Child) -> Result<()> {
+        let status = runtime.wait()?;
+        let said = self.said()?;
         ensure!(
             status.success(),
             "{}",
             said.unwrap_or_else(|| format!("silent {status}"))
         );
-        ensure!(
-            said.is_none(),
-            "{} succeeded and said {said:?}",
-            arguments.join(" ")
-        );
+        ensure!(said.is_none(), "{verb} succeeded and said {said:?}");
         Ok(())
+    }
+
+    fn log(&self) -> String {
+        format!("{}/log.json", self.directory())
+    }
+
+    /// The error that the last run, restore or delete has told.
+    ///
+    /// # Errors
+    /// What it told is no JSON.
+    pub fn said(&self) -> Result<Option<String>> {
+        last_error(&std::fs::read_to_string(self.lab.host.path(self.log()))?)
     }
 }
 
-/// As engines read the log: the message of the last line of level "error".
+/// As engines read the log: the message of the last object of level "error". crun writes an object on
+/// several lines.
 fn last_error(log: &str) -> Result<Option<String>> {
     let mut last = None;
-    for line in log.lines() {
-        let line: Value = serde_json::from_str(line)?;
-        if line["level"] == "error" {
-            last = line["msg"].as_str().map(str::to_owned);
+    for object in serde_json::Deserializer::from_str(log).into_iter::<Value>() {
+        let object = object?;
+        if object["level"] == "error" {
+            last = object["msg"].as_str().map(str::to_owned);
         }
     }
     Ok(last)
-}
-
-/// Lays out a bundle in a directory of the host: the test image's files, and the specification that
-/// `runc spec` writes, which is given back. The lab's containerd must run.
-///
-/// # Errors
-/// What ctr or runc said.
-pub fn lay_out(lab: &Lab, directory: &str) -> Result<Value> {
-    let rootfs = format!("{directory}/rootfs");
-    lab.host.run(&["mkdir", "-p", &rootfs])?;
-    let mount = ["ctr", "image", "mount", "--rw", Image::DEFAULT_NAME];
-    lab.host.run(&[&mount[..], &[&rootfs]].concat())?;
-    lab.host.run(&["runc", "spec", "--bundle", directory])?;
-    let path = lab.host.path(format!("{directory}/config.json"));
-    Ok(serde_json::from_str(&std::fs::read_to_string(path)?)?)
-}
-
-/// `runc spec` describes a shell on a terminal with a network of its own.
-fn edit(spec: &mut Value, id: &str, gpus: &[usize], command: &[&str]) -> Option<()> {
-    spec["process"]["terminal"] = json!(false);
-    spec["process"]["args"] = json!(command);
-    let environment = spec["process"]["env"].as_array_mut()?;
-    environment.push(json!(format!("LD_LIBRARY_PATH={DRIVER}/lib64")));
-    environment.push(json!(format!("STASIS_TAG={id}")));
-    spec["root"]["readonly"] = json!(false);
-    spec["linux"]["namespaces"]
-        .as_array_mut()?
-        .retain(|namespace| namespace["type"] != "network");
-    spec["mounts"].as_array_mut()?.push(json!({
-        "destination": DRIVER, "source": DRIVER, "type": "bind", "options": ["rbind", "ro"]
-    }));
-    let of_driver = DEVICES[1..].iter().map(|path| device(path));
-    let of_gpus = gpus.iter().map(|gpu| device(&format!("/dev/nvidia{gpu}")));
-    let devices = of_gpus.chain(of_driver).collect::<Option<Vec<_>>>()?;
-    spec["linux"]["resources"]["devices"] = json!([{ "allow": true, "access": "rwm" }]);
-    spec["linux"]["devices"] = json!(devices);
-    Some(())
-}
-
-fn device(path: &str) -> Option<Value> {
-    let node = crate::native::NODES
-        .iter()
-        .find(|(known, ..)| *known == path)?;
-    let (_, kind, major, minor) = node;
-    Some(json!({
-        "path": path, "type": kind.to_string(), "major": major, "minor": minor, "fileMode": 0o666
-    }))
 }

@@ -33,6 +33,8 @@ pub const DEVICES: [&str; 3] = ["/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-u
 pub struct Lab {
     /// The host.
     pub host: Host,
+    /// The low-level runtime that it was started with.
+    pub low_level: String,
     pub(crate) image: PathBuf,
     /// How `ctr run` chooses stasis.
     pub(crate) chosen_with: [&'static str; 2],
@@ -62,6 +64,7 @@ impl Lab {
         }
         let lab = Self {
             host,
+            low_level: low_level.to_owned(),
             image: write_image(built)?,
             chosen_with: ["--runc-binary", RUNTIME],
             docker_runtime: "stasis",

@@ -5,6 +5,7 @@ pub mod containerd;
 pub mod cri;
 pub mod ctr;
 pub mod deadline;
+pub mod descendant;
 pub mod docker;
 pub mod gpu_task;
 pub mod host;

@@ -152,7 +152,7 @@ fn resumes_are_refused(lab: &Lab, memory: &Bundle<'_>) -> Result<()> {
             "has 95 MiB free, and the container needs 97 MiB",
         ),
         ("gpus 1\nmig 0", "is in MIG mode"),
-        ("gpus 0", "this machine has neither it nor another"),
+        ("gpus 0", "is not on this machine any more (it has none)"),
     ] {
         lab.order(machine)?;
         let said = verb("resume")?;

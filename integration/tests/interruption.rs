@@ -10,6 +10,7 @@ use nix::unistd::Pid;
 use stasis::progress::UnderWay;
 use stasis_integration::bundle::Bundle;
 use stasis_integration::deadline::until_none;
+use stasis_integration::descendant::descendant;
 use stasis_integration::host::{Cgroups, Suite};
 use stasis_integration::lab::Lab;
 
@@ -33,47 +34,11 @@ fn of_checkpoints() -> Result<()> {
     a_forced_delete_ends_a_restore(&lab, &counter)
 }
 
-/// The runtime itself, below the programs that bring it into the host.
-fn runtime_of(child: &Child) -> Result<Pid> {
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while Instant::now() < deadline {
-        for entry in std::fs::read_dir("/proc")? {
-            let entry = entry?;
-            let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else {
-                continue;
-            };
-            let name = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-            if name.trim() == "stasis-runtime" && descends_from(pid, child.id()) {
-                return Ok(Pid::from_raw(pid));
-            }
-        }
-        sleep(Duration::from_millis(5));
-    }
-    anyhow::bail!("no stasis-runtime below process {}", child.id())
-}
-
-fn descends_from(mut pid: i32, ancestor: u32) -> bool {
-    while pid > 1 {
-        if u32::try_from(pid) == Ok(ancestor) {
-            return true;
-        }
-        let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
-            return false;
-        };
-        let parent = stat
-            .rsplit(") ")
-            .next()
-            .and_then(|rest| rest.split(' ').nth(1)?.parse().ok());
-        pid = parent.unwrap_or(0);
-    }
-    false
-}
-
 /// Begins a checkpoint whose GPU part takes a second and waits until that part has begun.
 fn slow_checkpoint(lab: &Lab, counter: &Bundle<'_>, name: &str) -> Result<(Child, Pid)> {
     lab.order("checkpoint counter slow:1000")?;
     let child = counter.begin_checkpoint(name, &["--leave-running"])?;
-    let runtime = runtime_of(&child)?;
+    let runtime = descendant(&child, "stasis-runtime")?.context("the checkpoint is over")?;
     let intent = lab
         .host
         .path("/run/stasis/containers/%run%bundles/counter/intent.json");
@@ -141,6 +106,7 @@ fn a_killed_operation_is_undone_by_resume(lab: &Lab, counter: &Bundle<'_>) -> Re
     // let go all the same.
     assert!(!counter.runtime(&["resume", "counter"]).status()?.success());
     assert_eq!(lab.ask(10000)?.as_deref(), Some("105"));
+    ensure!(!record(lab).exists(), "it is still recorded");
     let (mut child, runtime) = slow_checkpoint(lab, counter, "killed")?;
     kill(runtime, Signal::SIGKILL)?;
     child.wait()?;

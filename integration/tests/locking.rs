@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use nix::sys::ptrace;
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
+use serde_json::{Value, json};
 use stasis_integration::bundle::Bundle;
 use stasis_integration::deadline::until_none;
 use stasis_integration::host::{Cgroups, Suite};
@@ -32,12 +33,18 @@ fn all_cases(lab: &Lab) -> Result<()> {
     let _containerd = lab.containerd()?;
     lab.set("runc", LIMITS)?;
     let three = Bundle::make(lab, "three", &["/bin/sh", "-c", COMMAND])?;
+    put_below_a_cgroup(lab, &three)?;
     three.run()?;
     let mut counts = Counts([100; 3]);
     counts.all_go_on(lab)?;
-    let cases: [(&str, Case); 6] = [
+    let cases: [(&str, Case); 8] = [
         ("a lock hangs", a_lock_hangs),
         ("a thread is traced", a_thread_is_traced),
+        ("frozen above", a_cgroup_above_is_frozen),
+        (
+            "frozen above in the lock",
+            a_cgroup_above_is_frozen_in_the_lock,
+        ),
         ("stopped in the lock", one_is_stopped_in_the_lock),
         (
             "stopped in the gpu checkpoint",
@@ -189,6 +196,57 @@ fn a_thread_is_traced(lab: &Lab, three: &Bundle<'_>, _: &mut Counts) -> Result<(
     }
     ensure!(guardians(lab).is_empty());
     Ok(())
+}
+
+/// The container's cgroup becomes /held/three.
+fn put_below_a_cgroup(lab: &Lab, three: &Bundle<'_>) -> Result<()> {
+    let path = lab.host.path(format!("{}/config.json", three.directory()));
+    let mut spec: Value = serde_json::from_str(&std::fs::read_to_string(&path)?)?;
+    spec["linux"]["cgroupsPath"] = json!("/held/three");
+    Ok(std::fs::write(path, spec.to_string())?)
+}
+
+/// Freezes or thaws the cgroup above the container's.
+fn set_above(lab: &Lab, [v1, v2]: [&str; 2]) -> Result<()> {
+    let script = format!(
+        "cd /sys/fs/cgroup/freezer/held 2>/dev/null && echo {v1} >freezer.state || \
+         echo {v2} >/sys/fs/cgroup/held/cgroup.freeze"
+    );
+    lab.host.run(&["bash", "-c", &script]).map(drop)
+}
+
+const FROZEN: [&str; 2] = ["FROZEN", "1"];
+const THAWED: [&str; 2] = ["THAWED", "0"];
+
+fn a_cgroup_above_is_frozen(lab: &Lab, three: &Bundle<'_>, _: &mut Counts) -> Result<()> {
+    set_above(lab, FROZEN)?;
+    let said = three.checkpoint_fails("above", &[]);
+    set_above(lab, THAWED)?;
+    let said = said?;
+    for part in ["refused", "a frozen cgroup above", "nothing was changed"] {
+        ensure!(said.contains(part), "{part:?} is missing in: {said}");
+    }
+    Ok(())
+}
+
+fn a_cgroup_above_is_frozen_in_the_lock(
+    lab: &Lab,
+    three: &Bundle<'_>,
+    _: &mut Counts,
+) -> Result<()> {
+    lab.order("lock b slow:1000 1")?;
+    let child = three.begin_checkpoint("above", &[])?;
+    until_taken(lab)?;
+    set_above(lab, FROZEN)?;
+    let output = child.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        said.contains("its processes may not have their GPU yet"),
+        "{said}"
+    );
+    ensure!(said.contains("a frozen cgroup above"), "{said}");
+    ensure!(!guardians(lab).is_empty(), "{said}");
+    set_above(lab, THAWED)
 }
 
 /// The lock is under way in the process when that is stopped, and takes effect when it goes on.

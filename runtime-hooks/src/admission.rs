@@ -4,7 +4,8 @@
 //! driver 580.159: every later try says 304), so all that is needed is looked for first. What is
 //! refused here can be tried again: nothing has been changed.
 
-use std::collections::BTreeMap;
+mod needs;
+
 use std::path::Path;
 
 use stasis_config::{DriverLibraries, Settings};
@@ -19,13 +20,15 @@ use crate::driver_libraries::DriverFiles;
 use crate::driver_version::DriverVersion;
 use crate::engine::Engine;
 use crate::error::{Failure, Refusal};
-use crate::gpu::{Gpu, Inventory, Mig, Persistence};
-use crate::gpu_map::{Wish, choose, complete, list};
+use crate::gpu::{Gpu, Inventory};
+use crate::gpu_map::{Wish, choose, complete};
 use crate::manifest::{CudaProcess, Manifest};
 use crate::operation::Intent;
 use crate::restored_memory::{self, RestoredMemory};
 use crate::spec::Spec;
 use crate::watchdog::WatchedDriver;
+
+use needs::{Needs, Subject};
 
 /// The first driver branch that restores to another GPU.
 const FIRST_TO_MIGRATE: u32 = 580;
@@ -53,17 +56,6 @@ pub(crate) struct Admission {
 /// The bundle's specification as it has to be on this machine.
 #[derive(Debug)]
 pub(crate) struct Changes(pub(crate) Spec);
-
-/// Bytes that are needed on each GPU, by all processes together.
-#[derive(Debug, Default)]
-struct Needs(BTreeMap<GpuUuid, u64>);
-
-/// What is to be restored, for messages.
-#[derive(Debug, Clone, Copy)]
-enum Subject {
-    Image,
-    PausedContainer,
-}
 
 /// Admits a restore, or says what is missing.
 ///
@@ -193,95 +185,6 @@ fn check_migration(pairs: &[(GpuUuid, GpuUuid)], inventory: &Inventory) -> Resul
     }
 }
 
-impl Needs {
-    /// What these processes held, in its new place. NVML's figure for a process has its context
-    /// in it.
-    fn of<'p>(
-        processes: impl Iterator<Item = &'p CudaProcess>,
-        place: impl Fn(GpuUuid) -> Option<GpuUuid>,
-    ) -> Self {
-        let mut needs = BTreeMap::new();
-        for gpu in processes.flat_map(|process| &process.gpus) {
-            if let Some(new) = place(gpu.uuid) {
-                let sum: &mut u64 = needs.entry(new).or_default();
-                *sum = sum.saturating_add(gpu.memory_bytes.unwrap_or(0));
-            }
-        }
-        Self(needs)
-    }
-
-    fn check(
-        &self,
-        settings: &Settings,
-        inventory: &Inventory,
-        subject: Subject,
-    ) -> Result<(), Denial> {
-        for (uuid, needed) in &self.0 {
-            check_mode(*uuid, settings, inventory, subject)?;
-            let free = inventory.free_bytes.get(uuid).copied().unwrap_or(0);
-            if free < *needed {
-                return Err(Denial::NoRoom {
-                    uuid: *uuid,
-                    needed: *needed,
-                    free,
-                    what: subject.name(),
-                    again: subject.verb(),
-                });
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Whether the driver restores anything to a GPU.
-fn check_mode(
-    uuid: GpuUuid,
-    settings: &Settings,
-    inventory: &Inventory,
-    subject: Subject,
-) -> Result<(), Denial> {
-    let Some(facts) = inventory.facts.get(&uuid) else {
-        return Err(Denial::NoGpu {
-            what: subject.name(),
-            uuid,
-            name: "of this machine before".to_owned(),
-            whose: "this machine",
-            given: list(&inventory.gpus),
-            advice: "it cannot get its GPU state back before that GPU is there again",
-        });
-    };
-    if facts.mig == Mig::Enabled {
-        return Err(Denial::Mig { uuid });
-    }
-    if let Some(client) = facts.mps_clients.first() {
-        return Err(Denial::Mps {
-            uuid,
-            client: *client,
-        });
-    }
-    let required = settings.restore.persistence == stasis_config::Persistence::Require;
-    if required && facts.persistence == Persistence::Off {
-        return Err(Denial::NoPersistence { uuid });
-    }
-    Ok(())
-}
-
-impl Subject {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Image => "the image",
-            Self::PausedContainer => "the container",
-        }
-    }
-
-    fn verb(self) -> &'static str {
-        match self {
-            Self::Image => "restore",
-            Self::PausedContainer => "resume",
-        }
-    }
-}
-
 impl Admission {
     /// Adds what only admission knows to a failure.
     pub(crate) fn explain(
@@ -312,18 +215,9 @@ impl Admission {
         if failure.out_of_memory().is_none() {
             return failure;
         }
-        let room = self.needs.0.iter().map(|(uuid, needed)| {
-            let free = inventory.free_bytes.get(uuid).copied().unwrap_or(0);
-            format!(
-                "{uuid} has {} MiB free, and the image needs {} MiB",
-                free >> 20,
-                needed.div_ceil(1 << 20)
-            )
-        });
-        let room = room.collect::<Vec<_>>().join(", ");
         Failure::OutOfGpuMemory {
             fault: error.fault.to_string(),
-            room,
+            room: self.needs.beside(&inventory),
         }
     }
 }

@@ -19,6 +19,8 @@ pub enum Aftermath {
     Lost(Vec<Fault>),
     /// These processes do not answer, and a guardian waits for them; the others are as before.
     Waiting(Waiting),
+    /// None of the processes can be reached, and a guardian waits for them.
+    Held(Waiting),
     /// The GPU part is undone, and the freezer does not do as it was told.
     Freezer(FreezerError),
     /// The container could not be looked at to undo anything.
@@ -55,6 +57,9 @@ impl fmt::Display for Aftermath {
                 f,
                 "the other processes of the container are as before, with their GPU; {waiting}"
             ),
+            Self::Held(waiting) => {
+                write!(f, "its processes may not have their GPU yet; {waiting}")
+            }
             Self::Freezer(error) => write!(
                 f,
                 "its processes have their GPU again, but the container may not be paused or \

@@ -10,24 +10,30 @@ pub enum Denial {
     /// The new container's specification cannot be read.
     #[error(transparent)]
     Spec(#[from] SpecError),
-    /// A GPU that is needed is neither there nor has a substitute.
+    /// A GPU of the image is not given to the new container, and none takes its place.
     #[error(
-        "{what} has state of {uuid} ({name}), and {whose} has neither it nor another of its kind \
-         to spare: it has {given}; {advice}"
+        "the image has state of {uuid} ({name}), and the new container is given neither it nor \
+         another of its kind to spare: it has {given}; give it as many GPUs of this kind as the \
+         image has state of, and restore again"
     )]
     NoGpu {
-        /// "the image" or "the container".
-        what: &'static str,
         /// The GPU at checkpoint.
         uuid: GpuUuid,
         /// Its product name.
         name: String,
-        /// Whose GPUs were looked through.
-        whose: &'static str,
-        /// These, with their names.
+        /// The GPUs that are given, with their names.
         given: String,
-        /// What to do.
-        advice: &'static str,
+    },
+    /// A GPU on which a paused container was has vanished.
+    #[error(
+        "the container's GPU state belongs on {uuid}, which is not on this machine any more (it \
+         has {there}); bring it back and resume again, or kill the container"
+    )]
+    GpuVanished {
+        /// The GPU.
+        uuid: GpuUuid,
+        /// The GPUs that are there, with their names.
+        there: String,
     },
     /// A GPU map that is not one.
     #[error("the GPU map in {whence} cannot be used: {what}")]

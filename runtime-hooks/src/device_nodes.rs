@@ -242,3 +242,6 @@ fn look(directory: BorrowedFd<'_>, name: &str) -> io::Result<Found> {
         _ => Found::Other,
     })
 }
+
+#[cfg(test)]
+mod tests;

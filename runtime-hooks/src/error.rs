@@ -3,19 +3,18 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
 
 use crate::aftermath::Aftermath;
 use crate::blocker::Blockers;
 use crate::cgroup::FreezerError;
 use crate::container::ContainerError;
-use crate::criu_log::KeptLog;
 use crate::cuda::OpenError;
 use crate::denial::Denial;
 use crate::fault::{Cause, Fault, JobError};
 use crate::gpu::InventoryError;
 use crate::host_memory::NoHostMemory;
 use crate::leftovers::LeftoversError;
+pub use crate::low_level::LowLevelFailure;
 use crate::manifest::ManifestError;
 use crate::operation::OperationError;
 use crate::spec::SpecError;
@@ -213,19 +212,6 @@ pub enum Failure {
     Cancelled,
 }
 
-/// A failed run of the low-level runtime.
-#[derive(Debug)]
-pub struct LowLevelFailure {
-    /// Its file name and verb, e.g. "runc checkpoint".
-    pub program: String,
-    /// How it ended.
-    pub status: ExitStatus,
-    /// What it wrote to standard error, if that was ours to read.
-    pub stderr: String,
-    /// CRIU's log, if there was one.
-    pub log: Option<KeptLog>,
-}
-
 /// An error and its sources as one line, each said once.
 #[must_use]
 pub fn chain(error: &dyn std::error::Error) -> String {
@@ -324,22 +310,5 @@ impl fmt::Display for Verb {
             Self::Resume => "resume",
             Self::Guard => "guard",
         })
-    }
-}
-
-impl fmt::Display for LowLevelFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ended with {}", self.program, self.status)?;
-        // Warnings come first; the error that ended it is the last thing that it says.
-        if let Some(line) = self.stderr.lines().rfind(|line| !line.trim().is_empty()) {
-            write!(f, ": {}", line.trim())?;
-        }
-        if let Some(log) = &self.log {
-            if !log.errors.is_empty() {
-                write!(f, "; criu said: {}", log.errors.join(" | "))?;
-            }
-            write!(f, "; its log is kept as {}", log.path.display())?;
-        }
-        Ok(())
     }
 }

@@ -5,16 +5,31 @@
 //! inside the workload.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
 use stasis_config::{Flavor, LowLevel};
 
+use crate::criu_log::KeptLog;
 use crate::criu_plugins;
+
+/// A failed run of the low-level runtime.
+#[derive(Debug)]
+pub struct LowLevelFailure {
+    /// Its file name and verb, e.g. "runc checkpoint".
+    pub program: String,
+    /// How it ended.
+    pub status: ExitStatus,
+    /// What it wrote to standard error, if that was ours to read.
+    pub stderr: String,
+    /// CRIU's log, if there was one.
+    pub log: Option<KeptLog>,
+}
 
 /// Where the low-level runtime keeps its containers unless `--root` says otherwise; the defaults
 /// of runc and crun for root.
@@ -65,10 +80,7 @@ pub fn start(low_level: &LowLevel, args: &[OsString], plugins: &Path) -> io::Res
 ///
 /// # Errors
 /// What the kernel said.
-pub fn run_inherited(
-    low_level: &LowLevel,
-    args: &[OsString],
-) -> io::Result<std::process::ExitStatus> {
+pub fn run_inherited(low_level: &LowLevel, args: &[OsString]) -> io::Result<ExitStatus> {
     command(low_level, args).status()
 }
 
@@ -151,4 +163,21 @@ fn command(low_level: &LowLevel, args: &[OsString]) -> Command {
     let mut command = Command::new(&low_level.path);
     command.args(args);
     command
+}
+
+impl fmt::Display for LowLevelFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ended with {}", self.program, self.status)?;
+        // Warnings come first; the error that ended it is the last thing that it says.
+        if let Some(line) = self.stderr.lines().rfind(|line| !line.trim().is_empty()) {
+            write!(f, ": {}", line.trim())?;
+        }
+        if let Some(log) = &self.log {
+            if !log.errors.is_empty() {
+                write!(f, "; criu said: {}", log.errors.join(" | "))?;
+            }
+            write!(f, "; its log is kept as {}", log.path.display())?;
+        }
+        Ok(())
+    }
 }

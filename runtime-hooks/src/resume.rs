@@ -64,7 +64,8 @@ pub fn resume(engine: &Engine, id: &str, args: &[OsString]) -> Result<Outcome, E
     let result = carry_out(engine, &driver, &paused, args, &mut timeline);
     operation_log::write(engine, Verb::Resume, id, &timeline, result.as_ref().err());
     let resumed = result?;
-    if resumed.code == 0 && resumed.processes == Processes::Run {
+    // Also when there was nothing to resume: the processes run with their GPU, and nothing is left to finish.
+    if resumed.processes == Processes::Run {
         operation.forget();
     }
     Ok(Outcome::Done(resumed.code))
@@ -80,6 +81,7 @@ struct Resumed {
 #[derive(PartialEq, Eq)]
 enum Processes {
     Run,
+    ArePaused,
     /// Some were stopped by somebody else, and are a guardian's.
     AreWaitedFor,
 }
@@ -123,7 +125,7 @@ fn carry_out(
     // A container whose checkpoint was cut off may run without being paused: the low-level runtime
     // refuses then, and its processes still have to be let go.
     if !status.success() && !is_thawed(container) {
-        let processes = Processes::Run;
+        let processes = Processes::ArePaused;
         return Ok(Resumed { code, processes });
     }
     let processes = container.processes().map_err(|error| {

@@ -1,13 +1,14 @@
 //! Undoing a checkpoint that failed, at whatever step.
 
 use crate::aftermath::Aftermath;
-use crate::cgroup::FreezerState;
+use crate::cgroup::{FreezerError, FreezerState};
 use crate::container::ContainerError;
-use crate::fault::Fault;
+use crate::fault::{Cause, Fault, Step};
 use crate::guardian;
 use crate::manifest::Manifest;
 use crate::members::revive;
 use crate::preflight::Plan;
+use crate::stop::Stop;
 
 /// Brings every CUDA process of the container back to RUNNING and the freezer back to what it
 /// was. Asks the driver what is instead of us what we did, so it is the same for every step, and
@@ -23,7 +24,7 @@ pub(crate) fn undo(plan: &Plan<'_>, lost: Vec<Fault>) -> Aftermath {
     if let Err(error) = plan.container.cgroup().thaw()
         && !has_ended()
     {
-        return Aftermath::Freezer(error);
+        return still_frozen(plan, error);
     }
     let processes = match plan.container.processes() {
         Ok(processes) => processes,
@@ -47,6 +48,21 @@ pub(crate) fn undo(plan: &Plan<'_>, lost: Vec<Fault>) -> Aftermath {
     }
     plan.operation.forget();
     Aftermath::Unharmed(plan.found)
+}
+
+/// A cgroup above the container's has been frozen meanwhile.
+fn still_frozen(plan: &Plan<'_>, error: FreezerError) -> Aftermath {
+    if !matches!(error, FreezerError::Timeout { .. }) {
+        return Aftermath::Freezer(error);
+    }
+    if plan.found == FreezerState::Frozen {
+        // Its own setting, for when that one is thawed.
+        let _ = plan.container.cgroup().freeze();
+    }
+    let cause = Cause::Stopped(Stop::FrozenAbove);
+    let held = vec![Fault::of(Step::Look, plan.container.init(), cause)];
+    let left = guardian::entrust(plan.engine, &plan.operation, &plan.container, held);
+    left.map_or_else(Aftermath::Lost, Aftermath::Held)
 }
 
 /// The first word about a process is the telling one: after a failed restore every further try

@@ -1,6 +1,6 @@
 use super::*;
 use crate::allocation::tests::inventory;
-use crate::gpu::GpuUse;
+use crate::gpu::{GpuUse, Mig, Persistence};
 use crate::spec::tests::spec;
 use serde_json::json;
 

@@ -102,11 +102,13 @@ fn paths_are_made_absolute_and_have_the_runtimes_defaults() {
 #[test]
 fn restore_looks_where_the_runtime_looks() {
     let options = restore("restore --bundle b --image-path i --work-path w --pid-file p c1");
+    assert_eq!(options.bundle, Path::new("/cwd/b"));
     assert_eq!(options.image_path, Path::new("/cwd/b/i"));
     assert_eq!(options.work_path.unwrap(), Path::new("/cwd/b/w"));
     assert_eq!(options.pid_file.unwrap(), Path::new("/cwd/p"));
     let options = restore("restore -b /b --image-path /i c1");
     assert_eq!(options.image_path, Path::new("/i"));
+    assert_eq!(restore("restore c1").bundle, Path::new("/cwd"));
     assert_eq!(
         restore("restore -b /b c1").image_path,
         Path::new("/cwd/checkpoint")

@@ -189,6 +189,25 @@ fn a_passed_deadline_leaves_nothing_locked_and_names_the_process() {
 }
 
 #[test]
+fn a_process_that_appears_during_a_try_is_locked_with_the_others() {
+    let (driver, sleepers, pids) = three(CudaState::Running);
+    let late = sleepers.pids()[3];
+    let mut looks = 0;
+    let job = CudaJob::lock(&driver, LIMITS, || {
+        looks += 1;
+        if looks == 2 {
+            let mut states = driver.states.lock().unwrap();
+            states.insert(late, CudaState::Running);
+        }
+        sleepers.members(&driver)
+    });
+    let job = job.unwrap();
+    let members: Vec<i32> = job.members().iter().map(ProcessRef::pid).collect();
+    assert_eq!(members, [&pids[..], &[late]].concat());
+    assert!(driver.all_are(CudaState::Locked));
+}
+
+#[test]
 fn what_cannot_be_saved_rolls_all_back() {
     let (driver, sleepers, pids) = three(CudaState::Running);
     driver.fail(Step::Checkpoint, pids[1], &[CudaError::NotSupported]);

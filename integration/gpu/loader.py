@@ -1,0 +1,28 @@
+"""A training whose batches come from forked workers; appends "step loss" for every step."""
+import time
+
+import torch
+
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 1_000_000
+
+    def __getitem__(self, index):
+        generator = torch.Generator().manual_seed(index)
+        return torch.randn(256, generator=generator)
+
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(256, 1024), torch.nn.GELU(), torch.nn.Linear(1024, 1)).cuda()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+loader = torch.utils.data.DataLoader(Numbers(), batch_size=64, num_workers=4, pin_memory=True, persistent_workers=True)
+for step, batch in enumerate(loader, start=1):
+    batch = batch.cuda(non_blocking=True)
+    loss = torch.nn.functional.mse_loss(model(batch), batch[:, :4].sum(dim=1, keepdim=True))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    with open("/run/torch/loader.txt", "a") as file:
+        file.write(f"{step} {loss.item():.6f}\n")
+    time.sleep(0.05)

@@ -1,0 +1,54 @@
+//! What a bundle's specification says.
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use crate::image::Image;
+use crate::lab::{DEVICES, DRIVER, Lab};
+
+/// Lays out a bundle in a directory of the host: the test image's files, and the specification that
+/// `runc spec` writes, which is given back. The lab's containerd must run.
+///
+/// # Errors
+/// What ctr or runc said.
+pub fn lay_out(lab: &Lab, directory: &str) -> Result<Value> {
+    let rootfs = format!("{directory}/rootfs");
+    lab.host.run(&["mkdir", "-p", &rootfs])?;
+    let mount = ["ctr", "image", "mount", "--rw", Image::DEFAULT_NAME];
+    lab.host.run(&[&mount[..], &[&rootfs]].concat())?;
+    lab.host.run(&["runc", "spec", "--bundle", directory])?;
+    let path = lab.host.path(format!("{directory}/config.json"));
+    Ok(serde_json::from_str(&std::fs::read_to_string(path)?)?)
+}
+
+/// `runc spec` describes a shell on a terminal with a network of its own.
+pub(super) fn edit(spec: &mut Value, id: &str, gpus: &[usize], command: &[&str]) -> Option<()> {
+    spec["process"]["terminal"] = json!(false);
+    spec["process"]["args"] = json!(command);
+    let environment = spec["process"]["env"].as_array_mut()?;
+    environment.push(json!(format!("LD_LIBRARY_PATH={DRIVER}/lib64")));
+    environment.push(json!(format!("STASIS_TAG={id}")));
+    spec["root"]["readonly"] = json!(false);
+    spec["linux"]["namespaces"]
+        .as_array_mut()?
+        .retain(|namespace| namespace["type"] != "network");
+    spec["mounts"].as_array_mut()?.push(json!({
+        "destination": DRIVER, "source": DRIVER, "type": "bind", "options": ["rbind", "ro"]
+    }));
+    let of_driver = DEVICES[1..].iter().map(|path| device(path));
+    let of_gpus = gpus.iter().map(|gpu| device(&format!("/dev/nvidia{gpu}")));
+    let devices = of_gpus.chain(of_driver).collect::<Option<Vec<_>>>()?;
+    spec["linux"]["resources"]["devices"] = json!([{ "allow": true, "access": "rwm" }]);
+    spec["linux"]["devices"] = json!(devices);
+    Some(())
+}
+
+pub(super) fn device(path: &str) -> Option<Value> {
+    let node = crate::native::NODES
+        .iter()
+        .find(|(known, ..)| *known == path)?;
+    let (_, kind, major, minor) = node;
+    Some(json!({
+        "path": path, "type": kind.to_string(), "major": major, "minor": minor, "fileMode": 0o666
+    }))
+}
