@@ -175,6 +175,19 @@ impl Lab {
         Ok(String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
+    /// Has `stasis check` find the container `name` of an engine (`podman` or `docker`) by the beginning of
+    /// its id alone, and nothing in the way of its checkpoint.
+    ///
+    /// # Errors
+    /// What the engine or `stasis` said.
+    pub fn check(&self, engine: &str, name: &str) -> Result<()> {
+        let inspect = [engine, "inspect", "--format", "{{.Id}}", name];
+        let id = self.host.run_for_text(&inspect)?;
+        let said = self.host.run_for_text(&[PROGRAM, "check", &id[..12]])?;
+        ensure!(said.contains("a checkpoint would begin"), "{said}");
+        Ok(())
+    }
+
     /// How many descriptors of the GPU's device nodes processes of the host hold.
     ///
     /// # Errors

@@ -72,6 +72,7 @@ fn counter_is_checkpointed_and_restored(lab: &Lab) -> Result<()> {
     lab.docker_run("counter", &[], &["/bin/counter", "10000"])?;
     assert_eq!(lab.ask_until_up(10000)?, "101");
     assert_ne!(lab.gpu_descriptors()?, 0);
+    lab.check("docker", "counter")?;
     lab.docker_checkpoint(&[], "counter", "one")?;
     lab.docker_wait_for("counter", "exited")?;
     assert_eq!(lab.gpu_descriptors()?, 0);

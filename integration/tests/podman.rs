@@ -52,6 +52,7 @@ fn counter_is_checkpointed_and_restored(lab: &Lab) -> Result<()> {
     lab.podman_run("counter", &[], &["/bin/counter", "10000"])?;
     assert_eq!(lab.ask_until_up(10000)?, "101");
     assert_ne!(lab.gpu_descriptors()?, 0);
+    lab.check("podman", "counter")?;
     lab.podman_container(&["checkpoint"], "counter")?;
     assert_eq!(lab.gpu_descriptors()?, 0);
     assert_eq!(lab.podman_status("counter")?, "exited");
