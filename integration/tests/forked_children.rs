@@ -48,5 +48,24 @@ fn all_cases(lab: &Lab) -> Result<()> {
     forker.restore("first")?;
     assert_eq!(lab.ask(10000)?.as_deref(), Some("103 203 303"));
     assert_eq!(lab.gpu_processes()?, 1);
-    forker.delete()
+    forker.delete()?;
+    devices_of_its_own_are_nobodys_to_take(lab)
+}
+
+/// A process that is only just starting CUDA has devices open, too, and no CUDA state yet. Here a shell is in its place.
+fn devices_of_its_own_are_nobodys_to_take(lab: &Lab) -> Result<()> {
+    let script = "/bin/counter 10001 & exec 7</dev/nvidia0; wait";
+    let own = Bundle::make(lab, "own", &["/bin/sh", "-c", script])?;
+    own.run()?;
+    assert_eq!(lab.ask_until_up(10001)?, "101");
+    lab.set("runc", "preflight.allow = [\"nvidia-device\"]\n")?;
+    let said = own.checkpoint_fails("own", &[])?;
+    assert!(said.contains("runs on as before"), "{said}");
+    lab.set("runc", "")?;
+    let notes = lab.operation("checkpoint")?["notes"].to_string();
+    assert!(!notes.contains("gave up"), "{notes}");
+    let descriptor = lab.host.path(format!("/proc/{}/fd/7", own.pid()?));
+    assert_eq!(std::fs::read_link(descriptor)?.as_os_str(), "/dev/nvidia0");
+    assert_eq!(lab.ask(10001)?.as_deref(), Some("102"));
+    own.delete()
 }

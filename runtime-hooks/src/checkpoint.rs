@@ -142,9 +142,10 @@ fn save<'p>(
         .record(&plan.intent(manifest, WaitsFor::Operation))?;
     go_on(plan)?;
     make_room(plan, manifest, timeline)?;
+    let heirs = leftovers::heirs(&plan.container, job.members())?;
     let job = gpu_checkpoint(plan, manifest, timeline, job)?;
     go_on(plan)?;
-    for given_up in leftovers::give_up(&plan.driver, &plan.container)? {
+    for given_up in leftovers::give_up(&plan.driver, &heirs)? {
         timeline.note(given_up.to_string());
     }
     if plan.found == FreezerState::Frozen {

@@ -17,9 +17,8 @@ use crate::container::Container;
 use crate::cuda::{CudaError, Driver};
 use crate::process::ProcessRef;
 use crate::remote_call::RemoteThread;
+use crate::same_file::same_file;
 
-/// Children may fork more children meanwhile; nothing forks for ever without end.
-const ROUNDS: usize = 5;
 const PAGE: u64 = 4096;
 const NULL: &[u8] = b"/dev/null\0";
 
@@ -32,7 +31,7 @@ struct Leftovers {
 
 #[derive(Debug, PartialEq, Eq)]
 struct Descriptor {
-    number: u64,
+    number: u32,
     /// Its `O_CLOEXEC`, as dup3(2) takes it.
     close_on_exec: u64,
 }
@@ -66,38 +65,74 @@ pub(crate) struct GivenUp {
     mappings: usize,
 }
 
-/// Has every process of the container that cannot use CUDA give up what it inherited of NVIDIA's devices. To be called when the
-/// driver has taken all that is the CUDA processes' own: whatever is left then is a leftover.
+/// The processes of a container that hold what they inherited from one of `members`, its CUDA processes; to be asked while those have
+/// their devices, and so before the GPU checkpoint.
+///
+/// A process that begins with CUDA right now has devices, too, and the driver does not know it yet: it shares none with others.
+///
+/// # Errors
+/// What looking at a process said.
+pub(crate) fn heirs(
+    container: &Container,
+    members: &[ProcessRef],
+) -> Result<Vec<ProcessRef>, LeftoversError> {
+    let mut heirs = Vec::new();
+    let processes = container
+        .processes()
+        .map_err(|error| failed(container.init(), error))?;
+    for process in processes {
+        let is_member = members.iter().any(|member| member.pid() == process.pid());
+        if !is_member
+            && has_inherited(&process, members).map_err(|error| failed(&process, error))?
+        {
+            heirs.push(process);
+        }
+    }
+    Ok(heirs)
+}
+
+/// Has every heir give up what it inherited; to be called when the driver has taken all that is the members' own.
 ///
 /// # Errors
 /// The first process that cannot be freed of it. What others gave up, they could not use.
 pub(crate) fn give_up(
     driver: &dyn Driver,
-    container: &Container,
+    heirs: &[ProcessRef],
 ) -> Result<Vec<GivenUp>, LeftoversError> {
     let mut given_up = Vec::new();
-    for _ in 0..ROUNDS {
-        let processes = container
-            .processes()
-            .map_err(|error| failed(container.init(), error))?;
-        let before = given_up.len();
-        for process in &processes {
-            let leftovers = Leftovers::of(process).map_err(|error| failed(process, error))?;
-            if leftovers.is_empty() || driver.state(process.pid()) != Err(CudaError::NotInitialized)
-            {
-                continue;
-            }
-            match leftovers.replace(process) {
-                Err(_) if process.is_gone() => continue,
-                other => other.map_err(|error| failed(process, error))?,
-            }
-            given_up.push(leftovers.given_up_by(process));
+    for process in heirs {
+        let leftovers = Leftovers::of(process).map_err(|error| failed(process, error))?;
+        // One that can use CUDA after all keeps what it has, and CRIU says what it thinks of that.
+        if leftovers.is_empty() || driver.state(process.pid()) != Err(CudaError::NotInitialized) {
+            continue;
         }
-        if given_up.len() == before {
-            break;
+        match leftovers.replace(process) {
+            Err(_) if process.is_gone() => continue,
+            other => other.map_err(|error| failed(process, error))?,
         }
+        given_up.push(leftovers.given_up_by(process));
     }
     Ok(given_up)
+}
+
+/// fork(2) keeps the numbers of descriptors. A process with mappings and no descriptor of a device has closed those it inherited:
+/// nobody can have mapped a device without.
+fn has_inherited(process: &ProcessRef, members: &[ProcessRef]) -> io::Result<bool> {
+    let Leftovers {
+        descriptors,
+        mappings,
+    } = Leftovers::of(process)?;
+    if descriptors.is_empty() {
+        return Ok(!mappings.is_empty());
+    }
+    for Descriptor { number, .. } in descriptors {
+        for member in members {
+            if same_file((process, number), (member, number))? {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 impl Leftovers {
@@ -128,7 +163,7 @@ impl Leftovers {
         }
         let null = open_null(&mut thread, process.pid())?;
         let replaced = self.descriptors.iter().try_for_each(|descriptor| {
-            let arguments = [null, descriptor.number, descriptor.close_on_exec];
+            let arguments = [null, descriptor.number.into(), descriptor.close_on_exec];
             thread.call(libc::SYS_dup3, &arguments).map(drop)
         });
         thread.call(libc::SYS_close, &[null])?;

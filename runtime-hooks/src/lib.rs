@@ -60,6 +60,7 @@ pub mod report;
 pub mod restore;
 mod restored_memory;
 pub mod resume;
+mod same_file;
 mod spec;
 pub mod stop;
 pub mod timeline;
