@@ -206,32 +206,40 @@ other_gpu() {
 
 two_in_parallel() {
     two_gpus "two GPUs in parallel" || return
-    local mib=${MIB:-8192} gpu checkpoint=() restore=()
+    local mib=${MIB:-8192} gpu round
     extra=(--device /dev/nvidia1)
-    for gpu in 0 1; do
-        run single$gpu /bin/sh -c "CUDA_VISIBLE_DEVICES=$gpu exec /bin/memcheck $mib 10037"
+    # Each alone, then both: three rounds, since the first touch of a machine's memory is slower.
+    for round in 1 2 3; do
+        local checkpoint=() restore=()
+        for gpu in 0 1; do
+            run single$gpu-$round /bin/sh -c "CUDA_VISIBLE_DEVICES=$gpu exec /bin/memcheck $mib 10037"
+            until_up 10037 >/dev/null
+            ctr t checkpoint --image-path /images/single single$gpu-$round
+            checkpoint+=($(seconds_of "gpu checkpoint")) restore+=($(seconds_of "gpu restore"))
+            ask 10037 >/dev/null
+            remove single$gpu-$round
+            rm -rf /images/single
+        done
+        run both$round /bin/sh -c "CUDA_VISIBLE_DEVICES=0 STASIS_TAG=a /bin/memcheck $mib 10037 & CUDA_VISIBLE_DEVICES=1 STASIS_TAG=b /bin/memcheck $mib 10038 & wait"
         until_up 10037 >/dev/null
-        ctr t checkpoint --image-path /images/single single$gpu
-        checkpoint+=($(seconds_of "gpu checkpoint")) restore+=($(seconds_of "gpu restore"))
-        ask 10037 >/dev/null
-        remove single$gpu
-        rm -rf /images/single
+        until_up 10038 >/dev/null
+        ctr t checkpoint --image-path /images/both both$round
+        local both_checkpoint=$(seconds_of "gpu checkpoint") both_restore=$(seconds_of "gpu restore")
+        say "two processes of $mib MiB on two GPUs, round $round | one after the other: checkpoint $(ratio_of $both_checkpoint "${checkpoint[@]}"), restore $(ratio_of $both_restore "${restore[@]}"); $(ask 10037), $(ask 10038)"
+        remove both$round
+        rm -rf /images/both
     done
-    run both /bin/sh -c "CUDA_VISIBLE_DEVICES=0 STASIS_TAG=a /bin/memcheck $mib 10037 & CUDA_VISIBLE_DEVICES=1 STASIS_TAG=b /bin/memcheck $mib 10038 & wait"
     extra=()
-    until_up 10037 >/dev/null
-    until_up 10038 >/dev/null
-    ctr t checkpoint --image-path /images/both both
-    say "two processes of $mib MiB on two GPUs | alone: checkpoint ${checkpoint[*]} s, restore ${restore[*]} s; together: $(seconds_of "gpu checkpoint") s, $(seconds_of "gpu restore") s; $(ask 10037), $(ask 10038)"
-    remove both
-    rm -rf /images/both
+}
+ratio_of() { # TOGETHER ONE OTHER
+    awk "BEGIN { printf \"%.2f + %.2f s, together %.2f s: %.2f\", $2, $3, $1, $1 / ($2 + $3) }"
 }
 
 ddp_off() { # NCCL over host memory: the job can be checkpointed
     two_gpus DDP && has_torch DDP || return
     local cycle before killed first after
     extra=(--device /dev/nvidia1)
-    torch_run ddp NCCL_P2P_DISABLE=1 NCCL_CUMEM_ENABLE=0 NCCL_CUMEM_HOST_ENABLE=0 NCCL_NVLS_ENABLE=0 NCCL_SOCKET_IFNAME=lo UV_USE_IO_URING=0 \
+    torch_run ddp NCCL_P2P_DISABLE=1 NCCL_CUMEM_ENABLE=0 NCCL_CUMEM_HOST_ENABLE=0 NCCL_NVLS_ENABLE=0 NCCL_SOCKET_IFNAME=lo USE_LIBUV=0 \
         MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 WORLD_SIZE=2 -- \
         "cd /run/torch; for rank in 0 1; do RANK=\$rank $python ddp.py off >>ddp-off-\$rank-output.txt 2>&1 & done; wait"
     extra=()
@@ -262,7 +270,7 @@ ddp_on() { # NVLink: refused, and it trains on
     two_gpus DDP && has_torch DDP || return
     local before after said exit
     extra=(--device /dev/nvidia1)
-    torch_run p2p NCCL_SOCKET_IFNAME=lo UV_USE_IO_URING=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29600 WORLD_SIZE=2 -- \
+    torch_run p2p NCCL_SOCKET_IFNAME=lo USE_LIBUV=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29600 WORLD_SIZE=2 -- \
         "cd /run/torch; for rank in 0 1; do RANK=\$rank $python ddp.py on >>ddp-on-\$rank-output.txt 2>&1 & done; wait"
     extra=()
     until_steps on 30

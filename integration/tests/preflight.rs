@@ -152,12 +152,7 @@ fn io_uring_is_refused(lab: &Lab) -> Result<()> {
         ("ring-2", own, "(counter)"),
     ] {
         let (bundle, _) = start(lab, id, script, 10102)?;
-        let parts = [
-            "io-uring: ",
-            "anon_inode:[io_uring]",
-            name,
-            "UV_USE_IO_URING=0",
-        ];
+        let parts = ["io-uring: ", "anon_inode:[io_uring]", name, "USE_LIBUV=0"];
         refused(lab, &bundle, 10102, &parts)?;
         bundle.delete()?;
     }

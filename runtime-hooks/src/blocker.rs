@@ -145,8 +145,9 @@ pub fn way_out(kind: BlockerKind) -> String {
              (NCCL_IB_DISABLE=1)"
             .to_owned(),
         BlockerKind::IoUring => {
-            "start the program with UV_USE_IO_URING=0 (PyTorch's TCPStore, Node.js and others that \
-             use libuv), or switch io_uring off before it starts (sysctl \
+            // libuv makes one ring whatever UV_USE_IO_URING says (seen with PyTorch 2.11).
+            "start the program without it (PyTorch's TCPStore: USE_LIBUV=0; others that use libuv: \
+             UV_USE_IO_URING=0), or switch io_uring off before it starts (sysctl \
              kernel.io_uring_disabled=2)"
                 .to_owned()
         }
