@@ -10,6 +10,18 @@ standin_orders() { [ -x $nvidia/bin/nvidia-smi ] || { mkdir -p ${orders%/*} && p
 standin_orders ''
 
 extra=() # more options for `run`
+network=(--net-host)
+
+# A network namespace as a pod has it, made anew for each restore, as for a new pod: in the old one the ports of connections that were
+# cut off stay taken for a minute (TIME_WAIT).
+pod=/run/netns/pod
+new_pod() {
+    mkdir -p /run/netns
+    umount $pod
+    : >$pod
+    /bin/busybox unshare -n /bin/bash -c "mount --bind /proc/self/ns/net $pod && ip link set lo up"
+    network=(--with-ns network:$pod)
+}
 seconds_of() { # PHASE: of the last checkpoint, or of the resume that ended it
     tail -n 2 /var/log/stasis/operations.log | grep -o "\"name\":\"$1\",\"seconds\":[0-9.]*" | grep -o '[0-9.]*$' | tail -n 1
 }
@@ -61,7 +73,7 @@ torch_run() { # ID ENVIRONMENT... -- COMMAND: a container with the machine's Pyt
     binds=("${binds[@]/\/machine\/lib64,/\/machine\/usr\/lib64,}")
     mkdir -p /run/torch
     cp /work/*.py /run/torch/
-    ctr run -d --net-host "${through[@]}" "${extra[@]}" \
+    ctr run -d "${network[@]}" "${through[@]}" "${extra[@]}" \
         --device /dev/nvidia0 --device /dev/nvidiactl --device /dev/nvidia-uvm \
         "${binds[@]}" --mount "type=bind,src=$nvidia,dst=$nvidia,options=rbind:ro" --mount type=bind,src=/run/torch,dst=/run/torch,options=rbind:rw \
         --env LD_LIBRARY_PATH=$nvidia/lib64 --env OMP_NUM_THREADS=2 --env HOME=/root --env USER=root --env PATH=/usr/bin:/bin \
@@ -239,10 +251,13 @@ ddp_off() { # NCCL over host memory: the job can be checkpointed
     two_gpus DDP && has_torch DDP || return
     local cycle before killed first after
     extra=(--device /dev/nvidia1)
+    new_pod
     torch_run ddp NCCL_P2P_DISABLE=1 NCCL_CUMEM_ENABLE=0 NCCL_CUMEM_HOST_ENABLE=0 NCCL_NVLS_ENABLE=0 NCCL_SOCKET_IFNAME=lo USE_LIBUV=0 \
         MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 WORLD_SIZE=2 -- \
         "cd /run/torch; for rank in 0 1; do RANK=\$rank $python ddp.py off >>ddp-off-\$rank-output.txt 2>&1 & done; wait"
     extra=()
+    # NCCL shares memory there; ctr has no option for its size.
+    /bin/busybox nsenter -t $(pids_of ddp | head -n 1) -m /bin/busybox mount -o remount,size=4g /dev/shm
     until_steps off 30
     for cycle in 1 2 3 4 5; do
         local start=$(clock)
@@ -253,6 +268,7 @@ ddp_off() { # NCCL over host memory: the job can be checkpointed
         sleep 1
         remove ddp
         killed=$(losses off | tail -n 1)
+        new_pod
         start=$(clock)
         ctr c restore --rw --live ddp ddp:$cycle || { say "DDP | restore $cycle failed: $(tail -n 3 /out/log.txt | cut -c1-600)"; break; }
         local back=$(since $start) lines=$(losses off | wc -l)

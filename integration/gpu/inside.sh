@@ -336,7 +336,7 @@ for section in "${sections[@]}"; do
     kill -9 $section_pid && say "$section | cut off after two minutes"
     echo "=== $section: $(since $start)" >>/out/sections.txt
 done
-cp /var/log/stasis/operations.log /out/operations-all.txt
+cp -r /var/log/stasis /out/stasis-logs
 kill $containerd
 wait $containerd
 # What an interrupted section left.

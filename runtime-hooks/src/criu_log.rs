@@ -15,7 +15,7 @@ use crate::entry;
 /// Logs are some MiB at CRIU's highest level.
 const MAX_LOG_BYTES: u64 = 64 << 20;
 /// CRIU probes the kernel first and calls what is missing an error, so the cause is among the last.
-const ERRORS: usize = 4;
+const ERRORS: usize = 6;
 
 /// A log that was kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(kept.path, log_dir.join("c1-T-dump.log"));
         assert_eq!(fs::read_to_string(&kept.path).unwrap(), log);
         assert_eq!(
-            kept.errors[2..],
+            kept.errors[4..],
             [
                 "Error (criu/files-ext.c:96): Can't dump file 5 of that type",
                 "Error (criu/cr-dump.c:1781): Dumping FAILED.",

@@ -49,6 +49,7 @@ mod nccl;
 mod newcomer;
 pub mod operation;
 mod operation_log;
+mod parent_death;
 pub mod passthrough;
 pub mod preflight;
 pub mod process;

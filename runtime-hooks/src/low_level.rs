@@ -1,6 +1,6 @@
 //! The low-level runtime (runc or crun) as a child process of a GPU operation.
 //!
-//! It is given the caller's own arguments, standard streams and descriptors. It gets no
+//! It is given the caller's own arguments, standard streams and descriptors. For a checkpoint it gets no
 //! parent-death signal: killing it in the middle of a dump would kill CRIU with parasite code
 //! inside the workload.
 
@@ -17,6 +17,8 @@ use stasis_config::{Flavor, LowLevel};
 
 use crate::criu_log::KeptLog;
 use crate::criu_plugins;
+use crate::invocation::RestoreMode;
+use crate::parent_death::die_with_us;
 
 /// A failed run of the low-level runtime.
 #[derive(Debug)]
@@ -70,10 +72,19 @@ pub fn run(low_level: &LowLevel, args: &[OsString], plugins: &Path) -> io::Resul
 ///
 /// # Errors
 /// What the kernel said.
-pub fn start(low_level: &LowLevel, args: &[OsString], plugins: &Path) -> io::Result<Child> {
-    command(low_level, args)
-        .env(criu_plugins::VARIABLE, plugins)
-        .spawn()
+pub fn start(
+    low_level: &LowLevel,
+    args: &[OsString],
+    plugins: &Path,
+    mode: RestoreMode,
+) -> io::Result<Child> {
+    let mut command = command(low_level, args);
+    command.env(criu_plugins::VARIABLE, plugins);
+    // Alone it would bring up a container whose GPU state nobody puts back. As the parent of one, it stays.
+    if mode == RestoreMode::Detached {
+        die_with_us(&mut command);
+    }
+    command.spawn()
 }
 
 /// Runs it to its end with our standard streams.

@@ -220,7 +220,8 @@ impl<'a> Plan<'a> {
                 invocation.pass_on_with(flavor, &extra)
             }
         };
-        low_level::start(low_level, &args, &self.plugins).map_err(|source| self.not_run(source))
+        low_level::start(low_level, &args, &self.plugins, self.options.mode)
+            .map_err(|source| self.not_run(source))
     }
 
     fn reattach(&self, timeline: &mut Timeline<'_>) -> Result<(), Failure> {
