@@ -79,6 +79,10 @@ torch_run() { # ID ENVIRONMENT... -- COMMAND: a container with the machine's Pyt
         --env LD_LIBRARY_PATH=$nvidia/lib64 --env OMP_NUM_THREADS=2 --env HOME=/root --env USER=root --env PATH=/usr/bin:/bin \
         "${environment[@]}" localhost/stasis-test:latest "$id" /bin/sh -c "$2" </dev/null
 }
+grow_shm() { # ID: NCCL shares memory there, more than the usual 64 MiB; ctr has no option for its size
+    # In the pid namespace, too: mount reads /proc/mounts, which is a link to a process.
+    /bin/busybox nsenter -t "$(pids_of "$1" | head -n 1)" -m -p /bin/busybox mount -o remount,size=4g /dev/shm
+}
 has_torch() { [ -L /machine/opt/torch/.venv/bin/python3 ] || { say "$1 | no PyTorch here"; return 1; }; }
 python=/opt/torch/.venv/bin/python3
 losses() { cat /run/torch/$1.txt 2>/dev/null; }
@@ -256,9 +260,9 @@ ddp_off() { # NCCL over host memory: the job can be checkpointed
         MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 WORLD_SIZE=2 -- \
         "cd /run/torch; for rank in 0 1; do RANK=\$rank $python ddp.py off >>ddp-off-\$rank-output.txt 2>&1 & done; wait"
     extra=()
-    # NCCL shares memory there; ctr has no option for its size.
-    /bin/busybox nsenter -t $(pids_of ddp | head -n 1) -m /bin/busybox mount -o remount,size=4g /dev/shm
+    grow_shm ddp
     until_steps off 30
+    [ -s /run/torch/off.txt ] || { say "DDP | does not train: $(tail -n 1 /run/torch/ddp-off-1-output.txt)"; remove ddp; return; }
     for cycle in 1 2 3 4 5; do
         local start=$(clock)
         ctr c checkpoint --rw --image --task ddp ddp:$cycle || { say "DDP | checkpoint $cycle failed: $(tail -n 3 /out/log.txt | cut -c1-600)"; break; }
