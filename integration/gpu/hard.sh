@@ -188,6 +188,11 @@ operator() {
 
 two_gpus() { [ -e /dev/nvidia1 ] || { say "$1 | one GPU here"; return 1; }; }
 
+restore_moved() { # IMAGE
+    # Our standard streams become the container's: pipes, since CRIU cannot dump a /dev/null of the host afterwards.
+    stasis-runtime --log /run/moved.log restore --detach --image-path /images/$1 --work-path /run/moved/work --bundle /run/moved moved \
+        < <(sleep 100) > >(cat >/dev/null) 2>&1
+}
 other_gpu() {
     two_gpus "another GPU" || return
     local name=moving bundle=/run/moved number0 number1
@@ -202,19 +207,17 @@ other_gpu() {
     number0=$(number /dev/nvidia0) number1=$(number /dev/nvidia1)
     sed -i "s|/dev/nvidia0|/dev/nvidia1|g; s|$number0\b|$number1|g" $bundle/config.json
     ctr image mount --rw localhost/stasis-test:latest $bundle/rootfs >/dev/null
-    local start=$(clock) said
-    # Its standard streams become the container's.
-    stasis-runtime --log /run/moved.log restore --detach --image-path /images/$name --work-path $bundle/work --bundle $bundle moved \
-        </dev/null >/dev/null 2>&1
-    said="exit $?"
-    local took=$(since $start)
+    local start=$(clock)
+    restore_moved $name
+    local exit=$? took=$(since $start)
     phases >>/out/phases.txt
     local pid=$(runc state moved | grep '"pid"' | grep -o '[0-9]*')
-    say "a container of GPU 0 restored onto GPU 1 | $first on GPU $before; $said in $took $(tail -n 1 /run/moved.log | cut -c1-400); $(ask 10036) on GPU $(on_which); nodes: $(ls /proc/$pid/root/dev | grep nvidia | tr '\n' ' '); notes: $(notes)"
+    say "a container of GPU 0 restored onto GPU 1 | $first on GPU $before; exit $exit in $took $(tail -n 1 /run/moved.log | cut -c1-400); $(ask 10036) on GPU $(on_which); nodes: $(ls /proc/$pid/root/dev | grep nvidia | tr '\n' ' '); notes: $(notes)"
     # And once more where it is now.
-    stasis-runtime checkpoint --image-path /images/$name-2 moved </dev/null
-    stasis-runtime --log /run/moved.log restore --detach --image-path /images/$name-2 --bundle $bundle moved </dev/null >/dev/null 2>&1
-    say "the same, checkpointed and restored again on GPU 1 | $(ask 10036) on GPU $(on_which)"
+    stasis-runtime --log /run/moved.log checkpoint --image-path /images/$name-2 moved </dev/null
+    exit=$?
+    restore_moved $name-2
+    say "the same, checkpointed (exit $exit) and restored (exit $?) again on GPU 1 | $(tail -n 1 /run/moved.log | cut -c1-400) $(ask 10036) on GPU $(on_which)"
     stasis-runtime delete --force moved
     umount $bundle/rootfs
     rm -rf $bundle /images/$name*
