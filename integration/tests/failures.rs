@@ -52,6 +52,7 @@ fn all_cases(lab: &Lab) -> Result<()> {
     tree.checkpoint("good", &[])?;
     tree.restore("good")?;
     assert!(tree_is_well(lab, &tree)?);
+    one_that_crashes_is_not_missed_and_noted(lab, &tree)?;
     tree.delete()?;
     frozen_container_is_frozen_again(lab)?;
     criu_fails_after_the_gpu_checkpoint(lab)?;
@@ -79,6 +80,22 @@ fn says(text: &str, parts: &[&str]) {
     for part in parts {
         assert!(text.contains(part), "{part:?} is missing in: {text}");
     }
+}
+
+fn one_that_crashes_is_not_missed_and_noted(lab: &Lab, tree: &Bundle<'_>) -> Result<()> {
+    lab.order("lock tree-3 crash 1")?;
+    tree.checkpoint("crashed", &["--leave-running"])?;
+    lab.order("")?;
+    let notes = lab.operation("checkpoint")?["notes"].to_string();
+    says(&notes, &["ended before all were locked"]);
+    // The third answers no more, and the others go on.
+    let answer = lab.ask(10000)?.unwrap_or_default();
+    let words: Vec<&str> = answer.split_whitespace().collect();
+    assert!(
+        words.contains(&"ended") || words.contains(&"lost"),
+        "{answer}"
+    );
+    Ok(())
 }
 
 fn lock_deadline_passes_on_one_of_three(lab: &Lab, tree: &Bundle<'_>) -> Result<()> {

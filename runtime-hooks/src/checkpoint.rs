@@ -24,6 +24,7 @@ use crate::newcomer;
 use crate::operation::WaitsFor;
 use crate::operation_log;
 use crate::preflight::{Plan, Verdict, look_again};
+use crate::process::ProcessRef;
 use crate::progress::Progress;
 use crate::timeline::Timeline;
 use crate::undo::undo;
@@ -137,6 +138,7 @@ fn save<'p>(
     plan.operation
         .record(&plan.intent(manifest, WaitsFor::Operation))?;
     let job = timeline.time("lock", || lock(plan))?;
+    note_ended(plan, job.members(), manifest, timeline);
     plan.follow(job.members(), manifest)?;
     plan.operation
         .record(&plan.intent(manifest, WaitsFor::Operation))?;
@@ -167,6 +169,24 @@ fn lock<'p>(plan: &'p Plan<'_>) -> Result<CudaJob<'p, Locked>, Failure> {
     Ok(CudaJob::lock(&plan.driver, limits, || {
         look_again(&plan.driver, &plan.container)
     })?)
+}
+
+/// A process that ended is not missed by a checkpoint, but maybe by whoever reads the log: the driver may have been what ended it.
+fn note_ended(
+    plan: &Plan<'_>,
+    members: &[ProcessRef],
+    manifest: &Manifest,
+    timeline: &mut Timeline<'_>,
+) {
+    for known in &manifest.processes {
+        let is_there = |member: &ProcessRef| plan.container.pid_inside(member) == Some(known.pid);
+        if !members.iter().any(is_there) {
+            let (pid, name) = (known.pid, &known.name);
+            timeline.note(format!(
+                "process {pid} of the container ({name}) ended before all were locked"
+            ));
+        }
+    }
 }
 
 /// The driver needs memory of the container for what is on the GPU now.
