@@ -191,7 +191,7 @@ two_gpus() { [ -e /dev/nvidia1 ] || { say "$1 | one GPU here"; return 1; }; }
 restore_moved() { # IMAGE
     # Our standard streams become the container's: pipes, since CRIU cannot dump a /dev/null of the host afterwards.
     stasis-runtime --log /run/moved.log restore --detach --image-path /images/$1 --work-path /run/moved/work --bundle /run/moved moved \
-        < <(sleep 100) > >(cat >/dev/null) 2>&1
+        <&"${COPROC[0]}" >&"${COPROC[1]}" 2>&1
 }
 other_gpu() {
     two_gpus "another GPU" || return
@@ -207,6 +207,7 @@ other_gpu() {
     number0=$(number /dev/nvidia0) number1=$(number /dev/nvidia1)
     sed -i "s|/dev/nvidia0|/dev/nvidia1|g; s|$number0\b|$number1|g" $bundle/config.json
     ctr image mount --rw localhost/stasis-test:latest $bundle/rootfs >/dev/null
+    coproc sleep 1000
     local start=$(clock)
     restore_moved $name
     local exit=$? took=$(since $start)
@@ -219,6 +220,7 @@ other_gpu() {
     restore_moved $name-2
     say "the same, checkpointed (exit $exit) and restored (exit $?) again on GPU 1 | $(tail -n 1 /run/moved.log | cut -c1-400) $(ask 10036) on GPU $(on_which)"
     stasis-runtime delete --force moved
+    kill $COPROC_PID
     umount $bundle/rootfs
     rm -rf $bundle /images/$name*
 }
