@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
+use serde_json::json;
 use stasis_integration::bundle::Bundle;
 use stasis_integration::host::{Cgroups, Suite};
 use stasis_integration::lab::{CUDA_CHECKPOINT, Lab};
@@ -46,6 +47,7 @@ fn all_cases(lab: &Lab) -> Result<()> {
     counter.delete()?;
     a_container_is_toggled_as_a_whole(lab)?;
     ranks_are_locked_together_or_refused(lab)?;
+    a_suspended_container_is_not_lost_for_want_of_room(lab)?;
     another_gpu_takes_the_place(lab)
 }
 
@@ -359,6 +361,35 @@ fn ranks_are_locked_together_or_refused(lab: &Lab) -> Result<()> {
     let answer = lab.ask(10203)?.unwrap_or_default();
     assert!(answer.starts_with("ok "), "{answer}");
     ranks.delete()
+}
+
+/// Neither in host memory, where its limit is in the way, nor on the GPU, which another has taken.
+fn a_suspended_container_is_not_lost_for_want_of_room(lab: &Lab) -> Result<()> {
+    if native::has_gpu() {
+        return Ok(());
+    }
+    lab.order("memory 400")?;
+    let memory = Bundle::make(lab, "suspended", &["/bin/memcheck", "64", "10205"])?;
+    if lab.host.path("/sys/fs/cgroup/memory").exists() {
+        let limit = json!({ "limit": 128 << 20, "swap": 128 << 20 });
+        memory.change(|spec| spec["linux"]["resources"]["memory"] = limit)?;
+    }
+    memory.run()?;
+    assert_eq!(lab.ask_until_up(10205)?, "ok 0");
+    let toggle = ["--toggle", "--container", "suspended", "--root", ROOT];
+    does(lab, &toggle)?;
+    let hog = Bundle::make(lab, "hog", &["/bin/memcheck", "250", "10206"])?;
+    hog.run()?;
+    assert_eq!(lab.ask_until_up(10206)?, "ok 0");
+    fails(lab, &toggle, &["MiB free", "nothing was done"])?;
+    hog.delete()?;
+    does(lab, &toggle)?;
+    assert_eq!(lab.ask(10205)?.as_deref(), Some("ok 1"));
+    let find = ["find", "/run/stasis/containers", "-type", "f"];
+    let recorded = lab.host.run_for_text(&find).unwrap_or_default();
+    assert_eq!(recorded, "", "nothing is left to put right");
+    memory.delete()?;
+    lab.order("")
 }
 
 fn another_gpu_takes_the_place(lab: &Lab) -> Result<()> {

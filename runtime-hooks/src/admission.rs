@@ -98,11 +98,11 @@ pub(crate) fn admit(
 /// # Errors
 /// [`Refusal`]; the container stays as it is.
 pub(crate) fn admit_resume(
-    engine: &Engine,
+    settings: &Settings,
     container: &Container,
     intent: &Intent,
 ) -> Result<(), Refusal> {
-    let inventory = Inventory::read(engine.settings.driver.nvml.as_deref())?;
+    let inventory = Inventory::read(settings.driver.nvml.as_deref())?;
     let on_gpu: Vec<i32> = container
         .processes()
         .map_err(ContainerError::Processes)?
@@ -112,7 +112,7 @@ pub(crate) fn admit_resume(
         .collect();
     let waiting = |process: &&CudaProcess| !on_gpu.contains(&process.pid);
     let needs = Needs::of(intent.processes.iter().filter(waiting), Some);
-    Ok(needs.check(&engine.settings, &inventory, Subject::PausedContainer)?)
+    Ok(needs.check(settings, &inventory, Subject::PausedContainer)?)
 }
 
 type Pairs = Vec<(GpuUuid, GpuUuid)>;

@@ -6,6 +6,7 @@
 mod arguments;
 mod group;
 mod reach;
+mod room;
 mod single;
 
 use std::ffi::OsString;
@@ -17,8 +18,9 @@ use stasis_config::{Settings, SettingsError};
 
 use crate::blocker::Blockers;
 use crate::cuda::{CudaDriver, CudaState, Driver, OpenError};
-use crate::error::chain;
+use crate::error::{Refusal, chain};
 use crate::fault::Fault;
+use crate::host_memory::NoHostMemory;
 use crate::locate::LocateError;
 use crate::operation::OperationError;
 use arguments::Arguments;
@@ -83,6 +85,10 @@ pub(crate) enum Error {
     },
     #[error("{0}; nothing was done")]
     Blocked(#[from] Blockers),
+    #[error("{0}; nothing was done")]
+    NoHostMemory(#[from] NoHostMemory),
+    #[error("{0}; nothing was done")]
+    Refused(Box<Refusal>),
     #[error("{0}; nothing was done")]
     Untouched(Fault),
     #[error("{fault}; {}", outcome(.lost))]

@@ -67,6 +67,32 @@ impl MemoryCgroup {
         Self { directory, version }
     }
 
+    /// The memory cgroup of a process, as we see the hierarchies (cgroups(7)); `None` if it has none.
+    ///
+    /// # Errors
+    /// What reading `/proc` said.
+    pub fn of(pid: i32) -> io::Result<Option<Self>> {
+        const MOUNT: &str = "/sys/fs/cgroup";
+        let text = fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
+        let path = |wanted: &str| {
+            text.lines().find_map(|line| {
+                let mut fields = line.splitn(3, ':').skip(1);
+                let controllers = fields.next()?;
+                let path = fields.next()?.trim_start_matches('/');
+                controllers
+                    .split(',')
+                    .any(|each| each == wanted)
+                    .then_some(path)
+            })
+        };
+        let mount = Path::new(MOUNT);
+        Ok(match (path("memory"), path("")) {
+            (Some(path), _) => Some(Self::v1(mount.join("memory").join(path))),
+            (None, Some(path)) => Some(Self::v2(mount.join(path))),
+            (None, None) => None,
+        })
+    }
+
     /// The limits, of this cgroup and those above it, that leave less than `needed` bytes.
     ///
     /// # Errors

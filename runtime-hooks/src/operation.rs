@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use crate::cuda::GpuMap;
 use crate::manifest::CudaProcess;
 use crate::memory_limit;
 use crate::progress;
@@ -52,6 +53,19 @@ impl Intent {
     }
 
     /// Whether it is the one that a guardian was left for.
+    /// The same with its GPUs where a map puts them.
+    pub(crate) fn moved(mut self, map: &GpuMap) -> Self {
+        for gpu in self
+            .processes
+            .iter_mut()
+            .flat_map(|process| &mut process.gpus)
+        {
+            let pair = map.pairs().iter().find(|(old, _)| *old == gpu.uuid);
+            gpu.uuid = pair.map_or(gpu.uuid, |(_, new)| *new);
+        }
+        self
+    }
+
     pub(crate) fn is_guarded_by(&self, token: u64) -> bool {
         self.guardian == Some(token)
     }
@@ -66,6 +80,8 @@ pub enum WaitsFor {
     /// The caller's OCI `resume`: the container was frozen when a checkpoint that leaves it
     /// running began, and the caller still copies its files.
     Resume,
+    /// The operator, who has freed the container's GPUs (`cuda-checkpoint --container`) and gives them back.
+    Operator,
 }
 
 /// Why a container cannot be operated on.

@@ -40,7 +40,7 @@ pub fn resume(engine: &Engine, id: &str, args: &[OsString]) -> Result<Outcome, E
     let recorded = operation
         .recorded()
         .map_err(|error| refused(error.into()))?;
-    let Some(intent) = recorded else {
+    let Some(intent) = recorded.filter(|intent| intent.waits_for != WaitsFor::Operator) else {
         return Ok(Outcome::PassThrough);
     };
     let driver = engine
@@ -53,7 +53,7 @@ pub fn resume(engine: &Engine, id: &str, args: &[OsString]) -> Result<Outcome, E
         operation.forget();
         return Ok(Outcome::PassThrough);
     };
-    admit_resume(engine, &container, &intent).map_err(refused)?;
+    admit_resume(&engine.settings, &container, &intent).map_err(refused)?;
     let progress = Progress::begin(engine, &operation, Verb::Resume);
     let mut timeline = Timeline::told_by(progress);
     let paused = Paused {
@@ -98,7 +98,7 @@ struct Paused<'o> {
 fn checkpointed_bytes(intent: &Intent) -> Option<u64> {
     match intent.waits_for {
         WaitsFor::Resume => gpu_bytes(&intent.processes),
-        WaitsFor::Operation => None,
+        WaitsFor::Operation | WaitsFor::Operator => None,
     }
 }
 

@@ -48,7 +48,7 @@ pub(super) fn run(settings: Settings, arguments: &Arguments) -> Result<String, E
         return tell(&scope, &driver, asked);
     }
     let cancel = Cancel::on_signals()?;
-    let _operation = match &scope {
+    let operation = match &scope {
         Scope::Container(found) => Some(Operation::begin(
             &settings.paths.state_dir,
             &found.root,
@@ -60,6 +60,7 @@ pub(super) fn run(settings: Settings, arguments: &Arguments) -> Result<String, E
         settings,
         arguments,
         scope,
+        operation,
         driver,
         cancel,
     };
@@ -68,7 +69,7 @@ pub(super) fn run(settings: Settings, arguments: &Arguments) -> Result<String, E
 }
 
 /// Whose CUDA processes.
-enum Scope {
+pub(super) enum Scope {
     Tree(ProcessRef),
     Container(Located),
 }
@@ -85,6 +86,14 @@ impl Scope {
         match self {
             Self::Tree(root) => format!("the tree of {root}"),
             Self::Container(found) => format!("container {}", found.container.id()),
+        }
+    }
+
+    /// The pid by which a process is recorded.
+    pub(super) fn pid_inside(&self, process: &ProcessRef) -> i32 {
+        match self {
+            Self::Tree(_) => process.pid(),
+            Self::Container(found) => found.container.pid_inside(process).unwrap_or(process.pid()),
         }
     }
 
@@ -172,10 +181,12 @@ impl From<JobError> for Error {
     }
 }
 
-struct Group<'a> {
-    settings: Settings,
-    arguments: &'a Arguments,
-    scope: Scope,
+pub(super) struct Group<'a> {
+    pub(super) settings: Settings,
+    pub(super) arguments: &'a Arguments,
+    pub(super) scope: Scope,
+    /// The right to operate on the container, if it is one.
+    pub(super) operation: Option<Operation>,
     driver: WatchedDriver,
     cancel: Cancel,
 }
@@ -187,26 +198,16 @@ impl Group<'_> {
         let mixed = |wanted| Err(self.mixed(&members, wanted));
         match asked {
             Asked::Step(Action::Lock) if all(CudaState::Running) => {
-                self.refuse_blockers(&members)?;
+                self.refuse_blockers(&members, &self.inventory())?;
                 self.lock().map(drop)
             }
-            Asked::Toggle if all(CudaState::Running) => {
-                self.refuse_blockers(&members)?;
-                self.checkpoint(self.lock()?)
-            }
-            Asked::Step(Action::Checkpoint) if all(CudaState::Locked) => {
-                self.refuse_blockers(&members)?;
-                self.checkpoint(self.lock()?)
-            }
+            Asked::Toggle if all(CudaState::Running) => self.suspend(&members),
+            Asked::Step(Action::Checkpoint) if all(CudaState::Locked) => self.suspend(&members),
             Asked::Step(Action::Restore) if all(CudaState::Checkpointed) => {
                 self.restore(members).map(drop)
             }
-            Asked::Toggle if all(CudaState::Checkpointed) => {
-                Ok(self.restore(members)?.unlock().map(drop)?)
-            }
-            Asked::Step(Action::Unlock) if all(CudaState::Locked) => {
-                Ok(self.lock()?.unlock().map(drop)?)
-            }
+            Asked::Toggle if all(CudaState::Checkpointed) => self.go_on(self.restore(members)?),
+            Asked::Step(Action::Unlock) if all(CudaState::Locked) => self.go_on(self.lock()?),
             Asked::Step(Action::Lock) => mixed("running"),
             Asked::Step(Action::Checkpoint | Action::Unlock) => mixed("locked"),
             Asked::Step(Action::Restore) => mixed("checkpointed"),
@@ -214,6 +215,31 @@ impl Group<'_> {
                 mixed("running, or all checkpointed")
             }
         }
+    }
+
+    fn suspend(&self, members: &Members) -> Result<(), Error> {
+        let inventory = self.inventory();
+        self.refuse_blockers(members, &inventory)?;
+        let suspended = self
+            .make_room(members, &inventory)
+            .and_then(|()| self.lock())
+            .and_then(|job| self.checkpoint(job));
+        // A failure has brought all back, but for those that are lost.
+        if suspended.is_err() {
+            self.forget();
+        }
+        suspended
+    }
+
+    fn go_on(&self, job: CudaJob<'_, Locked>) -> Result<(), Error> {
+        job.unlock()?;
+        self.forget();
+        Ok(())
+    }
+
+    /// NVML is not needed for what follows, and what it alone can tell is rare.
+    fn inventory(&self) -> Inventory {
+        Inventory::read(self.settings.driver.nvml.as_deref()).unwrap_or_default()
     }
 
     /// All locked; those that are already are taken as they are.
@@ -247,20 +273,19 @@ impl Group<'_> {
     }
 
     fn restore(&self, members: Members) -> Result<CudaJob<'_, Locked>, Error> {
+        self.admit_restore()?;
         let processes = members.into_iter().map(|(process, _)| process).collect();
         let job = CudaJob::<Checkpointed>::of_restored(&self.driver, processes)
             .map_err(Error::Untouched)?;
         Ok(job.restore(&self.arguments.map())?)
     }
 
-    fn refuse_blockers(&self, members: &Members) -> Result<(), Error> {
-        // NVML is not needed for what follows, and what it alone can tell is rare.
-        let inventory = Inventory::read(self.settings.driver.nvml.as_deref()).unwrap_or_default();
+    fn refuse_blockers(&self, members: &Members, inventory: &Inventory) -> Result<(), Error> {
         let processes = self.scope.processes()?;
         let mut found = blockers::find(&Scene {
             processes: &processes,
             members,
-            inventory: &inventory,
+            inventory,
         })?;
         found.retain(|finding| OF_THE_DRIVER.contains(&finding.kind));
         Blockers::judge(found, &self.settings.preflight)?;
