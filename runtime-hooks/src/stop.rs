@@ -39,6 +39,11 @@ impl Stop {
             let Some(thread) = gone_is_none(thread)? else {
                 return Ok(None);
             };
+            // `status` has the tracer, and costs several times what `stat` does.
+            let stat = gone_is_none(fs::read_to_string(thread.path().join("stat")))?;
+            if !stat.is_some_and(|stat| may_be_stopped(&stat)) {
+                continue;
+            }
             let status = gone_is_none(fs::read_to_string(thread.path().join("status")))?;
             let thread = thread.file_name().to_string_lossy().parse().unwrap_or(pid);
             if let Some(stop) = status.and_then(|status| read(pid, thread, &status)) {
@@ -47,6 +52,12 @@ impl Stop {
         }
         Ok(None)
     }
+}
+
+/// The state letter follows the name, which may hold anything (proc_pid_stat(5)).
+fn may_be_stopped(stat: &str) -> bool {
+    stat.rsplit_once(") ")
+        .is_none_or(|(_, rest)| rest.starts_with(['T', 't']))
 }
 
 /// The state letters of proc_pid_status(5).
@@ -103,6 +114,13 @@ mod tests {
         );
         let status = "Name:\tx\nState:\tS (sleeping)\nTracerPid:\t4711\n";
         assert_eq!(read(7, 8, status), None, "traced, and runs");
+    }
+
+    #[test]
+    fn the_state_is_found_behind_any_name() {
+        assert!(may_be_stopped("8 (x) S (y) T 1 8 8"));
+        assert!(may_be_stopped("8 (x) t 1 8 8"));
+        assert!(!may_be_stopped("8 (x) T (y) S 1 8 8"));
     }
 
     #[test]

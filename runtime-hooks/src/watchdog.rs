@@ -2,7 +2,7 @@
 //!
 //! The driver acts on a process through that process: a call about one that is stopped in the middle does
 //! not come back, whatever timeout it was given (measured on driver 580.159). So each call is
-//! made in a thread of its own. One that is overdue is left behind with its thread, since a thread cannot be
+//! made in a thread that is waited for. One that is overdue is left behind with its thread, since a thread cannot be
 //! cancelled, and the process that made it is to end soon; what the call still does when it goes on after all is
 //! put right by the guardian (`guardian.rs`).
 
@@ -37,8 +37,24 @@ pub struct CallLimits {
 pub struct WatchedDriver {
     driver: Arc<dyn Driver>,
     limits: CallLimits,
+    /// Threads that have nothing to do: a container of a hundred processes is no reason for as many threads.
+    idle: Mutex<Vec<Worker>>,
     /// Calls that were left behind, by the process that they are about.
     overdue: Mutex<BTreeMap<i32, Vec<JoinHandle<()>>>>,
+}
+
+/// A thread that makes one call after the other, and ends when nobody can ask it for another.
+struct Worker {
+    calls: mpsc::Sender<Box<dyn FnOnce() + Send>>,
+    thread: JoinHandle<()>,
+}
+
+impl Worker {
+    fn start() -> Self {
+        let (calls, asked) = mpsc::channel::<Box<dyn FnOnce() + Send>>();
+        let thread = thread::spawn(move || asked.into_iter().for_each(|call| call()));
+        Self { calls, thread }
+    }
 }
 
 /// Ends the process if a call was left behind. A library that cleans up when its process ends, as
@@ -57,6 +73,7 @@ impl WatchedDriver {
         Self {
             driver,
             limits,
+            idle: Mutex::default(),
             overdue: Mutex::default(),
         }
     }
@@ -73,24 +90,32 @@ impl WatchedDriver {
         }
         let driver = Arc::clone(&self.driver);
         let (answer, answered) = mpsc::channel();
-        let thread = thread::spawn(move || {
+        let worker = hold(&self.idle).pop().unwrap_or_else(Worker::start);
+        // One that has ended drops the call unmade, and that is seen below.
+        let _ = worker.calls.send(Box::new(move || {
             // Nobody hears an answer that comes too late.
             let _ = answer.send(call(&*driver));
-        });
+        }));
         let start = Instant::now();
         loop {
             let left = limit.saturating_sub(start.elapsed());
             match answered.recv_timeout(left.min(MARGIN)) {
-                Ok(result) => return result,
+                Ok(result) => {
+                    hold(&self.idle).push(worker);
+                    return result;
+                }
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => match thread.join() {
+                Err(RecvTimeoutError::Disconnected) => match worker.thread.join() {
                     Err(panic) => std::panic::resume_unwind(panic),
                     Ok(()) => return Err(CudaError::NoAnswer(start.elapsed())),
                 },
             }
             // For a process that has been stopped meanwhile there is nothing to wait for.
             if start.elapsed() >= limit || matches!(Stop::of(pid), Ok(Some(_))) {
-                self.overdue().entry(pid).or_default().push(thread);
+                hold(&self.overdue)
+                    .entry(pid)
+                    .or_default()
+                    .push(worker.thread);
                 LEFT_BEHIND.store(true, Ordering::Relaxed);
                 return Err(CudaError::NoAnswer(start.elapsed()));
             }
@@ -98,16 +123,16 @@ impl WatchedDriver {
     }
 
     fn is_overdue(&self, pid: i32) -> bool {
-        let mut overdue = self.overdue();
+        let mut overdue = hold(&self.overdue);
         overdue.get_mut(&pid).is_some_and(|threads| {
             threads.retain(|thread| !thread.is_finished());
             !threads.is_empty()
         })
     }
+}
 
-    fn overdue(&self) -> MutexGuard<'_, BTreeMap<i32, Vec<JoinHandle<()>>>> {
-        self.overdue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Driver for WatchedDriver {
