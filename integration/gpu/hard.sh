@@ -25,7 +25,9 @@ new_pod() {
 seconds_of() { # PHASE: of the last checkpoint, or of the resume that ended it
     tail -n 2 /var/log/stasis/operations.log | grep -o "\"name\":\"$1\",\"seconds\":[0-9.]*" | grep -o '[0-9.]*$' | tail -n 1
 }
-notes() { tail -n 1 /var/log/stasis/operations.log | grep -o '"notes":\[.*\],"phases"' | cut -c10-400; }
+notes() { # OPERATION: of the last one of its kind
+    grep -h "\"operation\":\"$1\"" /var/log/stasis/operations.log | tail -n 1 | grep -o '"notes":\[.*\],"phases"' | cut -c10-400
+}
 pids_of() { ctr t ps "$1" | tail -n +2 | cut -d' ' -f1; }
 on_which() { # the GPUs, by index, that processes are on
     [ -x $nvidia/bin/nvidia-smi ] || { echo "?"; return; }
@@ -99,7 +101,7 @@ dataloader() {
     local devices=$(for pid in $(pids_of loader); do ls -l /proc/$pid/fd; done | grep -c /dev/nvidia)
     before=$(losses loader | tail -n 1)
     ctr c checkpoint --rw --image --task loader loader:1 || say "DataLoader | checkpoint failed: $(tail -n 3 /out/log.txt)"
-    say "DataLoader | $(grep -h '"operation":"checkpoint"' /var/log/stasis/operations.log | tail -n 1 | grep -o '"notes":\[.*\],"phases"' | cut -c10-300)"
+    say "DataLoader | $(notes checkpoint)"
     sleep 1
     after=$(losses loader | tail -n 1)
     remove loader
@@ -150,7 +152,7 @@ limited_memory() {
     extra=()
     first=$(until_up 10033)
     ctr c checkpoint --rw --image --task limited limited:1
-    local noted=$(grep -h '"operation":"checkpoint"' /var/log/stasis/operations.log | tail -n 1 | grep -o '"notes":\[.*\],"phases"' | cut -c10-200)
+    local noted=$(notes checkpoint)
     local second=$(ask 10033) after=$(cat $cgroup/memory.max)
     remove limited
     ctr c restore --rw --live limited limited:1
@@ -213,7 +215,7 @@ other_gpu() {
     local exit=$? took=$(since $start)
     phases >>/out/phases.txt
     local pid=$(runc state moved | grep '"pid"' | grep -o '[0-9]*')
-    say "a container of GPU 0 restored onto GPU 1 | $first on GPU $before; exit $exit in $took $(tail -n 1 /run/moved.log | cut -c1-400); $(ask 10036) on GPU $(on_which); nodes: $(ls /proc/$pid/root/dev | grep nvidia | tr '\n' ' '); notes: $(notes)"
+    say "a container of GPU 0 restored onto GPU 1 | $first on GPU $before; exit $exit in $took $(tail -n 1 /run/moved.log | cut -c1-400); $(ask 10036) on GPU $(on_which); nodes: $(ls /proc/$pid/root/dev | grep nvidia | tr '\n' ' '); notes: $(notes restore)"
     # And once more where it is now.
     stasis-runtime --log /run/moved.log checkpoint --image-path /images/$name-2 moved </dev/null
     exit=$?

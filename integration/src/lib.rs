@@ -11,6 +11,7 @@ pub mod gpu_task;
 pub mod host;
 pub mod image;
 pub mod lab;
+pub mod message;
 pub mod native;
 pub mod podman;
 pub mod registry;

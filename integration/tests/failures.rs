@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use stasis_integration::bundle::Bundle;
 use stasis_integration::host::{Cgroups, Suite};
 use stasis_integration::lab::Lab;
+use stasis_integration::message::says;
 
 /// What stasis has recorded of operations that are under way.
 fn records(lab: &Lab) -> String {
@@ -74,12 +75,6 @@ fn tree_is_well(lab: &Lab, tree: &Bundle<'_>) -> Result<bool> {
     let (first, second) = (count(lab.ask(10000)?), count(lab.ask(10000)?));
     let next = first.map(|numbers| numbers.iter().map(|number| number + 1).collect::<Vec<_>>());
     Ok(next.is_some_and(|next| next.len() == 8 && Some(next) == second))
-}
-
-fn says(text: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(text.contains(part), "{part:?} is missing in: {text}");
-    }
 }
 
 fn one_that_crashes_is_not_missed_and_noted(lab: &Lab, tree: &Bundle<'_>) -> Result<()> {

@@ -6,6 +6,7 @@ use serde_json::Value;
 use stasis_integration::bundle::Bundle;
 use stasis_integration::host::{Cgroups, Suite};
 use stasis_integration::lab::{Lab, PROGRAM};
+use stasis_integration::message::says;
 
 /// Where `Bundle` keeps its containers.
 const ROOT: &str = "/run/bundles";
@@ -31,12 +32,6 @@ fn all_cases(lab: &Lab) -> Result<()> {
     mig_is_refused(lab)?;
     a_frozen_container_is_refused_and_stays_frozen(lab)?;
     a_check_says_what_is_in_the_way_or_that_nothing_is(lab)
-}
-
-fn says(text: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(text.contains(part), "{part:?} is missing in: {text}");
-    }
 }
 
 /// A container that runs this in a shell, up at its port with its first answer.

@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use stasis_integration::bundle::Bundle;
 use stasis_integration::host::{Cgroups, Suite};
 use stasis_integration::lab::Lab;
+use stasis_integration::message::says;
 
 #[test]
 fn with_runc() -> Result<()> {
@@ -67,12 +68,6 @@ fn contents(directory: &Path) -> Result<BTreeMap<String, blake3::Hash>> {
         }
     }
     Ok(contents)
-}
-
-fn says(text: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(text.contains(part), "{part:?} is missing in: {text}");
-    }
 }
 
 fn manifests_that_cannot_be_believed(lab: &Lab, memory: &Bundle<'_>) -> Result<()> {

@@ -194,21 +194,16 @@ fn read_crun(path: &Path) -> Result<Recorded, ContainerError> {
     }
     let mount = Path::new("/sys/fs/cgroup");
     // As crun tells the versions apart: only a unified hierarchy has this file at the mount.
-    let (cgroup, memory) = if mount.join("cgroup.controllers").exists() {
-        let directory = mount.join(relative);
-        (Cgroup::v2(directory.clone()), MemoryCgroup::v2(directory))
+    let cgroup = if mount.join("cgroup.controllers").exists() {
+        Cgroup::v2(mount.join(relative))
     } else {
-        let directory = |controller| mount.join(controller).join(relative);
-        (
-            Cgroup::v1(directory("freezer")),
-            MemoryCgroup::v1(directory("memory")),
-        )
+        Cgroup::v1(mount.join("freezer").join(relative))
     };
     Ok(Recorded {
         pid: status.pid,
         start_time: status.process_start_time,
         cgroup,
-        memory,
+        memory: MemoryCgroup::below_mount(Path::new(relative)),
     })
 }
 

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 /// The record's name in an operation's directory.
 const RECORD: &str = "memory-limits.json";
 const PAGE: u64 = 4096;
+const MOUNT: &str = "/sys/fs/cgroup";
 /// How long memory that the driver has just given up may take to be uncharged.
 const SETTLE: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(10);
@@ -67,12 +68,29 @@ impl MemoryCgroup {
         Self { directory, version }
     }
 
+    /// The memory cgroup of this path below the mount of the hierarchies. As crun tells the versions apart: only a unified
+    /// hierarchy has this file at the mount.
+    #[must_use]
+    pub fn below_mount(relative: &Path) -> Self {
+        let mount = Path::new(MOUNT);
+        if mount.join("cgroup.controllers").exists() {
+            Self::v2(mount.join(relative))
+        } else {
+            Self::v1(mount.join("memory").join(relative))
+        }
+    }
+
+    /// The cgroup's directory.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// The memory cgroup of a process, as we see the hierarchies (cgroups(7)); `None` if it has none.
     ///
     /// # Errors
     /// What reading `/proc` said.
     pub fn of(pid: i32) -> io::Result<Option<Self>> {
-        const MOUNT: &str = "/sys/fs/cgroup";
         let text = fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
         let path = |wanted: &str| {
             text.lines().find_map(|line| {

@@ -19,7 +19,6 @@ use crate::spec::Spec;
 
 /// The limits in `config.json` (OCI runtime specification, "memory").
 const LIMITS: &str = "/linux/resources/memory";
-const MOUNT: &str = "/sys/fs/cgroup";
 /// Names of all parts of a cgroup's path together; more is no path of an engine.
 const MAX_PARTS: usize = 64;
 
@@ -156,17 +155,8 @@ fn image_bytes(image: &Path) -> io::Result<u64> {
 
 /// The memory cgroup above that of a container with this `cgroupsPath`, if there is one.
 fn parent_of(path: &str) -> Option<MemoryCgroup> {
-    let parent = parent_path(path)?;
-    let unified = Path::new(MOUNT).join("cgroup.controllers").exists();
-    let (directory, cgroup): (PathBuf, fn(PathBuf) -> MemoryCgroup) = if unified {
-        (Path::new(MOUNT).join(parent), MemoryCgroup::v2)
-    } else {
-        (
-            Path::new(MOUNT).join("memory").join(parent),
-            MemoryCgroup::v1,
-        )
-    };
-    directory.exists().then(|| cgroup(directory))
+    let parent = MemoryCgroup::below_mount(&parent_path(path)?);
+    parent.directory().exists().then_some(parent)
 }
 
 /// Either a path, or "slice:prefix:name" for systemd (runc and crun with `--systemd-cgroup`), where a slice

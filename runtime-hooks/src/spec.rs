@@ -159,9 +159,7 @@ impl Spec {
     /// # Errors
     /// [`SpecError::Io`].
     pub(crate) fn write(&self) -> Result<(), SpecError> {
-        let text = serde_json::to_vec(&self.tree).map_err(io::Error::from);
-        text.and_then(|text| self.replace(&text))
-            .map_err(|source| self.not_written(source))
+        self.write_tree(&self.tree)
     }
 
     /// Writes the changed contents with one of its values as it shall stay.
@@ -173,7 +171,11 @@ impl Spec {
         if let Some(place) = tree.pointer_mut(pointer) {
             place.clone_from(value);
         }
-        let text = serde_json::to_vec(&tree).map_err(io::Error::from);
+        self.write_tree(&tree)
+    }
+
+    fn write_tree(&self, tree: &Value) -> Result<(), SpecError> {
+        let text = serde_json::to_vec(tree).map_err(io::Error::from);
         text.and_then(|text| self.replace(&text))
             .map_err(|source| self.not_written(source))
     }
