@@ -3,6 +3,7 @@
 #include "mailbox.h"
 #include "memory.h"
 #include "result.h"
+#include "stream.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -53,10 +54,8 @@ static void meet(void **arguments) {
     }
 }
 
-static const struct kernel {
-    const char *name;
-    void (*run)(void **arguments);
-} KERNELS[] = {{"increment", increment}, {"fill", fill}, {"verify", verify}, {"meet", meet}};
+static const struct kernel KERNELS[] = {
+    {"increment", increment, {8}}, {"fill", fill, {8, 8, 8}}, {"verify", verify, {8, 8, 8, 8}}, {"meet", meet, {8, 4, 4, 8}}};
 
 EXPORT int cuDriverGetVersion(int *version) {
     *version = 13000;
@@ -172,6 +171,7 @@ EXPORT int cuMemFree_v2(device_pointer pointer) {
     int result = gpu_enter();
     if (result)
         return result;
+    stream_drain();
     unsigned device;
     size_t bytes = memory_release((void *)pointer, &device);
     if (bytes)
@@ -184,6 +184,7 @@ static int copy(void *to, const void *from, size_t bytes) {
     int result = gpu_enter();
     if (result)
         return result;
+    stream_drain();
     memcpy(to, from, bytes);
     gpu_leave();
     return 0;
@@ -199,14 +200,16 @@ EXPORT int cuLaunchKernel(const struct kernel *kernel, unsigned gx, unsigned gy,
     int result = gpu_enter();
     if (result)
         return result;
-    kernel->run(arguments);
+    result = stream_submit(kernel, arguments);
     gpu_leave();
-    return 0;
+    return result;
 }
 
 EXPORT int cuCtxSynchronize(void) {
     int result = gpu_enter();
-    if (result == 0)
-        gpu_leave();
-    return result;
+    if (result)
+        return result;
+    stream_drain();
+    gpu_leave();
+    return 0;
 }

@@ -9,6 +9,7 @@
 #include "mailbox.h"
 #include "memory.h"
 #include "result.h"
+#include "stream.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -82,12 +83,12 @@ static void set_closing(int value) {
     pthread_mutex_unlock(&gate);
 }
 
-/* Waits for the calls that are inside; new ones do not come in from now on. */
+/* Waits for the calls that are inside and for submitted work; new calls do not come in from now on. */
 static int lock(unsigned timeout_ms, int busy) {
     set_closing(1);
     for (unsigned waited = 0; !timeout_ms || waited < timeout_ms; waited++) {
         pthread_mutex_lock(&gate);
-        int idle = calls == 0 && !busy;
+        int idle = calls == 0 && stream_is_done() && !busy;
         if (idle)
             box->state = LOCKED;
         pthread_mutex_unlock(&gate);

@@ -86,6 +86,7 @@ fn build_all() -> Result<PathBuf> {
             "gpu.c",
             "devices.c",
             "memory.c",
+            "stream.c",
             "driver_api.c",
         ],
     )?;

@@ -13,7 +13,7 @@ use crate::container::{Container, ContainerError};
 use crate::cuda::{CudaDriver, OpenError};
 use crate::error::Refusal;
 use crate::fault::{Cause, Fault, Step};
-use crate::job::LockLimits;
+use crate::lock::LockLimits;
 use crate::members::{Members, look};
 use crate::operation::glance;
 use crate::process::ProcessRef;

@@ -40,6 +40,7 @@ pub mod invocation;
 pub mod job;
 pub mod leftovers;
 pub mod locate;
+pub mod lock;
 mod lock_holder;
 pub mod low_level;
 pub mod manifest;

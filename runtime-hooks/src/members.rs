@@ -60,7 +60,8 @@ pub fn revive(driver: &dyn Driver, processes: &[ProcessRef]) -> Vec<Fault> {
         .collect()
 }
 
-fn revive_one(driver: &dyn Driver, process: &ProcessRef) -> Result<(), Fault> {
+/// As [`revive`], of one process.
+pub(crate) fn revive_one(driver: &dyn Driver, process: &ProcessRef) -> Result<(), Fault> {
     if !can_answer(process)? {
         return Ok(());
     }

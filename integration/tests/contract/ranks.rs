@@ -5,6 +5,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use stasis::cuda::{CudaError, CudaState, Driver, GpuMap};
+use stasis::job::CudaJob;
+use stasis::lock::LockLimits;
+use stasis::members::look;
+use stasis::process::ProcessRef;
 use stasis_integration::native;
 
 use crate::workload::Workload;
@@ -43,6 +47,31 @@ fn all_ranks_together_are_locked_after_a_few_tries() -> Result<()> {
         for pid in pids {
             driver().unlock(pid)?;
         }
+        is_well(&ranks.ask()?, 2)?;
+    }
+    Ok(())
+}
+
+/// Where a rank looks at its results seldom, it always has work submitted that waits for the other: all at the same time is then never
+/// enough.
+#[test]
+fn ranks_of_which_one_runs_ahead_are_locked_by_letting_the_other_catch_up() -> Result<()> {
+    let ranks = Workload::ranks(2, &["ahead=15"])?;
+    is_well(&ranks.ask()?, 2)?;
+    let pids = two(&ranks)?;
+    let limits = LockLimits {
+        deadline: Duration::from_secs(10),
+        one_try: TRY,
+    };
+    for _ in 0..5 {
+        let processes = || {
+            pids.iter()
+                .filter_map(|pid| ProcessRef::open(*pid).unwrap())
+        };
+        let job = CudaJob::lock(driver(), limits, || look(driver(), processes().collect()));
+        let job = job.map_err(|error| anyhow::anyhow!("{error:?}"))?;
+        assert_eq!(job.members().len(), 2);
+        assert!(job.roll_back().is_empty());
         is_well(&ranks.ask()?, 2)?;
     }
     Ok(())

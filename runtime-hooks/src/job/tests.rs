@@ -2,7 +2,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
 
+use std::thread;
+use std::time::Duration;
+
 use super::*;
+use crate::cuda::CudaError;
+use crate::fault::Cause;
 use crate::members::look;
 use crate::stop::Stop;
 use crate::watchdog::{CallLimits, WatchedDriver};
@@ -15,6 +20,8 @@ struct FakeDriver {
     script: Mutex<BTreeMap<(u8, i32), Vec<CudaError>>>,
     /// The (step, pid) whose calls do not come back while it is in here.
     hanging: Mutex<BTreeSet<(u8, i32)>>,
+    /// The (step, pid) of all calls that change something.
+    calls: Mutex<Vec<(u8, i32)>>,
 }
 
 impl FakeDriver {
@@ -26,6 +33,7 @@ impl FakeDriver {
     }
 
     fn go(&self, step: Step, pid: i32, from: CudaState, to: CudaState) -> Result<(), CudaError> {
+        self.calls.lock().unwrap().push((step as u8, pid));
         while self.hanging.lock().unwrap().contains(&(step as u8, pid)) {
             thread::sleep(Duration::from_millis(1));
         }
@@ -155,26 +163,21 @@ fn a_job_goes_round() {
 }
 
 #[test]
-fn a_member_in_a_collective_is_tried_again_with_nothing_left_locked_in_between() {
+fn a_member_that_is_ahead_is_held_while_the_others_go_on() {
     let (driver, sleepers, pids) = three(CudaState::Running);
-    driver.fail(
-        Step::Lock,
-        pids[1],
-        &[CudaError::NotReady, CudaError::NotReady],
-    );
-    let mut seen = Vec::new();
-    let job = CudaJob::lock(&driver, LIMITS, || {
-        let members = sleepers.members(&driver)?;
-        seen.push(
-            members
-                .iter()
-                .all(|(_, state)| *state == CudaState::Running),
-        );
-        Ok(members)
-    });
+    driver.fail(Step::Lock, pids[1], &[CudaError::NotReady]);
+    let job = CudaJob::lock(&driver, LIMITS, || sleepers.members(&driver));
     assert_eq!(job.unwrap().members().len(), 3);
-    // Three tries, each begun with all running, and the look after the last.
-    assert_eq!(seen, [true, true, true, false]);
+    let calls = driver.calls.lock().unwrap();
+    let of = |pid| {
+        calls
+            .iter()
+            .filter(move |call| call.1 == pid)
+            .map(|call| call.0)
+    };
+    let (lock, unlock) = (Step::Lock as u8, Step::Unlock as u8);
+    assert_eq!(of(pids[0]).collect::<Vec<_>>(), [lock, unlock, lock]);
+    assert_eq!(of(pids[1]).collect::<Vec<_>>(), [lock, lock]);
 }
 
 #[test]
