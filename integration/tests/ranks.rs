@@ -18,15 +18,15 @@ fn on_cgroups_v2() -> Result<()> {
 fn all_cases(lab: &Lab) -> Result<()> {
     let _containerd = lab.containerd()?;
     lab.order("gpus 2")?;
-    ranks_go_on_through_five_cycles(lab, &["3"])?;
-    ranks_go_on_through_five_cycles(lab, &["3", "ahead=15"])?;
+    ranks_go_on_through_five_cycles(lab, "in-step", &["3"])?;
+    ranks_go_on_through_five_cycles(lab, "ahead", &["3", "ahead=15"])?;
     ranks_that_share_gpu_memory_would_be_lost(lab)
 }
 
 /// Three ranks on two GPUs that meet all the time: the meetings go on, each with all of them.
-fn ranks_go_on_through_five_cycles(lab: &Lab, how: &[&str]) -> Result<()> {
+fn ranks_go_on_through_five_cycles(lab: &Lab, name: &str, how: &[&str]) -> Result<()> {
     let command = [&["/bin/ranks", "10000"], how].concat();
-    let ranks = Bundle::make(lab, "ranks", &command)?;
+    let ranks = Bundle::make(lab, name, &command)?;
     ranks.give(&[0, 1])?;
     ranks.run()?;
     let mut met = meetings(&lab.ask_until_up(10000)?)?;

@@ -1,11 +1,15 @@
 //! Locking all CUDA processes of a container in one go.
 //!
 //! The driver's lock lets no more work be submitted and waits for what was. Ranks wait for each other in
-//! collectives, so they can only be locked at points where all have submitted the same ones. Where each waits for its results at
-//! every step, trying all at the same time hits such a point soon. A rank that does not is ahead of the others by
-//! what its queue holds, at every try. So whoever cannot be locked is ahead, and is held while the others go on: its lock is
-//! tried for longer, which keeps it from submitting more, and those that were locked are let go until they have caught up.
+//! collectives, so they can only be locked at points where all have submitted the same ones, and a rank that does not wait for its
+//! results is ahead of the others at any time, by what its queue holds. So all are locked at the same time, and stay where they
+//! are: one whose lock waits can submit nothing more, and the others catch up with it. Who is locked while another is not may be what
+//! that one waits for: it is let go, and locked again as soon as another is locked, since it may just have caught up.
+//!
+//! How long to wait for others depends on the job, whose steps may take milliseconds or seconds. So all waits are random, of every
+//! order of magnitude.
 
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,13 +18,15 @@ use crate::fault::{Cause, Fault, JobError, Step};
 use crate::members::{Members, for_each, revive, revive_one};
 use crate::process::ProcessRef;
 
+/// The shortest wait: what calls of the driver take.
+const SHORTEST: Duration = Duration::from_millis(1);
+
 /// The time that locking may take.
 #[derive(Debug, Clone, Copy)]
 pub struct LockLimits {
     /// For the whole job.
     pub deadline: Duration,
-    /// For one try on one process. Short, since ranks that wait for each other in a collective
-    /// can only be locked together: a long try holds the others up.
+    /// How long all that are locked wait at first for those that are not; and for how long the driver is asked at a time.
     pub one_try: Duration,
 }
 
@@ -38,124 +44,183 @@ pub(crate) fn lock_all(
     loop {
         let stuck = stuck(&members);
         let tried: Vec<_> = members.into_iter().map(|(process, _)| process).collect();
+        let give_up = |fault| JobError {
+            fault,
+            lost: revive(driver, &tried),
+        };
+        if let Some(fault) = stuck {
+            return Err(give_up(fault));
+        }
         let attempt = Attempt {
             driver,
             limits,
             start,
-            tried: &tried,
+            meeting: Mutex::new(Meeting {
+                missing: tried.len(),
+                arrivals: 0,
+                has_failed: false,
+            }),
+            changed: Condvar::new(),
         };
-        if let Some(fault) = stuck {
-            return Err(attempt.give_up(fault));
-        }
-        attempt.lock_all().map_err(|fault| attempt.give_up(fault))?;
-        // A process that began with CUDA during this try runs unlocked: try again, with it.
-        members = again().map_err(|fault| attempt.give_up(fault))?;
-        if members
-            .iter()
-            .all(|(_, state)| *state != CudaState::Running)
-        {
+        attempt.lock_all(&tried).map_err(give_up)?;
+        // A process that began with CUDA meanwhile runs unlocked: once more, with it.
+        members = again().map_err(give_up)?;
+        let unlocked = |(_, state): &&(_, CudaState)| *state == CudaState::Running;
+        let Some((newcomer, _)) = members.iter().find(unlocked) else {
             return Ok(tried.into_iter().filter(|one| !one.is_gone()).collect());
-        }
+        };
         if start.elapsed() >= limits.deadline {
-            return Err(attempt.give_up(unsettled(&members, limits.deadline)));
+            let cause = Cause::Deadline(limits.deadline);
+            return Err(give_up(Fault::of(Step::Lock, newcomer, cause)));
         }
     }
 }
 
-/// Some processes, and the time that is left to lock them.
+/// Locking some processes, each from a thread of its own.
 struct Attempt<'a> {
     driver: &'a dyn Driver,
     limits: LockLimits,
     start: Instant,
-    tried: &'a [ProcessRef],
+    meeting: Mutex<Meeting>,
+    changed: Condvar,
+}
+
+/// What the threads know of each other.
+struct Meeting {
+    /// How many are not locked.
+    missing: usize,
+    /// How often one was.
+    arrivals: u64,
+    /// One failed: nobody needs to be locked any more.
+    has_failed: bool,
+}
+
+impl Meeting {
+    /// Whether all are locked, and stay so, or one failed.
+    fn is_over(&self) -> bool {
+        self.missing == 0 || self.has_failed
+    }
 }
 
 impl Attempt<'_> {
-    fn lock_all(&self) -> Result<(), Fault> {
+    fn lock_all(&self, tried: &[ProcessRef]) -> Result<(), Fault> {
+        let faults = for_each(tried, |process| {
+            let met = self.meet(process);
+            match met {
+                Err(_) if process.is_gone() => {
+                    self.arrive();
+                    return Ok(());
+                }
+                Err(_) => self.fail(),
+                Ok(()) => {}
+            }
+            met
+        });
+        // While one cannot be locked at all, others may only be waiting for it.
+        let is_late = |fault: &Fault| matches!(fault.cause, Cause::Deadline(_));
+        faults.into_iter().min_by_key(is_late).map_or(Ok(()), Err)
+    }
+
+    /// Comes back when all are locked, or one failed.
+    fn meet(&self, process: &ProcessRef) -> Result<(), Fault> {
         let mut patience = self.limits.one_try;
-        let mut one_try = self.limits.one_try;
         loop {
-            let ahead = self.lock_each(one_try)?;
-            let Some(first) = ahead.first() else {
+            if !self.lock(process)? {
+                return Ok(());
+            }
+            self.arrive();
+            let Some(arrivals) = self.leave_after(patience) else {
                 return Ok(());
             };
-            let left = self.limits.deadline.saturating_sub(self.start.elapsed());
-            if left.is_zero() {
-                let cause = Cause::Deadline(self.limits.deadline);
-                return Err(Fault::of(Step::Lock, first, cause));
+            self.let_go(process)?;
+            // A moment is what our own calls take; if that is too short, until somebody has been caught up with.
+            if fastrand::bool() {
+                drop(self.wait_while(self.some_time(), |meeting| {
+                    meeting.arrivals == arrivals && !meeting.has_failed
+                }));
             }
-            one_try = self.some_time();
-            let held = self.hold_while_others_go_on(&ahead, patience.min(left))?;
-            if held == 0 {
-                // Steps of this job take longer than that; or two that are ahead hold each other up.
-                patience *= 2;
-                thread::sleep(Duration::from_millis(fastrand::u64(1..=30)));
-            }
+            patience = self.some_time();
         }
     }
 
-    /// For the next try. Mostly little: who has caught up either is idle for a moment or already waits for those that are held, and
-    /// then only another try helps. Now and then more, for work that takes its time.
-    fn some_time(&self) -> Duration {
-        let parts = if fastrand::u8(0..4) == 0 { 1 } else { 10 };
-        self.limits.one_try / parts
-    }
-
-    /// Tries all that are not locked at the same time; those that still had work to wait for.
-    fn lock_each(&self, timeout: Duration) -> Result<Vec<&ProcessRef>, Fault> {
-        let faults = for_each(self.tried, |process| {
-            match self.driver.state(process.pid()) {
-                Ok(CudaState::Locked | CudaState::Checkpointed) => Ok(()),
-                _ => self.lock(process, timeout),
+    /// Waits until the process is locked; not if another failed meanwhile.
+    fn lock(&self, process: &ProcessRef) -> Result<bool, Fault> {
+        let pid = process.pid();
+        while !self.look().has_failed {
+            // Not asked for its state first: that takes as long as the lock, in which it may run ahead.
+            match self.driver.lock(pid, self.limits.one_try) {
+                Ok(()) => return Ok(true),
+                Err(CudaError::IllegalState) if self.is_put_away(pid) => return Ok(true),
+                Err(CudaError::NotReady) if self.start.elapsed() < self.limits.deadline => {
+                    thread::sleep(SHORTEST);
+                }
+                Err(CudaError::NotReady) => {
+                    let cause = Cause::Deadline(self.limits.deadline);
+                    return Err(Fault::of(Step::Lock, process, cause));
+                }
+                Err(error) => return Err(Fault::of(Step::Lock, process, error)),
             }
-        });
-        self.waiting(faults)
+        }
+        Ok(false)
     }
 
-    /// How many of those that are ahead could be locked while all others went on.
-    fn hold_while_others_go_on(
+    fn is_put_away(&self, pid: i32) -> bool {
+        let state = self.driver.state(pid);
+        matches!(state, Ok(CudaState::Locked | CudaState::Checkpointed))
+    }
+
+    fn let_go(&self, process: &ProcessRef) -> Result<(), Fault> {
+        match self.driver.unlock(process.pid()) {
+            Ok(()) => Ok(()),
+            // It was found CHECKPOINTED; or it has ended.
+            Err(_) => revive_one(self.driver, process),
+        }
+    }
+
+    /// One more is locked, or not to be waited for.
+    fn arrive(&self) {
+        let mut meeting = self.look();
+        meeting.missing -= 1;
+        meeting.arrivals += 1;
+        self.changed.notify_all();
+    }
+
+    /// Waits for the others. If they did not come, the process is to be let go: with the arrivals so far.
+    fn leave_after(&self, patience: Duration) -> Option<u64> {
+        let mut meeting = self.wait_while(patience, |meeting| !meeting.is_over());
+        if meeting.is_over() {
+            return None;
+        }
+        meeting.missing += 1;
+        Some(meeting.arrivals)
+    }
+
+    fn fail(&self) {
+        self.look().has_failed = true;
+        self.changed.notify_all();
+    }
+
+    fn wait_while(
         &self,
-        ahead: &[&ProcessRef],
-        patience: Duration,
-    ) -> Result<usize, Fault> {
-        let is_ahead = |process: &ProcessRef| ahead.iter().any(|one| one.pid() == process.pid());
-        let faults = for_each(self.tried, |process| {
-            if is_ahead(process) {
-                self.lock(process, patience)
-            } else {
-                revive_one(self.driver, process)
-            }
-        });
-        Ok(ahead.len().saturating_sub(self.waiting(faults)?.len()))
+        longest: Duration,
+        condition: impl Fn(&Meeting) -> bool,
+    ) -> MutexGuard<'_, Meeting> {
+        let waited = self
+            .changed
+            .wait_timeout_while(self.look(), longest, |meeting| condition(meeting));
+        waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    fn lock(&self, process: &ProcessRef, timeout: Duration) -> Result<(), Fault> {
-        let locked = self.driver.lock(process.pid(), timeout);
-        locked.map_err(|error| Fault::of(Step::Lock, process, error))
+    fn look(&self) -> MutexGuard<'_, Meeting> {
+        self.meeting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sorts failures: one that is worth no other try is an error, and one that ended is not missed.
-    fn waiting(&self, faults: Vec<Fault>) -> Result<Vec<&ProcessRef>, Fault> {
-        let mut waiting = Vec::new();
-        for fault in faults {
-            let process = self.tried.iter().find(|one| one.pid() == fault.pid);
-            match process {
-                Some(process) if process.is_gone() => {}
-                Some(process) if is_worth_a_retry(&fault) => waiting.push(process),
-                _ => return Err(fault),
-            }
-        }
-        Ok(waiting)
+    /// From a millisecond to as long as one try, or longer if that was not enough so far; each order of magnitude as likely as another.
+    fn some_time(&self) -> Duration {
+        let longest = self.limits.one_try.max(self.start.elapsed() / 4);
+        let orders = (longest.as_secs_f64() / SHORTEST.as_secs_f64()).max(1.0);
+        SHORTEST.mul_f64(orders.powf(fastrand::f64()))
     }
-
-    fn give_up(&self, fault: Fault) -> JobError {
-        let lost = revive(self.driver, self.tried);
-        JobError { fault, lost }
-    }
-}
-
-fn is_worth_a_retry(fault: &Fault) -> bool {
-    matches!(fault.cause, Cause::Driver(CudaError::NotReady))
 }
 
 /// A process that cannot be locked from the state that it is in.
@@ -166,18 +231,4 @@ fn stuck(members: &Members) -> Option<Fault> {
     stuck
         .next()
         .map(|(process, state)| Fault::of(Step::Lock, process, Cause::State(*state)))
-}
-
-/// New CUDA processes kept appearing until the deadline.
-fn unsettled(members: &Members, deadline: Duration) -> Fault {
-    let newest = members
-        .iter()
-        .rfind(|(_, state)| *state == CudaState::Running);
-    let (pid, name) = newest.map_or((0, ""), |(process, _)| (process.pid(), process.name()));
-    Fault {
-        step: Step::Lock,
-        pid,
-        name: name.to_owned(),
-        cause: Cause::Deadline(deadline),
-    }
 }

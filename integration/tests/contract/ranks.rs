@@ -52,13 +52,13 @@ fn all_ranks_together_are_locked_after_a_few_tries() -> Result<()> {
     Ok(())
 }
 
-/// Where a rank looks at its results seldom, it always has work submitted that waits for the other: all at the same time is then never
+/// Where a rank looks at its results seldom, it always has work submitted that waits for the others: all at the same time is then never
 /// enough.
 #[test]
-fn ranks_of_which_one_runs_ahead_are_locked_by_letting_the_other_catch_up() -> Result<()> {
-    let ranks = Workload::ranks(2, &["ahead=15"])?;
-    is_well(&ranks.ask()?, 2)?;
-    let pids = two(&ranks)?;
+fn ranks_of_which_two_run_ahead_are_locked_by_letting_the_others_catch_up() -> Result<()> {
+    let ranks = Workload::ranks(3, &["ahead=15"])?;
+    is_well(&ranks.ask()?, 3)?;
+    let pids = ranks.children()?;
     let limits = LockLimits {
         deadline: Duration::from_secs(10),
         one_try: TRY,
@@ -70,9 +70,9 @@ fn ranks_of_which_one_runs_ahead_are_locked_by_letting_the_other_catch_up() -> R
         };
         let job = CudaJob::lock(driver(), limits, || look(driver(), processes().collect()));
         let job = job.map_err(|error| anyhow::anyhow!("{error:?}"))?;
-        assert_eq!(job.members().len(), 2);
+        assert_eq!(job.members().len(), 3);
         assert!(job.roll_back().is_empty());
-        is_well(&ranks.ask()?, 2)?;
+        is_well(&ranks.ask()?, 3)?;
     }
     Ok(())
 }
