@@ -57,7 +57,6 @@ pub mod process;
 pub mod progress;
 mod reattach;
 mod recorded;
-mod remote_call;
 pub mod report;
 pub mod restore;
 mod restored_memory;

@@ -6,8 +6,9 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 
 use nix::libc;
 
+use stasis_remote_call::RemoteThread;
+
 use crate::process::ProcessRef;
-use crate::remote_call::RemoteThread;
 
 const PAGE: u64 = 4096;
 const NULL: &[u8] = b"/dev/null\0";
@@ -54,7 +55,7 @@ impl Leftovers {
 
     /// Has the process replace each by something that does nothing.
     pub(super) fn replace(&self, process: &ProcessRef) -> io::Result<()> {
-        let mut thread = RemoteThread::stop(process)?;
+        let mut thread = RemoteThread::stop(process.pid(), || process.is_gone())?;
         for mapping in &self.mappings {
             mapping.replace(&mut thread)?;
         }

@@ -2,9 +2,12 @@
 //!
 //! For what a process alone can do to itself: its descriptors and its mappings. The thread is stopped by ptrace(2), made to go through
 //! a system call instruction that its vDSO has anyway, so nothing of its code is changed, and goes on where it was, with
-//! whatever system call it was in taken up again.
+//! whatever system call it was in taken up again. [`RemoteThread`] stops a thread that runs; [`TracedThread`] is one that we
+//! trace and that is stopped already, and stays so.
 
 mod registers;
+mod signal_mask;
+mod traced;
 
 use std::fs::{self, File};
 use std::io;
@@ -18,8 +21,8 @@ use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use crate::process::ProcessRef;
 use registers::Registers;
+pub use traced::TracedThread;
 
 /// A thread that is in the kernel for longer cannot be stopped now.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -29,7 +32,7 @@ const EVENT_STOP: i32 = 128;
 
 /// A thread of another process that makes system calls for us; it goes on when this is dropped.
 #[derive(Debug)]
-pub(crate) struct RemoteThread {
+pub struct RemoteThread {
     thread: Pid,
     /// The address of a system call instruction.
     gate: u64,
@@ -38,21 +41,21 @@ pub(crate) struct RemoteThread {
 }
 
 impl RemoteThread {
-    /// Stops a thread of a process.
+    /// Stops a thread of the process with this pid. `is_gone` is asked once the thread is ours, since the pid may have become a
+    /// stranger's before that.
     ///
     /// # Errors
     /// The kernel's: a process that is being debugged has one tracer already (EPERM). It goes on then.
-    pub(crate) fn stop(process: &ProcessRef) -> io::Result<Self> {
-        let gate = gate(process.pid())?;
-        let thread = live_thread(process.pid())?;
+    pub fn stop(pid: i32, is_gone: impl FnOnce() -> bool) -> io::Result<Self> {
+        let gate = gate(pid)?;
+        let thread = live_thread(pid)?;
         seize(thread)?;
         let mut remote = Self {
             thread,
             gate,
             found: Registers::default(),
         };
-        // The pid was reused before we had it: a stranger goes on at once.
-        if process.is_gone() {
+        if is_gone() {
             return Err(io::ErrorKind::NotFound.into());
         }
         remote.interrupt()?;
@@ -66,7 +69,7 @@ impl RemoteThread {
     ///
     /// # Errors
     /// What the call said, or ptrace.
-    pub(crate) fn call(&mut self, number: libc::c_long, arguments: &[u64]) -> io::Result<u64> {
+    pub fn call(&mut self, number: libc::c_long, arguments: &[u64]) -> io::Result<u64> {
         loop {
             let calling = self.found.calling(self.gate, number, arguments);
             calling.write(self.thread)?;

@@ -1,3 +1,5 @@
+#![allow(clippy::unwrap_used)]
+
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
@@ -7,9 +9,8 @@ use nix::sys::signal::{Signal, kill};
 
 use super::*;
 
-fn process(child: &Child) -> ProcessRef {
-    let pid = i32::try_from(child.id()).unwrap();
-    ProcessRef::open(pid).unwrap().unwrap()
+fn stop(child: &Child) -> io::Result<RemoteThread> {
+    RemoteThread::stop(i32::try_from(child.id()).unwrap(), || false)
 }
 
 fn until(mut done: impl FnMut() -> bool) {
@@ -37,9 +38,8 @@ fn a_thread_makes_calls_and_then_finishes_what_it_was_doing() {
         .unwrap();
     for child in [&sleeper, &reader] {
         until(|| is_asleep(child));
-        let process = process(child);
         for _ in 0..20 {
-            let mut thread = RemoteThread::stop(&process).unwrap();
+            let mut thread = stop(child).unwrap();
             let pid = thread.call(libc::SYS_getpid, &[]).unwrap();
             assert_eq!(pid, u64::from(child.id()));
             let error = thread.call(libc::SYS_close, &[4711]).unwrap_err();
@@ -70,12 +70,12 @@ fn signals_that_come_meanwhile_are_delivered() {
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     output.read_line(&mut line).unwrap();
-    let process = process(&child);
-    let signal = || kill(Pid::from_raw(process.pid()), Signal::SIGUSR1);
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
+    let signal = || kill(pid, Signal::SIGUSR1);
     // Some come before the thread stops, some while it is about to make the call.
-    while !process.is_gone() {
+    while matches!(child.try_wait(), Ok(None)) {
         let _ = signal();
-        if let Ok(mut thread) = RemoteThread::stop(&process) {
+        if let Ok(mut thread) = stop(&child) {
             let _ = signal();
             if let Ok(pid) = thread.call(libc::SYS_getpid, &[]) {
                 assert_eq!(pid, u64::from(child.id()));
@@ -102,7 +102,7 @@ fn a_stopped_process_stays_stopped() {
             .contains(") T ")
     };
     until(is_stopped);
-    let mut thread = RemoteThread::stop(&process(&child)).unwrap();
+    let mut thread = stop(&child).unwrap();
     thread.call(libc::SYS_getpid, &[]).unwrap();
     drop(thread);
     until(is_stopped);
@@ -117,8 +117,7 @@ fn one_that_ended_is_an_error() {
         .stdin(File::open("/dev/null").unwrap())
         .spawn()
         .unwrap();
-    let process = process(&child);
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(RemoteThread::stop(&process).is_err());
+    assert!(stop(&child).is_err());
 }

@@ -1,0 +1,1 @@
+//! CRIU plugin: moves bulk memory with many threads.

@@ -1,0 +1,75 @@
+//! What an index says: processes, their areas, and where the chunks of these are.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{CHUNK, PAGE};
+
+const WORDS: usize = CHUNK / PAGE / 64;
+
+/// The bulk memory of one process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessMemory {
+    /// Its pid in its own, innermost pid namespace; that is the one that a restore gives it back.
+    pub pid: i32,
+    /// Its areas, in the order of their addresses.
+    pub areas: Vec<Area>,
+}
+
+/// A private anonymous mapping whose contents are in the store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Area {
+    /// Address of its first byte.
+    pub start: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// What is in it, in the order of their numbers; chunks that hold nothing but zeros are left out.
+    pub chunks: Vec<Chunk>,
+}
+
+/// At most 4 MiB of an area.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chunk {
+    /// It begins at `number * CHUNK` from the start of its area.
+    pub number: u32,
+    /// Which of its pages are stored.
+    pub pages: StoredPages,
+    /// Of the stored pages, one after the other.
+    pub checksum: Checksum,
+    /// Where they are.
+    pub place: Place,
+}
+
+/// The pages of a chunk that are stored; the others are zero.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StoredPages {
+    /// The first so many (1 to 1024), which are all that the chunk has.
+    All(u16),
+    /// Those whose bit is set: bit `n % 64` of word `n / 64` is page `n`.
+    Some(Box<[u64; WORDS]>),
+}
+
+/// Of contents. Not cryptographic: it finds accidents and tells equal contents, it is no proof against forgery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Checksum(pub u128);
+
+/// Where the contents of a chunk are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// The number of the pack in the index's list.
+    pub pack: u32,
+    /// From the start of the pack; a multiple of [`PAGE`].
+    pub offset: u64,
+    /// How many bytes lie there.
+    pub bytes: u32,
+    /// How they lie there.
+    pub encoding: Encoding,
+}
+
+/// How contents are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Encoding {
+    /// As they are.
+    Raw,
+    /// A zstd frame.
+    Zstd,
+}
