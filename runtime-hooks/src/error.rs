@@ -193,6 +193,9 @@ pub enum Failure {
         /// The driver of this machine.
         here: String,
     },
+    /// Bulk memory cannot be given a name.
+    #[error("no random number can be had for the image")]
+    ImageId(#[source] io::Error),
     /// The restored container cannot be looked at.
     #[error(transparent)]
     Container(#[from] ContainerError),

@@ -3,7 +3,7 @@
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{Access, access};
 
@@ -11,7 +11,6 @@ use crate::blocker::{Blockers, Finding};
 use crate::blockers::{self, Scene};
 use crate::cgroup::FreezerState;
 use crate::container::{Container, ContainerError};
-use crate::criu_plugins;
 use crate::cuda::Driver;
 use crate::engine::{CudaMembers, Engine, refuse_frozen_above};
 use crate::error::Refusal;
@@ -22,6 +21,8 @@ use crate::idle::Idle;
 use crate::invocation::{CheckpointOptions, PreDump};
 use crate::manifest::{CudaProcess, Manifest};
 use crate::members::{Members, look};
+use crate::memory_dump;
+use crate::memory_plugin::Plugins;
 use crate::operation::{Intent, Operation, WaitsFor};
 use crate::process::ProcessRef;
 use crate::recorded::recorded;
@@ -43,7 +44,7 @@ pub struct Plan<'a> {
     /// Whether the caller had frozen it.
     pub found: FreezerState,
     /// CRIU's plugin directory.
-    pub plugins: PathBuf,
+    pub plugins: Plugins,
     /// Blockers that the administrator allows.
     pub allowed: Vec<Finding>,
 }
@@ -100,6 +101,7 @@ impl<'a> Plan<'a> {
         let Some(CudaMembers { driver, members }) = engine.cuda_members(&container)? else {
             // An image directory that is used again must not keep the last one's GPU state.
             Manifest::remove(&options.image_path)?;
+            memory_dump::remove_from(&options.image_path)?;
             if !(may_use_cuda(&container)? || container.has_nvidia_node()) {
                 return Ok(Verdict::Plain);
             }
@@ -123,7 +125,7 @@ impl<'a> Plan<'a> {
         if let Some(bytes) = manifest.gpu_bytes() {
             host_memory::admit(&engine.settings.memory, container.memory(), bytes)?;
         }
-        let plugins = prepare_plugins(engine)?;
+        let plugins = Plugins::for_checkpoint(engine, options)?;
         prepare_image_directory(&options.image_path)?;
         let plan = Self {
             engine,
@@ -215,20 +217,6 @@ fn refuse_blockers(
     };
     let found = blockers::find(&scene).map_err(ContainerError::Processes)?;
     Ok(Blockers::judge(found, &engine.settings.preflight)?)
-}
-
-/// Makes CRIU's plugin directory.
-///
-/// # Errors
-/// [`Refusal::Directory`].
-pub fn prepare_plugins(engine: &Engine) -> Result<PathBuf, Refusal> {
-    let state_dir = &engine.settings.paths.state_dir;
-    let distribution = engine.settings.criu.plugin_dir.as_deref();
-    criu_plugins::prepare(state_dir, distribution).map_err(|source| Refusal::Directory {
-        what: "the plugin directory in",
-        path: state_dir.clone(),
-        source,
-    })
 }
 
 /// As runc does: makes the directory, but not those above it.

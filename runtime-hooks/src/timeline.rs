@@ -17,7 +17,7 @@ pub struct Phase {
     pub name: String,
     /// How long it took.
     pub seconds: f64,
-    /// How many bytes of GPU memory it moved, if it moved any.
+    /// How many bytes of GPU or bulk memory it moved, if it moved any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
     /// The rate that follows from both.
@@ -73,6 +73,11 @@ impl<'o> Timeline<'o> {
         };
         self.phases.push(Phase::new(name, start.elapsed(), bytes));
         result
+    }
+
+    /// Adds what was a part of the last phase, as somebody else has measured it.
+    pub fn add_part(&mut self, name: &str, duration: Duration, bytes: Option<u64>) {
+        self.phases.push(Phase::new(name, duration, bytes));
     }
 
     /// Keeps something that whoever reads the log later has to know, e.g. a check that was overridden.
