@@ -202,8 +202,9 @@ fn bytes_of(status: &str, fields: &[&str]) -> u64 {
 /// "BYTES TOTAL" in the first line; there is nothing to tell before there is anything to move.
 fn told(file: &Path) -> Option<Reading> {
     let text = fs::read_to_string(file).ok()?;
-    let (done, total) = text.lines().next()?.split_once(' ')?;
-    let (done, total) = (done.parse::<u64>().ok()?, total.parse::<u64>().ok()?);
+    let mut words = text.lines().next()?.split_ascii_whitespace();
+    let mut number = || words.next()?.parse::<u64>().ok();
+    let (done, total) = (number()?, number()?);
     (total > 0).then_some(Reading {
         done: Some(done.min(total)),
         total: Some(total),
@@ -298,7 +299,7 @@ mod tests {
         assert_eq!(gauge.read(), Reading::default());
         fs::write(&file, "30 100\n00\n").unwrap();
         assert_eq!(gauge.read(), reading(30, Some(100)));
-        fs::write(&file, "300 100\n").unwrap();
+        fs::write(&file, "  300   100\n").unwrap();
         assert_eq!(gauge.read(), reading(100, Some(100)));
         fs::write(&file, "nonsense").unwrap();
         assert_eq!(gauge.read(), Reading::default());

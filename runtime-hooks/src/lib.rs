@@ -51,6 +51,7 @@ mod memory_in_ram;
 pub mod memory_limit;
 mod memory_order;
 pub mod memory_plugin;
+pub mod memory_restore;
 pub mod memory_stores;
 mod nccl;
 mod newcomer;

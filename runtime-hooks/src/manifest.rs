@@ -154,6 +154,21 @@ impl Manifest {
         }
     }
 
+    /// That of an image without one, which says nothing.
+    #[must_use]
+    pub(crate) fn implied(container: &str) -> Self {
+        Self {
+            written_by: String::new(),
+            ..Self::new(container, String::new(), String::new())
+        }
+    }
+
+    /// Whether the image has none.
+    #[must_use]
+    pub(crate) fn is_implied(&self) -> bool {
+        self.written_by.is_empty() && self.memory.is_none() && self.processes.is_empty()
+    }
+
     /// Whether the image has GPU state, which a process has to be given back.
     #[must_use]
     pub fn has_gpu_state(&self) -> bool {

@@ -1,16 +1,14 @@
 //! The bulk memory of a checkpoint: ordered from our CRIU plugin before the dump, looked at after it.
 
 use std::fs;
-use std::io;
 use std::path::Path;
 
 use stasis_config::MemoryTier;
-use stasis_memory_store::{After, Compression, DumpOrder, INDEX_FILE, Tier};
+use stasis_memory_store::{After, Compression, DumpOrder, INDEX_FILE, StoreError, Tier};
 
 use crate::container::Container;
 use crate::criu_plugins::Environment;
 use crate::engine::Engine;
-use crate::entry;
 use crate::error::Failure;
 use crate::gauge::anonymous_of;
 use crate::huge_pages::HugePages;
@@ -20,7 +18,7 @@ use crate::memory_in_ram;
 use crate::memory_order::{self, OrderFiles, new_image_id};
 use crate::memory_plugin::Plugins;
 use crate::memory_stores::{self, Origin, Stores};
-use crate::operation::{Operation, OperationError};
+use crate::operation::Operation;
 use crate::timeline::Timeline;
 
 /// What is done about bulk memory in one dump.
@@ -135,12 +133,14 @@ impl<'a> MemoryDump<'a> {
 
     /// After a dump that failed: what the plugin said, if it was the plugin that failed.
     pub(crate) fn failed(&self) -> Option<String> {
-        let (_, files) = self.ordered.as_ref()?;
-        // Without its word nobody knows whether memory has come back yet, and it may come from there.
+        let (order, files) = self.ordered.as_ref()?;
         let report = files.report()?;
-        self.remove_store();
-        // Without CRIU's part it is no image.
-        let _ = remove_from(&self.options.image_path);
+        if report.error.is_none() {
+            // Memory has come back, or comes back from files that are held open. When the plugin fails it removes
+            // itself what nobody needs.
+            let directory = order.directory.as_deref();
+            let _ = stasis_memory_store::discard(&self.options.image_path, directory);
+        }
         report.error
     }
 
@@ -226,27 +226,9 @@ pub(crate) fn has_index(image: &Path) -> bool {
 /// Removes what the plugin has put into an image directory.
 ///
 /// # Errors
-/// [`OperationError::Io`].
-pub(crate) fn remove_from(image: &Path) -> Result<(), OperationError> {
-    let remove = || {
-        entry::remove(&image.join(INDEX_FILE))?;
-        let entries = match fs::read_dir(image) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            other => other?,
-        };
-        for entry in entries {
-            let entry = entry?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if name.starts_with("stasis-memory-") && name.ends_with(".pack") {
-                entry::remove(&entry.path())?;
-            }
-        }
-        Ok(())
-    };
-    remove().map_err(|source: io::Error| OperationError::Io {
-        path: image.to_owned(),
-        source,
-    })
+/// [`StoreError`].
+pub(crate) fn remove_from(image: &Path) -> Result<(), StoreError> {
+    stasis_memory_store::discard(image, None)
 }
 
 /// Tells this boot of the machine from others (random(4)).

@@ -64,19 +64,20 @@ pub(crate) fn make_room(
 ) -> io::Result<Option<Vec<String>>> {
     let needed = bytes.saturating_add(MARGIN);
     let mut dropped = Vec::new();
-    let mut all = memory_stores::all_in(&stores.ram)?.into_iter();
+    let all = memory_stores::all_in(&stores.ram).map_err(io::Error::other)?;
+    let mut all = all.into_iter();
     while free(&stores.ram)? < needed {
         let is_durable = |store: &memory_stores::Store| {
-            stores.disk.join(store.image_id.to_string()).is_dir()
-                && earlier != Some(store.path.as_path())
+            stores.disk.join(store.stored.image_id.to_string()).is_dir()
+                && earlier != Some(store.stored.directory.as_path())
         };
         let Some(oldest) = all.find(is_durable) else {
             return Ok(None);
         };
-        memory_stores::remove(&oldest.path)?;
+        memory_stores::remove(&oldest.stored.directory).map_err(io::Error::other)?;
         dropped.push(format!(
             "bulk memory {} is on disk alone now",
-            oldest.image_id
+            oldest.stored.image_id
         ));
     }
     Ok(Some(dropped))

@@ -2,13 +2,13 @@
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use stasis_config::Settings;
-use stasis_memory_store::{ImageId, Tier};
+use stasis_memory_store::{ImageId, StoreError, Stored, Tier};
 
 use crate::engine::Engine;
 use crate::entry;
@@ -44,21 +44,11 @@ pub struct Origin {
     pub order: u64,
 }
 
-/// A directory.
+/// A complete directory, and where its contents are from, if that is known.
 #[derive(Debug)]
-pub struct Store {
-    /// Its name.
-    pub image_id: ImageId,
-    /// Itself.
-    pub path: PathBuf,
-    /// `None`: it is not complete.
-    pub origin: Option<Origin>,
-    /// What is in it.
-    pub bytes: u64,
-    /// The part of it that is in no other, and that would be free without it.
-    pub own_bytes: u64,
-    /// When something was last done to it.
-    pub modified: SystemTime,
+pub(crate) struct Store {
+    pub(crate) stored: Stored,
+    pub(crate) origin: Option<Origin>,
 }
 
 impl Stores {
@@ -111,44 +101,6 @@ impl Origin {
     }
 }
 
-impl Store {
-    /// Reads a directory; `None` if there is none.
-    ///
-    /// # Errors
-    /// What the kernel said.
-    pub(crate) fn read(image_id: ImageId, path: PathBuf) -> io::Result<Option<Self>> {
-        let entries = match fs::read_dir(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            other => other?,
-        };
-        let mut store = Self {
-            image_id,
-            origin: Origin::read(&path),
-            bytes: 0,
-            own_bytes: 0,
-            modified: path.metadata()?.modified()?,
-            path,
-        };
-        for entry in entries {
-            // Somebody may be at work in it.
-            let Ok(metadata) = entry?.metadata() else {
-                continue;
-            };
-            store.bytes += metadata.len();
-            if metadata.nlink() == 1 {
-                store.own_bytes += metadata.len();
-            }
-            store.modified = store.modified.max(metadata.modified()?);
-        }
-        Ok(Some(store))
-    }
-
-    /// How long nothing has been done to it.
-    pub(crate) fn idle(&self) -> Duration {
-        self.modified.elapsed().unwrap_or_default()
-    }
-}
-
 /// Makes a directory for such directories, which only root may look into.
 ///
 /// # Errors
@@ -163,14 +115,15 @@ pub(crate) fn prepare(directory: &Path) -> io::Result<()> {
 /// All directories below `parent`, the oldest first.
 ///
 /// # Errors
-/// What the kernel said.
-pub(crate) fn all_in(parent: &Path) -> io::Result<Vec<Store>> {
-    let mut stores = Vec::new();
-    for (name, path) in names_in(parent)? {
-        if let Ok(id) = name.parse() {
-            stores.extend(Store::read(id, path)?);
-        }
-    }
+/// [`StoreError`].
+pub(crate) fn all_in(parent: &Path) -> Result<Vec<Store>, StoreError> {
+    let stored = stasis_memory_store::list(parent)?.into_iter();
+    let mut stores: Vec<Store> = stored
+        .map(|stored| Store {
+            origin: Origin::read(&stored.directory),
+            stored,
+        })
+        .collect();
     stores.sort_by_key(|store| {
         store
             .origin
@@ -180,19 +133,24 @@ pub(crate) fn all_in(parent: &Path) -> io::Result<Vec<Store>> {
     Ok(stores)
 }
 
-/// The directories below `parent` that a copy to disk was, or is, made in.
+/// The directories below `parent` that a copy to disk was, or is, made in, and when something was last done to them.
 ///
 /// # Errors
 /// What the kernel said.
-pub(crate) fn partial_in(parent: &Path) -> io::Result<Vec<Store>> {
-    let mut stores = Vec::new();
+pub(crate) fn partial_in(parent: &Path) -> io::Result<Vec<(PathBuf, SystemTime)>> {
+    let mut found = Vec::new();
     for (name, path) in names_in(parent)? {
         let id = name.split_once('.').filter(|(_, rest)| *rest == PARTIAL);
-        if let Some(Ok(id)) = id.map(|(id, _)| id.parse()) {
-            stores.extend(Store::read(id, path)?);
+        if !id.is_some_and(|(id, _)| id.parse::<ImageId>().is_ok()) {
+            continue;
         }
+        let mut modified = path.metadata()?.modified()?;
+        for entry in fs::read_dir(&path)? {
+            modified = modified.max(entry?.metadata()?.modified()?);
+        }
+        found.push((path, modified));
     }
-    Ok(stores)
+    Ok(found)
 }
 
 /// The newest complete one of a container.
@@ -225,17 +183,21 @@ fn names_in(parent: &Path) -> io::Result<Vec<(String, PathBuf)>> {
 /// Removes a directory and what no other has of its contents; it is no error that it is not there.
 ///
 /// # Errors
-/// What the kernel said.
-pub(crate) fn remove(directory: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
+/// [`StoreError`].
+pub(crate) fn remove(directory: &Path) -> Result<(), StoreError> {
+    // What is cut off here is not taken for complete.
+    entry::remove(&directory.join(ORIGIN)).map_err(|source| StoreError::Io {
+        action: "remove",
+        path: directory.join(ORIGIN),
+        source,
+    })?;
+    stasis_memory_store::remove(directory)
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use stasis_memory_store::STORE_INDEX_FILE;
 
     pub(crate) fn origin(container: &str, order: u64) -> Origin {
         Origin {
@@ -247,11 +209,16 @@ pub(crate) mod tests {
         }
     }
 
+    fn pack_name(creator: u128) -> String {
+        format!("stasis-memory-{}-0.pack", ImageId::new(creator))
+    }
+
     /// A complete directory with one pack.
     pub(crate) fn store(parent: &Path, id: u128, origin: &Origin) -> PathBuf {
         let directory = parent.join(ImageId::new(id).to_string());
         fs::create_dir(&directory).unwrap();
-        fs::write(directory.join("a.pack"), [1; 100]).unwrap();
+        fs::write(directory.join(pack_name(id)), [1; 100]).unwrap();
+        fs::write(directory.join(STORE_INDEX_FILE), "").unwrap();
         origin.write(&directory).unwrap();
         directory
     }
@@ -274,23 +241,20 @@ pub(crate) mod tests {
         assert_eq!(newest_of(parent.path(), "c1", Path::new("/run/crun")), None);
         assert_eq!(partial_in(parent.path()).unwrap().len(), 1);
         let all = all_in(parent.path()).unwrap();
-        let ids: Vec<_> = all.iter().map(|store| store.image_id).collect();
+        let ids: Vec<_> = all.iter().map(|store| store.stored.image_id).collect();
         assert_eq!(ids, [1, 2, 3, 4].map(ImageId::new));
         assert!(all[3].origin.is_none());
     }
 
     #[test]
-    fn what_is_linked_elsewhere_would_not_be_free() {
+    fn what_is_linked_elsewhere_stays() {
         let parent = tempfile::tempdir().unwrap();
         let first = store(parent.path(), 1, &origin("c1", 1));
-        let second = parent.path().join(ImageId::new(2).to_string());
-        fs::create_dir(&second).unwrap();
-        fs::hard_link(first.join("a.pack"), second.join("a.pack")).unwrap();
-        fs::write(second.join("b.pack"), [2; 30]).unwrap();
-        let read = Store::read(ImageId::new(2), second).unwrap().unwrap();
-        assert_eq!((read.bytes, read.own_bytes), (130, 30));
+        let second = store(parent.path(), 2, &origin("c1", 2));
+        fs::hard_link(first.join(pack_name(1)), second.join(pack_name(1))).unwrap();
         remove(&first).unwrap();
         remove(&first).unwrap();
-        assert_eq!(fs::read(read.path.join("a.pack")).unwrap(), [1; 100]);
+        assert!(!first.exists());
+        assert_eq!(fs::read(second.join(pack_name(1))).unwrap(), [1; 100]);
     }
 }

@@ -6,6 +6,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use rustix::fs::{Access, access};
+use stasis_config::Containers;
 
 use crate::blocker::{Blockers, Finding};
 use crate::blockers::{self, Scene};
@@ -54,7 +55,7 @@ pub struct Plan<'a> {
 pub enum Verdict<'a> {
     /// There is no GPU, or the low-level runtime knows of no running container.
     Plain,
-    /// No process uses CUDA, but one may begin: there is a GPU in the container.
+    /// No process uses CUDA, but one may begin, since there is a GPU in the container, or we move the bulk memory of all.
     Idle(Idle<'a>),
     /// The plan, and the manifest as far as it is known beforehand.
     Cuda(Box<Plan<'a>>, Manifest),
@@ -102,7 +103,9 @@ impl<'a> Plan<'a> {
             // An image directory that is used again must not keep the last one's GPU state.
             Manifest::remove(&options.image_path)?;
             memory_dump::remove_from(&options.image_path)?;
-            if !(may_use_cuda(&container)? || container.has_nvidia_node()) {
+            let all = engine.settings.bulk_memory.enabled
+                && engine.settings.bulk_memory.containers == Containers::All;
+            if !(all || may_use_cuda(&container)? || container.has_nvidia_node()) {
                 return Ok(Verdict::Plain);
             }
             return Ok(Verdict::Idle(Idle {

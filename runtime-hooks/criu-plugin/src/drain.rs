@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use nix::libc;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
-use stasis_memory_store::{Area, Buffer, CHUNK, Chunk, Lane, PAGE, ProcessMemory, StoredPages, Writer};
+use stasis_memory_store::{
+    Area, Buffer, CHUNK, Chunk, Lane, PAGE, ProcessMemory, StoredPages, Writer,
+};
 use stasis_remote_call::TracedThread;
 
 use crate::areas::TakenArea;
@@ -117,7 +119,11 @@ fn pieces(sources: &[Source]) -> Vec<Piece> {
     for (source, tasks) in sources.iter().enumerate() {
         for (area, taken) in tasks.areas.iter().enumerate() {
             let ours = taken.chunks().filter(|number| !taken.left.contains(number));
-            pieces.extend(ours.map(|number| Piece { source, area, number }));
+            pieces.extend(ours.map(|number| Piece {
+                source,
+                area,
+                number,
+            }));
         }
     }
     pieces
@@ -159,7 +165,12 @@ impl Work<'_> {
         (copied, result)
     }
 
-    fn copy_all(&self, writer: &Writer, done: &Sender<Piece>, copied: &mut Copied) -> Result<(), Error> {
+    fn copy_all(
+        &self,
+        writer: &Writer,
+        done: &Sender<Piece>,
+        copied: &mut Copied,
+    ) -> Result<(), Error> {
         let mut lane = writer.lane()?;
         let mut buffer = Buffer::new();
         let pagemaps = self.pagemaps()?;
@@ -167,7 +178,13 @@ impl Work<'_> {
             let Some(piece) = self.pieces.get(self.next.fetch_add(1, Ordering::Relaxed)) else {
                 break;
             };
-            if self.copy_one(*piece, &pagemaps[piece.source], &mut lane, &mut buffer, copied)? {
+            if self.copy_one(
+                *piece,
+                &pagemaps[piece.source],
+                &mut lane,
+                &mut buffer,
+                copied,
+            )? {
                 // Nobody listens any more if emptying failed.
                 let _ = done.send(*piece);
             }
@@ -257,7 +274,11 @@ fn read_runs(pid: i32, start: u64, runs: &[(u64, u64)], mut buffer: &mut [u8]) -
 }
 
 /// Has the tasks give up what is stored. Only this thread can: it is the one that traces them.
-fn empty_behind(work: &Work<'_>, finished: &Receiver<Piece>, taken: &mut Taken) -> Result<(), Error> {
+fn empty_behind(
+    work: &Work<'_>,
+    finished: &Receiver<Piece>,
+    taken: &mut Taken,
+) -> Result<(), Error> {
     let mut threads: BTreeMap<usize, TracedThread> = BTreeMap::new();
     let mut waiting: BTreeMap<(usize, u64), (u64, bool)> = BTreeMap::new();
     let mut bytes = 0;
@@ -290,15 +311,24 @@ fn empty(
 ) -> Result<(), Error> {
     let begun = Instant::now();
     while let Some(((source, start), (mut end, is_locked))) = waiting.pop_first() {
-        while waiting.get(&(source, end)).is_some_and(|next| next.1 == is_locked) {
+        while waiting
+            .get(&(source, end))
+            .is_some_and(|next| next.1 == is_locked)
+        {
             end = waiting.remove(&(source, end)).map_or(end, |next| next.0);
         }
         let pid = work.sources[source].task.pid;
-        let advice = if is_locked { MADV_DONTNEED_LOCKED } else { libc::MADV_DONTNEED.unsigned_abs().into() };
+        let advice = if is_locked {
+            MADV_DONTNEED_LOCKED
+        } else {
+            libc::MADV_DONTNEED.unsigned_abs().into()
+        };
         let failed = || Error::task("empty the memory of", pid);
         let thread = match threads.entry(source) {
             std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
-            std::collections::btree_map::Entry::Vacant(entry) => entry.insert(TracedThread::of(pid).map_err(failed())?),
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                entry.insert(TracedThread::of(pid).map_err(failed())?)
+            }
         };
         // Noted first: a call that fails half-way has emptied some.
         taken.emptied.push((source, start, end));

@@ -72,7 +72,10 @@ fn take_all(order: DumpOrder, report: &mut Report) -> Result<Option<Held>, Error
     }
     let image_dir = criu::image_dir().ok_or(Error::Criu("tell its image directory"))?;
     let total = sources.iter().flat_map(|source| &source.areas);
-    let progress = Progress::new(order.progress.as_deref(), total.map(|area| area.bytes).sum());
+    let progress = Progress::new(
+        order.progress.as_deref(),
+        total.map(|area| area.bytes).sum(),
+    );
     let writer = Writer::create(&image_dir, &order)?;
     let begun = Instant::now();
     let (mut taken, drained) = drain(&sources, &writer, order.threads, &progress);
@@ -163,7 +166,12 @@ fn give_back_emptied(
     targets.retain(|target| {
         number_of(target).is_some_and(|source| taken.is_emptied(source, target.start()))
     });
-    refill(&targets, &writer.reader()?, threads, &Progress::new(None, 0))
+    refill(
+        &targets,
+        &writer.reader()?,
+        threads,
+        &Progress::new(None, 0),
+    )
 }
 
 fn targets<'a>(sources: &[Source], processes: &'a [ProcessMemory]) -> Vec<Target<'a>> {
@@ -191,7 +199,12 @@ pub(crate) fn end(succeeded: bool) -> Result<(), Error> {
     }
     let begun = Instant::now();
     let targets = targets(&held.sources, &held.processes);
-    let filled = refill(&targets, &held.reader, held.order.threads, &Progress::new(None, 0));
+    let filled = refill(
+        &targets,
+        &held.reader,
+        held.order.threads,
+        &Progress::new(None, 0),
+    );
     if filled.is_err() {
         stop_all(&held.sources);
     }
@@ -207,7 +220,9 @@ pub(crate) fn end(succeeded: bool) -> Result<(), Error> {
 fn stop_all(sources: &[Source]) {
     for source in sources {
         let pid = source.task.pid;
-        criu::log_error(&format!("process {pid} lacks memory, which is in the store, and is kept stopped"));
+        criu::log_error(&format!(
+            "process {pid} lacks memory, which is in the store, and is kept stopped"
+        ));
         let _ = kill(Pid::from_raw(pid), Signal::SIGSTOP);
     }
 }

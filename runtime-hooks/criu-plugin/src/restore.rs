@@ -157,9 +157,15 @@ mod tests {
         };
         let there = |mappings: &[Mapping]| check(&task, &area, mappings).is_ok();
         assert!(there(&[mapping(0, 0x5000, "rw-p")]));
-        assert!(there(&[mapping(0, 0x2000, "rw-p"), mapping(0x2000, 0x4000, "rwxp")]));
+        assert!(there(&[
+            mapping(0, 0x2000, "rw-p"),
+            mapping(0x2000, 0x4000, "rwxp")
+        ]));
         assert!(!there(&[mapping(0, 0x3000, "rw-p")]));
-        assert!(!there(&[mapping(0, 0x2000, "rw-p"), mapping(0x3000, 0x4000, "rw-p")]));
+        assert!(!there(&[
+            mapping(0, 0x2000, "rw-p"),
+            mapping(0x3000, 0x4000, "rw-p")
+        ]));
         assert!(!there(&[mapping(0, 0x5000, "rw-s")]));
         assert!(!there(&[mapping(0, 0x5000, "r--p")]));
         let file = Mapping {

@@ -19,7 +19,12 @@ pub(crate) struct Task {
 
 impl Task {
     pub(crate) fn mappings(&self) -> Result<Vec<Mapping>, Error> {
-        let read = || smaps::read(BufReader::new(fs::File::open(format!("/proc/{}/smaps", self.pid))?));
+        let read = || {
+            smaps::read(BufReader::new(fs::File::open(format!(
+                "/proc/{}/smaps",
+                self.pid
+            ))?))
+        };
         read().map_err(Error::task("see the mappings of", self.pid))
     }
 
