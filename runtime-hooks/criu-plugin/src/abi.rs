@@ -48,8 +48,10 @@ static CR_PLUGIN_DESC: Descriptor = Descriptor {
 
 const fn hooks() -> [*const c_void; HOOKS] {
     let mut hooks = [std::ptr::null(); HOOKS];
-    hooks[RESUME_DEVICES_LATE] = resume_devices_late as extern "C" fn(c_int) -> c_int as *const c_void;
-    hooks[CHECKPOINT_DEVICES] = checkpoint_devices as extern "C" fn(c_int) -> c_int as *const c_void;
+    hooks[RESUME_DEVICES_LATE] =
+        resume_devices_late as extern "C" fn(c_int) -> c_int as *const c_void;
+    hooks[CHECKPOINT_DEVICES] =
+        checkpoint_devices as extern "C" fn(c_int) -> c_int as *const c_void;
     hooks
 }
 
@@ -62,7 +64,9 @@ fn answer(what: &str, work: impl FnOnce() -> Result<(), crate::error::Error>) ->
             -1
         }
         Err(_) => {
-            criu::log_error(&format!("{what}: the plugin panicked, which is a fault in stasis"));
+            criu::log_error(&format!(
+                "{what}: the plugin panicked, which is a fault in stasis"
+            ));
             -1
         }
     }

@@ -91,7 +91,9 @@ pub(crate) fn choose(
 fn may_be_taken(mapping: &Mapping) -> bool {
     mapping.is_private_anonymous()
         && mapping.permissions.starts_with("rw")
-        && (mapping.name.is_empty() || mapping.name == "[heap]" || mapping.name.starts_with("[anon:"))
+        && (mapping.name.is_empty()
+            || mapping.name == "[heap]"
+            || mapping.name.starts_with("[anon:"))
         && !NOT_OURS.iter().any(|flag| mapping.has(flag))
 }
 
@@ -107,7 +109,10 @@ fn overlaps(mappings: &[Mapping], start: u64, end: u64) -> bool {
 fn chunks_near(spots: &[u64], start: u64, end: u64) -> Vec<u64> {
     let mut chunks = Vec::new();
     for spot in spots {
-        let (from, to) = (spot.saturating_sub(MARGIN).max(start), (spot + MARGIN).min(end));
+        let (from, to) = (
+            spot.saturating_sub(MARGIN).max(start),
+            (spot + MARGIN).min(end),
+        );
         if from < to {
             let number = |address: u64| (address - start) / CHUNK as u64;
             chunks.extend(number(from)..=number(to - 1));
@@ -140,17 +145,32 @@ mod tests {
         assert!(may_be_taken(&mapping));
         for flag in NOT_OURS {
             let flags = vec!["rd".to_owned(), flag.to_owned()];
-            assert!(!may_be_taken(&Mapping { flags, ..mapping.clone() }), "{flag}");
+            assert!(
+                !may_be_taken(&Mapping {
+                    flags,
+                    ..mapping.clone()
+                }),
+                "{flag}"
+            );
         }
         for permissions in ["rw-s", "r--p", "---p"] {
             let permissions = permissions.to_owned();
-            assert!(!may_be_taken(&Mapping { permissions, ..mapping.clone() }));
+            assert!(!may_be_taken(&Mapping {
+                permissions,
+                ..mapping.clone()
+            }));
         }
         for name in ["/lib/libc.so", "[stack]", "/dev/zero (deleted)"] {
             let name = name.to_owned();
-            assert!(!may_be_taken(&Mapping { name, ..mapping.clone() }));
+            assert!(!may_be_taken(&Mapping {
+                name,
+                ..mapping.clone()
+            }));
         }
-        assert!(!may_be_taken(&Mapping { inode: 1, ..mapping }));
+        assert!(!may_be_taken(&Mapping {
+            inode: 1,
+            ..mapping
+        }));
     }
 
     #[test]
@@ -168,7 +188,10 @@ mod tests {
         let others = [heap(MIB, 2 * MIB)];
         assert!(overlaps(&others, 0, MIB + 1));
         assert!(!overlaps(&others, 0, MIB));
-        let file = [Mapping { inode: 7, ..heap(0, MIB) }];
+        let file = [Mapping {
+            inode: 7,
+            ..heap(0, MIB)
+        }];
         assert!(!overlaps(&file, 0, MIB));
     }
 }

@@ -21,13 +21,19 @@ pub(crate) enum Error {
         source: io::Error,
     },
     /// An area of the index is not there as it was.
-    #[error("process {pid} of the container has no private memory of {bytes} bytes at {start:x}: index and CRIU's images do not belong together")]
+    #[error(
+        "process {pid} of the container has no private memory of {bytes} bytes at {start:x}: index and CRIU's images do not belong together"
+    )]
     NoArea { pid: i32, start: u64, bytes: u64 },
     /// A process of the index was not restored.
-    #[error("process {pid} of the container was not restored: index and CRIU's images do not belong together")]
+    #[error(
+        "process {pid} of the container was not restored: index and CRIU's images do not belong together"
+    )]
     NoProcess { pid: i32 },
     /// The index is of another image than the engine expects.
-    #[error("the index is that of image {found}, not of {expected}: files of two images were mixed up")]
+    #[error(
+        "the index is that of image {found}, not of {expected}: files of two images were mixed up"
+    )]
     OtherImage { found: String, expected: String },
     /// An order of the engine could not be read.
     #[error("cannot read the order {}: {source}", path.display())]
@@ -46,7 +52,10 @@ pub(crate) enum Error {
     Panic,
     /// Both the work and the way back failed.
     #[error("{first}; and giving back what had been taken: {second}")]
-    Both { first: Box<Error>, second: Box<Error> },
+    Both {
+        first: Box<Error>,
+        second: Box<Error>,
+    },
 }
 
 impl Error {

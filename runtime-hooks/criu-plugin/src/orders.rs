@@ -41,7 +41,9 @@ pub(crate) fn restore_order() -> Result<Option<RestoreOrder>, Error> {
 
 /// As many as may work at the same time here.
 pub(crate) fn threads() -> usize {
-    thread::available_parallelism().map_or(1, NonZero::get).min(16)
+    thread::available_parallelism()
+        .map_or(1, NonZero::get)
+        .min(16)
 }
 
 fn read<T: serde::de::DeserializeOwned>() -> Result<Option<T>, Error> {
@@ -67,7 +69,13 @@ fn new_image_id() -> Result<ImageId, Error> {
 pub(crate) fn tell(path: Option<&Path>, report: &Report) {
     criu::log_info(&format!(
         "{} areas of {} processes: {} bytes, {} of them zero, {} stored, {} reused; copied in {:.2} s",
-        report.areas, report.processes, report.bytes, report.zero_bytes, report.stored_bytes, report.reused_bytes, report.copy_seconds
+        report.areas,
+        report.processes,
+        report.bytes,
+        report.zero_bytes,
+        report.stored_bytes,
+        report.reused_bytes,
+        report.copy_seconds
     ));
     for left in &report.left_to_criu {
         criu::log_info(&format!("left to CRIU: {left}"));

@@ -106,7 +106,9 @@ impl Pagemap {
                 }
             }
             if scan.walk_end <= from {
-                return Err(io::Error::other("the kernel's scan of pages does not get on"));
+                return Err(io::Error::other(
+                    "the kernel's scan of pages does not get on",
+                ));
             }
             from = scan.walk_end;
         }
@@ -128,7 +130,10 @@ impl Pagemap {
                     || entry & ENTRY_PRESENT != 0 && entry & ENTRY_EXCLUSIVE == 0
             };
             let (values, _) = entries[..part].as_chunks::<ENTRY>();
-            if values.iter().any(|value| shared(u64::from_ne_bytes(*value))) {
+            if values
+                .iter()
+                .any(|value| shared(u64::from_ne_bytes(*value)))
+            {
                 return Ok(true);
             }
             offset += part as u64;

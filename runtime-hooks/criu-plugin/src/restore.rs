@@ -70,6 +70,9 @@ pub(crate) fn give_back() -> Result<(), Error> {
 impl Awaited {
     fn give_back(&self, report: &mut Report) -> Result<(), Error> {
         let tasks = traced().map_err(Error::task("find the tasks of", 0))?;
+        for task in &tasks {
+            task.die_with_us()?;
+        }
         let mut targets = Vec::new();
         for process in &self.index.processes {
             let task = tasks
@@ -157,9 +160,15 @@ mod tests {
         };
         let there = |mappings: &[Mapping]| check(&task, &area, mappings).is_ok();
         assert!(there(&[mapping(0, 0x5000, "rw-p")]));
-        assert!(there(&[mapping(0, 0x2000, "rw-p"), mapping(0x2000, 0x4000, "rwxp")]));
+        assert!(there(&[
+            mapping(0, 0x2000, "rw-p"),
+            mapping(0x2000, 0x4000, "rwxp")
+        ]));
         assert!(!there(&[mapping(0, 0x3000, "rw-p")]));
-        assert!(!there(&[mapping(0, 0x2000, "rw-p"), mapping(0x3000, 0x4000, "rw-p")]));
+        assert!(!there(&[
+            mapping(0, 0x2000, "rw-p"),
+            mapping(0x3000, 0x4000, "rw-p")
+        ]));
         assert!(!there(&[mapping(0, 0x5000, "rw-s")]));
         assert!(!there(&[mapping(0, 0x5000, "r--p")]));
         let file = Mapping {

@@ -40,8 +40,11 @@ pub(crate) fn read(file: impl BufRead) -> io::Result<Vec<Mapping>> {
             mappings.push(mapping);
             continue;
         }
-        let (Some(mapping), Some((key, value))) = (mappings.last_mut(), line.split_once(':')) else {
-            return Err(io::Error::other(format!("unexpected line in smaps: {line:?}")));
+        let (Some(mapping), Some((key, value))) = (mappings.last_mut(), line.split_once(':'))
+        else {
+            return Err(io::Error::other(format!(
+                "unexpected line in smaps: {line:?}"
+            )));
         };
         match key {
             "Anonymous" => mapping.anonymous = kib(value)?,
@@ -77,7 +80,9 @@ fn kib(value: &str) -> io::Result<u64> {
     let number = value.trim().strip_suffix(" kB").map(str::parse::<u64>);
     match number {
         Some(Ok(number)) => Ok(number * 1024),
-        _ => Err(io::Error::other(format!("unexpected size in smaps: {value:?}"))),
+        _ => Err(io::Error::other(format!(
+            "unexpected size in smaps: {value:?}"
+        ))),
     }
 }
 

@@ -26,7 +26,14 @@ pub(crate) fn set_signals(thread: Pid, mut mask: SignalMask) -> io::Result<()> {
 fn transfer(request: libc::c_uint, thread: Pid, mask: &mut SignalMask) -> io::Result<()> {
     // SAFETY: both requests take the size of the mask in the address argument, and read or write that many bytes behind the data pointer,
     // which is valid for both as long as the call lasts.
-    let result = unsafe { libc::ptrace(request, thread.as_raw(), size_of::<SignalMask>(), from_mut(mask)) };
+    let result = unsafe {
+        libc::ptrace(
+            request,
+            thread.as_raw(),
+            size_of::<SignalMask>(),
+            from_mut(mask),
+        )
+    };
     if result == -1 {
         return Err(io::Error::last_os_error());
     }
@@ -44,7 +51,14 @@ pub(crate) fn thread_local_storage(thread: Pid) -> io::Result<u64> {
         iov_len: size_of::<u64>(),
     };
     // SAFETY: the request writes at most `iov_len` bytes behind `iov_base`, which are a variable that outlives the call.
-    let result = unsafe { libc::ptrace(libc::PTRACE_GETREGSET, thread.as_raw(), NT_ARM_TLS, from_mut(&mut place)) };
+    let result = unsafe {
+        libc::ptrace(
+            libc::PTRACE_GETREGSET,
+            thread.as_raw(),
+            NT_ARM_TLS,
+            from_mut(&mut place),
+        )
+    };
     if result == -1 {
         return Err(io::Error::last_os_error());
     }

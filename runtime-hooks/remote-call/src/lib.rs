@@ -147,7 +147,10 @@ impl Drop for RemoteThread {
 pub fn spots(thread: i32) -> io::Result<[u64; 2]> {
     let thread = Pid::from_raw(thread);
     let registers = Registers::read(thread)?;
-    Ok([registers.stack_pointer(), registers.thread_local_storage(thread)?])
+    Ok([
+        registers.stack_pointer(),
+        registers.thread_local_storage(thread)?,
+    ])
 }
 
 /// With seccomp's rules suspended: they are for what the program does, not for what we do.
