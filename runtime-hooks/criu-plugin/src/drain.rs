@@ -1,30 +1,32 @@
 //! Memory out of the tasks and into the store: copied by many threads, emptied behind them by the tasks themselves, so that there is
 //! hardly ever more than one copy of anything.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSliceMut};
+use std::ops::AddAssign;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::libc;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
-use stasis_memory_store::{
-    Area, Buffer, CHUNK, Chunk, Lane, PAGE, ProcessMemory, StoredPages, Writer,
-};
+use stasis_memory_store::{Area, Buffer, CHUNK, Chunk, Lane, ProcessMemory, StoredPages, pack};
 use stasis_remote_call::TracedThread;
 
 use crate::areas::TakenArea;
 use crate::error::Error;
+use crate::guard::Guard;
 use crate::pagemap::Pagemap;
 use crate::progress::Progress;
 use crate::tree::Task;
 
 /// What a task empties in one go: much for a system call, little beside the whole.
-const BATCH: u64 = 64 << 20;
+const BATCH: usize = (64 << 20) / CHUNK;
+/// How far copying may run ahead of emptying, chunks.
+const AHEAD: usize = 2 * BATCH;
 /// More than the kernel takes at once is given in parts.
 const MOST_PARTS: usize = 512;
 /// As `MADV_DONTNEED`, for memory that is locked (Linux 5.18).
@@ -59,22 +61,43 @@ impl Source {
 pub(crate) struct Taken {
     /// By source and area.
     chunks: BTreeMap<(usize, usize), Vec<Chunk>>,
-    /// Start and end address, by source.
-    emptied: Vec<(usize, u64, u64)>,
-    pub(crate) bytes: u64,
-    pub(crate) zero_bytes: u64,
-    pub(crate) stored_bytes: u64,
-    pub(crate) reused_bytes: u64,
+    /// Process, start and end address.
+    emptied: Vec<(i32, u64, u64)>,
+    pub(crate) counts: Counts,
     pub(crate) empty_time: Duration,
 }
 
-/// One chunk of the work.
-#[derive(Debug, Clone, Copy)]
-struct Piece {
-    source: usize,
-    area: usize,
-    number: u64,
+/// Bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counts {
+    /// That there were.
+    pub(crate) bytes: u64,
+    pub(crate) zero: u64,
+    pub(crate) stored: u64,
+    pub(crate) reused: u64,
 }
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.zero += other.zero;
+        self.stored += other.stored;
+        self.reused += other.reused;
+    }
+}
+
+/// One chunk of the work.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
+pub(crate) struct Piece {
+    pub(crate) source: usize,
+    pub(crate) area: usize,
+    pub(crate) number: u64,
+}
+
+/// A piece that may be emptied, and where it is stored; nowhere if it holds nothing but zeros.
+type Finished = (Piece, Option<Chunk>);
 
 /// Drains all sources, with a thread for each lane. `tracees` are the sources' threads, `guard` looks after the tasks. What could be done
 /// before a failure is in `Taken`, too.
@@ -94,7 +117,6 @@ pub(crate) fn drain(
     };
     let mut taken = Taken::default();
     let result = thread::scope(|scope| {
-        // As much as a batch, so that nobody runs far ahead of the emptying.
         let (done, finished) = sync_channel(AHEAD);
         let workers: Vec<_> = lanes
             .into_iter()
@@ -104,6 +126,7 @@ pub(crate) fn drain(
             })
             .collect();
         drop(done);
+        // The receiver goes with it: threads that still have something to say end.
         let mut result = empty_behind(&work, finished, tracees, guard, &mut taken);
         for worker in workers {
             let counted = worker.join().unwrap_or(Err(Error::Panic));
@@ -138,61 +161,43 @@ struct Work<'a> {
     progress: &'a Progress,
 }
 
-/// What one thread copied.
-#[derive(Debug, Default)]
-struct Copied {
-    chunks: Vec<(Piece, Chunk)>,
-    bytes: u64,
-    zero_bytes: u64,
-    stored_bytes: u64,
-    reused_bytes: u64,
-}
-
 impl Work<'_> {
     fn area(&self, piece: Piece) -> &TakenArea {
         &self.sources[piece.source].areas[piece.area]
     }
 
     /// A thread's work: copies pieces until there are none, and says which are done.
-    fn copy(&self, writer: &Writer, done: &Sender<Piece>) -> (Copied, Result<(), Error>) {
-        let mut copied = Copied::default();
-        // What was copied before a panic may be the only copy by now.
-        let work = AssertUnwindSafe(|| self.copy_all(writer, done, &mut copied));
+    fn copy(&self, lane: Lane<'_>, done: &SyncSender<Finished>) -> Result<Counts, Error> {
+        // A panic is noticed here, so that the others stop at once.
+        let work = AssertUnwindSafe(|| self.copy_all(lane, done));
         let result = catch_unwind(work).unwrap_or(Err(Error::Panic));
         if result.is_err() {
             self.stop.store(true, Ordering::Relaxed);
         }
-        (copied, result)
+        result
     }
 
-    fn copy_all(
-        &self,
-        writer: &Writer,
-        done: &Sender<Piece>,
-        copied: &mut Copied,
-    ) -> Result<(), Error> {
-        let mut lane = writer.lane()?;
+    fn copy_all(&self, mut lane: Lane<'_>, done: &SyncSender<Finished>) -> Result<Counts, Error> {
+        let mut counts = Counts::default();
         let mut buffer = Buffer::new();
         let pagemaps = self.pagemaps()?;
         while !self.stop.load(Ordering::Relaxed) {
             let Some(piece) = self.pieces.get(self.next.fetch_add(1, Ordering::Relaxed)) else {
                 break;
             };
-            if self.copy_one(
-                *piece,
-                &pagemaps[piece.source],
-                &mut lane,
-                &mut buffer,
-                copied,
-            )? {
-                // Nobody listens any more if emptying failed.
-                let _ = done.send(*piece);
+            let pagemap = &pagemaps[piece.source];
+            let finished = self.copy_one(*piece, pagemap, &mut lane, &mut buffer, &mut counts)?;
+            // Nobody listens any more if emptying failed.
+            if let Some(finished) = finished
+                && done.send(finished).is_err()
+            {
+                break;
             }
         }
         let report = lane.close()?;
-        copied.stored_bytes = report.stored_bytes;
-        copied.reused_bytes = report.reused_bytes;
-        Ok(())
+        counts.stored = report.stored_bytes;
+        counts.reused = report.reused_bytes;
+        Ok(counts)
     }
 
     fn pagemaps(&self) -> Result<Vec<Pagemap>, Error> {
@@ -202,15 +207,15 @@ impl Work<'_> {
         self.sources.iter().map(open).collect()
     }
 
-    /// Whether the piece is stored now, and may be emptied; one with pages that cannot be read is left to CRIU.
+    /// Stores a piece. One with pages that cannot be read is left to CRIU.
     fn copy_one(
         &self,
         piece: Piece,
         pagemap: &Pagemap,
         lane: &mut Lane<'_>,
         buffer: &mut Buffer,
-        copied: &mut Copied,
-    ) -> Result<bool, Error> {
+        counts: &mut Counts,
+    ) -> Result<Option<Finished>, Error> {
         let pid = self.sources[piece.source].task.pid;
         let (start, end) = self.area(piece).chunk(piece.number);
         let runs = pagemap
@@ -218,18 +223,18 @@ impl Work<'_> {
             .map_err(Error::task("see the pages of", pid))?;
         let bytes = usize::try_from(end - start).unwrap_or(CHUNK);
         match read_runs(pid, start, &runs, &mut buffer.as_mut_slice()[..bytes]) {
-            Err(error) if error.raw_os_error() == Some(libc::EFAULT) => return Ok(false),
+            Err(error) if error.raw_os_error() == Some(libc::EFAULT) => return Ok(None),
             other => other.map_err(Error::task("read the memory of", pid))?,
         }
         let present: u64 = runs.iter().map(|(start, end)| end - start).sum();
-        copied.bytes += present;
+        counts.bytes += present;
         self.progress.add(present);
         let Some(pages) = StoredPages::of(&buffer.as_slice()[..bytes]) else {
-            copied.zero_bytes += present;
-            return Ok(true);
+            counts.zero += present;
+            return Ok(Some((piece, None)));
         };
-        let stored = pages.pack(buffer);
-        copied.zero_bytes += present.saturating_sub(stored as u64);
+        let stored = pack(buffer, &pages);
+        counts.zero += present.saturating_sub(stored as u64);
         let (checksum, place) = lane.put(buffer, stored)?;
         let number = u32::try_from(piece.number).map_err(|_| Error::TooLarge { pid })?;
         let chunk = Chunk {
@@ -238,8 +243,7 @@ impl Work<'_> {
             checksum,
             place,
         };
-        copied.chunks.push((piece, chunk));
-        Ok(true)
+        Ok(Some((piece, Some(chunk))))
     }
 }
 
@@ -273,87 +277,71 @@ fn read_runs(pid: i32, start: u64, runs: &[(u64, u64)], mut buffer: &mut [u8]) -
     Ok(())
 }
 
-/// Has the tasks give up what is stored. Only this thread can: it is the one that traces them.
+/// Takes note of what is stored, and has the tasks give it up. Only this thread can: it is the one that traces them.
 fn empty_behind(
     work: &Work<'_>,
-    finished: &Receiver<Piece>,
+    finished: Receiver<Finished>,
+    tracees: &mut [TracedThread],
+    guard: &mut Guard,
     taken: &mut Taken,
 ) -> Result<(), Error> {
-    let mut threads: BTreeMap<usize, TracedThread> = BTreeMap::new();
-    let mut waiting: BTreeMap<(usize, u64), (u64, bool)> = BTreeMap::new();
-    let mut bytes = 0;
-    let mut result = Ok(());
-    for piece in finished {
+    let mut waiting = BTreeSet::new();
+    for (piece, chunk) in finished {
+        let result = guard.tell(piece, chunk.as_ref());
+        taken
+            .chunks
+            .entry((piece.source, piece.area))
+            .or_default()
+            .extend(chunk);
+        waiting.insert(piece);
+        let result = result.and_then(|()| match waiting.len() {
+            BATCH.. => empty(work, std::mem::take(&mut waiting), tracees, taken),
+            _ => Ok(()),
+        });
         if result.is_err() {
-            continue;
-        }
-        let area = work.area(piece);
-        let (start, end) = area.chunk(piece.number);
-        waiting.insert((piece.source, start), (end, area.is_locked));
-        bytes += end - start;
-        if bytes >= BATCH {
-            result = empty(work, &mut threads, &mut waiting, taken);
-            bytes = 0;
-            if result.is_err() {
-                work.stop.store(true, Ordering::Relaxed);
-            }
+            work.stop.store(true, Ordering::Relaxed);
+            return result;
         }
     }
-    result.and_then(|()| empty(work, &mut threads, &mut waiting, taken))
+    empty(work, waiting, tracees, taken)
 }
 
 /// Neighbours are emptied together.
 fn empty(
     work: &Work<'_>,
-    threads: &mut BTreeMap<usize, TracedThread>,
-    waiting: &mut BTreeMap<(usize, u64), (u64, bool)>,
+    pieces: BTreeSet<Piece>,
+    tracees: &mut [TracedThread],
     taken: &mut Taken,
 ) -> Result<(), Error> {
     let begun = Instant::now();
-    while let Some(((source, start), (mut end, is_locked))) = waiting.pop_first() {
-        while waiting
-            .get(&(source, end))
-            .is_some_and(|next| next.1 == is_locked)
-        {
-            end = waiting.remove(&(source, end)).map_or(end, |next| next.0);
-        }
-        let pid = work.sources[source].task.pid;
-        let advice = if is_locked {
-            MADV_DONTNEED_LOCKED
-        } else {
-            libc::MADV_DONTNEED.unsigned_abs().into()
-        };
-        let failed = || Error::task("empty the memory of", pid);
-        let thread = match threads.entry(source) {
-            std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
-            std::collections::btree_map::Entry::Vacant(entry) => {
-                entry.insert(TracedThread::of(pid).map_err(failed())?)
+    let mut ranges: Vec<(Piece, u64, u64)> = Vec::new();
+    for piece in pieces {
+        let (start, end) = work.area(piece).chunk(piece.number);
+        match ranges.last_mut() {
+            Some((before, _, last))
+                if (before.source, before.area, *last) == (piece.source, piece.area, start) =>
+            {
+                *last = end
             }
+            _ => ranges.push((piece, start, end)),
+        }
+    }
+    for (piece, start, end) in ranges {
+        let advice = match work.area(piece).is_locked {
+            true => MADV_DONTNEED_LOCKED,
+            false => libc::MADV_DONTNEED.unsigned_abs().into(),
         };
         // Noted first: a call that fails half-way has emptied some.
-        taken.emptied.push((source, start, end));
-        thread
-            .call(libc::SYS_madvise, &[start, end - start, advice])
-            .map_err(failed())?;
+        let pid = work.sources[piece.source].task.pid;
+        taken.emptied.push((pid, start, end));
+        let call = tracees[piece.source].call(libc::SYS_madvise, &[start, end - start, advice]);
+        call.map_err(Error::task("empty the memory of", pid))?;
     }
     taken.empty_time += begun.elapsed();
     Ok(())
 }
 
 impl Taken {
-    fn add(&mut self, copied: Copied) {
-        for (piece, chunk) in copied.chunks {
-            self.chunks
-                .entry((piece.source, piece.area))
-                .or_default()
-                .push(chunk);
-        }
-        self.bytes += copied.bytes;
-        self.zero_bytes += copied.zero_bytes;
-        self.stored_bytes += copied.stored_bytes;
-        self.reused_bytes += copied.reused_bytes;
-    }
-
     /// For the index: all that is stored.
     pub(crate) fn processes(&mut self, sources: &[Source]) -> Vec<ProcessMemory> {
         let mut processes = Vec::new();
@@ -376,13 +364,10 @@ impl Taken {
         processes
     }
 
-    /// Whether a chunk of this source has been given up, or may have been.
-    pub(crate) fn is_emptied(&self, source: usize, start: u64) -> bool {
+    /// Whether the chunk of this process that begins there has been given up, or may have been.
+    pub(crate) fn is_emptied(&self, pid: i32, start: u64) -> bool {
         self.emptied
             .iter()
-            .any(|&(of, from, to)| of == source && (from..to).contains(&start))
+            .any(|&(of, from, to)| of == pid && (from..to).contains(&start))
     }
 }
-
-/// Whole pages are all that there is.
-const _: () = assert!(CHUNK.is_multiple_of(PAGE));

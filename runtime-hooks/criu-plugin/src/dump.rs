@@ -5,14 +5,17 @@ use std::time::Instant;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use stasis_memory_store::{After, DumpOrder, ProcessMemory, Reader, Report, Writer};
+use stasis_memory_store::{After, DumpOrder, ProcessMemory, Reader, Report, Writer, discard};
+use stasis_remote_call::TracedThread;
 
 use crate::areas::choose;
 use crate::drain::{Source, Taken, drain};
 use crate::error::Error;
+use crate::guard::Guard;
 use crate::progress::Progress;
 use crate::refill::{Target, refill};
-use crate::tree::traced;
+use crate::tree::{Task, traced};
+use crate::uffd::Userfaultfd;
 use crate::{criu, orders};
 
 /// CRIU calls from one thread, one call after the other.
@@ -33,6 +36,7 @@ struct Held {
     sources: Vec<Source>,
     processes: Vec<ProcessMemory>,
     reader: Reader,
+    guard: Guard,
 }
 
 fn state() -> MutexGuard<'static, State> {
@@ -71,55 +75,77 @@ fn take_all(order: DumpOrder, report: &mut Report) -> Result<Option<Held>, Error
         return Err(Error::Criu("take a note of the plugin for its image"));
     }
     let image_dir = criu::image_dir().ok_or(Error::Criu("tell its image directory"))?;
-    let total = sources.iter().flat_map(|source| &source.areas);
-    let progress = Progress::new(
-        order.progress.as_deref(),
-        total.map(|area| area.bytes).sum(),
-    );
-    let writer = Writer::create(&image_dir, &order)?;
-    let begun = Instant::now();
-    let (mut taken, drained) = drain(&sources, &writer, order.threads, &progress);
-    report.copy_seconds = begun.elapsed().as_secs_f64();
-    account(report, &sources, &taken);
+    let mut writer = Writer::create(&image_dir, &order)?;
+    let (mut taken, guard, drained) = take_into(&writer, &sources, &order, report)?;
     let processes = taken.processes(&sources);
-    let kept = drained.and_then(|()| {
-        let reader = writer.reader()?;
-        writer.finish(&processes)?;
-        Ok(reader)
-    });
-    match kept {
-        Ok(reader) => Ok(Some(Held {
-            order,
-            sources,
-            processes,
-            reader,
-        })),
-        Err(first) => {
-            let given = give_back_emptied(&sources, &processes, &taken, &writer, order.threads);
-            match given {
-                Ok(()) => {
-                    writer.abandon();
-                    Err(first)
-                }
-                // What is in the store is all that there is: it stays.
-                Err(second) => {
-                    stop_all(&sources);
-                    Err(Error::Both {
-                        first: Box::new(first),
-                        second: Box::new(second),
-                    })
-                }
-            }
+    let kept = drained.and_then(|()| Ok(writer.finish(&processes)?));
+    let held = Held {
+        reader: writer.reader(),
+        order,
+        sources,
+        processes,
+        guard,
+    };
+    let Err(first) = kept else {
+        return Ok(Some(held));
+    };
+    let is_emptied = |target: &Target<'_>| taken.is_emptied(target.pid, target.start());
+    match held.give_back(is_emptied) {
+        Ok(()) => Err(first),
+        Err(second) => {
+            // What is in the store is all that there is: it stays.
+            std::mem::forget(writer);
+            Err(Error::Both {
+                first: Box::new(first),
+                second: Box::new(second),
+            })
         }
     }
 }
 
+/// Nothing has been changed if this fails; what fails later is in the last of the three.
+fn take_into(
+    writer: &Writer,
+    sources: &[Source],
+    order: &DumpOrder,
+    report: &mut Report,
+) -> Result<(Taken, Guard, Result<(), Error>), Error> {
+    let areas = || sources.iter().flat_map(|source| &source.areas);
+    let chunks: u64 = areas().map(|area| area.chunks().count() as u64).sum();
+    let threads = usize::try_from(chunks)
+        .unwrap_or(usize::MAX)
+        .min(order.threads)
+        .max(1);
+    let mut lanes = Vec::new();
+    for _ in 0..threads {
+        let mut lane = writer.lane()?;
+        lane.open()?;
+        lanes.push(lane);
+    }
+    let mut tracees = Vec::new();
+    for source in sources {
+        let pid = source.task.pid;
+        tracees.push(TracedThread::of(pid).map_err(Error::task("take over", pid))?);
+    }
+    let mut guard = Guard::start(sources, &mut tracees, writer)?;
+    let total = areas().map(|area| area.bytes).sum();
+    let progress = Progress::new(order.progress.as_deref(), total);
+    let begun = Instant::now();
+    let (taken, drained) = drain(sources, &mut tracees, lanes, &mut guard, &progress);
+    report.copy_seconds = begun.elapsed().as_secs_f64();
+    report.empty_seconds = taken.empty_time.as_secs_f64();
+    report.processes = sources.len();
+    report.areas = areas().count();
+    report.bytes = taken.counts.bytes;
+    report.zero_bytes = taken.counts.zero;
+    report.stored_bytes = taken.counts.stored;
+    report.reused_bytes = taken.counts.reused;
+    Ok((taken, guard, drained))
+}
+
 fn find(order: &DumpOrder, report: &mut Report) -> Result<Vec<Source>, Error> {
     let tasks = traced().map_err(Error::task("find the tasks of", 0))?;
-    let mappings: Vec<_> = tasks
-        .iter()
-        .map(super::tree::Task::mappings)
-        .collect::<Result<_, _>>()?;
+    let mappings: Vec<_> = tasks.iter().map(Task::mappings).collect::<Result<_, _>>()?;
     let mut sources = Vec::new();
     for (number, task) in tasks.iter().enumerate() {
         let others: Vec<_> = (0..tasks.len())
@@ -139,50 +165,35 @@ fn find(order: &DumpOrder, report: &mut Report) -> Result<Vec<Source>, Error> {
     Ok(sources)
 }
 
-fn account(report: &mut Report, sources: &[Source], taken: &Taken) {
-    report.processes = sources.len();
-    report.areas = sources.iter().map(|source| source.areas.len()).sum();
-    report.bytes = taken.bytes;
-    report.zero_bytes = taken.zero_bytes;
-    report.stored_bytes = taken.stored_bytes;
-    report.reused_bytes = taken.reused_bytes;
-    report.empty_seconds = taken.empty_time.as_secs_f64();
+impl Held {
+    /// Gives back those chunks; tasks that cannot be given all of them stay stopped.
+    fn give_back(self, wanted: impl Fn(&Target<'_>) -> bool) -> Result<(), Error> {
+        let mut targets = targets(&self.sources, &self.processes, self.guard.memory());
+        targets.retain(wanted);
+        let nobody = Progress::new(None, 0);
+        let filled = refill(&targets, &self.reader, self.order.threads, &nobody);
+        let released = filled.and_then(|()| self.guard.dismiss(&self.sources));
+        if released.is_err() {
+            stop_all(&self.sources);
+        }
+        released
+    }
 }
 
-/// After a failure in the middle: tasks that were emptied are filled again, the others never lost anything.
-fn give_back_emptied(
+fn targets<'a>(
     sources: &[Source],
-    processes: &[ProcessMemory],
-    taken: &Taken,
-    writer: &Writer,
-    threads: usize,
-) -> Result<(), Error> {
-    let mut targets = targets(sources, processes);
-    let number_of = |target: &Target<'_>| {
-        sources
-            .iter()
-            .position(|source| source.task.pid == target.pid)
-    };
-    targets.retain(|target| {
-        number_of(target).is_some_and(|source| taken.is_emptied(source, target.start()))
-    });
-    refill(
-        &targets,
-        &writer.reader()?,
-        threads,
-        &Progress::new(None, 0),
-    )
-}
-
-fn targets<'a>(sources: &[Source], processes: &'a [ProcessMemory]) -> Vec<Target<'a>> {
+    processes: &'a [ProcessMemory],
+    memory: &'a [Userfaultfd],
+) -> Vec<Target<'a>> {
     let mut targets = Vec::new();
-    for (source, process) in sources.iter().zip(processes) {
+    for ((source, process), memory) in sources.iter().zip(processes).zip(memory) {
         for area in &process.areas {
             targets.extend(area.chunks.iter().map(|chunk| Target {
                 pid: source.task.pid,
                 pid_inside: process.pid,
                 area: area.start,
                 chunk,
+                memory: Some(memory),
             }));
         }
     }
@@ -198,17 +209,12 @@ pub(crate) fn end(succeeded: bool) -> Result<(), Error> {
         return Ok(());
     }
     let begun = Instant::now();
-    let targets = targets(&held.sources, &held.processes);
-    let filled = refill(
-        &targets,
-        &held.reader,
-        held.order.threads,
-        &Progress::new(None, 0),
-    );
-    if filled.is_err() {
-        stop_all(&held.sources);
+    let directory = held.order.directory.clone();
+    held.give_back(|_| true)?;
+    if !succeeded && let Some(image_dir) = criu::image_dir() {
+        // CRIU leaves its own incomplete images, too; but these are large.
+        let _ = discard(&image_dir, directory.as_deref());
     }
-    filled?;
     criu::log_info(&format!(
         "all memory is back after {:.2} s",
         begun.elapsed().as_secs_f64()

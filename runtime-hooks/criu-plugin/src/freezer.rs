@@ -29,19 +29,29 @@ impl Freezer {
                 let mut parts = line.splitn(3, ':').skip(1);
                 let controllers = parts.next()?;
                 let path = parts.next()?.trim_start_matches('/');
-                controllers.split(',').any(|one| one == wanted).then_some(path)
+                controllers
+                    .split(',')
+                    .any(|one| one == wanted)
+                    .then_some(path)
             })
         };
         if let Some(path) = path_of("freezer") {
             return Some(Self {
-                switch: Path::new(ROOT).join("freezer").join(path).join("freezer.state"),
+                switch: Path::new(ROOT)
+                    .join("freezer")
+                    .join(path)
+                    .join("freezer.state"),
                 frozen: "FROZEN",
                 thawed: "THAWED",
             });
         }
         let path = path_of("")?;
         let unified = Path::new(ROOT).join("unified");
-        let root = if unified.is_dir() { unified } else { ROOT.into() };
+        let root = if unified.is_dir() {
+            unified
+        } else {
+            ROOT.into()
+        };
         Some(Self {
             switch: root.join(path).join("cgroup.freeze"),
             frozen: "1",
@@ -71,7 +81,10 @@ mod tests {
     fn the_freezer_of_each_version_is_found() {
         let hybrid = "12:freezer:/a/b\n3:memory,pids:/m\n0::/u\n";
         let freezer = Freezer::from_text(hybrid).unwrap();
-        assert_eq!(freezer.switch, Path::new("/sys/fs/cgroup/freezer/a/b/freezer.state"));
+        assert_eq!(
+            freezer.switch,
+            Path::new("/sys/fs/cgroup/freezer/a/b/freezer.state")
+        );
         let unified = Freezer::from_text("0::/system.slice/x:y\n").unwrap();
         assert!(unified.switch.ends_with("system.slice/x:y/cgroup.freeze"));
         assert_eq!(Freezer::from_text("3:memory:/m\n"), None);

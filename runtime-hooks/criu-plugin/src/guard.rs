@@ -70,7 +70,8 @@ impl Guard {
             line.push(b'\n');
             self.control.write_all(&line)
         };
-        told.and_then(send).map_err(|source| Error::Guard { source })
+        told.and_then(send)
+            .map_err(|source| Error::Guard { source })
     }
 
     /// The userfaultfds, of each source.
@@ -125,7 +126,10 @@ fn stand_guard(sources: &[Source], memory: &[Userfaultfd], control: &UnixStream,
             stored.push(told);
         }
     }
-    let alive: Vec<_> = sources.iter().map(|source| is_alive(source.task.pid)).collect();
+    let alive: Vec<_> = sources
+        .iter()
+        .map(|source| is_alive(source.task.pid))
+        .collect();
     if !alive.contains(&true) {
         return;
     }
@@ -170,7 +174,12 @@ fn give_all(
             memory: Some(&memory[piece.source]),
         })
         .collect();
-    refill(&targets, &writer.reader()?, threads(), &Progress::new(None, 0))?;
+    refill(
+        &targets,
+        &writer.reader(),
+        threads(),
+        &Progress::new(None, 0),
+    )?;
     for ((source, memory), alive) in sources.iter().zip(memory).zip(alive) {
         if *alive {
             release(std::slice::from_ref(source), std::slice::from_ref(memory))?;
@@ -186,7 +195,9 @@ fn close_connections(memory: &[Userfaultfd], control: &UnixStream) {
         .map(Userfaultfd::as_raw_fd)
         .chain([control.as_raw_fd()])
         .collect();
-    let Ok(entries) = fs::read_dir("/proc/self/fd") else { return };
+    let Ok(entries) = fs::read_dir("/proc/self/fd") else {
+        return;
+    };
     let numbers: Vec<i32> = entries
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .collect();

@@ -11,6 +11,9 @@ mod criu;
 mod drain;
 mod dump;
 mod error;
+mod fork;
+mod freezer;
+mod guard;
 mod orders;
 mod pagemap;
 mod progress;
@@ -18,6 +21,7 @@ mod refill;
 mod restore;
 mod smaps;
 mod tree;
+mod uffd;
 
 /// As CRIU knows us, and records it in an image that we had a part in.
 const NAME: &str = "stasis_memory";

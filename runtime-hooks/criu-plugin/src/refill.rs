@@ -31,7 +31,7 @@ impl Target<'_> {
 
     /// How much is stored of it.
     pub(crate) fn bytes(&self) -> u64 {
-        self.chunk.pages.runs().map(|(_, bytes)| bytes as u64).sum()
+        self.chunk.pages.bytes() as u64
     }
 }
 
@@ -77,9 +77,9 @@ fn fill(target: Target<'_>, reader: &Reader, buffer: &mut Buffer) -> Result<u64,
 }
 
 fn give_runs(target: Target<'_>, memory: &Userfaultfd, mut content: &[u8]) -> io::Result<()> {
-    for (offset, bytes) in target.chunk.pages.runs() {
-        let (run, rest) = content.split_at(bytes);
-        memory.give(target.start() + offset as u64, run)?;
+    for run in target.chunk.pages.runs() {
+        let (own, rest) = content.split_at(run.bytes);
+        memory.give(target.start() + run.offset as u64, own)?;
         content = rest;
     }
     Ok(())
@@ -91,9 +91,9 @@ fn write_runs(target: Target<'_>, content: &[u8]) -> io::Result<()> {
         .chunk
         .pages
         .runs()
-        .map(|(offset, bytes)| RemoteIoVec {
-            base: start + offset,
-            len: bytes,
+        .map(|run| RemoteIoVec {
+            base: start + run.offset,
+            len: run.bytes,
         })
         .collect();
     let written = process_vm_writev(Pid::from_raw(target.pid), &[IoSlice::new(content)], &runs)?;

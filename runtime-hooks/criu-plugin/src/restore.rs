@@ -70,6 +70,9 @@ pub(crate) fn give_back() -> Result<(), Error> {
 impl Awaited {
     fn give_back(&self, report: &mut Report) -> Result<(), Error> {
         let tasks = traced().map_err(Error::task("find the tasks of", 0))?;
+        for task in &tasks {
+            task.die_with_us()?;
+        }
         let mut targets = Vec::new();
         for process in &self.index.processes {
             let task = tasks

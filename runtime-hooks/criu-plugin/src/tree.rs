@@ -3,6 +3,8 @@
 use std::fs;
 use std::io::{self, BufReader};
 
+use nix::sys::ptrace::{Options, setoptions};
+use nix::unistd::Pid;
 use stasis_remote_call::spots;
 
 use crate::error::Error;
@@ -28,15 +30,37 @@ impl Task {
         read().map_err(Error::task("see the mappings of", self.pid))
     }
 
+    /// Should CRIU, and we with it, be killed from now on, the task is, too.
+    pub(crate) fn die_with_us(&self) -> Result<(), Error> {
+        // Those that CRIU may have set for itself have no use any more: it only lets go of the task.
+        let options = Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_EXITKILL;
+        let set = || -> io::Result<()> {
+            for thread in self.threads()? {
+                setoptions(Pid::from_raw(thread), options)?;
+            }
+            Ok(())
+        };
+        set().map_err(Error::task("tie to CRIU's life", self.pid))
+    }
+
+    fn threads(&self) -> io::Result<Vec<i32>> {
+        let number = |entry: io::Result<fs::DirEntry>| {
+            let name = entry?.file_name();
+            let number = name.to_str().and_then(|name| name.parse().ok());
+            number.ok_or_else(|| io::ErrorKind::InvalidData.into())
+        };
+        fs::read_dir(format!("/proc/{}/task", self.pid))?
+            .map(number)
+            .collect()
+    }
+
     /// Addresses near which the kernel and CRIU look into the memory of its threads: their stacks, and what the C library
     /// keeps for each (restartable sequences, robust futexes).
     pub(crate) fn spots(&self) -> Result<Vec<u64>, Error> {
         let find = || -> io::Result<Vec<u64>> {
             let mut found = Vec::new();
-            for entry in fs::read_dir(format!("/proc/{}/task", self.pid))? {
-                let name = entry?.file_name();
-                let thread = name.to_str().and_then(|name| name.parse().ok());
-                found.extend(spots(thread.ok_or(io::ErrorKind::InvalidData)?)?);
+            for thread in self.threads()? {
+                found.extend(spots(thread)?);
             }
             Ok(found)
         };

@@ -6,8 +6,8 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::libc;
-use stasis_memory_store::PAGE;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use stasis_memory_store::PAGE;
 use stasis_remote_call::TracedThread;
 
 // linux/userfaultfd.h
