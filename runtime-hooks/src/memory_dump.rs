@@ -20,6 +20,7 @@ use crate::memory_plugin::Plugins;
 use crate::memory_stores::{self, Origin, Stores};
 use crate::operation::Operation;
 use crate::timeline::Timeline;
+use crate::write_behind::WriteBehind;
 
 /// What is done about bulk memory in one dump.
 #[derive(Debug)]
@@ -125,6 +126,15 @@ impl<'a> MemoryDump<'a> {
                 timeline.note(format!(
                     "where {} is from cannot be written: {error}",
                     directory.display()
+                ));
+            }
+        }
+        if order.tier == Tier::Ram {
+            let started = WriteBehind::new(self.engine, &self.options.id, order.image_id).start();
+            if let Err(error) = started {
+                timeline.note(format!(
+                    "bulk memory {} stays in memory alone: {error}",
+                    order.image_id
                 ));
             }
         }

@@ -164,7 +164,11 @@ pub(crate) fn newest_of(parent: &Path, container: &str, root: &Path) -> Option<P
     newest.map(|(_, path)| path)
 }
 
-fn names_in(parent: &Path) -> io::Result<Vec<(String, PathBuf)>> {
+/// What is in a directory; nothing if it is not there.
+///
+/// # Errors
+/// What the kernel said.
+pub(crate) fn names_in(parent: &Path) -> io::Result<Vec<(String, PathBuf)>> {
     let entries = match fs::read_dir(parent) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other?,
