@@ -1,10 +1,9 @@
 //! What an index says: processes, their areas, and where the chunks of these are.
 
 use serde::{Deserialize, Serialize};
+use twox_hash::XxHash3_128;
 
-use crate::{CHUNK, PAGE};
-
-const WORDS: usize = CHUNK / PAGE / 64;
+use crate::{CHUNK, StoredPages};
 
 /// The bulk memory of one process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,15 +38,6 @@ pub struct Chunk {
     pub place: Place,
 }
 
-/// The pages of a chunk that are stored; the others are zero.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum StoredPages {
-    /// The first so many (1 to 1024), which are all that the chunk has.
-    All(u16),
-    /// Those whose bit is set: bit `n % 64` of word `n / 64` is page `n`.
-    Some(Box<[u64; WORDS]>),
-}
-
 /// Of contents. Not cryptographic: it finds accidents and tells equal contents, it is no proof against forgery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Checksum(pub u128);
@@ -72,4 +62,37 @@ pub enum Encoding {
     Raw,
     /// A zstd frame.
     Zstd,
+}
+
+impl Area {
+    /// Where the chunk of this number begins.
+    #[must_use]
+    pub fn chunk_address(&self, number: u32) -> u64 {
+        self.start.saturating_add(chunk_offset(number))
+    }
+
+    /// How long it is: [`CHUNK`], unless the area ends before; 0 outside of the area.
+    #[must_use]
+    pub fn chunk_bytes(&self, number: u32) -> usize {
+        let left = self.bytes.saturating_sub(chunk_offset(number));
+        usize::try_from(left).map_or(CHUNK, |left| left.min(CHUNK))
+    }
+
+    /// How many chunks it has, the zero ones among them.
+    #[must_use]
+    pub fn chunk_count(&self) -> u64 {
+        self.bytes.div_ceil(CHUNK as u64)
+    }
+}
+
+fn chunk_offset(number: u32) -> u64 {
+    u64::from(number) * CHUNK as u64
+}
+
+impl Checksum {
+    /// Of these contents: XXH3, 128 bits, the fastest that was measured (docs/benchmarks.md).
+    #[must_use]
+    pub fn of(contents: &[u8]) -> Self {
+        Self(XxHash3_128::oneshot(contents))
+    }
 }

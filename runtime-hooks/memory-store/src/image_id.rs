@@ -16,6 +16,11 @@ impl ImageId {
     pub fn new(random: u128) -> Self {
         Self(random)
     }
+
+    /// The number that it is.
+    pub(crate) fn number(self) -> u128 {
+        self.0
+    }
 }
 
 /// It is not 32 lower-case hexadecimal digits.

@@ -5,12 +5,36 @@
 //! checked against its limits before anything is made of it, and no path is taken from it.
 
 mod area;
+mod buffer;
+mod codec;
+mod directory;
+mod durable;
+mod earlier;
+mod error;
 mod image_id;
+mod index;
+mod lane;
+mod limits;
 mod order;
+mod pack;
+mod pack_writer;
+mod page_cache;
+mod reader;
+mod stored_pages;
+mod writer;
 
-pub use area::{Area, Checksum, Chunk, Encoding, Place, ProcessMemory, StoredPages};
+pub use area::{Area, Checksum, Chunk, Encoding, Place, ProcessMemory};
+pub use buffer::Buffer;
+pub use directory::{Stored, discard, list, remove};
+pub use error::StoreError;
 pub use image_id::ImageId;
+pub use index::Index;
+pub use lane::{Lane, LaneReport};
 pub use order::{After, Compression, DumpOrder, ORDER_VARIABLE, Report, RestoreOrder, Tier};
+pub use pack::Pack;
+pub use reader::Reader;
+pub use stored_pages::{Run, StoredPages, pack};
+pub use writer::Writer;
 
 /// The unit of memory, bytes. The kernel's page size on the machines that we support (not 64 KiB aarch64).
 pub const PAGE: usize = 4096;
@@ -18,3 +42,5 @@ pub const PAGE: usize = 4096;
 pub const CHUNK: usize = 4 << 20;
 /// The index, in the image directory.
 pub const INDEX_FILE: &str = "stasis-memory.index";
+/// The same index, in a store directory.
+pub const STORE_INDEX_FILE: &str = "index";

@@ -1,0 +1,122 @@
+//! Directories with packs: what is there, and removing it.
+
+use std::fs::{self, DirEntry};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::durable::{self, staged};
+use crate::{INDEX_FILE, ImageId, STORE_INDEX_FILE, StoreError, pack};
+
+/// A directory of a store: the memory of one checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// The checkpoint.
+    pub image_id: ImageId,
+    /// The directory.
+    pub directory: PathBuf,
+    /// What its files occupy.
+    pub bytes: u64,
+    /// Of it, what no other checkpoint uses: what removing it frees.
+    pub own_bytes: u64,
+    /// Whether it has an index; a dump that was cut off left the others.
+    pub complete: bool,
+    /// When it was written.
+    pub modified: SystemTime,
+}
+
+/// The checkpoints of a store, in the order of their ids; nothing if there is no such directory.
+///
+/// # Errors
+/// [`StoreError::Io`].
+pub fn list(store: &Path) -> Result<Vec<Stored>, StoreError> {
+    let mut found = Vec::new();
+    for entry in entries(store)? {
+        let name = entry.file_name();
+        let id = name.to_str().and_then(|name| name.parse().ok());
+        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if let Some(image_id) = id.filter(|_| is_directory) {
+            found.extend(stored(image_id, entry.path())?);
+        }
+    }
+    found.sort_by_key(|stored| stored.image_id);
+    Ok(found)
+}
+
+/// `None`: it has been removed meanwhile.
+fn stored(image_id: ImageId, directory: PathBuf) -> Result<Option<Stored>, StoreError> {
+    let Ok(metadata) = fs::symlink_metadata(&directory) else {
+        return Ok(None);
+    };
+    let mut stored = Stored {
+        image_id,
+        bytes: 0,
+        own_bytes: 0,
+        complete: false,
+        modified: metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH),
+        directory,
+    };
+    for entry in entries(&stored.directory)? {
+        let Ok(metadata) = entry.metadata() else {
+            continue;
+        };
+        // `st_blocks` counts 512 bytes on every file system.
+        let bytes = metadata.blocks() * 512;
+        stored.bytes += bytes;
+        if metadata.nlink() == 1 {
+            stored.own_bytes += bytes;
+        }
+        stored.complete |= entry.file_name() == STORE_INDEX_FILE;
+    }
+    Ok(Some(stored))
+}
+
+/// Removes a directory of a store. What other checkpoints use of it stays, since they have links of their own. That it is not there
+/// is no error.
+///
+/// # Errors
+/// [`StoreError::Io`], also if there is something in it that the store did not make, which is left alone.
+pub fn remove(directory: &Path) -> Result<(), StoreError> {
+    clear(directory, STORE_INDEX_FILE)?;
+    match fs::remove_dir(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(StoreError::io("remove", directory)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Removes the memory of a checkpoint that came to nothing: what is in its image directory, and its directory in a store.
+///
+/// # Errors
+/// [`StoreError::Io`].
+pub fn discard(image_dir: &Path, directory: Option<&Path>) -> Result<(), StoreError> {
+    clear(image_dir, INDEX_FILE)?;
+    directory.map_or(Ok(()), remove)
+}
+
+/// Removes the index of this name and the packs from a directory, and nothing else.
+pub(crate) fn clear(directory: &Path, index: &str) -> Result<(), StoreError> {
+    // First, so that what is left by a crash here does not look whole.
+    durable::remove(&directory.join(index))?;
+    durable::remove(&directory.join(staged(index)))?;
+    for entry in entries(directory)? {
+        if entry.file_name().to_str().is_some_and(pack::is_pack_name) {
+            durable::remove(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// What is in a directory; nothing if it is not there.
+fn entries(directory: &Path) -> Result<Vec<DirEntry>, StoreError> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.and_then(Iterator::collect),
+    };
+    entries.map_err(StoreError::io("read", directory))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! What goes wrong with a store.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+/// Why memory cannot be stored, or what is stored cannot be believed.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// A file or directory cannot be accessed.
+    #[error("cannot {action} {path}")]
+    Io {
+        /// A verb.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// Disk or quota full.
+    #[error(
+        "cannot write {path}: {} ({free_bytes} bytes are free on this file system)",
+        full(source)
+    )]
+    Full {
+        /// The file.
+        path: PathBuf,
+        /// What is left of the file system.
+        free_bytes: u64,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// Not a regular file.
+    #[error("{path} is not a regular file")]
+    NotAFile {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A pack that an index names is not there.
+    #[error("{path} is missing: a part of the checkpoint's memory was not copied or was deleted")]
+    Missing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Larger than any real one.
+    #[error("{path} has {bytes} bytes; an index has at most {limit}")]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+        /// What it may have.
+        limit: u64,
+    },
+    /// Written by another version of stasis.
+    #[error("{path} has version {found}; this stasis reads version {known}")]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+        /// Ours.
+        known: u32,
+    },
+    /// Not what a checkpoint wrote.
+    #[error("{path} is damaged: {what}")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The contents of a chunk cannot be had.
+    #[error(
+        "chunk {chunk} of the area at {area:#x} of process {process} cannot be read from {path}: {what}; \
+         restore from another copy of the image, or from another checkpoint"
+    )]
+    Chunk {
+        /// The pack.
+        path: PathBuf,
+        /// Its pid.
+        process: i32,
+        /// The area's address.
+        area: u64,
+        /// The chunk's number.
+        chunk: u32,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// What the caller wants cannot be.
+    #[error("memory cannot be stored: {what}")]
+    Impossible {
+        /// Why.
+        what: String,
+    },
+}
+
+fn full(source: &io::Error) -> &'static str {
+    if source.raw_os_error() == Some(Errno::DQUOT.raw_os_error()) {
+        "the quota is used up"
+    } else {
+        "the disk is full"
+    }
+}
+
+impl StoreError {
+    /// For `map_err`: that something could not be done with a file.
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io {
+            action,
+            path,
+            source,
+        }
+    }
+
+    /// For `map_err`: that something could not be written, with what there is to say of a full disk.
+    pub(crate) fn writing(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| {
+            let full = [Errno::NOSPC, Errno::DQUOT].map(|error| Some(error.raw_os_error()));
+            if !full.contains(&source.raw_os_error()) {
+                return Self::Io {
+                    action: "write",
+                    path,
+                    source,
+                };
+            }
+            Self::Full {
+                free_bytes: free_bytes(&path),
+                path,
+                source,
+            }
+        }
+    }
+
+    pub(crate) fn damaged(path: &Path, what: impl Into<String>) -> Self {
+        Self::Damaged {
+            path: path.to_owned(),
+            what: what.into(),
+        }
+    }
+}
+
+/// What is left of the file system of a file, or of its directory; 0 if it cannot be told.
+fn free_bytes(path: &Path) -> u64 {
+    let parent = path.parent().unwrap_or(path);
+    let system = rustix::fs::statvfs(path).or_else(|_| rustix::fs::statvfs(parent));
+    system.map_or(0, |system| system.f_bavail.saturating_mul(system.f_frsize))
+}

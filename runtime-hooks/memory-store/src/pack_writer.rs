@@ -1,0 +1,129 @@
+//! Writing a pack.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, fallocate};
+
+use crate::pack::{PackFile, set_buffered, set_direct};
+use crate::{PAGE, Pack, StoreError, Tier};
+
+/// What is asked of a disk's file system in one go: extents are long, and it is asked seldom.
+const PREALLOCATED: u64 = 256 << 20;
+/// Where the first chunk of a pack in memory begins: whole chunks then fill whole huge pages.
+const HUGE_PAGE: u64 = 2 << 20;
+
+/// A pack that grows.
+#[derive(Debug)]
+pub(crate) struct PackWriter {
+    path: PathBuf,
+    tier: Tier,
+    pack_file: Arc<PackFile>,
+    end: u64,
+    /// Where the file system has blocks for it; `None`: it is not asked for any.
+    allocated: Option<u64>,
+}
+
+impl PackWriter {
+    /// Makes the file, which nobody else may read.
+    pub(crate) fn create(directory: &Path, pack: &Pack, tier: Tier) -> Result<Self, StoreError> {
+        let path = directory.join(pack.file_name());
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(StoreError::writing(&path))?;
+        if tier == Tier::Disk {
+            set_direct(&file);
+        }
+        let pack_file = Arc::new(PackFile {
+            path: path.clone(),
+            file,
+        });
+        let mut writer = Self {
+            path,
+            tier,
+            pack_file,
+            end: 0,
+            allocated: (tier == Tier::Disk).then_some(0),
+        };
+        if let Err(error) = writer.append(pack.header().as_slice()) {
+            let _ = fs::remove_file(&writer.path);
+            return Err(error);
+        }
+        if tier == Tier::Ram {
+            writer.end = HUGE_PAGE;
+        }
+        Ok(writer)
+    }
+
+    /// What it has so far can be read here.
+    pub(crate) fn pack_file(&self) -> &Arc<PackFile> {
+        &self.pack_file
+    }
+
+    /// Writes whole pages at its end, all or none. Returns where they begin.
+    pub(crate) fn append(&mut self, pages: &[u8]) -> Result<u64, StoreError> {
+        let offset = self.end;
+        let end = offset + pages.len() as u64;
+        self.allocate(end);
+        write_at(&self.pack_file.file, pages, offset).map_err(StoreError::writing(&self.path))?;
+        self.end = end;
+        Ok(offset)
+    }
+
+    /// Makes sure of room up to an offset. A file system that has none says so when it is written.
+    fn allocate(&mut self, end: u64) {
+        let Some(allocated) = self.allocated.filter(|allocated| *allocated < end) else {
+            return;
+        };
+        let bytes = (end - allocated).max(PREALLOCATED);
+        let done = fallocate(
+            &self.pack_file.file,
+            FallocateFlags::empty(),
+            allocated,
+            bytes,
+        );
+        self.allocated = done.is_ok().then(|| allocated + bytes);
+    }
+
+    /// Gives back what it does not need, and on a disk waits until all is there. Returns its length.
+    pub(crate) fn close(self) -> Result<u64, StoreError> {
+        let file = &self.pack_file.file;
+        file.set_len(self.end)
+            .map_err(StoreError::writing(&self.path))?;
+        if self.tier == Tier::Disk {
+            file.sync_all().map_err(StoreError::writing(&self.path))?;
+        }
+        Ok(self.end)
+    }
+}
+
+/// Writes all of it. What the file system does not take past the page cache goes through it.
+fn write_at(file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        // Not `WriteZero`, which says nothing: a file system that takes nothing is full.
+        let full = || io::Error::from(rustix::io::Errno::NOSPC);
+        match file.write_at(bytes, offset) {
+            Ok(0) => return Err(full()),
+            Ok(written) => {
+                bytes = &bytes[written..];
+                offset += written as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput && set_buffered(file) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Of so many bytes of a pack, with those that fill the last page.
+pub(crate) fn padded(bytes: usize) -> usize {
+    bytes.next_multiple_of(PAGE)
+}

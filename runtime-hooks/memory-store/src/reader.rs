@@ -1,0 +1,114 @@
+//! Reading chunks.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::pack::PackFile;
+use crate::pack_writer::padded;
+use crate::{Buffer, Checksum, Chunk, Encoding, Index, StoreError, Tier};
+
+/// The packs of a checkpoint, for any number of threads.
+#[derive(Debug)]
+pub struct Reader {
+    /// As places number them.
+    packs: Vec<Arc<PackFile>>,
+}
+
+impl Reader {
+    /// Opens all packs of an index, in the directory that the tier has them in.
+    ///
+    /// # Errors
+    /// [`StoreError`]: one is not there, is another one, or is shorter than the index needs it to be.
+    pub fn open(
+        image_dir: &Path,
+        index: &Index,
+        directory: Option<&Path>,
+    ) -> Result<Self, StoreError> {
+        let directory = match (index.tier, directory) {
+            (Tier::Portable, _) => image_dir,
+            (_, Some(directory)) => directory,
+            (_, None) => {
+                let what = "its memory is in a store, whose directory is not known".to_owned();
+                return Err(StoreError::damaged(image_dir, what));
+            }
+        };
+        let open = |pack| {
+            let file = PackFile::open(directory, pack)?;
+            file.read_directly_if_cold();
+            Ok(Arc::new(file))
+        };
+        let packs: Result<_, StoreError> = index.packs.iter().map(open).collect();
+        Ok(Self { packs: packs? })
+    }
+
+    pub(crate) fn of(packs: Vec<Arc<PackFile>>) -> Self {
+        Self { packs }
+    }
+
+    /// The stored pages of a chunk, one after the other, as they were when they were stored. The process and the address of the
+    /// area are for messages.
+    ///
+    /// # Errors
+    /// [`StoreError::Chunk`].
+    pub fn read<'b>(
+        &self,
+        process: i32,
+        area: u64,
+        chunk: &Chunk,
+        buffer: &'b mut Buffer,
+    ) -> Result<&'b [u8], StoreError> {
+        let number = usize::try_from(chunk.place.pack).unwrap_or(usize::MAX);
+        let pack = self.packs.get(number);
+        let done = pack.map_or(Err("its pack is not known".to_owned()), |pack| {
+            load(pack, chunk, buffer)
+        });
+        let bytes = done.map_err(|what| StoreError::Chunk {
+            path: pack.map_or_else(Default::default, |pack| pack.path.clone()),
+            process,
+            area,
+            chunk: chunk.number,
+            what,
+        })?;
+        Ok(&buffer.as_slice()[..bytes])
+    }
+}
+
+/// Puts the stored pages of a chunk into a buffer. Returns their length.
+fn load(pack: &PackFile, chunk: &Chunk, buffer: &mut Buffer) -> Result<usize, String> {
+    let bytes = chunk.pages.bytes();
+    let stored = usize::try_from(chunk.place.bytes).map_err(|error| error.to_string())?;
+    let too_long = || format!("{stored} bytes cannot be those of {bytes}");
+    match chunk.place.encoding {
+        Encoding::Raw => {
+            let content = buffer.as_mut_slice();
+            let content = content.get_mut(..bytes).filter(|_| stored == bytes);
+            fill(pack, chunk.place.offset, content.ok_or_else(too_long)?)?;
+        }
+        Encoding::Zstd => {
+            let (content, compressed) = buffer.with_compressed();
+            let content = content.get_mut(..bytes).ok_or_else(too_long)?;
+            let compressed = compressed.get_mut(..padded(stored)).ok_or_else(too_long)?;
+            fill(pack, chunk.place.offset, compressed)?;
+            let length = zstd::bulk::decompress_to_buffer(&compressed[..stored], content)
+                .map_err(|error| format!("it cannot be decompressed ({error})"))?;
+            if length != bytes {
+                return Err(format!("{length} bytes are there and {bytes} are needed"));
+            }
+        }
+    }
+    if Checksum::of(&buffer.as_slice()[..bytes]) == chunk.checksum {
+        Ok(bytes)
+    } else {
+        Err("its contents do not match their checksum, so they are damaged".to_owned())
+    }
+}
+
+fn fill(pack: &PackFile, offset: u64, into: &mut [u8]) -> Result<(), String> {
+    let read = pack.read_at(offset, into);
+    let read = read.map_err(|error| error.to_string())?;
+    if read < into.len() {
+        let end = offset + read as u64;
+        return Err(format!("the file ends at {end}, in the middle of it"));
+    }
+    Ok(())
+}
