@@ -51,7 +51,10 @@ impl Idle<'_> {
         let progress = Progress::begin(engine, &self.operation, Verb::Checkpoint);
         let mut timeline = Timeline::told_by(progress);
         let dumped = self.dump_with(&plugins, args, &mut timeline);
-        let has_news = dumped.is_err() || !timeline.notes().is_empty();
+        let has_moved = timeline
+            .bulk_memory()
+            .is_some_and(|report| report.areas > 0);
+        let has_news = dumped.is_err() || has_moved || !timeline.notes().is_empty();
         if has_news {
             let error = dumped.as_ref().err();
             operation_log::write(engine, Verb::Checkpoint, id, &timeline, error);

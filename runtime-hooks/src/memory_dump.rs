@@ -109,11 +109,12 @@ impl<'a> MemoryDump<'a> {
     pub(crate) fn succeeded(&self, timeline: &mut Timeline<'_>) -> Option<StoredMemory> {
         let (order, files) = self.ordered.as_ref()?;
         let report = files.report();
-        if let Some(report) = &report {
+        let has_run = report.is_some();
+        if let Some(report) = report {
             memory_order::tell(timeline, "dump", "drain", report);
         }
         if !has_index(&self.options.image_path) {
-            if report.is_none() {
+            if !has_run {
                 timeline.note("memory is left to CRIU alone: it has not loaded the plugin");
             }
             self.remove_store();

@@ -73,44 +73,33 @@ pub(crate) fn new_image_id() -> io::Result<ImageId> {
     Ok(ImageId::new(u128::from_ne_bytes(random)))
 }
 
-/// Notes what the plugin did in the phase `phase`, in which its part was `part`.
-pub(crate) fn tell(timeline: &mut Timeline<'_>, phase: &str, part: &str, report: &Report) {
-    for why in &report.left_to_criu {
-        timeline.note(format!("memory left to CRIU: {why}"));
+/// Keeps what the plugin did in the phase `phase`, in which its part was `part`.
+pub(crate) fn tell(timeline: &mut Timeline<'_>, phase: &str, part: &str, report: Report) {
+    if report.areas > 0 {
+        add_part(
+            timeline,
+            phase,
+            part,
+            report.copy_seconds,
+            Some(report.bytes),
+        );
     }
-    if report.areas == 0 {
-        return;
-    }
-    let mut add = |name: &str, seconds: f64, bytes| {
-        // What is no time is none of ours to judge.
-        let duration = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-        timeline.add_part(&format!("{phase}: {name}"), duration, bytes);
-    };
-    add(part, report.copy_seconds, Some(report.bytes));
     if report.empty_seconds > 0.0 {
-        add("empty", report.empty_seconds, None);
+        add_part(timeline, phase, "empty", report.empty_seconds, None);
     }
-    timeline.note(said(report));
+    timeline.set_bulk_memory(report);
 }
 
-fn said(report: &Report) -> String {
-    let mib = |bytes: u64| bytes >> 20;
-    let mut said = format!(
-        "bulk memory: {} MiB in {} areas of {} processes",
-        mib(report.bytes),
-        report.areas,
-        report.processes
-    );
-    for (what, bytes) in [
-        ("zero", report.zero_bytes),
-        ("stored before", report.reused_bytes),
-        ("written", report.stored_bytes),
-    ] {
-        if bytes > 0 {
-            said.push_str(&format!(", {} MiB {what}", mib(bytes)));
-        }
-    }
-    said
+fn add_part(
+    timeline: &mut Timeline<'_>,
+    phase: &str,
+    part: &str,
+    seconds: f64,
+    bytes: Option<u64>,
+) {
+    // What is no time is not ours to judge.
+    let duration = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    timeline.add_part(&format!("{phase}: {part}"), duration, bytes);
 }
 
 #[cfg(test)]
@@ -140,30 +129,21 @@ mod tests {
     }
 
     #[test]
-    fn a_report_becomes_parts_and_a_note() {
+    fn a_report_becomes_parts_of_a_phase() {
         let mut timeline = Timeline::default();
         timeline.time("dump", || ());
         let report = Report {
             processes: 1,
             areas: 2,
             bytes: 64 << 20,
-            zero_bytes: 16 << 20,
-            stored_bytes: 48 << 20,
             copy_seconds: 0.5,
-            left_to_criu: vec!["area of process 7: shared".into()],
             ..Report::default()
         };
-        tell(&mut timeline, "dump", "drain", &report);
+        tell(&mut timeline, "dump", "drain", report.clone());
         let names: Vec<_> = timeline.phases().iter().map(|phase| &phase.name).collect();
         assert_eq!(names, ["dump", "dump: drain"]);
         assert_eq!(timeline.phases()[1].bytes, Some(64 << 20));
-        assert_eq!(
-            timeline.notes(),
-            [
-                "memory left to CRIU: area of process 7: shared",
-                "bulk memory: 64 MiB in 2 areas of 1 processes, 16 MiB zero, 48 MiB written"
-            ]
-        );
+        assert_eq!(timeline.bulk_memory(), Some(&report));
     }
 
     #[test]
@@ -174,7 +154,7 @@ mod tests {
             copy_seconds: -1.0,
             ..Report::default()
         };
-        tell(&mut timeline, "dump", "drain", &report);
+        tell(&mut timeline, "dump", "drain", report);
         assert_eq!(timeline.phases()[0].seconds, 0.0);
     }
 }

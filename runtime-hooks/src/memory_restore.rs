@@ -144,7 +144,7 @@ impl MemoryRestore {
     /// After a restore by CRIU: what the plugin did.
     pub(crate) fn tell(&self, timeline: &mut Timeline<'_>) {
         if let Some(report) = self.files.report() {
-            memory_order::tell(timeline, "criu restore", "refill", &report);
+            memory_order::tell(timeline, "criu restore", "refill", report);
         }
     }
 

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use serde::Serialize;
+use stasis_memory_store::Report;
 
 use crate::engine::{Engine, rfc3339};
 use crate::error::{Error, Verb};
@@ -26,6 +27,8 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     notes: &'a [String],
     phases: &'a [Phase],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bulk_memory: Option<&'a Report>,
 }
 
 /// Appends the line of an operation. That it cannot be written changes nothing for the operation.
@@ -43,6 +46,7 @@ pub(crate) fn write(
         error: error.map(ToString::to_string),
         notes: timeline.notes(),
         phases: timeline.phases(),
+        bulk_memory: timeline.bulk_memory(),
     };
     let _ = append(&engine.settings.paths.log_dir, &line);
 }
@@ -63,6 +67,7 @@ pub(crate) fn write_afterwards(
         error,
         notes: timeline.notes(),
         phases: timeline.phases(),
+        bulk_memory: timeline.bulk_memory(),
     };
     let _ = append(log_dir, &line);
 }

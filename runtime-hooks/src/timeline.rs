@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use stasis_memory_store::Report;
 
 use crate::gauge::Gauge;
 use crate::progress::Progress;
@@ -30,6 +31,7 @@ pub struct Phase {
 pub struct Timeline<'o> {
     phases: Vec<Phase>,
     notes: Vec<String>,
+    bulk_memory: Option<Report>,
     progress: Option<Progress<'o>>,
 }
 
@@ -40,6 +42,7 @@ impl<'o> Timeline<'o> {
         Self {
             phases: Vec::new(),
             notes: Vec::new(),
+            bulk_memory: None,
             progress: Some(progress),
         }
     }
@@ -83,6 +86,16 @@ impl<'o> Timeline<'o> {
     /// Keeps something that whoever reads the log later has to know, e.g. a check that was overridden.
     pub fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());
+    }
+
+    /// Keeps what our CRIU plugin has told.
+    pub(crate) fn set_bulk_memory(&mut self, report: Report) {
+        self.bulk_memory = Some(report);
+    }
+
+    /// What our CRIU plugin has told.
+    pub(crate) fn bulk_memory(&self) -> Option<&Report> {
+        self.bulk_memory.as_ref()
     }
 
     /// What was noted so far.
