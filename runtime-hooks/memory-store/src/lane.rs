@@ -79,10 +79,19 @@ impl<'w> Lane<'w> {
         Ok((key.0, place))
     }
 
-    fn store(&mut self, content: &[u8]) -> Result<Place, StoreError> {
+    /// Makes its pack now: a process that is forked later knows, and can read, what is put from then on.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn open(&mut self) -> Result<(), StoreError> {
         if self.pack.is_none() {
             self.pack = Some(self.writer.add_pack()?);
         }
+        Ok(())
+    }
+
+    fn store(&mut self, content: &[u8]) -> Result<Place, StoreError> {
+        self.open()?;
         let (encoding, bytes, pages) = encode(self.compression.as_mut(), content);
         let Some((number, pack)) = &mut self.pack else {
             let what = "a lane has no pack".to_owned();

@@ -5,8 +5,8 @@
 //! whatever system call it was in taken up again. [`RemoteThread`] stops a thread that runs; [`TracedThread`] is one that we
 //! trace and that is stopped already, and stays so.
 
+mod ffi;
 mod registers;
-mod signal_mask;
 mod traced;
 
 use std::fs::{self, File};
@@ -138,6 +138,19 @@ impl Drop for RemoteThread {
         }
         let _ = ptrace::detach(self.thread, None);
     }
+}
+
+/// Where a thread that we trace has its stack and its thread-local storage.
+///
+/// # Errors
+/// What ptrace said.
+pub fn spots(thread: i32) -> io::Result<[u64; 2]> {
+    let thread = Pid::from_raw(thread);
+    let registers = Registers::read(thread)?;
+    Ok([
+        registers.stack_pointer(),
+        registers.thread_local_storage(thread)?,
+    ])
 }
 
 /// With seccomp's rules suspended: they are for what the program does, not for what we do.

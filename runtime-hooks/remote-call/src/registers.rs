@@ -25,7 +25,7 @@ pub(super) use x86_64::{GATE, STEP};
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
-    use super::{Registers, libc};
+    use super::{Pid, Registers, io, libc};
 
     /// `syscall`.
     pub(in super::super) const GATE: &[u8] = &[0x0f, 0x05];
@@ -111,6 +111,14 @@ mod x86_64 {
         pub(in super::super) fn result(&self) -> i64 {
             self.0.rax.cast_signed()
         }
+
+        pub(in super::super) fn stack_pointer(&self) -> u64 {
+            self.0.rsp
+        }
+
+        pub(in super::super) fn thread_local_storage(&self, _: Pid) -> io::Result<u64> {
+            Ok(self.0.fs_base)
+        }
     }
 }
 
@@ -119,7 +127,7 @@ pub(super) use aarch64::{GATE, STEP};
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64 {
-    use super::{Registers, libc};
+    use super::{Pid, Registers, io, libc};
 
     /// `svc #0`.
     pub(in super::super) const GATE: &[u8] = &[0x01, 0x00, 0x00, 0xd4];
@@ -163,6 +171,14 @@ mod aarch64 {
 
         pub(in super::super) fn result(&self) -> i64 {
             self.0.regs[0].cast_signed()
+        }
+
+        pub(in super::super) fn stack_pointer(&self) -> u64 {
+            self.0.sp
+        }
+
+        pub(in super::super) fn thread_local_storage(&self, thread: Pid) -> io::Result<u64> {
+            crate::ffi::thread_local_storage(thread)
         }
     }
 }

@@ -9,7 +9,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use crate::registers::Registers;
-use crate::{EVENT_STOP, gate, signal_mask, unexpected};
+use crate::{EVENT_STOP, ffi, gate, unexpected};
 
 /// A stopped thread that makes system calls for us. When this is dropped it is where it was, still stopped, with an
 /// interrupted system call set back so that it is made again.
@@ -18,7 +18,7 @@ pub struct TracedThread {
     thread: Pid,
     gate: u64,
     found: Registers,
-    mask: signal_mask::Mask,
+    mask: ffi::SignalMask,
     /// SIGSTOP cannot be blocked: one that came is sent again at the end.
     was_told_to_stop: bool,
 }
@@ -35,7 +35,7 @@ impl TracedThread {
         if !found.are_native() {
             return Err(io::Error::other("it is a 32-bit program"));
         }
-        let mask = signal_mask::block_all(thread)?;
+        let mask = ffi::block_signals(thread)?;
         Ok(Self {
             thread,
             gate,
@@ -74,7 +74,7 @@ impl Drop for TracedThread {
     fn drop(&mut self) {
         // A thread that was killed needs none of this.
         let _ = self.found.resuming().write(self.thread);
-        let _ = signal_mask::set(self.thread, self.mask);
+        let _ = ffi::set_signals(self.thread, self.mask);
         if self.was_told_to_stop {
             let _ = kill(self.thread, Signal::SIGSTOP);
         }

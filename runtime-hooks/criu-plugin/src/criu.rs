@@ -1,0 +1,80 @@
+//! What we call in CRIU. Looked up by name: not every version has everything, and tests are not CRIU.
+
+#![allow(unsafe_code)] // FFI: functions of the program that loaded us
+
+use std::ffi::{CString, c_char, c_int, c_uint};
+use std::path::PathBuf;
+
+use libloading::os::unix::{Library, Symbol};
+
+use crate::NAME;
+
+const ERROR: c_uint = 1;
+const WARNING: c_uint = 2;
+const INFO: c_uint = 3;
+
+type Print = unsafe extern "C" fn(c_uint, *const c_char, ...);
+type GetImageDir = unsafe extern "C" fn() -> c_int;
+type AddInventoryPlugin = unsafe extern "C" fn(*const c_char) -> c_int;
+type CheckAndRemoveInventoryPlugin = unsafe extern "C" fn(*const c_char, usize) -> bool;
+
+/// A line for CRIU's log.
+pub(crate) fn log_error(text: &str) {
+    log(ERROR, text);
+}
+
+/// A line for CRIU's log.
+pub(crate) fn log_warning(text: &str) {
+    log(WARNING, text);
+}
+
+/// A line for CRIU's log.
+pub(crate) fn log_info(text: &str) {
+    log(INFO, text);
+}
+
+fn log(level: c_uint, text: &str) {
+    let line = CString::new(format!("stasis: {text}\n").replace('\0', " "));
+    let (Ok(line), Some(print)) = (line, find::<Print>(b"print_on_level\0")) else {
+        return;
+    };
+    // SAFETY: the format takes one string, and is given one that lives as long as the call.
+    unsafe { print(level, c"%s".as_ptr(), line.as_ptr()) }
+}
+
+/// The image directory, by the descriptor that CRIU has of it.
+pub(crate) fn image_dir() -> Option<PathBuf> {
+    let get = find::<GetImageDir>(b"criu_get_image_dir\0")?;
+    // SAFETY: it takes nothing and gives a descriptor number.
+    let fd = unsafe { get() };
+    (fd >= 0).then(|| PathBuf::from(format!("/proc/self/fd/{fd}")))
+}
+
+/// Has CRIU note in the image that it cannot be restored without us (4.1 and later; earlier ones cannot).
+pub(crate) fn note_in_image() -> bool {
+    let (Ok(name), Some(add)) = (
+        CString::new(NAME),
+        find::<AddInventoryPlugin>(b"add_inventory_plugin\0"),
+    ) else {
+        return true;
+    };
+    // SAFETY: it copies the string.
+    unsafe { add(name.as_ptr()) == 0 }
+}
+
+/// Tells CRIU that we are here for this image: what is left of its note then is a reason for it to refuse.
+pub(crate) fn answer_note() {
+    let (Ok(name), Some(check)) = (
+        CString::new(NAME),
+        find::<CheckAndRemoveInventoryPlugin>(b"check_and_remove_inventory_plugin\0"),
+    ) else {
+        return;
+    };
+    // SAFETY: it compares with a string of the given length.
+    unsafe { check(name.as_ptr(), NAME.len()) };
+}
+
+fn find<T>(name: &[u8]) -> Option<Symbol<T>> {
+    // SAFETY: the types are those of CRIU's headers (criu/include/{log,criu-plugin,inventory}.h).
+    unsafe { Library::this().get(name).ok() }
+}

@@ -1,0 +1,69 @@
+//! What can go wrong, in words for CRIU's log and the engine's report.
+
+use std::io;
+use std::path::PathBuf;
+
+use stasis_memory_store::StoreError;
+
+/// Why memory could not be taken or given back.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A task could not be looked at, read, written or made to do something.
+    #[error("cannot {action} process {pid}: {source}")]
+    Task {
+        /// "read the memory of"
+        action: &'static str,
+        /// In CRIU's pid namespace.
+        pid: i32,
+        source: io::Error,
+    },
+    /// An area of the index is not there as it was.
+    #[error(
+        "process {pid} of the container has no private memory of {bytes} bytes at {start:x}: index and CRIU's images do not belong together"
+    )]
+    NoArea { pid: i32, start: u64, bytes: u64 },
+    /// A process of the index was not restored.
+    #[error(
+        "process {pid} of the container was not restored: index and CRIU's images do not belong together"
+    )]
+    NoProcess { pid: i32 },
+    /// The index is of another image than the engine expects.
+    #[error(
+        "the index is that of image {found}, not of {expected}: files of two images were mixed up"
+    )]
+    OtherImage { found: String, expected: String },
+    /// An order of the engine could not be read.
+    #[error("cannot read the order {}: {source}", path.display())]
+    Order { path: PathBuf, source: io::Error },
+    /// CRIU told no image directory, or would not take a note.
+    #[error("CRIU does not {0}")]
+    Criu(&'static str),
+    /// An area of more than 16 PiB.
+    #[error("an area of process {pid} is too large")]
+    TooLarge { pid: i32 },
+    /// Without it, tasks would lose their memory with CRIU.
+    #[error("cannot have the tasks looked after: {source}")]
+    Guard { source: io::Error },
+    /// A thread of ours panicked.
+    #[error("a thread panicked, which is a fault in stasis")]
+    Panic,
+    /// Both the work and the way back failed.
+    #[error("{first}; and giving back what had been taken: {second}")]
+    Both {
+        first: Box<Error>,
+        second: Box<Error>,
+    },
+}
+
+impl Error {
+    pub(crate) fn task(action: &'static str, pid: i32) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Task {
+            action,
+            pid,
+            source,
+        }
+    }
+}

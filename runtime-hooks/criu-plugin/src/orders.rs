@@ -1,0 +1,88 @@
+//! What the engine wants; without it (a plain runc that was told of our directory) what is always safe.
+
+use std::fs;
+use std::io;
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use rustix::rand::{GetRandomFlags, getrandom};
+use stasis_memory_store::{After, DumpOrder, ImageId, ORDER_VARIABLE, Report, RestoreOrder, Tier};
+
+use crate::criu;
+use crate::error::Error;
+
+const MINIMUM_MIB: u64 = 16;
+
+/// The order for this dump.
+pub(crate) fn dump_order() -> Result<DumpOrder, Error> {
+    match read()? {
+        Some(order) => Ok(order),
+        None => Ok(DumpOrder {
+            image_id: new_image_id()?,
+            tier: Tier::Portable,
+            directory: None,
+            earlier: None,
+            threads: threads(),
+            compression: None,
+            // Who ordered nothing cannot tell us that the tasks are to end.
+            after: After::GoOn,
+            minimum_mib: MINIMUM_MIB,
+            progress: None,
+            report: None,
+        }),
+    }
+}
+
+/// The order for this restore, if there is one.
+pub(crate) fn restore_order() -> Result<Option<RestoreOrder>, Error> {
+    read()
+}
+
+/// As many as may work at the same time here.
+pub(crate) fn threads() -> usize {
+    thread::available_parallelism()
+        .map_or(1, NonZero::get)
+        .min(16)
+}
+
+fn read<T: serde::de::DeserializeOwned>() -> Result<Option<T>, Error> {
+    let Some(path) = std::env::var_os(ORDER_VARIABLE).map(PathBuf::from) else {
+        return Ok(None);
+    };
+    let read = || serde_json::from_slice(&fs::read(&path)?).map_err(io::Error::from);
+    match read() {
+        Ok(order) => Ok(Some(order)),
+        Err(source) => Err(Error::Order { path, source }),
+    }
+}
+
+fn new_image_id() -> Result<ImageId, Error> {
+    let mut random = [0; 16];
+    match getrandom(&mut random, GetRandomFlags::empty()) {
+        Ok(16) => Ok(ImageId::new(u128::from_ne_bytes(random))),
+        _ => Err(Error::Criu("have random numbers")),
+    }
+}
+
+/// Tells the engine how it went. What cannot be told is in CRIU's log.
+pub(crate) fn tell(path: Option<&Path>, report: &Report) {
+    criu::log_info(&format!(
+        "{} areas of {} processes: {} bytes, {} of them zero, {} stored, {} reused; copied in {:.2} s",
+        report.areas,
+        report.processes,
+        report.bytes,
+        report.zero_bytes,
+        report.stored_bytes,
+        report.reused_bytes,
+        report.copy_seconds
+    ));
+    for left in &report.left_to_criu {
+        criu::log_info(&format!("left to CRIU: {left}"));
+    }
+    let Some(path) = path else { return };
+    let told = serde_json::to_vec(report).map_err(io::Error::from);
+    if let Err(error) = told.and_then(|text| fs::write(path, text)) {
+        criu::log_warning(&format!("cannot write {}: {error}", path.display()));
+    }
+}

@@ -1,0 +1,150 @@
+//! A task's userfaultfd: whoever touches a page of it that is missing waits until it is given.
+
+#![allow(unsafe_code)] // FFI: ioctls
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use nix::libc;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use stasis_memory_store::PAGE;
+use stasis_remote_call::TracedThread;
+
+// linux/userfaultfd.h
+const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
+const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
+const UFFDIO_UNREGISTER: libc::c_ulong = 0x8010_aa01;
+const UFFDIO_COPY: libc::c_ulong = 0xc028_aa03;
+const UFFD_API: u64 = 0xaa;
+const REGISTER_MODE_MISSING: u64 = 1;
+/// Without privileges (Linux 5.11): system calls that touch a missing page then fail instead of waiting.
+const UFFD_USER_MODE_ONLY: u64 = 1;
+
+/// `struct uffdio_api`.
+#[repr(C)]
+struct Api {
+    api: u64,
+    features: u64,
+    ioctls: u64,
+}
+
+/// `struct uffdio_range`.
+#[repr(C)]
+struct Range {
+    start: u64,
+    len: u64,
+}
+
+/// `struct uffdio_register`.
+#[repr(C)]
+struct Register {
+    range: Range,
+    mode: u64,
+    ioctls: u64,
+}
+
+/// `struct uffdio_copy`.
+#[repr(C)]
+struct Copy {
+    dst: u64,
+    src: u64,
+    len: u64,
+    mode: u64,
+    copy: i64,
+}
+
+/// For the memory of one process.
+#[derive(Debug)]
+pub(crate) struct Userfaultfd(OwnedFd);
+
+impl Userfaultfd {
+    /// Has the process make one, since it is for the memory of who makes it, and takes it over.
+    pub(crate) fn of(pid: i32, thread: &mut TracedThread) -> io::Result<Self> {
+        let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK).unsigned_abs().into();
+        let theirs = match thread.call(libc::SYS_userfaultfd, &[flags]) {
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                thread.call(libc::SYS_userfaultfd, &[flags | UFFD_USER_MODE_ONLY])?
+            }
+            other => other?,
+        };
+        let taken = take_over(pid, theirs);
+        thread.call(libc::SYS_close, &[theirs])?;
+        let own = Self(taken?);
+        let mut api = Api {
+            api: UFFD_API,
+            features: 0,
+            ioctls: 0,
+        };
+        own.ask(UFFDIO_API, &raw mut api)?;
+        Ok(own)
+    }
+
+    /// From now on the missing pages there are waited for.
+    pub(crate) fn protect(&self, start: u64, end: u64) -> io::Result<()> {
+        let mut register = Register {
+            range: Range {
+                start,
+                len: end - start,
+            },
+            mode: REGISTER_MODE_MISSING,
+            ioctls: 0,
+        };
+        self.ask(UFFDIO_REGISTER, &raw mut register)
+    }
+
+    /// Missing pages are zeros again, also for those that wait.
+    pub(crate) fn release(&self, start: u64, end: u64) -> io::Result<()> {
+        let mut range = Range {
+            start,
+            len: end - start,
+        };
+        self.ask(UFFDIO_UNREGISTER, &raw mut range)
+    }
+
+    /// Gives missing pages their contents.
+    pub(crate) fn give(&self, mut start: u64, mut content: &[u8]) -> io::Result<()> {
+        while !content.is_empty() {
+            let mut copy = Copy {
+                dst: start,
+                src: content.as_ptr().expose_provenance() as u64,
+                len: content.len() as u64,
+                mode: 0,
+                copy: 0,
+            };
+            match self.ask(UFFDIO_COPY, &raw mut copy) {
+                // A part of it is done, or the task's memory was just being changed.
+                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
+                // Somebody who did not live to finish gave it already.
+                Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
+                    copy.copy = PAGE as i64;
+                }
+                other => other?,
+            }
+            let done = usize::try_from(copy.copy).unwrap_or(0).min(content.len());
+            content = &content[done..];
+            start += done as u64;
+        }
+        Ok(())
+    }
+
+    /// Its number.
+    pub(crate) fn as_raw_fd(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+
+    fn ask<T>(&self, request: libc::c_ulong, argument: *mut T) -> io::Result<()> {
+        // SAFETY: each request reads and writes the one structure that it is called with above, which outlives the call; the source of
+        // a copy is a slice that does, too.
+        if unsafe { libc::ioctl(self.0.as_raw_fd(), request, argument) } == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+}
+
+fn take_over(pid: i32, theirs: u64) -> io::Result<OwnedFd> {
+    let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
+    let process = pidfd_open(pid, PidfdFlags::empty())?;
+    let number = i32::try_from(theirs).map_err(io::Error::other)?;
+    Ok(pidfd_getfd(&process, number, PidfdGetfdFlags::empty())?)
+}
