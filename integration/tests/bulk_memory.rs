@@ -1,14 +1,19 @@
 //! Memory of every kind that a process can have, brought back byte for byte; also where a checkpoint fails.
 
+use std::fs;
+
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use stasis_integration::bundle::Bundle;
+use stasis_integration::deadline::until_none;
 use stasis_integration::host::{Cgroups, Suite};
 use stasis_integration::lab::Lab;
 use stasis_integration::message::says;
 
 /// MiB of each kind: more than what is left to CRIU.
 const SIZE: &str = "24";
+/// Whether the engine gives orders to the plugin. Without, all of it is CRIU's work.
+const WIRED: bool = false;
 
 #[test]
 fn on_sid_with_runc() -> Result<()> {
@@ -62,13 +67,21 @@ impl<'l> Heaps<'l> {
         let script = format!("{preparation} exec /bin/heaps {port} {SIZE}");
         let bundle = Bundle::make(lab, id, &["/bin/sh", "-c", &script])?;
         bundle.change(|spec| {
+            let capabilities = &mut spec["process"]["capabilities"];
             for set in ["bounding", "effective", "permitted"] {
-                spec["process"]["capabilities"][set]
-                    .as_array_mut()
-                    .into_iter()
-                    .for_each(|set| set.push(json!("CAP_IPC_LOCK")));
+                if let Some(set) = capabilities[set].as_array_mut() {
+                    set.push(json!("CAP_IPC_LOCK"));
+                }
+            }
+            // crun 1.28 makes checkpoints of masked paths and fails to restore them.
+            if lab.low_level == "crun" {
+                spec["linux"]["maskedPaths"] = json!([]);
+                spec["linux"]["readonlyPaths"] = json!([]);
             }
         })?;
+        // crun does not make it.
+        let work = format!("{}/work", bundle.directory());
+        lab.host.run(&["mkdir", "-p", &work])?;
         bundle.run()?;
         Ok(Self { lab, bundle, port })
     }
@@ -77,6 +90,20 @@ impl<'l> Heaps<'l> {
     fn verify(&self) -> Result<Intact> {
         let answer = self.lab.ask_within(self.port, 20)?;
         parse(&answer.context("it does not answer")?)
+    }
+
+    /// Ends it. So many processes take a while to end, and runc complains of a cgroup that is not empty.
+    fn end(&self) -> Result<()> {
+        let kill = ["kill", &self.bundle.id, "KILL"];
+        self.bundle.runtime(&kill).status()?;
+        let script = format!("cat /sys/fs/cgroup/{{*/,}}{}/cgroup.procs", self.bundle.id);
+        until_none(|| {
+            // A host has some of these files.
+            let output = self.lab.command("bash").args(["-c", &script]).output()?;
+            let left = String::from_utf8_lossy(&output.stdout).into_owned();
+            Ok((!left.is_empty()).then_some(left))
+        })?;
+        self.bundle.delete()
     }
 
     /// The same as soon as it has made its memory.
@@ -126,13 +153,13 @@ fn every_kind_comes_back(lab: &Lab) -> Result<()> {
     heaps.bundle.checkpoint("again", &[])?;
     heaps.bundle.restore("again")?;
     goes_on(&third, &heaps.verify()?);
-    heaps.bundle.delete()?;
+    heaps.end()?;
 
     // Images are as good as new after a restore, and after that of another.
     for (image, then) in [("ended", &third), ("running", &second)] {
         heaps.bundle.restore(image)?;
         assert_eq!(&heaps.verify()?, then, "from {image}");
-        heaps.bundle.delete()?;
+        heaps.end()?;
     }
     Ok(())
 }
@@ -143,25 +170,28 @@ fn a_dump_that_fails_late_changes_nothing(lab: &Lab) -> Result<()> {
     let heaps = Heaps::start(lab, "ghost", 10001, ghost)?;
     let mut last = heaps.verify_first()?;
     for options in [&[][..], &["--leave-running"]] {
-        let said = heaps.bundle.checkpoint_fails("ghost", options)?;
-        says(&said, &["checkpoint ended with", "ghost"]);
+        heaps.bundle.checkpoint_fails("ghost", options)?;
+        let log = fs::read_to_string(heaps.bundle.image_path("ghost/dump.log"))?;
+        says(&log, &["Can't dump ghost file"]);
         let now = heaps.verify()?;
         goes_on(&last, &now);
         last = now;
     }
-    heaps.bundle.delete()
+    heaps.end()
 }
 
-/// Whether an operation took care of bulk memory itself, by what it has noted.
+/// Checks that an operation took care of bulk memory itself, by what it has logged.
 fn moved(lab: &Lab, operation: &str, memory: &Intact) -> Result<()> {
-    /// The engine gives no orders yet.
-    const WIRED: bool = false;
+    if !WIRED {
+        return Ok(());
+    }
     let line = lab.operation(operation)?;
-    let bulk = line["bulk_memory"]["bytes"].as_u64();
     // Shared mappings, mappings of files and what has few pages are CRIU's.
     let least = memory.bytes / 2;
     ensure!(
-        !WIRED || bulk.is_some_and(|bytes| bytes >= least),
+        line["bulk_memory"]["bytes"]
+            .as_u64()
+            .is_some_and(|bytes| bytes >= least),
         "{operation} was to move {least} bytes: {line}"
     );
     Ok(())

@@ -94,3 +94,6 @@ fn link(pack: &Pack, from: &Path, into: &Path) -> Result<PackFile, StoreError> {
         let _ = fs::remove_file(&new);
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,8 +11,11 @@ use rustix::fs::{FallocateFlags, fallocate};
 use crate::pack::{PackFile, set_buffered, set_direct};
 use crate::{PAGE, Pack, StoreError, Tier};
 
-/// What is asked of a disk's file system in one go: extents are long, and it is asked seldom.
-const PREALLOCATED: u64 = 256 << 20;
+/// What is asked of a disk's file system in one go: as much as there is already, within these bounds. Extents are long then, and it
+/// is asked seldom.
+const PREALLOCATED: std::ops::RangeInclusive<u64> = 16 << 20..=256 << 20;
+/// Nothing is asked for of which the file system does not have so many times as much: other lanes need room, too.
+const PLENTY: u64 = 64;
 /// Where the first chunk of a pack in memory begins: whole chunks then fill whole huge pages.
 const HUGE_PAGE: u64 = 2 << 20;
 
@@ -77,30 +80,40 @@ impl PackWriter {
         Ok(offset)
     }
 
-    /// Makes sure of room up to an offset. A file system that has none says so when it is written.
+    /// Makes sure of room up to an offset, if there is plenty. What does not work here is left to the writing.
     fn allocate(&mut self, end: u64) {
         let Some(allocated) = self.allocated.filter(|allocated| *allocated < end) else {
             return;
         };
-        let bytes = (end - allocated).max(PREALLOCATED);
-        let done = fallocate(
-            &self.pack_file.file,
-            FallocateFlags::empty(),
-            allocated,
-            bytes,
-        );
-        self.allocated = done.is_ok().then(|| allocated + bytes);
+        let file = &self.pack_file.file;
+        let step = allocated.clamp(*PREALLOCATED.start(), *PREALLOCATED.end());
+        let bytes = step.max(end - allocated);
+        let free = rustix::fs::fstatvfs(file)
+            .map_or(0, |system| system.f_bavail.saturating_mul(system.f_frsize));
+        let plenty = free / PLENTY >= bytes;
+        if plenty && fallocate(file, FallocateFlags::empty(), allocated, bytes).is_ok() {
+            self.allocated = Some(allocated + bytes);
+        } else {
+            // It may have got a part.
+            let _ = file.set_len(self.end);
+            self.allocated = None;
+        }
     }
 
     /// Gives back what it does not need, and on a disk waits until all is there. Returns its length.
     pub(crate) fn close(self) -> Result<u64, StoreError> {
-        let file = &self.pack_file.file;
-        file.set_len(self.end)
-            .map_err(StoreError::writing(&self.path))?;
-        if self.tier == Tier::Disk {
-            file.sync_all().map_err(StoreError::writing(&self.path))?;
-        }
+        self.try_close().map_err(StoreError::writing(&self.path))?;
         Ok(self.end)
+    }
+
+    fn try_close(&self) -> io::Result<()> {
+        let file = &self.pack_file.file;
+        file.set_len(self.end)?;
+        if self.tier == Tier::Disk {
+            return file.sync_all();
+        }
+        // File systems of a network say only now that they are full; for the others this is nothing.
+        Ok(nix::unistd::close(file.try_clone()?)?)
     }
 }
 
