@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
+use serde_json::{Value, json};
 use stasis_integration::bundle::Bundle;
 use stasis_integration::host::{Cgroups, Suite};
 use stasis_integration::lab::{Lab, OPERATIONS_LOG, PLUGIN, PROGRAM};
@@ -28,6 +28,44 @@ fn memory_is_where_the_settings_say() -> Result<()> {
     a_disk_has_unchanged_memory_once(&lab, &gpu)?;
     memory_is_copied_to_disk_afterwards(&lab, &gpu)?;
     gpu.delete()
+}
+
+#[test]
+fn containers_without_a_gpu_are_ours_if_the_settings_say_so() -> Result<()> {
+    let lab = Lab::start(Suite::Trixie, Cgroups::oldest()?, "runc")?;
+    let _containerd = lab.containerd()?;
+    let plain = Bundle::make(&lab, "plain", &["/bin/heaps", "10000", "24"])?;
+    plain.change(|spec| {
+        spec["linux"]["devices"] = json!([]);
+        // For locked memory.
+        for set in ["bounding", "effective", "permitted"] {
+            let set = spec["process"]["capabilities"][set].as_array_mut();
+            set.into_iter()
+                .for_each(|set| set.push(json!("CAP_IPC_LOCK")));
+        }
+    })?;
+    plain.run()?;
+    lab.ask_until_up(10000)?;
+    let has = |image: &str, file: &str| plain.image_path(image).join(file).exists();
+
+    plain.checkpoint("by-criu", &[])?;
+    assert!(!has("by-criu", "stasis-memory.index") && !lab.host.path(OPERATIONS_LOG).exists());
+    plain.restore("by-criu")?;
+    goes_on(&lab)?;
+
+    lab.set("runc", "bulk_memory.containers = \"all\"\n")?;
+    plain.checkpoint("by-us", &[])?;
+    assert!(has("by-us", "stasis-memory.index") && has("by-us", "stasis.json"));
+    plain.restore("by-us")?;
+    goes_on(&lab)?;
+    plain.delete()?;
+    // The index alone says that it is ours.
+    fs::remove_file(plain.image_path("by-us").join("stasis.json"))?;
+    lab.set("runc", "")?;
+    plain.restore("by-us")?;
+    assert!(bulk(&lab, "restore", "bytes")? > 0);
+    goes_on(&lab)?;
+    plain.delete()
 }
 
 fn goes_on(lab: &Lab) -> Result<()> {

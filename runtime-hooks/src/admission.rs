@@ -223,7 +223,7 @@ impl Admission {
         match failure {
             Failure::LowLevel(failure) if manifest.driver_version != self.driver_version => {
                 Failure::OtherDriver {
-                    failure: Box::new(failure),
+                    failure,
                     image: manifest.driver_version.clone(),
                     here: self.driver_version.clone(),
                 }

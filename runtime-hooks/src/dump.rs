@@ -45,16 +45,16 @@ pub(crate) fn failure_of(
     options: &CheckpointOptions,
     output: &Output,
     memory: Option<String>,
-) -> LowLevelFailure {
+) -> Box<LowLevelFailure> {
     // runc and crun have CRIU log to the image directory when no work directory is given.
     let work = options.work_path.as_deref().unwrap_or(&options.image_path);
-    LowLevelFailure {
+    Box::new(LowLevelFailure {
         program: format!("{} checkpoint", low_level::name(&engine.low_level)),
         status: output.status,
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
         memory,
         log: keep_log(engine, work, "dump.log", &options.id),
-    }
+    })
 }
 
 /// Keeps CRIU's log of a failed operation; that it cannot be kept must not hide the failure.

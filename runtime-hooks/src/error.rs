@@ -18,7 +18,7 @@ use crate::host_memory::NoHostMemory;
 use crate::leftovers::LeftoversError;
 pub use crate::low_level::LowLevelFailure;
 use crate::manifest::ManifestError;
-use crate::memory_restore::MemoryDenial;
+use crate::memory_restore::{MemoryDenial, WithoutMemory};
 use crate::operation::OperationError;
 use crate::spec::SpecError;
 
@@ -183,7 +183,7 @@ pub enum Failure {
     },
     /// The low-level runtime, or CRIU below it, failed.
     #[error("{0}")]
-    LowLevel(LowLevelFailure),
+    LowLevel(Box<LowLevelFailure>),
     /// The same, because a process started CUDA after it was looked at.
     #[error("{newcomer} started CUDA while the container was being checkpointed: {dump}")]
     Overtaken {
@@ -208,6 +208,9 @@ pub enum Failure {
     /// Bulk memory cannot be given a name.
     #[error("no random number can be had for the image")]
     ImageId(#[source] io::Error),
+    /// CRIU brought the processes back without their bulk memory.
+    #[error(transparent)]
+    WithoutMemory(#[from] WithoutMemory),
     /// The restored container cannot be looked at.
     #[error(transparent)]
     Container(#[from] ContainerError),

@@ -66,9 +66,19 @@ pub enum MemoryDenial {
 pub(crate) struct MemoryRestore {
     order: RestoreOrder,
     files: OrderFiles,
+    /// How many areas it fills.
+    areas: usize,
     /// What it fills.
     bytes: u64,
 }
+
+/// CRIU said that all is well, and it is not.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the processes were restored without their bulk memory, since CRIU has not used the plugin of stasis: look for a `libdir` in \
+     CRIU's own settings (/etc/criu)"
+)]
+pub struct WithoutMemory;
 
 impl MemoryRestore {
     /// Looks for the memory of an image. `None`: CRIU has all of it. `directory` is the operation's.
@@ -95,12 +105,11 @@ impl MemoryRestore {
             return Err(MemoryDenial::NoPlugin(why.to_string()));
         }
         let stores = Stores::of(&engine.settings);
-        let packs = find_packs(&stores, &index, manifest)?;
-        // Opening looks at each of them.
-        drop(Reader::open(image, &index, packs.as_deref())?);
+        let packs = find_packs(&stores, image, &index, manifest)?;
         let files = OrderFiles::of(directory);
         let chunks = index.areas().flat_map(|area| &area.chunks);
         Ok(Some(Self {
+            areas: index.areas().count(),
             bytes: chunks.map(|chunk| chunk.pages.bytes() as u64).sum(),
             order: RestoreOrder {
                 image_id: index.image_id,
@@ -141,11 +150,15 @@ impl MemoryRestore {
             .flatten()
     }
 
-    /// After a restore by CRIU: what the plugin did.
-    pub(crate) fn tell(&self, timeline: &mut Timeline<'_>) {
-        if let Some(report) = self.files.report() {
-            memory_order::tell(timeline, "criu restore", "refill", report);
-        }
+    /// After a restore that CRIU calls a success: what the plugin did.
+    ///
+    /// # Errors
+    /// It did nothing.
+    pub(crate) fn succeeded(&self, timeline: &mut Timeline<'_>) -> Result<(), WithoutMemory> {
+        let report = self.files.report().unwrap_or_default();
+        let is_whole = report.areas == self.areas && report.error.is_none();
+        memory_order::tell(timeline, "criu restore", "refill", report);
+        if is_whole { Ok(()) } else { Err(WithoutMemory) }
     }
 
     /// After a restore that failed: what the plugin said, if it was the plugin that failed.
@@ -180,15 +193,21 @@ fn check_name(image: &Path, index: &Index, manifest: &Manifest) -> Result<(), Me
     })
 }
 
-/// The directory of the packs; `None` if it is the image's. Where it is follows from our settings alone.
+/// The directory of the packs, all of which are there; `None` if it is the image's. Where it is follows from our settings alone.
 fn find_packs(
     stores: &Stores,
+    image: &Path,
     index: &Index,
     manifest: &Manifest,
 ) -> Result<Option<PathBuf>, MemoryDenial> {
+    // Opening looks at each of them.
+    let are_in = |place: Option<&Path>| Reader::open(image, index, place).map(drop);
     let at = |parent: &Path| parent.join(index.image_id.to_string());
     let (places, why) = match index.tier {
-        Tier::Portable => return Ok(None),
+        Tier::Portable => {
+            are_in(None)?;
+            return Ok(None);
+        }
         Tier::Disk => (
             vec![at(&stores.disk)],
             ": the image was copied without it, or it was deleted",
@@ -199,8 +218,15 @@ fn find_packs(
             why_not_durable(manifest),
         ),
     };
-    if let Some(place) = places.iter().find(|place| place.is_dir()) {
-        return Ok(Some(place.clone()));
+    let mut not_whole = None;
+    for place in places.iter().filter(|place| place.is_dir()) {
+        match are_in(Some(place)) {
+            Ok(()) => return Ok(Some(place.clone())),
+            Err(error) => not_whole = Some(error),
+        }
+    }
+    if let Some(error) = not_whole {
+        return Err(error.into());
     }
     let looked: Vec<_> = places
         .iter()
@@ -272,7 +298,10 @@ mod tests {
             disk: directory.path().join("disk"),
             ram: directory.path().join("ram"),
         };
-        let find = |tier, boot| find_packs(&stores, &index(tier), &manifest(7, boot));
+        let find = |tier, boot| {
+            let image = directory.path();
+            find_packs(&stores, image, &index(tier), &manifest(7, boot))
+        };
         assert_eq!(find(Tier::Portable, None).unwrap(), None);
         let said = find(Tier::Ram, Some("other".into()))
             .unwrap_err()

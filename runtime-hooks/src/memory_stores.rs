@@ -141,7 +141,7 @@ pub(crate) fn partial_in(parent: &Path) -> io::Result<Vec<(PathBuf, SystemTime)>
     let mut found = Vec::new();
     for (name, path) in names_in(parent)? {
         let id = name.split_once('.').filter(|(_, rest)| *rest == PARTIAL);
-        if !id.is_some_and(|(id, _)| id.parse::<ImageId>().is_ok()) {
+        if id.is_none_or(|(id, _)| id.parse::<ImageId>().is_err()) {
             continue;
         }
         let mut modified = path.metadata()?.modified()?;

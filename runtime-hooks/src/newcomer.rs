@@ -32,10 +32,10 @@ pub(crate) fn explain(
 }
 
 /// The failure of a dump that this process was in the way of.
-pub(crate) fn overtaken(newcomer: &ProcessRef, dump: LowLevelFailure) -> Failure {
+pub(crate) fn overtaken(newcomer: &ProcessRef, dump: Box<LowLevelFailure>) -> Failure {
     Failure::Overtaken {
         newcomer: newcomer.to_string(),
-        dump: Box::new(dump),
+        dump,
     }
 }
 

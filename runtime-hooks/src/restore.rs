@@ -188,8 +188,8 @@ impl<'a> Plan<'a> {
             let status = self.start(invocation)?.wait();
             self.succeeded(status.map_err(|source| self.not_run(source))?)
         });
-        self.tell(timeline);
         restored?;
+        self.check_memory(timeline)?;
         // Nobody has heard of the container yet: whoever wants it gone need not wait for the GPU.
         if self.engine.cancel.requested() {
             return Err(Failure::Cancelled);
@@ -214,10 +214,10 @@ impl<'a> Plan<'a> {
             let _huge_pages = self.huge_pages();
             self.wait_until_up(&mut child)
         });
-        self.tell(timeline);
         if let Some(status) = up.map_err(|source| self.not_run(source))? {
             return self.succeeded(status).map(|()| Up::Ended(status));
         }
+        self.check_memory(timeline)?;
         self.reattach(timeline)?;
         Ok(Up::Attached(child, forward))
     }
@@ -230,9 +230,10 @@ impl<'a> Plan<'a> {
         self.memory.as_ref()?.huge_pages(self.engine)
     }
 
-    fn tell(&self, timeline: &mut Timeline<'_>) {
-        if let Some(memory) = &self.memory {
-            memory.tell(timeline);
+    fn check_memory(&self, timeline: &mut Timeline<'_>) -> Result<(), Failure> {
+        match &self.memory {
+            Some(memory) => Ok(memory.succeeded(timeline)?),
+            None => Ok(()),
         }
     }
 
@@ -298,13 +299,13 @@ impl<'a> Plan<'a> {
         // CRIU logs to the image directory unless the caller named another.
         let options = self.options;
         let work = options.work_path.as_ref().unwrap_or(&options.image_path);
-        Err(Failure::LowLevel(LowLevelFailure {
+        Err(Failure::LowLevel(Box::new(LowLevelFailure {
             program: format!("{} restore", low_level::name(&self.engine.low_level)),
             status,
             // Standard error is the container's at a restore: the caller has it already.
             stderr: String::new(),
             memory: self.memory.as_ref().and_then(MemoryRestore::failed),
             log: keep_log(self.engine, work, "restore.log", &options.id),
-        }))
+        })))
     }
 }
