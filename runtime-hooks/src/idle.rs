@@ -40,7 +40,7 @@ impl Idle<'_> {
     ///
     /// # Errors
     /// It failed, and a process uses CUDA now: [`Failure::Overtaken`], which the caller may answer by
-    /// trying again. Or our CRIU plugin failed. No other failure is ours to tell.
+    /// trying again. Or our CRIU plugin had a part in it. No other failure is ours to tell.
     pub(crate) fn dump(&self, args: &[OsString]) -> Result<Outcome, Error> {
         let (engine, id) = (self.engine, &self.options.id);
         let plugins = Plugins::for_checkpoint(engine, self.options)
@@ -87,7 +87,7 @@ impl Idle<'_> {
             self.failed(Failure::Start { path, source })
         })?;
         if !output.status.success() {
-            let error = self.explain(&output, memory.failed());
+            let error = self.explain(&output, &memory);
             return error.map_or(Ok(output), Err);
         }
         if let Some(stored) = memory.succeeded(timeline)
@@ -108,9 +108,9 @@ impl Idle<'_> {
         manifest.write(&self.options.image_path)
     }
 
-    /// What of a dump that failed is ours to tell; `memory` is our plugin's word.
-    fn explain(&self, output: &Output, memory: Option<String>) -> Option<Error> {
-        let is_memory = memory.is_some();
+    /// What of a dump that failed is ours to tell.
+    fn explain(&self, output: &Output, memory: &MemoryDump<'_>) -> Option<Error> {
+        let said = memory.failed();
         let newcomer = self
             .engine
             .open_driver(self.container.id())
@@ -122,9 +122,9 @@ impl Idle<'_> {
             }
             _ => Ok(()),
         };
-        let dump = || failure_of(self.engine, self.options, output, memory);
+        let dump = || failure_of(self.engine, self.options, output, said);
         match (newcomer, refrozen) {
-            (None, Ok(())) if is_memory => Some(self.failed(Failure::LowLevel(dump()))),
+            (None, Ok(())) if memory.is_ordered() => Some(self.failed(Failure::LowLevel(dump()))),
             (None, Ok(())) => None,
             (Some(newcomer), Ok(())) => Some(self.failed(newcomer::overtaken(&newcomer, dump()))),
             (_, Err(error)) => {

@@ -67,6 +67,11 @@ impl<'a> MemoryDump<'a> {
         })
     }
 
+    /// Whether the plugin has a part in the dump.
+    pub(crate) fn is_ordered(&self) -> bool {
+        self.ordered.is_some()
+    }
+
     /// What CRIU is told.
     pub(crate) fn environment(&self) -> Environment<'_> {
         Environment {
