@@ -6,18 +6,19 @@ requirements:
 	integration/hosts/install-requirements.sh
 
 demo: requirements
-	cargo build --quiet --release --workspace --bins
+	cargo build --quiet --release --workspace
 	target/release/demo
 
 test: requirements
 	integration/test.sh
 
 bench: requirements
-	cargo build --quiet --release --workspace --bins
+	cargo build --quiet --release --workspace
 	target/release/bench
 
 install:
-	cargo build --quiet --release -p stasis -p containerd-shim-stasis
+	cargo build --quiet --release -p stasis -p containerd-shim-stasis -p stasis-criu-plugin
 	install -D -m 755 -t $(DESTDIR)/usr/local/bin target/release/stasis-runtime target/release/containerd-shim-stasis-v2 target/release/stasis
+	install -D -m 755 -t $(DESTDIR)/usr/local/lib/stasis target/release/libstasis_memory.so
 	ln -sf stasis $(DESTDIR)/usr/local/bin/cuda-checkpoint
 	test -e $(DESTDIR)/etc/stasis/stasis.toml || install -D -m 644 config/stasis.toml $(DESTDIR)/etc/stasis/stasis.toml

@@ -5,6 +5,6 @@ cd "$(dirname "$0")/.."
 export RUST_BACKTRACE=0
 cargo fmt --all --check
 cargo clippy --quiet --workspace --all-targets -- -D warnings
-# The end-to-end tests run the program as it is installed.
-cargo build --quiet --workspace --bins
+# The end-to-end tests run the programs, and CRIU's plugin, as they are installed.
+cargo build --quiet --workspace
 cargo test --quiet --workspace -- --test-threads 2

@@ -11,7 +11,7 @@ out=$(mkdir -p "$1" && cd "$1" && pwd)
 host=${STASIS_HOST_SID:-$(ls -d "${STASIS_CACHE:-/var/cache/stasis}"/hosts/sid-*/ 2>/dev/null | head -n 1)}
 [ -d "$host" ] || { echo "no sid test host: run the tests first" >&2; exit 1; }
 cd "$repository"
-cargo build --quiet --release -p stasis -p containerd-shim-stasis
+cargo build --quiet --release -p stasis -p containerd-shim-stasis -p stasis-criu-plugin
 cargo build --quiet -p stasis-integration --bin test-host
 contract=$(cargo test --quiet --no-run -p stasis-integration --test contract --message-format=json 2>/dev/null |
     grep -o '"executable":"[^"]*contract-[^"]*"' | tail -n 1 | cut -d'"' -f4)
@@ -50,6 +50,7 @@ cp -r "$host/etc/containers" "$root/etc/" 2>/dev/null || true
 cp -r "$here/../hosts/etc/." "$root/etc/"
 cp target/release/{stasis,stasis-runtime,containerd-shim-stasis-v2} "$root/usr/local/bin/"
 ln -s stasis "$root/usr/local/bin/cuda-checkpoint"
+mkdir -p "$root/usr/local/lib/stasis" && cp target/release/libstasis_memory.so "$root/usr/local/lib/stasis/"
 echo 'root:x:0:0:root:/root:/bin/sh' >"$root/etc/passwd"
 echo 'root:x:0:' >"$root/etc/group"
 

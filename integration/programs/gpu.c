@@ -1,13 +1,8 @@
 #define _GNU_SOURCE
 #include "gpu.h"
 
-#include <arpa/inet.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 /*
  * PTX, so that the driver compiles the kernels for whatever GPU there is and no CUDA compiler is needed to build. `fill` and `verify`
@@ -124,42 +119,4 @@ uint64_t pattern_mismatches(CUdeviceptr data, uint64_t words, uint64_t seed, CUd
     gpu_launch(current->verify, 1024, 256, arguments);
     CUDA(cuMemcpyDtoH_v2(&count, mismatches, sizeof count));
     return count;
-}
-
-uint64_t pattern_word(uint64_t index, uint64_t seed) {
-    uint64_t x = (index + seed) * 0x9E3779B97F4A7C15ULL;
-    x ^= x >> 32;
-    x *= 0xD6E8FEB86659FD93ULL;
-    return x ^ (x >> 32);
-}
-
-/* The first process of a container ignores signals that it has no handler for. */
-static void end(int signal) {
-    (void)signal;
-    _exit(0);
-}
-
-void serve(int port, void (*answer)(char *text, size_t room)) {
-    signal(SIGTERM, end);
-    signal(SIGINT, end);
-    int server = socket(AF_INET, SOCK_DGRAM, 0);
-    struct sockaddr_in address = {
-        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    if (server < 0 || bind(server, (struct sockaddr *)&address, sizeof address)) {
-        perror("cannot listen");
-        exit(1);
-    }
-    for (;;) {
-        char question[64], text[256] = "";
-        struct sockaddr_in peer;
-        socklen_t length = sizeof peer;
-        if (recvfrom(server, question, sizeof question, 0, (struct sockaddr *)&peer, &length) < 0)
-            continue;
-        answer(text, sizeof text);
-        sendto(server, text, strlen(text), 0, (struct sockaddr *)&peer, length);
-    }
-}
-
-long argument(int argc, char **argv, int index, long otherwise) {
-    return index < argc ? strtol(argv[index], NULL, 10) : otherwise;
 }

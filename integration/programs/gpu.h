@@ -1,8 +1,9 @@
-/* What the workloads do on the GPU, and how they talk: a UDP port of 127.0.0.1, one answer for each packet. */
+/* What the workloads do on the GPU. */
 #ifndef STASIS_WORKLOAD_GPU_H
 #define STASIS_WORKLOAD_GPU_H
 
 #include "cuda_driver.h"
+#include "serve.h"
 
 #include <stdint.h>
 
@@ -26,11 +27,5 @@ uint32_t counter_increment(CUdeviceptr counter);
 /* A pattern of 64-bit words made of each word's index and a seed. */
 void pattern_fill(CUdeviceptr data, uint64_t words, uint64_t seed);
 uint64_t pattern_mismatches(CUdeviceptr data, uint64_t words, uint64_t seed, CUdeviceptr mismatches);
-uint64_t pattern_word(uint64_t index, uint64_t seed);
-
-/* Answers packets for ever; `answer` writes at most `room` bytes. SIGTERM ends the program. */
-void serve(int port, void (*answer)(char *text, size_t room));
-/* The number in argv[index], or `otherwise`. */
-long argument(int argc, char **argv, int index, long otherwise);
 
 #endif

@@ -17,6 +17,8 @@ pub const RUNTIME: &str = "/usr/local/bin/stasis-runtime";
 pub const PROGRAM: &str = "/usr/local/bin/stasis";
 /// The same by the name of NVIDIA's.
 pub const CUDA_CHECKPOINT: &str = "/usr/local/bin/cuda-checkpoint";
+/// The plugin for CRIU.
+pub const PLUGIN: &str = "/usr/local/lib/stasis/libstasis_memory.so";
 /// The settings of a lab.
 pub const SETTINGS: &str = "/etc/stasis/stasis.toml";
 /// The orders for the stand-in.
@@ -56,6 +58,7 @@ impl Lab {
         // As `make install` has it.
         host.install(&native::programs()?.join("stasis"), PROGRAM)?;
         host.run(&["ln", "-s", "stasis", CUDA_CHECKPOINT])?;
+        host.install(&native::plugin()?, PLUGIN)?;
         if !native::has_gpu() {
             host.install_dir(&built.join("lib64"), &format!("{DRIVER}/lib64"))?;
             for (path, kind, major, minor) in native::NODES {
@@ -137,8 +140,17 @@ impl Lab {
     /// # Errors
     /// The packet cannot be sent.
     pub fn ask(&self, port: u16) -> Result<Option<String>> {
-        let script =
-            format!("exec 3<>/dev/udp/127.0.0.1/{port}; echo x >&3; timeout 2 head -n 1 <&3");
+        self.ask_within(port, 2)
+    }
+
+    /// The same for a workload that needs more time to answer, in seconds.
+    ///
+    /// # Errors
+    /// As [`Lab::ask`].
+    pub fn ask_within(&self, port: u16, seconds: u32) -> Result<Option<String>> {
+        let script = format!(
+            "exec 3<>/dev/udp/127.0.0.1/{port}; echo x >&3; timeout {seconds} head -n 1 <&3"
+        );
         let output = self.host.command("bash").args(["-c", &script]).output()?;
         let answer = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         Ok(Some(answer).filter(|answer| !answer.is_empty()))

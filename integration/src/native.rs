@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 use anyhow::{Context, Result, ensure};
 
 /// The workload programs.
-pub const WORKLOADS: [&str; 7] = [
-    "counter", "forker", "late", "memcheck", "ranks", "ring", "tree",
+pub const WORKLOADS: [&str; 8] = [
+    "counter", "forker", "heaps", "late", "memcheck", "ranks", "ring", "tree",
 ];
 
 /// How many GPUs the stand-in can have.
@@ -111,9 +111,41 @@ fn library(into: &Path, name: &str, sources: &Path, files: &[&str]) -> Result<()
 
 fn workload(into: &Path, name: &str, sources: &Path, libraries: &Path) -> Result<()> {
     let mut gcc = gcc();
-    gcc.args([format!("{name}.c"), "gpu.c".to_owned()].map(|file| sources.join(file)));
-    gcc.arg("-L").arg(libraries).arg("-l:libcuda.so.1");
+    gcc.arg(sources.join("serve.c"));
+    let parts = sources.join(name);
+    if parts.is_dir() {
+        // Made of several files, and without CUDA.
+        gcc.args(c_files(&parts)?).arg("-pthread");
+    } else {
+        gcc.args([format!("{name}.c"), "gpu.c".to_owned()].map(|file| sources.join(file)));
+        gcc.arg("-L").arg(libraries).arg("-l:libcuda.so.1");
+    }
     compile(&mut gcc, &into.join(name))
+}
+
+fn c_files(directory: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let file = entry?.path();
+        if file.extension().is_some_and(|extension| extension == "c") {
+            files.push(file);
+        }
+    }
+    Ok(files)
+}
+
+/// The plugin that CRIU is given, as cargo has built it.
+///
+/// # Errors
+/// It has not.
+pub fn plugin() -> Result<PathBuf> {
+    let plugin = programs()?.join("libstasis_memory.so");
+    ensure!(
+        plugin.exists(),
+        "{} is missing: `cargo build --workspace` makes it, `--bins` alone does not",
+        plugin.display()
+    );
+    Ok(plugin)
 }
 
 fn gcc() -> Command {

@@ -1,0 +1,16 @@
+/* How the workloads talk: a UDP port of 127.0.0.1, one answer for each packet. And what they fill memory with. */
+#ifndef STASIS_WORKLOAD_SERVE_H
+#define STASIS_WORKLOAD_SERVE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* A word that its index and a seed decide on. */
+uint64_t pattern_word(uint64_t index, uint64_t seed);
+
+/* Answers packets for ever; `answer` writes at most `room` bytes. SIGTERM ends the program. */
+void serve(int port, void (*answer)(char *text, size_t room));
+/* The number in argv[index], or `otherwise`. */
+long argument(int argc, char **argv, int index, long otherwise);
+
+#endif

@@ -1,0 +1,198 @@
+//! Memory of every kind that a process can have, brought back byte for byte; also where a checkpoint fails.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+use stasis_integration::bundle::Bundle;
+use stasis_integration::deadline::until_none;
+use stasis_integration::host::{Cgroups, Suite};
+use stasis_integration::lab::Lab;
+use stasis_integration::message::says;
+
+/// MiB of each kind: more than what is left to CRIU.
+const SIZE: &str = "24";
+/// Whether the engine gives orders to the plugin. Without, all of it is CRIU's work.
+const WIRED: bool = false;
+
+#[test]
+fn on_sid_with_runc() -> Result<()> {
+    all_cases(&Lab::start(Suite::Sid, Cgroups::oldest()?, "runc")?)
+}
+
+#[test]
+fn on_sid_with_crun() -> Result<()> {
+    all_cases(&Lab::start(Suite::Sid, Cgroups::V2, "crun")?)
+}
+
+#[test]
+fn on_trixie_with_runc() -> Result<()> {
+    all_cases(&Lab::start(Suite::Trixie, Cgroups::V2, "runc")?)
+}
+
+#[test]
+fn on_trixie_with_crun() -> Result<()> {
+    all_cases(&Lab::start(Suite::Trixie, Cgroups::oldest()?, "crun")?)
+}
+
+fn all_cases(lab: &Lab) -> Result<()> {
+    let _containerd = lab.containerd()?;
+    every_kind_comes_back(lab)?;
+    a_dump_that_fails_late_changes_nothing(lab)
+}
+
+/// What `heaps` says when all is well (integration/programs/heaps/main.c).
+#[derive(Debug, PartialEq, Eq)]
+struct Intact {
+    kinds: u32,
+    bytes: u64,
+    /// Of all contents, which are other ones each time, and the same in the same turn.
+    checksum: String,
+    /// How often it was asked.
+    turn: u32,
+    /// What has become of guard marks.
+    guards: String,
+}
+
+/// A container that holds memory.
+struct Heaps<'l> {
+    lab: &'l Lab,
+    bundle: Bundle<'l>,
+    port: u16,
+}
+
+impl<'l> Heaps<'l> {
+    /// Starts one with memory of all kinds, after a preparation by the shell.
+    fn start(lab: &'l Lab, id: &str, port: u16, preparation: &str) -> Result<Self> {
+        let script = format!("{preparation} exec /bin/heaps {port} {SIZE}");
+        let bundle = Bundle::make(lab, id, &["/bin/sh", "-c", &script])?;
+        bundle.change(|spec| {
+            let capabilities = &mut spec["process"]["capabilities"];
+            for set in ["bounding", "effective", "permitted"] {
+                if let Some(set) = capabilities[set].as_array_mut() {
+                    set.push(json!("CAP_IPC_LOCK"));
+                }
+            }
+            // crun 1.28 makes checkpoints of masked paths and fails to restore them.
+            if lab.low_level == "crun" {
+                spec["linux"]["maskedPaths"] = json!([]);
+                spec["linux"]["readonlyPaths"] = json!([]);
+            }
+        })?;
+        // crun does not make it.
+        let work = format!("{}/work", bundle.directory());
+        lab.host.run(&["mkdir", "-p", &work])?;
+        bundle.run()?;
+        Ok(Self { lab, bundle, port })
+    }
+
+    /// Has it verify all of its memory.
+    fn verify(&self) -> Result<Intact> {
+        let answer = self.lab.ask_within(self.port, 20)?;
+        parse(&answer.context("it does not answer")?)
+    }
+
+    /// Ends it. So many processes take a while to end, and runc complains of a cgroup that is not empty.
+    fn end(&self) -> Result<()> {
+        let kill = ["kill", &self.bundle.id, "KILL"];
+        self.bundle.runtime(&kill).status()?;
+        let script = format!("cat /sys/fs/cgroup/{{*/,}}{}/cgroup.procs", self.bundle.id);
+        until_none(|| {
+            // A host has some of these files.
+            let output = self.lab.command("bash").args(["-c", &script]).output()?;
+            let left = String::from_utf8_lossy(&output.stdout).into_owned();
+            Ok((!left.is_empty()).then_some(left))
+        })?;
+        self.bundle.delete()
+    }
+
+    /// The same as soon as it has made its memory.
+    fn verify_first(&self) -> Result<Intact> {
+        parse(&self.lab.ask_until_up(self.port)?)
+    }
+}
+
+fn parse(answer: &str) -> Result<Intact> {
+    let words: Vec<&str> = answer.split_whitespace().collect();
+    let ["ok", kinds, bytes, checksum, turn, guards] = words[..] else {
+        anyhow::bail!("its memory is not as it was: {answer}");
+    };
+    Ok(Intact {
+        kinds: kinds.parse()?,
+        bytes: bytes.parse()?,
+        checksum: checksum.to_owned(),
+        turn: turn.parse()?,
+        guards: guards.to_owned(),
+    })
+}
+
+/// Nothing is missing, and it went on from where it was.
+fn goes_on(before: &Intact, now: &Intact) {
+    assert_eq!(now.turn, before.turn + 1, "{before:?} {now:?}");
+    assert_eq!((now.kinds, now.bytes), (before.kinds, before.bytes));
+    assert_eq!(now.guards, before.guards);
+}
+
+fn every_kind_comes_back(lab: &Lab) -> Result<()> {
+    let heaps = Heaps::start(lab, "heaps", 10000, "")?;
+    let first = heaps.verify_first()?;
+    assert_eq!(first.kinds, 31, "{first:?}");
+
+    heaps.bundle.checkpoint("running", &["--leave-running"])?;
+    moved(lab, "checkpoint", &first)?;
+    let second = heaps.verify()?;
+    goes_on(&first, &second);
+
+    heaps.bundle.checkpoint("ended", &[])?;
+    moved(lab, "checkpoint", &first)?;
+    heaps.bundle.restore("ended")?;
+    moved(lab, "restore", &first)?;
+    let third = heaps.verify()?;
+    goes_on(&second, &third);
+
+    heaps.bundle.checkpoint("again", &[])?;
+    heaps.bundle.restore("again")?;
+    goes_on(&third, &heaps.verify()?);
+    heaps.end()?;
+
+    // Images are as good as new after a restore, and after that of another.
+    for (image, then) in [("ended", &third), ("running", &second)] {
+        heaps.bundle.restore(image)?;
+        assert_eq!(&heaps.verify()?, then, "from {image}");
+        heaps.end()?;
+    }
+    Ok(())
+}
+
+/// CRIU finds a deleted file that is larger than it takes along, when all memory has been looked at.
+fn a_dump_that_fails_late_changes_nothing(lab: &Lab) -> Result<()> {
+    let ghost = "head -c 2000000 /dev/zero >/ghost; exec 9</ghost; rm /ghost;";
+    let heaps = Heaps::start(lab, "ghost", 10001, ghost)?;
+    let mut last = heaps.verify_first()?;
+    for options in [&[][..], &["--leave-running"]] {
+        heaps.bundle.checkpoint_fails("ghost", options)?;
+        let log = fs::read_to_string(heaps.bundle.image_path("ghost/dump.log"))?;
+        says(&log, &["Can't dump ghost file"]);
+        let now = heaps.verify()?;
+        goes_on(&last, &now);
+        last = now;
+    }
+    heaps.end()
+}
+
+/// Checks that an operation took care of bulk memory itself, by what it has logged.
+fn moved(lab: &Lab, operation: &str, memory: &Intact) -> Result<()> {
+    if !WIRED {
+        return Ok(());
+    }
+    let line = lab.operation(operation)?;
+    // Shared mappings, mappings of files and what has few pages are CRIU's.
+    let least = memory.bytes / 2;
+    ensure!(
+        line["bulk_memory"]["bytes"]
+            .as_u64()
+            .is_some_and(|bytes| bytes >= least),
+        "{operation} was to move {least} bytes: {line}"
+    );
+    Ok(())
+}
