@@ -23,6 +23,7 @@ pub struct Bundle<'l> {
     lab: &'l Lab,
     /// The container's id, which is also its tag for faults of the stand-in.
     pub id: String,
+    program: String,
 }
 
 impl<'l> Bundle<'l> {
@@ -35,6 +36,7 @@ impl<'l> Bundle<'l> {
         let bundle = Self {
             lab,
             id: id.to_owned(),
+            program: RUNTIME.to_owned(),
         };
         let directory = bundle.directory();
         let mut spec = lay_out(lab, &directory)?;
@@ -43,6 +45,15 @@ impl<'l> Bundle<'l> {
         let path = lab.host.path(format!("{directory}/config.json"));
         std::fs::write(path, serde_json::to_vec(&spec)?)?;
         Ok(bundle)
+    }
+
+    /// Uses another runtime than stasis from now on.
+    #[must_use]
+    pub fn through(self, program: &str) -> Self {
+        Self {
+            program: program.to_owned(),
+            ..self
+        }
     }
 
     /// The bundle's directory in the host.
@@ -67,7 +78,7 @@ impl<'l> Bundle<'l> {
     /// kept.
     #[must_use]
     pub fn runtime(&self, arguments: &[&str]) -> Command {
-        let mut command = self.lab.command(RUNTIME);
+        let mut command = self.lab.command(&self.program);
         command.args(["--root", ROOT]).args(arguments);
         command
             .stdin(Stdio::null())
@@ -176,7 +187,7 @@ impl<'l> Bundle<'l> {
     /// the host there, so errors come from the log.
     fn begin_quietly(&self, arguments: &[&str]) -> Result<Child> {
         std::fs::write(self.lab.host.path(self.log()), "")?;
-        let mut command = self.lab.command(RUNTIME);
+        let mut command = self.lab.command(&self.program);
         command
             .args(["--root", ROOT, "--log", &self.log(), "--log-format", "json"])
             .args(arguments);

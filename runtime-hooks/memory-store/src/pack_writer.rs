@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, fallocate};
@@ -22,7 +22,6 @@ const HUGE_PAGE: u64 = 2 << 20;
 /// A pack that grows.
 #[derive(Debug)]
 pub(crate) struct PackWriter {
-    path: PathBuf,
     tier: Tier,
     pack_file: Arc<PackFile>,
     end: u64,
@@ -44,19 +43,14 @@ impl PackWriter {
         if tier == Tier::Disk {
             set_direct(&file);
         }
-        let pack_file = Arc::new(PackFile {
-            path: path.clone(),
-            file,
-        });
         let mut writer = Self {
-            path,
             tier,
-            pack_file,
+            pack_file: Arc::new(PackFile { path, file }),
             end: 0,
             allocated: (tier == Tier::Disk).then_some(0),
         };
         if let Err(error) = writer.append(pack.header().as_slice()) {
-            let _ = fs::remove_file(&writer.path);
+            let _ = fs::remove_file(&writer.pack_file.path);
             return Err(error);
         }
         if tier == Tier::Ram {
@@ -75,7 +69,8 @@ impl PackWriter {
         let offset = self.end;
         let end = offset + pages.len() as u64;
         self.allocate(end);
-        write_at(&self.pack_file.file, pages, offset).map_err(StoreError::writing(&self.path))?;
+        write_at(&self.pack_file.file, pages, offset)
+            .map_err(StoreError::writing(&self.pack_file.path))?;
         self.end = end;
         Ok(offset)
     }
@@ -102,7 +97,8 @@ impl PackWriter {
 
     /// Gives back what it does not need, and on a disk waits until all is there. Returns its length.
     pub(crate) fn close(self) -> Result<u64, StoreError> {
-        self.try_close().map_err(StoreError::writing(&self.path))?;
+        self.try_close()
+            .map_err(StoreError::writing(&self.pack_file.path))?;
         Ok(self.end)
     }
 
@@ -139,4 +135,32 @@ fn write_at(file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
 /// Of so many bytes of a pack, with those that fill the last page.
 pub(crate) fn padded(bytes: usize) -> usize {
     bytes.next_multiple_of(PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_written_past_the_page_cache_is_written_through_it() {
+        let path = env!("CARGO_MANIFEST_DIR");
+        let file = tempfile::tempfile_in(path).unwrap();
+        if !set_direct(&file) {
+            eprintln!("not tested: the file system does it all through the page cache");
+            return;
+        }
+        write_at(&file, b"too short", 3).unwrap();
+        assert!(!set_buffered(&file), "it is so already");
+        let mut read = [0; 9];
+        file.read_exact_at(&mut read, 3).unwrap();
+        assert_eq!(read, *b"too short");
+    }
+
+    #[test]
+    fn a_device_that_is_full_is_told() {
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let error = write_at(&full, b"x", 0).unwrap_err();
+        let error = StoreError::writing(Path::new("/dev/full"))(error);
+        assert!(matches!(error, StoreError::Full { .. }), "{error}");
+    }
 }

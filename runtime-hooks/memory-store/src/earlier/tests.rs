@@ -1,5 +1,5 @@
-use crate::PAGE;
 use crate::samples::{Images, names, store};
+use crate::{CHUNK, PAGE};
 use crate::{DumpOrder, Tier, Writer, remove};
 use std::fs::OpenOptions;
 
@@ -98,4 +98,23 @@ fn a_dump_that_fails_leaves_the_earlier_one_as_it_was() {
     drop(writer);
     images.verify(1, &[3, 6]);
     assert!(!images.directory(2).exists());
+}
+
+#[test]
+fn a_long_line_of_checkpoints_does_not_grow() {
+    let images = Images::new();
+    let mut seeds = [3, 6, 9, 12];
+    images.dump(&images.order(Tier::Disk, 0), 0, &seeds);
+    let mut random = fastrand::Rng::with_seed(1);
+    for (id, fresh) in (1..40).zip(11..) {
+        seeds[random.usize(..4)] = 3 * fresh;
+        let (index, report) = images.dump(&order(&images, id, id - 1), id, &seeds);
+        assert!(index.packs.len() <= 4);
+        assert!(report.stored_bytes <= 2 * CHUNK as u64, "{report:?}");
+        remove(&images.directory(id - 1)).unwrap();
+        let stored = &crate::list(images.store()).unwrap()[0];
+        // A quarter of each pack is in use, or it is let go.
+        assert!(stored.own_bytes <= 16 * CHUNK as u64);
+        images.verify(id, &seeds);
+    }
 }
