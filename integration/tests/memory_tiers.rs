@@ -1,7 +1,7 @@
 //! Where bulk memory is kept: in the image, on disk, in memory and then on disk; and images that lack theirs.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -106,7 +106,7 @@ fn what_is_missing_is_named(lab: &Lab, gpu: &Bundle<'_>) -> Result<()> {
     );
     lab.set("runc", "")?;
 
-    let pack = pack_in(gpu.image_path("portable"))?;
+    let pack = pack_in(&gpu.image_path("portable"))?;
     let aside = pack.with_extension("aside");
     fs::rename(&pack, &aside)?;
     let name = pack.file_name().context("no name")?.to_string_lossy();
@@ -139,8 +139,8 @@ fn what_is_missing_is_named(lab: &Lab, gpu: &Bundle<'_>) -> Result<()> {
     lab.set("runc", "")
 }
 
-fn pack_in(directory: PathBuf) -> Result<PathBuf> {
-    for entry in fs::read_dir(&directory)? {
+fn pack_in(directory: &Path) -> Result<PathBuf> {
+    for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         if path
             .extension()
@@ -160,7 +160,7 @@ fn a_disk_has_unchanged_memory_once(lab: &Lab, gpu: &Bundle<'_>) -> Result<()> {
     gpu.checkpoint("second", &[])?;
     assert!(bulk(lab, "checkpoint", "reused_bytes")? > 0);
     assert!(bulk(lab, "checkpoint", "stored_bytes")? < written);
-    assert!(pack_in(gpu.image_path("second")).is_err());
+    assert!(pack_in(&gpu.image_path("second")).is_err());
     let kept = listed(lab)?;
     assert_eq!(kept.len(), 2, "{kept:?}");
     assert_eq!(kept[0]["image"], "there");

@@ -173,11 +173,10 @@ mod tests {
                 memory_order,
             }
             .give(&mut command);
-            let given = command
+            command
                 .get_envs()
                 .find(|(name, _)| *name == ORDER_VARIABLE)
-                .and_then(|(_, value)| value.map(PathBuf::from));
-            given
+                .and_then(|(_, value)| value.map(PathBuf::from))
         };
         assert_eq!(order_of(None), None);
         assert_eq!(order_of(Some(Path::new("/ours"))), Some("/ours".into()));

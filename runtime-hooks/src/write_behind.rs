@@ -270,7 +270,7 @@ mod tests {
         let ram = directory.path().join("ram");
         fs::create_dir(&ram).unwrap();
         let from = store(&ram, 2, &origin("c1", 2));
-        let large: Vec<u8> = (0..(9 << 20) + 77).map(|n| (n % 251) as u8).collect();
+        let large: Vec<u8> = (0..251).cycle().take((9 << 20) + 77).collect();
         let names = [2, 1].map(|id| format!("stasis-memory-{}-9.pack", ImageId::new(id)));
         fs::write(from.join(&names[0]), &large).unwrap();
         fs::write(from.join(&names[1]), "earlier").unwrap();
