@@ -76,7 +76,7 @@ fn manifests_that_cannot_be_believed(lab: &Lab, memory: &Bundle<'_>) -> Result<(
     let path = memory.image_path("bad/stasis.json");
     let good = fs::read(&path)?;
     let half = &good[..good.len() / 2];
-    let other = String::from_utf8_lossy(&good).replace("\"version\": 2", "\"version\": 7");
+    let other = String::from_utf8_lossy(&good).replace("\"version\": 3", "\"version\": 7");
     let pid = String::from_utf8_lossy(&good).replace("\"pid\": 1", "\"pid\": 0");
     let huge = vec![b' '; (1 << 20) + 1];
     let cases: [(&[u8], &str); 5] = [

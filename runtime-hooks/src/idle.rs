@@ -51,11 +51,7 @@ impl Idle<'_> {
         let progress = Progress::begin(engine, &self.operation, Verb::Checkpoint);
         let mut timeline = Timeline::told_by(progress);
         let dumped = self.dump_with(&plugins, args, &mut timeline);
-        let has_moved = timeline
-            .bulk_memory()
-            .is_some_and(|report| report.areas > 0);
-        let has_news = dumped.is_err() || has_moved || !timeline.notes().is_empty();
-        if has_news {
+        if is_news(&dumped, &timeline) {
             let error = dumped.as_ref().err();
             operation_log::write(engine, Verb::Checkpoint, id, &timeline, error);
         }
@@ -142,5 +138,16 @@ impl Idle<'_> {
             Aftermath::AsBefore(self.found)
         };
         Error::failed(Verb::Checkpoint, self.container.id(), failure, aftermath)
+    }
+}
+
+/// What the low-level runtime would have done as well is none.
+fn is_news(dumped: &Result<Output, Error>, timeline: &Timeline<'_>) -> bool {
+    let has_moved = timeline
+        .bulk_memory()
+        .is_some_and(|report| report.areas > 0);
+    match dumped {
+        Err(_) => true,
+        Ok(output) => output.status.success() && (has_moved || !timeline.notes().is_empty()),
     }
 }

@@ -47,8 +47,8 @@ impl<'a> MemoryDump<'a> {
         remove_from(&options.image_path)?;
         let ordered = match &plugins.memory {
             Ok(()) => {
-                let order = dump_order(engine, options, container, operation, timeline)?;
                 let files = OrderFiles::of(operation.directory());
+                let order = dump_order(engine, options, container, &files, timeline)?;
                 files.write(&order)?;
                 Some((order, files))
             }
@@ -173,11 +173,10 @@ fn dump_order(
     engine: &Engine,
     options: &CheckpointOptions,
     container: &Container,
-    operation: &Operation,
+    files: &OrderFiles,
     timeline: &mut Timeline<'_>,
 ) -> Result<DumpOrder, Failure> {
     let settings = &engine.settings.bulk_memory;
-    let files = OrderFiles::of(operation.directory());
     let image_id = new_image_id().map_err(Failure::ImageId)?;
     let stores = Stores::of(&engine.settings);
     let tier = choose_tier(engine, &stores, container, timeline);
@@ -198,8 +197,8 @@ fn dump_order(
             AfterDump::LeaveRunning => After::GoOn,
         },
         minimum_mib: settings.minimum_mib,
-        progress: Some(files.progress),
-        report: Some(files.report),
+        progress: Some(files.progress.clone()),
+        report: Some(files.report.clone()),
     })
 }
 

@@ -16,7 +16,7 @@ use crate::timeline::Timeline;
 /// Far above what is ever written.
 const MAX_REPORT_BYTES: u64 = 1 << 20;
 
-/// The files of one order.
+/// The files of one order, gone when this is.
 #[derive(Debug)]
 pub(crate) struct OrderFiles {
     pub(crate) order: PathBuf,
@@ -56,6 +56,15 @@ impl OrderFiles {
         let mut text = Vec::new();
         file.take(MAX_REPORT_BYTES).read_to_end(&mut text).ok()?;
         serde_json::from_slice(&text).ok()
+    }
+}
+
+impl Drop for OrderFiles {
+    fn drop(&mut self) {
+        // Where an intent stays, they would stay, too.
+        for file in [&self.order, &self.progress, &self.report] {
+            let _ = entry::remove(file);
+        }
     }
 }
 

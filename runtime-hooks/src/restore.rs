@@ -102,9 +102,10 @@ struct Plan<'a> {
     options: &'a RestoreOptions,
     manifest: Manifest,
     admission: Admission,
+    /// Has files in the operation's directory, so it goes before it.
+    memory: Option<MemoryRestore>,
     operation: Operation,
     plugins: Plugins,
-    memory: Option<MemoryRestore>,
     pid_file: PathBuf,
 }
 
