@@ -26,6 +26,7 @@ fn memory_is_where_the_settings_say() -> Result<()> {
     lab.ask_until_up(10000)?;
     what_is_missing_is_named(&lab, &gpu)?;
     a_disk_has_unchanged_memory_once(&lab, &gpu)?;
+    a_full_disk_changes_nothing(&lab, &gpu)?;
     memory_is_copied_to_disk_afterwards(&lab, &gpu)?;
     gpu.delete()
 }
@@ -188,6 +189,34 @@ fn a_disk_has_unchanged_memory_once(lab: &Lab, gpu: &Bundle<'_>) -> Result<()> {
     );
     gpu.run()?;
     lab.ask_until_up(10000).map(|_| ())
+}
+
+fn a_full_disk_changes_nothing(lab: &Lab, gpu: &Bundle<'_>) -> Result<()> {
+    let small = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", DISK];
+    lab.host.run(&small)?;
+    for options in [&[][..], &["--leave-running"]] {
+        let said = gpu.checkpoint_fails("full", options)?;
+        says(&said, &["bulk memory: cannot write", "runs on as before"]);
+        goes_on(lab)?;
+        assert!(listed(lab)?.is_empty());
+        assert!(!gpu.image_path("full").join("stasis-memory.index").exists());
+    }
+    lab.host.run(&["umount", DISK])?;
+
+    // CRIU fails later, after all of it was taken.
+    let ghost =
+        "head -c 2000000 /dev/zero >/ghost; exec 9</ghost; rm /ghost; exec /bin/memcheck 48 10001";
+    let late = Bundle::make(lab, "late", &["/bin/sh", "-c", ghost])?;
+    late.run()?;
+    lab.ask_until_up(10001)?;
+    says(
+        &late.checkpoint_fails("late", &[])?,
+        &["ghost", "runs on as before"],
+    );
+    assert!(listed(lab)?.is_empty());
+    let answer = lab.ask(10001)?.context("it does not answer")?;
+    assert!(answer.starts_with("ok "), "{answer}");
+    late.delete()
 }
 
 fn memory_is_copied_to_disk_afterwards(lab: &Lab, gpu: &Bundle<'_>) -> Result<()> {
