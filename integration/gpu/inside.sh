@@ -14,12 +14,10 @@ say() { echo "$*" >>/out/table.txt; }
 echo '127.0.0.1 localhost' >/etc/hosts
 
 mkdir -p /etc/stasis /run/containerd /images
-cat >/etc/stasis/stasis.toml <<EOF
-[driver]
-libcuda = "$nvidia/lib64/libcuda.so.1"
-nvml = "$nvidia/lib64/libnvidia-ml.so.1"
-EOF
-chmod 644 /etc/stasis/stasis.toml
+settings() { # [TEXT]: where the driver is, and more
+    printf '[driver]\nlibcuda = "%s/lib64/libcuda.so.1"\nnvml = "%s/lib64/libnvidia-ml.so.1"\n%s\n' $nvidia $nvidia "${1:-}" >/etc/stasis/stasis.toml
+}
+settings
 
 ask() { # PORT: the answer of a workload, within 60 s
     timeout "${2:-60}" bash -c "exec 3<>/dev/udp/127.0.0.1/$1; echo x >&3; head -n 1 <&3"
@@ -306,6 +304,7 @@ out_of_memory() {
 }
 
 . /work/hard.sh
+. /work/bulk.sh
 
 containerd --root /var/lib/containerd --state /run/containerd >/out/containerd.txt 2>&1 </dev/null &
 containerd=$!
@@ -329,11 +328,11 @@ for section in "${sections[@]}"; do
     ($section) &
     section_pid=$!
     # A section that hangs must not cost the others.
-    for ((second = 0; second < 400; second++)); do
+    for ((tenth = 0; tenth < ${SECTION_S:-120} * 10; tenth++)); do
         kill -0 $section_pid || break
-        sleep 0.3
+        sleep 0.1
     done
-    kill -9 $section_pid && say "$section | cut off after two minutes"
+    kill -9 $section_pid && say "$section | cut off after ${SECTION_S:-120} s"
     echo "=== $section: $(since $start)" >>/out/sections.txt
 done
 cp -r /var/log/stasis /out/stasis-logs

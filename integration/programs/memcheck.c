@@ -1,7 +1,8 @@
 /*
- * memcheck MIB [PORT] [managed]: fills MIB of GPU memory and 16 MiB of host memory with a pattern. Each packet has every word of
- * both verified and filled with the next generation's; the answer is "ok GENERATION" or "bad WORDS". With a third argument
- * it also holds managed memory, which no driver can checkpoint so far.
+ * memcheck MIB [PORT] [managed|zero=PERCENT]: fills MIB of GPU memory and 16 MiB of host memory with a pattern. Each packet has every word of
+ * both verified and filled with the next generation's; the answer is "ok GENERATION" or "bad WORDS". With `managed` it also
+ * holds managed memory, which no driver can checkpoint so far. With `zero` that part of the GPU memory is zeros, of which one block in
+ * sixteen is verified.
  */
 #include "gpu.h"
 
@@ -11,8 +12,10 @@
 #define HOST_WORDS ((16ULL << 20) / sizeof(uint64_t))
 #define SEED_OF(generation) ((generation)*0x10000000000ULL)
 
-static CUdeviceptr data, mismatches;
-static uint64_t words, generation, *host;
+#define BLOCK (16ULL << 20)
+
+static CUdeviceptr data, mismatches, zeros;
+static uint64_t words, generation, *host, *block, zero_blocks;
 
 static void fill(void) {
     pattern_fill(data, words, SEED_OF(generation));
@@ -20,8 +23,26 @@ static void fill(void) {
         host[i] = pattern_word(i, ~SEED_OF(generation));
 }
 
+static void hold_zeros(uint64_t bytes) {
+    zero_blocks = bytes / BLOCK;
+    zeros = gpu_allocate(zero_blocks * BLOCK);
+    block = (uint64_t *)calloc(1, BLOCK);
+    for (uint64_t i = 0; i < zero_blocks; i++)
+        CUDA(cuMemcpyHtoD_v2(zeros + i * BLOCK, block, BLOCK));
+}
+
+static uint64_t bad_zeros(void) {
+    uint64_t bad = 0;
+    for (uint64_t i = 0; i < zero_blocks; i += 16) {
+        CUDA(cuMemcpyDtoH_v2(block, zeros + i * BLOCK, BLOCK));
+        for (uint64_t word = 0; word < BLOCK / sizeof *block; word++)
+            bad += block[word] != 0;
+    }
+    return bad;
+}
+
 static uint64_t bad_words(void) {
-    uint64_t bad = pattern_mismatches(data, words, SEED_OF(generation), mismatches);
+    uint64_t bad = bad_zeros() + pattern_mismatches(data, words, SEED_OF(generation), mismatches);
     for (uint64_t i = 0; i < HOST_WORDS; i++)
         bad += host[i] != pattern_word(i, ~SEED_OF(generation));
     return bad;
@@ -40,11 +61,16 @@ static void answer(char *text, size_t room) {
 int main(int argc, char **argv) {
     gpu_open();
     uint64_t bytes = (uint64_t)argument(argc, argv, 1, 64) << 20;
+    unsigned percent = 0;
+    if (argc > 3 && sscanf(argv[3], "zero=%u", &percent) == 1 && percent > 0 && percent < 100) {
+        hold_zeros(bytes / 100 * percent);
+        bytes -= zero_blocks * BLOCK;
+    }
     words = bytes / sizeof(uint64_t);
     data = gpu_allocate(bytes);
     mismatches = gpu_allocate(sizeof(uint64_t));
     host = (uint64_t *)malloc(HOST_WORDS * sizeof(uint64_t));
-    if (argc > 3) {
+    if (argc > 3 && !percent) {
         CUdeviceptr managed;
         CUDA(cuMemAllocManaged(&managed, 1 << 20, 1));
     }

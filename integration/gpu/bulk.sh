@@ -1,0 +1,51 @@
+# What bulk memory takes, by tier, size and content; sourced by inside.sh.
+
+# The memory of these machines goes back to their host when it is free, and its first touch then costs more than all else: it is touched and
+# let go of just before what is timed.
+warm() { # MIB
+    mkdir -p /pool && mount -t tmpfs -o size=100%,huge=always tmpfs /pool
+    /bin/busybox dd if=/dev/zero of=/pool/memory bs=4M count=$(($1 / 4))
+    umount /pool
+}
+
+one_line() { # OPERATION: its phases, and what the plugin told
+    grep "\"operation\":\"$1\"" /var/log/stasis/operations.log | tail -n 1 | tee -a /out/operations.txt |
+        sed 's/{"name":"\([^"]*\)","seconds":\([0-9]*\.[0-9]\{1,3\}\)[0-9]*[^}]*}/\1 \2/g; s/.*"phases"://; s/[]["]//g' | cut -c1-500
+}
+
+bulk() { # ram|disk|portable|criu MIB [zero=PERCENT]
+    local tier=$1 mib=$2 start checkpoint first second third name=bulk
+    if [ $tier = criu ]; then
+        settings $'[bulk_memory]\nenabled = false'
+    else
+        settings $'[bulk_memory]\nram_limit_percent = 70\ntier = "'$tier$'"'
+    fi
+    run $name /bin/memcheck $mib 10020 ${3:-}
+    first=$(until_up 10020)
+    warm $((mib * 2))
+    start=$(clock)
+    ctr c checkpoint --rw --image --task $name $name:1 || say "bulk $* | checkpoint failed: $(tail -n 3 /out/log.txt | cut -c1-600)"
+    checkpoint=$(since $start)
+    second=$(ask 10020)
+    say "bulk $* | $first, checkpoint $checkpoint, $second: $(one_line checkpoint), resume: $(one_line resume)"
+    remove $name
+    local try
+    [ $tier != ram ] || for try in {1..600}; do grep -q '"operation":"durable"' /var/log/stasis/operations.log && break; sleep 0.1; done
+    [ $tier != ram ] || say "bulk $* | durable: $(grep '"operation":"durable"' /var/log/stasis/operations.log | tail -n 1)"
+    warm $((mib * 2))
+    start=$(clock)
+    ctr c restore --rw --live $name $name:1 || say "bulk $* | restore failed: $(tail -n 3 /out/log.txt | cut -c1-600)"
+    restore=$(since $start)
+    third=$(ask 10020)
+    say "bulk $* | restore $restore, $third: $(one_line restore)"
+    warm $((mib * 2))
+    start=$(clock)
+    ctr t checkpoint --exit --image-path /images/bulk $name || say "bulk $* | last checkpoint failed: $(tail -n 3 /out/log.txt | cut -c1-600)"
+    say "bulk $* | checkpoint that ends it $(since $start): $(one_line checkpoint)"
+    rm -rf /images/bulk
+    forget $name
+    local image
+    for image in $(ls /run/stasis/memory /var/lib/stasis/memory | grep -E '^[0-9a-f]{32}$' | sort -u); do stasis memory remove $image; done
+    mv /var/log/stasis/operations.log /var/log/stasis/operations-$1-$2-${3:-full}.log
+    settings
+}
