@@ -18,6 +18,7 @@ use stasis_config::{Flavor, LowLevel};
 use crate::criu_log::KeptLog;
 use crate::criu_plugins::Environment;
 use crate::invocation::RestoreMode;
+use crate::memory_dump::MemoryFailure;
 use crate::parent_death::die_with_us;
 
 /// A failed run of the low-level runtime.
@@ -29,8 +30,8 @@ pub struct LowLevelFailure {
     pub status: ExitStatus,
     /// What it wrote to standard error, if that was ours to read.
     pub stderr: String,
-    /// What our CRIU plugin says, if it failed.
-    pub memory: Option<String>,
+    /// What our CRIU plugin says.
+    pub memory: MemoryFailure,
     /// CRIU's log, if there was one.
     pub log: Option<KeptLog>,
 }
@@ -186,8 +187,11 @@ impl fmt::Display for LowLevelFailure {
         if let Some(line) = self.stderr.lines().rfind(|line| !line.trim().is_empty()) {
             write!(f, ": {}", line.trim())?;
         }
-        if let Some(memory) = &self.memory {
+        if let Some(memory) = &self.memory.error {
             write!(f, "; bulk memory: {memory}")?;
+        }
+        if let Some(why) = &self.memory.not_returned {
+            write!(f, "; memory could not be given back: {why}")?;
         }
         if let Some(log) = &self.log {
             if !log.errors.is_empty() {

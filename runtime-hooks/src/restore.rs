@@ -305,7 +305,11 @@ impl<'a> Plan<'a> {
             status,
             // Standard error is the container's at a restore: the caller has it already.
             stderr: String::new(),
-            memory: self.memory.as_ref().and_then(MemoryRestore::failed),
+            memory: self
+                .memory
+                .as_ref()
+                .map(MemoryRestore::failed)
+                .unwrap_or_default(),
             log: keep_log(self.engine, work, "restore.log", &options.id),
         })))
     }

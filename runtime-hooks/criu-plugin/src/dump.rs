@@ -1,5 +1,6 @@
 //! The plugin's part of a dump: take the memory once the tree is stopped, and give it back if the tasks go on.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -56,7 +57,8 @@ pub(crate) fn take() -> Result<(), Error> {
     };
     let mut report = Report::default();
     let path = order.report.clone();
-    let taken = take_all(*order, &mut report);
+    let work = AssertUnwindSafe(|| take_all(*order, &mut report));
+    let taken = catch_unwind(work).unwrap_or(Err(Error::Panic));
     report.error = taken.as_ref().err().map(ToString::to_string);
     orders::tell(path.as_deref(), &report);
     if let Some(held) = taken? {
@@ -126,7 +128,7 @@ fn take_into(
         lanes.push(lane);
     }
     let mut proxies = Proxies::of(sources)?;
-    let mut guard = Guard::start(sources, proxies.all(), writer)?;
+    let mut guard = Guard::start(sources, proxies.all(), writer, order)?;
     let total = areas().map(|area| area.bytes).sum();
     let progress = Progress::new(order.progress.as_deref(), total);
     let begun = Instant::now();
@@ -202,6 +204,18 @@ pub(crate) fn end(succeeded: bool) -> Result<(), Error> {
     let State::Taken(held) = std::mem::replace(&mut *state(), State::Idle) else {
         return Ok(());
     };
+    let report = held.order.report.clone();
+    let work = AssertUnwindSafe(|| end_of(*held, succeeded));
+    let ended = catch_unwind(work).unwrap_or(Err(Error::Panic));
+    if let Err(error) = &ended {
+        orders::tell_more(report.as_deref(), |report| {
+            report.error.get_or_insert(error.to_string());
+        });
+    }
+    ended
+}
+
+fn end_of(held: Held, succeeded: bool) -> Result<(), Error> {
     fault::point(Point::End)?;
     if succeeded && held.order.after == After::End {
         return Ok(());

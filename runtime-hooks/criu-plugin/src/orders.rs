@@ -1,6 +1,6 @@
 //! What the engine wants; without it (a plain runc that was told of our directory) what is always safe.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -57,6 +57,13 @@ fn read<T: serde::de::DeserializeOwned>() -> Result<Option<T>, Error> {
     }
 }
 
+/// Keeps the order locked until it is closed by us and by all that we fork: the engine waits for that when a dump is over.
+pub(crate) fn hold() -> Option<File> {
+    let file = File::open(std::env::var_os(ORDER_VARIABLE)?).ok()?;
+    file.lock().ok()?;
+    Some(file)
+}
+
 fn new_image_id() -> Result<ImageId, Error> {
     let mut random = [0; 16];
     match getrandom(&mut random, GetRandomFlags::empty()) {
@@ -80,7 +87,21 @@ pub(crate) fn tell(path: Option<&Path>, report: &Report) {
     for left in &report.left_to_criu {
         criu::log_info(&format!("left to CRIU: {left}"));
     }
+    if let Some(path) = path {
+        write(path, report);
+    }
+}
+
+/// Tells it what has become of it since.
+pub(crate) fn tell_more(path: Option<&Path>, change: impl FnOnce(&mut Report)) {
     let Some(path) = path else { return };
+    let told = fs::read(path).map(|text| serde_json::from_slice(&text).ok());
+    let mut report = told.ok().flatten().unwrap_or_default();
+    change(&mut report);
+    write(path, &report);
+}
+
+fn write(path: &Path, report: &Report) {
     let told = serde_json::to_vec(report).map_err(io::Error::from);
     if let Err(error) = told.and_then(|text| fs::write(path, text)) {
         criu::log_warning(&format!("cannot write {}: {error}", path.display()));
