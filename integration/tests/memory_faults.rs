@@ -1,55 +1,363 @@
-//! Faults in CRIU's plugin wherever it does something: no container loses memory, nothing is left behind, the error
-//! says what it was, and the next operation succeeds.
+//! Faults in CRIU's plugin wherever it does something, and CRIU killed in the middle: no container loses memory, nothing is left behind, the
+//! error says what it was and how things are, and the next operation succeeds.
 
-use anyhow::{Context, Result};
-use stasis_integration::holder::Holder;
+use std::fs;
+use std::process::Child;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use fastrand::Rng;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use stasis_integration::deadline::until_none;
+use stasis_integration::descendant::descendant;
+use stasis_integration::holder::{Holder, Inventory};
 use stasis_integration::host::{Cgroups, Suite};
 use stasis_integration::lab::Lab;
+use stasis_integration::message::says;
+use stasis_memory_store::Index;
+
+const KINDS: [&str; 3] = ["error", "panic", "kill"];
+const RUNS_ON: &str = "the container runs on as before";
+/// Of a container that CRIU refuses when all its memory has been looked at: a deleted file that is larger than it takes along.
+const GHOST: &str = "head -c 2000000 /dev/zero >/ghost; exec 9</ghost; rm /ghost;";
 
 #[test]
-fn probe() -> Result<()> {
+fn of_processes_on_hybrid_cgroups() -> Result<()> {
     let lab = Lab::start(Suite::Sid, Cgroups::oldest()?, "runc")?;
     let _containerd = lab.containerd()?;
     lab.set("runc", "bulk_memory.containers = \"all\"\n")?;
-    let heaps = Holder::start(
-        &lab,
-        "heaps",
-        "exec /bin/heaps 10000 24 random plain half-zero exec",
-        10000,
-    )?;
-    let gpu = Holder::start(&lab, "gpu", "exec /bin/memcheck 48 10001", 10001)?;
-    for holder in [&heaps, &gpu] {
-        for kind in ["error", "panic", "kill"] {
-            for point in [
-                "take:1", "copy:1", "copy:9", "copy:18", "empty:1", "empty:2", "finish:1", "end:1",
-                "fill:1", "fill:5",
-            ] {
-                for options in [&[][..], &["--leave-running"]] {
-                    holder.order(&format!("{point}:{kind}"))?;
-                    let t = std::time::Instant::now();
-                    let said = holder.bundle.checkpoint("failed", options);
-                    println!(
-                        "== {} {point}:{kind} {options:?} {:?}: {said:?}",
-                        holder.bundle.id,
-                        t.elapsed()
-                    );
-                    holder.order("")?;
-                    if holder.bundle.status()? != "running" {
-                        println!("   {}", holder.bundle.status()?);
-                        holder.bundle.restore("failed")?;
-                    }
-                    println!(
-                        "   left: missing {:?} {:?}",
-                        holder.missing(),
-                        holder.nothing_left_of_dump("failed")
-                    );
-                    holder
-                        .goes_on()
-                        .with_context(|| format!("{point} {kind}"))?;
-                    println!("   {:?}", holder.nothing_left_of_dump("failed"));
-                }
+    let command = "exec /bin/heaps 10000 40 random plain half-zero exec";
+    let heaps = Subject::start(&lab, "heaps", command, 10000)?;
+    heaps.dumps_fail()?;
+    heaps.dumps_succeed()?;
+    heaps.restores_fail()?;
+    heaps.holder.end()?;
+    both_ways_fail(&lab)?;
+    guards_fail(&lab)
+}
+
+#[test]
+fn of_a_gpu_container_on_cgroups_v2() -> Result<()> {
+    let lab = Lab::start(Suite::Trixie, Cgroups::V2, "crun")?;
+    let _containerd = lab.containerd()?;
+    lab.set("crun", "bulk_memory.tier = \"disk\"\n")?;
+    let gpu = Subject::start(&lab, "gpu", "exec /bin/memcheck 96", 10000)?;
+    gpu.dumps_fail()?;
+    gpu.dumps_succeed()?;
+    gpu.restores_fail()
+}
+
+#[test]
+fn criu_is_killed_from_outside() -> Result<()> {
+    let seed = match std::env::var("STASIS_SEED") {
+        Ok(seed) => seed.parse()?,
+        Err(_) => fastrand::u64(..1 << 32),
+    };
+    eprintln!("STASIS_SEED={seed}");
+    let mut random = Rng::with_seed(seed);
+    let lab = Lab::start(Suite::Sid, Cgroups::V2, "runc")?;
+    let _containerd = lab.containerd()?;
+    let gpu = Subject::start(&lab, "gpu", "exec /bin/memcheck 192", 10000)?;
+    gpu.dumps_are_killed(&mut random)?;
+    gpu.restores_are_killed(&mut random)
+}
+
+/// A container on which everything fails sooner or later.
+struct Subject<'l> {
+    lab: &'l Lab,
+    holder: Holder<'l>,
+    /// Of its image.
+    chunks: usize,
+}
+
+impl<'l> Subject<'l> {
+    fn start(lab: &'l Lab, id: &str, command: &str, port: u16) -> Result<Self> {
+        let holder = Holder::start(lab, id, command, port)?;
+        holder.bundle.checkpoint("good", &["--leave-running"])?;
+        holder.goes_on()?;
+        let index = Index::read(&holder.bundle.image_path("good"))?.context("no index")?;
+        let chunks = index.areas().map(|area| area.chunks.len()).sum();
+        // More than are emptied in one go.
+        ensure!(chunks > 16, "only {chunks} chunks");
+        Ok(Self {
+            lab,
+            holder,
+            chunks,
+        })
+    }
+
+    fn dumps_fail(&self) -> Result<()> {
+        let (middle, last) = (self.chunks / 2, self.chunks);
+        let copies = [1, middle, last].map(|number| format!("copy:{number}"));
+        let others = ["take:1", "empty:1", "empty:2", "finish:1"].map(str::to_owned);
+        let mut options = [&[][..], &["--leave-running"]].into_iter().cycle();
+        for kind in KINDS {
+            for point in copies.iter().chain(&others) {
+                let fault = format!("{point}:{kind}");
+                let options = options.next().unwrap_or_default();
+                self.dump_fails(&fault, options).context(fault)?;
             }
         }
+        // Those that pass these points in a dump that is otherwise well.
+        self.dump_fails("end:1:kill", &[])?;
+        self.dump_fails("end:1:kill", &["--leave-running"])?;
+        for number in [1, middle, last] {
+            self.dump_fails(&format!("fill:{number}:kill"), &["--leave-running"])?;
+        }
+        self.dump_fails("finish:1:error,fill:1:error", &[])
     }
-    Ok(())
+
+    fn dump_fails(&self, fault: &str, options: &[&str]) -> Result<()> {
+        let before = self.lab.inventory()?;
+        self.holder.order(fault)?;
+        let said = self.holder.bundle.checkpoint_fails("failed", options)?;
+        self.holder.order("")?;
+        says(&said, &[RUNS_ON, "its log is kept"]);
+        match fault.rsplit(':').next() {
+            Some("error") => says(&said, &["bulk memory: a fault for a test"]),
+            Some("panic") => says(&said, &["panicked, which is a fault in stasis"]),
+            _ => {}
+        }
+        self.holder.nothing_left_of_dump("failed")?;
+        self.holder.goes_on()?;
+        self.is_as(&before)?;
+        self.holder.bundle.checkpoint("good", &["--leave-running"])?;
+        self.holder.goes_on()
+    }
+
+    fn is_as(&self, before: &Inventory) -> Result<()> {
+        until_none(|| {
+            let now = self.lab.inventory()?;
+            Ok((now != *before).then(|| format!("{now:?}\nand not {before:?}")))
+        })
+    }
+
+    /// CRIU does not ask how its end went: the image is complete, and a container that goes on gets its memory all the same.
+    fn dumps_succeed(&self) -> Result<()> {
+        let mut points = vec!["end:1".to_owned()];
+        points.extend([1, self.chunks].map(|number| format!("fill:{number}")));
+        for kind in ["error", "panic"] {
+            for point in &points {
+                self.holder.order(&format!("{point}:{kind}"))?;
+                let options = ["--leave-running"];
+                self.holder.bundle.checkpoint("good", &options)?;
+                let missing = self.holder.missing()?;
+                ensure!(missing.is_empty(), "{point}: {missing:?} lack memory");
+                let notes = self.lab.operation("checkpoint")?["notes"].to_string();
+                says(&notes, &["bulk memory, after the dump"]);
+                self.holder.goes_on()?;
+                self.lab.no_criu()?;
+            }
+            self.holder.order(&format!("end:1:{kind}"))?;
+            self.holder.bundle.checkpoint("good", &[])?;
+            self.lab.no_criu()?;
+            self.holder.order("")?;
+            self.holder.bundle.restore("good")?;
+            self.holder.goes_on()?;
+        }
+        Ok(())
+    }
+
+    fn restores_fail(&self) -> Result<()> {
+        self.holder.bundle.checkpoint("good", &[])?;
+        let next = self.holder.next();
+        let mut points = vec!["giveback:1".to_owned()];
+        let numbers = [1, self.chunks / 2, self.chunks];
+        points.extend(numbers.map(|number| format!("fill:{number}")));
+        let before = self.lab.inventory()?;
+        for kind in KINDS {
+            for point in &points {
+                let fault = format!("{point}:{kind}");
+                self.restore_fails(&fault, &before)
+                    .with_context(|| fault.clone())?;
+                self.holder.is_back_at(next);
+                self.holder.bundle.restore("good")?;
+                self.holder.goes_on()?;
+                self.holder.end()?;
+            }
+        }
+        self.holder.is_back_at(next);
+        self.holder.bundle.restore("good")?;
+        self.holder.goes_on()
+    }
+
+    fn restore_fails(&self, fault: &str, before: &Inventory) -> Result<()> {
+        self.holder.order(fault)?;
+        let said = self.holder.bundle.restore_fails("good")?;
+        self.holder.order("")?;
+        says(&said, &["what had been restored was ended"]);
+        match fault.rsplit(':').next() {
+            Some("error") => says(&said, &["bulk memory: a fault for a test"]),
+            Some("panic") => says(&said, &["panicked, which is a fault in stasis"]),
+            _ => {}
+        }
+        self.is_gone(before)
+    }
+
+    fn is_gone(&self, before: &Inventory) -> Result<()> {
+        let left = self.holder.processes()?;
+        ensure!(left.is_empty(), "{left:?} are left");
+        self.lab.no_criu()?;
+        self.is_as(before)
+    }
+
+    /// While memory is taken. Later CRIU is inside of the processes, which do not survive that, with and without a plugin.
+    fn dumps_are_killed(&self, random: &mut Rng) -> Result<()> {
+        let took = self.lab.operation("checkpoint")?["bulk_memory"]["copy_seconds"].as_f64();
+        let took = took.context("no copy_seconds")?;
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let mut killed = 0;
+        while killed < 8 {
+            ensure!(Instant::now() < deadline, "CRIU was hit {killed} times only");
+            let before = self.lab.inventory()?;
+            let options = [&[][..], &["--leave-running"]][random.usize(..2)];
+            let dump = self.holder.bundle.begin_checkpoint("killed", options)?;
+            let at = Duration::from_secs_f64(took * random.f64());
+            let hit = self.kill_while_memory_is_taken(&dump, at)?;
+            let output = dump.wait_with_output()?;
+            let said = String::from_utf8_lossy(&output.stderr);
+            if hit {
+                killed += 1;
+                ensure!(!output.status.success(), "killed, and it succeeded");
+                says(&said, &[RUNS_ON]);
+                self.holder.nothing_left_of_dump("killed")?;
+                self.holder.goes_on().context(format!("killed at {at:?}"))?;
+                self.is_as(&before)?;
+            } else {
+                ensure!(output.status.success(), "{said}");
+                if options.is_empty() {
+                    self.holder.bundle.restore("killed")?;
+                }
+                self.holder.goes_on()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it was still the time for it.
+    fn kill_while_memory_is_taken(&self, dump: &Child, at: Duration) -> Result<bool> {
+        let criu = descendant(dump, "criu")?.context("no CRIU")?;
+        let record = "/run/stasis/containers/%run%bundles";
+        let record = self.lab.host.path(record).join(&self.holder.bundle.id);
+        until_none(|| {
+            let begun = record.join("memory-progress").exists();
+            let over = record.join("memory-report.json").exists();
+            Ok((!begun && !over).then(|| "nothing is taken".to_owned()))
+        })?;
+        sleep(at);
+        kill(criu, Signal::SIGSTOP)?;
+        until_none(|| Ok((!is_stopped(criu)?).then(|| "it is not stopped".to_owned())))?;
+        let over = record.join("memory-report.json").exists();
+        let signal = if over { Signal::SIGCONT } else { Signal::SIGKILL };
+        kill(criu, signal)?;
+        Ok(!over)
+    }
+
+    fn restores_are_killed(&self, random: &mut Rng) -> Result<()> {
+        self.holder.bundle.checkpoint("good", &[])?;
+        let next = self.holder.next();
+        let before = self.lab.inventory()?;
+        let begun = Instant::now();
+        self.holder.bundle.restore("good")?;
+        let took = begun.elapsed().as_secs_f64();
+        self.holder.goes_on()?;
+        self.holder.end()?;
+        for _ in 0..6 {
+            let mut restore = self.holder.bundle.begin_restore("good")?;
+            let Some(criu) = descendant(&restore, "criu")? else {
+                bail!("no CRIU: {:?}", self.holder.bundle.said()?);
+            };
+            let at = Duration::from_secs_f64(took * random.f64());
+            sleep(at);
+            // It may have ended.
+            let _ = kill(criu, Signal::SIGKILL);
+            if restore.wait()?.success() {
+                self.holder.is_back_at(next);
+                self.holder.goes_on()?;
+                self.holder.end()?;
+                continue;
+            }
+            let state = self.holder.bundle.status()?;
+            ensure!(state.is_empty(), "killed after {at:?}: {state}");
+            self.is_gone(&before)
+                .with_context(|| format!("killed after {at:?}"))?;
+        }
+        self.holder.is_back_at(next);
+        self.holder.bundle.restore("good")?;
+        self.holder.goes_on()
+    }
+}
+
+fn is_stopped(pid: Pid) -> Result<bool> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    Ok(stat.contains(") T "))
+}
+
+/// CRIU fails by itself, and the way back, too.
+fn both_ways_fail(lab: &Lab) -> Result<()> {
+    let command = format!("{GHOST} exec /bin/heaps 10001 24 random plain heap");
+    let holder = Holder::start(lab, "ghost", &command, 10001)?;
+    let before = lab.inventory()?;
+    let faults = [
+        "",
+        "fill:1:error",
+        "fill:3:panic",
+        "fill:5:kill",
+        "end:1:error",
+        "end:1:panic",
+        "end:1:kill",
+    ];
+    for fault in faults {
+        holder.order(fault)?;
+        let said = holder.bundle.checkpoint_fails("ghost", &[])?;
+        says(&said, &[RUNS_ON]);
+        if !fault.ends_with("kill") {
+            says(&said, &["Can't dump ghost file"]);
+        }
+        if fault.ends_with("error") {
+            says(&said, &["bulk memory: a fault for a test"]);
+        }
+        holder.nothing_left_of_dump("ghost").context(fault)?;
+        holder.goes_on().context(fault)?;
+    }
+    assert_eq!(lab.inventory()?, before);
+    holder.end()
+}
+
+/// Nobody gives memory back: that is said, nothing finds zeros in its place, and there is an end to it.
+fn guards_fail(lab: &Lab) -> Result<()> {
+    let command = "exec /bin/heaps 10002 24 random plain heap";
+    let holder = Holder::start(lab, "lost", command, 10002)?;
+    for kind in ["error", "panic"] {
+        holder.bundle.checkpoint("good", &["--leave-running"])?;
+        holder.goes_on()?;
+        let next = holder.next();
+        holder.order(&format!("finish:1:kill,guard:1:{kind}"))?;
+        let said = holder.bundle.checkpoint_fails("lost", &[])?;
+        says(&said, &["memory could not be given back: ", "kill it"]);
+        holder.order("")?;
+        ensure!(!holder.missing()?.is_empty(), "{kind}: it lacks nothing");
+        let answer = lab.ask(10002)?;
+        ensure!(answer.is_none(), "{kind}: {answer:?}");
+        let said = holder.bundle.checkpoint_fails("again", &[])?;
+        says(&said, &["is still missing", "end the container"]);
+        holder.end()?;
+        lab.no_criu()?;
+
+        holder.is_back_at(next - 1);
+        holder.bundle.restore("good")?;
+        holder.goes_on()?;
+        holder.order(&format!("end:1:error,guard:1:{kind}"))?;
+        let options = ["--leave-running"];
+        let said = holder.bundle.checkpoint_fails("good", &options)?;
+        says(&said, &["could not be given back: ", "restore the image"]);
+        holder.order("")?;
+        holder.end()?;
+        lab.no_criu()?;
+        holder.bundle.restore("good")?;
+        holder.goes_on()?;
+    }
+    holder.end()
 }
