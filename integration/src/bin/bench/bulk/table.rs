@@ -20,23 +20,28 @@ pub(crate) struct Row {
 pub(crate) struct Quantity {
     pub(crate) title: &'static str,
     pub(crate) of: fn(&Measured) -> Option<&Sample>,
+    is_time: bool,
 }
 
 pub(crate) const DUMP: Quantity = Quantity {
     title: "checkpoint, s",
     of: |measured| Some(&measured.dump),
+    is_time: true,
 };
 pub(crate) const RESTORE: Quantity = Quantity {
     title: "restore, s",
     of: |measured| Some(&measured.restore),
+    is_time: true,
 };
 const DURABLE: Quantity = Quantity {
     title: "until durable, s",
     of: |measured| measured.durable.as_ref(),
+    is_time: true,
 };
 const PEAK: Quantity = Quantity {
     title: "memory at most, over the process's",
     of: |measured| Some(&measured.peak),
+    is_time: false,
 };
 
 /// Writes the tables: medians, and how many times as fast as CRIU at the same place.
@@ -64,7 +69,7 @@ fn entry(row: &Row, index: usize, quantity: &Quantity) -> String {
     };
     let baseline = SYSTEMS[index].baseline();
     match median(row, baseline, quantity) {
-        Some(base) if index != baseline => format!("{value:.2} ({:.1}x)", base / value),
+        Some(base) if index != baseline && quantity.is_time => format!("{value:.2} ({:.1}x)", base / value),
         _ => format!("{value:.2}"),
     }
 }
