@@ -3,6 +3,7 @@
 //! Callers of an OCI runtime pass no environment (podman and CRI-O hand on two variables), so
 //! nothing is taken from there, not even `PATH`.
 
+mod bulk_memory;
 mod error;
 mod file;
 mod low_level;
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use bulk_memory::{BulkMemory, Containers, MemoryTier};
 pub use error::SettingsError;
 pub use low_level::{Flavor, LowLevel};
 pub use preflight::{BlockerKind, Preflight};
@@ -47,6 +49,8 @@ pub struct Settings {
     pub gpu_checkpoint: GpuCheckpoint,
     /// Host memory for GPU contents.
     pub memory: Memory,
+    /// How the bulk of memory is moved.
+    pub bulk_memory: BulkMemory,
     /// What a restore may do on its own.
     pub restore: Restore,
     /// CRIU.
@@ -159,6 +163,8 @@ impl Settings {
         let absolute = [
             ("driver.libcuda", self.driver.libcuda.as_deref()),
             ("driver.nvml", self.driver.nvml.as_deref()),
+            ("bulk_memory.directory", Some(&self.bulk_memory.directory)),
+            ("bulk_memory.plugin", Some(&self.bulk_memory.plugin)),
             ("criu.plugin_dir", self.criu.plugin_dir.as_deref()),
             ("paths.state_dir", Some(self.paths.state_dir.as_path())),
             ("paths.log_dir", Some(self.paths.log_dir.as_path())),
@@ -173,6 +179,7 @@ impl Settings {
             return Err(("runtime.path", "must be a bare name or an absolute path"));
         }
         self.preflight.check()?;
+        self.bulk_memory.check()?;
         self.deadlines.check()
     }
 }

@@ -63,6 +63,25 @@ fn values_that_make_no_sense_are_refused_by_key() {
         ("driver.libcuda = \"libcuda.so.1\"", "driver.libcuda"),
         ("runtime.path = \"bin/runc\"", "runtime.path"),
         ("paths.state_dir = \"state\"", "paths.state_dir"),
+        (
+            "bulk_memory.directory = \"memory\"",
+            "bulk_memory.directory",
+        ),
+        ("bulk_memory.plugin = \"x.so\"", "bulk_memory.plugin"),
+        ("bulk_memory.threads = 65", "bulk_memory.threads"),
+        (
+            "bulk_memory.compression_level = 20",
+            "bulk_memory.compression_level",
+        ),
+        (
+            "bulk_memory.compression_level = -1",
+            "bulk_memory.compression_level",
+        ),
+        ("bulk_memory.minimum_mib = 0", "bulk_memory.minimum_mib"),
+        (
+            "bulk_memory.ram_limit_percent = 91",
+            "bulk_memory.ram_limit_percent",
+        ),
         ("preflight.allow = [\"driver-version\"]", "preflight.allow"),
     ] {
         let said = said(text);
@@ -164,4 +183,17 @@ fn the_low_level_runtime_is_an_executable_of_a_known_kind() {
             .to_string()
             .contains("no-such-runtime")
     );
+}
+
+#[test]
+fn the_number_of_threads_is_taken_or_found() {
+    let with = |threads| {
+        let text = format!("bulk_memory.threads = {threads}");
+        parse(&text).unwrap().bulk_memory.threads_here()
+    };
+    assert_eq!(with(3), 3);
+    assert!((1..=16).contains(&with(0)));
+    let tier = |name| parse(&format!("bulk_memory.tier = \"{name}\""));
+    assert_eq!(tier("ram").unwrap().bulk_memory.tier, MemoryTier::Ram);
+    assert!(tier("tape").unwrap_err().to_string().contains("tape"));
 }

@@ -23,6 +23,7 @@ use crate::error::{Failure, Refusal};
 use crate::gpu::{Gpu, Inventory};
 use crate::gpu_map::{Wish, choose, complete};
 use crate::manifest::{CudaProcess, Manifest};
+use crate::memory_restore::MemoryRestore;
 use crate::operation::Intent;
 use crate::restored_memory::{self, RestoredMemory};
 use crate::spec::Spec;
@@ -36,12 +37,8 @@ const FIRST_TO_MIGRATE: u32 = 580;
 /// What a restore that was admitted works with.
 #[derive(Debug)]
 pub(crate) struct Admission {
-    /// The driver.
-    pub(crate) driver: WatchedDriver,
-    /// Which GPU takes the place of which.
-    pub(crate) map: GpuMap,
-    /// The device nodes that the container has to have.
-    pub(crate) nodes: DeviceNodes,
+    /// Where GPU state goes, if the image has any.
+    pub(crate) gpus: Option<GpuPlace>,
     /// Changes of the bundle's specification, if it needs any.
     pub(crate) changes: Option<Changes>,
     /// Host memory for it.
@@ -51,6 +48,17 @@ pub(crate) struct Admission {
     needs: Needs,
     /// The driver of this machine.
     driver_version: String,
+}
+
+/// Where the GPU state of an image goes.
+#[derive(Debug)]
+pub(crate) struct GpuPlace {
+    /// The driver.
+    pub(crate) driver: WatchedDriver,
+    /// Which GPU takes the place of which.
+    pub(crate) map: GpuMap,
+    /// The device nodes that the container has to have.
+    pub(crate) nodes: DeviceNodes,
 }
 
 /// The bundle's specification as it has to be on this machine.
@@ -67,7 +75,12 @@ pub(crate) fn admit(
     bundle: &Path,
     image: &Path,
     manifest: &Manifest,
+    memory: Option<&MemoryRestore>,
 ) -> Result<Admission, Refusal> {
+    let bulk = memory.map_or(0, MemoryRestore::bytes);
+    if !manifest.has_gpu_state() {
+        return admit_without_gpu(image, bulk, manifest);
+    }
     let settings = &engine.settings;
     let driver = engine.open_driver(id)?;
     let inventory = Inventory::read(settings.driver.nvml.as_deref())?;
@@ -76,19 +89,33 @@ pub(crate) fn admit(
     let mut notes: Vec<String> = moved(&pairs)
         .map(|(old, new)| format!("{old} is restored to {new}"))
         .collect();
-    let memory = restored_memory::admit(engine, &mut spec, image)?;
+    let memory = restored_memory::admit(engine, &mut spec, image, bulk)?;
     let changes = adapt(settings, &inventory, &mut spec);
     let nodes = DeviceNodes::of(&spec);
     notes.extend(changes.iter().cloned());
     Ok(Admission {
-        driver,
-        map: full_map(pairs, &manifest.gpus, &inventory.gpus),
-        nodes,
+        gpus: Some(GpuPlace {
+            driver,
+            map: full_map(pairs, &manifest.gpus, &inventory.gpus),
+            nodes,
+        }),
         changes: (memory.changed_spec() || !changes.is_empty()).then_some(Changes(spec)),
         memory,
         notes,
         needs,
         driver_version: inventory.driver_version,
+    })
+}
+
+/// An image with nothing but bulk memory needs no more than it had.
+fn admit_without_gpu(image: &Path, bulk: u64, manifest: &Manifest) -> Result<Admission, Refusal> {
+    Ok(Admission {
+        gpus: None,
+        changes: None,
+        memory: restored_memory::admit_host(image, bulk)?,
+        notes: Vec::new(),
+        needs: Needs::default(),
+        driver_version: manifest.driver_version.clone(),
     })
 }
 

@@ -13,6 +13,8 @@ use crate::guardian::Waiting;
 pub enum Aftermath {
     /// All processes run, or are paused as they were, with the GPU usable.
     Unharmed(FreezerState),
+    /// The same, of a container without GPU state.
+    AsBefore(FreezerState),
     /// The workload has ended meanwhile.
     Ended,
     /// These processes could not be brought back.
@@ -43,6 +45,10 @@ impl fmt::Display for Aftermath {
             }
             Self::Unharmed(FreezerState::Frozen) => {
                 f.write_str("the container is paused as before, with its GPU")
+            }
+            Self::AsBefore(FreezerState::Thawed) => f.write_str("the container runs on as before"),
+            Self::AsBefore(FreezerState::Frozen) => {
+                f.write_str("the container is paused as before")
             }
             Self::Ended => f.write_str("the container has ended meanwhile"),
             Self::Lost(faults) if faults.is_empty() => {

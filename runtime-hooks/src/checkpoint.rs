@@ -20,6 +20,7 @@ use crate::invocation::{AfterDump, CheckpointOptions};
 use crate::job::{Checkpointed, CudaJob, Locked};
 use crate::leftovers;
 use crate::manifest::Manifest;
+use crate::memory_dump::MemoryDump;
 use crate::newcomer;
 use crate::operation::WaitsFor;
 use crate::operation_log;
@@ -153,15 +154,40 @@ fn save<'p>(
     if plan.found == FreezerState::Frozen {
         timeline.time("freeze", || cgroup.freeze())?;
     }
-    manifest.phases = timeline.phases().to_vec();
-    manifest.write(&plan.options.image_path)?;
-    let (image, began) = (&plan.options.image_path, plan.engine.began);
-    let gauge = Gauge::dump(&plan.container, image, began);
-    timeline.time_moving("dump", gauge, || dump(plan, args))?;
-    // Good to know, and no reason to call a complete image a failure.
-    manifest.phases = timeline.phases().to_vec();
-    let _ = manifest.write(&plan.options.image_path);
+    write_image(plan, manifest, args, timeline)?;
     Ok(job)
+}
+
+/// What is an ordinary process tree by now becomes an image, with its manifest.
+fn write_image(
+    plan: &Plan<'_>,
+    manifest: &mut Manifest,
+    args: &[OsString],
+    timeline: &mut Timeline<'_>,
+) -> Result<(), Failure> {
+    let (image, began) = (&plan.options.image_path, plan.engine.began);
+    let memory = MemoryDump::order(
+        plan.engine,
+        plan.options,
+        &plan.plugins,
+        &plan.container,
+        &plan.operation,
+        timeline,
+    )?;
+    manifest.memory = memory.record();
+    manifest.phases = timeline.phases().to_vec();
+    manifest.write(image)?;
+    let gauge = Gauge::dump(&plan.container, image, began, memory.progress());
+    timeline.time_moving("dump", gauge, || dump(plan, &memory, args))?;
+    let stored = memory.succeeded(timeline);
+    let is_as_said = stored == manifest.memory;
+    manifest.memory = stored;
+    manifest.phases = timeline.phases().to_vec();
+    match manifest.write(image) {
+        // What it has more now is good to know, and no reason to call a complete image a failure.
+        Err(_) if is_as_said => Ok(()),
+        written => Ok(written?),
+    }
 }
 
 fn lock<'p>(plan: &'p Plan<'_>) -> Result<CudaJob<'p, Locked>, Failure> {

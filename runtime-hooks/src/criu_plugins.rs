@@ -1,7 +1,8 @@
 //! The plugin directory that CRIU is given in place of the distribution's.
 //!
 //! CRIU's own CUDA plugin would restore and unlock by itself and hide its failures, so it is kept
-//! out; every other plugin of the distribution (AMD GPUs) is linked and works as before. CRIU's
+//! out; every other plugin of the distribution (AMD GPUs) is linked and works as before. Our own, which moves bulk
+//! memory, is in a second such directory, for the operations that use it: nobody else's CRIU finds it. CRIU's
 //! requests carry no plugin directory; `CRIU_LIBS_DIR` in its environment is the switch
 //! (criu/plugin.c), which runc and crun hand on.
 
@@ -11,6 +12,9 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use stasis_memory_store::ORDER_VARIABLE;
 
 use crate::entry;
 
@@ -18,21 +22,54 @@ use crate::entry;
 pub const VARIABLE: &str = "CRIU_LIBS_DIR";
 /// The plugin that competes with us.
 const CUDA_PLUGIN: &str = "cuda_plugin.so";
+/// The name by which CRIU is shown ours.
+const MEMORY_PLUGIN: &str = "libstasis_memory.so";
 
-/// Makes the directory below `state_dir`, or brings it up to date, and gives its path.
+/// What CRIU is told through its environment.
+#[derive(Debug, Clone, Copy)]
+pub struct Environment<'a> {
+    /// Its plugin directory.
+    pub plugins: &'a Path,
+    /// The order for our plugin, if there is one.
+    pub memory_order: Option<&'a Path>,
+}
+
+impl Environment<'_> {
+    /// Gives it to a program that will start CRIU.
+    pub(crate) fn give(&self, command: &mut Command) {
+        command.env(VARIABLE, self.plugins);
+        match self.memory_order {
+            Some(order) => command.env(ORDER_VARIABLE, order),
+            // Our caller's word on it has no weight.
+            None => command.env_remove(ORDER_VARIABLE),
+        };
+    }
+}
+
+/// Makes the directory below `state_dir`, or brings it up to date, and gives its path. `memory` is our own plugin,
+/// if it is to be in it.
 ///
 /// # Errors
 /// What the kernel said.
-pub fn prepare(state_dir: &Path, distribution: Option<&Path>) -> io::Result<PathBuf> {
-    let directory = state_dir.join("criu-plugins");
+pub fn prepare(
+    state_dir: &Path,
+    distribution: Option<&Path>,
+    memory: Option<&Path>,
+) -> io::Result<PathBuf> {
+    // Operations with and without it go on at the same time.
+    let directory = state_dir.join(match memory {
+        Some(_) => "criu-plugins-memory",
+        None => "criu-plugins",
+    });
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(&directory)?;
-    let wanted = match distribution {
+    let mut wanted = match distribution {
         Some(distribution) => plugins_of(distribution)?,
         None => BTreeMap::new(),
     };
+    wanted.extend(memory.map(|plugin| (MEMORY_PLUGIN.into(), plugin.to_owned())));
     for entry in fs::read_dir(&directory)? {
         let entry = entry?;
         let target = fs::read_link(entry.path()).ok();
@@ -59,7 +96,8 @@ fn plugins_of(distribution: &Path) -> io::Result<BTreeMap<OsString, PathBuf>> {
     for entry in entries {
         let entry = entry?;
         let name = entry.file_name();
-        if entry.path().extension() == Some(OsStr::new("so")) && name != CUDA_PLUGIN {
+        let has_no_place = name == CUDA_PLUGIN || name == MEMORY_PLUGIN;
+        if entry.path().extension() == Some(OsStr::new("so")) && !has_no_place {
             plugins.insert(name, entry.path());
         }
     }
@@ -82,10 +120,10 @@ mod tests {
     #[test]
     fn all_plugins_but_the_cuda_one_are_linked() {
         let (state, distribution) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        for name in ["amdgpu_plugin.so", CUDA_PLUGIN, "README"] {
+        for name in ["amdgpu_plugin.so", CUDA_PLUGIN, MEMORY_PLUGIN, "README"] {
             fs::write(distribution.path().join(name), name).unwrap();
         }
-        let directory = prepare(state.path(), Some(distribution.path())).unwrap();
+        let directory = prepare(state.path(), Some(distribution.path()), None).unwrap();
         assert_eq!(names(&directory), ["amdgpu_plugin.so"]);
         assert_eq!(
             fs::read_to_string(directory.join("amdgpu_plugin.so")).unwrap(),
@@ -97,10 +135,10 @@ mod tests {
     fn it_follows_the_distribution() {
         let (state, distribution) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::write(distribution.path().join("old.so"), "").unwrap();
-        prepare(state.path(), Some(distribution.path())).unwrap();
+        prepare(state.path(), Some(distribution.path()), None).unwrap();
         fs::remove_file(distribution.path().join("old.so")).unwrap();
         fs::write(distribution.path().join("new.so"), "").unwrap();
-        let directory = prepare(state.path(), Some(distribution.path())).unwrap();
+        let directory = prepare(state.path(), Some(distribution.path()), None).unwrap();
         assert_eq!(names(&directory), ["new.so"]);
     }
 
@@ -108,7 +146,40 @@ mod tests {
     fn a_machine_without_plugins_gets_an_empty_directory() {
         let state = tempfile::tempdir().unwrap();
         let missing = state.path().join("missing");
-        assert!(names(&prepare(state.path(), Some(&missing)).unwrap()).is_empty());
-        assert!(names(&prepare(state.path(), None).unwrap()).is_empty());
+        assert!(names(&prepare(state.path(), Some(&missing), None).unwrap()).is_empty());
+        assert!(names(&prepare(state.path(), None, None).unwrap()).is_empty());
+    }
+
+    #[test]
+    fn ours_is_in_a_directory_of_its_own() {
+        let (state, distribution) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(distribution.path().join("other.so"), "").unwrap();
+        let ours = Path::new("/opt/stasis/libstasis_memory.so");
+        let with = prepare(state.path(), Some(distribution.path()), Some(ours)).unwrap();
+        let without = prepare(state.path(), Some(distribution.path()), None).unwrap();
+        assert_eq!(names(&with), [MEMORY_PLUGIN, "other.so"]);
+        assert_eq!(fs::read_link(with.join(MEMORY_PLUGIN)).unwrap(), ours);
+        assert_eq!(names(&without), ["other.so"]);
+    }
+
+    #[test]
+    fn an_order_of_somebody_else_is_not_handed_on() {
+        let order_of = |memory_order| {
+            let mut command = Command::new("criu");
+            command.env(ORDER_VARIABLE, "/theirs");
+            let plugins = Path::new("/plugins");
+            Environment {
+                plugins,
+                memory_order,
+            }
+            .give(&mut command);
+            let given = command
+                .get_envs()
+                .find(|(name, _)| *name == ORDER_VARIABLE)
+                .and_then(|(_, value)| value.map(PathBuf::from));
+            given
+        };
+        assert_eq!(order_of(None), None);
+        assert_eq!(order_of(Some(Path::new("/ours"))), Some("/ours".into()));
     }
 }

@@ -9,16 +9,22 @@ use crate::engine::Engine;
 use crate::error::{Failure, LowLevelFailure};
 use crate::invocation::CheckpointOptions;
 use crate::low_level;
+use crate::memory_dump::MemoryDump;
 use crate::preflight::Plan;
 
 /// Lets the low-level runtime and CRIU dump the container.
 ///
 /// # Errors
 /// [`Failure::Start`] or [`Failure::LowLevel`], with CRIU's log kept.
-pub(crate) fn dump(plan: &Plan<'_>, args: &[OsString]) -> Result<(), Failure> {
+pub(crate) fn dump(
+    plan: &Plan<'_>,
+    memory: &MemoryDump<'_>,
+    args: &[OsString],
+) -> Result<(), Failure> {
     let low_level = &plan.engine.low_level;
+    let _huge_pages = memory.huge_pages();
     let output =
-        low_level::run(low_level, args, &plan.plugins).map_err(|source| Failure::Start {
+        low_level::run(low_level, args, memory.environment()).map_err(|source| Failure::Start {
             path: low_level.path.clone(),
             source,
         })?;
@@ -29,14 +35,16 @@ pub(crate) fn dump(plan: &Plan<'_>, args: &[OsString]) -> Result<(), Failure> {
         plan.engine,
         plan.options,
         &output,
+        memory.failed(),
     )))
 }
 
-/// What a dump that failed came to, with CRIU's log kept.
+/// What a dump that failed came to, with CRIU's log kept; `memory` is our plugin's word.
 pub(crate) fn failure_of(
     engine: &Engine,
     options: &CheckpointOptions,
     output: &Output,
+    memory: Option<String>,
 ) -> LowLevelFailure {
     // runc and crun have CRIU log to the image directory when no work directory is given.
     let work = options.work_path.as_deref().unwrap_or(&options.image_path);
@@ -44,6 +52,7 @@ pub(crate) fn failure_of(
         program: format!("{} checkpoint", low_level::name(&engine.low_level)),
         status: output.status,
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        memory,
         log: keep_log(engine, work, "dump.log", &options.id),
     }
 }

@@ -117,10 +117,15 @@ impl Engine {
     /// When the operation began, RFC 3339.
     #[must_use]
     pub fn began_text(&self) -> String {
-        let began = OffsetDateTime::from(self.began).replace_nanosecond(0);
-        let text = began.map(|began| began.format(&Rfc3339));
-        text.ok().and_then(Result::ok).unwrap_or_default()
+        rfc3339(self.began)
     }
+}
+
+/// A time to the second, RFC 3339.
+pub(crate) fn rfc3339(time: SystemTime) -> String {
+    let time = OffsetDateTime::from(time).replace_nanosecond(0);
+    let text = time.map(|time| time.format(&Rfc3339));
+    text.ok().and_then(Result::ok).unwrap_or_default()
 }
 
 /// A frozen process answers the driver nothing, and a cgroup above the container's is not ours to thaw.

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use stasis_memory_store::StoreError;
+
 use crate::aftermath::Aftermath;
 use crate::blocker::Blockers;
 use crate::cgroup::FreezerError;
@@ -16,6 +18,7 @@ use crate::host_memory::NoHostMemory;
 use crate::leftovers::LeftoversError;
 pub use crate::low_level::LowLevelFailure;
 use crate::manifest::ManifestError;
+use crate::memory_restore::MemoryDenial;
 use crate::operation::OperationError;
 use crate::spec::SpecError;
 
@@ -86,6 +89,9 @@ pub enum Refusal {
     /// There is no host memory for the GPU contents.
     #[error(transparent)]
     HostMemory(#[from] NoHostMemory),
+    /// What an earlier checkpoint left in the image directory cannot be removed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// A process cannot be checkpointed.
     #[error(transparent)]
     Process(#[from] Fault),
@@ -114,6 +120,9 @@ pub enum Refusal {
         /// Its command name.
         name: String,
     },
+    /// Bulk memory of the image cannot be restored.
+    #[error(transparent)]
+    Memory(#[from] MemoryDenial),
     /// This machine or the new container cannot take the GPU state.
     #[error(transparent)]
     Denied(#[from] Denial),
@@ -157,6 +166,9 @@ pub enum Failure {
     /// The manifest could not be written.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
+    /// What an earlier checkpoint left in the image directory cannot be removed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// The record of the operation could not be written.
     #[error(transparent)]
     Operation(#[from] OperationError),
@@ -193,6 +205,9 @@ pub enum Failure {
         /// The driver of this machine.
         here: String,
     },
+    /// Bulk memory cannot be given a name.
+    #[error("no random number can be had for the image")]
+    ImageId(#[source] io::Error),
     /// The restored container cannot be looked at.
     #[error(transparent)]
     Container(#[from] ContainerError),
@@ -250,7 +265,7 @@ impl Error {
                 cause, aftermath, ..
             } => {
                 matches!(**cause, Failure::Overtaken { .. })
-                    && matches!(**aftermath, Aftermath::Unharmed(_))
+                    && matches!(**aftermath, Aftermath::Unharmed(_) | Aftermath::AsBefore(_))
             }
             Self::Refused { .. } => false,
         }

@@ -16,6 +16,8 @@ pub struct Gauge<'a> {
     /// Of what the source measures, when the phase began.
     baseline: u64,
     source: Source<'a>,
+    /// Where our CRIU plugin tells how far it has come, once it has begun.
+    told: Option<&'a Path>,
 }
 
 #[derive(Debug)]
@@ -30,6 +32,8 @@ enum Source<'a> {
         directory: &'a Path,
         since: SystemTime,
     },
+    /// Our CRIU plugin tells.
+    Told,
 }
 
 /// How far a phase has come; what is not known is `None`.
@@ -55,15 +59,28 @@ impl<'a> Gauge<'a> {
     }
 
     /// For the dump of a container. Files of the image directory that are older than `since`, the
-    /// beginning of the operation, are those of an earlier dump.
+    /// beginning of the operation, are those of an earlier dump. What our CRIU plugin tells in the file `told` counts instead.
     #[must_use]
-    pub fn dump(container: &'a Container, directory: &'a Path, since: SystemTime) -> Self {
+    pub fn dump(
+        container: &'a Container,
+        directory: &'a Path,
+        since: SystemTime,
+        told: Option<&'a Path>,
+    ) -> Self {
         let source = Source::Image {
             container,
             directory,
             since,
         };
-        Self::new(None, source)
+        let gauge = Self::new(None, source);
+        Self { told, ..gauge }
+    }
+
+    /// For the restore of a container by CRIU, of which only our plugin tells anything.
+    #[must_use]
+    pub fn criu_restore(told: Option<&'a Path>) -> Self {
+        let gauge = Self::new(None, Source::Told);
+        Self { told, ..gauge }
     }
 
     fn new(total: Option<u64>, source: Source<'a>) -> Self {
@@ -71,6 +88,7 @@ impl<'a> Gauge<'a> {
             total,
             baseline: 0,
             source,
+            told: None,
         }
     }
 
@@ -79,7 +97,7 @@ impl<'a> Gauge<'a> {
     pub fn gpu_bytes(&self) -> Option<u64> {
         match self.source {
             Source::Filling(_) | Source::Emptying(_) => self.total,
-            Source::Image { .. } => None,
+            Source::Image { .. } | Source::Told => None,
         }
     }
 
@@ -90,17 +108,22 @@ impl<'a> Gauge<'a> {
                 self.baseline = anonymous(statuses);
             }
             Source::Image { container, .. } => self.total = resident(container).ok(),
+            Source::Told => {}
         }
     }
 
     /// How things are now.
     pub(crate) fn read(&self) -> Reading {
+        if let Some(reading) = self.told.and_then(told) {
+            return reading;
+        }
         let done = match &self.source {
             Source::Filling(statuses) => Some(anonymous(statuses).saturating_sub(self.baseline)),
             Source::Emptying(statuses) => Some(self.baseline.saturating_sub(anonymous(statuses))),
             Source::Image {
                 directory, since, ..
             } => written(directory, *since).ok(),
+            Source::Told => None,
         };
         // The processes' other memory comes and goes meanwhile, too.
         let done = match (done, self.total) {
@@ -145,6 +168,18 @@ fn anonymous(statuses: &[Status]) -> u64 {
     texts.map(|text| bytes_of(&text, &["RssAnon:"])).sum()
 }
 
+/// The memory of a container that is in no file, in bytes; what processes share counts once for each.
+///
+/// # Errors
+/// What the kernel said.
+pub(crate) fn anonymous_of(container: &Container) -> io::Result<u64> {
+    let statuses = open_all(&container.processes()?);
+    let texts = statuses.iter().filter_map(|status| status.read().ok());
+    Ok(texts
+        .map(|text| bytes_of(&text, &["RssAnon:", "VmSwap:"]))
+        .sum())
+}
+
 /// What CRIU will have to write: memory that is in no file. What processes share counts for each.
 fn resident(container: &Container) -> io::Result<u64> {
     let statuses = open_all(&container.processes()?);
@@ -162,6 +197,18 @@ fn bytes_of(status: &str, fields: &[&str]) -> u64 {
         kib.checked_mul(1024)
     });
     values.sum()
+}
+
+/// "BYTES TOTAL" in the first line; there is nothing to tell before there is anything to move.
+fn told(file: &Path) -> Option<Reading> {
+    let text = fs::read_to_string(file).ok()?;
+    let mut words = text.lines().next()?.split_ascii_whitespace();
+    let mut number = || words.next()?.parse::<u64>().ok();
+    let (done, total) = (number()?, number()?);
+    (total > 0).then_some(Reading {
+        done: Some(done.min(total)),
+        total: Some(total),
+    })
 }
 
 fn written(directory: &Path, since: SystemTime) -> io::Result<u64> {
@@ -240,6 +287,22 @@ mod tests {
         let statuses = open_all(&[own]);
         assert!(anonymous(&statuses) > 0);
         assert!(anonymous(&statuses) > 0, "read again from its beginning");
+    }
+
+    #[test]
+    fn the_plugin_tells_how_far_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("progress");
+        let gauge = Gauge::criu_restore(Some(&file));
+        assert_eq!(gauge.read(), Reading::default());
+        fs::write(&file, "0 0\n").unwrap();
+        assert_eq!(gauge.read(), Reading::default());
+        fs::write(&file, "30 100\n00\n").unwrap();
+        assert_eq!(gauge.read(), reading(30, Some(100)));
+        fs::write(&file, "  300   100\n").unwrap();
+        assert_eq!(gauge.read(), reading(100, Some(100)));
+        fs::write(&file, "nonsense").unwrap();
+        assert_eq!(gauge.read(), Reading::default());
     }
 
     #[test]

@@ -7,19 +7,15 @@
 //! once every process can answer, brings all of them back to RUNNING and ends. It also ends with the container,
 //! and when the record of the operation that left it is gone or another's: then somebody else has put it right.
 
-use std::env::args_os;
-use std::ffi::OsString;
 use std::fmt;
-use std::fs;
 use std::io;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 use stasis_config::{Deadlines, Driver, LowLevel, Paths};
 
 use crate::container::Container;
+use crate::detached;
 use crate::engine::Engine;
 use crate::fault::{Fault, list};
 use crate::operation::{Operation, OperationError};
@@ -57,8 +53,6 @@ enum StartError {
     Record(#[from] OperationError),
     #[error("{0}")]
     Start(#[from] io::Error),
-    #[error("{0}")]
-    Charge(#[from] serde_json::Error),
 }
 
 /// Leaves processes that an operation could not bring back to a guardian, if all that is known of them is that
@@ -98,46 +92,15 @@ fn start(engine: &Engine, operation: &Operation, container: &Container) -> Resul
         init_start_time: container.init().start_time(),
         token,
     };
-    // Wherever the caller's directory is, it must not be kept from being removed.
-    let mut command = Command::new("/proc/self/exe");
-    command
-        .arg0(VERB)
-        .args([VERB, &serde_json::to_string(&charge)?])
-        .current_dir("/");
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    Ok(command.spawn()?.id())
+    Ok(detached::start(VERB, &charge)?)
 }
 
 impl Charge {
-    /// The charge of this process, if it was started as a guardian. It lets go of all that it has from its
-    /// starter: session, name and open files, on whose end somebody may wait.
+    /// The charge of this process, if it was started as a guardian.
     #[must_use]
     pub fn of_this_process() -> Option<Self> {
-        let mut arguments = args_os().skip(1);
-        if arguments.next() != Some(OsString::from(VERB)) {
-            return None;
-        }
-        let charge = serde_json::from_str(arguments.next()?.to_str()?).ok()?;
-        let _ = nix::unistd::setsid();
-        let _ = nix::sys::prctl::set_name(c"stasis-guardian");
-        let _ = close_inherited();
-        Some(charge)
+        detached::charge_of(VERB, c"stasis-guardian")
     }
-}
-
-fn close_inherited() -> io::Result<()> {
-    let mut open = Vec::new();
-    for entry in fs::read_dir("/proc/self/fd")? {
-        open.extend(entry?.file_name().to_string_lossy().parse::<i32>());
-    }
-    for descriptor in open.into_iter().filter(|descriptor| *descriptor > 2) {
-        // That of the directory itself is closed already.
-        let _ = nix::unistd::close(descriptor);
-    }
-    Ok(())
 }
 
 impl Waiting {

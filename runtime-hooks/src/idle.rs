@@ -1,5 +1,5 @@
-//! A container with a GPU that no process uses now. Its image is the low-level runtime's, but a
-//! process may start CUDA while that is being made, so the low-level runtime does not take our place.
+//! A container without GPU state. Its image is the low-level runtime's, but a process may start CUDA while that is being
+//! made, if it has a GPU, and our CRIU plugin may move its bulk memory. So the low-level runtime does not take our place.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -12,12 +12,15 @@ use crate::dump::failure_of;
 use crate::engine::{Engine, Outcome};
 use crate::error::{Error, Failure, Verb};
 use crate::exit_status;
+use crate::gauge::Gauge;
 use crate::invocation::CheckpointOptions;
 use crate::low_level;
+use crate::manifest::{Manifest, ManifestError, StoredMemory};
+use crate::memory_dump::MemoryDump;
+use crate::memory_plugin::Plugins;
 use crate::newcomer;
 use crate::operation::Operation;
 use crate::operation_log;
-use crate::preflight::prepare_plugins;
 use crate::progress::Progress;
 use crate::timeline::Timeline;
 
@@ -37,43 +40,91 @@ impl Idle<'_> {
     ///
     /// # Errors
     /// It failed, and a process uses CUDA now: [`Failure::Overtaken`], which the caller may answer by
-    /// trying again. No other failure is ours to tell.
+    /// trying again. Or our CRIU plugin had a part in it. No other failure is ours to tell.
     pub(crate) fn dump(&self, args: &[OsString]) -> Result<Outcome, Error> {
         let (engine, id) = (self.engine, &self.options.id);
-        let plugins = prepare_plugins(engine)
+        let plugins = Plugins::for_checkpoint(engine, self.options)
             .map_err(|reason| Error::refused(Verb::Checkpoint, id, reason))?;
         if engine.cancel.requested() {
             return Err(self.failed(Failure::Cancelled));
         }
         let progress = Progress::begin(engine, &self.operation, Verb::Checkpoint);
         let mut timeline = Timeline::told_by(progress);
-        let dumped = timeline.time("dump", || low_level::run(&engine.low_level, args, &plugins));
-        let output = dumped.map_err(|source| {
-            let path = engine.low_level.path.clone();
-            self.failed(Failure::Start { path, source })
-        })?;
-        if let Some(error) = self.overtaken(&output) {
-            operation_log::write(engine, Verb::Checkpoint, id, &timeline, Some(&error));
-            return Err(error);
+        let dumped = self.dump_with(&plugins, args, &mut timeline);
+        let has_moved = timeline
+            .bulk_memory()
+            .is_some_and(|report| report.areas > 0);
+        let has_news = dumped.is_err() || has_moved || !timeline.notes().is_empty();
+        if has_news {
+            let error = dumped.as_ref().err();
+            operation_log::write(engine, Verb::Checkpoint, id, &timeline, error);
         }
+        let output = dumped?;
         // As if it had taken our place; who has closed the stream does not want to hear it.
         let _ = io::stdout().write_all(&output.stdout);
         let _ = io::stderr().write_all(&output.stderr);
         Ok(Outcome::Done(exit_status::code(output.status)))
     }
 
-    fn overtaken(&self, output: &Output) -> Option<Error> {
-        if output.status.success() {
-            return None;
+    fn dump_with(
+        &self,
+        plugins: &Plugins,
+        args: &[OsString],
+        timeline: &mut Timeline<'_>,
+    ) -> Result<Output, Error> {
+        let (engine, options) = (self.engine, self.options);
+        let (container, operation) = (&self.container, &self.operation);
+        let memory = MemoryDump::order(engine, options, plugins, container, operation, timeline)
+            .map_err(|failure| self.failed(failure))?;
+        let image = &options.image_path;
+        let gauge = Gauge::dump(container, image, engine.began, memory.progress());
+        let dumped = timeline.time_moving("dump", gauge, || {
+            let _huge_pages = memory.huge_pages();
+            low_level::run(&engine.low_level, args, memory.environment())
+        });
+        let output = dumped.map_err(|source| {
+            let path = engine.low_level.path.clone();
+            self.failed(Failure::Start { path, source })
+        })?;
+        if !output.status.success() {
+            let error = self.explain(&output, &memory);
+            return error.map_or(Ok(output), Err);
         }
-        let driver = self.engine.open_driver(self.container.id()).ok()?;
-        let newcomer = newcomer::find(&driver, &self.container, &[]);
+        if let Some(stored) = memory.succeeded(timeline)
+            && let Err(error) = self.describe(stored, timeline)
+        {
+            // It restores without: its index says as much.
+            timeline.note(error.to_string());
+        }
+        Ok(output)
+    }
+
+    /// The manifest of an image with bulk memory and without GPU state.
+    fn describe(&self, stored: StoredMemory, timeline: &Timeline<'_>) -> Result<(), ManifestError> {
+        let created = self.engine.began_text();
+        let mut manifest = Manifest::new(self.container.id(), created, String::new());
+        manifest.memory = Some(stored);
+        manifest.phases = timeline.phases().to_vec();
+        manifest.write(&self.options.image_path)
+    }
+
+    /// What of a dump that failed is ours to tell.
+    fn explain(&self, output: &Output, memory: &MemoryDump<'_>) -> Option<Error> {
+        let said = memory.failed();
+        let newcomer = self
+            .engine
+            .open_driver(self.container.id())
+            .ok()
+            .and_then(|driver| newcomer::find(&driver, &self.container, &[]));
         let refrozen = match self.found {
-            FreezerState::Frozen => self.container.cgroup().freeze(),
-            FreezerState::Thawed => Ok(()),
+            FreezerState::Frozen if !self.container.init().is_gone() => {
+                self.container.cgroup().freeze()
+            }
+            _ => Ok(()),
         };
-        let dump = || failure_of(self.engine, self.options, output);
+        let dump = || failure_of(self.engine, self.options, output, said);
         match (newcomer, refrozen) {
+            (None, Ok(())) if memory.is_ordered() => Some(self.failed(Failure::LowLevel(dump()))),
             (None, Ok(())) => None,
             (Some(newcomer), Ok(())) => Some(self.failed(newcomer::overtaken(&newcomer, dump()))),
             (_, Err(error)) => {
@@ -85,7 +136,11 @@ impl Idle<'_> {
     }
 
     fn failed(&self, failure: Failure) -> Error {
-        let aftermath = Aftermath::Unharmed(self.found);
+        let aftermath = if self.container.init().is_gone() {
+            Aftermath::Ended
+        } else {
+            Aftermath::AsBefore(self.found)
+        };
         Error::failed(Verb::Checkpoint, self.container.id(), failure, aftermath)
     }
 }

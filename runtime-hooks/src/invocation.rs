@@ -94,6 +94,15 @@ pub enum PreDump {
     Only,
 }
 
+/// Where a dump has memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryGoes {
+    /// All of it in the image.
+    IntoImage,
+    /// Some of it elsewhere: in an earlier image, or on its way to another machine.
+    Elsewhere,
+}
+
 /// Whether the runtime stays as the container's parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RestoreMode {
@@ -125,6 +134,8 @@ pub struct CheckpointOptions {
     pub after: AfterDump,
     /// `--pre-dump`
     pub pre_dump: PreDump,
+    /// `--parent-path`, `--lazy-pages`, `--page-server`
+    pub memory: MemoryGoes,
 }
 
 /// The options of `restore`.
@@ -249,6 +260,7 @@ fn action(scan: &Scan<'_>, cwd: &Path) -> Option<Action> {
             } else {
                 PreDump::No
             },
+            memory: memory_goes(scan),
         }),
         "restore" => Action::Restore(RestoreOptions {
             id,
@@ -275,6 +287,20 @@ fn action(scan: &Scan<'_>, cwd: &Path) -> Option<Action> {
         },
         _ => return None,
     })
+}
+
+/// Incremental and lazy dumps.
+fn memory_goes(scan: &Scan<'_>) -> MemoryGoes {
+    let has_value = |name| scan.value(name).is_some_and(|value| !value.is_empty());
+    let elsewhere = has_value("parent-path")
+        || has_value("page-server")
+        || scan.has("lazy-pages")
+        || scan.has("pre-dump");
+    if elsewhere {
+        MemoryGoes::Elsewhere
+    } else {
+        MemoryGoes::IntoImage
+    }
 }
 
 /// What runc accepts as an id (libcontainer `validateID`); anything else it refuses by itself.

@@ -16,7 +16,7 @@ use nix::mount::{MntFlags, umount2};
 use stasis_config::{Flavor, LowLevel};
 
 use crate::criu_log::KeptLog;
-use crate::criu_plugins;
+use crate::criu_plugins::Environment;
 use crate::invocation::RestoreMode;
 use crate::parent_death::die_with_us;
 
@@ -29,6 +29,8 @@ pub struct LowLevelFailure {
     pub status: ExitStatus,
     /// What it wrote to standard error, if that was ours to read.
     pub stderr: String,
+    /// What our CRIU plugin says, if it failed.
+    pub memory: Option<String>,
     /// CRIU's log, if there was one.
     pub log: Option<KeptLog>,
 }
@@ -58,9 +60,10 @@ pub fn name(low_level: &LowLevel) -> String {
 ///
 /// # Errors
 /// What the kernel said.
-pub fn run(low_level: &LowLevel, args: &[OsString], plugins: &Path) -> io::Result<Output> {
-    command(low_level, args)
-        .env(criu_plugins::VARIABLE, plugins)
+pub fn run(low_level: &LowLevel, args: &[OsString], criu: Environment<'_>) -> io::Result<Output> {
+    let mut command = command(low_level, args);
+    criu.give(&mut command);
+    command
         .stdin(Stdio::inherit())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -75,11 +78,11 @@ pub fn run(low_level: &LowLevel, args: &[OsString], plugins: &Path) -> io::Resul
 pub fn start(
     low_level: &LowLevel,
     args: &[OsString],
-    plugins: &Path,
+    criu: Environment<'_>,
     mode: RestoreMode,
 ) -> io::Result<Child> {
     let mut command = command(low_level, args);
-    command.env(criu_plugins::VARIABLE, plugins);
+    criu.give(&mut command);
     // Alone it would bring up a container whose GPU state nobody puts back. As the parent of one, it stays.
     if mode == RestoreMode::Detached {
         die_with_us(&mut command);
@@ -182,6 +185,9 @@ impl fmt::Display for LowLevelFailure {
         // Warnings come first; the error that ended it is the last thing that it says.
         if let Some(line) = self.stderr.lines().rfind(|line| !line.trim().is_empty()) {
             write!(f, ": {}", line.trim())?;
+        }
+        if let Some(memory) = &self.memory {
+            write!(f, "; bulk memory: {memory}")?;
         }
         if let Some(log) = &self.log {
             if !log.errors.is_empty() {

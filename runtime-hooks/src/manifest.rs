@@ -3,7 +3,7 @@
 //! A flat file, since containerd's CRI plugin unpacks images without making directories. It is
 //! untrusted input at restore: size-limited, versioned, and nothing in it names a path, a device
 //! or anything else that the new container would be given. Its presence means "this image has GPU
-//! state"; a container without CUDA gets a plain image without it.
+//! state, or bulk memory that CRIU alone does not restore"; any other container gets a plain image without it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -12,6 +12,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use stasis_memory_store::{ImageId, Tier};
 
 use crate::entry;
 use crate::gpu::{Gpu, GpuUse};
@@ -20,8 +21,8 @@ use crate::timeline::Phase;
 /// The file's name in an image directory.
 pub const FILE_NAME: &str = "stasis.json";
 /// The version that is written. Version 1 has only those GPUs, for the machine and for each
-/// process, that NVML listed the processes on.
-const VERSION: u32 = 2;
+/// process, that NVML listed the processes on; version 2 knows of no bulk memory.
+const VERSION: u32 = 3;
 /// The versions that are read.
 const READABLE: std::ops::RangeInclusive<u32> = 1..=VERSION;
 /// Thousands of processes fit.
@@ -49,10 +50,26 @@ pub struct Manifest {
     /// The GPUs of the machine, in its order: those that the processes used, and those that the
     /// driver may have recorded for them as well.
     pub gpus: Vec<Gpu>,
-    /// Every process with GPU state in the image.
+    /// Every process with GPU state in the image; none, if it has bulk memory only.
     pub processes: Vec<CudaProcess>,
     /// The phases that had passed when the manifest was written.
     pub phases: Vec<Phase>,
+    /// Bulk memory that is not in CRIU's own files, if there is any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<StoredMemory>,
+}
+
+/// Bulk memory that is not in CRIU's own files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoredMemory {
+    /// Its name: index and packs have the same.
+    pub image_id: ImageId,
+    /// Where it was put. It may be elsewhere by now.
+    pub tier: Tier,
+    /// The machine's boot, if it was put where it does not survive it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
 }
 
 /// A process whose GPU state is in the image.
@@ -133,7 +150,29 @@ impl Manifest {
             gpus: Vec::new(),
             processes: Vec::new(),
             phases: Vec::new(),
+            memory: None,
         }
+    }
+
+    /// That of an image without one, which says nothing.
+    #[must_use]
+    pub(crate) fn implied(container: &str) -> Self {
+        Self {
+            written_by: String::new(),
+            ..Self::new(container, String::new(), String::new())
+        }
+    }
+
+    /// Whether the image has none.
+    #[must_use]
+    pub(crate) fn is_implied(&self) -> bool {
+        self.written_by.is_empty() && self.memory.is_none() && self.processes.is_empty()
+    }
+
+    /// Whether the image has GPU state, which a process has to be given back.
+    #[must_use]
+    pub fn has_gpu_state(&self) -> bool {
+        !self.processes.is_empty()
     }
 
     /// All GPU memory that the image holds, in bytes, as far as it is known.
@@ -225,8 +264,8 @@ impl Manifest {
 
     /// What the types do not say.
     fn check(&self) -> Result<(), String> {
-        if self.processes.is_empty() {
-            return Err("it lists no process".to_owned());
+        if self.processes.is_empty() && self.memory.is_none() {
+            return Err("it lists neither a process nor bulk memory".to_owned());
         }
         if self.processes.len() > MAX_PROCESSES || self.phases.len() > MAX_PHASES {
             return Err("it lists more processes or phases than there can be".to_owned());

@@ -4,10 +4,13 @@
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::SystemTime;
 
 use serde::Serialize;
+use stasis_memory_store::Report;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, rfc3339};
 use crate::error::{Error, Verb};
 use crate::timeline::{Phase, Timeline};
 
@@ -24,6 +27,8 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     notes: &'a [String],
     phases: &'a [Phase],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bulk_memory: Option<&'a Report>,
 }
 
 /// Appends the line of an operation. That it cannot be written changes nothing for the operation.
@@ -41,12 +46,33 @@ pub(crate) fn write(
         error: error.map(ToString::to_string),
         notes: timeline.notes(),
         phases: timeline.phases(),
+        bulk_memory: timeline.bulk_memory(),
     };
-    let _ = append(engine, &line);
+    let _ = append(&engine.settings.paths.log_dir, &line);
 }
 
-fn append(engine: &Engine, line: &Line<'_>) -> io::Result<()> {
-    let directory = &engine.settings.paths.log_dir;
+/// Appends the line of what was done for an operation after its end, from `began` on.
+pub(crate) fn write_afterwards(
+    log_dir: &Path,
+    operation: &str,
+    container: &str,
+    began: SystemTime,
+    timeline: &Timeline<'_>,
+    error: Option<String>,
+) {
+    let line = Line {
+        time: rfc3339(began),
+        operation: operation.to_owned(),
+        container,
+        error,
+        notes: timeline.notes(),
+        phases: timeline.phases(),
+        bulk_memory: timeline.bulk_memory(),
+    };
+    let _ = append(log_dir, &line);
+}
+
+fn append(directory: &Path, line: &Line<'_>) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)

@@ -3,15 +3,15 @@
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{Access, access};
+use stasis_config::Containers;
 
 use crate::blocker::{Blockers, Finding};
 use crate::blockers::{self, Scene};
 use crate::cgroup::FreezerState;
 use crate::container::{Container, ContainerError};
-use crate::criu_plugins;
 use crate::cuda::Driver;
 use crate::engine::{CudaMembers, Engine, refuse_frozen_above};
 use crate::error::Refusal;
@@ -22,6 +22,8 @@ use crate::idle::Idle;
 use crate::invocation::{CheckpointOptions, PreDump};
 use crate::manifest::{CudaProcess, Manifest};
 use crate::members::{Members, look};
+use crate::memory_dump;
+use crate::memory_plugin::Plugins;
 use crate::operation::{Intent, Operation, WaitsFor};
 use crate::process::ProcessRef;
 use crate::recorded::recorded;
@@ -43,7 +45,7 @@ pub struct Plan<'a> {
     /// Whether the caller had frozen it.
     pub found: FreezerState,
     /// CRIU's plugin directory.
-    pub plugins: PathBuf,
+    pub plugins: Plugins,
     /// Blockers that the administrator allows.
     pub allowed: Vec<Finding>,
 }
@@ -53,7 +55,7 @@ pub struct Plan<'a> {
 pub enum Verdict<'a> {
     /// There is no GPU, or the low-level runtime knows of no running container.
     Plain,
-    /// No process uses CUDA, but one may begin: there is a GPU in the container.
+    /// No process uses CUDA, but one may begin, since there is a GPU in the container, or we move the bulk memory of all.
     Idle(Idle<'a>),
     /// The plan, and the manifest as far as it is known beforehand.
     Cuda(Box<Plan<'a>>, Manifest),
@@ -100,7 +102,10 @@ impl<'a> Plan<'a> {
         let Some(CudaMembers { driver, members }) = engine.cuda_members(&container)? else {
             // An image directory that is used again must not keep the last one's GPU state.
             Manifest::remove(&options.image_path)?;
-            if !(may_use_cuda(&container)? || container.has_nvidia_node()) {
+            memory_dump::remove_from(&options.image_path)?;
+            let all = engine.settings.bulk_memory.enabled
+                && engine.settings.bulk_memory.containers == Containers::All;
+            if !(all || may_use_cuda(&container)? || container.has_nvidia_node()) {
                 return Ok(Verdict::Plain);
             }
             return Ok(Verdict::Idle(Idle {
@@ -123,7 +128,7 @@ impl<'a> Plan<'a> {
         if let Some(bytes) = manifest.gpu_bytes() {
             host_memory::admit(&engine.settings.memory, container.memory(), bytes)?;
         }
-        let plugins = prepare_plugins(engine)?;
+        let plugins = Plugins::for_checkpoint(engine, options)?;
         prepare_image_directory(&options.image_path)?;
         let plan = Self {
             engine,
@@ -215,20 +220,6 @@ fn refuse_blockers(
     };
     let found = blockers::find(&scene).map_err(ContainerError::Processes)?;
     Ok(Blockers::judge(found, &engine.settings.preflight)?)
-}
-
-/// Makes CRIU's plugin directory.
-///
-/// # Errors
-/// [`Refusal::Directory`].
-pub fn prepare_plugins(engine: &Engine) -> Result<PathBuf, Refusal> {
-    let state_dir = &engine.settings.paths.state_dir;
-    let distribution = engine.settings.criu.plugin_dir.as_deref();
-    criu_plugins::prepare(state_dir, distribution).map_err(|source| Refusal::Directory {
-        what: "the plugin directory in",
-        path: state_dir.clone(),
-        source,
-    })
 }
 
 /// As runc does: makes the directory, but not those above it.

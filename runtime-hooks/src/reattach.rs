@@ -1,6 +1,6 @@
 //! Giving restored processes their GPU state.
 
-use crate::admission::Admission;
+use crate::admission::GpuPlace;
 use crate::container::{Container, ContainerError};
 use crate::engine::Engine;
 use crate::error::Failure;
@@ -18,16 +18,16 @@ use crate::timeline::Timeline;
 pub(crate) fn reattach(
     engine: &Engine,
     id: &str,
-    admission: &Admission,
+    gpus: &GpuPlace,
     manifest: &Manifest,
     timeline: &mut Timeline<'_>,
 ) -> Result<(), Failure> {
     let container = Container::load(engine.low_level.flavor, &engine.root, id)?;
     let processes = find(&container, manifest)?;
-    make_nodes(&container, admission, &processes, timeline)?;
-    let job = CudaJob::of_restored(&admission.driver, processes)?;
+    make_nodes(&container, gpus, &processes, timeline)?;
+    let job = CudaJob::of_restored(&gpus.driver, processes)?;
     let gauge = Gauge::gpu_restore(manifest.gpu_bytes(), job.members());
-    let job = timeline.time_moving("gpu restore", gauge, || job.restore(&admission.map))?;
+    let job = timeline.time_moving("gpu restore", gauge, || job.restore(&gpus.map))?;
     timeline.time("unlock", || job.unlock())?;
     Ok(())
 }
@@ -35,13 +35,13 @@ pub(crate) fn reattach(
 /// Makes device nodes in every `/dev` that one of the processes, or the container's first, sees.
 fn make_nodes(
     container: &Container,
-    admission: &Admission,
+    gpus: &GpuPlace,
     processes: &[ProcessRef],
     timeline: &mut Timeline<'_>,
 ) -> Result<(), Failure> {
     for process in std::iter::once(container.init()).chain(processes) {
         // In a `/dev` that was seen to already there is nothing left to do.
-        let made = admission.nodes.make(process);
+        let made = gpus.nodes.make(process);
         for note in made.map_err(Failure::DeviceNodes)? {
             timeline.note(note);
         }

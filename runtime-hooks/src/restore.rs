@@ -18,12 +18,16 @@ use crate::engine::{Engine, Outcome};
 use crate::error::{Error, Failure, LowLevelFailure, Refusal, Verb};
 use crate::exit_status;
 use crate::forward::Forward;
+use crate::gauge::Gauge;
+use crate::huge_pages::HugePages;
 use crate::invocation::{Invocation, RestoreMode, RestoreOptions};
 use crate::low_level;
 use crate::manifest::Manifest;
+use crate::memory_dump::has_index;
+use crate::memory_plugin::Plugins;
+use crate::memory_restore::{MemoryRestore, environment};
 use crate::operation::Operation;
 use crate::operation_log;
-use crate::preflight::prepare_plugins;
 use crate::progress::Progress;
 use crate::reattach::reattach;
 use crate::timeline::Timeline;
@@ -31,7 +35,7 @@ use crate::timeline::Timeline;
 /// How often an attached restore looks whether the container is up.
 const POLL: Duration = Duration::from_millis(2);
 
-/// Restores a container. An image without a manifest is not ours: the low-level runtime restores
+/// Restores a container. An image with neither a manifest nor bulk memory is not ours: the low-level runtime restores
 /// it.
 ///
 /// # Errors
@@ -49,6 +53,8 @@ pub fn restore(
     }
     let manifest = match Manifest::read(&options.image_path) {
         Ok(Some(manifest)) => manifest,
+        // Nobody else can restore what is not in CRIU's own files.
+        Ok(None) if has_index(&options.image_path) => Manifest::implied(&options.id),
         Ok(None) => return Ok(Outcome::PassThrough),
         Err(error) => return Err(refused(error.into())),
     };
@@ -97,7 +103,8 @@ struct Plan<'a> {
     manifest: Manifest,
     admission: Admission,
     operation: Operation,
-    plugins: PathBuf,
+    plugins: Plugins,
+    memory: Option<MemoryRestore>,
     pid_file: PathBuf,
 }
 
@@ -107,16 +114,14 @@ impl<'a> Plan<'a> {
         options: &'a RestoreOptions,
         manifest: Manifest,
     ) -> Result<Self, Refusal> {
-        let admission = admission::admit(
-            engine,
-            &options.id,
-            &options.bundle,
-            &options.image_path,
-            &manifest,
-        )?;
-        let plugins = prepare_plugins(engine)?;
+        let (id, image) = (&options.id, &options.image_path);
+        let plugins = Plugins::for_restore(engine)?;
         let state_dir = &engine.settings.paths.state_dir;
-        let operation = Operation::begin(state_dir, &engine.root, &options.id)?;
+        let operation = Operation::begin(state_dir, &engine.root, id)?;
+        let directory = operation.directory();
+        let memory = MemoryRestore::find(engine, image, &manifest, &plugins, directory)?;
+        let bundle = &options.bundle;
+        let admission = admission::admit(engine, id, bundle, image, &manifest, memory.as_ref())?;
         let pid_file = options
             .pid_file
             .clone()
@@ -128,6 +133,7 @@ impl<'a> Plan<'a> {
             admission,
             operation,
             plugins,
+            memory,
             pid_file,
         })
     }
@@ -136,7 +142,10 @@ impl<'a> Plan<'a> {
         for note in &self.admission.notes {
             timeline.note(note.as_str());
         }
-        let prepared = self.make_room(timeline).and_then(|()| self.change_spec());
+        let ordered = self.memory.as_ref().map_or(Ok(()), MemoryRestore::order);
+        let prepared = ordered
+            .and_then(|()| self.make_room(timeline))
+            .and_then(|()| self.change_spec());
         let result = prepared.and_then(|()| match self.options.mode {
             RestoreMode::Detached => self.detached(invocation, timeline),
             RestoreMode::Attached => self.attached(invocation, timeline),
@@ -174,10 +183,13 @@ impl<'a> Plan<'a> {
         invocation: &Invocation,
         timeline: &mut Timeline<'_>,
     ) -> Result<Up, Failure> {
-        timeline.time("criu restore", || {
+        let restored = timeline.time_moving("criu restore", self.gauge(), || {
+            let _huge_pages = self.huge_pages();
             let status = self.start(invocation)?.wait();
             self.succeeded(status.map_err(|source| self.not_run(source))?)
-        })?;
+        });
+        self.tell(timeline);
+        restored?;
         // Nobody has heard of the container yet: whoever wants it gone need not wait for the GPU.
         if self.engine.cancel.requested() {
             return Err(Failure::Cancelled);
@@ -198,12 +210,30 @@ impl<'a> Plan<'a> {
         let _ = fs::remove_file(&self.pid_file);
         let mut child = self.start(invocation)?;
         let forward = Forward::signals_to(&child);
-        let up = timeline.time("criu restore", || self.wait_until_up(&mut child));
+        let up = timeline.time_moving("criu restore", self.gauge(), || {
+            let _huge_pages = self.huge_pages();
+            self.wait_until_up(&mut child)
+        });
+        self.tell(timeline);
         if let Some(status) = up.map_err(|source| self.not_run(source))? {
             return self.succeeded(status).map(|()| Up::Ended(status));
         }
         self.reattach(timeline)?;
         Ok(Up::Attached(child, forward))
+    }
+
+    fn gauge(&self) -> Gauge<'_> {
+        Gauge::criu_restore(self.memory.as_ref().map(MemoryRestore::progress))
+    }
+
+    fn huge_pages(&self) -> Option<HugePages> {
+        self.memory.as_ref()?.huge_pages(self.engine)
+    }
+
+    fn tell(&self, timeline: &mut Timeline<'_>) {
+        if let Some(memory) = &self.memory {
+            memory.tell(timeline);
+        }
     }
 
     fn start(&self, invocation: &Invocation) -> Result<Child, Failure> {
@@ -220,13 +250,16 @@ impl<'a> Plan<'a> {
                 invocation.pass_on_with(flavor, &extra)
             }
         };
-        low_level::start(low_level, &args, &self.plugins, self.options.mode)
+        let criu = environment(&self.plugins, self.memory.as_ref());
+        low_level::start(low_level, &args, criu, self.options.mode)
             .map_err(|source| self.not_run(source))
     }
 
     fn reattach(&self, timeline: &mut Timeline<'_>) -> Result<(), Failure> {
         let id = &self.options.id;
-        reattach(self.engine, id, &self.admission, &self.manifest, timeline)?;
+        if let Some(gpus) = &self.admission.gpus {
+            reattach(self.engine, id, gpus, &self.manifest, timeline)?;
+        }
         // The container is up and well: that it may use more memory than it should is no reason to end it.
         let (memory, directory) = (&self.admission.memory, self.operation.directory());
         let changes = self.admission.changes.as_ref();
@@ -270,6 +303,7 @@ impl<'a> Plan<'a> {
             status,
             // Standard error is the container's at a restore: the caller has it already.
             stderr: String::new(),
+            memory: self.memory.as_ref().and_then(MemoryRestore::failed),
             log: keep_log(self.engine, work, "restore.log", &options.id),
         }))
     }

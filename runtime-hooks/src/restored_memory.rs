@@ -33,7 +33,23 @@ pub(crate) struct RestoredMemory {
     wanted: Option<Value>,
 }
 
-/// Sees whether the host has room for the memory of an image, and makes it in the specification.
+/// Sees whether the host has room for the memory of an image that holds no GPU contents: the container's limits are those
+/// that it lived with.
+///
+/// # Errors
+/// [`NoHostMemory`].
+pub(crate) fn admit_host(image: &Path, bulk: u64) -> Result<RestoredMemory, NoHostMemory> {
+    let bytes = image_bytes(image)?.saturating_add(bulk);
+    host_memory::admit_host(bytes)?;
+    Ok(RestoredMemory {
+        bytes,
+        parent: None,
+        wanted: None,
+    })
+}
+
+/// Sees whether the host has room for the memory of an image, `bulk` of it apart from CRIU's files, and makes it in the
+/// specification.
 ///
 /// # Errors
 /// [`NoHostMemory`]; nothing is changed then.
@@ -41,8 +57,9 @@ pub(crate) fn admit(
     engine: &Engine,
     spec: &mut Spec,
     image: &Path,
+    bulk: u64,
 ) -> Result<RestoredMemory, NoHostMemory> {
-    let bytes = image_bytes(image)?;
+    let bytes = image_bytes(image)?.saturating_add(bulk);
     let needed = host_memory::admit_host(bytes)?;
     let parent = spec.cgroups_path().and_then(parent_of);
     let raises = engine.settings.memory.raise_limits;

@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use stasis_memory_store::Report;
 
 use crate::gauge::Gauge;
 use crate::progress::Progress;
@@ -17,7 +18,7 @@ pub struct Phase {
     pub name: String,
     /// How long it took.
     pub seconds: f64,
-    /// How many bytes of GPU memory it moved, if it moved any.
+    /// How many bytes of GPU or bulk memory it moved, if it moved any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
     /// The rate that follows from both.
@@ -30,6 +31,7 @@ pub struct Phase {
 pub struct Timeline<'o> {
     phases: Vec<Phase>,
     notes: Vec<String>,
+    bulk_memory: Option<Report>,
     progress: Option<Progress<'o>>,
 }
 
@@ -40,6 +42,7 @@ impl<'o> Timeline<'o> {
         Self {
             phases: Vec::new(),
             notes: Vec::new(),
+            bulk_memory: None,
             progress: Some(progress),
         }
     }
@@ -75,9 +78,24 @@ impl<'o> Timeline<'o> {
         result
     }
 
+    /// Adds what was a part of the last phase, as somebody else has measured it.
+    pub fn add_part(&mut self, name: &str, duration: Duration, bytes: Option<u64>) {
+        self.phases.push(Phase::new(name, duration, bytes));
+    }
+
     /// Keeps something that whoever reads the log later has to know, e.g. a check that was overridden.
     pub fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());
+    }
+
+    /// Keeps what our CRIU plugin has told.
+    pub(crate) fn set_bulk_memory(&mut self, report: Report) {
+        self.bulk_memory = Some(report);
+    }
+
+    /// What our CRIU plugin has told.
+    pub(crate) fn bulk_memory(&self) -> Option<&Report> {
+        self.bulk_memory.as_ref()
     }
 
     /// What was noted so far.

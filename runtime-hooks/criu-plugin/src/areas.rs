@@ -13,7 +13,7 @@ use crate::tree::Task;
 const MARGIN: u64 = 64 << 10;
 
 /// What these flags stand for is not for us to move: huge pages of hugetlbfs, devices, userfaultfd, shadow stacks, stacks that grow.
-const NOT_OURS: [&str; 8] = ["ht", "io", "pf", "um", "uw", "ui", "ss", "gd"];
+const NOT_OURS: [&str; 7] = ["ht", "io", "pf", "uw", "ui", "ss", "gd"];
 
 /// Memory of a task that is taken, in whole chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +55,13 @@ pub(crate) fn choose(
     minimum: u64,
 ) -> Result<Choice, Error> {
     let mut choice = Choice::default();
+    // An application's own would have CRIU fail as well; so it is what a guard still has to give.
+    if let Some(missing) = mappings.iter().find(|mapping| mapping.has("um")) {
+        return Err(Error::Missing {
+            pid: task.pid_inside,
+            start: missing.start,
+        });
+    }
     let large: Vec<_> = mappings
         .iter()
         .filter(|mapping| mapping.anonymous + mapping.swapped >= minimum && may_be_taken(mapping))

@@ -14,10 +14,11 @@ use nix::libc;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 use stasis_memory_store::{Area, Buffer, CHUNK, Chunk, Lane, ProcessMemory, StoredPages, pack};
-use stasis_remote_call::TracedThread;
+use stasis_remote_call::MemoryProxy;
 
 use crate::areas::TakenArea;
 use crate::error::Error;
+use crate::fault::{self, Point};
 use crate::guard::Guard;
 use crate::pagemap::Pagemap;
 use crate::progress::Progress;
@@ -99,11 +100,12 @@ pub(crate) struct Piece {
 /// A piece that may be emptied, and where it is stored; nowhere if it holds nothing but zeros.
 type Finished = (Piece, Option<Chunk>);
 
-/// Drains all sources, with a thread for each lane. `tracees` are the sources' threads, `guard` looks after the tasks. What could be done
+/// Drains all sources, with a thread for each lane. `proxies` have the
+/// memory of the sources, `guard` looks after the tasks. What could be done
 /// before a failure is in `Taken`, too.
 pub(crate) fn drain(
     sources: &[Source],
-    tracees: &mut [TracedThread],
+    proxies: &mut [MemoryProxy],
     lanes: Vec<Lane<'_>>,
     guard: &mut Guard,
     progress: &Progress,
@@ -127,7 +129,7 @@ pub(crate) fn drain(
             .collect();
         drop(done);
         // The receiver goes with it: threads that still have something to say end.
-        let mut result = empty_behind(&work, finished, tracees, guard, &mut taken);
+        let mut result = empty_behind(&work, finished, proxies, guard, &mut taken);
         for worker in workers {
             let counted = worker.join().unwrap_or(Err(Error::Panic));
             result = result.and(counted.map(|counts| taken.counts += counts));
@@ -216,6 +218,7 @@ impl Work<'_> {
         buffer: &mut Buffer,
         counts: &mut Counts,
     ) -> Result<Option<Finished>, Error> {
+        fault::point(Point::Copy)?;
         let pid = self.sources[piece.source].task.pid;
         let (start, end) = self.area(piece).chunk(piece.number);
         let runs = pagemap
@@ -277,11 +280,11 @@ fn read_runs(pid: i32, start: u64, runs: &[(u64, u64)], mut buffer: &mut [u8]) -
     Ok(())
 }
 
-/// Takes note of what is stored, and has the tasks give it up. Only this thread can: it is the one that traces them.
+/// Takes note of what is stored, and has it given up. Only this thread can: it is the one that traces the proxies.
 fn empty_behind(
     work: &Work<'_>,
     finished: Receiver<Finished>,
-    tracees: &mut [TracedThread],
+    proxies: &mut [MemoryProxy],
     guard: &mut Guard,
     taken: &mut Taken,
 ) -> Result<(), Error> {
@@ -295,7 +298,7 @@ fn empty_behind(
             .extend(chunk);
         waiting.insert(piece);
         let result = result.and_then(|()| match waiting.len() {
-            BATCH.. => empty(work, std::mem::take(&mut waiting), tracees, taken),
+            BATCH.. => empty(work, std::mem::take(&mut waiting), proxies, taken),
             _ => Ok(()),
         });
         if result.is_err() {
@@ -303,16 +306,17 @@ fn empty_behind(
             return result;
         }
     }
-    empty(work, waiting, tracees, taken)
+    empty(work, waiting, proxies, taken)
 }
 
 /// Neighbours are emptied together.
 fn empty(
     work: &Work<'_>,
     pieces: BTreeSet<Piece>,
-    tracees: &mut [TracedThread],
+    proxies: &mut [MemoryProxy],
     taken: &mut Taken,
 ) -> Result<(), Error> {
+    fault::point(Point::Empty)?;
     let begun = Instant::now();
     let mut ranges: Vec<(Piece, u64, u64)> = Vec::new();
     for piece in pieces {
@@ -334,7 +338,7 @@ fn empty(
         // Noted first: a call that fails half-way has emptied some.
         let pid = work.sources[piece.source].task.pid;
         taken.emptied.push((pid, start, end));
-        let call = tracees[piece.source].call(libc::SYS_madvise, &[start, end - start, advice]);
+        let call = proxies[piece.source].call(libc::SYS_madvise, &[start, end - start, advice]);
         call.map_err(Error::task("empty the memory of", pid))?;
     }
     taken.empty_time += begun.elapsed();

@@ -3,16 +3,15 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use stasis_memory_store::{After, DumpOrder, ProcessMemory, Reader, Report, Writer, discard};
-use stasis_remote_call::TracedThread;
 
 use crate::areas::choose;
 use crate::drain::{Source, Taken, drain};
 use crate::error::Error;
+use crate::fault::{self, Point};
 use crate::guard::Guard;
 use crate::progress::Progress;
+use crate::proxies::Proxies;
 use crate::refill::{Target, refill};
 use crate::tree::{Task, traced};
 use crate::uffd::Userfaultfd;
@@ -67,6 +66,7 @@ pub(crate) fn take() -> Result<(), Error> {
 }
 
 fn take_all(order: DumpOrder, report: &mut Report) -> Result<Option<Held>, Error> {
+    fault::point(Point::Take)?;
     let sources = find(&order, report)?;
     if sources.is_empty() {
         return Ok(None);
@@ -78,7 +78,10 @@ fn take_all(order: DumpOrder, report: &mut Report) -> Result<Option<Held>, Error
     let mut writer = Writer::create(&image_dir, &order)?;
     let (mut taken, guard, drained) = take_into(&writer, &sources, &order, report)?;
     let processes = taken.processes(&sources);
-    let kept = drained.and_then(|()| Ok(writer.finish(&processes)?));
+    let kept = drained.and_then(|()| {
+        fault::point(Point::Finish)?;
+        Ok(writer.finish(&processes)?)
+    });
     let held = Held {
         reader: writer.reader(),
         order,
@@ -122,16 +125,13 @@ fn take_into(
         lane.open()?;
         lanes.push(lane);
     }
-    let mut tracees = Vec::new();
-    for source in sources {
-        let pid = source.task.pid;
-        tracees.push(TracedThread::of(pid).map_err(Error::task("take over", pid))?);
-    }
-    let mut guard = Guard::start(sources, &mut tracees, writer)?;
+    let mut proxies = Proxies::of(sources)?;
+    let mut guard = Guard::start(sources, proxies.all(), writer)?;
     let total = areas().map(|area| area.bytes).sum();
     let progress = Progress::new(order.progress.as_deref(), total);
     let begun = Instant::now();
-    let (taken, drained) = drain(sources, &mut tracees, lanes, &mut guard, &progress);
+    let (taken, drained) = drain(sources, proxies.all(), lanes, &mut guard, &progress);
+    let drained = proxies.end().and(drained);
     report.copy_seconds = begun.elapsed().as_secs_f64();
     report.empty_seconds = taken.empty_time.as_secs_f64();
     report.processes = sources.len();
@@ -166,17 +166,14 @@ fn find(order: &DumpOrder, report: &mut Report) -> Result<Vec<Source>, Error> {
 }
 
 impl Held {
-    /// Gives back those chunks; tasks that cannot be given all of them stay stopped.
+    /// Gives back those chunks. If that fails, the guard, which hears no more from us, tries it again, and keeps whoever lacks memory
+    /// from missing it.
     fn give_back(self, wanted: impl Fn(&Target<'_>) -> bool) -> Result<(), Error> {
         let mut targets = targets(&self.sources, &self.processes, self.guard.memory());
         targets.retain(wanted);
         let nobody = Progress::new(None, 0);
         let filled = refill(&targets, &self.reader, self.order.threads, &nobody);
-        let released = filled.and_then(|()| self.guard.dismiss(&self.sources));
-        if released.is_err() {
-            stop_all(&self.sources);
-        }
-        released
+        filled.and_then(|()| self.guard.dismiss(&self.sources))
     }
 }
 
@@ -205,6 +202,7 @@ pub(crate) fn end(succeeded: bool) -> Result<(), Error> {
     let State::Taken(held) = std::mem::replace(&mut *state(), State::Idle) else {
         return Ok(());
     };
+    fault::point(Point::End)?;
     if succeeded && held.order.after == After::End {
         return Ok(());
     }
@@ -220,22 +218,4 @@ pub(crate) fn end(succeeded: bool) -> Result<(), Error> {
         begun.elapsed().as_secs_f64()
     ));
     Ok(())
-}
-
-/// Tasks that are without some of their memory must not run: they stay stopped when CRIU lets them go.
-fn stop_all(sources: &[Source]) {
-    for source in sources {
-        let pid = source.task.pid;
-        criu::log_error(&format!(
-            "process {pid} lacks memory, which is in the store, and is kept stopped"
-        ));
-        let _ = kill(Pid::from_raw(pid), Signal::SIGSTOP);
-    }
-}
-
-/// After a panic: nobody knows what is missing.
-pub(crate) fn hold() {
-    for task in traced().unwrap_or_default() {
-        let _ = kill(Pid::from_raw(task.pid), Signal::SIGSTOP);
-    }
 }

@@ -44,9 +44,18 @@ pub(crate) enum Error {
     /// An area of more than 16 PiB.
     #[error("an area of process {pid} is too large")]
     TooLarge { pid: i32 },
+    /// A dump now would have zeros for it.
+    #[error(
+        "the memory of process {pid} of the container at {start:x} is still missing since an earlier checkpoint failed: wait until it is given back, or end the container"
+    )]
+    Missing { pid: i32, start: u64 },
     /// Without it, tasks would lose their memory with CRIU.
     #[error("cannot have the tasks looked after: {source}")]
     Guard { source: io::Error },
+    /// A test wanted it.
+    #[cfg(debug_assertions)]
+    #[error("a fault for a test")]
+    Injected,
     /// A thread of ours panicked.
     #[error("a thread panicked, which is a fault in stasis")]
     Panic,

@@ -9,14 +9,17 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::thread::sleep;
+use std::time::Duration;
 
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, setsid};
 use stasis_memory_store::{Chunk, Writer};
-use stasis_remote_call::TracedThread;
+use stasis_remote_call::MemoryProxy;
 
 use crate::drain::{Piece, Source};
 use crate::error::Error;
+use crate::fault;
 use crate::fork::{end_process, fork};
 use crate::freezer::Freezer;
 use crate::orders::threads;
@@ -25,6 +28,8 @@ use crate::refill::{Target, refill};
 use crate::tree::is_alive;
 use crate::uffd::Userfaultfd;
 
+/// How often a guard that could not help looks whether it is still needed.
+const POLL: Duration = Duration::from_secs(1);
 /// The line that ends a guard which is not needed any more.
 const DISMISSED: &str = "dismissed";
 
@@ -40,10 +45,10 @@ impl Guard {
     /// Protects all that will be taken, and starts the guard. No thread of ours may run yet, and all packs must be open.
     pub(crate) fn start(
         sources: &[Source],
-        threads: &mut [TracedThread],
+        proxies: &mut [MemoryProxy],
         writer: &Writer,
     ) -> Result<Self, Error> {
-        let memory = protect(sources, threads)?;
+        let memory = protect(sources, proxies)?;
         let failed = |source| Error::Guard { source };
         let (control, theirs) = UnixStream::pair().map_err(failed)?;
         match fork().map_err(failed)? {
@@ -88,11 +93,11 @@ impl Guard {
     }
 }
 
-fn protect(sources: &[Source], threads: &mut [TracedThread]) -> Result<Vec<Userfaultfd>, Error> {
+fn protect(sources: &[Source], proxies: &mut [MemoryProxy]) -> Result<Vec<Userfaultfd>, Error> {
     let mut memory = Vec::new();
-    for (source, thread) in sources.iter().zip(threads) {
+    for (source, proxy) in sources.iter().zip(proxies) {
         let pid = source.task.pid;
-        let own = Userfaultfd::of(pid, thread).map_err(Error::task("guard the memory of", pid))?;
+        let own = Userfaultfd::of(proxy).map_err(Error::task("guard the memory of", pid))?;
         for (start, end) in source.ranges() {
             own.protect(start, end)
                 .map_err(Error::task("guard the memory of", pid))?;
@@ -114,6 +119,7 @@ fn release(sources: &[Source], memory: &[Userfaultfd]) -> Result<(), Error> {
 
 /// The guard's life.
 fn stand_guard(sources: &[Source], memory: &[Userfaultfd], control: &UnixStream, writer: &Writer) {
+    fault::disarm();
     let _ = setsid();
     close_connections(memory, control);
     let mut stored: Vec<(Piece, Chunk)> = Vec::new();
@@ -136,10 +142,13 @@ fn stand_guard(sources: &[Source], memory: &[Userfaultfd], control: &UnixStream,
     // Held still meanwhile: a system call that touches a missing page may fail where we have no right to make it wait, and a child
     // that is forked now would not be looked after.
     let frozen = freeze(sources);
-    if give_all(sources, memory, &stored, &alive, writer).is_ok() {
-        for freezer in frozen {
-            let _ = freezer.thaw();
-        }
+    let given = give_all(sources, memory, &stored, &alive, writer);
+    for freezer in frozen {
+        let _ = freezer.thaw();
+    }
+    // Better that a task waits for ever for what it lacks than that it finds zeros: pages are missed as long as we are here.
+    while given.is_err() && sources.iter().any(|source| is_alive(source.task.pid)) {
+        sleep(POLL);
     }
 }
 

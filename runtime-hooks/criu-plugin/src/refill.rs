@@ -9,6 +9,7 @@ use nix::unistd::Pid;
 use stasis_memory_store::{Buffer, CHUNK, Chunk, Reader};
 
 use crate::error::Error;
+use crate::fault::{self, Point};
 use crate::progress::Progress;
 use crate::uffd::Userfaultfd;
 
@@ -67,6 +68,7 @@ pub(crate) fn refill(
 
 /// Gives how many bytes it was.
 fn fill(target: Target<'_>, reader: &Reader, buffer: &mut Buffer) -> Result<u64, Error> {
+    fault::point(Point::Fill)?;
     let content = reader.read(target.pid_inside, target.area, target.chunk, buffer)?;
     let written = match target.memory {
         Some(memory) => give_runs(target, memory, content),

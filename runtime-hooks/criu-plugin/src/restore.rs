@@ -8,6 +8,7 @@ use nix::unistd::Pid;
 use stasis_memory_store::{Area, Index, Reader, Report, RestoreOrder};
 
 use crate::error::Error;
+use crate::fault::{self, Point};
 use crate::progress::Progress;
 use crate::refill::{Target, refill};
 use crate::smaps::Mapping;
@@ -73,6 +74,7 @@ impl Awaited {
         for task in &tasks {
             task.die_with_us()?;
         }
+        fault::point(Point::GiveBack)?;
         let mut targets = Vec::new();
         for process in &self.index.processes {
             let task = tasks

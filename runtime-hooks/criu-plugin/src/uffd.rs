@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use nix::libc;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use stasis_memory_store::PAGE;
-use stasis_remote_call::TracedThread;
+use stasis_remote_call::MemoryProxy;
 
 // linux/userfaultfd.h
 const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
@@ -58,18 +58,16 @@ struct Copy {
 pub(crate) struct Userfaultfd(OwnedFd);
 
 impl Userfaultfd {
-    /// Has the process make one, since it is for the memory of who makes it, and takes it over.
-    pub(crate) fn of(pid: i32, thread: &mut TracedThread) -> io::Result<Self> {
+    /// For the memory that the proxy has: who makes one makes it for its own memory.
+    pub(crate) fn of(proxy: &mut MemoryProxy) -> io::Result<Self> {
         let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK).unsigned_abs().into();
-        let theirs = match thread.call(libc::SYS_userfaultfd, &[flags]) {
+        let theirs = match proxy.call(libc::SYS_userfaultfd, &[flags]) {
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-                thread.call(libc::SYS_userfaultfd, &[flags | UFFD_USER_MODE_ONLY])?
+                proxy.call(libc::SYS_userfaultfd, &[flags | UFFD_USER_MODE_ONLY])?
             }
             other => other?,
         };
-        let taken = take_over(pid, theirs);
-        thread.call(libc::SYS_close, &[theirs])?;
-        let own = Self(taken?);
+        let own = Self(take_over(proxy.pid(), theirs)?);
         let mut api = Api {
             api: UFFD_API,
             features: 0,

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use crate::{CHUNK, PAGE};
+use crate::{CHUNK, PAGE, huge_pages};
+
+const HUGE_PAGE: usize = 2 << 20;
 
 /// Room for one chunk, aligned for `O_DIRECT`. A thread makes one and uses it again and again.
 #[derive(Debug)]
@@ -47,9 +49,9 @@ impl Default for Buffer {
     }
 }
 
-/// Bytes that begin at a page.
+/// Bytes that begin at a page; at a huge one if there are enough for it.
 pub(crate) struct Aligned {
-    /// One page longer; never grows, so it never moves.
+    /// Longer than what it is for; never grows, so it never moves.
     bytes: Vec<u8>,
     start: usize,
     length: usize,
@@ -57,13 +59,18 @@ pub(crate) struct Aligned {
 
 impl Aligned {
     pub(crate) fn new(length: usize) -> Self {
-        let bytes = vec![0; length + PAGE];
-        let start = bytes.as_ptr().align_offset(PAGE).min(PAGE);
-        Self {
+        let align = if length < HUGE_PAGE { PAGE } else { HUGE_PAGE };
+        let bytes = vec![0; length + align];
+        let start = bytes.as_ptr().align_offset(align).min(align);
+        let mut new = Self {
             bytes,
             start,
             length,
+        };
+        if align == HUGE_PAGE {
+            huge_pages::advise(new.as_mut_slice());
         }
+        new
     }
 
     pub(crate) fn as_slice(&self) -> &[u8] {

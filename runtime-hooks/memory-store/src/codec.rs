@@ -13,7 +13,8 @@ use crate::{
 
 const MAGIC: &[u8; 8] = b"STASISMM";
 const VERSION: u32 = 1;
-const HEADER: usize = 8 + 4 + 4 + 8 + 32;
+/// Length of what is before the body.
+pub(crate) const HEADER: usize = 8 + 4 + 4 + 8 + 32;
 
 const PACK: usize = 16 + 2 + 8;
 /// Without its areas.
@@ -41,12 +42,17 @@ pub(crate) fn encode(index: &Index) -> Vec<u8> {
             put_list(body, &area.chunks, put_chunk);
         });
     });
+    seal(&body)
+}
+
+/// A body with its header.
+pub(crate) fn seal(body: &[u8]) -> Vec<u8> {
     let mut file = Vec::with_capacity(HEADER + body.len());
     file.extend(MAGIC);
     file.extend(VERSION.to_le_bytes());
     file.extend([0; 4]);
     file.extend((body.len() as u64).to_le_bytes());
-    file.extend(blake3::hash(&body).as_bytes());
+    file.extend(blake3::hash(body).as_bytes());
     file.extend(body);
     file
 }

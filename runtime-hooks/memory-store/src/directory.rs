@@ -78,13 +78,15 @@ fn stored(image_id: ImageId, directory: PathBuf) -> Result<Option<Stored>, Store
 /// # Errors
 /// [`StoreError::Io`], also if there is something in it that the store did not make, which is left alone.
 pub fn remove(directory: &Path) -> Result<(), StoreError> {
-    clear(directory, STORE_INDEX_FILE)?;
-    match fs::remove_dir(directory) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(StoreError::io("remove", directory)(error))
-        }
-        _ => Ok(()),
+    let failed = StoreError::io("remove", directory);
+    match fs::symlink_metadata(directory) {
+        Ok(metadata) if metadata.is_dir() => {}
+        Ok(_) => return Err(failed(io::ErrorKind::NotADirectory.into())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed(error)),
     }
+    clear(directory, STORE_INDEX_FILE)?;
+    fs::remove_dir(directory).map_err(failed)
 }
 
 /// Removes the memory of a checkpoint that came to nothing: what is in its image directory, and its directory in a store.

@@ -1,6 +1,6 @@
 //! What an earlier checkpoint of the same container has stored, to be used again.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -74,10 +74,19 @@ impl Earlier {
 /// The numbers of the packs that are used enough, those first that are used most.
 fn worthwhile(index: &Index) -> Vec<usize> {
     let mut used: Vec<_> = (0..).zip(index.packs.iter().map(|_| 0_u64)).collect();
+    let mut counted = HashSet::new();
     for chunk in index.areas().flat_map(|area| &area.chunks) {
-        let number = usize::try_from(chunk.place.pack).ok();
-        if let Some((_, bytes)) = number.and_then(|number| used.get_mut(number)) {
-            *bytes += u64::from(chunk.place.bytes);
+        let Place {
+            pack,
+            offset,
+            bytes,
+            ..
+        } = chunk.place;
+        let number = usize::try_from(pack).unwrap_or(usize::MAX);
+        if let Some((_, sum)) = used.get_mut(number)
+            && counted.insert((pack, offset))
+        {
+            *sum += u64::from(bytes);
         }
     }
     used.retain(|(number, bytes)| *bytes >= index.packs[*number].bytes / USED && *bytes > 0);
@@ -94,3 +103,6 @@ fn link(pack: &Pack, from: &Path, into: &Path) -> Result<PackFile, StoreError> {
         let _ = fs::remove_file(&new);
     })
 }
+
+#[cfg(test)]
+mod tests;

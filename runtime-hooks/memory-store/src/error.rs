@@ -73,6 +73,24 @@ pub enum StoreError {
         /// What is wrong with it.
         what: String,
     },
+    /// A pack is not what an index says.
+    #[error("{problem}; chunk {chunk} of the area at {area:#x} of process {process} is in it")]
+    Needed {
+        /// What is wrong with the pack.
+        problem: Box<StoreError>,
+        /// Its pid.
+        process: i32,
+        /// The area's address.
+        area: u64,
+        /// The number of the first chunk that is in the pack.
+        chunk: u32,
+    },
+    /// The index of an image says that its packs are in a store.
+    #[error("the memory of {image} is in a store, and which directory of it is not known")]
+    NoDirectory {
+        /// The image directory.
+        image: PathBuf,
+    },
     /// The contents of a chunk cannot be had.
     #[error(
         "chunk {chunk} of the area at {area:#x} of process {process} cannot be read from {path}: {what}; \
@@ -150,4 +168,29 @@ fn free_bytes(path: &Path) -> u64 {
     let parent = path.parent().unwrap_or(path);
     let system = rustix::fs::statvfs(path).or_else(|_| rustix::fs::statvfs(parent));
     system.map_or(0, |system| system.f_bavail.saturating_mul(system.f_frsize))
+}
+
+/// An error with its causes.
+pub(crate) fn describe(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let texts: Vec<_> = causes.map(ToString::to_string).collect();
+    texts.join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_and_a_used_up_quota_say_so() {
+        for (error, says) in [
+            (Errno::NOSPC, "the disk is full"),
+            (Errno::DQUOT, "the quota is used up"),
+        ] {
+            let error = StoreError::writing(Path::new("/tmp/a.pack"))(error.into());
+            let text = error.to_string();
+            assert!(text.starts_with(&format!("cannot write /tmp/a.pack: {says} (")));
+            assert!(!text.contains("(0 bytes"), "{text}");
+        }
+    }
 }

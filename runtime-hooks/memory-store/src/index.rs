@@ -101,4 +101,4 @@ pub(crate) fn open(path: &Path) -> Result<Option<File>, StoreError> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

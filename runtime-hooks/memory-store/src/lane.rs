@@ -91,11 +91,10 @@ impl<'w> Lane<'w> {
     }
 
     fn store(&mut self, content: &[u8]) -> Result<Place, StoreError> {
-        self.open()?;
         let (encoding, bytes, pages) = encode(self.compression.as_mut(), content);
-        let Some((number, pack)) = &mut self.pack else {
-            let what = "a lane has no pack".to_owned();
-            return Err(StoreError::Impossible { what });
+        let (number, pack) = match &mut self.pack {
+            Some(pack) => pack,
+            none => none.insert(self.writer.add_pack()?),
         };
         let offset = pack.append(pages)?;
         self.report.stored_bytes += pages.len() as u64;

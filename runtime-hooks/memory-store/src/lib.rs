@@ -11,6 +11,7 @@ mod directory;
 mod durable;
 mod earlier;
 mod error;
+mod huge_pages;
 mod image_id;
 mod index;
 mod lane;
@@ -20,6 +21,8 @@ mod pack;
 mod pack_writer;
 mod page_cache;
 mod reader;
+#[cfg(test)]
+mod samples;
 mod stored_pages;
 mod writer;
 

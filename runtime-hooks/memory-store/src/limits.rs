@@ -116,3 +116,6 @@ fn check_place(chunk: &Chunk, packs: &[Pack]) -> Result<(), String> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

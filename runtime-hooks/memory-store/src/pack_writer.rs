@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, fallocate};
@@ -11,15 +11,17 @@ use rustix::fs::{FallocateFlags, fallocate};
 use crate::pack::{PackFile, set_buffered, set_direct};
 use crate::{PAGE, Pack, StoreError, Tier};
 
-/// What is asked of a disk's file system in one go: extents are long, and it is asked seldom.
-const PREALLOCATED: u64 = 256 << 20;
+/// What is asked of a disk's file system in one go: as much as there is already, within these bounds. Extents are long then, and it
+/// is asked seldom.
+const PREALLOCATED: std::ops::RangeInclusive<u64> = 16 << 20..=256 << 20;
+/// Nothing is asked for of which the file system does not have so many times as much: other lanes need room, too.
+const PLENTY: u64 = 64;
 /// Where the first chunk of a pack in memory begins: whole chunks then fill whole huge pages.
 const HUGE_PAGE: u64 = 2 << 20;
 
 /// A pack that grows.
 #[derive(Debug)]
 pub(crate) struct PackWriter {
-    path: PathBuf,
     tier: Tier,
     pack_file: Arc<PackFile>,
     end: u64,
@@ -41,19 +43,14 @@ impl PackWriter {
         if tier == Tier::Disk {
             set_direct(&file);
         }
-        let pack_file = Arc::new(PackFile {
-            path: path.clone(),
-            file,
-        });
         let mut writer = Self {
-            path,
             tier,
-            pack_file,
+            pack_file: Arc::new(PackFile { path, file }),
             end: 0,
             allocated: (tier == Tier::Disk).then_some(0),
         };
         if let Err(error) = writer.append(pack.header().as_slice()) {
-            let _ = fs::remove_file(&writer.path);
+            let _ = fs::remove_file(&writer.pack_file.path);
             return Err(error);
         }
         if tier == Tier::Ram {
@@ -72,35 +69,47 @@ impl PackWriter {
         let offset = self.end;
         let end = offset + pages.len() as u64;
         self.allocate(end);
-        write_at(&self.pack_file.file, pages, offset).map_err(StoreError::writing(&self.path))?;
+        write_at(&self.pack_file.file, pages, offset)
+            .map_err(StoreError::writing(&self.pack_file.path))?;
         self.end = end;
         Ok(offset)
     }
 
-    /// Makes sure of room up to an offset. A file system that has none says so when it is written.
+    /// Makes sure of room up to an offset, if there is plenty. What does not work here is left to the writing.
     fn allocate(&mut self, end: u64) {
         let Some(allocated) = self.allocated.filter(|allocated| *allocated < end) else {
             return;
         };
-        let bytes = (end - allocated).max(PREALLOCATED);
-        let done = fallocate(
-            &self.pack_file.file,
-            FallocateFlags::empty(),
-            allocated,
-            bytes,
-        );
-        self.allocated = done.is_ok().then(|| allocated + bytes);
+        let file = &self.pack_file.file;
+        let step = allocated.clamp(*PREALLOCATED.start(), *PREALLOCATED.end());
+        let bytes = step.max(end - allocated);
+        let free = rustix::fs::fstatvfs(file)
+            .map_or(0, |system| system.f_bavail.saturating_mul(system.f_frsize));
+        let plenty = free / PLENTY >= bytes;
+        if plenty && fallocate(file, FallocateFlags::empty(), allocated, bytes).is_ok() {
+            self.allocated = Some(allocated + bytes);
+        } else {
+            // It may have got a part.
+            let _ = file.set_len(self.end);
+            self.allocated = None;
+        }
     }
 
     /// Gives back what it does not need, and on a disk waits until all is there. Returns its length.
     pub(crate) fn close(self) -> Result<u64, StoreError> {
-        let file = &self.pack_file.file;
-        file.set_len(self.end)
-            .map_err(StoreError::writing(&self.path))?;
-        if self.tier == Tier::Disk {
-            file.sync_all().map_err(StoreError::writing(&self.path))?;
-        }
+        self.try_close()
+            .map_err(StoreError::writing(&self.pack_file.path))?;
         Ok(self.end)
+    }
+
+    fn try_close(&self) -> io::Result<()> {
+        let file = &self.pack_file.file;
+        file.set_len(self.end)?;
+        if self.tier == Tier::Disk {
+            return file.sync_all();
+        }
+        // File systems of a network say only now that they are full; for the others this is nothing.
+        Ok(nix::unistd::close(file.try_clone()?)?)
     }
 }
 
@@ -126,4 +135,32 @@ fn write_at(file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
 /// Of so many bytes of a pack, with those that fill the last page.
 pub(crate) fn padded(bytes: usize) -> usize {
     bytes.next_multiple_of(PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_written_past_the_page_cache_is_written_through_it() {
+        let path = env!("CARGO_MANIFEST_DIR");
+        let file = tempfile::tempfile_in(path).unwrap();
+        if !set_direct(&file) {
+            eprintln!("not tested: the file system does it all through the page cache");
+            return;
+        }
+        write_at(&file, b"too short", 3).unwrap();
+        assert!(!set_buffered(&file), "it is so already");
+        let mut read = [0; 9];
+        file.read_exact_at(&mut read, 3).unwrap();
+        assert_eq!(read, *b"too short");
+    }
+
+    #[test]
+    fn a_device_that_is_full_is_told() {
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let error = write_at(&full, b"x", 0).unwrap_err();
+        let error = StoreError::writing(Path::new("/dev/full"))(error);
+        assert!(matches!(error, StoreError::Full { .. }), "{error}");
+    }
 }

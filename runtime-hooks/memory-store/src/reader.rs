@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::pack::PackFile;
 use crate::pack_writer::padded;
-use crate::{Buffer, Checksum, Chunk, Encoding, Index, StoreError, Tier};
+use crate::{Area, Buffer, Checksum, Chunk, Encoding, Index, ProcessMemory, StoreError, Tier};
 
 /// The packs of a checkpoint, for any number of threads.
 #[derive(Debug)]
@@ -28,16 +28,17 @@ impl Reader {
             (Tier::Portable, _) => image_dir,
             (_, Some(directory)) => directory,
             (_, None) => {
-                let what = "its memory is in a store, whose directory is not known".to_owned();
-                return Err(StoreError::damaged(image_dir, what));
+                let image = image_dir.to_owned();
+                return Err(StoreError::NoDirectory { image });
             }
         };
-        let open = |pack| {
-            let file = PackFile::open(directory, pack)?;
+        let open = |(number, pack)| {
+            let file = PackFile::open(directory, pack);
+            let file = file.map_err(|problem| needed(index, number, problem))?;
             file.read_directly_if_cold();
             Ok(Arc::new(file))
         };
-        let packs: Result<_, StoreError> = index.packs.iter().map(open).collect();
+        let packs: Result<_, StoreError> = (0..).zip(&index.packs).map(open).collect();
         Ok(Self { packs: packs? })
     }
 
@@ -70,6 +71,28 @@ impl Reader {
             what,
         })?;
         Ok(&buffer.as_slice()[..bytes])
+    }
+}
+
+/// Says which chunk makes a pack necessary.
+fn needed(index: &Index, number: u32, problem: StoreError) -> StoreError {
+    let in_area = |area: &Area| {
+        let mut chunks = area.chunks.iter();
+        let chunk = chunks.find(|chunk| chunk.place.pack == number)?;
+        Some((area.start, chunk.number))
+    };
+    let in_process = |process: &ProcessMemory| {
+        let found = process.areas.iter().find_map(in_area)?;
+        Some((process.pid, found))
+    };
+    match index.processes.iter().find_map(in_process) {
+        Some((process, (area, chunk))) => StoreError::Needed {
+            problem: Box::new(problem),
+            process,
+            area,
+            chunk,
+        },
+        None => problem,
     }
 }
 
@@ -112,3 +135,6 @@ fn fill(pack: &PackFile, offset: u64, into: &mut [u8]) -> Result<(), String> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

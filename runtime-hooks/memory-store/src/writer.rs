@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::directory::{clear, remove};
 use crate::earlier::Earlier;
+use crate::error::describe;
 use crate::pack::PackFile;
 use crate::pack_writer::PackWriter;
 use crate::{
@@ -245,13 +246,6 @@ impl Drop for Writer {
             let _ = remove(&self.directory);
         }
     }
-}
-
-/// An error with its causes.
-fn describe(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    let texts: Vec<_> = causes.map(ToString::to_string).collect();
-    texts.join(": ")
 }
 
 #[cfg(test)]

@@ -3,9 +3,10 @@
 //! For what a process alone can do to itself: its descriptors and its mappings. The thread is stopped by ptrace(2), made to go through
 //! a system call instruction that its vDSO has anyway, so nothing of its code is changed, and goes on where it was, with
 //! whatever system call it was in taken up again. [`RemoteThread`] stops a thread that runs; [`TracedThread`] is one that we
-//! trace and that is stopped already, and stays so.
+//! trace and that is stopped already, and stays so; a [`MemoryProxy`] is for calls on its memory that take long.
 
 mod ffi;
+mod proxy;
 mod registers;
 mod traced;
 
@@ -21,6 +22,7 @@ use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+pub use proxy::MemoryProxy;
 use registers::Registers;
 pub use traced::TracedThread;
 

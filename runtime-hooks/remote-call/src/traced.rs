@@ -13,6 +13,8 @@ use crate::{EVENT_STOP, ffi, gate, unexpected};
 
 /// A stopped thread that makes system calls for us. When this is dropped it is where it was, still stopped, with an
 /// interrupted system call set back so that it is made again.
+///
+/// While this lives, the thread would not survive the end of ours: its registers are not its own.
 #[derive(Debug)]
 pub struct TracedThread {
     thread: Pid,
@@ -29,7 +31,10 @@ impl TracedThread {
     /// # Errors
     /// What ptrace or `/proc` said; a program of another word size.
     pub fn of(pid: i32) -> io::Result<Self> {
-        let gate = gate(pid)?;
+        Self::with_gate(pid, gate(pid)?)
+    }
+
+    pub(crate) fn with_gate(pid: i32, gate: u64) -> io::Result<Self> {
         let thread = Pid::from_raw(pid);
         let found = Registers::read(thread)?;
         if !found.are_native() {
@@ -68,13 +73,32 @@ impl TracedThread {
             _ => Ok(result.cast_unsigned()),
         }
     }
+
+    pub(crate) fn thread(&self) -> Pid {
+        self.thread
+    }
+
+    pub(crate) fn gate(&self) -> u64 {
+        self.gate
+    }
+
+    fn put_back(&self) -> io::Result<()> {
+        self.found.resuming().write(self.thread)?;
+        ffi::set_signals(self.thread, self.mask)?;
+        // Out of the stop that the step ended in: if we end before the thread goes on, it would get that stop's SIGTRAP.
+        ptrace::interrupt(self.thread)?;
+        ptrace::cont(self.thread, None)?;
+        match waitpid(self.thread, Some(WaitPidFlag::__WALL))? {
+            WaitStatus::PtraceEvent(_, _, EVENT_STOP) => Ok(()),
+            other => Err(unexpected(other)),
+        }
+    }
 }
 
 impl Drop for TracedThread {
     fn drop(&mut self) {
         // A thread that was killed needs none of this.
-        let _ = self.found.resuming().write(self.thread);
-        let _ = ffi::set_signals(self.thread, self.mask);
+        let _ = self.put_back();
         if self.was_told_to_stop {
             let _ = kill(self.thread, Signal::SIGSTOP);
         }

@@ -22,12 +22,16 @@ use stasis::report::Report;
 use stasis::restore::restore;
 use stasis::resume::resume;
 use stasis::watchdog;
+use stasis::write_behind::WriteBehind;
 use stasis_config::{LowLevel, Settings};
 
 fn main() -> ExitCode {
     let code = match Charge::of_this_process() {
         Some(charge) => u8::from(guard(charge).is_err()),
-        None => carry_out(),
+        None => match WriteBehind::of_this_process() {
+            Some(copy) => u8::from(copy.carry_out().is_err()),
+            None => carry_out(),
+        },
     };
     watchdog::end_in_spite_of_calls(code);
     ExitCode::from(code)

@@ -1,4 +1,4 @@
-//! The operator's program: `stasis check`, and by the name `cuda-checkpoint` what NVIDIA's program of
+//! The operator's program: `stasis check`, `stasis memory`, and by the name `cuda-checkpoint` what NVIDIA's program of
 //! that name does.
 
 use std::env;
@@ -12,6 +12,7 @@ use stasis::check::{CheckError, check};
 use stasis::cuda_checkpoint;
 use stasis::error::chain;
 use stasis::locate::locate;
+use stasis::memory_command::{self, Prune};
 use stasis::watchdog;
 use stasis_config::Settings;
 
@@ -41,6 +42,34 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
+    /// Bulk memory that checkpoints keep apart from their images (bulk_memory.tier "disk" and "ram").
+    Memory {
+        #[command(subcommand)]
+        verb: MemoryVerb,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum MemoryVerb {
+    /// Show what is kept on this machine.
+    List {
+        /// Tell it as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove what is kept for one checkpoint. Its image does not restore any more.
+    Remove {
+        /// Its name, or the beginning of it.
+        id: String,
+    },
+    /// Show what is kept for images that are not where they were put.
+    ///
+    /// Images that were moved, or are in an engine's store, still need theirs.
+    Prune {
+        /// Remove it.
+        #[arg(long)]
+        force: bool,
+    },
 }
 
 const REFUSED: u8 = 1;
@@ -63,8 +92,41 @@ fn main() -> ExitCode {
 
 fn run(arguments: Arguments) -> Result<u8> {
     let settings = Settings::load(arguments.config.as_deref())?;
-    let Verb::Check { id, root, json } = arguments.verb;
-    let located = locate(&id, root.as_deref()).map_err(CheckError::from)?;
+    match arguments.verb {
+        Verb::Check { id, root, json } => run_check(settings, &id, root.as_deref(), json),
+        Verb::Memory { verb } => run_memory(&settings, verb).map(|()| 0),
+    }
+}
+
+fn run_memory(settings: &Settings, verb: MemoryVerb) -> Result<()> {
+    match verb {
+        MemoryVerb::List { json } => {
+            let kept = memory_command::list(settings)?;
+            if json {
+                let text = serde_json::to_string_pretty(&kept).context("the list is no JSON")?;
+                println!("{text}");
+            } else {
+                kept.iter().for_each(|kept| println!("{kept}"));
+            }
+        }
+        MemoryVerb::Remove { id } => {
+            let removed = memory_command::remove(settings, &id)?;
+            println!("{removed} is removed");
+        }
+        MemoryVerb::Prune { force } => {
+            let what = if force { Prune::Remove } else { Prune::Show };
+            let found = memory_command::prune(settings, what)?;
+            found.iter().for_each(|line| println!("{line}"));
+            if !(force || found.is_empty()) {
+                println!("nothing was removed; --force removes these");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn run_check(settings: Settings, id: &str, root: Option<&Path>, json: bool) -> Result<u8> {
+    let located = locate(id, root).map_err(CheckError::from)?;
     let engine = located.engine(settings, Cancel::not_needed());
     let report = check(&engine, &located.container)?;
     if json {

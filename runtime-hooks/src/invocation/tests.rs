@@ -245,6 +245,23 @@ fn an_option_of_ours_goes_behind_the_subcommand() {
     assert_eq!(line(&args), "--root /r restore --pid-file /p -d c1");
 }
 
+#[test]
+fn incremental_and_lazy_dumps_have_memory_elsewhere() {
+    let goes = |options| checkpoint(&format!("checkpoint {options} c1")).memory;
+    assert_eq!(
+        goes("--leave-running --image-path /i"),
+        MemoryGoes::IntoImage
+    );
+    for options in [
+        "--pre-dump",
+        "--parent-path ../p",
+        "--lazy-pages",
+        "--page-server=host:1",
+    ] {
+        assert_eq!(goes(options), MemoryGoes::Elsewhere, "{options}");
+    }
+}
+
 proptest! {
     #[test]
     fn any_arguments_are_survived_and_handed_on(
@@ -268,6 +285,7 @@ proptest! {
             work_path: Some("/w".into()),
             after: AfterDump::LeaveRunning,
             pre_dump: PreDump::No,
+            memory: MemoryGoes::Elsewhere,
         });
     }
 }

@@ -59,9 +59,9 @@ fn every_truncation_is_refused() {
 
 #[test]
 fn another_version_is_refused_even_with_other_fields() {
-    let error = read_text(br#"{"version": 3, "new": []}"#).unwrap_err();
+    let error = read_text(br#"{"version": 4, "new": []}"#).unwrap_err();
     assert!(
-        matches!(error, ManifestError::Version { found: 3, .. }),
+        matches!(error, ManifestError::Version { found: 4, .. }),
         "{error}"
     );
 }
@@ -150,6 +150,21 @@ fn version_1_is_still_read() {
     let manifest = read_text(text).unwrap().unwrap();
     assert_eq!(manifest.gpu_bytes(), Some(512 << 20));
     assert_eq!(manifest.used_gpus(), manifest.gpus);
+}
+
+#[test]
+fn an_image_with_bulk_memory_only_lists_no_process() {
+    let mut manifest = manifest();
+    manifest.processes.clear();
+    manifest.memory = Some(StoredMemory {
+        image_id: ImageId::new(7),
+        tier: Tier::Ram,
+        boot_id: Some("b".into()),
+    });
+    let read = read_text(&serde_json::to_vec(&manifest).unwrap());
+    let read = read.unwrap().unwrap();
+    assert_eq!(read, manifest);
+    assert!(!read.has_gpu_state());
 }
 
 #[test]

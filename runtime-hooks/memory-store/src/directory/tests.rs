@@ -1,1 +1,74 @@
+use super::*;
+use crate::samples::{Images, names};
+use crate::{CHUNK, Tier};
 
+#[test]
+fn a_store_is_listed_with_what_each_checkpoint_alone_occupies() {
+    let images = Images::new();
+    assert_eq!(list(&images.store().join("none")).unwrap(), []);
+    images.dump(&images.order(Tier::Disk, 1), 1, &[3, 6]);
+    let mut order = images.order(Tier::Disk, 2);
+    order.earlier = Some(images.directory(1));
+    images.dump(&order, 2, &[3, 6, 9]);
+    fs::create_dir(images.directory(3)).unwrap();
+    let found = list(images.store()).unwrap();
+    let ids: Vec<_> = found.iter().map(|stored| stored.image_id).collect();
+    assert_eq!(ids, [1, 2, 3].map(ImageId::new));
+    let chunks = |bytes: u64| bytes / CHUNK as u64;
+    let sizes: Vec<_> = found
+        .iter()
+        .map(|stored| {
+            (
+                chunks(stored.bytes),
+                chunks(stored.own_bytes),
+                stored.complete,
+            )
+        })
+        .collect();
+    assert_eq!(sizes, [(2, 0, true), (3, 1, true), (0, 0, false)]);
+    remove(&images.directory(1)).unwrap();
+    let found = list(images.store()).unwrap();
+    assert_eq!(chunks(found[0].own_bytes), 3);
+}
+
+#[test]
+fn only_what_the_store_made_is_removed() {
+    let images = Images::new();
+    images.dump(&images.order(Tier::Disk, 1), 1, &[1]);
+    let directory = images.directory(1);
+    let foreign = ["index.bak", "stasis-memory-1-0.pack", "stasis-memory-.pack"];
+    for name in foreign {
+        fs::write(directory.join(name), "precious").unwrap();
+    }
+    assert!(remove(&directory).is_err());
+    let mut left = foreign.map(String::from);
+    left.sort();
+    assert_eq!(names(&directory), left);
+    for name in foreign {
+        fs::remove_file(directory.join(name)).unwrap();
+    }
+    remove(&directory).unwrap();
+    remove(&directory).unwrap();
+}
+
+#[test]
+fn a_link_to_a_directory_is_not_followed() {
+    let images = Images::new();
+    images.dump(&images.order(Tier::Disk, 1), 1, &[1]);
+    std::os::unix::fs::symlink(images.directory(1), images.directory(2)).unwrap();
+    assert!(remove(&images.directory(2)).is_err());
+    images.verify(1, &[1]);
+    assert_eq!(list(images.store()).unwrap().len(), 1);
+}
+
+#[test]
+fn a_dump_that_came_to_nothing_is_discarded() {
+    let images = Images::new();
+    for tier in [Tier::Portable, Tier::Disk] {
+        images.dump(&images.order(tier, 1), 1, &[1]);
+        fs::write(images.image(1).join("core-1.img"), "CRIU's").unwrap();
+        discard(&images.image(1), Some(&images.directory(1))).unwrap();
+        assert_eq!(names(&images.image(1)), ["core-1.img"]);
+        assert_eq!(names(images.store()), ["image-1"]);
+    }
+}

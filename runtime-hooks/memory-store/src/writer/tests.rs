@@ -1,100 +1,148 @@
 use super::*;
-use crate::{After, Area, Buffer, CHUNK, Chunk, Compression, PAGE, StoredPages, pack};
-use tempfile::TempDir;
+use crate::samples::{Images, names, order, store, text, verify};
 
-pub(crate) fn order(tier: Tier, directory: Option<PathBuf>, id: u128) -> DumpOrder {
-    DumpOrder {
-        image_id: ImageId::new(id),
-        tier,
-        directory,
-        earlier: None,
-        threads: 2,
-        compression: None,
-        after: After::End,
-        minimum_mib: 1,
-        progress: None,
-        report: None,
-    }
-}
+use crate::{Buffer, Compression, PAGE};
 
-/// Contents of a chunk that depend on the seed: some pages are zero, the others are random.
-fn content(seed: u64) -> Vec<u8> {
-    let mut random = fastrand::Rng::with_seed(seed);
-    let mut bytes = vec![0; CHUNK];
-    for page in bytes.chunks_mut(PAGE) {
-        if seed.is_multiple_of(3) || random.u8(..) > 80 {
-            random.fill(page);
+mod full_disk;
+
+const TIERS: [Tier; 3] = [Tier::Portable, Tier::Disk, Tier::Ram];
+
+#[test]
+fn what_is_stored_can_be_read_from_every_tier_raw_and_compressed() {
+    let images = Images::new();
+    let seeds = [1, 2, 3];
+    let mut sizes = Vec::new();
+    for (id, tier) in (1..).zip(TIERS) {
+        for (id, level) in [(id, None), (10 + id, Some(1))] {
+            let mut order = images.order(tier, id);
+            order.compression = level.map(|level| Compression { level });
+            let mut writer = Writer::create(&images.image(id), &order).unwrap();
+            let (process, report) = store(&writer, &seeds);
+            verify(&writer.reader(), &process, &seeds);
+            let index = writer.finish(std::slice::from_ref(&process)).unwrap();
+            verify(&writer.reader(), &process, &seeds);
+            drop(writer);
+            assert_eq!(Index::read(&images.image(id)).unwrap().unwrap(), index);
+            images.verify(id, &seeds);
+            assert_eq!(index.packs.len(), 1);
+            sizes.push(report.stored_bytes);
         }
     }
-    bytes
+    // Random contents are stored as they are, the others in a third of the space.
+    assert!(
+        sizes.chunks(2).all(|pair| pair[1] < pair[0] * 3 / 4),
+        "{sizes:?}"
+    );
 }
 
-/// An area with these contents.
-fn store(writer: &Writer, start: u64, seeds: &[u64]) -> ProcessMemory {
-    let mut lane = writer.lane().unwrap();
-    let mut buffer = Buffer::new();
-    let chunks = (0..).zip(seeds).map(|(number, seed)| {
-        buffer.as_mut_slice().copy_from_slice(&content(*seed));
-        let pages = StoredPages::of(buffer.as_slice()).unwrap();
-        let bytes = pack(&mut buffer, &pages);
-        let (checksum, place) = lane.put(&buffer, bytes).unwrap();
-        Chunk {
-            number,
-            pages,
-            checksum,
-            place,
-        }
+#[test]
+fn a_pack_is_as_long_as_its_chunks_and_only_root_may_read_it() {
+    use std::os::unix::fs::MetadataExt;
+    let images = Images::new();
+    let (index, report) = images.dump(&images.order(Tier::Disk, 1), 1, &[3]);
+    let path = images.directory(1).join(index.packs[0].file_name());
+    let metadata = path.metadata().unwrap();
+    assert_eq!(metadata.len(), report.stored_bytes + PAGE as u64);
+    assert_eq!(metadata.len(), index.packs[0].bytes);
+    assert!(metadata.blocks() * 512 <= metadata.len() + (1 << 16));
+    assert_eq!(metadata.mode() & 0o777, 0o600);
+    assert_eq!(
+        images.directory(1).metadata().unwrap().mode() & 0o777,
+        0o700
+    );
+}
+
+#[test]
+fn equal_contents_are_stored_once() {
+    let images = Images::new();
+    let (index, report) = images.dump(&images.order(Tier::Portable, 1), 1, &[3, 3, 3, 6]);
+    let chunks = &index.processes[0].areas[0].chunks;
+    assert_eq!(chunks[0].place, chunks[2].place);
+    assert_eq!(report.reused_bytes, report.stored_bytes);
+    images.verify(1, &[3, 3, 3, 6]);
+}
+
+#[test]
+fn threads_store_side_by_side() {
+    let images = Images::new();
+    let mut writer = Writer::create(&images.image(1), &images.order(Tier::Disk, 1)).unwrap();
+    let seeds = [[1, 2], [3, 4], [5, 6]];
+    let mut processes: Vec<_> = std::thread::scope(|scope| {
+        let threads = seeds.map(|seeds| {
+            scope.spawn({
+                let writer = &writer;
+                move || store(writer, &seeds).0
+            })
+        });
+        threads.map(|thread| thread.join().unwrap()).into()
     });
-    let area = Area {
-        start,
-        bytes: (seeds.len() * CHUNK) as u64,
-        chunks: chunks.collect(),
-    };
-    lane.close().unwrap();
-    ProcessMemory {
-        pid: 7,
-        areas: vec![area],
+    for (pid, process) in (1..).zip(&mut processes) {
+        process.pid = pid;
     }
-}
-
-fn verify(reader: &Reader, process: &ProcessMemory, seeds: &[u64]) {
-    let mut buffer = Buffer::new();
-    for area in &process.areas {
-        for (chunk, seed) in area.chunks.iter().zip(seeds) {
-            let read = reader.read(7, area.start, chunk, &mut buffer).unwrap();
-            let mut whole = vec![0; CHUNK];
-            let mut from = 0;
-            for run in chunk.pages.runs() {
-                whole[run.offset..][..run.bytes].copy_from_slice(&read[from..][..run.bytes]);
-                from += run.bytes;
-            }
-            assert!(whole == content(*seed), "chunk {}", chunk.number);
-        }
+    let index = writer.finish(&processes).unwrap();
+    assert_eq!(index.packs.len(), 3);
+    let reader = Reader::open(&images.image(1), &index, Some(&images.directory(1))).unwrap();
+    for (process, seeds) in index.processes.iter().zip(seeds) {
+        verify(&reader, process, &seeds);
     }
 }
 
 #[test]
-fn what_is_stored_can_be_read_from_every_tier_raw_and_compressed() {
-    for (tier, level) in [
-        (Tier::Portable, None),
-        (Tier::Disk, None),
-        (Tier::Ram, None),
-        (Tier::Portable, Some(1)),
-        (Tier::Disk, Some(1)),
-    ] {
-        let (image, store_dir) = (TempDir::new().unwrap(), TempDir::new_in(".").unwrap());
-        let directory = store_dir.path().join("a");
-        let mut order = order(tier, Some(directory.clone()), 1);
-        order.compression = level.map(|level| Compression { level });
-        let mut writer = Writer::create(image.path(), &order).unwrap();
-        let seeds = [1, 2, 3];
-        let process = store(&writer, 0x1000_0000, &seeds);
-        verify(&writer.reader(), &process, &seeds);
-        let index = writer.finish(std::slice::from_ref(&process)).unwrap();
-        verify(&writer.reader(), &process, &seeds);
+fn what_is_not_finished_leaves_nothing() {
+    for tier in TIERS {
+        let images = Images::new();
+        let image = images.image(1);
+        let mut writer = Writer::create(&image, &images.order(tier, 1)).unwrap();
+        store(&writer, &[1]);
         drop(writer);
-        assert_eq!(Index::read(image.path()).unwrap().unwrap(), index);
-        let reader = Reader::open(image.path(), &index, Some(&directory)).unwrap();
-        verify(&reader, &index.processes[0], &seeds);
+        assert_eq!(names(images.store()), ["image-1"]);
+        writer = Writer::create(&image, &images.order(tier, 1)).unwrap();
+        let (process, _) = store(&writer, &[1]);
+        writer.finish(&[process]).unwrap();
+        writer.abandon();
+        assert_eq!(names(images.store()), ["image-1"]);
+        assert_eq!(names(&image), [""; 0]);
     }
+}
+
+#[test]
+fn a_second_dump_into_an_image_directory_replaces_the_first() {
+    let images = Images::new();
+    images.dump(&images.order(Tier::Portable, 1), 1, &[1]);
+    std::fs::write(images.image(1).join("index"), "somebody else's").unwrap();
+    let order = order(Tier::Portable, None, 2);
+    let writer = Writer::create(&images.image(1), &order).unwrap();
+    assert_eq!(names(&images.image(1)), ["index"]);
+    drop(writer);
+    assert_eq!(names(&images.image(1)), ["index"]);
+}
+
+#[test]
+fn an_index_is_refused_that_could_not_be_read_and_the_memory_is_still_there() {
+    let images = Images::new();
+    let mut writer = Writer::create(&images.image(1), &images.order(Tier::Disk, 1)).unwrap();
+    let (process, _) = store(&writer, &[1]);
+    let twice = [process.clone(), process.clone()];
+    let error = writer.finish(&twice).unwrap_err();
+    assert!(text(&error).contains("process 7 is impossible or listed twice"));
+    let mut lane = writer.lane().unwrap();
+    let mut buffer = Buffer::new();
+    assert!(lane.put(&buffer, 0).is_err());
+    assert!(lane.put(&buffer, PAGE + 1).is_err());
+    buffer.as_mut_slice()[0] = 1;
+    lane.put(&buffer, PAGE).unwrap();
+    drop(lane);
+    let open = writer.finish(std::slice::from_ref(&process)).unwrap_err();
+    assert!(text(&open).contains("is still being written"), "{open}");
+    assert!(Index::read(&images.image(1)).unwrap().is_none());
+    verify(&writer.reader(), &process, &[1]);
+}
+
+#[test]
+fn a_directory_that_is_there_already_is_left_alone() {
+    let images = Images::new();
+    images.dump(&images.order(Tier::Disk, 1), 1, &[1]);
+    let error = Writer::create(&images.image(2), &images.order(Tier::Disk, 1)).unwrap_err();
+    assert!(text(&error).contains("File exists"), "{error}");
+    images.verify(1, &[1]);
 }

@@ -1,0 +1,91 @@
+//! Faults for tests: debug builds fail, panic or are killed where `STASIS_MEMORY_FAULT` says; release builds know nothing of it.
+//!
+//! `POINT:N:KIND`: the Nth time (from 1) that the point is passed; KIND is `error`, `panic` or `kill`.
+
+use crate::error::Error;
+
+/// Where a fault can happen.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Point {
+    /// The hook at the first stopped task.
+    Take,
+    /// A chunk is about to be read.
+    Copy,
+    /// Stored chunks are about to be given up.
+    Empty,
+    /// All is stored and given up, and the index is about to be written.
+    Finish,
+    /// CRIU has ended the dump.
+    End,
+    /// The hook at the first restored task.
+    GiveBack,
+    /// A chunk is about to be filled.
+    Fill,
+}
+
+#[cfg(not(debug_assertions))]
+#[allow(clippy::unnecessary_wraps)] // debug builds may fail here
+pub(crate) fn point(_: Point) -> Result<(), Error> {
+    Ok(())
+}
+
+#[cfg(not(debug_assertions))]
+pub(crate) fn disarm() {}
+
+#[cfg(debug_assertions)]
+pub(crate) use debug::{disarm, point};
+
+#[cfg(debug_assertions)]
+mod debug {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    use nix::sys::signal::{Signal, raise};
+
+    use super::{Error, Point};
+
+    struct Fault {
+        point: String,
+        /// How often the point is still passed.
+        left: AtomicU32,
+        kind: String,
+    }
+
+    static DISARMED: AtomicBool = AtomicBool::new(false);
+
+    /// From now on nothing happens: this process is the one that helps.
+    pub(crate) fn disarm() {
+        DISARMED.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn point(point: Point) -> Result<(), Error> {
+        static FAULT: OnceLock<Option<Fault>> = OnceLock::new();
+        let Some(fault) = FAULT.get_or_init(fault) else {
+            return Ok(());
+        };
+        if DISARMED.load(Ordering::Relaxed)
+            || fault.point != format!("{point:?}").to_lowercase()
+            || fault.left.fetch_sub(1, Ordering::Relaxed) != 1
+        {
+            return Ok(());
+        }
+        match fault.kind.as_str() {
+            "error" => Err(Error::Injected),
+            "kill" => {
+                let _ = raise(Signal::SIGKILL);
+                Ok(())
+            }
+            _ => panic!("a fault for a test"),
+        }
+    }
+
+    fn fault() -> Option<Fault> {
+        let text = std::env::var("STASIS_MEMORY_FAULT").ok()?;
+        let mut parts = text.split(':');
+        Some(Fault {
+            point: parts.next()?.to_owned(),
+            left: AtomicU32::new(parts.next()?.parse().ok()?),
+            kind: parts.next()?.to_owned(),
+        })
+    }
+}

@@ -1,0 +1,154 @@
+//! How fast contents are checked, stored and read: `cargo run --release --example store_speed -- THREADS MIB TIER=DIRECTORY...`
+//!
+//! TIER is portable, disk, ram, or one of these with "+zstd". The contents are random. What is read was just written: it is in the page
+//! cache, unless the tier went past it.
+#![allow(clippy::unwrap_used)] // it has nobody to tell
+
+use std::hint::black_box;
+use std::path::Path;
+use std::time::Instant;
+
+use stasis_memory_store::{
+    After, Area, Buffer, CHUNK, Checksum, Chunk, Compression, DumpOrder, ImageId, PAGE,
+    ProcessMemory, Reader, StoredPages, Tier, Writer, discard,
+};
+
+fn main() {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let [threads, mib, tiers @ ..] = &arguments[..] else {
+        eprintln!("usage: store_speed THREADS MIB TIER=DIRECTORY...");
+        return;
+    };
+    let (threads, mib): (usize, usize) = (threads.parse().unwrap(), mib.parse().unwrap());
+    in_memory();
+    for tier in tiers {
+        let (name, directory) = tier.split_once('=').unwrap();
+        through_store(name, Path::new(directory), threads, mib * (1 << 20) / CHUNK);
+    }
+}
+
+/// What is done with every chunk, one thread.
+fn in_memory() {
+    // Written, or the kernel has one page of zeros for all of it.
+    let mut contents = vec![1_u8; 16 * CHUNK];
+    black_box(&mut contents).fill(0);
+    let mut random = contents.clone();
+    fastrand::fill(&mut random);
+    report_memory("checksum", &random, |chunk| Checksum::of(chunk).0 != 0);
+    let is_stored = |chunk: &[u8]| StoredPages::of(chunk).is_some();
+    report_memory("zero pages, all zero", &contents, is_stored);
+    report_memory("zero pages, none", &random, is_stored);
+}
+
+fn report_memory(what: &str, contents: &[u8], work: impl Fn(&[u8]) -> bool) {
+    for (name, span) in [("4 MiB again and again", 1), ("64 MiB", 16)] {
+        let round = |_| {
+            let start = Instant::now();
+            for chunk in contents.chunks(CHUNK).cycle().take(span).cycle().take(64) {
+                black_box(work(black_box(chunk)));
+            }
+            start.elapsed().as_secs_f64()
+        };
+        let best = (0..7).map(round).fold(f64::MAX, f64::min);
+        println!("{what}, {name}: {:.1} GiB/s", 0.25 / best);
+    }
+}
+
+fn order(tier: &str, directory: &Path) -> DumpOrder {
+    let (tier, compressed) = match tier.split_once('+') {
+        Some((tier, _)) => (tier, true),
+        None => (tier, false),
+    };
+    DumpOrder {
+        image_id: ImageId::new(fastrand::u128(..)),
+        tier: match tier {
+            "portable" => Tier::Portable,
+            "disk" => Tier::Disk,
+            _ => Tier::Ram,
+        },
+        directory: Some(directory.join("store_speed")),
+        earlier: None,
+        threads: 1,
+        compression: compressed.then_some(Compression { level: 1 }),
+        after: After::End,
+        minimum_mib: 0,
+        progress: None,
+        report: None,
+    }
+}
+
+fn through_store(name: &str, directory: &Path, threads: usize, chunks: usize) {
+    let order = order(name, directory);
+    let mut writer = Writer::create(directory, &order).unwrap();
+    let start = Instant::now();
+    let processes: Vec<_> = std::thread::scope(|scope| {
+        let store = |pid| store(&writer, i32::try_from(pid).unwrap(), chunks / threads);
+        let threads: Vec<_> = (1..=threads)
+            .map(|pid| scope.spawn(move || store(pid)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|each| each.join().unwrap())
+            .collect()
+    });
+    let index = writer.finish(&processes).unwrap();
+    report(name, "written", chunks, start);
+    drop(writer);
+    let start = Instant::now();
+    let reader = Reader::open(directory, &index, order.directory.as_deref()).unwrap();
+    report(name, "opened", chunks, start);
+    std::thread::scope(|scope| {
+        for process in &index.processes {
+            let reader = &reader;
+            scope.spawn(move || read(reader, process));
+        }
+    });
+    report(name, "opened and read", chunks, start);
+    discard(directory, order.directory.as_deref()).unwrap();
+}
+
+fn report(name: &str, what: &str, chunks: usize, start: Instant) {
+    let seconds = start.elapsed().as_secs_f64();
+    let gib = chunks as f64 / 256.0;
+    println!("{name}, {what}: {seconds:.3} s, {:.2} GiB/s", gib / seconds);
+}
+
+fn store(writer: &Writer, pid: i32, count: usize) -> ProcessMemory {
+    let mut lane = writer.lane().unwrap();
+    let mut buffer = Buffer::new();
+    fastrand::fill(buffer.as_mut_slice());
+    let mut chunks = Vec::new();
+    for number in 0..u32::try_from(count).unwrap() {
+        // Another content each time, at no cost.
+        buffer.as_mut_slice()[..4].copy_from_slice(&number.to_le_bytes());
+        buffer.as_mut_slice()[4..8].copy_from_slice(&pid.to_le_bytes());
+        let pages = StoredPages::of(buffer.as_slice()).unwrap();
+        let (checksum, place) = lane.put(&buffer, CHUNK).unwrap();
+        chunks.push(Chunk {
+            number,
+            pages,
+            checksum,
+            place,
+        });
+    }
+    lane.close().unwrap();
+    let area = Area {
+        start: PAGE as u64,
+        bytes: (count * CHUNK) as u64,
+        chunks,
+    };
+    ProcessMemory {
+        pid,
+        areas: vec![area],
+    }
+}
+
+fn read(reader: &Reader, process: &ProcessMemory) {
+    let mut buffer = Buffer::new();
+    for area in &process.areas {
+        for chunk in &area.chunks {
+            let content = reader.read(process.pid, area.start, chunk, &mut buffer);
+            black_box(content.unwrap());
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! The parser of an index: `cargo +nightly fuzz run index` in `runtime-hooks/memory-store` (cargo install --locked cargo-fuzz).
+//!
+//! What comes in is taken as a whole file, and as a body with a header that fits it, as no fuzzer would find the hash. Whatever is
+//! accepted is what would be written for it.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use stasis_memory_store::Index;
+
+fn decode(file: &[u8]) {
+    if let Ok(index) = Index::decode(file) {
+        assert_eq!(index.encode(), file);
+    }
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    decode(bytes);
+    let mut file = b"STASISMM\x01\0\0\0\0\0\0\0".to_vec();
+    file.extend((bytes.len() as u64).to_le_bytes());
+    file.extend(blake3::hash(bytes).as_bytes());
+    file.extend(bytes);
+    decode(&file);
+});

@@ -1,0 +1,174 @@
+use super::*;
+use crate::samples::{Images, PID, START, text};
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+/// The only pack of a checkpoint, which is in its image directory.
+fn pack_path(images: &Images, index: &Index, id: u128) -> PathBuf {
+    images.image(id).join(index.packs[0].file_name())
+}
+
+fn portable(images: &Images, id: u128, seeds: &[u64]) -> (Index, PathBuf) {
+    let (index, _) = images.dump(&images.order(Tier::Portable, id), id, seeds);
+    let path = pack_path(images, &index, id);
+    (index, path)
+}
+
+fn open_error(images: &Images, index: &Index, id: u128) -> String {
+    text(&Reader::open(&images.image(id), index, None).unwrap_err())
+}
+
+#[test]
+fn a_flipped_bit_is_found_and_the_message_names_file_and_chunk() {
+    for level in [None, Some(1)] {
+        let images = Images::new();
+        let mut order = images.order(Tier::Portable, 1);
+        order.compression = level.map(|level| crate::Compression { level });
+        let (index, _) = images.dump(&order, 1, &[1, 2, 3]);
+        let chunks = &index.processes[0].areas[0].chunks;
+        let path = pack_path(&images, &index, 1);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .unwrap();
+        for chunk in chunks {
+            let at = chunk.place.offset + u64::from(chunk.place.bytes) / 2;
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, at).unwrap();
+            file.write_all_at(&[byte[0] ^ 8], at).unwrap();
+            let reader = Reader::open(&images.image(1), &index, None).unwrap();
+            let mut buffer = Buffer::new();
+            for each in chunks {
+                let read = reader.read(PID, START, each, &mut buffer);
+                assert_eq!(read.is_ok(), each.number != chunk.number);
+                let Err(error) = read else { continue };
+                let number = each.number;
+                let names = format!("chunk {number} of the area at {START:#x} of process {PID} ");
+                let message = text(&error);
+                assert!(message.starts_with(&names), "{message}");
+                assert!(message.contains(path.to_str().unwrap()), "{message}");
+                assert!(message.contains("restore from another"), "{message}");
+            }
+            file.write_all_at(&byte, at).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_missing_pack_is_named() {
+    let images = Images::new();
+    let (index, path) = portable(&images, 1, &[1]);
+    fs::remove_file(&path).unwrap();
+    let message = open_error(&images, &index, 1);
+    assert!(message.contains(&format!("{} is missing", path.display())));
+    let chunk = format!("chunk 0 of the area at {START:#x} of process {PID} is in it");
+    assert!(message.ends_with(&chunk), "{message}");
+}
+
+#[test]
+fn swapped_packs_are_found() {
+    let images = Images::new();
+    let (index, path) = portable(&images, 1, &[1]);
+    let (_, other) = portable(&images, 2, &[1]);
+    fs::copy(other, &path).unwrap();
+    let message = open_error(&images, &index, 1);
+    assert!(message.contains("the name of another pack"), "{message}");
+    assert!(message.contains("chunk 0"), "{message}");
+}
+
+#[test]
+fn a_pack_that_is_cut_off_or_changed_in_its_header_is_found() {
+    let images = Images::new();
+    let (index, path) = portable(&images, 1, &[1]);
+    let whole = fs::read(&path).unwrap();
+    for (length, says) in [
+        (whole.len() - 1, "bytes of it are needed and it has"),
+        (4096, "bytes of it are needed and it has 4096"),
+        (4095, "it is not a pack"),
+        (0, "it is not a pack"),
+    ] {
+        fs::write(&path, &whole[..length]).unwrap();
+        let message = open_error(&images, &index, 1);
+        assert!(message.contains(says), "{length}: {message}");
+    }
+    for (at, says) in [
+        (0, "it is not a pack"),
+        (8, "this stasis reads version 1"),
+        (12, "another pack"),
+        (20, "another pack"),
+        (4000, "damaged itself"),
+    ] {
+        let mut changed = whole.clone();
+        changed[at] ^= 1;
+        fs::write(&path, &changed).unwrap();
+        let message = open_error(&images, &index, 1);
+        assert!(message.contains(says), "{at}: {message}");
+    }
+}
+
+#[test]
+fn a_pack_that_is_cut_off_after_it_was_opened_is_found() {
+    let images = Images::new();
+    let (index, path) = portable(&images, 1, &[3]);
+    let reader = Reader::open(&images.image(1), &index, None).unwrap();
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(8192).unwrap();
+    let chunk = &index.processes[0].areas[0].chunks[0];
+    let mut buffer = Buffer::new();
+    let error = reader.read(PID, START, chunk, &mut buffer);
+    let message = text(&error.unwrap_err());
+    assert!(message.contains("the file ends at 8192"), "{message}");
+}
+
+#[test]
+fn links_and_what_is_no_file_are_no_packs() {
+    let images = Images::new();
+    let (index, path) = portable(&images, 1, &[1]);
+    let elsewhere = images.store().join("elsewhere");
+    fs::rename(&path, &elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+    assert!(open_error(&images, &index, 1).contains("is not a regular file"));
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    assert!(open_error(&images, &index, 1).contains("is not a regular file"));
+}
+
+#[test]
+fn a_place_that_was_never_checked_is_an_error() {
+    let images = Images::new();
+    let (index, _) = portable(&images, 1, &[3]);
+    let reader = Reader::open(&images.image(1), &index, None).unwrap();
+    let good = &index.processes[0].areas[0].chunks[0];
+    let mut chunks = vec![good.clone(); 5];
+    chunks[0].place.pack = 9;
+    chunks[1].place.bytes = u32::MAX;
+    chunks[2].pages = crate::StoredPages::All(u16::MAX);
+    chunks[3].place.encoding = Encoding::Zstd;
+    chunks[4].place.offset = u64::MAX / 2;
+    let mut buffer = Buffer::new();
+    for chunk in chunks {
+        let read = reader.read(PID, START, &chunk, &mut buffer);
+        assert!(read.is_err(), "{chunk:?}");
+    }
+}
+
+#[test]
+fn a_pack_that_is_not_in_the_page_cache_is_read_past_it() {
+    let images = Images::new();
+    images.dump(&images.order(Tier::Disk, 1), 1, &[1, 2, 3]);
+    images.verify(1, &[1, 2, 3]);
+    let index = Index::read(&images.image(1)).unwrap().unwrap();
+    let path = images.directory(1).join(index.packs[0].file_name());
+    // Where the file system can do it, or this test says nothing.
+    let file = fs::File::open(&path).unwrap();
+    let cached = crate::page_cache::has_most_of(&file);
+    if crate::pack::set_direct(&file) {
+        assert_ne!(
+            cached,
+            Some(true),
+            "neither writing nor reading it filled the cache"
+        );
+    }
+}
