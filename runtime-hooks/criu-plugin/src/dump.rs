@@ -27,6 +27,9 @@ enum State {
     Ordered(Box<DumpOrder>),
     /// Tasks are without the memory that is in the store.
     Taken(Box<Held>),
+    /// So they are, and are about to be killed.
+    #[allow(dead_code)] // it is there to stay
+    Left(Box<Held>),
 }
 
 /// What the tasks are without.
@@ -36,6 +39,7 @@ struct Held {
     processes: Vec<ProcessMemory>,
     reader: Reader,
     guard: Guard,
+    report: Report,
 }
 
 fn state() -> MutexGuard<'static, State> {
@@ -58,9 +62,10 @@ pub(crate) fn take() -> Result<(), Error> {
     let path = order.report.clone();
     let taken = take_all(*order, &mut report);
     report.error = taken.as_ref().err().map(ToString::to_string);
+    orders::log(&report);
     orders::tell(path.as_deref(), &report);
     if let Some(held) = taken? {
-        *state = State::Taken(Box::new(held));
+        *state = State::Taken(Box::new(Held { report, ..held }));
     }
     Ok(())
 }
@@ -88,6 +93,7 @@ fn take_all(order: DumpOrder, report: &mut Report) -> Result<Option<Held>, Error
         sources,
         processes,
         guard,
+        report: Report::default(),
     };
     let Err(first) = kept else {
         return Ok(Some(held));
@@ -204,14 +210,23 @@ pub(crate) fn end(succeeded: bool) -> Result<(), Error> {
     };
     fault::point(Point::End)?;
     if succeeded && held.order.after == After::End {
+        // Should CRIU not kill them after all, the guard hears of it when CRIU ends.
+        *state() = State::Left(held);
         return Ok(());
     }
     let begun = Instant::now();
-    let directory = held.order.directory.clone();
+    let order = held.order.clone();
+    let mut report = held.report.clone();
+    // Until it is known to be otherwise, and for whoever reads it if we do not come to that.
+    report.error =
+        Some("the tasks were not given their memory back by CRIU, and are the guard's".to_owned());
+    orders::tell(order.report.as_deref(), &report);
     held.give_back(|_| true)?;
+    report.error = None;
+    orders::tell(order.report.as_deref(), &report);
     if !succeeded && let Some(image_dir) = criu::image_dir() {
         // CRIU leaves its own incomplete images, too; but these are large.
-        let _ = discard(&image_dir, directory.as_deref());
+        let _ = discard(&image_dir, order.directory.as_deref());
     }
     criu::log_info(&format!(
         "all memory is back after {:.2} s",

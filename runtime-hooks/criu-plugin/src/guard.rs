@@ -12,6 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::thread::sleep;
 use std::time::Duration;
 
+use nix::sys::prctl::set_name;
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, setsid};
 use stasis_memory_store::{Chunk, Writer};
@@ -121,6 +122,7 @@ fn release(sources: &[Source], memory: &[Userfaultfd]) -> Result<(), Error> {
 fn stand_guard(sources: &[Source], memory: &[Userfaultfd], control: &UnixStream, writer: &Writer) {
     fault::disarm();
     let _ = setsid();
+    let _ = set_name(c"stasis-guard");
     close_connections(memory, control);
     let mut stored: Vec<(Piece, Chunk)> = Vec::new();
     for line in BufReader::new(control).lines().map_while(Result::ok) {

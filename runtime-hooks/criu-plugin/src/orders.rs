@@ -65,8 +65,8 @@ fn new_image_id() -> Result<ImageId, Error> {
     }
 }
 
-/// Tells the engine how it went. What cannot be told is in CRIU's log.
-pub(crate) fn tell(path: Option<&Path>, report: &Report) {
+/// Tells CRIU's log how it went.
+pub(crate) fn log(report: &Report) {
     criu::log_info(&format!(
         "{} areas of {} processes: {} bytes, {} of them zero, {} stored, {} reused; copied in {:.2} s",
         report.areas,
@@ -80,9 +80,15 @@ pub(crate) fn tell(path: Option<&Path>, report: &Report) {
     for left in &report.left_to_criu {
         criu::log_info(&format!("left to CRIU: {left}"));
     }
+}
+
+/// Tells the engine, in one go: it may read at any time.
+pub(crate) fn tell(path: Option<&Path>, report: &Report) {
     let Some(path) = path else { return };
+    let staged = path.with_extension("staged");
     let told = serde_json::to_vec(report).map_err(io::Error::from);
-    if let Err(error) = told.and_then(|text| fs::write(path, text)) {
+    let told = told.and_then(|text| fs::write(&staged, text));
+    if let Err(error) = told.and_then(|()| fs::rename(&staged, path)) {
         criu::log_warning(&format!("cannot write {}: {error}", path.display()));
     }
 }
