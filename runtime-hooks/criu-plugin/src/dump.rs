@@ -55,8 +55,13 @@ pub(crate) fn begin() -> Result<(), Error> {
 /// At the first task for which CRIU calls: the whole tree is stopped by then, and no memory has been looked at.
 pub(crate) fn take() -> Result<(), Error> {
     let mut state = state();
-    let State::Ordered(order) = std::mem::replace(&mut *state, State::Idle) else {
-        return Ok(());
+    let order = match std::mem::replace(&mut *state, State::Idle) {
+        State::Ordered(order) => order,
+        // CRIU calls for every task.
+        other => {
+            *state = other;
+            return Ok(());
+        }
     };
     let mut report = Report::default();
     let path = order.report.clone();
