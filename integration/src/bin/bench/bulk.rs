@@ -134,7 +134,11 @@ pub(crate) fn tables(screen: &mut dyn Write) -> Result<Figure> {
     chart::write(&plots(), &rows)?;
     // Those of the largest size need a machine that has room for them.
     let optional = (CONTENTS.len() * SYSTEMS.len()) as f64;
-    Ok(Figure::of("not measured: ".to_owned(), missing, Aim::AtMost(optional)))
+    Ok(Figure::of(
+        "not measured: ".to_owned(),
+        missing,
+        Aim::AtMost(optional),
+    ))
 }
 
 fn plots() -> PathBuf {

@@ -69,7 +69,9 @@ fn entry(row: &Row, index: usize, quantity: &Quantity) -> String {
     };
     let baseline = SYSTEMS[index].baseline();
     match median(row, baseline, quantity) {
-        Some(base) if index != baseline && quantity.is_time => format!("{value:.2} ({:.1}x)", base / value),
+        Some(base) if index != baseline && quantity.is_time => {
+            format!("{value:.2} ({:.1}x)", base / value)
+        }
         _ => format!("{value:.2}"),
     }
 }
