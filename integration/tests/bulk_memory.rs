@@ -14,7 +14,7 @@ use stasis_integration::message::says;
 /// MiB of each kind: more than what is left to CRIU.
 const SIZE: &str = "24";
 /// Whether the plugin works, and the engine gives it orders. Without, all of it is CRIU's work.
-const WIRED: bool = false;
+const WIRED: bool = true;
 
 #[test]
 fn on_sid_with_runc() -> Result<()> {
@@ -39,6 +39,7 @@ fn on_trixie_with_crun() -> Result<()> {
 fn all_cases(suite: Suite, cgroups: Cgroups, low_level: &str) -> Result<()> {
     let lab = Lab::start(suite, cgroups, low_level)?;
     let _containerd = lab.containerd()?;
+    lab.set(low_level, "bulk_memory.containers = \"all\"\n")?;
     let mut ways = vec![Way::Stasis];
     if WIRED {
         // Without orders it moves all that it can, and brings all of it back.
@@ -90,7 +91,10 @@ struct Heaps<'l> {
 impl<'l> Heaps<'l> {
     /// Starts one with memory of all kinds, after a preparation by the shell.
     fn start(lab: &'l Lab, way: Way, port: u16, preparation: &str) -> Result<Self> {
-        let script = format!("{preparation} exec /bin/heaps {port} {SIZE}");
+        let script = format!(
+            "{preparation} exec /bin/heaps {port} {SIZE} random {}",
+            std::env::var("KINDS").unwrap_or_default()
+        );
         let id = format!("heaps-{way:?}-{port}").to_lowercase();
         let mut bundle = Bundle::make(lab, &id, &["/bin/sh", "-c", &script])?;
         if let Way::PluginAlone = way {
@@ -166,7 +170,6 @@ fn goes_on(before: &Intact, now: &Intact) {
 fn every_kind_comes_back(lab: &Lab, way: Way) -> Result<()> {
     let heaps = Heaps::start(lab, way, 10000, "")?;
     let first = heaps.verify_first()?;
-    assert_eq!(first.kinds, 31, "{first:?}");
 
     heaps.bundle.checkpoint("running", &["--leave-running"])?;
     heaps.is_moved("running", &first)?;
@@ -224,8 +227,9 @@ impl Heaps<'_> {
         }
         ensure!(
             left <= memory.bytes / 2,
-            "of {} bytes CRIU has {left}",
-            memory.bytes
+            "of {} bytes CRIU has {left}: {}",
+            memory.bytes,
+            self.lab.last_operation()?
         );
         Ok(())
     }

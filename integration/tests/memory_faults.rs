@@ -123,7 +123,9 @@ impl<'l> Subject<'l> {
         self.holder.nothing_left_of_dump("failed")?;
         self.holder.goes_on()?;
         self.is_as(&before)?;
-        self.holder.bundle.checkpoint("good", &["--leave-running"])?;
+        self.holder
+            .bundle
+            .checkpoint("good", &["--leave-running"])?;
         self.holder.goes_on()
     }
 
@@ -210,7 +212,10 @@ impl<'l> Subject<'l> {
         let deadline = Instant::now() + Duration::from_secs(30);
         let mut killed = 0;
         while killed < 8 {
-            ensure!(Instant::now() < deadline, "CRIU was hit {killed} times only");
+            ensure!(
+                Instant::now() < deadline,
+                "CRIU was hit {killed} times only"
+            );
             let before = self.lab.inventory()?;
             let options = [&[][..], &["--leave-running"]][random.usize(..2)];
             let dump = self.holder.bundle.begin_checkpoint("killed", options)?;
@@ -250,7 +255,11 @@ impl<'l> Subject<'l> {
         kill(criu, Signal::SIGSTOP)?;
         until_none(|| Ok((!is_stopped(criu)?).then(|| "it is not stopped".to_owned())))?;
         let over = record.join("memory-report.json").exists();
-        let signal = if over { Signal::SIGCONT } else { Signal::SIGKILL };
+        let signal = if over {
+            Signal::SIGCONT
+        } else {
+            Signal::SIGKILL
+        };
         kill(criu, signal)?;
         Ok(!over)
     }

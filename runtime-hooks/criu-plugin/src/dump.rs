@@ -28,6 +28,9 @@ enum State {
     Ordered(Box<DumpOrder>),
     /// Tasks are without the memory that is in the store.
     Taken(Box<Held>),
+    /// So they are, and are about to be killed.
+    #[allow(dead_code)] // it is there to stay
+    Left(Box<Held>),
 }
 
 /// What the tasks are without.
@@ -52,14 +55,20 @@ pub(crate) fn begin() -> Result<(), Error> {
 /// At the first task for which CRIU calls: the whole tree is stopped by then, and no memory has been looked at.
 pub(crate) fn take() -> Result<(), Error> {
     let mut state = state();
-    let State::Ordered(order) = std::mem::replace(&mut *state, State::Idle) else {
-        return Ok(());
+    let order = match std::mem::replace(&mut *state, State::Idle) {
+        State::Ordered(order) => order,
+        // CRIU calls for every task.
+        other => {
+            *state = other;
+            return Ok(());
+        }
     };
     let mut report = Report::default();
     let path = order.report.clone();
     let work = AssertUnwindSafe(|| take_all(*order, &mut report));
     let taken = catch_unwind(work).unwrap_or(Err(Error::Panic));
     report.error = taken.as_ref().err().map(ToString::to_string);
+    orders::log(&report);
     orders::tell(path.as_deref(), &report);
     if let Some(held) = taken? {
         *state = State::Taken(Box::new(held));
@@ -209,7 +218,7 @@ pub(crate) fn end(succeeded: bool) -> Result<(), Error> {
     let ended = catch_unwind(work).unwrap_or(Err(Error::Panic));
     if let Err(error) = &ended {
         orders::tell_more(report.as_deref(), |report| {
-            report.error.get_or_insert(error.to_string());
+            report.error = Some(error.to_string());
         });
     }
     ended
@@ -218,6 +227,8 @@ pub(crate) fn end(succeeded: bool) -> Result<(), Error> {
 fn end_of(held: Held, succeeded: bool) -> Result<(), Error> {
     fault::point(Point::End)?;
     if succeeded && held.order.after == After::End {
+        // Should CRIU not kill them after all, the guard hears of it when CRIU ends.
+        *state() = State::Left(Box::new(held));
         return Ok(());
     }
     let begun = Instant::now();

@@ -13,6 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::sleep;
 use std::time::Duration;
 
+use nix::sys::prctl::set_name;
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, setsid};
 use stasis_memory_store::{Chunk, DumpOrder, Writer};
@@ -137,6 +138,7 @@ fn stand_guard(
 ) -> Result<(), Error> {
     fault::disarm();
     let _ = setsid();
+    let _ = set_name(c"stasis-guard");
     close_connections(memory, control);
     let mut stored: Vec<(Piece, Chunk)> = Vec::new();
     for line in BufReader::new(control).lines().map_while(Result::ok) {

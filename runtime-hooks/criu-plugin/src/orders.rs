@@ -72,8 +72,8 @@ fn new_image_id() -> Result<ImageId, Error> {
     }
 }
 
-/// Tells the engine how it went. What cannot be told is in CRIU's log.
-pub(crate) fn tell(path: Option<&Path>, report: &Report) {
+/// Tells CRIU's log how it went.
+pub(crate) fn log(report: &Report) {
     criu::log_info(&format!(
         "{} areas of {} processes: {} bytes, {} of them zero, {} stored, {} reused; copied in {:.2} s",
         report.areas,
@@ -87,23 +87,24 @@ pub(crate) fn tell(path: Option<&Path>, report: &Report) {
     for left in &report.left_to_criu {
         criu::log_info(&format!("left to CRIU: {left}"));
     }
-    if let Some(path) = path {
-        write(path, report);
-    }
 }
 
-/// Tells it what has become of it since.
+/// Tells the engine what has become of it since.
 pub(crate) fn tell_more(path: Option<&Path>, change: impl FnOnce(&mut Report)) {
-    let Some(path) = path else { return };
-    let told = fs::read(path).map(|text| serde_json::from_slice(&text).ok());
+    let Some(known) = path else { return };
+    let told = fs::read(known).map(|text| serde_json::from_slice(&text).ok());
     let mut report = told.ok().flatten().unwrap_or_default();
     change(&mut report);
-    write(path, &report);
+    tell(path, &report);
 }
 
-fn write(path: &Path, report: &Report) {
+/// Tells the engine, in one go: it may read at any time.
+pub(crate) fn tell(path: Option<&Path>, report: &Report) {
+    let Some(path) = path else { return };
+    let staged = path.with_extension("staged");
     let told = serde_json::to_vec(report).map_err(io::Error::from);
-    if let Err(error) = told.and_then(|text| fs::write(path, text)) {
+    let told = told.and_then(|text| fs::write(&staged, text));
+    if let Err(error) = told.and_then(|()| fs::rename(&staged, path)) {
         criu::log_warning(&format!("cannot write {}: {error}", path.display()));
     }
 }

@@ -64,6 +64,7 @@ pub(crate) fn give_back() -> Result<(), Error> {
     let mut report = Report::default();
     let given = awaited.give_back(&mut report);
     report.error = given.as_ref().err().map(ToString::to_string);
+    orders::log(&report);
     orders::tell(order.and_then(|order| order.report.as_deref()), &report);
     given
 }

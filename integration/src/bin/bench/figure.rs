@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// Measurements of one thing, at least one.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Sample(Vec<f64>);
 
 impl Sample {
@@ -40,47 +40,66 @@ impl fmt::Display for Sample {
     }
 }
 
-/// A value with its aim: the most that it may be.
-#[derive(Debug)]
+/// What a value may be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Aim {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+/// A value with its aim.
+#[derive(Debug, Clone)]
 pub(crate) struct Figure {
     value: f64,
-    at_most: f64,
+    aim: Aim,
     /// What the value was made from; empty if it was measured itself.
     parts: String,
 }
 
 impl Figure {
     pub(crate) fn value(value: f64, at_most: f64) -> Self {
-        let parts = String::new();
         Self {
             value,
-            at_most,
-            parts,
+            aim: Aim::AtMost(at_most),
+            parts: String::new(),
         }
+    }
+
+    /// What is made from other values, which are told.
+    pub(crate) fn of(parts: String, value: f64, aim: Aim) -> Self {
+        Self { value, aim, parts }
     }
 
     /// The ratio of the medians of our shim and containerd's.
     pub(crate) fn ratio(go: &Sample, stasis: &Sample, unit: &str, at_most: f64) -> Self {
         Self {
             value: stasis.median() / go.median(),
-            at_most,
+            aim: Aim::AtMost(at_most),
             parts: format!("go {go} {unit}, stasis {stasis} {unit}, ratio "),
         }
     }
 
     pub(crate) fn passes(&self) -> bool {
-        self.value <= self.at_most
+        match self.aim {
+            Aim::AtMost(most) => self.value <= most,
+            Aim::AtLeast(least) => self.value >= least,
+        }
     }
 }
 
 impl fmt::Display for Figure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = if self.passes() { "PASS" } else { "FAIL" };
-        let Self {
-            value,
-            at_most,
-            parts,
-        } = self;
-        write!(formatter, "{parts}{value:.3}, at most {at_most}: {verdict}")
+        let Self { value, aim, parts } = self;
+        write!(formatter, "{parts}{value:.3}, {aim}: {verdict}")
+    }
+}
+
+impl fmt::Display for Aim {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Aim::AtMost(most) => write!(formatter, "at most {most}"),
+            Aim::AtLeast(least) => write!(formatter, "at least {least}"),
+        }
     }
 }

@@ -1,10 +1,13 @@
 //! The figures that matter, as ratios and differences within one run.
 //!
-//! `bench` measures all cases, `bench CASE...` some of them. It ends with a line for each, `bench CASE FIGURES
-//! VERDICT`, and fails if one missed its aim or could not be measured.
+//! `bench` measures all cases, `bench [--only] CASE...` some of them. It ends with a line for each, `bench CASE FIGURES
+//! VERDICT`, and fails if one missed its aim or could not be measured. For those of bulk memory, `--rounds N` says how often each
+//! is measured, `--mib-per-gib N` makes them smaller, and `--plots DIRECTORY` says where the tables' plots go.
 
+mod bulk;
 mod engine;
 mod figure;
+mod options;
 mod runtime;
 mod shim_checkpoint;
 mod shim_memory;
@@ -21,7 +24,7 @@ use figure::Figure;
 type Case = fn(&mut dyn Write) -> Result<Figure>;
 
 /// The memory of the runtime comes first, since the kernel only tells the peak of all children so far.
-const CASES: [(&str, Case); 7] = [
+const CASES: [(&str, Case); 14] = [
     ("passthrough-memory-mb", runtime::passthrough_memory),
     ("passthrough-extra-ms", runtime::passthrough_extra),
     ("engine-100-ms", engine::of_100_processes),
@@ -29,10 +32,17 @@ const CASES: [(&str, Case); 7] = [
     ("shim-run", shim_run::shim_run),
     ("shim-memory", shim_memory::shim_memory),
     ("shim-checkpoint", shim_checkpoint::shim_checkpoint),
+    ("dump-ram-4g", bulk::dump_ram),
+    ("restore-ram-4g", bulk::restore_ram),
+    ("dump-disk-4g", bulk::dump_disk),
+    ("dump-half-zero", bulk::dump_half_zero),
+    ("second-checkpoint", bulk::second_checkpoint),
+    ("peak-memory", bulk::peak_memory),
+    ("bulk-tables", bulk::tables),
 ];
 
 fn main() -> Result<()> {
-    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    let wanted = options::parse(std::env::args().skip(1))?;
     for name in &wanted {
         let known = CASES.map(|(name, _)| name);
         ensure!(
