@@ -173,7 +173,8 @@ impl Lab {
             for entry in fs::read_dir(self.host.path("/proc"))? {
                 let path = entry?.path();
                 let stat = fs::read_to_string(path.join("stat")).unwrap_or_default();
-                if stat.contains("(criu)") && !stat.contains("(criu) Z") {
+                let is_one = |name: &&str| stat.contains(&format!("({name})"));
+                if ["criu", "stasis-guard"].iter().any(is_one) {
                     return Ok(Some(format!("{}: {stat}", path.display())));
                 }
             }

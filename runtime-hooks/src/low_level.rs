@@ -6,6 +6,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,9 @@ use crate::criu_plugins::Environment;
 use crate::invocation::RestoreMode;
 use crate::memory_dump::MemoryFailure;
 use crate::parent_death::die_with_us;
+
+/// How the directory begins in which CRIU sees all cgroups.
+const CGROUP_YARD: &str = ".criu.cgyard.";
 
 /// A failed run of the low-level runtime.
 #[derive(Debug)]
@@ -124,6 +128,17 @@ pub fn detach_restore_mount(root: &Path, id: &str) -> io::Result<()> {
             Ok(()) => {}
             Err(Errno::EINVAL | Errno::ENOENT) => return Ok(()),
             Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Takes away what CRIU mounts in its work directory for the time of a restore (criu/cgroup.c), and leaves there if it is killed.
+pub fn clear_work(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(CGROUP_YARD) {
+            let flags = MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW;
+            let _ = umount2(&entry.path(), flags);
+            let _ = fs::remove_dir(entry.path());
         }
     }
 }

@@ -17,7 +17,7 @@ use nix::sys::prctl::set_name;
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, setsid};
 use stasis_memory_store::{Chunk, DumpOrder, Writer};
-use stasis_remote_call::MemoryProxy;
+use stasis_remote_call::{MemoryProxy, ProxyRemains};
 
 use crate::drain::{Piece, Source};
 use crate::error::Error;
@@ -54,6 +54,7 @@ impl Guard {
         let memory = protect(sources, proxies)?;
         let failed = |source| Error::Guard { source };
         let (control, theirs) = UnixStream::pair().map_err(failed)?;
+        let remains: Vec<_> = proxies.iter().map(MemoryProxy::remains).collect();
         let held = orders::hold();
         match fork().map_err(failed)? {
             ForkResult::Parent { child } => {
@@ -65,7 +66,11 @@ impl Guard {
                 if matches!(fork(), Ok(ForkResult::Child)) {
                     drop(control);
                     // It must not get back to where CRIU goes on.
-                    let work = AssertUnwindSafe(|| stand_guard(sources, &memory, &theirs, writer));
+                    let work = AssertUnwindSafe(|| {
+                        let given = stand_guard(sources, &memory, &theirs, writer);
+                        clear(&remains);
+                        given
+                    });
                     if let Err(error) = catch_unwind(work).unwrap_or(Err(Error::Panic)) {
                         orders::tell_more(order.report.as_deref(), |report| {
                             report.not_returned = Some(error.to_string());
@@ -167,6 +172,14 @@ fn stand_guard(
     match given {
         Err(_) if sources.iter().all(|source| !is_alive(source.task.pid)) => Ok(()),
         given => given,
+    }
+}
+
+/// CRIU has ended its proxies, unless it was killed.
+fn clear(remains: &[ProxyRemains]) {
+    for one in remains {
+        // A child that is dead and that nobody asks for is a nuisance and no more.
+        let _ = one.clear();
     }
 }
 

@@ -13,7 +13,7 @@ use crate::progress::Progress;
 use crate::refill::{Target, refill};
 use crate::smaps::Mapping;
 use crate::tree::{Task, traced};
-use crate::{criu, orders};
+use crate::{criu, orders, yard};
 
 /// CRIU calls from one thread, one call after the other.
 static STATE: Mutex<Option<Box<Awaited>>> = Mutex::new(None);
@@ -134,6 +134,7 @@ pub(crate) fn end_all() {
     for task in traced().unwrap_or_default() {
         let _ = kill(Pid::from_raw(task.pid), Signal::SIGKILL);
     }
+    yard::clear();
     std::process::exit(1);
 }
 
