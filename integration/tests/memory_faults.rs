@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -213,8 +214,7 @@ impl<'l> Subject<'l> {
 
     /// While memory is taken. Later CRIU is inside of the processes, which do not survive that, with and without a plugin.
     fn dumps_are_killed(&self, random: &mut Rng) -> Result<()> {
-        let took = self.lab.operation("checkpoint")?["bulk_memory"]["copy_seconds"].as_f64();
-        let took = took.context("no copy_seconds")?;
+        let took = self.copied_in("checkpoint")?;
         let deadline = Instant::now() + Duration::from_secs(30);
         let mut killed = 0;
         while killed < 8 {
@@ -250,13 +250,7 @@ impl<'l> Subject<'l> {
 
     /// Whether it was still the time for it.
     fn kill_while_memory_is_taken(&self, task: i64, at: Duration) -> Result<bool> {
-        let record = "/run/stasis/containers/%run%bundles";
-        let record = self.lab.host.path(record).join(&self.holder.bundle.id);
-        until_none(|| {
-            let begun = record.join("memory-progress").exists();
-            let over = record.join("memory-report.json").exists();
-            Ok((!begun && !over).then(|| "nothing is taken".to_owned()))
-        })?;
+        self.wait_for("memory-progress")?;
         let status = fs::read_to_string(self.lab.host.path(format!("/proc/{task}/status")))?;
         let tracer = status
             .lines()
@@ -267,33 +261,36 @@ impl<'l> Subject<'l> {
             return Ok(false);
         };
         sleep(at);
-        kill(criu, Signal::SIGSTOP)?;
-        until_none(|| Ok((!is_stopped(criu)?).then(|| "it is not stopped".to_owned())))?;
-        let over = record.join("memory-report.json").exists();
+        // What has ended meanwhile is not stopped, and need not be.
+        let _ = kill(criu, Signal::SIGSTOP);
+        until_none(|| Ok(runs(criu).then(|| "it is not stopped".to_owned())))?;
+        let over = self.record().join("memory-report.json").exists();
         let signal = if over {
             Signal::SIGCONT
         } else {
             Signal::SIGKILL
         };
-        kill(criu, signal)?;
-        Ok(!over)
+        Ok(kill(criu, signal).is_ok() && !over)
     }
 
+    /// While memory is given back. Before that CRIU leaves children that runc waits for in vain, with and without a plugin.
     fn restores_are_killed(&self, random: &mut Rng) -> Result<()> {
         self.holder.bundle.checkpoint("good", &[])?;
         let next = self.holder.next();
         let before = self.lab.inventory()?;
-        let begun = Instant::now();
         self.holder.bundle.restore("good")?;
-        let took = begun.elapsed().as_secs_f64();
         self.holder.goes_on()?;
         self.holder.end()?;
-        for _ in 0..6 {
+        let took = self.copied_in("restore")?;
+        let mut killed = 0;
+        for _ in 0..10 {
             let mut restore = self.holder.bundle.begin_restore("good")?;
+            self.wait_for("memory-progress")?;
+            let criu = descendant(&restore, "criu")?;
             let at = Duration::from_secs_f64(took * random.f64());
             sleep(at);
-            // It may have ended, also since.
-            if let Some(criu) = descendant(&restore, "criu")? {
+            if let Some(criu) = criu {
+                // It may have ended.
                 let _ = kill(criu, Signal::SIGKILL);
             }
             if restore.wait()?.success() {
@@ -302,14 +299,32 @@ impl<'l> Subject<'l> {
                 self.holder.end()?;
                 continue;
             }
+            killed += 1;
             let state = self.holder.bundle.status()?;
             ensure!(state.is_empty(), "killed after {at:?}: {state}");
             self.is_gone(&before)
                 .with_context(|| format!("killed after {at:?}"))?;
         }
+        ensure!(killed > 0, "CRIU was never hit");
         self.holder.is_back_at(next);
         self.holder.bundle.restore("good")?;
         self.holder.goes_on()
+    }
+
+    /// Waits for a file of the operation that is under way.
+    fn wait_for(&self, file: &str) -> Result<()> {
+        until_none(|| Ok((!self.record().join(file).exists()).then(|| format!("no {file}"))))
+    }
+
+    fn record(&self) -> PathBuf {
+        let records = "/run/stasis/containers/%run%bundles";
+        self.lab.host.path(records).join(&self.holder.bundle.id)
+    }
+
+    fn copied_in(&self, operation: &str) -> Result<f64> {
+        let line = self.lab.operation(operation)?;
+        let seconds = line["bulk_memory"]["copy_seconds"].as_f64();
+        seconds.with_context(|| format!("no copy_seconds: {line}"))
     }
 }
 
@@ -331,9 +346,11 @@ fn difference(before: &Inventory, now: &Inventory) -> Option<String> {
     (!changed.is_empty()).then(|| changed.join("\n"))
 }
 
-fn is_stopped(pid: Pid) -> Result<bool> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    Ok(stat.contains(") T "))
+/// Neither stopped nor ended.
+fn runs(pid: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    !matches!(state, None | Some('T' | 'Z' | 'X'))
 }
 
 /// CRIU fails by itself, and the way back, too.

@@ -1,5 +1,6 @@
 //! The plugin's part of a restore: tasks get their memory back before any of them runs.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -62,7 +63,8 @@ pub(crate) fn give_back() -> Result<(), Error> {
     };
     let order = awaited.order.as_ref();
     let mut report = Report::default();
-    let given = awaited.give_back(&mut report);
+    let work = AssertUnwindSafe(|| awaited.give_back(&mut report));
+    let given = catch_unwind(work).unwrap_or(Err(Error::Panic));
     report.error = given.as_ref().err().map(ToString::to_string);
     orders::log(&report);
     orders::tell(order.and_then(|order| order.report.as_deref()), &report);
