@@ -349,7 +349,9 @@ fn difference(before: &Inventory, now: &Inventory) -> Option<String> {
 /// Neither stopped nor ended.
 fn runs(pid: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    let state = stat
+        .rsplit_once(") ")
+        .and_then(|(_, rest)| rest.chars().next());
     !matches!(state, None | Some('T' | 'Z' | 'X'))
 }
 
