@@ -20,8 +20,6 @@ const ROOT: &str = "/run/bundles";
 pub(crate) const TMPFS: &str = "/bench";
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// Pages of page tables, of the programs, and what the kernel needs to find free ones.
-const SLACK: u64 = 512 << 20;
 const PORT: u16 = 12000;
 
 /// Runs a command in the host, and makes files durable then: prints how long the first took, and both, in microseconds.
@@ -204,7 +202,7 @@ pub(crate) fn round(lab: &Lab, cell: &Cell, id: &str) -> Result<Round> {
 }
 
 fn take_and_bring_back(setting: &Setting<'_>, bundle: &Bundle<'_>, cell: &Cell) -> Result<Round> {
-    warm(cell.bytes() + SLACK)?;
+    warm()?;
     let begun = Instant::now();
     let (times, growth) = growth_during(|| setting.checkpoint(bundle, "image", &[]))?;
     let [dump, synced] = times;
@@ -215,7 +213,7 @@ fn take_and_bring_back(setting: &Setting<'_>, bundle: &Bundle<'_>, cell: &Cell) 
     } else {
         setting.until_durable(begun)?
     };
-    warm(cell.bytes() + SLACK)?;
+    warm()?;
     let restore = setting.restore(bundle, "image")?;
     setting.is_intact(2)?;
     Ok(Round {
