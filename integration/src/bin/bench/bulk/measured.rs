@@ -96,17 +96,7 @@ fn in_turns(screen: &mut dyn Write, wanted: &mut [(Cell, Vec<Round>)]) -> Result
         for (index, (cell, rounds)) in wanted.iter_mut().enumerate() {
             let id = format!("bulk-{number}-{index}");
             let measured = round(&lab, cell, &id).with_context(|| cell.to_string())?;
-            let Round {
-                dump,
-                durable,
-                restore,
-                peak,
-            } = measured;
-            let durable = durable.map_or(String::new(), |time| format!(" (durable {time:.2} s)"));
-            writeln!(
-                screen,
-                "{cell}: dump {dump:.2} s{durable}, restore {restore:.2} s, peak {peak:.2}"
-            )?;
+            writeln!(screen, "{cell}: {measured}")?;
             rounds.push(measured);
         }
     }
