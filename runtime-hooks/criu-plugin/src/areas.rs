@@ -97,7 +97,7 @@ pub(crate) fn choose(
 
 fn may_be_taken(mapping: &Mapping) -> bool {
     mapping.is_private_anonymous()
-        && mapping.permissions.starts_with("rw")
+        && mapping.permissions.starts_with("rw-")
         && (mapping.name.is_empty()
             || mapping.name == "[heap]"
             || mapping.name.starts_with("[anon:"))

@@ -44,13 +44,13 @@ impl Measured {
 /// What is known already, or why it cannot be.
 static KNOWN: Mutex<BTreeMap<Cell, Result<Measured, String>>> = Mutex::new(BTreeMap::new());
 
-/// A host to measure in, with a plain tmpfs and a disk.
-pub(crate) fn lab() -> Result<(Lab, Disk)> {
+/// A host to measure in, with a plain tmpfs and a disk, which has to outlive it.
+pub(crate) fn lab() -> Result<(Disk, Lab)> {
     let lab = Lab::start(Suite::Sid, Cgroups::V2, "runc")?;
     let disk = Disk::lend(&lab)?;
     let script = format!("mkdir {TMPFS} && mount -t tmpfs -o size=100% tmpfs {TMPFS}");
     lab.host.run(&["bash", "-c", &script])?;
-    Ok((lab, disk))
+    Ok((disk, lab))
 }
 
 /// Measures cells in turns, so that whatever the machine does meanwhile hits all of them; for each what was measured, or why it was not.
@@ -90,23 +90,13 @@ pub(crate) fn measure(
 }
 
 fn in_turns(screen: &mut dyn Write, wanted: &mut [(Cell, Vec<Round>)]) -> Result<()> {
-    let (lab, _disk) = lab()?;
+    let (_disk, lab) = lab()?;
     let _containerd = lab.containerd()?;
     for number in 0..options::get().rounds {
         for (index, (cell, rounds)) in wanted.iter_mut().enumerate() {
             let id = format!("bulk-{number}-{index}");
             let measured = round(&lab, cell, &id).with_context(|| cell.to_string())?;
-            let Round {
-                dump,
-                durable,
-                restore,
-                peak,
-            } = measured;
-            let durable = durable.map_or(String::new(), |time| format!(" (durable {time:.2} s)"));
-            writeln!(
-                screen,
-                "{cell}: dump {dump:.2} s{durable}, restore {restore:.2} s, peak {peak:.2}"
-            )?;
+            writeln!(screen, "{cell}: {measured}")?;
             rounds.push(measured);
         }
     }

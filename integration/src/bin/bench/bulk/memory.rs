@@ -6,8 +6,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// Holds so much touched memory for a moment, and lets go of it: whoever takes it next gets what the machine still has.
-pub(crate) fn warm(bytes: u64) -> Result<()> {
+/// What the kernel needs to go on while all else is taken.
+const LEFT_FREE: u64 = 1 << 30;
+
+/// Holds all free memory for a moment, touched, and lets go of it: whoever takes some next gets what the machine still has. Less is not
+/// enough: the kernel would hand out what its host has taken back.
+pub(crate) fn warm() -> Result<()> {
+    let bytes = field("MemFree:")?.saturating_sub(LEFT_FREE);
     let mut pool = vec![0_u8; usize::try_from(bytes)?];
     for page in pool.chunks_mut(4096) {
         page[0] = 1;

@@ -1,9 +1,11 @@
 //! One checkpoint and one restore, timed.
 
+use std::fmt;
 use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 use stasis_integration::bundle::Bundle;
 use stasis_integration::lab::{Lab, OPERATIONS_LOG, RUNTIME};
 
@@ -20,8 +22,6 @@ const ROOT: &str = "/run/bundles";
 pub(crate) const TMPFS: &str = "/bench";
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// Pages of page tables, of the programs, and what the kernel needs to find free ones.
-const SLACK: u64 = 512 << 20;
 const PORT: u16 = 12000;
 
 /// Runs a command in the host, and makes files durable then: prints how long the first took, and both, in microseconds.
@@ -37,7 +37,7 @@ echo $(( ${end/./} - ${start/./} )) $(( ${durable/./} - ${start/./} ))
 "#;
 
 /// Seconds.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Round {
     pub(crate) dump: f64,
     /// From its beginning until it is safe on a disk.
@@ -45,6 +45,26 @@ pub(crate) struct Round {
     pub(crate) restore: f64,
     /// The machine's memory in use during the dump at most, over the process's.
     pub(crate) peak: f64,
+    /// What stasis has logged of its phases.
+    pub(crate) phases: String,
+}
+
+impl fmt::Display for Round {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "dump {:.2} s", self.dump)?;
+        if let Some(durable) = self.durable {
+            write!(formatter, " (durable {durable:.2} s)")?;
+        }
+        write!(
+            formatter,
+            ", restore {:.2} s, peak {:.2}",
+            self.restore, self.peak
+        )?;
+        if !self.phases.is_empty() {
+            write!(formatter, "; {}", self.phases)?;
+        }
+        Ok(())
+    }
 }
 
 /// What takes checkpoints, in a host.
@@ -62,7 +82,7 @@ impl<'l> Setting<'l> {
         if let System::Stasis { tier, threads } = system {
             let tier = tier.name();
             let bulk = format!(
-                "[bulk_memory]\nenabled = true\ntier = \"{tier}\"\nthreads = {threads}\ndirectory = \"{DISK}/store\"\n"
+                "[bulk_memory]\ncontainers = \"all\"\nram_limit_percent = 90\ntier = \"{tier}\"\nthreads = {threads}\ndirectory = \"{DISK}/store\"\n"
             );
             lab.set(&lab.low_level, if other.is_some() { "" } else { &bulk })?;
             runtime = other.unwrap_or_else(|| RUNTIME.to_owned());
@@ -168,6 +188,21 @@ impl<'l> Setting<'l> {
         Ok(Some(since.elapsed().as_secs_f64()))
     }
 
+    /// The phases of all operations since the last round, in seconds; none of plain runc.
+    fn phases(&self) -> String {
+        let log = fs::read_to_string(self.lab.host.path(OPERATIONS_LOG)).unwrap_or_default();
+        let mut told = Vec::new();
+        for line in log.lines() {
+            let line: Value = serde_json::from_str(line).unwrap_or_default();
+            for phase in line["phases"].as_array().into_iter().flatten() {
+                let (name, seconds) = (phase["name"].as_str(), phase["seconds"].as_f64());
+                let (name, seconds) = (name.unwrap_or_default(), seconds.unwrap_or_default());
+                told.push(format!("{name} {seconds:.2}"));
+            }
+        }
+        told.join(", ")
+    }
+
     fn is_written_behind(&self) -> bool {
         let is_ram = matches!(
             self.system,
@@ -204,7 +239,7 @@ pub(crate) fn round(lab: &Lab, cell: &Cell, id: &str) -> Result<Round> {
 }
 
 fn take_and_bring_back(setting: &Setting<'_>, bundle: &Bundle<'_>, cell: &Cell) -> Result<Round> {
-    warm(cell.bytes() + SLACK)?;
+    warm()?;
     let begun = Instant::now();
     let (times, growth) = growth_during(|| setting.checkpoint(bundle, "image", &[]))?;
     let [dump, synced] = times;
@@ -215,7 +250,7 @@ fn take_and_bring_back(setting: &Setting<'_>, bundle: &Bundle<'_>, cell: &Cell) 
     } else {
         setting.until_durable(begun)?
     };
-    warm(cell.bytes() + SLACK)?;
+    warm()?;
     let restore = setting.restore(bundle, "image")?;
     setting.is_intact(2)?;
     Ok(Round {
@@ -223,5 +258,6 @@ fn take_and_bring_back(setting: &Setting<'_>, bundle: &Bundle<'_>, cell: &Cell) 
         durable,
         restore,
         peak: 1.0 + growth as f64 / cell.bytes() as f64,
+        phases: setting.phases(),
     })
 }

@@ -13,7 +13,7 @@ use crate::figure::{Aim, Figure};
 
 /// What the first checkpoint of a container writes, over what the second does if nothing has changed.
 pub(crate) fn second_checkpoint(screen: &mut dyn Write) -> Result<Figure> {
-    let (lab, _disk) = lab()?;
+    let (_disk, lab) = lab()?;
     let _containerd = lab.containerd()?;
     let system = System::Stasis {
         tier: Tier::Disk,
