@@ -60,7 +60,7 @@ fn answer(what: &str, work: impl FnOnce() -> Result<(), crate::error::Error>) ->
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => -ENOTSUP,
         Ok(Err(error)) => {
-            criu::log_error(&format!("{what}: {error}"));
+            criu::log_error(&format!("{what}: {}", error.told()));
             -1
         }
         Err(_) => {

@@ -67,7 +67,7 @@ pub(crate) fn take() -> Result<(), Error> {
     let path = order.report.clone();
     let work = AssertUnwindSafe(|| take_all(*order, &mut report));
     let taken = catch_unwind(work).unwrap_or(Err(Error::Panic));
-    report.error = taken.as_ref().err().map(ToString::to_string);
+    report.error = taken.as_ref().err().map(Error::told);
     orders::log(&report);
     orders::tell(path.as_deref(), &report);
     if let Some(held) = taken? {
@@ -218,7 +218,7 @@ pub(crate) fn end(succeeded: bool) -> Result<(), Error> {
     let ended = catch_unwind(work).unwrap_or(Err(Error::Panic));
     if let Err(error) = &ended {
         orders::tell_more(report.as_deref(), |report| {
-            report.error = Some(error.to_string());
+            report.error = Some(error.told());
         });
     }
     ended

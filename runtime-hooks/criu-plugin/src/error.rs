@@ -68,6 +68,20 @@ pub(crate) enum Error {
 }
 
 impl Error {
+    /// With its causes, each said once.
+    pub(crate) fn told(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = std::error::Error::source(self);
+        while let Some(cause) = source {
+            let next = cause.to_string();
+            if !text.contains(&next) {
+                text = format!("{text}: {next}");
+            }
+            source = cause.source();
+        }
+        text
+    }
+
     pub(crate) fn task(action: &'static str, pid: i32) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Task {
             action,

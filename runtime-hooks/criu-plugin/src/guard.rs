@@ -73,7 +73,7 @@ impl Guard {
                     });
                     if let Err(error) = catch_unwind(work).unwrap_or(Err(Error::Panic)) {
                         orders::tell_more(order.report.as_deref(), |report| {
-                            report.not_returned = Some(error.to_string());
+                            report.not_returned = Some(error.told());
                         });
                         drop(held);
                         outlive(sources);

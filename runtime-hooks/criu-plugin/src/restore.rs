@@ -65,7 +65,7 @@ pub(crate) fn give_back() -> Result<(), Error> {
     let mut report = Report::default();
     let work = AssertUnwindSafe(|| awaited.give_back(&mut report));
     let given = catch_unwind(work).unwrap_or(Err(Error::Panic));
-    report.error = given.as_ref().err().map(ToString::to_string);
+    report.error = given.as_ref().err().map(Error::told);
     orders::log(&report);
     orders::tell(order.and_then(|order| order.report.as_deref()), &report);
     given
