@@ -22,9 +22,25 @@ static void end(int signal) {
     _exit(0);
 }
 
+/* Without sockets, and with no file open in between: the answer is in a file, whole at any time. */
+static void serve_file(void (*answer)(char *text, size_t room)) {
+    for (;;) {
+        char text[256] = "";
+        answer(text, sizeof text);
+        FILE *file = fopen("answer.new", "w");
+        if (!file || fputs(text, file) < 0 || fclose(file) || rename("answer.new", "answer")) {
+            perror("cannot answer");
+            exit(1);
+        }
+        usleep(20000);
+    }
+}
+
 void serve(int port, void (*answer)(char *text, size_t room)) {
     signal(SIGTERM, end);
     signal(SIGINT, end);
+    if (port == 0)
+        serve_file(answer);
     int server = socket(AF_INET, SOCK_DGRAM, 0);
     struct sockaddr_in address = {
         .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
