@@ -34,8 +34,9 @@ inside apt-get -q -o Acquire::Check-Valid-Until=false -o Acquire::Retries=3 upda
 inside apt-get -q -y -o Acquire::Retries=3 install --no-install-recommends "$@"
 
 # CRIU 4.1 cannot dump internet sockets on newer kernels (seen on 6.18: they refuse SO_PASSCRED on them), so CRIU
-# comes from sid for every suite; it pulls in nothing but its own libraries.
+# comes from sid for every suite; it pulls in nothing but its own libraries. The suite's own stays beside it.
 if [ "$suite" != sid ]; then
+    install -D "$root/usr/sbin/criu" "$root/opt/criu-$suite/criu"
     echo "deb $mirror sid main" >"$root/etc/apt/sources.list.d/sid.list"
     inside apt-get -q -o Acquire::Check-Valid-Until=false -o Acquire::Retries=3 update
     inside apt-get -q -y -o Acquire::Retries=3 install --no-install-recommends --target-release sid criu libcriu2

@@ -8,6 +8,7 @@ pub mod deadline;
 pub mod descendant;
 pub mod docker;
 pub mod gpu_task;
+pub mod holder;
 pub mod host;
 pub mod image;
 pub mod lab;

@@ -23,6 +23,10 @@ pub enum Aftermath {
     Waiting(Waiting),
     /// None of the processes can be reached, and a guardian waits for them.
     Held(Waiting),
+    /// Processes are without memory that was taken of them, and wait for it.
+    WithoutMemory,
+    /// A complete image was written; the container has become what [`Aftermath::WithoutMemory`] says.
+    ImageCompleteWithoutMemory,
     /// The GPU part is undone, and the freezer does not do as it was told.
     Freezer(FreezerError),
     /// The container could not be looked at to undo anything.
@@ -76,6 +80,10 @@ impl fmt::Display for Aftermath {
                 f,
                 "its processes may still be locked ({}); `resume` it or kill it",
                 chain(error)
+            ),
+            Self::WithoutMemory => f.write_str("its processes wait for it in vain; kill it"),
+            Self::ImageCompleteWithoutMemory => f.write_str(
+                "they wait for it in vain; kill it and restore the image, which is complete",
             ),
             Self::StillPaused => f.write_str("the container is still paused"),
             Self::Killed => f.write_str("what had been restored was ended, the image is unchanged"),

@@ -88,12 +88,21 @@ fn carry_out(
         Error::failed(Verb::Checkpoint, &plan.options.id, cause, aftermath)
     };
     let saved = save(plan, manifest, args, timeline);
-    let job = saved.map_err(|cause| {
+    let (job, memory) = saved.map_err(|cause| {
+        if cause.is_without_memory() {
+            // Nothing that waits for its memory answers the driver.
+            let _ = Manifest::remove(&plan.options.image_path);
+            return failed(cause, Aftermath::WithoutMemory);
+        }
         let mut cause =
             newcomer::explain(&plan.driver, &plan.container, &manifest.processes, cause);
         let aftermath = timeline.time("roll back", || undo(plan, cause.take_lost()));
         failed(cause, aftermath)
     })?;
+    if let Some(why) = memory {
+        let cause = Failure::NotReturned(why);
+        return Err(failed(cause, Aftermath::ImageCompleteWithoutMemory));
+    }
     match (plan.options.after, plan.found) {
         (AfterDump::Exit, _) => {}
         // The caller still copies the container's files and believes it paused: its CUDA
@@ -128,13 +137,13 @@ fn image_complete(plan: &Plan<'_>, lost: Vec<Fault>) -> Aftermath {
     left.map_or_else(Aftermath::ImageComplete, Aftermath::ImageCompleteWaiting)
 }
 
-/// Everything up to the complete image.
+/// Everything up to the complete image; and why processes have not got their memory again, if so.
 fn save<'p>(
     plan: &'p Plan<'_>,
     manifest: &mut Manifest,
     args: &[OsString],
     timeline: &mut Timeline<'_>,
-) -> Result<CudaJob<'p, Checkpointed>, Failure> {
+) -> Result<(CudaJob<'p, Checkpointed>, Option<String>), Failure> {
     let cgroup = plan.container.cgroup();
     plan.operation
         .record(&plan.intent(manifest, WaitsFor::Operation))?;
@@ -154,17 +163,17 @@ fn save<'p>(
     if plan.found == FreezerState::Frozen {
         timeline.time("freeze", || cgroup.freeze())?;
     }
-    write_image(plan, manifest, args, timeline)?;
-    Ok(job)
+    let not_returned = write_image(plan, manifest, args, timeline)?;
+    Ok((job, not_returned))
 }
 
-/// What is an ordinary process tree by now becomes an image, with its manifest.
+/// What is an ordinary process tree by now becomes an image, with its manifest. Gives what [`MemoryDump::not_returned`] does.
 fn write_image(
     plan: &Plan<'_>,
     manifest: &mut Manifest,
     args: &[OsString],
     timeline: &mut Timeline<'_>,
-) -> Result<(), Failure> {
+) -> Result<Option<String>, Failure> {
     let (image, began) = (&plan.options.image_path, plan.engine.began);
     let memory = MemoryDump::order(
         plan.engine,
@@ -178,16 +187,17 @@ fn write_image(
     manifest.phases = timeline.phases().to_vec();
     manifest.write(image)?;
     let gauge = Gauge::dump(&plan.container, image, began, memory.progress());
-    timeline.time_moving("dump", gauge, || dump(plan, &memory, args))?;
+    let not_returned = timeline.time_moving("dump", gauge, || dump(plan, &memory, args))?;
     let stored = memory.succeeded(timeline);
     let is_as_said = stored == manifest.memory;
     manifest.memory = stored;
     manifest.phases = timeline.phases().to_vec();
     match manifest.write(image) {
         // What it has more now is good to know, and no reason to call a complete image a failure.
-        Err(_) if is_as_said => Ok(()),
-        written => Ok(written?),
+        Err(_) if is_as_said => {}
+        written => written?,
     }
+    Ok(not_returned)
 }
 
 fn lock<'p>(plan: &'p Plan<'_>) -> Result<CudaJob<'p, Locked>, Failure> {

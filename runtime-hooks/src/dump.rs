@@ -9,10 +9,10 @@ use crate::engine::Engine;
 use crate::error::{Failure, LowLevelFailure};
 use crate::invocation::CheckpointOptions;
 use crate::low_level;
-use crate::memory_dump::MemoryDump;
+use crate::memory_dump::{MemoryDump, MemoryFailure};
 use crate::preflight::Plan;
 
-/// Lets the low-level runtime and CRIU dump the container.
+/// Lets the low-level runtime and CRIU dump the container. Gives what [`MemoryDump::not_returned`] does.
 ///
 /// # Errors
 /// [`Failure::Start`] or [`Failure::LowLevel`], with CRIU's log kept.
@@ -20,7 +20,7 @@ pub(crate) fn dump(
     plan: &Plan<'_>,
     memory: &MemoryDump<'_>,
     args: &[OsString],
-) -> Result<(), Failure> {
+) -> Result<Option<String>, Failure> {
     let low_level = &plan.engine.low_level;
     let _huge_pages = memory.huge_pages();
     let output =
@@ -29,7 +29,7 @@ pub(crate) fn dump(
             source,
         })?;
     if output.status.success() {
-        return Ok(());
+        return Ok(memory.not_returned());
     }
     Err(Failure::LowLevel(failure_of(
         plan.engine,
@@ -44,7 +44,7 @@ pub(crate) fn failure_of(
     engine: &Engine,
     options: &CheckpointOptions,
     output: &Output,
-    memory: Option<String>,
+    memory: MemoryFailure,
 ) -> Box<LowLevelFailure> {
     // runc and crun have CRIU log to the image directory when no work directory is given.
     let work = options.work_path.as_deref().unwrap_or(&options.image_path);

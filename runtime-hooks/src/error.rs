@@ -208,6 +208,9 @@ pub enum Failure {
     /// Bulk memory cannot be given a name.
     #[error("no random number can be had for the image")]
     ImageId(#[source] io::Error),
+    /// A dump succeeded, and tasks that were to go on have not got their memory again.
+    #[error("the memory of its processes could not be given back: {0}")]
+    NotReturned(String),
     /// CRIU brought the processes back without their bulk memory.
     #[error(transparent)]
     WithoutMemory(#[from] WithoutMemory),
@@ -305,6 +308,11 @@ impl Failure {
             Self::Job(error) => std::mem::take(&mut error.lost),
             _ => Vec::new(),
         }
+    }
+
+    /// Whether processes are without memory that was taken of them.
+    pub(crate) fn is_without_memory(&self) -> bool {
+        matches!(self, Self::LowLevel(failure) if failure.memory.not_returned.is_some())
     }
 
     /// The process that the driver had no room for, if that is what failed.

@@ -86,13 +86,17 @@ impl Idle<'_> {
             let error = self.explain(&output, &memory);
             return error.map_or(Ok(output), Err);
         }
+        let not_returned = memory.not_returned();
         if let Some(stored) = memory.succeeded(timeline)
             && let Err(error) = self.describe(stored, timeline)
         {
             // It restores without: its index says as much.
             timeline.note(error.to_string());
         }
-        Ok(output)
+        not_returned.map_or(Ok(output), |why| {
+            let aftermath = Aftermath::ImageCompleteWithoutMemory;
+            Err(self.failed_so(Failure::NotReturned(why), aftermath))
+        })
     }
 
     /// The manifest of an image with bulk memory and without GPU state.
@@ -107,16 +111,22 @@ impl Idle<'_> {
     /// What of a dump that failed is ours to tell.
     fn explain(&self, output: &Output, memory: &MemoryDump<'_>) -> Option<Error> {
         let said = memory.failed();
+        if said.not_returned.is_some() {
+            // Nothing that waits for its memory answers the driver.
+            let dump = failure_of(self.engine, self.options, output, said);
+            return Some(self.failed_so(Failure::LowLevel(dump), Aftermath::WithoutMemory));
+        }
         let newcomer = self
             .engine
             .open_driver(self.container.id())
             .ok()
             .and_then(|driver| newcomer::find(&driver, &self.container, &[]));
+        let cgroup = self.container.cgroup();
         let refrozen = match self.found {
-            FreezerState::Frozen if !self.container.init().is_gone() => {
-                self.container.cgroup().freeze()
-            }
-            _ => Ok(()),
+            _ if self.container.init().is_gone() => Ok(()),
+            FreezerState::Frozen => cgroup.freeze(),
+            // A CRIU that was killed does not.
+            FreezerState::Thawed => cgroup.thaw(),
         };
         let dump = || failure_of(self.engine, self.options, output, said);
         match (newcomer, refrozen) {
@@ -125,8 +135,7 @@ impl Idle<'_> {
             (Some(newcomer), Ok(())) => Some(self.failed(newcomer::overtaken(&newcomer, dump()))),
             (_, Err(error)) => {
                 let (failure, aftermath) = (Failure::LowLevel(dump()), Aftermath::Freezer(error));
-                let id = self.container.id();
-                Some(Error::failed(Verb::Checkpoint, id, failure, aftermath))
+                Some(self.failed_so(failure, aftermath))
             }
         }
     }
@@ -137,6 +146,10 @@ impl Idle<'_> {
         } else {
             Aftermath::AsBefore(self.found)
         };
+        self.failed_so(failure, aftermath)
+    }
+
+    fn failed_so(&self, failure: Failure, aftermath: Aftermath) -> Error {
         Error::failed(Verb::Checkpoint, self.container.id(), failure, aftermath)
     }
 }

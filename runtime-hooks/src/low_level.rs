@@ -6,6 +6,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,11 @@ use stasis_config::{Flavor, LowLevel};
 use crate::criu_log::KeptLog;
 use crate::criu_plugins::Environment;
 use crate::invocation::RestoreMode;
+use crate::memory_dump::MemoryFailure;
 use crate::parent_death::die_with_us;
+
+/// How the directory begins in which CRIU sees all cgroups.
+const CGROUP_YARD: &str = ".criu.cgyard.";
 
 /// A failed run of the low-level runtime.
 #[derive(Debug)]
@@ -29,8 +34,8 @@ pub struct LowLevelFailure {
     pub status: ExitStatus,
     /// What it wrote to standard error, if that was ours to read.
     pub stderr: String,
-    /// What our CRIU plugin says, if it failed.
-    pub memory: Option<String>,
+    /// What our CRIU plugin says.
+    pub memory: MemoryFailure,
     /// CRIU's log, if there was one.
     pub log: Option<KeptLog>,
 }
@@ -127,6 +132,17 @@ pub fn detach_restore_mount(root: &Path, id: &str) -> io::Result<()> {
     }
 }
 
+/// Takes away what CRIU mounts in its work directory for the time of a restore (criu/cgroup.c), and leaves there if it is killed.
+pub fn clear_work(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(CGROUP_YARD) {
+            let flags = MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW;
+            let _ = umount2(&entry.path(), flags);
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
 /// Gives a container the resources that a file names (OCI runtime specification, "resources").
 ///
 /// # Errors
@@ -186,8 +202,11 @@ impl fmt::Display for LowLevelFailure {
         if let Some(line) = self.stderr.lines().rfind(|line| !line.trim().is_empty()) {
             write!(f, ": {}", line.trim())?;
         }
-        if let Some(memory) = &self.memory {
+        if let Some(memory) = &self.memory.error {
             write!(f, "; bulk memory: {memory}")?;
+        }
+        if let Some(why) = &self.memory.not_returned {
+            write!(f, "; memory could not be given back: {why}")?;
         }
         if let Some(log) = &self.log {
             if !log.errors.is_empty() {

@@ -22,6 +22,15 @@ use crate::operation::Operation;
 use crate::timeline::Timeline;
 use crate::write_behind::WriteBehind;
 
+/// What our CRIU plugin says of a dump or a restore that failed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MemoryFailure {
+    /// What failed, if it was the plugin.
+    pub error: Option<String>,
+    /// Why tasks are still without memory that was taken of them, if they are.
+    pub not_returned: Option<String>,
+}
+
 /// What is done about bulk memory in one dump.
 #[derive(Debug)]
 pub(crate) struct MemoryDump<'a> {
@@ -116,6 +125,9 @@ impl<'a> MemoryDump<'a> {
         let report = files.report();
         let has_run = report.is_some();
         if let Some(report) = report {
+            if let Some(error) = &report.error {
+                timeline.note(format!("bulk memory, after the dump: {error}"));
+            }
             memory_order::tell(timeline, "dump", "drain", report);
         }
         if !has_index(&self.options.image_path) {
@@ -147,17 +159,34 @@ impl<'a> MemoryDump<'a> {
         self.record()
     }
 
-    /// After a dump that failed: what the plugin said, if it was the plugin that failed.
-    pub(crate) fn failed(&self) -> Option<String> {
+    /// After a dump that succeeded: waits until tasks that go on have their memory again. Why not, if they do not get it.
+    pub(crate) fn not_returned(&self) -> Option<String> {
         let (order, files) = self.ordered.as_ref()?;
-        let report = files.report()?;
-        if report.error.is_none() {
-            // Memory has come back, or comes back from files that are held open. When the plugin fails it removes
-            // itself what nobody needs.
+        match order.after {
+            After::End => None,
+            After::GoOn => {
+                files.wait_until_over();
+                files.report()?.not_returned
+            }
+        }
+    }
+
+    /// After a dump that failed: waits until tasks have their memory again, and gives what the plugin said, if anything.
+    pub(crate) fn failed(&self) -> MemoryFailure {
+        let Some((order, files)) = &self.ordered else {
+            return MemoryFailure::default();
+        };
+        files.wait_until_over();
+        let report = files.report().unwrap_or_default();
+        // What tasks still lack is nowhere else.
+        if report.not_returned.is_none() {
             let directory = order.directory.as_deref();
             let _ = stasis_memory_store::discard(&self.options.image_path, directory);
         }
-        report.error
+        MemoryFailure {
+            error: report.error,
+            not_returned: report.not_returned,
+        }
     }
 
     fn remove_store(&self) {

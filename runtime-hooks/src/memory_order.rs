@@ -50,6 +50,15 @@ impl OrderFiles {
         })
     }
 
+    /// Waits until nobody works on the order any more: CRIU, or the process that it leaves behind to give tasks their
+    /// memory back.
+    pub(crate) fn wait_until_over(&self) {
+        // An order that is gone is nobody's.
+        if let Ok(Some(order)) = entry::open(&self.order) {
+            let _ = order.lock();
+        }
+    }
+
     /// How it went; `None` if the plugin did not say.
     pub(crate) fn report(&self) -> Option<Report> {
         let file = entry::open(&self.report).ok()??;

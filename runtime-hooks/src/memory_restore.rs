@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::error::Failure;
 use crate::huge_pages::HugePages;
 use crate::manifest::Manifest;
-use crate::memory_dump::boot_id;
+use crate::memory_dump::{MemoryFailure, boot_id};
 use crate::memory_order::{self, OrderFiles};
 use crate::memory_plugin::Plugins;
 use crate::memory_stores::Stores;
@@ -162,8 +162,11 @@ impl MemoryRestore {
     }
 
     /// After a restore that failed: what the plugin said, if it was the plugin that failed.
-    pub(crate) fn failed(&self) -> Option<String> {
-        self.files.report()?.error
+    pub(crate) fn failed(&self) -> MemoryFailure {
+        MemoryFailure {
+            error: self.files.report().and_then(|report| report.error),
+            not_returned: None,
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
 use std::thread;
 use std::time::Duration;
@@ -154,6 +154,7 @@ impl<'a> Plan<'a> {
         result.map_err(|cause| {
             // What CRIU brought back without its GPU state must not be left to run.
             low_level::delete(&self.engine.low_level, &self.engine.root, &self.options.id);
+            low_level::clear_work(self.work());
             if let Some(changes) = &self.admission.changes {
                 // The changes would do no harm; but a failed restore leaves nothing.
                 let _ = changes.0.put_back();
@@ -293,19 +294,28 @@ impl<'a> Plan<'a> {
         }
     }
 
+    /// CRIU's work directory.
+    fn work(&self) -> &Path {
+        let options = self.options;
+        options.work_path.as_ref().unwrap_or(&options.image_path)
+    }
+
     fn succeeded(&self, status: ExitStatus) -> Result<(), Failure> {
         if status.success() {
             return Ok(());
         }
         // CRIU logs to the image directory unless the caller named another.
-        let options = self.options;
-        let work = options.work_path.as_ref().unwrap_or(&options.image_path);
+        let (options, work) = (self.options, self.work());
         Err(Failure::LowLevel(Box::new(LowLevelFailure {
             program: format!("{} restore", low_level::name(&self.engine.low_level)),
             status,
             // Standard error is the container's at a restore: the caller has it already.
             stderr: String::new(),
-            memory: self.memory.as_ref().and_then(MemoryRestore::failed),
+            memory: self
+                .memory
+                .as_ref()
+                .map(MemoryRestore::failed)
+                .unwrap_or_default(),
             log: keep_log(self.engine, work, "restore.log", &options.id),
         })))
     }

@@ -1,5 +1,6 @@
 //! The plugin's part of a dump: take the memory once the tree is stopped, and give it back if the tasks go on.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -39,7 +40,6 @@ struct Held {
     processes: Vec<ProcessMemory>,
     reader: Reader,
     guard: Guard,
-    report: Report,
 }
 
 fn state() -> MutexGuard<'static, State> {
@@ -65,12 +65,13 @@ pub(crate) fn take() -> Result<(), Error> {
     };
     let mut report = Report::default();
     let path = order.report.clone();
-    let taken = take_all(*order, &mut report);
+    let work = AssertUnwindSafe(|| take_all(*order, &mut report));
+    let taken = catch_unwind(work).unwrap_or(Err(Error::Panic));
     report.error = taken.as_ref().err().map(ToString::to_string);
     orders::log(&report);
     orders::tell(path.as_deref(), &report);
     if let Some(held) = taken? {
-        *state = State::Taken(Box::new(Held { report, ..held }));
+        *state = State::Taken(Box::new(held));
     }
     Ok(())
 }
@@ -98,7 +99,6 @@ fn take_all(order: DumpOrder, report: &mut Report) -> Result<Option<Held>, Error
         sources,
         processes,
         guard,
-        report: Report::default(),
     };
     let Err(first) = kept else {
         return Ok(Some(held));
@@ -137,7 +137,7 @@ fn take_into(
         lanes.push(lane);
     }
     let mut proxies = Proxies::of(sources)?;
-    let mut guard = Guard::start(sources, proxies.all(), writer)?;
+    let mut guard = Guard::start(sources, proxies.all(), writer, order)?;
     let total = areas().map(|area| area.bytes).sum();
     let progress = Progress::new(order.progress.as_deref(), total);
     let begun = Instant::now();
@@ -213,25 +213,30 @@ pub(crate) fn end(succeeded: bool) -> Result<(), Error> {
     let State::Taken(held) = std::mem::replace(&mut *state(), State::Idle) else {
         return Ok(());
     };
+    let report = held.order.report.clone();
+    let work = AssertUnwindSafe(|| end_of(*held, succeeded));
+    let ended = catch_unwind(work).unwrap_or(Err(Error::Panic));
+    if let Err(error) = &ended {
+        orders::tell_more(report.as_deref(), |report| {
+            report.error = Some(error.to_string());
+        });
+    }
+    ended
+}
+
+fn end_of(held: Held, succeeded: bool) -> Result<(), Error> {
     fault::point(Point::End)?;
     if succeeded && held.order.after == After::End {
         // Should CRIU not kill them after all, the guard hears of it when CRIU ends.
-        *state() = State::Left(held);
+        *state() = State::Left(Box::new(held));
         return Ok(());
     }
     let begun = Instant::now();
-    let order = held.order.clone();
-    let mut report = held.report.clone();
-    // Until it is known to be otherwise, and for whoever reads it if we do not come to that.
-    report.error =
-        Some("the tasks were not given their memory back by CRIU, and are the guard's".to_owned());
-    orders::tell(order.report.as_deref(), &report);
+    let directory = held.order.directory.clone();
     held.give_back(|_| true)?;
-    report.error = None;
-    orders::tell(order.report.as_deref(), &report);
     if !succeeded && let Some(image_dir) = criu::image_dir() {
         // CRIU leaves its own incomplete images, too; but these are large.
-        let _ = discard(&image_dir, order.directory.as_deref());
+        let _ = discard(&image_dir, directory.as_deref());
     }
     criu::log_info(&format!(
         "all memory is back after {:.2} s",

@@ -1,6 +1,6 @@
 //! Faults for tests: debug builds fail, panic or are killed where `STASIS_MEMORY_FAULT` says; release builds know nothing of it.
 //!
-//! `POINT:N:KIND`: the Nth time (from 1) that the point is passed; KIND is `error`, `panic` or `kill`.
+//! `POINT:N:KIND`: the Nth time (from 1) that the point is passed; KIND is `error`, `panic` or `kill`. More than one, with commas between them.
 
 use crate::error::Error;
 
@@ -21,6 +21,8 @@ pub(crate) enum Point {
     GiveBack,
     /// A chunk is about to be filled.
     Fill,
+    /// The guard is about to give back what it knows of. It passes no other point.
+    Guard,
 }
 
 #[cfg(not(debug_assertions))]
@@ -59,28 +61,38 @@ mod debug {
     }
 
     pub(crate) fn point(point: Point) -> Result<(), Error> {
-        static FAULT: OnceLock<Option<Fault>> = OnceLock::new();
-        let Some(fault) = FAULT.get_or_init(fault) else {
-            return Ok(());
-        };
-        if DISARMED.load(Ordering::Relaxed)
-            || fault.point != format!("{point:?}").to_lowercase()
-            || fault.left.fetch_sub(1, Ordering::Relaxed) != 1
-        {
+        static FAULTS: OnceLock<Vec<Fault>> = OnceLock::new();
+        if DISARMED.load(Ordering::Relaxed) && !matches!(point, Point::Guard) {
             return Ok(());
         }
-        match fault.kind.as_str() {
-            "error" => Err(Error::Injected),
-            "kill" => {
-                let _ = raise(Signal::SIGKILL);
-                Ok(())
+        let name = format!("{point:?}").to_lowercase();
+        for fault in FAULTS.get_or_init(faults) {
+            if fault.point == name && fault.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+                return fault.happen();
             }
-            _ => panic!("a fault for a test"),
+        }
+        Ok(())
+    }
+
+    impl Fault {
+        fn happen(&self) -> Result<(), Error> {
+            match self.kind.as_str() {
+                "error" => Err(Error::Injected),
+                "kill" => {
+                    let _ = raise(Signal::SIGKILL);
+                    Ok(())
+                }
+                _ => panic!("a fault for a test"),
+            }
         }
     }
 
-    fn fault() -> Option<Fault> {
-        let text = std::env::var("STASIS_MEMORY_FAULT").ok()?;
+    fn faults() -> Vec<Fault> {
+        let text = std::env::var("STASIS_MEMORY_FAULT").unwrap_or_default();
+        text.split(',').filter_map(fault).collect()
+    }
+
+    fn fault(text: &str) -> Option<Fault> {
         let mut parts = text.split(':');
         Some(Fault {
             point: parts.next()?.to_owned(),

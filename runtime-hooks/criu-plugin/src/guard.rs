@@ -9,21 +9,22 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::sleep;
 use std::time::Duration;
 
 use nix::sys::prctl::set_name;
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, setsid};
-use stasis_memory_store::{Chunk, Writer};
-use stasis_remote_call::MemoryProxy;
+use stasis_memory_store::{Chunk, DumpOrder, Writer};
+use stasis_remote_call::{MemoryProxy, ProxyRemains};
 
 use crate::drain::{Piece, Source};
 use crate::error::Error;
-use crate::fault;
+use crate::fault::{self, Point};
 use crate::fork::{end_process, fork};
 use crate::freezer::Freezer;
-use crate::orders::threads;
+use crate::orders::{self, threads};
 use crate::progress::Progress;
 use crate::refill::{Target, refill};
 use crate::tree::is_alive;
@@ -48,10 +49,13 @@ impl Guard {
         sources: &[Source],
         proxies: &mut [MemoryProxy],
         writer: &Writer,
+        order: &DumpOrder,
     ) -> Result<Self, Error> {
         let memory = protect(sources, proxies)?;
         let failed = |source| Error::Guard { source };
         let (control, theirs) = UnixStream::pair().map_err(failed)?;
+        let remains: Vec<_> = proxies.iter().map(MemoryProxy::remains).collect();
+        let held = orders::hold();
         match fork().map_err(failed)? {
             ForkResult::Parent { child } => {
                 // The one in between ends at once; the guard is nobody's child that CRIU could wonder about.
@@ -61,7 +65,19 @@ impl Guard {
             ForkResult::Child => {
                 if matches!(fork(), Ok(ForkResult::Child)) {
                     drop(control);
-                    stand_guard(sources, &memory, &theirs, writer);
+                    // It must not get back to where CRIU goes on.
+                    let work = AssertUnwindSafe(|| {
+                        let given = stand_guard(sources, &memory, &theirs, writer);
+                        clear(&remains);
+                        given
+                    });
+                    if let Err(error) = catch_unwind(work).unwrap_or(Err(Error::Panic)) {
+                        orders::tell_more(order.report.as_deref(), |report| {
+                            report.not_returned = Some(error.to_string());
+                        });
+                        drop(held);
+                        outlive(sources);
+                    }
                 }
                 end_process()
             }
@@ -118,8 +134,13 @@ fn release(sources: &[Source], memory: &[Userfaultfd]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The guard's life.
-fn stand_guard(sources: &[Source], memory: &[Userfaultfd], control: &UnixStream, writer: &Writer) {
+/// The guard's life. It fails if tasks lack memory in the end.
+fn stand_guard(
+    sources: &[Source],
+    memory: &[Userfaultfd],
+    control: &UnixStream,
+    writer: &Writer,
+) -> Result<(), Error> {
     fault::disarm();
     let _ = setsid();
     let _ = set_name(c"stasis-guard");
@@ -127,7 +148,7 @@ fn stand_guard(sources: &[Source], memory: &[Userfaultfd], control: &UnixStream,
     let mut stored: Vec<(Piece, Chunk)> = Vec::new();
     for line in BufReader::new(control).lines().map_while(Result::ok) {
         if line == DISMISSED {
-            return;
+            return Ok(());
         }
         // The last line of a CRIU that was killed may be cut off; what it was about has not been given up.
         if let Ok(told) = serde_json::from_str(&line) {
@@ -139,7 +160,7 @@ fn stand_guard(sources: &[Source], memory: &[Userfaultfd], control: &UnixStream,
         .map(|source| is_alive(source.task.pid))
         .collect();
     if !alive.contains(&true) {
-        return;
+        return Ok(());
     }
     // Held still meanwhile: a system call that touches a missing page may fail where we have no right to make it wait, and a child
     // that is forked now would not be looked after.
@@ -148,8 +169,23 @@ fn stand_guard(sources: &[Source], memory: &[Userfaultfd], control: &UnixStream,
     for freezer in frozen {
         let _ = freezer.thaw();
     }
-    // Better that a task waits for ever for what it lacks than that it finds zeros: pages are missed as long as we are here.
-    while given.is_err() && sources.iter().any(|source| is_alive(source.task.pid)) {
+    match given {
+        Err(_) if sources.iter().all(|source| !is_alive(source.task.pid)) => Ok(()),
+        given => given,
+    }
+}
+
+/// CRIU has ended its proxies, unless it was killed.
+fn clear(remains: &[ProxyRemains]) {
+    for one in remains {
+        // A child that is dead and that nobody asks for is a nuisance and no more.
+        let _ = one.clear();
+    }
+}
+
+/// Better that a task waits for ever for what it lacks than that it finds zeros: pages are missed as long as we are here.
+fn outlive(sources: &[Source]) {
+    while sources.iter().any(|source| is_alive(source.task.pid)) {
         sleep(POLL);
     }
 }
@@ -185,6 +221,7 @@ fn give_all(
             memory: Some(&memory[piece.source]),
         })
         .collect();
+    fault::point(Point::Guard)?;
     refill(
         &targets,
         &writer.reader(),

@@ -24,6 +24,7 @@ mod restore;
 mod smaps;
 mod tree;
 mod uffd;
+mod yard;
 
 /// As CRIU knows us, and records it in an image that we had a part in.
 const NAME: &str = "stasis_memory";

@@ -1,6 +1,6 @@
 //! What the engine wants; without it (a plain runc that was told of our directory) what is always safe.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -57,6 +57,13 @@ fn read<T: serde::de::DeserializeOwned>() -> Result<Option<T>, Error> {
     }
 }
 
+/// Keeps the order locked until it is closed by us and by all that we fork: the engine waits for that when a dump is over.
+pub(crate) fn hold() -> Option<File> {
+    let file = File::open(std::env::var_os(ORDER_VARIABLE)?).ok()?;
+    file.lock().ok()?;
+    Some(file)
+}
+
 fn new_image_id() -> Result<ImageId, Error> {
     let mut random = [0; 16];
     match getrandom(&mut random, GetRandomFlags::empty()) {
@@ -80,6 +87,15 @@ pub(crate) fn log(report: &Report) {
     for left in &report.left_to_criu {
         criu::log_info(&format!("left to CRIU: {left}"));
     }
+}
+
+/// Tells the engine what has become of it since.
+pub(crate) fn tell_more(path: Option<&Path>, change: impl FnOnce(&mut Report)) {
+    let Some(known) = path else { return };
+    let told = fs::read(known).map(|text| serde_json::from_slice(&text).ok());
+    let mut report = told.ok().flatten().unwrap_or_default();
+    change(&mut report);
+    tell(path, &report);
 }
 
 /// Tells the engine, in one go: it may read at any time.

@@ -1,5 +1,6 @@
 //! The plugin's part of a restore: tasks get their memory back before any of them runs.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -13,7 +14,7 @@ use crate::progress::Progress;
 use crate::refill::{Target, refill};
 use crate::smaps::Mapping;
 use crate::tree::{Task, traced};
-use crate::{criu, orders};
+use crate::{criu, orders, yard};
 
 /// CRIU calls from one thread, one call after the other.
 static STATE: Mutex<Option<Box<Awaited>>> = Mutex::new(None);
@@ -62,7 +63,8 @@ pub(crate) fn give_back() -> Result<(), Error> {
     };
     let order = awaited.order.as_ref();
     let mut report = Report::default();
-    let given = awaited.give_back(&mut report);
+    let work = AssertUnwindSafe(|| awaited.give_back(&mut report));
+    let given = catch_unwind(work).unwrap_or(Err(Error::Panic));
     report.error = given.as_ref().err().map(ToString::to_string);
     orders::log(&report);
     orders::tell(order.and_then(|order| order.report.as_deref()), &report);
@@ -134,6 +136,7 @@ pub(crate) fn end_all() {
     for task in traced().unwrap_or_default() {
         let _ = kill(Pid::from_raw(task.pid), Signal::SIGKILL);
     }
+    yard::clear();
     std::process::exit(1);
 }
 

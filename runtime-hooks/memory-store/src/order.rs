@@ -101,4 +101,7 @@ pub struct Report {
     pub left_to_criu: Vec<String>,
     /// What failed.
     pub error: Option<String>,
+    /// Why tasks could not be given back what had been taken of them. They wait for it.
+    #[serde(default)]
+    pub not_returned: Option<String>,
 }

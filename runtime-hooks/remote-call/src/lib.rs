@@ -22,7 +22,7 @@ use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-pub use proxy::MemoryProxy;
+pub use proxy::{MemoryProxy, ProxyRemains};
 use registers::Registers;
 pub use traced::TracedThread;
 

@@ -6,6 +6,8 @@
 
 use std::fs;
 use std::io;
+use std::thread::sleep;
+use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::libc;
@@ -15,7 +17,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use crate::traced::TracedThread;
-use crate::{EVENT_STOP, unexpected};
+use crate::{EVENT_STOP, PATIENCE, POLL, RemoteThread, unexpected};
 
 /// A stopped process with the memory of another one.
 #[derive(Debug)]
@@ -64,6 +66,16 @@ impl MemoryProxy {
         self.calls.thread().as_raw()
     }
 
+    /// For somebody who lives on when we do not.
+    #[must_use]
+    pub fn remains(&self) -> ProxyRemains {
+        ProxyRemains {
+            own: self.pid(),
+            owner: self.owner,
+            pid_inside: self.pid_inside,
+        }
+    }
+
     /// Has it make one system call.
     ///
     /// # Errors
@@ -86,6 +98,45 @@ impl MemoryProxy {
         // It needs no registers any more.
         std::mem::forget(calls);
         end(own, owner, pid_inside)
+    }
+}
+
+/// What may be left of a proxy when whoever made it was killed: a child that its owner never hears of.
+#[derive(Debug, Clone, Copy)]
+pub struct ProxyRemains {
+    own: i32,
+    owner: i32,
+    pid_inside: u64,
+}
+
+impl ProxyRemains {
+    /// Waits for its end, and has the owner, which must run, take note of it.
+    ///
+    /// # Errors
+    /// What [`RemoteThread::stop`] and the call said; a proxy that does not end.
+    pub fn clear(self) -> io::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.state() {
+                None => return Ok(()),
+                Some('Z') => break,
+                Some(_) if Instant::now() > deadline => return Err(io::ErrorKind::TimedOut.into()),
+                Some(_) => sleep(POLL),
+            }
+        }
+        let is_gone = || self.state().is_none();
+        let mut owner = RemoteThread::stop(self.owner, is_gone)?;
+        let flags = (libc::__WALL | libc::WNOHANG).unsigned_abs().into();
+        owner.call(libc::SYS_wait4, &[self.pid_inside, 0, flags, 0])?;
+        Ok(())
+    }
+
+    /// In `ps`'s letters, as long as it is a child of its owner.
+    fn state(self) -> Option<char> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.own)).ok()?;
+        let (state, rest) = stat.rsplit_once(") ")?.1.split_once(' ')?;
+        let parent = rest.split(' ').next()?;
+        (parent == self.owner.to_string()).then_some(state.chars().next()?)
     }
 }
 
