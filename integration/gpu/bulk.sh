@@ -22,7 +22,7 @@ bulk() { # ram|disk|portable|criu MIB [zero=PERCENT]
     fi
     run $name /bin/memcheck $mib 10020 ${3:-}
     first=$(until_up 10020)
-    warm $((mib * 2))
+    warm $((mib + mib / 4))
     start=$(clock)
     ctr c checkpoint --rw --image --task $name $name:1 || say "bulk $* | checkpoint failed: $(tail -n 3 /out/log.txt | cut -c1-600)"
     checkpoint=$(since $start)
@@ -32,13 +32,13 @@ bulk() { # ram|disk|portable|criu MIB [zero=PERCENT]
     local try
     [ $tier != ram ] || for try in {1..600}; do grep -q '"operation":"durable"' /var/log/stasis/operations.log && break; sleep 0.1; done
     [ $tier != ram ] || say "bulk $* | durable: $(grep '"operation":"durable"' /var/log/stasis/operations.log | tail -n 1)"
-    warm $((mib * 2))
+    warm $((mib + mib / 4))
     start=$(clock)
     ctr c restore --rw --live $name $name:1 || say "bulk $* | restore failed: $(tail -n 3 /out/log.txt | cut -c1-600)"
     restore=$(since $start)
     third=$(ask 10020)
     say "bulk $* | restore $restore, $third: $(one_line restore)"
-    warm $((mib * 2))
+    warm $((mib + mib / 4))
     start=$(clock)
     ctr t checkpoint --exit --image-path /images/bulk $name || say "bulk $* | last checkpoint failed: $(tail -n 3 /out/log.txt | cut -c1-600)"
     say "bulk $* | checkpoint that ends it $(since $start): $(one_line checkpoint)"
