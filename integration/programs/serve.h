@@ -1,4 +1,7 @@
-/* How the workloads talk: a UDP port of 127.0.0.1, one answer for each packet; port 0: an answer 50 times a second, into the file "answer". And what they fill memory with. */
+/*
+ * How the workloads talk: a UDP port of 127.0.0.1, one answer for each packet; with port 0, an answer after the other into the file "answer".
+ * And what they fill memory with.
+ */
 #ifndef STASIS_WORKLOAD_SERVE_H
 #define STASIS_WORKLOAD_SERVE_H
 
