@@ -144,6 +144,8 @@ fn stand_guard(
     fault::disarm();
     let _ = setsid();
     let _ = set_name(c"stasis-guard");
+    // With CRIU, it is the last that a machine without memory should end.
+    let _ = fs::write("/proc/self/oom_score_adj", "-1000");
     close_connections(memory, control);
     let mut stored: Vec<(Piece, Chunk)> = Vec::new();
     for line in BufReader::new(control).lines().map_while(Result::ok) {
