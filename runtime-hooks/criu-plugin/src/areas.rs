@@ -1,7 +1,5 @@
 //! Which memory is taken: large, private, and nobody else's. The rest is left to CRIU.
 
-use std::ops::Range;
-
 use stasis_memory_store::CHUNK;
 
 use crate::error::Error;
@@ -29,8 +27,10 @@ pub(crate) struct TakenArea {
 }
 
 impl TakenArea {
-    pub(crate) fn chunks(&self) -> Range<u64> {
-        0..(self.end - self.start).div_ceil(CHUNK as u64)
+    /// Numbers of the chunks that are taken.
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = u64> {
+        let all = 0..(self.end - self.start).div_ceil(CHUNK as u64);
+        all.filter(|number| !self.left.contains(number))
     }
 
     /// Start and end address of a chunk.

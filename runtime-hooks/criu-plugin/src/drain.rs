@@ -45,7 +45,7 @@ impl Source {
     pub(crate) fn ranges(&self) -> Vec<(u64, u64)> {
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         for area in &self.areas {
-            for number in area.chunks().filter(|number| !area.left.contains(number)) {
+            for number in area.chunks() {
                 let (start, end) = area.chunk(number);
                 match ranges.last_mut() {
                     Some(last) if last.1 == start => last.1 = end,
@@ -143,8 +143,7 @@ fn pieces(sources: &[Source]) -> Vec<Piece> {
     let mut pieces = Vec::new();
     for (source, tasks) in sources.iter().enumerate() {
         for (area, taken) in tasks.areas.iter().enumerate() {
-            let ours = taken.chunks().filter(|number| !taken.left.contains(number));
-            pieces.extend(ours.map(|number| Piece {
+            pieces.extend(taken.chunks().map(|number| Piece {
                 source,
                 area,
                 number,
