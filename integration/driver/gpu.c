@@ -10,10 +10,10 @@
 #include "memory.h"
 #include "result.h"
 #include "stream.h"
+#include "thread.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -188,15 +188,9 @@ static int make_mailbox(const uint8_t *gpus, unsigned count) {
 }
 
 static int start_restore_thread(void) {
-    /* The workload's signals are for its own threads. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_t thread;
-    int failed = pthread_create(&thread, NULL, restore_thread, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (failed)
-        return OPERATING_SYSTEM;
+    int result = start_thread(restore_thread);
+    if (result)
+        return result;
     while (!__atomic_load_n(&box->restore_thread, __ATOMIC_ACQUIRE))
         nap(100000);
     return 0;

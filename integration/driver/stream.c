@@ -4,10 +4,9 @@
  */
 #define _GNU_SOURCE
 #include "stream.h"
-#include "result.h"
+#include "thread.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -43,15 +42,9 @@ static void *work(void *unused) {
 }
 
 static int start_worker(void) {
-    /* The workload's signals are for its own threads. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_t thread;
-    int failed = pthread_create(&thread, NULL, work, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    has_worker = !failed;
-    return failed ? OPERATING_SYSTEM : 0;
+    int result = start_thread(work);
+    has_worker = result == 0;
+    return result;
 }
 
 int stream_submit(const struct kernel *kernel, void **arguments) {
