@@ -29,6 +29,8 @@ fn of_checkpoints() -> Result<()> {
     assert_eq!(lab.ask(10000)?.as_deref(), Some("104"));
     a_killed_operation_is_undone_by_resume(&lab, &counter)?;
     assert_eq!(lab.ask(10000)?.as_deref(), Some("106"));
+    an_image_restores_though_its_operation_was_killed(&lab, &counter)?;
+    assert_eq!(lab.ask(10000)?.as_deref(), Some("107"));
     a_workload_that_crashes_is_said_to_have_ended(&lab, &counter)?;
     a_forced_delete_ends_a_checkpoint(&lab, &counter)?;
     a_forced_delete_ends_a_restore(&lab, &counter)
@@ -118,6 +120,33 @@ fn a_killed_operation_is_undone_by_resume(lab: &Lab, counter: &Bundle<'_>) -> Re
         "{}",
         String::from_utf8_lossy(&resumed.stderr)
     );
+    Ok(())
+}
+
+/// CRIU goes on by itself, and ends the container.
+fn an_image_restores_though_its_operation_was_killed(
+    lab: &Lab,
+    counter: &Bundle<'_>,
+) -> Result<()> {
+    const KILLER: &str = "/usr/local/bin/killer";
+    const SCRIPT: &str =
+        "#!/bin/sh\ncase \" $* \" in *\" checkpoint \"*) kill -9 $PPID;; esac\nexec runc \"$@\"\n";
+    lab.host.write(KILLER, SCRIPT)?;
+    lab.host.run(&["chmod", "755", KILLER])?;
+    for tier in ["portable", "disk"] {
+        let settings = format!("runtime.flavor = \"runc\"\nbulk_memory.tier = \"{tier}\"\n");
+        lab.set(KILLER, &settings)?;
+        let mut operation = counter.begin_checkpoint("cut-off", &[])?;
+        ensure!(!operation.wait()?.success(), "it was not killed");
+        until_none(|| {
+            let status = counter.status()?;
+            let is_over = matches!(status.as_str(), "" | "stopped");
+            Ok((!is_over).then(|| format!("the container is {status}")))
+        })?;
+        lab.set("runc", "")?;
+        counter.delete()?;
+        counter.restore("cut-off")?;
+    }
     Ok(())
 }
 

@@ -197,6 +197,9 @@ fn write_image(
         Err(_) if is_as_said => {}
         written => written?,
     }
+    if manifest.memory.is_none() {
+        memory.remove_unused();
+    }
     Ok(not_returned)
 }
 

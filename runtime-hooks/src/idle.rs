@@ -87,11 +87,14 @@ impl Idle<'_> {
             return error.map_or(Ok(output), Err);
         }
         let not_returned = memory.not_returned();
-        if let Some(stored) = memory.succeeded(timeline)
-            && let Err(error) = self.describe(stored, timeline)
-        {
-            // It restores without: its index says as much.
-            timeline.note(error.to_string());
+        match memory.succeeded(timeline) {
+            None => memory.remove_unused(),
+            Some(stored) => {
+                if let Err(error) = self.describe(stored, timeline) {
+                    // It restores without: its index says as much.
+                    timeline.note(error.to_string());
+                }
+            }
         }
         not_returned.map_or(Ok(output), |why| {
             let aftermath = Aftermath::ImageCompleteWithoutMemory;

@@ -124,17 +124,17 @@ impl<'a> MemoryDump<'a> {
         let (order, files) = self.ordered.as_ref()?;
         let report = files.report();
         let has_run = report.is_some();
+        let has_moved = report.as_ref().is_none_or(|report| report.areas > 0);
         if let Some(report) = report {
             if let Some(error) = &report.error {
                 timeline.note(format!("bulk memory, after the dump: {error}"));
             }
             memory_order::tell(timeline, "dump", "drain", report);
         }
-        if !has_index(&self.options.image_path) {
+        if !has_moved || !has_index(&self.options.image_path) {
             if !has_run {
                 timeline.note("memory is left to CRIU alone: it has not loaded the plugin");
             }
-            self.remove_store();
             return None;
         }
         if let Some(directory) = &order.directory {
@@ -189,11 +189,13 @@ impl<'a> MemoryDump<'a> {
         }
     }
 
-    fn remove_store(&self) {
-        let order = self.ordered.as_ref().map(|(order, _)| order);
-        if let Some(directory) = order.and_then(|order| order.directory.as_ref()) {
-            // `stasis memory prune` finds what stays.
-            let _ = memory_stores::remove(directory);
+    /// Once no manifest says that there is bulk memory: takes away the index of nothing that the plugin wrote, with which the image
+    /// would not be one that CRIU made alone.
+    pub(crate) fn remove_unused(&self) {
+        if let Some((order, _)) = &self.ordered {
+            // With what stays it restores all the same; `stasis memory prune` finds the rest.
+            let _ =
+                stasis_memory_store::discard(&self.options.image_path, order.directory.as_deref());
         }
     }
 }

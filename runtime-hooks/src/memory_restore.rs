@@ -100,7 +100,13 @@ impl MemoryRestore {
                 }),
             };
         };
-        check_name(image, &index, manifest)?;
+        // A checkpoint that was cut off has left the index of nothing, with its manifest or with none.
+        if manifest.memory.is_some() || !index.is_empty() {
+            check_name(image, &index, manifest)?;
+        }
+        if index.is_empty() {
+            return Ok(None);
+        }
         if let Err(why) = &plugins.memory {
             return Err(MemoryDenial::NoPlugin(why.to_string()));
         }

@@ -76,14 +76,16 @@ pub(crate) fn take() -> Result<(), Error> {
 fn take_all(order: DumpOrder, report: &mut Report) -> Result<Option<Held>, Error> {
     fault::point(Point::Take)?;
     let sources = find(&order, report)?;
+    let image_dir = criu::image_dir().ok_or(Error::Criu("tell its image directory"))?;
+    let mut writer = Writer::create(&image_dir, &order)?;
     if sources.is_empty() {
+        // The engine's manifest was there before, and says that there is an index. Nobody corrects it if the engine is killed meanwhile.
+        writer.finish(&[])?;
         return Ok(None);
     }
     if !criu::note_in_image() {
         return Err(Error::Criu("take a note of the plugin for its image"));
     }
-    let image_dir = criu::image_dir().ok_or(Error::Criu("tell its image directory"))?;
-    let mut writer = Writer::create(&image_dir, &order)?;
     let (mut taken, guard, drained) = take_into(&writer, &sources, &order, report)?;
     let processes = taken.processes(&sources);
     let kept = drained.and_then(|()| {

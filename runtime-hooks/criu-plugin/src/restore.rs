@@ -38,6 +38,9 @@ pub(crate) fn begin() -> Result<(), Error> {
     let Some(index) = Index::read(&image_dir)? else {
         return Ok(());
     };
+    if index.is_empty() {
+        return Ok(());
+    }
     if let Some(order) = &order
         && order.image_id != index.image_id
     {

@@ -81,6 +81,12 @@ impl Index {
             .sum()
     }
 
+    /// Whether CRIU has all memory although the plugin was there.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.areas().next().is_none()
+    }
+
     /// All areas of all processes.
     pub fn areas(&self) -> impl Iterator<Item = &crate::Area> {
         self.processes.iter().flat_map(|process| &process.areas)
