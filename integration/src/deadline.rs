@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 ///
 /// # Errors
 /// It still says something after 30 s, or fails.
-pub fn until_none(missing: impl Fn() -> Result<Option<String>>) -> Result<()> {
+pub fn until_none(mut missing: impl FnMut() -> Result<Option<String>>) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(30);
     while let Some(still) = missing()? {
         if Instant::now() > deadline {

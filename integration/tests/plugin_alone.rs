@@ -140,11 +140,17 @@ impl Alone<'_> {
         }
     }
 
-    /// Its answer once it has its memory back. It is not frozen until then, being in CRIU's own cgroup, and sees what it waits for in its flags.
+    /// Its answer, once it has its memory back. It is not frozen until then, being in CRIU's own cgroup, and sees what it waits for in its flags.
     fn back(&self) -> Result<u64> {
-        let waits = || matches!(self.answer(), Err(error) if error.to_string().contains(" um "));
-        until_none(|| Ok(waits().then(|| "it waits for memory".to_owned())))?;
-        self.answer()
+        let mut answer = self.answer();
+        until_none(|| {
+            let waits = matches!(&answer, Err(error) if error.to_string().contains(" um "));
+            if waits {
+                answer = self.answer();
+            }
+            Ok(waits.then(|| "it waits for memory".to_owned()))
+        })?;
+        answer
     }
 
     fn runs(&self, pid: &str) -> bool {

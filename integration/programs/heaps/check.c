@@ -27,7 +27,7 @@ int is_readable(const void *page) {
     return access(page, F_OK) == 0 || errno != EFAULT;
 }
 
-void flags_of(const void *at, char *flags, size_t room) {
+static void read_flags(const void *at, char *flags, size_t room) {
     FILE *maps = fopen("/proc/self/smaps", "re");
     must(maps != NULL, "smaps");
     char line[512];
@@ -44,6 +44,21 @@ void flags_of(const void *at, char *flags, size_t room) {
         }
     }
     fclose(maps);
+}
+
+/*
+ * A restore in the midst of reading goes on at the same offset, of another text: CRIU's own mapping may still be in it. So one reading is
+ * no reading.
+ */
+void flags_of(const void *at, char *flags, size_t room) {
+    char again[256];
+    read_flags(at, flags, room);
+    for (;;) {
+        read_flags(at, again, sizeof again);
+        if (!strncmp(again, flags, room - 1))
+            return;
+        snprintf(flags, room, "%s", again);
+    }
 }
 
 static int has(const char *flags, const char *flag) { return strstr(flags, flag) != NULL; }

@@ -21,8 +21,9 @@ use workload::Workload;
 
 /// How long new sequences are begun.
 const TIME: Duration = Duration::from_secs(55);
-/// Short, so that what cannot be locked fails soon.
-const SETTINGS: &str = "[deadlines]\nlock_ms = 4000\nlock_try_ms = 100\n";
+/// Deadlines so short that what cannot be locked fails soon; and bulk memory in most containers.
+const SETTINGS: &str =
+    "[deadlines]\nlock_ms = 4000\nlock_try_ms = 100\n[bulk_memory]\nminimum_mib = 1\n";
 
 #[test]
 fn whatever_happens_containers_go_on_or_are_said_to_be_lost() -> Result<()> {
