@@ -16,6 +16,7 @@ use crate::proxies::Proxies;
 use crate::refill::{Target, refill};
 use crate::tree::{Task, traced};
 use crate::uffd::Userfaultfd;
+use crate::wake::Wakes;
 use crate::{criu, orders};
 
 /// CRIU calls from one thread, one call after the other.
@@ -25,7 +26,10 @@ enum State {
     /// Nothing is to be done, or all is.
     Idle,
     /// The tree is not stopped yet.
-    Ordered(Box<DumpOrder>),
+    Ordered {
+        order: Box<DumpOrder>,
+        _wakes: Option<Wakes>,
+    },
     /// Tasks are without the memory that is in the store.
     Taken(Box<Held>),
 }
@@ -45,7 +49,12 @@ fn state() -> MutexGuard<'static, State> {
 
 /// Before anything is stopped.
 pub(crate) fn begin() -> Result<(), Error> {
-    *state() = State::Ordered(Box::new(orders::dump_order()?));
+    let order = orders::dump_order()?;
+    *state() = State::Ordered {
+        order: Box::new(order),
+        // Only speed depends on them.
+        _wakes: Wakes::start().ok(),
+    };
     Ok(())
 }
 
@@ -53,7 +62,7 @@ pub(crate) fn begin() -> Result<(), Error> {
 pub(crate) fn take() -> Result<(), Error> {
     let mut state = state();
     let order = match std::mem::replace(&mut *state, State::Idle) {
-        State::Ordered(order) => order,
+        State::Ordered { order, .. } => order,
         // CRIU calls for every task.
         other => {
             *state = other;

@@ -24,6 +24,7 @@ mod restore;
 mod smaps;
 mod tree;
 mod uffd;
+mod wake;
 mod yard;
 
 /// As CRIU knows us, and records it in an image that we had a part in.
