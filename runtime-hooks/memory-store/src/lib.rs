@@ -16,6 +16,7 @@ mod image_id;
 mod index;
 mod lane;
 mod limits;
+mod mapping;
 mod order;
 mod pack;
 mod pack_writer;

@@ -5,10 +5,11 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use memmap2::Mmap;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use crate::buffer::Aligned;
-use crate::{ImageId, PAGE, StoreError, index, page_cache};
+use crate::{ImageId, PAGE, StoreError, Tier, index, mapping, page_cache};
 
 const MAGIC: &[u8; 8] = b"STASISMP";
 const VERSION: u32 = 1;
@@ -63,6 +64,8 @@ pub(crate) fn is_pack_name(name: &str) -> bool {
 pub(crate) struct PackFile {
     pub(crate) path: PathBuf,
     pub(crate) file: File,
+    /// All of it, if it is read where it is.
+    pub(crate) mapped: Option<Mmap>,
 }
 
 impl PackFile {
@@ -76,7 +79,11 @@ impl PackFile {
         if !metadata.is_file() {
             return Err(StoreError::NotAFile { path });
         }
-        let pack_file = Self { path, file };
+        let pack_file = Self {
+            path,
+            file,
+            mapped: None,
+        };
         pack_file.check_header(pack)?;
         if metadata.len() < pack.bytes {
             let (needed, there) = (pack.bytes, metadata.len());
@@ -84,6 +91,18 @@ impl PackFile {
             return Err(StoreError::damaged(&pack_file.path, what));
         }
         Ok(pack_file)
+    }
+
+    /// Chooses how it is read from now on: where it is, if that is in memory; past the page cache, unless it is in there or its file system
+    /// cannot do that; or through it.
+    pub(crate) fn read_fast(&mut self, tier: Tier) {
+        match tier {
+            Tier::Ram => self.mapped = mapping::map(&self.file),
+            Tier::Portable | Tier::Disk => {}
+        }
+        if self.mapped.is_none() {
+            self.read_directly_if_cold();
+        }
     }
 
     fn check_header(&self, pack: &Pack) -> Result<(), StoreError> {
@@ -112,6 +131,12 @@ impl PackFile {
         Ok(())
     }
 
+    /// What is mapped of it, if all of that is.
+    pub(crate) fn mapped(&self, offset: u64, bytes: usize) -> Option<&[u8]> {
+        let start = usize::try_from(offset).ok()?;
+        self.mapped.as_ref()?.get(start..start.checked_add(bytes)?)
+    }
+
     /// Reads what there is from an offset on, up to the end of the file.
     pub(crate) fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         let mut read = 0;
@@ -126,8 +151,7 @@ impl PackFile {
         Ok(read)
     }
 
-    /// Reads it past the page cache from now on, unless it is in there or its file system cannot do that.
-    pub(crate) fn read_directly_if_cold(&self) {
+    fn read_directly_if_cold(&self) {
         if page_cache::has_most_of(&self.file) != Some(false) || !set_direct(&self.file) {
             return;
         }

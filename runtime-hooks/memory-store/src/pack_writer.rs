@@ -45,7 +45,11 @@ impl PackWriter {
         }
         let mut writer = Self {
             tier,
-            pack_file: Arc::new(PackFile { path, file }),
+            pack_file: Arc::new(PackFile {
+                path,
+                file,
+                mapped: None,
+            }),
             end: 0,
             allocated: (tier == Tier::Disk).then_some(0),
         };

@@ -34,8 +34,8 @@ impl Reader {
         };
         let open = |(number, pack)| {
             let file = PackFile::open(directory, pack);
-            let file = file.map_err(|problem| needed(index, number, problem))?;
-            file.read_directly_if_cold();
+            let mut file = file.map_err(|problem| needed(index, number, problem))?;
+            file.read_fast(index.tier);
             Ok(Arc::new(file))
         };
         let packs: Result<_, StoreError> = (0..).zip(&index.packs).map(open).collect();
@@ -46,13 +46,13 @@ impl Reader {
         Self { packs }
     }
 
-    /// The stored pages of a chunk, one after the other, as they were when they were stored. The process and the address of the
-    /// area are for messages.
+    /// The stored pages of a chunk, one after the other, as they were when they were stored; in the buffer, unless they are read where
+    /// they are. The process and the address of the area are for messages.
     ///
     /// # Errors
     /// [`StoreError::Chunk`].
     pub fn read<'b>(
-        &self,
+        &'b self,
         process: i32,
         area: u64,
         chunk: &Chunk,
@@ -60,17 +60,16 @@ impl Reader {
     ) -> Result<&'b [u8], StoreError> {
         let number = usize::try_from(chunk.place.pack).unwrap_or(usize::MAX);
         let pack = self.packs.get(number);
-        let done = pack.map_or(Err("its pack is not known".to_owned()), |pack| {
+        let loaded = pack.map_or(Err("its pack is not known".to_owned()), |pack| {
             load(pack, chunk, buffer)
         });
-        let bytes = done.map_err(|what| StoreError::Chunk {
+        loaded.map_err(|what| StoreError::Chunk {
             path: pack.map_or_else(Default::default, |pack| pack.path.clone()),
             process,
             area,
             chunk: chunk.number,
             what,
-        })?;
-        Ok(&buffer.as_slice()[..bytes])
+        })
     }
 }
 
@@ -96,31 +95,38 @@ fn needed(index: &Index, number: u32, problem: StoreError) -> StoreError {
     }
 }
 
-/// Puts the stored pages of a chunk into a buffer. Returns their length.
-fn load(pack: &PackFile, chunk: &Chunk, buffer: &mut Buffer) -> Result<usize, String> {
+/// The stored pages of a chunk, verified.
+fn load<'b>(pack: &'b PackFile, chunk: &Chunk, buffer: &'b mut Buffer) -> Result<&'b [u8], String> {
     let bytes = chunk.pages.bytes();
     let stored = usize::try_from(chunk.place.bytes).map_err(|error| error.to_string())?;
+    let offset = chunk.place.offset;
     let too_long = || format!("{stored} bytes cannot be those of {bytes}");
-    match chunk.place.encoding {
-        Encoding::Raw => {
-            let content = buffer.as_mut_slice();
-            let content = content.get_mut(..bytes).filter(|_| stored == bytes);
-            fill(pack, chunk.place.offset, content.ok_or_else(too_long)?)?;
-        }
+    let content = match chunk.place.encoding {
+        Encoding::Raw if stored != bytes => return Err(too_long()),
+        Encoding::Raw => match pack.mapped(offset, bytes) {
+            Some(content) => content,
+            None => {
+                let content = buffer.as_mut_slice().get_mut(..bytes);
+                let content = content.ok_or_else(too_long)?;
+                fill(pack, offset, content)?;
+                content
+            }
+        },
         Encoding::Zstd => {
             let (content, compressed) = buffer.with_compressed();
             let content = content.get_mut(..bytes).ok_or_else(too_long)?;
             let compressed = compressed.get_mut(..padded(stored)).ok_or_else(too_long)?;
-            fill(pack, chunk.place.offset, compressed)?;
+            fill(pack, offset, compressed)?;
             let length = zstd::bulk::decompress_to_buffer(&compressed[..stored], content)
                 .map_err(|error| format!("it cannot be decompressed ({error})"))?;
             if length != bytes {
                 return Err(format!("{length} bytes are there and {bytes} are needed"));
             }
+            content
         }
-    }
-    if Checksum::of(&buffer.as_slice()[..bytes]) == chunk.checksum {
-        Ok(bytes)
+    };
+    if Checksum::of(content) == chunk.checksum {
+        Ok(content)
     } else {
         Err("its contents do not match their checksum, so they are damaged".to_owned())
     }
