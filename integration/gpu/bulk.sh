@@ -8,6 +8,19 @@ warm() { # MIB
     umount /pool
 }
 
+available() { # MiB
+    local name value rest
+    while read -r name value rest; do [ $name != MemAvailable: ] || echo $((value / 1024)); done </proc/meminfo
+}
+
+watch_memory() { # what is available at least, until it is killed
+    local least=$(available) now
+    while echo $least >/work/least && sleep 0.02; do
+        now=$(available)
+        least=$((now < least ? now : least))
+    done
+}
+
 one_line() { # OPERATION: its phases, and what the plugin told
     grep "\"operation\":\"$1\"" /var/log/stasis/operations.log | tail -n 1 | tee -a /out/operations.txt |
         sed 's/{"name":"\([^"]*\)","seconds":\([0-9]*\.[0-9]\{1,3\}\)[0-9]*[^}]*}/\1 \2/g; s/.*"phases"://; s/[]["]//g' | cut -c1-500
@@ -39,9 +52,14 @@ bulk() { # ram|disk|portable|criu MIB [zero=PERCENT]
     third=$(ask 10020)
     say "bulk $* | restore $restore, $third: $(one_line restore)"
     warm $((mib + mib / 4))
+    local before=$(available) watcher
+    watch_memory &
+    watcher=$!
     start=$(clock)
     ctr t checkpoint --exit --image-path /images/bulk $name || say "bulk $* | last checkpoint failed: $(tail -n 3 /out/log.txt | cut -c1-600)"
     say "bulk $* | checkpoint that ends it $(since $start): $(one_line checkpoint)"
+    kill $watcher
+    say "bulk $* | host memory taken at most: $((before - $(</work/least))) MiB for $mib MiB on the GPU"
     rm -rf /images/bulk
     forget $name
     local image
