@@ -2,7 +2,9 @@
 
 # The memory of these machines goes back to their host when it is free, and its first touch then costs more than all else: it is touched and
 # let go of just before what is timed.
-warm() { # MIB
+warm() { # MIB, or what there is
+    local room=$(($(available) - 8192))
+    set -- $(($1 < room ? $1 : room))
     mkdir -p /pool && mount -t tmpfs -o size=100%,huge=always tmpfs /pool
     /bin/busybox dd if=/dev/zero of=/pool/memory bs=4M count=$(($1 / 4))
     umount /pool

@@ -2,7 +2,7 @@
  * ranks [PORT [RANKS [OPTION...]]]: a parent without CUDA forks ranks, each with CUDA on a GPU (rank modulo GPUs), that meet in a kernel again
  * and again: one that has come waits there, inside a CUDA call, for all others, as in a collective of NCCL. A packet is
  * answered once all have met again: "ok RANKS MEETINGS CHECKSUM", "bad ..." if the checksum of a rank is wrong, or "stuck
- * MEETINGS" after a second. The ranks share anonymous memory, which they inherit.
+ * MEETINGS" after ten seconds. The ranks share anonymous memory, which they inherit.
  *
  * OPTION "p2p": the ranks pass for ones that share GPU memory (with the stand-in alone). "nccl=PATH": they pass for
  * ones that use NCCL, of which PATH is the library. "ahead=N": all but the first look at their results only at every Nth meeting, and so
@@ -140,7 +140,7 @@ static int all_are_right(void) {
 
 static void answer(char *text, size_t room) {
     uint64_t before = finished_by_all(), now = before;
-    for (int i = 0; i < 1000 && now < before + 2; i++) {
+    for (int i = 0; i < 10000 && now < before + 2; i++) {
         nap(1000);
         now = finished_by_all();
     }

@@ -153,7 +153,7 @@ fn image_directory_cannot_be_used(lab: &Lab, tree: &Bundle<'_>) -> Result<()> {
     let directory = tree.image("small");
     for (options, part) in [
         ("ro", "Read-only file system"),
-        ("size=64k", "No space left"),
+        ("size=64k", "the file system of /images/tree-small is full"),
     ] {
         lab.host.run(&["mkdir", "-p", &directory])?;
         lab.host

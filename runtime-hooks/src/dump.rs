@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::Output;
 
+use rustix::fs::statvfs;
+
 use crate::criu_log::{self, KeptLog, KeptName};
 use crate::engine::Engine;
 use crate::error::{Failure, LowLevelFailure};
@@ -11,6 +13,9 @@ use crate::invocation::CheckpointOptions;
 use crate::low_level;
 use crate::memory_dump::{MemoryDump, MemoryFailure};
 use crate::preflight::Plan;
+
+/// Bytes; less than CRIU's files of any container.
+const NEXT_TO_NOTHING: u64 = 64 << 10;
 
 /// Lets the low-level runtime and CRIU dump the container. Gives what [`MemoryDump::not_returned`] does.
 ///
@@ -54,7 +59,13 @@ pub(crate) fn failure_of(
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
         memory,
         log: keep_log(engine, work, "dump.log", &options.id),
+        full: is_full(&options.image_path).then(|| options.image_path.clone()),
     })
+}
+
+/// CRIU cannot log why it failed where there is no room for its log either.
+fn is_full(directory: &Path) -> bool {
+    statvfs(directory).is_ok_and(|now| now.f_bavail.saturating_mul(now.f_frsize) < NEXT_TO_NOTHING)
 }
 
 /// Keeps CRIU's log of a failed operation; that it cannot be kept must not hide the failure.

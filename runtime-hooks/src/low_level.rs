@@ -38,6 +38,8 @@ pub struct LowLevelFailure {
     pub memory: MemoryFailure,
     /// CRIU's log, if there was one.
     pub log: Option<KeptLog>,
+    /// The image directory, if there is next to no room in it.
+    pub full: Option<PathBuf>,
 }
 
 /// Where the low-level runtime keeps its containers unless `--root` says otherwise; the defaults
@@ -213,6 +215,9 @@ impl fmt::Display for LowLevelFailure {
                 write!(f, "; criu said: {}", log.errors.join(" | "))?;
             }
             write!(f, "; its log is kept as {}", log.path.display())?;
+        }
+        if let Some(directory) = &self.full {
+            write!(f, "; the file system of {} is full", directory.display())?;
         }
         Ok(())
     }

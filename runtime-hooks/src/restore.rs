@@ -317,6 +317,7 @@ impl<'a> Plan<'a> {
                 .map(MemoryRestore::failed)
                 .unwrap_or_default(),
             log: keep_log(self.engine, work, "restore.log", &options.id),
+            full: None,
         })))
     }
 }
