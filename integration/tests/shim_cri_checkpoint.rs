@@ -90,7 +90,7 @@ fn archive_is_restored_in_another_pod(lab: &Lab, cri: &Cri) -> Result<()> {
     pod.remove()?;
     let records = lab
         .host
-        .run_for_text(&["find", "/run/stasis", "-type", "f"])?;
+        .run_for_text(&["find", "/run/stasis/containers", "-type", "f"])?;
     assert_eq!(records, "");
     lab.nothing_left_of(&[&restored])
 }

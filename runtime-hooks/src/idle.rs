@@ -131,10 +131,11 @@ impl Idle<'_> {
             // A CRIU that was killed does not.
             FreezerState::Thawed => cgroup.thaw(),
         };
+        let is_not_ours = said.is_without_part();
         let dump = || failure_of(self.engine, self.options, output, said);
         match (newcomer, refrozen) {
-            (None, Ok(())) if memory.is_ordered() => Some(self.failed(Failure::LowLevel(dump()))),
-            (None, Ok(())) => None,
+            (None, Ok(())) if is_not_ours => None,
+            (None, Ok(())) => Some(self.failed(Failure::LowLevel(dump()))),
             (Some(newcomer), Ok(())) => Some(self.failed(newcomer::overtaken(&newcomer, dump()))),
             (_, Err(error)) => {
                 let (failure, aftermath) = (Failure::LowLevel(dump()), Aftermath::Freezer(error));

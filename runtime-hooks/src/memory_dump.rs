@@ -27,6 +27,8 @@ use crate::write_behind::WriteBehind;
 pub struct MemoryFailure {
     /// What failed, if it was the plugin.
     pub error: Option<String>,
+    /// What it had taken of tasks, or given to them, bytes.
+    pub moved: u64,
     /// Why tasks are still without memory that was taken of them, if they are.
     pub not_returned: Option<String>,
 }
@@ -38,6 +40,13 @@ pub(crate) struct MemoryDump<'a> {
     options: &'a CheckpointOptions,
     plugins: &'a Plugins,
     ordered: Option<(DumpOrder, OrderFiles)>,
+}
+
+impl MemoryFailure {
+    /// Whether it failed as it would have without the plugin.
+    pub(crate) fn is_without_part(&self) -> bool {
+        self.error.is_none() && self.moved == 0
+    }
 }
 
 impl<'a> MemoryDump<'a> {
@@ -74,11 +83,6 @@ impl<'a> MemoryDump<'a> {
             plugins,
             ordered,
         })
-    }
-
-    /// Whether the plugin has a part in the dump.
-    pub(crate) fn is_ordered(&self) -> bool {
-        self.ordered.is_some()
     }
 
     /// What CRIU is told.
@@ -185,6 +189,7 @@ impl<'a> MemoryDump<'a> {
         }
         MemoryFailure {
             error: report.error,
+            moved: report.bytes,
             not_returned: report.not_returned,
         }
     }

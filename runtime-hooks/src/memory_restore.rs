@@ -169,8 +169,10 @@ impl MemoryRestore {
 
     /// After a restore that failed: what the plugin said, if it was the plugin that failed.
     pub(crate) fn failed(&self) -> MemoryFailure {
+        let report = self.files.report().unwrap_or_default();
         MemoryFailure {
-            error: self.files.report().and_then(|report| report.error),
+            error: report.error,
+            moved: report.bytes,
             not_returned: None,
         }
     }
