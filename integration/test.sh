@@ -7,4 +7,4 @@ cargo fmt --all --check
 cargo clippy --quiet --workspace --all-targets -- -D warnings
 # The end-to-end tests run the programs, and CRIU's plugin, as they are installed.
 cargo build --quiet --workspace
-cargo test --quiet --workspace -- --test-threads 2
+cargo test --quiet --workspace --no-fail-fast -- --test-threads 2
