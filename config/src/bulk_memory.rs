@@ -22,7 +22,7 @@ pub struct BulkMemory {
     pub tier: MemoryTier,
     /// Where it is kept on disk, unless it is in the image.
     pub directory: PathBuf,
-    /// How many threads move it; 0: as many as there are cores for us, at most 16.
+    /// How many threads move it; 0: as many as there are cores for us, twice as many for a disk, at most 16.
     pub threads: usize,
     /// zstd's level; 0: it is stored as it is.
     pub compression_level: i32,
@@ -59,13 +59,18 @@ pub enum MemoryTier {
 }
 
 impl BulkMemory {
-    /// How many threads move it here.
+    /// How many threads move it here, to or from this tier.
     #[must_use]
-    pub fn threads_here(&self) -> usize {
+    pub fn threads_for(&self, tier: MemoryTier) -> usize {
         // It counts what scheduler and cgroup leave to us.
         let cores = || thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let automatic = || match tier {
+            // One that waits for the disk leaves its core to another.
+            MemoryTier::Disk => 2 * cores(),
+            MemoryTier::Portable | MemoryTier::Ram => cores(),
+        };
         match self.threads {
-            0 => cores().min(MOST_THREADS),
+            0 => automatic().min(MOST_THREADS),
             threads => threads,
         }
     }

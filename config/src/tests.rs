@@ -187,12 +187,14 @@ fn the_low_level_runtime_is_an_executable_of_a_known_kind() {
 
 #[test]
 fn the_number_of_threads_is_taken_or_found() {
-    let with = |threads| {
+    let with = |threads, tier| {
         let text = format!("bulk_memory.threads = {threads}");
-        parse(&text).unwrap().bulk_memory.threads_here()
+        parse(&text).unwrap().bulk_memory.threads_for(tier)
     };
-    assert_eq!(with(3), 3);
-    assert!((1..=16).contains(&with(0)));
+    assert_eq!(with(3, MemoryTier::Disk), 3);
+    let cores = with(0, MemoryTier::Ram);
+    assert!((1..=16).contains(&cores));
+    assert_eq!(with(0, MemoryTier::Disk), 16.min(2 * cores));
     let tier = |name| parse(&format!("bulk_memory.tier = \"{name}\""));
     assert_eq!(tier("ram").unwrap().bulk_memory.tier, MemoryTier::Ram);
     assert!(tier("tape").unwrap_err().to_string().contains("tape"));

@@ -226,7 +226,7 @@ fn dump_order(
         tier,
         directory,
         earlier,
-        threads: settings.threads_here(),
+        threads: memory_order::threads(engine, tier),
         compression: (level > 0).then_some(Compression { level }),
         after: match options.after {
             AfterDump::Exit => After::End,

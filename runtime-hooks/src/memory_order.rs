@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::Serialize;
-use stasis_memory_store::{ImageId, Report};
+use stasis_config::MemoryTier;
+use stasis_memory_store::{ImageId, Report, Tier};
 
+use crate::engine::Engine;
 use crate::entry;
 use crate::operation::OperationError;
 use crate::timeline::Timeline;
@@ -89,6 +91,15 @@ pub(crate) fn new_image_id() -> io::Result<ImageId> {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     Ok(ImageId::new(u128::from_ne_bytes(random)))
+}
+
+/// How many threads move memory to or from a tier.
+pub(crate) fn threads(engine: &Engine, tier: Tier) -> usize {
+    engine.settings.bulk_memory.threads_for(match tier {
+        Tier::Portable => MemoryTier::Portable,
+        Tier::Disk => MemoryTier::Disk,
+        Tier::Ram => MemoryTier::Ram,
+    })
 }
 
 /// Keeps what the plugin did in the phase `phase`, in which its part was `part`.

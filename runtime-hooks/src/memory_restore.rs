@@ -120,7 +120,7 @@ impl MemoryRestore {
             order: RestoreOrder {
                 image_id: index.image_id,
                 directory: packs,
-                threads: engine.settings.bulk_memory.threads_here(),
+                threads: memory_order::threads(engine, index.tier),
                 progress: Some(files.progress.clone()),
                 report: Some(files.report.clone()),
             },

@@ -13,10 +13,11 @@ use std::time::{Instant, SystemTime};
 
 use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_getfl, fcntl_setfl};
 use serde::{Deserialize, Serialize};
-use stasis_memory_store::{Buffer, ImageId, PAGE};
+use stasis_memory_store::{Buffer, ImageId, PAGE, Tier};
 
 use crate::detached;
 use crate::engine::Engine;
+use crate::memory_order;
 use crate::memory_stores::{self, PARTIAL, Stores};
 use crate::operation_log;
 use crate::timeline::Timeline;
@@ -53,7 +54,7 @@ impl WriteBehind {
             from: stores.ram.join(image_id.to_string()),
             disk: stores.disk,
             log_dir: engine.settings.paths.log_dir.clone(),
-            threads: engine.settings.bulk_memory.threads_here().min(MOST_THREADS),
+            threads: memory_order::threads(engine, Tier::Ram).min(MOST_THREADS),
         }
     }
 
