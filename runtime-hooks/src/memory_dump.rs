@@ -27,8 +27,8 @@ use crate::write_behind::WriteBehind;
 pub struct MemoryFailure {
     /// What failed, if it was the plugin.
     pub error: Option<String>,
-    /// What it had taken of tasks, or given to them, bytes.
-    pub moved: u64,
+    /// What it had taken of tasks, or given to them, bytes; `None` if it did not come to say.
+    pub moved: Option<u64>,
     /// Why tasks are still without memory that was taken of them, if they are.
     pub not_returned: Option<String>,
 }
@@ -43,9 +43,17 @@ pub(crate) struct MemoryDump<'a> {
 }
 
 impl MemoryFailure {
+    /// One in which the plugin was not there.
+    fn without_plugin() -> Self {
+        Self {
+            moved: Some(0),
+            ..Self::default()
+        }
+    }
+
     /// Whether it failed as it would have without the plugin.
     pub(crate) fn is_without_part(&self) -> bool {
-        self.error.is_none() && self.moved == 0
+        self.error.is_none() && self.moved == Some(0)
     }
 }
 
@@ -178,10 +186,12 @@ impl<'a> MemoryDump<'a> {
     /// After a dump that failed: waits until tasks have their memory again, and gives what the plugin said, if anything.
     pub(crate) fn failed(&self) -> MemoryFailure {
         let Some((order, files)) = &self.ordered else {
-            return MemoryFailure::default();
+            return MemoryFailure::without_plugin();
         };
         files.wait_until_over();
-        let report = files.report().unwrap_or_default();
+        let report = files.report();
+        let moved = report.as_ref().map(|report| report.bytes);
+        let report = report.unwrap_or_default();
         // What tasks still lack is nowhere else.
         if report.not_returned.is_none() {
             let directory = order.directory.as_deref();
@@ -189,7 +199,7 @@ impl<'a> MemoryDump<'a> {
         }
         MemoryFailure {
             error: report.error,
-            moved: report.bytes,
+            moved,
             not_returned: report.not_returned,
         }
     }

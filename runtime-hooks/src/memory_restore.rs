@@ -169,10 +169,10 @@ impl MemoryRestore {
 
     /// After a restore that failed: what the plugin said, if it was the plugin that failed.
     pub(crate) fn failed(&self) -> MemoryFailure {
-        let report = self.files.report().unwrap_or_default();
+        let report = self.files.report();
         MemoryFailure {
-            error: report.error,
-            moved: report.bytes,
+            moved: report.as_ref().map(|report| report.bytes),
+            error: report.and_then(|report| report.error),
             not_returned: None,
         }
     }

@@ -43,7 +43,8 @@ impl End {
     pub(crate) fn state(&self, status: &str, mishap: &Mishap) -> Result<State> {
         let is_there = !matches!(status, "" | "stopped");
         match self {
-            Self::Failure(_) if mishap.crashes() && !is_there => Ok(State::Lost),
+            // Others may wait for the process that has ended, and say so.
+            Self::Failure(_) if mishap.crashes() => Ok(State::Lost),
             Self::Failure(said) if IS_LOST.iter().any(|part| said.contains(part)) => {
                 ensure!(mishap.is_fatal(), "lost by {mishap:?}: {said}");
                 Ok(State::Lost)
