@@ -6,7 +6,6 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
-use serde_json::json;
 
 use crate::bundle::Bundle;
 use crate::deadline::until_none;
@@ -44,16 +43,7 @@ impl<'l> Holder<'l> {
         )?;
         lab.host.run(&["chmod", "755", FAULTY_RUNTIME])?;
         let bundle = Bundle::make(lab, id, &["/bin/sh", "-c", command])?.through(FAULTY_RUNTIME);
-        bundle.change(|spec| {
-            // crun 1.28 makes checkpoints of masked paths and fails to restore them.
-            if lab.low_level == "crun" {
-                spec["linux"]["maskedPaths"] = json!([]);
-                spec["linux"]["readonlyPaths"] = json!([]);
-            }
-        })?;
-        // crun does not make it.
-        let work = format!("{}/work", bundle.directory());
-        lab.host.run(&["mkdir", "-p", &work])?;
+        bundle.suit_crun()?;
         bundle.run()?;
         let first = count(&lab.ask_until_up(port)?)?;
         Ok(Self {

@@ -53,13 +53,7 @@ fn all_cases(lab: &Lab) -> Result<()> {
     ];
     for (port, (id, case)) in (10000..).zip(cases) {
         let memory = Bundle::make(lab, id, &["/bin/memcheck", "32", &port.to_string()])?;
-        if lab.low_level == "crun" {
-            // crun 1.28 makes checkpoints of masked paths and fails to restore them.
-            memory.change(|spec| {
-                spec["linux"]["maskedPaths"] = json!([]);
-                spec["linux"]["readonlyPaths"] = json!([]);
-            })?;
-        }
+        memory.suit_crun()?;
         case(lab, &memory, port).context(id)?;
         memory.delete()?;
         lab.set(&lab.low_level, "")?;

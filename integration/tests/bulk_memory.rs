@@ -96,15 +96,8 @@ impl<'l> Heaps<'l> {
                     set.push(json!("CAP_IPC_LOCK"));
                 }
             }
-            // crun 1.28 makes checkpoints of masked paths and fails to restore them.
-            if lab.low_level == "crun" {
-                spec["linux"]["maskedPaths"] = json!([]);
-                spec["linux"]["readonlyPaths"] = json!([]);
-            }
         })?;
-        // crun does not make it.
-        let work = format!("{}/work", bundle.directory());
-        lab.host.run(&["mkdir", "-p", &work])?;
+        bundle.suit_crun()?;
         bundle.run()?;
         Ok(Self { lab, bundle, port })
     }

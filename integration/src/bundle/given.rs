@@ -3,7 +3,7 @@
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Bundle, spec};
 
@@ -17,6 +17,24 @@ impl Bundle<'_> {
         change(&mut spec);
         let path = self.lab.host.path(self.directory()).join("config.json");
         Ok(std::fs::write(path, serde_json::to_vec(&spec)?)?)
+    }
+
+    /// Does what crun needs for checkpoints, and nothing that would matter to runc.
+    ///
+    /// # Errors
+    /// As [`Bundle::change`].
+    pub fn suit_crun(&self) -> Result<()> {
+        if self.lab.low_level == "crun" {
+            // crun 1.28 makes checkpoints of masked paths and fails to restore them.
+            self.change(|spec| {
+                spec["linux"]["maskedPaths"] = json!([]);
+                spec["linux"]["readonlyPaths"] = json!([]);
+            })?;
+        }
+        // crun does not make it.
+        let work = format!("{}/work", self.directory());
+        self.lab.host.run(&["mkdir", "-p", &work])?;
+        Ok(())
     }
 
     /// The specification as it is now.
