@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSliceMut};
 use std::ops::AddAssign;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -17,7 +16,7 @@ use stasis_memory_store::{Area, Buffer, CHUNK, Chunk, Lane, ProcessMemory, Store
 use stasis_remote_call::MemoryProxy;
 
 use crate::areas::TakenArea;
-use crate::error::Error;
+use crate::error::{Error, caught};
 use crate::fault::{self, Point};
 use crate::guard::Guard;
 use crate::pagemap::Pagemap;
@@ -170,8 +169,7 @@ impl Work<'_> {
     /// A thread's work: copies pieces until there are none, and says which are done.
     fn copy(&self, lane: Lane<'_>, done: &SyncSender<Finished>) -> Result<Counts, Error> {
         // A panic is noticed here, so that the others stop at once.
-        let work = AssertUnwindSafe(|| self.copy_all(lane, done));
-        let result = catch_unwind(work).unwrap_or(Err(Error::Panic));
+        let result = caught(|| self.copy_all(lane, done));
         if result.is_err() {
             self.stop.store(true, Ordering::Relaxed);
         }

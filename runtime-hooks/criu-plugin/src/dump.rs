@@ -1,6 +1,5 @@
 //! The plugin's part of a dump: take the memory once the tree is stopped, and give it back if the tasks go on.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -8,7 +7,7 @@ use stasis_memory_store::{After, DumpOrder, ProcessMemory, Reader, Report, Write
 
 use crate::areas::choose;
 use crate::drain::{Source, Taken, drain};
-use crate::error::Error;
+use crate::error::{Error, caught};
 use crate::fault::{self, Point};
 use crate::guard::Guard;
 use crate::progress::Progress;
@@ -71,8 +70,7 @@ pub(crate) fn take() -> Result<(), Error> {
     };
     let mut report = Report::default();
     let path = order.report.clone();
-    let work = AssertUnwindSafe(|| take_all(*order, &mut report));
-    let taken = catch_unwind(work).unwrap_or(Err(Error::Panic));
+    let taken = caught(|| take_all(*order, &mut report));
     report.error = taken.as_ref().err().map(Error::told);
     orders::log(&report);
     orders::tell(path.as_deref(), &report);
@@ -222,8 +220,7 @@ pub(crate) fn end(succeeded: bool) -> Result<(), Error> {
         return Ok(());
     };
     let report = held.order.report.clone();
-    let work = AssertUnwindSafe(|| end_of(*held, succeeded));
-    let ended = catch_unwind(work).unwrap_or(Err(Error::Panic));
+    let ended = caught(|| end_of(*held, succeeded));
     if let Err(error) = &ended {
         orders::tell_more(report.as_deref(), |report| {
             report.error = Some(error.told());

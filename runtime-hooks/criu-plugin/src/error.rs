@@ -1,6 +1,7 @@
 //! What can go wrong, in words for CRIU's log and the engine's report.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
 use stasis_memory_store::StoreError;
@@ -65,6 +66,11 @@ pub(crate) enum Error {
         first: Box<Error>,
         second: Box<Error>,
     },
+}
+
+/// Work whose panic is an error like any other.
+pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(Error::Panic))
 }
 
 impl Error {

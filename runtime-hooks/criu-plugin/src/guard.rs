@@ -9,7 +9,6 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ use stasis_memory_store::{Chunk, DumpOrder, Writer};
 use stasis_remote_call::{MemoryProxy, ProxyRemains};
 
 use crate::drain::{Piece, Source};
-use crate::error::Error;
+use crate::error::{Error, caught};
 use crate::fault::{self, Point};
 use crate::fork::{end_process, fork};
 use crate::freezer::Freezer;
@@ -66,12 +65,12 @@ impl Guard {
                 if matches!(fork(), Ok(ForkResult::Child)) {
                     drop(control);
                     // It must not get back to where CRIU goes on.
-                    let work = AssertUnwindSafe(|| {
+                    let given = caught(|| {
                         let given = stand_guard(sources, &memory, &theirs, writer);
                         clear(&remains);
                         given
                     });
-                    if let Err(error) = catch_unwind(work).unwrap_or(Err(Error::Panic)) {
+                    if let Err(error) = given {
                         orders::tell_more(order.report.as_deref(), |report| {
                             report.not_returned = Some(error.told());
                         });

@@ -1,6 +1,5 @@
 //! The plugin's part of a restore: tasks get their memory back before any of them runs.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -8,7 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use stasis_memory_store::{Area, Index, Reader, Report, RestoreOrder};
 
-use crate::error::Error;
+use crate::error::{Error, caught};
 use crate::fault::{self, Point};
 use crate::progress::Progress;
 use crate::refill::{Target, refill};
@@ -66,8 +65,7 @@ pub(crate) fn give_back() -> Result<(), Error> {
     };
     let order = awaited.order.as_ref();
     let mut report = Report::default();
-    let work = AssertUnwindSafe(|| awaited.give_back(&mut report));
-    let given = catch_unwind(work).unwrap_or(Err(Error::Panic));
+    let given = caught(|| awaited.give_back(&mut report));
     report.error = given.as_ref().err().map(Error::told);
     orders::log(&report);
     orders::tell(order.and_then(|order| order.report.as_deref()), &report);
