@@ -8,6 +8,9 @@ use serde::Deserialize;
 
 /// More threads than this only take from each other.
 const MOST_THREADS: usize = 16;
+/// How many threads wait for the disk while others use the cores: with fewer, disk and cores wait for each other by turns
+/// (measured, docs/benchmarks.md).
+const WAITING: usize = 6;
 const MOST_MINIMUM_MIB: u64 = 1 << 20;
 
 /// `[bulk_memory]`
@@ -65,8 +68,7 @@ impl BulkMemory {
         // It counts what scheduler and cgroup leave to us.
         let cores = || thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let automatic = || match tier {
-            // One that waits for the disk leaves its core to another.
-            MemoryTier::Disk => 2 * cores(),
+            MemoryTier::Disk => cores() + WAITING,
             MemoryTier::Portable | MemoryTier::Ram => cores(),
         };
         match self.threads {

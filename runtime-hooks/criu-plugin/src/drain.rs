@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nix::libc;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
-use stasis_memory_store::{Area, Buffer, CHUNK, Chunk, Lane, ProcessMemory, StoredPages, pack};
+use stasis_memory_store::{Area, Buffer, CHUNK, Chunk, Lane, ProcessMemory, StoredPages};
 use stasis_remote_call::MemoryProxy;
 
 use crate::areas::TakenArea;
@@ -233,9 +233,8 @@ impl Work<'_> {
             counts.zero += present;
             return Ok(Some((piece, None)));
         };
-        let stored = pack(buffer, &pages);
-        counts.zero += present.saturating_sub(stored as u64);
-        let (checksum, place) = lane.put(buffer, stored)?;
+        counts.zero += present.saturating_sub(pages.bytes() as u64);
+        let (checksum, place) = lane.put(buffer, &pages)?;
         let number = u32::try_from(piece.number).map_err(|_| Error::TooLarge { pid })?;
         let chunk = Chunk {
             number,

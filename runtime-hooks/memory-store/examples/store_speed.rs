@@ -123,7 +123,7 @@ fn store(writer: &Writer, pid: i32, count: usize) -> ProcessMemory {
         buffer.as_mut_slice()[..4].copy_from_slice(&number.to_le_bytes());
         buffer.as_mut_slice()[4..8].copy_from_slice(&pid.to_le_bytes());
         let pages = StoredPages::of(buffer.as_slice()).unwrap();
-        let (checksum, place) = lane.put(&buffer, CHUNK).unwrap();
+        let (checksum, place) = lane.put(&buffer, &pages).unwrap();
         chunks.push(Chunk {
             number,
             pages,

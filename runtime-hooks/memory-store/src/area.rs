@@ -95,4 +95,14 @@ impl Checksum {
     pub fn of(contents: &[u8]) -> Self {
         Self(XxHash3_128::oneshot(contents))
     }
+
+    /// Of contents that lie in several places: that of all of them, one after the other.
+    pub(crate) fn of_parts(parts: &[&[u8]]) -> Self {
+        if let [whole] = parts {
+            return Self::of(whole);
+        }
+        let mut hasher = XxHash3_128::new();
+        parts.iter().for_each(|part| hasher.write(part));
+        Self(hasher.finish_128())
+    }
 }

@@ -1,20 +1,15 @@
 //! What one thread stores.
 
-use zstd::bulk::Compressor;
-
-use crate::buffer::Aligned;
+use crate::compress::{Compressed, Compressor};
 use crate::pack_writer::{PackWriter, padded};
-use crate::{Buffer, CHUNK, Checksum, Encoding, PAGE, Place, StoreError, Writer};
-
-/// Compression has to save one part of so many, or what it saves is not worth the decompression.
-const WORTHWHILE: usize = 16;
+use crate::{Buffer, Checksum, Encoding, Place, StoreError, StoredPages, Writer};
 
 /// A pack of its own for each thread, made when there is something to write.
 #[derive(Debug)]
 pub struct Lane<'w> {
     writer: &'w Writer,
     pack: Option<(u32, PackWriter)>,
-    compression: Option<Compression>,
+    compressor: Option<Compressor>,
     report: LaneReport,
 }
 
@@ -27,54 +22,42 @@ pub struct LaneReport {
     pub reused_bytes: u64,
 }
 
-struct Compression {
-    compressor: Compressor<'static>,
-    output: Aligned,
-}
-
-impl std::fmt::Debug for Compression {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Compression")
-    }
-}
-
 impl<'w> Lane<'w> {
     pub(crate) fn new(writer: &'w Writer) -> Result<Self, StoreError> {
-        let start = |level| {
-            Compressor::new(level).map(|compressor| Compression {
-                compressor,
-                output: Aligned::new(CHUNK),
-            })
-        };
-        let compression = writer.level().map(start).transpose();
-        let compression = compression.map_err(|error| StoreError::Impossible {
+        let compressor = writer.level().map(Compressor::new).transpose();
+        let compressor = compressor.map_err(|error| StoreError::Impossible {
             what: format!("zstd cannot be started: {error}"),
         })?;
         Ok(Self {
             writer,
             pack: None,
-            compression,
+            compressor,
             report: LaneReport::default(),
         })
     }
 
-    /// Stores the first so many bytes, the stored pages of a chunk moved together; a multiple of [`PAGE`]. Contents that are stored
-    /// already, by this checkpoint or by the earlier one, are not stored again.
+    /// Stores these pages of a chunk, from where they are in its content. What is stored already, by this checkpoint or by the earlier
+    /// one, is not stored again.
     ///
     /// # Errors
     /// [`StoreError`]; what was stored before can still be read.
-    pub fn put(&mut self, content: &Buffer, bytes: usize) -> Result<(Checksum, Place), StoreError> {
-        let content = content.as_slice().get(..bytes);
-        let Some(content) = content.filter(|_| bytes > 0 && bytes.is_multiple_of(PAGE)) else {
+    pub fn put(
+        &mut self,
+        content: &Buffer,
+        pages: &StoredPages,
+    ) -> Result<(Checksum, Place), StoreError> {
+        let bytes = pages.bytes();
+        let parts = pages.slices(content.as_slice());
+        let Some(parts) = parts.filter(|parts| !parts.is_empty()) else {
             let what = format!("a chunk cannot have {bytes} bytes");
             return Err(StoreError::Impossible { what });
         };
-        let key = (Checksum::of(content), bytes);
+        let key = (Checksum::of_parts(&parts), bytes);
         if let Some(place) = self.writer.known(key) {
             self.report.reused_bytes += bytes as u64;
             return Ok((key.0, place));
         }
-        let place = self.store(content)?;
+        let place = self.store(&parts)?;
         self.writer.remember(key, place);
         Ok((key.0, place))
     }
@@ -90,14 +73,21 @@ impl<'w> Lane<'w> {
         Ok(())
     }
 
-    fn store(&mut self, content: &[u8]) -> Result<Place, StoreError> {
-        let (encoding, bytes, pages) = encode(self.compression.as_mut(), content);
+    fn store(&mut self, parts: &[&[u8]]) -> Result<Place, StoreError> {
         let (number, pack) = match &mut self.pack {
             Some(pack) => pack,
             none => none.insert(self.writer.add_pack()?),
         };
-        let offset = pack.append(pages)?;
-        self.report.stored_bytes += pages.len() as u64;
+        let compressor = self.compressor.as_mut();
+        let compressed = compressor.and_then(|compressor| compressor.compress(parts));
+        let (encoding, bytes, offset) = match compressed {
+            Some(Compressed { bytes, padded }) => (Encoding::Zstd, bytes, pack.append(&[padded])?),
+            None => {
+                let bytes = parts.iter().map(|part| part.len()).sum();
+                (Encoding::Raw, bytes, pack.append(parts)?)
+            }
+        };
+        self.report.stored_bytes += padded(bytes) as u64;
         Ok(Place {
             pack: *number,
             offset,
@@ -117,28 +107,4 @@ impl<'w> Lane<'w> {
         }
         Ok(self.report)
     }
-}
-
-/// How a content is to be stored, its length then, and that with what fills the last page.
-fn encode<'a>(
-    compression: Option<&'a mut Compression>,
-    content: &'a [u8],
-) -> (Encoding, usize, &'a [u8]) {
-    let raw = (Encoding::Raw, content.len(), content);
-    let Some(compression) = compression else {
-        return raw;
-    };
-    let output = compression.output.as_mut_slice();
-    let compressor = &mut compression.compressor;
-    let worthwhile = content.len() - content.len() / WORTHWHILE;
-    // An error means that it does not fit.
-    let Ok(bytes) = compressor.compress_to_buffer(content, &mut output[..worthwhile]) else {
-        return raw;
-    };
-    let end = padded(bytes);
-    if end >= content.len() {
-        return raw;
-    }
-    output[bytes..end].fill(0);
-    (Encoding::Zstd, bytes, &output[..end])
 }

@@ -7,6 +7,7 @@
 mod area;
 mod buffer;
 mod codec;
+mod compress;
 mod directory;
 mod durable;
 mod earlier;
@@ -37,7 +38,7 @@ pub use lane::{Lane, LaneReport};
 pub use order::{After, Compression, DumpOrder, ORDER_VARIABLE, Report, RestoreOrder, Tier};
 pub use pack::Pack;
 pub use reader::Reader;
-pub use stored_pages::{Run, StoredPages, pack};
+pub use stored_pages::{Run, StoredPages};
 pub use writer::Writer;
 
 /// The unit of memory, bytes. The kernel's page size on the machines that we support (not 64 KiB aarch64).

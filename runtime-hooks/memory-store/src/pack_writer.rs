@@ -1,23 +1,26 @@
 //! Writing a pack.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::io::{self, IoSlice};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::{Errno, pwritev};
 
 use crate::pack::{PackFile, set_buffered, set_direct};
 use crate::{PAGE, Pack, StoreError, Tier};
 
 /// What is asked of a disk's file system in one go: as much as there is already, within these bounds. Extents are long then, and it
-/// is asked seldom.
-const PREALLOCATED: std::ops::RangeInclusive<u64> = 16 << 20..=256 << 20;
+/// is asked seldom; but what turns out to be too much is given back, and the disk may have to discard it.
+const PREALLOCATED: std::ops::RangeInclusive<u64> = 16 << 20..=64 << 20;
 /// Nothing is asked for of which the file system does not have so many times as much: other lanes need room, too.
 const PLENTY: u64 = 64;
 /// Where the first chunk of a pack in memory begins: whole chunks then fill whole huge pages.
 const HUGE_PAGE: u64 = 2 << 20;
+/// More than the kernel takes at once (`IOV_MAX`) is given in parts.
+const MOST_PARTS: usize = 1024;
 
 /// A pack that grows.
 #[derive(Debug)]
@@ -53,7 +56,7 @@ impl PackWriter {
             end: 0,
             allocated: (tier == Tier::Disk).then_some(0),
         };
-        if let Err(error) = writer.append(pack.header().as_slice()) {
+        if let Err(error) = writer.append(&[pack.header().as_slice()]) {
             let _ = fs::remove_file(&writer.pack_file.path);
             return Err(error);
         }
@@ -68,12 +71,13 @@ impl PackWriter {
         &self.pack_file
     }
 
-    /// Writes whole pages at its end, all or none. Returns where they begin.
-    pub(crate) fn append(&mut self, pages: &[u8]) -> Result<u64, StoreError> {
+    /// Writes whole pages at its end, all or none, from the places where they are. Returns where they begin.
+    pub(crate) fn append(&mut self, parts: &[&[u8]]) -> Result<u64, StoreError> {
         let offset = self.end;
-        let end = offset + pages.len() as u64;
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        let end = offset + bytes as u64;
         self.allocate(end);
-        write_at(&self.pack_file.file, pages, offset)
+        write_at(&self.pack_file.file, parts, offset)
             .map_err(StoreError::writing(&self.pack_file.path))?;
         self.end = end;
         Ok(offset)
@@ -117,15 +121,17 @@ impl PackWriter {
     }
 }
 
-/// Writes all of it. What the file system does not take past the page cache goes through it.
-fn write_at(file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
-    while !bytes.is_empty() {
-        // Not `WriteZero`, which says nothing: a file system that takes nothing is full.
-        let full = || io::Error::from(rustix::io::Errno::NOSPC);
-        match file.write_at(bytes, offset) {
-            Ok(0) => return Err(full()),
+/// Writes all parts, one after the other. What the file system does not take past the page cache goes through it.
+fn write_at(file: &File, parts: &[&[u8]], mut offset: u64) -> io::Result<()> {
+    let mut parts: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
+    let mut parts = parts.as_mut_slice();
+    while !parts.is_empty() {
+        let some = &parts[..parts.len().min(MOST_PARTS)];
+        match pwritev(file, some, offset).map_err(io::Error::from) {
+            // Not `WriteZero`, which says nothing: a file system that takes nothing is full.
+            Ok(0) => return Err(Errno::NOSPC.into()),
             Ok(written) => {
-                bytes = &bytes[written..];
+                IoSlice::advance_slices(&mut parts, written);
                 offset += written as u64;
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -143,6 +149,8 @@ pub(crate) fn padded(bytes: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileExt;
+
     use super::*;
 
     #[test]
@@ -153,7 +161,7 @@ mod tests {
             eprintln!("not tested: the file system does it all through the page cache");
             return;
         }
-        write_at(&file, b"too short", 3).unwrap();
+        write_at(&file, &[b"too", b" short"], 3).unwrap();
         assert!(!set_buffered(&file), "it is so already");
         let mut read = [0; 9];
         file.read_exact_at(&mut read, 3).unwrap();
@@ -163,7 +171,7 @@ mod tests {
     #[test]
     fn a_device_that_is_full_is_told() {
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let error = write_at(&full, b"x", 0).unwrap_err();
+        let error = write_at(&full, &[b"x"], 0).unwrap_err();
         let error = StoreError::writing(Path::new("/dev/full"))(error);
         assert!(matches!(error, StoreError::Full { .. }), "{error}");
     }

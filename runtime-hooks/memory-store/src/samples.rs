@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use crate::{
     After, Area, Buffer, CHUNK, Chunk, DumpOrder, ImageId, Index, LaneReport, PAGE, ProcessMemory,
-    Reader, StoreError, StoredPages, Tier, Writer, pack,
+    Reader, StoreError, StoredPages, Tier, Writer,
 };
 
 pub(crate) const PID: i32 = 7;
@@ -57,8 +57,7 @@ pub(crate) fn try_store(
         for (number, seed) in (0..).zip(seeds) {
             buffer.as_mut_slice().copy_from_slice(&content(*seed));
             let pages = StoredPages::of(buffer.as_slice()).unwrap();
-            let bytes = pack(&mut buffer, &pages);
-            let (checksum, place) = lane.put(&buffer, bytes)?;
+            let (checksum, place) = lane.put(&buffer, &pages)?;
             area.chunks.push(Chunk {
                 number,
                 pages,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Buffer, CHUNK, PAGE};
+use crate::{CHUNK, PAGE};
 
 pub(crate) const WORDS: usize = CHUNK / PAGE / 64;
 /// What is looked at in one go: long enough for vector instructions, short enough to end early.
@@ -87,6 +87,13 @@ impl StoredPages {
         }
     }
 
+    /// Them, where they are in the content of their chunk. `None`: it is too short to have them.
+    pub(crate) fn slices<'a>(&self, content: &'a [u8]) -> Option<Vec<&'a [u8]>> {
+        self.runs()
+            .map(|run| content.get(run.offset..run.offset + run.bytes))
+            .collect()
+    }
+
     /// Them, in runs as long as they can be, from the first to the last.
     pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
         let end = self.end();
@@ -102,19 +109,6 @@ impl StoredPages {
             })
         })
     }
-}
-
-/// Moves the stored pages of the chunk that a buffer has together, to its start. Returns their length.
-pub fn pack(buffer: &mut Buffer, pages: &StoredPages) -> usize {
-    let content = buffer.as_mut_slice();
-    let mut packed = 0;
-    for run in pages.runs() {
-        if run.offset != packed {
-            content.copy_within(run.offset..run.offset + run.bytes, packed);
-        }
-        packed += run.bytes;
-    }
-    packed
 }
 
 /// Whether a page holds nothing but zeros, as fast as memory is read.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::{Buffer, Checksum};
 use proptest::prelude::*;
 
 fn buffer_of(pages: &[bool]) -> Buffer {
@@ -48,26 +49,31 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn packed_pages_unpack_to_what_they_were(pages in proptest::collection::vec(any::<bool>(), 1..=1024)) {
-        let mut buffer = buffer_of(&pages);
-        let before = buffer.as_slice().to_vec();
-        let Some(stored) = StoredPages::of(&before[..pages.len() * PAGE]) else {
+    fn slices_are_the_content_without_its_zeros(pages in proptest::collection::vec(any::<bool>(), 1..=1024)) {
+        let buffer = buffer_of(&pages);
+        let content = &buffer.as_slice()[..pages.len() * PAGE];
+        let Some(stored) = StoredPages::of(content) else {
             prop_assert!(pages.iter().all(|page| !page));
             return Ok(());
         };
         prop_assert_eq!(stored.count(), pages.iter().filter(|page| **page).count());
-        let bytes = pack(&mut buffer, &stored);
-        prop_assert_eq!(bytes, stored.bytes());
-        let mut unpacked = vec![0; CHUNK];
-        let mut from = 0;
+        let slices = stored.slices(content).unwrap();
+        prop_assert_eq!(slices.iter().map(|slice| slice.len()).sum::<usize>(), stored.bytes());
+        let mut unpacked = vec![0; content.len()];
         let mut end = None;
-        for run in stored.runs() {
+        for (run, slice) in stored.runs().zip(slices) {
             prop_assert!(end < Some(run.offset), "runs that touch are one");
-            unpacked[run.offset..][..run.bytes].copy_from_slice(&buffer.as_slice()[from..][..run.bytes]);
-            from += run.bytes;
+            unpacked[run.offset..][..run.bytes].copy_from_slice(slice);
             end = Some(run.offset + run.bytes);
         }
-        prop_assert_eq!(from, bytes);
-        prop_assert!(unpacked == before);
+        prop_assert!(unpacked == content);
+        prop_assert_eq!(stored.slices(&content[..(stored.end() - 1) * PAGE]), None);
+    }
+
+    #[test]
+    fn a_checksum_does_not_tell_where_parts_begin(content in proptest::collection::vec(any::<u8>(), 0..5000), cut in any::<prop::sample::Index>(), again in any::<prop::sample::Index>()) {
+        let (start, rest) = content.split_at(cut.index(content.len() + 1));
+        let (middle, end) = rest.split_at(again.index(rest.len() + 1));
+        prop_assert_eq!(Checksum::of_parts(&[start, middle, end]), Checksum::of(&content));
     }
 }

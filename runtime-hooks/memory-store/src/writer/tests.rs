@@ -1,7 +1,7 @@
 use super::*;
 use crate::samples::{Images, names, order, store, text, verify};
 
-use crate::{Buffer, Compression, PAGE};
+use crate::{Buffer, Compression, PAGE, StoredPages};
 
 mod full_disk;
 
@@ -127,10 +127,11 @@ fn an_index_is_refused_that_could_not_be_read_and_the_memory_is_still_there() {
     assert!(text(&error).contains("process 7 is impossible or listed twice"));
     let mut lane = writer.lane().unwrap();
     let mut buffer = Buffer::new();
-    assert!(lane.put(&buffer, 0).is_err());
-    assert!(lane.put(&buffer, PAGE + 1).is_err());
+    for impossible in [0, 1025] {
+        assert!(lane.put(&buffer, &StoredPages::All(impossible)).is_err());
+    }
     buffer.as_mut_slice()[0] = 1;
-    lane.put(&buffer, PAGE).unwrap();
+    lane.put(&buffer, &StoredPages::All(1)).unwrap();
     drop(lane);
     let open = writer.finish(std::slice::from_ref(&process)).unwrap_err();
     assert!(text(&open).contains("is still being written"), "{open}");
