@@ -6,8 +6,8 @@ use std::thread;
 
 use serde::Deserialize;
 
-/// More threads than this only take from each other.
-const MOST_THREADS: usize = 16;
+/// More threads than this were not tried (32 cores; docs/benchmarks.md).
+const MOST_THREADS: usize = 32;
 /// How many threads wait for the disk while others use the cores: with fewer, disk and cores wait for each other by turns
 /// (measured, docs/benchmarks.md).
 const WAITING: usize = 6;
@@ -25,7 +25,7 @@ pub struct BulkMemory {
     pub tier: MemoryTier,
     /// Where it is kept on disk, unless it is in the image.
     pub directory: PathBuf,
-    /// How many threads move it; 0: as many as there are cores for us, twice as many for a disk, at most 16.
+    /// How many threads move it; 0: as many as there are cores for us, some more for a disk.
     pub threads: usize,
     /// zstd's level; 0: it is stored as it is.
     pub compression_level: i32,

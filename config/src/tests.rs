@@ -193,8 +193,8 @@ fn the_number_of_threads_is_taken_or_found() {
     };
     assert_eq!(with(3, MemoryTier::Disk), 3);
     let cores = with(0, MemoryTier::Ram);
-    assert!((1..=16).contains(&cores));
-    assert_eq!(with(0, MemoryTier::Disk), 16.min(cores + 6));
+    assert!((1..=32).contains(&cores));
+    assert_eq!(with(0, MemoryTier::Disk), 32.min(cores + 6));
     let tier = |name| parse(&format!("bulk_memory.tier = \"{name}\""));
     assert_eq!(tier("ram").unwrap().bulk_memory.tier, MemoryTier::Ram);
     assert!(tier("tape").unwrap_err().to_string().contains("tape"));

@@ -54,6 +54,13 @@ pub fn has_gpu() -> bool {
     Path::new("/dev/nvidiactl").exists()
 }
 
+/// Whether processes that wait for each other in kernels can have a GPU each, or a stand-in. On one H200 the driver ends them while they
+/// are locked (Xid 109, CTX SWITCH TIMEOUT); NCCL does not allow such jobs.
+#[must_use]
+pub fn has_gpu_for_each_of_two() -> bool {
+    !has_gpu() || Path::new("/dev/nvidia1").exists()
+}
+
 /// The directory that cargo puts programs of this build into.
 ///
 /// # Errors

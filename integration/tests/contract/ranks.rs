@@ -33,6 +33,10 @@ fn one_locked_rank_keeps_the_other_from_being_locked() -> Result<()> {
 
 #[test]
 fn all_ranks_together_are_locked_after_a_few_tries() -> Result<()> {
+    if !native::has_gpu_for_each_of_two() {
+        eprintln!("not tested: it takes two GPUs");
+        return Ok(());
+    }
     let ranks = Workload::ranks(2, &[])?;
     is_well(&ranks.ask()?, 2)?;
     let pids = two(&ranks)?;
@@ -56,6 +60,10 @@ fn all_ranks_together_are_locked_after_a_few_tries() -> Result<()> {
 /// enough.
 #[test]
 fn ranks_of_which_two_run_ahead_are_locked_by_letting_the_others_catch_up() -> Result<()> {
+    if !native::has_gpu_for_each_of_two() {
+        eprintln!("not tested: it takes two GPUs");
+        return Ok(());
+    }
     let ranks = Workload::ranks(3, &["ahead=15"])?;
     is_well(&ranks.ask()?, 3)?;
     let pids = ranks.children()?;

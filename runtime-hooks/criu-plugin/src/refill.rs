@@ -1,4 +1,4 @@
-//! Memory out of the store and into stopped tasks, by many threads. Contents are verified before they are written.
+//! Memory out of the store and into stopped tasks, by many threads. What is found to be damaged ends the work, and no task runs with it.
 
 use std::io::{self, IoSlice};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,12 +6,15 @@ use std::thread;
 
 use nix::sys::uio::{RemoteIoVec, process_vm_writev};
 use nix::unistd::Pid;
-use stasis_memory_store::{Buffer, CHUNK, Chunk, Reader};
+use stasis_memory_store::{Buffer, CHUNK, Chunk, Loaded, Reader, Run};
 
 use crate::error::Error;
 use crate::fault::{self, Point};
 use crate::progress::Progress;
 use crate::uffd::Userfaultfd;
+
+/// What is verified and written in one go, so that it is fetched from memory once: little beside a core's cache.
+const PART: usize = 256 << 10;
 
 /// A chunk that a task is given back.
 #[derive(Debug, Clone, Copy)]
@@ -69,13 +72,14 @@ pub(crate) fn refill(
 /// Gives how many bytes it was.
 fn fill(target: Target<'_>, reader: &Reader, buffer: &mut Buffer) -> Result<u64, Error> {
     fault::point(Point::Fill)?;
-    let content = reader.read(target.pid_inside, target.area, target.chunk, buffer)?;
-    let written = match target.memory {
-        Some(memory) => give_runs(target, memory, content),
-        None => write_runs(target, content),
-    };
-    written.map_err(Error::task("write the memory of", target.pid))?;
-    Ok(content.len() as u64)
+    let loaded = reader.load(target.pid_inside, target.area, target.chunk, buffer)?;
+    match target.memory {
+        // Once it has the last page of it, a task may run with it.
+        Some(memory) => give_runs(target, memory, loaded.verified()?)
+            .map_err(Error::task("write the memory of", target.pid))?,
+        None => write_parts(target, loaded)?,
+    }
+    Ok(target.bytes())
 }
 
 fn give_runs(target: Target<'_>, memory: &Userfaultfd, mut content: &[u8]) -> io::Result<()> {
@@ -87,22 +91,29 @@ fn give_runs(target: Target<'_>, memory: &Userfaultfd, mut content: &[u8]) -> io
     Ok(())
 }
 
-fn write_runs(target: Target<'_>, content: &[u8]) -> io::Result<()> {
+/// All tasks are stopped until everything is written, and are ended if anything fails: so the checksum may come last.
+fn write_parts(target: Target<'_>, loaded: Loaded<'_>) -> Result<(), Error> {
+    let mut places = target.chunk.pages.runs_in_parts(PART);
+    loaded.hand_on(PART, |part| {
+        let places = places.next().unwrap_or_default();
+        write(target, part, &places).map_err(Error::task("write the memory of", target.pid))
+    })
+}
+
+fn write(target: Target<'_>, part: &[u8], runs: &[Run]) -> io::Result<()> {
     let start = usize::try_from(target.start()).map_err(io::Error::other)?;
-    let runs: Vec<_> = target
-        .chunk
-        .pages
-        .runs()
+    let places: Vec<_> = runs
+        .iter()
         .map(|run| RemoteIoVec {
             base: start + run.offset,
             len: run.bytes,
         })
         .collect();
-    let written = process_vm_writev(Pid::from_raw(target.pid), &[IoSlice::new(content)], &runs)?;
-    if written != content.len() {
+    let written = process_vm_writev(Pid::from_raw(target.pid), &[IoSlice::new(part)], &places)?;
+    if written != part.len() {
         return Err(io::Error::other(format!(
             "only {written} of {} bytes were taken at {start:x}",
-            content.len()
+            part.len()
         )));
     }
     Ok(())

@@ -147,8 +147,8 @@ fn read(reader: &Reader, process: &ProcessMemory) {
     let mut buffer = Buffer::new();
     for area in &process.areas {
         for chunk in &area.chunks {
-            let content = reader.read(process.pid, area.start, chunk, &mut buffer);
-            black_box(content.unwrap());
+            let content = reader.load(process.pid, area.start, chunk, &mut buffer);
+            black_box(content.unwrap().verified().unwrap());
         }
     }
 }

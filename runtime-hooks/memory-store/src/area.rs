@@ -1,9 +1,8 @@
 //! What an index says: processes, their areas, and where the chunks of these are.
 
 use serde::{Deserialize, Serialize};
-use twox_hash::XxHash3_128;
 
-use crate::{CHUNK, StoredPages};
+use crate::{CHUNK, Checksum, StoredPages};
 
 /// The bulk memory of one process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,10 +36,6 @@ pub struct Chunk {
     /// Where they are.
     pub place: Place,
 }
-
-/// Of contents. Not cryptographic: it finds accidents and tells equal contents, it is no proof against forgery.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Checksum(pub u128);
 
 /// Where the contents of a chunk are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,22 +82,4 @@ impl Area {
 
 fn chunk_offset(number: u32) -> u64 {
     u64::from(number) * CHUNK as u64
-}
-
-impl Checksum {
-    /// Of these contents: XXH3, 128 bits, the fastest that was measured (docs/benchmarks.md).
-    #[must_use]
-    pub fn of(contents: &[u8]) -> Self {
-        Self(XxHash3_128::oneshot(contents))
-    }
-
-    /// Of contents that lie in several places: that of all of them, one after the other.
-    pub(crate) fn of_parts(parts: &[&[u8]]) -> Self {
-        if let [whole] = parts {
-            return Self::of(whole);
-        }
-        let mut hasher = XxHash3_128::new();
-        parts.iter().for_each(|part| hasher.write(part));
-        Self(hasher.finish_128())
-    }
 }

@@ -6,6 +6,7 @@
 
 mod area;
 mod buffer;
+mod checksum;
 mod codec;
 mod compress;
 mod directory;
@@ -28,8 +29,9 @@ mod samples;
 mod stored_pages;
 mod writer;
 
-pub use area::{Area, Checksum, Chunk, Encoding, Place, ProcessMemory};
+pub use area::{Area, Chunk, Encoding, Place, ProcessMemory};
 pub use buffer::Buffer;
+pub use checksum::Checksum;
 pub use directory::{Stored, discard, list, remove};
 pub use error::StoreError;
 pub use image_id::ImageId;
@@ -37,7 +39,7 @@ pub use index::Index;
 pub use lane::{Lane, LaneReport};
 pub use order::{After, Compression, DumpOrder, ORDER_VARIABLE, Report, RestoreOrder, Tier};
 pub use pack::Pack;
-pub use reader::Reader;
+pub use reader::{Loaded, Reader};
 pub use stored_pages::{Run, StoredPages};
 pub use writer::Writer;
 

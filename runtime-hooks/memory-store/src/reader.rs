@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::checksum::Sum;
 use crate::pack::PackFile;
 use crate::pack_writer::padded;
 use crate::{Area, Buffer, Checksum, Chunk, Encoding, Index, ProcessMemory, StoreError, Tier};
@@ -46,30 +47,98 @@ impl Reader {
         Self { packs }
     }
 
-    /// The stored pages of a chunk, one after the other, as they were when they were stored; in the buffer, unless they are read where
-    /// they are. The process and the address of the area are for messages.
+    /// Reads the stored pages of a chunk; into the buffer, unless they are used where they are. The process and the address of the area
+    /// are for messages.
     ///
     /// # Errors
     /// [`StoreError::Chunk`].
-    pub fn read<'b>(
+    pub fn load<'b>(
         &'b self,
         process: i32,
         area: u64,
-        chunk: &Chunk,
+        chunk: &'b Chunk,
         buffer: &'b mut Buffer,
-    ) -> Result<&'b [u8], StoreError> {
+    ) -> Result<Loaded<'b>, StoreError> {
         let number = usize::try_from(chunk.place.pack).unwrap_or(usize::MAX);
         let pack = self.packs.get(number);
+        let origin = Origin {
+            path: pack.map(|pack| pack.path.as_path()),
+            process,
+            area,
+            chunk,
+        };
         let loaded = pack.map_or(Err("its pack is not known".to_owned()), |pack| {
             load(pack, chunk, buffer)
         });
-        loaded.map_err(|what| StoreError::Chunk {
-            path: pack.map_or_else(Default::default, |pack| pack.path.clone()),
-            process,
-            area,
-            chunk: chunk.number,
+        match loaded {
+            Ok(content) => Ok(Loaded { content, origin }),
+            Err(what) => Err(origin.damaged(what)),
+        }
+    }
+}
+
+/// The stored pages of a chunk, one after the other, that have not been verified.
+#[derive(Debug)]
+pub struct Loaded<'b> {
+    content: &'b [u8],
+    origin: Origin<'b>,
+}
+
+/// What a content is of, for messages.
+#[derive(Debug)]
+struct Origin<'b> {
+    path: Option<&'b Path>,
+    process: i32,
+    area: u64,
+    chunk: &'b Chunk,
+}
+
+impl<'b> Loaded<'b> {
+    /// All of them, as they were when they were stored.
+    ///
+    /// # Errors
+    /// [`StoreError::Chunk`]: they are not.
+    pub fn verified(self) -> Result<&'b [u8], StoreError> {
+        self.origin.verify(Checksum::of(self.content))?;
+        Ok(self.content)
+    }
+
+    /// Hands them on in parts of so many bytes, each as soon as it has been looked at, so that it is fetched from memory once. Only
+    /// success says that they are what was stored.
+    ///
+    /// # Errors
+    /// [`StoreError::Chunk`]: they are not. Or what taking one said.
+    pub fn hand_on<E: From<StoreError>>(
+        self,
+        bytes: usize,
+        mut take: impl FnMut(&'b [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut sum = Sum::new();
+        for part in self.content.chunks(bytes) {
+            sum.add(part);
+            take(part)?;
+        }
+        Ok(self.origin.verify(sum.end())?)
+    }
+}
+
+impl Origin<'_> {
+    fn verify(&self, found: Checksum) -> Result<(), StoreError> {
+        if found == self.chunk.checksum {
+            return Ok(());
+        }
+        Err(self
+            .damaged("its contents do not match their checksum, so they are damaged".to_owned()))
+    }
+
+    fn damaged(&self, what: String) -> StoreError {
+        StoreError::Chunk {
+            path: self.path.map(Path::to_owned).unwrap_or_default(),
+            process: self.process,
+            area: self.area,
+            chunk: self.chunk.number,
             what,
-        })
+        }
     }
 }
 
@@ -95,21 +164,20 @@ fn needed(index: &Index, number: u32, problem: StoreError) -> StoreError {
     }
 }
 
-/// The stored pages of a chunk, verified.
 fn load<'b>(pack: &'b PackFile, chunk: &Chunk, buffer: &'b mut Buffer) -> Result<&'b [u8], String> {
     let bytes = chunk.pages.bytes();
     let stored = usize::try_from(chunk.place.bytes).map_err(|error| error.to_string())?;
     let offset = chunk.place.offset;
     let too_long = || format!("{stored} bytes cannot be those of {bytes}");
-    let content = match chunk.place.encoding {
-        Encoding::Raw if stored != bytes => return Err(too_long()),
+    match chunk.place.encoding {
+        Encoding::Raw if stored != bytes => Err(too_long()),
         Encoding::Raw => match pack.mapped(offset, bytes) {
-            Some(content) => content,
+            Some(content) => Ok(content),
             None => {
                 let content = buffer.as_mut_slice().get_mut(..bytes);
                 let content = content.ok_or_else(too_long)?;
                 fill(pack, offset, content)?;
-                content
+                Ok(content)
             }
         },
         Encoding::Zstd => {
@@ -122,13 +190,8 @@ fn load<'b>(pack: &'b PackFile, chunk: &Chunk, buffer: &'b mut Buffer) -> Result
             if length != bytes {
                 return Err(format!("{length} bytes are there and {bytes} are needed"));
             }
-            content
+            Ok(content)
         }
-    };
-    if Checksum::of(content) == chunk.checksum {
-        Ok(content)
-    } else {
-        Err("its contents do not match their checksum, so they are damaged".to_owned())
     }
 }
 

@@ -80,7 +80,8 @@ pub(crate) fn store(writer: &Writer, seeds: &[u64]) -> (ProcessMemory, LaneRepor
 pub(crate) fn verify(reader: &Reader, process: &ProcessMemory, seeds: &[u64]) {
     let mut buffer = Buffer::new();
     for (chunk, seed) in process.areas[0].chunks.iter().zip(seeds) {
-        let read = reader.read(PID, START, chunk, &mut buffer).unwrap();
+        let read = reader.load(PID, START, chunk, &mut buffer).unwrap();
+        let read = read.verified().unwrap();
         let mut whole = vec![0; CHUNK];
         let mut from = 0;
         for run in chunk.pages.runs() {

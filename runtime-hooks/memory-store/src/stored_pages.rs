@@ -109,6 +109,28 @@ impl StoredPages {
             })
         })
     }
+
+    /// Their runs by parts of so many bytes; the last may have less. A run that reaches into the next part is cut.
+    pub fn runs_in_parts(&self, bytes: usize) -> impl Iterator<Item = Vec<Run>> + '_ {
+        let mut runs = self.runs();
+        let mut rest = None;
+        std::iter::from_fn(move || {
+            let mut part = Vec::new();
+            let mut room = bytes;
+            while room > 0
+                && let Some(Run { offset, bytes }) = rest.take().or_else(|| runs.next())
+            {
+                let own = bytes.min(room);
+                part.push(Run { offset, bytes: own });
+                rest = (own < bytes).then(|| Run {
+                    offset: offset + own,
+                    bytes: bytes - own,
+                });
+                room -= own;
+            }
+            (!part.is_empty()).then_some(part)
+        })
+    }
 }
 
 /// Whether a page holds nothing but zeros, as fast as memory is read.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::PAGE;
 use crate::samples::{Images, PID, START, text};
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -41,8 +42,12 @@ fn a_flipped_bit_is_found_and_the_message_names_file_and_chunk() {
             let reader = Reader::open(&images.image(1), &index, None).unwrap();
             let mut buffer = Buffer::new();
             for each in chunks {
-                let read = reader.read(PID, START, each, &mut buffer);
+                let loaded = reader.load(PID, START, each, &mut buffer);
+                let handed_on = loaded.and_then(|loaded| loaded.hand_on(5000, |_| Ok(())));
+                let loaded = reader.load(PID, START, each, &mut buffer);
+                let read = loaded.and_then(Loaded::verified);
                 assert_eq!(read.is_ok(), each.number != chunk.number);
+                assert_eq!(read.is_ok(), handed_on.is_ok());
                 let Err(error) = read else { continue };
                 let number = each.number;
                 let names = format!("chunk {number} of the area at {START:#x} of process {PID} ");
@@ -117,7 +122,7 @@ fn a_pack_that_is_cut_off_after_it_was_opened_is_found() {
     file.set_len(8192).unwrap();
     let chunk = &index.processes[0].areas[0].chunks[0];
     let mut buffer = Buffer::new();
-    let error = reader.read(PID, START, chunk, &mut buffer);
+    let error = reader.load(PID, START, chunk, &mut buffer);
     let message = text(&error.unwrap_err());
     assert!(message.contains("the file ends at 8192"), "{message}");
 }
@@ -149,7 +154,7 @@ fn a_place_that_was_never_checked_is_an_error() {
     chunks[4].place.offset = u64::MAX / 2;
     let mut buffer = Buffer::new();
     for chunk in chunks {
-        let read = reader.read(PID, START, &chunk, &mut buffer);
+        let read = reader.load(PID, START, &chunk, &mut buffer);
         assert!(read.is_err(), "{chunk:?}");
     }
 }
@@ -171,4 +176,32 @@ fn a_pack_that_is_not_in_the_page_cache_is_read_past_it() {
             "neither writing nor reading it filled the cache"
         );
     }
+}
+
+#[test]
+fn parts_are_the_content_and_one_that_is_not_taken_is_the_last() {
+    let images = Images::new();
+    let (index, _) = portable(&images, 1, &[1]);
+    let reader = Reader::open(&images.image(1), &index, None).unwrap();
+    let chunk = &index.processes[0].areas[0].chunks[0];
+    let (mut buffer, mut other) = (Buffer::new(), Buffer::new());
+    let loaded = reader.load(PID, START, chunk, &mut buffer).unwrap();
+    let whole = loaded.verified().unwrap();
+    let mut parts = Vec::new();
+    let loaded = reader.load(PID, START, chunk, &mut other).unwrap();
+    let taken: Result<(), StoreError> = loaded.hand_on(3 * PAGE, |part| {
+        parts.extend_from_slice(part);
+        Ok(())
+    });
+    taken.unwrap();
+    assert!(parts == whole);
+    let mut count = 0;
+    let loaded = reader.load(PID, START, chunk, &mut other).unwrap();
+    let refused = loaded.hand_on(PAGE, |_| {
+        count += 1;
+        let what = "enough".to_owned();
+        Err(StoreError::Impossible { what })
+    });
+    assert!(matches!(refused, Err(StoreError::Impossible { .. })));
+    assert_eq!(count, 1);
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Buffer, Checksum};
+use crate::Buffer;
 use proptest::prelude::*;
 
 fn buffer_of(pages: &[bool]) -> Buffer {
@@ -49,7 +49,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn slices_are_the_content_without_its_zeros(pages in proptest::collection::vec(any::<bool>(), 1..=1024)) {
+    fn slices_are_the_content_without_its_zeros(pages in proptest::collection::vec(any::<bool>(), 1..=1024), part in 1..40_000usize) {
         let buffer = buffer_of(&pages);
         let content = &buffer.as_slice()[..pages.len() * PAGE];
         let Some(stored) = StoredPages::of(content) else {
@@ -67,13 +67,16 @@ proptest! {
             end = Some(run.offset + run.bytes);
         }
         prop_assert!(unpacked == content);
+        let bytes = stored.bytes();
+        let parts: Vec<_> = stored.runs_in_parts(part).collect();
+        prop_assert_eq!(parts.len(), bytes.div_ceil(part));
+        for (number, runs) in parts.iter().enumerate() {
+            let own: usize = runs.iter().map(|run| run.bytes).sum();
+            prop_assert_eq!(own, part.min(bytes - number * part));
+        }
+        let pieces = parts.iter().flatten().flat_map(|run| run.offset..run.offset + run.bytes);
+        let whole = stored.runs().flat_map(|run| run.offset..run.offset + run.bytes);
+        prop_assert!(pieces.eq(whole));
         prop_assert_eq!(stored.slices(&content[..(stored.end() - 1) * PAGE]), None);
-    }
-
-    #[test]
-    fn a_checksum_does_not_tell_where_parts_begin(content in proptest::collection::vec(any::<u8>(), 0..5000), cut in any::<prop::sample::Index>(), again in any::<prop::sample::Index>()) {
-        let (start, rest) = content.split_at(cut.index(content.len() + 1));
-        let (middle, end) = rest.split_at(again.index(rest.len() + 1));
-        prop_assert_eq!(Checksum::of_parts(&[start, middle, end]), Checksum::of(&content));
     }
 }
