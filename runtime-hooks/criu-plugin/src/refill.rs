@@ -93,10 +93,8 @@ fn give_runs(target: Target<'_>, memory: &Userfaultfd, mut content: &[u8]) -> io
 
 /// All tasks are stopped until everything is written, and are ended if anything fails: so the checksum may come last.
 fn write_parts(target: Target<'_>, loaded: Loaded<'_>) -> Result<(), Error> {
-    let mut places = target.chunk.pages.runs_in_parts(PART);
-    loaded.hand_on(PART, |part| {
-        let places = places.next().unwrap_or_default();
-        write(target, part, &places).map_err(Error::task("write the memory of", target.pid))
+    loaded.hand_on(PART, |part, runs| {
+        write(target, part, runs).map_err(Error::task("write the memory of", target.pid))
     })
 }
 

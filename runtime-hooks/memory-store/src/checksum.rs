@@ -1,7 +1,5 @@
 //! How contents are told from others.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_128;
 
@@ -41,12 +39,6 @@ impl Sum {
 
     pub(crate) fn end(&self) -> Checksum {
         Checksum(self.0.finish_128())
-    }
-}
-
-impl fmt::Debug for Sum {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Sum")
     }
 }
 

@@ -39,7 +39,10 @@ impl Compressor {
 
     /// Compresses a content that lies in several places, at most a chunk. `None`: it is not worth it.
     pub(crate) fn compress(&mut self, parts: &[&[u8]]) -> Option<Compressed<'_>> {
-        let content = gather(parts, self.input.as_mut_slice());
+        let content = match parts {
+            [whole] => whole,
+            parts => gather(parts, self.input.as_mut_slice()),
+        };
         let output = self.output.as_mut_slice();
         let worthwhile = content.len() - content.len() / WORTHWHILE;
         // An error means that it does not fit.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::checksum::Sum;
 use crate::pack::PackFile;
 use crate::pack_writer::padded;
-use crate::{Area, Buffer, Checksum, Chunk, Encoding, Index, ProcessMemory, StoreError, Tier};
+use crate::{Area, Buffer, Checksum, Chunk, Encoding, Index, ProcessMemory, Run, StoreError, Tier};
 
 /// The packs of a checkpoint, for any number of threads.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl Reader {
         let number = usize::try_from(chunk.place.pack).unwrap_or(usize::MAX);
         let pack = self.packs.get(number);
         let origin = Origin {
-            path: pack.map(|pack| pack.path.as_path()),
+            path: pack.map_or(Path::new(""), |pack| &pack.path),
             process,
             area,
             chunk,
@@ -87,7 +87,7 @@ pub struct Loaded<'b> {
 /// What a content is of, for messages.
 #[derive(Debug)]
 struct Origin<'b> {
-    path: Option<&'b Path>,
+    path: &'b Path,
     process: i32,
     area: u64,
     chunk: &'b Chunk,
@@ -103,20 +103,21 @@ impl<'b> Loaded<'b> {
         Ok(self.content)
     }
 
-    /// Hands them on in parts of so many bytes, each as soon as it has been looked at, so that it is fetched from memory once. Only
-    /// success says that they are what was stored.
+    /// Hands them on in parts of so many bytes, with where those belong in the chunk, each as soon as it has been looked at, so that it
+    /// is fetched from memory once. Only success says that they are what was stored.
     ///
     /// # Errors
     /// [`StoreError::Chunk`]: they are not. Or what taking one said.
     pub fn hand_on<E: From<StoreError>>(
         self,
         bytes: usize,
-        mut take: impl FnMut(&'b [u8]) -> Result<(), E>,
+        mut take: impl FnMut(&'b [u8], &[Run]) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut sum = Sum::new();
-        for part in self.content.chunks(bytes) {
+        let places = self.origin.chunk.pages.runs_in_parts(bytes);
+        for (part, runs) in self.content.chunks(bytes).zip(places) {
             sum.add(part);
-            take(part)?;
+            take(part, &runs)?;
         }
         Ok(self.origin.verify(sum.end())?)
     }
@@ -133,7 +134,7 @@ impl Origin<'_> {
 
     fn damaged(&self, what: String) -> StoreError {
         StoreError::Chunk {
-            path: self.path.map(Path::to_owned).unwrap_or_default(),
+            path: self.path.to_owned(),
             process: self.process,
             area: self.area,
             chunk: self.chunk.number,

@@ -111,7 +111,7 @@ impl StoredPages {
     }
 
     /// Their runs by parts of so many bytes; the last may have less. A run that reaches into the next part is cut.
-    pub fn runs_in_parts(&self, bytes: usize) -> impl Iterator<Item = Vec<Run>> + '_ {
+    pub(crate) fn runs_in_parts(&self, bytes: usize) -> impl Iterator<Item = Vec<Run>> + '_ {
         let mut runs = self.runs();
         let mut rest = None;
         std::iter::from_fn(move || {

@@ -43,7 +43,7 @@ fn a_flipped_bit_is_found_and_the_message_names_file_and_chunk() {
             let mut buffer = Buffer::new();
             for each in chunks {
                 let loaded = reader.load(PID, START, each, &mut buffer);
-                let handed_on = loaded.and_then(|loaded| loaded.hand_on(5000, |_| Ok(())));
+                let handed_on = loaded.and_then(|loaded| loaded.hand_on(5000, |_, _| Ok(())));
                 let loaded = reader.load(PID, START, each, &mut buffer);
                 let read = loaded.and_then(Loaded::verified);
                 assert_eq!(read.is_ok(), each.number != chunk.number);
@@ -189,7 +189,8 @@ fn parts_are_the_content_and_one_that_is_not_taken_is_the_last() {
     let whole = loaded.verified().unwrap();
     let mut parts = Vec::new();
     let loaded = reader.load(PID, START, chunk, &mut other).unwrap();
-    let taken: Result<(), StoreError> = loaded.hand_on(3 * PAGE, |part| {
+    let taken: Result<(), StoreError> = loaded.hand_on(3 * PAGE, |part, runs| {
+        assert_eq!(part.len(), runs.iter().map(|run| run.bytes).sum::<usize>());
         parts.extend_from_slice(part);
         Ok(())
     });
@@ -197,7 +198,7 @@ fn parts_are_the_content_and_one_that_is_not_taken_is_the_last() {
     assert!(parts == whole);
     let mut count = 0;
     let loaded = reader.load(PID, START, chunk, &mut other).unwrap();
-    let refused = loaded.hand_on(PAGE, |_| {
+    let refused = loaded.hand_on(PAGE, |_, _| {
         count += 1;
         let what = "enough".to_owned();
         Err(StoreError::Impossible { what })
