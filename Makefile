@@ -3,21 +3,24 @@
 .PHONY: demo test bench install requirements
 
 requirements:
+	@echo "== what test hosts need on this machine"
 	integration/hosts/install-requirements.sh
 
 demo: requirements
-	cargo build --quiet --release --workspace
+	@echo "== building the runtime, the CRIU plugin and the demonstration"
+	cargo build --locked --release -p stasis -p stasis-criu-plugin -p stasis-integration --lib --bin stasis-runtime --bin stasis --bin demo
 	target/release/demo
 
 test: requirements
 	integration/test.sh
 
 bench: requirements
-	cargo build --quiet --release --workspace
+	@echo "== building everything that is measured"
+	cargo build --locked --release --workspace
 	target/release/bench
 
 install:
-	cargo build --quiet --release -p stasis -p containerd-shim-stasis -p stasis-criu-plugin
+	cargo build --locked --release -p stasis -p containerd-shim-stasis -p stasis-criu-plugin
 	install -D -m 755 -t $(DESTDIR)/usr/local/bin target/release/stasis-runtime target/release/containerd-shim-stasis-v2 target/release/stasis
 	install -D -m 755 -t $(DESTDIR)/usr/local/lib/stasis target/release/libstasis_memory.so
 	ln -sf stasis $(DESTDIR)/usr/local/bin/cuda-checkpoint

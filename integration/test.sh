@@ -1,10 +1,30 @@
 #!/bin/bash
-# Everything that CI checks: formatting, lints, unit tests, and the end-to-end tests in test hosts.
+# Everything that CI checks: formatting, lints, documentation, dependencies, unit tests, and the end-to-end tests in
+# test hosts. STASIS_MUST_RUN names what this machine has to have (integration/src/check/requirement.rs).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export RUST_BACKTRACE=0
+left_out=$(mktemp)
+trap 'rm -f "$left_out"' EXIT
+export STASIS_LEFT_OUT=$left_out
+
+step() { printf '\n== %d:%02d %s\n' $((SECONDS / 60)) $((SECONDS % 60)) "$*"; }
+
+step "formatting"
 cargo fmt --all --check
-cargo clippy --quiet --workspace --all-targets -- -D warnings
+step "lints"
+cargo clippy --locked --workspace --all-targets -- -D warnings
+# The maps of the crates link to modules that are private.
+step "documentation"
+RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --locked --no-deps --workspace
+step "dependencies"
+integration/check-dependencies.sh
 # The end-to-end tests run the programs, and CRIU's plugin, as they are installed.
-cargo build --quiet --workspace
-cargo test --quiet --workspace --no-fail-fast -- --test-threads 2
+step "programs"
+cargo build --locked --workspace
+step "tests (the first start of a test host builds it from Debian packages: a minute each)"
+result=0
+cargo test --locked --workspace --no-fail-fast -- --test-threads 2 || result=$?
+step "$([ $result = 0 ] && echo passed || echo FAILED); left out on this machine: $(wc -l <"$left_out")"
+sort "$left_out"
+exit $result

@@ -1,4 +1,4 @@
-//! How the bulk of a container's memory is moved.
+//! Settings of bulk memory: where and how it is stored.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -8,8 +8,8 @@ use serde::Deserialize;
 
 /// More threads than this were not tried (32 cores; docs/benchmarks.md).
 const MOST_THREADS: usize = 32;
-/// How many threads wait for the disk while others use the cores: with fewer, disk and cores wait for each other by turns
-/// (measured, docs/benchmarks.md).
+/// Extra threads that wait for the disk while others use the cores: with fewer, disk and cores wait
+/// for each other in turn (measured, docs/benchmarks.md).
 const WAITING: usize = 6;
 const MOST_MINIMUM_MIB: u64 = 1 << 20;
 
@@ -17,38 +17,38 @@ const MOST_MINIMUM_MIB: u64 = 1 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BulkMemory {
-    /// Whether our CRIU plugin moves it; if not, CRIU does, with one thread.
+    /// Whether our CRIU plugin moves bulk memory; if not, CRIU does, with one thread.
     pub enabled: bool,
-    /// Of which containers.
+    /// The containers whose memory the plugin moves.
     pub containers: Containers,
-    /// Where it is kept.
+    /// Where bulk memory is stored.
     pub tier: MemoryTier,
-    /// Where it is kept on disk, unless it is in the image.
+    /// The directory for the tiers `disk` and `ram`.
     pub directory: PathBuf,
-    /// How many threads move it; 0: as many as there are cores for us, some more for a disk.
+    /// The number of threads; 0: one a core that stasis may use, and some more for a disk.
     pub threads: usize,
-    /// zstd's level; 0: it is stored as it is.
+    /// zstd's level; 0: no compression.
     pub compression_level: i32,
-    /// Areas with less in them are left to CRIU, MiB.
+    /// CRIU itself moves areas with less than this many MiB.
     pub minimum_mib: u64,
-    /// How much of the machine's memory it may take in the tier `ram`, percent.
+    /// The share of the machine's memory for the tier `ram`, in percent.
     pub ram_limit_percent: u8,
     /// The plugin.
     pub plugin: PathBuf,
 }
 
-/// Whose bulk memory is moved by us.
+/// The containers whose bulk memory the plugin moves.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Containers {
-    /// Of containers that have been given a GPU.
+    /// Containers with a GPU.
     #[default]
     Gpu,
-    /// Of all.
+    /// All containers.
     All,
 }
 
-/// Where bulk memory is kept.
+/// Where bulk memory is stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MemoryTier {
@@ -57,15 +57,15 @@ pub enum MemoryTier {
     Portable,
     /// In a directory of its own.
     Disk,
-    /// In the machine's memory first, and then in that directory.
+    /// In the machine's memory first, then in that directory.
     Ram,
 }
 
 impl BulkMemory {
-    /// How many threads move it here, to or from this tier.
+    /// The number of threads on this machine for this tier.
     #[must_use]
     pub fn threads_for(&self, tier: MemoryTier) -> usize {
-        // It counts what scheduler and cgroup leave to us.
+        // Respects the CPU affinity and the cgroup's quota.
         let cores = || thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let automatic = || match tier {
             MemoryTier::Disk => cores() + WAITING,

@@ -1,9 +1,9 @@
-//! What can be wrong with the settings.
+//! Errors in the settings.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Settings that cannot be used. Nothing has been done when this is seen.
+/// The settings cannot be used. stasis has done nothing yet when it returns this error.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// The file cannot be read.
@@ -11,7 +11,7 @@ pub enum SettingsError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The I/O error.
         #[source]
         source: io::Error,
     },
@@ -20,7 +20,7 @@ pub enum SettingsError {
     Untrusted {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         what: String,
     },
     /// Not TOML, a key that does not exist, or a value of the wrong type.

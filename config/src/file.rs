@@ -1,4 +1,4 @@
-//! Reading a settings file that decides what root runs.
+//! Reads the settings file, which decides what root runs.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -24,7 +24,7 @@ pub(crate) fn read_if_there(path: &Path) -> Result<Option<String>, SettingsError
     }
 }
 
-/// Looks at the file that is open, so that what is checked is what is read.
+/// Checks the open file itself, so that no other file can be read than the checked one.
 fn read_open(path: &Path, file: &File) -> Result<String, SettingsError> {
     let metadata = file.metadata().map_err(|source| unreadable(path, source))?;
     trust(&metadata).map_err(|what| SettingsError::Untrusted {

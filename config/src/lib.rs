@@ -1,9 +1,10 @@
 //! Settings of stasis: one TOML file, owned by root, every key of it known.
 //!
-//! Callers of an OCI runtime pass no environment (podman and CRI-O hand on two variables), so
-//! nothing is taken from there, not even `PATH`.
+//! Callers of an OCI runtime pass no environment (podman and CRI-O pass on two variables), so
+//! stasis reads no setting from there, not even `PATH`.
 
 mod bulk_memory;
+mod deadlines;
 mod error;
 mod file;
 mod low_level;
@@ -11,14 +12,14 @@ mod preflight;
 mod restore;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 pub use bulk_memory::{BulkMemory, Containers, MemoryTier};
+pub use deadlines::Deadlines;
 pub use error::SettingsError;
 pub use low_level::{Flavor, LowLevel};
-pub use preflight::{BlockerKind, Preflight};
+pub use preflight::{BlockerKind, ExecSessions, Preflight};
 pub use restore::{DriverLibraries, Persistence, Restore};
 
 /// The file that is read unless the command line names another.
@@ -41,17 +42,17 @@ pub struct Settings {
     pub runtime: Runtime,
     /// NVIDIA's libraries.
     pub driver: Driver,
-    /// How long to try.
+    /// Time limits.
     pub deadlines: Deadlines,
-    /// What is refused before a checkpoint.
+    /// Blockers that do not refuse a checkpoint.
     pub preflight: Preflight,
-    /// How GPU contents are moved into host memory.
+    /// How the driver moves GPU contents into host memory.
     pub gpu_checkpoint: GpuCheckpoint,
     /// Host memory for GPU contents.
     pub memory: Memory,
-    /// How the bulk of memory is moved.
+    /// How bulk memory is stored.
     pub bulk_memory: BulkMemory,
-    /// What a restore may do on its own.
+    /// Restores.
     pub restore: Restore,
     /// CRIU.
     pub criu: Criu,
@@ -65,7 +66,7 @@ pub struct Settings {
 pub struct Runtime {
     /// runc or crun: a bare name, looked up in the system directories, or an absolute path.
     pub path: PathBuf,
-    /// Which command line and state format it has; from the file name if not given.
+    /// Its command line and state format; from the file name if not given.
     pub flavor: Option<Flavor>,
 }
 
@@ -77,18 +78,6 @@ pub struct Driver {
     pub libcuda: Option<PathBuf>,
     /// libnvidia-ml; found if not given.
     pub nvml: Option<PathBuf>,
-}
-
-/// `[deadlines]`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Deadlines {
-    /// Milliseconds for locking all CUDA processes of a container.
-    pub lock_ms: u32,
-    /// Milliseconds for one try on one process.
-    pub lock_try_ms: u32,
-    /// Seconds for a driver call that moves GPU contents or unlocks.
-    pub driver_s: u32,
 }
 
 /// `[gpu_checkpoint]`
@@ -103,7 +92,8 @@ pub struct GpuCheckpoint {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Memory {
-    /// Whether a container's memory limit is raised for the time that GPU contents are in its host memory.
+    /// Whether a container's memory limit is raised for the time that GPU contents are in its host
+    /// memory.
     pub raise_limits: bool,
 }
 
@@ -145,6 +135,38 @@ impl Settings {
         }
     }
 
+    /// For what has to work whatever is wrong with the file, as ending a container has: the
+    /// settings, or those tables of the file that can be used and the defaults for the others, and
+    /// why.
+    #[must_use]
+    pub fn load_usable(explicit: Option<&Path>) -> (Self, Option<SettingsError>) {
+        match Self::load(explicit) {
+            Ok(settings) => (settings, None),
+            Err(error) => {
+                // What others than root can write is not read here, either.
+                let text = file::read(explicit.unwrap_or(Path::new(DEFAULT_PATH)));
+                (
+                    text.map_or_else(|_| Self::default(), |text| Self::usable(&text)),
+                    Some(error),
+                )
+            }
+        }
+    }
+
+    fn usable(text: &str) -> Self {
+        let (mut settings, mut usable) = (Self::default(), toml::Table::new());
+        for (name, table) in text.parse::<toml::Table>().unwrap_or_default() {
+            let mut more = usable.clone();
+            more.insert(name, table);
+            if let Ok(read) = more.clone().try_into::<Self>()
+                && read.check().is_ok()
+            {
+                (settings, usable) = (read, more);
+            }
+        }
+        settings
+    }
+
     fn parse(path: &Path, text: &str) -> Result<Self, SettingsError> {
         let settings: Self =
             toml::from_str(text).map_err(|error| SettingsError::syntax(path, text, &error))?;
@@ -158,7 +180,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// What the types do not say: the key that is wrong, and how.
+    /// Checks the rules that the types do not express; returns the wrong key and its rule.
     fn check(&self) -> Result<(), (&'static str, &'static str)> {
         let absolute = [
             ("driver.libcuda", self.driver.libcuda.as_deref()),
@@ -184,58 +206,11 @@ impl Settings {
     }
 }
 
-impl Deadlines {
-    /// For the whole job.
-    #[must_use]
-    pub fn lock(&self) -> Duration {
-        Duration::from_millis(self.lock_ms.into())
-    }
-
-    /// For one try on one process.
-    #[must_use]
-    pub fn lock_try(&self) -> Duration {
-        Duration::from_millis(self.lock_try_ms.into())
-    }
-
-    /// For a driver call that moves GPU contents or unlocks.
-    #[must_use]
-    pub fn driver(&self) -> Duration {
-        Duration::from_secs(self.driver_s.into())
-    }
-
-    fn check(&self) -> Result<(), (&'static str, &'static str)> {
-        let sane = 1..=3_600_000;
-        if !sane.contains(&self.lock_ms) {
-            return Err(("deadlines.lock_ms", "must be between 1 and 3600000"));
-        }
-        if !(1..=self.lock_ms).contains(&self.lock_try_ms) {
-            return Err((
-                "deadlines.lock_try_ms",
-                "must be between 1 and deadlines.lock_ms",
-            ));
-        }
-        if !(1..=86_400).contains(&self.driver_s) {
-            return Err(("deadlines.driver_s", "must be between 1 and 86400"));
-        }
-        Ok(())
-    }
-}
-
 impl Default for Runtime {
     fn default() -> Self {
         Self {
             path: "runc".into(),
             flavor: None,
-        }
-    }
-}
-
-impl Default for Deadlines {
-    fn default() -> Self {
-        Self {
-            lock_ms: 10_000,
-            lock_try_ms: 200,
-            driver_s: 600,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The low-level runtime that does what is not ours.
+//! Finds the low-level runtime (runc or crun).
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ const DIRECTORIES: [&str; 6] = [
     "/bin",
 ];
 
-/// Whose command line and state format a low-level runtime has.
+/// The command line and state format of a low-level runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Flavor {
@@ -27,7 +27,7 @@ pub enum Flavor {
     Crun,
 }
 
-/// A low-level runtime that is there.
+/// An installed low-level runtime.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LowLevel {
     /// Its program.
@@ -47,8 +47,8 @@ impl Runtime {
         self.with(path, flavor)
     }
 
-    /// Finds another low-level runtime, which somebody chose for one container. The flavor in the
-    /// settings is that of a name that does not tell.
+    /// Finds another low-level runtime, chosen for one container. The flavor in the settings
+    /// applies if the file name names neither runc nor crun.
     ///
     /// # Errors
     /// [`SettingsError::Runtime`].

@@ -1,4 +1,4 @@
-//! What keeps a container from being checkpointed, by name, and which of it an administrator allows.
+//! The kinds of blockers of a checkpoint, and those that the administrator allows.
 
 use std::fmt;
 
@@ -8,8 +8,23 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Preflight {
-    /// Blockers that are no reason to refuse a checkpoint.
+    /// Blockers that do not refuse a checkpoint.
     pub allow: Vec<BlockerKind>,
+    /// What a checkpoint does that ends the container while processes run in it that `exec`
+    /// started.
+    pub exec: ExecSessions,
+}
+
+/// Processes that `exec` started in a container. CRIU dumps the tree of the container's init, and
+/// they are not in it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExecSessions {
+    /// They end with the container.
+    #[default]
+    Allow,
+    /// The checkpoint is refused.
+    Refuse,
 }
 
 /// A reason not to begin a checkpoint.
@@ -22,6 +37,8 @@ pub enum BlockerKind {
     FailedState,
     /// NCCL of several processes may share GPU memory between them.
     NcclP2p,
+    /// A process may have peer access between GPUs.
+    PeerAccess,
     /// A client of the Multi-Process Service.
     Mps,
     /// A process on a slice of a GPU.
@@ -36,14 +53,17 @@ pub enum BlockerKind {
     Rdma,
     /// `io_uring` rings are in use.
     IoUring,
+    /// A process that was started by `exec` is in no image.
+    ExecSession,
 }
 
 impl BlockerKind {
     /// All kinds, those of the driver first.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::DriverVersion,
         Self::FailedState,
         Self::NcclP2p,
+        Self::PeerAccess,
         Self::Mps,
         Self::Mig,
         Self::ManagedMemory,
@@ -51,6 +71,7 @@ impl BlockerKind {
         Self::Gdrdrv,
         Self::Rdma,
         Self::IoUring,
+        Self::ExecSession,
     ];
 
     /// Its name in the settings.
@@ -60,6 +81,7 @@ impl BlockerKind {
             Self::DriverVersion => "driver-version",
             Self::FailedState => "failed-state",
             Self::NcclP2p => "nccl-p2p",
+            Self::PeerAccess => "peer-access",
             Self::Mps => "mps",
             Self::Mig => "mig",
             Self::ManagedMemory => "managed-memory",
@@ -67,13 +89,19 @@ impl BlockerKind {
             Self::Gdrdrv => "gdrdrv",
             Self::Rdma => "rdma",
             Self::IoUring => "io-uring",
+            Self::ExecSession => "exec-session",
         }
     }
 
-    /// Whether a checkpoint may be tried all the same. Not with a driver that lacks the calls.
+    /// The setting that lets a checkpoint be tried all the same; `None` if the driver lacks the
+    /// calls for it.
     #[must_use]
-    pub fn can_be_allowed(self) -> bool {
-        self != Self::DriverVersion
+    pub fn setting(self) -> Option<&'static str> {
+        match self {
+            Self::DriverVersion => None,
+            Self::ExecSession => Some("preflight.exec"),
+            _ => Some("preflight.allow"),
+        }
     }
 }
 
@@ -84,26 +112,43 @@ impl fmt::Display for BlockerKind {
 }
 
 impl Preflight {
-    /// Whether blockers of this kind are no reason to refuse.
+    /// Whether the settings allow blockers of this kind.
     #[must_use]
     pub fn allows(&self, kind: BlockerKind) -> bool {
-        self.allow.contains(&kind)
+        match kind {
+            BlockerKind::ExecSession => self.exec == ExecSessions::Allow,
+            kind => self.allow.contains(&kind),
+        }
     }
 
     pub(crate) fn check(&self) -> Result<(), (&'static str, &'static str)> {
-        if self.allow.iter().all(|kind| kind.can_be_allowed()) {
-            return Ok(());
-        }
-        Err((
-            "preflight.allow",
-            "must not have \"driver-version\": an older driver lacks the calls for a checkpoint",
-        ))
+        let why = self.allow.iter().find_map(|kind| match kind {
+            BlockerKind::DriverVersion => Some(
+                "must not have \"driver-version\": an older driver has no calls for a checkpoint",
+            ),
+            BlockerKind::ExecSession => {
+                Some("must not have \"exec-session\": preflight.exec says what is done about it")
+            }
+            _ => None,
+        });
+        why.map_or(Ok(()), |why| Err(("preflight.allow", why)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn exec_sessions_are_allowed_until_the_settings_refuse() {
+        let allows = |text: &str| {
+            let read: Preflight = toml::from_str(text).unwrap();
+            read.allows(BlockerKind::ExecSession)
+        };
+        assert!(allows("") && allows("exec = \"allow\""));
+        assert!(!allows("exec = \"refuse\""));
+        assert!(toml::from_str::<Preflight>("exec = \"no\"").is_err());
+    }
 
     #[test]
     fn the_name_is_what_the_settings_take() {

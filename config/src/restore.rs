@@ -1,4 +1,4 @@
-//! What a restore may do on its own.
+//! Settings of restores.
 
 use std::collections::BTreeMap;
 
@@ -8,32 +8,32 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Restore {
-    /// Which GPU takes the place of which, by UUID.
+    /// Maps old to new GPUs, by UUID.
     pub gpu_map: BTreeMap<String, String>,
-    /// What becomes of mounts of driver libraries that are not there.
+    /// How to treat mounts of driver libraries that do not exist here.
     pub driver_libraries: DriverLibraries,
-    /// What becomes of a restore to a GPU that is not in persistence mode.
+    /// How to treat GPUs that are not in persistence mode.
     pub persistence: Persistence,
 }
 
-/// What becomes of mounts of driver libraries that are not there.
+/// How to treat mounts of driver libraries that do not exist here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DriverLibraries {
-    /// The same library of this machine's driver is mounted.
+    /// Mount the same library of this machine's driver.
     #[default]
     Match,
-    /// They are missing.
+    /// Leave them missing.
     Exact,
 }
 
-/// What becomes of a restore to a GPU that is not in persistence mode.
+/// How to treat GPUs that are not in persistence mode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Persistence {
-    /// It is refused.
+    /// Refuse the restore.
     #[default]
     Require,
-    /// The driver is asked all the same.
+    /// Try the restore.
     Ignore,
 }

@@ -1,13 +1,15 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 
+use std::time::Duration;
+
 use super::*;
 
 fn parse(text: &str) -> Result<Settings, SettingsError> {
     Settings::parse(Path::new("stasis.toml"), text)
 }
 
-fn said(text: &str) -> String {
+fn message(text: &str) -> String {
     parse(text).unwrap_err().to_string()
 }
 
@@ -41,15 +43,15 @@ fn the_shipped_file_shows_the_defaults() {
 
 #[test]
 fn an_unknown_key_is_named_with_its_line() {
-    let text = said("[runtime]\npath = \"runc\"\nflavour = \"runc\"\n");
+    let text = message("[runtime]\npath = \"runc\"\nflavour = \"runc\"\n");
     assert!(text.starts_with("stasis.toml:3: "), "{text}");
     assert!(text.contains("flavour"), "{text}");
-    assert!(said("[unknown]\n").contains("unknown"));
+    assert!(message("[unknown]\n").contains("unknown"));
 }
 
 #[test]
 fn a_value_of_the_wrong_type_is_named_with_its_line() {
-    let text = said("[gpu_checkpoint]\n\nhuge_pages = 1\n");
+    let text = message("[gpu_checkpoint]\n\nhuge_pages = 1\n");
     assert!(text.starts_with("stasis.toml:3: "), "{text}");
 }
 
@@ -83,20 +85,24 @@ fn values_that_make_no_sense_are_refused_by_key() {
             "bulk_memory.ram_limit_percent",
         ),
         ("preflight.allow = [\"driver-version\"]", "preflight.allow"),
+        ("preflight.allow = [\"exec-session\"]", "preflight.allow"),
     ] {
-        let said = said(text);
+        let message = message(text);
         assert!(
-            said.starts_with(&format!("stasis.toml: {key} must ")),
-            "{said}"
+            message.starts_with(&format!("stasis.toml: {key} must ")),
+            "{message}"
         );
     }
 }
 
 #[test]
 fn a_blocker_that_does_not_exist_is_named_with_its_line() {
-    let said = said("[preflight]\nallow = [\"nccl\"]\n");
-    assert!(said.starts_with("stasis.toml:2: "), "{said}");
-    assert!(said.contains("nccl") && said.contains("nccl-p2p"), "{said}");
+    let message = message("[preflight]\nallow = [\"nccl\"]\n");
+    assert!(message.starts_with("stasis.toml:2: "), "{message}");
+    assert!(
+        message.contains("nccl") && message.contains("nccl-p2p"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -198,4 +204,32 @@ fn the_number_of_threads_is_taken_or_found() {
     let tier = |name| parse(&format!("bulk_memory.tier = \"{name}\""));
     assert_eq!(tier("ram").unwrap().bulk_memory.tier, MemoryTier::Ram);
     assert!(tier("tape").unwrap_err().to_string().contains("tape"));
+}
+
+#[test]
+fn a_mistake_spoils_its_own_table_alone() {
+    for mistake in [
+        "[deadlines]\nlock_mss = 1\n",
+        "[deadlines]\nlock_ms = 0\n",
+        "[dead]\nlock_ms = 1\n",
+        "deadlines = 1\n",
+    ] {
+        let text = format!("{mistake}[runtime]\npath = \"crun\"\n");
+        assert!(parse(&text).is_err());
+        let settings = Settings::usable(&text);
+        assert_eq!(settings.runtime.path, Path::new("crun"), "{mistake}");
+        assert_eq!(settings.deadlines, Deadlines::default());
+    }
+    assert_eq!(Settings::usable("[runtime\n"), Settings::default());
+}
+
+#[test]
+fn a_file_that_others_can_write_is_not_used_in_part_either() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("stasis.toml");
+    fs::write(&path, "[runtime]\npath = \"crun\"\n").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+    let (settings, error) = Settings::load_usable(Some(&path));
+    assert_eq!(settings, Settings::default());
+    assert!(matches!(error, Some(SettingsError::Untrusted { .. })));
 }

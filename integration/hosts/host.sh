@@ -46,8 +46,14 @@ while read -r controllers parent; do
     mkdir "$cgroup" 2>/dev/null || continue
     cgroups+=("$cgroup")
     if [ "$controllers" = v2 ]; then
-        # Beside version 1 there is little to hand on, and crun refuses a hybrid host where version 2 has controllers.
-        [ ${#cgroups[@]} -eq 1 ] || continue
+        # Beside version 1 there is little to hand on, and crun refuses a hybrid host where version 2 has controllers:
+        # what containers have made the machine hand on is taken back, unless somebody uses it.
+        if [ ${#cgroups[@]} -gt 1 ]; then
+            [ "$kind" = V2 ] || for controller in $(<"$parent/cgroup.subtree_control"); do
+                echo "-$controller" >"$parent/cgroup.subtree_control" || true
+            done 2>/dev/null
+            continue
+        fi
         for controller in $(<"$parent/cgroup.controllers"); do
             echo "+$controller" >"$parent/cgroup.subtree_control" || true
         done 2>/dev/null

@@ -1,21 +1,13 @@
-//! Test hosts, stand-in driver and workloads of stasis.
+//! What the end-to-end tests stand on. Each room uses only those above it:
+//!
+//! * [`check`]: waiting for a state, process trees, texts that have to say something;
+//! * [`host`]: test hosts, stasis installed in them, the stand-in driver and the workloads, images;
+//! * [`client`]: callers of stasis: ctr, containerd's API, CRI, podman, Docker, and our shim;
+//! * [`container`]: containers to checkpoint, and what they may leave behind.
 
-pub mod bundle;
-pub mod containerd;
-pub mod cri;
-pub mod ctr;
-pub mod deadline;
-pub mod descendant;
-pub mod docker;
-pub mod gpu_task;
-pub mod holder;
+pub mod check;
+pub mod client;
+pub mod container;
 pub mod host;
-pub mod image;
-pub mod lab;
-pub mod message;
-pub mod native;
-pub mod podman;
-pub mod registry;
-pub mod remains;
-pub mod shim;
-pub mod victim;
+#[cfg(test)]
+mod structure;

@@ -1,79 +1,122 @@
-//! OCI delete: forgets what an operation recorded of a container that is gone, and by force ends
-//! the operation, too.
+//! OCI delete: removes the records of a container together with it; with `--force` it also ends
+//! the operation that is under way.
 
 use std::ffi::OsString;
 use std::io;
+use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::engine::{Engine, Outcome};
-use crate::exit_status;
-use crate::invocation::DeleteMode;
-use crate::lock_holder::ask_to_end;
+use stasis_linux::exit_status;
+
+use crate::context::{Context, Outcome};
+use crate::error::io_kind::of_io;
+use crate::error::kind::Kind;
 use crate::low_level;
-use crate::operation::{Operation, OperationError, has_record};
+use crate::operation::terminate::ask_to_end;
+use crate::operation::{Operation, OperationError, has_directory};
+use crate::request::DeleteMode;
 
 /// How long an operation may take to roll back. containerd gives a dead shim's `delete` 5 s for
 /// everything (runtime/v2 `cleanupTimeout`); an operation that takes longer ends by itself.
 const ROLL_BACK: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(20);
 
-/// Deletes a container. One of which nothing is recorded is not ours.
+/// Why a container could not be deleted.
+#[derive(Debug, thiserror::Error)]
+pub enum DeleteError {
+    /// An operation is still under way after SIGTERM, or its record cannot be used.
+    #[error(transparent)]
+    Operation(#[from] OperationError),
+    /// The restore's mount could not be removed, or the operation could not be asked to end.
+    #[error("cannot end what is under way")]
+    InTheWay(#[source] io::Error),
+    /// The low-level runtime could not be started.
+    #[error("cannot start {path}")]
+    Start {
+        /// The low-level runtime.
+        path: PathBuf,
+        /// The I/O error.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl DeleteError {
+    /// The kind of the error, for scripts.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Operation(error) => error.kind(),
+            Self::InTheWay(error) => of_io(error, Kind::Io),
+            Self::Start { .. } => Kind::LowLevelRuntime,
+        }
+    }
+}
+
+/// Deletes a container. A container without records is passed through to the low-level runtime.
 ///
 /// # Errors
-/// The low-level runtime cannot be started or must not be; an operation that was asked to end is
-/// still under way.
+/// [`DeleteError`].
 pub fn delete(
-    engine: &Engine,
+    context: &Context,
     id: &str,
     mode: DeleteMode,
     args: &[OsString],
-) -> io::Result<Outcome> {
-    let state_dir = &engine.settings.paths.state_dir;
-    if !has_record(state_dir, &engine.root, id) {
-        low_level::detach_restore_mount(&engine.root, id)?;
+) -> Result<Outcome, DeleteError> {
+    let state_dir = &context.settings.paths.state_dir;
+    if !has_directory(state_dir, &context.root, id) {
+        detach(context, id)?;
         return Ok(Outcome::PassThrough);
     }
     let operation = match mode {
-        // One that is still under way finds its container gone and forgets it itself.
-        DeleteMode::Stopped => Operation::begin(state_dir, &engine.root, id).ok(),
-        DeleteMode::Force => Some(end_operation(engine, id)?),
+        // An operation that is still under way clears its records when its container is gone.
+        DeleteMode::Stopped => Operation::begin(state_dir, &context.root, id).ok(),
+        DeleteMode::Force => Some(end_operation(context, id)?),
     };
     if operation.is_some() {
-        low_level::detach_restore_mount(&engine.root, id)?;
+        detach(context, id)?;
     }
-    let status = low_level::run_inherited(&engine.low_level, args)?;
+    let status = low_level::run_inherited(&context.low_level, args).map_err(|source| {
+        let path = context.low_level.path.clone();
+        DeleteError::Start { path, source }
+    })?;
     if let Some(operation) = operation.filter(|_| status.success()) {
-        operation.forget();
+        operation.clear();
     }
     Ok(Outcome::Done(exit_status::code(status)))
 }
 
-/// Ends the operation that is under way, if any, and takes its place.
-fn end_operation(engine: &Engine, id: &str) -> io::Result<Operation> {
-    let state_dir = &engine.settings.paths.state_dir;
+/// Removes the mount of a restore: the low-level runtime's `delete` must not run while it exists.
+fn detach(context: &Context, id: &str) -> Result<(), DeleteError> {
+    low_level::detach_restore_mount(&context.root, id).map_err(DeleteError::InTheWay)
+}
+
+/// Ends the operation that is under way, if any, and takes its lock.
+fn end_operation(context: &Context, id: &str) -> Result<Operation, DeleteError> {
+    let state_dir = &context.settings.paths.state_dir;
     let deadline = Instant::now() + ROLL_BACK;
     loop {
-        let busy = match Operation::begin(state_dir, &engine.root, id) {
+        let busy = match Operation::begin(state_dir, &context.root, id) {
             Err(busy @ OperationError::Busy { .. }) => busy,
-            other => return other.map_err(io::Error::other),
+            other => return Ok(other?),
         };
         if Instant::now() > deadline {
-            return Err(io::Error::other(busy));
+            return Err(busy.into());
         }
-        // Again and again: its process may not have been known yet. And before the container is
-        // ended: a restore looks for the signal once the container is up.
-        ask_to_end(state_dir, &engine.root, id)?;
-        end_container(engine, id);
+        // Each time, since the holder's pid may not have been written yet; and before the
+        // container is ended, since a restore checks for the signal once the container is up.
+        ask_to_end(state_dir, &context.root, id).map_err(DeleteError::InTheWay)?;
+        end_container(context, id);
         sleep(POLL);
     }
 }
 
-/// A driver call or a dump ends with the processes that it is about. What the low-level runtime is
-/// still restoring is left to the restore itself, which rolls back.
-fn end_container(engine: &Engine, id: &str) {
-    let is_there = engine.container(id).is_ok_and(|found| found.is_some());
-    if is_there && !low_level::is_restoring(&engine.root, id) {
-        low_level::delete(&engine.low_level, &engine.root, id);
+/// Ends the container, since a driver call or a dump ends with its processes. A container that is
+/// still being restored is left to the restore, which rolls back.
+fn end_container(context: &Context, id: &str) {
+    let is_there = context.container(id).is_ok_and(|found| found.is_some());
+    if is_there && !low_level::is_restoring(&context.root, id) {
+        low_level::delete(&context.low_level, &context.root, id);
     }
 }

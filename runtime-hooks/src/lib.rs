@@ -1,80 +1,60 @@
 //! The engine of stasis: checkpoint and restore of running GPU containers.
+//!
+//! One process per operation: `stasis-runtime` parses the command line of runc or crun
+//! ([`cli::oci`]) and calls one of four verbs; what is not ours is exec'd through unchanged.
+//!
+//! # Checkpoint ([`checkpoint`])
+//! 1. **Look**: the container and its processes ([`container`]), and which of them use CUDA
+//!    ([`preflight::cuda_processes`]). A frozen container is thawed for that.
+//! 2. **Pre-flight**: what the driver or CRIU cannot save refuses the checkpoint ([`preflight`],
+//!    [`checkpoint::plan`]). Nothing has been changed until here.
+//! 3. **Record** the intent on disk ([`operation`]).
+//! 4. **Lock** all CUDA processes together ([`cuda::lock`]).
+//! 5. **GPU checkpoint** of all ([`cuda::job`]), after memory limits were raised
+//!    ([`container::memory_limit`]); forked children give up inherited devices
+//!    ([`container::inherited_devices`]).
+//! 6. **Freeze** again if the caller had ([`stasis_linux::cgroup`]) and write the manifest
+//!    ([`image::manifest`]).
+//! 7. **Dump** by the low-level runtime and CRIU ([`low_level`]), with bulk memory in our hands
+//!    ([`bulk_memory`]).
+//! 8. **Go on**: GPU restore and unlock, or later at `resume`.
+//!
+//! A failure at any step ends in [`checkpoint::rollback`], which asks the driver what is instead
+//! of remembering what was done. What does not answer is left to a [`recovery`] process.
+//!
+//! # Restore ([`restore()`](restore::restore))
+//! 1. **Admission**: GPUs, room and bulk memory, before anything is started
+//!    ([`restore::admission`]).
+//! 2. **Restore** by the low-level runtime and CRIU ([`low_level`]).
+//! 3. **Device nodes**, then **GPU restore** and **unlock** of all ([`restore::gpu_state`]).
+//!
+//! # Resume and suspend
+//! [`resume`] gives a paused container its GPU state back, after the same admission.
+//! `cuda-checkpoint` ([`cli::cuda_checkpoint`]) suspends a container in place and takes it up
+//! again. [`delete`] ends an operation that is under way and forgets its record.
+//!
+//! # Failures
+//! [`error`] has the errors with their kind and the state of the container afterwards, and the
+//! line of each operation in `operations.log`.
+//!
+//! Rooms are named from the top down in this order: `cli`; the verbs; `recovery`, `bulk_memory`,
+//! `error`, `preflight`, `low_level`, `image`, `operation`, `context`, `container`, `cuda`,
+//! `host`. A room names only rooms below it; a test of the repository checks that.
 
-mod admission;
-pub mod aftermath;
-mod allocation;
-pub mod blocker;
-pub mod blockers;
-pub mod cancel;
-pub mod cgroup;
-pub mod check;
+pub mod bulk_memory;
 pub mod checkpoint;
-mod connections;
+pub mod cli;
 pub mod container;
-pub mod criu_log;
-pub mod criu_plugins;
-pub mod criu_version;
+pub mod context;
 pub mod cuda;
-pub mod cuda_checkpoint;
 pub mod delete;
-pub mod denial;
-mod detached;
-mod device_nodes;
-mod device_numbers;
-mod driver_libraries;
-mod driver_version;
-mod dump;
-pub mod engine;
-mod entry;
 pub mod error;
-pub mod exit_status;
-pub mod fault;
-mod forward;
-pub mod gauge;
-pub mod gpu;
-mod gpu_map;
-pub mod guard;
-pub mod guardian;
-pub mod host_memory;
-pub mod huge_pages;
-pub mod idle;
-pub mod invocation;
-pub mod job;
-pub mod leftovers;
-pub mod locate;
-pub mod lock;
-mod lock_holder;
+pub mod host;
+pub mod image;
 pub mod low_level;
-pub mod manifest;
-pub mod members;
-pub mod memory_command;
-mod memory_dump;
-mod memory_in_ram;
-pub mod memory_limit;
-mod memory_order;
-pub mod memory_plugin;
-pub mod memory_restore;
-pub mod memory_stores;
-mod nccl;
-mod newcomer;
 pub mod operation;
-mod operation_log;
-mod parent_death;
-pub mod passthrough;
 pub mod preflight;
-pub mod process;
-pub mod progress;
-mod reattach;
-mod recorded;
-pub mod report;
+pub mod recovery;
+pub mod request;
 pub mod restore;
-mod restored_memory;
 pub mod resume;
-mod same_file;
-mod spec;
-pub mod stop;
-pub mod timeline;
-mod traces;
-mod undo;
-pub mod watchdog;
-pub mod write_behind;

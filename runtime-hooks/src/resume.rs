@@ -1,79 +1,87 @@
 //! OCI resume: finishes a checkpoint that left a frozen container running.
 //!
 //! A caller that froze the container before the checkpoint copies its files afterwards and then
-//! resumes it. Until then its CUDA processes stay checkpointed (their GPU state could not be put
-//! back without letting them run); here they get it back.
+//! resumes it. Until then its CUDA processes stay checkpointed (the driver cannot restore their GPU
+//! state while they are frozen); the resume restores it.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
-use crate::admission::admit_resume;
-use crate::aftermath::Aftermath;
-use crate::cgroup::FreezerState;
+use stasis_linux::cgroup::FreezerState;
+use stasis_linux::exit_status;
+
 use crate::container::Container;
-use crate::engine::{Engine, Outcome};
-use crate::error::{Error, Failure, Refusal, Verb};
-use crate::exit_status;
-use crate::fault::{Cause, Fault};
-use crate::gauge::Gauge;
-use crate::guardian;
+use crate::context::{Context, Outcome};
+use crate::cuda::failure::{Cause, ProcessFailure};
+use crate::cuda::gpu_use::gpu_bytes;
+use crate::cuda::process_set::bring_to_running;
+use crate::cuda::watchdog::WatchedDriver;
+use crate::error::after_failure::AfterFailure;
+use crate::error::operations_log;
+use crate::error::{Error, Failure, Refusal};
+use crate::host::huge_pages::HugePages;
 use crate::low_level;
-use crate::manifest::gpu_bytes;
-use crate::members::revive;
-use crate::operation::{Intent, Operation, WaitsFor, has_record};
-use crate::operation_log;
-use crate::progress::Progress;
-use crate::timeline::Timeline;
-use crate::watchdog::WatchedDriver;
+use crate::operation::estimate::ProgressEstimate;
+use crate::operation::progress::Progress;
+use crate::operation::timeline::Timeline;
+use crate::operation::verb::Verb;
+use crate::operation::{Intent, Operation, PendingOn, has_intent};
+use crate::preflight::cuda_processes::open_driver;
+use crate::recovery;
+use crate::restore::admission::admit_resume;
 
-/// Resumes a container. One that no operation left anything to finish for is not ours.
+/// How long a resume waits for another operation's lock. containerd and docker ignore the error of
+/// the resume that ends their checkpoint, so a refused resume leaves the container paused for good.
+const LOCK_WAIT: Duration = Duration::from_secs(10);
+
+/// Resumes a container. A container without an intent is passed through to the low-level runtime.
 ///
 /// # Errors
-/// [`Error`]; processes that are lost are named.
-pub fn resume(engine: &Engine, id: &str, args: &[OsString]) -> Result<Outcome, Error> {
-    let state_dir = &engine.settings.paths.state_dir;
-    if !has_record(state_dir, &engine.root, id) {
+/// [`Error`]; it names the processes that are lost.
+pub fn resume(context: &Context, id: &str, args: &[OsString]) -> Result<Outcome, Error> {
+    let state_dir = &context.settings.paths.state_dir;
+    if !has_intent(state_dir, &context.root, id) {
         return Ok(Outcome::PassThrough);
     }
-    let refused = |reason: Refusal| Error::refused(Verb::Resume, id, reason);
-    let operation =
-        Operation::begin(state_dir, &engine.root, id).map_err(|error| refused(error.into()))?;
+    let refused = |reason: Refusal| operations_log::refused(context, Verb::Resume, id, reason);
+    let operation = Operation::begin_within(LOCK_WAIT, state_dir, &context.root, id)
+        .map_err(|error| refused(error.into()))?;
     let recorded = operation
         .recorded()
         .map_err(|error| refused(error.into()))?;
-    let Some(intent) = recorded.filter(|intent| intent.waits_for != WaitsFor::Operator) else {
+    let Some(intent) = recorded.filter(|intent| intent.pending_on != PendingOn::Operator) else {
         return Ok(Outcome::PassThrough);
     };
-    let driver = engine
-        .open_driver(id)
-        .map_err(|error| refused(error.into()))?;
-    let container = engine
+    let driver = open_driver(context, id).map_err(|error| refused(error.into()))?;
+    let container = context
         .container(id)
         .map_err(|error| refused(error.into()))?;
     let Some(container) = container else {
-        operation.forget();
+        operation.clear();
         return Ok(Outcome::PassThrough);
     };
-    admit_resume(&engine.settings, &container, &intent).map_err(refused)?;
-    let progress = Progress::begin(engine, &operation, Verb::Resume);
-    let mut timeline = Timeline::told_by(progress);
+    admit_resume(&context.settings, &container, &intent).map_err(refused)?;
+    let progress = Progress::begin(context, &operation, Verb::Resume);
+    let mut timeline = Timeline::with_progress(progress);
     let paused = Paused {
         operation: &operation,
         container,
         gpu_bytes: checkpointed_bytes(&intent),
     };
-    let result = carry_out(engine, &driver, &paused, args, &mut timeline);
-    operation_log::write(engine, Verb::Resume, id, &timeline, result.as_ref().err());
+    let result = carry_out(context, &driver, &paused, args, &mut timeline);
+    operations_log::write(context, Verb::Resume, id, &timeline, result.as_ref().err());
     let resumed = result?;
-    // Also when there was nothing to resume: the processes run with their GPU, and nothing is left to finish.
+    // Also when the container was not paused: its processes run with their GPU, so the operation
+    // is finished.
     if resumed.processes == Processes::Run {
-        operation.forget();
+        operation.clear();
     }
     Ok(Outcome::Done(resumed.code))
 }
 
-/// How a resume went that did not fail.
+/// The result of a resume that did not fail.
 struct Resumed {
-    /// What the low-level runtime said.
+    /// The low-level runtime's exit code.
     code: u8,
     processes: Processes,
 }
@@ -82,71 +90,72 @@ struct Resumed {
 enum Processes {
     Run,
     ArePaused,
-    /// Some were stopped by somebody else, and are a guardian's.
+    /// Another program has stopped some of them, and a recovery process waits for these.
     AreWaitedFor,
 }
 
-/// A container that an operation left something to finish for.
+/// A container with an intent.
 struct Paused<'o> {
     operation: &'o Operation,
     container: Container,
-    /// What its processes have to get back, if that is known.
+    /// The bytes to restore to the GPUs, if known.
     gpu_bytes: Option<u64>,
 }
 
-/// After a checkpoint that was cut off, only the driver knows which processes were reached.
+/// `None` after an interrupted checkpoint: only the driver knows which processes were checkpointed.
 fn checkpointed_bytes(intent: &Intent) -> Option<u64> {
-    match intent.waits_for {
-        WaitsFor::Resume => gpu_bytes(&intent.processes),
-        WaitsFor::Operation | WaitsFor::Operator => None,
+    match intent.pending_on {
+        PendingOn::Resume => gpu_bytes(&intent.processes),
+        PendingOn::Operation | PendingOn::Operator => None,
     }
 }
 
 fn carry_out(
-    engine: &Engine,
+    context: &Context,
     driver: &WatchedDriver,
     paused: &Paused<'_>,
     args: &[OsString],
     timeline: &mut Timeline<'_>,
 ) -> Result<Resumed, Error> {
     let container = &paused.container;
-    let failed =
-        |cause: Failure, aftermath| Error::failed(Verb::Resume, container.id(), cause, aftermath);
-    let low_level = &engine.low_level;
+    let failed = |cause: Failure, after_failure| {
+        Error::failed(Verb::Resume, container.id(), cause, after_failure)
+    };
+    let low_level = &context.low_level;
     let status = timeline.time("resume", || low_level::run_inherited(low_level, args));
-    let status = status.map_err(|source| {
-        let cause = Failure::Start {
-            path: low_level.path.clone(),
-            source,
-        };
-        failed(cause, Aftermath::StillPaused)
-    })?;
+    let status = status
+        .map_err(Failure::start(low_level))
+        .map_err(|cause| failed(cause, AfterFailure::StillPaused))?;
     let code = exit_status::code(status);
-    // A container whose checkpoint was cut off may run without being paused: the low-level runtime
-    // refuses then, and its processes still have to be let go.
+    // A container whose checkpoint was interrupted may be thawed: the low-level runtime then
+    // refuses the resume, but the processes still have to be unlocked.
     if !status.success() && !is_thawed(container) {
         let processes = Processes::ArePaused;
         return Ok(Resumed { code, processes });
     }
-    let processes = container.processes().map_err(|error| {
-        let cause = Fault::of_look(container.init(), error).into();
-        failed(cause, Aftermath::Lost(Vec::new()))
+    let snapshot = container.snapshot().map_err(|error| {
+        let cause = ProcessFailure::of_query(container.init(), error).into();
+        failed(cause, AfterFailure::Lost(Vec::new()))
     })?;
-    let gauge = Gauge::gpu_restore(paused.gpu_bytes, &processes);
-    let lost = timeline.time_moving("gpu restore", gauge, || revive(driver, &processes));
-    let processes = settle(engine, paused, lost, timeline)?;
+    let candidates = snapshot.candidates();
+    let estimate = ProgressEstimate::gpu_restore(paused.gpu_bytes, candidates);
+    let lost = timeline.time_moving("gpu restore", estimate, || {
+        let _huge_pages = HugePages::if_wanted(&context.settings);
+        bring_to_running(driver, candidates)
+    });
+    let processes = settle(context, paused, lost, timeline)?;
     Ok(Resumed { code, processes })
 }
 
-/// What becomes of processes that could not be brought back.
+/// Starts a recovery process for the processes that could not be brought back, or returns an error.
 fn settle(
-    engine: &Engine,
+    context: &Context,
     paused: &Paused<'_>,
-    lost: Vec<Fault>,
+    lost: Vec<ProcessFailure>,
     timeline: &mut Timeline<'_>,
 ) -> Result<Processes, Error> {
-    let failed = |cause: Failure, aftermath| {
-        Error::failed(Verb::Resume, paused.container.id(), cause, aftermath)
+    let failed = |cause: Failure, after_failure| {
+        Error::failed(Verb::Resume, paused.container.id(), cause, after_failure)
     };
     if lost.is_empty() {
         return Ok(Processes::Run);
@@ -154,17 +163,20 @@ fn settle(
     let all_stopped = lost
         .iter()
         .all(|fault| matches!(fault.cause, Cause::Stopped(_)));
-    match guardian::entrust(engine, paused.operation, &paused.container, lost) {
-        // A process that somebody has stopped would not run if there were no GPU either: the container is
-        // resumed, and the process gets its GPU back when it is continued.
-        Ok(waiting) if all_stopped && waiting.has_guardian() => {
+    match recovery::start_recovery(context, paused.operation, &paused.container, lost) {
+        // A process that another program has stopped would not run without a GPU either: the
+        // resume succeeds, and the process gets its GPU back when it is continued.
+        Ok(waiting) if all_stopped && waiting.is_recovering() => {
             timeline.note(waiting.to_string());
             Ok(Processes::AreWaitedFor)
         }
-        Ok(waiting) => Err(failed(Failure::Unanswered, Aftermath::Waiting(waiting))),
+        Ok(waiting) => Err(failed(
+            Failure::Unanswered,
+            AfterFailure::PendingRecovery(waiting),
+        )),
         Err(mut lost) => {
             let first = lost.remove(0);
-            Err(failed(Failure::Process(first), Aftermath::Lost(lost)))
+            Err(failed(Failure::Process(first), AfterFailure::Lost(lost)))
         }
     }
 }

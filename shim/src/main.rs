@@ -1,49 +1,47 @@
 //! The containerd shim of stasis: containerd's task service over runc or crun, with checkpoint and
 //! restore of GPU containers through `stasis-runtime`. It contains no CUDA code.
 //!
-//! containerd starts this program in four ways (runtime/v2/README.md): `start` and `delete`, `-info`
-//! and `-v`; `start` starts it in a fifth, in which it serves.
+//! containerd starts this program with one of four commands ([`command`]): `start`
+//! ([`command::start`]) finds or starts the shim of a container, `delete` ([`command::delete`])
+//! cleans up after one that was killed, `-info` ([`command::info`]) describes the runtime, and `-v`
+//! prints the version. `start` starts the program once more, as the shim itself
+//! ([`command::serve`]).
+//!
+//! The shim answers containerd's task service over ttrpc ([`service`]). Its verbs are the files of
+//! [`task`]:
+//!
+//! | ttrpc | |
+//! | --- | --- |
+//! | Create | [`task::create`] |
+//! | Start, of a task or from its checkpoint | [`task::start`] |
+//! | Exec, and Start of such a process | [`task::exec`] |
+//! | Kill | [`task::kill`] |
+//! | Pause, Resume | [`task::pause`] |
+//! | Update | [`task::update`] |
+//! | Checkpoint | [`task::checkpoint`] |
+//! | Pids | [`task::pids`] |
+//! | Delete | [`task::delete`] |
+//! | the events TaskExit and TaskOOM | [`task::exit`], [`task::oom`] |
+//! | Stats | [`cgroup::stats`] |
+//! | ResizePty, CloseIO | [`stdio`] |
+//! | State, Wait, Connect, Shutdown | [`service`] |
+//!
+//! Below them: [`runtime`] calls runc, crun and `stasis-runtime`; [`child`] starts programs and
+//! waits for them; [`bundle`] mounts the root file system; [`cgroup`] counts and kills; [`stdio`]
+//! carries the streams; [`containerd`] publishes events.
 
-mod add;
-mod bootstrap;
+#![forbid(unsafe_code)]
+
 mod bundle;
-mod call;
 mod cgroup;
-mod checkpoint;
-mod cleanup;
+mod child;
 mod command;
-mod controllers;
-mod create;
-mod delete;
-mod ending;
-mod engine;
-mod error;
-mod events;
-mod exec;
-mod freeze;
-mod info;
-mod launch;
-mod memory;
-mod messages;
-mod mount_table;
-mod oci_runtime;
-mod oom;
-mod operation;
-mod options;
-mod pids;
-mod reaper;
-mod remains;
-mod runtime_log;
-mod serve;
+mod containerd;
+mod io_error;
+mod runtime;
 mod service;
-mod signal;
-mod start;
-mod state;
-mod stats;
 mod stdio;
 mod task;
-mod timestamp;
-mod update;
 
 use std::env;
 use std::io;
@@ -51,20 +49,19 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use containerd_shim::Flags;
+use stasis_linux::error_chain;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::reaper::Reaper;
-
-/// The name under which containerd finds this program.
-pub(crate) const RUNTIME: &str = "io.containerd.stasis.v2";
+use crate::child::reaper::Reaper;
+use crate::containerd::RUNTIME;
 
 fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // containerd shows what a shim writes to standard error.
-            eprintln!("{RUNTIME}: {error}");
+            eprintln!("{RUNTIME}: {}", error_chain(&*error));
             ExitCode::FAILURE
         }
     }
@@ -78,12 +75,14 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         return Ok(());
     }
     if flags.info {
-        return Ok(with_reaper(async |reaper| info::info(reaper).await)??);
+        return Ok(with_reaper(async |reaper| {
+            command::info::info(reaper).await
+        })??);
     }
     match flags.action.as_str() {
-        "start" => Ok(launch::launch(&flags)?),
+        "start" => Ok(command::start::start(&flags)?),
         "delete" => Ok(with_reaper(async |reaper| {
-            cleanup::cleanup(&flags, reaper).await
+            command::delete::delete(&flags, reaper).await
         })??),
         "" => Ok(serve_on_this_thread(&flags)?),
         other => {
@@ -92,25 +91,25 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     }
 }
 
-/// One thread: what takes long is done by other processes, and programs are started by the thread
-/// that lives as long as the shim (`command.rs`).
+/// Serves on one thread. Other processes do what takes long, and programs must be started by a
+/// thread that lives as long as the shim ([`child::spawn`]).
 fn serve_on_this_thread(flags: &Flags) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve::serve(flags))
+    runtime.block_on(command::serve::serve(flags))
 }
 
-/// Runs something that starts programs.
-fn with_reaper<T>(act: impl AsyncFnOnce(&Arc<Reaper>) -> T) -> io::Result<T> {
+/// Runs a command that starts programs, and reaps them.
+fn with_reaper<T>(command: impl AsyncFnOnce(&Arc<Reaper>) -> T) -> io::Result<T> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let reaper = Arc::new(Reaper::default());
-        let mut ended = signal(SignalKind::child())?;
-        let act = act(&reaper);
-        let mut act = std::pin::pin!(act);
+        let mut child_ended = signal(SignalKind::child())?;
+        let command = command(&reaper);
+        let mut command = std::pin::pin!(command);
         loop {
             tokio::select! {
-                result = &mut act => return Ok(result),
-                _ = ended.recv() => reaper.reap(),
+                result = &mut command => return Ok(result),
+                _ = child_ended.recv() => reaper.reap(),
             }
         }
     })

@@ -3,16 +3,16 @@
 use std::io::Write;
 
 use anyhow::{Result, ensure};
+use stasis_integration::host::c_build;
+use stasis_integration::host::image::Image;
+use stasis_integration::host::installed::{DEVICES, DRIVER, RUNTIME, StasisHost};
 use stasis_integration::host::{Cgroups, Suite};
-use stasis_integration::image::Image;
-use stasis_integration::lab::{DEVICES, DRIVER, Lab, RUNTIME};
-use stasis_integration::native;
 
 const PORT: u16 = 10000;
 
 fn main() -> Result<()> {
     let mut screen = std::io::stdout().lock();
-    let driver = if native::has_gpu() {
+    let driver = if c_build::has_gpu() {
         "the GPU of this machine, with its own driver"
     } else {
         "no GPU here: a stand-in for the CUDA driver, everything else is real"
@@ -22,57 +22,57 @@ fn main() -> Result<()> {
         screen,
         "starting a test host with containerd (the first time it is built from Debian packages: minutes)"
     )?;
-    let lab = Lab::start(Suite::Sid, Cgroups::V2, "runc")?;
-    let _containerd = lab.containerd()?;
+    let stasis = StasisHost::start(Suite::Sid, Cgroups::V2, "runc")?;
+    let _containerd = stasis.containerd()?;
     writeln!(
         screen,
         "{}",
-        lab.host.run_for_text(&["containerd", "--version"])?
+        stasis.host.run_for_text(&["containerd", "--version"])?
     )?;
-    tell(&lab, &mut screen)
+    tell(&stasis, &mut screen)
 }
 
-fn tell(lab: &Lab, screen: &mut impl Write) -> Result<()> {
+fn tell(stasis: &StasisHost, screen: &mut impl Write) -> Result<()> {
     writeln!(
         screen,
         "\na container with a counter in GPU memory, 100 at the start:"
     )?;
-    show(lab, screen, &run_command())?;
-    packet(lab, screen, "101")?;
-    on_gpu(lab, screen, 1)?;
+    show(stasis, screen, &run_command())?;
+    packet(stasis, screen, "101")?;
+    on_gpu(stasis, screen, 1)?;
 
     writeln!(
         screen,
         "\na checkpoint; the container is killed and removed, its GPU is free:"
     )?;
     show(
-        lab,
+        stasis,
         screen,
         "ctr container checkpoint --task --image --rw counter demo:1",
     )?;
-    let checkpoint = lab.operation("checkpoint")?;
-    show(lab, screen, "ctr task kill --signal KILL counter")?;
+    let checkpoint = stasis.operation("checkpoint")?;
+    show(stasis, screen, "ctr task kill --signal KILL counter")?;
     writeln!(
         screen,
         "  $ ctr task rm counter && ctr container rm counter"
     )?;
-    lab.ctr_remove("counter")?;
-    on_gpu(lab, screen, 0)?;
-    ensure!(lab.ask(PORT)?.is_none(), "the counter still answers");
+    stasis.ctr_remove("counter")?;
+    on_gpu(stasis, screen, 0)?;
+    ensure!(stasis.ask(PORT)?.is_none(), "the counter still answers");
 
     writeln!(screen, "\nthe restore:")?;
     show(
-        lab,
+        stasis,
         screen,
         "ctr container restore --live --rw counter demo:1",
     )?;
-    packet(lab, screen, "102")?;
-    on_gpu(lab, screen, 1)?;
+    packet(stasis, screen, "102")?;
+    on_gpu(stasis, screen, 1)?;
 
     writeln!(screen, "\ntimeline")?;
     timeline(screen, "checkpoint", &checkpoint)?;
-    timeline(screen, "restore", &lab.operation("restore")?)?;
-    lab.ctr_remove("counter")?;
+    timeline(screen, "restore", &stasis.operation("restore")?)?;
+    stasis.ctr_remove("counter")?;
     writeln!(
         screen,
         "\nthe counter went on from 101 to 102 through a checkpoint and a restore"
@@ -91,22 +91,23 @@ fn run_command() -> String {
 }
 
 /// Runs a command in the host as a person would, and shows it.
-fn show(lab: &Lab, screen: &mut impl Write, command: &str) -> Result<()> {
+fn show(stasis: &StasisHost, screen: &mut impl Write, command: &str) -> Result<()> {
     writeln!(screen, "  $ {command}")?;
-    lab.host
+    stasis
+        .host
         .run(&command.split(' ').collect::<Vec<_>>())
         .map(drop)
 }
 
-fn packet(lab: &Lab, screen: &mut impl Write, expected: &str) -> Result<()> {
-    let answer = lab.ask_until_up(PORT)?;
+fn packet(stasis: &StasisHost, screen: &mut impl Write, expected: &str) -> Result<()> {
+    let answer = stasis.ask_until_up(PORT)?;
     writeln!(screen, "  a packet to port {PORT} is answered: {answer}")?;
     ensure!(answer == expected, "the answer had to be {expected}");
     Ok(())
 }
 
-fn on_gpu(lab: &Lab, screen: &mut impl Write, expected: usize) -> Result<()> {
-    let processes = lab.gpu_processes()?;
+fn on_gpu(stasis: &StasisHost, screen: &mut impl Write, expected: usize) -> Result<()> {
+    let processes = stasis.gpu_processes()?;
     writeln!(screen, "  processes with the GPU open: {processes}")?;
     ensure!(processes == expected, "that had to be {expected}");
     Ok(())

@@ -1,14 +1,14 @@
 //! A test host to try things in: `test-host trixie|sid hybrid|v2 [COMMAND...]`, a shell by default.
 //!
-//! containerd runs in it, and `/root/image.tar` holds a test image with the programs that `STASIS_PROGRAMS` (paths,
-//! separated by colons) names.
+//! containerd runs in it, and `/root/image.tar` holds a test image with the programs that
+//! `STASIS_PROGRAMS` (paths, separated by colons) names.
 
 use std::path::Path;
 use std::process::{ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
+use stasis_integration::host::image::Image;
 use stasis_integration::host::{Cgroups, Host, Suite};
-use stasis_integration::image::Image;
 
 fn main() -> Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

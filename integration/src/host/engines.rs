@@ -30,7 +30,8 @@ const SETTINGS: [(&str, &str); 5] = [
     ),
 ];
 
-/// How long a daemon may take until it answers; a loaded machine is slow, a broken one is not waited for longer.
+/// How long a daemon may take until it answers; a loaded machine is slow, a broken one is not
+/// waited for longer.
 const START_DEADLINE: Duration = Duration::from_secs(60);
 
 /// A daemon of a host; it ends with the host, or when it is killed.

@@ -21,7 +21,8 @@ pub(super) struct RootFs {
 }
 
 impl RootFs {
-    /// The suite's root file system: the one that `STASIS_HOST_<SUITE>` names, else the cached one, built if needed.
+    /// The suite's root file system: the one that `STASIS_HOST_<SUITE>` names, else the cached one,
+    /// built if needed.
     pub(super) fn obtain(suite: Suite) -> Result<RootFs> {
         let cache = cache_directory();
         let mountpoint = cache.join("mnt");
@@ -76,7 +77,8 @@ fn recipe_digest() -> String {
     digest.to_hex()[..12].to_owned()
 }
 
-/// Builds beside the final place and renames, so that an interrupted build is never taken for a whole one.
+/// Builds beside the final place and renames, so that an interrupted build is never taken for a
+/// whole one.
 fn build(suite: Suite, cache: &Path, path: &Path) -> Result<()> {
     remove_old(suite, cache)?;
     let unfinished = path.with_extension("unfinished");

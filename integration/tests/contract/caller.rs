@@ -1,17 +1,18 @@
-//! Driver calls and looks at the GPUs from a process of their own, which can be killed and which sees faults and a
-//! machine of its own.
+//! Driver calls and looks at the GPUs from a process of their own, which can be killed and which
+//! sees faults and a machine of its own.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
+use crate::by_pid::ByPid;
 use anyhow::{Context, Result, ensure};
-use stasis::cuda::{CudaError, CudaState, Driver, GpuMap};
-use stasis::gpu::Inventory;
-use stasis_integration::native;
+use stasis::cuda::nvml::Inventory;
+use stasis::cuda::{CudaError, CudaState, GpuMap};
+use stasis_integration::host::c_build;
 
-use crate::{LIBCUDA, NVML, driver, library};
+use crate::{LIBCUDA, NVML, blockers, driver, library};
 
 /// What the caller has to do, as "CALL PID [MAP]".
 const ORDER: &str = "STASIS_CONTRACT_CALL";
@@ -35,6 +36,10 @@ fn caller() -> Result<()> {
     }
     if call == "where" {
         println!("answer {}", places(&inventory()?, pid));
+        return Ok(());
+    }
+    if call == "blockers" {
+        println!("answer {}", blockers::names(pid)?);
         return Ok(());
     }
     let driver = driver();
@@ -91,7 +96,8 @@ fn gpu_map(text: &str) -> Result<GpuMap> {
     Ok(GpuMap::new(pairs))
 }
 
-/// Restores a process with a map, such as "0>1,1>0", on a machine of this description; the driver's code.
+/// Restores a process with a map, such as "0>1,1>0", on a machine of this description; the driver's
+/// code.
 pub(crate) fn restore_onto(machine: &str, pid: i32, map: &str) -> Result<i32> {
     Ok(answer(start(machine, &format!("restore {pid} {map}"))?)?.parse()?)
 }
@@ -99,6 +105,11 @@ pub(crate) fn restore_onto(machine: &str, pid: i32, map: &str) -> Result<i32> {
 /// The GPUs that a process is on, such as "0 1".
 pub(crate) fn gpus_of(machine: &str, pid: i32) -> Result<String> {
     answer(start(machine, &format!("where {pid}"))?)
+}
+
+/// What is in the way of a checkpoint of a process, on a machine of this description.
+pub(crate) fn blockers_of(machine: &str, pid: i32) -> Result<String> {
+    answer(start(machine, &format!("blockers {pid}"))?)
 }
 
 /// The inventory of a machine of this description, as text.
@@ -142,7 +153,7 @@ pub(crate) fn kill_during_checkpoint(
 /// Starts [`caller`]; on the stand-in with a /run of its own that holds the faults.
 fn start(faults: &str, order: &str) -> Result<Child> {
     let own = std::env::current_exe()?;
-    let mut command = if native::has_gpu() {
+    let mut command = if c_build::has_gpu() {
         Command::new(own)
     } else {
         let script = format!(

@@ -1,7 +1,9 @@
-//! Children that a process with CUDA has forked and that never exec: they keep its nodes and have no CUDA.
+//! Children that a process with CUDA has forked and that never exec: they keep its nodes and have
+//! no CUDA.
 
+use crate::by_pid::ByPid;
 use anyhow::Result;
-use stasis::cuda::{CudaError, Driver};
+use stasis::cuda::CudaError;
 
 use crate::nodes::{descriptors, holds_device, mappings};
 use crate::workload::Workload;

@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
+use crate::by_pid::ByPid;
 use anyhow::Result;
-use stasis::cuda::{CudaError, CudaState, Driver, GpuMap};
-use stasis::gpu::Mig;
-use stasis_integration::native;
+use stasis::cuda::nvml::Mig;
+use stasis::cuda::{CudaError, CudaState, GpuMap};
+use stasis_integration::host::c_build;
+use stasis_integration::needs;
 
 use crate::caller::{gpus_of, inventory, look, restore_onto};
 use crate::nodes::{descriptors, mappings};
@@ -13,7 +15,7 @@ use crate::workload::Workload;
 use crate::{bring_back, driver, put_away};
 
 /// The stand-in's machine; a real one is as it is.
-const TWO: &str = "gpus 2";
+pub(crate) const TWO: &str = "gpus 2";
 
 #[test]
 fn each_gpu_has_a_node_and_is_not_cut_up() -> Result<()> {
@@ -24,16 +26,14 @@ fn each_gpu_has_a_node_and_is_not_cut_up() -> Result<()> {
         assert_ne!(facts.mig, Mig::Enabled);
         assert!(facts.mps_clients.is_empty());
         let node = format!("/dev/nvidia{}", facts.minor);
-        assert!(!native::has_gpu() || Path::new(&node).exists());
+        assert!(!c_build::has_gpu() || Path::new(&node).exists());
     }
     Ok(())
 }
 
 #[test]
 fn a_process_is_moved_to_another_gpu_and_back() -> Result<()> {
-    if !has_two_gpus()? {
-        return Ok(());
-    }
+    needs!(TwoGpus);
     let counter = Workload::counter_on(2, &["0"], &[])?;
     assert_eq!(counter.ask()?, "101");
     let pid = counter.pid();
@@ -55,9 +55,7 @@ fn a_process_is_moved_to_another_gpu_and_back() -> Result<()> {
 
 #[test]
 fn a_process_with_memory_on_two_gpus_has_them_swapped() -> Result<()> {
-    if !has_two_gpus()? {
-        return Ok(());
-    }
+    needs!(TwoGpus);
     let counter = Workload::counter_on(2, &["0", "1"], &[])?;
     assert_eq!(counter.ask()?, "101 201");
     let pid = counter.pid();
@@ -73,9 +71,7 @@ fn a_process_with_memory_on_two_gpus_has_them_swapped() -> Result<()> {
 /// The driver has recorded both GPUs, whatever the process was told to see.
 #[test]
 fn a_map_that_leaves_a_gpu_out_is_refused_and_the_next_one_taken() -> Result<()> {
-    if !has_two_gpus()? {
-        return Ok(());
-    }
+    needs!(TwoGpus);
     let counter = Workload::counter_on(2, &["0"], &[("CUDA_VISIBLE_DEVICES", "0")])?;
     assert_eq!(counter.ask()?, "101");
     let pid = counter.pid();
@@ -112,19 +108,13 @@ fn managed_memory_is_a_mapping_of_the_uvm_node_above_64_gib() -> Result<()> {
     Ok(())
 }
 
-fn has_two_gpus() -> Result<bool> {
-    Ok(!native::has_gpu() || inventory()?.gpus.len() >= 2)
-}
-
 /// What is only ever so by order.
 mod of_the_standin {
     use super::*;
 
     #[test]
     fn the_machine_is_as_it_was_ordered() -> Result<()> {
-        if native::has_gpu() {
-            return Ok(());
-        }
+        needs!(StandIn);
         let machine = "gpus 3\nmemory 2048\nmemory 1024 1\nname 2 NVIDIA H200 NVL\nmig 1\nold 2\n\
                        persistence-off 0\ndriver 570.1";
         let seen = look(machine)?;
@@ -144,9 +134,7 @@ mod of_the_standin {
 
     #[test]
     fn a_process_on_mps_is_listed_as_its_client() -> Result<()> {
-        if native::has_gpu() {
-            return Ok(());
-        }
+        needs!(StandIn);
         let counter = Workload::counter()?;
         counter.ask()?;
         let pid = counter.pid().to_string();
@@ -164,9 +152,8 @@ mod of_the_standin {
 
     #[test]
     fn a_gpu_whose_node_is_missing_is_refused() -> Result<()> {
-        let Some(pid) = put_away_on_one()? else {
-            return Ok(());
-        };
+        needs!(StandIn);
+        let pid = put_away_on_one()?;
         let refused = CudaError::NotSupported.code();
         assert_eq!(restore_onto(TWO, pid.pid(), "0>1")?, refused);
         assert_eq!(driver().state(pid.pid()), Ok(CudaState::Checkpointed));
@@ -176,9 +163,8 @@ mod of_the_standin {
 
     #[test]
     fn a_gpu_that_is_not_there_is_refused() -> Result<()> {
-        let Some(counter) = put_away_on_one()? else {
-            return Ok(());
-        };
+        needs!(StandIn);
+        let counter = put_away_on_one()?;
         let pid = counter.pid();
         let gone = inventory()?.gpus[0].uuid;
         let mut other = *gone.as_bytes();
@@ -192,9 +178,7 @@ mod of_the_standin {
 
     #[test]
     fn the_room_that_counts_is_that_of_the_new_gpu() -> Result<()> {
-        if native::has_gpu() {
-            return Ok(());
-        }
+        needs!(StandIn);
         let counter = Workload::counter_on(2, &["0"], &[])?;
         assert_eq!(counter.ask()?, "101");
         put_away(counter.pid())?;
@@ -208,13 +192,10 @@ mod of_the_standin {
     }
 
     /// A counter that sees one GPU, checkpointed.
-    fn put_away_on_one() -> Result<Option<Workload>> {
-        if native::has_gpu() {
-            return Ok(None);
-        }
+    fn put_away_on_one() -> Result<Workload> {
         let counter = Workload::counter()?;
         counter.ask()?;
         put_away(counter.pid())?;
-        Ok(Some(counter))
+        Ok(counter)
     }
 }

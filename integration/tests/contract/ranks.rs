@@ -3,13 +3,14 @@
 use std::thread;
 use std::time::Duration;
 
+use crate::by_pid::ByPid;
 use anyhow::{Context, Result, ensure};
-use stasis::cuda::{CudaError, CudaState, Driver, GpuMap};
-use stasis::job::CudaJob;
-use stasis::lock::LockLimits;
-use stasis::members::look;
-use stasis::process::ProcessRef;
-use stasis_integration::native;
+use stasis::cuda::job::CudaJob;
+use stasis::cuda::lock::LockLimits;
+use stasis::cuda::process_set::query_states;
+use stasis::cuda::{CudaError, CudaState, GpuMap};
+use stasis_integration::needs;
+use stasis_linux::ProcessRef;
 
 use crate::workload::Workload;
 use crate::{MOMENT, driver, lock};
@@ -20,7 +21,7 @@ const TRY: Duration = Duration::from_millis(200);
 #[test]
 fn one_locked_rank_keeps_the_other_from_being_locked() -> Result<()> {
     let ranks = Workload::ranks(2, &[])?;
-    is_well(&ranks.ask()?, 2)?;
+    answers_ok(&ranks.ask()?, 2)?;
     let [first, second] = two(&ranks)?;
     lock(second)?;
     // By now the other waits in a kernel that cannot end.
@@ -28,17 +29,14 @@ fn one_locked_rank_keeps_the_other_from_being_locked() -> Result<()> {
     assert_eq!(driver().lock(first, TRY), Err(CudaError::NotReady));
     assert_eq!(driver().state(first), Ok(CudaState::Running));
     driver().unlock(second)?;
-    is_well(&ranks.ask()?, 2)
+    answers_ok(&ranks.ask()?, 2)
 }
 
 #[test]
 fn all_ranks_together_are_locked_after_a_few_tries() -> Result<()> {
-    if !native::has_gpu_for_each_of_two() {
-        eprintln!("not tested: it takes two GPUs");
-        return Ok(());
-    }
+    needs!(TwoGpus);
     let ranks = Workload::ranks(2, &[])?;
-    is_well(&ranks.ask()?, 2)?;
+    answers_ok(&ranks.ask()?, 2)?;
     let pids = two(&ranks)?;
     for _ in 0..2 {
         lock_all(&pids)?;
@@ -51,21 +49,18 @@ fn all_ranks_together_are_locked_after_a_few_tries() -> Result<()> {
         for pid in pids {
             driver().unlock(pid)?;
         }
-        is_well(&ranks.ask()?, 2)?;
+        answers_ok(&ranks.ask()?, 2)?;
     }
     Ok(())
 }
 
-/// Where a rank looks at its results seldom, it always has work submitted that waits for the others: all at the same time is then never
-/// enough.
+/// Where a rank looks at its results seldom, it always has work submitted that waits for the
+/// others: all at the same time is then never enough.
 #[test]
 fn ranks_of_which_two_run_ahead_are_locked_by_letting_the_others_catch_up() -> Result<()> {
-    if !native::has_gpu_for_each_of_two() {
-        eprintln!("not tested: it takes two GPUs");
-        return Ok(());
-    }
+    needs!(TwoGpus);
     let ranks = Workload::ranks(3, &["ahead=15"])?;
-    is_well(&ranks.ask()?, 3)?;
+    answers_ok(&ranks.ask()?, 3)?;
     let pids = ranks.children()?;
     let limits = LockLimits {
         deadline: Duration::from_secs(10),
@@ -76,11 +71,13 @@ fn ranks_of_which_two_run_ahead_are_locked_by_letting_the_others_catch_up() -> R
             pids.iter()
                 .filter_map(|pid| ProcessRef::open(*pid).unwrap())
         };
-        let job = CudaJob::lock(driver(), limits, || look(driver(), processes().collect()));
+        let job = CudaJob::lock(driver(), limits, || {
+            query_states(driver(), processes().collect())
+        });
         let job = job.map_err(|error| anyhow::anyhow!("{error:?}"))?;
         assert_eq!(job.members().len(), 3);
         assert!(job.roll_back().is_empty());
-        is_well(&ranks.ask()?, 3)?;
+        answers_ok(&ranks.ask()?, 3)?;
     }
     Ok(())
 }
@@ -88,11 +85,9 @@ fn ranks_of_which_two_run_ahead_are_locked_by_letting_the_others_catch_up() -> R
 /// With the real driver this takes NCCL and two GPUs: what the stand-in does was measured so.
 #[test]
 fn ranks_that_share_gpu_memory_are_lost_by_a_restore() -> Result<()> {
-    if native::has_gpu() {
-        return Ok(());
-    }
+    needs!(StandIn);
     let ranks = Workload::ranks(2, &["p2p"])?;
-    is_well(&ranks.ask()?, 2)?;
+    answers_ok(&ranks.ask()?, 2)?;
     let pids = two(&ranks)?;
     lock_all(&pids)?;
     for pid in pids {
@@ -134,7 +129,7 @@ fn lock_all(pids: &[i32; 2]) -> Result<()> {
 }
 
 /// "ok RANKS MEETINGS CHECKSUM".
-fn is_well(answer: &str, ranks: u64) -> Result<()> {
+fn answers_ok(answer: &str, ranks: u64) -> Result<()> {
     ensure!(answer.starts_with(&format!("ok {ranks} ")), "{answer}");
     Ok(())
 }

@@ -10,7 +10,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use stasis_integration::native;
+use stasis_integration::host::c_build;
 
 /// How long a healthy workload may take to start or to answer; a real driver takes seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -55,6 +55,13 @@ impl Workload {
         let count = count.to_string();
         let arguments = [&[count.as_str()], options].concat();
         Self::start("ranks", 2, &[], &arguments, &[])
+    }
+
+    /// So much memory on each of two GPUs, with peer access between them.
+    pub(crate) fn peers(mib: u32, options: &[&str]) -> Result<Self> {
+        let mib = mib.to_string();
+        let arguments = [&[mib.as_str()], options].concat();
+        Self::start("peers", 2, &[], &arguments, &[])
     }
 
     /// Starts a program that could see so many GPUs.
@@ -150,19 +157,19 @@ impl Question {
     }
 }
 
-/// The program on the real driver; or on the stand-in, with a /dev of its own that has the stand-in's nodes. The shell
-/// is replaced by the program, which so has the pid that we know.
+/// The program on the real driver; or on the stand-in, with a /dev of its own that has the
+/// stand-in's nodes. The shell is replaced by the program, which so has the pid that we know.
 fn command_for(program: &str, gpus: usize) -> Result<Command> {
     if let Some(directory) = std::env::var_os("STASIS_WORKLOADS") {
         return Ok(Command::new(PathBuf::from(directory).join(program)));
     }
-    let built = native::build()?;
+    let built = c_build::build()?;
     let path = built.join("bin").join(program);
-    if native::has_gpu() {
+    if c_build::has_gpu() {
         return Ok(Command::new(path));
     }
     let mut nodes = String::new();
-    for (path, kind, major, minor) in native::nodes(gpus) {
+    for (path, kind, major, minor) in c_build::nodes(gpus) {
         nodes += &format!("mknod {path} {kind} {major} {minor} && ");
     }
     let script = format!("mount -t tmpfs tmpfs /dev && {nodes}exec \"$0\" \"$@\"");
@@ -174,7 +181,8 @@ fn command_for(program: &str, gpus: usize) -> Result<Command> {
     Ok(command)
 }
 
-/// A port below those that the kernel gives to sockets without one, other tests' sockets among them.
+/// A port below those that the kernel gives to sockets without one, other tests' sockets among
+/// them.
 fn own_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let offset = std::process::id() % 1000 * 20 + NEXT.fetch_add(1, Ordering::Relaxed);

@@ -66,7 +66,8 @@ impl Workload {
         Ok(Reading(numbers))
     }
 
-    /// Whether this is the first answer after that one: nothing was forgotten, and nothing was done twice.
+    /// Whether this is the first answer after that one: nothing was forgotten, and nothing was done
+    /// twice.
     pub(crate) fn follows(self, after: &Reading, before: &Reading) -> bool {
         match self {
             // They meet without being asked to.

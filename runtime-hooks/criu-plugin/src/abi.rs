@@ -1,7 +1,7 @@
 //! What CRIU loads: a descriptor with our hooks (criu/include/criu-plugin.h).
 //!
-//! CRIU asks the next plugin only after an answer of -ENOTSUP, so that is what all goes well looks like. No
-//! panic crosses this boundary.
+//! CRIU asks the next plugin only if a hook returns -ENOTSUP, so a hook of ours returns that when
+//! all went well. No panic crosses this boundary.
 
 #![allow(unsafe_code)] // FFI: a symbol that CRIU looks up by name
 
@@ -9,6 +9,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use nix::libc::ENOTSUP;
+use stasis_linux::error_chain;
 
 use crate::{criu, dump, restore};
 
@@ -55,12 +56,12 @@ const fn hooks() -> [*const c_void; HOOKS] {
     hooks
 }
 
-/// The answer to CRIU; what failed, or panicked, is in its log.
+/// The value that a hook returns to CRIU. An error or a panic is written to CRIU's log.
 fn answer(what: &str, work: impl FnOnce() -> Result<(), crate::error::Error>) -> c_int {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => -ENOTSUP,
         Ok(Err(error)) => {
-            criu::log_error(&format!("{what}: {}", error.told()));
+            criu::log_error(&format!("{what}: {}", error_chain(&error)));
             -1
         }
         Err(_) => {
@@ -73,7 +74,7 @@ fn answer(what: &str, work: impl FnOnce() -> Result<(), crate::error::Error>) ->
 }
 
 extern "C" fn init(stage: c_int) -> c_int {
-    let begun = answer("reading the order", || match stage {
+    let begun = answer("reading the request", || match stage {
         STAGE_DUMP => dump::begin(),
         STAGE_RESTORE => restore::begin(),
         _ => Ok(()),
@@ -83,13 +84,13 @@ extern "C" fn init(stage: c_int) -> c_int {
 
 extern "C" fn exit(stage: c_int, result: c_int) {
     if stage == STAGE_DUMP {
-        // CRIU hears no answer. Tasks that did not get their memory back are the guard's then.
+        // This hook returns nothing. If it fails, the userfaultfd daemon gives the memory back.
         answer("ending the dump", || dump::end(result == 0));
     }
 }
 
-extern "C" fn checkpoint_devices(_pid: c_int) -> c_int {
-    answer("taking memory", dump::take)
+extern "C" fn checkpoint_devices(pid: c_int) -> c_int {
+    answer("taking memory", || dump::take(pid))
 }
 
 extern "C" fn resume_devices_late(_pid: c_int) -> c_int {

@@ -1,4 +1,5 @@
-//! What we call in CRIU. Looked up by name: not every version has everything, and tests are not CRIU.
+//! Functions of CRIU that we call. They are looked up by name: not every version has all of them,
+//! and unit tests do not run in CRIU.
 
 #![allow(unsafe_code)] // FFI: functions of the program that loaded us
 
@@ -42,15 +43,16 @@ fn log(level: c_uint, text: &str) {
     unsafe { print(level, c"%s".as_ptr(), line.as_ptr()) }
 }
 
-/// The image directory, by the descriptor that CRIU has of it.
+/// The image directory, by way of the descriptor that CRIU has open.
 pub(crate) fn image_dir() -> Option<PathBuf> {
     let get = find::<GetImageDir>(b"criu_get_image_dir\0")?;
-    // SAFETY: it takes nothing and gives a descriptor number.
+    // SAFETY: it takes nothing and returns a descriptor number.
     let fd = unsafe { get() };
     (fd >= 0).then(|| PathBuf::from(format!("/proc/self/fd/{fd}")))
 }
 
-/// Has CRIU note in the image that it cannot be restored without us (4.1 and later; earlier ones cannot).
+/// Has CRIU record in its inventory image that a restore needs this plugin. CRIU can do that since
+/// 4.1; older ones have no such record, and this succeeds.
 pub(crate) fn note_in_image() -> bool {
     let (Ok(name), Some(add)) = (
         CString::new(NAME),
@@ -62,7 +64,8 @@ pub(crate) fn note_in_image() -> bool {
     unsafe { add(name.as_ptr()) == 0 }
 }
 
-/// Tells CRIU that we are here for this image: what is left of its note then is a reason for it to refuse.
+/// Strikes this plugin off the list in the inventory image. CRIU refuses a restore if a plugin is
+/// left on the list.
 pub(crate) fn answer_note() {
     let (Ok(name), Some(check)) = (
         CString::new(NAME),

@@ -1,10 +1,10 @@
-//! What can go wrong, in words for CRIU's log and the engine's report.
+//! What can go wrong, as text for CRIU's log and the engine's report.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
-use stasis_memory_store::StoreError;
+use stasis_memory_store::{StoreError, TreeMismatch};
 
 /// Why memory could not be taken or given back.
 #[derive(Debug, thiserror::Error)]
@@ -21,14 +21,19 @@ pub(crate) enum Error {
         pid: i32,
         source: io::Error,
     },
+    /// The engine's record and CRIU's process tree differ. The engine reports it in its own words.
+    #[error("the CUDA processes are not those that the engine has recorded: {0:?}")]
+    Tree(TreeMismatch),
     /// An area of the index is not there as it was.
     #[error(
-        "process {pid} of the container has no private memory of {bytes} bytes at {start:x}: index and CRIU's images do not belong together"
+        "process {pid} of the container has no private memory of {bytes} bytes at {start:x}: \
+         index and CRIU's images do not belong together"
     )]
     NoArea { pid: i32, start: u64, bytes: u64 },
     /// A process of the index was not restored.
     #[error(
-        "process {pid} of the container was not restored: index and CRIU's images do not belong together"
+        "process {pid} of the container was not restored: \
+         index and CRIU's images do not belong together"
     )]
     NoProcess { pid: i32 },
     /// The index is of another image than the engine expects.
@@ -36,24 +41,34 @@ pub(crate) enum Error {
         "the index is that of image {found}, not of {expected}: files of two images were mixed up"
     )]
     OtherImage { found: String, expected: String },
-    /// An order of the engine could not be read.
-    #[error("cannot read the order {}: {source}", path.display())]
-    Order { path: PathBuf, source: io::Error },
-    /// CRIU told no image directory, or would not take a note.
+    /// A request of the engine could not be read.
+    #[error("cannot read the request {}: {source}", path.display())]
+    Request { path: PathBuf, source: io::Error },
+    /// No random number for the name of an image.
+    #[error("cannot make an image id: {0}")]
+    ImageId(io::Error),
+    /// CRIU has no image directory, or did not record that this plugin is needed.
     #[error("CRIU does not {0}")]
     Criu(&'static str),
     /// An area of more than 16 PiB.
     #[error("an area of process {pid} is too large")]
     TooLarge { pid: i32 },
-    /// A dump now would have zeros for it.
+    /// The kernel's pages have another size.
     #[error(
-        "the memory of process {pid} of the container at {start:x} is still missing since an earlier checkpoint failed: wait until it is given back, or end the container"
+        "this kernel has pages of {bytes} bytes, and bulk memory needs 4096: \
+         set bulk_memory.enabled = false"
+    )]
+    PageSize { bytes: usize },
+    /// A dump now would store zeros for it.
+    #[error(
+        "the memory of process {pid} of the container at {start:x} is still missing since an earlier \
+         checkpoint failed: wait until it is given back, or end the container"
     )]
     Missing { pid: i32, start: u64 },
-    /// Without it, tasks would lose their memory with CRIU.
+    /// Without the daemon, tasks would lose their memory if CRIU were killed.
     #[error("cannot have the tasks looked after: {source}")]
-    Guard { source: io::Error },
-    /// A test wanted it.
+    UffdDaemon { source: io::Error },
+    /// Injected by a test.
     #[cfg(debug_assertions)]
     #[error("a fault for a test")]
     Injected,
@@ -68,26 +83,12 @@ pub(crate) enum Error {
     },
 }
 
-/// Work whose panic is an error like any other.
+/// Runs this, and turns a panic into an error.
 pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(Error::Panic))
 }
 
 impl Error {
-    /// With its causes, each said once.
-    pub(crate) fn told(&self) -> String {
-        let mut text = self.to_string();
-        let mut source = std::error::Error::source(self);
-        while let Some(cause) = source {
-            let next = cause.to_string();
-            if !text.contains(&next) {
-                text = format!("{text}: {next}");
-            }
-            source = cause.source();
-        }
-        text
-    }
-
     pub(crate) fn task(action: &'static str, pid: i32) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Task {
             action,

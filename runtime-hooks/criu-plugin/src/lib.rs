@@ -1,31 +1,34 @@
-//! CRIU plugin: moves bulk memory with many threads.
+//! CRIU plugin that moves bulk memory with many threads.
 //!
-//! CRIU copies memory with one thread, page by page. When it has stopped the whole tree, and before it looks at any memory, this
-//! plugin copies the large private areas of all tasks into a store of its own and has the tasks empty them, so that CRIU finds nothing in
-//! them. When CRIU has brought the tasks back, and before any of them runs, the areas are filled again. What the plugin
-//! leaves alone CRIU saves as ever.
+//! CRIU copies memory with one thread, page by page. This plugin takes the large private areas of
+//! all tasks out of CRIU's way: into a store of its own (crate `stasis-memory-store`) before CRIU
+//! looks at any memory, and back before any task runs. CRIU saves the rest as ever.
+//!
+//! # What CRIU calls ([`abi`]), and what happens
+//! | when | hook | here |
+//! | --- | --- | --- |
+//! | a dump begins | `init` | [`dump::begin`]: reads the engine's request ([`engine`]) |
+//! | the tree is stopped | `CHECKPOINT_DEVICES` | [`dump::take`]: memory goes into the store |
+//! | the dump has ended | `exit` | [`dump::end`]: gives the memory back if the tasks go on |
+//! | a restore begins | `init` | [`restore::begin`]: opens index and packs, or refuses |
+//! | the tasks are complete | `RESUME_DEVICES_LATE` | [`restore::give_back`], by [`refill`] |
+//!
+//! The steps of [`dump`] are in its own page. [`tasks`] reads the stopped tasks, [`engine`] is the
+//! exchange of files with the engine, [`uffd`] and [`refill`] serve both dump and restore.
+
+// Nothing here is public: the map links to private modules.
+#![allow(rustdoc::private_intra_doc_links)]
 
 mod abi;
-mod areas;
 mod criu;
-mod drain;
 mod dump;
+mod engine;
 mod error;
-mod fault;
-mod fork;
-mod freezer;
-mod guard;
-mod orders;
-mod pagemap;
-mod progress;
-mod proxies;
+mod fault_injection;
 mod refill;
 mod restore;
-mod smaps;
-mod tree;
+mod tasks;
 mod uffd;
-mod wake;
-mod yard;
 
-/// As CRIU knows us, and records it in an image that we had a part in.
+/// The plugin's name, which CRIU records in the image.
 const NAME: &str = "stasis_memory";

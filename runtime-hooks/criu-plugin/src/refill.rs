@@ -1,4 +1,5 @@
-//! Memory out of the store and into stopped tasks, by many threads. What is found to be damaged ends the work, and no task runs with it.
+//! Memory out of the store and into stopped tasks, by many threads. A chunk that is damaged ends
+//! the work, and no task runs with it.
 
 use std::io::{self, IoSlice};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,12 +9,12 @@ use nix::sys::uio::{RemoteIoVec, process_vm_writev};
 use nix::unistd::Pid;
 use stasis_memory_store::{Buffer, CHUNK, Chunk, Loaded, Reader, Run};
 
+use crate::engine::progress::Progress;
 use crate::error::Error;
-use crate::fault::{self, Point};
-use crate::progress::Progress;
+use crate::fault_injection::{self, Point};
 use crate::uffd::Userfaultfd;
 
-/// What is verified and written in one go, so that it is fetched from memory once: little beside a core's cache.
+/// Bytes that are verified and then written while they are still in a core's cache.
 const PART: usize = 256 << 10;
 
 /// A chunk that a task is given back.
@@ -23,7 +24,7 @@ pub(crate) struct Target<'a> {
     pub(crate) pid_inside: i32,
     pub(crate) area: u64,
     pub(crate) chunk: &'a Chunk,
-    /// Missing pages of the task are waited for, and have to be given in this way.
+    /// The task's userfaultfd, if its missing pages are registered with one.
     pub(crate) memory: Option<&'a Userfaultfd>,
 }
 
@@ -52,7 +53,7 @@ pub(crate) fn refill(
         while let Some(target) = targets.get(next.fetch_add(1, Ordering::Relaxed)) {
             let filled = fill(*target, reader, &mut buffer);
             if filled.is_err() {
-                // The others need not go on.
+                // Ends the other threads.
                 next.store(targets.len(), Ordering::Relaxed);
             }
             progress.add(filled?);
@@ -69,12 +70,12 @@ pub(crate) fn refill(
     })
 }
 
-/// Gives how many bytes it was.
+/// Returns the number of bytes.
 fn fill(target: Target<'_>, reader: &Reader, buffer: &mut Buffer) -> Result<u64, Error> {
-    fault::point(Point::Fill)?;
+    fault_injection::point(Point::Fill)?;
     let loaded = reader.load(target.pid_inside, target.area, target.chunk, buffer)?;
     match target.memory {
-        // Once it has the last page of it, a task may run with it.
+        // A task may use a page as soon as it is there, so everything is verified first.
         Some(memory) => give_runs(target, memory, loaded.verified()?)
             .map_err(Error::task("write the memory of", target.pid))?,
         None => write_parts(target, loaded)?,
@@ -91,7 +92,8 @@ fn give_runs(target: Target<'_>, memory: &Userfaultfd, mut content: &[u8]) -> io
     Ok(())
 }
 
-/// All tasks are stopped until everything is written, and are ended if anything fails: so the checksum may come last.
+/// Tasks stay stopped until everything is written, and are killed if anything fails, so the
+/// checksum may be compared last.
 fn write_parts(target: Target<'_>, loaded: Loaded<'_>) -> Result<(), Error> {
     loaded.hand_on(PART, |part, runs| {
         write(target, part, runs).map_err(Error::task("write the memory of", target.pid))

@@ -1,38 +1,43 @@
 //! The plugin's part of a restore: tasks get their memory back before any of them runs.
 
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use stasis_memory_store::{Area, Index, Reader, Report, RestoreOrder};
+use stasis_linux::cgroup::criu_yard;
+use stasis_linux::error_chain;
+use stasis_memory_store::{Area, Index, Reader, Report, RestoreRequest};
 
+use crate::criu;
+use crate::engine::progress::Progress;
+use crate::engine::{report, request};
 use crate::error::{Error, caught};
-use crate::fault::{self, Point};
-use crate::progress::Progress;
+use crate::fault_injection::{self, Point};
 use crate::refill::{Target, refill};
-use crate::smaps::Mapping;
-use crate::tree::{Task, traced};
-use crate::{criu, orders, yard};
+use crate::tasks::page_size;
+use crate::tasks::smaps::Mapping;
+use crate::tasks::tree::{Task, traced};
 
 /// CRIU calls from one thread, one call after the other.
-static STATE: Mutex<Option<Box<Awaited>>> = Mutex::new(None);
+static STATE: Mutex<Option<Box<PendingRestore>>> = Mutex::new(None);
 
-/// Memory that is still to be given back.
-struct Awaited {
-    order: Option<RestoreOrder>,
+/// Memory that the tasks do not have yet.
+struct PendingRestore {
+    request: Option<RestoreRequest>,
     index: Index,
     reader: Reader,
 }
 
-fn state() -> MutexGuard<'static, Option<Box<Awaited>>> {
+fn state() -> MutexGuard<'static, Option<Box<PendingRestore>>> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Before anything is restored: an image whose memory is not there is refused now.
+/// Before anything is restored: refuses an image whose memory is missing.
 pub(crate) fn begin() -> Result<(), Error> {
     criu::answer_note();
-    let order = orders::restore_order()?;
+    let request = request::for_restore()?;
     let image_dir = criu::image_dir().ok_or(Error::Criu("tell its image directory"))?;
     let Some(index) = Index::read(&image_dir)? else {
         return Ok(());
@@ -40,45 +45,52 @@ pub(crate) fn begin() -> Result<(), Error> {
     if index.is_empty() {
         return Ok(());
     }
-    if let Some(order) = &order
-        && order.image_id != index.image_id
+    page_size::check()?;
+    if let Some(request) = &request
+        && request.image_id != index.image_id
     {
         return Err(Error::OtherImage {
             found: index.image_id.to_string(),
-            expected: order.image_id.to_string(),
+            expected: request.image_id.to_string(),
         });
     }
-    let directory = order.as_ref().and_then(|order| order.directory.as_deref());
+    let directory = request
+        .as_ref()
+        .and_then(|request| request.directory.as_deref());
     let reader = Reader::open(&image_dir, &index, directory)?;
-    *state() = Some(Box::new(Awaited {
-        order,
+    *state() = Some(Box::new(PendingRestore {
+        request,
         index,
         reader,
     }));
     Ok(())
 }
 
-/// At the first task for which CRIU calls: all tasks are complete by then, and stopped.
+/// RESUME_DEVICES_LATE, of which the first call does everything: by then all tasks are complete,
+/// and stopped.
 pub(crate) fn give_back() -> Result<(), Error> {
-    let Some(awaited) = state().take() else {
+    let Some(pending) = state().take() else {
         return Ok(());
     };
-    let order = awaited.order.as_ref();
+    let request = pending.request.as_ref();
     let mut report = Report::default();
-    let given = caught(|| awaited.give_back(&mut report));
-    report.error = given.as_ref().err().map(Error::told);
-    orders::log(&report);
-    orders::tell(order.and_then(|order| order.report.as_deref()), &report);
+    let given = caught(|| pending.give_back(&mut report));
+    report.error = given.as_ref().err().map(|error| error_chain(error));
+    report::log(&report);
+    report::write(
+        request.and_then(|request| request.report.as_deref()),
+        &report,
+    );
     given
 }
 
-impl Awaited {
+impl PendingRestore {
     fn give_back(&self, report: &mut Report) -> Result<(), Error> {
         let tasks = traced().map_err(Error::task("find the tasks of", 0))?;
         for task in &tasks {
             task.die_with_us()?;
         }
-        fault::point(Point::GiveBack)?;
+        fault_injection::point(Point::GiveBack)?;
         let mut targets = Vec::new();
         for process in &self.index.processes {
             let task = tasks
@@ -100,9 +112,9 @@ impl Awaited {
         }
         report.processes = self.index.processes.len();
         report.bytes = targets.iter().map(Target::bytes).sum();
-        let order = self.order.as_ref();
-        let progress = order.and_then(|order| order.progress.as_deref());
-        let threads = order.map_or_else(orders::threads, |order| order.threads);
+        let request = self.request.as_ref();
+        let progress = request.and_then(|request| request.progress.as_deref());
+        let threads = request.map_or_else(request::threads, |request| request.threads);
         let begun = Instant::now();
         let progress = Progress::new(progress, report.bytes);
         refill(&targets, &self.reader, threads, &progress)?;
@@ -111,12 +123,13 @@ impl Awaited {
     }
 }
 
-/// The index is not CRIU's, and neither is trusted: what it says is filled only where CRIU has made just that.
+/// Neither the index nor CRIU's images are trusted: an area is filled only if CRIU has made a
+/// private writable mapping there.
 fn check(task: &Task, area: &Area, mappings: &[Mapping]) -> Result<(), Error> {
     let end = area.start.saturating_add(area.bytes);
     let mut at = area.start;
     for mapping in mappings {
-        let fits = mapping.is_private_anonymous() && mapping.permissions.starts_with("rw");
+        let fits = mapping.is_private_anonymous() && mapping.is_read_write();
         if fits && (mapping.start..mapping.end).contains(&at) {
             at = mapping.end;
         }
@@ -131,13 +144,20 @@ fn check(task: &Task, area: &Area, mappings: &[Mapping]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The restore has failed: nothing of it may run, and CRIU must not report success.
+/// The restore has failed: kills all tasks, and ends CRIU before it reports success.
 #[allow(clippy::exit)] // CRIU ignores the answer of the hook that we are in
 pub(crate) fn end_all() {
-    for task in traced().unwrap_or_default() {
-        let _ = kill(Pid::from_raw(task.pid), Signal::SIGKILL);
+    match traced() {
+        Ok(tasks) => {
+            for task in tasks {
+                let _ = kill(Pid::from_raw(task.pid), Signal::SIGKILL);
+            }
+        }
+        // They were tied to our life when giving back began.
+        Err(error) => criu::log_error(&format!("cannot find the tasks of the restore: {error}")),
     }
-    yard::clear();
+    // CRIU's current directory is its work directory.
+    criu_yard::clear(Path::new("."));
     std::process::exit(1);
 }
 
@@ -145,11 +165,11 @@ pub(crate) fn end_all() {
 mod tests {
     use super::*;
 
-    fn mapping(start: u64, end: u64, permissions: &str) -> Mapping {
+    fn mapping(start: u64, end: u64, permissions: &[u8; 4]) -> Mapping {
         Mapping {
             start,
             end,
-            permissions: permissions.to_owned(),
+            permissions: *permissions,
             ..Mapping::default()
         }
     }
@@ -166,27 +186,27 @@ mod tests {
             chunks: Vec::new(),
         };
         let there = |mappings: &[Mapping]| check(&task, &area, mappings).is_ok();
-        assert!(there(&[mapping(0, 0x5000, "rw-p")]));
+        assert!(there(&[mapping(0, 0x5000, b"rw-p")]));
         assert!(there(&[
-            mapping(0, 0x2000, "rw-p"),
-            mapping(0x2000, 0x4000, "rwxp")
+            mapping(0, 0x2000, b"rw-p"),
+            mapping(0x2000, 0x4000, b"rwxp")
         ]));
-        assert!(!there(&[mapping(0, 0x3000, "rw-p")]));
+        assert!(!there(&[mapping(0, 0x3000, b"rw-p")]));
         assert!(!there(&[
-            mapping(0, 0x2000, "rw-p"),
-            mapping(0x3000, 0x4000, "rw-p")
+            mapping(0, 0x2000, b"rw-p"),
+            mapping(0x3000, 0x4000, b"rw-p")
         ]));
-        assert!(!there(&[mapping(0, 0x5000, "rw-s")]));
-        assert!(!there(&[mapping(0, 0x5000, "r--p")]));
+        assert!(!there(&[mapping(0, 0x5000, b"rw-s")]));
+        assert!(!there(&[mapping(0, 0x5000, b"r--p")]));
         let file = Mapping {
             inode: 4,
-            ..mapping(0, 0x5000, "rw-p")
+            ..mapping(0, 0x5000, b"rw-p")
         };
         assert!(!there(&[file]));
         let huge = Area {
             bytes: u64::MAX,
             ..area.clone()
         };
-        assert!(check(&task, &huge, &[mapping(0, 0x5000, "rw-p")]).is_err());
+        assert!(check(&task, &huge, &[mapping(0, 0x5000, b"rw-p")]).is_err());
     }
 }

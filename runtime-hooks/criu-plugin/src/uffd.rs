@@ -1,4 +1,4 @@
-//! A task's userfaultfd: whoever touches a page of it that is missing waits until it is given.
+//! A task's userfaultfd(2): a thread that touches a missing page waits until the page is there.
 
 #![allow(unsafe_code)] // FFI: ioctls
 
@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use nix::libc;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use stasis_memory_store::PAGE;
-use stasis_remote_call::MemoryProxy;
+use stasis_remote_call::Proxy;
 
 // linux/userfaultfd.h
 const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
@@ -17,7 +17,8 @@ const UFFDIO_UNREGISTER: libc::c_ulong = 0x8010_aa01;
 const UFFDIO_COPY: libc::c_ulong = 0xc028_aa03;
 const UFFD_API: u64 = 0xaa;
 const REGISTER_MODE_MISSING: u64 = 1;
-/// Without privileges (Linux 5.11): system calls that touch a missing page then fail instead of waiting.
+/// Allowed without privileges (Linux 5.11). System calls that touch a missing page then fail with
+/// EFAULT instead of waiting.
 const UFFD_USER_MODE_ONLY: u64 = 1;
 
 /// `struct uffdio_api`.
@@ -58,8 +59,9 @@ struct Copy {
 pub(crate) struct Userfaultfd(OwnedFd);
 
 impl Userfaultfd {
-    /// For the memory that the proxy has: who makes one makes it for its own memory.
-    pub(crate) fn of(proxy: &mut MemoryProxy) -> io::Result<Self> {
+    /// userfaultfd(2) covers the caller's own address space, so the proxy, which shares that of the
+    /// task (CLONE_VM), makes it.
+    pub(crate) fn of(proxy: &mut Proxy) -> io::Result<Self> {
         let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK).unsigned_abs().into();
         let theirs = match proxy.call(libc::SYS_userfaultfd, &[flags]) {
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
@@ -77,7 +79,7 @@ impl Userfaultfd {
         Ok(own)
     }
 
-    /// From now on the missing pages there are waited for.
+    /// From now on threads wait for missing pages there.
     pub(crate) fn protect(&self, start: u64, end: u64) -> io::Result<()> {
         let mut register = Register {
             range: Range {
@@ -90,7 +92,7 @@ impl Userfaultfd {
         self.ask(UFFDIO_REGISTER, &raw mut register)
     }
 
-    /// Missing pages are zeros again, also for those that wait.
+    /// Missing pages are zeros again, also for threads that wait.
     pub(crate) fn release(&self, start: u64, end: u64) -> io::Result<()> {
         let mut range = Range {
             start,
@@ -110,9 +112,9 @@ impl Userfaultfd {
                 copy: 0,
             };
             match self.ask(UFFDIO_COPY, &raw mut copy) {
-                // A part of it is done, or the task's memory was just being changed.
+                // A part of it is done, or the mappings were being changed.
                 Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
-                // Somebody who did not live to finish gave it already.
+                // The page is there: it was never freed, or CRIU gave it before it was killed.
                 Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
                     copy.copy = PAGE as i64;
                 }
@@ -125,14 +127,14 @@ impl Userfaultfd {
         Ok(())
     }
 
-    /// Its number.
+    /// The number of its descriptor.
     pub(crate) fn as_raw_fd(&self) -> i32 {
         self.0.as_raw_fd()
     }
 
     fn ask<T>(&self, request: libc::c_ulong, argument: *mut T) -> io::Result<()> {
-        // SAFETY: each request reads and writes the one structure that it is called with above, which outlives the call; the source of
-        // a copy is a slice that does, too.
+        // SAFETY: each request reads and writes the one structure that it is called with above,
+        // which outlives the call, as does the slice that is the source of a copy.
         if unsafe { libc::ioctl(self.0.as_raw_fd(), request, argument) } == -1 {
             return Err(io::Error::last_os_error());
         }

@@ -1,7 +1,8 @@
-//! How fast contents are checked, stored and read: `cargo run --release --example store_speed -- THREADS MIB TIER=DIRECTORY...`
+//! Measures how fast contents are checked, stored and read: `cargo run --release --example
+//! store_speed -- THREADS MIB TIER=DIRECTORY...`
 //!
-//! TIER is portable, disk, ram, or one of these with "+zstd". The contents are random. What is read was just written: it is in the page
-//! cache, unless the tier went past it.
+//! TIER is portable, disk, ram, or one of these with "+zstd". The contents are random. What is read
+//! was just written, so it is in the page cache, unless the tier went past it.
 #![allow(clippy::unwrap_used)] // it has nobody to tell
 
 use std::hint::black_box;
@@ -9,7 +10,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use stasis_memory_store::{
-    After, Area, Buffer, CHUNK, Checksum, Chunk, Compression, DumpOrder, ImageId, PAGE,
+    After, Area, Buffer, CHUNK, Checksum, Chunk, Compression, CudaPids, DumpRequest, ImageId, PAGE,
     ProcessMemory, Reader, StoredPages, Tier, Writer, discard,
 };
 
@@ -54,12 +55,12 @@ fn report_memory(what: &str, contents: &[u8], work: impl Fn(&[u8]) -> bool) {
     }
 }
 
-fn order(tier: &str, directory: &Path) -> DumpOrder {
+fn request(tier: &str, directory: &Path) -> DumpRequest {
     let (tier, compressed) = match tier.split_once('+') {
         Some((tier, _)) => (tier, true),
         None => (tier, false),
     };
-    DumpOrder {
+    DumpRequest {
         image_id: ImageId::new(fastrand::u128(..)),
         tier: match tier {
             "portable" => Tier::Portable,
@@ -72,14 +73,15 @@ fn order(tier: &str, directory: &Path) -> DumpOrder {
         compression: compressed.then_some(Compression { level: 1 }),
         after: After::End,
         minimum_mib: 0,
+        cuda: CudaPids::default(),
         progress: None,
         report: None,
     }
 }
 
 fn through_store(name: &str, directory: &Path, threads: usize, chunks: usize) {
-    let order = order(name, directory);
-    let mut writer = Writer::create(directory, &order).unwrap();
+    let request = request(name, directory);
+    let mut writer = Writer::create(directory, &request).unwrap();
     let start = Instant::now();
     let processes: Vec<_> = std::thread::scope(|scope| {
         let store = |pid| store(&writer, i32::try_from(pid).unwrap(), chunks / threads);
@@ -95,7 +97,7 @@ fn through_store(name: &str, directory: &Path, threads: usize, chunks: usize) {
     report(name, "written", chunks, start);
     drop(writer);
     let start = Instant::now();
-    let reader = Reader::open(directory, &index, order.directory.as_deref()).unwrap();
+    let reader = Reader::open(directory, &index, request.directory.as_deref()).unwrap();
     report(name, "opened", chunks, start);
     std::thread::scope(|scope| {
         for process in &index.processes {
@@ -104,7 +106,7 @@ fn through_store(name: &str, directory: &Path, threads: usize, chunks: usize) {
         }
     });
     report(name, "opened and read", chunks, start);
-    discard(directory, order.directory.as_deref()).unwrap();
+    discard(directory, request.directory.as_deref()).unwrap();
 }
 
 fn report(name: &str, what: &str, chunks: usize, start: Instant) {
@@ -114,7 +116,7 @@ fn report(name: &str, what: &str, chunks: usize, start: Instant) {
 }
 
 fn store(writer: &Writer, pid: i32, count: usize) -> ProcessMemory {
-    let mut lane = writer.lane().unwrap();
+    let mut stream = writer.stream().unwrap();
     let mut buffer = Buffer::new();
     fastrand::fill(buffer.as_mut_slice());
     let mut chunks = Vec::new();
@@ -123,7 +125,7 @@ fn store(writer: &Writer, pid: i32, count: usize) -> ProcessMemory {
         buffer.as_mut_slice()[..4].copy_from_slice(&number.to_le_bytes());
         buffer.as_mut_slice()[4..8].copy_from_slice(&pid.to_le_bytes());
         let pages = StoredPages::of(buffer.as_slice()).unwrap();
-        let (checksum, place) = lane.put(&buffer, &pages).unwrap();
+        let (checksum, place) = stream.put(&buffer, &pages).unwrap();
         chunks.push(Chunk {
             number,
             pages,
@@ -131,7 +133,7 @@ fn store(writer: &Writer, pid: i32, count: usize) -> ProcessMemory {
             place,
         });
     }
-    lane.close().unwrap();
+    stream.close().unwrap();
     let area = Area {
         start: PAGE as u64,
         bytes: (count * CHUNK) as u64,

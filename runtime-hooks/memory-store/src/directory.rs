@@ -6,7 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::durable::{self, staged};
+use stasis_linux::file;
+
 use crate::{INDEX_FILE, ImageId, STORE_INDEX_FILE, StoreError, pack};
 
 /// A directory of a store: the memory of one checkpoint.
@@ -72,11 +73,11 @@ fn stored(image_id: ImageId, directory: PathBuf) -> Result<Option<Stored>, Store
     Ok(Some(stored))
 }
 
-/// Removes a directory of a store. What other checkpoints use of it stays, since they have links of their own. That it is not there
-/// is no error.
+/// Removes a directory of a store. Packs that other checkpoints use stay, since those have links of
+/// their own. That it is not there is no error.
 ///
 /// # Errors
-/// [`StoreError::Io`], also if there is something in it that the store did not make, which is left alone.
+/// [`StoreError::Io`]; also if there is a file in it that the store did not make, which is kept.
 pub fn remove(directory: &Path) -> Result<(), StoreError> {
     let failed = StoreError::io("remove", directory);
     match fs::symlink_metadata(directory) {
@@ -89,7 +90,8 @@ pub fn remove(directory: &Path) -> Result<(), StoreError> {
     fs::remove_dir(directory).map_err(failed)
 }
 
-/// Removes the memory of a checkpoint that came to nothing: what is in its image directory, and its directory in a store.
+/// Removes the memory of a checkpoint that failed: what is in its image directory, and its
+/// directory in a store.
 ///
 /// # Errors
 /// [`StoreError::Io`].
@@ -101,14 +103,20 @@ pub fn discard(image_dir: &Path, directory: Option<&Path>) -> Result<(), StoreEr
 /// Removes the index of this name and the packs from a directory, and nothing else.
 pub(crate) fn clear(directory: &Path, index: &str) -> Result<(), StoreError> {
     // First, so that what is left by a crash here does not look whole.
-    durable::remove(&directory.join(index))?;
-    durable::remove(&directory.join(staged(index)))?;
+    let index = directory.join(index);
+    remove_file(&index)?;
+    remove_file(&file::staged(&index).map_err(StoreError::io("remove", &index))?)?;
     for entry in entries(directory)? {
         if entry.file_name().to_str().is_some_and(pack::is_pack_name) {
-            durable::remove(&entry.path())?;
+            remove_file(&entry.path())?;
         }
     }
     Ok(())
+}
+
+/// Removes a file; that there is none is no error.
+pub(crate) fn remove_file(path: &Path) -> Result<(), StoreError> {
+    file::remove(path).map_err(StoreError::io("remove", path))
 }
 
 /// What is in a directory; nothing if it is not there.

@@ -1,21 +1,22 @@
-//! What goes wrong with a store.
+//! What can go wrong with a store.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-/// Why memory cannot be stored, or what is stored cannot be believed.
+/// Why memory cannot be stored, or what is stored cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// A file or directory cannot be accessed.
+    /// A file or directory cannot be accessed; [`io::ErrorKind::InvalidData`] for what is no
+    /// regular file, or larger than any index.
     #[error("cannot {action} {path}")]
     Io {
         /// A verb.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -27,33 +28,17 @@ pub enum StoreError {
     Full {
         /// The file.
         path: PathBuf,
-        /// What is left of the file system.
+        /// Bytes that are free on the file system.
         free_bytes: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
-    },
-    /// Not a regular file.
-    #[error("{path} is not a regular file")]
-    NotAFile {
-        /// The file.
-        path: PathBuf,
     },
     /// A pack that an index names is not there.
     #[error("{path} is missing: a part of the checkpoint's memory was not copied or was deleted")]
     Missing {
         /// The file.
         path: PathBuf,
-    },
-    /// Larger than any real one.
-    #[error("{path} has {bytes} bytes; an index has at most {limit}")]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-        /// Its size.
-        bytes: u64,
-        /// What it may have.
-        limit: u64,
     },
     /// Written by another version of stasis.
     #[error("{path} has version {found}; this stasis reads version {known}")]
@@ -65,7 +50,7 @@ pub enum StoreError {
         /// Ours.
         known: u32,
     },
-    /// Not what a checkpoint wrote.
+    /// A file that is not as a checkpoint wrote it.
     #[error("{path} is damaged: {what}")]
     Damaged {
         /// The file.
@@ -77,6 +62,7 @@ pub enum StoreError {
     #[error("{problem}; chunk {chunk} of the area at {area:#x} of process {process} is in it")]
     Needed {
         /// What is wrong with the pack.
+        #[source]
         problem: Box<StoreError>,
         /// Its pid.
         process: i32,
@@ -91,7 +77,7 @@ pub enum StoreError {
         /// The image directory.
         image: PathBuf,
     },
-    /// The contents of a chunk cannot be had.
+    /// The contents of a chunk cannot be read.
     #[error(
         "chunk {chunk} of the area at {area:#x} of process {process} cannot be read from {path}: {what}; \
          restore from another copy of the image, or from another checkpoint"
@@ -108,7 +94,7 @@ pub enum StoreError {
         /// What is wrong with it.
         what: String,
     },
-    /// What the caller wants cannot be.
+    /// A request that cannot be met.
     #[error("memory cannot be stored: {what}")]
     Impossible {
         /// Why.
@@ -135,7 +121,8 @@ impl StoreError {
         }
     }
 
-    /// For `map_err`: that something could not be written, with what there is to say of a full disk.
+    /// For `map_err`: that something could not be written. The error of a full disk says how much
+    /// is free.
     pub(crate) fn writing(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| {
@@ -163,18 +150,11 @@ impl StoreError {
     }
 }
 
-/// What is left of the file system of a file, or of its directory; 0 if it cannot be told.
+/// Bytes that are free on the file system of a file or its directory; 0 if that is unknown.
 fn free_bytes(path: &Path) -> u64 {
     let parent = path.parent().unwrap_or(path);
     let system = rustix::fs::statvfs(path).or_else(|_| rustix::fs::statvfs(parent));
     system.map_or(0, |system| system.f_bavail.saturating_mul(system.f_frsize))
-}
-
-/// An error with its causes.
-pub(crate) fn describe(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    let texts: Vec<_> = causes.map(ToString::to_string).collect();
-    texts.join(": ")
 }
 
 #[cfg(test)]

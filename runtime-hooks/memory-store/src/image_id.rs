@@ -1,11 +1,14 @@
 //! The name of a checkpoint's memory.
 
 use std::fmt;
+use std::io;
 use std::str::FromStr;
 
+use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 
-/// A random number that the index, the packs and the manifest of one checkpoint share; 32 hexadecimal digits.
+/// A random number that the index, the packs and the manifest of one checkpoint have in common; 32
+/// hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ImageId(u128);
@@ -15,6 +18,20 @@ impl ImageId {
     #[must_use]
     pub fn new(random: u128) -> Self {
         Self(random)
+    }
+
+    /// A new one.
+    ///
+    /// # Errors
+    /// The error of getrandom(2).
+    pub fn random() -> io::Result<Self> {
+        let mut random = [0_u8; 16];
+        let filled = getrandom(&mut random[..], GetRandomFlags::empty())?;
+        // getrandom(2) returns up to 256 bytes whole.
+        if filled < random.len() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(Self::new(u128::from_ne_bytes(random)))
     }
 
     /// The number that it is.
@@ -59,5 +76,17 @@ impl From<ImageId> for String {
 impl fmt::Display for ImageId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_not_repeated_and_read_as_written() {
+        let ids = [ImageId::random().unwrap(), ImageId::random().unwrap()];
+        assert_ne!(ids[0], ids[1]);
+        assert_eq!(ids[0].to_string().parse(), Ok(ids[0]));
     }
 }

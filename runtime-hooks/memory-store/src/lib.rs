@@ -1,49 +1,54 @@
-//! Where the bulk memory of a checkpoint is kept.
+//! Where the bulk memory of a checkpoint is kept, and what engine and CRIU plugin tell each other.
 //!
-//! Memory is stored in *chunks* of at most 4 MiB, without their zero pages, each with a checksum. Chunks lie in *packs*, files that one
-//! thread each writes; the *index* says which chunk of which process is where. Images are untrusted: an index is
-//! checked against its limits before anything is made of it, and no path is taken from it.
+//! # The store
+//! Memory is stored in *chunks* of at most 4 MiB ([`Chunk`]), without their zero pages, each with a
+//! checksum. Chunks lie in *packs* ([`Pack`]), files that one thread each writes ([`Stream`]); the
+//! *index* ([`Index`]) says which chunk of which process is where. Packs lie in the image directory
+//! or in a directory of their own ([`Tier`]); those of an earlier checkpoint of the same container
+//! are linked and used again.
+//!
+//! * Writing: [`Writer`] makes the store of one checkpoint, [`Writer::stream`] is for one thread.
+//! * Reading: [`Reader`] opens the packs of an index, [`Reader::load`] gives the pages of a chunk.
+//! * Managing: [`list`], [`remove`], [`discard`].
+//!
+//! Images are not trusted: an index is checked against its limits before anything is made of it,
+//! and no path is taken from it.
+//!
+//! # The protocol
+//! The engine requests a dump or restore by a file ([`DumpRequest`], [`RestoreRequest`]) that an
+//! environment variable of CRIU names ([`REQUEST_VARIABLE`]), and the plugin answers with a
+//! [`Report`]: see `protocol.rs`.
 
-mod area;
-mod buffer;
-mod checksum;
-mod codec;
-mod compress;
+mod chunk;
 mod directory;
-mod durable;
-mod earlier;
 mod error;
-mod huge_pages;
 mod image_id;
 mod index;
-mod lane;
-mod limits;
-mod mapping;
-mod order;
 mod pack;
-mod pack_writer;
-mod page_cache;
+mod protocol;
 mod reader;
 #[cfg(test)]
-mod samples;
-mod stored_pages;
-mod writer;
+mod test_data;
+mod write;
 
-pub use area::{Area, Chunk, Encoding, Place, ProcessMemory};
-pub use buffer::Buffer;
-pub use checksum::Checksum;
+pub use chunk::buffer::Buffer;
+pub use chunk::checksum::Checksum;
+pub use chunk::stored_pages::{Run, StoredPages};
 pub use directory::{Stored, discard, list, remove};
 pub use error::StoreError;
 pub use image_id::ImageId;
 pub use index::Index;
-pub use lane::{Lane, LaneReport};
-pub use order::{After, Compression, DumpOrder, ORDER_VARIABLE, Report, RestoreOrder, Tier};
+pub use index::area::{Area, Chunk, Encoding, Place, ProcessMemory};
 pub use pack::Pack;
+pub use protocol::{
+    After, Compression, CudaPids, DumpRequest, MAX_REPORT_BYTES, REQUEST_VARIABLE, Report,
+    RestoreRequest, Tier, TreeMismatch,
+};
 pub use reader::{Loaded, Reader};
-pub use stored_pages::{Run, StoredPages};
-pub use writer::Writer;
+pub use write::Writer;
+pub use write::stream::{Stream, StreamReport};
 
-/// The unit of memory, bytes. The kernel's page size on the machines that we support (not 64 KiB aarch64).
+/// The unit of memory, bytes: the kernel's page size on the machines that we support.
 pub const PAGE: usize = 4096;
 /// What is read, hashed and stored in one go, bytes; counted from the start of an area.
 pub const CHUNK: usize = 4 << 20;

@@ -3,9 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::checksum::Sum;
-use crate::pack::PackFile;
-use crate::pack_writer::padded;
+use crate::chunk::checksum::Sum;
+use crate::pack::{PackFile, padded};
 use crate::{Area, Buffer, Checksum, Chunk, Encoding, Index, ProcessMemory, Run, StoreError, Tier};
 
 /// The packs of a checkpoint, for any number of threads.
@@ -19,7 +18,7 @@ impl Reader {
     /// Opens all packs of an index, in the directory that the tier has them in.
     ///
     /// # Errors
-    /// [`StoreError`]: one is not there, is another one, or is shorter than the index needs it to be.
+    /// [`StoreError`]: a pack is missing, is another one, or is shorter than the index needs.
     pub fn open(
         image_dir: &Path,
         index: &Index,
@@ -47,8 +46,8 @@ impl Reader {
         Self { packs }
     }
 
-    /// Reads the stored pages of a chunk; into the buffer, unless they are used where they are. The process and the address of the area
-    /// are for messages.
+    /// Reads the stored pages of a chunk into the buffer, or finds them in a mapped pack. The
+    /// process and the address of the area are for messages.
     ///
     /// # Errors
     /// [`StoreError::Chunk`].
@@ -84,7 +83,7 @@ pub struct Loaded<'b> {
     origin: Origin<'b>,
 }
 
-/// What a content is of, for messages.
+/// Where contents belong, for messages.
 #[derive(Debug)]
 struct Origin<'b> {
     path: &'b Path,
@@ -94,20 +93,21 @@ struct Origin<'b> {
 }
 
 impl<'b> Loaded<'b> {
-    /// All of them, as they were when they were stored.
+    /// All of them, after their checksum was compared.
     ///
     /// # Errors
-    /// [`StoreError::Chunk`]: they are not.
+    /// [`StoreError::Chunk`]: the checksum differs.
     pub fn verified(self) -> Result<&'b [u8], StoreError> {
         self.origin.verify(Checksum::of(self.content))?;
         Ok(self.content)
     }
 
-    /// Hands them on in parts of so many bytes, with where those belong in the chunk, each as soon as it has been looked at, so that it
-    /// is fetched from memory once. Only success says that they are what was stored.
+    /// Passes them to `take` in parts of this many bytes, with their places in the chunk. Each part
+    /// is passed on while it is still in the cache after it was hashed, so they are verified only
+    /// when this succeeds.
     ///
     /// # Errors
-    /// [`StoreError::Chunk`]: they are not. Or what taking one said.
+    /// [`StoreError::Chunk`]: the checksum differs. Those of `take`.
     pub fn hand_on<E: From<StoreError>>(
         self,
         bytes: usize,
@@ -143,7 +143,7 @@ impl Origin<'_> {
     }
 }
 
-/// Says which chunk makes a pack necessary.
+/// Adds to an error which chunk needs the pack.
 fn needed(index: &Index, number: u32, problem: StoreError) -> StoreError {
     let in_area = |area: &Area| {
         let mut chunks = area.chunks.iter();

@@ -1,63 +1,125 @@
-//! A process that has the memory of another, to make system calls on it.
+//! A process that shares the memory of another, to make system calls on it.
 //!
-//! A thread that makes calls for us has foreign registers, and if we end meanwhile it runs wild. For calls that take long,
-//! the thread makes just one, clone(2), and what comes of it makes the others: it shares the memory and nothing else, and is killed
-//! with us.
+//! It is made by one clone(2) of its owner and shares nothing else, or the descriptors as well. It
+//! is stopped between its calls, and dies with the thread of ours that made it (PTRACE_O_EXITKILL).
 
-use std::fs;
 use std::io;
-use std::thread::sleep;
-use std::time::Instant;
 
-use nix::errno::Errno;
 use nix::libc;
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use stasis_linux::procfs::TaskState;
 
-use crate::traced::TracedThread;
-use crate::{EVENT_STOP, PATIENCE, POLL, RemoteThread, unexpected};
+use crate::borrowed::BorrowedThread;
+use crate::calls::{Calls, TraceOptions};
+use crate::event::{Deadline, Event, next_event};
+use crate::gate::gate;
+use crate::seized::SeizedThread;
+use crate::status::{state_of_child, traced_child};
 
-/// A stopped process with the memory of another one.
-#[derive(Debug)]
-pub struct MemoryProxy {
-    calls: TracedThread,
-    /// Whose memory it is.
-    owner: i32,
-    /// The proxy in the owner's pid namespace.
-    pid_inside: u64,
+/// What a proxy and its owner have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shared {
+    /// Memory: what the proxy maps or unmaps is so for its owner.
+    Memory,
+    /// The table of descriptors as well.
+    MemoryAndDescriptors,
 }
 
-impl MemoryProxy {
-    /// Has a process, whose leader the calling thread traces and which is stopped, make one.
-    ///
-    /// # Errors
-    /// What ptrace, `/proc` or clone(2) said (EAGAIN: no more processes are allowed there).
-    pub fn of(owner: i32) -> io::Result<Self> {
-        // Traced as its parent is, which so does not hear of its end (no signal in the lowest byte).
-        let flags = libc::CLONE_VM | libc::CLONE_PTRACE;
-        let before = children(owner)?;
-        let mut parent = TracedThread::of(owner)?;
-        let gate = parent.gate();
-        let pid_inside = parent.call(libc::SYS_clone, &[flags.unsigned_abs().into()])?;
-        drop(parent);
-        let own = children(owner)?
-            .into_iter()
-            .find(|child| !before.contains(child))
-            .ok_or(io::ErrorKind::NotFound)?;
-        let adopted = adopt(own).and_then(|()| TracedThread::with_gate(own, gate));
-        match adopted {
-            Ok(calls) => Ok(Self {
-                calls,
-                owner,
-                pid_inside,
-            }),
-            Err(error) => {
-                end(own, owner, pid_inside)?;
-                Err(error)
+/// A stopped process with the memory of another one. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Proxy {
+    calls: Calls,
+    owner: Owner,
+    /// The proxy in the owner's pid namespace.
+    pid_inside: u64,
+    ended: bool,
+}
+
+/// The process whose memory it is.
+#[derive(Debug)]
+enum Owner {
+    /// We stopped a thread of it.
+    Seized(SeizedThread, i32),
+    /// CRIU traces its leader, and has stopped it.
+    TracedByCriu(i32),
+}
+
+impl Owner {
+    fn pid(&self) -> i32 {
+        match self {
+            Self::Seized(_, pid) | Self::TracedByCriu(pid) => *pid,
+        }
+    }
+
+    fn thread(&self) -> i32 {
+        match self {
+            Self::Seized(thread, _) => thread.thread().as_raw(),
+            Self::TracedByCriu(pid) => *pid,
+        }
+    }
+
+    /// One short call.
+    fn call(&mut self, number: libc::c_long, arguments: &[u64]) -> io::Result<u64> {
+        match self {
+            Self::Seized(thread, _) => thread.call(number, arguments),
+            Self::TracedByCriu(pid) => {
+                let calls = Calls::new(Pid::from_raw(*pid), gate(*pid)?, TraceOptions::Criu);
+                BorrowedThread::take(calls)?.call(number, arguments)
             }
         }
+    }
+}
+
+impl Proxy {
+    /// Has a running process make one. A thread of that process is stopped as long as the proxy
+    /// lives, with registers of its own. `is_gone` is asked once that thread is ours, since the
+    /// pid may have become a stranger's before that.
+    ///
+    /// # Errors
+    /// Those of ptrace(2) (EPERM: the process has a tracer already), `/proc` and clone(2) (EAGAIN:
+    /// no more processes are allowed there).
+    pub fn of_running(
+        pid: i32,
+        shared: Shared,
+        is_gone: impl FnOnce() -> bool,
+    ) -> io::Result<Self> {
+        let thread = SeizedThread::stop(pid, is_gone)?;
+        Self::of(Owner::Seized(thread, pid), shared)
+    }
+
+    /// Has a process make one whose leader the calling thread traces for CRIU, and which is
+    /// stopped.
+    ///
+    /// # Errors
+    /// Those of ptrace(2), `/proc` and clone(2).
+    pub fn of_traced(pid: i32) -> io::Result<Self> {
+        Self::of(Owner::TracedByCriu(pid), Shared::Memory)
+    }
+
+    fn of(mut owner: Owner, shared: Shared) -> io::Result<Self> {
+        // Traced as its parent is, which so does not hear of its end (no signal in the lowest
+        // byte).
+        let flags = libc::CLONE_VM | libc::CLONE_PTRACE;
+        let flags = match shared {
+            Shared::Memory => flags,
+            Shared::MemoryAndDescriptors => flags | libc::CLONE_FILES,
+        };
+        let pid_inside = owner.call(libc::SYS_clone, &[flags.unsigned_abs().into()])?;
+        let own = Pid::from_raw(traced_child(owner.thread(), pid_inside)?);
+        let options = Options::PTRACE_O_EXITKILL | Options::PTRACE_O_TRACESYSGOOD;
+        let proxy = Self {
+            calls: Calls::new(own, gate(owner.pid())?, TraceOptions::Ours(options)),
+            owner,
+            pid_inside,
+            ended: false,
+        };
+        match next_event(own, Deadline::soon())? {
+            Event::Stop => ptrace::setoptions(own, options)?,
+            other => return Err(io::Error::other(format!("unexpected stop: {other:?}"))),
+        }
+        Ok(proxy)
     }
 
     /// Its pid.
@@ -71,7 +133,7 @@ impl MemoryProxy {
     pub fn remains(&self) -> ProxyRemains {
         ProxyRemains {
             own: self.pid(),
-            owner: self.owner,
+            owner: self.owner.pid(),
             pid_inside: self.pid_inside,
         }
     }
@@ -79,7 +141,7 @@ impl MemoryProxy {
     /// Has it make one system call.
     ///
     /// # Errors
-    /// What the call said, or ptrace.
+    /// The call's own, those of ptrace(2), and `TimedOut`: the proxy is of no more use then.
     pub fn call(&mut self, number: libc::c_long, arguments: &[u64]) -> io::Result<u64> {
         self.calls.call(number, arguments)
     }
@@ -87,21 +149,52 @@ impl MemoryProxy {
     /// Ends it; its owner is as if it had never been.
     ///
     /// # Errors
-    /// What ptrace said; the owner may have a child then that it knows nothing of.
-    pub fn end(self) -> io::Result<()> {
-        let Self {
-            calls,
-            owner,
-            pid_inside,
-        } = self;
-        let own = calls.thread().as_raw();
-        // It needs no registers any more.
-        std::mem::forget(calls);
-        end(own, owner, pid_inside)
+    /// Those of ptrace(2); the owner may have a child then that it knows nothing of.
+    pub fn end(mut self) -> io::Result<()> {
+        self.finish()
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        if self.ended {
+            return Ok(());
+        }
+        self.ended = true;
+        kill(self.calls.thread(), Signal::SIGKILL)?;
+        // As long as it takes: the kernel finishes its last call first, which may still change the
+        // owner's memory.
+        loop {
+            match next_event(self.calls.thread(), Deadline::never()) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+                other => other.map(drop)?,
+            }
+        }
+        let deadline = Deadline::soon();
+        // We have seen the end of what we traced; its parent is still to see that of its child.
+        while self
+            .owner
+            .call(libc::SYS_wait4, &reaping(self.pid_inside))?
+            == 0
+        {
+            deadline.poll()?;
+        }
+        Ok(())
     }
 }
 
-/// What may be left of a proxy when whoever made it was killed: a child that its owner never hears of.
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = self.finish();
+    }
+}
+
+/// wait4(2), without waiting, for a child that sends no signal when it ends.
+fn reaping(pid_inside: u64) -> [u64; 4] {
+    let flags = (libc::__WALL | libc::WNOHANG).unsigned_abs().into();
+    [pid_inside, 0, flags, 0]
+}
+
+/// What may be left of a proxy when whoever made it was killed: a child that its owner never hears
+/// of.
 #[derive(Debug, Clone, Copy)]
 pub struct ProxyRemains {
     own: i32,
@@ -110,70 +203,40 @@ pub struct ProxyRemains {
 }
 
 impl ProxyRemains {
-    /// Waits for its end, and has the owner, which must run, take note of it.
+    /// Waits for its end, however long its last call takes. Until then that call may still change
+    /// the owner's memory: SIGKILL does not interrupt a call that does not sleep. A cgroup of
+    /// version 1 that is frozen keeps the proxy from ending.
     ///
     /// # Errors
-    /// What [`RemoteThread::stop`] and the call said; a proxy that does not end.
+    /// Those of `/proc`.
+    pub fn wait_for_end(self) -> io::Result<()> {
+        self.wait(Deadline::never())
+    }
+
+    /// Waits for its end, and has the owner, which must run, reap it.
+    ///
+    /// # Errors
+    /// Those of ptrace(2) and the call; `TimedOut` for a proxy that does not end.
     pub fn clear(self) -> io::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            match self.state() {
-                None => return Ok(()),
-                Some('Z') => break,
-                Some(_) if Instant::now() > deadline => return Err(io::ErrorKind::TimedOut.into()),
-                Some(_) => sleep(POLL),
-            }
+        self.wait(Deadline::soon())?;
+        if self.state()?.is_none() {
+            return Ok(());
         }
-        let is_gone = || self.state().is_none();
-        let mut owner = RemoteThread::stop(self.owner, is_gone)?;
-        let flags = (libc::__WALL | libc::WNOHANG).unsigned_abs().into();
-        owner.call(libc::SYS_wait4, &[self.pid_inside, 0, flags, 0])?;
+        let is_gone = || !matches!(self.state(), Ok(Some(_)));
+        let mut owner = SeizedThread::stop(self.owner, is_gone)?;
+        owner.call(libc::SYS_wait4, &reaping(self.pid_inside))?;
         Ok(())
     }
 
-    /// In `ps`'s letters, as long as it is a child of its owner.
-    fn state(self) -> Option<char> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.own)).ok()?;
-        let (state, rest) = stat.rsplit_once(") ")?.1.split_once(' ')?;
-        let parent = rest.split(' ').next()?;
-        (parent == self.owner.to_string()).then_some(state.chars().next()?)
-    }
-}
-
-/// Waits for its first stop; from then on it dies with us.
-fn adopt(own: i32) -> io::Result<()> {
-    let own = Pid::from_raw(own);
-    match waitpid(own, Some(WaitPidFlag::__WALL))? {
-        WaitStatus::PtraceEvent(_, _, EVENT_STOP) => {}
-        other => return Err(unexpected(other)),
-    }
-    let suspending = Options::from_bits_retain(libc::PTRACE_O_SUSPEND_SECCOMP);
-    match ptrace::setoptions(own, Options::PTRACE_O_EXITKILL | suspending) {
-        Err(Errno::EPERM | Errno::EINVAL) => {
-            Ok(ptrace::setoptions(own, Options::PTRACE_O_EXITKILL)?)
+    fn wait(self, deadline: Deadline) -> io::Result<()> {
+        while !matches!(self.state()?, None | Some(TaskState::Ended)) {
+            deadline.poll()?;
         }
-        other => Ok(other?),
+        Ok(())
     }
-}
 
-fn end(own: i32, owner: i32, pid_inside: u64) -> io::Result<()> {
-    let own = Pid::from_raw(own);
-    kill(own, Signal::SIGKILL)?;
-    loop {
-        match waitpid(own, Some(WaitPidFlag::__WALL))? {
-            WaitStatus::Signaled(..) | WaitStatus::Exited(..) => break,
-            _ => {}
-        }
+    /// Its state, as long as it is a child of its owner.
+    fn state(self) -> io::Result<Option<TaskState>> {
+        state_of_child(self.own, self.owner)
     }
-    // We have seen the end of what we traced; its parent is still to see that of its child.
-    let mut parent = TracedThread::of(owner)?;
-    let flags = (libc::__WALL | libc::WNOHANG).unsigned_abs().into();
-    while parent.call(libc::SYS_wait4, &[pid_inside, 0, flags, 0])? == 0 {}
-    Ok(())
-}
-
-fn children(pid: i32) -> io::Result<Vec<i32>> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
-    let number = |word: &str| word.parse().map_err(io::Error::other);
-    text.split_whitespace().map(number).collect()
 }

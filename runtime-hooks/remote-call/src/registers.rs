@@ -1,4 +1,5 @@
-//! The registers of a stopped thread: how a system call is put into them, and how it is taken up again.
+//! The registers of a stopped thread: those for a system call of ours, and those with which an
+//! interrupted system call of its own is made again.
 
 use std::io;
 
@@ -21,7 +22,7 @@ impl Registers {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub(super) use x86_64::{GATE, STEP};
+pub(super) use x86_64::{ARCHITECTURE, GATE, STEP};
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
@@ -29,6 +30,8 @@ mod x86_64 {
 
     /// `syscall`.
     pub(in super::super) const GATE: &[u8] = &[0x0f, 0x05];
+    /// AUDIT_ARCH_X86_64 (linux/audit.h): not that of `int $0x80`, whose calls have other numbers.
+    pub(in super::super) const ARCHITECTURE: u32 = 0xc000_003e;
     /// Instructions begin anywhere.
     pub(in super::super) const STEP: usize = 1;
     /// The code segment of 64-bit programs.
@@ -73,25 +76,54 @@ mod x86_64 {
             self.0.cs == USER64
         }
 
-        /// These, about to make a system call.
+        /// About to make a system call. All else is zero, the stack pointer too: if our process
+        /// is killed now, the thread faults behind the call instead of running on with registers
+        /// that are not its own.
         pub(in super::super) fn calling(self, gate: u64, number: i64, arguments: &[u64]) -> Self {
             let argument = |index: usize| arguments.get(index).copied().unwrap_or(0);
-            let mut registers = self.0;
-            registers.rip = gate;
-            registers.rax = number.cast_unsigned();
-            // In no system call: nothing for the kernel to take up again.
-            registers.orig_rax = u64::MAX;
-            registers.rdi = argument(0);
-            registers.rsi = argument(1);
-            registers.rdx = argument(2);
-            registers.r10 = argument(3);
-            registers.r8 = argument(4);
-            registers.r9 = argument(5);
-            Self(registers)
+            Self(libc::user_regs_struct {
+                rip: gate,
+                rax: number.cast_unsigned(),
+                // In no system call: nothing for the kernel to take up again.
+                orig_rax: u64::MAX,
+                rdi: argument(0),
+                rsi: argument(1),
+                rdx: argument(2),
+                r10: argument(3),
+                r8: argument(4),
+                r9: argument(5),
+                cs: self.0.cs,
+                ss: self.0.ss,
+                ds: self.0.ds,
+                es: self.0.es,
+                fs: self.0.fs,
+                gs: self.0.gs,
+                fs_base: self.0.fs_base,
+                gs_base: self.0.gs_base,
+                eflags: self.0.eflags,
+                ..Self::default().0
+            })
         }
 
-        /// These, to go on: a system call that the stop interrupted is made again, as the kernel does
-        /// it on its way out (arch/x86/kernel/signal.c), which it no longer does after our calls.
+        /// Whether these are at the entry of the call that `calling` was about to make.
+        pub(in super::super) fn are_entering(&self, calling: Self) -> bool {
+            let (own, wanted) = (&self.0, &calling.0);
+            let arguments =
+                |of: &libc::user_regs_struct| [of.rdi, of.rsi, of.rdx, of.r10, of.r8, of.r9];
+            own.orig_rax == wanted.rax
+                && own.rip == wanted.rip + GATE.len() as u64
+                && arguments(own) == arguments(wanted)
+        }
+
+        /// Has a thread that is about to make a system call make none.
+        pub(in super::super) fn skip_call(thread: Pid) -> io::Result<()> {
+            let mut registers = Self::read(thread)?;
+            registers.0.orig_rax = u64::MAX;
+            registers.write(thread)
+        }
+
+        /// These, to go on: a system call that the stop interrupted is made again. The kernel does
+        /// that on its way out (arch/x86/kernel/signal.c), but no longer after our calls.
         pub(in super::super) fn resuming(self) -> Self {
             let mut registers = self.0;
             if registers.orig_rax.cast_signed() >= 0 {
@@ -123,7 +155,7 @@ mod x86_64 {
 }
 
 #[cfg(target_arch = "aarch64")]
-pub(super) use aarch64::{GATE, STEP};
+pub(super) use aarch64::{ARCHITECTURE, GATE, STEP};
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64 {
@@ -131,6 +163,8 @@ mod aarch64 {
 
     /// `svc #0`.
     pub(in super::super) const GATE: &[u8] = &[0x01, 0x00, 0x00, 0xd4];
+    /// AUDIT_ARCH_AARCH64 (linux/audit.h).
+    pub(in super::super) const ARCHITECTURE: u32 = 0xc000_00b7;
     /// Instructions are words.
     pub(in super::super) const STEP: usize = 4;
     /// The mode bit of 32-bit programs in the process state.
@@ -152,19 +186,36 @@ mod aarch64 {
             self.0.pstate & AARCH32 == 0
         }
 
-        /// These, about to make a system call.
+        /// About to make a system call. All else is zero, the stack pointer and the return address
+        /// too: if our process is killed now, the thread faults behind the call instead of running
+        /// on with registers that are not its own.
         pub(in super::super) fn calling(self, gate: u64, number: i64, arguments: &[u64]) -> Self {
-            let mut registers = self.0;
+            let mut registers = Self::default().0;
+            registers.pstate = self.0.pstate;
             registers.pc = gate;
-            registers.regs[8] = number.cast_unsigned();
             for (register, argument) in registers.regs.iter_mut().zip(arguments) {
                 *register = *argument;
             }
+            registers.regs[8] = number.cast_unsigned();
             Self(registers)
         }
 
-        /// These, to go on: the kernel has set an interrupted system call back before it told of the
-        /// stop (arch/arm64/kernel/signal.c).
+        /// Whether these are at the entry of the call that `calling` was about to make. The kernel
+        /// marks an entry in register 7 (arch/arm64/kernel/ptrace.c).
+        pub(in super::super) fn are_entering(&self, calling: Self) -> bool {
+            let (own, wanted) = (&self.0, &calling.0);
+            own.pc == wanted.pc + GATE.len() as u64
+                && own.regs[..6] == wanted.regs[..6]
+                && own.regs[8] == wanted.regs[8]
+        }
+
+        /// Has a thread that is about to make a system call make none.
+        pub(in super::super) fn skip_call(thread: Pid) -> io::Result<()> {
+            crate::ffi::skip_call(thread)
+        }
+
+        /// These, to go on: the kernel has set an interrupted system call back before it reported
+        /// the stop (arch/arm64/kernel/signal.c).
         pub(in super::super) fn resuming(self) -> Self {
             self
         }

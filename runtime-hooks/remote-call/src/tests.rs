@@ -1,22 +1,34 @@
 #![allow(clippy::unwrap_used)]
 
+mod hostile;
+mod program;
+mod proxies;
+
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
+use nix::libc;
 use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
-use super::*;
+use super::seized::SeizedThread;
 
-fn stop(child: &Child) -> io::Result<RemoteThread> {
-    RemoteThread::stop(i32::try_from(child.id()).unwrap(), || false)
+fn pid(child: &Child) -> i32 {
+    i32::try_from(child.id()).unwrap()
 }
 
+fn stop(child: &Child) -> io::Result<SeizedThread> {
+    SeizedThread::stop(pid(child), || false)
+}
+
+/// The limit is for what never comes: a busy machine may need seconds for anything.
 fn until(mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !done() {
-        assert!(Instant::now() < deadline, "not within 5 s");
+        assert!(Instant::now() < deadline, "not within 60 s");
         sleep(Duration::from_millis(1));
     }
 }
@@ -27,10 +39,11 @@ fn is_asleep(child: &Child) -> bool {
     stat.contains(") S ") && !wchan.starts_with("running")
 }
 
-/// Every kind of interrupted call: one that the kernel keeps the rest of (sleep), and one that it makes again (read).
+/// Every kind of interrupted call: one that the kernel keeps the rest of (sleep), and one that it
+/// makes again (read).
 #[test]
 fn a_thread_makes_calls_and_then_finishes_what_it_was_doing() {
-    let mut sleeper = Command::new("sleep").arg("0.4").spawn().unwrap();
+    let mut sleeper = Command::new("sleep").arg("5").spawn().unwrap();
     let mut reader = Command::new("cat")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -70,31 +83,32 @@ fn signals_that_come_meanwhile_are_delivered() {
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     output.read_line(&mut line).unwrap();
-    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
-    let signal = || kill(pid, Signal::SIGUSR1);
+    let process = Pid::from_raw(pid(&child));
+    let mut calls = 0;
     // Some come before the thread stops, some while it is about to make the call.
     while matches!(child.try_wait(), Ok(None)) {
-        let _ = signal();
+        let _ = kill(process, Signal::SIGUSR1);
         if let Ok(mut thread) = stop(&child) {
-            let _ = signal();
+            let _ = kill(process, Signal::SIGUSR1);
             if let Ok(pid) = thread.call(libc::SYS_getpid, &[]) {
                 assert_eq!(pid, u64::from(child.id()));
+                calls += 1;
             }
         }
     }
     let _ = child.wait();
     line.clear();
     output.read_line(&mut line).unwrap();
-    assert_eq!(
-        line, "300\n",
-        "it counted its signals to the end and was not hurt"
-    );
+    // More may come between the end of the loop and the line.
+    let counted: u32 = line.trim().parse().unwrap();
+    assert!(counted >= 300, "{counted}: it was not hurt");
+    assert!(calls > 50, "{calls}");
 }
 
 #[test]
 fn a_stopped_process_stays_stopped() {
     let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
+    let pid = Pid::from_raw(pid(&child));
     kill(pid, Signal::SIGSTOP).unwrap();
     let is_stopped = || {
         fs::read_to_string(format!("/proc/{pid}/stat"))

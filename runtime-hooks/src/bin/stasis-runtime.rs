@@ -1,55 +1,57 @@
 //! The OCI runtime: runc's (or crun's) command line, with checkpoint and restore of GPU state.
 //!
-//! Everything that is not ours is handed on by exec(2), so it is answered by the low-level
-//! runtime itself, byte for byte.
+//! Every other verb is passed on by exec(2), so that the low-level runtime itself answers it, byte
+//! for byte.
 
 use std::env;
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use anyhow::{Context, Result};
-use stasis::cancel::Cancel;
+use stasis::bulk_memory::write_behind::WriteBehind;
 use stasis::checkpoint::checkpoint;
+use stasis::cli::oci::log::Report;
+use stasis::cli::oci::passthrough;
+use stasis::cli::oci::runtime_error::RuntimeError;
+use stasis::cli::oci::{Action, Invocation};
+use stasis::context::{Context, Outcome};
+use stasis::cuda::watchdog;
 use stasis::delete::delete;
-use stasis::engine::{Engine, Outcome};
-use stasis::guard::guard;
-use stasis::guardian::Charge;
-use stasis::invocation::{Action, Invocation};
+use stasis::error::chain;
+use stasis::host::cancel::Cancel;
 use stasis::low_level::default_root;
-use stasis::passthrough;
-use stasis::report::Report;
+use stasis::recovery::RecoveryJob;
+use stasis::recovery::daemon;
 use stasis::restore::restore;
 use stasis::resume::resume;
-use stasis::watchdog;
-use stasis::write_behind::WriteBehind;
 use stasis_config::{LowLevel, Settings};
+use stasis_linux::open_files;
 
 fn main() -> ExitCode {
-    let code = match Charge::of_this_process() {
-        Some(charge) => u8::from(guard(charge).is_err()),
+    open_files::raise_limit();
+    let code = match RecoveryJob::of_this_process() {
+        Some(job) => u8::from(daemon::run(job).is_err()),
         None => match WriteBehind::of_this_process() {
             Some(copy) => u8::from(copy.carry_out().is_err()),
             None => carry_out(),
         },
     };
-    watchdog::end_in_spite_of_calls(code);
+    watchdog::exit_despite_hung_calls(code);
     ExitCode::from(code)
 }
 
 fn carry_out() -> u8 {
     let invocation = Invocation::parse(env::args_os().skip(1).collect());
     run(&invocation).unwrap_or_else(|error| {
-        let ours = error.downcast_ref::<stasis::error::Error>();
-        let criu_log = ours.and_then(stasis::error::Error::criu_log);
-        Report::new(&invocation.global).error(error.as_ref(), criu_log);
+        Report::new(&invocation.global).error(&error);
         1
     })
 }
 
-/// Gives the exit code, or never returns because the low-level runtime took our place.
-fn run(invocation: &Invocation) -> Result<u8> {
-    let settings = Settings::load(invocation.global.settings.as_deref())?;
+/// Returns the exit code; does not return if the low-level runtime replaces this process.
+fn run(invocation: &Invocation) -> Result<u8, RuntimeError> {
+    let settings = settings_for(invocation)?;
     let low_level = match &invocation.global.low_level {
         Some(chosen) => settings.runtime.resolve_instead(chosen)?,
         None => settings.runtime.resolve()?,
@@ -57,42 +59,56 @@ fn run(invocation: &Invocation) -> Result<u8> {
     if matches!(invocation.action, Action::PassThrough) {
         return Err(hand_over(&low_level, invocation));
     }
-    let root: PathBuf = invocation
-        .global
-        .root
-        .clone()
-        .unwrap_or_else(|| default_root(low_level.flavor));
-    let cancel = Cancel::on_signals().context("cannot prepare for signals")?;
-    let engine = Engine {
+    let root = invocation.global.root.clone();
+    let root = root.unwrap_or_else(|| default_root(low_level.flavor));
+    // runc accepts a relative root, but our detached processes run in another directory.
+    let root = path::absolute(&root).unwrap_or(root);
+    let cancel = Cancel::on_signals().map_err(RuntimeError::Signals)?;
+    let context = Context {
         settings,
         low_level,
         root,
         cancel,
         began: SystemTime::now(),
     };
-    let args = invocation.pass_on(engine.low_level.flavor);
+    let flavor = context.low_level.flavor;
+    let args = invocation.pass_on(flavor);
+    let args_with = |options: &[(&str, &OsStr)]| invocation.pass_on_with(flavor, options);
     let outcome = match &invocation.action {
-        Action::Checkpoint(options) => checkpoint(&engine, options, &args)?,
-        Action::Restore(options) => restore(&engine, options, invocation)?,
-        Action::Resume { id } => resume(&engine, id, &args)?,
-        Action::Delete { id, mode } => {
-            delete(&engine, id, *mode, &args).context("cannot delete")?
-        }
+        Action::Checkpoint(options) => checkpoint(&context, options, &args_with)?,
+        Action::Restore(options) => restore(&context, options, &args_with)?,
+        Action::Resume { id } => resume(&context, id, &args)?,
+        Action::Delete { id, mode } => delete(&context, id, *mode, &args)?,
         Action::PassThrough => Outcome::PassThrough,
     };
     match outcome {
         Outcome::Done(code) => Ok(code),
         Outcome::PassThrough => {
-            engine
-                .cancel
-                .stand_down()
-                .context("not handed on to the low-level runtime")?;
-            Err(hand_over(&engine.low_level, invocation))
+            let cancel = &context.cancel;
+            cancel.before_exec().map_err(RuntimeError::StandDown)?;
+            Err(hand_over(&context.low_level, invocation))
         }
     }
 }
 
-fn hand_over(low_level: &LowLevel, invocation: &Invocation) -> anyhow::Error {
-    let error = passthrough::exec(&low_level.path, invocation.pass_on(low_level.flavor));
-    anyhow::Error::new(error).context(format!("cannot start {}", low_level.path.display()))
+/// Loads the settings. Only a checkpoint and a restore need all of them: a mistake in the file must
+/// not prevent anybody from inspecting or ending a container.
+fn settings_for(invocation: &Invocation) -> Result<Settings, RuntimeError> {
+    let path = invocation.global.settings.as_deref();
+    if let Action::Checkpoint(_) | Action::Restore(_) = invocation.action {
+        return Ok(Settings::load(path)?);
+    }
+    let (settings, error) = Settings::load_usable(path);
+    if let Some(error) = error {
+        let text = format!("{}; the defaults are used in its place", chain(&error));
+        Report::new(&invocation.global).warning(&text);
+    }
+    Ok(settings)
+}
+
+fn hand_over(low_level: &LowLevel, invocation: &Invocation) -> RuntimeError {
+    RuntimeError::HandOver {
+        source: passthrough::exec(&low_level.path, invocation.pass_on(low_level.flavor)),
+        path: low_level.path.clone(),
+    }
 }

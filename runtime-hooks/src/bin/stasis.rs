@@ -1,22 +1,25 @@
-//! The operator's program: `stasis check`, `stasis memory`, and by the name `cuda-checkpoint` what NVIDIA's program of
-//! that name does.
+//! The operator's program: `stasis check` and `stasis memory`; under the name `cuda-checkpoint` it
+//! replaces NVIDIA's program of that name.
 
 use std::env;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use stasis::cancel::Cancel;
-use stasis::check::{CheckError, check};
-use stasis::cuda_checkpoint;
+use serde::Serialize;
+use stasis::cli::check::{CheckError, check};
+use stasis::cli::command_error::CommandError;
+use stasis::cli::cuda_checkpoint;
+use stasis::cli::locate::locate;
+use stasis::cli::memory::{self, Prune};
+use stasis::cuda::watchdog;
 use stasis::error::chain;
-use stasis::locate::locate;
-use stasis::memory_command::{self, Prune};
-use stasis::watchdog;
+use stasis::host::cancel::Cancel;
 use stasis_config::Settings;
+use stasis_linux::open_files;
 
-/// Looks after checkpoints of GPU containers.
+/// Checks GPU containers, and manages the memory that their checkpoints keep.
 #[derive(Debug, Parser)]
 #[command(name = "stasis", disable_help_subcommand = true)]
 struct Arguments {
@@ -29,20 +32,21 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Tell whether a running container could be checkpointed, and what is in the way; changes nothing.
+    /// Report whether a running container could be checkpointed, and why not; changes nothing.
     ///
-    /// Exit code 0: it could; 1: it would be refused; 2: it could not be looked at.
+    /// Exit code 0: it could; 1: the checkpoint would be refused; 2: the check failed.
     Check {
         /// The container's id, or the beginning of it.
         id: String,
-        /// Where its low-level runtime keeps it; looked for where engines usually have it.
+        /// The root of its low-level runtime; without it the usual roots are searched.
         #[arg(long)]
         root: Option<PathBuf>,
-        /// Tell it as one JSON object.
+        /// Print the report as one JSON object.
         #[arg(long)]
         json: bool,
     },
-    /// Bulk memory that checkpoints keep apart from their images (bulk_memory.tier "disk" and "ram").
+    /// Bulk memory that checkpoints keep apart from their images (bulk_memory.tier "disk" and
+    /// "ram").
     Memory {
         #[command(subcommand)]
         verb: MemoryVerb,
@@ -51,71 +55,101 @@ enum Verb {
 
 #[derive(Debug, Subcommand)]
 enum MemoryVerb {
-    /// Show what is kept on this machine.
+    /// List the bulk memory on this machine.
     List {
-        /// Tell it as JSON.
+        /// Print the list as JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Remove what is kept for one checkpoint. Its image does not restore any more.
+    /// Remove the bulk memory of one checkpoint. Its image cannot be restored afterwards.
     Remove {
         /// Its name, or the beginning of it.
         id: String,
     },
-    /// Show what is kept for images that are not where they were put.
+    /// List the bulk memory of images that are no longer where they were written.
     ///
-    /// Images that were moved, or are in an engine's store, still need theirs.
+    /// Images that were moved, or are in an engine's store, still need their bulk memory.
     Prune {
-        /// Remove it.
+        /// Remove the listed bulk memory.
         #[arg(long)]
         force: bool,
     },
+}
+
+/// The format of an answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Text,
+    Json,
+}
+
+impl Format {
+    fn of(json: bool) -> Self {
+        if json { Self::Json } else { Self::Text }
+    }
+}
+
+impl Verb {
+    fn format(&self) -> Format {
+        match self {
+            Self::Check { json, .. }
+            | Self::Memory {
+                verb: MemoryVerb::List { json },
+            } => Format::of(*json),
+            Self::Memory {
+                verb: MemoryVerb::Remove { .. } | MemoryVerb::Prune { .. },
+            } => Format::Text,
+        }
+    }
 }
 
 const REFUSED: u8 = 1;
 const NO_ANSWER: u8 = 2;
 
 fn main() -> ExitCode {
+    open_files::raise_limit();
     let called = env::args_os().next().unwrap_or_default();
     let code = if Path::new(&called).file_name() == Some(cuda_checkpoint::NAME.as_ref()) {
         cuda_checkpoint::main(env::args_os())
     } else {
-        // A wrong command line ends with 2 here.
-        run(Arguments::parse()).unwrap_or_else(|error| {
-            eprintln!("stasis: {}", chain(error.as_ref()));
+        // `parse` ends the process with code 2 on a wrong command line.
+        let arguments = Arguments::parse();
+        let format = arguments.verb.format();
+        run(arguments).unwrap_or_else(|error| {
+            report_error(&error, format);
             NO_ANSWER
         })
     };
-    watchdog::end_in_spite_of_calls(code);
+    watchdog::exit_despite_hung_calls(code);
     ExitCode::from(code)
 }
 
-fn run(arguments: Arguments) -> Result<u8> {
+fn run(arguments: Arguments) -> Result<u8, CommandError> {
     let settings = Settings::load(arguments.config.as_deref())?;
     match arguments.verb {
-        Verb::Check { id, root, json } => run_check(settings, &id, root.as_deref(), json),
+        Verb::Check { id, root, json } => {
+            run_check(settings, &id, root.as_deref(), Format::of(json))
+        }
         Verb::Memory { verb } => run_memory(&settings, verb).map(|()| 0),
     }
 }
 
-fn run_memory(settings: &Settings, verb: MemoryVerb) -> Result<()> {
+fn run_memory(settings: &Settings, verb: MemoryVerb) -> Result<(), CommandError> {
     match verb {
         MemoryVerb::List { json } => {
-            let kept = memory_command::list(settings)?;
-            if json {
-                let text = serde_json::to_string_pretty(&kept).context("the list is no JSON")?;
-                println!("{text}");
-            } else {
-                kept.iter().for_each(|kept| println!("{kept}"));
+            let kept = memory::list(settings)?;
+            match Format::of(json) {
+                Format::Json => answer(&kept)?,
+                Format::Text => kept.iter().for_each(|kept| println!("{kept}")),
             }
         }
         MemoryVerb::Remove { id } => {
-            let removed = memory_command::remove(settings, &id)?;
+            let removed = memory::remove(settings, &id)?;
             println!("{removed} is removed");
         }
         MemoryVerb::Prune { force } => {
             let what = if force { Prune::Remove } else { Prune::Show };
-            let found = memory_command::prune(settings, what)?;
+            let found = memory::prune(settings, what)?;
             found.iter().for_each(|line| println!("{line}"));
             if !(force || found.is_empty()) {
                 println!("nothing was removed; --force removes these");
@@ -125,15 +159,36 @@ fn run_memory(settings: &Settings, verb: MemoryVerb) -> Result<()> {
     Ok(())
 }
 
-fn run_check(settings: Settings, id: &str, root: Option<&Path>, json: bool) -> Result<u8> {
+fn run_check(
+    settings: Settings,
+    id: &str,
+    root: Option<&Path>,
+    format: Format,
+) -> Result<u8, CommandError> {
     let located = locate(id, root).map_err(CheckError::from)?;
-    let engine = located.engine(settings, Cancel::not_needed());
-    let report = check(&engine, &located.container)?;
-    if json {
-        let text = serde_json::to_string_pretty(&report).context("the report is no JSON")?;
-        println!("{text}");
-    } else {
-        println!("{report}");
+    let context = located.context(settings, Cancel::not_needed());
+    let report = check(&context, &located.container)?;
+    match format {
+        Format::Json => answer(&report)?,
+        Format::Text => println!("{report}"),
     }
     Ok(if report.checkpointable { 0 } else { REFUSED })
+}
+
+/// Writes the answer of a command with `--json`.
+fn answer(answer: &impl Serialize) -> Result<(), CommandError> {
+    let text = serde_json::to_string_pretty(answer).map_err(io::Error::other)?;
+    println!("{text}");
+    Ok(())
+}
+
+/// Reports an error on standard error, and with `--json` also on standard output for programs.
+fn report_error(error: &CommandError, format: Format) {
+    let (text, diagnosis) = (chain(error), error.diagnosis());
+    eprintln!("stasis: {text} [{}]", diagnosis.kind);
+    if format == Format::Json {
+        let (kind, state) = (diagnosis.kind, diagnosis.state);
+        // No channel is left to report that this write failed.
+        let _ = answer(&serde_json::json!({ "error": text, "kind": kind, "state": state }));
+    }
 }

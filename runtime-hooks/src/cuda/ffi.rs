@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use libloading::Library;
 
+use stasis_linux::ProcessRef;
+
 use super::{CudaError, CudaState, Driver, GpuMap};
 
 /// Where drivers put libcuda when the dynamic linker does not know it: container hosts whose
@@ -25,8 +27,8 @@ type Versioned = unsafe extern "C" fn(*mut c_int) -> c_int;
 type GetNumber = unsafe extern "C" fn(c_int, *mut c_int) -> c_int;
 type WithArguments = unsafe extern "C" fn(c_int, *mut c_void) -> c_int;
 
-/// The argument block of every checkpoint call: 64 bytes in all versions of cuda.h from 12.8 to
-/// 13.5, zero where unused.
+/// The argument block of every checkpoint call: 64 bytes in cuda.h 12.8 to 13.5, unused bytes
+/// zero.
 #[repr(C, align(8))]
 struct Arguments([u8; 64]);
 
@@ -82,10 +84,10 @@ pub struct CudaDriver {
     _library: Library,
 }
 
-/// Why libcuda could not be used.
+/// An error of opening libcuda.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// No libcuda on this machine.
+    /// This machine has no libcuda.
     #[error(
         "no CUDA driver found: libcuda.so.1 is not where the dynamic linker or usual \
              installations have it; name it in the settings (driver.libcuda)"
@@ -96,7 +98,7 @@ pub enum OpenError {
     Load {
         /// The library.
         path: PathBuf,
-        /// What the dynamic linker said.
+        /// The error of dlopen(3).
         #[source]
         source: libloading::Error,
     },
@@ -116,7 +118,7 @@ pub enum OpenError {
 }
 
 impl CudaDriver {
-    /// Opens libcuda: the given file, or the first that is found.
+    /// Opens libcuda: the given file, or the first one of `SEARCH` that exists.
     ///
     /// # Errors
     /// [`OpenError`]; a machine without a driver is [`OpenError::NotFound`].
@@ -131,7 +133,7 @@ impl CudaDriver {
         for candidate in SEARCH {
             match load(OsStr::new(candidate)) {
                 Ok(library) => return Self::bind(library, Path::new(candidate)),
-                // A file that is there but broken must not be passed over in silence.
+                // A broken library is reported, not skipped.
                 Err(source) if Path::new(candidate).exists() => {
                     return Err(OpenError::Load {
                         path: candidate.into(),
@@ -163,7 +165,7 @@ fn load(path: &OsStr) -> Result<Library, libloading::Error> {
     unsafe { Library::new(path) }
 }
 
-/// A function of the library, as the type that cuda.h gives it. Callers pick `T` by the name.
+/// Looks up a function of the library. Callers pass as `T` the type that cuda.h declares.
 fn symbol<T: Copy>(library: &Library, path: &Path, name: &'static str) -> Result<T, OpenError> {
     // SAFETY: `T` is one of the function types above, each matched to its symbol in `bind` and
     // `version_of` after the declarations of cuda.h 12.8 to 13.5. The library outlives the copy.
@@ -189,9 +191,9 @@ fn version_of(library: &Library) -> String {
     }
 }
 
-/// Ends this process at once, without the clean-up of its libraries.
+/// Ends this process at once, without running the destructors of its libraries.
 pub(crate) fn end_process(code: u8) -> ! {
-    // SAFETY: _exit(2) asks nothing of its caller.
+    // SAFETY: _exit(2) has no preconditions.
     unsafe { nix::libc::_exit(code.into()) }
 }
 
@@ -203,40 +205,45 @@ fn check(result: c_int) -> Result<(), CudaError> {
 }
 
 impl Driver for CudaDriver {
-    fn state(&self, pid: i32) -> Result<CudaState, CudaError> {
+    fn state(&self, process: &ProcessRef) -> Result<CudaState, CudaError> {
+        let pid = pid_of(process)?;
         let mut state: c_int = 0;
         // SAFETY: the call writes one CUprocessState (an int) through a valid pointer.
         check(unsafe { (self.state)(pid, &raw mut state) })?;
         Ok(CudaState::from(state))
     }
 
-    fn restore_thread(&self, pid: i32) -> Result<i32, CudaError> {
+    fn restore_thread(&self, process: &ProcessRef) -> Result<i32, CudaError> {
+        let pid = pid_of(process)?;
         let mut thread: c_int = 0;
         // SAFETY: the call writes one int through a valid pointer.
         check(unsafe { (self.restore_thread)(pid, &raw mut thread) })?;
         Ok(thread)
     }
 
-    fn lock(&self, pid: i32, timeout: Duration) -> Result<(), CudaError> {
+    fn lock(&self, process: &ProcessRef, timeout: Duration) -> Result<(), CudaError> {
+        let pid = pid_of(process)?;
         let mut arguments = Arguments::lock(timeout);
         // SAFETY: the 64-byte argument block outlives the call.
         check(unsafe { (self.lock)(pid, arguments.as_mut_ptr()) })
     }
 
-    fn checkpoint(&self, pid: i32) -> Result<(), CudaError> {
+    fn checkpoint(&self, process: &ProcessRef) -> Result<(), CudaError> {
+        let pid = pid_of(process)?;
         let mut arguments = Arguments::zeroed();
         // SAFETY: the 64-byte argument block outlives the call.
         check(unsafe { (self.checkpoint)(pid, arguments.as_mut_ptr()) })
     }
 
-    fn restore(&self, pid: i32, map: &GpuMap) -> Result<(), CudaError> {
-        match (self.restore_with(pid, map), map.widened()) {
-            (Err(CudaError::InvalidValue), Some(wider)) => self.restore_with(pid, &wider),
+    fn restore(&self, process: &ProcessRef, map: &GpuMap) -> Result<(), CudaError> {
+        match (self.restore_with(process, map), map.widened()) {
+            (Err(CudaError::InvalidValue), Some(wider)) => self.restore_with(process, &wider),
             (result, _) => result,
         }
     }
 
-    fn unlock(&self, pid: i32) -> Result<(), CudaError> {
+    fn unlock(&self, process: &ProcessRef) -> Result<(), CudaError> {
+        let pid = pid_of(process)?;
         let mut arguments = Arguments::zeroed();
         // SAFETY: the 64-byte argument block outlives the call.
         check(unsafe { (self.unlock)(pid, arguments.as_mut_ptr()) })
@@ -244,7 +251,7 @@ impl Driver for CudaDriver {
 }
 
 impl CudaDriver {
-    fn restore_with(&self, pid: i32, map: &GpuMap) -> Result<(), CudaError> {
+    fn restore_with(&self, process: &ProcessRef, map: &GpuMap) -> Result<(), CudaError> {
         let pairs: Vec<GpuPair> = map
             .pairs()
             .iter()
@@ -253,10 +260,19 @@ impl CudaDriver {
                 new: *new.as_bytes(),
             })
             .collect();
+        let pid = pid_of(process)?;
         let mut arguments = Arguments::restore(&pairs);
         // SAFETY: the argument block and the pairs that it points to outlive the call.
         check(unsafe { (self.restore)(pid, arguments.as_mut_ptr()) })
     }
+}
+
+/// The pid, while the process has not ended: until then the kernel gives it to no other.
+fn pid_of(process: &ProcessRef) -> Result<i32, CudaError> {
+    if process.is_gone() {
+        return Err(CudaError::Ended);
+    }
+    Ok(process.pid())
 }
 
 // The driver's calls take only a pid and may come from any thread at the same time: the loaded
@@ -268,54 +284,4 @@ const _: () = {
 };
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cuda::GpuUuid;
-
-    #[test]
-    fn the_lock_timeout_is_never_the_zero_that_waits_for_ever() {
-        assert_eq!(Arguments::lock(Duration::ZERO).0[..4], 1u32.to_ne_bytes());
-        assert_eq!(
-            Arguments::lock(Duration::from_millis(200)).0[..4],
-            200u32.to_ne_bytes()
-        );
-        assert_eq!(
-            Arguments::lock(Duration::MAX).0[..4],
-            u32::MAX.to_ne_bytes()
-        );
-    }
-
-    #[test]
-    fn restore_arguments_follow_cuda_13() {
-        assert_eq!(Arguments::restore(&[]).0, [0; 64]);
-        let uuid = *GpuUuid::from_bytes([7; 16]).as_bytes();
-        let pairs = [GpuPair {
-            old: uuid,
-            new: uuid,
-        }];
-        let arguments = Arguments::restore(&pairs);
-        assert_eq!(arguments.0[..8], (pairs.as_ptr() as usize).to_ne_bytes());
-        assert_eq!(arguments.0[8..12], 1u32.to_ne_bytes());
-        assert_eq!(arguments.0[12..], [0; 52]);
-    }
-
-    #[test]
-    fn a_library_without_the_calls_is_named_with_what_it_is() {
-        // libc is a real library that lacks the calls.
-        let error = CudaDriver::open(Some(Path::new("libc.so.6"))).unwrap_err();
-        assert!(matches!(
-            error,
-            OpenError::TooOld {
-                symbol: "cuCheckpointProcessGetRestoreThreadId",
-                ..
-            }
-        ));
-    }
-
-    #[test]
-    fn a_missing_library_is_named() {
-        let path = Path::new("/nonexistent/libcuda.so.1");
-        let error = CudaDriver::open(Some(path)).unwrap_err();
-        assert!(matches!(error, OpenError::Load { path: named, .. } if named == path));
-    }
-}
+mod tests;

@@ -1,3 +1,5 @@
+use stasis_linux::mountinfo;
+
 use super::*;
 
 const V1_MOUNTS: &str = "\
@@ -13,7 +15,9 @@ const V2_MOUNT: &str =
     "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
 
 fn locate(membership: &str, mountinfo: &str) -> Result<Cgroup, CgroupError> {
-    Cgroup::locate(7, membership, &mounts(mountinfo))
+    let membership = Membership::parse(membership.as_bytes()).unwrap();
+    let mounts = mountinfo::parse(mountinfo.as_bytes());
+    Cgroup::locate(7, &membership, &Hierarchies::among(&mounts))
 }
 
 /// What `path_of` says, for a table of (membership, mountinfo, controller, path).
@@ -51,71 +55,21 @@ fn v2_has_one_directory() {
 }
 
 #[test]
-fn the_root_of_a_mount_is_not_part_of_the_path() {
-    let line = |root: &str| format!("35 31 0:32 {root} /cg/memory rw - cgroup cgroup rw,memory\n");
-    for (root, path, expected) in [
-        ("/docker/d1", "/docker/d1/inner", "/cg/memory/inner"),
-        ("/docker/d1", "/docker/d1", "/cg/memory"),
-        // Mounted outside of the cgroup namespace, as runc does for a container of its own.
-        ("/..", "/../sibling", "/cg/memory/sibling"),
-        ("/with\\040space", "/with space/x", "/cg/memory/x"),
-    ] {
-        assert_path(
-            &format!("4:memory:{path}\n"),
-            &line(root),
-            "memory",
-            expected,
-        );
-    }
-    for (root, path) in [
-        ("/docker/d1", "/docker/d10"),
-        ("/docker/d1", "/"),
-        // Outside of the namespace, where "/" is not what it seems.
-        ("/", "/../sibling"),
-        ("/..", "/inner"),
-    ] {
-        let error = locate(&format!("4:memory:{path}\n"), &line(root)).unwrap_err();
-        assert!(
-            matches!(&error, CgroupError::NotVisible { path: named } if named == path),
-            "{root} {path}: {error}"
-        );
-    }
-}
-
-#[test]
-fn the_first_mount_that_shows_the_path_is_taken() {
-    let part = "50 31 0:32 /docker/d1 /elsewhere rw - cgroup cgroup rw,memory\n";
-    for mountinfo in [format!("{part}{V1_MOUNTS}"), format!("{V1_MOUNTS}{part}")] {
-        let expected = "/sys/fs/cgroup/memory/other";
-        assert_path("4:memory:/other\n", &mountinfo, "memory", expected);
-    }
-    let over = "60 31 0:32 /docker /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
-    let mountinfo = format!("{V1_MOUNTS}{over}");
-    let expected = "/sys/fs/cgroup/memory/d1";
-    assert_path("4:memory:/docker/d1\n", &mountinfo, "memory", expected);
-}
-
-#[test]
 fn version_1_counts_only_where_it_is_mounted() {
     let membership = "4:memory:/m\n0::/u\n";
     let found = locate(membership, V2_MOUNT).unwrap();
     assert!(matches!(found, Cgroup::V2(path) if path.ends_with("u")));
     let both = format!("50 31 0:32 /elsewhere /cg/memory rw - cgroup cgroup rw,memory\n{V2_MOUNT}");
     let error = locate(membership, &both).unwrap_err();
-    assert!(matches!(error, CgroupError::NotVisible { path } if path == "/m"));
+    assert!(matches!(error, CgroupError::NotVisible { path } if path == Path::new("/m")));
 }
 
 #[test]
-fn nonsense_and_nothing_are_errors() {
+fn without_a_cgroup_there_is_an_error() {
     let error = locate("", V2_MOUNT).unwrap_err();
     assert_eq!(error.to_string(), "process 7 is in no cgroup");
-    let error = locate("memory\n", V2_MOUNT).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "cannot understand /proc/7/cgroup: \"memory\""
-    );
-    let error = Cgroup::of_process(u32::MAX).unwrap_err();
-    assert_eq!(error.to_string(), "cannot read /proc/4294967295/cgroup");
+    let error = Cgroup::of_process(i32::MAX.cast_unsigned()).unwrap_err();
+    assert_eq!(error.to_string(), "process 2147483647 has ended");
 }
 
 #[test]

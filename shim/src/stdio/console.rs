@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tokio::io::Interest;
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::error::{Error, Result};
+use crate::io_error::IoError;
 
 /// A socket that waits for a terminal.
 #[derive(Debug)]
@@ -22,8 +22,9 @@ pub(super) struct ConsoleSocket {
 }
 
 impl ConsoleSocket {
-    /// Makes one. Not in the bundle: with a long id its path would not fit a socket address.
-    pub(super) fn open() -> Result<Self> {
+    /// Makes one. Not in the bundle: with a long id the path would be too long for a socket address
+    /// (unix(7): 108 bytes).
+    pub(super) fn open() -> Result<Self, IoError> {
         let open = || {
             let directory = tempfile::Builder::new().prefix("pty").tempdir()?;
             let path = directory.path().join("pty.sock");
@@ -33,16 +34,16 @@ impl ConsoleSocket {
                 _directory: directory,
             })
         };
-        open().map_err(Error::io::<io::Error>("make a console socket"))
+        open().map_err(IoError::cannot::<io::Error>("make a console socket"))
     }
 
-    /// Where it is.
+    /// The socket's path.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The terminal that the runtime has sent.
-    pub(super) async fn receive(self) -> Result<File> {
+    /// Waits until the runtime has sent the terminal.
+    pub(super) async fn receive(self) -> Result<File, IoError> {
         let receive = async {
             let (stream, _) = self.listener.accept().await?;
             loop {
@@ -56,12 +57,12 @@ impl ConsoleSocket {
         let received: io::Result<OwnedFd> = receive.await;
         received
             .map(File::from)
-            .map_err(Error::io("receive the terminal"))
+            .map_err(IoError::cannot("receive the terminal"))
     }
 }
 
 fn descriptor(stream: &UnixStream) -> io::Result<OwnedFd> {
-    // The runtime sends the terminal's name with it.
+    // The message's data is the terminal's name.
     let mut name = [0_u8; 4096];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -1,4 +1,4 @@
-//! A logging program (`binary://`): it reads the container's output from descriptors 3 and 4 and
+//! A logging program (`binary://`). It reads the container's output from descriptors 3 and 4, and
 //! closes descriptor 5 when it is ready (containerd runtime/v2/README.md, "Logging").
 
 use std::io;
@@ -12,21 +12,22 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
-use super::target::LoggerUri;
-use super::{End, Owner, owned_pipe};
-use crate::command::{Running, start_independent};
-use crate::error::{Error, Result};
-use crate::reaper::Reaper;
+use crate::child::reaper::Reaper;
+use crate::child::{Child, spawn_detached};
+use crate::io_error::IoError;
+use crate::stdio::error::{Result, StdioError};
+use crate::stdio::pipes::{End, Owner, owned_pipe};
+use crate::stdio::target::LoggerUri;
 
-/// How long a logger may take to begin.
+/// How long a logger may take to be ready.
 const READY: Duration = Duration::from_secs(10);
-/// How long a logger may take to end once its input has; as long as the Go shim waits.
+/// How long a logger may take to end after its input; containerd's shim waits as long.
 const END: Duration = Duration::from_secs(12);
 
 /// A logger that runs.
 #[derive(Debug)]
 pub(super) struct Logger {
-    running: Running,
+    child: Child,
 }
 
 /// The pipes that lead to a logger.
@@ -46,7 +47,7 @@ impl Logger {
         let program = uri.program.display();
         let (stdout, stdout_reader) = owned_pipe(owner, End::Writer)?;
         let (stderr, stderr_reader) = owned_pipe(owner, End::Writer)?;
-        let (ready, ready_writer) = io::pipe().map_err(Error::io("make a pipe"))?;
+        let (ready, ready_writer) = io::pipe().map_err(IoError::cannot("make a pipe"))?;
         let mut command = Command::new(&uri.program);
         command.args(&uri.arguments);
         command.env("CONTAINER_ID", owner.container);
@@ -61,42 +62,39 @@ impl Logger {
                 mapping(stderr_reader, 4),
                 mapping(ready_writer.into(), 5),
             ])
-            .map_err(|error| Error::Invalid(format!("cannot start {program}: {error}")))?;
-        let running = start_independent(reaper, command)
-            .map_err(Error::io(format!("start the logger {program}")))?;
-        let logger = Self { running };
+            .map_err(|error| StdioError::Connect(format!("cannot start {program}: {error}")))?;
+        let child = spawn_detached(reaper, command)
+            .map_err(IoError::cannot(format!("start the logger {program}")))?;
+        let logger = Self { child };
         let mut ready =
-            pipe::Receiver::from_owned_fd(ready.into()).map_err(Error::io("use a pipe"))?;
+            pipe::Receiver::from_owned_fd(ready.into()).map_err(IoError::cannot("use a pipe"))?;
         match tokio::time::timeout(READY, ready.read_u8()).await {
-            // It closed its end or wrote to it.
+            // The logger closed its end or wrote to it.
             Ok(_) => Ok((logger, Ends { stdout, stderr })),
             Err(_) => {
                 logger.kill();
-                Err(Error::NotNow(format!(
-                    "the logger {program} was not ready within {} s and was killed",
-                    READY.as_secs()
-                )))
+                Err(StdioError::LoggerNotReady {
+                    program: program.to_string(),
+                    seconds: READY.as_secs(),
+                })
             }
         }
     }
 
-    /// Waits until it has written everything; its input has ended.
+    /// Waits until the logger has ended. The caller has closed its input.
     pub(super) async fn finish(self) {
-        let pid = self.running.pid;
-        if tokio::time::timeout(END, self.running.finish())
-            .await
-            .is_err()
-        {
+        let pid = self.child.pid;
+        if tokio::time::timeout(END, self.child.wait()).await.is_err() {
             kill(pid);
         }
     }
 
     fn kill(&self) {
-        kill(self.running.pid);
+        kill(self.child.pid);
     }
 }
 
-/// Not reaped yet, since whoever asks for its end still waits: the pid is the logger's.
+/// Kills a logger whose exit has not been received.
 fn kill(pid: u32) {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     if let Some(pid) = pid {

@@ -1,4 +1,4 @@
-//! Where output goes, as containerd's callers write it: a fifo's path, or a URI.
+//! The target of a stream as containerd's callers write it: the path of a fifo, or a URI.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use percent_encoding::percent_decode_str;
 use tokio::io::{AsyncRead, AsyncWriteExt};
 
-use crate::error::{Error, Result};
+use crate::io_error::IoError;
+use crate::stdio::error::{Result, StdioError};
 
-/// Where output goes.
+/// The target of an output stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
     /// A fifo that containerd or its client made.
@@ -30,7 +31,7 @@ pub(super) struct LoggerUri {
 }
 
 impl Target {
-    /// Understands what a caller wrote; nothing is a fifo without a name.
+    /// Parses the caller's text. Without a scheme it is the path of a fifo, also if it is empty.
     pub(super) fn parse(wanted: &str) -> Result<Self> {
         let Some((scheme, rest)) = wanted.split_once("://") else {
             return Ok(Target::Fifo(wanted.to_owned()));
@@ -45,7 +46,7 @@ impl Target {
                     arguments: arguments(query),
                 }))
             }
-            _ => Err(Error::Invalid(format!(
+            _ => Err(StdioError::Uri(format!(
                 "output to {wanted:?}: the scheme is none of fifo, file and binary"
             ))),
         }
@@ -56,7 +57,7 @@ fn path(encoded: &str) -> Result<String> {
     let path = percent_decode_str(encoded).decode_utf8();
     match path {
         Ok(path) if Path::new(&*path).is_absolute() => Ok(path.into_owned()),
-        _ => Err(Error::Invalid(format!(
+        _ => Err(StdioError::Uri(format!(
             "output to {encoded:?}: this is no absolute path"
         ))),
     }
@@ -70,7 +71,7 @@ fn arguments(query: &str) -> Vec<String> {
         .collect()
 }
 
-/// Opens a file for output, with the directories that lead to it.
+/// Opens a file for appending, and makes the directories above it.
 pub(super) fn open_for_appending(path: &Path) -> Result<File> {
     let opened = path
         .parent()
@@ -79,10 +80,13 @@ pub(super) fn open_for_appending(path: &Path) -> Result<File> {
             let mut options = OpenOptions::new();
             options.append(true).create(true).mode(0o644).open(path)
         });
-    opened.map_err(Error::io(format!("open {} for output", path.display())))
+    Ok(opened.map_err(IoError::cannot(format!(
+        "open {} for output",
+        path.display()
+    )))?)
 }
 
-/// Appends everything that comes.
+/// Copies a stream to the end of a file.
 pub(super) async fn append(mut from: impl AsyncRead + Unpin, file: File) {
     let mut to = tokio::fs::File::from_std(file);
     let copied = tokio::io::copy(&mut from, &mut to).await;
@@ -118,7 +122,7 @@ mod tests {
     fn other_schemes_and_relative_paths_are_refused() {
         for wanted in ["npipe://x", "file://relative", "binary://"] {
             let error = Target::parse(wanted).unwrap_err();
-            assert!(matches!(error, Error::Invalid(_)), "{wanted}");
+            assert!(matches!(error, StdioError::Uri(_)), "{wanted}");
         }
     }
 }

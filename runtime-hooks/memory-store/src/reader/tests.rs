@@ -1,6 +1,6 @@
 use super::*;
 use crate::PAGE;
-use crate::samples::{Images, PID, START, text};
+use crate::test_data::{Images, PID, START, text};
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ fn pack_path(images: &Images, index: &Index, id: u128) -> PathBuf {
 }
 
 fn portable(images: &Images, id: u128, seeds: &[u64]) -> (Index, PathBuf) {
-    let (index, _) = images.dump(&images.order(Tier::Portable, id), id, seeds);
+    let (index, _) = images.dump(&images.request(Tier::Portable, id), id, seeds);
     let path = pack_path(images, &index, id);
     (index, path)
 }
@@ -24,9 +24,9 @@ fn open_error(images: &Images, index: &Index, id: u128) -> String {
 fn a_flipped_bit_is_found_and_the_message_names_file_and_chunk() {
     for level in [None, Some(1)] {
         let images = Images::new();
-        let mut order = images.order(Tier::Portable, 1);
-        order.compression = level.map(|level| crate::Compression { level });
-        let (index, _) = images.dump(&order, 1, &[1, 2, 3]);
+        let mut request = images.request(Tier::Portable, 1);
+        request.compression = level.map(|level| crate::Compression { level });
+        let (index, _) = images.dump(&request, 1, &[1, 2, 3]);
         let chunks = &index.processes[0].areas[0].chunks;
         let path = pack_path(&images, &index, 1);
         let file = OpenOptions::new()
@@ -162,13 +162,13 @@ fn a_place_that_was_never_checked_is_an_error() {
 #[test]
 fn a_pack_that_is_not_in_the_page_cache_is_read_past_it() {
     let images = Images::new();
-    images.dump(&images.order(Tier::Disk, 1), 1, &[1, 2, 3]);
+    images.dump(&images.request(Tier::Disk, 1), 1, &[1, 2, 3]);
     images.verify(1, &[1, 2, 3]);
     let index = Index::read(&images.image(1)).unwrap().unwrap();
     let path = images.directory(1).join(index.packs[0].file_name());
     // Where the file system can do it, or this test says nothing.
     let file = fs::File::open(&path).unwrap();
-    let cached = crate::page_cache::has_most_of(&file);
+    let cached = crate::pack::page_cache::has_most_of(&file);
     if crate::pack::set_direct(&file) {
         assert_ne!(
             cached,

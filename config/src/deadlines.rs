@@ -1,0 +1,64 @@
+//! How long an operation waits: for locks and for the driver.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// `[deadlines]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Deadlines {
+    /// Milliseconds for locking all CUDA processes of a container.
+    pub lock_ms: u32,
+    /// Milliseconds for one try on one process.
+    pub lock_try_ms: u32,
+    /// Seconds for a driver call that moves GPU contents or unlocks.
+    pub driver_s: u32,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self {
+            lock_ms: 10_000,
+            lock_try_ms: 200,
+            driver_s: 600,
+        }
+    }
+}
+
+impl Deadlines {
+    /// For the whole job.
+    #[must_use]
+    pub fn lock(&self) -> Duration {
+        Duration::from_millis(self.lock_ms.into())
+    }
+
+    /// For one try on one process.
+    #[must_use]
+    pub fn lock_try(&self) -> Duration {
+        Duration::from_millis(self.lock_try_ms.into())
+    }
+
+    /// For a driver call that moves GPU contents or unlocks.
+    #[must_use]
+    pub fn driver(&self) -> Duration {
+        Duration::from_secs(self.driver_s.into())
+    }
+
+    pub(crate) fn check(&self) -> Result<(), (&'static str, &'static str)> {
+        let sane = 1..=3_600_000;
+        if !sane.contains(&self.lock_ms) {
+            return Err(("deadlines.lock_ms", "must be between 1 and 3600000"));
+        }
+        if !(1..=self.lock_ms).contains(&self.lock_try_ms) {
+            return Err((
+                "deadlines.lock_try_ms",
+                "must be between 1 and deadlines.lock_ms",
+            ));
+        }
+        if !(1..=86_400).contains(&self.driver_s) {
+            return Err(("deadlines.driver_s", "must be between 1 and 86400"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,60 @@
+//! A program below those that bring it into a test host.
+
+use std::fs;
+use std::process::Child;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use nix::unistd::Pid;
+
+/// The process with this name that a child has become or has started, once there is one; `None` if
+/// the child ends before.
+///
+/// # Errors
+/// There is none within 5 s.
+pub fn descendant(child: &Child, name: &str) -> Result<Option<Pid>> {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < deadline {
+        for entry in fs::read_dir("/proc")? {
+            let entry = entry?;
+            let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else {
+                continue;
+            };
+            let found = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+            if found.trim() == name && descends_from(pid, child.id()) {
+                return Ok(Some(Pid::from_raw(pid)));
+            }
+        }
+        if has_ended(child) {
+            return Ok(None);
+        }
+        sleep(Duration::from_millis(5));
+    }
+    bail!("no {name} below process {}", child.id())
+}
+
+fn descends_from(mut pid: i32, ancestor: u32) -> bool {
+    while pid > 1 {
+        if u32::try_from(pid) == Ok(ancestor) {
+            return true;
+        }
+        let Some(parent) = stat(pid).and_then(|stat| stat.split(' ').nth(1)?.parse().ok()) else {
+            return false;
+        };
+        pid = parent;
+    }
+    false
+}
+
+/// Whether a child has ended, which leaves it to be waited for.
+#[must_use]
+pub fn has_ended(child: &Child) -> bool {
+    stat(child.id()).is_none_or(|stat| stat.starts_with('Z'))
+}
+
+/// What comes after the name: state, parent, ...
+fn stat(pid: impl std::fmt::Display) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    Some(stat.rsplit_once(") ")?.1.to_owned())
+}

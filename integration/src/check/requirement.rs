@@ -1,0 +1,146 @@
+//! What a case needs of the machine, and what a machine has to run.
+//!
+//! A case that lacks something is left out, and says so where nothing hides it: on standard error
+//! past the test harness, and in the file that `STASIS_LEFT_OUT` names. It is a failure instead
+//! where the machine has what the case says it lacks, or where `STASIS_MUST_RUN` asks for it.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+/// What not every machine has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Requirement {
+    /// Cgroups of version 1, for hosts that have both versions.
+    HybridCgroups,
+    /// The memory controller, in the hierarchy of version 1.
+    MemoryControllerV1,
+    /// The memory controller, in the hierarchy of version 2.
+    MemoryControllerV2,
+    /// Cgroups of version 2 alone.
+    OnlyCgroupsV2,
+    /// io_uring in containers.
+    IoUring,
+    /// The stand-in for the driver, whose failures and whose machine can be chosen.
+    StandIn,
+    /// Two GPUs, real ones or the stand-in's.
+    TwoGpus,
+    /// Our own shim, rather than containerd's.
+    OurShim,
+}
+
+impl Requirement {
+    /// All of them, in the order of the words in `STASIS_MUST_RUN`.
+    pub const ALL: [Self; 8] = [
+        Self::HybridCgroups,
+        Self::MemoryControllerV1,
+        Self::MemoryControllerV2,
+        Self::OnlyCgroupsV2,
+        Self::IoUring,
+        Self::StandIn,
+        Self::TwoGpus,
+        Self::OurShim,
+    ];
+
+    /// Its word in `STASIS_MUST_RUN` and in messages.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::HybridCgroups => "hybrid-cgroups",
+            Self::MemoryControllerV1 => "memory-controller-v1",
+            Self::MemoryControllerV2 => "memory-controller-v2",
+            Self::OnlyCgroupsV2 => "only-cgroups-v2",
+            Self::IoUring => "io-uring",
+            Self::StandIn => "stand-in",
+            Self::TwoGpus => "two-gpus",
+            Self::OurShim => "our-shim",
+        }
+    }
+
+    /// Whether this machine has it, as its kernel says, not as test hosts and containers see it.
+    ///
+    /// # Errors
+    /// A file of the kernel cannot be read.
+    pub fn is_met(self) -> Result<bool> {
+        match self {
+            Self::HybridCgroups => has_version_1(),
+            Self::OnlyCgroupsV2 => Ok(!has_version_1()?),
+            Self::MemoryControllerV1 => {
+                // Name, hierarchy (0: version 2 or none), number of cgroups, enabled.
+                let controllers = read("/proc/cgroups")?;
+                let memory = controllers
+                    .lines()
+                    .find(|line| line.starts_with("memory\t"));
+                let hierarchy = memory.and_then(|line| line.split_whitespace().nth(1));
+                Ok(hierarchy.is_some_and(|hierarchy| hierarchy != "0"))
+            }
+            Self::MemoryControllerV2 => {
+                let roots = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(Path::new);
+                let files = roots.map(|root| root.join("cgroup.controllers"));
+                let controllers = files.iter().find_map(|file| fs::read_to_string(file).ok());
+                let controllers = controllers.unwrap_or_default();
+                Ok(controllers.split_whitespace().any(|name| name == "memory"))
+            }
+            // Since Linux 6.6; 0: everybody may use it.
+            Self::IoUring => Ok(read("/proc/sys/kernel/io_uring_disabled")
+                .is_ok_and(|disabled| disabled.trim() == "0")),
+            Self::StandIn => Ok(!has_gpu()),
+            Self::TwoGpus => Ok(!has_gpu() || Path::new("/dev/nvidia1").exists()),
+            Self::OurShim => Ok(std::env::var("STASIS_TEST_SHIM").is_err()),
+        }
+    }
+}
+
+/// Whether this machine has a GPU: then its own driver is used instead of the stand-in.
+#[must_use]
+pub fn has_gpu() -> bool {
+    Path::new("/dev/nvidiactl").exists()
+}
+
+/// Leaves a case out for want of something: says so, and succeeds.
+///
+/// # Errors
+/// This machine has it, or has to have it.
+pub fn leave_out(case: &str, lacks: Requirement) -> Result<()> {
+    let word = lacks.word();
+    if lacks.is_met()? {
+        bail!("{case} found no {word}, but this machine has it: it had to run");
+    }
+    let asked = std::env::var("STASIS_MUST_RUN").unwrap_or_default();
+    if asked.split_whitespace().any(|asked| asked == word) {
+        bail!("{case} needs {word}, which this machine lacks and STASIS_MUST_RUN asks for");
+    }
+    let line = format!("left out: {case}: this machine has no {word}\n");
+    // The test harness takes what the print macros write, and shows it for failed tests only.
+    std::io::stderr().write_all(line.as_bytes())?;
+    if let Some(path) = std::env::var_os("STASIS_LEFT_OUT") {
+        let mut file = File::options().create(true).append(true).open(path)?;
+        file.write_all(line.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Leaves the rest of a test out unless the machine meets a requirement: `needs!(StandIn)`.
+#[macro_export]
+macro_rules! needs {
+    ($requirement:ident) => {
+        let requirement = $crate::check::requirement::Requirement::$requirement;
+        if !requirement.is_met()? {
+            let test = std::thread::current();
+            let case = format!("{} ({}:{})", test.name().unwrap_or("?"), file!(), line!());
+            return $crate::check::requirement::leave_out(&case, requirement);
+        }
+    };
+}
+
+fn has_version_1() -> Result<bool> {
+    let mounts = read("/proc/mounts")?;
+    let version_1 = |line: &str| line.split(' ').nth(2) == Some("cgroup");
+    Ok(mounts.lines().any(version_1))
+}
+
+fn read(path: &str) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("reading {path}"))
+}

@@ -1,0 +1,21 @@
+//! Waiting for what happens on its own time.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+/// Waits until `missing` has nothing to say any longer, which tells what is not yet as it should
+/// be.
+///
+/// # Errors
+/// It still says something after 30 s, or fails.
+pub fn wait_until_clear(mut missing: impl FnMut() -> Result<Option<String>>) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while let Some(still) = missing()? {
+        if Instant::now() > deadline {
+            bail!("after 30 s still: {still}");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}

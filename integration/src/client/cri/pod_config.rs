@@ -1,0 +1,85 @@
+//! The configuration of pods: messages of CRI, with the fields that tests use.
+
+use prost::Message;
+
+/// Namespaces of a pod or a container: 0 is the pod's, 1 a container's own, 2 the host's.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct NamespaceOption {
+    /// The network.
+    #[prost(int32, tag = "1")]
+    pub network: i32,
+    /// Process ids.
+    #[prost(int32, tag = "2")]
+    pub pid: i32,
+}
+
+/// Names a pod; all of it is unique on a node.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct PodSandboxMetadata {
+    /// The pod's name.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Its uid in Kubernetes.
+    #[prost(string, tag = "2")]
+    pub uid: String,
+    /// Its namespace in Kubernetes.
+    #[prost(string, tag = "3")]
+    pub namespace: String,
+}
+
+/// What a pod is to be.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct PodSandboxConfig {
+    /// Its name.
+    #[prost(message, optional, tag = "1")]
+    pub metadata: Option<PodSandboxMetadata>,
+    /// Where the logs of its containers go.
+    #[prost(string, tag = "3")]
+    pub log_directory: String,
+    /// What Linux makes of it.
+    #[prost(message, optional, tag = "8")]
+    pub linux: Option<LinuxPodSandboxConfig>,
+}
+
+/// The pod's settings on Linux.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct LinuxPodSandboxConfig {
+    /// The pod's cgroup.
+    #[prost(string, tag = "1")]
+    pub cgroup_parent: String,
+    /// Its namespaces.
+    #[prost(message, optional, tag = "2")]
+    pub security_context: Option<LinuxSandboxSecurityContext>,
+}
+
+/// Holds the pod's namespaces.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(super) struct LinuxSandboxSecurityContext {
+    /// The namespaces.
+    #[prost(message, optional, tag = "1")]
+    pub namespace_options: Option<NamespaceOption>,
+}
+
+/// As the kubelet asks for: process ids are each container's own (1). The network is the host's
+/// (2): test hosts have no network plugins.
+pub(super) const NAMESPACES: NamespaceOption = NamespaceOption { network: 2, pid: 1 };
+
+impl PodSandboxConfig {
+    pub(super) fn on_host_network(name: &str) -> Self {
+        let security_context = LinuxSandboxSecurityContext {
+            namespace_options: Some(NAMESPACES),
+        };
+        Self {
+            metadata: Some(PodSandboxMetadata {
+                name: name.to_owned(),
+                uid: format!("uid-of-{name}"),
+                namespace: "default".to_owned(),
+            }),
+            log_directory: format!("/var/log/pods/{name}"),
+            linux: Some(LinuxPodSandboxConfig {
+                cgroup_parent: format!("/kubepods/pod-{name}"),
+                security_context: Some(security_context),
+            }),
+        }
+    }
+}

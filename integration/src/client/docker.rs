@@ -1,0 +1,108 @@
+//! Containers of Docker.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use crate::client::podman::gpu_options;
+use crate::host::Daemon;
+use crate::host::image::Image;
+use crate::host::installed::StasisHost;
+
+impl StasisHost {
+    /// Starts Docker with the test image in it.
+    ///
+    /// # Errors
+    /// Docker fails.
+    pub fn docker(&self) -> Result<Daemon<'_>> {
+        let daemon = self.host.docker()?;
+        let archive = self.install_image()?;
+        self.host.run(&["docker", "load", "-q", "-i", archive])?;
+        Ok(daemon)
+    }
+
+    /// Runs a container with the GPU, on the host's network, under stasis. Its tag for faults of
+    /// the stand-in is its name.
+    ///
+    /// # Errors
+    /// Docker fails.
+    pub fn docker_run(&self, name: &str, options: &[&str], command: &[&str]) -> Result<()> {
+        let gpu = gpu_options(name);
+        let mut arguments = vec!["docker", "run", "-d", "--runtime", self.docker_runtime];
+        arguments.extend(["--name", name, "--network", "host"]);
+        arguments.extend(gpu.iter().map(String::as_str));
+        arguments.extend_from_slice(options);
+        arguments.push(Image::DEFAULT_NAME);
+        arguments.extend_from_slice(command);
+        self.host.run(&arguments).map(drop)
+    }
+
+    /// Makes a checkpoint; `options` may hold `--leave-running`.
+    ///
+    /// # Errors
+    /// Docker fails.
+    pub fn docker_checkpoint(&self, options: &[&str], name: &str, checkpoint: &str) -> Result<()> {
+        let create = ["docker", "checkpoint", "create"];
+        let arguments = [&create, options, &[name, checkpoint]].concat();
+        let stdout = self.host.run_for_text(&arguments)?;
+        ensure!(
+            stdout == checkpoint,
+            "docker checkpoint create wrote {stdout:?}"
+        );
+        Ok(())
+    }
+
+    /// Starts a container from a checkpoint.
+    ///
+    /// Stock Docker refuses this until containerd has collected what the checkpoint before left in
+    /// its content store (docs/testing.md), so it is tried for some seconds.
+    ///
+    /// # Errors
+    /// Docker fails to the end.
+    pub fn docker_restore(&self, name: &str, checkpoint: &str) -> Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(15);
+        loop {
+            let started = self
+                .host
+                .run(&["docker", "start", "--checkpoint", checkpoint, name]);
+            if started.is_ok() || Instant::now() > deadline {
+                return started.map(drop);
+            }
+            std::thread::sleep(Duration::from_millis(500));
+        }
+    }
+
+    /// The state of a container in Docker's words ("running", "exited", ...).
+    ///
+    /// # Errors
+    /// Docker fails.
+    pub fn docker_status(&self, name: &str) -> Result<String> {
+        self.host
+            .run_for_text(&["docker", "inspect", "--format", "{{.State.Status}}", name])
+    }
+
+    /// Waits until a container has the status.
+    ///
+    /// # Errors
+    /// It has another after 10 s.
+    pub fn docker_wait_for(&self, name: &str, status: &str) -> Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            let current = self.docker_status(name)?;
+            if current == status {
+                return Ok(());
+            }
+            let late = Instant::now() > deadline;
+            ensure!(!late, "{name} is {current}, not {status}, after 10 s");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Kills and removes a container.
+    ///
+    /// # Errors
+    /// Docker fails.
+    pub fn docker_remove(&self, name: &str) -> Result<()> {
+        self.host.run(&["docker", "rm", "-f", name]).map(drop)
+    }
+}

@@ -1,0 +1,29 @@
+//! Things that happen to a container right before CRIU dumps it.
+
+use anyhow::Result;
+
+use super::Bundle;
+
+/// A low-level runtime that does something before CRIU starts.
+const HOOKED: &str = "/usr/local/bin/hooked-runtime";
+
+impl Bundle<'_> {
+    /// From now on a checkpoint runs this script after the engine's part and before CRIU is
+    /// started, until [`StasisHost::set`](crate::host::installed::StasisHost::set) is called. In it
+    /// `$pid` is the container's init process.
+    ///
+    /// # Errors
+    /// The container does not run, or an I/O error.
+    pub fn before_criu(&self, script: &str, settings: &str) -> Result<()> {
+        let low_level = &self.stasis.low_level;
+        let wrapper = format!(
+            "#!/bin/bash\nPATH=/usr/sbin:/usr/bin:/sbin:/bin\npid={}\n\
+             case \" $* \" in *' checkpoint '*) {script};; esac\nexec {low_level} \"$@\"\n",
+            self.pid()?
+        );
+        self.stasis.host.write(HOOKED, &wrapper)?;
+        self.stasis.host.run(&["chmod", "755", HOOKED])?;
+        let flavor = format!("runtime.flavor = \"{low_level}\"\n{settings}");
+        self.stasis.set(HOOKED, &flavor)
+    }
+}

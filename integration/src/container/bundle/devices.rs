@@ -1,0 +1,105 @@
+//! What a container is given anew, and what it has of it.
+
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::{Bundle, spec};
+
+impl Bundle<'_> {
+    /// Changes the specification, as an engine does that writes it anew for a restore.
+    ///
+    /// # Errors
+    /// The file cannot be read or written.
+    pub fn change(&self, change: impl FnOnce(&mut Value)) -> Result<()> {
+        let mut spec = self.spec()?;
+        change(&mut spec);
+        let path = self.stasis.host.path(self.directory()).join("config.json");
+        Ok(std::fs::write(path, serde_json::to_vec(&spec)?)?)
+    }
+
+    /// Does what crun needs for checkpoints, and nothing that would matter to runc.
+    ///
+    /// # Errors
+    /// As [`Bundle::change`].
+    pub fn suit_crun(&self) -> Result<()> {
+        if self.stasis.low_level == "crun" {
+            // crun 1.28 makes checkpoints of masked paths and fails to restore them.
+            self.change(|spec| {
+                spec["linux"]["maskedPaths"] = json!([]);
+                spec["linux"]["readonlyPaths"] = json!([]);
+            })?;
+        }
+        // crun does not make it.
+        let work = format!("{}/work", self.directory());
+        self.stasis.host.run(&["mkdir", "-p", &work])?;
+        Ok(())
+    }
+
+    /// The specification as it is now.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn spec(&self) -> Result<Value> {
+        let path = self.stasis.host.path(self.directory()).join("config.json");
+        Ok(serde_json::from_slice(&std::fs::read(path)?)?)
+    }
+
+    /// Gives the container these GPUs of the stand-in and no other device but the usual ones, as
+    /// engines do.
+    ///
+    /// # Errors
+    /// As [`Bundle::change`].
+    pub fn give(&self, gpus: &[usize]) -> Result<()> {
+        let mut spec = self.spec()?;
+        spec::give(&mut spec, gpus).context("there are not so many GPUs")?;
+        self.change(|now| *now = spec)
+    }
+
+    /// What a shell in the container says to a script.
+    ///
+    /// # Errors
+    /// The script failed.
+    pub fn exec(&self, script: &str) -> Result<String> {
+        // Making nodes is allowed, opening them is the device cgroup's to decide.
+        let arguments = [
+            "exec",
+            "--cap",
+            "CAP_MKNOD",
+            &self.id,
+            "/bin/sh",
+            "-c",
+            script,
+        ];
+        let output = self.runtime(&arguments).stdout(Stdio::piped()).output()?;
+        let (stdout, errors) = (&output.stdout, &output.stderr);
+        ensure!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(errors)
+        );
+        Ok(String::from_utf8_lossy(stdout).trim().to_owned())
+    }
+
+    /// The GPUs that the container's init process has open, as it names them.
+    ///
+    /// # Errors
+    /// The container does not run.
+    pub fn open_gpus(&self) -> Result<Vec<String>> {
+        let descriptors = self.stasis.host.path(format!("/proc/{}/fd", self.pid()?));
+        let mut gpus = Vec::new();
+        for entry in std::fs::read_dir(descriptors)? {
+            let target = std::fs::read_link(entry?.path())?
+                .to_string_lossy()
+                .into_owned();
+            let number = target.strip_prefix("/dev/nvidia").unwrap_or_default();
+            if number.parse::<u32>().is_ok() {
+                gpus.push(target);
+            }
+        }
+        gpus.sort();
+        gpus.dedup();
+        Ok(gpus)
+    }
+}

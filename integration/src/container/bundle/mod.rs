@@ -1,0 +1,264 @@
+//! Containers without an engine: a bundle, and `stasis-runtime` called as engines call it.
+
+mod before_criu;
+mod devices;
+mod restore;
+mod spec;
+
+pub use spec::lay_out;
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::check::wait::wait_until_clear;
+use crate::container::failure::Failure;
+use crate::container::image_files;
+use crate::host::installed::{RUNTIME, StasisHost};
+
+/// Where these containers' state is, apart from any engine's.
+pub const ROOT: &str = "/run/bundles";
+
+/// A container of a bundle.
+#[derive(Debug)]
+pub struct Bundle<'l> {
+    stasis: &'l StasisHost,
+    /// The container's id, which is also its tag for faults of the stand-in.
+    pub id: String,
+    program: String,
+}
+
+impl<'l> Bundle<'l> {
+    /// Makes the bundle of a container that runs `command` with the GPU on the host's network.
+    /// Needs containerd in the test host, for the image's files.
+    ///
+    /// # Errors
+    /// ctr or the low-level runtime fails.
+    pub fn make(stasis: &'l StasisHost, id: &str, command: &[&str]) -> Result<Self> {
+        let bundle = Self {
+            stasis,
+            id: id.to_owned(),
+            program: RUNTIME.to_owned(),
+        };
+        let directory = bundle.directory();
+        let mut spec = lay_out(stasis, &directory)?;
+        spec::edit(&mut spec, id, command)
+            .context("the spec that `runc spec` writes has changed")?;
+        let path = stasis.host.path(format!("{directory}/config.json"));
+        std::fs::write(path, serde_json::to_vec(&spec)?)?;
+        Ok(bundle)
+    }
+
+    /// Uses another runtime than stasis from now on.
+    #[must_use]
+    pub fn through(self, program: &str) -> Self {
+        Self {
+            program: program.to_owned(),
+            ..self
+        }
+    }
+
+    /// The bundle's directory in the host.
+    #[must_use]
+    pub fn directory(&self) -> String {
+        format!("/run/bundle-{}", self.id)
+    }
+
+    /// Where the engine records an operation on it that is under way.
+    #[must_use]
+    pub fn record(&self) -> PathBuf {
+        self.stasis.record(ROOT, &self.id)
+    }
+
+    /// An image directory of this container, by name.
+    #[must_use]
+    pub fn image(&self, name: &str) -> String {
+        format!("/images/{}-{name}", self.id)
+    }
+
+    /// The same as this process finds it.
+    #[must_use]
+    pub fn image_path(&self, name: &str) -> PathBuf {
+        self.stasis.host.path(self.image(name))
+    }
+
+    /// What an image of this container records of the GPUs.
+    ///
+    /// # Errors
+    /// It has no manifest, or one that is not JSON.
+    pub fn manifest(&self, name: &str) -> Result<Value> {
+        image_files::manifest(&self.image_path(name))
+    }
+
+    /// The runtime with its global options and a verb, standard streams at /dev/null, standard
+    /// error kept.
+    #[must_use]
+    pub fn runtime(&self, arguments: &[&str]) -> Command {
+        let mut command = self.stasis.command(&self.program);
+        command.args(["--root", ROOT]).args(arguments);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// The same for an operation: [`Bundle::failure`] is what it reports, if it fails.
+    ///
+    /// # Errors
+    /// The log of the operation before cannot be emptied.
+    pub fn operation(&self, arguments: &[&str]) -> Result<Command> {
+        let log = self.log();
+        std::fs::write(self.stasis.host.path(&log), "")?;
+        let logged = ["--log", &log, "--log-format", "json"];
+        Ok(self.runtime(&[&logged, arguments].concat()))
+    }
+
+    /// Starts the container.
+    ///
+    /// # Errors
+    /// The runtime fails.
+    pub fn run(&self) -> Result<()> {
+        let directory = self.directory();
+        self.quiet(&["run", "--detach", "--bundle", &directory, &self.id])
+    }
+
+    /// Checkpoints the container into an image directory.
+    ///
+    /// # Errors
+    /// The runtime fails.
+    pub fn checkpoint(&self, name: &str, options: &[&str]) -> Result<()> {
+        let image = self.image(name);
+        let arguments = ["checkpoint", "--image-path", &image, "--work-path", &image];
+        let output = self
+            .operation(&arguments)?
+            .args(options)
+            .arg(&self.id)
+            .output()
+            .context("no runtime")?;
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{stderr}");
+        ensure!(stderr.is_empty(), "a checkpoint has to be silent: {stderr}");
+        Ok(())
+    }
+
+    /// Begins a checkpoint.
+    ///
+    /// # Errors
+    /// The runtime cannot be started.
+    pub fn begin_checkpoint(&self, name: &str, options: &[&str]) -> Result<Child> {
+        let image = self.image(name);
+        let arguments = ["checkpoint", "--image-path", &image];
+        Ok(self
+            .operation(&arguments)?
+            .args(options)
+            .arg(&self.id)
+            .spawn()?)
+    }
+
+    /// A checkpoint that has to fail; gives its message.
+    ///
+    /// # Errors
+    /// It succeeded.
+    pub fn checkpoint_fails(&self, name: &str, options: &[&str]) -> Result<String> {
+        match self.checkpoint(name, options) {
+            Ok(()) => anyhow::bail!("a checkpoint succeeded that had to fail"),
+            Err(error) => Ok(error.to_string()),
+        }
+    }
+
+    /// Removes the container, if it is there. What runs is ended first and waited for: runc gives
+    /// up on a cgroup whose processes take longer to end than 0.3 s (`cgroups.RemovePath`).
+    ///
+    /// # Errors
+    /// The runtime fails.
+    pub fn delete(&self) -> Result<()> {
+        if self.status()? == "running" {
+            // It may end by itself meanwhile.
+            let _ = self.runtime(&["kill", &self.id, "KILL"]).output()?;
+            wait_until_clear(|| {
+                let status = self.status()?;
+                Ok((status == "running").then(|| format!("{} runs", self.id)))
+            })?;
+        }
+        self.quiet(&["delete", "--force", &self.id])
+    }
+
+    /// "running", "paused", "stopped"; empty if there is no such container.
+    ///
+    /// # Errors
+    /// The runtime gives no JSON.
+    pub fn status(&self) -> Result<String> {
+        let output = self
+            .runtime(&["state", &self.id])
+            .stdout(Stdio::piped())
+            .output()?;
+        if !output.status.success() {
+            return Ok(String::new());
+        }
+        let state: Value = serde_json::from_slice(&output.stdout)?;
+        Ok(state["status"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// The pid of the container's init process in the host.
+    ///
+    /// # Errors
+    /// The container does not run.
+    pub fn pid(&self) -> Result<i64> {
+        let output = self
+            .runtime(&["state", &self.id])
+            .stdout(Stdio::piped())
+            .output()?;
+        let state: Value = serde_json::from_slice(&output.stdout)?;
+        state["pid"].as_i64().context("the container has no pid")
+    }
+
+    /// Runs the runtime, which has to say nothing and succeed.
+    fn quiet(&self, arguments: &[&str]) -> Result<()> {
+        let runtime = self.begin_quietly(arguments)?;
+        self.end_quietly(arguments[0], runtime)
+    }
+
+    /// Starts the runtime. Its standard streams become the container's, and CRIU cannot dump a file
+    /// of the host there, so errors come from the log.
+    fn begin_quietly(&self, arguments: &[&str]) -> Result<Child> {
+        Ok(self.operation(arguments)?.stderr(Stdio::null()).spawn()?)
+    }
+
+    fn end_quietly(&self, verb: &str, mut runtime: Child) -> Result<()> {
+        let status = runtime.wait()?;
+        let message = self.message()?;
+        ensure!(
+            status.success(),
+            "{}",
+            message.unwrap_or_else(|| format!("silent {status}"))
+        );
+        ensure!(
+            message.is_none(),
+            "{verb} succeeded, with the message {message:?}"
+        );
+        Ok(())
+    }
+
+    fn log(&self) -> String {
+        format!("{}/log.json", self.directory())
+    }
+
+    /// What the last operation has reported.
+    ///
+    /// # Errors
+    /// It is no JSON.
+    pub fn failure(&self) -> Result<Option<Failure>> {
+        Failure::last_in(&std::fs::read_to_string(self.stasis.host.path(self.log()))?)
+    }
+
+    /// The same as a message.
+    ///
+    /// # Errors
+    /// It is no JSON.
+    pub fn message(&self) -> Result<Option<String>> {
+        Ok(self.failure()?.map(|failure| failure.message))
+    }
+}

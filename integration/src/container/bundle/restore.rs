@@ -1,0 +1,70 @@
+//! Restores of a bundle's container.
+
+use std::process::Child;
+
+use anyhow::{Result, ensure};
+
+use super::Bundle;
+
+impl Bundle<'_> {
+    /// Restores the container from an image directory, detached.
+    ///
+    /// # Errors
+    /// The runtime fails.
+    pub fn restore(&self, name: &str) -> Result<()> {
+        let restore = self.begin_restore(name)?;
+        self.end_quietly("restore", restore)
+    }
+
+    /// Begins a restore; [`Bundle::message`] is for when it is over.
+    ///
+    /// # Errors
+    /// The runtime cannot be started.
+    pub fn begin_restore(&self, name: &str) -> Result<Child> {
+        let (image, bundle) = (self.image(name), self.directory());
+        let work = format!("{bundle}/work");
+        let paths = [
+            "--image-path",
+            &image,
+            "--work-path",
+            &work,
+            "--bundle",
+            &bundle,
+        ];
+        let mut arguments = vec!["restore", "--detach"];
+        arguments.extend(paths);
+        arguments.push(&self.id);
+        self.begin_quietly(&arguments)
+    }
+
+    /// A restore that has to fail and leave no container; gives its message.
+    ///
+    /// # Errors
+    /// It succeeded, or left something.
+    pub fn restore_fails(&self, name: &str) -> Result<String> {
+        let Err(error) = self.restore(name) else {
+            anyhow::bail!("a restore succeeded that had to fail");
+        };
+        ensure!(
+            self.status()?.is_empty(),
+            "a failed restore left a container: {error}"
+        );
+        Ok(error.to_string())
+    }
+
+    /// Freezes the container.
+    ///
+    /// # Errors
+    /// The runtime fails.
+    pub fn pause(&self) -> Result<()> {
+        self.quiet(&["pause", &self.id])
+    }
+
+    /// Lets a frozen container go on.
+    ///
+    /// # Errors
+    /// The runtime fails.
+    pub fn resume(&self) -> Result<()> {
+        self.quiet(&["resume", &self.id])
+    }
+}

@@ -1,0 +1,62 @@
+//! What a runtime reports of an operation that it refused or that failed.
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use stasis::error::kind::{Kind, State};
+
+/// The last error in a runtime's log.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// For people.
+    pub message: String,
+    /// Why it failed; `None` of runc's and crun's own errors.
+    pub kind: Option<Kind>,
+    /// How the container is; `None` of runc's and crun's own errors.
+    pub state: Option<State>,
+    /// Whether a checkpoint has made its image all the same.
+    pub image_complete: bool,
+}
+
+impl Failure {
+    /// As engines read the log: the last object of level "error". crun writes an object on several
+    /// lines.
+    ///
+    /// # Errors
+    /// The log is no JSON, or has a word that the engine does not know.
+    pub fn last_in(log: &str) -> Result<Option<Self>> {
+        let mut last = None;
+        for object in serde_json::Deserializer::from_str(log).into_iter::<Value>() {
+            let object = object?;
+            if object["level"] == "error" {
+                last = Some(Self::of(&object)?);
+            }
+        }
+        Ok(last)
+    }
+
+    /// What `operations.log`, a runtime's log or `--json` has of a failure.
+    ///
+    /// # Errors
+    /// It has a word that the engine does not know.
+    pub fn of(object: &Value) -> Result<Self> {
+        let message = object["msg"].as_str().or(object["error"].as_str());
+        Ok(Self {
+            message: message.unwrap_or_default().to_owned(),
+            kind: word(&object["kind"], Kind::ALL, Kind::name)?,
+            state: word(&object["state"], State::ALL, State::name)?,
+            image_complete: object["image_complete"] == true,
+        })
+    }
+}
+
+/// The word of a closed list that a field has, if it is there.
+fn word<T: Copy>(field: &Value, all: &[T], name: fn(T) -> &'static str) -> Result<Option<T>> {
+    let Some(text) = field.as_str() else {
+        return Ok(None);
+    };
+    let known = all.iter().find(|word| name(**word) == text);
+    known
+        .copied()
+        .map(Some)
+        .with_context(|| format!("{text:?} is no word of the engine"))
+}

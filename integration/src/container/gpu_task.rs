@@ -1,0 +1,187 @@
+//! Tasks with the GPU under our shim in the place of containerd's own, driven through containerd's
+//! API.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use stasis::operation::progress::UnderWay;
+
+use crate::check::wait::wait_until_clear;
+use crate::client::containerd::{Answer, Any, CheckpointOptions, Containerd, INIT, Streams};
+use crate::client::ctr::gpu_options;
+use crate::host::HostKind;
+use crate::host::installed::StasisHost;
+use crate::host::records::CONTAINERD_ROOT;
+
+/// What does not wait for an operation is answered within this time.
+pub const SOON: Duration = Duration::from_secs(1);
+
+/// Told by CRIU what it is at; holds it there as long as the file `hold` names that.
+const HOLD: &str = r#"#!/bin/sh
+[ "$CRTOOLS_SCRIPT_ACTION" = "$(cat /run/criu/hold 2>/dev/null)" ] || exit 0
+: >/run/criu/held
+while [ -e /run/criu/hold ]; do sleep 0.02; done
+rm /run/criu/held
+"#;
+
+/// Runs checks in a host whose containerd takes our shim for its own.
+///
+/// # Errors
+/// Whatever a check found.
+pub fn in_host(
+    kind: HostKind,
+    checks: &[fn(&StasisHost, &Containerd) -> Result<()>],
+) -> Result<()> {
+    let stasis = StasisHost::of(kind)?.through_the_shim()?;
+    let _containerd = stasis.containerd()?;
+    let client = Containerd::connect(&stasis.host)?;
+    for check in checks {
+        check(&stasis, &client)?;
+        stasis.inject("")?;
+    }
+    Ok(())
+}
+
+/// A checkpoint into this directory, after which the task goes on.
+#[must_use]
+pub fn into(directory: &str) -> CheckpointOptions {
+    CheckpointOptions {
+        image_path: directory.to_owned(),
+        ..CheckpointOptions::default()
+    }
+}
+
+/// The answer to a call that has to come soon.
+///
+/// # Errors
+/// It came late.
+pub fn soon<T>(what: &str, call: impl FnOnce() -> Answer<T>) -> Result<Answer<T>> {
+    let began = Instant::now();
+    let answer = call();
+    let took = began.elapsed();
+    ensure!(took < SOON, "{what} took {took:?}");
+    Ok(answer)
+}
+
+/// Checks that a call is refused soon, in words with this part.
+///
+/// # Errors
+/// It came late, or was not refused so.
+pub fn refused<T: std::fmt::Debug>(
+    what: &str,
+    part: &str,
+    call: impl FnOnce() -> Answer<T>,
+) -> Result<()> {
+    let answer = soon(what, call)?;
+    let message = format!("{answer:?}");
+    ensure!(
+        answer.is_err_and(|status| status.message().contains(part)),
+        "{what} was not refused with {part:?}: {message}"
+    );
+    Ok(())
+}
+
+impl StasisHost {
+    /// Makes a container with the GPU and without a task.
+    ///
+    /// # Errors
+    /// ctr fails.
+    pub fn create_gpu_container(&self, id: &str, options: &[&str], command: &[&str]) -> Result<()> {
+        let gpu = gpu_options(id);
+        let gpu: Vec<&str> = gpu.iter().map(String::as_str).collect();
+        self.ctr_create(
+            id,
+            &[&self.chosen_with, &gpu[..], options].concat(),
+            command,
+        )
+    }
+
+    /// Makes a container with the GPU and starts its task, with no streams; the pid of its first
+    /// process.
+    ///
+    /// # Errors
+    /// ctr or containerd fails.
+    pub fn start_gpu_task(
+        &self,
+        client: &Containerd,
+        id: &str,
+        options: &[&str],
+        command: &[&str],
+    ) -> Result<u32> {
+        self.create_gpu_container(id, options, command)?;
+        self.start_task(client, id, None)
+    }
+
+    /// Starts a task of a container that has none, with no streams; the pid of its first process.
+    ///
+    /// # Errors
+    /// containerd fails.
+    pub fn start_task(&self, client: &Containerd, id: &str, options: Option<Any>) -> Result<u32> {
+        client.create(id, &Streams::default(), options)?;
+        Ok(client.start(id, INIT)?)
+    }
+
+    /// Makes the next GPU checkpoint of a container slow by so many milliseconds.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn slow_checkpoint(&self, id: &str, milliseconds: u32) -> Result<()> {
+        self.inject(&format!("checkpoint {id} slow:{milliseconds} 1"))
+    }
+
+    /// Waits until the engine's operation on a container has got to a phase.
+    ///
+    /// # Errors
+    /// It has not, after 30 s.
+    pub fn until_phase(&self, id: &str, phase: &str) -> Result<()> {
+        let directory = self.record_of(id);
+        wait_until_clear(|| {
+            let found = UnderWay::read(&directory)?;
+            let there = found.as_ref().is_some_and(|found| found.phase == phase);
+            Ok((!there).then(|| format!("{phase:?} of {id} is awaited, there is {found:?}")))
+        })
+    }
+
+    /// Whether the engine has something recorded of a container.
+    #[must_use]
+    pub fn has_record(&self, id: &str) -> bool {
+        self.record_of(id).exists()
+    }
+
+    fn record_of(&self, id: &str) -> PathBuf {
+        self.record(CONTAINERD_ROOT, id)
+    }
+
+    /// From now on CRIU stops at this stage of its work ("post-dump", "post-restore", ...) until
+    /// [`StasisHost::let_criu_go`].
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn hold_criu(&self, stage: &str) -> Result<()> {
+        self.host.write("/run/criu/script", HOLD)?;
+        self.host.run(&["chmod", "755", "/run/criu/script"])?;
+        self.host
+            .write("/etc/criu/default.conf", "action-script /run/criu/script\n")?;
+        self.host.write("/run/criu/hold", stage)
+    }
+
+    /// Waits until CRIU has been stopped.
+    ///
+    /// # Errors
+    /// It has not, after 30 s.
+    pub fn until_criu_is_held(&self) -> Result<()> {
+        let held = self.host.path("/run/criu/held");
+        wait_until_clear(|| Ok((!held.exists()).then(|| "CRIU has not got there".to_owned())))
+    }
+
+    /// Lets CRIU go on, now and in future.
+    ///
+    /// # Errors
+    /// It was not to be held.
+    pub fn let_criu_go(&self) -> Result<()> {
+        fs::remove_file(self.host.path("/etc/criu/default.conf"))?;
+        Ok(fs::remove_file(self.host.path("/run/criu/hold"))?)
+    }
+}

@@ -1,0 +1,35 @@
+//! The files of an image.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+/// Every file of an image with a digest of its contents, without CRIU's logs and statistics.
+///
+/// # Errors
+/// A file cannot be read.
+pub fn contents(image: &Path) -> Result<BTreeMap<String, blake3::Hash>> {
+    let mut contents = BTreeMap::new();
+    for entry in fs::read_dir(image)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_log = name.ends_with(".log") || name.starts_with("stats-");
+        if entry.file_type()?.is_file() && !is_log {
+            contents.insert(name, blake3::hash(&fs::read(entry.path())?));
+        }
+    }
+    Ok(contents)
+}
+
+/// What an image records of the GPUs.
+///
+/// # Errors
+/// It has no manifest, or one that is not JSON.
+pub fn manifest(image: &Path) -> Result<Value> {
+    let path = image.join("stasis.json");
+    let text = fs::read(&path).with_context(|| path.display().to_string())?;
+    Ok(serde_json::from_slice(&text)?)
+}

@@ -1,0 +1,236 @@
+//! Containers that hold memory and verify it, and what a checkpoint of them may leave behind.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::check::wait::wait_until_clear;
+use crate::container::bundle::Bundle;
+use crate::host::installed::{RUNTIME, StasisHost};
+
+/// The runtime with a fault in CRIU's plugin that a file orders.
+const FAULTY_RUNTIME: &str = "/usr/local/bin/faulty-runtime";
+const FAULT: &str = "/run/memory-fault";
+
+/// A container that verifies all its memory when it is asked, and counts how often it was.
+#[derive(Debug)]
+pub struct MemoryContainer<'l> {
+    stasis: &'l StasisHost,
+    /// The container.
+    pub bundle: Bundle<'l>,
+    port: u16,
+    /// What it is asked to count next.
+    next: Cell<u64>,
+}
+
+/// What there is in a host, by kind.
+pub type Inventory = BTreeMap<&'static str, Vec<String>>;
+
+impl<'l> MemoryContainer<'l> {
+    /// Starts one: a command of the workload `heaps` or `memcheck` that answers at `port`. It goes
+    /// through a runtime whose faults [`MemoryContainer::inject`] orders.
+    ///
+    /// # Errors
+    /// The runtime fails.
+    pub fn start(stasis: &'l StasisHost, id: &str, command: &str, port: u16) -> Result<Self> {
+        stasis.host.write(FAULT, "")?;
+        stasis.host.write(
+            FAULTY_RUNTIME,
+            &format!("#!/bin/sh\nSTASIS_MEMORY_FAULT=$(cat {FAULT}) exec {RUNTIME} \"$@\"\n"),
+        )?;
+        stasis.host.run(&["chmod", "755", FAULTY_RUNTIME])?;
+        let bundle = Bundle::make(stasis, id, &["/bin/sh", "-c", command])?.through(FAULTY_RUNTIME);
+        bundle.suit_crun()?;
+        bundle.run()?;
+        let first = count(&stasis.ask_until_up(port)?)?;
+        Ok(Self {
+            stasis,
+            bundle,
+            port,
+            next: Cell::new(first + 1),
+        })
+    }
+
+    /// Orders a fault of CRIU's plugin in all that is done from now on: POINT:N:KIND
+    /// (criu-plugin/src/fault_injection.rs); none if empty.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn inject(&self, fault: &str) -> Result<()> {
+        self.stasis.host.write(FAULT, fault)
+    }
+
+    /// It has all its memory, and has not been asked since.
+    ///
+    /// # Errors
+    /// It has not.
+    pub fn goes_on(&self) -> Result<()> {
+        let answer = self.stasis.ask_within(self.port, 20)?;
+        let now = count(&answer.context("it does not answer")?)?;
+        let expected = self.next.replace(now + 1);
+        ensure!(now == expected, "it counts {now} and not {expected}");
+        Ok(())
+    }
+
+    /// How far it has come; for [`MemoryContainer::is_back_at`].
+    #[must_use]
+    pub fn next(&self) -> u64 {
+        self.next.get()
+    }
+
+    /// It has been restored to where it was then.
+    pub fn is_back_at(&self, next: u64) {
+        self.next.set(next);
+    }
+
+    /// Ends it; a runtime may complain of a cgroup that is not empty until all of it has ended.
+    ///
+    /// # Errors
+    /// Something is left of it.
+    pub fn end(&self) -> Result<()> {
+        let kill = ["kill", &self.bundle.id, "KILL"];
+        self.bundle.runtime(&kill).status()?;
+        wait_until_clear(|| {
+            let left = self.processes()?;
+            Ok((!left.is_empty()).then(|| left.join(" ")))
+        })?;
+        self.bundle.delete()
+    }
+
+    /// The processes in its cgroups, as the host numbers them.
+    ///
+    /// # Errors
+    /// The host cannot be looked at.
+    pub fn processes(&self) -> Result<Vec<String>> {
+        // A host has some of these files.
+        let script = format!(
+            "cat /sys/fs/cgroup/{{*/,}}{}/cgroup.procs 2>/dev/null | sort -u",
+            self.bundle.id
+        );
+        let output = self.stasis.command("bash").args(["-c", &script]).output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        Ok(text.lines().map(str::to_owned).collect())
+    }
+
+    /// Pages of its processes that somebody would have to wait for.
+    ///
+    /// # Errors
+    /// The host cannot be looked at.
+    pub fn missing(&self) -> Result<Vec<String>> {
+        let mut missing = Vec::new();
+        for pid in self.processes()? {
+            let smaps = self.stasis.host.path(format!("/proc/{pid}/smaps"));
+            let Ok(smaps) = fs::read_to_string(smaps) else {
+                continue;
+            };
+            let flags = smaps.lines().filter(|line| line.starts_with("VmFlags:"));
+            if flags
+                .flat_map(str::split_whitespace)
+                .any(|flag| flag == "um")
+            {
+                missing.push(pid);
+            }
+        }
+        Ok(missing)
+    }
+
+    /// Nothing of a failed checkpoint is left: in its image, of its guard.
+    ///
+    /// # Errors
+    /// Something is.
+    pub fn nothing_left_of_dump(&self, image: &str) -> Result<()> {
+        let missing = self.missing()?;
+        ensure!(missing.is_empty(), "{missing:?} still lack memory");
+        self.stasis.no_criu()?;
+        let left = names_in(&self.bundle.image_path(image))?;
+        let is_ours = |name: &String| name.contains("stasis");
+        if let Some(left) = left.iter().find(|name| is_ours(name)) {
+            bail!("{left} is left in the image");
+        }
+        Ok(())
+    }
+}
+
+impl StasisHost {
+    /// No CRIU, and no process that one has left behind, lives in the host.
+    ///
+    /// # Errors
+    /// One does, after 30 s.
+    pub fn no_criu(&self) -> Result<()> {
+        wait_until_clear(|| {
+            for entry in fs::read_dir(self.host.path("/proc"))? {
+                let path = entry?.path();
+                let stat = fs::read_to_string(path.join("stat")).unwrap_or_default();
+                let is_one = |name: &&str| stat.contains(&format!("({name})"));
+                if ["criu", "stasis-uffd"].iter().any(is_one) {
+                    return Ok(Some(format!("{}: {stat}", path.display())));
+                }
+            }
+            Ok(None)
+        })
+    }
+
+    /// Processes, mounts, cgroups, and the memory that is stored apart from images.
+    ///
+    /// # Errors
+    /// The host cannot be looked at.
+    pub fn inventory(&self) -> Result<Inventory> {
+        let lines = |command: &[&str]| -> Result<Vec<String>> {
+            let text = self.host.run_for_text(command)?;
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            lines.sort();
+            Ok(lines)
+        };
+        let mounts = ["cut", "-d", " ", "-f", "5", "/proc/self/mountinfo"];
+        let mut inventory = Inventory::from([
+            ("processes", lines(&["ps", "-e", "-o", "comm="])?),
+            ("mounts", lines(&mounts)?),
+            ("cgroups", lines(&["find", "/sys/fs/cgroup", "-type", "d"])?),
+        ]);
+        let kept = ["/var/lib/stasis", "/run/stasis"].map(|path| self.host.path(path));
+        let mut stored = Vec::new();
+        for path in kept {
+            files_below(&path, &mut stored)?;
+        }
+        stored.sort();
+        inventory.insert("stored", stored);
+        Ok(inventory)
+    }
+}
+
+/// "ok GENERATION" of `memcheck`, "ok KINDS BYTES CHECKSUM COUNT GUARDS" of `heaps`.
+fn count(answer: &str) -> Result<u64> {
+    let words: Vec<&str> = answer.split_whitespace().collect();
+    match words[..] {
+        ["ok", generation] => Ok(generation.parse()?),
+        ["ok", _, _, _, turn, _] => Ok(turn.parse()?),
+        _ => bail!("its memory is not as it was: {answer}"),
+    }
+}
+
+/// What is in a directory; nothing if it is not there.
+///
+/// # Errors
+/// It cannot be read.
+pub fn names_in(directory: &Path) -> Result<Vec<String>> {
+    if !directory.exists() {
+        return Ok(Vec::new());
+    }
+    let entries = fs::read_dir(directory)?;
+    let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+    names.collect()
+}
+
+fn files_below(directory: &Path, found: &mut Vec<String>) -> Result<()> {
+    for name in names_in(directory)? {
+        let path = directory.join(name);
+        if path.is_dir() && !path.is_symlink() {
+            files_below(&path, found)?;
+        }
+        found.push(path.display().to_string());
+    }
+    Ok(())
+}

@@ -1,0 +1,9 @@
+//! Containers that tests checkpoint, restore, crash and measure.
+
+pub mod bundle;
+pub mod crash_container;
+pub mod failure;
+pub mod gpu_task;
+pub mod image_files;
+pub mod leaks;
+pub mod memory_container;

@@ -1,0 +1,37 @@
+//! What the engine records of operations that are under way.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use super::installed::StasisHost;
+
+/// Where the engine keeps one directory for each container that has an operation under way.
+const RECORDS: &str = "/run/stasis/containers";
+/// The state root that containerd gives its runtime for the namespace of the tests.
+pub const CONTAINERD_ROOT: &str = "/run/containerd/runc/default";
+
+impl StasisHost {
+    /// The record of a container that a runtime keeps below a state root.
+    #[must_use]
+    pub fn record(&self, root: &str, id: &str) -> PathBuf {
+        let root = root.replace('/', "%");
+        self.host.path(format!("{RECORDS}/{root}/{id}"))
+    }
+
+    /// The files of all records; none where nothing is under way and nothing has to be put right.
+    /// A lock file counts while it is held: a runtime that is killed before it writes its intent
+    /// leaves one, and the next operation on the container takes it over.
+    ///
+    /// # Errors
+    /// The host cannot be looked at.
+    pub fn records(&self) -> Result<String> {
+        let is_held = "! -exec flock --nonblock {} true ';'";
+        // There is no directory before the first operation.
+        let script = format!(
+            "[ ! -e {RECORDS} ] || \
+             find {RECORDS} -type f '(' ! -name lock -o {is_held} ')' -print",
+        );
+        self.host.run_for_text(&["bash", "-c", &script])
+    }
+}

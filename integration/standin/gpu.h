@@ -1,0 +1,23 @@
+/* The workload's half: its devices, and the gate that its calls go through. */
+#ifndef STASIS_GPU_H
+#define STASIS_GPU_H
+
+#include <stddef.h>
+
+/* Makes the mailbox, the restore thread and the references to the devices; a CUresult. */
+int gpu_start(void);
+/* Every CUDA call goes in and out here; going in waits while the process is locked. */
+int gpu_enter(void);
+void gpu_leave(void);
+/* How many devices the process sees; 0 before cuInit. */
+unsigned gpu_devices(void);
+/* The GPU of the machine that a device was when the process began. */
+unsigned gpu_first(unsigned device);
+/* The process holds more, or less, on a device from now on. */
+void gpu_count(unsigned device, long long bytes);
+/* Peer access of a context to another one was enabled (1) or disabled (-1). */
+void gpu_count_peer_access(int change);
+/* From now on the process holds what the driver cannot save. */
+void gpu_hold_managed_memory(size_t bytes);
+
+#endif

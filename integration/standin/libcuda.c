@@ -1,0 +1,262 @@
+/* The engine's half of the stand-in for libcuda: the checkpoint calls, which act on another process. */
+#include "peer.h"
+#include "result.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <time.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL); }
+
+/*
+ * A fault that was ordered for this call, if any. Each line of the file is "CALL TAG ACTION [COUNT]": CALL is lock, checkpoint,
+ * restore, unlock or get-state; TAG a workload's tag or *; ACTION error:N, hang, slow:MS, hold:NAME, crash or busy;
+ * COUNT how many calls it is for (default: all). Counts are kept in the file, under a lock. A call that is held waits
+ * until the file NAME beside this one is gone. Other lines describe the machine: machine.h.
+ */
+struct order {
+    enum fault fault;
+    int argument;
+    unsigned delay_ms;
+    int hang;
+    char held_by[96];
+};
+
+static int matches(const char *line, const char *call, const char *tag, char *action, int *count) {
+    char found_call[32], found_tag[32];
+    *count = -1;
+    return sscanf(line, "%31s %31s %63s %d", found_call, found_tag, action, count) >= 3 &&
+           !strcmp(found_call, call) && (!strcmp(found_tag, "*") || !strcmp(found_tag, tag));
+}
+
+static void obey(const char *action, struct order *order) {
+    char name[32];
+    if (sscanf(action, "error:%d", &order->argument) == 1)
+        order->fault = FAULT_ERROR;
+    else if (sscanf(action, "slow:%u", &order->delay_ms) == 1)
+        return;
+    else if (sscanf(action, "hold:%31[a-z]", name) == 1)
+        snprintf(order->held_by, sizeof order->held_by, STANDIN "/%s", name);
+    else if (!strcmp(action, "hang"))
+        order->hang = 1;
+    else if (!strcmp(action, "crash"))
+        order->fault = FAULT_CRASH;
+    else if (!strcmp(action, "busy"))
+        order->fault = FAULT_BUSY;
+    else
+        abort(); /* a test with a typing error must not pass */
+}
+
+static struct order order_for(const char *call, const char *tag) {
+    struct order order = {0};
+    FILE *file = fopen(FAULTS, "r+e");
+    if (!file)
+        return order;
+    flock(fileno(file), LOCK_EX);
+    char lines[64][128], action[64];
+    int count, kept = 0;
+    while (kept < 64 && fgets(lines[kept], sizeof lines[kept], file)) {
+        char *line = lines[kept++];
+        if (!matches(line, call, tag, action, &count) || count == 0)
+            continue;
+        obey(action, &order);
+        if (count > 0) {
+            char found_tag[32];
+            sscanf(line, "%*s %31s", found_tag);
+            snprintf(line, sizeof lines[0], "%s %s %s %d\n", call, found_tag, action, count - 1);
+        }
+    }
+    rewind(file);
+    if (ftruncate(fileno(file), 0) == 0)
+        for (int i = 0; i < kept; i++)
+            fputs(lines[i], file);
+    fclose(file);
+    return order;
+}
+
+/* Reads the mailbox until the request in progress, whoever made it, is answered. */
+static int settle(int memory, struct mailbox *box) {
+    while (pread(memory, box, sizeof *box, (off_t)MAILBOX_ADDRESS) == sizeof *box) {
+        if (box->asked == box->answered)
+            return 0;
+        nap();
+    }
+    return OPERATING_SYSTEM; /* the process has ended */
+}
+
+static int put(int memory, const struct mailbox *box) {
+    const size_t start = offsetof(struct mailbox, request), end = offsetof(struct mailbox, asked);
+    const char *bytes = (const char *)box;
+    uint32_t asked = box->asked + 1;
+    if (pwrite(memory, bytes + start, end - start, (off_t)(MAILBOX_ADDRESS + start)) < 0 ||
+        pwrite(memory, &asked, sizeof asked, (off_t)(MAILBOX_ADDRESS + end)) < 0)
+        return OPERATING_SYSTEM;
+    return 0;
+}
+
+/* CUcheckpointGpuPair. */
+struct pair {
+    unsigned char old[UUID_BYTES], new[UUID_BYTES];
+};
+
+/* One of the checkpoint calls. */
+struct call {
+    enum request request;
+    const char *name;
+    unsigned timeout_ms;
+    const struct pair *pairs;
+    uint32_t pair_count;
+};
+
+/* Which of the machine's GPUs has this UUID; GPUS if none has. */
+static unsigned gpu_with(const unsigned char *uuid, const struct machine *machine) {
+    const unsigned char first[] = GPU_UUID;
+    unsigned number = uuid[UUID_BYTES - 1] - 1U;
+    return memcmp(uuid, first, UUID_BYTES - 1) == 0 && number < machine->gpus ? number : GPUS;
+}
+
+/*
+ * What a restore makes of each GPU of the process: what it was without pairs, else what the pairs say. They must name every GPU that is
+ * recorded, have it become one that there is, and none twice.
+ */
+static int choose_targets(const struct call *call, const struct machine *machine, struct mailbox *box) {
+    unsigned char place[GPUS], taken[GPUS] = {0};
+    memset(place, call->pair_count ? GPUS : 0, sizeof place);
+    for (unsigned i = 0; i < GPUS && call->pair_count == 0; i++)
+        place[i] = (unsigned char)i;
+    for (uint32_t i = 0; i < call->pair_count; i++) {
+        struct machine all = {.gpus = GPUS}; /* the old one may be another machine's */
+        unsigned old = gpu_with(call->pairs[i].old, &all), new = gpu_with(call->pairs[i].new, machine);
+        if (old == GPUS || new == GPUS || taken[new]++)
+            return INVALID_VALUE;
+        place[old] = (unsigned char)new;
+    }
+    for (unsigned i = 0; i < box->gpus; i++) {
+        box->target[i] = place[box->gpu[i]];
+        if (box->target[i] >= GPUS)
+            return INVALID_VALUE;
+    }
+    return 0;
+}
+
+static int no_room(const struct machine *machine, const struct mailbox *box) {
+    for (unsigned i = 0; i < box->gpus; i++)
+        if (free_bytes(machine, box->target[i]) < box->bytes[i])
+            return 1;
+    return 0;
+}
+
+/* Writes the request into the mailbox, once what was ordered for it is known. */
+static int post(int memory, struct mailbox *box, const struct call *call) {
+    struct order order = order_for(call->name, box->tag);
+    while (order.hang)
+        pause();
+    while (*order.held_by && !access(order.held_by, F_OK))
+        nap();
+    if (call->request == RESTORE && box->state == CHECKPOINTED) {
+        struct machine machine = machine_read();
+        if (choose_targets(call, &machine, box))
+            return INVALID_VALUE;
+        if (no_room(&machine, box))
+            order = (struct order){.fault = FAULT_ERROR, .argument = OUT_OF_MEMORY};
+    }
+    box->request = call->request;
+    box->timeout_ms = call->timeout_ms;
+    box->fault = order.fault;
+    box->fault_argument = order.argument;
+    box->delay_ms = order.delay_ms;
+    return put(memory, box);
+}
+
+/* Has the restore thread of a process do something, and waits for its answer. */
+static int ask(int pid, const struct call *call) {
+    struct mailbox box;
+    int memory = peer_open(pid, &box);
+    if (memory < 0)
+        return NOT_INITIALIZED;
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/maps", pid);
+    int turn = open(path, O_RDONLY | O_CLOEXEC); /* one caller at a time */
+    flock(turn, LOCK_EX);
+    int result = settle(memory, &box);
+    if (result == 0)
+        result = post(memory, &box, call);
+    if (result == 0)
+        result = settle(memory, &box);
+    if (result == 0)
+        result = box.result;
+    close(turn);
+    close(memory);
+    return result;
+}
+
+/* Answered by the process itself: one that is stopped or frozen gives no answer, as with driver 580. */
+EXPORT int cuCheckpointProcessGetState(int pid, int *state) {
+    int result = ask(pid, &(struct call){.request = TELL_STATE, .name = "get-state"});
+    struct mailbox box;
+    int memory = result == 0 ? peer_open(pid, &box) : -1;
+    if (memory < 0)
+        return result;
+    close(memory);
+    *state = (int)box.state;
+    return 0;
+}
+
+/* The thread that has this id in the innermost pid namespace of its process, as the caller sees it; 0 if there is none. */
+static int thread_here(int pid, int inside) {
+    char path[64], line[256];
+    snprintf(path, sizeof path, "/proc/%d/task", pid);
+    DIR *tasks = opendir(path);
+    int found = 0;
+    for (struct dirent *task; tasks && !found && (task = readdir(tasks));) {
+        snprintf(path, sizeof path, "/proc/%d/task/%.16s/status", pid, task->d_name);
+        FILE *status = fopen(path, "re");
+        while (status && fgets(line, sizeof line, status))
+            if (!strncmp(line, "NSpid:", 6) && atoi(strrchr(line, '\t')) == inside)
+                found = atoi(task->d_name);
+        if (status)
+            fclose(status);
+    }
+    if (tasks)
+        closedir(tasks);
+    return found;
+}
+
+EXPORT int cuCheckpointProcessGetRestoreThreadId(int pid, int *thread) {
+    struct mailbox box;
+    int memory = peer_open(pid, &box);
+    if (memory < 0)
+        return NOT_INITIALIZED;
+    close(memory);
+    *thread = thread_here(pid, box.restore_thread);
+    return *thread ? 0 : OPERATING_SYSTEM;
+}
+
+EXPORT int cuCheckpointProcessLock(int pid, const void *arguments) {
+    struct call call = {.request = LOCK, .name = "lock"};
+    if (arguments)
+        memcpy(&call.timeout_ms, arguments, sizeof call.timeout_ms);
+    return ask(pid, &call);
+}
+
+EXPORT int cuCheckpointProcessCheckpoint(int pid, const void *arguments) {
+    (void)arguments;
+    return ask(pid, &(struct call){.request = CHECKPOINT, .name = "checkpoint"});
+}
+
+/* CUcheckpointRestoreArgs of CUDA 13: a pointer to pairs at 0, their number at 8. */
+EXPORT int cuCheckpointProcessRestore(int pid, const void *arguments) {
+    struct call call = {.request = RESTORE, .name = "restore"};
+    if (arguments) {
+        memcpy(&call.pairs, arguments, sizeof call.pairs);
+        memcpy(&call.pair_count, (const char *)arguments + 8, sizeof call.pair_count);
+    }
+    return ask(pid, &call);
+}
+
+EXPORT int cuCheckpointProcessUnlock(int pid, const void *arguments) {
+    (void)arguments;
+    return ask(pid, &(struct call){.request = UNLOCK, .name = "unlock"});
+}

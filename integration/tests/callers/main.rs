@@ -1,0 +1,8 @@
+//! Those who call stasis: ctr, Docker and podman, containerd with the shipped settings; and the
+//! test hosts themselves, with stock programs alone.
+
+mod containerd_config;
+mod ctr;
+mod docker;
+mod hosts;
+mod podman;

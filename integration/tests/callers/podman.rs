@@ -1,0 +1,197 @@
+//! podman: checkpoints and restores with runc and with crun below stasis, each of them on both
+//! kinds of cgroups.
+
+use anyhow::{Context, Result};
+use stasis_integration::container::image_files;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::on_hosts;
+
+on_hosts!(all_paths: trixie_hybrid, crun_on_trixie_v2, crun_on_sid_hybrid, sid_v2);
+
+fn all_paths(kind: HostKind) -> Result<()> {
+    let stasis = StasisHost::of(kind)?;
+    stasis.podman_load()?;
+    try_all(&stasis).with_context(|| stasis.account("podman"))
+}
+
+fn try_all(stasis: &StasisHost) -> Result<()> {
+    counter_is_checkpointed_and_restored(stasis)?;
+    memory_comes_back_twice_from_kept_files(stasis)?;
+    counter_goes_on_when_left_running(stasis)?;
+    archive_is_imported_under_another_name(stasis)?;
+    established_connections_are_accepted(stasis)?;
+    tree_counts_on(stasis)?;
+    terminal_container(stasis)?;
+    plain_container_gets_a_plain_image(stasis)?;
+    failed_checkpoint_changes_nothing(stasis)
+}
+
+/// After a checkpoint the container is gone from the GPU; the restored one counts on.
+fn counter_is_checkpointed_and_restored(stasis: &StasisHost) -> Result<()> {
+    stasis.podman_run("counter", &[], &["/bin/counter", "10000"])?;
+    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    assert_ne!(stasis.gpu_descriptors()?, 0);
+    stasis.check("podman", "counter")?;
+    stasis.podman_container(&["checkpoint"], "counter")?;
+    assert_eq!(stasis.gpu_descriptors()?, 0);
+    assert_eq!(stasis.podman_status("counter")?, "exited");
+    assert_eq!(stasis.ask(10000)?, None);
+    assert_succeeded(stasis, "checkpoint")?;
+    stasis.podman_container(&["restore"], "counter")?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
+    assert_succeeded(stasis, "restore")?;
+    assert_eq!(stasis.podman_status("counter")?, "running");
+    // What was restored can be checkpointed again.
+    stasis.podman_container(&["checkpoint"], "counter")?;
+    stasis.podman_container(&["restore"], "counter")?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("103"));
+    stasis.podman_remove("counter")
+}
+
+/// `--keep` leaves the image directory in place, at the checkpoint and at the restore.
+fn memory_comes_back_twice_from_kept_files(stasis: &StasisHost) -> Result<()> {
+    stasis.podman_run("memory", &[], &["/bin/memcheck", "64", "10001"])?;
+    assert_eq!(stasis.ask_until_up(10001)?, "ok 0");
+    stasis.podman_container(&["checkpoint", "--keep"], "memory")?;
+    let directory = image_directory(stasis, "memory")?;
+    let manifest = image_files::manifest(&stasis.host.path(&directory))?;
+    assert_eq!(manifest["processes"][0]["pid"], 1);
+    let bytes = manifest["processes"][0]["gpus"][0]["memory_bytes"].as_u64();
+    assert!(bytes > Some(64 << 20), "{bytes:?}");
+    for _ in 0..2 {
+        stasis.podman_container(&["restore", "--keep"], "memory")?;
+        assert_eq!(stasis.ask(10001)?.as_deref(), Some("ok 1"));
+        assert_eq!(stasis.ask(10001)?.as_deref(), Some("ok 2"));
+        stasis.podman(&["kill", "memory"])?;
+        stasis.podman(&["wait", "memory"])?;
+    }
+    stasis.podman_remove("memory")
+}
+
+fn counter_goes_on_when_left_running(stasis: &StasisHost) -> Result<()> {
+    stasis.podman_run("left", &[], &["/bin/counter", "10002"])?;
+    assert_eq!(stasis.ask_until_up(10002)?, "101");
+    for answer in ["102", "103"] {
+        stasis.podman_container(&["checkpoint", "--leave-running", "--keep"], "left")?;
+        assert_succeeded(stasis, "checkpoint")?;
+        assert_eq!(stasis.podman_status("left")?, "running");
+        assert_eq!(stasis.ask(10002)?.as_deref(), Some(answer));
+    }
+    // The kept files hold the container as it was at the second checkpoint.
+    stasis.podman(&["kill", "left"])?;
+    stasis.podman(&["wait", "left"])?;
+    stasis.podman_container(&["restore"], "left")?;
+    assert_eq!(stasis.ask(10002)?.as_deref(), Some("103"));
+    stasis.podman_remove("left")
+}
+
+fn archive_is_imported_under_another_name(stasis: &StasisHost) -> Result<()> {
+    let archive = "/images/exported.tar";
+    stasis.podman_run("exported", &[], &["/bin/memcheck", "16", "10003"])?;
+    assert_eq!(stasis.ask_until_up(10003)?, "ok 0");
+    stasis.podman_container(
+        &["checkpoint", "--compress", "none", "--export", archive],
+        "exported",
+    )?;
+    stasis.podman_remove("exported")?;
+    let files = stasis.host.run_for_text(&["tar", "-tf", archive])?;
+    assert!(
+        files.lines().any(|file| file == "checkpoint/stasis.json"),
+        "{files}"
+    );
+    for name in ["imported", "again"] {
+        stasis.podman(&["container", "restore", "--import", archive, "--name", name])?;
+        assert_eq!(stasis.podman_status(name)?, "running");
+        assert_eq!(stasis.ask(10003)?.as_deref(), Some("ok 1"));
+        stasis.podman_remove(name)?;
+    }
+    Ok(())
+}
+
+/// The counter has no connection; podman passes the option to the runtime in either direction.
+fn established_connections_are_accepted(stasis: &StasisHost) -> Result<()> {
+    stasis.podman_run("tcp", &[], &["/bin/counter", "10004"])?;
+    assert_eq!(stasis.ask_until_up(10004)?, "101");
+    stasis.podman_container(&["checkpoint", "--tcp-established"], "tcp")?;
+    stasis.podman_container(&["restore", "--tcp-established"], "tcp")?;
+    assert_eq!(stasis.ask(10004)?.as_deref(), Some("102"));
+    stasis.podman_remove("tcp")
+}
+
+fn tree_counts_on(stasis: &StasisHost) -> Result<()> {
+    stasis.podman_run("tree", &[], &["/bin/tree", "10005"])?;
+    assert_eq!(stasis.ask_until_up(10005)?, "101 201 301 401 501 601 701 1");
+    stasis.podman_container(&["checkpoint", "--keep"], "tree")?;
+    let directory = image_directory(stasis, "tree")?;
+    let processes = image_files::manifest(&stasis.host.path(&directory))?["processes"]
+        .as_array()
+        .map(Vec::len);
+    assert_eq!(processes, Some(3));
+    stasis.podman_container(&["restore"], "tree")?;
+    assert_eq!(
+        stasis.ask(10005)?.as_deref(),
+        Some("102 202 302 402 502 602 702 2")
+    );
+    stasis.podman_remove("tree")
+}
+
+fn terminal_container(stasis: &StasisHost) -> Result<()> {
+    stasis.podman_run("terminal", &["-t"], &["/bin/counter", "10006"])?;
+    assert_eq!(stasis.ask_until_up(10006)?, "101");
+    stasis.podman_container(&["checkpoint"], "terminal")?;
+    stasis.podman_container(&["restore"], "terminal")?;
+    assert_eq!(stasis.ask(10006)?.as_deref(), Some("102"));
+    stasis.podman_remove("terminal")
+}
+
+fn plain_container_gets_a_plain_image(stasis: &StasisHost) -> Result<()> {
+    stasis.podman_run("plain", &[], &["/bin/pause"])?;
+    stasis.podman_container(&["checkpoint", "--keep"], "plain")?;
+    let directory = image_directory(stasis, "plain")?;
+    assert!(
+        stasis
+            .host
+            .path(format!("{directory}/inventory.img"))
+            .exists()
+    );
+    assert!(
+        !stasis
+            .host
+            .path(format!("{directory}/stasis.json"))
+            .exists()
+    );
+    stasis.podman_container(&["restore"], "plain")?;
+    assert_eq!(stasis.podman_status("plain")?, "running");
+    stasis.podman_remove("plain")
+}
+
+/// The driver refuses; podman shows why, the container goes on, and the next checkpoint succeeds.
+fn failed_checkpoint_changes_nothing(stasis: &StasisHost) -> Result<()> {
+    stasis.podman_run("failed", &[], &["/bin/counter", "10007"])?;
+    assert_eq!(stasis.ask_until_up(10007)?, "101");
+    stasis.inject("checkpoint failed error:801 1")?;
+    let message = stasis.fails(&["podman", "container", "checkpoint", "failed"])?;
+    assert!(
+        message.contains("CUDA_ERROR_NOT_SUPPORTED (801)"),
+        "{message}"
+    );
+    assert_eq!(stasis.podman_status("failed")?, "running");
+    assert_eq!(stasis.ask(10007)?.as_deref(), Some("102"));
+    stasis.podman_container(&["checkpoint"], "failed")?;
+    stasis.podman_container(&["restore"], "failed")?;
+    assert_eq!(stasis.ask(10007)?.as_deref(), Some("103"));
+    stasis.podman_remove("failed")
+}
+
+fn assert_succeeded(stasis: &StasisHost, operation: &str) -> Result<()> {
+    let logged = stasis.last_operation()?;
+    assert_eq!(logged["operation"], operation, "{logged}");
+    assert_eq!(logged.get("error"), None, "{logged}");
+    Ok(())
+}
+
+/// Where podman has CRIU's images of a container that it keeps itself.
+fn image_directory(stasis: &StasisHost, name: &str) -> Result<String> {
+    stasis.podman(&["inspect", "--format", "{{.State.CheckpointPath}}", name])
+}

@@ -1,0 +1,79 @@
+//! CRIU can dump a process that uses the stand-in exactly when its GPU state is checkpointed.
+
+use std::time::Duration;
+
+use crate::by_pid::ByPid;
+use anyhow::Result;
+use stasis::cuda::{CudaDriver, CudaState, GpuMap};
+use stasis_integration::host::c_build;
+use stasis_integration::host::{Cgroups, Host, Suite};
+use stasis_integration::needs;
+
+const LIBRARIES: &str = "/usr/local/nvidia/lib64";
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[test]
+fn criu_dumps_only_what_is_off_the_gpu() -> Result<()> {
+    needs!(StandIn);
+    let host = Host::start(Suite::Trixie, Cgroups::V2)?;
+    let built = c_build::build()?;
+    host.install_dir(&built.join("lib64"), LIBRARIES)?;
+    host.install(&built.join("bin/counter"), "/usr/local/bin/counter")?;
+    for (path, kind, major, minor) in c_build::NODES {
+        host.mknod(path, kind, major, minor)?;
+    }
+    let driver = CudaDriver::open(Some(&built.join("lib64/libcuda.so.1")))?;
+
+    let inside = start_counter(&host)?;
+    let pid = host.outside(&inside)?.as_raw();
+    assert_eq!(ask(&host)?, "101");
+    assert!(dump(&host, &inside).is_err(), "dumped while RUNNING");
+    assert_eq!(ask(&host)?, "102");
+    driver.lock(pid, PATIENCE)?;
+    assert!(dump(&host, &inside).is_err(), "dumped while LOCKED");
+    driver.checkpoint(pid)?;
+    dump(&host, &inside)?;
+
+    host.run(&[
+        "criu",
+        "restore",
+        "-d",
+        "-D",
+        "/tmp/dump",
+        "-o",
+        "restore.log",
+    ])?;
+    let pid = host.outside(&inside)?.as_raw();
+    assert_eq!(driver.state(pid), Ok(CudaState::Checkpointed));
+    driver.restore(pid, &GpuMap::identity())?;
+    driver.unlock(pid)?;
+    assert_eq!(ask(&host)?, "103");
+    Ok(())
+}
+
+/// Starts a counter that outlives the shell; its pid in the host. Descriptors from outside the
+/// host, which CRIU cannot find a mount for, are closed before.
+fn start_counter(host: &Host) -> Result<String> {
+    let script = format!(
+        "for descriptor in $(ls /proc/$$/fd); do
+            [ $descriptor -le 2 ] || eval \"exec $descriptor<&-\"
+        done
+        LD_LIBRARY_PATH={LIBRARIES} setsid counter 10000 </dev/null >/dev/null 2>&1 &
+        pid=$!
+        until ss -lun | grep -q ':10000 '; do sleep 0.05; done
+        echo $pid"
+    );
+    host.run_for_text(&["timeout", "30", "bash", "-c", &script])
+}
+
+/// Dumps the process; the error has the end of CRIU's log.
+fn dump(host: &Host, pid: &str) -> Result<()> {
+    let script = "mkdir -p /tmp/dump && criu dump -t $0 -D /tmp/dump -o dump.log || { tail -n 5 /tmp/dump/dump.log; exit 1; }";
+    host.run(&["bash", "-c", script, pid])?;
+    Ok(())
+}
+
+fn ask(host: &Host) -> Result<String> {
+    let script = "exec 3<>/dev/udp/127.0.0.1/10000; echo next >&3; timeout 30 head -n 1 <&3";
+    host.run_for_text(&["bash", "-c", script])
+}

@@ -1,0 +1,50 @@
+//! `stasis check` only looks: it is in the way of no operation on the container.
+
+use std::process::{Child, Stdio};
+
+use anyhow::{Result, ensure};
+use stasis_integration::container::bundle::{Bundle, ROOT};
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::{PROGRAM, StasisHost};
+use stasis_integration::{needs, on_hosts};
+
+on_hosts!(neither_a_checkpoint_nor_a_resume_waits: trixie_v2);
+
+fn neither_a_checkpoint_nor_a_resume_waits(kind: HostKind) -> Result<()> {
+    needs!(StandIn);
+    let stasis = &StasisHost::of(kind)?;
+    let _containerd = stasis.containerd()?;
+    let counter = Bundle::make(stasis, "looked-at", &["/bin/counter", "10000"])?;
+    counter.run()?;
+    assert_eq!(stasis.ask_until_up(10000)?, "101");
+
+    let look = slow_check(stasis, &counter)?;
+    counter.checkpoint("image", &["--leave-running"])?;
+    ended(look)?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
+
+    let look = slow_check(stasis, &counter)?;
+    counter.pause()?;
+    counter.resume()?;
+    ended(look)?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("103"));
+    counter.delete()
+}
+
+/// A check that waits in the driver for the state of the container's process.
+fn slow_check(stasis: &StasisHost, counter: &Bundle<'_>) -> Result<Child> {
+    stasis.inject("get-state looked-at slow:3000 1")?;
+    let root = ["check", "--root", ROOT, "looked-at"];
+    let mut check = stasis.command(PROGRAM);
+    check.args(root).stdout(Stdio::null()).stderr(Stdio::null());
+    let check = check.spawn()?;
+    stasis.until_driver_is_called()?;
+    ensure!(counter.status()? == "running", "the container has ended");
+    Ok(check)
+}
+
+/// Whatever it says of a container that was changed under its eyes, it ends.
+fn ended(mut check: Child) -> Result<()> {
+    check.wait()?;
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! All processes of a container, or of a tree, at once.
+
+use anyhow::{Context, Result};
+use stasis_integration::container::bundle::{Bundle, ROOT};
+use stasis_integration::host::installed::StasisHost;
+
+use super::{fails, pid, stdout, succeeds};
+
+pub(crate) fn a_container_is_toggled_as_a_whole(stasis: &StasisHost) -> Result<()> {
+    let tree = Bundle::make(stasis, "tree", &["/bin/tree", "10201"])?;
+    tree.run()?;
+    let first = stasis.ask_until_up(10201)?;
+    let container = ["--container", "tree", "--root", ROOT];
+    let pid = pid(&tree)?;
+    let root = ["--tree", &pid];
+    let with = |target: &[&'static str], operation: &[&'static str]| [operation, target].concat();
+    let states = |target: &[&str]| stdout(stasis, &[&["--get-state"], target].concat());
+    let all = |state: &str| -> Result<()> {
+        for target in [container.as_slice(), &root] {
+            let stdout = states(target)?;
+            let words: Vec<&str> = stdout.split_whitespace().skip(1).step_by(2).collect();
+            assert_eq!(words, [state; 3], "{stdout}");
+        }
+        Ok(())
+    };
+    all("running")?;
+    succeeds(stasis, &with(&container, &["--toggle"]))?;
+    all("checkpointed")?;
+    assert_eq!(stasis.gpu_descriptors()?, 0);
+    succeeds(stasis, &[["--toggle"].as_slice(), &root].concat())?;
+    all("running")?;
+    // One that fails takes none of the others with it.
+    stasis.inject("checkpoint tree-2 error:801")?;
+    let parts = ["(801)", "all processes run, with their GPU"];
+    fails(stasis, &with(&container, &["--toggle"]), &parts)?;
+    stasis.inject("")?;
+    all("running")?;
+    for (step, state) in [
+        ("lock", "locked"),
+        ("checkpoint", "checkpointed"),
+        ("restore", "locked"),
+        ("unlock", "running"),
+    ] {
+        succeeds(stasis, &with(&container, &["--action", step]))?;
+        all(state)?;
+    }
+    // What is not of one state is not taken for it.
+    let stdout = states(&container)?;
+    let member = stdout.split_whitespace().next().context("no member")?;
+    succeeds(stasis, &["--action", "lock", "--pid", member])?;
+    for operation in [["--toggle"].as_slice(), &["--action", "unlock"]] {
+        let parts = [
+            "not all processes of container tree",
+            "is locked",
+            "is running",
+        ];
+        fails(stasis, &with(&container, operation), &parts)?;
+    }
+    succeeds(stasis, &["--action", "unlock", "--pid", member])?;
+    let (last, now) = (stasis.ask(10201)?, stasis.ask(10201)?);
+    assert!(first.split_whitespace().count() == 8 && last.is_some() && now.is_some());
+    tree.delete()?;
+    let plain = Bundle::make(stasis, "plain", &["/bin/pause"])?;
+    plain.run()?;
+    let arguments = ["--get-state", "--container", "plain", "--root", ROOT];
+    fails(
+        stasis,
+        &arguments,
+        &["no process of container plain uses CUDA"],
+    )?;
+    plain.delete()
+}
+
+/// Ranks wait for each other inside CUDA calls: one alone is never done with its work.
+pub(crate) fn ranks_are_locked_together_or_refused(stasis: &StasisHost) -> Result<()> {
+    let container = ["--container", "ranks", "--root", ROOT];
+    let toggle = [["--toggle"].as_slice(), &container].concat();
+    let ranks = Bundle::make(stasis, "ranks", &["/bin/ranks", "10202", "3"])?;
+    ranks.run()?;
+    stasis.ask_until_up(10202)?;
+    for _ in 0..2 {
+        succeeds(stasis, &toggle)?;
+    }
+    let answer = stasis.ask(10202)?.unwrap_or_default();
+    assert!(answer.starts_with("ok "), "{answer}");
+    ranks.delete()?;
+    let sharing = ["/bin/ranks", "10203", "2", "nccl=/bin/pause"];
+    let ranks = Bundle::make(stasis, "sharing", &sharing)?;
+    ranks.run()?;
+    stasis.ask_until_up(10203)?;
+    let toggle = ["--toggle", "--container", "sharing", "--root", ROOT];
+    fails(
+        stasis,
+        &toggle,
+        &["nccl-p2p", "NCCL_P2P_DISABLE=1", "nothing was done"],
+    )?;
+    let answer = stasis.ask(10203)?.unwrap_or_default();
+    assert!(answer.starts_with("ok "), "{answer}");
+    ranks.delete()
+}

@@ -1,0 +1,78 @@
+//! The calls of CRIU's CUDA plugin, in its order.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use nix::sys::ptrace;
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+use stasis_integration::container::bundle::Bundle;
+use stasis_integration::host::installed::StasisHost;
+
+use super::{counts_on, fails, pid, stdout, succeeds};
+
+/// What CRIU's plugin does, in its order: the lock while the process runs, everything else with all
+/// of its threads stopped but, for the time of the driver's work, the restore thread.
+pub(crate) fn criu_s_plugin_gets_what_it_asks_for(
+    stasis: &StasisHost,
+    counter: &Bundle<'_>,
+) -> Result<()> {
+    let pid = pid(counter)?;
+    assert!(stdout(stasis, &["-h"])?.contains("--action"));
+    let restore_thread = stdout(stasis, &["--get-restore-tid", "--pid", &pid])?;
+    let number: u32 = restore_thread.trim().parse()?;
+    assert_eq!(restore_thread, format!("{number}\n"));
+    // It asks for the state of that thread.
+    let thread = restore_thread.trim();
+    assert_eq!(
+        stdout(stasis, &["--get-state", "--pid", thread])?,
+        "running\n"
+    );
+    let lock = ["--action", "lock", "--pid", &pid, "--timeout", "10000"];
+    succeeds(stasis, &lock)?;
+
+    let process = stasis.host.outside(&pid)?;
+    let mut of_the_driver = None;
+    let mut stopped = Vec::new();
+    for entry in fs::read_dir(format!("/proc/{process}/task"))? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let task = Pid::from_raw(name.parse()?);
+        ptrace::seize(task, ptrace::Options::empty())?;
+        stop(task)?;
+        let status = fs::read_to_string(path.join("status"))?;
+        if status.split_whitespace().any(|word| word == thread) {
+            of_the_driver = Some(task);
+        }
+        stopped.push(task);
+    }
+    let of_the_driver = of_the_driver.context("the restore thread is not to be seen")?;
+    assert!(stopped.len() > 1);
+    assert_eq!(
+        stdout(stasis, &["--get-restore-tid", "--pid", &pid])?,
+        restore_thread
+    );
+    let checkpoint = ["--action", "checkpoint", "--pid", &pid];
+    fails(
+        stasis,
+        &checkpoint,
+        &["restore thread", "stopped by a tracer"],
+    )?;
+    for actions in [["checkpoint"].as_slice(), &["restore", "unlock"]] {
+        ptrace::cont(of_the_driver, None)?;
+        for action in actions {
+            succeeds(stasis, &["--action", action, "--pid", &pid])?;
+        }
+        stop(of_the_driver)?;
+    }
+    for task in stopped {
+        ptrace::detach(task, None)?;
+    }
+    counts_on(stasis)
+}
+
+fn stop(task: Pid) -> Result<()> {
+    ptrace::interrupt(task)?;
+    waitpid(task, Some(WaitPidFlag::__WALL))?;
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! A GPU without room, and another GPU.
+
+use anyhow::Result;
+use serde_json::json;
+use stasis_integration::container::bundle::{Bundle, ROOT};
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::needs;
+
+use super::{fails, pid, succeeds};
+
+/// Neither in host memory, where its limit is in the way, nor on the GPU, which another has taken.
+pub(crate) fn a_suspended_container_is_not_lost_for_want_of_room(
+    stasis: &StasisHost,
+) -> Result<()> {
+    needs!(StandIn);
+    stasis.inject("memory 400")?;
+    let memory = Bundle::make(stasis, "suspended", &["/bin/memcheck", "64", "10205"])?;
+    if stasis.host.path("/sys/fs/cgroup/memory").exists() {
+        let limit = json!({ "limit": 128 << 20, "swap": 128 << 20 });
+        memory.change(|spec| spec["linux"]["resources"]["memory"] = limit)?;
+    }
+    memory.run()?;
+    assert_eq!(stasis.ask_until_up(10205)?, "ok 0");
+    let toggle = ["--toggle", "--container", "suspended", "--root", ROOT];
+    succeeds(stasis, &toggle)?;
+    let hog = Bundle::make(stasis, "hog", &["/bin/memcheck", "250", "10206"])?;
+    hog.run()?;
+    assert_eq!(stasis.ask_until_up(10206)?, "ok 0");
+    fails(stasis, &toggle, &["MiB free", "nothing was done"])?;
+    hog.delete()?;
+    succeeds(stasis, &toggle)?;
+    assert_eq!(stasis.ask(10205)?.as_deref(), Some("ok 1"));
+    assert_eq!(stasis.records()?, "", "nothing is left to put right");
+    memory.delete()?;
+    stasis.inject("")
+}
+
+pub(crate) fn another_gpu_takes_the_place(stasis: &StasisHost) -> Result<()> {
+    needs!(StandIn);
+    stasis.inject("gpus 2")?;
+    let memory = Bundle::make(stasis, "moved", &["/bin/memcheck", "16", "10204"])?;
+    memory.give(&[0, 1])?;
+    memory.run()?;
+    assert_eq!(stasis.ask_until_up(10204)?, "ok 0");
+    let pid = pid(&memory)?;
+    let uuid = |gpu| format!("GPU-57415349-5300-4000-8000-00000000000{gpu}");
+    let (first, second) = (uuid(1), uuid(2));
+    let restore = |map: &str| -> Vec<String> {
+        ["--action", "restore", "--pid", &pid, "--device-map", map]
+            .map(str::to_owned)
+            .to_vec()
+    };
+    succeeds(stasis, &["--toggle", "--pid", &pid])?;
+    let incomplete = restore(&format!("{first}={second}"));
+    let incomplete: Vec<&str> = incomplete.iter().map(String::as_str).collect();
+    fails(
+        stasis,
+        &incomplete,
+        &["(1)", "it is checkpointed now", "every GPU"],
+    )?;
+    let complete = restore(&format!("{first}={second},{second}={first}"));
+    let complete: Vec<&str> = complete.iter().map(String::as_str).collect();
+    succeeds(stasis, &complete)?;
+    succeeds(stasis, &["--action", "unlock", "--pid", &pid])?;
+    assert_eq!(stasis.ask(10204)?.as_deref(), Some("ok 1"));
+    memory.delete()?;
+    stasis.inject("")
+}

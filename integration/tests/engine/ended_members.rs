@@ -1,0 +1,133 @@
+//! CUDA processes that end, or change their parent, between the GPU checkpoint and the dump. The
+//! image would lack them, or would have them without their GPU state. So the checkpoint fails
+//! before CRIU ends the container, and the earlier image stays.
+
+use anyhow::{Context, Result, ensure};
+use stasis::error::kind::{Kind, State};
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::container::bundle::Bundle;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::on_hosts;
+
+const PORT: u16 = 10000;
+const EXEC_PORT: u16 = 10001;
+/// Kills the first CUDA process of `tree`.
+const KILL_ONE: &str = "kill -KILL $(pgrep -P $pid | head -n 1)";
+
+on_hosts!(all_cases: trixie, sid_v2, crun_on_sid_v2);
+
+type Case = fn(&StasisHost) -> Result<()>;
+
+fn all_cases(kind: HostKind) -> Result<()> {
+    let stasis = &StasisHost::of(kind)?;
+    let _containerd = stasis.containerd()?;
+    let cases: [(&str, Case); 4] = [
+        ("killed", one_that_ends_before_the_dump),
+        (
+            "left",
+            one_that_ends_before_a_dump_that_leaves_the_others_running,
+        ),
+        (
+            "held",
+            one_that_ends_during_the_gpu_checkpoint_of_the_others,
+        ),
+        ("adopted", one_that_comes_to_init_before_the_dump),
+    ];
+    for (name, case) in cases {
+        case(stasis).context(name)?;
+        stasis.inject("")?;
+        stasis.set(&stasis.low_level, "")?;
+    }
+    Ok(())
+}
+
+/// A container with three CUDA processes below its init, and an image of them.
+fn tree<'l>(stasis: &'l StasisHost, id: &str) -> Result<Bundle<'l>> {
+    let job = Bundle::make(stasis, id, &["/bin/tree", "10000"])?;
+    job.suit_crun()?;
+    job.run()?;
+    stasis.ask_until_up(PORT)?;
+    job.checkpoint("image", &["--leave-running"])?;
+    Ok(job)
+}
+
+/// A checkpoint into the directory of the earlier image that fails since a process is not there.
+fn fails(job: &Bundle<'_>, options: &[&str]) -> Result<String> {
+    let said = job.checkpoint_fails("image", options)?;
+    let failure = job.failure()?.context("nothing was reported")?;
+    assert_eq!(failure.kind, Some(Kind::ProcessEnded), "{said}");
+    assert_eq!(failure.state, Some(State::Unharmed), "{said}");
+    assert_eq!(job.status()?, "running", "{said}");
+    Ok(said)
+}
+
+/// The other processes count on, and the earlier image restores all.
+fn earlier_image_restores(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
+    ensure!(stasis.ask(PORT)?.is_some(), "the others do not go on");
+    stasis.set(&stasis.low_level, "")?;
+    job.delete()?;
+    job.restore("image")?;
+    let answer = stasis.ask(PORT)?;
+    assert_eq!(answer.as_deref(), Some("102 202 302 402 502 602 702 2"));
+    job.delete()
+}
+
+fn one_that_ends_before_the_dump(stasis: &StasisHost) -> Result<()> {
+    let job = tree(stasis, "killed")?;
+    job.before_criu(KILL_ONE, "")?;
+    let said = fails(&job, &[])?;
+    assert_contains(&said, &["(exe)", "is not in the image", "with its GPU"]);
+    earlier_image_restores(stasis, &job)
+}
+
+fn one_that_ends_before_a_dump_that_leaves_the_others_running(stasis: &StasisHost) -> Result<()> {
+    let job = tree(stasis, "left")?;
+    job.before_criu(KILL_ONE, "")?;
+    let said = fails(&job, &["--leave-running"])?;
+    assert_contains(&said, &["(exe)", "is not in the image", "with its GPU"]);
+    earlier_image_restores(stasis, &job)
+}
+
+/// Without our CRIU plugin, which sees the stopped processes, the engine looks before it starts the
+/// low-level runtime.
+fn one_that_ends_during_the_gpu_checkpoint_of_the_others(stasis: &StasisHost) -> Result<()> {
+    let job = tree(stasis, "held")?;
+    job.before_criu(
+        "echo started >/run/started",
+        "bulk_memory.enabled = false\n",
+    )?;
+    stasis.hold_driver("checkpoint held-3", "third")?;
+    let checkpoint = job.begin_checkpoint("image", &[])?;
+    wait_until_clear(|| {
+        let on_gpu = stasis.gpu_processes()?;
+        Ok((on_gpu != 1).then(|| format!("{on_gpu} processes are on the GPU")))
+    })?;
+    let first = format!("kill -KILL $(pgrep -P {} | head -n 1)", job.pid()?);
+    stasis.host.run(&["bash", "-c", &first])?;
+    stasis.let_driver_go("third")?;
+    let output = checkpoint.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(!output.status.success(), "it succeeded");
+    assert_contains(&said, &["(exe)", "is not in the image", "with its GPU"]);
+    let failure = job.failure()?.context("nothing was reported")?;
+    assert_eq!(failure.kind, Some(Kind::ProcessEnded), "{said}");
+    assert_eq!(failure.state, Some(State::Unharmed), "{said}");
+    assert!(!stasis.host.path("/run/started").exists(), "CRIU dumped it");
+    earlier_image_restores(stasis, &job)
+}
+
+/// A process whose parent ends becomes a child of the container's init.
+fn one_that_comes_to_init_before_the_dump(stasis: &StasisHost) -> Result<()> {
+    let job = tree(stasis, "adopted")?;
+    let script = "/bin/counter 10001 & wait";
+    let session = ["exec", "--detach", &job.id, "/bin/sh", "-c", script];
+    ensure!(job.runtime(&session).status()?.success(), "exec failed");
+    assert_eq!(stasis.ask_until_up(EXEC_PORT)?, "101");
+    job.before_criu("kill -KILL $(ps -o ppid= -p $(pgrep -x counter))", "")?;
+    let said = fails(&job, &[])?;
+    assert_contains(&said, &["(counter)", "started by exec", "with its GPU"]);
+    assert_eq!(stasis.ask(EXEC_PORT)?.as_deref(), Some("102"));
+    earlier_image_restores(stasis, &job)
+}

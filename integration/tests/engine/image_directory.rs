@@ -1,0 +1,205 @@
+//! An image stays whole until the next one in its directory is complete, whatever fails.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use stasis::operation::progress::UnderWay;
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::check::process_tree::descendant;
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::container::image_files::contents;
+use stasis_integration::container::memory_container::MemoryContainer;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+
+#[test]
+fn an_image_stays_whole_until_the_next_is_complete() -> Result<()> {
+    let host = StasisHost::of(HostKind::sid()?)?;
+    let _containerd = host.containerd()?;
+    for (number, tier) in ["portable", "disk", "ram"].into_iter().enumerate() {
+        let port = 10000 + u16::try_from(number)?;
+        Kept::start(&host, tier, port)?.all_cases().context(tier)?;
+    }
+    a_full_disk_has_the_earlier_image(&host)
+}
+
+/// The names under which runc is called: as it is, killing who called it for a checkpoint, and
+/// failing after a checkpoint that has succeeded.
+const KILLER: (&str, &str) = (
+    "/usr/local/bin/killer",
+    "#!/bin/sh\ncase \" $* \" in *\" checkpoint \"*) kill -9 $PPID;; esac\nexec runc \"$@\"\n",
+);
+const FAILING: (&str, &str) = (
+    "/usr/local/bin/failing",
+    "#!/bin/sh\nrunc \"$@\"\nstatus=$?\ncase \" $* \" in *\" checkpoint \"*) exit 1;; esac\nexit $status\n",
+);
+
+/// A container whose image directory is used again and again.
+struct Kept<'l> {
+    host: &'l StasisHost,
+    container: MemoryContainer<'l>,
+    settings: String,
+}
+
+impl<'l> Kept<'l> {
+    fn start(host: &'l StasisHost, tier: &str, port: u16) -> Result<Self> {
+        let settings = format!("bulk_memory.tier = \"{tier}\"\n");
+        host.set("runc", &settings)?;
+        for (path, script) in [KILLER, FAILING] {
+            host.host.write(path, script)?;
+            host.host.run(&["chmod", "755", path])?;
+        }
+        let command = format!("exec /bin/memcheck 48 {port}");
+        Ok(Self {
+            host,
+            container: MemoryContainer::start(host, tier, &command, port)?,
+            settings,
+        })
+    }
+
+    fn all_cases(&self) -> Result<()> {
+        let bundle = &self.container.bundle;
+        bundle.checkpoint("same", &["--leave-running"])?;
+        let (then, image) = (self.container.next(), self.image()?);
+        self.container.goes_on()?;
+        self.checkpoints_fail(&image)?;
+        self.is_killed_during("gpu checkpoint", &image)?;
+        self.container.end()?;
+        self.container.is_back_at(then);
+        bundle.restore("same").context("the earlier image")?;
+        self.container.goes_on()?;
+        self.the_next_image_replaces_it()?;
+        self.ends_although(KILLER.0, "same")?;
+        self.ends_although(FAILING.0, "same")?;
+        self.ends_although(FAILING.0, "fresh")?;
+        self.container.end()
+    }
+
+    fn checkpoints_fail(&self, image: &BTreeMap<String, blake3::Hash>) -> Result<()> {
+        let (host, id) = (self.host, &self.container.bundle.id);
+        let faults: [(&str, String); 5] = [
+            ("lock", format!("lock {id} busy")),
+            ("gpu checkpoint", format!("checkpoint {id} error:801")),
+            ("copy:1:error", String::new()),
+            ("finish:1:error", String::new()),
+            ("end:1:kill", String::new()),
+        ];
+        let criu = ["/usr/sbin/criu", "/usr/sbin/criu.away"];
+        let mut options = [&[][..], &["--leave-running"]].into_iter().cycle();
+        for (name, fault) in faults {
+            let deadlines = "[deadlines]\nlock_ms = 500\nlock_try_ms = 50\n";
+            host.set("runc", &format!("{}{deadlines}", self.settings))?;
+            host.inject(&fault)?;
+            self.container
+                .inject(if fault.is_empty() { name } else { "" })?;
+            self.fails(options.next().unwrap_or_default(), image)
+                .context(name)?;
+            host.inject("")?;
+            self.container.inject("")?;
+            host.set("runc", &self.settings)?;
+            self.container.goes_on().context(name)?;
+        }
+        host.host.run(&["mv", criu[0], criu[1]])?;
+        let failed = self.fails(&[], image);
+        host.host.run(&["mv", criu[1], criu[0]])?;
+        failed.context("no criu")?;
+        self.container.goes_on()
+    }
+
+    fn fails(&self, options: &[&str], image: &BTreeMap<String, blake3::Hash>) -> Result<()> {
+        let message = self.container.bundle.checkpoint_fails("same", options)?;
+        assert_contains(&message, &["runs on as before"]);
+        ensure!(self.image()? == *image, "the image was touched: {message}");
+        self.nothing_left_over("same")
+    }
+
+    /// The runtime is killed, and nobody is left to tidy up.
+    fn is_killed_during(&self, phase: &str, image: &BTreeMap<String, blake3::Hash>) -> Result<()> {
+        let bundle = &self.container.bundle;
+        self.host
+            .inject(&format!("checkpoint {} slow:1000", bundle.id))?;
+        let mut child = bundle.begin_checkpoint("same", &[])?;
+        let record = format!("/run/stasis/containers/%run%bundles/{}", bundle.id);
+        let record = self.host.host.path(record);
+        wait_until_clear(|| {
+            let under_way = UnderWay::read(&record).ok().flatten();
+            let there = under_way.is_some_and(|under_way| under_way.phase == phase);
+            Ok((!there).then(|| format!("no {phase}")))
+        })?;
+        let runtime = descendant(&child, "stasis-runtime")?.context("it is over")?;
+        kill(runtime, Signal::SIGKILL)?;
+        child.wait()?;
+        self.host.inject("")?;
+        ensure!(self.image()? == *image, "the image was touched");
+        Ok(())
+    }
+
+    fn the_next_image_replaces_it(&self) -> Result<()> {
+        let bundle = &self.container.bundle;
+        for options in [&["--leave-running"][..], &[]] {
+            bundle.checkpoint("same", options)?;
+            self.nothing_left_over("same")?;
+        }
+        bundle.restore("same").context("the next image")?;
+        self.container.goes_on()
+    }
+
+    /// CRIU ends the container with a complete image, which is then its only copy, and the
+    /// checkpoint fails.
+    fn ends_although(&self, low_level: &str, image: &str) -> Result<()> {
+        let bundle = &self.container.bundle;
+        let settings = format!("runtime.flavor = \"runc\"\n{}", self.settings);
+        self.host.set(low_level, &settings)?;
+        let mut operation = bundle.begin_checkpoint(image, &[])?;
+        ensure!(!operation.wait()?.success(), "{low_level}: it succeeded");
+        wait_until_clear(|| {
+            let status = bundle.status()?;
+            let is_over = matches!(status.as_str(), "" | "stopped");
+            Ok((!is_over).then(|| format!("the container is {status}")))
+        })?;
+        self.host.set("runc", &self.settings)?;
+        bundle.delete()?;
+        bundle.restore(image).context(low_level.to_owned())?;
+        self.nothing_left_over(image)?;
+        self.container.goes_on().context(low_level.to_owned())
+    }
+
+    fn image(&self) -> Result<BTreeMap<String, blake3::Hash>> {
+        contents(&self.container.bundle.image_path("same"))
+    }
+
+    fn nothing_left_over(&self, image: &str) -> Result<()> {
+        let path = self.container.bundle.image_path(image);
+        for entry in fs::read_dir(path)? {
+            let entry = entry?;
+            ensure!(entry.file_type()?.is_file(), "{:?} is left", entry.path());
+        }
+        Ok(())
+    }
+}
+
+/// The image directory is the root of a file system that has no room for two images.
+fn a_full_disk_has_the_earlier_image(host: &StasisHost) -> Result<()> {
+    host.set("runc", "")?;
+    let full = MemoryContainer::start(host, "full", "exec /bin/memcheck 24 10009", 10009)?;
+    let directory = full.bundle.image("same");
+    host.host.run(&["mkdir", "-p", &directory])?;
+    let mount = [
+        "mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", &directory,
+    ];
+    host.host.run(&mount)?;
+    full.bundle.checkpoint("same", &["--leave-running"])?;
+    let (then, image) = (full.next(), contents(&full.bundle.image_path("same"))?);
+    full.goes_on()?;
+    let message = full.bundle.checkpoint_fails("same", &[])?;
+    assert_contains(&message, &["runs on as before"]);
+    full.goes_on()?;
+    assert_eq!(contents(&full.bundle.image_path("same"))?, image);
+    full.end()?;
+    full.is_back_at(then);
+    full.bundle.restore("same")?;
+    full.goes_on()?;
+    full.end()
+}

@@ -1,0 +1,231 @@
+//! Operations that are cut off, get in each other's way, or lose their container.
+
+use std::fs;
+use std::process::Child;
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use stasis::operation::progress::UnderWay;
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::check::process_tree::descendant;
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::container::bundle::{Bundle, ROOT};
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+
+#[test]
+fn of_checkpoints() -> Result<()> {
+    let stasis = StasisHost::of(HostKind::sid()?)?;
+    let _containerd = stasis.containerd()?;
+    let counter = Bundle::make(&stasis, "counter", &["/bin/counter", "10000"])?;
+    counter.run()?;
+    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    a_signal_rolls_back(&stasis, &counter)?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
+    a_second_operation_is_refused(&stasis, &counter)?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("103"));
+    a_lock_file_that_nobody_holds_hinders_nothing(&stasis, &counter)?;
+    a_killed_operation_is_taken_up_by_the_next(&stasis, &counter)?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("104"));
+    a_killed_operation_is_undone_by_resume(&stasis, &counter)?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("106"));
+    an_image_restores_though_its_operation_was_killed(&stasis, &counter)?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("107"));
+    a_workload_that_crashes_is_said_to_have_ended(&stasis, &counter)?;
+    a_forced_delete_ends_a_checkpoint(&stasis, &counter)?;
+    a_forced_delete_ends_a_restore(&stasis, &counter)
+}
+
+/// Begins a checkpoint whose GPU part takes a second and waits until that part has begun.
+fn slow_checkpoint(stasis: &StasisHost, counter: &Bundle<'_>, name: &str) -> Result<(Child, Pid)> {
+    stasis.inject("checkpoint counter slow:1000 1")?;
+    let child = counter.begin_checkpoint(name, &["--leave-running"])?;
+    let runtime = descendant(&child, "stasis-runtime")?.context("the checkpoint is over")?;
+    stasis.until_driver_is_called()?;
+    Ok((child, runtime))
+}
+
+fn a_signal_rolls_back(stasis: &StasisHost, counter: &Bundle<'_>) -> Result<()> {
+    let (child, runtime) = slow_checkpoint(stasis, counter, "signal")?;
+    kill(runtime, Signal::SIGTERM)?;
+    let output = child.wait_with_output()?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("a signal asked for it to end"), "{stderr}");
+    assert!(
+        stderr.contains("runs on as before, with its GPU"),
+        "{stderr}"
+    );
+    assert!(!counter.image_path("signal/stasis.json").exists());
+    stasis.inject("")
+}
+
+fn a_second_operation_is_refused(stasis: &StasisHost, counter: &Bundle<'_>) -> Result<()> {
+    let (mut child, _) = slow_checkpoint(stasis, counter, "first")?;
+    let message = counter.checkpoint_fails("second", &[])?;
+    assert!(
+        message.contains("another stasis operation (process "),
+        "{message}"
+    );
+    assert!(message.contains("nothing was changed"), "{message}");
+    assert!(child.wait()?.success());
+    assert!(counter.image_path("first/stasis.json").exists());
+    stasis.inject("")
+}
+
+/// A runtime that is killed before it writes its intent has changed nothing, and leaves its lock
+/// file.
+fn a_lock_file_that_nobody_holds_hinders_nothing(
+    stasis: &StasisHost,
+    counter: &Bundle<'_>,
+) -> Result<()> {
+    fs::create_dir_all(counter.record())?;
+    fs::write(counter.record().join("lock"), "4194303")?;
+    assert_eq!(stasis.records()?, "", "nothing has to be put right");
+    counter.pause()?;
+    counter.resume()?;
+    let (mut child, _) = slow_checkpoint(stasis, counter, "taken-over")?;
+    let records = stasis.records()?;
+    assert_contains(&records, &["counter/lock", "counter/intent.json"]);
+    assert!(child.wait()?.success());
+    assert!(!counter.record().exists());
+    stasis.inject("")
+}
+
+fn a_killed_operation_is_taken_up_by_the_next(
+    stasis: &StasisHost,
+    counter: &Bundle<'_>,
+) -> Result<()> {
+    let (mut child, runtime) = slow_checkpoint(stasis, counter, "killed")?;
+    kill(runtime, Signal::SIGKILL)?;
+    child.wait()?;
+    stasis.inject("")?;
+    // Whether the driver is still at it, or done, does not matter.
+    counter.checkpoint("after", &["--leave-running"])?;
+    let manifest = counter.manifest("after")?;
+    let bytes = manifest["processes"][0]["gpus"][0]["memory_bytes"].as_u64();
+    assert!(
+        bytes > Some(1 << 20),
+        "what NVML forgot is in the record: {manifest}"
+    );
+    Ok(())
+}
+
+fn a_killed_operation_is_undone_by_resume(stasis: &StasisHost, counter: &Bundle<'_>) -> Result<()> {
+    assert!(counter.runtime(&["pause", "counter"]).status()?.success());
+    let (mut child, runtime) = slow_checkpoint(stasis, counter, "killed")?;
+    kill(runtime, Signal::SIGKILL)?;
+    child.wait()?;
+    stasis.inject("")?;
+    // The killed operation had thawed it. `resume` fails, since nothing is paused, and the process
+    // is let go all the same.
+    assert!(!counter.runtime(&["resume", "counter"]).status()?.success());
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("105"));
+    ensure!(!record(stasis).exists(), "it is still recorded");
+    let (mut child, runtime) = slow_checkpoint(stasis, counter, "killed")?;
+    kill(runtime, Signal::SIGKILL)?;
+    child.wait()?;
+    stasis.inject("")?;
+    assert!(counter.runtime(&["pause", "counter"]).status()?.success());
+    let resumed = counter.runtime(&["resume", "counter"]).output()?;
+    assert!(
+        resumed.status.success(),
+        "{}",
+        String::from_utf8_lossy(&resumed.stderr)
+    );
+    Ok(())
+}
+
+/// CRIU goes on by itself, and ends the container.
+fn an_image_restores_though_its_operation_was_killed(
+    stasis: &StasisHost,
+    counter: &Bundle<'_>,
+) -> Result<()> {
+    const KILLER: &str = "/usr/local/bin/killer";
+    const SCRIPT: &str =
+        "#!/bin/sh\ncase \" $* \" in *\" checkpoint \"*) kill -9 $PPID;; esac\nexec runc \"$@\"\n";
+    stasis.host.write(KILLER, SCRIPT)?;
+    stasis.host.run(&["chmod", "755", KILLER])?;
+    for tier in ["portable", "disk"] {
+        let settings = format!("runtime.flavor = \"runc\"\nbulk_memory.tier = \"{tier}\"\n");
+        stasis.set(KILLER, &settings)?;
+        let mut operation = counter.begin_checkpoint("cut-off", &[])?;
+        ensure!(!operation.wait()?.success(), "it was not killed");
+        wait_until_clear(|| {
+            let status = counter.status()?;
+            let is_over = matches!(status.as_str(), "" | "stopped");
+            Ok((!is_over).then(|| format!("the container is {status}")))
+        })?;
+        stasis.set("runc", "")?;
+        counter.delete()?;
+        counter.restore("cut-off")?;
+    }
+    Ok(())
+}
+
+fn a_workload_that_crashes_is_said_to_have_ended(
+    stasis: &StasisHost,
+    counter: &Bundle<'_>,
+) -> Result<()> {
+    stasis.inject("checkpoint counter crash")?;
+    let message = counter.checkpoint_fails("crash", &[])?;
+    assert!(message.contains("it ended"), "{message}");
+    assert!(
+        message.contains("the container has ended meanwhile"),
+        "{message}"
+    );
+    stasis.inject("")?;
+    counter.delete().context("deleting what crashed")?;
+    assert!(!counter.record().exists());
+    Ok(())
+}
+
+fn a_forced_delete_ends_a_checkpoint(stasis: &StasisHost, counter: &Bundle<'_>) -> Result<()> {
+    counter.run()?;
+    stasis.ask_until_up(10000)?;
+    let (mut child, _) = slow_checkpoint(stasis, counter, "deleted")?;
+    counter.delete()?;
+    // Nothing is left to wait for: the operation is over, too.
+    ensure!(!record(stasis).exists(), "it is still recorded");
+    ensure!(!child.wait()?.success(), "the checkpoint succeeded");
+    stasis.inject("")
+}
+
+/// While CRIU works the low-level runtime knows no container, and its `delete` would remove the
+/// container's files; afterwards there is one with its GPU state in host memory.
+fn a_forced_delete_ends_a_restore(stasis: &StasisHost, counter: &Bundle<'_>) -> Result<()> {
+    counter.run()?;
+    stasis.ask_until_up(10000)?;
+    counter.checkpoint("good", &[])?;
+    counter.delete()?;
+    for phase in ["criu restore", "gpu restore"] {
+        stasis.inject("restore counter slow:1000")?;
+        std::thread::scope(|scope| {
+            let restore = scope.spawn(|| counter.restore("good"));
+            wait_until_clear(|| {
+                let under_way = UnderWay::read(&record(stasis)).ok().flatten();
+                let there = under_way.is_some_and(|under_way| under_way.phase == phase);
+                Ok((!there).then(|| format!("no {phase}")))
+            })?;
+            // The message of the restore is in the log that `Bundle::delete` reads.
+            let mut delete = counter.runtime(&["delete", "--force", "counter"]);
+            ensure!(delete.status()?.success(), "{phase}");
+            ensure!(!record(stasis).exists(), "{phase}: it is still recorded");
+            ensure!(
+                restore.join().is_ok_and(|restore| restore.is_err()),
+                "{phase}"
+            );
+            assert_eq!(counter.status()?, "", "{phase}");
+            Ok(())
+        })?;
+    }
+    stasis.inject("")?;
+    counter.restore("good")?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
+    counter.delete()
+}
+
+fn record(stasis: &StasisHost) -> std::path::PathBuf {
+    stasis.record(ROOT, "counter")
+}

@@ -1,0 +1,254 @@
+//! Processes that do not answer the driver: the checkpoint fails in bounded time, the other
+//! processes go on, and the one in question goes on as soon as it can.
+
+mod setup;
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::ptrace;
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+use setup::{
+    Counts, FROZEN, THAWED, leaves_one_behind, put_below_a_cgroup, recovery_processes, second,
+    set_above, signal, until_nothing_waits,
+};
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::container::bundle::Bundle;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::on_hosts;
+
+/// Three counters, each by itself; faults name them a, b and c.
+const COMMAND: &str = "STASIS_TAG=b /bin/counter 10001 & STASIS_TAG=c /bin/counter 10002 & \
+                       STASIS_TAG=a exec /bin/counter 10000";
+const LIMITS: &str = "[deadlines]\nlock_ms = 500\nlock_try_ms = 50\ndriver_s = 20\n";
+
+on_hosts!(all_cases: sid, trixie_v2);
+
+fn all_cases(kind: HostKind) -> Result<()> {
+    let stasis = &StasisHost::of(kind)?;
+    let _containerd = stasis.containerd()?;
+    stasis.set("runc", LIMITS)?;
+    let three = Bundle::make(stasis, "three", &["/bin/sh", "-c", COMMAND])?;
+    put_below_a_cgroup(stasis, &three)?;
+    three.run()?;
+    let mut counts = Counts([100; 3]);
+    counts.all_go_on(stasis)?;
+    let cases: [(&str, Case); 9] = [
+        ("a lock hangs", a_lock_hangs),
+        ("a thread is traced", a_thread_is_traced),
+        ("frozen above", a_cgroup_above_is_frozen),
+        (
+            "frozen above in the lock",
+            a_cgroup_above_is_frozen_in_the_lock,
+        ),
+        ("stopped in the lock", one_is_stopped_in_the_lock),
+        (
+            "stopped in the gpu checkpoint",
+            one_is_stopped_in_the_gpu_checkpoint,
+        ),
+        ("stopped after the gpu checkpoint", one_is_stopped_after_it),
+        (
+            "stopped in the gpu restore",
+            one_is_stopped_in_the_gpu_restore,
+        ),
+        (
+            "stopped while the caller has it frozen",
+            one_is_stopped_in_a_frozen_container,
+        ),
+    ];
+    for (name, case) in cases {
+        case(stasis, &three, &mut counts).with_context(|| name.to_owned())?;
+        stasis.inject("")?;
+        until_nothing_waits(stasis).with_context(|| name.to_owned())?;
+        counts.all_go_on(stasis).with_context(|| name.to_owned())?;
+    }
+    three.checkpoint("good", &[])?;
+    three.delete()?;
+    three.restore("good")?;
+    counts.all_go_on(stasis)?;
+    a_recovery_process_ends_with_its_container(stasis, &three)
+}
+
+type Case = fn(&StasisHost, &Bundle<'_>, &mut Counts) -> Result<()>;
+
+/// A driver that does not answer although the process runs.
+fn a_lock_hangs(stasis: &StasisHost, three: &Bundle<'_>, counts: &mut Counts) -> Result<()> {
+    stasis.inject("lock b hang")?;
+    let message = leaves_one_behind(stasis, three.begin_checkpoint("hang", &[])?)?;
+    ensure!(message.contains("lock of process"), "{message}");
+    ensure!(message.contains("did not come back within"), "{message}");
+    counts.go_on(stasis, &[0, 2])
+}
+
+/// Neither is the driver asked about a process of which a debugger holds one thread.
+fn a_thread_is_traced(stasis: &StasisHost, three: &Bundle<'_>, _: &mut Counts) -> Result<()> {
+    let leader = stasis.host.outside(&second(stasis)?)?;
+    let threads = std::fs::read_dir(format!("/proc/{leader}/task"))?;
+    let threads = threads.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let thread = threads
+        .map(Pid::from_raw)
+        .find(|thread| *thread != leader)
+        .context("it has one thread")?;
+    ptrace::seize(thread, ptrace::Options::empty())?;
+    ptrace::interrupt(thread)?;
+    waitpid(thread, Some(WaitPidFlag::__WALL))?;
+    let message = three.checkpoint_fails("traced", &[]);
+    ptrace::detach(thread, None)?;
+    let message = message?;
+    assert_contains(
+        &message,
+        &["refused", "is stopped by a debugger", "nothing was changed"],
+    );
+    ensure!(recovery_processes(stasis).is_empty());
+    Ok(())
+}
+
+fn a_cgroup_above_is_frozen(stasis: &StasisHost, three: &Bundle<'_>, _: &mut Counts) -> Result<()> {
+    set_above(stasis, FROZEN)?;
+    let message = three.checkpoint_fails("above", &[]);
+    set_above(stasis, THAWED)?;
+    let message = message?;
+    assert_contains(
+        &message,
+        &["refused", "a frozen cgroup above", "nothing was changed"],
+    );
+    Ok(())
+}
+
+fn a_cgroup_above_is_frozen_in_the_lock(
+    stasis: &StasisHost,
+    three: &Bundle<'_>,
+    _: &mut Counts,
+) -> Result<()> {
+    stasis.inject("lock b slow:1000 1")?;
+    let child = three.begin_checkpoint("above", &[])?;
+    stasis.until_driver_is_called()?;
+    set_above(stasis, FROZEN)?;
+    let output = child.wait_with_output()?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        stderr.contains("its processes may not have their GPU yet"),
+        "{stderr}"
+    );
+    ensure!(stderr.contains("a frozen cgroup above"), "{stderr}");
+    ensure!(!recovery_processes(stasis).is_empty(), "{stderr}");
+    set_above(stasis, THAWED)
+}
+
+/// The lock is under way in the process when that is stopped, and takes effect when it goes on.
+fn one_is_stopped_in_the_lock(
+    stasis: &StasisHost,
+    three: &Bundle<'_>,
+    counts: &mut Counts,
+) -> Result<()> {
+    stasis.inject("lock b slow:1000 1")?;
+    let child = three.begin_checkpoint("lock", &[])?;
+    stasis.until_driver_is_called()?;
+    signal(stasis, "-STOP")?;
+    let message = leaves_one_behind(stasis, child)?;
+    ensure!(message.contains("it is stopped by a signal"), "{message}");
+    counts.go_on(stasis, &[0, 2])?;
+    // The next one is refused, and changes nothing about who waits.
+    let message = three.checkpoint_fails("next", &[])?;
+    ensure!(
+        message.contains("refused") && message.contains("it is stopped by a signal"),
+        "{message}"
+    );
+    counts.go_on(stasis, &[0, 2])?;
+    signal(stasis, "-CONT")
+}
+
+fn one_is_stopped_in_the_gpu_checkpoint(
+    stasis: &StasisHost,
+    three: &Bundle<'_>,
+    counts: &mut Counts,
+) -> Result<()> {
+    stasis.inject("checkpoint b slow:1000 1")?;
+    let child = three.begin_checkpoint("gpu", &[])?;
+    stasis.until_driver_is_called()?;
+    signal(stasis, "-STOP")?;
+    leaves_one_behind(stasis, child)?;
+    counts.go_on(stasis, &[0, 2])?;
+    signal(stasis, "-CONT")
+}
+
+/// The driver has nothing to do with b any more, and b is CHECKPOINTED when another fails.
+fn one_is_stopped_after_it(
+    stasis: &StasisHost,
+    three: &Bundle<'_>,
+    counts: &mut Counts,
+) -> Result<()> {
+    stasis.inject("checkpoint a slow:1500 1\ncheckpoint a error:801 1")?;
+    let child = three.begin_checkpoint("after", &[])?;
+    stasis.until_driver_is_called()?;
+    wait_until_clear(|| {
+        let on_gpu = stasis.gpu_processes()?;
+        Ok((on_gpu != 1).then(|| format!("{on_gpu} processes are on the GPU")))
+    })?;
+    signal(stasis, "-STOP")?;
+    let message = leaves_one_behind(stasis, child)?;
+    ensure!(message.contains("(801)"), "{message}");
+    counts.go_on(stasis, &[0, 2])?;
+    signal(stasis, "-CONT")
+}
+
+/// The image is there, and the container is on its way back to the GPU.
+fn one_is_stopped_in_the_gpu_restore(
+    stasis: &StasisHost,
+    three: &Bundle<'_>,
+    counts: &mut Counts,
+) -> Result<()> {
+    stasis.inject("restore b slow:1000 1")?;
+    let child = three.begin_checkpoint("complete", &["--leave-running"])?;
+    stasis.until_driver_is_called()?;
+    signal(stasis, "-STOP")?;
+    let message = leaves_one_behind(stasis, child)?;
+    ensure!(
+        message.contains("the image is complete and restores"),
+        "{message}"
+    );
+    ensure!(three.image_path("complete/stasis.json").exists());
+    counts.go_on(stasis, &[0, 2])?;
+    signal(stasis, "-CONT")
+}
+
+/// The caller's `resume` and the recovery process get on with each other.
+fn one_is_stopped_in_a_frozen_container(
+    stasis: &StasisHost,
+    three: &Bundle<'_>,
+    counts: &mut Counts,
+) -> Result<()> {
+    ensure!(three.runtime(&["pause", "three"]).status()?.success());
+    stasis.inject("checkpoint b slow:1000 1")?;
+    let child = three.begin_checkpoint("frozen", &["--leave-running"])?;
+    stasis.until_driver_is_called()?;
+    signal(stasis, "-STOP")?;
+    leaves_one_behind(stasis, child)?;
+    assert_eq!(three.status()?, "paused");
+    let resumed = three.runtime(&["resume", "three"]).output()?;
+    let stderr = String::from_utf8_lossy(&resumed.stderr);
+    ensure!(resumed.status.success() && stderr.is_empty(), "{stderr}");
+    assert_eq!(three.status()?, "running");
+    counts.go_on(stasis, &[0, 2])?;
+    signal(stasis, "-CONT")
+}
+
+fn a_recovery_process_ends_with_its_container(
+    stasis: &StasisHost,
+    three: &Bundle<'_>,
+) -> Result<()> {
+    stasis.inject("lock b slow:1000 1")?;
+    let child = three.begin_checkpoint("ends", &[])?;
+    stasis.until_driver_is_called()?;
+    signal(stasis, "-STOP")?;
+    leaves_one_behind(stasis, child)?;
+    // By itself, and when nobody forgets the record for it.
+    stasis.host.run(&["kill", "-KILL", &second(stasis)?])?;
+    let init = stasis
+        .host
+        .run_for_text(&["pgrep", "-f", "^/bin/counter 10000"])?;
+    stasis.host.run(&["kill", "-KILL", &init])?;
+    until_nothing_waits(stasis)?;
+    three.delete()
+}

@@ -1,0 +1,26 @@
+//! The engine in test hosts, called through `stasis-runtime`: checkpoints and restores, their
+//! failures and what they leave.
+
+mod admission;
+mod another_gpu;
+mod check_beside;
+mod cuda_checkpoint;
+mod ended_members;
+mod exec_sessions;
+mod failures;
+mod forked_children;
+mod image_directory;
+mod interruption;
+mod late_cuda;
+mod leaks;
+mod locking;
+mod many_processes;
+mod not_ours;
+mod passthrough;
+mod paused_images;
+mod peer_access;
+mod preflight;
+mod progress;
+mod ranks;
+mod restore;
+mod without_gpu;

@@ -1,0 +1,102 @@
+//! A process that may have peer access between two GPUs is refused, unless the settings or the
+//! container's annotation say that it has none.
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::container::bundle::{Bundle, ROOT};
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::{CUDA_CHECKPOINT, PROGRAM, StasisHost};
+use stasis_integration::{needs, on_hosts};
+
+/// Enough to be refused, with a context of any size.
+const LARGE: &str = "1024";
+/// What the driver was seen to restore.
+const SMALL: &str = "256";
+
+on_hosts!(all_cases: trixie_v2, crun_on_sid_v2);
+
+fn all_cases(kind: HostKind) -> Result<()> {
+    needs!(StandIn);
+    let stasis = &StasisHost::of(kind)?;
+    let _containerd = stasis.containerd()?;
+    stasis.inject("gpus 2")?;
+    it_is_refused_and_goes_on(stasis)?;
+    small_memory_is_no_reason(stasis)?;
+    the_settings_let_it_through(stasis)?;
+    the_annotation_lets_it_through(stasis)
+}
+
+fn start<'l>(stasis: &'l StasisHost, id: &str, port: u16, options: &[&str]) -> Result<Bundle<'l>> {
+    let port_text = port.to_string();
+    let command = [&["/bin/peers", &port_text], options].concat();
+    let bundle = Bundle::make(stasis, id, &command)?;
+    bundle.suit_crun()?;
+    bundle.give(&[0, 1])?;
+    Ok(bundle)
+}
+
+fn it_is_refused_and_goes_on(stasis: &StasisHost) -> Result<()> {
+    let peers = start(stasis, "large", 10000, &[LARGE])?;
+    peers.run()?;
+    assert_eq!(stasis.ask_until_up(10000)?, "101 201");
+    let message = peers.checkpoint_fails("refused", &[])?;
+    assert_contains(
+        &message,
+        &[
+            "peer-access: ",
+            "(peers): it holds ",
+            "cudaDeviceDisablePeerAccess",
+            "CUDA_VISIBLE_DEVICES",
+            "io.stasis.peer-access=none",
+            "nothing was changed",
+        ],
+    );
+    ensure!(!peers.image_path("refused").exists(), "an image directory");
+    let toggle = ["--toggle", "--container", "large", "--root", ROOT];
+    let toggle = [&[CUDA_CHECKPOINT][..], &toggle].concat();
+    assert_contains(&stasis.fails(&toggle)?, &["peer-access: "]);
+    let check = stasis
+        .command(PROGRAM)
+        .args(["check", "--json", "--root", ROOT, "large"])
+        .output()?;
+    let report: Value = serde_json::from_slice(&check.stdout)?;
+    assert_eq!(report["blockers"][0]["kind"], "peer-access");
+    assert_eq!(report["checkpointable"], false);
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("102 202"));
+    peers.delete()
+}
+
+fn small_memory_is_no_reason(stasis: &StasisHost) -> Result<()> {
+    let peers = start(stasis, "small", 10001, &[SMALL])?;
+    peers.run()?;
+    assert_eq!(stasis.ask_until_up(10001)?, "101 201");
+    peers.checkpoint("image", &[])?;
+    peers.restore("image")?;
+    assert_eq!(stasis.ask(10001)?.as_deref(), Some("102 202"));
+    peers.delete()
+}
+
+/// What the refusal protects from: the driver saves the process and cannot restore it.
+fn the_settings_let_it_through(stasis: &StasisHost) -> Result<()> {
+    stasis.set(&stasis.low_level, "preflight.allow = [\"peer-access\"]\n")?;
+    let peers = start(stasis, "lost", 10002, &[LARGE])?;
+    peers.run()?;
+    assert_eq!(stasis.ask_until_up(10002)?, "101 201");
+    let message = peers.checkpoint_fails("lost", &["--leave-running"])?;
+    assert_contains(&message, &["CUDA_ERROR_INVALID_VALUE"]);
+    assert_eq!(stasis.ask(10002)?, None);
+    stasis.set(&stasis.low_level, "")?;
+    peers.delete()
+}
+
+fn the_annotation_lets_it_through(stasis: &StasisHost) -> Result<()> {
+    let peers = start(stasis, "declared", 10003, &[LARGE, "disabled"])?;
+    peers.change(|spec| spec["annotations"] = json!({"io.stasis.peer-access": "none"}))?;
+    peers.run()?;
+    assert_eq!(stasis.ask_until_up(10003)?, "101 201");
+    peers.checkpoint("image", &[])?;
+    peers.restore("image")?;
+    assert_eq!(stasis.ask(10003)?.as_deref(), Some("102 202"));
+    peers.delete()
+}

@@ -1,0 +1,52 @@
+//! What no checkpoint or restore survives is refused before anything is changed, with its reason
+//! and a way out, unless the administrator allows it; `stasis check` says so without a checkpoint.
+
+mod blockers;
+mod check;
+
+use anyhow::Result;
+use stasis_integration::container::bundle::Bundle;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::{PROGRAM, StasisHost};
+use stasis_integration::on_hosts;
+
+on_hosts!(all_cases: sid, trixie_v2);
+
+fn all_cases(kind: HostKind) -> Result<()> {
+    let stasis = &StasisHost::of(kind)?;
+    let _containerd = stasis.containerd()?;
+    blockers::held_files_are_refused(stasis)?;
+    blockers::several_blockers_are_named_together(stasis)?;
+    blockers::io_uring_is_refused(stasis)?;
+    blockers::a_plain_neighbour_with_an_nvidia_device_is_refused(stasis)?;
+    blockers::managed_memory_is_refused(stasis)?;
+    blockers::nccl_ranks_are_refused_unless_they_share_nothing(stasis)?;
+    blockers::mig_is_refused(stasis)?;
+    blockers::a_frozen_container_is_refused_and_stays_frozen(stasis)?;
+    check::a_check_says_what_is_in_the_way_or_that_nothing_is(stasis)
+}
+
+/// A container that runs this in a shell, up at its port with its first answer.
+fn start<'l>(
+    stasis: &'l StasisHost,
+    id: &str,
+    script: &str,
+    port: u16,
+) -> Result<(Bundle<'l>, String)> {
+    let bundle = Bundle::make(stasis, id, &["/bin/sh", "-c", script])?;
+    bundle.run()?;
+    let answer = stasis.ask_until_up(port)?;
+    Ok((bundle, answer))
+}
+
+/// Runs `stasis check` with options; its exit code and what it wrote.
+fn check(stasis: &StasisHost, arguments: &[&str]) -> Result<(Option<i32>, String, String)> {
+    let mut command = stasis.command(PROGRAM);
+    let output = command.arg("check").args(arguments).output()?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok((
+        output.status.code(),
+        text(&output.stdout),
+        text(&output.stderr),
+    ))
+}

@@ -1,0 +1,192 @@
+//! The progress file of a running operation.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::thread::{scope, sleep};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use stasis::operation::progress::{FILE_NAME, UnderWay};
+use stasis_integration::container::bundle::{Bundle, ROOT};
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+
+/// Two processes: one that the driver has served shows while it is still at the other.
+const JOB: [&str; 3] = [
+    "/bin/sh",
+    "-c",
+    "/bin/memcheck 32 10001 & exec /bin/memcheck 32 10000",
+];
+const HALF: u64 = 32 << 20;
+
+#[test]
+fn of_operations() -> Result<()> {
+    let stasis = StasisHost::of(HostKind::sid()?)?;
+    let _containerd = stasis.containerd()?;
+    let job = Bundle::make(&stasis, "job", &JOB)?;
+    job.run()?;
+    assert_eq!(stasis.ask_until_up(10000)?, "ok 0");
+    assert_eq!(stasis.ask_until_up(10001)?, "ok 0");
+    each_slow_phase_of_a_checkpoint_is_told(&stasis, &job)?;
+    both_answer(&stasis, "ok 1")?;
+    a_resume_tells_what_it_gives_back(&stasis, &job)?;
+    both_answer(&stasis, "ok 2")?;
+    a_restore_tells_what_it_gives_back(&stasis, &job)?;
+    both_answer(&stasis, "ok 3")?;
+    a_roll_back_is_told(&stasis, &job)?;
+    both_answer(&stasis, "ok 4")?;
+    a_plain_container_has_no_file(&stasis)
+}
+
+fn both_answer(stasis: &StasisHost, answer: &str) -> Result<()> {
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some(answer));
+    assert_eq!(stasis.ask(10001)?.as_deref(), Some(answer));
+    Ok(())
+}
+
+/// The directory of the operations on a container.
+fn directory(stasis: &StasisHost, id: &str) -> PathBuf {
+    stasis.record(ROOT, id)
+}
+
+/// Waits until the file has what is wanted.
+fn until(
+    stasis: &StasisHost,
+    job: &Bundle<'_>,
+    wanted: impl Fn(&UnderWay) -> bool,
+) -> Result<UnderWay> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut last = None;
+    while Instant::now() < deadline {
+        if let Some(found) = UnderWay::read(&directory(stasis, &job.id))? {
+            if wanted(&found) {
+                return Ok(found);
+            }
+            last = Some(found);
+        }
+        sleep(Duration::from_millis(5));
+    }
+    anyhow::bail!("not within 20 s; last was {last:?}")
+}
+
+/// One of the two has been moved, as far as the kernel's counters are exact.
+fn half_done(under_way: &UnderWay, phase: &str) -> bool {
+    under_way.phase == phase && under_way.bytes_done > Some(HALF / 2)
+}
+
+fn is_over(stasis: &StasisHost, job: &Bundle<'_>) {
+    assert!(!directory(stasis, &job.id).exists());
+}
+
+fn each_slow_phase_of_a_checkpoint_is_told(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
+    // One of two calls is slow.
+    stasis.inject("checkpoint job slow:1500 1\nrestore job slow:1500 1\nunlock job slow:400 1")?;
+    let mut child = job.begin_checkpoint("one", &["--leave-running"])?;
+    let first = until(stasis, job, |under_way| under_way.phase == "gpu checkpoint")?;
+    assert_eq!(first.operation, "checkpoint");
+    let name = stasis.host.path(format!("/proc/{}/comm", first.pid));
+    assert_eq!(fs::read_to_string(name)?, "stasis-runtime\n");
+    let mode = fs::metadata(directory(stasis, &job.id).join(FILE_NAME))?.permissions();
+    assert_eq!(mode.mode() & 0o777, 0o600);
+    let moved = until(stasis, job, |under_way| {
+        half_done(under_way, "gpu checkpoint")
+    })?;
+    assert!(moved.bytes_total > Some(2 * HALF), "{moved:?}");
+    assert_eq!(moved.phase_since.to_bits(), first.phase_since.to_bits());
+    let later = until(stasis, job, |under_way| half_done(under_way, "gpu restore"))?;
+    assert_eq!(later.bytes_total, moved.bytes_total);
+    assert_eq!(
+        (&later.began, later.pid, later.start_time),
+        (&first.began, first.pid, first.start_time)
+    );
+    assert!(later.phase_since > first.phase_since);
+    let unlock = until(stasis, job, |under_way| under_way.phase == "unlock")?;
+    assert_eq!((unlock.bytes_done, unlock.bytes_total), (None, None));
+    ensure!(child.wait()?.success());
+    stasis.inject("")?;
+    let logged = stasis.operation("checkpoint")?;
+    let began = logged["time"].as_str();
+    assert_eq!(began, Some(first.began.as_str()));
+    is_over(stasis, job);
+    Ok(())
+}
+
+fn a_resume_tells_what_it_gives_back(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
+    ensure!(job.runtime(&["pause", "job"]).status()?.success());
+    job.checkpoint("paused", &["--leave-running"])?;
+    let left = fs::read_dir(directory(stasis, &job.id))?;
+    let mut left = left
+        .map(|entry| Ok(entry?.file_name()))
+        .collect::<Result<Vec<_>>>()?;
+    left.sort();
+    assert_eq!(left, ["intent.json", "lock"], "a checkpoint that is over");
+    stasis.inject("restore job slow:1500 1")?;
+    let mut child = job.runtime(&["resume", "job"]).spawn()?;
+    let moved = until(stasis, job, |under_way| half_done(under_way, "gpu restore"))?;
+    assert_eq!(moved.operation, "resume");
+    assert!(moved.bytes_total > Some(2 * HALF), "{moved:?}");
+    ensure!(child.wait()?.success());
+    stasis.inject("")?;
+    is_over(stasis, job);
+    Ok(())
+}
+
+fn a_restore_tells_what_it_gives_back(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
+    job.checkpoint("away", &[])?;
+    is_over(stasis, job);
+    job.delete()?;
+    stasis.inject("restore job slow:1500 1")?;
+    scope(|scope| {
+        let restore = scope.spawn(|| job.restore("away"));
+        let moved = until(stasis, job, |under_way| half_done(under_way, "gpu restore"));
+        restore.join().ok().context("the restore panicked")??;
+        let moved = moved?;
+        assert_eq!(moved.operation, "restore");
+        assert!(moved.bytes_total > Some(2 * HALF), "{moved:?}");
+        anyhow::Ok(())
+    })?;
+    stasis.inject("")?;
+    is_over(stasis, job);
+    Ok(())
+}
+
+fn a_roll_back_is_told(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
+    stasis.inject("checkpoint job slow:500 1\nrestore job slow:1000 1")?;
+    let mut child = job.begin_checkpoint("cancelled", &["--leave-running"])?;
+    let first = until(stasis, job, |under_way| under_way.phase == "gpu checkpoint")?;
+    stasis.host.run(&["kill", &first.pid.to_string()])?;
+    let roll_back = until(stasis, job, |under_way| under_way.phase == "roll back")?;
+    assert_eq!(roll_back.pid, first.pid);
+    ensure!(!child.wait()?.success());
+    stasis.inject("")?;
+    is_over(stasis, job);
+    Ok(())
+}
+
+fn a_plain_container_has_no_file(stasis: &StasisHost) -> Result<()> {
+    let plain = Bundle::make(stasis, "plain", &["/bin/pause"])?;
+    without_gpu(stasis, &plain)?;
+    plain.run()?;
+    let mut child = plain.begin_checkpoint("plain", &["--leave-running"])?;
+    let ended = loop {
+        assert_eq!(UnderWay::read(&directory(stasis, "plain"))?, None);
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        sleep(Duration::from_millis(2));
+    };
+    ensure!(ended.success());
+    assert!(!directory(stasis, "plain").exists());
+    plain.delete()
+}
+
+/// A container with a GPU that nothing uses is ours to watch (`overtaken.rs`).
+fn without_gpu(stasis: &StasisHost, bundle: &Bundle<'_>) -> Result<()> {
+    let path = stasis
+        .host
+        .path(format!("{}/config.json", bundle.directory()));
+    let mut spec: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path)?)?;
+    spec["linux"]["devices"] = serde_json::json!([]);
+    Ok(fs::write(path, spec.to_string())?)
+}

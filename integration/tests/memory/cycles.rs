@@ -1,0 +1,122 @@
+//! A hundred checkpoints of one container, every other one restored, in the image and on disk:
+//! nothing grows.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use stasis_integration::container::memory_container::{Inventory, MemoryContainer, names_in};
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::{PROGRAM, StasisHost};
+
+const CYCLES: u32 = 100;
+/// When everything has been done once in every way.
+const SETTLED: u32 = 8;
+
+/// What a container that goes on for ever cannot have more of each time.
+#[derive(Debug, PartialEq, Eq)]
+struct Use {
+    descriptors: usize,
+    mappings: usize,
+    threads: usize,
+    /// Packs have other names each time.
+    image_files: Vec<String>,
+    stored_files: usize,
+}
+
+#[test]
+fn nothing_grows() -> Result<()> {
+    let stasis = StasisHost::of(HostKind::sid()?)?;
+    let _containerd = stasis.containerd()?;
+    let command = "exec /bin/heaps 10000 8 random plain half-zero huge heap exec";
+    let holder = MemoryContainer::start(&stasis, "heaps", command, 10000)?;
+    let mut settled: Option<(Use, u64, Inventory)> = None;
+    for cycle in 1..=CYCLES {
+        let tier = ["portable", "disk"][(cycle as usize / 2) % 2];
+        round(&stasis, &holder, cycle, tier).with_context(|| format!("cycle {cycle}, {tier}"))?;
+        if cycle % SETTLED == 0 {
+            let now = (
+                of_workload(&stasis, &holder)?,
+                resident(&stasis, &holder)?,
+                inventory(&stasis)?,
+            );
+            let (uses, bytes, there) = settled.get_or_insert(now);
+            let (now, resident) = (of_workload(&stasis, &holder)?, resident(&stasis, &holder)?);
+            ensure!(now == *uses, "cycle {cycle}: {now:?} and not {uses:?}");
+            ensure!(
+                resident.abs_diff(*bytes) < 4 << 20,
+                "cycle {cycle}: {resident} bytes and not {bytes}"
+            );
+            let now = inventory(&stasis)?;
+            ensure!(now == *there, "cycle {cycle}: {now:?} and not {there:?}");
+        }
+    }
+    Ok(())
+}
+
+fn round(stasis: &StasisHost, holder: &MemoryContainer<'_>, cycle: u32, tier: &str) -> Result<()> {
+    stasis.set(
+        "runc",
+        &format!("bulk_memory = {{ containers = \"all\", tier = \"{tier}\", minimum_mib = 2 }}\n"),
+    )?;
+    if cycle.is_multiple_of(2) {
+        holder.bundle.checkpoint("image", &[])?;
+        holder.bundle.restore("image")?;
+    } else {
+        holder.bundle.checkpoint("image", &["--leave-running"])?;
+    }
+    holder.goes_on()?;
+    // An image that was overwritten leaves its memory to the administrator.
+    stasis.host.run(&[PROGRAM, "memory", "prune", "--force"])?;
+    Ok(())
+}
+
+fn of_workload(stasis: &StasisHost, holder: &MemoryContainer<'_>) -> Result<Use> {
+    let process = stasis.host.path(format!("/proc/{}", holder.bundle.pid()?));
+    let count = |name: &str| Ok::<_, anyhow::Error>(names_in(&process.join(name))?.len());
+    let stored = ["/var/lib/stasis/memory", "/run/stasis/memory"];
+    let stored = stored.map(|directory| names_in(&stasis.host.path(directory)));
+    let mut files = 0;
+    for directory in stored {
+        files += directory?.len();
+    }
+    Ok(Use {
+        descriptors: count("fd")?,
+        mappings: fs::read_to_string(process.join("maps"))?.lines().count(),
+        threads: count("task")?,
+        image_files: files_of(holder)?,
+        stored_files: files,
+    })
+}
+
+fn files_of(holder: &MemoryContainer<'_>) -> Result<Vec<String>> {
+    let names = names_in(&holder.bundle.image_path("image"))?.into_iter();
+    let same = |name: String| {
+        if name.ends_with(".pack") {
+            "pack".to_owned()
+        } else {
+            name
+        }
+    };
+    // The number of a tmpfs is the machine's: other hosts mount, too.
+    let names = names.filter(|name| !name.starts_with("tmpfs-dev-"));
+    let mut names: Vec<String> = names.map(same).collect();
+    names.sort();
+    Ok(names)
+}
+
+fn resident(stasis: &StasisHost, holder: &MemoryContainer<'_>) -> Result<u64> {
+    let status = stasis
+        .host
+        .path(format!("/proc/{}/status", holder.bundle.pid()?));
+    let status = fs::read_to_string(status)?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    Ok(kib.context("no VmRSS")? << 10)
+}
+
+/// All but what is named after a checkpoint.
+fn inventory(stasis: &StasisHost) -> Result<Inventory> {
+    let mut inventory = stasis.inventory()?;
+    inventory.remove("stored");
+    Ok(inventory)
+}

@@ -1,0 +1,154 @@
+//! GPU contents in host memory: they count against the container's limit and need room on the host.
+//! The limits are those of a real memory controller; on this stand-in a GPU's memory is charged to
+//! its process, too.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use serde_json::json;
+use stasis_integration::container::bundle::Bundle;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+
+const MIB: u64 = 1 << 20;
+const LIMIT: u64 = 128 * MIB;
+
+#[test]
+fn limits_are_raised_and_put_back() -> Result<()> {
+    let stasis = StasisHost::of(HostKind::trixie()?)?;
+    let _containerd = stasis.containerd()?;
+    let memory = limited(&stasis)?;
+    let file = limit_file(&stasis, &memory)?;
+    let limit = || -> Result<String> { Ok(fs::read_to_string(&file)?.trim().to_owned()) };
+    assert_eq!(limit()?, LIMIT.to_string());
+
+    memory.checkpoint("first", &["--leave-running"])?;
+    let notes = stasis.operation("checkpoint")?["notes"].to_string();
+    assert!(notes.contains("raised from 128 MiB"), "{notes}");
+    assert_eq!(limit()?, LIMIT.to_string());
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
+
+    stasis.inject("checkpoint memory error:801")?;
+    memory.checkpoint_fails("failed", &[])?;
+    stasis.inject("")?;
+    assert_eq!(limit()?, LIMIT.to_string(), "put back after a failure, too");
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 2"));
+
+    frozen_containers_keep_the_room_until_they_are_resumed(&stasis, &memory, limit)?;
+
+    memory.checkpoint("last", &[])?;
+    memory.restore("last")?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 4"));
+    let file = limit_file(&stasis, &memory)?;
+    assert_eq!(fs::read_to_string(file)?.trim(), LIMIT.to_string());
+    memory.delete()
+}
+
+fn frozen_containers_keep_the_room_until_they_are_resumed(
+    stasis: &StasisHost,
+    memory: &Bundle<'_>,
+    limit: impl Fn() -> Result<String>,
+) -> Result<()> {
+    memory.pause()?;
+    memory.checkpoint("frozen", &["--leave-running"])?;
+    assert_ne!(
+        limit()?,
+        LIMIT.to_string(),
+        "the GPU contents are still there"
+    );
+    memory.resume()?;
+    assert_eq!(limit()?, LIMIT.to_string());
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 3"));
+    Ok(())
+}
+
+#[test]
+fn what_has_no_room_is_refused_with_figures() -> Result<()> {
+    let stasis = StasisHost::of(HostKind::trixie()?)?;
+    let _containerd = stasis.containerd()?;
+    let memory = limited(&stasis)?;
+    stasis.set("runc", "memory.raise_limits = false\n")?;
+    let message = memory.checkpoint_fails("limit", &[])?;
+    assert!(
+        message.contains("allows 128 MiB") && message.contains("nothing was changed"),
+        "{message}"
+    );
+    assert!(!memory.image_path("limit").exists());
+    stasis.set("runc", "")?;
+
+    with_little_memory(&stasis, || {
+        let message = memory.checkpoint_fails("host", &[])?;
+        assert!(
+            message.contains("the host has 100 MiB available")
+                && message.contains("nothing was changed"),
+            "{message}"
+        );
+        Ok(())
+    })?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
+    memory.checkpoint("good", &[])?;
+    restores_without_room_are_refused(&stasis, &memory)?;
+    memory.restore("good")?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 2"));
+    memory.delete()
+}
+
+fn restores_without_room_are_refused(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
+    stasis.set("runc", "memory.raise_limits = false\n")?;
+    let spec = memory.spec()?;
+    let message = memory.restore_fails("good")?;
+    assert!(
+        message.contains("limit of the new container") && message.contains("nothing was changed"),
+        "{message}"
+    );
+    assert_eq!(memory.spec()?, spec);
+    stasis.set("runc", "")?;
+    with_little_memory(stasis, || {
+        let message = memory.restore_fails("good")?;
+        assert!(
+            message.contains("the host has 100 MiB available"),
+            "{message}"
+        );
+        Ok(())
+    })
+}
+
+/// Has the host say that it has 100 MiB of memory left.
+fn with_little_memory(stasis: &StasisHost, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    let figures = "MemTotal: 200000 kB\nMemAvailable: 102400 kB\n";
+    stasis.host.write("/run/meminfo", figures)?;
+    stasis
+        .host
+        .run(&["mount", "--bind", "/run/meminfo", "/proc/meminfo"])?;
+    let result = work();
+    stasis.host.run(&["umount", "/proc/meminfo"])?;
+    result
+}
+
+/// 48 MiB on the GPU and 16 MiB beside it, 128 MiB allowed.
+fn limited(stasis: &StasisHost) -> Result<Bundle<'_>> {
+    let memory = Bundle::make(stasis, "memory", &["/bin/memcheck", "48", "10000"])?;
+    memory.change(|spec| {
+        spec["linux"]["resources"]["memory"] = json!({ "limit": LIMIT, "swap": LIMIT });
+    })?;
+    memory.run()?;
+    assert_eq!(stasis.ask_until_up(10000)?, "ok 0");
+    Ok(memory)
+}
+
+fn limit_file(stasis: &StasisHost, bundle: &Bundle<'_>) -> Result<PathBuf> {
+    let cgroups = stasis
+        .host
+        .run_for_text(&["cat", &format!("/proc/{}/cgroup", bundle.pid()?)])?;
+    let path = cgroups.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':');
+        let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+        match controllers {
+            "memory" => Some(format!("/sys/fs/cgroup/memory{path}/memory.limit_in_bytes")),
+            "" => Some(format!("/sys/fs/cgroup{path}/memory.max")),
+            _ => None,
+        }
+    });
+    Ok(stasis.host.path(path.context("no memory cgroup")?))
+}

@@ -1,0 +1,11 @@
+//! Bulk memory: every kind of it, where it is kept, its faults, and the limits that it counts
+//! against.
+
+mod cycles;
+mod every_kind;
+mod faults;
+mod images;
+mod limits;
+mod no_room;
+mod plugin_alone;
+mod tiers;

@@ -1,0 +1,145 @@
+//! A store or an image directory that is full, wherever that is noticed: the error names the file,
+//! what is wrong and what is left of the file system, nothing stays there, and the container goes
+//! on with all of its memory.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::container::memory_container::{MemoryContainer, names_in};
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_memory_store::{Index, PAGE};
+
+const STORE: &str = "/var/lib/stasis/memory";
+const RUNS_ON: &str = "the container runs on as before";
+
+#[test]
+fn what_is_full_is_told_and_changes_nothing() -> Result<()> {
+    let stasis = StasisHost::of(HostKind::sid()?)?;
+    let _containerd = stasis.containerd()?;
+    let command = "exec /bin/heaps 10000 24 random plain heap";
+    let holder = MemoryContainer::start(&stasis, "heaps", command, 10000)?;
+    set(&stasis, "disk")?;
+    holder.bundle.checkpoint("good", &["--leave-running"])?;
+    holder.goes_on()?;
+    let index = Index::read(&holder.bundle.image_path("good"))?.context("no index")?;
+    let packs: u64 = index.packs.iter().map(|pack| pack.bytes).sum();
+    let index = (index.encode().len() as u64).next_multiple_of(PAGE as u64);
+    store_is_full(&stasis, &holder, packs, index)?;
+    disk_is_full(&stasis, &holder, packs)?;
+    image_is_full(&stasis, &holder, packs + index)?;
+    holder.bundle.checkpoint("good", &[])?;
+    holder.bundle.restore("good")?;
+    holder.goes_on()
+}
+
+/// One thread, so that sizes are always the same.
+fn set(stasis: &StasisHost, tier: &str) -> Result<()> {
+    stasis.set(
+        "runc",
+        &format!("bulk_memory = {{ containers = \"all\", threads = 1, tier = \"{tier}\" }}\n"),
+    )
+}
+
+fn mount(stasis: &StasisHost, bytes: u64, at: &str) -> Result<()> {
+    let size = format!("size={bytes}");
+    stasis.host.run(&["mkdir", "-p", at])?;
+    stasis
+        .host
+        .run(&["mount", "-t", "tmpfs", "-o", &size, "tmpfs", at])?;
+    Ok(())
+}
+
+/// At the first chunk, in the middle, at the last chunk, and at the index.
+fn store_is_full(
+    stasis: &StasisHost,
+    holder: &MemoryContainer<'_>,
+    packs: u64,
+    index: u64,
+) -> Result<()> {
+    let page = PAGE as u64;
+    for bytes in [page, packs / 2 / page * page, packs - page, packs] {
+        for options in [&[][..], &["--leave-running"]] {
+            mount(stasis, bytes, STORE)?;
+            fails(stasis, holder, options).with_context(|| format!("with {bytes} bytes"))?;
+            stasis.host.run(&["umount", STORE])?;
+        }
+    }
+    mount(stasis, packs + index, STORE)?;
+    holder.bundle.checkpoint("good", &["--leave-running"])?;
+    holder.goes_on()?;
+    stasis.host.run(&["umount", STORE])?;
+
+    mount(stasis, 2 * packs, STORE)?;
+    stasis.host.run(&["mount", "-o", "remount,ro", STORE])?;
+    let message = holder.bundle.checkpoint_fails("full", &[])?;
+    assert_contains(&message, &[STORE, "Read-only file system", RUNS_ON]);
+    holder.nothing_left_of_dump("full")?;
+    holder.goes_on()?;
+    stasis.host.run(&["umount", STORE])?;
+    Ok(())
+}
+
+fn fails(stasis: &StasisHost, holder: &MemoryContainer<'_>, options: &[&str]) -> Result<()> {
+    let message = holder.bundle.checkpoint_fails("full", options)?;
+    assert_contains(&message, &["bulk memory: cannot write", STORE]);
+    assert_contains(
+        &message,
+        &["the disk is full (", "free on this file system)", RUNS_ON],
+    );
+    holder.nothing_left_of_dump("full")?;
+    let mut left = names_in(&stasis.host.path(STORE))?;
+    left.retain(|name| name != "lost+found");
+    ensure!(left.is_empty(), "{left:?} are left");
+    holder.goes_on()
+}
+
+/// A file system that is asked for room beforehand, and written to past the page cache.
+fn disk_is_full(stasis: &StasisHost, holder: &MemoryContainer<'_>, packs: u64) -> Result<()> {
+    let file = tempfile::NamedTempFile::new()?;
+    // Its own tables take some MiB.
+    file.as_file().set_len(packs / 2 + (8 << 20))?;
+    let made = Command::new("mkfs.ext4")
+        .arg("-Fq")
+        .arg(file.path())
+        .status()?;
+    ensure!(made.success(), "mkfs.ext4: {made}");
+    stasis.host.install(file.path(), "/run/small-disk")?;
+    // Those from 5 on stand for GPUs. It is given up with its mount.
+    let script = "for number in 4 3 2 1 0; do
+        mknod /run/loop$number b 7 $number
+        losetup /run/loop$number /run/small-disk || continue
+        mount /run/loop$number $1; mounted=$?
+        losetup -d /run/loop$number
+        exit $mounted
+    done; exit 1";
+    stasis
+        .host
+        .run(&["bash", "-c", script, "mount", STORE])
+        .context("no loop device")?;
+    for options in [&[][..], &["--leave-running"]] {
+        fails(stasis, holder, options).context("on ext4")?;
+    }
+    stasis.host.run(&["umount", STORE])?;
+    Ok(())
+}
+
+/// In the middle of the memory, and when it is CRIU that lacks room.
+fn image_is_full(stasis: &StasisHost, holder: &MemoryContainer<'_>, bytes: u64) -> Result<()> {
+    set(stasis, "portable")?;
+    let image = holder.bundle.image("full");
+    for (bytes, parts) in [
+        (bytes / 2, &["cannot write", "pack", "the disk is full"][..]),
+        (bytes + (96 << 10), &["CRIU: Error"]),
+    ] {
+        mount(stasis, bytes, &image)?;
+        let message = holder.bundle.checkpoint_fails("full", &[])?;
+        assert_contains(&message, parts);
+        assert_contains(&message, &[RUNS_ON]);
+        holder.nothing_left_of_dump("full")?;
+        holder.goes_on()?;
+        stasis.host.run(&["umount", &image])?;
+    }
+    Ok(())
+}

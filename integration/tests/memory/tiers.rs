@@ -1,0 +1,280 @@
+//! Where bulk memory is kept: in the image, on disk, in memory and then on disk; and images that
+//! lack theirs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::container::bundle::Bundle;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::{OPERATIONS_LOG, PLUGIN, PROGRAM, StasisHost};
+
+/// More than what is left to CRIU.
+const MIB: &str = "48";
+const DISK: &str = "/var/lib/stasis/memory";
+const RAM: &str = "/run/stasis/memory";
+
+#[test]
+fn memory_is_where_the_settings_say() -> Result<()> {
+    let stasis = StasisHost::of(HostKind::sid()?)?;
+    let _containerd = stasis.containerd()?;
+    let gpu = Bundle::make(&stasis, "gpu", &["/bin/memcheck", MIB])?;
+    gpu.run()?;
+    stasis.ask_until_up(10000)?;
+    what_is_missing_is_named(&stasis, &gpu)?;
+    a_disk_has_unchanged_memory_once(&stasis, &gpu)?;
+    a_full_disk_changes_nothing(&stasis, &gpu)?;
+    memory_is_copied_to_disk_afterwards(&stasis, &gpu)?;
+    gpu.delete()
+}
+
+#[test]
+fn containers_without_a_gpu_are_ours_if_the_settings_say_so() -> Result<()> {
+    let stasis = StasisHost::of(HostKind::trixie()?)?;
+    let _containerd = stasis.containerd()?;
+    let plain = Bundle::make(&stasis, "plain", &["/bin/heaps", "10000", "24"])?;
+    plain.change(|spec| {
+        spec["linux"]["devices"] = json!([]);
+        // For locked memory.
+        for set in ["bounding", "effective", "permitted"] {
+            let set = spec["process"]["capabilities"][set].as_array_mut();
+            set.into_iter()
+                .for_each(|set| set.push(json!("CAP_IPC_LOCK")));
+        }
+    })?;
+    plain.run()?;
+    stasis.ask_until_up(10000)?;
+    let has = |image: &str, file: &str| plain.image_path(image).join(file).exists();
+
+    plain.checkpoint("by-criu", &[])?;
+    assert!(!has("by-criu", "stasis-memory.index") && !stasis.host.path(OPERATIONS_LOG).exists());
+    plain.restore("by-criu")?;
+    goes_on(&stasis)?;
+
+    stasis.set("runc", "bulk_memory.containers = \"all\"\n")?;
+    plain.checkpoint("by-us", &[])?;
+    assert!(has("by-us", "stasis-memory.index") && has("by-us", "stasis.json"));
+    plain.restore("by-us")?;
+    goes_on(&stasis)?;
+    plain.delete()?;
+    // The index alone says that it is ours.
+    fs::remove_file(plain.image_path("by-us").join("stasis.json"))?;
+    stasis.set("runc", "")?;
+    plain.restore("by-us")?;
+    assert!(bulk(&stasis, "restore", "bytes")? > 0);
+    goes_on(&stasis)?;
+    plain.delete()
+}
+
+fn goes_on(stasis: &StasisHost) -> Result<()> {
+    let answer = stasis.ask(10000)?.context("it does not answer")?;
+    assert!(answer.starts_with("ok "), "{answer}");
+    Ok(())
+}
+
+fn bulk(stasis: &StasisHost, operation: &str, what: &str) -> Result<u64> {
+    let line = stasis.operation(operation)?;
+    let bytes = line["bulk_memory"][what].as_u64();
+    bytes.with_context(|| format!("no bulk memory was moved: {line}"))
+}
+
+fn listed(stasis: &StasisHost) -> Result<Vec<Value>> {
+    let text = stasis
+        .host
+        .run_for_text(&[PROGRAM, "memory", "list", "--json"])?;
+    Ok(serde_json::from_str(&text)?)
+}
+
+/// Portable images that are not whole, or whose plugin is gone, are refused before anything is
+/// started.
+fn what_is_missing_is_named(stasis: &StasisHost, gpu: &Bundle<'_>) -> Result<()> {
+    gpu.checkpoint("portable", &[])?;
+    assert!(bulk(stasis, "checkpoint", "bytes")? >= 48 << 20);
+    assert!(listed(stasis)?.is_empty());
+
+    stasis.set("runc", "bulk_memory.enabled = false\n")?;
+    let message = gpu.restore_fails("portable")?;
+    assert_contains(
+        &message,
+        &["bulk_memory.enabled is false", "nothing was changed"],
+    );
+    stasis.set("runc", "bulk_memory.plugin = \"/nowhere.so\"\n")?;
+    assert_contains(
+        &gpu.restore_fails("portable")?,
+        &["/nowhere.so", "make install"],
+    );
+    stasis.set("runc", "")?;
+
+    let pack = pack_in(&gpu.image_path("portable"))?;
+    let aside = pack.with_extension("aside");
+    fs::rename(&pack, &aside)?;
+    let name = pack.file_name().context("no name")?.to_string_lossy();
+    assert_contains(
+        &gpu.restore_fails("portable")?,
+        &[&name, "is missing", "nothing was changed"],
+    );
+    fs::rename(&aside, &pack)?;
+
+    let index = gpu.image_path("portable").join("stasis-memory.index");
+    fs::rename(&index, &aside)?;
+    assert_contains(
+        &gpu.restore_fails("portable")?,
+        &["stasis-memory.index", "nothing was changed"],
+    );
+    fs::rename(&aside, &index)?;
+
+    gpu.restore("portable")?;
+    assert!(bulk(stasis, "restore", "bytes")? > 0);
+    goes_on(stasis)?;
+
+    // The directory is used again, without the plugin: nothing of the old image must stay.
+    stasis.set("runc", "bulk_memory.plugin = \"/nowhere.so\"\n")?;
+    gpu.checkpoint("portable", &[])?;
+    let notes = stasis.operation("checkpoint")?["notes"].to_string();
+    assert_contains(&notes, &["CRIU alone moves the memory", "/nowhere.so"]);
+    assert!(!index.exists() && !pack.exists());
+    gpu.restore("portable")?;
+    goes_on(stasis)?;
+    stasis.set("runc", "")
+}
+
+fn pack_in(directory: &Path) -> Result<PathBuf> {
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "pack")
+        {
+            return Ok(path);
+        }
+    }
+    bail!("no pack is in {}", directory.display())
+}
+
+fn a_disk_has_unchanged_memory_once(stasis: &StasisHost, gpu: &Bundle<'_>) -> Result<()> {
+    stasis.set("runc", "bulk_memory.tier = \"disk\"\n")?;
+    // It has other contents each time that it was asked.
+    gpu.checkpoint("first", &["--leave-running"])?;
+    let written = bulk(stasis, "checkpoint", "stored_bytes")?;
+    gpu.checkpoint("second", &[])?;
+    assert!(bulk(stasis, "checkpoint", "reused_bytes")? > 0);
+    assert!(bulk(stasis, "checkpoint", "stored_bytes")? < written);
+    assert!(pack_in(&gpu.image_path("second")).is_err());
+    let kept = listed(stasis)?;
+    assert_eq!(kept.len(), 2, "{kept:?}");
+    assert_eq!(kept[0]["image"], "there");
+
+    // The second one has all that it needs.
+    fs::remove_dir_all(gpu.image_path("first"))?;
+    let prune = |options: &[&str]| {
+        let arguments = [&[PROGRAM, "memory", "prune"], options].concat();
+        stasis.host.run_for_text(&arguments)
+    };
+    assert_contains(&prune(&[])?, &["its image is gone", "--force"]);
+    assert_eq!(listed(stasis)?.len(), 2);
+    prune(&["--force"])?;
+    let kept = listed(stasis)?;
+    assert_eq!(kept.len(), 1);
+    gpu.restore("second")?;
+    goes_on(stasis)?;
+
+    gpu.delete()?;
+    let id = kept[0]["image_id"].as_str().context("no id")?;
+    stasis.host.run(&[PROGRAM, "memory", "remove", &id[..12]])?;
+    assert_contains(
+        &gpu.restore_fails("second")?,
+        &[DISK, id, "nothing was changed"],
+    );
+    gpu.run()?;
+    stasis.ask_until_up(10000).map(|_| ())
+}
+
+fn a_full_disk_changes_nothing(stasis: &StasisHost, gpu: &Bundle<'_>) -> Result<()> {
+    let small = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", DISK];
+    stasis.host.run(&small)?;
+    for options in [&[][..], &["--leave-running"]] {
+        let message = gpu.checkpoint_fails("full", options)?;
+        assert_contains(
+            &message,
+            &["bulk memory: cannot write", "runs on as before"],
+        );
+        goes_on(stasis)?;
+        assert!(listed(stasis)?.is_empty());
+        assert!(!gpu.image_path("full").join("stasis-memory.index").exists());
+    }
+    stasis.host.run(&["umount", DISK])?;
+
+    // CRIU fails later, after all of it was taken.
+    let ghost =
+        "head -c 2000000 /dev/zero >/ghost; exec 9</ghost; rm /ghost; exec /bin/memcheck 48 10001";
+    let late = Bundle::make(stasis, "late", &["/bin/sh", "-c", ghost])?;
+    late.run()?;
+    stasis.ask_until_up(10001)?;
+    assert_contains(
+        &late.checkpoint_fails("late", &[])?,
+        &["ghost", "runs on as before"],
+    );
+    assert!(listed(stasis)?.is_empty());
+    let answer = stasis.ask(10001)?.context("it does not answer")?;
+    assert!(answer.starts_with("ok "), "{answer}");
+    late.delete()
+}
+
+fn memory_is_copied_to_disk_afterwards(stasis: &StasisHost, gpu: &Bundle<'_>) -> Result<()> {
+    stasis.set("runc", "bulk_memory.tier = \"ram\"\n")?;
+    gpu.checkpoint("ram", &[])?;
+    stasis.host.run(&["mountpoint", RAM])?;
+    let line = durable(stasis, 1)?;
+    assert!(
+        line["phases"][0]["bytes"].as_u64() > Some(48 << 20),
+        "{line}"
+    );
+    gpu.restore("ram")?;
+    let kept = listed(stasis)?;
+    assert_eq!(
+        (&kept[0]["in_ram"], &kept[0]["durable"]),
+        (&true.into(), &true.into())
+    );
+
+    // As after a restart of the machine.
+    gpu.checkpoint("restarted", &[])?;
+    assert!(bulk(stasis, "checkpoint", "reused_bytes")? > 0);
+    durable(stasis, 2)?;
+    stasis.host.run(&["umount", "--lazy", RAM])?;
+    gpu.restore("restarted")?;
+    goes_on(stasis)?;
+
+    // There is no room: only what has one is there.
+    stasis.set(
+        "runc",
+        "bulk_memory = { tier = \"ram\", ram_limit_percent = 1 }\n",
+    )?;
+    stasis
+        .host
+        .run(&["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", RAM])?;
+    gpu.checkpoint("no-room", &["--leave-running"])?;
+    let notes = stasis.operation("checkpoint")?["notes"].to_string();
+    assert_contains(&notes, &["goes to disk", "no room"]);
+    goes_on(stasis)?;
+    assert!(stasis.host.path(PLUGIN).exists());
+    Ok(())
+}
+
+/// The line that says that a copy is on disk, when there are so many of them.
+fn durable(stasis: &StasisHost, count: usize) -> Result<Value> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while Instant::now() < deadline {
+        let log = fs::read_to_string(stasis.host.path(OPERATIONS_LOG))?;
+        let lines = log.lines().filter(|line| line.contains("\"durable\""));
+        let lines: Vec<&str> = lines.collect();
+        if let Some(line) = lines.get(count - 1) {
+            return Ok(serde_json::from_str(line)?);
+        }
+        sleep(Duration::from_millis(50));
+    }
+    bail!("{}", stasis.account("runc"))
+}

@@ -1,0 +1,242 @@
+//! The shim is killed, at whatever it is: nothing of the container stays, and it can be made again.
+
+use std::thread::{JoinHandle, scope, sleep};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use stasis_integration::client::containerd::{Answer, Containerd, INIT};
+use stasis_integration::container::crash_container::{CrashContainer, answered, checkpoint, start};
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::on_hosts;
+
+/// A whole checkpoint, which every crash has to leave as it is.
+const GOOD: &str = "/images/good";
+/// Where the checkpoints go that are cut off.
+const CUT_OFF: &str = "/images/cut-off";
+/// Where random moments come from.
+const SEED: u64 = 20;
+const RANDOM_MOMENTS: u32 = 10;
+const ENDED: &str = "exit victim 137";
+
+on_hosts!(crashes: trixie, sid_v2);
+
+fn crashes(kind: HostKind) -> Result<()> {
+    let stasis = StasisHost::of(kind)?.through_the_shim()?;
+    let containerd = stasis.containerd()?;
+    let client = Containerd::connect(&stasis.host)?;
+    all_moments(&stasis, &client).with_context(|| containerd.log().unwrap_or_default())
+}
+
+fn all_moments(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let victim = CrashContainer::make(stasis, "victim", &["/bin/memcheck", "64", "10000"])?;
+    victim.start(client, None)?;
+    assert_eq!(stasis.ask_until_up(10000)?, "ok 0");
+    checkpoint(client, "victim", GOOD, true)?;
+    client.delete("victim")?;
+    while_it_runs(stasis, client, &victim)?;
+    for (order, phase) in [
+        ("lock victim slow:1500", "lock"),
+        ("checkpoint victim slow:1500", "gpu checkpoint"),
+        ("", "dump"),
+    ] {
+        run(stasis, client, &victim)?;
+        stasis.inject(order)?;
+        kill_in(phase, client, &victim, || {
+            victim.begin_checkpoint(client, CUT_OFF)
+        })?;
+    }
+    for (order, phase) in [
+        ("", "criu restore"),
+        ("restore victim slow:1500", "gpu restore"),
+    ] {
+        stasis.inject(order)?;
+        kill_in(phase, client, &victim, || {
+            victim.begin_restore(client, GOOD)
+        })?;
+        run(stasis, client, &victim)?;
+        victim.end(client)?;
+    }
+    during_create(client, &victim)?;
+    an_operation_is_killed(stasis, client, &victim)?;
+    at_random_moments(stasis, client, &victim)?;
+    the_good_image_restores(stasis, client, &victim)?;
+    without_gpu(stasis, client)
+}
+
+/// Starts the container, which proves that nothing hinders it.
+fn run(stasis: &StasisHost, client: &Containerd, victim: &CrashContainer<'_>) -> Result<()> {
+    stasis.inject("")?;
+    victim.start(client, None)?;
+    assert_eq!(stasis.ask_until_up(10000)?, "ok 0");
+    Ok(())
+}
+
+fn while_it_runs(
+    stasis: &StasisHost,
+    client: &Containerd,
+    victim: &CrashContainer<'_>,
+) -> Result<()> {
+    run(stasis, client, victim)?;
+    let mut events = client.events()?;
+    victim.kill_shim(|| false)?;
+    events.until("victim", ENDED)?;
+    victim.nothing_left(client)
+}
+
+/// Kills the shim in a phase of the operation that `begin` begins.
+fn kill_in(
+    phase: &str,
+    client: &Containerd,
+    victim: &CrashContainer<'_>,
+    begin: impl FnOnce() -> Result<JoinHandle<Answer<()>>>,
+) -> Result<()> {
+    println!("{phase}");
+    let mut events = client.events()?;
+    let caller = begin()?;
+    victim.in_phase(phase)?;
+    victim.kill_shim(|| false)?;
+    let answer = answered(caller.join())?;
+    ensure!(answer.is_err(), "a killed shim answered: {answer:?}");
+    events.until("victim", ENDED)?;
+    victim.nothing_left(client)
+}
+
+/// containerd does not know the task yet, and there is no event.
+fn during_create(client: &Containerd, victim: &CrashContainer<'_>) -> Result<()> {
+    for delay in [0, 20, 40, 60, 80] {
+        println!("create, after {delay} ms");
+        let caller = victim.begin(client, |client| start(client, "victim", None))?;
+        sleep(Duration::from_millis(delay));
+        victim.kill_shim(|| caller.is_finished())?;
+        let _ = answered(caller.join())?;
+        victim.can_be_made_again(client)?;
+    }
+    Ok(())
+}
+
+/// The shim lives on, answers its caller, and the next checkpoint takes the process as it is.
+fn an_operation_is_killed(
+    stasis: &StasisHost,
+    client: &Containerd,
+    victim: &CrashContainer<'_>,
+) -> Result<()> {
+    run(stasis, client, victim)?;
+    stasis.inject("checkpoint victim slow:1500")?;
+    let caller = victim.begin_checkpoint(client, CUT_OFF)?;
+    let operation = victim.in_phase("gpu checkpoint")?;
+    kill(
+        stasis.host.outside(&operation.to_string())?,
+        Signal::SIGKILL,
+    )?;
+    let answer = answered(caller.join())?;
+    println!("of a killed operation: {answer:?}");
+    ensure!(answer.is_err(), "a killed operation succeeded");
+    stasis.inject("")?;
+    checkpoint(client, "victim", CUT_OFF, false)?;
+    assert_eq!(stasis.ask_until_up(10000)?, "ok 1");
+    stasis.inject("checkpoint victim slow:1500")?;
+    let caller = victim.begin_checkpoint(client, CUT_OFF)?;
+    let operation = victim.in_phase("gpu checkpoint")?;
+    kill(
+        stasis.host.outside(&operation.to_string())?,
+        Signal::SIGKILL,
+    )?;
+    let answer = answered(caller.join())?;
+    ensure!(answer.is_err(), "a killed operation succeeded");
+    victim.end(client)?;
+    victim.nothing_left(client)
+}
+
+/// A whole life, as callers lead containers through it.
+fn life(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    start(client, "victim", None)?;
+    while stasis.ask(10000)?.is_none() {
+        client.state("victim", INIT)?;
+    }
+    checkpoint(client, "victim", CUT_OFF, true)?;
+    client.delete("victim")?;
+    start(client, "victim", Some(GOOD))?;
+    client.kill("victim", "", 9)?;
+    client.wait("victim", "")?;
+    client.delete("victim")?;
+    Ok(())
+}
+
+fn at_random_moments(
+    stasis: &StasisHost,
+    client: &Containerd,
+    victim: &CrashContainer<'_>,
+) -> Result<()> {
+    let began = Instant::now();
+    life(stasis, client)?;
+    let whole = began.elapsed();
+    println!("seed {SEED}, a life takes {whole:?}");
+    let mut random = fastrand::Rng::with_seed(SEED);
+    let mut cut_off = 0;
+    let mut tries = 0;
+    // A moment may come after the end of a life, which takes less time than the first.
+    while cut_off < RANDOM_MOMENTS {
+        tries += 1;
+        ensure!(tries <= 3 * RANDOM_MOMENTS, "only {cut_off} were cut off");
+        let moment = whole.mul_f64(random.f64());
+        let (killed, lived) = scope(|scope| {
+            let again = client.again()?;
+            let caller = scope.spawn(move || life(stasis, &again));
+            sleep(moment);
+            let killed = victim.kill_shim(|| caller.is_finished())?;
+            Ok::<_, anyhow::Error>((killed, answered(caller.join())?))
+        })?;
+        println!("after {moment:?}: killed {killed}, {lived:?}");
+        cut_off += u32::from(killed && lived.is_err());
+        victim.can_be_made_again(client)?;
+    }
+    Ok(())
+}
+
+fn the_good_image_restores(
+    stasis: &StasisHost,
+    client: &Containerd,
+    victim: &CrashContainer<'_>,
+) -> Result<()> {
+    stasis.inject("")?;
+    victim.start(client, Some(GOOD))?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
+    victim.end(client)?;
+    victim.nothing_left(client)
+}
+
+/// The low-level runtime dies with the shim, since nobody had to stand before it.
+fn without_gpu(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    const PLAIN: &str = "/images/plain";
+    // Many processes, so that CRIU has to work for a while.
+    let script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do sleep 1000 & done; wait";
+    let plain = CrashContainer::make(stasis, "plain", &["/bin/sh", "-c", script])?;
+    plain.start(client, None)?;
+    checkpoint(client, "plain", PLAIN, true)?;
+    client.delete("plain")?;
+    for delay in [0, 10, 20, 40, 60, 80, 110, 150] {
+        let delay = Duration::from_millis(delay);
+        plain.start(client, None)?;
+        let checkpoint = plain.begin_checkpoint(client, CUT_OFF)?;
+        plain.in_criu()?;
+        sleep(delay);
+        plain.kill_shim(|| false)?;
+        println!(
+            "plain checkpoint, {delay:?}: {:?}",
+            answered(checkpoint.join())?
+        );
+        plain.nothing_left(client)?;
+
+        let restore = plain.begin_restore(client, PLAIN)?;
+        plain.in_criu()?;
+        sleep(delay);
+        plain.kill_shim(|| false)?;
+        println!("plain restore, {delay:?}: {:?}", answered(restore.join())?);
+        plain.nothing_left(client)?;
+    }
+    plain.start(client, Some(PLAIN))?;
+    plain.end(client)?;
+    plain.nothing_left(client)
+}

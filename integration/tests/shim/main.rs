@@ -1,0 +1,17 @@
+//! Our shim under containerd: its tasks, streams and events, checkpoints through it, and what it
+//! survives.
+
+mod checkpoint;
+mod checkpoint_options;
+mod containerd_crash;
+mod crash;
+mod cri;
+mod cri_checkpoint;
+mod events;
+mod lifetime;
+mod limits;
+mod outcomes;
+mod restore;
+mod signals;
+mod stdio;
+mod tasks;

@@ -1,0 +1,142 @@
+//! Signals for a task that is being checkpointed: those that end it end the checkpoint first, if
+//! that can be ended, and others wait.
+
+use anyhow::{Context, Result};
+use stasis_integration::client::containerd::{Containerd, INIT, Output, State, Streams, briefs};
+use stasis_integration::container::gpu_task::{in_host, into, soon};
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::on_hosts;
+
+const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 5] = [
+    kill_ends_the_checkpoint_and_the_task,
+    kill_ends_a_paused_task,
+    term_ends_the_checkpoint_and_the_task,
+    other_signals_wait,
+    dump_is_not_cut_off,
+];
+/// The checkpoints in between are slow by this much, in milliseconds.
+const SLOW: u32 = 3000;
+const COUNTER: [&str; 2] = ["/bin/counter", "10000"];
+const SIGKILL: u32 = 9;
+const SIGUSR1: u32 = 10;
+const SIGTERM: u32 = 15;
+
+on_hosts!(checks: trixie, sid_v2);
+
+fn checks(kind: HostKind) -> Result<()> {
+    in_host(kind, &CHECKS)
+}
+
+fn kill_ends_the_checkpoint_and_the_task(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    stasis.start_gpu_task(client, "killed", &[], &COUNTER)?;
+    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    signal_ends_both(stasis, client, "killed", (SIGKILL, 137))
+}
+
+/// The workload has a handler, and gets to it.
+fn term_ends_the_checkpoint_and_the_task(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    stasis.start_gpu_task(client, "terminated", &[], &COUNTER)?;
+    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    signal_ends_both(stasis, client, "terminated", (SIGTERM, 0))
+}
+
+/// Most callers pause the task for its checkpoint; the signal reaches it all the same.
+fn kill_ends_a_paused_task(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    stasis.start_gpu_task(client, "stiff", &[], &COUNTER)?;
+    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    client.pause("stiff")?;
+    signal_ends_both(stasis, client, "stiff", (SIGKILL, 137))
+}
+
+/// Signals a task during a checkpoint; with the status that it ends with then.
+fn signal_ends_both(
+    stasis: &StasisHost,
+    client: &Containerd,
+    id: &'static str,
+    (signal, status): (u32, u32),
+) -> Result<()> {
+    let mut events = client.events()?;
+    let pid = client.state(id, INIT)?.pid;
+    assert_eq!(stasis.gpu_processes()?, 1);
+    let image = format!("/images/{id}");
+    let manifest = stasis.host.path(format!("{image}/stasis.json"));
+    stasis.slow_checkpoint(id, SLOW)?;
+    let checkpoint = client.beside(move |client| client.checkpoint(id, &into(&image)))?;
+    stasis.until_phase(id, "gpu checkpoint")?;
+    soon("kill", || client.kill(id, INIT, signal))??;
+    assert!(checkpoint.goes_on() && stasis.lives(pid));
+    let ended = checkpoint.outcome()?.err();
+    let message = ended.context("the checkpoint was ended")?.to_string();
+    assert!(
+        message.contains("a signal asked for it to end"),
+        "{message}"
+    );
+    assert!(!manifest.exists());
+    assert_eq!(client.wait(id, INIT)?.status, status);
+    assert_eq!(stasis.gpu_processes()?, 0);
+    assert_eq!(client.delete(id)?.status, status);
+    assert!(!stasis.has_record(id));
+    let delete = format!("delete {status}");
+    let story = events.until(id, &delete)?;
+    let exit = format!("exit {id} {status}");
+    assert_eq!(briefs(&story), [exit, delete]);
+    stasis.ctr_remove(id)?;
+    stasis.nothing_left_of(&[id])
+}
+
+fn other_signals_wait(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let script = "trap 'echo told' USR1; /bin/counter 10000 & while :; do wait; done";
+    stasis.create_gpu_container("told", &[], &["/bin/sh", "-c", script])?;
+    let output = Output::new(&stasis.host, "/run/told/stdout")?;
+    let streams = Streams {
+        stdout: output.path.clone(),
+        ..Streams::default()
+    };
+    client.create("told", &streams, None)?;
+    client.start("told", INIT)?;
+    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    stasis.inject(&format!(
+        "checkpoint told slow:{SLOW} 1\nrestore told slow:1000 1"
+    ))?;
+    let checkpoint = client.beside(|client| client.checkpoint("told", &into("/images/told")))?;
+    stasis.until_phase("told", "gpu checkpoint")?;
+    soon("kill", || client.kill("told", INIT, SIGUSR1))??;
+    stasis.until_phase("told", "gpu restore")?;
+    assert_eq!(output.so_far(), "");
+    checkpoint.outcome()??;
+    output.expect("told")?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
+    stasis.ctr_remove("told")
+}
+
+/// Once CRIU dumps, nothing ends it; least of all without GPU state, where nobody but the low-level
+/// runtime stands between it and the signal.
+fn dump_is_not_cut_off(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    for (id, command) in [("plain", &["/bin/pause"][..]), ("gpu", &COUNTER)] {
+        let mut events = client.events()?;
+        stasis.start_gpu_task(client, id, &[], command)?;
+        if id == "gpu" {
+            assert_eq!(stasis.ask_until_up(10000)?, "101");
+        }
+        stasis.hold_criu("post-dump")?;
+        let image = format!("/images/{id}");
+        let checkpoint = client.beside(move |client| client.checkpoint(id, &into(&image)))?;
+        stasis.until_criu_is_held()?;
+        soon("kill", || client.kill(id, INIT, SIGTERM))??;
+        // By the time of this one the task has ended, and nobody is told.
+        soon("kill", || client.kill(id, INIT, SIGUSR1))??;
+        assert_eq!(client.state(id, INIT)?.status(), State::Running);
+        assert!(checkpoint.goes_on(), "{:?}", checkpoint.outcome()?);
+        stasis.let_criu_go()?;
+        checkpoint.outcome()??;
+        assert_eq!(client.wait(id, INIT)?.status, 0);
+        client.delete(id)?;
+        let story = events.until(id, "delete 0")?;
+        let exit = format!("exit {id} 0");
+        let expected = ["create", "start", "checkpointed", &exit, "delete 0"];
+        assert_eq!(briefs(&story), expected);
+        stasis.ctr_remove(id)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,260 @@
+//! The standard streams of the shim's processes: pipes, files, loggers and terminals.
+
+use anyhow::Result;
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::client::containerd::{
+    Code, Containerd, INIT, Input, Output, State, Streams, code, process,
+};
+use stasis_integration::client::shim::in_host;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::on_hosts;
+
+/// What `dd` is told to write, in MiB.
+const MUCH: usize = 200;
+const LOGGER: &str = "/usr/local/bin/logger";
+/// It has to read on to the end of both streams, also when it is told to end. That nobody holds
+/// descriptor 5 any longer says that it is ready.
+const LOGGER_SCRIPT: &str = "#!/bin/bash
+trap '' TERM
+directory=/run/logs/$CONTAINER_NAMESPACE-$CONTAINER_ID
+mkdir -p $directory
+echo $* >$directory/arguments
+cat <&3 5>&- >$directory/stdout &
+cat <&4 5>&- >$directory/stderr &
+exec 3<&- 4<&- 5>&-
+wait
+echo ended >$directory/ended
+";
+
+const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 8] = [
+    streams_are_separate,
+    much_output_arrives_whole,
+    output_of_an_exec_ends_with_it,
+    closed_input_ends_a_reader,
+    output_goes_into_a_file,
+    output_goes_to_a_logger,
+    terminal_has_the_size_it_is_given,
+    exec_has_a_terminal_of_its_own,
+];
+
+on_hosts!(checks: trixie, sid_v2);
+
+fn checks(kind: HostKind) -> Result<()> {
+    in_host(kind, &CHECKS)
+}
+
+fn streams_are_separate(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let id = "separate";
+    stasis.create_container(id, &[], &["sh", "-c", "echo out; echo error >&2"])?;
+    let stdout = Output::new(&stasis.host, "/run/streams/separate-out")?;
+    let stderr = Output::new(&stasis.host, "/run/streams/separate-error")?;
+    let streams = Streams {
+        stdout: stdout.path.clone(),
+        stderr: stderr.path.clone(),
+        ..Streams::default()
+    };
+    client.create(id, &streams, None)?;
+    let state = client.state(id, INIT)?;
+    assert_eq!(
+        (state.stdout, state.stderr),
+        (streams.stdout, streams.stderr)
+    );
+    client.start(id, INIT)?;
+    assert_eq!(client.wait(id, INIT)?.status, 0);
+    client.delete(id)?;
+    assert_eq!(
+        (stdout.text()?, stderr.text()?),
+        ("out\n".into(), "error\n".into())
+    );
+    stasis.ctr_remove(id)
+}
+
+fn much_output_arrives_whole(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let id = "much";
+    let count = format!("count={MUCH}");
+    stasis.create_container(id, &[], &["dd", "if=/dev/zero", "bs=1M", &count])?;
+    let stdout = Output::new(&stasis.host, "/run/streams/much-out")?;
+    let stderr = Output::new(&stasis.host, "/run/streams/much-error")?;
+    let streams = Streams {
+        stdout: stdout.path.clone(),
+        stderr: stderr.path.clone(),
+        ..Streams::default()
+    };
+    client.create(id, &streams, None)?;
+    client.start(id, INIT)?;
+    assert_eq!(client.wait(id, INIT)?.status, 0);
+    // Nothing may be lost of what is still in the pipes at the end.
+    client.delete(id)?;
+    assert_eq!(stdout.bytes()?, MUCH << 20);
+    assert!(stderr.text()?.contains("200+0 records out"));
+    stasis.ctr_remove(id)
+}
+
+fn output_of_an_exec_ends_with_it(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let id = "exec-output";
+    stasis.start_container(client, id, &[], &["/bin/pause"])?;
+    let stdout = Output::new(&stasis.host, "/run/streams/exec-out")?;
+    let stderr = Output::new(&stasis.host, "/run/streams/exec-error")?;
+    let streams = Streams {
+        stdout: stdout.path.clone(),
+        stderr: stderr.path.clone(),
+        ..Streams::default()
+    };
+    let command = process(&["sh", "-c", "echo out; echo error >&2; exit 9"], false);
+    client.exec(id, "e1", &streams, command)?;
+    client.start(id, "e1")?;
+    assert_eq!(client.wait(id, "e1")?.status, 9);
+    assert_eq!(client.delete_exec(id, "e1")?.status, 9);
+    assert_eq!(
+        (stdout.text()?, stderr.text()?),
+        ("out\n".into(), "error\n".into())
+    );
+    stasis.ctr_remove(id)
+}
+
+fn closed_input_ends_a_reader(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let id = "reader";
+    stasis.create_container(id, &[], &["cat"])?;
+    let stdin = Input::new(&stasis.host, "/run/streams/reader-in")?;
+    let stdout = Output::new(&stasis.host, "/run/streams/reader-out")?;
+    let stderr = Output::new(&stasis.host, "/run/streams/reader-error")?;
+    let streams = Streams {
+        stdin: stdin.path.clone(),
+        stdout: stdout.path.clone(),
+        stderr: stderr.path,
+        ..Streams::default()
+    };
+    client.create(id, &streams, None)?;
+    client.start(id, INIT)?;
+    stdin.write("first\n")?;
+    stdout.expect("first\n")?;
+    // A client that goes away, as one of several may, ends nothing.
+    stdin.write("second\n")?;
+    stdout.expect("second\n")?;
+    assert_eq!(client.state(id, INIT)?.status(), State::Running);
+    client.close_stdin(id, INIT)?;
+    assert_eq!(client.wait(id, INIT)?.status, 0);
+    client.delete(id)?;
+    assert_eq!(stdout.text()?, "first\nsecond\n");
+    stasis.ctr_remove(id)
+}
+
+fn output_goes_into_a_file(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let id = "file";
+    stasis.create_container(id, &[], &["sh", "-c", "echo out; echo error >&2"])?;
+    // The directory is made if need be.
+    let log = "file:///run/logs/of/file.log".to_owned();
+    let streams = Streams {
+        stdout: log.clone(),
+        stderr: log,
+        ..Streams::default()
+    };
+    client.create(id, &streams, None)?;
+    client.start(id, INIT)?;
+    assert_eq!(client.wait(id, INIT)?.status, 0);
+    client.delete(id)?;
+    let text = std::fs::read_to_string(stasis.host.path("/run/logs/of/file.log"))?;
+    let mut lines: Vec<_> = text.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["error", "out"]);
+    stasis.ctr_remove(id)
+}
+
+fn output_goes_to_a_logger(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    stasis.host.write(LOGGER, LOGGER_SCRIPT)?;
+    stasis.host.run(&["chmod", "755", LOGGER])?;
+    let id = "logged";
+    stasis.create_container(id, &[], &["sh", "-c", "echo out; echo error >&2"])?;
+    let logger = format!("binary://{LOGGER}?colour=blue");
+    let streams = Streams {
+        stdout: logger.clone(),
+        stderr: logger,
+        ..Streams::default()
+    };
+    client.create(id, &streams, None)?;
+    client.start(id, INIT)?;
+    assert_eq!(client.wait(id, INIT)?.status, 0);
+    client.delete(id)?;
+    let read = |name: &str| {
+        let path = format!("/run/logs/default-logged/{name}");
+        std::fs::read_to_string(stasis.host.path(path))
+    };
+    assert_eq!(read("arguments")?, "colour blue\n");
+    // The task is not gone before its log is complete.
+    assert_eq!(
+        (read("stdout")?, read("stderr")?),
+        ("out\n".into(), "error\n".into())
+    );
+    assert_eq!(read("ended")?, "ended\n");
+    stasis.ctr_remove(id)?;
+
+    stasis.create_container(id, &[], &["/bin/pause"])?;
+    let streams = Streams {
+        stdout: "binary:///usr/local/bin/no-such-logger".to_owned(),
+        ..Streams::default()
+    };
+    let refused = client.create(id, &streams, None);
+    assert!(refused.is_err(), "{refused:?}");
+    assert_eq!(code(&client.state(id, INIT)), Code::NotFound);
+    stasis.ctr_remove(id)
+}
+
+fn terminal_has_the_size_it_is_given(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let id = "terminal";
+    let script = "tty; read line; stty size; read line; echo got $line";
+    stasis.create_container(id, &["-t"], &["sh", "-c", script])?;
+    let stdin = Input::new(&stasis.host, "/run/streams/terminal-in")?;
+    let stdout = Output::new(&stasis.host, "/run/streams/terminal-out")?;
+    let streams = Streams {
+        stdin: stdin.path.clone(),
+        stdout: stdout.path.clone(),
+        terminal: true,
+        ..Streams::default()
+    };
+    client.create(id, &streams, None)?;
+    assert!(client.state(id, INIT)?.terminal);
+    client.resize_pty(id, INIT, (91, 37))?;
+    client.start(id, INIT)?;
+    stdout.expect("/dev/")?;
+    stdin.write("go\n")?;
+    stdout.expect("37 91")?;
+    stdin.write("on\n")?;
+    stdout.expect("got on")?;
+    assert_eq!(client.wait(id, INIT)?.status, 0);
+    client.delete(id)?;
+    // The terminal's newlines, and its echo of what was typed.
+    assert!(
+        stdout.text()?.contains("go\r\n37 91\r\n"),
+        "{:?}",
+        stdout.text()?
+    );
+    stasis.ctr_remove(id)
+}
+
+fn exec_has_a_terminal_of_its_own(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let id = "exec-terminal";
+    stasis.start_container(client, id, &[], &["/bin/pause"])?;
+    let stdin = Input::new(&stasis.host, "/run/streams/exec-terminal-in")?;
+    let stdout = Output::new(&stasis.host, "/run/streams/exec-terminal-out")?;
+    let streams = Streams {
+        stdin: stdin.path.clone(),
+        stdout: stdout.path.clone(),
+        terminal: true,
+        ..Streams::default()
+    };
+    let script = "echo ready; read line; stty size; exit 6";
+    client.exec(id, "e1", &streams, process(&["sh", "-c", script], true))?;
+    client.start(id, "e1")?;
+    stdout.expect("ready")?;
+    client.resize_pty(id, "e1", (120, 40))?;
+    stdin.write("go\n")?;
+    stdout.expect("40 120")?;
+    assert_eq!(client.wait(id, "e1")?.status, 6);
+    assert_eq!(client.delete_exec(id, "e1")?.status, 6);
+    wait_until_clear(|| Ok((!stdout.ended()).then(|| "open output".to_owned())))?;
+    stasis.ctr_remove(id)?;
+    stasis.nothing_left_of(&[
+        id, "terminal", "logged", "file", "reader", "much", "separate",
+    ])
+}

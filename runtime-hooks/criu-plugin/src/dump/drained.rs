@@ -1,0 +1,80 @@
+//! What has been taken so far, also after a failure.
+
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+use std::time::Duration;
+
+use stasis_memory_store::{Area, Chunk, ProcessMemory};
+
+use crate::dump::source::{Piece, Source};
+
+/// The chunks that are stored, and the memory that was freed.
+#[derive(Debug, Default)]
+pub(crate) struct Drained {
+    /// By source and area.
+    chunks: BTreeMap<(usize, usize), Vec<Chunk>>,
+    /// Process, start and end address.
+    emptied: Vec<(i32, u64, u64)>,
+    pub(crate) counts: Counts,
+    pub(crate) empty_time: Duration,
+}
+
+/// Bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counts {
+    /// In pages that had contents.
+    pub(crate) bytes: u64,
+    pub(crate) zero: u64,
+    pub(crate) stored: u64,
+    pub(crate) reused: u64,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.zero += other.zero;
+        self.stored += other.stored;
+        self.reused += other.reused;
+    }
+}
+
+impl Drained {
+    pub(crate) fn add_chunk(&mut self, piece: Piece, chunk: Option<Chunk>) {
+        let area = self.chunks.entry((piece.source, piece.area)).or_default();
+        area.extend(chunk);
+    }
+
+    /// To be called before the memory is freed: a call that fails half-way has freed some of it.
+    pub(crate) fn add_emptied(&mut self, pid: i32, start: u64, end: u64) {
+        self.emptied.push((pid, start, end));
+    }
+
+    /// For the index: everything that is stored.
+    pub(crate) fn processes(&mut self, sources: &[Source]) -> Vec<ProcessMemory> {
+        let mut processes = Vec::new();
+        for (number, source) in sources.iter().enumerate() {
+            let mut areas = Vec::new();
+            for (area, taken) in source.areas.iter().enumerate() {
+                let mut chunks = self.chunks.remove(&(number, area)).unwrap_or_default();
+                chunks.sort_by_key(|chunk| chunk.number);
+                areas.push(Area {
+                    start: taken.start,
+                    bytes: taken.end - taken.start,
+                    chunks,
+                });
+            }
+            processes.push(ProcessMemory {
+                pid: source.task.pid_inside,
+                areas,
+            });
+        }
+        processes
+    }
+
+    /// Whether the chunk of this process that begins there has been freed, or may have been.
+    pub(crate) fn is_emptied(&self, pid: i32, start: u64) -> bool {
+        self.emptied
+            .iter()
+            .any(|&(of, from, to)| of == pid && (from..to).contains(&start))
+    }
+}

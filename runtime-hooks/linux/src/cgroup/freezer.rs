@@ -1,0 +1,221 @@
+//! The freezer of a cgroup, on versions 1 and 2.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::processes::is_removed;
+use super::{Cgroup, Version};
+
+/// Freezing waits for every task to leave the kernel; runc, too, gives up in the end.
+const SETTLE: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(1);
+
+/// Whether the container's tasks may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FreezerState {
+    /// They run.
+    Thawed,
+    /// They are held by the freezer (an OCI `pause`).
+    Frozen,
+}
+
+/// Why a cgroup could not be frozen or thawed.
+#[derive(Debug, thiserror::Error)]
+pub enum FreezerError {
+    /// A file of the cgroup could not be read or written.
+    #[error("cannot access {path}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// An I/O error.
+        #[source]
+        source: io::Error,
+    },
+    /// The cgroup did not reach the requested state in time.
+    #[error("the cgroup {path} was not {requested} within {} s; a cgroup above it may be frozen",
+            SETTLE.as_secs())]
+    Timeout {
+        /// The cgroup.
+        path: PathBuf,
+        /// "frozen" or "thawed".
+        requested: &'static str,
+    },
+}
+
+impl Cgroup {
+    /// The state that was requested of this cgroup itself. What was requested of a cgroup above it
+    /// is left alone, since stasis changes only the container's own.
+    ///
+    /// # Errors
+    /// [`FreezerError::Io`].
+    pub fn freezer_state(&self) -> Result<FreezerState, FreezerError> {
+        let frozen = match self.version {
+            // Unlike freezer.state, this one is about the cgroup alone
+            // (Documentation/admin-guide/cgroup-v1/freezer-subsystem.rst).
+            Version::V1 => self.read("freezer.self_freezing")?.trim() == "1",
+            Version::V2 => self.read("cgroup.freeze")?.trim() == "1",
+        };
+        Ok(if frozen {
+            FreezerState::Frozen
+        } else {
+            FreezerState::Thawed
+        })
+    }
+
+    /// Whether its tasks are frozen, or are being frozen, through this cgroup or one above it.
+    ///
+    /// # Errors
+    /// [`FreezerError::Io`].
+    pub fn is_frozen_or_freezing(&self) -> Result<bool, FreezerError> {
+        Ok(self.settled()? != Some(FreezerState::Thawed))
+    }
+
+    /// Lets the tasks run and waits until they do.
+    ///
+    /// # Errors
+    /// [`FreezerError`].
+    pub fn thaw(&self) -> Result<(), FreezerError> {
+        self.reach(FreezerState::Thawed)
+    }
+
+    /// Holds the tasks and waits until all of them stand still.
+    ///
+    /// # Errors
+    /// [`FreezerError`].
+    pub fn freeze(&self) -> Result<(), FreezerError> {
+        self.reach(FreezerState::Frozen)
+    }
+
+    /// Requests a state and does not wait until the cgroup has reached it.
+    ///
+    /// # Errors
+    /// [`FreezerError::Io`].
+    pub fn request(&self, state: FreezerState) -> Result<(), FreezerError> {
+        let (file, value) = match (self.version, state) {
+            (Version::V1, FreezerState::Frozen) => ("freezer.state", "FROZEN"),
+            (Version::V1, FreezerState::Thawed) => ("freezer.state", "THAWED"),
+            (Version::V2, FreezerState::Frozen) => ("cgroup.freeze", "1"),
+            (Version::V2, FreezerState::Thawed) => ("cgroup.freeze", "0"),
+        };
+        let path = self.directory.join(file);
+        fs::write(&path, value).map_err(|source| FreezerError::Io { path, source })
+    }
+
+    fn reach(&self, state: FreezerState) -> Result<(), FreezerError> {
+        let deadline = Instant::now() + SETTLE;
+        loop {
+            // Written again each time: a v1 cgroup can stay FREEZING while tasks are being forked
+            // into it, and another write makes the kernel check again.
+            self.request(state)?;
+            if self.settled()? == Some(state) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(FreezerError::Timeout {
+                    path: self.directory.clone(),
+                    requested: match state {
+                        FreezerState::Frozen => "frozen",
+                        FreezerState::Thawed => "thawed",
+                    },
+                });
+            }
+            sleep(POLL);
+        }
+    }
+
+    /// The state that the tasks are in; `None` in between (v1 `FREEZING`).
+    fn settled(&self) -> Result<Option<FreezerState>, FreezerError> {
+        let frozen = match self.version {
+            Version::V1 => match self.read("freezer.state")?.trim() {
+                "FROZEN" => true,
+                "THAWED" => false,
+                _ => return Ok(None),
+            },
+            Version::V2 => self
+                .read("cgroup.events")?
+                .lines()
+                .any(|line| line == "frozen 1"),
+        };
+        Ok(Some(if frozen {
+            FreezerState::Frozen
+        } else {
+            FreezerState::Thawed
+        }))
+    }
+
+    fn read(&self, file: &str) -> Result<String, FreezerError> {
+        let path = self.directory.join(file);
+        fs::read_to_string(&path).map_err(|source| FreezerError::Io { path, source })
+    }
+}
+
+/// Whether a process is frozen, or is being frozen, by a cgroup that it is in or one above.
+///
+/// # Errors
+/// An I/O error; a process or cgroup that is gone is no error.
+pub fn is_frozen(pid: i32) -> io::Result<bool> {
+    for cgroup in Cgroup::freezers_of(pid)? {
+        match cgroup.is_frozen_or_freezing() {
+            Ok(true) => return Ok(true),
+            Ok(false) => {}
+            // The root of a hierarchy has no freezer, and a process may leave its cgroup meanwhile.
+            Err(FreezerError::Io { source, .. }) if is_removed(&source) => {}
+            Err(error) => return Err(io::Error::other(error)),
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cgroup::processes::tests::directory_with;
+
+    #[test]
+    fn the_freezer_is_read_and_written_on_both_versions() {
+        let v1 = directory_with(&[
+            ("freezer.self_freezing", "1\n"),
+            ("freezer.state", "FROZEN"),
+        ]);
+        let cgroup = Cgroup::v1(v1.path().into());
+        assert_eq!(cgroup.freezer_state().unwrap(), FreezerState::Frozen);
+        cgroup.thaw().unwrap();
+        assert_eq!(
+            fs::read_to_string(v1.path().join("freezer.state")).unwrap(),
+            "THAWED"
+        );
+
+        let v2 = directory_with(&[("cgroup.freeze", "0\n"), ("cgroup.events", "frozen 1\n")]);
+        let cgroup = Cgroup::v2(v2.path().into());
+        assert_eq!(cgroup.freezer_state().unwrap(), FreezerState::Thawed);
+        cgroup.freeze().unwrap();
+        assert_eq!(
+            fs::read_to_string(v2.path().join("cgroup.freeze")).unwrap(),
+            "1"
+        );
+    }
+
+    #[test]
+    fn a_request_is_not_waited_for() {
+        let v1 = directory_with(&[("freezer.state", "FREEZING\n")]);
+        let cgroup = Cgroup::v1(v1.path().into());
+        assert!(cgroup.is_frozen_or_freezing().unwrap());
+        cgroup.request(FreezerState::Frozen).unwrap();
+        let written = fs::read_to_string(v1.path().join("freezer.state"));
+        assert_eq!(written.unwrap(), "FROZEN");
+        assert!(matches!(
+            Cgroup::v2(v1.path().into()).is_frozen_or_freezing(),
+            Err(FreezerError::Io { path, .. }) if path.ends_with("cgroup.events")
+        ));
+    }
+
+    #[test]
+    fn who_runs_and_who_has_ended_is_not_frozen() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert!(!is_frozen(own).unwrap());
+        assert!(!is_frozen(i32::MAX).unwrap());
+    }
+}

@@ -1,0 +1,260 @@
+//! Files that are replaced whole or not at all, and read up to a limit.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+/// What is left of a replaced file when the *machine* fails. When only the program does, it is
+/// always the old file or the new one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// The old file, the new one, or an empty one: for what is worth nothing, or can be made again,
+    /// after a crash of the machine.
+    Volatile,
+    /// Contents and name are on disk when the call returns.
+    Durable,
+}
+
+/// Who may use a replaced file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Its owner, which is us: mode 0600.
+    Private,
+    /// Owner and mode of the file that is replaced.
+    AsBefore,
+}
+
+/// Writes a file, or replaces it: a program that opens `path` finds the old contents or the new
+/// ones. A symbolic link at `path` is replaced, not followed. One caller at a time: the
+/// contents are written to `.NAME.new` beside it first.
+///
+/// # Errors
+/// An I/O error; the old file is still there then.
+pub fn replace(
+    path: &Path,
+    contents: &[u8],
+    access: Access,
+    durability: Durability,
+) -> io::Result<()> {
+    let staged = staged(path)?;
+    remove(&staged)?;
+    let write = || {
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&staged)?;
+        file.write_all(contents)?;
+        if access == Access::AsBefore {
+            let before = fs::symlink_metadata(path)?;
+            fchown(&file, Some(before.uid()), Some(before.gid()))?;
+            file.set_permissions(Permissions::from_mode(before.mode() & 0o7777))?;
+        }
+        if durability == Durability::Durable {
+            file.sync_all()?;
+        }
+        fs::rename(&staged, path)
+    };
+    let written = write();
+    if written.is_err() {
+        let _ = fs::remove_file(&staged);
+    }
+    written?;
+    if durability == Durability::Durable {
+        sync_directory(parent(path))?;
+    }
+    Ok(())
+}
+
+/// The name of a file's new contents until they are complete.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidInput`] for a path without a file name.
+pub fn staged(path: &Path) -> io::Result<PathBuf> {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().ok_or(io::ErrorKind::InvalidInput)?);
+    name.push(".new");
+    Ok(path.with_file_name(name))
+}
+
+/// Makes the names in a directory survive a crash of the machine.
+///
+/// # Errors
+/// An I/O error.
+pub fn sync_directory(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+/// Opens a regular file of a directory whose contents are not to be trusted, for reading: follows
+/// no link and does not wait for the other end of a fifo. `None` if there is no such entry.
+///
+/// # Errors
+/// An I/O error, or [`io::ErrorKind::InvalidData`] for anything but a regular file.
+pub fn open(path: &Path) -> io::Result<Option<File>> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let not_a_file = || io::Error::new(io::ErrorKind::InvalidData, "it is not a regular file");
+    match absent_is(None, opened.map(Some)) {
+        Ok(Some(file)) if !file.metadata()?.is_file() => Err(not_a_file()),
+        Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => Err(not_a_file()),
+        other => other,
+    }
+}
+
+/// Reads a file as [`open`] and [`read_limited`] do; `None` if there is no such file.
+///
+/// # Errors
+/// An I/O error, or [`io::ErrorKind::InvalidData`] for anything but a regular file of at most
+/// `limit` bytes.
+pub fn read(path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
+    let file = open(path)?;
+    file.map(|file| read_limited(&file, limit)).transpose()
+}
+
+/// Reads the rest of a file that has no more than `limit` bytes.
+///
+/// # Errors
+/// An I/O error, or that of [`check_size`].
+pub fn read_limited(file: &File, limit: u64) -> io::Result<Vec<u8>> {
+    // Nothing of a file that says itself that it is too large; files in /proc have no size.
+    check_size(file.metadata()?.len(), limit)?;
+    let mut bytes = Vec::new();
+    file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
+    check_size(bytes.len() as u64, limit)?;
+    Ok(bytes)
+}
+
+/// Whether a file of this size may be read, and so whether it may be written.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidData`] for one that is larger than `limit`.
+pub fn check_size(bytes: u64, limit: u64) -> io::Result<()> {
+    if bytes > limit {
+        return Err(too_large(limit));
+    }
+    Ok(())
+}
+
+pub(crate) fn too_large(limit: u64) -> io::Error {
+    let text = format!("it is larger than {limit} bytes");
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+/// Removes a file; that there is none is no error.
+///
+/// # Errors
+/// An I/O error.
+pub fn remove(path: &Path) -> io::Result<()> {
+    absent_is((), fs::remove_file(path))
+}
+
+fn absent_is<T>(absent: T, result: io::Result<T>) -> io::Result<T> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(absent),
+        other => other,
+    }
+}
+
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_file_is_replaced_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.json");
+        for durability in [Durability::Durable, Durability::Volatile] {
+            replace(&path, b"new", Access::Private, durability).unwrap();
+            assert_eq!(fs::read(&path).unwrap(), b"new");
+            let mode = fs::metadata(&path).unwrap().mode() & 0o7777;
+            assert_eq!(mode, 0o600);
+            fs::write(&path, b"something longer").unwrap();
+        }
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn mode_and_owner_can_be_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config.json");
+        fs::write(&path, b"old").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        replace(&path, b"new", Access::AsBefore, Durability::Volatile).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o644);
+    }
+
+    #[test]
+    fn what_is_in_the_way_is_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, other) = (directory.path().join("a"), directory.path().join("other"));
+        fs::write(&other, b"kept").unwrap();
+        symlink(&other, &path).unwrap();
+        symlink(&other, staged(&path).unwrap()).unwrap();
+        replace(&path, b"new", Access::Private, Durability::Durable).unwrap();
+        assert_eq!(fs::read(&other).unwrap(), b"kept");
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert!(fs::symlink_metadata(&path).unwrap().is_file());
+    }
+
+    #[test]
+    fn a_failure_leaves_the_old_file_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a");
+        fs::create_dir(&path).unwrap();
+        replace(&path, b"new", Access::Private, Durability::Durable).unwrap_err();
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_beyond_its_limit_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a");
+        fs::write(&path, b"12345").unwrap();
+        assert_eq!(read(&path, 5).unwrap().unwrap(), b"12345");
+        let refused = |path: &Path, limit| {
+            let error = read(path, limit).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+            error.to_string()
+        };
+        assert_eq!(refused(&path, 4), "it is larger than 4 bytes");
+        // What has no size of its own ends at the limit, too.
+        let endless = File::open("/dev/zero").unwrap();
+        assert!(read_limited(&endless, 4).is_err());
+        File::create(&path).unwrap().set_len(1 << 40).unwrap();
+        assert_eq!(refused(&path, 4096), "it is larger than 4096 bytes");
+    }
+
+    #[test]
+    fn only_regular_files_are_opened() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::write(path("file"), b"").unwrap();
+        symlink(path("file"), path("link")).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            path("fifo"),
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR,
+            0,
+        )
+        .unwrap();
+        assert!(open(&path("file")).unwrap().is_some());
+        assert!(open(&path("none")).unwrap().is_none());
+        for other in [path("link"), path("fifo"), directory.path().to_owned()] {
+            let error = open(&other).unwrap_err();
+            assert_eq!(error.to_string(), "it is not a regular file", "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Which processes can have GPU state, known without asking the driver.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use super::ProcessRef;
+use crate::procfs::{Mapping, any_mapping, descriptors};
+
+const DEVICE: &[u8] = b"/dev/nvidia";
+const LIBCUDA: &[u8] = b"libcuda.so";
+
+impl ProcessRef {
+    /// Whether the process can have GPU state: it has libcuda loaded (there is no other way to
+    /// use CUDA, and it stays loaded while the GPU state is in host memory), or an NVIDIA device
+    /// open.
+    ///
+    /// # Errors
+    /// An error of reading `/proc`.
+    pub fn may_use_cuda(&self) -> io::Result<bool> {
+        let shows_use = |mapping: Mapping<'_>| is_libcuda(mapping.path) || is_device(mapping.path);
+        Ok(any_mapping(self.pid, shows_use)? || self.has_device_open()?)
+    }
+
+    /// Whether the process has a descriptor or a mapping of an NVIDIA device.
+    ///
+    /// # Errors
+    /// An error of reading `/proc`.
+    pub fn has_nvidia_device(&self) -> io::Result<bool> {
+        let maps_one = any_mapping(self.pid, |mapping| is_device(mapping.path))?;
+        Ok(maps_one || self.has_device_open()?)
+    }
+
+    /// The paths of the NVIDIA devices that the process has open, as it sees them.
+    ///
+    /// # Errors
+    /// An error of reading `/proc`.
+    pub fn open_nvidia_devices(&self) -> io::Result<BTreeSet<String>> {
+        let mut paths = BTreeSet::new();
+        for descriptor in descriptors(self.pid)? {
+            let target = descriptor.target();
+            if is_device(target) {
+                let path = target.strip_suffix(b" (deleted)").unwrap_or(target);
+                paths.insert(String::from_utf8_lossy(path).into_owned());
+            }
+        }
+        Ok(paths)
+    }
+
+    fn has_device_open(&self) -> io::Result<bool> {
+        Ok(descriptors(self.pid)?.any(|descriptor| is_device(descriptor.target())))
+    }
+}
+
+/// `/dev/nvidia0`, `/dev/nvidiactl`, `/dev/nvidia-uvm`, `/dev/nvidia-caps/...`.
+fn is_device(path: &[u8]) -> bool {
+    path.starts_with(DEVICE)
+}
+
+/// `libcuda.so.1`, `libcuda.so.580.159.04`, in any directory.
+fn is_libcuda(path: &[u8]) -> bool {
+    let name = path.rsplit(|byte| *byte == b'/').next();
+    path.starts_with(b"/") && name.is_some_and(|name| name.starts_with(LIBCUDA))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libcuda_is_known_by_its_file_name() {
+        assert!(is_libcuda(b"/usr/lib/mod\xe8le/libcuda.so.580.159.04"));
+        assert!(!is_libcuda(b"/usr/lib/libcudart.so.13"));
+        assert!(!is_libcuda(b"/srv/libcuda.so.1/notes"));
+        assert!(!is_libcuda(b"[anon:libcuda.so]"));
+    }
+
+    #[test]
+    fn this_process_uses_no_gpu() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let process = ProcessRef::open(own).unwrap().unwrap();
+        assert!(!process.may_use_cuda().unwrap());
+        assert!(!process.has_nvidia_device().unwrap());
+        assert!(process.open_nvidia_devices().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,89 @@
+//! The files of `/proc/PID`, read as bytes.
+//!
+//! `procfs-core` has parsers for these files, but its `maps`, `status` and `stat` are read as
+//! lines of UTF-8, and the names in them are any bytes: a process name is cut to 15 bytes in the
+//! middle of a letter (prctl(2) `PR_SET_NAME`), and a mapped file may be called anything.
+
+mod descriptors;
+mod maps;
+mod stat;
+mod status;
+mod threads;
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use crate::file::read_limited;
+
+pub use descriptors::{Descriptor, close_on_exec, descriptors};
+pub use maps::{Mapping, any_mapping, for_each_mapping};
+pub use stat::{Stat, TaskState};
+pub use status::Status;
+pub use threads::{processes, threads};
+
+/// `None` for the answers of `/proc/PID` about a process that has ended: ENOENT when its
+/// directory is gone, ESRCH when it was reaped after a file of it was opened.
+///
+/// # Errors
+/// All others.
+pub fn gone_is_none<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A whole file of a process of at most `limit` bytes; `None` if the process has ended.
+pub(crate) fn read(path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
+    let read = File::open(path).and_then(|file| read_limited(&file, limit));
+    gone_is_none(read).map_err(|error| about(path, &error))
+}
+
+fn about(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+pub(crate) fn malformed(path: &Path) -> io::Error {
+    let text = format!("{} is not in the kernel's format", path.display());
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+/// A number in ASCII, without spaces around it.
+pub(crate) fn number<T: std::str::FromStr>(text: &[u8]) -> Option<T> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// A number in hexadecimal digits.
+fn hexadecimal(text: &[u8]) -> Option<u64> {
+    u64::from_str_radix(std::str::from_utf8(text).ok()?, 16).ok()
+}
+
+/// The words of a line.
+fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(u8::is_ascii_whitespace)
+        .filter(|word| !word.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_beyond_its_limit_is_an_error() {
+        let path = Path::new("/proc/self/stat");
+        let error = read(path, 4).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("/proc/self/stat: it is larger than 4 bytes"),
+            "{error}"
+        );
+        assert!(read(path, 4096).unwrap().is_some());
+        assert!(read(Path::new("/proc/0/stat"), 4096).unwrap().is_none());
+    }
+}

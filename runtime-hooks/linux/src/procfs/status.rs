@@ -1,0 +1,103 @@
+//! `/proc/PID/status`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{TaskState, number, read, words};
+
+/// A process may be in 65536 groups (NGROUPS_MAX), each a number of up to ten digits in `Groups`.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// `/proc/PID/status`: a line for each field. The kernel escapes line feeds in the name.
+#[derive(Debug, Clone)]
+pub struct Status {
+    text: Vec<u8>,
+}
+
+impl Status {
+    /// Of a process; `None` if it has ended and was reaped.
+    ///
+    /// # Errors
+    /// An I/O error with its path.
+    pub fn of(pid: i32) -> io::Result<Option<Self>> {
+        Self::read(&PathBuf::from(format!("/proc/{pid}/status")))
+    }
+
+    /// Of one thread of a process; `None` if it has ended.
+    ///
+    /// # Errors
+    /// An I/O error with its path.
+    pub fn of_thread(pid: i32, thread: i32) -> io::Result<Option<Self>> {
+        Self::read(&PathBuf::from(format!("/proc/{pid}/task/{thread}/status")))
+    }
+
+    fn read(path: &Path) -> io::Result<Option<Self>> {
+        Ok(read(path, MAX_BYTES)?.map(Self::from_text))
+    }
+
+    /// Parses the contents of such a file.
+    #[must_use]
+    pub fn from_text(text: Vec<u8>) -> Self {
+        Self { text }
+    }
+
+    /// The value of a field, without the spaces around it.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<&[u8]> {
+        let mut lines = self.text.split(|byte| *byte == b'\n');
+        lines.find_map(|line| {
+            let value = line.strip_prefix(name.as_bytes())?.strip_prefix(b":")?;
+            Some(value.trim_ascii())
+        })
+    }
+
+    /// What the thread is doing.
+    #[must_use]
+    pub fn state(&self) -> Option<TaskState> {
+        let letter = self.field("State")?.first()?;
+        Some(TaskState::of_letter(*letter))
+    }
+
+    /// The pid of the process that the thread belongs to.
+    #[must_use]
+    pub fn process(&self) -> Option<i32> {
+        number(self.field("Tgid")?)
+    }
+
+    /// The pid of the thread's tracer; 0 without one, and for one in another pid namespace.
+    #[must_use]
+    pub fn tracer(&self) -> Option<i32> {
+        number(self.field("TracerPid")?)
+    }
+
+    /// The pid of the process in each pid namespace that it is in, from ours inwards.
+    #[must_use]
+    pub fn namespace_pids(&self) -> Option<Vec<i32>> {
+        words(self.field("NSpid")?).map(number).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_behind_a_name_of_any_bytes() {
+        let text = b"Name:\t\xe8\xae\nState:\tt (tracing stop)\nTgid:\t7\nTracerPid:\t4711\n\
+            NSpid:\t4711\t12\t1\n";
+        let status = Status::from_text(text.to_vec());
+        assert_eq!(status.field("Name"), Some(&b"\xe8\xae"[..]));
+        assert_eq!(status.state(), Some(TaskState::Traced));
+        assert_eq!((status.process(), status.tracer()), (Some(7), Some(4711)));
+        assert_eq!(status.namespace_pids(), Some(vec![4711, 12, 1]));
+        assert_eq!(status.field("Tg"), None);
+    }
+
+    #[test]
+    fn our_own_is_read() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let status = Status::of(own).unwrap().unwrap();
+        assert_eq!(status.process(), Some(own));
+        assert!(Status::of(i32::MAX).unwrap().is_none());
+    }
+}

@@ -1,0 +1,50 @@
+//! The numbers in `/proc` and `/proc/PID/task`.
+
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use super::{about, gone_is_none, number};
+
+/// All processes that are there, zombies included.
+///
+/// # Errors
+/// An I/O error with its path.
+pub fn processes() -> io::Result<Vec<i32>> {
+    let path = Path::new("/proc");
+    numbers(path).map_err(|error| about(path, &error))
+}
+
+/// The threads of a process; none if it has ended.
+///
+/// # Errors
+/// An I/O error with its path.
+pub fn threads(pid: i32) -> io::Result<Vec<i32>> {
+    let path = format!("/proc/{pid}/task");
+    let path = Path::new(&path);
+    let threads = gone_is_none(numbers(path)).map_err(|error| about(path, &error))?;
+    Ok(threads.unwrap_or_default())
+}
+
+fn numbers(directory: &Path) -> io::Result<Vec<i32>> {
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        numbers.extend(number::<i32>(entry?.file_name().as_bytes()));
+    }
+    Ok(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_thread_is_one_of_ours() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let thread = rustix::thread::gettid().as_raw_nonzero().get();
+        assert!(threads(own).unwrap().contains(&thread));
+        assert_eq!(threads(i32::MAX).unwrap(), []);
+        assert!(processes().unwrap().contains(&own));
+    }
+}

@@ -1,0 +1,179 @@
+//! The processes of a container, seen in one pass.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use crate::process::ProcessRef;
+use crate::tree::descendants;
+
+/// The processes of a container as they were at one look: who they are, which of them CRIU dumps,
+/// and which may use CUDA. Only the latter are held by pidfd: a container may have more processes
+/// than we may open files.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    members: Vec<Member>,
+    candidates: Vec<ProcessRef>,
+}
+
+/// A process of a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// The pid as we see it.
+    pub pid: i32,
+    /// The pid in the pid namespace of the container's init, if it has one there.
+    pub pid_inside: Option<i32>,
+    /// When it was started, in clock ticks since boot.
+    pub start_time: u64,
+    /// The command name, for messages.
+    pub name: String,
+    /// How it came into the container.
+    pub origin: Origin,
+}
+
+/// How a process came into a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// It is the container's init or descends from it: CRIU dumps it.
+    Init,
+    /// `exec` put it into the container's cgroup: no image has it, and it ends with the container.
+    Exec,
+}
+
+impl Member {
+    /// Takes hold of the process; `None` if it has ended.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn open(&self) -> io::Result<Option<ProcessRef>> {
+        let process = ProcessRef::open(self.pid)?;
+        Ok(process.filter(|process| self.is(process)))
+    }
+
+    /// Whether it is this process.
+    #[must_use]
+    pub fn is(&self, process: &ProcessRef) -> bool {
+        (self.pid, self.start_time) == (process.pid(), process.start_time())
+    }
+}
+
+impl Snapshot {
+    /// Looks at the processes of the container of `init`, which are `pids`. What ends meanwhile,
+    /// and zombies, are left out.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn take(init: &ProcessRef, pids: &BTreeSet<i32>) -> io::Result<Self> {
+        let tree = descendants(init.pid(), pids.iter().copied())?;
+        let mut snapshot = Self::default();
+        for pid in pids {
+            let Some(process) = ProcessRef::open(*pid)? else {
+                continue;
+            };
+            let origin = if tree.contains(pid) {
+                Origin::Init
+            } else {
+                Origin::Exec
+            };
+            snapshot.members.push(Member {
+                pid: *pid,
+                pid_inside: process.pid_at_depth(init.namespace_depth()),
+                start_time: process.start_time(),
+                name: process.name().to_owned(),
+                origin,
+            });
+            // A process that cannot be read is queried like the others.
+            if process.may_use_cuda().unwrap_or(true) {
+                snapshot.candidates.push(process);
+            }
+        }
+        Ok(snapshot)
+    }
+
+    /// All processes, in order of pid.
+    #[must_use]
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// The processes that may use CUDA, in order of pid. Only these are queried.
+    #[must_use]
+    pub fn candidates(&self) -> &[ProcessRef] {
+        &self.candidates
+    }
+
+    /// The candidates, owned.
+    #[must_use]
+    pub fn into_candidates(self) -> Vec<ProcessRef> {
+        self.candidates
+    }
+
+    /// The processes that `exec` started.
+    pub fn exec_sessions(&self) -> impl Iterator<Item = &Member> {
+        let mut members = self.members.iter();
+        std::iter::from_fn(move || members.find(|member| member.origin == Origin::Exec))
+    }
+
+    /// How a process came into the container; `None` if it was not there.
+    #[must_use]
+    pub fn origin_of(&self, process: &ProcessRef) -> Option<Origin> {
+        let at = self
+            .members
+            .binary_search_by_key(&process.pid(), |member| member.pid);
+        let member = self.members.get(at.ok()?)?;
+        member.is(process).then_some(member.origin)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::process::{Child, Command};
+
+    use super::*;
+    use crate::process::tests::start;
+
+    fn pid_of(child: &Child) -> i32 {
+        i32::try_from(child.id()).unwrap()
+    }
+
+    #[test]
+    fn who_descends_from_init_is_told_from_who_came_by_exec() {
+        let sleeper = || Command::new("sleep").arg("60").spawn().unwrap();
+        let (mut init, mut session) = (sleeper(), sleeper());
+        let process = ProcessRef::open(pid_of(&init)).unwrap().unwrap();
+        let other = ProcessRef::open(pid_of(&session)).unwrap().unwrap();
+        let pids = BTreeSet::from([pid_of(&init), pid_of(&session), i32::MAX]);
+        let snapshot = Snapshot::take(&process, &pids).unwrap();
+        assert_eq!(snapshot.members().len(), 2);
+        assert_eq!(snapshot.origin_of(&process), Some(Origin::Init));
+        assert_eq!(snapshot.origin_of(&other), Some(Origin::Exec));
+        let sessions: Vec<i32> = snapshot.exec_sessions().map(|one| one.pid).collect();
+        assert_eq!(sessions, [pid_of(&session)]);
+        assert!(snapshot.candidates().is_empty());
+        let member = &snapshot.members()[0];
+        assert_eq!(member.pid_inside, Some(member.pid));
+        assert!(member.open().unwrap().is_some_and(|open| member.is(&open)));
+        for child in [&mut init, &mut session] {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert!(member.open().unwrap().is_none());
+    }
+
+    /// The program itself is the mapped file whose name is that of the driver's library.
+    #[test]
+    fn who_has_libcuda_loaded_may_use_cuda_and_is_held() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("libcuda.so.1");
+        fs::copy("/bin/cat", &program).unwrap();
+        let mut child = start(Command::new(program));
+        let process = ProcessRef::open(pid_of(&child)).unwrap().unwrap();
+        let own = i32::try_from(std::process::id()).unwrap();
+        let pids = BTreeSet::from([own, process.pid()]);
+        let snapshot = Snapshot::take(&process, &pids).unwrap();
+        let candidates = snapshot.candidates().iter().map(ProcessRef::pid);
+        assert_eq!(candidates.collect::<Vec<_>>(), [process.pid()]);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

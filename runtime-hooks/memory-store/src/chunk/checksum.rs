@@ -1,0 +1,64 @@
+//! How contents are recognised.
+
+use serde::{Deserialize, Serialize};
+use twox_hash::XxHash3_128;
+
+/// A checksum of contents. It is not cryptographic: it finds damage and equal contents, and is no
+/// proof against forgery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Checksum(pub u128);
+
+impl Checksum {
+    /// Of these contents: XXH3, 128 bits, the fastest that was measured (docs/benchmarks.md).
+    #[must_use]
+    pub fn of(contents: &[u8]) -> Self {
+        Self(XxHash3_128::oneshot(contents))
+    }
+
+    /// Of contents that lie in several places: that of all of them, one after the other.
+    pub(crate) fn of_parts(parts: &[&[u8]]) -> Self {
+        if let [whole] = parts {
+            return Self::of(whole);
+        }
+        let mut sum = Sum::new();
+        parts.iter().for_each(|part| sum.add(part));
+        sum.end()
+    }
+}
+
+/// A checksum of contents that come in parts.
+pub(crate) struct Sum(XxHash3_128);
+
+impl Sum {
+    pub(crate) fn new() -> Self {
+        Self(XxHash3_128::new())
+    }
+
+    pub(crate) fn add(&mut self, part: &[u8]) {
+        self.0.write(part);
+    }
+
+    pub(crate) fn end(&self) -> Checksum {
+        Checksum(self.0.finish_128())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn it_is_the_same_for_all_parts(
+            content in proptest::collection::vec(any::<u8>(), 0..5000),
+            cut in any::<prop::sample::Index>(),
+            again in any::<prop::sample::Index>(),
+        ) {
+            let (start, rest) = content.split_at(cut.index(content.len() + 1));
+            let (middle, end) = rest.split_at(again.index(rest.len() + 1));
+            prop_assert_eq!(Checksum::of_parts(&[start, middle, end]), Checksum::of(&content));
+        }
+    }
+}

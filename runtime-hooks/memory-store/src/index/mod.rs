@@ -1,0 +1,79 @@
+//! The index: which chunk of which process is in which pack.
+//!
+//! [`area`] has the types of its contents, [`codec`] their form in the file, and [`limits`] what is
+//! checked before an index from a file is used.
+
+pub(crate) mod area;
+pub(crate) mod codec;
+pub(crate) mod limits;
+
+use std::path::Path;
+
+use stasis_linux::file;
+
+use crate::{INDEX_FILE, ImageId, Pack, ProcessMemory, StoreError, Tier};
+
+/// All memory of one checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Index {
+    /// The checkpoint.
+    pub image_id: ImageId,
+    /// Where the packs lie.
+    pub tier: Tier,
+    /// The packs that are needed; places refer to this list.
+    pub packs: Vec<Pack>,
+    /// The processes.
+    pub processes: Vec<ProcessMemory>,
+}
+
+impl Index {
+    /// That of an image directory. `None`: there is none, so CRIU has all memory.
+    ///
+    /// # Errors
+    /// [`StoreError`] for anything that this version did not write.
+    pub fn read(image_dir: &Path) -> Result<Option<Self>, StoreError> {
+        Self::read_file(&image_dir.join(INDEX_FILE))
+    }
+
+    pub(crate) fn read_file(path: &Path) -> Result<Option<Self>, StoreError> {
+        let bytes = file::read(path, limits::INDEX_BYTES).map_err(StoreError::io("read", path))?;
+        bytes.map(|bytes| codec::decode(&bytes, path)).transpose()
+    }
+
+    /// That of these bytes, which are checked in every way that needs no other file.
+    ///
+    /// # Errors
+    /// [`StoreError`]; it names [`INDEX_FILE`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, StoreError> {
+        codec::decode(bytes, Path::new(INDEX_FILE))
+    }
+
+    /// What [`Self::decode`] reads.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        codec::encode(self)
+    }
+
+    /// The stored bytes that its chunks refer to, each time that they do.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        self.areas()
+            .flat_map(|area| &area.chunks)
+            .map(|chunk| u64::from(chunk.place.bytes))
+            .sum()
+    }
+
+    /// Whether CRIU has all memory although the plugin was there.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.areas().next().is_none()
+    }
+
+    /// All areas of all processes.
+    pub fn areas(&self) -> impl Iterator<Item = &crate::Area> {
+        self.processes.iter().flat_map(|process| &process.areas)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,41 @@
+//! Packs in memory are mapped, which saves copying them.
+
+#![allow(unsafe_code)] // memmap2: the mapping of a file, which others could change
+
+use std::fs::File;
+
+use memmap2::Mmap;
+use rustix::fs::{FsWord, fstatfs};
+
+/// linux/magic.h
+const TMPFS_MAGIC: FsWord = 0x0102_1994;
+
+/// Maps a file of a tmpfs. `None`: it is on another file system, or cannot be mapped.
+pub(crate) fn map(file: &File) -> Option<Mmap> {
+    if fstatfs(file).ok()?.f_type != TMPFS_MAGIC {
+        return None;
+    }
+    // SAFETY: only packs in a store's own directory are mapped. Only root may enter it, and packs
+    // are not changed once they are written. If root truncates one all the same, reading it ends
+    // CRIU with SIGBUS, and the tasks that wait for it end with CRIU.
+    unsafe { Mmap::map(file) }.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn what_is_in_memory_is_mapped() {
+        let mut file = tempfile::tempfile_in("/dev/shm").unwrap();
+        file.write_all(b"pack").unwrap();
+        assert_eq!(&map(&file).unwrap()[..], b"pack");
+    }
+
+    #[test]
+    fn what_is_elsewhere_is_not() {
+        let elsewhere = File::open("/proc/self/status").unwrap();
+        assert!(map(&elsewhere).is_none());
+    }
+}

@@ -1,0 +1,190 @@
+//! A pack is a file of chunk contents: its name, its header, and reading it, from a mapping or past
+//! the page cache.
+//!
+//! [`writer`] makes packs, with contents that [`compress`] may have made smaller.
+
+pub(crate) mod compress;
+mod mapping;
+pub(crate) mod page_cache;
+pub(crate) mod writer;
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use memmap2::Mmap;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+use stasis_linux::file;
+
+use crate::chunk::buffer::Aligned;
+use crate::{ImageId, PAGE, StoreError, Tier};
+
+const MAGIC: &[u8; 8] = b"STASISMP";
+const VERSION: u32 = 1;
+const PREFIX: &str = "stasis-memory-";
+const SUFFIX: &str = ".pack";
+
+/// A pack, as an index describes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pack {
+    /// The checkpoint that wrote it, an earlier one perhaps.
+    pub creator: ImageId,
+    /// Its number among the packs of that checkpoint.
+    pub stream: u16,
+    /// Its length.
+    pub bytes: u64,
+}
+
+impl Pack {
+    /// The name of its file.
+    #[must_use]
+    pub fn file_name(&self) -> String {
+        let Self {
+            creator, stream, ..
+        } = self;
+        format!("{PREFIX}{creator}-{stream}{SUFFIX}")
+    }
+
+    /// Its first page.
+    pub(crate) fn header(&self) -> Aligned {
+        let mut page = Aligned::new(PAGE);
+        let mut fields = MAGIC.to_vec();
+        fields.extend(VERSION.to_le_bytes());
+        fields.extend(u32::from(self.stream).to_le_bytes());
+        fields.extend(self.creator.number().to_le_bytes());
+        page.as_mut_slice()[..fields.len()].copy_from_slice(&fields);
+        page
+    }
+}
+
+/// Of so many bytes of a pack, with those that fill the last page.
+pub(crate) fn padded(bytes: usize) -> usize {
+    bytes.next_multiple_of(PAGE)
+}
+
+/// Whether a file of this name is a pack.
+pub(crate) fn is_pack_name(name: &str) -> bool {
+    let parts = name
+        .strip_prefix(PREFIX)
+        .and_then(|rest| rest.strip_suffix(SUFFIX))
+        .and_then(|rest| rest.split_once('-'));
+    parts.is_some_and(|(creator, stream)| {
+        creator.parse::<ImageId>().is_ok()
+            && stream.parse::<u16>().is_ok_and(|n| n.to_string() == stream)
+    })
+}
+
+/// A pack that can be read.
+#[derive(Debug)]
+pub(crate) struct PackFile {
+    pub(crate) path: PathBuf,
+    pub(crate) file: File,
+    /// All of it, if it is mapped.
+    pub(crate) mapped: Option<Mmap>,
+}
+
+impl PackFile {
+    /// Opens a pack in a directory, and checks its header and that it is as long as the index
+    /// needs.
+    pub(crate) fn open(directory: &Path, pack: &Pack) -> Result<Self, StoreError> {
+        let path = directory.join(pack.file_name());
+        let Some(file) = file::open(&path).map_err(StoreError::io("open", &path))? else {
+            return Err(StoreError::Missing { path });
+        };
+        let metadata = file.metadata().map_err(StoreError::io("read", &path))?;
+        let pack_file = Self {
+            path,
+            file,
+            mapped: None,
+        };
+        pack_file.check_header(pack)?;
+        if metadata.len() < pack.bytes {
+            let (needed, there) = (pack.bytes, metadata.len());
+            let what = format!("{needed} bytes of it are needed and it has {there}");
+            return Err(StoreError::damaged(&pack_file.path, what));
+        }
+        Ok(pack_file)
+    }
+
+    /// Chooses how it is read from now on: mapped, if it is in memory; with O_DIRECT, if it is not
+    /// in the page cache and its file system can do that; else through the page cache.
+    pub(crate) fn read_fast(&mut self, tier: Tier) {
+        match tier {
+            Tier::Ram => self.mapped = mapping::map(&self.file),
+            Tier::Portable | Tier::Disk => {}
+        }
+        if self.mapped.is_none() {
+            self.read_directly_if_cold();
+        }
+    }
+
+    fn check_header(&self, pack: &Pack) -> Result<(), StoreError> {
+        let mut page = Aligned::new(PAGE);
+        let read = self.read_at(0, page.as_mut_slice());
+        let read = read.map_err(StoreError::io("read", &self.path))?;
+        let (found, expected) = (page.as_slice(), pack.header());
+        if read < PAGE || !found.starts_with(MAGIC) {
+            let what = "it is not a pack of chunks";
+            return Err(StoreError::damaged(&self.path, what));
+        }
+        let version = found[8..]
+            .first_chunk()
+            .map_or(0, |v| u32::from_le_bytes(*v));
+        if version != VERSION {
+            return Err(StoreError::Version {
+                path: self.path.clone(),
+                found: version,
+                known: VERSION,
+            });
+        }
+        if found != expected.as_slice() {
+            let what = "its header has the name of another pack, or is damaged itself";
+            return Err(StoreError::damaged(&self.path, what));
+        }
+        Ok(())
+    }
+
+    /// A part of it, if it is mapped.
+    pub(crate) fn mapped(&self, offset: u64, bytes: usize) -> Option<&[u8]> {
+        let start = usize::try_from(offset).ok()?;
+        self.mapped.as_ref()?.get(start..start.checked_add(bytes)?)
+    }
+
+    /// Reads what there is from an offset on, up to the end of the file.
+    pub(crate) fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let mut read = 0;
+        while read < into.len() {
+            match self.file.read_at(&mut into[read..], offset + read as u64) {
+                Ok(0) => break,
+                Ok(more) => read += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(read)
+    }
+
+    fn read_directly_if_cold(&self) {
+        if page_cache::has_most_of(&self.file) != Some(false) || !set_direct(&self.file) {
+            return;
+        }
+        let mut page = Aligned::new(PAGE);
+        if self.read_at(0, page.as_mut_slice()).is_err() {
+            set_buffered(&self.file);
+        }
+    }
+}
+
+/// Sets O_DIRECT. `false`: the file system does not support it.
+pub(crate) fn set_direct(file: &File) -> bool {
+    let flags = fcntl_getfl(file).map(|flags| flags | OFlags::DIRECT);
+    flags.is_ok_and(|flags| fcntl_setfl(file, flags).is_ok())
+}
+
+/// Clears O_DIRECT. `false`: it was not set.
+pub(crate) fn set_buffered(file: &File) -> bool {
+    let flags = fcntl_getfl(file).unwrap_or(OFlags::empty());
+    flags.contains(OFlags::DIRECT) && fcntl_setfl(file, flags - OFlags::DIRECT).is_ok()
+}

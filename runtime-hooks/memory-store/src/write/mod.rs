@@ -1,0 +1,262 @@
+//! Storing the memory of a checkpoint: a [`Writer`] makes the store, and each thread puts chunks
+//! into a pack of its own by a [`stream`].
+//!
+//! Contents that are stored already ([`content_index`]) are referred to and not stored again, also
+//! those of an earlier checkpoint of the container ([`reuse`]).
+
+mod content_index;
+mod reuse;
+pub(crate) mod stream;
+
+use std::collections::{HashMap, HashSet};
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use stasis_linux::error_chain;
+use stasis_linux::file::{self, Access, Durability};
+
+use self::content_index::ContentIndex;
+use self::reuse::ReusedPacks;
+use crate::directory::{clear, remove, remove_file};
+use crate::index::limits;
+use crate::pack::PackFile;
+use crate::pack::writer::PackWriter;
+use crate::{
+    Checksum, DumpRequest, INDEX_FILE, ImageId, Index, Pack, Place, ProcessMemory, Reader,
+    STORE_INDEX_FILE, StoreError, Stream, Tier,
+};
+
+/// The store of a checkpoint that is being made. Dropped before it is finished, it removes what it
+/// made.
+#[derive(Debug)]
+pub struct Writer {
+    image_dir: PathBuf,
+    image_id: ImageId,
+    tier: Tier,
+    /// Where the packs lie.
+    directory: PathBuf,
+    level: Option<i32>,
+    not_reused: Option<String>,
+    state: Mutex<State>,
+    finished: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    packs: Vec<HeldPack>,
+    streams: u16,
+    known: ContentIndex,
+}
+
+#[derive(Debug)]
+struct HeldPack {
+    pack: Pack,
+    file: Arc<PackFile>,
+    closed: bool,
+}
+
+impl Writer {
+    /// Makes the directory of a tier that has one, and removes what an earlier dump left in the
+    /// image directory.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn create(image_dir: &Path, request: &DumpRequest) -> Result<Self, StoreError> {
+        clear(image_dir, INDEX_FILE)?;
+        let directory = match (request.tier, &request.directory) {
+            (Tier::Portable, _) => image_dir,
+            (_, Some(directory)) => {
+                let made = DirBuilder::new().mode(0o700).create(directory);
+                made.map_err(StoreError::writing(directory))?;
+                directory
+            }
+            (_, None) => {
+                let what = "the request names no directory for its tier".to_owned();
+                return Err(StoreError::Impossible { what });
+            }
+        };
+        let mut writer = Self {
+            image_dir: image_dir.to_owned(),
+            image_id: request.image_id,
+            tier: request.tier,
+            directory: directory.to_owned(),
+            level: request.compression.map(|compression| compression.level),
+            not_reused: None,
+            state: Mutex::default(),
+            finished: false,
+        };
+        if let Some(earlier) = &request.earlier {
+            writer.learn(earlier);
+        }
+        Ok(writer)
+    }
+
+    /// Takes over the packs of an earlier checkpoint, if possible.
+    fn learn(&mut self, directory: &Path) {
+        let ReusedPacks { packs, known } = match ReusedPacks::link(directory, &self.directory) {
+            Ok(earlier) => earlier,
+            Err(error) => {
+                self.not_reused = Some(error_chain(&error));
+                return;
+            }
+        };
+        let hold = |(pack, file)| HeldPack {
+            pack,
+            file: Arc::new(file),
+            closed: true,
+        };
+        let mut state = self.state();
+        state.packs = packs.into_iter().map(hold).collect();
+        state.known = known;
+    }
+
+    /// Why nothing of the earlier checkpoint is used again, for the report.
+    #[must_use]
+    pub fn not_reused(&self) -> Option<&str> {
+        self.not_reused.as_deref()
+    }
+
+    /// For one thread.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn stream(&self) -> Result<Stream<'_>, StoreError> {
+        Stream::new(self)
+    }
+
+    /// Reads what has been stored so far, by the places that [`Stream::put`] returned; also after
+    /// [`Self::finish`], even if that failed.
+    #[must_use]
+    pub fn reader(&self) -> Reader {
+        let state = self.state();
+        Reader::of(state.packs.iter().map(|held| held.file.clone()).collect())
+    }
+
+    /// Writes the index, which is on disk when this returns, and removes packs that no chunk refers
+    /// to. All streams must be closed.
+    ///
+    /// # Errors
+    /// [`StoreError`]; everything that was put can still be read.
+    pub fn finish(&mut self, processes: &[ProcessMemory]) -> Result<Index, StoreError> {
+        let (index, unused) = self.index(processes)?;
+        limits::check(&index).map_err(|what| StoreError::Impossible { what })?;
+        let bytes = index.encode();
+        let fits = file::check_size(bytes.len() as u64, limits::INDEX_BYTES);
+        fits.map_err(|error| StoreError::Impossible {
+            what: format!("its index cannot be read again: {error}"),
+        })?;
+        for name in unused {
+            remove_file(&self.directory.join(name))?;
+        }
+        if self.tier != Tier::Portable {
+            write_index(&self.directory.join(STORE_INDEX_FILE), &bytes)?;
+            // So that the directory itself is there, too.
+            if let Some(store) = self.directory.parent() {
+                file::sync_directory(store).map_err(StoreError::io("write", store))?;
+            }
+        }
+        write_index(&self.image_dir.join(INDEX_FILE), &bytes)?;
+        self.finished = true;
+        Ok(index)
+    }
+
+    /// The index of these processes, with the packs that they use, and the names of the other
+    /// packs.
+    fn index(&self, processes: &[ProcessMemory]) -> Result<(Index, Vec<String>), StoreError> {
+        let mut processes = processes.to_vec();
+        let areas = || processes.iter().flat_map(|process| &process.areas);
+        let chunks = areas().flat_map(|area| &area.chunks);
+        let used: HashSet<u32> = chunks.map(|chunk| chunk.place.pack).collect();
+        let mut new_numbers = HashMap::new();
+        let (mut packs, mut unused) = (Vec::new(), Vec::new());
+        for (number, held) in (0..).zip(&self.state().packs) {
+            if !held.closed {
+                let what = format!("{} is still being written", held.pack.file_name());
+                return Err(StoreError::Impossible { what });
+            }
+            if used.contains(&number) {
+                new_numbers.insert(number, u32::try_from(packs.len()).unwrap_or(u32::MAX));
+                packs.push(held.pack);
+            } else {
+                unused.push(held.pack.file_name());
+            }
+        }
+        let areas = processes.iter_mut().flat_map(|process| &mut process.areas);
+        for chunk in areas.flat_map(|area| &mut area.chunks) {
+            let number = new_numbers.get(&chunk.place.pack);
+            chunk.place.pack = number.copied().unwrap_or(u32::MAX);
+        }
+        let index = Index {
+            image_id: self.image_id,
+            tier: self.tier,
+            packs,
+            processes,
+        };
+        Ok((index, unused))
+    }
+
+    pub(crate) fn level(&self) -> Option<i32> {
+        self.level
+    }
+
+    pub(crate) fn known(&self, key: (Checksum, usize)) -> Option<Place> {
+        self.state().known.get(&key).copied()
+    }
+
+    pub(crate) fn remember(&self, key: (Checksum, usize), place: Place) {
+        self.state().known.insert(key, place);
+    }
+
+    /// One more pack, with its number.
+    pub(crate) fn add_pack(&self) -> Result<(u32, PackWriter), StoreError> {
+        let mut state = self.state();
+        let pack = Pack {
+            creator: self.image_id,
+            stream: state.streams,
+            bytes: 0,
+        };
+        let writer = PackWriter::create(&self.directory, &pack, self.tier)?;
+        state.streams = state.streams.saturating_add(1);
+        let number = u32::try_from(state.packs.len()).unwrap_or(u32::MAX);
+        state.packs.push(HeldPack {
+            pack,
+            file: writer.pack_file().clone(),
+            closed: false,
+        });
+        Ok((number, writer))
+    }
+
+    pub(crate) fn close_pack(&self, number: u32, bytes: u64) {
+        let number = usize::try_from(number).unwrap_or(usize::MAX);
+        if let Some(held) = self.state().packs.get_mut(number) {
+            held.pack.bytes = bytes;
+            held.closed = true;
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if self.finished {
+            return;
+        }
+        let _ = clear(&self.image_dir, INDEX_FILE);
+        if self.tier != Tier::Portable {
+            let _ = remove(&self.directory);
+        }
+    }
+}
+
+fn write_index(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    file::replace(path, bytes, Access::Private, Durability::Durable)
+        .map_err(StoreError::writing(path))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+//! Storing the chunks of one thread.
+
+use crate::pack::compress::{Compressed, Compressor};
+use crate::pack::padded;
+use crate::pack::writer::PackWriter;
+use crate::{Buffer, Checksum, Encoding, Place, StoreError, StoredPages, Writer};
+
+/// A pack of its own for each thread, made when there is something to write.
+#[derive(Debug)]
+pub struct Stream<'w> {
+    writer: &'w Writer,
+    pack: Option<(u32, PackWriter)>,
+    compressor: Option<Compressor>,
+    report: StreamReport,
+}
+
+/// What a thread has stored.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StreamReport {
+    /// Bytes that were written, after compression and with what fills the last page.
+    pub stored_bytes: u64,
+    /// Bytes of memory that were stored already.
+    pub reused_bytes: u64,
+}
+
+impl<'w> Stream<'w> {
+    pub(crate) fn new(writer: &'w Writer) -> Result<Self, StoreError> {
+        let compressor = writer.level().map(Compressor::new).transpose();
+        let compressor = compressor.map_err(|error| StoreError::Impossible {
+            what: format!("zstd cannot be started: {error}"),
+        })?;
+        Ok(Self {
+            writer,
+            pack: None,
+            compressor,
+            report: StreamReport::default(),
+        })
+    }
+
+    /// Stores these pages of a chunk, from their places in its content. Pages that this checkpoint
+    /// or the earlier one has stored already are not stored again.
+    ///
+    /// # Errors
+    /// [`StoreError`]; what was stored before can still be read.
+    pub fn put(
+        &mut self,
+        content: &Buffer,
+        pages: &StoredPages,
+    ) -> Result<(Checksum, Place), StoreError> {
+        let bytes = pages.bytes();
+        let parts = pages.slices(content.as_slice());
+        let Some(parts) = parts.filter(|parts| !parts.is_empty()) else {
+            let what = format!("a chunk cannot have {bytes} bytes");
+            return Err(StoreError::Impossible { what });
+        };
+        let key = (Checksum::of_parts(&parts), bytes);
+        if let Some(place) = self.writer.known(key) {
+            self.report.reused_bytes += bytes as u64;
+            return Ok((key.0, place));
+        }
+        let place = self.store(&parts)?;
+        self.writer.remember(key, place);
+        Ok((key.0, place))
+    }
+
+    /// Makes its pack now, so that a process that is forked later can read what is stored after the
+    /// fork.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn open(&mut self) -> Result<(), StoreError> {
+        if self.pack.is_none() {
+            self.pack = Some(self.writer.add_pack()?);
+        }
+        Ok(())
+    }
+
+    fn store(&mut self, parts: &[&[u8]]) -> Result<Place, StoreError> {
+        let (number, pack) = match &mut self.pack {
+            Some(pack) => pack,
+            none => none.insert(self.writer.add_pack()?),
+        };
+        let compressor = self.compressor.as_mut();
+        let compressed = compressor.and_then(|compressor| compressor.compress(parts));
+        let (encoding, bytes, offset) = match compressed {
+            Some(Compressed { bytes, padded }) => (Encoding::Zstd, bytes, pack.append(&[padded])?),
+            None => {
+                let bytes = parts.iter().map(|part| part.len()).sum();
+                (Encoding::Raw, bytes, pack.append(parts)?)
+            }
+        };
+        self.report.stored_bytes += padded(bytes) as u64;
+        Ok(Place {
+            pack: *number,
+            offset,
+            // At most a chunk.
+            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+            encoding,
+        })
+    }
+
+    /// Ends its pack. On [`Tier::Disk`](crate::Tier::Disk) it is on the disk when this returns.
+    ///
+    /// # Errors
+    /// [`StoreError`]; what was stored can still be read.
+    pub fn close(mut self) -> Result<StreamReport, StoreError> {
+        if let Some((number, pack)) = self.pack.take() {
+            self.writer.close_pack(number, pack.close()?);
+        }
+        Ok(self.report)
+    }
+}

@@ -1,0 +1,80 @@
+//! A dump onto disks of every size that matters.
+
+use std::path::Path;
+
+use nix::mount::{MsFlags, mount, umount};
+use nix::sched::{CloneFlags, unshare};
+
+use crate::test_data::{Images, names, request, text, try_store, verify};
+use crate::{Index, Reader, Tier, Writer, discard};
+
+/// A tmpfs of this size, seen only by this thread; none without the right to mount.
+fn small_disk(kib: usize, at: &Path) -> Option<()> {
+    let none: Option<&str> = None;
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("not tested: mounting needs root");
+        return None;
+    }
+    if umount(at).is_err() {
+        unshare(CloneFlags::CLONE_NEWNS).unwrap();
+        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+        mount(none, "/", none, private, none).unwrap();
+    }
+    let options = format!("size={kib}k,huge=never");
+    let flags = MsFlags::empty();
+    mount(
+        Some("none"),
+        at,
+        Some("tmpfs"),
+        flags,
+        Some(options.as_str()),
+    )
+    .unwrap();
+    Some(())
+}
+
+#[test]
+fn wherever_the_disk_is_full_nothing_is_lost() {
+    let images = Images::new();
+    let at = images.image(1);
+    let seeds = [3, 6];
+    // 8 MiB of chunks, a header, directories, and the index.
+    let (chunks, step) = (2 * 4096 + 4, 24);
+    let sizes = (8..chunks)
+        .step_by(812)
+        .chain((chunks - step..chunks + step).step_by(4));
+    let mut succeeded = 0;
+    let mut failed_late = 0;
+    for (tier, kib) in sizes.flat_map(|kib| [Tier::Portable, Tier::Disk].map(|tier| (tier, kib))) {
+        if small_disk(kib, &at).is_none() {
+            return;
+        }
+        let request = request(tier, Some(at.join("store")), 1);
+        let mut writer = Writer::create(&at, &request).unwrap();
+        let (process, stored) = try_store(&writer, &seeds);
+        verify(&writer.reader(), &process, &seeds);
+        let all_put = stored.is_ok();
+        match stored.and_then(|_| writer.finish(std::slice::from_ref(&process))) {
+            Ok(index) => {
+                succeeded += 1;
+                let reader = Reader::open(&at, &index, request.directory.as_deref()).unwrap();
+                verify(&reader, &index.processes[0], &seeds);
+            }
+            Err(error) => {
+                let message = text(&error);
+                assert!(message.contains("the disk is full"), "{message}");
+                assert!(message.contains(at.to_str().unwrap()), "{message}");
+                assert_eq!(Index::read(&at).unwrap(), None);
+                failed_late += usize::from(all_put);
+                verify(&writer.reader(), &process, &seeds);
+            }
+        }
+        drop(writer);
+        discard(&at, request.directory.as_deref()).unwrap();
+        assert_eq!(names(&at), [""; 0]);
+    }
+    assert!(
+        succeeded > 1 && failed_late > 0,
+        "{succeeded} {failed_late}"
+    );
+}

@@ -1,0 +1,106 @@
+//! What a traced thread reports to its tracer, and how long we wait for it.
+
+use std::io;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use nix::libc;
+use nix::sys::ptrace;
+use nix::unistd::Pid;
+use rustix::process::{WaitOptions, waitpid};
+
+/// A thread that is in the kernel for longer cannot be stopped now.
+const PATIENCE: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_micros(100);
+/// `PTRACE_EVENT_STOP` (ptrace(2)): a seized thread has stopped outside of system calls.
+const EVENT_STOP: i32 = 128;
+/// `PTRACE_O_TRACESYSGOOD` marks the stops at system calls with this bit.
+const SYSCALL_BIT: i32 = 0x80;
+/// linux/ptrace.h, since Linux 5.3.
+const EVENTMSG_SYSCALL_ENTRY: libc::c_long = 1;
+const EVENTMSG_SYSCALL_EXIT: libc::c_long = 2;
+
+/// Until when something has to be done.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deadline(Option<Instant>);
+
+impl Deadline {
+    /// That of one call, with all that comes between.
+    pub(crate) fn soon() -> Self {
+        Self(Some(Instant::now() + PATIENCE))
+    }
+
+    pub(crate) fn never() -> Self {
+        Self(None)
+    }
+
+    /// # Errors
+    /// `TimedOut` once it has passed.
+    pub(crate) fn check(self) -> io::Result<()> {
+        match self.0 {
+            Some(end) if Instant::now() >= end => Err(io::ErrorKind::TimedOut.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sleeps for a moment.
+    ///
+    /// # Errors
+    /// `TimedOut` once it has passed.
+    pub(crate) fn poll(self) -> io::Result<()> {
+        self.check()?;
+        sleep(POLL);
+        Ok(())
+    }
+}
+
+/// Where a traced thread has stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// After PTRACE_INTERRUPT, at the beginning of its life, or because its process is stopped.
+    Stop,
+    /// At the beginning of a system call.
+    SyscallEntry,
+    /// At the end of a system call.
+    SyscallExit,
+    /// Before this signal is delivered to it.
+    Signal(i32),
+}
+
+/// The next stop of a thread.
+///
+/// # Errors
+/// `NotFound` if it has ended, `TimedOut`, and those of waitpid(2).
+pub(crate) fn next_event(thread: Pid, deadline: Deadline) -> io::Result<Event> {
+    let pid = rustix::process::Pid::from_raw(thread.as_raw());
+    // Tracees are waited for by whoever traces them, children or not; `__WALL`: threads, too.
+    let options = WaitOptions::NOHANG | WaitOptions::from_bits_retain(libc::__WALL.unsigned_abs());
+    loop {
+        match waitpid(pid, options)? {
+            None => deadline.poll()?,
+            Some((_, status)) if status.stopped() => return event(thread, status.as_raw()),
+            Some(_) => return Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+}
+
+fn event(thread: Pid, status: i32) -> io::Result<Event> {
+    if status >> 16 == EVENT_STOP {
+        return Ok(Event::Stop);
+    }
+    let signal = libc::WSTOPSIG(status);
+    // A stop at a system call is a SIGTRAP with the number of that signal as its code. The bit is
+    // only there with PTRACE_O_TRACESYSGOOD, which CRIU does not always set.
+    let is_at_syscall = signal & !SYSCALL_BIT == libc::SIGTRAP
+        && ptrace::getsiginfo(thread)?.si_code & !SYSCALL_BIT == libc::SIGTRAP;
+    if !is_at_syscall {
+        return Ok(Event::Signal(signal));
+    }
+    match ptrace::getevent(thread)? {
+        EVENTMSG_SYSCALL_ENTRY => Ok(Event::SyscallEntry),
+        EVENTMSG_SYSCALL_EXIT => Ok(Event::SyscallExit),
+        other => Err(io::Error::other(format!(
+            "unexpected ptrace event message {other}"
+        ))),
+    }
+}

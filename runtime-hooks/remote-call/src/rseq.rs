@@ -1,0 +1,54 @@
+//! Restartable sequences: a thread that is stopped inside of one has to begin it again.
+//!
+//! While it is in such a sequence, the thread's registered area (rseq(2)) points to a description
+//! of it. When the thread returns to user space after it was interrupted, the kernel looks at the
+//! pointer: inside of the sequence it sends the thread to the sequence's abort handler, outside of
+//! it the kernel clears the pointer (kernel/rseq.c). Our calls are outside, so afterwards nobody
+//! would send the thread to the handler, and it would commit with what it read before. So the
+//! pointer is put back together with the registers, as CRIU does it, and the kernel does the rest.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use nix::unistd::Pid;
+
+use crate::ffi;
+
+/// Of `rseq_cs` in `struct rseq` (linux/rseq.h).
+const POINTER: u64 = 8;
+
+/// The description of a sequence that a stopped thread may be in.
+#[derive(Debug)]
+pub(crate) struct CriticalSection {
+    /// Where the thread keeps the pointer to it.
+    place: u64,
+    pointer: [u8; 8],
+}
+
+impl CriticalSection {
+    /// None for a thread without one.
+    ///
+    /// # Errors
+    /// Those of ptrace(2) and `/proc`.
+    pub(crate) fn of(thread: Pid) -> io::Result<Option<Self>> {
+        let Some(area) = ffi::rseq_area(thread)? else {
+            return Ok(None);
+        };
+        let place = area.saturating_add(POINTER);
+        let mut pointer = [0; 8];
+        File::open(memory(thread))?.read_exact_at(&mut pointer, place)?;
+        Ok((pointer != [0; 8]).then_some(Self { place, pointer }))
+    }
+
+    /// # Errors
+    /// Those of `/proc`.
+    pub(crate) fn restore(&self, thread: Pid) -> io::Result<()> {
+        let memory = File::options().write(true).open(memory(thread))?;
+        memory.write_all_at(&self.pointer, self.place)
+    }
+}
+
+fn memory(thread: Pid) -> String {
+    format!("/proc/{thread}/mem")
+}

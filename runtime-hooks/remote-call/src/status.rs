@@ -1,0 +1,47 @@
+//! What `/proc` says of the processes that we trace.
+
+use std::fs;
+use std::io;
+
+use nix::unistd::gettid;
+use stasis_linux::procfs::{Stat, Status, TaskState};
+
+/// Whether a thread has not ended.
+pub(crate) fn is_alive(thread: i32) -> io::Result<bool> {
+    let state = Status::of(thread)?.and_then(|status| status.state());
+    Ok(!matches!(state, None | Some(TaskState::Ended)))
+}
+
+/// The state of a process, as long as it is a child of that other one.
+pub(crate) fn state_of_child(pid: i32, parent: i32) -> io::Result<Option<TaskState>> {
+    let stat = Stat::of(pid)?.filter(|stat| stat.parent == parent);
+    Ok(stat.map(|stat| stat.state))
+}
+
+/// The child of a thread that has this pid in the thread's own pid namespace, and that we trace.
+pub(crate) fn traced_child(thread: i32, pid_inside: u64) -> io::Result<i32> {
+    let pid_inside = i32::try_from(pid_inside).map_err(io::Error::other)?;
+    let depth = namespace_depth(thread)?;
+    let children = fs::read_to_string(format!("/proc/{thread}/task/{thread}/children"))?;
+    for child in children.split_ascii_whitespace() {
+        let child = child.parse().map_err(io::Error::other)?;
+        let Some(status) = Status::of(child)? else {
+            continue;
+        };
+        // In another namespace the same number is a different process.
+        let pids = status.namespace_pids().unwrap_or_default();
+        if status.tracer() == Some(gettid().as_raw()) && pids.get(depth) == Some(&pid_inside) {
+            return Ok(child);
+        }
+    }
+    Err(io::ErrorKind::NotFound.into())
+}
+
+/// How many pid namespaces below ours a thread lives.
+fn namespace_depth(thread: i32) -> io::Result<usize> {
+    let pids = Status::of(thread)?.and_then(|status| status.namespace_pids());
+    let levels = pids.ok_or(io::ErrorKind::NotFound)?.len();
+    levels
+        .checked_sub(1)
+        .ok_or(io::ErrorKind::InvalidData.into())
+}

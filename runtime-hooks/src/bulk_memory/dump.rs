@@ -1,0 +1,300 @@
+//! The bulk memory of a checkpoint: requested from our CRIU plugin before the dump, and checked
+//! after it.
+
+use std::fs;
+use std::path::Path;
+
+use stasis_config::MemoryTier;
+use stasis_memory_store::{
+    After, Compression, CudaPids, DumpRequest, INDEX_FILE, ImageId, StoreError, Tier, TreeMismatch,
+};
+
+use crate::bulk_memory::plugin::Plugins;
+use crate::bulk_memory::ram_tier;
+use crate::bulk_memory::request::{self, RequestFiles};
+use crate::bulk_memory::stores::{self, Origin, Stores};
+use crate::bulk_memory::write_behind::WriteBehind;
+use crate::container::Container;
+use crate::context::Context;
+use crate::error::Failure;
+use crate::error::low_level::MemoryFailure;
+use crate::host::huge_pages::HugePages;
+use crate::image::directory::NewImage;
+use crate::image::manifest::StoredMemory;
+use crate::low_level::criu_plugins::Environment;
+use crate::operation::Operation;
+use crate::operation::estimate::anonymous_of;
+use crate::operation::timeline::Timeline;
+use crate::request::{AfterDump, CheckpointRequest};
+
+/// The bulk memory of one dump.
+#[derive(Debug)]
+pub(crate) struct MemoryDump<'a> {
+    context: &'a Context,
+    options: &'a CheckpointRequest,
+    image: &'a NewImage,
+    plugins: &'a Plugins,
+    requested: Option<(DumpRequest, RequestFiles)>,
+}
+
+impl<'a> MemoryDump<'a> {
+    /// Prepares the request to the plugin. Removes packs that belong to no image from the new
+    /// image's directory.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub(crate) fn prepare(
+        context: &'a Context,
+        options: &'a CheckpointRequest,
+        image: &'a NewImage,
+        plugins: &'a Plugins,
+        container: &Container,
+        operation: &Operation,
+        timeline: &mut Timeline<'_>,
+    ) -> Result<Self, Failure> {
+        remove_from(image.path())?;
+        let requested = match &plugins.memory {
+            Ok(()) => {
+                let files = RequestFiles::of(operation.directory());
+                let request = dump_request(context, options, container, &files, timeline)?;
+                Some((request, files))
+            }
+            Err(why) => {
+                if let Some(note) = why.note() {
+                    timeline.note(note);
+                }
+                None
+            }
+        };
+        Ok(Self {
+            context,
+            options,
+            image,
+            plugins,
+            requested,
+        })
+    }
+
+    /// Writes the request to the plugin, with the container's CUDA processes.
+    ///
+    /// # Errors
+    /// [`Failure::Operation`].
+    pub(crate) fn request(&self, cuda: CudaPids) -> Result<(), Failure> {
+        if let Some((request, files)) = &self.requested {
+            let request = DumpRequest {
+                cuda,
+                ..request.clone()
+            };
+            files.write(&request)?;
+        }
+        Ok(())
+    }
+
+    /// The environment that passes the plugin directory and the request to CRIU.
+    pub(crate) fn environment(&self) -> Environment<'_> {
+        Environment {
+            plugins: &self.plugins.directory,
+            memory_request: self
+                .requested
+                .as_ref()
+                .map(|(_, files)| files.request.as_path()),
+        }
+    }
+
+    /// The file where the plugin writes its progress.
+    pub(crate) fn progress(&self) -> Option<&Path> {
+        self.requested
+            .as_ref()
+            .map(|(_, files)| files.progress.as_path())
+    }
+
+    /// The manifest's entry, if the plugin carries the request out.
+    pub(crate) fn record(&self) -> Option<StoredMemory> {
+        let (request, _) = self.requested.as_ref()?;
+        Some(StoredMemory {
+            image_id: request.image_id,
+            tier: request.tier,
+            boot_id: (request.tier == Tier::Ram).then(boot_id).flatten(),
+        })
+    }
+
+    /// Huge pages for memory that may have to come back: when the container continues, or the dump
+    /// fails.
+    pub(crate) fn huge_pages(&self) -> Option<HugePages> {
+        self.requested.as_ref()?;
+        HugePages::if_wanted(&self.context.settings)
+    }
+
+    /// After a successful dump: the manifest's entry for bulk memory.
+    pub(crate) fn succeeded(&self, timeline: &mut Timeline<'_>) -> Option<StoredMemory> {
+        let (request, files) = self.requested.as_ref()?;
+        let report = files.report();
+        let has_run = report.is_some();
+        let has_moved = report.as_ref().is_none_or(|report| report.areas > 0);
+        if let Some(report) = report {
+            if let Some(error) = &report.error {
+                timeline.note(format!("bulk memory, after the dump: {error}"));
+            }
+            request::record_report(timeline, "dump", "drain", report);
+        }
+        if !has_moved || !has_index(self.image.path()) {
+            if !has_run {
+                timeline.note("CRIU alone moved the memory: it has not loaded the plugin");
+            }
+            return None;
+        }
+        if let Some(directory) = &request.directory {
+            let origin = Origin::new(self.context, &self.options.id, &self.options.image_path);
+            if let Err(error) = origin.write(directory) {
+                // The image can be restored without this file.
+                timeline.note(format!(
+                    "cannot write the origin of {}: {error}",
+                    directory.display()
+                ));
+            }
+        }
+        if request.tier == Tier::Ram {
+            let started =
+                WriteBehind::new(self.context, &self.options.id, request.image_id).start();
+            if let Err(error) = started {
+                timeline.note(format!(
+                    "bulk memory {} is not copied to disk: {error}",
+                    request.image_id
+                ));
+            }
+        }
+        self.record()
+    }
+
+    /// After a successful dump: waits until tasks that continue have their memory back. Returns the
+    /// reason if they do not get it.
+    pub(crate) fn not_returned(&self) -> Option<String> {
+        let (request, files) = self.requested.as_ref()?;
+        match request.after {
+            After::End => None,
+            After::GoOn => {
+                files.wait_until_done();
+                files.report()?.not_returned
+            }
+        }
+    }
+
+    /// After a failed dump: waits until tasks have their memory back, and returns the plugin's
+    /// report.
+    pub(crate) fn failed(&self, container: &Container) -> MemoryFailure {
+        let Some((request, files)) = &self.requested else {
+            return MemoryFailure::without_plugin();
+        };
+        files.wait_until_done();
+        let report = files.report();
+        let moved = report.as_ref().map(|report| report.bytes);
+        let report = report.unwrap_or_default();
+        // The store has the only copy of memory that tasks still lack.
+        if report.not_returned.is_none() && !self.image.is_last_copy(container.init()) {
+            let directory = request.directory.as_deref();
+            let _ = stasis_memory_store::discard(self.image.path(), directory);
+        }
+        MemoryFailure {
+            error: report.error,
+            moved,
+            not_returned: report.not_returned,
+        }
+    }
+
+    /// After a failed dump: why the plugin refused it before it changed anything, if it did.
+    pub(crate) fn mismatch(&self) -> Option<TreeMismatch> {
+        self.requested.as_ref()?.1.report()?.mismatch
+    }
+
+    /// Once no manifest lists bulk memory: removes the empty index that the plugin wrote, so that
+    /// the image is one that CRIU made alone.
+    pub(crate) fn remove_unused(&self) {
+        if let Some((request, _)) = &self.requested {
+            // Files that stay do not prevent a restore; `stasis memory prune` finds the store.
+            let _ = stasis_memory_store::discard(self.image.path(), request.directory.as_deref());
+        }
+    }
+}
+
+fn dump_request(
+    context: &Context,
+    options: &CheckpointRequest,
+    container: &Container,
+    files: &RequestFiles,
+    timeline: &mut Timeline<'_>,
+) -> Result<DumpRequest, Failure> {
+    let settings = &context.settings.bulk_memory;
+    let image_id = ImageId::random().map_err(Failure::ImageId)?;
+    let stores = Stores::of(&context.settings);
+    let tier = choose_tier(context, &stores, container, timeline);
+    let directory = stores.directory_of(tier, image_id);
+    let parent = directory.as_deref().and_then(Path::parent);
+    let earlier = parent.and_then(|parent| stores::newest_of(parent, &options.id, &context.root));
+    let level = settings.compression_level;
+    Ok(DumpRequest {
+        image_id,
+        tier,
+        directory,
+        earlier,
+        threads: request::threads(context, tier),
+        compression: (level > 0).then_some(Compression { level }),
+        after: match options.after {
+            AfterDump::Exit => After::End,
+            AfterDump::LeaveRunning => After::GoOn,
+        },
+        minimum_mib: settings.minimum_mib,
+        cuda: CudaPids::default(),
+        progress: Some(files.progress.clone()),
+        report: Some(files.report.clone()),
+    })
+}
+
+/// Chooses the tier: the settings' tier, or disk if the RAM tier has no room.
+fn choose_tier(
+    context: &Context,
+    stores: &Stores,
+    container: &Container,
+    timeline: &mut Timeline<'_>,
+) -> Tier {
+    match context.settings.bulk_memory.tier {
+        MemoryTier::Portable => return Tier::Portable,
+        MemoryTier::Disk => return Tier::Disk,
+        MemoryTier::Ram => {}
+    }
+    let percent = context.settings.bulk_memory.ram_limit_percent;
+    let earlier = stores::newest_of(&stores.ram, container.id(), &context.root);
+    let room = ram_tier::mount_once(stores, percent)
+        .and_then(|()| anonymous_of(container))
+        .and_then(|bytes| ram_tier::evict_for(stores, bytes, earlier.as_deref()));
+    let why = match room {
+        Ok(Some(dropped)) => {
+            for note in dropped {
+                timeline.note(note);
+            }
+            return Tier::Ram;
+        }
+        Ok(None) => "there is no room for it in memory (bulk_memory.ram_limit_percent)".to_owned(),
+        Err(error) => format!("{}: {error}", stores.ram.display()),
+    };
+    timeline.note(format!("bulk memory goes to disk: {why}"));
+    Tier::Disk
+}
+
+/// Whether an image has bulk memory that CRIU alone does not restore.
+pub(crate) fn has_index(image: &Path) -> bool {
+    image.join(INDEX_FILE).symlink_metadata().is_ok()
+}
+
+/// Removes the plugin's files from an image directory.
+///
+/// # Errors
+/// [`StoreError`].
+pub(crate) fn remove_from(image: &Path) -> Result<(), StoreError> {
+    stasis_memory_store::discard(image, None)
+}
+
+/// The id of this boot of the machine (random(4)).
+pub(crate) fn boot_id() -> Option<String> {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(id.trim().to_owned())
+}

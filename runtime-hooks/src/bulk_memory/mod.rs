@@ -1,0 +1,13 @@
+//! Bulk memory: large areas that our CRIU plugin moves in place of CRIU.
+//!
+//! The engine decides before a dump or a restore whether the plugin can be used (`plugin.rs`) and
+//! where the memory goes (`stores.rs`, `ram_tier.rs`), writes a request for it (`request.rs`), and
+//! reads its report afterwards (`dump.rs`, `restore.rs`).
+
+pub(crate) mod dump;
+pub mod plugin;
+pub(crate) mod ram_tier;
+pub(crate) mod request;
+pub mod restore;
+pub mod stores;
+pub mod write_behind;

@@ -1,0 +1,121 @@
+//! The tier `ram`: a tmpfs of huge pages below the state directory, mounted on first use.
+//!
+//! Its files outlive operations, but not a reboot. Stores that are also on disk are evicted when a
+//! new one needs room.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use nix::mount::{MsFlags, mount};
+use rustix::fs::{FlockOperation, flock, statvfs};
+
+use crate::bulk_memory::stores::{self, Stores};
+
+/// The store's page tables, its index, and the padding to huge pages.
+const MARGIN: u64 = 128 << 20;
+
+/// Mounts the tmpfs, if it is not mounted, with at most `percent` of the machine's memory.
+///
+/// # Errors
+/// The I/O error.
+pub(crate) fn mount_once(stores: &Stores, percent: u8) -> io::Result<()> {
+    let directory = &stores.ram;
+    stores::prepare(directory)?;
+    // Another operation may mount it at the same time.
+    let gate = File::open(directory.parent().unwrap_or(directory))?;
+    flock(&gate, FlockOperation::LockExclusive)?;
+    if is_mounted(directory)? {
+        return Ok(());
+    }
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    let mount = |options: &str| {
+        let source = Some("stasis-memory");
+        mount(source, directory, Some("tmpfs"), flags, Some(options))
+    };
+    let options = format!("size={percent}%,mode=0700");
+    // Without huge pages the tier works, but more slowly.
+    mount(&format!("{options},huge=always")).or_else(|_| mount(&options))?;
+    Ok(())
+}
+
+/// Whether a file system is mounted on the directory.
+///
+/// # Errors
+/// The I/O error.
+pub(crate) fn is_mounted(directory: &Path) -> io::Result<bool> {
+    let own = match fs::metadata(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        other => other?.dev(),
+    };
+    let above = fs::metadata(directory.parent().unwrap_or(directory))?.dev();
+    Ok(own != above)
+}
+
+/// Evicts stores that are also on disk, the oldest first, until `bytes` fit, and returns a note for
+/// each of them. `None` if the room cannot be made. Keeps `earlier`, since the new store reuses
+/// parts of it.
+///
+/// # Errors
+/// The I/O error.
+pub(crate) fn evict_for(
+    stores: &Stores,
+    bytes: u64,
+    earlier: Option<&Path>,
+) -> io::Result<Option<Vec<String>>> {
+    let needed = bytes.saturating_add(MARGIN);
+    let mut evicted = Vec::new();
+    let all = stores::all_in(&stores.ram).map_err(io::Error::other)?;
+    let mut all = all.into_iter();
+    while free(&stores.ram)? < needed {
+        let is_durable = |store: &stores::Store| {
+            stores.disk.join(store.stored.image_id.to_string()).is_dir()
+                && earlier != Some(store.stored.directory.as_path())
+        };
+        let Some(oldest) = all.find(is_durable) else {
+            return Ok(None);
+        };
+        stores::remove(&oldest.stored.directory).map_err(io::Error::other)?;
+        evicted.push(format!(
+            "bulk memory {} is now only on disk",
+            oldest.stored.image_id
+        ));
+    }
+    Ok(Some(evicted))
+}
+
+fn free(directory: &Path) -> io::Result<u64> {
+    let status = statvfs(directory)?;
+    Ok(status.f_bavail.saturating_mul(status.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bulk_memory::stores::tests::{origin, store};
+
+    #[test]
+    fn only_what_is_on_disk_too_is_evicted() {
+        let directory = tempfile::tempdir().unwrap();
+        let stores = Stores {
+            disk: directory.path().join("disk"),
+            ram: directory.path().join("ram"),
+        };
+        for parent in [&stores.disk, &stores.ram] {
+            fs::create_dir(parent).unwrap();
+        }
+        let only_in_ram = store(&stores.ram, 1, &origin("c1", 1));
+        let durable = store(&stores.ram, 2, &origin("c1", 2));
+        let earlier = store(&stores.ram, 3, &origin("c1", 3));
+        for id in [2, 3] {
+            store(&stores.disk, id, &origin("c1", id.try_into().unwrap()));
+        }
+        assert_eq!(evict_for(&stores, 0, None).unwrap(), Some(Vec::new()));
+        // More than there can be: every store that may be evicted is.
+        assert_eq!(evict_for(&stores, u64::MAX, Some(&earlier)).unwrap(), None);
+        assert!(only_in_ram.exists() && earlier.exists() && !durable.exists());
+        assert!(!is_mounted(&stores.ram).unwrap());
+        assert!(!is_mounted(&directory.path().join("missing")).unwrap());
+    }
+}

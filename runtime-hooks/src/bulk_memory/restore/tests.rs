@@ -1,0 +1,67 @@
+use super::*;
+use crate::image::manifest::StoredMemory;
+use stasis_memory_store::ImageId;
+
+fn index(tier: Tier) -> Index {
+    Index {
+        image_id: ImageId::new(7),
+        tier,
+        packs: Vec::new(),
+        processes: Vec::new(),
+    }
+}
+
+fn manifest(id: u128, boot_id: Option<String>) -> Manifest {
+    let mut manifest = Manifest::new("c1", String::new(), String::new());
+    manifest.memory = Some(StoredMemory {
+        image_id: ImageId::new(id),
+        tier: Tier::Ram,
+        boot_id,
+    });
+    manifest
+}
+
+#[test]
+fn an_index_of_another_checkpoint_is_refused() {
+    let check = |manifest: &Manifest| {
+        let checked = check_name(Path::new("/image"), &index(Tier::Disk), manifest);
+        checked.map_err(|denial| denial.to_string())
+    };
+    assert_eq!(check(&manifest(7, None)), Ok(()));
+    let said = check(&manifest(8, None)).unwrap_err();
+    assert!(said.contains(&ImageId::new(7).to_string()), "{said}");
+    assert!(said.contains(&ImageId::new(8).to_string()), "{said}");
+    let none = Manifest::new("c1", String::new(), String::new());
+    assert!(check(&none).is_err());
+    assert_eq!(check(&Manifest::implied("c1")), Ok(()));
+}
+
+#[test]
+fn memory_comes_first_and_a_missing_place_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let stores = Stores {
+        disk: directory.path().join("disk"),
+        ram: directory.path().join("ram"),
+    };
+    let find = |tier, boot| {
+        let image = directory.path();
+        find_packs(&stores, image, &index(tier), &manifest(7, boot))
+    };
+    assert_eq!(find(Tier::Portable, None).unwrap(), None);
+    let said = find(Tier::Ram, Some("other".into()))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        said.contains("restarted") && said.contains("/disk/"),
+        "{said}"
+    );
+    let said = find(Tier::Ram, boot_id()).unwrap_err().to_string();
+    assert!(said.contains("deleted"), "{said}");
+    let [disk, ram] =
+        [&stores.disk, &stores.ram].map(|parent| parent.join(ImageId::new(7).to_string()));
+    std::fs::create_dir_all(&disk).unwrap();
+    assert_eq!(find(Tier::Ram, None).unwrap(), Some(disk.clone()));
+    std::fs::create_dir_all(&ram).unwrap();
+    assert_eq!(find(Tier::Ram, None).unwrap(), Some(ram));
+    assert_eq!(find(Tier::Disk, None).unwrap(), Some(disk));
+}

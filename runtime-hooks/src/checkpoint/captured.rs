@@ -1,0 +1,147 @@
+//! The CUDA processes of a checkpoint, with the data that is read before their GPU state moves.
+
+use std::io;
+
+use stasis_linux::snapshot::Origin;
+use stasis_linux::{ProcessRef, Snapshot};
+
+use crate::container::{Container, ContainerError};
+use crate::context::Context;
+use crate::cuda::gpu_use::{CudaProcess, gpu_bytes, gpus_of};
+use crate::cuda::nvml::Inventory;
+use crate::image::manifest::Manifest;
+use crate::image::pstree::PstreeError;
+
+/// The CUDA processes that are locked, checkpointed and restored together.
+#[derive(Debug)]
+pub struct Captured {
+    /// The manifest, which lists the processes that CRIU dumps.
+    pub manifest: Manifest,
+    /// The processes that `exec` started: their GPU has to be freed too, but no image has them.
+    pub exec: Vec<CudaProcess>,
+}
+
+impl Captured {
+    /// Collects the manifest's data of the processes. This must happen before the GPU checkpoint:
+    /// NVML no longer lists a process whose GPU state is in host memory, so the `earlier` record
+    /// describes such a process.
+    ///
+    /// # Errors
+    /// The I/O error of reading `/proc`.
+    pub fn describe(
+        context: &Context,
+        container: &Container,
+        members: &[&ProcessRef],
+        snapshot: &Snapshot,
+        inventory: &Inventory,
+        earlier: &[CudaProcess],
+    ) -> Result<Self, ContainerError> {
+        let mut manifest = Manifest::new(
+            container.id(),
+            context.began_text(),
+            inventory.driver_version.clone(),
+        );
+        let mut exec = Vec::new();
+        for process in members {
+            let described = describe_one(container, process, inventory, earlier)?;
+            if is_dumped(snapshot, process) {
+                manifest.processes.push(described);
+            } else {
+                exec.push(described);
+            }
+        }
+        manifest.gpus.clone_from(&inventory.gpus);
+        Ok(Self { manifest, exec })
+    }
+
+    /// Whether exactly these processes are described.
+    #[must_use]
+    pub fn is_of(
+        &self,
+        container: &Container,
+        members: &[ProcessRef],
+        snapshot: &Snapshot,
+    ) -> bool {
+        let (dumped, exec): (Vec<_>, Vec<_>) = members
+            .iter()
+            .partition(|member| is_dumped(snapshot, member));
+        let are = |described: &[CudaProcess], now: &[&ProcessRef]| {
+            let described = described.iter().map(|process| Some(process.pid));
+            now.iter()
+                .map(|member| container.pid_inside(member))
+                .eq(described)
+        };
+        are(&self.manifest.processes, &dumped) && are(&self.exec, &exec)
+    }
+
+    /// Verifies that the locked processes that CRIU is about to dump are still the recorded ones.
+    /// The GPU checkpoint may take many seconds, in which a process may end or change its parent.
+    ///
+    /// # Errors
+    /// [`PstreeError`].
+    pub(crate) fn verify(
+        &self,
+        container: &Container,
+        members: &[ProcessRef],
+        snapshot: &Snapshot,
+    ) -> Result<(), PstreeError> {
+        let origin_of = |process: &CudaProcess| {
+            let mut members = members.iter();
+            let member =
+                members.find(|member| container.pid_inside(member) == Some(process.pid))?;
+            snapshot.origin_of(member)
+        };
+        for process in &self.manifest.processes {
+            if origin_of(process) != Some(Origin::Init) {
+                return Err(PstreeError::without(process));
+            }
+        }
+        for process in &self.exec {
+            if origin_of(process) == Some(Origin::Init) {
+                return Err(PstreeError::adopted(process));
+            }
+        }
+        Ok(())
+    }
+
+    /// All processes.
+    #[must_use]
+    pub fn processes(&self) -> Vec<CudaProcess> {
+        [self.manifest.processes.as_slice(), &self.exec].concat()
+    }
+
+    /// Their GPU memory in bytes, if known.
+    #[must_use]
+    pub fn gpu_bytes(&self) -> Option<u64> {
+        gpu_bytes(&self.processes())
+    }
+}
+
+/// A process that was not seen counts as part of the image: the image is verified later.
+fn is_dumped(snapshot: &Snapshot, process: &ProcessRef) -> bool {
+    snapshot.origin_of(process) != Some(Origin::Exec)
+}
+
+fn describe_one(
+    container: &Container,
+    process: &ProcessRef,
+    inventory: &Inventory,
+    earlier: &[CudaProcess],
+) -> Result<CudaProcess, ContainerError> {
+    let pid = container.pid_inside(process).ok_or_else(|| {
+        io::Error::other(format!(
+            "{process} is outside the container's pid namespace"
+        ))
+    })?;
+    let mut gpus = gpus_of(process, inventory)?;
+    if gpus.is_empty()
+        && let Some(recorded) = earlier.iter().find(|known| known.pid == pid)
+    {
+        gpus.clone_from(&recorded.gpus);
+    }
+    Ok(CudaProcess {
+        pid,
+        name: process.name().to_owned(),
+        gpus,
+    })
+}

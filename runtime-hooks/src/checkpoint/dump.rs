@@ -1,0 +1,163 @@
+//! The low-level runtime's part of a checkpoint.
+
+use std::path::Path;
+use std::process::Output;
+
+use rustix::fs::statvfs;
+use stasis_memory_store::CudaPids;
+
+use crate::bulk_memory::dump::MemoryDump;
+use crate::container::Container;
+use crate::context::Context;
+use crate::cuda::gpu_use::CudaProcess;
+use crate::error::Failure;
+use crate::error::low_level::{LowLevelFailure, MemoryFailure};
+use crate::image::directory::NewImage;
+use crate::image::pstree::{self, PstreeError};
+use crate::low_level;
+use crate::low_level::criu_log::keep_log;
+use crate::operation::estimate::ProgressEstimate;
+use crate::operation::timeline::Timeline;
+use crate::request::{CheckpointRequest, LowLevelArgs};
+
+/// In bytes; less than CRIU's files of any container.
+const NEXT_TO_NOTHING: u64 = 64 << 10;
+
+/// One run of the low-level runtime and CRIU.
+pub(crate) struct Dump<'a> {
+    pub(crate) context: &'a Context,
+    pub(crate) options: &'a CheckpointRequest,
+    pub(crate) container: &'a Container,
+    pub(crate) image: &'a NewImage,
+    pub(crate) memory: &'a MemoryDump<'a>,
+    /// The CUDA processes that the manifest lists.
+    pub(crate) recorded: &'a [CudaProcess],
+    /// Those that `exec` started, which no image has.
+    pub(crate) exec: &'a [CudaProcess],
+}
+
+/// The result of a dump that wrote a complete image.
+#[derive(Debug)]
+pub(crate) enum Dumped {
+    /// The low-level runtime's output is the whole report.
+    Complete(Output),
+    /// Tasks that should resume did not get their memory back; the reason.
+    MemoryNotReturned(String),
+}
+
+/// The result of a dump that wrote no image.
+#[derive(Debug)]
+pub(crate) enum NotDumped {
+    /// The low-level runtime was not started, or our plugin refused the dump.
+    Refused(Failure),
+    /// The low-level runtime failed. `memory` is our plugin's report.
+    Failed {
+        output: Output,
+        memory: MemoryFailure,
+    },
+}
+
+impl Dump<'_> {
+    /// Lets the low-level runtime and CRIU dump the container, and waits until tasks have their
+    /// memory back. Huge pages stay on until then, so that the returned memory uses them.
+    ///
+    /// # Errors
+    /// [`NotDumped`].
+    pub(crate) fn run(
+        &self,
+        low_level_args: LowLevelArgs<'_>,
+        timeline: &mut Timeline<'_>,
+    ) -> Result<Dumped, NotDumped> {
+        let (context, memory) = (self.context, self.memory);
+        let pids = |processes: &[CudaProcess]| processes.iter().map(|each| each.pid).collect();
+        let cuda = CudaPids {
+            recorded: pids(self.recorded),
+            exec: pids(self.exec),
+        };
+        memory.request(cuda).map_err(NotDumped::Refused)?;
+        let image = self.image.path();
+        let estimate =
+            ProgressEstimate::dump(self.container, image, context.began, memory.progress());
+        timeline.time_moving("dump", estimate, || {
+            let _huge_pages = memory.huge_pages();
+            let dumped = self.image.dump(self.options, |given| {
+                let args = low_level_args(given);
+                low_level::run(&context.low_level, &args, memory.environment())
+            });
+            let output = dumped
+                .map_err(Failure::start(&context.low_level))
+                .map_err(NotDumped::Refused)?;
+            if !output.status.success() {
+                let failed = memory.failed(self.container);
+                return Err(match self.mismatch() {
+                    Some(mismatch) => NotDumped::Refused(Failure::Pstree(mismatch)),
+                    None => NotDumped::Failed {
+                        output,
+                        memory: failed,
+                    },
+                });
+            }
+            Ok(match memory.not_returned() {
+                None => Dumped::Complete(output),
+                Some(why) => Dumped::MemoryNotReturned(why),
+            })
+        })
+    }
+
+    /// Verifies that the image has all saved processes ([`pstree::verify`]).
+    ///
+    /// # Errors
+    /// [`PstreeError`]. The image of a container that lives is then discarded; the image of a
+    /// container that has ended is kept as the last copy.
+    pub(crate) fn verify(&self, dumped: &Dumped) -> Result<(), PstreeError> {
+        if matches!(dumped, Dumped::MemoryNotReturned(_)) {
+            // The image has the only copy of memory that tasks lack.
+            return Ok(());
+        }
+        let verified = pstree::verify(self.image.path(), self.recorded, self.exec);
+        if verified.is_err() && !self.container.init().is_gone() {
+            self.image.disown();
+            self.memory.remove_unused();
+        }
+        verified
+    }
+
+    /// The failure of a dump that wrote no image. Keeps CRIU's log.
+    pub(crate) fn failure(&self, not_dumped: NotDumped) -> Failure {
+        match not_dumped {
+            NotDumped::Refused(failure) => failure,
+            NotDumped::Failed { output, memory } => {
+                Failure::LowLevel(self.low_level_failure(&output, memory))
+            }
+        }
+    }
+
+    /// Why our plugin refused the dump, in the words of [`Dump::verify`].
+    fn mismatch(&self) -> Option<PstreeError> {
+        PstreeError::of_mismatch(self.memory.mismatch()?, self.recorded, self.exec)
+    }
+
+    /// The failure of the low-level runtime. Keeps CRIU's log.
+    pub(crate) fn low_level_failure(
+        &self,
+        output: &Output,
+        memory: MemoryFailure,
+    ) -> Box<LowLevelFailure> {
+        let (context, options) = (self.context, self.options);
+        // Without a work directory runc and crun let CRIU log to the image directory.
+        let work = options.work_path.as_deref().unwrap_or(&options.image_path);
+        Box::new(LowLevelFailure {
+            program: format!("{} checkpoint", low_level::name(&context.low_level)),
+            status: output.status,
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+            memory,
+            log: keep_log(context, work, "dump.log", &options.id),
+            full: is_full(&options.image_path).then(|| options.image_path.clone()),
+        })
+    }
+}
+
+/// Whether the file system is full: then CRIU cannot log its error either.
+fn is_full(directory: &Path) -> bool {
+    statvfs(directory).is_ok_and(|now| now.f_bavail.saturating_mul(now.f_frsize) < NEXT_TO_NOTHING)
+}

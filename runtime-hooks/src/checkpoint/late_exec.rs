@@ -1,0 +1,40 @@
+//! Looks for processes that `exec` started: before the checkpoint begins and, since it takes
+//! seconds in which others may start, right before the dump.
+
+use stasis_config::ExecSessions;
+use stasis_linux::Snapshot;
+
+use crate::context::Context;
+use crate::error::Refusal;
+use crate::preflight::blocker::Blockers;
+use crate::preflight::exec_sessions;
+use crate::request::{AfterDump, CheckpointRequest};
+
+/// Refuses a checkpoint that would end such processes, if the settings forbid that.
+///
+/// # Errors
+/// [`Refusal::Blocked`].
+pub(crate) fn refuse(
+    context: &Context,
+    options: &CheckpointRequest,
+    snapshot: &Snapshot,
+) -> Result<(), Refusal> {
+    let preflight = &context.settings.preflight;
+    if options.after == AfterDump::Exit && preflight.exec == ExecSessions::Refuse {
+        Blockers::check(exec_sessions::findings(snapshot), preflight)?;
+    }
+    Ok(())
+}
+
+/// The same right before the dump; what becomes of such processes, for `operations.log`.
+///
+/// # Errors
+/// As [`refuse`].
+pub(crate) fn refuse_or_note(
+    context: &Context,
+    options: &CheckpointRequest,
+    snapshot: &Snapshot,
+) -> Result<Vec<String>, Refusal> {
+    refuse(context, options, snapshot)?;
+    Ok(exec_sessions::notes(snapshot, options.after))
+}

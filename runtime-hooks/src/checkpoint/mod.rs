@@ -1,0 +1,252 @@
+//! The checkpoint of a container with its GPU state, from top to bottom.
+//!
+//! After the pre-flight has thawed the container (`checkpoint/plan.rs`): lock all CUDA processes,
+//! GPU checkpoint of all, freeze again, write the manifest, and let the low-level runtime dump the
+//! container, which is an ordinary process tree by then. A failed step is rolled back.
+
+pub mod captured;
+pub(crate) mod dump;
+pub(crate) mod late_cuda;
+pub(crate) mod late_exec;
+pub mod plan;
+pub(crate) mod rollback;
+pub mod without_gpu_state;
+pub(crate) mod write_image;
+
+use stasis_linux::ProcessRef;
+use stasis_linux::cgroup::FreezerState;
+
+use crate::checkpoint::captured::Captured;
+use crate::checkpoint::dump::Dumped;
+use crate::checkpoint::plan::{Plan, Verdict, query_again};
+use crate::checkpoint::rollback::roll_back;
+use crate::checkpoint::write_image::write_image;
+use crate::container::host_memory;
+use crate::container::inherited_devices;
+use crate::context::{Context, Outcome};
+use crate::cuda::GpuMap;
+use crate::cuda::failure::ProcessFailure;
+use crate::cuda::job::{Checkpointed, CudaJob, Locked};
+use crate::error::after_failure::AfterFailure;
+use crate::error::operations_log;
+use crate::error::{Error, Failure};
+use crate::host::huge_pages::HugePages;
+use crate::operation::PendingOn;
+use crate::operation::estimate::ProgressEstimate;
+use crate::operation::progress::Progress;
+use crate::operation::timeline::Timeline;
+use crate::operation::verb::Verb;
+use crate::recovery;
+use crate::request::{AfterDump, CheckpointRequest, LowLevelArgs};
+
+/// Checkpoints a container; `low_level_args` makes the low-level runtime's command line. For a
+/// container without CUDA processes the low-level runtime writes a plain image.
+///
+/// A process that starts CUDA after the pre-flight makes the dump fail. Then the checkpoint is
+/// tried once more, with that process.
+///
+/// # Errors
+/// [`Error`]; it reports the container's state and the processes that are lost.
+pub fn checkpoint(
+    context: &Context,
+    options: &CheckpointRequest,
+    low_level_args: LowLevelArgs<'_>,
+) -> Result<Outcome, Error> {
+    match attempt(context, options, low_level_args) {
+        Err(error) if error.is_worth_a_retry() && !context.cancel.requested() => {
+            attempt(context, options, low_level_args)
+        }
+        over => over,
+    }
+}
+
+fn attempt(
+    context: &Context,
+    options: &CheckpointRequest,
+    low_level_args: LowLevelArgs<'_>,
+) -> Result<Outcome, Error> {
+    let (plan, mut captured) = match Plan::make(context, options) {
+        Ok(Verdict::Plain) => return Ok(Outcome::PassThrough),
+        Ok(Verdict::PlainDump(idle)) => return idle.dump(low_level_args),
+        Ok(Verdict::Cuda(plan, captured)) => (*plan, captured),
+        Err(reason) => {
+            let id = &options.id;
+            return Err(operations_log::refused(
+                context,
+                Verb::Checkpoint,
+                id,
+                reason,
+            ));
+        }
+    };
+    let progress = Progress::begin(context, &plan.operation, Verb::Checkpoint);
+    let mut timeline = Timeline::with_progress(progress);
+    for finding in &plan.allowed {
+        timeline.note(format!("allowed {}: process {finding}", finding.kind));
+    }
+    let result = carry_out(&plan, &mut captured, low_level_args, &mut timeline);
+    operations_log::write(
+        context,
+        Verb::Checkpoint,
+        &options.id,
+        &timeline,
+        result.as_ref().err(),
+    );
+    result.map(|()| Outcome::Done(0))
+}
+
+fn carry_out(
+    plan: &Plan<'_>,
+    captured: &mut Captured,
+    low_level_args: LowLevelArgs<'_>,
+    timeline: &mut Timeline<'_>,
+) -> Result<(), Error> {
+    let failed = |cause: Failure, after_failure| {
+        Error::failed(Verb::Checkpoint, &plan.options.id, cause, after_failure)
+    };
+    let saved = save(plan, captured, low_level_args, timeline);
+    let (job, dumped) = saved.map_err(|cause| {
+        if cause.is_without_memory() {
+            // A process that waits for its memory does not answer the driver.
+            plan.image.keep_memory_only();
+            return failed(cause, AfterFailure::WithoutMemory);
+        }
+        let mut cause =
+            late_cuda::explain(&plan.driver, &plan.container, &captured.processes(), cause);
+        let after_failure = timeline.time("roll back", || roll_back(plan, cause.take_lost()));
+        plan.image.give_up(plan.container.init());
+        failed(cause, after_failure)
+    })?;
+    if let Dumped::MemoryNotReturned(why) = dumped {
+        let cause = Failure::NotReturned(why);
+        return Err(failed(cause, AfterFailure::ImageCompleteWithoutMemory));
+    }
+    match (plan.options.after, plan.found) {
+        (AfterDump::Exit, _) => {}
+        // The caller still copies the files of the container that it has paused: the CUDA
+        // processes stay checkpointed until it calls `resume`.
+        (AfterDump::LeaveRunning, FreezerState::Frozen) => {
+            let intent = plan.intent(captured, PendingOn::Resume);
+            let recorded = plan.operation.record(&intent);
+            return recorded.map_err(|error| failed(error.into(), roll_back(plan, Vec::new())));
+        }
+        (AfterDump::LeaveRunning, FreezerState::Thawed) => {
+            let estimate = ProgressEstimate::gpu_restore(captured.gpu_bytes(), job.members());
+            let restored = timeline.time_moving("gpu restore", estimate, || {
+                let _huge_pages = HugePages::if_wanted(&plan.context.settings);
+                job.restore(&GpuMap::identity())
+            });
+            let unlocked = restored.and_then(|job| timeline.time("unlock", || job.unlock()));
+            unlocked.map_err(|mut error| {
+                let after_failure = image_complete(plan, std::mem::take(&mut error.lost));
+                failed(error.into(), after_failure)
+            })?;
+        }
+    }
+    plan.operation.clear();
+    Ok(())
+}
+
+/// Reports that the container did not resume after its image was written.
+fn image_complete(plan: &Plan<'_>, lost: Vec<ProcessFailure>) -> AfterFailure {
+    if lost.is_empty() {
+        // The rollback brought back the processes that the step did not.
+        plan.operation.clear();
+    }
+    let left = recovery::start_recovery(plan.context, &plan.operation, &plan.container, lost);
+    left.map_or_else(
+        AfterFailure::ImageComplete,
+        AfterFailure::ImageCompleteWaiting,
+    )
+}
+
+/// The steps up to the complete image.
+fn save<'p>(
+    plan: &'p Plan<'_>,
+    captured: &mut Captured,
+    low_level_args: LowLevelArgs<'_>,
+    timeline: &mut Timeline<'_>,
+) -> Result<(CudaJob<'p, Checkpointed>, Dumped), Failure> {
+    let cgroup = plan.container.cgroup();
+    plan.operation
+        .record(&plan.intent(captured, PendingOn::Operation))?;
+    let job = timeline.time("lock", || lock(plan))?;
+    note_ended(plan, job.members(), captured, timeline);
+    plan.follow(job.members(), captured)?;
+    plan.operation
+        .record(&plan.intent(captured, PendingOn::Operation))?;
+    go_on(plan)?;
+    raise_limits(plan, captured, timeline)?;
+    let holders = inherited_devices::find_holders(&plan.container, job.members())?;
+    let job = gpu_checkpoint(plan, captured, timeline, job)?;
+    go_on(plan)?;
+    for replaced in inherited_devices::replace_all(&plan.driver, &holders)? {
+        timeline.note(replaced.to_string());
+    }
+    if plan.found == FreezerState::Frozen {
+        timeline.time("freeze", || cgroup.freeze())?;
+    }
+    let dumped = write_image(plan, captured, job.members(), low_level_args, timeline)?;
+    Ok((job, dumped))
+}
+
+fn lock<'p>(plan: &'p Plan<'_>) -> Result<CudaJob<'p, Locked>, Failure> {
+    let limits = plan.context.lock_limits();
+    Ok(CudaJob::lock(&plan.driver, limits, || {
+        query_again(&plan.driver, &plan.container)
+    })?)
+}
+
+/// Notes processes that ended during the checkpoint. The checkpoint does not need them, but the
+/// driver may have ended them.
+fn note_ended(
+    plan: &Plan<'_>,
+    members: &[ProcessRef],
+    captured: &Captured,
+    timeline: &mut Timeline<'_>,
+) {
+    for known in captured.processes() {
+        let is_there = |member: &ProcessRef| plan.container.pid_inside(member) == Some(known.pid);
+        if !members.iter().any(is_there) {
+            let (pid, name) = (known.pid, &known.name);
+            timeline.note(format!(
+                "process {pid} of the container ({name}) ended before all were locked"
+            ));
+        }
+    }
+}
+
+/// Raises the container's memory limits: the driver moves GPU contents into its memory.
+fn raise_limits(
+    plan: &Plan<'_>,
+    captured: &Captured,
+    timeline: &mut Timeline<'_>,
+) -> Result<(), Failure> {
+    let bytes = captured.gpu_bytes().unwrap_or(0);
+    if plan.context.settings.memory.raise_limits {
+        let directory = plan.operation.directory();
+        for raised in host_memory::raise_limits(plan.container.memory(), bytes, directory)? {
+            timeline.note(raised.to_string());
+        }
+    }
+    Ok(())
+}
+
+fn gpu_checkpoint<'p>(
+    plan: &'p Plan<'_>,
+    captured: &Captured,
+    timeline: &mut Timeline<'_>,
+    job: CudaJob<'p, Locked>,
+) -> Result<CudaJob<'p, Checkpointed>, Failure> {
+    let _huge_pages = HugePages::if_wanted(&plan.context.settings);
+    let estimate = ProgressEstimate::gpu_checkpoint(captured.gpu_bytes(), job.members());
+    Ok(timeline.time_moving("gpu checkpoint", estimate, || job.checkpoint())?)
+}
+
+fn go_on(plan: &Plan<'_>) -> Result<(), Failure> {
+    if plan.context.cancel.requested() {
+        Err(Failure::Cancelled)
+    } else {
+        Ok(())
+    }
+}

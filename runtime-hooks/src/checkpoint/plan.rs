@@ -1,0 +1,281 @@
+//! The checks before a checkpoint changes anything.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+use rustix::fs::{Access, access};
+use stasis_config::Containers;
+use stasis_linux::cgroup::FreezerState;
+use stasis_linux::{ProcessRef, Snapshot};
+
+use crate::bulk_memory::plugin::Plugins;
+use crate::checkpoint::captured::Captured;
+use crate::checkpoint::late_exec;
+use crate::checkpoint::without_gpu_state::PlainDump;
+use crate::container::host_memory;
+use crate::container::{Container, ContainerError};
+use crate::context::Context;
+use crate::cuda::Driver;
+use crate::cuda::failure::ProcessFailure;
+use crate::cuda::nvml::Inventory;
+use crate::cuda::process_set::{ProcessStates, query_states};
+use crate::cuda::watchdog::WatchedDriver;
+use crate::error::Refusal;
+use crate::image::directory::{self, NewImage};
+use crate::operation::{Intent, Operation, PendingOn};
+use crate::preflight::blocker::{Blockers, Finding};
+use crate::preflight::cuda_processes::{CudaMembers, cuda_members, refuse_frozen_above};
+use crate::preflight::exec_sessions;
+use crate::preflight::peer_access::PeerAccess;
+use crate::preflight::{self, ContainerFacts};
+use crate::request::{CheckpointRequest, PreDump};
+
+/// A checkpoint that passed all checks.
+#[derive(Debug)]
+pub struct Plan<'a> {
+    /// The context.
+    pub context: &'a Context,
+    /// The caller's request.
+    pub options: &'a CheckpointRequest,
+    /// The container.
+    pub container: Container,
+    /// The container's lock.
+    pub operation: Operation,
+    /// The driver of its CUDA processes.
+    pub driver: WatchedDriver,
+    /// Whether the caller had frozen the container.
+    pub found: FreezerState,
+    /// CRIU's plugin directory.
+    pub plugins: Plugins,
+    /// Blockers that the administrator allows.
+    pub allowed: Vec<Finding>,
+    /// The image to write.
+    pub image: NewImage,
+}
+
+/// The result of the checks.
+#[derive(Debug)]
+pub enum Verdict<'a> {
+    /// The container has no GPU, or the low-level runtime has no such running container.
+    Plain,
+    /// No process uses CUDA. But one may start it, since the container has a GPU, or our plugin
+    /// moves the container's bulk memory.
+    PlainDump(PlainDump<'a>),
+    /// The plan, and the CUDA processes before the checkpoint.
+    Cuda(Box<Plan<'a>>, Captured),
+}
+
+impl<'a> Plan<'a> {
+    /// Checks the container, its processes, the GPUs and the image directory. Thaws a frozen
+    /// container with a process that may use CUDA, since the driver answers only for running
+    /// processes; the container stays thawed if the result is a plan.
+    ///
+    /// # Errors
+    /// [`Refusal`]; the container is then in its former state.
+    pub fn make(
+        context: &'a Context,
+        options: &'a CheckpointRequest,
+    ) -> Result<Verdict<'a>, Refusal> {
+        let Some(container) = context.container(&options.id)? else {
+            return Ok(Verdict::Plain);
+        };
+        // Before anything of ours is needed, or written: its image is the low-level runtime's
+        // alone. But one that takes the place of an image of ours must not keep its GPU state.
+        if !directory::is_ours(&options.image_path) && is_plain(context, &container)? {
+            return Ok(Verdict::Plain);
+        }
+        let state_dir = &context.settings.paths.state_dir;
+        let operation = Operation::begin(state_dir, &context.root, &options.id)?;
+        let cgroup = container.cgroup().clone();
+        let found = cgroup.freezer_state()?;
+        let thawed = found == FreezerState::Frozen && may_use_cuda(&container)?;
+        if thawed && let Err(error) = cgroup.thaw() {
+            // The container's own freezer state was changed, even if a cgroup above is frozen.
+            let _ = cgroup.freeze();
+            return Err(error.into());
+        }
+        let verdict = Self::judge(context, options, container, operation, found);
+        if thawed && !matches!(verdict, Ok(Verdict::Cuda(..))) {
+            cgroup.freeze()?;
+        }
+        verdict
+    }
+
+    fn judge(
+        context: &'a Context,
+        options: &'a CheckpointRequest,
+        container: Container,
+        operation: Operation,
+        found: FreezerState,
+    ) -> Result<Verdict<'a>, Refusal> {
+        let snapshot = container.snapshot().map_err(ContainerError::Processes)?;
+        late_exec::refuse(context, options, &snapshot)?;
+        let cuda = cuda_members(context, &container, &snapshot)?;
+        let Some(CudaMembers { driver, members }) = cuda else {
+            return Ok(Verdict::PlainDump(PlainDump {
+                context,
+                options,
+                container,
+                operation,
+                found,
+            }));
+        };
+        refuse_pre_dump(options, &members)?;
+        let earlier = operation
+            .recorded()?
+            .map(|intent| intent.processes)
+            .unwrap_or_default();
+        let inventory = Inventory::read(context.settings.driver.nvml.as_deref())?;
+        let allowed = refuse_blockers(context, &container, &snapshot, &members, &inventory)?;
+        let processes: Vec<_> = members.iter().map(|(process, _)| process).collect();
+        let captured = Captured::describe(
+            context, &container, &processes, &snapshot, &inventory, &earlier,
+        )?;
+        if let Some(bytes) = captured.gpu_bytes() {
+            host_memory::admit(&context.settings.memory, container.memory(), bytes)?;
+        }
+        let plugins = Plugins::for_checkpoint(context, options)?;
+        prepare_image_directory(&options.image_path)?;
+        let image = NewImage::begin(&options.image_path)?;
+        let plan = Self {
+            context,
+            options,
+            container,
+            operation,
+            driver,
+            found,
+            plugins,
+            allowed,
+            image,
+        };
+        Ok(Verdict::Cuda(Box::new(plan), captured))
+    }
+
+    /// Describes the locked processes again, if they differ from the first query: some may have
+    /// started CUDA meanwhile, others may have ended.
+    ///
+    /// # Errors
+    /// As [`Plan::make`].
+    pub fn follow(&self, members: &[ProcessRef], captured: &mut Captured) -> Result<(), Refusal> {
+        let (context, container) = (self.context, &self.container);
+        let snapshot = container.snapshot().map_err(ContainerError::Processes)?;
+        if captured.is_of(container, members, &snapshot) {
+            return Ok(());
+        }
+        let inventory = Inventory::read(context.settings.driver.nvml.as_deref())?;
+        let found = query(&self.driver, container, &snapshot)?;
+        refuse_blockers(context, container, &snapshot, &found, &inventory)?;
+        let earlier = captured.processes();
+        let members: Vec<_> = members.iter().collect();
+        *captured = Captured::describe(
+            context, container, &members, &snapshot, &inventory, &earlier,
+        )?;
+        Ok(())
+    }
+
+    /// The record of this operation.
+    #[must_use]
+    pub fn intent(&self, captured: &Captured, pending_on: PendingOn) -> Intent {
+        Intent {
+            processes: captured.processes(),
+            pending_on,
+            recovery: None,
+        }
+    }
+}
+
+/// Queries the container's CUDA processes.
+///
+/// # Errors
+/// A process cannot be queried.
+pub fn query_again(
+    driver: &dyn Driver,
+    container: &Container,
+) -> Result<ProcessStates, ProcessFailure> {
+    let snapshot = container.snapshot();
+    let snapshot = snapshot.map_err(|error| ProcessFailure::of_query(container.init(), error))?;
+    query(driver, container, &snapshot)
+}
+
+fn query(
+    driver: &dyn Driver,
+    container: &Container,
+    snapshot: &Snapshot,
+) -> Result<ProcessStates, ProcessFailure> {
+    refuse_frozen_above(container, snapshot.candidates())?;
+    query_states(driver, snapshot.candidates().to_vec())
+}
+
+/// Whether no process can start CUDA, and our plugin does not move the bulk memory.
+fn is_plain(context: &Context, container: &Container) -> Result<bool, Refusal> {
+    let memory = &context.settings.bulk_memory;
+    if memory.enabled && memory.containers == Containers::All || container.has_nvidia_node() {
+        return Ok(false);
+    }
+    Ok(!may_use_cuda(container)?)
+}
+
+fn may_use_cuda(container: &Container) -> Result<bool, Refusal> {
+    let snapshot = container.snapshot().map_err(ContainerError::Processes)?;
+    Ok(!snapshot.candidates().is_empty())
+}
+
+fn refuse_pre_dump(options: &CheckpointRequest, members: &ProcessStates) -> Result<(), Refusal> {
+    match (options.pre_dump, members.first()) {
+        (PreDump::Only, Some((process, _))) => Err(Refusal::PreDump {
+            pid: process.pid(),
+            name: process.name().to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses all blockers except those that the administrator allows, which it returns.
+fn refuse_blockers(
+    context: &Context,
+    container: &Container,
+    snapshot: &Snapshot,
+    members: &ProcessStates,
+    inventory: &Inventory,
+) -> Result<Vec<Finding>, Refusal> {
+    let facts = ContainerFacts {
+        snapshot,
+        members,
+        inventory,
+        peer_access: PeerAccess::of(container),
+    };
+    let mut found = preflight::find(&facts).map_err(ContainerError::Processes)?;
+    exec_sessions::retain_blockers(&mut found, snapshot);
+    Ok(Blockers::check(found, &context.settings.preflight)?)
+}
+
+/// Creates the directory with its parents, as runc does.
+fn prepare_image_directory(path: &Path) -> Result<(), Refusal> {
+    let make = || {
+        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        access(path, Access::WRITE_OK | Access::EXEC_OK)?;
+        Ok(())
+    };
+    make().map_err(|source| Refusal::Directory {
+        what: "the image directory",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_directory_is_made_with_those_above_it() {
+        let above = tempfile::tempdir().unwrap();
+        let path = above.path().join("a/new/image");
+        prepare_image_directory(&path).unwrap();
+        prepare_image_directory(&path).unwrap();
+        assert!(path.is_dir());
+        std::fs::write(above.path().join("file"), "").unwrap();
+        assert!(prepare_image_directory(&above.path().join("file/image")).is_err());
+    }
+}

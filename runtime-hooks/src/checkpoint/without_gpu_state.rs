@@ -1,0 +1,216 @@
+//! The checkpoint of a container without GPU state. The low-level runtime writes the image. It
+//! runs as our child, because a process may start CUDA during the dump if the container has a GPU,
+//! and because our CRIU plugin may move bulk memory.
+
+use std::io::{self, Write};
+use std::process::Output;
+
+use stasis_linux::cgroup::FreezerState;
+use stasis_linux::exit_status;
+
+use crate::bulk_memory::dump::MemoryDump;
+use crate::bulk_memory::plugin::Plugins;
+use crate::checkpoint::dump::{Dump, Dumped, NotDumped};
+use crate::checkpoint::{late_cuda, late_exec};
+use crate::container::{Container, ContainerError};
+use crate::context::{Context, Outcome};
+use crate::error::after_failure::AfterFailure;
+use crate::error::low_level::MemoryFailure;
+use crate::error::operations_log;
+use crate::error::{Error, Failure};
+use crate::image::directory::{self, NewImage};
+use crate::image::manifest::{Manifest, ManifestError, StoredMemory};
+use crate::operation::Operation;
+use crate::operation::progress::Progress;
+use crate::operation::timeline::Timeline;
+use crate::operation::verb::Verb;
+use crate::preflight::cuda_processes::open_driver;
+use crate::request::{CheckpointRequest, LowLevelArgs};
+
+/// The dump of a container without GPU state.
+#[derive(Debug)]
+pub struct PlainDump<'a> {
+    pub(crate) context: &'a Context,
+    pub(crate) options: &'a CheckpointRequest,
+    pub(crate) container: Container,
+    pub(crate) operation: Operation,
+    pub(crate) found: FreezerState,
+}
+
+impl PlainDump<'_> {
+    /// Lets the low-level runtime write the image, and passes its output on. CRIU's own CUDA plugin
+    /// is disabled: nothing could restore an image with GPU state but without a manifest.
+    ///
+    /// # Errors
+    /// [`Failure::CudaStartedDuringDump`] if the dump failed and a process uses CUDA now: the
+    /// caller may try again. Or a failure in which our CRIU plugin had a part. The low-level
+    /// runtime reports all other failures itself.
+    pub(crate) fn dump(&self, low_level_args: LowLevelArgs<'_>) -> Result<Outcome, Error> {
+        let (context, id) = (self.context, &self.options.id);
+        let plugins = Plugins::for_checkpoint(context, self.options)
+            .map_err(|reason| operations_log::refused(context, Verb::Checkpoint, id, reason))?;
+        if context.cancel.requested() {
+            return Err(self.failed(Failure::Cancelled));
+        }
+        let progress = Progress::begin(context, &self.operation, Verb::Checkpoint);
+        let mut timeline = Timeline::with_progress(progress);
+        let image = NewImage::begin(&self.options.image_path)
+            .map_err(|reason| operations_log::refused(context, Verb::Checkpoint, id, reason))?;
+        let dumped = self.dump_into(&image, &plugins, low_level_args, &mut timeline);
+        if is_news(&dumped, &timeline) {
+            let error = dumped.as_ref().err();
+            operations_log::write(context, Verb::Checkpoint, id, &timeline, error);
+        }
+        let output = dumped?;
+        // Errors are ignored: a caller that has closed the stream does not need the output.
+        let _ = io::stdout().write_all(&output.stdout);
+        let _ = io::stderr().write_all(&output.stderr);
+        Ok(Outcome::Done(exit_status::code(output.status)))
+    }
+
+    fn dump_into(
+        &self,
+        image: &NewImage,
+        plugins: &Plugins,
+        low_level_args: LowLevelArgs<'_>,
+        timeline: &mut Timeline<'_>,
+    ) -> Result<Output, Error> {
+        let (context, options) = (self.context, self.options);
+        let (container, operation) = (&self.container, &self.operation);
+        let failed = |failure| {
+            image.give_up(container.init());
+            self.failed(failure)
+        };
+        let memory = MemoryDump::prepare(
+            context, options, image, plugins, container, operation, timeline,
+        )
+        .map_err(failed)?;
+        let snapshot = container.snapshot().map_err(ContainerError::Processes);
+        let snapshot = snapshot.map_err(|error| failed(error.into()))?;
+        let notes = late_exec::refuse_or_note(context, options, &snapshot);
+        for note in notes.map_err(|error| failed(error.into()))? {
+            timeline.note(note);
+        }
+        let dump = Dump {
+            context,
+            options,
+            container,
+            image,
+            memory: &memory,
+            recorded: &[],
+            exec: &[],
+        };
+        let dumped = match dump.run(low_level_args, timeline) {
+            Ok(dumped) => dumped,
+            Err(NotDumped::Refused(failure)) => return Err(failed(failure)),
+            Err(NotDumped::Failed { output, memory }) => {
+                return self.explain(&dump, output, memory);
+            }
+        };
+        let verified = dump.verify(&dumped);
+        verified.map_err(|error| failed(error.into()))?;
+        match memory.succeeded(timeline) {
+            None => memory.remove_unused(),
+            Some(stored) => {
+                if let Err(error) = self.describe(stored, image, timeline) {
+                    // The image can be restored without a manifest: its index is enough.
+                    timeline.note(error.to_string());
+                }
+            }
+        }
+        let replaced = image.commit().map_err(|error| failed(error.into()))?;
+        if let Some(replaced) = replaced {
+            timeline.note(directory::replaced(replaced));
+        }
+        match dumped {
+            Dumped::Complete(output) => Ok(output),
+            Dumped::MemoryNotReturned(why) => {
+                let after_failure = AfterFailure::ImageCompleteWithoutMemory;
+                Err(self.failed_with(Failure::NotReturned(why), after_failure))
+            }
+        }
+    }
+
+    /// The manifest of an image with bulk memory and without GPU state.
+    fn describe(
+        &self,
+        stored: StoredMemory,
+        image: &NewImage,
+        timeline: &Timeline<'_>,
+    ) -> Result<(), ManifestError> {
+        let created = self.context.began_text();
+        let mut manifest = Manifest::new(self.container.id(), created, String::new());
+        manifest.memory = Some(stored);
+        manifest.phases = timeline.phases().to_vec();
+        manifest.write(image.path())
+    }
+
+    /// Returns the failure if CUDA or our plugin caused it; otherwise the low-level runtime's own
+    /// output is the report.
+    fn explain(
+        &self,
+        dump: &Dump<'_>,
+        output: Output,
+        memory: MemoryFailure,
+    ) -> Result<Output, Error> {
+        if memory.not_returned.is_some() {
+            dump.image.keep_memory_only();
+            // A process that waits for its memory does not answer the driver.
+            let failure = Failure::LowLevel(dump.low_level_failure(&output, memory));
+            return Err(self.failed_with(failure, AfterFailure::WithoutMemory));
+        }
+        dump.image.give_up(self.container.init());
+        let late = open_driver(self.context, self.container.id())
+            .ok()
+            .and_then(|driver| late_cuda::find(&driver, &self.container, &[]));
+        let cgroup = self.container.cgroup();
+        let refrozen = match self.found {
+            _ if self.container.init().is_gone() => Ok(()),
+            FreezerState::Frozen => cgroup.freeze(),
+            // A killed CRIU does not.
+            FreezerState::Thawed => cgroup.thaw(),
+        };
+        let is_not_ours = memory.is_without_part();
+        let failure = |output: &Output| dump.low_level_failure(output, memory);
+        Err(match (late, refrozen) {
+            (None, Ok(())) if is_not_ours => return Ok(output),
+            (None, Ok(())) => self.failed(Failure::LowLevel(failure(&output))),
+            (Some(late), Ok(())) => {
+                self.failed(late_cuda::cuda_started_during_dump(&late, failure(&output)))
+            }
+            (_, Err(error)) => {
+                let failure = Failure::LowLevel(failure(&output));
+                self.failed_with(failure, AfterFailure::Freezer(error))
+            }
+        })
+    }
+
+    fn failed(&self, failure: Failure) -> Error {
+        let after_failure = if self.container.init().is_gone() {
+            AfterFailure::Ended
+        } else {
+            AfterFailure::AsBefore(self.found)
+        };
+        self.failed_with(failure, after_failure)
+    }
+
+    fn failed_with(&self, failure: Failure, after_failure: AfterFailure) -> Error {
+        Error::failed(
+            Verb::Checkpoint,
+            self.container.id(),
+            failure,
+            after_failure,
+        )
+    }
+}
+
+/// Whether the dump differs from what the low-level runtime alone would have done.
+fn is_news(dumped: &Result<Output, Error>, timeline: &Timeline<'_>) -> bool {
+    let has_moved = timeline
+        .bulk_memory()
+        .is_some_and(|report| report.areas > 0);
+    match dumped {
+        Err(_) => true,
+        Ok(output) => output.status.success() && (has_moved || !timeline.notes().is_empty()),
+    }
+}

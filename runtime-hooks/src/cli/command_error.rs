@@ -1,0 +1,88 @@
+//! Errors of the operator's program, `stasis`.
+
+use stasis_config::SettingsError;
+
+use crate::cli::check::CheckError;
+use crate::cli::locate::LocateError;
+use crate::cli::memory::MemoryCommandError;
+use crate::error::io_kind::{of_io, of_store};
+use crate::error::kind::{Diagnosis, Kind, State};
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// The settings cannot be used.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// `stasis check` failed.
+    #[error(transparent)]
+    Check(#[from] CheckError),
+    /// `stasis memory` failed.
+    #[error(transparent)]
+    Memory(#[from] MemoryCommandError),
+    /// The answer cannot be written.
+    #[error("cannot write the answer")]
+    Answer(#[from] std::io::Error),
+}
+
+impl CommandError {
+    /// The kind and the state, for scripts. A failed command has changed no container.
+    #[must_use]
+    pub fn diagnosis(&self) -> Diagnosis {
+        let kind = match self {
+            Self::Settings(error) => of_settings(error),
+            Self::Check(error) => error.kind(),
+            Self::Memory(error) => error.kind(),
+            Self::Answer(error) => of_io(error, Kind::Io),
+        };
+        Diagnosis::new(kind, State::Unharmed)
+    }
+}
+
+impl LocateError {
+    /// Why there is not exactly one container of that id.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Invalid(_) | Self::NotFound { .. } | Self::Ambiguous { .. } => Kind::NoContainer,
+            Self::Container(error) => error.kind(),
+        }
+    }
+}
+
+impl CheckError {
+    /// Why there is no report.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Locate(error) => error.kind(),
+            Self::Operation(error) => error.kind(),
+            Self::Look(refusal) => refusal.kind(),
+            Self::Paused(_) => Kind::ContainerPaused,
+        }
+    }
+}
+
+impl MemoryCommandError {
+    /// Why bulk memory cannot be listed or removed.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Store(error) => of_store(error),
+            Self::Io { source, .. } => of_io(source, Kind::ImageDirectory),
+            Self::None(_) | Self::Several(_) => Kind::MemoryMissing,
+        }
+    }
+}
+
+/// The kind of an error of the settings.
+#[must_use]
+pub fn of_settings(error: &SettingsError) -> Kind {
+    match error {
+        SettingsError::Runtime { .. } => Kind::LowLevelRuntime,
+        SettingsError::Read { .. }
+        | SettingsError::Untrusted { .. }
+        | SettingsError::Syntax { .. }
+        | SettingsError::Value { .. } => Kind::Settings,
+    }
+}

@@ -1,0 +1,190 @@
+//! NVIDIA's `cuda-checkpoint` for operators and CRIU's CUDA plugin: the same options, output and
+//! exit codes, with error texts that report the state after a failure.
+//!
+//! Our additions are `--tree` and `--container`, which act on all CUDA processes together.
+
+mod arguments;
+mod job;
+mod memory;
+mod process;
+mod stopped;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use clap::Parser;
+use stasis_config::{Settings, SettingsError};
+
+use crate::cli::command_error::of_settings;
+use crate::cli::locate::LocateError;
+use crate::container::host_memory::NoHostMemory;
+use crate::cuda::failure::ProcessFailure;
+use crate::cuda::{CudaDriver, CudaError, CudaState, Driver, OpenError};
+use crate::error::io_kind::of_io;
+use crate::error::kind::Kind;
+use crate::error::{Refusal, chain};
+use crate::operation::OperationError;
+use crate::preflight::blocker::Blockers;
+use arguments::Arguments;
+
+/// The program name that selects this command line.
+pub const NAME: &str = "cuda-checkpoint";
+
+/// The exit code of every failure, as in NVIDIA's program.
+const FAILURE: u8 = 1;
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    #[error(transparent)]
+    Driver(#[from] OpenError),
+    #[error("there is no process {0}")]
+    NoProcess(i32),
+    #[error("cannot read process {pid}")]
+    Unreadable {
+        pid: i32,
+        #[source]
+        source: io::Error,
+    },
+    #[error("process {pid} ({name}) has no CUDA state: the driver says {error}")]
+    NoCuda {
+        pid: i32,
+        name: String,
+        error: CudaError,
+    },
+    #[error("process {pid} ({name}) {held}, and would not answer the driver; nothing was done")]
+    Held {
+        pid: i32,
+        name: String,
+        held: stopped::Held,
+    },
+    #[error("{fault}; it is {now} now{advice}")]
+    Call {
+        fault: ProcessFailure,
+        now: String,
+        advice: &'static str,
+    },
+    #[error(
+        "process {pid} ({name}) is {}: a toggle goes from running to checkpointed and back{advice}",
+        word(*.state)
+    )]
+    NoToggle {
+        pid: i32,
+        name: String,
+        state: CudaState,
+        advice: &'static str,
+    },
+    #[error(transparent)]
+    Locate(#[from] LocateError),
+    #[error(transparent)]
+    Operation(#[from] OperationError),
+    #[error("no process of {0} uses CUDA")]
+    NoMembers(String),
+    #[error("not all processes of {of} are {wanted}: {states}; nothing was done")]
+    Mixed {
+        of: String,
+        wanted: &'static str,
+        states: String,
+    },
+    #[error("{0}; nothing was done")]
+    Blocked(#[from] Blockers),
+    #[error("{0}; nothing was done")]
+    NoHostMemory(#[from] NoHostMemory),
+    #[error("{0}; nothing was done")]
+    Refused(Box<Refusal>),
+    #[error("{0}; nothing was done")]
+    Untouched(ProcessFailure),
+    #[error("{fault}; {}", outcome(.lost))]
+    Group {
+        fault: ProcessFailure,
+        lost: Vec<ProcessFailure>,
+    },
+    #[error("a signal asked for it to end; {}", outcome(.lost))]
+    Cancelled { lost: Vec<ProcessFailure> },
+    #[error("cannot prepare for signals, or write the answer")]
+    Io(#[from] io::Error),
+}
+
+impl Error {
+    /// The kind of the error, for scripts.
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Settings(error) => of_settings(error),
+            Self::Driver(error) => error.kind(),
+            Self::NoProcess(_) => Kind::ProcessEnded,
+            Self::Unreadable { .. } => Kind::ContainerUnreadable,
+            Self::NoCuda { error, .. } if *error != CudaError::NotInitialized => error.kind(),
+            Self::NoCuda { .. } | Self::NoMembers(_) => Kind::NoCuda,
+            Self::Held { held, .. } => held.kind(),
+            Self::Call { fault, .. } | Self::Untouched(fault) | Self::Group { fault, .. } => {
+                fault.kind()
+            }
+            Self::NoToggle { .. } | Self::Mixed { .. } => Kind::WrongState,
+            Self::Locate(error) => error.kind(),
+            Self::Operation(error) => error.kind(),
+            Self::Blocked(_) => Kind::Blocked,
+            Self::NoHostMemory(error) => error.kind(),
+            Self::Refused(refusal) => refusal.kind(),
+            Self::Cancelled { .. } => Kind::Cancelled,
+            Self::Io(error) => of_io(error, Kind::Io),
+        }
+    }
+}
+
+fn outcome(lost: &[ProcessFailure]) -> String {
+    if lost.is_empty() {
+        return "all processes run, with their GPU".to_owned();
+    }
+    let lost: Vec<String> = lost.iter().map(ToString::to_string).collect();
+    format!("these could not be brought back: {}", lost.join("; "))
+}
+
+/// Carries a command line out and returns the exit code.
+#[must_use]
+pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
+    let arguments = match Arguments::try_parse_from(args) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help is not an error, and goes to standard output.
+            let _ = error.print();
+            return if error.use_stderr() { FAILURE } else { 0 };
+        }
+    };
+    match run(&arguments) {
+        Ok(answer) => match io::stdout().write_all(answer.as_bytes()) {
+            Ok(()) => 0,
+            Err(_) => FAILURE,
+        },
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "{NAME}: {} [{}]", chain(&error), error.kind());
+            FAILURE
+        }
+    }
+}
+
+/// The answer. Operations that change a state print nothing, so that callers can use the output as
+/// a value.
+fn run(arguments: &Arguments) -> Result<String, Error> {
+    let settings = Settings::load(None)?;
+    match arguments.target.pid {
+        Some(pid) => {
+            let driver = CudaDriver::open(settings.driver.libcuda.as_deref())?;
+            process::run(&(Arc::new(driver) as Arc<dyn Driver>), pid, arguments)
+        }
+        None => job::run(settings, arguments),
+    }
+}
+
+/// A state as NVIDIA's program prints it.
+fn word(state: CudaState) -> String {
+    match state {
+        CudaState::Unknown(raw) => format!("unknown ({raw})"),
+        known => known.to_string().to_lowercase(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

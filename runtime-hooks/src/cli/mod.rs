@@ -1,0 +1,9 @@
+//! The command lines: runc's and crun's (`stasis-runtime`), and the operator's (`stasis`,
+//! `cuda-checkpoint`).
+
+pub mod check;
+pub mod command_error;
+pub mod cuda_checkpoint;
+pub mod locate;
+pub mod memory;
+pub mod oci;

@@ -1,0 +1,236 @@
+//! Parses the parts of runc's and crun's command lines that stasis needs.
+//!
+//! Callers mix long options with one and two dashes, `--opt value` and `--opt=value`, and repeat
+//! options (podman gives `--leave-running` twice; go-runc writes `-no-subreaper`). The parser reads
+//! the options that it needs and passes the others on unchanged. A command line that it does not
+//! understand goes to the low-level runtime.
+
+mod grammar;
+pub mod log;
+pub mod passthrough;
+pub mod runtime_error;
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use stasis_config::Flavor;
+
+use crate::request::{
+    AfterDump, CheckpointRequest, DeleteMode, MemoryTarget, PreDump, RestoreMode, RestoreRequest,
+};
+use grammar::{Scan, scan};
+
+/// A parsed command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Invocation {
+    /// Options before the subcommand.
+    pub global: GlobalOptions,
+    /// The requested operation.
+    pub action: Action,
+    /// The arguments without our own options.
+    args: Vec<OsString>,
+    /// The index of the subcommand in `args`.
+    subcommand: Option<usize>,
+}
+
+/// The options before the subcommand that we need.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GlobalOptions {
+    /// `--root`
+    pub root: Option<PathBuf>,
+    /// `--log`
+    pub log: Option<PathBuf>,
+    /// `--log-format`
+    pub log_format: LogFormat,
+    /// `--stasis-config`, our own.
+    pub settings: Option<PathBuf>,
+    /// `--stasis-low-level`, our own: replaces the low-level runtime of the settings, for a shim
+    /// whose caller chose another.
+    pub low_level: Option<PathBuf>,
+}
+
+/// The format of the log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// `time="…" level=error msg="…"`
+    #[default]
+    Text,
+    /// One JSON object in each line.
+    Json,
+}
+
+/// The requested operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// `checkpoint`
+    Checkpoint(CheckpointRequest),
+    /// `restore`
+    Restore(RestoreRequest),
+    /// `resume`
+    Resume {
+        /// The container.
+        id: String,
+    },
+    /// `delete`
+    Delete {
+        /// The container.
+        id: String,
+        /// Whether a running container is ended.
+        mode: DeleteMode,
+    },
+    /// Any other subcommand, or a command line that the low-level runtime will refuse.
+    PassThrough,
+}
+
+impl Invocation {
+    /// Parses the arguments after the program's name.
+    #[must_use]
+    pub fn parse(args: Vec<OsString>) -> Self {
+        let cwd = std::env::current_dir().unwrap_or_default();
+        Self::parse_in(args, &cwd)
+    }
+
+    fn parse_in(args: Vec<OsString>, cwd: &Path) -> Self {
+        let (args, own) = grammar::take_own_options(args);
+        let scan = scan(&args);
+        let action = scan.as_ref().and_then(|scan| action(scan, cwd));
+        let mut global = scan.as_ref().map(global_options).unwrap_or_default();
+        global.settings = own.settings;
+        global.low_level = own.low_level;
+        let subcommand = scan.map(|scan| scan.subcommand);
+        Self {
+            global,
+            action: action.unwrap_or(Action::PassThrough),
+            args,
+            subcommand,
+        }
+    }
+
+    /// The arguments for the low-level runtime; for runc unchanged, byte for byte.
+    #[must_use]
+    pub fn pass_on(&self, flavor: Flavor) -> Vec<OsString> {
+        self.pass_on_with(flavor, &[])
+    }
+
+    /// The same with options of ours after the subcommand, in the place of the caller's own.
+    #[must_use]
+    pub fn pass_on_with(&self, flavor: Flavor, extra: &[(&str, &OsStr)]) -> Vec<OsString> {
+        let Some(subcommand) = self.subcommand else {
+            return self.args.clone();
+        };
+        let (global, rest) = self.args.split_at(subcommand + 1);
+        let mut ours = extra.to_vec();
+        if let (Flavor::Crun, Action::Restore(options)) = (flavor, &self.action) {
+            ours.extend(options.paths());
+        }
+        let rest = match (flavor, &self.action) {
+            (Flavor::Crun, Action::Restore(_) | Action::Checkpoint(_)) => {
+                grammar::for_crun(rest, &ours)
+            }
+            _ => grammar::without(rest, &ours),
+        };
+        let mut args = global.to_vec();
+        for (name, value) in &ours {
+            args.extend([OsString::from(name), value.to_os_string()]);
+        }
+        args.extend(rest);
+        args
+    }
+}
+
+fn global_options(scan: &Scan<'_>) -> GlobalOptions {
+    let json = scan
+        .global("log-format")
+        .is_some_and(|format| format == "json");
+    GlobalOptions {
+        root: scan.global("root").map(PathBuf::from),
+        log: scan.global("log").map(PathBuf::from),
+        log_format: if json {
+            LogFormat::Json
+        } else {
+            LogFormat::Text
+        },
+        settings: None,
+        low_level: None,
+    }
+}
+
+fn action(scan: &Scan<'_>, cwd: &Path) -> Option<Action> {
+    let id = scan.id.and_then(container_id)?;
+    let within = |base: &Path, name| scan.value(name).map(|path| base.join(path));
+    // `restore` changes into the bundle before it opens these; other verbs have no `--bundle`.
+    let bundle = within(cwd, "bundle").or_else(|| within(cwd, "b"));
+    let bundle = bundle.as_deref().unwrap_or(cwd);
+    let image_path = within(bundle, "image-path").unwrap_or_else(|| cwd.join("checkpoint"));
+    Some(match scan.name.to_str()? {
+        "checkpoint" => Action::Checkpoint(CheckpointRequest {
+            id,
+            image_path,
+            work_path: within(bundle, "work-path"),
+            after: if scan.has("leave-running") || scan.has("R") {
+                AfterDump::LeaveRunning
+            } else {
+                AfterDump::Exit
+            },
+            pre_dump: if scan.has("pre-dump") {
+                PreDump::Only
+            } else {
+                PreDump::No
+            },
+            parent_path: scan
+                .value("parent-path")
+                .filter(|path| !path.is_empty())
+                .map(PathBuf::from),
+            memory: memory_target(scan),
+        }),
+        "restore" => Action::Restore(RestoreRequest {
+            id,
+            bundle: bundle.to_owned(),
+            image_path,
+            work_path: within(bundle, "work-path"),
+            pid_file: within(cwd, "pid-file"),
+            mode: if scan.has("detach") || scan.has("d") {
+                RestoreMode::Detached
+            } else {
+                RestoreMode::Attached
+            },
+        }),
+        "resume" => Action::Resume { id },
+        // crun's `delete --regex` names many containers.
+        "delete" if scan.has("regex") || scan.has("r") => return None,
+        "delete" => Action::Delete {
+            id,
+            mode: if scan.has("force") || scan.has("f") {
+                DeleteMode::Force
+            } else {
+                DeleteMode::Stopped
+            },
+        },
+        _ => return None,
+    })
+}
+
+/// Incremental and lazy dumps.
+fn memory_target(scan: &Scan<'_>) -> MemoryTarget {
+    let has_value = |name| scan.value(name).is_some_and(|value| !value.is_empty());
+    let elsewhere = has_value("parent-path")
+        || has_value("page-server")
+        || scan.has("lazy-pages")
+        || scan.has("pre-dump");
+    if elsewhere {
+        MemoryTarget::Elsewhere
+    } else {
+        MemoryTarget::IntoImage
+    }
+}
+
+/// Whether runc accepts the id (libcontainer `validateID`); otherwise runc itself refuses it.
+fn container_id(id: &OsStr) -> Option<String> {
+    let id = id.to_str()?;
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || b"_+-.".contains(&byte);
+    let valid = !matches!(id, "" | "." | "..") && id.bytes().all(known);
+    valid.then(|| id.to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,71 @@
+//! Errors of the OCI runtime's program, `stasis-runtime`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use stasis_config::SettingsError;
+
+use crate::cli::command_error::of_settings;
+use crate::delete::DeleteError;
+use crate::error::Error;
+use crate::error::io_kind::of_io;
+use crate::error::kind::{Diagnosis, Kind, State};
+
+/// Why a call of the runtime failed.
+#[derive(Debug, thiserror::Error)]
+pub enum RuntimeError {
+    /// The settings cannot be used.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// No signal handler can be installed, so a signal would end an operation in the middle.
+    #[error("cannot prepare for signals")]
+    Signals(#[source] io::Error),
+    /// A signal came before the low-level runtime could replace this process.
+    #[error("not passed on to the low-level runtime")]
+    StandDown(#[source] io::Error),
+    /// The low-level runtime cannot be executed.
+    #[error("cannot start {path}")]
+    HandOver {
+        /// The low-level runtime.
+        path: PathBuf,
+        /// The I/O error.
+        #[source]
+        source: io::Error,
+    },
+    /// A checkpoint, restore or resume was refused or failed.
+    #[error(transparent)]
+    Operation(#[from] Error),
+    /// A container could not be deleted.
+    #[error("cannot delete")]
+    Delete(#[from] DeleteError),
+}
+
+impl RuntimeError {
+    /// The kind and the state, for scripts.
+    #[must_use]
+    pub fn diagnosis(&self) -> Diagnosis {
+        let (kind, state) = match self {
+            Self::Operation(error) => return error.diagnosis(),
+            Self::Settings(error) => (of_settings(error), State::Unharmed),
+            Self::Signals(error) => (of_io(error, Kind::Io), State::Unharmed),
+            Self::StandDown(_) => (Kind::Cancelled, State::Unharmed),
+            Self::HandOver { .. } => (Kind::LowLevelRuntime, State::Unharmed),
+            // The container may have ended, with only its record left.
+            Self::Delete(error) => (error.kind(), State::Unknown),
+        };
+        Diagnosis::new(kind, state)
+    }
+
+    /// The path of CRIU's log of a failed operation.
+    #[must_use]
+    pub fn criu_log(&self) -> Option<&Path> {
+        match self {
+            Self::Operation(error) => error.criu_log(),
+            Self::Settings(_)
+            | Self::Signals(_)
+            | Self::StandDown(_)
+            | Self::HandOver { .. }
+            | Self::Delete(_) => None,
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What the low-level runtime gets.
+
+use super::*;
+
+#[test]
+fn what_is_not_ours_passes_through() {
+    for line in [
+        "",
+        "state c1",
+        "checkpoint",
+        "checkpoint --help",
+        "restore --help c1",
+        "--help",
+        "--version",
+        "features",
+        "run c1",
+        "create c1",
+        "kill c1 KILL",
+        "delete --regex c",
+        "delete -f -r c",
+        "checkpoint a/b",
+        "checkpoint ..",
+        "restore --lsm-mount-context",
+        "--root",
+        "exec c1 checkpoint c1",
+    ] {
+        assert_eq!(parse(line).action, Action::PassThrough, "{line}");
+        assert_eq!(
+            line_for_runc(line),
+            line.split_whitespace().collect::<Vec<_>>().join(" ")
+        );
+    }
+    assert_eq!(
+        parse("resume c1").action,
+        Action::Resume { id: "c1".into() }
+    );
+    for (line, mode) in [
+        ("delete c1", DeleteMode::Stopped),
+        ("delete --force c1", DeleteMode::Force),
+        ("--root /r delete -f c1", DeleteMode::Force),
+    ] {
+        let id = "c1".into();
+        assert_eq!(parse(line).action, Action::Delete { id, mode }, "{line}");
+    }
+}
+
+fn line_for_runc(line: &str) -> String {
+    self::line(&parse(line).pass_on(Flavor::Runc))
+}
+
+#[test]
+fn our_own_option_is_taken_out_before_the_subcommand_only() {
+    let invocation = parse("--stasis-config /s --root /r checkpoint c1");
+    assert_eq!(invocation.global.settings.as_deref(), Some(Path::new("/s")));
+    assert_eq!(
+        line(&invocation.pass_on(Flavor::Runc)),
+        "--root /r checkpoint c1"
+    );
+    let invocation = parse("--stasis-config=/s state c1");
+    assert_eq!(invocation.global.settings.as_deref(), Some(Path::new("/s")));
+    assert_eq!(line(&invocation.pass_on(Flavor::Runc)), "state c1");
+    let invocation = parse("exec c1 --stasis-config /s");
+    assert_eq!(invocation.global.settings, None);
+    assert_eq!(
+        line(&invocation.pass_on(Flavor::Runc)),
+        "exec c1 --stasis-config /s"
+    );
+    let invocation = parse("--root --stasis-config state c1");
+    assert_eq!(
+        invocation.global.root.as_deref(),
+        Some(Path::new("--stasis-config"))
+    );
+}
+
+#[test]
+fn runc_gets_its_arguments_byte_for_byte() {
+    for given in [CONTAINERD, GO_RUNC, PODMAN] {
+        let given = given.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(line_for_runc(&given), given);
+    }
+}
+
+#[test]
+fn crun_gets_what_its_parser_takes() {
+    let args = parse(GO_RUNC).pass_on(Flavor::Crun);
+    assert!(!line(&args).contains("subreaper"), "{args:?}");
+    let args = parse("restore -no-pivot --empty-ns network -image-path /i -d c1");
+    assert_eq!(
+        line(&args.pass_on(Flavor::Crun)),
+        "restore --image-path /i -d c1"
+    );
+    // Other verbs are not touched.
+    assert_eq!(
+        line(&parse("state -x c1").pass_on(Flavor::Crun)),
+        "state -x c1"
+    );
+}
+
+#[test]
+fn an_option_of_ours_goes_behind_the_subcommand() {
+    let extra: [(&str, &OsStr); 1] = [("--pid-file", OsStr::new("/p"))];
+    let args = parse("--root /r restore -d c1").pass_on_with(Flavor::Runc, &extra);
+    assert_eq!(line(&args), "--root /r restore --pid-file /p -d c1");
+}
+
+#[test]
+fn an_option_of_ours_takes_the_place_of_the_callers() {
+    let ours: [(&str, &OsStr); 1] = [("--image-path", OsStr::new("/ours"))];
+    let theirs = "--root /r checkpoint -image-path /a --file-locks --image-path=/b c1";
+    for flavor in [Flavor::Runc, Flavor::Crun] {
+        let args = parse(theirs).pass_on_with(flavor, &ours);
+        assert_eq!(
+            line(&args),
+            "--root /r checkpoint --image-path /ours --file-locks c1"
+        );
+    }
+}

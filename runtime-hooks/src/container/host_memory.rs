@@ -1,0 +1,178 @@
+//! Checks that the host and the limits of a container have room for GPU contents in host memory.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use stasis_config::Memory;
+
+use crate::container::memory_limit::{MemoryCgroup, RaisedLimit, TightLimit};
+
+/// The most that the driver needs beside the contents themselves (measured on driver 580.159).
+const MARGIN: u64 = 128 << 20;
+
+/// Host memory has no room for GPU contents.
+#[derive(Debug, thiserror::Error)]
+pub enum NoHostMemory {
+    /// The host has too little free memory.
+    #[error(
+        "the container needs {} MiB of host memory for this, and the host has {} MiB available; \
+         make room and try again",
+        .needed >> 20, .available >> 20
+    )]
+    Host {
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes that the kernel can give without swapping.
+        available: u64,
+    },
+    /// A limit leaves too little, and the settings forbid raising it.
+    #[error(
+        "{file} allows {} MiB, of which {} MiB are in use, and {} MiB are needed beside them; raise \
+         it, or allow stasis to raise it for the time of the operation (memory.raise_limits in the \
+         settings)",
+        .limit >> 20, .used >> 20, .needed >> 20
+    )]
+    Limit {
+        /// The cgroup's file that sets it.
+        file: PathBuf,
+        /// The limit in bytes.
+        limit: u64,
+        /// Bytes in use.
+        used: u64,
+        /// Bytes needed.
+        needed: u64,
+    },
+    /// An error of reading the free memory, or of reading or writing a limit.
+    #[error("cannot read or raise the limits of the container's host memory")]
+    Io(#[from] io::Error),
+}
+
+/// Refuses GPU contents of this size if the host has no room for them, or if a limit of the
+/// container has none and the settings forbid raising it.
+///
+/// # Errors
+/// [`NoHostMemory`], with both figures; nothing is changed.
+pub(crate) fn admit(
+    settings: &Memory,
+    cgroup: &MemoryCgroup,
+    gpu_bytes: u64,
+) -> Result<(), NoHostMemory> {
+    let needed = admit_host(gpu_bytes)?;
+    if settings.raise_limits {
+        Ok(())
+    } else {
+        check_limits(cgroup, needed)
+    }
+}
+
+/// Refuses contents of this size if the host has no room for them; returns the bytes they need.
+///
+/// # Errors
+/// [`NoHostMemory::Host`], with both figures.
+pub(crate) fn admit_host(bytes: u64) -> Result<u64, NoHostMemory> {
+    let needed = needed_for(bytes);
+    check_host(needed, available()?).map(|()| needed)
+}
+
+/// Refuses if a limit has no room for `needed` bytes.
+///
+/// # Errors
+/// [`NoHostMemory::Limit`].
+pub(crate) fn check_limits(cgroup: &MemoryCgroup, needed: u64) -> Result<(), NoHostMemory> {
+    match cgroup.tight_limits(needed)?.into_iter().next() {
+        Some(TightLimit { file, limit, used }) => Err(NoHostMemory::Limit {
+            file,
+            limit,
+            used,
+            needed,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Raises the container's limits so that GPU contents of this size fit; `directory` is the
+/// operation's.
+///
+/// # Errors
+/// [`NoHostMemory::Io`].
+pub(crate) fn raise_limits(
+    cgroup: &MemoryCgroup,
+    gpu_bytes: u64,
+    directory: &Path,
+) -> Result<Vec<RaisedLimit>, NoHostMemory> {
+    Ok(cgroup.raise(needed_for(gpu_bytes), directory)?)
+}
+
+fn needed_for(gpu_bytes: u64) -> u64 {
+    gpu_bytes
+        .saturating_add(gpu_bytes / 16)
+        .saturating_add(MARGIN)
+}
+
+fn check_host(needed: u64, available: u64) -> Result<(), NoHostMemory> {
+    if available < needed {
+        return Err(NoHostMemory::Host { needed, available });
+    }
+    Ok(())
+}
+
+/// `MemAvailable` in bytes: available without swapping (proc_meminfo(5)).
+fn available() -> io::Result<u64> {
+    let meminfo = fs::read_to_string("/proc/meminfo")?;
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.map(|kib| kib << 10)
+        .ok_or_else(|| io::Error::other("/proc/meminfo has no MemAvailable"))
+}
+
+#[cfg(test)]
+mod tests {
+    use stasis_linux::cgroup::Cgroup;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_host_without_room_is_refused_with_both_figures() {
+        check_host(needed_for(1600 * MIB), 1828 * MIB).unwrap();
+        let refusal = check_host(needed_for(1600 * MIB), 1827 * MIB).unwrap_err();
+        let text = refusal.to_string();
+        assert!(
+            text.contains("needs 1828 MiB") && text.contains("has 1827 MiB"),
+            "{text}"
+        );
+        assert!(check_host(needed_for(u64::MAX), u64::MAX - 1).is_err());
+    }
+
+    #[test]
+    fn a_limit_that_may_not_be_raised_refuses() {
+        let directory = tempfile::tempdir().unwrap();
+        let file =
+            |name: &str, bytes: u64| fs::write(directory.path().join(name), bytes.to_string());
+        file("memory.max", 256 * MIB).unwrap();
+        file("memory.current", 100 * MIB).unwrap();
+        for name in ["memory.stat", "cgroup.procs"] {
+            fs::write(directory.path().join(name), "").unwrap();
+        }
+        let cgroup = MemoryCgroup::new(Cgroup::v2(directory.path().into()));
+        let (keep, raise) = (
+            Memory {
+                raise_limits: false,
+            },
+            Memory { raise_limits: true },
+        );
+        admit(&keep, &cgroup, 16 * MIB).unwrap();
+        admit(&raise, &cgroup, 64 * MIB).unwrap();
+        let refusal = admit(&keep, &cgroup, 64 * MIB).unwrap_err();
+        assert!(
+            refusal
+                .to_string()
+                .contains("allows 256 MiB, of which 100 MiB"),
+            "{refusal}"
+        );
+    }
+}

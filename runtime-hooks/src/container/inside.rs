@@ -1,0 +1,54 @@
+//! Reads files of a container's file system, whose contents the container controls.
+//!
+//! Instead of a plain file the container may place a link that leaves its root, a device that acts
+//! when it is opened (`/dev/watchdog` reboots the machine when it is closed again), a fifo without
+//! a writer, or a file of a FUSE mount that never answers.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2};
+use stasis_linux::ProcessRef;
+
+/// The root directory of a process.
+///
+/// # Errors
+/// The error of open(2); also if the process has ended.
+pub(crate) fn root_of(process: &ProcessRef) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let path = format!("/proc/{}/root", process.pid());
+    let root = open(path, flags, Mode::empty())?;
+    // Checked after open(2), since the pid may have been given to another process before it.
+    if process.is_gone() {
+        return Err(io::Error::other(format!("{process} has ended")));
+    }
+    Ok(root)
+}
+
+/// Reads the first `limit` bytes of a regular file in the file system mounted at `root`. Opens
+/// nothing else, and enters no other mount.
+///
+/// # Errors
+/// The error of openat2(2) or read(2); EXDEV for a file on another mount.
+pub(crate) fn read_file(root: impl AsFd, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    // O_PATH finds a file without opening it, so no device driver acts.
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+    let found = openat2(root, path, flags, Mode::empty(), resolve)?;
+    if FileType::from_raw_mode(fstat(&found)?.st_mode) != FileType::RegularFile {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "not a regular file",
+        ));
+    }
+    // The link in /proc opens the inode that fstat checked, even if its name is another file now.
+    let file = File::open(format!("/proc/self/fd/{}", found.as_raw_fd()))?;
+    let mut bytes = Vec::new();
+    file.take(limit).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+//! The new container's specification: `config.json` in its bundle.
+//!
+//! It comes from the caller, who may give the container anything in it; an image never changes it.
+//! stasis keeps the whole JSON tree, because a restore on this machine may have to write it with
+//! another device number or library file, and must not lose unknown fields.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use stasis_linux::file::{self, Access, Durability};
+
+/// Its name in a bundle (OCI runtime specification, "bundle").
+const FILE_NAME: &str = "config.json";
+/// runc has no limit; real ones have some ten KiB.
+const MAX_BYTES: u64 = 16 << 20;
+
+/// A bundle's `config.json`: the text that was read, and the tree to write.
+#[derive(Debug)]
+pub(crate) struct Spec {
+    path: PathBuf,
+    original: Vec<u8>,
+    tree: Value,
+}
+
+/// An error of reading or writing a bundle's `config.json`.
+#[derive(Debug, thiserror::Error)]
+pub enum SpecError {
+    /// It cannot be accessed.
+    #[error("cannot {action} {path}")]
+    Io {
+        /// "read" or "write".
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The I/O error.
+        #[source]
+        source: io::Error,
+    },
+    /// Not JSON.
+    #[error("cannot make sense of {path}: {what}")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+/// An entry of `linux.devices`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(crate) struct Device {
+    /// Where it is in the container.
+    pub(crate) path: String,
+    /// "c", "u", "b" or "p".
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    #[serde(default)]
+    pub(crate) major: i64,
+    #[serde(default)]
+    pub(crate) minor: i64,
+    #[serde(rename = "fileMode")]
+    pub(crate) mode: Option<u32>,
+    pub(crate) uid: Option<u32>,
+    pub(crate) gid: Option<u32>,
+}
+
+/// An entry of `mounts` that is a bind mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Bind<'s> {
+    pub(crate) source: &'s str,
+    pub(crate) destination: &'s str,
+}
+
+impl Spec {
+    /// Reads the specification of a bundle.
+    ///
+    /// # Errors
+    /// [`SpecError`].
+    pub(crate) fn read(bundle: &Path) -> Result<Self, SpecError> {
+        let path = bundle.join(FILE_NAME);
+        // The caller's file, which may be a link.
+        let original = fs::File::open(&path).and_then(|file| file::read_limited(&file, MAX_BYTES));
+        let original = original.map_err(|source| SpecError::Io {
+            action: "read",
+            path: path.clone(),
+            source,
+        })?;
+        match serde_json::from_slice(&original) {
+            Ok(tree) => Ok(Self {
+                path,
+                original,
+                tree,
+            }),
+            Err(error) => Err(SpecError::Malformed {
+                path,
+                what: error.to_string(),
+            }),
+        }
+    }
+
+    /// An annotation.
+    pub(crate) fn annotation(&self, name: &str) -> Option<&str> {
+        self.tree.get("annotations")?.get(name)?.as_str()
+    }
+
+    /// A variable of the process's environment; the last entry counts, as for the process itself.
+    pub(crate) fn environment(&self, name: &str) -> Option<&str> {
+        let variables = list(&self.tree, "/process/env").iter().rev();
+        variables
+            .filter_map(|variable| variable.as_str()?.split_once('='))
+            .find_map(|(found, value)| (found == name).then_some(value))
+    }
+
+    /// The devices. Skips malformed entries, which the low-level runtime refuses.
+    pub(crate) fn devices(&self) -> impl Iterator<Item = Device> {
+        let entries = list(&self.tree, "/linux/devices").iter();
+        entries.filter_map(|entry| Device::deserialize(entry).ok())
+    }
+
+    /// The rules of the device cgroup.
+    pub(crate) fn device_rules(&self) -> &[Value] {
+        list(&self.tree, "/linux/resources/devices")
+    }
+
+    /// The bind mounts.
+    pub(crate) fn binds(&self) -> impl Iterator<Item = Bind<'_>> {
+        list(&self.tree, "/mounts").iter().filter_map(bind)
+    }
+
+    /// The cgroup of the container, in the low-level runtime's notation.
+    pub(crate) fn cgroups_path(&self) -> Option<&str> {
+        self.tree.pointer("/linux/cgroupsPath")?.as_str()
+    }
+
+    /// The file's contents.
+    pub(crate) fn tree(&self) -> &Value {
+        &self.tree
+    }
+
+    /// The file's contents, to be changed.
+    pub(crate) fn tree_mut(&mut self) -> &mut Value {
+        &mut self.tree
+    }
+
+    /// Writes the changed contents into the bundle, whole or not at all.
+    ///
+    /// # Errors
+    /// [`SpecError::Io`].
+    pub(crate) fn write(&self) -> Result<(), SpecError> {
+        self.write_tree(&self.tree)
+    }
+
+    /// Writes the changed contents, with `value` at `pointer`.
+    ///
+    /// # Errors
+    /// [`SpecError::Io`].
+    pub(crate) fn write_with(&self, pointer: &str, value: &Value) -> Result<(), SpecError> {
+        let mut tree = self.tree.clone();
+        if let Some(place) = tree.pointer_mut(pointer) {
+            place.clone_from(value);
+        }
+        self.write_tree(&tree)
+    }
+
+    fn write_tree(&self, tree: &Value) -> Result<(), SpecError> {
+        let text = serde_json::to_vec(tree).map_err(io::Error::from);
+        text.and_then(|text| self.replace(&text))
+            .map_err(|source| self.not_written(source))
+    }
+
+    /// Writes the original text again.
+    ///
+    /// # Errors
+    /// [`SpecError::Io`].
+    pub(crate) fn put_back(&self) -> Result<(), SpecError> {
+        self.replace(&self.original)
+            .map_err(|source| self.not_written(source))
+    }
+
+    fn replace(&self, text: &[u8]) -> io::Result<()> {
+        // If the path is a symbolic link, replace the file that it names.
+        let path = fs::canonicalize(&self.path)?;
+        // The caller makes the specification again after a crash of the machine.
+        file::replace(&path, text, Access::AsBefore, Durability::Volatile)
+    }
+
+    fn not_written(&self, source: io::Error) -> SpecError {
+        SpecError::Io {
+            action: "write",
+            path: self.path.clone(),
+            source,
+        }
+    }
+}
+
+/// The list at a JSON pointer; empty if there is none.
+fn list<'t>(tree: &'t Value, pointer: &str) -> &'t [Value] {
+    let found = tree.pointer(pointer).and_then(Value::as_array);
+    found.map_or(&[], Vec::as_slice)
+}
+
+/// Parses a bind mount. runc checks the options; crun and older engines check the type as well.
+pub(crate) fn bind(mount: &Value) -> Option<Bind<'_>> {
+    let options = list(mount, "/options").iter();
+    let is_bind = mount.get("type").and_then(Value::as_str) == Some("bind")
+        || options
+            .filter_map(Value::as_str)
+            .any(|option| matches!(option, "bind" | "rbind"));
+    let text = |key| mount.get(key).and_then(Value::as_str);
+    is_bind.then_some(Bind {
+        source: text("source")?,
+        destination: text("destination")?,
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,65 @@
+//! The context of every operation: the settings, the low-level runtime and its root.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use stasis_config::{LowLevel, Settings};
+
+use crate::container::{Container, ContainerError};
+use crate::cuda::lock::LockLimits;
+use crate::host::cancel::Cancel;
+use crate::host::time::rfc3339;
+
+/// The context of an operation.
+#[derive(Debug)]
+pub struct Context {
+    /// The administrator's settings.
+    pub settings: Settings,
+    /// runc or crun.
+    pub low_level: LowLevel,
+    /// Where it keeps its containers.
+    pub root: PathBuf,
+    /// Whether a signal has requested cancellation.
+    pub cancel: Cancel,
+    /// When the operation began.
+    pub began: SystemTime,
+}
+
+/// The outcome of a call.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The caller must exec the low-level runtime with the original arguments.
+    PassThrough,
+    /// Done; this is the exit code.
+    Done(u8),
+}
+
+impl Context {
+    /// Loads the container; `None` if it does not exist or does not run, which the low-level
+    /// runtime reports better.
+    ///
+    /// # Errors
+    /// The container's state exists but cannot be read.
+    pub fn container(&self, id: &str) -> Result<Option<Container>, ContainerError> {
+        match Container::load(self.low_level.flavor, &self.root, id) {
+            Ok(container) => Ok(Some(container)),
+            Err(ContainerError::NotFound { .. } | ContainerError::Stopped { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// How long locking may take.
+    #[must_use]
+    pub fn lock_limits(&self) -> LockLimits {
+        LockLimits {
+            deadline: self.settings.deadlines.lock(),
+            one_try: self.settings.deadlines.lock_try(),
+        }
+    }
+
+    /// When the operation began, RFC 3339.
+    #[must_use]
+    pub fn began_text(&self) -> String {
+        rfc3339(self.began)
+    }
+}

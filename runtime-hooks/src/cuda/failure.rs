@@ -1,0 +1,180 @@
+//! The failure of a step on one CUDA process, and the processes that it left lost.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use stasis_linux::ProcessRef;
+
+use crate::cuda::stopped::Stop;
+use crate::cuda::{CudaError, CudaState};
+
+/// How long the kernel may take to end a process that has crashed.
+const DYING: Duration = Duration::from_millis(200);
+
+/// The driver call during which a member failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Reading a state.
+    Query,
+    /// RUNNING to LOCKED.
+    Lock,
+    /// LOCKED to CHECKPOINTED.
+    Checkpoint,
+    /// CHECKPOINTED to LOCKED.
+    Restore,
+    /// LOCKED to RUNNING.
+    Unlock,
+}
+
+/// The cause of a process's failure.
+#[derive(Debug, thiserror::Error)]
+pub enum Cause {
+    /// The driver returned an error.
+    #[error("the driver returned {0}")]
+    Driver(CudaError),
+    /// The driver call did not return in time; it may still take effect.
+    #[error("the driver's call did not come back within {:.1} s", .0.as_secs_f64())]
+    NoAnswer(Duration),
+    /// The driver call succeeded, but the process is in another state.
+    #[error("the driver call succeeded, but the process is {0}")]
+    State(CudaState),
+    /// The process was not locked in time.
+    #[error("not locked within {} ms: its submitted work did not finish", .0.as_millis())]
+    Deadline(Duration),
+    /// The process is stopped: even a state query of the driver would wait for it for ever.
+    #[error("{0}, and cannot answer the driver")]
+    Stopped(Stop),
+    /// The process has a GPU open, and libcuda is not installed.
+    #[error("it has an NVIDIA device open, and there is no driver to ask about it")]
+    NoDriver,
+    /// The thread for the driver call could not be started.
+    #[error(
+        "no thread can be started for the driver's call (pids.max or TasksMax of stasis' own \
+         cgroup?)"
+    )]
+    NoThread(#[source] io::Error),
+    /// The thread that made the driver call panicked.
+    #[error("a thread panicked, which is a fault in stasis")]
+    Panic,
+    /// The process ended during the step.
+    #[error("it ended")]
+    Gone,
+    /// `/proc` could not be read.
+    #[error("cannot read its state in /proc")]
+    Io(#[from] io::Error),
+}
+
+/// One process that a step failed on.
+#[derive(Debug)]
+pub struct ProcessFailure {
+    /// The step.
+    pub step: Step,
+    /// The pid in our namespace.
+    pub pid: i32,
+    /// Its command name.
+    pub name: String,
+    /// The cause.
+    pub cause: Cause,
+}
+
+/// A step failed. Every member that is not listed in `lost` runs on as before.
+#[derive(Debug)]
+pub struct JobError {
+    /// The first process that failed.
+    pub fault: ProcessFailure,
+    /// Processes that could not be brought back to RUNNING.
+    pub lost: Vec<ProcessFailure>,
+}
+
+impl From<CudaError> for Cause {
+    fn from(error: CudaError) -> Self {
+        match error {
+            CudaError::NoAnswer(waited) => Self::NoAnswer(waited),
+            CudaError::NoThread(code) => Self::NoThread(io::Error::from_raw_os_error(code)),
+            CudaError::Ended => Self::Gone,
+            answer => Self::Driver(answer),
+        }
+    }
+}
+
+impl ProcessFailure {
+    /// Whether the failure may be temporary: the process cannot be reached now, but is not known
+    /// to be lost.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        matches!(
+            self.cause,
+            Cause::Stopped(_) | Cause::NoAnswer(_) | Cause::NoThread(_)
+        )
+    }
+
+    /// The failure to read the processes of the container with this init process.
+    pub(crate) fn of_query(init: &ProcessRef, error: io::Error) -> Self {
+        Self::of(Step::Query, init, error)
+    }
+
+    /// The failure of `process` at `step`. If the process has ended, that is the cause: the driver
+    /// returns errors for a crashing process a moment before it is gone.
+    pub(crate) fn of(step: Step, process: &ProcessRef, cause: impl Into<Cause>) -> Self {
+        let cause = match cause.into() {
+            cause @ Cause::Driver(CudaError::NotReady) => cause,
+            Cause::Driver(_) if matches!(process.outlives(DYING), Ok(false)) => Cause::Gone,
+            _ if process.is_gone() => Cause::Gone,
+            cause => cause,
+        };
+        Self {
+            step,
+            pid: process.pid(),
+            name: process.name().to_owned(),
+            cause,
+        }
+    }
+}
+
+/// Lists failures in one line.
+pub(crate) fn list(failures: &[ProcessFailure]) -> String {
+    let texts: Vec<String> = failures.iter().map(ToString::to_string).collect();
+    texts.join("; ")
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Query => "state query",
+            Self::Lock => "lock",
+            Self::Checkpoint => "gpu checkpoint",
+            Self::Restore => "gpu restore",
+            Self::Unlock => "unlock",
+        })
+    }
+}
+
+impl fmt::Display for ProcessFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} of process {} ({}): {}",
+            self.step, self.pid, self.name, self.cause
+        )?;
+        if self.step == Step::Checkpoint
+            && matches!(self.cause, Cause::Driver(CudaError::NotSupported))
+        {
+            f.write_str(
+                ": it holds what this driver cannot save, most likely managed memory \
+                 (cudaMallocManaged) or memory that it shares with another process",
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ProcessFailure {}
+
+impl fmt::Display for JobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.fault)
+    }
+}
+
+impl std::error::Error for JobError {}

@@ -1,0 +1,113 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
+
+use crate::cuda::CudaError;
+use crate::cuda::job::*;
+
+/// A driver with the real one's state machine, for processes that are mere sleepers.
+#[derive(Default)]
+pub(crate) struct FakeDriver {
+    pub(super) states: Mutex<BTreeMap<i32, CudaState>>,
+    /// Errors to give, in order, for (step, pid); then the call works.
+    pub(super) script: Mutex<BTreeMap<(u8, i32), Vec<CudaError>>>,
+    /// The (step, pid) whose calls do not come back while it is in here.
+    pub(super) hanging: Mutex<BTreeSet<(u8, i32)>>,
+    /// Who cannot be locked before another has been let go.
+    pub(super) pending_on: Mutex<BTreeMap<i32, i32>>,
+}
+
+impl FakeDriver {
+    pub(crate) fn set(&self, pid: i32, state: CudaState) {
+        self.states.lock().unwrap().insert(pid, state);
+    }
+
+    pub(super) fn fail(&self, step: Step, pid: i32, errors: &[CudaError]) {
+        self.script
+            .lock()
+            .unwrap()
+            .insert((step as u8, pid), errors.to_vec());
+    }
+
+    fn go(&self, step: Step, pid: i32, from: CudaState, to: CudaState) -> Result<(), CudaError> {
+        while self.hanging.lock().unwrap().contains(&(step as u8, pid)) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        if let Some(errors) = self.script.lock().unwrap().get_mut(&(step as u8, pid))
+            && !errors.is_empty()
+        {
+            return Err(errors.remove(0));
+        }
+        let mut states = self.states.lock().unwrap();
+        match states.get(&pid) {
+            None => Err(CudaError::NotInitialized),
+            Some(state) if *state == from => {
+                states.insert(pid, to);
+                Ok(())
+            }
+            Some(_) => Err(CudaError::IllegalState),
+        }
+    }
+
+    pub(crate) fn all_are(&self, state: CudaState) -> bool {
+        self.states
+            .lock()
+            .unwrap()
+            .values()
+            .all(|found| *found == state)
+    }
+}
+
+impl Driver for FakeDriver {
+    fn state(&self, process: &ProcessRef) -> Result<CudaState, CudaError> {
+        self.states
+            .lock()
+            .unwrap()
+            .get(&process.pid())
+            .copied()
+            .ok_or(CudaError::NotInitialized)
+    }
+    fn restore_thread(&self, process: &ProcessRef) -> Result<i32, CudaError> {
+        Ok(process.pid())
+    }
+    fn lock(&self, process: &ProcessRef, timeout: Duration) -> Result<(), CudaError> {
+        if self.pending_on.lock().unwrap().contains_key(&process.pid()) {
+            thread::sleep(timeout);
+            return Err(CudaError::NotReady);
+        }
+        self.go(
+            Step::Lock,
+            process.pid(),
+            CudaState::Running,
+            CudaState::Locked,
+        )
+    }
+    fn checkpoint(&self, process: &ProcessRef) -> Result<(), CudaError> {
+        self.go(
+            Step::Checkpoint,
+            process.pid(),
+            CudaState::Locked,
+            CudaState::Checkpointed,
+        )
+    }
+    fn restore(&self, process: &ProcessRef, _: &GpuMap) -> Result<(), CudaError> {
+        self.go(
+            Step::Restore,
+            process.pid(),
+            CudaState::Checkpointed,
+            CudaState::Locked,
+        )
+    }
+    fn unlock(&self, process: &ProcessRef) -> Result<(), CudaError> {
+        let mut pending_on = self.pending_on.lock().unwrap();
+        pending_on.retain(|_, other| *other != process.pid());
+        drop(pending_on);
+        self.go(
+            Step::Unlock,
+            process.pid(),
+            CudaState::Locked,
+            CudaState::Running,
+        )
+    }
+}

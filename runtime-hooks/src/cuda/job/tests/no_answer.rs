@@ -1,0 +1,74 @@
+//! Driver calls that do not come back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::*;
+use crate::cuda::watchdog::{CallLimits, WatchedDriver};
+
+/// Calls on a driver with one process that does not answer come back, with the driver to look
+/// behind it.
+fn watched(driver: FakeDriver) -> (Arc<FakeDriver>, WatchedDriver) {
+    let driver = Arc::new(driver);
+    let limit = Duration::from_millis(500);
+    let limits = CallLimits {
+        answer: limit,
+        work: limit,
+    };
+    let watched = WatchedDriver::new(Arc::clone(&driver) as Arc<dyn Driver>, limits);
+    (driver, watched)
+}
+
+#[test]
+fn a_lock_that_does_not_come_back_is_reported_and_the_others_go_on() {
+    let (driver, sleepers, pids) = three(CudaState::Running);
+    driver
+        .hanging
+        .lock()
+        .unwrap()
+        .insert((Step::Lock as u8, pids[1]));
+    // While one hangs, another may well be refused on its account.
+    driver.fail(Step::Lock, pids[0], &[CudaError::NotReady]);
+    let (driver, watched) = watched(driver);
+    let error = CudaJob::lock(&watched, LIMITS, || sleepers.members(&watched)).unwrap_err();
+    assert_eq!(error.fault.pid, pids[1]);
+    assert!(matches!(error.fault.cause, Cause::NoAnswer(_)), "{error}");
+    assert_eq!(error.fault.step, Step::Lock);
+    let lost: Vec<i32> = error.lost.iter().map(|fault| fault.pid).collect();
+    assert_eq!(lost, [pids[1]], "it cannot be asked what it is");
+    assert!(error.lost.iter().all(ProcessFailure::may_pass));
+    assert!(driver.all_are(CudaState::Running));
+
+    // The call goes on, and takes effect; from then on the process can be asked and given back.
+    driver.hanging.lock().unwrap().clear();
+    let second = ProcessRef::open(pids[1]).unwrap().unwrap();
+    while watched.state(&second) != Ok(CudaState::Locked) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let members = sleepers.members(&watched).unwrap();
+    let members: Vec<_> = members.into_iter().map(|(process, _)| process).collect();
+    assert!(bring_to_running(&watched, &members).is_empty());
+    assert!(driver.all_are(CudaState::Running));
+}
+
+#[test]
+fn a_gpu_checkpoint_that_does_not_come_back_is_reported_and_the_others_go_on() {
+    let (driver, sleepers, pids) = three(CudaState::Running);
+    driver
+        .hanging
+        .lock()
+        .unwrap()
+        .insert((Step::Checkpoint as u8, pids[2]));
+    let (driver, watched) = watched(driver);
+    let job = CudaJob::lock(&watched, LIMITS, || sleepers.members(&watched)).unwrap();
+    let error = job.checkpoint().unwrap_err();
+    assert_eq!(
+        (error.fault.step, error.fault.pid),
+        (Step::Checkpoint, pids[2])
+    );
+    assert!(matches!(error.fault.cause, Cause::NoAnswer(_)), "{error}");
+    for pid in &pids[..2] {
+        assert_eq!(driver.states.lock().unwrap()[pid], CudaState::Running);
+    }
+    driver.hanging.lock().unwrap().clear();
+}

@@ -1,0 +1,205 @@
+//! The CUDA driver's view of a process, and the calls that change it.
+//!
+//! Only the driver knows whether a process uses CUDA and whether its GPU state is on the GPU or in
+//! host memory. [`Driver`] is the trait, [`CudaDriver`] calls libcuda. All calls act on a process
+//! from outside; none needs `cuInit` in the caller (measured on driver 580.159). libcuda takes a
+//! bare pid. [`Driver`] takes a [`ProcessRef`], so that no call acts on another process that has
+//! been given the pid of an ended one.
+
+pub(crate) mod device_node;
+pub(crate) mod driver_version;
+pub mod failure;
+mod ffi;
+mod gpu;
+pub mod gpu_use;
+pub mod job;
+pub mod lock;
+pub mod nvml;
+pub mod process_set;
+pub mod stopped;
+mod threads;
+pub mod watchdog;
+
+use std::fmt;
+use std::time::Duration;
+
+use stasis_linux::ProcessRef;
+
+pub(crate) use ffi::end_process;
+pub use ffi::{CudaDriver, OpenError};
+pub use gpu::{GpuMap, GpuUuid, InvalidGpuUuid};
+
+/// Where the GPU state of a process is (`CUprocessState`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CudaState {
+    /// On the GPU; the process may call CUDA.
+    Running,
+    /// On the GPU; CUDA calls of the process block.
+    Locked,
+    /// In host memory of the process; CUDA calls block, the GPU is free.
+    Checkpointed,
+    /// Lost by a failed driver operation; the driver offers no way back.
+    Failed,
+    /// A state that this version does not know (a newer driver).
+    Unknown(i32),
+}
+
+impl From<i32> for CudaState {
+    fn from(raw: i32) -> Self {
+        match raw {
+            0 => Self::Running,
+            1 => Self::Locked,
+            2 => Self::Checkpointed,
+            3 => Self::Failed,
+            other => Self::Unknown(other),
+        }
+    }
+}
+
+impl fmt::Display for CudaState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Running => f.write_str("RUNNING"),
+            Self::Locked => f.write_str("LOCKED"),
+            Self::Checkpointed => f.write_str("CHECKPOINTED"),
+            Self::Failed => f.write_str("FAILED"),
+            Self::Unknown(raw) => write!(f, "unknown state {raw}"),
+        }
+    }
+}
+
+/// A `CUresult` other than success. The checkpoint calls are documented or were seen to return the
+/// named ones; [`CudaError::Unknown`] carries the number of any other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{} ({})", self.name(), self.code())]
+pub enum CudaError {
+    /// The call did not return in this time (`cuda/watchdog.rs`); it may still take effect.
+    NoAnswer(Duration),
+    /// The call was not made: starting its thread failed with this errno.
+    NoThread(i32),
+    /// The call was not made: the process has ended.
+    Ended,
+    /// 1: for a restore, the GPU map does not cover every GPU of the process.
+    InvalidValue,
+    /// 2: the GPU has too little free memory. If a *restore* returns this, the process is lost.
+    OutOfMemory,
+    /// 3: the process has no CUDA state. Only this error means "not a CUDA process".
+    NotInitialized,
+    /// 201.
+    InvalidContext,
+    /// 304: no permission to act on the process, or an earlier restore of it failed.
+    OperatingSystem,
+    /// 401: the call does not fit the state of the process.
+    IllegalState,
+    /// 600: the lock's timeout has passed; the process runs on.
+    NotReady,
+    /// 800: persistence mode is off, or permission is missing.
+    NotPermitted,
+    /// 801: the process uses memory that this driver cannot save or restore (managed, ...).
+    NotSupported,
+    /// Any other code.
+    Unknown(i32),
+}
+
+impl CudaError {
+    /// The error of a non-zero `CUresult`.
+    #[must_use]
+    pub fn from_code(code: i32) -> Self {
+        match code {
+            1 => Self::InvalidValue,
+            2 => Self::OutOfMemory,
+            3 => Self::NotInitialized,
+            201 => Self::InvalidContext,
+            304 => Self::OperatingSystem,
+            401 => Self::IllegalState,
+            600 => Self::NotReady,
+            800 => Self::NotPermitted,
+            801 => Self::NotSupported,
+            other => Self::Unknown(other),
+        }
+    }
+
+    /// The `CUresult` of the driver; -1, which the driver does not use, if there is none.
+    #[must_use]
+    pub fn code(self) -> i32 {
+        match self {
+            Self::NoAnswer(_) | Self::NoThread(_) | Self::Ended => -1,
+            Self::InvalidValue => 1,
+            Self::OutOfMemory => 2,
+            Self::NotInitialized => 3,
+            Self::InvalidContext => 201,
+            Self::OperatingSystem => 304,
+            Self::IllegalState => 401,
+            Self::NotReady => 600,
+            Self::NotPermitted => 800,
+            Self::NotSupported => 801,
+            Self::Unknown(code) => code,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::NoAnswer(_) => "no answer",
+            Self::NoThread(_) => "no thread for the call",
+            Self::Ended => "the process has ended",
+            Self::InvalidValue => "CUDA_ERROR_INVALID_VALUE",
+            Self::OutOfMemory => "CUDA_ERROR_OUT_OF_MEMORY",
+            Self::NotInitialized => "CUDA_ERROR_NOT_INITIALIZED",
+            Self::InvalidContext => "CUDA_ERROR_INVALID_CONTEXT",
+            Self::OperatingSystem => "CUDA_ERROR_OPERATING_SYSTEM",
+            Self::IllegalState => "CUDA_ERROR_ILLEGAL_STATE",
+            Self::NotReady => "CUDA_ERROR_NOT_READY",
+            Self::NotPermitted => "CUDA_ERROR_NOT_PERMITTED",
+            Self::NotSupported => "CUDA_ERROR_NOT_SUPPORTED",
+            Self::Unknown(_) => "a CUDA error that this version does not know",
+        }
+    }
+}
+
+/// The CUDA driver's calls that act on another process. Calls for different processes may be made
+/// at the same time; the driver overlaps them (two GPUs scale fully, eight processes of one GPU
+/// take a third of the serial time on an H200).
+pub trait Driver: Send + Sync {
+    /// The state of a process. Blocks while the driver checkpoints or restores the process, even
+    /// if the caller of that operation is dead.
+    ///
+    /// # Errors
+    /// [`CudaError::NotInitialized`] if the process does not use CUDA.
+    fn state(&self, process: &ProcessRef) -> Result<CudaState, CudaError>;
+
+    /// The thread of the process that does the driver's work at restore.
+    ///
+    /// # Errors
+    /// As [`Driver::state`].
+    fn restore_thread(&self, process: &ProcessRef) -> Result<i32, CudaError>;
+
+    /// RUNNING to LOCKED: waits for submitted work, then holds further CUDA calls of the process.
+    /// Hangs beyond `timeout` if the process is stopped or frozen.
+    ///
+    /// # Errors
+    /// [`CudaError::NotReady`] when `timeout` has passed; the process then runs on.
+    fn lock(&self, process: &ProcessRef, timeout: Duration) -> Result<(), CudaError>;
+
+    /// LOCKED to CHECKPOINTED: moves the GPU state into host memory of the process and frees the
+    /// GPU. Cannot be interrupted.
+    ///
+    /// # Errors
+    /// [`CudaError::NotSupported`] for what the driver cannot save; the process stays LOCKED.
+    fn checkpoint(&self, process: &ProcessRef) -> Result<(), CudaError>;
+
+    /// CHECKPOINTED to LOCKED: puts the GPU state back. Cannot be interrupted.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfMemory`] if the GPU has too little memory: no later restore succeeds.
+    /// [`CudaError::InvalidValue`] when the map is incomplete: the process stays CHECKPOINTED.
+    fn restore(&self, process: &ProcessRef, map: &GpuMap) -> Result<(), CudaError>;
+
+    /// LOCKED to RUNNING.
+    ///
+    /// # Errors
+    /// [`CudaError::IllegalState`] in any other state.
+    fn unlock(&self, process: &ProcessRef) -> Result<(), CudaError>;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+//! Queries the states of a container's CUDA processes, and brings them back to RUNNING.
+
+use stasis_linux::ProcessRef;
+use stasis_linux::procfs::TaskState;
+
+use crate::cuda::failure::{Cause, ProcessFailure, Step};
+use crate::cuda::stopped::Stop;
+use crate::cuda::threads::for_each;
+use crate::cuda::{CudaError, CudaState, Driver, GpuMap};
+
+/// The processes that use CUDA, each with its state.
+pub type ProcessStates = Vec<(ProcessRef, CudaState)>;
+
+/// Queries the state of each process. Leaves out processes without CUDA and processes that end
+/// meanwhile; any other failure is an error, since an image must never silently lack GPU state.
+///
+/// # Errors
+/// The first process whose state cannot be queried.
+pub fn query_states(
+    driver: &dyn Driver,
+    processes: Vec<ProcessRef>,
+) -> Result<ProcessStates, ProcessFailure> {
+    let mut members = Vec::new();
+    for process in processes {
+        if !can_be_queried(&process)? {
+            continue;
+        }
+        match driver.state(&process) {
+            Ok(state) => members.push((process, state)),
+            Err(CudaError::NotInitialized) => {}
+            Err(_) if process.is_gone() => {}
+            Err(error) => return Err(ProcessFailure::of(Step::Query, &process, error)),
+        }
+    }
+    Ok(members)
+}
+
+/// Whether the driver can query a process. The process must run: a state query of a stopped or
+/// frozen process never returns (measured on driver 580.159).
+pub(crate) fn can_be_queried(process: &ProcessRef) -> Result<bool, ProcessFailure> {
+    let unreadable = |error| ProcessFailure::of(Step::Query, process, Cause::Io(error));
+    if process.state().map_err(unreadable)? == TaskState::Ended {
+        return Ok(false);
+    }
+    match Stop::of(process.pid()).map_err(unreadable)? {
+        None => Ok(true),
+        Some(stop) if process.may_use_cuda().map_err(unreadable)? => Err(ProcessFailure::of(
+            Step::Query,
+            process,
+            Cause::Stopped(stop),
+        )),
+        Some(_) => Ok(false),
+    }
+}
+
+/// Brings processes back to RUNNING from any state; returns the failures.
+///
+/// Serves rollback and recovery: it queries the driver, and needs no record of our own steps.
+#[must_use]
+pub fn bring_to_running(driver: &dyn Driver, processes: &[ProcessRef]) -> Vec<ProcessFailure> {
+    let restored = for_each(Step::Unlock, processes, |process| {
+        bring_one_to_running(driver, process)
+    });
+    restored
+        .into_iter()
+        .filter(|fault| !matches!(fault.cause, Cause::Gone))
+        .collect()
+}
+
+/// As [`bring_to_running`], of one process.
+pub(crate) fn bring_one_to_running(
+    driver: &dyn Driver,
+    process: &ProcessRef,
+) -> Result<(), ProcessFailure> {
+    match can_be_queried(process) {
+        Ok(true) => {}
+        Ok(false) => return Ok(()),
+        // `/proc` cannot be read: query the driver anyway, its calls have a deadline.
+        Err(fault) if matches!(fault.cause, Cause::Io(_)) => {}
+        Err(fault) => return Err(fault),
+    }
+    let state = match driver.state(process) {
+        Err(CudaError::NotInitialized) => return Ok(()),
+        other => other.map_err(|error| ProcessFailure::of(Step::Query, process, error))?,
+    };
+    if state == CudaState::Checkpointed {
+        let restored = driver.restore(process, &GpuMap::identity());
+        restored.map_err(|error| ProcessFailure::of(Step::Restore, process, error))?;
+    }
+    if matches!(state, CudaState::Checkpointed | CudaState::Locked) {
+        driver
+            .unlock(process)
+            .map_err(|error| ProcessFailure::of(Step::Unlock, process, error))?;
+    }
+    expect_state(driver, Step::Unlock, process, CudaState::Running)
+}
+
+pub(crate) fn expect_state(
+    driver: &dyn Driver,
+    step: Step,
+    process: &ProcessRef,
+    goal: CudaState,
+) -> Result<(), ProcessFailure> {
+    match driver.state(process) {
+        Ok(state) if state == goal => Ok(()),
+        Ok(state) => Err(ProcessFailure::of(step, process, Cause::State(state))),
+        Err(error) => Err(ProcessFailure::of(step, process, error)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! Finds out why a process cannot answer the driver: it, or one of its threads, is stopped.
+
+use std::fmt;
+use std::io;
+
+use stasis_linux::procfs::{Stat, Status, TaskState, threads};
+
+/// What has stopped a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// A stop signal (`SIGSTOP`, a Ctrl-Z).
+    Signal {
+        /// The process.
+        pid: i32,
+    },
+    /// A debugger or tracer.
+    Traced {
+        /// The stopped thread.
+        thread: i32,
+        /// The tracer; 0 if it is in another pid namespace.
+        by: i32,
+    },
+    /// A cgroup above the container's is frozen. stasis does not thaw it.
+    FrozenAbove,
+}
+
+impl Stop {
+    /// Reads the state of every thread of a process: a debugger may stop a single one, and only
+    /// the driver knows which of them answers it. A process that has ended is not stopped.
+    ///
+    /// # Errors
+    /// An error of reading `/proc`.
+    pub fn of(pid: i32) -> io::Result<Option<Self>> {
+        for thread in threads(pid)? {
+            // `status` names the tracer, but reading it takes several times as long as `stat`.
+            let state = Stat::of_thread(pid, thread)?.map(|stat| stat.state);
+            if !matches!(state, Some(TaskState::Stopped | TaskState::Traced)) {
+                continue;
+            }
+            let status = Status::of_thread(pid, thread)?;
+            if let Some(stop) = status.and_then(|status| of_status(pid, thread, &status)) {
+                return Ok(Some(stop));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn of_status(pid: i32, thread: i32, status: &Status) -> Option<Stop> {
+    match status.state()? {
+        TaskState::Stopped => Some(Stop::Signal { pid }),
+        TaskState::Traced => Some(Stop::Traced {
+            thread,
+            by: status.tracer()?,
+        }),
+        TaskState::Live | TaskState::Ended => None,
+    }
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Signal { pid } => {
+                write!(
+                    f,
+                    "it is stopped by a signal (`kill -CONT {pid}` lets it go on)"
+                )
+            }
+            Self::Traced { thread, by: 0 } => write!(
+                f,
+                "its thread {thread} is stopped by a debugger in another pid namespace"
+            ),
+            Self::Traced { thread, by } => write!(
+                f,
+                "its thread {thread} is stopped by process {by}, which traces it"
+            ),
+            Self::FrozenAbove => f.write_str("it is held by a frozen cgroup above the container's"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_text(text: &str) -> Option<Stop> {
+        of_status(7, 8, &Status::from_text(text.into()))
+    }
+
+    #[test]
+    fn a_tracer_is_named() {
+        let text = "Name:\tx\nState:\tt (tracing stop)\nTgid:\t7\nTracerPid:\t4711\n";
+        let (thread, by) = (8, 4711);
+        assert_eq!(of_text(text), Some(Stop::Traced { thread, by }));
+        let text = "Name:\tx\nState:\tS (sleeping)\nTracerPid:\t4711\n";
+        assert_eq!(of_text(text), None, "traced, and runs");
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_not_stopped() {
+        assert_eq!(Stop::of(i32::MAX).unwrap(), None);
+    }
+}

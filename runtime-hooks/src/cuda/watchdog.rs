@@ -1,0 +1,194 @@
+//! Gives every driver call a deadline.
+//!
+//! The driver acts on a process through that process: a call for a process that is stopped during
+//! it does not return, whatever its timeout (measured on driver 580.159). So a worker thread makes
+//! each call, and the caller waits for it. An overdue call is abandoned with its thread, since a
+//! thread cannot be cancelled, and our process should end soon; if the call goes on after all, the
+//! recovery process (`recovery/mod.rs`) corrects its effects.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use stasis_linux::ProcessRef;
+
+use crate::cuda::stopped::Stop;
+use crate::cuda::{CudaError, CudaState, Driver, GpuMap, end_process};
+
+/// How long a call may take that has nothing to wait for.
+pub const MARGIN: Duration = Duration::from_secs(5);
+
+/// Whether a call was ever abandoned.
+static ABANDONED: AtomicBool = AtomicBool::new(false);
+
+/// How long calls may take.
+#[derive(Debug, Clone, Copy)]
+pub struct CallLimits {
+    /// Calls that move no memory: state queries, and locks (in addition to their own timeout).
+    pub answer: Duration,
+    /// Calls that move GPU contents, and unlocks, which wait for these.
+    pub work: Duration,
+}
+
+/// A driver whose calls all return: overdue ones with [`CudaError::NoAnswer`].
+pub struct WatchedDriver {
+    driver: Arc<dyn Driver>,
+    limits: CallLimits,
+    /// Idle workers, reused so that a hundred processes do not need a hundred threads.
+    idle: Mutex<Vec<Worker>>,
+    /// The threads of abandoned calls, by the pid that the call acts on.
+    overdue: Mutex<BTreeMap<i32, Vec<JoinHandle<()>>>>,
+}
+
+/// A thread that makes one call after the other, and ends when its channel is closed.
+struct Worker {
+    calls: mpsc::Sender<Box<dyn FnOnce() + Send>>,
+    thread: JoinHandle<()>,
+}
+
+impl Worker {
+    fn start() -> Result<Self, CudaError> {
+        let (calls, asked) = mpsc::channel::<Box<dyn FnOnce() + Send>>();
+        let make_calls = move || asked.into_iter().for_each(|call| call());
+        let thread = Builder::new().spawn(make_calls);
+        let thread = thread.map_err(|error| {
+            // pthread_create(3) returns EAGAIN if a limit on threads is reached.
+            let again = Errno::AGAIN.raw_os_error();
+            CudaError::NoThread(error.raw_os_error().unwrap_or(again))
+        })?;
+        Ok(Self { calls, thread })
+    }
+}
+
+/// Ends the process if a call was abandoned: the driver's exit handlers may wait for that call.
+pub fn exit_despite_hung_calls(code: u8) {
+    if ABANDONED.load(Ordering::Relaxed) {
+        let _ = io::stdout().flush();
+        end_process(code);
+    }
+}
+
+impl WatchedDriver {
+    /// Gives the calls of `driver` deadlines.
+    #[must_use]
+    pub fn new(driver: Arc<dyn Driver>, limits: CallLimits) -> Self {
+        Self {
+            driver,
+            limits,
+            idle: Mutex::default(),
+            overdue: Mutex::default(),
+        }
+    }
+
+    fn call<T: Send + 'static>(
+        &self,
+        process: &ProcessRef,
+        limit: Duration,
+        call: impl FnOnce(&dyn Driver, &ProcessRef) -> Result<T, CudaError> + Send + 'static,
+    ) -> Result<T, CudaError> {
+        let pid = process.pid();
+        // The driver makes one call at a time for a process, so this one would wait as well.
+        if self.is_overdue(pid) {
+            return Err(CudaError::NoAnswer(limit));
+        }
+        let (driver, about) = (Arc::clone(&self.driver), process.clone());
+        let (answer, answered) = mpsc::channel();
+        let idle = lock(&self.idle).pop();
+        let worker = idle.map_or_else(Worker::start, Ok)?;
+        // A worker that has ended drops the call, and `recv_timeout` below reports that.
+        let _ = worker.calls.send(Box::new(move || {
+            // The receiver is gone if the answer comes too late.
+            let _ = answer.send(call(&*driver, &about));
+        }));
+        let start = Instant::now();
+        loop {
+            let left = limit.saturating_sub(start.elapsed());
+            match answered.recv_timeout(left.min(MARGIN)) {
+                Ok(result) => {
+                    lock(&self.idle).push(worker);
+                    return result;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => match worker.thread.join() {
+                    Err(panic) => std::panic::resume_unwind(panic),
+                    Ok(()) => return Err(CudaError::NoAnswer(start.elapsed())),
+                },
+            }
+            // A process that has been stopped meanwhile will not answer.
+            if start.elapsed() >= limit || matches!(Stop::of(pid), Ok(Some(_))) {
+                lock(&self.overdue)
+                    .entry(pid)
+                    .or_default()
+                    .push(worker.thread);
+                ABANDONED.store(true, Ordering::Relaxed);
+                return Err(CudaError::NoAnswer(start.elapsed()));
+            }
+        }
+    }
+
+    fn is_overdue(&self, pid: i32) -> bool {
+        let mut overdue = lock(&self.overdue);
+        overdue.get_mut(&pid).is_some_and(|threads| {
+            threads.retain(|thread| !thread.is_finished());
+            !threads.is_empty()
+        })
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Driver for WatchedDriver {
+    fn state(&self, process: &ProcessRef) -> Result<CudaState, CudaError> {
+        self.call(process, self.limits.answer, move |driver, process| {
+            driver.state(process)
+        })
+    }
+
+    fn restore_thread(&self, process: &ProcessRef) -> Result<i32, CudaError> {
+        self.call(process, self.limits.answer, move |driver, process| {
+            driver.restore_thread(process)
+        })
+    }
+
+    fn lock(&self, process: &ProcessRef, timeout: Duration) -> Result<(), CudaError> {
+        let limit = timeout.saturating_add(self.limits.answer);
+        self.call(process, limit, move |driver, process| {
+            driver.lock(process, timeout)
+        })
+    }
+
+    fn checkpoint(&self, process: &ProcessRef) -> Result<(), CudaError> {
+        self.call(process, self.limits.work, move |driver, process| {
+            driver.checkpoint(process)
+        })
+    }
+
+    fn restore(&self, process: &ProcessRef, map: &GpuMap) -> Result<(), CudaError> {
+        let map = map.clone();
+        self.call(process, self.limits.work, move |driver, process| {
+            driver.restore(process, &map)
+        })
+    }
+
+    fn unlock(&self, process: &ProcessRef) -> Result<(), CudaError> {
+        self.call(process, self.limits.work, move |driver, process| {
+            driver.unlock(process)
+        })
+    }
+}
+
+impl fmt::Debug for WatchedDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WatchedDriver")
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}

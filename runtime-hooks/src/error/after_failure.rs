@@ -1,0 +1,169 @@
+//! The container's state after a failed operation: the part of an error that says what to do next.
+
+use std::fmt;
+
+use stasis_linux::cgroup::{FreezerError, FreezerState};
+
+use crate::container::ContainerError;
+use crate::cuda::failure::{ProcessFailure, list};
+use crate::error::chain;
+use crate::error::kind::{Image, State};
+use crate::error::pending_recovery::PendingRecovery;
+
+/// The container's state after a failure.
+#[derive(Debug)]
+pub enum AfterFailure {
+    /// All processes run, or are paused as before, with the GPU usable.
+    Unharmed(FreezerState),
+    /// The same for a container without GPU state.
+    AsBefore(FreezerState),
+    /// The workload has ended meanwhile.
+    Ended,
+    /// These processes could not be brought back.
+    Lost(Vec<ProcessFailure>),
+    /// These processes do not answer, and a recovery process waits for them. The other processes
+    /// are as before.
+    PendingRecovery(PendingRecovery),
+    /// None of the processes can be reached, and a recovery process waits for them.
+    Held(PendingRecovery),
+    /// Processes wait for memory that was drained and will not come back.
+    WithoutMemory,
+    /// A complete image was written; the processes are as in [`AfterFailure::WithoutMemory`].
+    ImageCompleteWithoutMemory,
+    /// The GPU state was rolled back, but the freezer did not change its state.
+    Freezer(FreezerError),
+    /// The container could not be read, so nothing was rolled back.
+    Unknown(ContainerError),
+    /// Nothing has been changed.
+    StillPaused,
+    /// A half-restored container was ended.
+    Killed,
+    /// A half-restored container, whose init has this pid, was killed and has not ended.
+    NotEnded(i32),
+    /// A complete image was written; these processes did not resume.
+    ImageComplete(Vec<ProcessFailure>),
+    /// A complete image was written; these processes do not answer, and a recovery process waits
+    /// for them.
+    ImageCompleteWaiting(PendingRecovery),
+}
+
+impl AfterFailure {
+    /// The container's state.
+    #[must_use]
+    pub fn state(&self) -> State {
+        match self {
+            Self::Unharmed(_) | Self::AsBefore(_) => State::Unharmed,
+            Self::Ended | Self::Killed => State::Ended,
+            Self::Lost(_) | Self::NotEnded(_) => State::Lost,
+            Self::PendingRecovery(waiting)
+            | Self::Held(waiting)
+            | Self::ImageCompleteWaiting(waiting) => waiting.state(),
+            Self::WithoutMemory | Self::ImageCompleteWithoutMemory => State::WithoutMemory,
+            Self::Freezer(_) | Self::Unknown(_) => State::Unknown,
+            Self::StillPaused => State::Paused,
+            Self::ImageComplete(lost) if lost.is_empty() => State::Unharmed,
+            Self::ImageComplete(_) => State::Lost,
+        }
+    }
+
+    /// Whether a complete image was written in spite of the failure.
+    #[must_use]
+    pub fn image(&self) -> Image {
+        match self {
+            Self::ImageComplete(_)
+            | Self::ImageCompleteWaiting(_)
+            | Self::ImageCompleteWithoutMemory => Image::Complete,
+            Self::Unharmed(_)
+            | Self::AsBefore(_)
+            | Self::Ended
+            | Self::Lost(_)
+            | Self::PendingRecovery(_)
+            | Self::Held(_)
+            | Self::WithoutMemory
+            | Self::Freezer(_)
+            | Self::Unknown(_)
+            | Self::StillPaused
+            | Self::Killed
+            | Self::NotEnded(_) => Image::None,
+        }
+    }
+}
+
+impl PendingRecovery {
+    /// The state of a container with processes that do not answer.
+    fn state(&self) -> State {
+        if self.is_recovering() {
+            State::Waiting
+        } else {
+            State::Unknown
+        }
+    }
+}
+
+impl fmt::Display for AfterFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unharmed(found) => write!(f, "{}, with its GPU", as_before(*found)),
+            Self::AsBefore(found) => f.write_str(as_before(*found)),
+            Self::Ended => f.write_str("the container has ended meanwhile"),
+            Self::Lost(failures) if failures.is_empty() => {
+                f.write_str("other processes of the container may run; kill it")
+            }
+            Self::Lost(failures) => write!(
+                f,
+                "these processes could not be brought back and have to be killed: {}",
+                list(failures)
+            ),
+            Self::PendingRecovery(waiting) => write!(
+                f,
+                "the other processes of the container are as before, with their GPU; {waiting}"
+            ),
+            Self::Held(waiting) => {
+                write!(f, "its processes may not have their GPU yet; {waiting}")
+            }
+            Self::Freezer(error) => write!(
+                f,
+                "its processes have their GPU again, but the container may not be paused or \
+                 running as before: {}",
+                chain(error)
+            ),
+            Self::Unknown(error) => write!(
+                f,
+                "its processes may still be locked ({}); `resume` it or kill it",
+                chain(error)
+            ),
+            Self::WithoutMemory => f.write_str("its memory will not come back; kill the container"),
+            Self::ImageCompleteWithoutMemory => f.write_str(
+                "its memory will not come back; kill it and restore the image, which is complete",
+            ),
+            Self::StillPaused => f.write_str("the container is still paused"),
+            Self::Killed => f.write_str("what had been restored was ended, the image is unchanged"),
+            Self::NotEnded(pid) => write!(
+                f,
+                "what had been restored was killed, but process {pid} has not ended: a freezer may \
+                 hold it, so write THAWED to freezer.state of its cgroups; the image is unchanged"
+            ),
+            Self::ImageComplete(failures) if failures.is_empty() => f.write_str(
+                "the image is complete and restores, and the container runs on with its GPU",
+            ),
+            Self::ImageComplete(failures) => write!(
+                f,
+                "the image is complete and restores, but these processes did not go on and have \
+                 to be killed: {}",
+                list(failures)
+            ),
+            Self::ImageCompleteWaiting(waiting) => write!(
+                f,
+                "the image is complete and restores, and the other processes of the container are \
+                 as before, with their GPU; {waiting}"
+            ),
+        }
+    }
+}
+
+fn as_before(found: FreezerState) -> &'static str {
+    match found {
+        FreezerState::Thawed => "the container runs on as before",
+        FreezerState::Frozen => "the container is paused as before",
+    }
+}

@@ -1,0 +1,273 @@
+//! The kind of every error of an operation.
+//!
+//! No match has a catch-all: a new error does not compile without a kind.
+
+use crate::container::ContainerError;
+use crate::container::host_memory::NoHostMemory;
+use crate::cuda::failure::{Cause, ProcessFailure};
+use crate::cuda::stopped::Stop;
+use crate::cuda::{CudaError, OpenError};
+use crate::error::admission::AdmissionError;
+use crate::error::bulk_memory::BulkMemoryError;
+use crate::error::io_kind::{of_image, of_io, of_store};
+use crate::error::kind::{Diagnosis, Kind, State};
+use crate::error::low_level::LowLevelFailure;
+use crate::error::{Error, Failure, Refusal};
+use crate::image::directory::ImageDirectoryError;
+use crate::image::manifest::ManifestError;
+use crate::image::pstree::PstreeError;
+use crate::operation::OperationError;
+
+impl Error {
+    /// The kind and the state, for scripts.
+    #[must_use]
+    pub fn diagnosis(&self) -> Diagnosis {
+        match self {
+            Self::Refused { reason, .. } => Diagnosis::new(reason.kind(), State::Unharmed),
+            Self::Failed {
+                cause,
+                after_failure,
+                ..
+            } => Diagnosis {
+                kind: cause.kind(),
+                state: after_failure.state(),
+                image: after_failure.image(),
+            },
+        }
+    }
+}
+
+impl Refusal {
+    /// Why the operation did not begin.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Container(error) => error.kind(),
+            Self::Operation(error) => error.kind(),
+            Self::Driver(error) => error.kind(),
+            Self::Inventory(_) => Kind::Nvml,
+            Self::Freezer(_) => Kind::Freezer,
+            Self::Manifest(error) => error.kind(),
+            Self::HostMemory(error) => error.kind(),
+            Self::Store(error) => of_store(error),
+            Self::Process(fault) => fault.kind(),
+            Self::Blocked(_) => Kind::Blocked,
+            Self::Directory { source, .. } => of_io(source, Kind::ImageDirectory),
+            Self::PreDump { .. } => Kind::PreDump,
+            Self::ImageDirectory(error) => error.kind(),
+            Self::Memory(error) => error.kind(),
+            Self::Denied(denial) => denial.kind(),
+        }
+    }
+}
+
+impl Failure {
+    /// Why the operation failed.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Job(error) => error.fault.kind(),
+            Self::Refused(refusal) => refusal.kind(),
+            Self::Process(fault) => fault.kind(),
+            Self::OutOfGpuMemory { .. } => Kind::NoGpuMemory,
+            Self::Spec(_) => Kind::Bundle,
+            Self::DeviceNodes(_) => Kind::DeviceNodes,
+            Self::Freezer(_) => Kind::Freezer,
+            Self::InheritedDevices(_) => Kind::InheritedDevices,
+            Self::HostMemory(error) => error.kind(),
+            Self::Manifest(error) => error.kind(),
+            Self::Store(error) => of_store(error),
+            Self::ImageDirectory(error) => error.kind(),
+            Self::Pstree(error) => error.kind(),
+            Self::Operation(error) => error.kind(),
+            Self::Start { .. } => Kind::LowLevelRuntime,
+            Self::LowLevel(failure) => failure.kind(),
+            Self::CudaStartedDuringDump { .. } => Kind::ProcessStartedCuda,
+            Self::OtherDriver { .. } => Kind::OtherDriver,
+            Self::ImageId(_) => Kind::Io,
+            Self::NotReturned(_) => Kind::MemoryNotReturned,
+            Self::WithoutMemory(_) => Kind::NoPlugin,
+            Self::Container(error) => error.kind(),
+            Self::MissingProcess { .. } => Kind::ProcessMissing,
+            Self::NotRunning { .. } => Kind::ImageDamaged,
+            Self::Unanswered => Kind::NoAnswer,
+            Self::Cancelled => Kind::Cancelled,
+        }
+    }
+}
+
+impl ImageDirectoryError {
+    /// Why an image directory cannot be used.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Busy(_) => Kind::Busy,
+            Self::Incomplete(_) => Kind::Criu,
+            Self::Io { source, .. } => of_io(source, Kind::ImageDirectory),
+            Self::Manifest(error) => error.kind(),
+            Self::Store(error) => of_store(error),
+        }
+    }
+}
+
+impl PstreeError {
+    /// Why the image is not reported good.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Io { .. } | Self::Malformed { .. } | Self::WithoutOwner { .. } => {
+                Kind::ImageDamaged
+            }
+            Self::Store(error) => of_store(error),
+            Self::WithoutProcess { .. } | Self::Adopted { .. } => Kind::ProcessEnded,
+        }
+    }
+}
+
+impl LowLevelFailure {
+    /// Which of the low-level runtime, CRIU and our plugin failed.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        if self.full.is_some() {
+            Kind::NoSpace
+        } else if self.memory.error.is_some() {
+            Kind::BulkMemory
+        } else if self.log.is_some() {
+            Kind::Criu
+        } else {
+            // CRIU writes its log as soon as it has read its options.
+            Kind::LowLevelRuntime
+        }
+    }
+}
+
+impl ProcessFailure {
+    /// The kind of the process's failure.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match &self.cause {
+            Cause::Driver(error) => error.kind(),
+            Cause::NoAnswer(_) | Cause::NoThread(_) | Cause::Panic => Kind::NoAnswer,
+            Cause::State(_) => Kind::Driver,
+            Cause::Deadline(_) => Kind::LockTimeout,
+            Cause::Stopped(Stop::Signal { .. } | Stop::Traced { .. }) => Kind::ProcessStopped,
+            Cause::Stopped(Stop::FrozenAbove) => Kind::FrozenAbove,
+            Cause::NoDriver => Kind::NoDriver,
+            Cause::Gone => Kind::ProcessEnded,
+            Cause::Io(_) => Kind::ContainerUnreadable,
+        }
+    }
+}
+
+impl CudaError {
+    /// The kind of an operation that failed with this driver error.
+    #[must_use]
+    pub fn kind(self) -> Kind {
+        match self {
+            Self::NoAnswer(_) | Self::NoThread(_) => Kind::NoAnswer,
+            Self::Ended => Kind::ProcessEnded,
+            Self::OutOfMemory => Kind::NoGpuMemory,
+            Self::NotReady => Kind::LockTimeout,
+            Self::NotSupported => Kind::Unsupported,
+            Self::InvalidValue
+            | Self::NotInitialized
+            | Self::InvalidContext
+            | Self::OperatingSystem
+            | Self::IllegalState
+            | Self::NotPermitted
+            | Self::Unknown(_) => Kind::Driver,
+        }
+    }
+}
+
+impl OpenError {
+    /// Why the driver library cannot be used.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::NotFound | Self::Load { .. } => Kind::NoDriver,
+            Self::TooOld { .. } => Kind::DriverTooOld,
+        }
+    }
+}
+
+impl ContainerError {
+    /// Why the container cannot be read.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::NotFound { .. } | Self::Stopped { .. } => Kind::NoContainer,
+            Self::Read { .. }
+            | Self::Malformed { .. }
+            | Self::NotVisible { .. }
+            | Self::Processes(_) => Kind::ContainerUnreadable,
+        }
+    }
+}
+
+impl OperationError {
+    /// Why the container cannot be operated on.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Busy { .. } => Kind::Busy,
+            Self::Io { source, .. } => of_io(source, Kind::Io),
+        }
+    }
+}
+
+impl ManifestError {
+    /// Why the manifest cannot be written or is not valid.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Io { source, .. } => of_image(source),
+            Self::Malformed { .. } => Kind::ImageDamaged,
+            Self::Unreadable { .. } => Kind::Unsupported,
+            Self::Version { .. } => Kind::ImageVersion,
+        }
+    }
+}
+
+impl NoHostMemory {
+    /// Whether the host or a limit leaves too little memory.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Host { .. } => Kind::NoHostMemory,
+            Self::Limit { .. } => Kind::MemoryLimit,
+            Self::Io(error) => of_io(error, Kind::Io),
+        }
+    }
+}
+
+impl BulkMemoryError {
+    /// Why bulk memory cannot be restored.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::NoPlugin(_) => Kind::NoPlugin,
+            Self::Store(error) => of_store(error),
+            Self::NoIndex { .. } | Self::OtherImage { .. } => Kind::ImageDamaged,
+            Self::Gone { .. } => Kind::MemoryMissing,
+        }
+    }
+}
+
+impl AdmissionError {
+    /// Why GPU state is not restored here.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Spec(_) => Kind::Bundle,
+            Self::NoGpu { .. } | Self::GpuVanished { .. } => Kind::NoGpu,
+            Self::Map { .. } => Kind::GpuMap,
+            Self::Mig { .. } => Kind::Mig,
+            Self::Mps { .. } => Kind::Mps,
+            Self::NoPersistence { .. } => Kind::NoPersistence,
+            Self::NoRoom { .. } => Kind::NoGpuMemory,
+            Self::OlderDriver { .. } => Kind::OtherDriver,
+            Self::NoMigration { .. } => Kind::DriverTooOld,
+        }
+    }
+}

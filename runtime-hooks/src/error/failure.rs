@@ -1,0 +1,182 @@
+//! Why an operation failed after it had begun.
+
+use std::io;
+use std::path::PathBuf;
+
+use stasis_config::LowLevel;
+use stasis_linux::cgroup::FreezerError;
+use stasis_memory_store::StoreError;
+
+use crate::container::ContainerError;
+use crate::container::host_memory::NoHostMemory;
+use crate::container::inherited_devices::InheritedDevicesError;
+use crate::container::spec::SpecError;
+use crate::cuda::CudaState;
+use crate::cuda::failure::Cause;
+use crate::cuda::failure::JobError;
+use crate::cuda::failure::ProcessFailure;
+use crate::error::bulk_memory::WithoutMemory;
+use crate::error::low_level::LowLevelFailure;
+use crate::error::refusal::Refusal;
+use crate::image::directory::ImageDirectoryError;
+use crate::image::manifest::ManifestError;
+use crate::image::pstree::PstreeError;
+use crate::operation::OperationError;
+
+/// Why an operation that had begun failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// A CUDA process could not be locked, checkpointed, restored or unlocked.
+    #[error(transparent)]
+    Job(#[from] JobError),
+    /// The locked processes cannot be described.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// A restored process is not as the image describes it.
+    #[error(transparent)]
+    Process(#[from] ProcessFailure),
+    /// The same, with the free memory of the GPUs that it was restored to.
+    #[error("{fault}; {room}")]
+    OutOfGpuMemory {
+        /// The process and the driver's error.
+        fault: String,
+        /// Needed and free memory of each of its GPUs.
+        room: String,
+    },
+    /// The bundle's specification could not be changed.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// The container's device nodes could not be made.
+    #[error("cannot make the container's device nodes")]
+    DeviceNodes(#[source] io::Error),
+    /// The freezer did not change its state.
+    #[error(transparent)]
+    Freezer(#[from] FreezerError),
+    /// A forked child still holds GPU devices that it inherited.
+    #[error(transparent)]
+    InheritedDevices(#[from] InheritedDevicesError),
+    /// There is no host memory for the GPU contents.
+    #[error(transparent)]
+    HostMemory(#[from] NoHostMemory),
+    /// The manifest could not be written.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// The files of an earlier checkpoint in the image directory cannot be removed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// What CRIU has dumped is not what was recorded.
+    #[error(transparent)]
+    Pstree(#[from] PstreeError),
+    /// The image could not take its place.
+    #[error(transparent)]
+    ImageDirectory(#[from] ImageDirectoryError),
+    /// The record of the operation could not be written.
+    #[error(transparent)]
+    Operation(#[from] OperationError),
+    /// The low-level runtime could not be started.
+    #[error("cannot start {path}")]
+    Start {
+        /// The low-level runtime.
+        path: PathBuf,
+        /// The I/O error.
+        #[source]
+        source: io::Error,
+    },
+    /// The low-level runtime, or CRIU below it, failed.
+    #[error("{0}")]
+    LowLevel(Box<LowLevelFailure>),
+    /// The dump failed because a process started CUDA after the pre-flight.
+    #[error("{late} started CUDA while the container was being checkpointed: {dump}")]
+    CudaStartedDuringDump {
+        /// The process.
+        late: String,
+        /// The low-level runtime's failure.
+        dump: Box<LowLevelFailure>,
+    },
+    /// The restore failed, and the image was made with another driver.
+    #[error(
+        "{failure}; the image was made with driver {image}, and this machine has {here}: what its \
+         processes have mapped of the driver's libraries, libcuda above all, must be the same file"
+    )]
+    OtherDriver {
+        /// The low-level runtime's failure.
+        failure: Box<LowLevelFailure>,
+        /// The driver of the image.
+        image: String,
+        /// The driver of this machine.
+        here: String,
+    },
+    /// No random name can be made for the image's bulk memory.
+    #[error("no random number can be had for the image")]
+    ImageId(#[source] io::Error),
+    /// A dump succeeded, but tasks that should resume did not get their memory back.
+    #[error("the memory of its processes could not be given back: {0}")]
+    NotReturned(String),
+    /// CRIU brought the processes back without their bulk memory.
+    #[error(transparent)]
+    WithoutMemory(#[from] WithoutMemory),
+    /// The restored container cannot be read.
+    #[error(transparent)]
+    Container(#[from] ContainerError),
+    /// CRIU did not bring back a process of the image.
+    #[error("process {pid} ({name}) of the image is not in the restored container")]
+    MissingProcess {
+        /// Its pid in the container.
+        pid: i32,
+        /// Its command name at checkpoint.
+        name: String,
+    },
+    /// A restored process cannot use its GPU.
+    #[error(
+        "process {pid} of the container ({name}) is {state} and not RUNNING: the image has its GPU \
+         state, but the stasis.json of the image is missing or does not list this process; restore \
+         from a whole copy of the image"
+    )]
+    NotRunning {
+        /// Its pid in the container.
+        pid: i32,
+        /// Its command name.
+        name: String,
+        /// Its state in the driver.
+        state: CudaState,
+    },
+    /// Not all processes answer the driver.
+    #[error("not every process answers the driver")]
+    Unanswered,
+    /// A signal asked the operation to end.
+    #[error("a signal asked for it to end")]
+    Cancelled,
+}
+
+impl Failure {
+    /// For `map_err`: the low-level runtime could not be started.
+    pub(crate) fn start(low_level: &LowLevel) -> impl FnOnce(io::Error) -> Self {
+        let path = low_level.path.clone();
+        move |source| Self::Start { path, source }
+    }
+
+    /// Takes the processes that the failed step could not roll back.
+    pub(crate) fn take_lost(&mut self) -> Vec<ProcessFailure> {
+        match self {
+            Self::Job(error) => std::mem::take(&mut error.lost),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether processes lack memory that was drained.
+    pub(crate) fn is_without_memory(&self) -> bool {
+        matches!(self, Self::LowLevel(failure) if failure.memory.not_returned.is_some())
+    }
+
+    /// The process for which the GPU had too little memory, if that was the cause.
+    #[must_use]
+    pub fn out_of_memory(&self) -> Option<&ProcessFailure> {
+        use crate::cuda::CudaError::OutOfMemory;
+        match self {
+            Self::Job(error) if matches!(error.fault.cause, Cause::Driver(OutOfMemory)) => {
+                Some(&error.fault)
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The kinds of I/O errors, and of errors of the memory store.
+
+use std::io;
+
+use stasis_memory_store::StoreError;
+
+use crate::error::kind::Kind;
+
+/// The kind of an error of bulk memory that is kept apart from the image.
+#[must_use]
+pub fn of_store(error: &StoreError) -> Kind {
+    match error {
+        StoreError::Io { source, .. } => of_image(source),
+        StoreError::Full { .. } => Kind::NoSpace,
+        StoreError::Damaged { .. } | StoreError::Chunk { .. } => Kind::ImageDamaged,
+        StoreError::Missing { .. } | StoreError::NoDirectory { .. } => Kind::MemoryMissing,
+        StoreError::Version { .. } => Kind::ImageVersion,
+        StoreError::Needed { problem, .. } => of_store(problem),
+        StoreError::Impossible { .. } => Kind::BulkMemory,
+    }
+}
+
+/// The kind of an I/O error about a file of an image: [`Kind::ImageDamaged`] for what is no regular
+/// file, or larger than any that is written (`stasis_linux::file`).
+#[must_use]
+pub fn of_image(error: &io::Error) -> Kind {
+    match error.kind() {
+        io::ErrorKind::InvalidData => Kind::ImageDamaged,
+        _ => of_io(error, Kind::ImageDirectory),
+    }
+}
+
+/// The kind of an I/O error: [`Kind::NoSpace`] for a full file system or quota, `other` for the
+/// rest.
+#[must_use]
+pub fn of_io(error: &io::Error, other: Kind) -> Kind {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Kind::NoSpace,
+        _ => other,
+    }
+}

@@ -1,0 +1,113 @@
+//! The errors of the operations: the step that failed, its cause, and the container's state now.
+
+pub mod admission;
+pub mod after_failure;
+pub mod bulk_memory;
+pub mod classify;
+mod failure;
+pub mod io_kind;
+pub mod kind;
+pub mod low_level;
+pub(crate) mod operations_log;
+pub mod pending_recovery;
+mod refusal;
+
+use std::path::Path;
+
+pub use stasis_linux::error_chain as chain;
+
+use crate::error::after_failure::AfterFailure;
+pub use crate::error::failure::Failure;
+pub use crate::error::refusal::Refusal;
+use crate::operation::verb::Verb;
+
+/// Why an operation was refused or failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The operation did not begin.
+    #[error(
+        "{verb} of container {id} refused [{}]: {}; nothing was changed",
+        reason.kind(), chain(&**reason)
+    )]
+    Refused {
+        /// The operation.
+        verb: Verb,
+        /// The container.
+        id: String,
+        /// The reason.
+        reason: Box<Refusal>,
+    },
+    /// The operation began and failed.
+    #[error(
+        "{verb} of container {id} failed [{}]: {}; {after_failure}",
+        cause.kind(), chain(&**cause)
+    )]
+    Failed {
+        /// The operation.
+        verb: Verb,
+        /// The container.
+        id: String,
+        /// The cause.
+        cause: Box<Failure>,
+        /// The container's state now.
+        after_failure: Box<AfterFailure>,
+    },
+}
+
+impl Error {
+    /// Where CRIU's log of the failed operation was kept.
+    #[must_use]
+    pub fn criu_log(&self) -> Option<&Path> {
+        let Self::Failed { cause, .. } = self else {
+            return None;
+        };
+        let dump = match &**cause {
+            Failure::LowLevel(failure) => failure,
+            Failure::CudaStartedDuringDump { dump, .. } => dump,
+            Failure::OtherDriver { failure, .. } => failure,
+            _ => return None,
+        };
+        dump.log.as_ref().map(|log| log.path.as_path())
+    }
+
+    /// Whether the dump failed only because a process started CUDA, and the container is unharmed.
+    pub(crate) fn is_worth_a_retry(&self) -> bool {
+        match self {
+            Self::Failed {
+                cause,
+                after_failure,
+                ..
+            } => {
+                matches!(**cause, Failure::CudaStartedDuringDump { .. })
+                    && matches!(
+                        **after_failure,
+                        AfterFailure::Unharmed(_) | AfterFailure::AsBefore(_)
+                    )
+            }
+            Self::Refused { .. } => false,
+        }
+    }
+
+    pub(crate) fn refused(verb: Verb, id: &str, reason: impl Into<Refusal>) -> Self {
+        Self::Refused {
+            verb,
+            id: id.to_owned(),
+            reason: Box::new(reason.into()),
+        }
+    }
+
+    pub(crate) fn failed(
+        verb: Verb,
+        id: &str,
+        cause: impl Into<Failure>,
+        after_failure: AfterFailure,
+    ) -> Self {
+        let (cause, after_failure) = (Box::new(cause.into()), Box::new(after_failure));
+        Self::Failed {
+            verb,
+            id: id.to_owned(),
+            cause,
+            after_failure,
+        }
+    }
+}

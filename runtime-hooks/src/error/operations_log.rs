@@ -1,0 +1,123 @@
+//! One line for each operation in `operations.log`: time, operation, result, and how long each
+//! phase took. Callers keep neither the timings nor, in most cases, the whole error.
+
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::SystemTime;
+
+use serde::Serialize;
+use stasis_linux::escape::escaped;
+use stasis_memory_store::Report;
+
+use crate::context::Context;
+use crate::error::kind::Diagnosis;
+use crate::error::{Error, Refusal};
+use crate::host::time::rfc3339;
+use crate::operation::timeline::{Phase, Timeline};
+use crate::operation::verb::Verb;
+
+/// The file's name in the log directory.
+pub(crate) const FILE_NAME: &str = "operations.log";
+
+#[derive(Serialize)]
+struct Line<'a> {
+    time: String,
+    operation: String,
+    container: &'a str,
+    #[serde(flatten)]
+    failure: Option<Failed>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    notes: &'a [String],
+    phases: &'a [Phase],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bulk_memory: Option<&'a Report>,
+}
+
+/// The part of a line about a failure.
+#[derive(Serialize)]
+pub(crate) struct Failed {
+    error: String,
+    #[serde(flatten)]
+    diagnosis: Diagnosis,
+}
+
+/// Appends the line of an operation. An error in writing it does not fail the operation.
+pub(crate) fn write(
+    context: &Context,
+    verb: Verb,
+    container: &str,
+    timeline: &Timeline<'_>,
+    error: Option<&Error>,
+) {
+    let line = Line {
+        time: context.began_text(),
+        operation: verb.to_string(),
+        container,
+        failure: error.map(|error| Failed::new(&error.to_string(), error.diagnosis())),
+        notes: timeline.notes(),
+        phases: timeline.phases(),
+        bulk_memory: timeline.bulk_memory(),
+    };
+    let _ = append(&context.settings.paths.log_dir, &line);
+}
+
+/// Makes the error of a refused operation, and appends its line.
+pub(crate) fn refused(
+    context: &Context,
+    verb: Verb,
+    container: &str,
+    reason: impl Into<Refusal>,
+) -> Error {
+    let error = Error::refused(verb, container, reason);
+    let timeline = Timeline::default();
+    write(context, verb, container, &timeline, Some(&error));
+    error
+}
+
+/// Appends the line of work that began at `began`, after the end of its operation.
+pub(crate) fn write_afterwards(
+    log_dir: &Path,
+    operation: &str,
+    container: &str,
+    began: SystemTime,
+    timeline: &Timeline<'_>,
+    failure: Option<Failed>,
+) {
+    let line = Line {
+        time: rfc3339(began),
+        operation: operation.to_owned(),
+        container,
+        failure,
+        notes: timeline.notes(),
+        phases: timeline.phases(),
+        bulk_memory: timeline.bulk_memory(),
+    };
+    let _ = append(log_dir, &line);
+}
+
+impl Failed {
+    /// Control characters of the message are escaped.
+    pub(crate) fn new(error: &str, diagnosis: Diagnosis) -> Self {
+        let error = escaped(error.as_bytes());
+        Self { error, diagnosis }
+    }
+}
+
+fn append(directory: &Path, line: &Line<'_>) -> io::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)?;
+    let mut text = serde_json::to_vec(line)?;
+    text.push(b'\n');
+    let mut options = OpenOptions::new();
+    // One write to a file opened for appending: lines of concurrent operations do not mix.
+    options
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(directory.join(FILE_NAME))?
+        .write_all(&text)
+}

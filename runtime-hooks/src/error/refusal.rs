@@ -1,0 +1,96 @@
+//! Why an operation did not begin.
+
+use std::io;
+use std::path::PathBuf;
+
+use stasis_linux::cgroup::FreezerError;
+use stasis_memory_store::StoreError;
+
+use crate::container::ContainerError;
+use crate::container::host_memory::NoHostMemory;
+use crate::cuda::OpenError;
+use crate::cuda::failure::ProcessFailure;
+use crate::cuda::nvml::InventoryError;
+use crate::error::admission::AdmissionError;
+use crate::error::bulk_memory::BulkMemoryError;
+use crate::image::directory::ImageDirectoryError;
+use crate::image::manifest::ManifestError;
+use crate::operation::OperationError;
+use crate::preflight::blocker::Blockers;
+use crate::preflight::cuda_processes::FindError;
+
+/// Why an operation did not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The container or its processes cannot be read.
+    #[error(transparent)]
+    Container(#[from] ContainerError),
+    /// Another operation is under way, or the state directory cannot be used.
+    #[error(transparent)]
+    Operation(#[from] OperationError),
+    /// A process uses a GPU, and the driver library cannot be used.
+    #[error(transparent)]
+    Driver(#[from] OpenError),
+    /// NVML cannot be used.
+    #[error(transparent)]
+    Inventory(#[from] InventoryError),
+    /// The freezer cannot be read.
+    #[error(transparent)]
+    Freezer(#[from] FreezerError),
+    /// The image's manifest is not valid, or an earlier one cannot be removed.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// There is no host memory for the GPU contents.
+    #[error(transparent)]
+    HostMemory(#[from] NoHostMemory),
+    /// The files of an earlier checkpoint in the image directory cannot be removed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A process cannot be checkpointed.
+    #[error(transparent)]
+    Process(#[from] ProcessFailure),
+    /// The pre-flight found a state that no checkpoint or restore is known to survive.
+    #[error(transparent)]
+    Blocked(#[from] Blockers),
+    /// A directory cannot be used.
+    #[error("cannot use {what} {path}")]
+    Directory {
+        /// The directory's purpose.
+        what: &'static str,
+        /// Its path.
+        path: PathBuf,
+        /// The I/O error.
+        #[source]
+        source: io::Error,
+    },
+    /// CRIU cannot dump memory in advance while GPU memory is mapped.
+    #[error(
+        "process {pid} ({name}) uses CUDA, and memory cannot be dumped in advance (--pre-dump) \
+         while it is on the GPU; checkpoint without --pre-dump"
+    )]
+    PreDump {
+        /// A CUDA process.
+        pid: i32,
+        /// Its command name.
+        name: String,
+    },
+    /// The image directory cannot be used.
+    #[error(transparent)]
+    ImageDirectory(#[from] ImageDirectoryError),
+    /// Bulk memory of the image cannot be restored.
+    #[error(transparent)]
+    Memory(#[from] BulkMemoryError),
+    /// This machine or the new container cannot take the GPU state.
+    #[error(transparent)]
+    Denied(#[from] AdmissionError),
+}
+
+impl From<FindError> for Refusal {
+    fn from(error: FindError) -> Self {
+        match error {
+            FindError::Processes(error) => Self::Container(ContainerError::Processes(error)),
+            FindError::Driver(error) => Self::Driver(error),
+            FindError::Process(fault) => Self::Process(fault),
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! State of this machine and of this process: signals, huge pages, respawning, time.
+
+pub mod cancel;
+pub mod huge_pages;
+pub(crate) mod respawn;
+pub(crate) mod time;

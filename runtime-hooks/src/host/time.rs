@@ -1,0 +1,13 @@
+//! Formats times for people and logs.
+
+use std::time::SystemTime;
+
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// A time to the second, RFC 3339.
+pub(crate) fn rfc3339(time: SystemTime) -> String {
+    let time = OffsetDateTime::from(time).replace_nanosecond(0);
+    let text = time.map(|time| time.format(&Rfc3339));
+    text.ok().and_then(Result::ok).unwrap_or_default()
+}

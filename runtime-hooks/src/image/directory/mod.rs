@@ -1,0 +1,272 @@
+//! The image directory of a checkpoint as a transaction: an earlier image in it stays whole until
+//! the new one is complete.
+//!
+//! A directory without an image is dumped into directly. In one that holds an image, the new image
+//! grows in a directory below it:
+//!
+//! 1. `.stasis-new` without `inventory.img`: a dump is under way, or was cut off. The next
+//!    checkpoint removes it; a restore leaves it alone.
+//! 2. `.stasis-new` with `inventory.img`: the new image is complete. It is renamed to
+//!    `.stasis-complete`.
+//! 3. `.stasis-complete` with `inventory.img`: the earlier image makes way. Its GPU facts and bulk
+//!    memory are removed, then `inventory.img` is moved up.
+//! 4. `.stasis-complete` without it: the earlier image is gone. The other files are moved up.
+//!
+//! CRIU writes `inventory.img` last of all (criu/cr-dump.c, `cr_dump_tasks`), so it marks a
+//! complete image even if nobody was left to read CRIU's exit code. Each step can be cut off
+//! at any point and done again, and the next checkpoint into the directory or restore from it does
+//! so ([`settle`]). CRIU's own files of the earlier image that the new one does not have stay, as
+//! they do without us.
+//!
+//! Whoever works on the lower directory holds it locked (flock): the operation, and the low-level
+//! runtime and CRIU, which inherit the lock and go on if the operation is killed.
+
+mod lock;
+mod roll_forward;
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::io::{FdFlags, fcntl_setfd};
+use stasis_linux::{ProcessRef, file};
+use stasis_memory_store::{INDEX_FILE, ImageId, Index, StoreError, Tier};
+
+use crate::image::manifest::{self, Manifest, ManifestError};
+use crate::request::CheckpointRequest;
+use lock::{make_locked, remove_staging};
+pub(crate) use roll_forward::settle;
+use roll_forward::{rename, roll_forward};
+
+/// What CRIU writes last.
+const INVENTORY: &str = "inventory.img";
+/// Where a new image grows.
+const NEW: &str = ".stasis-new";
+/// Its name once it is complete.
+const COMPLETE: &str = ".stasis-complete";
+/// CRIU's link to the image that has the memory which this one lacks (criu/page-xfer.c).
+const PARENT: &str = "parent";
+
+/// Why an image directory cannot be used, or an image in it is not complete.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageDirectoryError {
+    /// Somebody else writes an image there.
+    #[error("another checkpoint is writing an image into {0}; try again when it is done")]
+    Busy(PathBuf),
+    /// CRIU has not written all of the image.
+    #[error("the image in {0} is not complete: it has no inventory.img, which CRIU writes last")]
+    Incomplete(PathBuf),
+    /// The kernel refuses.
+    #[error("cannot {action} {path}")]
+    Io {
+        /// "make", "lock", "move", ...
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// The I/O error.
+        #[source]
+        source: io::Error,
+    },
+    /// The manifest of the earlier image cannot be removed.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// The bulk memory of the earlier image cannot be removed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// An image that is being written.
+#[derive(Debug)]
+pub struct NewImage {
+    /// Where it belongs.
+    directory: PathBuf,
+    place: Place,
+}
+
+/// Where a new image grows.
+#[derive(Debug)]
+enum Place {
+    /// Where it belongs.
+    Direct,
+    /// In a directory of its own, locked, until it is complete.
+    Staged { staging: PathBuf, lock: File },
+}
+
+impl NewImage {
+    /// Makes a place for the image of a checkpoint into a directory, which exists.
+    ///
+    /// # Errors
+    /// [`ImageDirectoryError`].
+    pub(crate) fn begin(directory: &Path) -> Result<Self, ImageDirectoryError> {
+        settle(directory)?;
+        let staging = directory.join(NEW);
+        let place = if holds_image(directory) {
+            let lock = make_locked(&staging)?;
+            Place::Staged { staging, lock }
+        } else {
+            Place::Direct
+        };
+        let directory = directory.to_owned();
+        Ok(Self { directory, place })
+    }
+
+    /// Where its files go for now.
+    pub(crate) fn path(&self) -> &Path {
+        match &self.place {
+            Place::Direct => &self.directory,
+            Place::Staged { staging, .. } => staging,
+        }
+    }
+
+    /// Runs the low-level runtime with the options that replace the caller's.
+    ///
+    /// # Errors
+    /// The error of `run`.
+    pub(crate) fn dump<T>(
+        &self,
+        options: &CheckpointRequest,
+        run: impl FnOnce(&[(&str, &OsStr)]) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let Place::Staged { staging, lock } = &self.place else {
+            return run(&[]);
+        };
+        // Without a work directory runc and crun put CRIU's log and statistics into the image
+        // directory.
+        let work = options.work_path.as_deref().unwrap_or(&self.directory);
+        // Relative to the image directory (criu/page-xfer.c).
+        let parent = options.parent_path.as_ref();
+        let parent = parent.map(|parent| Path::new("..").join(parent));
+        let mut given = vec![
+            ("--image-path", staging.as_os_str()),
+            ("--work-path", work.as_os_str()),
+        ];
+        given.extend(
+            parent
+                .iter()
+                .map(|path| ("--parent-path", path.as_os_str())),
+        );
+        fcntl_setfd(lock, FdFlags::empty())?;
+        let done = run(&given);
+        fcntl_setfd(lock, FdFlags::CLOEXEC)?;
+        done
+    }
+
+    /// Replaces an earlier image by this one. Returns the name of the earlier image's bulk memory
+    /// outside of the directory: a copy of that image may still need it.
+    ///
+    /// # Errors
+    /// [`ImageDirectoryError::Incomplete`]: the earlier image is as it was. Any other: the new
+    /// image is complete, and the next restore from the directory, or checkpoint into it, goes on.
+    pub(crate) fn commit(&self) -> Result<Option<ImageId>, ImageDirectoryError> {
+        check_complete(self.path())?;
+        let Place::Staged { staging, .. } = &self.place else {
+            return Ok(None);
+        };
+        let replaced = memory_elsewhere(&self.directory);
+        rename(staging, &self.directory.join(COMPLETE))?;
+        roll_forward(&self.directory)?;
+        Ok(replaced)
+    }
+
+    /// After a checkpoint that failed: removes what it has written. But if the container has ended,
+    /// and CRIU had written all, the image is the last that there is of the container: it stays,
+    /// and takes its place.
+    pub(crate) fn give_up(&self, init: &ProcessRef) {
+        if self.is_last_copy(init) {
+            // The next checkpoint or restore in the directory does what is left to do.
+            let _ = self.commit();
+            return;
+        }
+        match &self.place {
+            // The directory had neither before.
+            Place::Direct => {
+                let _ = Manifest::remove(&self.directory);
+                let _ = stasis_memory_store::discard(&self.directory, None);
+            }
+            Place::Staged { staging, .. } => {
+                let _ = remove_staging(staging);
+            }
+        }
+    }
+
+    /// Whether the container has ended, and its image is complete.
+    pub(crate) fn is_last_copy(&self, init: &ProcessRef) -> bool {
+        init.is_gone() && check_complete(self.path()).is_ok()
+    }
+
+    /// After a dump whose image lacks processes: neither we nor CRIU alone shall restore it.
+    pub(crate) fn disown(&self) {
+        let _ = file::remove(&self.path().join(INVENTORY));
+    }
+
+    /// After a dump that has taken memory and not given it back: the packs may be all that there is
+    /// of it, and stay; but what is there is no image.
+    pub(crate) fn keep_memory_only(&self) {
+        let _ = file::remove(&self.path().join(INVENTORY));
+        let _ = Manifest::remove(self.path());
+    }
+}
+
+/// Whether an image that stasis has made, or part of one, is in a directory.
+pub(crate) fn is_ours(directory: &Path) -> bool {
+    let ours = [manifest::FILE_NAME, INDEX_FILE, NEW, COMPLETE];
+    ours.iter().any(|name| exists(&directory.join(name)))
+}
+
+/// Whether a directory holds an image that CRIU can restore.
+pub(crate) fn has_inventory(directory: &Path) -> bool {
+    let found = directory.join(INVENTORY).symlink_metadata();
+    found.is_ok_and(|inventory| inventory.is_file() && inventory.len() > 0)
+}
+
+/// The directories that an image which was put into `directory` may be in.
+pub(crate) fn places(directory: &Path) -> [PathBuf; 3] {
+    let (new, complete) = (directory.join(NEW), directory.join(COMPLETE));
+    [directory.to_owned(), new, complete]
+}
+
+/// What has to hold before an image may take the place of an earlier one.
+///
+/// # Errors
+/// [`ImageDirectoryError::Incomplete`].
+fn check_complete(image: &Path) -> Result<(), ImageDirectoryError> {
+    if !has_inventory(image) {
+        return Err(ImageDirectoryError::Incomplete(image.to_owned()));
+    }
+    Ok(())
+}
+
+/// The note about bulk memory whose image was replaced.
+pub(crate) fn replaced(memory: ImageId) -> String {
+    format!(
+        "bulk memory {memory} of the image that was replaced stays, since a copy of that image may \
+         need it: `stasis memory prune`"
+    )
+}
+
+fn holds_image(directory: &Path) -> bool {
+    is_ours(directory) || exists(&directory.join(INVENTORY))
+}
+
+fn exists(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
+}
+
+/// The name of bulk memory of the image in a directory that is not in that directory.
+fn memory_elsewhere(directory: &Path) -> Option<ImageId> {
+    let index = Index::read(directory).ok()??;
+    (index.tier != Tier::Portable).then_some(index.image_id)
+}
+
+fn failed(action: &'static str, path: &Path) -> impl Fn(io::Error) -> ImageDirectoryError {
+    let path = path.to_owned();
+    move |source| ImageDirectoryError::Io {
+        action,
+        path: path.clone(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,71 @@
+//! Putting a complete image into the place of the earlier one, step by step, each of which can be
+//! cut off and done again.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use stasis_linux::file;
+
+use super::lock::lock;
+use super::{
+    COMPLETE, INVENTORY, ImageDirectoryError, NEW, PARENT, check_complete, exists, failed,
+};
+use crate::image::manifest::Manifest;
+
+/// Finishes an interrupted replacement: a complete image that was left beside the earlier one takes
+/// its place, so that the directory holds one whole image.
+///
+/// # Errors
+/// [`ImageDirectoryError`].
+pub(crate) fn settle(directory: &Path) -> Result<(), ImageDirectoryError> {
+    let (new, complete) = (directory.join(NEW), directory.join(COMPLETE));
+    if let Some(_lock) = lock(&new)?
+        && check_complete(&new).is_ok()
+    {
+        rename(&new, &complete)?;
+    }
+    match lock(&complete)? {
+        Some(_lock) => roll_forward(directory),
+        None => Ok(()),
+    }
+}
+
+/// Moves the complete image up. The directory always has an `inventory.img`: callers look for one.
+pub(super) fn roll_forward(directory: &Path) -> Result<(), ImageDirectoryError> {
+    let complete = directory.join(COMPLETE);
+    let inventory = complete.join(INVENTORY);
+    if exists(&inventory) {
+        Manifest::remove(directory)?;
+        stasis_memory_store::discard(directory, None)?;
+        rename(&inventory, &directory.join(INVENTORY))?;
+    }
+    let io = |action| failed(action, &complete);
+    for entry in fs::read_dir(&complete).map_err(io("read"))? {
+        move_up(&entry.map_err(io("read"))?.path(), directory)?;
+    }
+    fs::remove_dir(&complete).map_err(io("remove"))?;
+    file::sync_directory(directory).map_err(failed("write", directory))
+}
+
+fn move_up(path: &Path, directory: &Path) -> Result<(), ImageDirectoryError> {
+    let Some(name) = path.file_name() else {
+        return Ok(());
+    };
+    let to = directory.join(name);
+    if name != PARENT {
+        return rename(path, &to);
+    }
+    let link = || {
+        let target = fs::read_link(path)?;
+        file::remove(&to)?;
+        // As the caller gave it.
+        symlink(target.strip_prefix("..").unwrap_or(&target), &to)?;
+        fs::remove_file(path)
+    };
+    link().map_err(failed("move", path))
+}
+
+pub(super) fn rename(from: &Path, to: &Path) -> Result<(), ImageDirectoryError> {
+    fs::rename(from, to).map_err(failed("move", from))
+}

@@ -1,0 +1,189 @@
+use super::*;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+fn names(directory: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(directory).unwrap();
+    entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect()
+}
+
+fn write(directory: &Path, files: &[(&str, &str)]) {
+    for (name, text) in files {
+        fs::write(directory.join(name), text).unwrap();
+    }
+}
+
+const EARLIER: [(&str, &str); 4] = [
+    ("core-1.img", "earlier"),
+    (INVENTORY, "earlier"),
+    (manifest::FILE_NAME, "earlier"),
+    (INDEX_FILE, "earlier"),
+];
+const LATER: [(&str, &str); 3] = [
+    ("core-1.img", "later"),
+    ("pages-1.img", "later"),
+    (INVENTORY, "later"),
+];
+
+fn earlier() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), &EARLIER);
+    directory
+}
+
+fn is_whole(directory: &Path, files: &[(&str, &str)]) {
+    let expected: BTreeSet<String> = files.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(names(directory), expected);
+    for (name, text) in files {
+        assert_eq!(fs::read_to_string(directory.join(name)).unwrap(), *text);
+    }
+}
+
+fn ended() -> ProcessRef {
+    let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+    let process = ProcessRef::open(i32::try_from(child.id()).unwrap())
+        .unwrap()
+        .unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    process
+}
+
+fn living() -> ProcessRef {
+    ProcessRef::open(i32::try_from(std::process::id()).unwrap())
+        .unwrap()
+        .unwrap()
+}
+
+#[test]
+fn without_an_earlier_image_it_is_made_where_it_belongs() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), &[("notes", "mine")]);
+    let image = NewImage::begin(directory.path()).unwrap();
+    assert_eq!(image.path(), directory.path());
+    write(image.path(), &LATER);
+    assert_eq!(image.commit().unwrap(), None);
+}
+
+#[test]
+fn a_complete_image_takes_the_place_of_the_earlier_one() {
+    let directory = earlier();
+    let image = NewImage::begin(directory.path()).unwrap();
+    write(image.path(), &LATER);
+    image.commit().unwrap();
+    is_whole(directory.path(), &LATER);
+}
+
+#[test]
+fn an_image_without_its_inventory_is_refused_and_goes() {
+    let directory = earlier();
+    let image = NewImage::begin(directory.path()).unwrap();
+    write(image.path(), &LATER[..2]);
+    let error = image.commit().unwrap_err();
+    assert!(
+        matches!(error, ImageDirectoryError::Incomplete(_)),
+        "{error}"
+    );
+    image.give_up(&ended());
+    is_whole(directory.path(), &EARLIER);
+}
+
+#[test]
+fn a_failed_checkpoint_leaves_the_earlier_image() {
+    let directory = earlier();
+    let image = NewImage::begin(directory.path()).unwrap();
+    write(image.path(), &LATER);
+    image.give_up(&living());
+    is_whole(directory.path(), &EARLIER);
+}
+
+#[test]
+fn a_complete_image_of_a_container_that_has_ended_stays() {
+    let directory = earlier();
+    let image = NewImage::begin(directory.path()).unwrap();
+    write(image.path(), &LATER);
+    image.give_up(&ended());
+    is_whole(directory.path(), &LATER);
+
+    let directory = tempfile::tempdir().unwrap();
+    let image = NewImage::begin(directory.path()).unwrap();
+    write(image.path(), &EARLIER);
+    image.give_up(&ended());
+    is_whole(directory.path(), &EARLIER);
+}
+
+/// As if the operation had been killed after each of its steps.
+#[test]
+fn what_was_cut_off_is_taken_up_by_the_next() {
+    let incomplete = |directory: &Path| {
+        let image = NewImage::begin(directory).unwrap();
+        write(image.path(), &LATER[..2]);
+    };
+    let directory = earlier();
+    incomplete(directory.path());
+    settle(directory.path()).unwrap();
+    assert_eq!(
+        fs::read_to_string(directory.path().join("core-1.img")).unwrap(),
+        "earlier"
+    );
+    let image = NewImage::begin(directory.path()).unwrap();
+    assert!(names(image.path()).is_empty());
+    image.give_up(&living());
+    is_whole(directory.path(), &EARLIER);
+
+    for step in ["complete", "renamed", "inventory moved", "one more moved"] {
+        let directory = earlier();
+        let image = NewImage::begin(directory.path()).unwrap();
+        write(image.path(), &LATER);
+        drop(image);
+        let (new, complete) = (directory.path().join(NEW), directory.path().join(COMPLETE));
+        let moves = |name: &str| rename(&complete.join(name), &directory.path().join(name));
+        if step != "complete" {
+            rename(&new, &complete).unwrap();
+        }
+        if step.ends_with("moved") {
+            fs::remove_file(directory.path().join(manifest::FILE_NAME)).unwrap();
+            fs::remove_file(directory.path().join(INDEX_FILE)).unwrap();
+            moves(INVENTORY).unwrap();
+        }
+        if step.starts_with("one more") {
+            moves("pages-1.img").unwrap();
+        }
+        settle(directory.path()).unwrap();
+        is_whole(directory.path(), &LATER);
+    }
+}
+
+#[test]
+fn two_checkpoints_do_not_share_a_directory() {
+    let directory = earlier();
+    let _first = NewImage::begin(directory.path()).unwrap();
+    let error = NewImage::begin(directory.path()).unwrap_err();
+    assert!(matches!(error, ImageDirectoryError::Busy(_)), "{error}");
+}
+
+#[test]
+fn an_image_that_lacks_memory_keeps_its_link_to_the_one_that_has_it() {
+    let directory = earlier();
+    let image = NewImage::begin(directory.path()).unwrap();
+    write(image.path(), &LATER);
+    symlink("../../pre", image.path().join(PARENT)).unwrap();
+    image.commit().unwrap();
+    let link = fs::read_link(directory.path().join(PARENT)).unwrap();
+    assert_eq!(link, Path::new("../pre"));
+}
+
+#[test]
+fn what_an_image_from_elsewhere_has_instead_of_a_directory_is_refused() {
+    for name in [NEW, COMPLETE] {
+        let directory = earlier();
+        symlink("/etc", directory.path().join(name)).unwrap();
+        let error = settle(directory.path()).unwrap_err();
+        assert!(matches!(error, ImageDirectoryError::Io { .. }), "{error}");
+    }
+}

@@ -1,0 +1,240 @@
+//! `stasis.json`: what an image directory holds beside CRIU's own files.
+//!
+//! A flat file, since containerd's CRI plugin unpacks images without making directories. It is
+//! untrusted input at restore: size-limited, versioned, and nothing in it names a path, a device or
+//! anything else that the new container would be given. Its presence means "this image has GPU
+//! state, or bulk memory that CRIU alone does not restore"; any other container gets a plain image
+//! without it.
+
+mod error;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use stasis_linux::file::{self, Access, Durability};
+use stasis_memory_store::{ImageId, Tier};
+
+use crate::cuda::gpu_use::{CudaProcess, gpu_bytes};
+use crate::cuda::nvml::{Gpu, GpuUse};
+use crate::operation::timeline::Phase;
+
+pub use error::ManifestError;
+
+/// The file's name in an image directory.
+pub const FILE_NAME: &str = "stasis.json";
+/// The version that is written. Version 1 has only those GPUs, for the machine and for each
+/// process, that NVML listed the processes on; version 2 knows of no bulk memory.
+const VERSION: u32 = 3;
+/// The versions that are read.
+const READABLE: std::ops::RangeInclusive<u32> = 1..=VERSION;
+/// [`MAX_PROCESSES`] fit, each with eight GPUs: about 750 bytes for one.
+const MAX_BYTES: u64 = 16 << 20;
+/// More than any machine has.
+const MAX_GPUS: usize = 256;
+/// Half of what a machine has pids for by default (kernel.pid_max).
+const MAX_PROCESSES: usize = 1 << 14;
+/// More than an operation has.
+const MAX_PHASES: usize = 64;
+
+/// The manifest of one checkpoint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    version: u32,
+    /// The program that wrote it, for people.
+    pub written_by: String,
+    /// When it was written, RFC 3339.
+    pub created: String,
+    /// The container's id at checkpoint, for people: a restore may give another.
+    pub container: String,
+    /// The driver that saved the GPU state.
+    pub driver_version: String,
+    /// The GPUs of the machine, in its order: those that the processes used, and those that the
+    /// driver may have recorded for them as well.
+    pub gpus: Vec<Gpu>,
+    /// Every process with GPU state in the image; none, if it has bulk memory only.
+    pub processes: Vec<CudaProcess>,
+    /// The phases that had passed when the manifest was written.
+    pub phases: Vec<Phase>,
+    /// Bulk memory that is not in CRIU's own files, if there is any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<StoredMemory>,
+}
+
+/// Bulk memory that is not in CRIU's own files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoredMemory {
+    /// Its name: index and packs have the same.
+    pub image_id: ImageId,
+    /// Where it was put. It may be elsewhere by now.
+    pub tier: Tier,
+    /// The machine's boot, if it was put where it does not survive it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
+}
+
+/// The field that every version has.
+#[derive(Deserialize)]
+struct AnyVersion {
+    version: u32,
+}
+
+impl Manifest {
+    /// A manifest without processes, GPUs and phases.
+    #[must_use]
+    pub fn new(container: &str, created: String, driver_version: String) -> Self {
+        Self {
+            version: VERSION,
+            written_by: concat!("stasis ", env!("CARGO_PKG_VERSION")).to_owned(),
+            created,
+            container: container.to_owned(),
+            driver_version,
+            gpus: Vec::new(),
+            processes: Vec::new(),
+            phases: Vec::new(),
+            memory: None,
+        }
+    }
+
+    /// The manifest of an image that has none.
+    #[must_use]
+    pub(crate) fn implied(container: &str) -> Self {
+        Self {
+            written_by: String::new(),
+            ..Self::new(container, String::new(), String::new())
+        }
+    }
+
+    /// Whether the image has none.
+    #[must_use]
+    pub(crate) fn is_implied(&self) -> bool {
+        self.written_by.is_empty() && self.memory.is_none() && self.processes.is_empty()
+    }
+
+    /// Whether the image has GPU state, which a process has to be given back.
+    #[must_use]
+    pub fn has_gpu_state(&self) -> bool {
+        !self.processes.is_empty()
+    }
+
+    /// All GPU memory that the image holds, in bytes, as far as it is known.
+    #[must_use]
+    pub fn gpu_bytes(&self) -> Option<u64> {
+        gpu_bytes(&self.processes)
+    }
+
+    /// The GPUs that the processes were on, in the machine's order.
+    #[must_use]
+    pub fn used_gpus(&self) -> Vec<Gpu> {
+        let uses = || self.processes.iter().flat_map(|process| &process.gpus);
+        let used = |gpu: &&Gpu| uses().any(|each| each.uuid == gpu.uuid);
+        self.gpus.iter().filter(used).cloned().collect()
+    }
+
+    /// Writes the manifest into an image directory, whole or not at all.
+    ///
+    /// # Errors
+    /// [`ManifestError::Io`]; also for what [`Manifest::read`] would refuse, so that the checkpoint
+    /// fails and not the restore.
+    pub fn write(&self, image_directory: &Path) -> Result<(), ManifestError> {
+        let path = image_directory.join(FILE_NAME);
+        let text = match self.to_text() {
+            Ok(text) => text,
+            Err(what) => return Err(ManifestError::Unreadable { path, what }),
+        };
+        let replaced = file::replace(&path, &text, Access::Private, Durability::Durable);
+        replaced.map_err(|source| ManifestError::Io {
+            action: "write",
+            path,
+            source,
+        })
+    }
+
+    fn to_text(&self) -> Result<Vec<u8>, String> {
+        self.check()?;
+        let mut text = serde_json::to_vec(self).map_err(|error| error.to_string())?;
+        text.push(b'\n');
+        let fits = file::check_size(text.len() as u64, MAX_BYTES);
+        fits.map(|()| text).map_err(|error| error.to_string())
+    }
+
+    /// Removes the manifest of an image directory, so that it counts as a plain image.
+    ///
+    /// # Errors
+    /// [`ManifestError::Io`]; that there is none is no error.
+    pub fn remove(image_directory: &Path) -> Result<(), ManifestError> {
+        let path = image_directory.join(FILE_NAME);
+        file::remove(&path).map_err(|source| ManifestError::Io {
+            action: "remove",
+            path,
+            source,
+        })
+    }
+
+    /// Reads the manifest of an image directory. `None`: a plain image without GPU state.
+    ///
+    /// # Errors
+    /// [`ManifestError`] for anything that this version did not write.
+    pub fn read(image_directory: &Path) -> Result<Option<Self>, ManifestError> {
+        let path = image_directory.join(FILE_NAME);
+        let text = file::read(&path, MAX_BYTES).map_err(|source| ManifestError::Io {
+            action: "read",
+            path: path.clone(),
+            source,
+        })?;
+        let Some(text) = text else {
+            return Ok(None);
+        };
+        let malformed = |what: String| ManifestError::Malformed {
+            path: path.clone(),
+            what,
+        };
+        let AnyVersion { version } =
+            serde_json::from_slice(&text).map_err(|error| malformed(error.to_string()))?;
+        if !READABLE.contains(&version) {
+            return Err(ManifestError::Version {
+                path,
+                found: version,
+            });
+        }
+        let manifest: Self =
+            serde_json::from_slice(&text).map_err(|error| malformed(error.to_string()))?;
+        manifest.check().map_err(malformed)?;
+        Ok(Some(manifest))
+    }
+
+    /// Checks the rules that the types do not express.
+    fn check(&self) -> Result<(), String> {
+        if self.processes.is_empty() && self.memory.is_none() {
+            return Err("it lists neither a process nor bulk memory".to_owned());
+        }
+        if self.processes.len() > MAX_PROCESSES || self.phases.len() > MAX_PHASES {
+            return Err("it lists more processes or phases than there can be".to_owned());
+        }
+        let mut listed = BTreeSet::new();
+        if self.gpus.len() > MAX_GPUS || !self.gpus.iter().all(|gpu| listed.insert(gpu.uuid)) {
+            return Err("it lists a GPU twice, or more than a machine has".to_owned());
+        }
+        let mut pids = BTreeSet::new();
+        for process in &self.processes {
+            if process.pid < 1 || !pids.insert(process.pid) {
+                return Err(format!("pid {} is impossible or listed twice", process.pid));
+            }
+            let mut used = BTreeSet::new();
+            for GpuUse { uuid, .. } in &process.gpus {
+                if !listed.contains(uuid) || !used.insert(*uuid) {
+                    let pid = process.pid;
+                    return Err(format!(
+                        "process {pid} uses {uuid} twice, or it is unlisted"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,47 @@
+//! Errors of reading and writing a manifest.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::VERSION;
+
+/// An error of reading or writing a manifest.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestError {
+    /// The file or its directory cannot be accessed; [`io::ErrorKind::InvalidData`] if it is no
+    /// regular file or too large.
+    #[error("cannot {action} {path}")]
+    Io {
+        /// "read" or "write".
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The I/O error.
+        #[source]
+        source: io::Error,
+    },
+    /// Written by another version of stasis.
+    #[error("{path} has version {found}; this stasis reads versions 1 to {VERSION}")]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+    },
+    /// A restore would refuse this manifest.
+    #[error("cannot write {path}: {what}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// Truncated or not a manifest.
+    #[error("{path} is damaged: {what}")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+}

@@ -1,0 +1,5 @@
+//! What an image directory holds beside CRIU's own files.
+
+pub mod directory;
+pub mod manifest;
+pub mod pstree;

@@ -1,0 +1,242 @@
+//! The processes of an image in CRIU's own words: `pstree.img` and `core-PID.img` (CRIU's
+//! images/pstree.proto, core.proto).
+//!
+//! What we recorded of a container is from before CRIU stopped its processes. Only CRIU's files say
+//! which of them an image has, and with which a restore brings GPU state and bulk memory together.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use prost::Message;
+use stasis_linux::file;
+use stasis_memory_store::{Index, StoreError, TreeMismatch};
+
+use crate::cuda::gpu_use::CudaProcess;
+
+/// `IMG_COMMON_MAGIC` and those of the two files (criu/include/magic.h).
+const COMMON_MAGIC: u32 = 0x5456_4319;
+const PSTREE_MAGIC: u32 = 0x5027_3030;
+const CORE_MAGIC: u32 = 0x5505_3847;
+/// `COMPEL_TASK_DEAD`: a zombie, which is restored as one.
+const TASK_DEAD: u32 = 2;
+/// An entry has some 20 bytes and 4 for each thread.
+const MAX_BYTES: u64 = 64 << 20;
+
+/// `pstree_entry`, as far as it is needed.
+#[derive(Message)]
+struct PstreeEntry {
+    /// In the container's pid namespace.
+    #[prost(uint32, required, tag = "1")]
+    pid: u32,
+}
+
+/// `core_entry`, as far as it is needed.
+#[derive(Message)]
+struct CoreEntry {
+    #[prost(message, optional, tag = "3")]
+    task: Option<TaskCoreEntry>,
+}
+
+/// `task_core_entry`, as far as it is needed.
+#[derive(Message)]
+struct TaskCoreEntry {
+    #[prost(uint32, required, tag = "1")]
+    task_state: u32,
+}
+
+/// Why an image does not have what was recorded of its container.
+#[derive(Debug, thiserror::Error)]
+pub enum PstreeError {
+    /// One of CRIU's files cannot be read.
+    #[error("cannot read {path}, with which the image was to be verified")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The I/O error.
+        #[source]
+        source: io::Error,
+    },
+    /// One of CRIU's files is not what CRIU 4 writes.
+    #[error("cannot make sense of {path}, with which the image was to be verified: {what}")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The index of bulk memory cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A process with GPU state.
+    #[error(
+        "process {pid} ({name}) of the container, whose GPU state was saved, is not in the image: it \
+         ended before criu dumped it; try again"
+    )]
+    WithoutProcess {
+        /// Its pid in the container.
+        pid: i32,
+        /// Its command name.
+        name: String,
+    },
+    /// A process with bulk memory.
+    #[error("process {pid} of the container, whose memory was saved, is not in the image")]
+    WithoutOwner {
+        /// Its pid in the container.
+        pid: i32,
+    },
+    /// A process whose GPU state nobody would give back.
+    #[error(
+        "process {pid} ({name}) of the container would be in the image without its GPU state: it was \
+         started by exec, and came to the container's init during the checkpoint, since its parent \
+         ended; try again"
+    )]
+    Adopted {
+        /// Its pid in the container.
+        pid: i32,
+        /// Its command name.
+        name: String,
+    },
+}
+
+/// Verifies that an image has every process whose GPU state is `recorded` or whose bulk memory is
+/// in the index, and none of those that `exec` started, whose GPU state is not recorded.
+///
+/// # Errors
+/// [`PstreeError`]: the image would not restore.
+pub fn verify(
+    image: &Path,
+    recorded: &[CudaProcess],
+    exec: &[CudaProcess],
+) -> Result<(), PstreeError> {
+    let index = Index::read(image)?;
+    let owners = index.map(|index| index.processes).unwrap_or_default();
+    if recorded.is_empty() && exec.is_empty() && owners.is_empty() {
+        return Ok(());
+    }
+    let pstree = Pstree::read(image)?;
+    for process in recorded {
+        if !pstree.has_alive(process.pid)? {
+            return Err(PstreeError::without(process));
+        }
+    }
+    for process in exec {
+        if pstree.has_alive(process.pid)? {
+            return Err(PstreeError::adopted(process));
+        }
+    }
+    for owner in owners {
+        if !pstree.has_alive(owner.pid)? {
+            return Err(PstreeError::WithoutOwner { pid: owner.pid });
+        }
+    }
+    Ok(())
+}
+
+impl PstreeError {
+    /// The manifest has the GPU state of a process that ended.
+    pub(crate) fn without(process: &CudaProcess) -> Self {
+        Self::WithoutProcess {
+            pid: process.pid,
+            name: process.name.clone(),
+        }
+    }
+
+    /// A process of `exec` has become a child of the container's init.
+    pub(crate) fn adopted(process: &CudaProcess) -> Self {
+        Self::Adopted {
+            pid: process.pid,
+            name: process.name.clone(),
+        }
+    }
+
+    /// The difference that our CRIU plugin reported; `None` if it is of no such process.
+    pub(crate) fn of_mismatch(
+        mismatch: TreeMismatch,
+        recorded: &[CudaProcess],
+        exec: &[CudaProcess],
+    ) -> Option<Self> {
+        let of = |processes: &[CudaProcess], pid| {
+            let found = processes.iter().find(|process| process.pid == pid);
+            found.cloned()
+        };
+        match mismatch {
+            TreeMismatch::Ended(pid) => of(recorded, pid).as_ref().map(Self::without),
+            TreeMismatch::Adopted(pid) => of(exec, pid).as_ref().map(Self::adopted),
+        }
+    }
+}
+
+/// The processes of an image, by their pids in the container.
+#[derive(Debug)]
+struct Pstree<'i> {
+    image: &'i Path,
+    pids: BTreeSet<u32>,
+}
+
+impl<'i> Pstree<'i> {
+    fn read(image: &'i Path) -> Result<Self, PstreeError> {
+        let entries: Vec<PstreeEntry> = entries(image, "pstree.img", PSTREE_MAGIC)?;
+        let pids = entries.into_iter().map(|entry| entry.pid).collect();
+        Ok(Self { image, pids })
+    }
+
+    /// Whether a process is in the image, and not as a zombie.
+    fn has_alive(&self, pid: i32) -> Result<bool, PstreeError> {
+        let listed = u32::try_from(pid).is_ok_and(|pid| self.pids.contains(&pid));
+        if !listed {
+            return Ok(false);
+        }
+        let name = format!("core-{pid}.img");
+        let cores: Vec<CoreEntry> = entries(self.image, &name, CORE_MAGIC)?;
+        let mut tasks = cores.into_iter().filter_map(|core| core.task);
+        Ok(tasks.any(|task| task.task_state != TASK_DEAD))
+    }
+}
+
+/// The entries of one of CRIU's files: two magic numbers, then each with its length before it
+/// (criu/protobuf.c).
+fn entries<T: Message + Default>(
+    image: &Path,
+    name: &str,
+    magic: u32,
+) -> Result<Vec<T>, PstreeError> {
+    let path = image.join(name);
+    let read = file::read(&path, MAX_BYTES);
+    let read = read.and_then(|bytes| bytes.ok_or_else(|| io::ErrorKind::NotFound.into()));
+    let bytes = read.map_err(|source| PstreeError::Io {
+        path: path.clone(),
+        source,
+    })?;
+    parse(&bytes, magic).map_err(|what| PstreeError::Malformed { path, what })
+}
+
+fn parse<T: Message + Default>(bytes: &[u8], magic: u32) -> Result<Vec<T>, String> {
+    let mut rest = bytes;
+    for expected in [COMMON_MAGIC, magic] {
+        let found = number(&mut rest)?;
+        if found != expected {
+            return Err(format!("it has the magic {found:#x}, not {expected:#x}"));
+        }
+    }
+    let mut entries = Vec::new();
+    while !rest.is_empty() {
+        let length = number(&mut rest)? as usize;
+        let (entry, after) = rest
+            .split_at_checked(length)
+            .ok_or("it ends within an entry")?;
+        entries.push(T::decode(entry).map_err(|error| error.to_string())?);
+        rest = after;
+    }
+    Ok(entries)
+}
+
+/// CRIU writes numbers in the order of the machine.
+fn number(rest: &mut &[u8]) -> Result<u32, String> {
+    let (bytes, after) = rest.split_first_chunk().ok_or("it ends within a number")?;
+    *rest = after;
+    Ok(u32::from_ne_bytes(*bytes))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+//! Copies CRIU's log of a failed operation to the log directory, and finds its errors.
+//!
+//! Callers delete the work directory after a failure (go-runc after every call, containerd with the
+//! bundle), so stasis copies the log before it returns.
+
+use std::collections::VecDeque;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use stasis_linux::file;
+
+use crate::context::Context;
+
+/// Logs are some MiB at CRIU's highest level.
+const MAX_LOG_BYTES: u64 = 64 << 20;
+/// CRIU probes the kernel first and logs missing features as errors, so the cause is one of the
+/// last.
+const ERRORS: usize = 6;
+
+/// A log that was kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptLog {
+    /// The copy.
+    pub path: PathBuf,
+    /// The last lines that CRIU marked as errors, without their time stamps.
+    pub errors: Vec<String>,
+}
+
+/// The name of a kept log.
+#[derive(Debug, Clone, Copy)]
+pub struct KeptName<'a> {
+    /// The container's id.
+    pub container: &'a str,
+    /// The start of the operation, without characters that a file name cannot have.
+    pub time: &'a str,
+    /// The start of the operation; older logs are not its own.
+    pub began: SystemTime,
+}
+
+/// Keeps CRIU's log of a failed operation; that it cannot be kept must not hide the failure.
+pub(crate) fn keep_log(
+    context: &Context,
+    work: &Path,
+    file_name: &str,
+    container: &str,
+) -> Option<KeptLog> {
+    let time = context.began_text().replace(':', "");
+    let name = KeptName {
+        container,
+        time: &time,
+        began: context.began,
+    };
+    keep(work, file_name, &context.settings.paths.log_dir, &name)
+        .ok()
+        .flatten()
+}
+
+/// Keeps `work_directory/file_name` (`dump.log` or `restore.log`) as
+/// `log_dir/CONTAINER-TIME-file_name`. `None` if CRIU wrote none since the operation began: podman
+/// makes an empty one beforehand, and an earlier operation may have left its own.
+///
+/// # Errors
+/// An I/O error.
+pub fn keep(
+    work_directory: &Path,
+    file_name: &str,
+    log_dir: &Path,
+    name: &KeptName<'_>,
+) -> io::Result<Option<KeptLog>> {
+    let log = match file::open(&work_directory.join(file_name)) {
+        Ok(Some(log)) => log,
+        Ok(None) => return Ok(None),
+        // CRIU writes a regular file.
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let found = log.metadata()?;
+    if found.len() == 0 || found.modified()? < name.began {
+        return Ok(None);
+    }
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(log_dir)?;
+    let path = log_dir.join(format!("{}-{}-{file_name}", name.container, name.time));
+    let mut kept = OpenOptions::new();
+    let mut kept = kept
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&path)?;
+    io::copy(&mut log.take(MAX_LOG_BYTES), &mut kept)?;
+    let errors = errors_in(File::open(&path)?)?;
+    Ok(Some(KeptLog { path, errors }))
+}
+
+/// CRIU writes errors as `(00.012345) Error (criu/file.c:12): text`, in a task's context with the
+/// pid after the time.
+fn errors_in(log: impl Read) -> io::Result<Vec<String>> {
+    let mut errors = VecDeque::new();
+    let mut lines = BufReader::new(log);
+    let mut line = Vec::new();
+    while lines.read_until(b'\n', &mut line)? > 0 {
+        let text = String::from_utf8_lossy(&line);
+        if let Some(at) = text.find("Error (") {
+            errors.push_back(text[at..].trim_end().to_owned());
+            if errors.len() > ERRORS {
+                errors.pop_front();
+            }
+        }
+        line.clear();
+    }
+    Ok(errors.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const LOG: &str = "(00.001) Dumping\n\
+        (00.002)   12: Error (criu/files-ext.c:96): Can't dump file 5 of that type\n\
+        (00.003) Warn  (criu/x.c:1): Error is not the word here\n\
+        (00.004) Error (criu/cr-dump.c:1781): Dumping FAILED.\n";
+
+    fn name() -> KeptName<'static> {
+        KeptName {
+            container: "c1",
+            time: "T",
+            began: SystemTime::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn a_log_is_kept_with_its_errors() {
+        let (work, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let log = format!(
+            "{}{LOG}",
+            "(00.000) Error (criu/tun.c:85): tun: probe\n".repeat(4)
+        );
+        fs::write(work.path().join("dump.log"), &log).unwrap();
+        let log_dir = logs.path().join("new");
+        let kept = keep(work.path(), "dump.log", &log_dir, &name())
+            .unwrap()
+            .unwrap();
+        assert_eq!(kept.path, log_dir.join("c1-T-dump.log"));
+        assert_eq!(fs::read_to_string(&kept.path).unwrap(), log);
+        assert_eq!(
+            kept.errors[4..],
+            [
+                "Error (criu/files-ext.c:96): Can't dump file 5 of that type",
+                "Error (criu/cr-dump.c:1781): Dumping FAILED.",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_this_operation_did_not_write_is_not_kept() {
+        let work = tempfile::tempdir().unwrap();
+        let kept = |name| keep(work.path(), "dump.log", work.path(), &name).unwrap();
+        assert_eq!(kept(name()), None, "no file");
+        let path = work.path().join("dump.log");
+        fs::write(&path, "").unwrap();
+        assert_eq!(kept(name()), None, "podman's empty file");
+        fs::write(&path, LOG).unwrap();
+        let began = SystemTime::now() + std::time::Duration::from_secs(60);
+        assert_eq!(
+            kept(KeptName { began, ..name() }),
+            None,
+            "an earlier operation's file"
+        );
+        fs::remove_file(&path).unwrap();
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRUSR).unwrap();
+        assert_eq!(kept(name()), None, "a fifo");
+    }
+}

@@ -1,0 +1,114 @@
+//! The low-level runtime's part of a restore: it and CRIU bring the processes back.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::process::{Child, ExitStatus};
+use std::thread;
+use std::time::Duration;
+
+use stasis_linux::exit_status;
+
+use crate::context::Context;
+use crate::low_level;
+use crate::low_level::criu_plugins::Environment;
+use crate::low_level::forward_signals::{Forward, Kept};
+use crate::operation::Operation;
+use crate::request::{LowLevelArgs, RestoreMode, RestoreRequest};
+
+/// How often an attached restore checks whether the container is up.
+const POLL: Duration = Duration::from_millis(2);
+
+/// One run of the low-level runtime.
+pub(crate) struct LowLevelRestore<'a> {
+    context: &'a Context,
+    options: &'a RestoreRequest,
+    low_level_args: LowLevelArgs<'a>,
+    /// Written once the container is up.
+    pid_file: PathBuf,
+}
+
+/// The state of the low-level runtime after a restore.
+#[derive(Debug)]
+pub(crate) enum Restored {
+    /// It has ended: after a detached restore, or before an attached container was seen to be up.
+    Over(ExitStatus),
+    /// It stays as the parent of a container that is up.
+    Attached(Child, Forward),
+}
+
+impl Restored {
+    /// The exit code of the low-level runtime, which an attached container's parent has at its end.
+    pub(crate) fn exit_code(self) -> u8 {
+        match self {
+            Self::Over(status) => exit_status::code(status),
+            // If wait(2) fails, the child counts as failed.
+            Self::Attached(mut child, _forward) => child.wait().map_or(1, exit_status::code),
+        }
+    }
+}
+
+impl<'a> LowLevelRestore<'a> {
+    pub(crate) fn new(
+        context: &'a Context,
+        options: &'a RestoreRequest,
+        low_level_args: LowLevelArgs<'a>,
+        operation: &Operation,
+    ) -> Self {
+        let own = || operation.directory().join("init.pid");
+        Self {
+            context,
+            options,
+            low_level_args,
+            pid_file: options.pid_file.clone().unwrap_or_else(own),
+        }
+    }
+
+    /// Runs it: to its end if the restore is detached, else until the container is up. `criu` is
+    /// the environment for CRIU, if it needs one.
+    ///
+    /// # Errors
+    /// An error of starting or awaiting the process.
+    pub(crate) fn run(&self, criu: Option<Environment<'_>>) -> io::Result<Restored> {
+        match self.options.mode {
+            RestoreMode::Detached => Ok(Restored::Over(self.start(criu)?.wait()?)),
+            RestoreMode::Attached => {
+                // A file of an earlier container would look like this one's.
+                let _ = fs::remove_file(&self.pid_file);
+                let signals = Kept::from_now()?;
+                let mut child = self.start(criu)?;
+                let forward = signals.forward_to(&child);
+                Ok(match self.wait_until_up(&mut child)? {
+                    Some(status) => Restored::Over(status),
+                    None => Restored::Attached(child, forward),
+                })
+            }
+        }
+    }
+
+    fn start(&self, criu: Option<Environment<'_>>) -> io::Result<Child> {
+        let low_level = &self.context.low_level;
+        let args = match self.options.pid_file {
+            Some(_) => (self.low_level_args)(&[]),
+            None => {
+                let extra: [(&str, &OsStr); 1] = [("--pid-file", self.pid_file.as_os_str())];
+                (self.low_level_args)(&extra)
+            }
+        };
+        low_level::start(low_level, &args, criu, self.options.mode)
+    }
+
+    /// `None` once the container is up; its exit status if the low-level runtime ended before.
+    fn wait_until_up(&self, child: &mut Child) -> io::Result<Option<ExitStatus>> {
+        loop {
+            // The low-level runtime writes the file whole (rename) and after everything else.
+            match child.try_wait()? {
+                Some(status) => return Ok(Some(status)),
+                None if self.pid_file.exists() => return Ok(None),
+                None => {}
+            }
+            thread::sleep(POLL);
+        }
+    }
+}

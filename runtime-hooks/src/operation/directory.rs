@@ -1,0 +1,53 @@
+//! The directory that holds an operation's files, below the state directory.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{self, Path, PathBuf};
+
+/// The directory of the container `id` that the low-level runtime keeps below `root`.
+pub(crate) fn directory_of(state_dir: &Path, root: &Path, id: &str) -> PathBuf {
+    let root = name_of(&canonical(root));
+    state_dir.join("containers").join(root).join(id)
+}
+
+/// Resolves a root as the kernel does: Docker's `/var/run/docker/...` is `/run/docker/...`, and
+/// runc takes relative roots. Components that do not exist yet, as before the first restore, stay
+/// as they are written.
+fn canonical(root: &Path) -> PathBuf {
+    let root = path::absolute(root).unwrap_or_else(|_| root.to_owned());
+    let known = root.ancestors().find_map(|above| {
+        let rest = root.strip_prefix(above).ok()?;
+        Some((fs::canonicalize(above).ok()?, rest))
+    });
+    match known {
+        Some((above, rest)) => above.components().chain(rest.components()).collect(),
+        None => root,
+    }
+}
+
+/// Encodes an absolute path as one file name, which no other path has: '/' becomes '%', '~'
+/// becomes "~0" and '%' becomes "~1".
+fn name_of(path: &Path) -> OsString {
+    let mut name = Vec::new();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'/' => name.push(b'%'),
+            b'~' => name.extend(b"~0"),
+            b'%' => name.extend(b"~1"),
+            other => name.push(*other),
+        }
+    }
+    OsString::from_vec(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_roots_have_one_name() {
+        assert_eq!(name_of(Path::new("/run/runc")), "%run%runc");
+        assert_eq!(name_of(Path::new("/run/a%b~1")), "%run%a~1b~01");
+    }
+}

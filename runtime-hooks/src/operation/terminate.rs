@@ -1,0 +1,108 @@
+//! Asks the process that operates on a container to end, so that the container can be deleted.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::operation::LOCK;
+use crate::operation::directory::directory_of;
+
+/// Sends SIGTERM to the process that operates on a container; it rolls back at the next step
+/// boundary (`host/cancel.rs`). Never SIGKILL: it would interrupt a driver call.
+///
+/// # Errors
+/// The I/O error.
+pub(crate) fn ask_to_end(state_dir: &Path, root: &Path, id: &str) -> io::Result<()> {
+    let lock = directory_of(state_dir, root, id).join(LOCK);
+    let Some(pid) = holder(&lock)? else {
+        return Ok(());
+    };
+    let process = match pidfd_open(pid, PidfdFlags::empty()) {
+        Err(Errno::SRCH) => return Ok(()),
+        other => other?,
+    };
+    // Before the pidfd was open, the holder may have ended and its pid been reused.
+    if holder(&lock)? != Some(pid) {
+        return Ok(());
+    }
+    match pidfd_send_signal(&process, Signal::TERM) {
+        Err(Errno::SRCH) => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+/// The pid in the lock file while the lock is held. `None` also before the holder has written it.
+fn holder(lock: &Path) -> io::Result<Option<Pid>> {
+    let mut file = match File::open(lock) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    match flock(&file, FlockOperation::NonBlockingLockShared) {
+        // Closing the file releases the lock at once.
+        Ok(()) => return Ok(None),
+        Err(Errno::WOULDBLOCK) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let mut pid = String::new();
+    file.read_to_string(&mut pid)?;
+    Ok(pid.parse().ok().and_then(Pid::from_raw))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Child, Command, Stdio};
+
+    use nix::libc;
+
+    use super::*;
+    use crate::operation::Operation;
+
+    const ROOT: &str = "/run/runc";
+
+    /// Takes the lock and writes the pid of a child process, as if that were an operation.
+    fn operation_of(state: &Path, process: &Child) -> Operation {
+        let operation = Operation::begin(state, Path::new(ROOT), "c1").unwrap();
+        fs::write(operation.directory().join(LOCK), process.id().to_string()).unwrap();
+        operation
+    }
+
+    fn waiting() -> Child {
+        Command::new("cat").stdin(Stdio::piped()).spawn().unwrap()
+    }
+
+    #[test]
+    fn the_holder_of_the_lock_is_asked() {
+        let state = tempfile::tempdir().unwrap();
+        let mut process = waiting();
+        let _operation = operation_of(state.path(), &process);
+        ask_to_end(state.path(), Path::new(ROOT), "c1").unwrap();
+        assert_eq!(process.wait().unwrap().signal(), Some(libc::SIGTERM));
+    }
+
+    #[test]
+    fn a_pid_in_a_lock_that_nobody_holds_is_not_believed() {
+        let state = tempfile::tempdir().unwrap();
+        let mut process = waiting();
+        let operation = operation_of(state.path(), &process);
+        let lock = operation.directory().join(LOCK);
+        drop(operation);
+        fs::create_dir_all(lock.parent().unwrap()).unwrap();
+        fs::write(&lock, process.id().to_string()).unwrap();
+        ask_to_end(state.path(), Path::new(ROOT), "c1").unwrap();
+        // It ends by itself, at the end of its input.
+        drop(process.stdin.take());
+        assert!(process.wait().unwrap().success());
+    }
+
+    #[test]
+    fn a_container_without_an_operation_is_nobodys() {
+        let state = tempfile::tempdir().unwrap();
+        ask_to_end(state.path(), Path::new(ROOT), "c1").unwrap();
+    }
+}

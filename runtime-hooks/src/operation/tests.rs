@@ -1,0 +1,124 @@
+use super::*;
+
+const ROOT: &str = "/run/runc";
+
+fn begin(state: &Path) -> Result<Operation, OperationError> {
+    Operation::begin(state, Path::new(ROOT), "c1")
+}
+
+#[test]
+fn a_second_operation_is_refused_and_names_the_holder() {
+    let state = tempfile::tempdir().unwrap();
+    let first = begin(state.path()).unwrap();
+    let error = begin(state.path()).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains(&format!("(process {})", std::process::id()))
+    );
+    drop(first);
+    drop(begin(state.path()).unwrap());
+    assert!(!has_directory(state.path(), Path::new(ROOT), "c1"));
+}
+
+#[test]
+fn containers_of_other_roots_are_others() {
+    let state = tempfile::tempdir().unwrap();
+    let _first = begin(state.path()).unwrap();
+    Operation::begin(state.path(), Path::new("/run/other"), "c1").unwrap();
+}
+
+#[test]
+fn a_root_is_the_same_by_all_its_names() {
+    let state = tempfile::tempdir().unwrap();
+    let machine = tempfile::tempdir().unwrap();
+    let real = fs::canonicalize(machine.path()).unwrap().join("run");
+    fs::create_dir(&real).unwrap();
+    let link = machine.path().join("var-run");
+    std::os::unix::fs::symlink(&real, &link).unwrap();
+    let up = "../".repeat(std::env::current_dir().unwrap().components().count() - 1);
+    let relative = PathBuf::from(format!("{up}{}", &real.to_str().unwrap()[1..]));
+    // The second one does not exist, as before the first container.
+    for below in ["", "runtime-runc/moby"] {
+        let first = Operation::begin(state.path(), &real.join(below), "c1").unwrap();
+        for other in [
+            link.join(below),
+            PathBuf::from(format!("{}//", real.join(below).display())),
+            relative.join(below),
+        ] {
+            let second = Operation::begin(state.path(), &other, "c1");
+            let is_busy = matches!(second, Err(OperationError::Busy { .. }));
+            assert!(is_busy, "{}: {second:?}", other.display());
+        }
+        drop(first);
+    }
+}
+
+#[test]
+fn one_that_waits_gets_the_lock_when_its_holder_lets_go() {
+    let state = tempfile::tempdir().unwrap();
+    let holder = begin(state.path()).unwrap();
+    let wait = |wait| Operation::begin_within(wait, state.path(), Path::new(ROOT), "c1");
+    let busy = wait(Duration::ZERO).unwrap_err();
+    assert!(matches!(busy, OperationError::Busy { .. }), "{busy}");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| wait(Duration::from_secs(60)));
+        drop(holder);
+        waiting.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn an_operation_without_an_intent_is_in_the_way_of_no_resume() {
+    let state = tempfile::tempdir().unwrap();
+    let root = Path::new(ROOT);
+    let operation = begin(state.path()).unwrap();
+    assert!(has_directory(state.path(), root, "c1"));
+    assert!(!has_intent(state.path(), root, "c1"));
+    refuse_under_way(state.path(), root, "c1").unwrap();
+    operation.record(&intent_of(1)).unwrap();
+    assert!(has_intent(state.path(), root, "c1"));
+}
+
+/// An intent with this many processes on all GPUs of a machine.
+fn intent_of(processes: i32) -> Intent {
+    Intent {
+        processes: crate::cuda::gpu_use::tests::on_eight_gpus(processes),
+        pending_on: PendingOn::Resume,
+        recovery: None,
+    }
+}
+
+#[test]
+fn thousands_of_processes_are_recorded_and_what_could_not_be_read_again_is_not() {
+    let state = tempfile::tempdir().unwrap();
+    let operation = begin(state.path()).unwrap();
+    operation.record(&intent_of(5_000)).unwrap();
+    assert_eq!(operation.recorded().unwrap(), Some(intent_of(5_000)));
+    let error = operation.record(&intent_of(25_000)).unwrap_err();
+    let OperationError::Io { source, .. } = error else {
+        panic!("{error}");
+    };
+    assert_eq!(source.kind(), io::ErrorKind::InvalidData);
+    assert_eq!(operation.recorded().unwrap(), Some(intent_of(5_000)));
+    operation.clear();
+}
+
+#[test]
+fn an_intent_outlives_its_operation_until_it_is_cleared() {
+    let state = tempfile::tempdir().unwrap();
+    let intent = Intent {
+        processes: Vec::new(),
+        pending_on: PendingOn::Resume,
+        recovery: None,
+    };
+    let operation = begin(state.path()).unwrap();
+    assert_eq!(operation.recorded().unwrap(), None);
+    operation.record(&intent).unwrap();
+    drop(operation);
+    assert!(has_directory(state.path(), Path::new(ROOT), "c1"));
+    let operation = begin(state.path()).unwrap();
+    assert_eq!(operation.recorded().unwrap(), Some(intent));
+    operation.clear();
+    assert!(!has_directory(state.path(), Path::new(ROOT), "c1"));
+}

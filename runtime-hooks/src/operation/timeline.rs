@@ -1,0 +1,171 @@
+//! How long each phase of an operation took, and how many bytes it moved. The current phase is
+//! written to the operation's progress file.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use stasis_linux::escape::escaped;
+use stasis_memory_store::Report;
+
+use crate::operation::estimate::ProgressEstimate;
+use crate::operation::progress::Progress;
+
+/// A finished phase.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Phase {
+    /// Its name, e.g. "gpu checkpoint"; a part of a phase has the phase in front: "dump: drain".
+    pub name: String,
+    /// How long it took.
+    pub seconds: f64,
+    /// How many bytes of GPU or bulk memory it moved, if it moved any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// The rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gib_per_second: Option<f64>,
+}
+
+/// The phases of one operation, in order.
+#[derive(Debug, Default)]
+pub struct Timeline<'o> {
+    phases: Vec<Phase>,
+    notes: Vec<String>,
+    bulk_memory: Option<Report>,
+    progress: Option<Progress<'o>>,
+}
+
+impl<'o> Timeline<'o> {
+    /// A timeline that writes each phase to the progress file while it lasts.
+    #[must_use]
+    pub fn with_progress(progress: Progress<'o>) -> Self {
+        Self {
+            phases: Vec::new(),
+            notes: Vec::new(),
+            bulk_memory: None,
+            progress: Some(progress),
+        }
+    }
+
+    /// Does `work` and records it as the phase `name`, even if it fails.
+    pub fn time<T>(&mut self, name: &str, work: impl FnOnce() -> T) -> T {
+        self.record(name, None, work)
+    }
+
+    /// As [`Timeline::time`], for work whose progress `estimate` measures.
+    pub fn time_moving<T>(
+        &mut self,
+        name: &str,
+        mut estimate: ProgressEstimate<'_>,
+        work: impl FnOnce() -> T,
+    ) -> T {
+        self.record(name, Some(&mut estimate), work)
+    }
+
+    fn record<T>(
+        &mut self,
+        name: &str,
+        estimate: Option<&mut ProgressEstimate<'_>>,
+        work: impl FnOnce() -> T,
+    ) -> T {
+        let bytes = estimate.as_ref().and_then(|estimate| estimate.gpu_bytes());
+        let start = Instant::now();
+        let result = match &mut self.progress {
+            Some(progress) => progress.during(name, estimate, work),
+            None => work(),
+        };
+        self.phases.push(Phase::new(name, start.elapsed(), bytes));
+        result
+    }
+
+    /// Adds a part of the last phase, as measured by another program.
+    pub fn add_part(&mut self, name: &str, duration: Duration, bytes: Option<u64>) {
+        self.phases.push(Phase::new(name, duration, bytes));
+    }
+
+    /// Adds a note for readers of the log, e.g. that a check was overridden. Names and paths of a
+    /// container may be in it, so control characters are escaped.
+    pub fn note(&mut self, text: impl AsRef<str>) {
+        self.notes.push(escaped(text.as_ref().as_bytes()));
+    }
+
+    /// Keeps the report of our CRIU plugin.
+    pub(crate) fn set_bulk_memory(&mut self, report: Report) {
+        self.bulk_memory = Some(report);
+    }
+
+    /// The report of our CRIU plugin.
+    pub(crate) fn bulk_memory(&self) -> Option<&Report> {
+        self.bulk_memory.as_ref()
+    }
+
+    /// The notes so far.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// The phases so far.
+    #[must_use]
+    pub fn phases(&self) -> &[Phase] {
+        &self.phases
+    }
+}
+
+impl Phase {
+    fn new(name: &str, duration: Duration, bytes: Option<u64>) -> Self {
+        let seconds = duration.as_secs_f64();
+        Self {
+            name: name.to_owned(),
+            seconds,
+            bytes,
+            gib_per_second: bytes
+                .filter(|_| seconds > 0.0)
+                .map(|bytes| bytes as f64 / f64::from(1 << 30) / seconds),
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:.3} s", self.name, self.seconds)?;
+        match (self.bytes, self.gib_per_second) {
+            (Some(bytes), Some(rate)) => {
+                write!(f, " ({} MiB, {rate:.2} GiB/s)", bytes >> 20)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_phase_has_a_rate() {
+        let phase = Phase::new("gpu checkpoint", Duration::from_secs(2), Some(3 << 30));
+        assert_eq!(phase.gib_per_second, Some(1.5));
+        assert_eq!(
+            phase.to_string(),
+            "gpu checkpoint 2.000 s (3072 MiB, 1.50 GiB/s)"
+        );
+    }
+
+    #[test]
+    fn a_note_is_one_line_that_does_not_act_on_a_terminal() {
+        let mut timeline = Timeline::default();
+        timeline.note("left: /tmp/a\n\x1b[2Jb");
+        assert_eq!(timeline.notes(), ["left: /tmp/a\\n\\u{1b}[2Jb"]);
+    }
+
+    #[test]
+    fn failed_work_is_recorded_too() {
+        let mut timeline = Timeline::default();
+        let result: Result<(), ()> = timeline.time("lock", || Err(()));
+        assert!(result.is_err());
+        assert_eq!(timeline.phases()[0].name, "lock");
+        assert_eq!(timeline.phases()[0].bytes, None);
+    }
+}

@@ -1,0 +1,27 @@
+//! The names of the operations.
+
+use std::fmt;
+
+/// The operations that can fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// An OCI checkpoint.
+    Checkpoint,
+    /// An OCI restore.
+    Restore,
+    /// An OCI resume.
+    Resume,
+    /// The work of a recovery process.
+    Recover,
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Checkpoint => "checkpoint",
+            Self::Restore => "restore",
+            Self::Resume => "resume",
+            Self::Recover => "recover",
+        })
+    }
+}

@@ -1,0 +1,116 @@
+//! Finds the container's CUDA processes by querying the driver about each process.
+
+use std::io;
+use std::sync::Arc;
+
+use stasis_linux::{ProcessRef, Snapshot};
+
+use crate::container::Container;
+use crate::context::Context;
+use crate::cuda::failure::{Cause, ProcessFailure, Step};
+use crate::cuda::process_set::{ProcessStates, query_states};
+use crate::cuda::stopped::Stop;
+use crate::cuda::watchdog::{CallLimits, MARGIN, WatchedDriver};
+use crate::cuda::{CudaDriver, OpenError};
+use crate::operation::peek;
+
+/// The CUDA processes of a container and the driver that knows them.
+#[derive(Debug)]
+pub struct CudaMembers {
+    /// The driver library.
+    pub driver: WatchedDriver,
+    /// The processes with their states; not empty.
+    pub members: ProcessStates,
+}
+
+/// An error of finding the CUDA processes.
+#[derive(Debug, thiserror::Error)]
+pub enum FindError {
+    /// `/proc` or the cgroup cannot be read.
+    #[error(transparent)]
+    Processes(#[from] io::Error),
+    /// A process has a GPU open, and the driver library cannot be used.
+    #[error(transparent)]
+    Driver(#[from] OpenError),
+    /// The driver cannot query a process that may use CUDA.
+    #[error(transparent)]
+    Process(#[from] ProcessFailure),
+}
+
+/// Finds the CUDA processes of a snapshot of the container; `None` if it has none. The container
+/// must not be frozen if any of its processes may use CUDA: the driver would never answer.
+///
+/// # Errors
+/// [`FindError`]; also if there is no driver although a process has a GPU open: "no driver" must
+/// not count as "no CUDA".
+pub fn cuda_members(
+    context: &Context,
+    container: &Container,
+    snapshot: &Snapshot,
+) -> Result<Option<CudaMembers>, FindError> {
+    let candidates = snapshot.candidates();
+    let driver = match open_driver(context, container.id()) {
+        Ok(driver) => driver,
+        Err(error) => return without_driver(error, candidates).map(|()| None),
+    };
+    refuse_frozen_above(container, candidates)?;
+    let members = query_states(&driver, candidates.to_vec())?;
+    Ok((!members.is_empty()).then_some(CudaMembers { driver, members }))
+}
+
+/// Opens the driver for the processes of the container `id`. After a killed operation the driver
+/// may still work on a process, and until it is done not even a state query returns (measured on
+/// driver 580.159); so queries may then take as long as the work itself.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn open_driver(context: &Context, id: &str) -> Result<WatchedDriver, OpenError> {
+    let driver = CudaDriver::open(context.settings.driver.libcuda.as_deref())?;
+    let deadlines = &context.settings.deadlines;
+    let work = deadlines.driver();
+    let answer = match peek(&context.settings.paths.state_dir, &context.root, id) {
+        Ok(None) => deadlines.lock() + MARGIN,
+        _ => work.max(deadlines.lock() + MARGIN),
+    };
+    Ok(WatchedDriver::new(
+        Arc::new(driver),
+        CallLimits { answer, work },
+    ))
+}
+
+/// Refuses if a cgroup above the container's is frozen: a frozen process does not answer the
+/// driver, and stasis does not thaw cgroups of others.
+///
+/// # Errors
+/// Names the first process that may use CUDA.
+pub(crate) fn refuse_frozen_above(
+    container: &Container,
+    candidates: &[ProcessRef],
+) -> Result<(), ProcessFailure> {
+    // A freezer that cannot be read is left to the watchdog.
+    if !matches!(container.cgroup().is_frozen_or_freezing(), Ok(true)) {
+        return Ok(());
+    }
+    candidates.first().map_or(Ok(()), |process| {
+        let cause = Cause::Stopped(Stop::FrozenAbove);
+        Err(ProcessFailure::of(Step::Query, process, cause))
+    })
+}
+
+/// Without a driver no process has GPU state, unless one has an NVIDIA device open.
+///
+/// # Errors
+/// A process has an NVIDIA device open.
+pub(crate) fn without_driver(error: OpenError, processes: &[ProcessRef]) -> Result<(), FindError> {
+    for process in processes {
+        if process.has_nvidia_device()? {
+            return Err(match error {
+                OpenError::NotFound => {
+                    ProcessFailure::of(Step::Query, process, Cause::NoDriver).into()
+                }
+                other => FindError::Driver(other),
+            });
+        }
+    }
+    Ok(())
+}

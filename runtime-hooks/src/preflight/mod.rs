@@ -1,0 +1,220 @@
+//! Finds the blockers of a container's checkpoint (`preflight/blocker.rs` has their texts).
+//!
+//! Reads the driver's states, NVML's facts and `/proc`, and changes nothing.
+
+pub mod blocker;
+pub mod cuda_processes;
+pub mod exec_sessions;
+pub(crate) mod nccl;
+pub(crate) mod open_files;
+pub mod peer_access;
+pub(crate) mod tcp;
+
+use std::io;
+
+use stasis_config::BlockerKind;
+use stasis_linux::snapshot::Member;
+use stasis_linux::{ProcessRef, Snapshot};
+
+use crate::cuda::CudaState;
+use crate::cuda::nvml::{Inventory, Mig};
+use crate::cuda::process_set::ProcessStates;
+use crate::preflight::blocker::Finding;
+use crate::preflight::nccl::{Candidate, sharing_ranks};
+use crate::preflight::open_files::{Environment, IO_URING, OpenFiles};
+use crate::preflight::peer_access::PeerAccess;
+use crate::preflight::tcp::Connections;
+
+/// The capabilities that every user of NVML may open: MIG's configuration and its monitor. Those of
+/// the slices have higher numbers.
+const CAPABILITIES_OF_ALL: [&str; 2] = [
+    "/dev/nvidia-caps/nvidia-cap1",
+    "/dev/nvidia-caps/nvidia-cap2",
+];
+
+/// The facts about a container that the pre-flight checks use.
+#[derive(Debug, Clone, Copy)]
+pub struct ContainerFacts<'a> {
+    /// All its processes.
+    pub snapshot: &'a Snapshot,
+    /// The CUDA processes among them, each with its state.
+    pub members: &'a ProcessStates,
+    /// The machine's GPUs.
+    pub inventory: &'a Inventory,
+    /// The container's declaration about peer access.
+    pub peer_access: PeerAccess,
+}
+
+/// Finds all blockers of all processes.
+///
+/// # Errors
+/// An error of reading `/proc`.
+pub fn find(facts: &ContainerFacts<'_>) -> io::Result<Vec<Finding>> {
+    let mut found = Vec::new();
+    let mut candidates = Vec::new();
+    for member in facts.snapshot.members() {
+        if let Some((process, state)) = facts.cuda_process(member) {
+            let mps_directory = mps_directory(process)?;
+            let held = OpenFiles::read(process, Some(mps_directory.clone()))?;
+            found.extend(of_cuda_process(
+                facts,
+                process,
+                *state,
+                &held,
+                &mps_directory,
+            ));
+            found.extend(of_any_process(process, &held));
+            candidates.push(Candidate { process, held });
+        } else if let Some(process) = member.open()? {
+            let held = OpenFiles::read(&process, None)?;
+            let evidence = nvidia_device(&held);
+            found.extend(finding(BlockerKind::NvidiaDevice, &process, evidence));
+            found.extend(of_any_process(&process, &held));
+        }
+    }
+    found.extend(nccl(&candidates)?);
+    Ok(found)
+}
+
+fn of_cuda_process(
+    facts: &ContainerFacts<'_>,
+    process: &ProcessRef,
+    state: CudaState,
+    held: &OpenFiles,
+    mps_directory: &str,
+) -> impl Iterator<Item = Finding> {
+    let inventory = facts.inventory;
+    let evidence = [
+        (BlockerKind::FailedState, failed(state)),
+        (
+            BlockerKind::Mps,
+            mps(inventory, process, held, mps_directory),
+        ),
+        (BlockerKind::Mig, mig(inventory, process, held)),
+        (BlockerKind::ManagedMemory, managed_memory(held)),
+        (BlockerKind::PeerAccess, facts.peer_access_of(process)),
+    ];
+    let findings = evidence.map(|(kind, evidence)| finding(kind, process, evidence));
+    findings.into_iter().flatten()
+}
+
+fn of_any_process(process: &ProcessRef, held: &OpenFiles) -> impl Iterator<Item = Finding> {
+    let evidence = [
+        (BlockerKind::Gdrdrv, held_below(held, "/dev/gdrdrv")),
+        (BlockerKind::Rdma, held_below(held, "/dev/infiniband/")),
+        (BlockerKind::IoUring, io_uring(held)),
+    ];
+    let findings = evidence.map(|(kind, evidence)| finding(kind, process, evidence));
+    findings.into_iter().flatten()
+}
+
+fn nccl(candidates: &[Candidate<'_>]) -> io::Result<Vec<Finding>> {
+    if candidates.len() < 2 {
+        return Ok(Vec::new());
+    }
+    let connections = Connections::of(candidates.iter().map(|candidate| candidate.process))?;
+    let ranks = sharing_ranks(candidates, &connections)?;
+    let findings = ranks
+        .into_iter()
+        .filter_map(|(process, evidence)| finding(BlockerKind::NcclP2p, process, Some(evidence)));
+    Ok(findings.collect())
+}
+
+impl ContainerFacts<'_> {
+    /// The CUDA state of a process; `None` if it does not use CUDA.
+    #[must_use]
+    pub fn state_of(&self, member: &Member) -> Option<CudaState> {
+        self.cuda_process(member).map(|(_, state)| *state)
+    }
+
+    fn cuda_process(&self, member: &Member) -> Option<&(ProcessRef, CudaState)> {
+        let mut members = self.members.iter();
+        members.find(|(process, _)| member.is(process))
+    }
+
+    fn peer_access_of(&self, process: &ProcessRef) -> Option<String> {
+        match self.peer_access {
+            PeerAccess::Unknown => peer_access::evidence(&self.inventory.uses(process.pid())),
+            PeerAccess::DeclaredNone => None,
+        }
+    }
+}
+
+fn finding(kind: BlockerKind, process: &ProcessRef, evidence: Option<String>) -> Option<Finding> {
+    Some(Finding {
+        kind,
+        pid: process.pid(),
+        name: process.name().to_owned(),
+        evidence: evidence?,
+    })
+}
+
+fn failed(state: CudaState) -> Option<String> {
+    match state {
+        CudaState::Running | CudaState::Locked | CudaState::Checkpointed => None,
+        CudaState::Failed | CudaState::Unknown(_) => Some(format!("the driver reports {state}")),
+    }
+}
+
+fn mps(
+    inventory: &Inventory,
+    process: &ProcessRef,
+    held: &OpenFiles,
+    directory: &str,
+) -> Option<String> {
+    for (uuid, facts) in &inventory.facts {
+        if facts.mps_clients.contains(&process.pid()) {
+            return Some(format!("NVML lists it as a client of MPS on {uuid}"));
+        }
+    }
+    held_below(held, directory)
+}
+
+/// The directory where the process would find an MPS server. It need not exist.
+fn mps_directory(process: &ProcessRef) -> io::Result<String> {
+    let environment = Environment::read(process)?;
+    let directory = environment.get("CUDA_MPS_PIPE_DIRECTORY");
+    let directory = directory
+        .map(|path| path.trim_end_matches('/'))
+        .filter(|path| path.len() > 1 && path.starts_with('/'));
+    Ok(format!("{}/", directory.unwrap_or("/tmp/nvidia-mps")))
+}
+
+fn mig(inventory: &Inventory, process: &ProcessRef, held: &OpenFiles) -> Option<String> {
+    for gpu in inventory.uses(process.pid()) {
+        let facts = inventory.facts.get(&gpu.uuid);
+        if facts.is_some_and(|facts| facts.mig == Mig::Enabled) {
+            return Some(format!("{} is in MIG mode", gpu.uuid));
+        }
+    }
+    let slice = held
+        .find(|path| path.starts_with("/dev/nvidia-caps/") && !CAPABILITIES_OF_ALL.contains(&path));
+    slice.map(ToString::to_string)
+}
+
+fn managed_memory(held: &OpenFiles) -> Option<String> {
+    let start = held.managed_memory?;
+    Some(format!("/dev/nvidia-uvm is mapped at {start:#x}"))
+}
+
+/// A process with libcuda and without CUDA state is a forked child that has inherited its parent's
+/// devices, which `container/inherited_devices` replaces.
+fn nvidia_device(held: &OpenFiles) -> Option<String> {
+    if held.libcuda {
+        return None;
+    }
+    held_below(held, "/dev/nvidia")
+}
+
+fn held_below(held: &OpenFiles, path: &str) -> Option<String> {
+    let hold = held.find(|held| held.starts_with(path));
+    hold.map(ToString::to_string)
+}
+
+fn io_uring(held: &OpenFiles) -> Option<String> {
+    let ring = held.find(|path| path == IO_URING);
+    ring.map(ToString::to_string)
+}
+
+#[cfg(test)]
+mod tests;

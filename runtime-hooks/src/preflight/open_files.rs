@@ -1,0 +1,204 @@
+//! Reads one process of a container from `/proc`: its open devices and rings, its NCCL threads, its
+//! environment. The container controls all of it, so every read is bounded, and messages quote it.
+
+use std::collections::{BTreeSet, HashSet};
+use std::convert::Infallible;
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::ControlFlow;
+
+use stasis_linux::ProcessRef;
+use stasis_linux::escape::escaped;
+use stasis_linux::procfs::{Mapping, Stat, descriptors, for_each_mapping, gone_is_none, threads};
+
+/// The kernel limits the arguments and environment of execve(2) to 6 MiB.
+const MAX_ENVIRONMENT_BYTES: u64 = 8 << 20;
+
+/// The path prefixes of files that matter for a blocker.
+const OF_INTEREST: [&str; 5] = [
+    "/dev/nvidia",
+    "/dev/infiniband/",
+    "/dev/gdrdrv",
+    "/dev/shm/nccl-",
+    IO_URING,
+];
+/// Every CUDA process maps 2 MiB of /dev/nvidia-uvm at an address of the driver's choice below 64
+/// GiB. Managed memory is mapped where mmap(2) finds room (measured on driver 580.159).
+const ABOVE_THE_DRIVERS_OWN: u64 = 64 << 30;
+/// A ring of io_uring, as a descriptor and as a mapping.
+pub(crate) const IO_URING: &str = "anon_inode:[io_uring]";
+
+/// A file of interest that a process has open or mapped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OpenFile {
+    /// The file as the kernel names it.
+    pub(crate) path: String,
+    /// Open or mapped.
+    pub(crate) how: How,
+}
+
+/// How a process holds a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum How {
+    /// Open, under this descriptor.
+    Descriptor(u32),
+    /// Mapped.
+    Mapping,
+}
+
+/// The files of interest that a process has open or mapped, and the libraries it has loaded.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct OpenFiles {
+    /// Files of interest: one mapping and every descriptor of each.
+    pub(crate) files: Vec<OpenFile>,
+    /// Whether libcuda is mapped.
+    pub(crate) libcuda: bool,
+    /// Whether libnccl is mapped.
+    pub(crate) libnccl: bool,
+    /// Where managed memory is mapped, if there is any.
+    pub(crate) managed_memory: Option<u64>,
+    /// The inodes of its sockets.
+    pub(crate) sockets: BTreeSet<u64>,
+    /// A directory whose files are of interest, too.
+    pub(crate) directory: Option<String>,
+    /// The paths of the mappings in `files`.
+    pub(crate) mapped: HashSet<String>,
+}
+
+impl OpenFiles {
+    /// Reads the devices, rings and files below `directory` that a process has open or mapped;
+    /// empty if it has ended.
+    ///
+    /// # Errors
+    /// An error of reading `/proc`.
+    pub(crate) fn read(process: &ProcessRef, directory: Option<String>) -> io::Result<Self> {
+        let mut holds = Self {
+            directory,
+            ..Self::default()
+        };
+        for_each_mapping::<Infallible>(process.pid(), |mapping| {
+            holds.add_mapping(mapping);
+            ControlFlow::Continue(())
+        })?;
+        for descriptor in descriptors(process.pid())? {
+            let path = String::from_utf8_lossy(descriptor.target());
+            holds.add(&path, How::Descriptor(descriptor.number));
+        }
+        Ok(holds)
+    }
+
+    fn add_mapping(&mut self, mapping: Mapping<'_>) {
+        let path = String::from_utf8_lossy(mapping.path);
+        if path == "/dev/nvidia-uvm" && mapping.start >= ABOVE_THE_DRIVERS_OWN {
+            self.managed_memory.get_or_insert(mapping.start);
+        }
+        self.libcuda |= path.contains("/libcuda.so");
+        self.libnccl |= path.contains("/libnccl.so");
+        self.add(&path, How::Mapping);
+    }
+
+    fn add(&mut self, path: &str, how: How) {
+        if let Some(inode) = socket_inode(path) {
+            self.sockets.insert(inode);
+            return;
+        }
+        let beginnings = self.directory.as_deref().into_iter().chain(OF_INTEREST);
+        let of_interest = beginnings
+            .into_iter()
+            .any(|beginning| path.starts_with(beginning));
+        // A file has many mappings, but each of its descriptors is another one.
+        let mut is_new = || how != How::Mapping || self.mapped.insert(path.to_owned());
+        if of_interest && is_new() {
+            let path = path.to_owned();
+            self.files.push(OpenFile { path, how });
+        }
+    }
+
+    /// The first matching file.
+    pub(crate) fn find(&self, matches: impl Fn(&str) -> bool) -> Option<&OpenFile> {
+        self.files.iter().find(|hold| matches(&hold.path))
+    }
+}
+
+impl std::fmt::Display for OpenFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.how {
+            How::Descriptor(number) => write!(f, "descriptor {number} is {:?}", self.path),
+            How::Mapping => write!(f, "{:?} is mapped", self.path),
+        }
+    }
+}
+
+fn socket_inode(path: &str) -> Option<u64> {
+    let inode = path.strip_prefix("socket:[")?.strip_suffix(']')?;
+    inode.parse().ok()
+}
+
+/// The names of the process's threads that begin with `prefix`.
+///
+/// # Errors
+/// An error of reading `/proc`.
+pub(crate) fn threads_named(process: &ProcessRef, prefix: &str) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for thread in threads(process.pid())? {
+        let Some(stat) = Stat::of_thread(process.pid(), thread)? else {
+            continue;
+        };
+        if stat.name.starts_with(prefix.as_bytes()) {
+            names.push(escaped(&stat.name));
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// The environment that a process was started with.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Environment {
+    text: String,
+}
+
+impl Environment {
+    /// Reads `/proc/PID/environ`; empty if the process has ended.
+    ///
+    /// # Errors
+    /// An error of reading `/proc`.
+    pub(crate) fn read(process: &ProcessRef) -> io::Result<Self> {
+        let mut bytes = Vec::new();
+        let environ = gone_is_none(File::open(format!("/proc/{}/environ", process.pid())))?;
+        if let Some(environ) = environ {
+            gone_is_none(environ.take(MAX_ENVIRONMENT_BYTES).read_to_end(&mut bytes))?;
+        }
+        // Checked last, since the pid may have been given to another process.
+        if process.is_gone() {
+            bytes.clear();
+        }
+        Ok(Self::of(&bytes))
+    }
+
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        Self {
+            text: String::from_utf8_lossy(bytes).into_owned(),
+        }
+    }
+
+    /// The value of a variable; the first of that name, as getenv(3) finds it.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        let mut entries = self
+            .text
+            .split('\0')
+            .filter_map(|entry| entry.split_once('='));
+        entries
+            .find(|(known, _)| *known == name)
+            .map(|(_, value)| value)
+    }
+
+    /// Whether the program has overwritten it with its title (setproctitle): it is not empty, but
+    /// has no variables.
+    pub(crate) fn is_overwritten(&self) -> bool {
+        !self.text.is_empty() && !self.text.split('\0').any(|entry| entry.contains('='))
+    }
+}
+
+#[cfg(test)]
+mod tests;

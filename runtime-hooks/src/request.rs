@@ -1,0 +1,100 @@
+//! A caller's request as plain data, so that no operation depends on the command line.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+/// Whether the container ends after a dump.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AfterDump {
+    /// The container ends.
+    Exit,
+    /// The container continues.
+    LeaveRunning,
+}
+
+/// Whether only memory is dumped, in advance of a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PreDump {
+    /// A whole checkpoint.
+    No,
+    /// `--pre-dump`
+    Only,
+}
+
+/// Where a dump writes memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryTarget {
+    /// All of it to the image.
+    IntoImage,
+    /// Some of it is elsewhere: in an earlier image, or sent to another machine.
+    Elsewhere,
+}
+
+/// Whether the runtime stays as the container's parent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RestoreMode {
+    /// `--detach`
+    Detached,
+    /// The runtime ends with the container.
+    Attached,
+}
+
+/// Whether `delete` ends a running container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeleteMode {
+    /// A running container is refused.
+    Stopped,
+    /// `--force`: the container and an operation that is under way are ended.
+    Force,
+}
+
+/// The options of `checkpoint`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckpointRequest {
+    /// The container.
+    pub id: String,
+    /// `--image-path`, absolute; `./checkpoint` if not given, as for runc and crun.
+    pub image_path: PathBuf,
+    /// `--work-path`, absolute.
+    pub work_path: Option<PathBuf>,
+    /// `--leave-running`
+    pub after: AfterDump,
+    /// `--pre-dump`
+    pub pre_dump: PreDump,
+    /// `--parent-path`, relative to the image directory.
+    pub parent_path: Option<PathBuf>,
+    /// `--parent-path`, `--lazy-pages`, `--page-server`
+    pub memory: MemoryTarget,
+}
+
+/// The options of `restore`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RestoreRequest {
+    /// The container.
+    pub id: String,
+    /// `--bundle`, absolute; the working directory if not given.
+    pub bundle: PathBuf,
+    /// `--image-path`, taken from the bundle and made absolute; `./checkpoint` if not given.
+    pub image_path: PathBuf,
+    /// `--work-path`, absolute.
+    pub work_path: Option<PathBuf>,
+    /// `--pid-file`, absolute.
+    pub pid_file: Option<PathBuf>,
+    /// `--detach`
+    pub mode: RestoreMode,
+}
+
+impl RestoreRequest {
+    /// The paths that crun and runc resolve differently: crun changes into the bundle before it
+    /// resolves any path (crun src/restore.c), runc after the default image path and the pid file.
+    pub(crate) fn paths(&self) -> Vec<(&'static str, &OsStr)> {
+        let image_path = Some(("--image-path", self.image_path.as_os_str()));
+        let pid_file = self.pid_file.as_ref();
+        let pid_file = pid_file.map(|path| ("--pid-file", path.as_os_str()));
+        image_path.into_iter().chain(pid_file).collect()
+    }
+}
+
+/// The caller's command line for the low-level runtime, with these options after the verb, in the
+/// place of the caller's own of the same name.
+pub type LowLevelArgs<'a> = &'a dyn Fn(&[(&str, &OsStr)]) -> Vec<OsString>;

@@ -1,0 +1,119 @@
+//! The GPU memory that a restore needs, and whether the GPUs have it free.
+
+use std::collections::BTreeMap;
+
+use stasis_config::Settings;
+
+use crate::cuda::GpuUuid;
+use crate::cuda::gpu_use::CudaProcess;
+use crate::cuda::nvml::{Inventory, Mig, Persistence};
+use crate::error::admission::AdmissionError;
+use crate::restore::admission::gpu_map::list;
+
+/// The bytes needed on each GPU, by all processes together.
+#[derive(Debug, Default)]
+pub(super) struct Needs(BTreeMap<GpuUuid, u64>);
+
+/// The source of the GPU state, for messages.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Subject {
+    Image,
+    PausedContainer,
+}
+
+impl Needs {
+    /// The memory that these processes held, on the GPUs of the map. NVML's figure for a process
+    /// includes its context.
+    pub(super) fn of<'p>(
+        processes: impl Iterator<Item = &'p CudaProcess>,
+        place: impl Fn(GpuUuid) -> Option<GpuUuid>,
+    ) -> Self {
+        let mut needs = BTreeMap::new();
+        for gpu in processes.flat_map(|process| &process.gpus) {
+            if let Some(new) = place(gpu.uuid) {
+                let sum: &mut u64 = needs.entry(new).or_default();
+                *sum = sum.saturating_add(gpu.memory_bytes.unwrap_or(0));
+            }
+        }
+        Self(needs)
+    }
+
+    pub(super) fn check(
+        &self,
+        settings: &Settings,
+        inventory: &Inventory,
+        subject: Subject,
+    ) -> Result<(), AdmissionError> {
+        for (uuid, needed) in &self.0 {
+            check_mode(*uuid, settings, inventory)?;
+            let free = inventory.free_bytes.get(uuid).copied().unwrap_or(0);
+            if free < *needed {
+                return Err(AdmissionError::NoRoom {
+                    uuid: *uuid,
+                    needed: *needed,
+                    free,
+                    what: subject.name(),
+                    again: subject.verb(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// A text with the needed and the free memory of each GPU.
+    pub(super) fn beside(&self, inventory: &Inventory) -> String {
+        let room = self.0.iter().map(|(uuid, needed)| {
+            let free = inventory.free_bytes.get(uuid).copied().unwrap_or(0);
+            format!(
+                "{uuid} has {} MiB free, and the image needs {} MiB",
+                free >> 20,
+                needed.div_ceil(1 << 20)
+            )
+        });
+        room.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Checks that the driver can restore to a GPU.
+fn check_mode(
+    uuid: GpuUuid,
+    settings: &Settings,
+    inventory: &Inventory,
+) -> Result<(), AdmissionError> {
+    let Some(facts) = inventory.facts.get(&uuid) else {
+        return Err(AdmissionError::GpuVanished {
+            uuid,
+            there: list(&inventory.gpus),
+        });
+    };
+    if facts.mig == Mig::Enabled {
+        return Err(AdmissionError::Mig { uuid });
+    }
+    if let Some(client) = facts.mps_clients.first() {
+        return Err(AdmissionError::Mps {
+            uuid,
+            client: *client,
+        });
+    }
+    let required = settings.restore.persistence == stasis_config::Persistence::Require;
+    if required && facts.persistence == Persistence::Off {
+        return Err(AdmissionError::NoPersistence { uuid });
+    }
+    Ok(())
+}
+
+impl Subject {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Image => "the image",
+            Self::PausedContainer => "the container",
+        }
+    }
+
+    fn verb(self) -> &'static str {
+        match self {
+            Self::Image => "restore",
+            Self::PausedContainer => "resume",
+        }
+    }
+}

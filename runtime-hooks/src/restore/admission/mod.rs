@@ -1,0 +1,261 @@
+//! Checks that this machine and the new container can take GPU state, before anything is started.
+//!
+//! A driver restore that fails for lack of memory loses the process (measured on driver 580.159:
+//! every later try returns 304), so all requirements are checked first. A restore refused here can
+//! be tried again: nothing has been changed.
+
+pub(crate) mod gpu_map;
+mod gpu_memory;
+pub(crate) mod visible_gpus;
+
+use std::path::Path;
+
+use stasis_config::{DriverLibraries, Settings};
+
+use crate::bulk_memory::restore::MemoryRestore;
+use crate::container::spec::Spec;
+use crate::container::{Container, ContainerError};
+use crate::context::Context;
+use crate::cuda::driver_version::DriverVersion;
+use crate::cuda::gpu_use::CudaProcess;
+use crate::cuda::nvml::{Gpu, Inventory};
+use crate::cuda::watchdog::WatchedDriver;
+use crate::cuda::{GpuMap, GpuUuid};
+use crate::error::admission::AdmissionError;
+use crate::error::{Failure, Refusal};
+use crate::image::manifest::Manifest;
+use crate::operation::Intent;
+use crate::preflight::cuda_processes::open_driver;
+use crate::restore::admission::gpu_map::{RequestedMap, choose, complete};
+use crate::restore::admission::visible_gpus::allocated;
+use crate::restore::device_nodes::DeviceNodes;
+use crate::restore::device_numbers::{self, Number};
+use crate::restore::driver_libraries::DriverFiles;
+use crate::restore::host_memory::{self, RestoredMemory};
+
+use gpu_memory::{Needs, Subject};
+
+/// The first driver branch that restores to another GPU.
+const FIRST_TO_MIGRATE: u32 = 580;
+
+/// The data of an admitted restore.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    /// The destination of GPU state, if the image has any.
+    pub(crate) gpus: Option<GpuPlace>,
+    /// Changes of the bundle's specification, if it needs any.
+    pub(crate) changes: Option<Changes>,
+    /// The host memory that it needs.
+    pub(crate) memory: RestoredMemory,
+    /// Notes for the log.
+    pub(crate) notes: Vec<String>,
+    needs: Needs,
+    /// The driver of this machine.
+    driver_version: String,
+}
+
+/// The destination of an image's GPU state.
+#[derive(Debug)]
+pub(crate) struct GpuPlace {
+    /// The driver.
+    pub(crate) driver: WatchedDriver,
+    /// The map from the image's GPUs to those of the container.
+    pub(crate) map: GpuMap,
+    /// The device nodes that the container needs.
+    pub(crate) nodes: DeviceNodes,
+}
+
+/// The bundle's specification, corrected for this machine.
+#[derive(Debug)]
+pub(crate) struct Changes(pub(crate) Spec);
+
+/// Admits a restore, or returns what is missing.
+///
+/// # Errors
+/// [`Refusal`].
+pub(crate) fn admit(
+    context: &Context,
+    id: &str,
+    bundle: &Path,
+    image: &Path,
+    manifest: &Manifest,
+    memory: Option<&MemoryRestore>,
+) -> Result<Admission, Refusal> {
+    let bulk = memory.map_or(0, MemoryRestore::bytes);
+    if !manifest.has_gpu_state() {
+        return admit_without_gpu(image, bulk, manifest);
+    }
+    let settings = &context.settings;
+    let driver = open_driver(context, id)?;
+    let inventory = Inventory::read(settings.driver.nvml.as_deref())?;
+    let mut spec = Spec::read(bundle).map_err(AdmissionError::from)?;
+    let (pairs, needs) = place(settings, manifest, &inventory, &spec)?;
+    let mut notes: Vec<String> = moved(&pairs)
+        .map(|(old, new)| format!("{old} is restored to {new}"))
+        .collect();
+    let memory = host_memory::admit(context, &mut spec, image, bulk)?;
+    let changes = adapt(settings, &inventory, &mut spec);
+    let nodes = DeviceNodes::of(&spec);
+    notes.extend(changes.iter().cloned());
+    Ok(Admission {
+        gpus: Some(GpuPlace {
+            driver,
+            map: full_map(pairs, &manifest.gpus, &inventory.gpus),
+            nodes,
+        }),
+        changes: (memory.changed_spec() || !changes.is_empty()).then_some(Changes(spec)),
+        memory,
+        notes,
+        needs,
+        driver_version: inventory.driver_version,
+    })
+}
+
+/// Admits an image without GPU state: only the host's memory is checked.
+fn admit_without_gpu(image: &Path, bulk: u64, manifest: &Manifest) -> Result<Admission, Refusal> {
+    Ok(Admission {
+        gpus: None,
+        changes: None,
+        memory: host_memory::admit_host(image, bulk)?,
+        notes: Vec::new(),
+        needs: Needs::default(),
+        driver_version: manifest.driver_version.clone(),
+    })
+}
+
+/// Admits the GPU restore of a paused container with an intent. Processes whose state is still on
+/// their GPUs need no free memory.
+///
+/// # Errors
+/// [`Refusal`]; the container stays as it is.
+pub(crate) fn admit_resume(
+    settings: &Settings,
+    container: &Container,
+    intent: &Intent,
+) -> Result<(), Refusal> {
+    let inventory = Inventory::read(settings.driver.nvml.as_deref())?;
+    let on_gpu: Vec<i32> = container
+        .snapshot()
+        .map_err(ContainerError::Processes)?
+        .candidates()
+        .iter()
+        .filter(|process| !inventory.uses(process.pid()).is_empty())
+        .filter_map(|process| container.pid_inside(process))
+        .collect();
+    let waiting = |process: &&CudaProcess| !on_gpu.contains(&process.pid);
+    let needs = Needs::of(intent.processes.iter().filter(waiting), Some);
+    Ok(needs.check(settings, &inventory, Subject::PausedContainer)?)
+}
+
+type Pairs = Vec<(GpuUuid, GpuUuid)>;
+
+/// Finds a destination for all GPU state of the image.
+fn place(
+    settings: &Settings,
+    manifest: &Manifest,
+    inventory: &Inventory,
+    spec: &Spec,
+) -> Result<(Pairs, Needs), AdmissionError> {
+    check_version(manifest, inventory)?;
+    let requested = RequestedMap::of(spec, &settings.restore.gpu_map)?;
+    let given = allocated(spec, inventory);
+    let pairs = choose(&manifest.used_gpus(), &given, &requested)?;
+    check_migration(&pairs, inventory)?;
+    let place = |old| pairs.iter().find(|(each, _)| *each == old);
+    let needs = Needs::of(manifest.processes.iter(), |old| Some(place(old)?.1));
+    needs.check(settings, inventory, Subject::Image)?;
+    Ok((pairs, needs))
+}
+
+/// Corrects the specification for this machine, and returns a note for each change.
+fn adapt(settings: &Settings, inventory: &Inventory, spec: &mut Spec) -> Vec<String> {
+    let mut notes = device_numbers::correct(spec, Number::here);
+    if settings.restore.driver_libraries == DriverLibraries::Match {
+        let files = DriverFiles::of(&inventory.driver_version);
+        notes.extend(files.replace_missing(spec));
+    }
+    notes
+}
+
+fn moved(pairs: &[(GpuUuid, GpuUuid)]) -> impl Iterator<Item = &(GpuUuid, GpuUuid)> {
+    pairs.iter().filter(|(old, new)| old != new)
+}
+
+/// The map for the driver; empty if no GPU changes, since older drivers accept no map.
+fn full_map(pairs: Pairs, theirs: &[Gpu], ours: &[Gpu]) -> GpuMap {
+    if moved(&pairs).next().is_none() {
+        return GpuMap::identity();
+    }
+    let others = complete(&pairs, theirs, ours);
+    GpuMap::new(pairs).with_others(others)
+}
+
+/// Whether the driver is older; a version that cannot be parsed does not count as older.
+fn check_version(manifest: &Manifest, inventory: &Inventory) -> Result<(), AdmissionError> {
+    let image = DriverVersion::parse(&manifest.driver_version);
+    let here = DriverVersion::parse(&inventory.driver_version);
+    match (image, here) {
+        (Some(image), Some(here)) if here < image => Err(AdmissionError::OlderDriver {
+            image: manifest.driver_version.clone(),
+            here: inventory.driver_version.clone(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn check_migration(
+    pairs: &[(GpuUuid, GpuUuid)],
+    inventory: &Inventory,
+) -> Result<(), AdmissionError> {
+    let here = DriverVersion::parse(&inventory.driver_version);
+    match (moved(pairs).next(), here) {
+        (Some((old, new)), Some(here)) if here.branch() < FIRST_TO_MIGRATE => {
+            Err(AdmissionError::NoMigration {
+                here: inventory.driver_version.clone(),
+                old: *old,
+                new: *new,
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Admission {
+    /// Adds facts of the admission to a failure.
+    pub(crate) fn explain(
+        &self,
+        context: &Context,
+        manifest: &Manifest,
+        failure: Failure,
+    ) -> Failure {
+        match failure {
+            Failure::LowLevel(failure) if manifest.driver_version != self.driver_version => {
+                Failure::OtherDriver {
+                    failure,
+                    image: manifest.driver_version.clone(),
+                    here: self.driver_version.clone(),
+                }
+            }
+            failure => self.explain_room(context, failure),
+        }
+    }
+
+    /// Adds needed and free memory to an out-of-memory error of the driver: another program took
+    /// the memory after the check.
+    fn explain_room(&self, context: &Context, failure: Failure) -> Failure {
+        let inventory = Inventory::read(context.settings.driver.nvml.as_deref());
+        let (Failure::Job(error), Ok(inventory)) = (&failure, inventory) else {
+            return failure;
+        };
+        if failure.out_of_memory().is_none() {
+            return failure;
+        }
+        Failure::OutOfGpuMemory {
+            fault: error.fault.to_string(),
+            room: self.needs.beside(&inventory),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

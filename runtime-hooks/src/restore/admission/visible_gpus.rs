@@ -1,0 +1,195 @@
+//! The GPUs of the new container, from its specification.
+//!
+//! A specification can assign GPUs as device entries (engines' device options, CDI, Kubernetes'
+//! device plugin), as bind mounts of device nodes, or, with NVIDIA's legacy hook, only by an
+//! environment variable. The number in a node's path identifies the GPU, since the driver's
+//! libraries open that path.
+
+use serde_json::Value;
+
+use crate::container::spec::Spec;
+use crate::cuda::device_node::minor_of;
+use crate::cuda::nvml::{Gpu, Inventory};
+
+/// The environment variable that NVIDIA's legacy hook reads.
+const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
+
+/// The GPUs of this machine that this specification assigns, in the machine's order.
+pub(crate) fn allocated(spec: &Spec, inventory: &Inventory) -> Vec<Gpu> {
+    let mut minors: Vec<u32> = spec
+        .devices()
+        .filter_map(|device| minor_of(&device.path))
+        .collect();
+    if minors.is_empty() {
+        let binds = spec.binds();
+        minors = binds
+            .filter_map(|bind| minor_of(bind.destination))
+            .collect();
+    }
+    if !minors.is_empty() {
+        return select(inventory, |_, gpu| {
+            let facts = inventory.facts.get(&gpu.uuid);
+            facts.is_some_and(|facts| minors.contains(&facts.minor))
+        });
+    }
+    let wanted = spec.environment(VISIBLE_DEVICES).unwrap_or_default();
+    let visible = visible(wanted, inventory);
+    if visible.is_empty() && sees_all(spec) {
+        return inventory.gpus.clone();
+    }
+    visible
+}
+
+/// Whether a container whose specification names no GPU has all of them: it has the machine's
+/// `/dev`, or may open every device.
+fn sees_all(spec: &Spec) -> bool {
+    let mut binds = spec.binds();
+    binds.any(|bind| bind.destination == "/dev")
+        || spec.device_rules().last().is_some_and(allows_all)
+}
+
+/// A rule without type and numbers, or with -1 for them, is for every device.
+fn allows_all(rule: &Value) -> bool {
+    let every = |key| match rule.get(key) {
+        None | Some(Value::Null) => true,
+        Some(value) => value == "a" || value == -1,
+    };
+    rule.get("allow") == Some(&Value::Bool(true))
+        && ["type", "major", "minor"].into_iter().all(every)
+}
+
+fn select(inventory: &Inventory, choose: impl Fn(usize, &Gpu) -> bool) -> Vec<Gpu> {
+    let gpus = inventory.gpus.iter().enumerate();
+    gpus.filter(|(index, gpu)| choose(*index, gpu))
+        .map(|(_, gpu)| gpu.clone())
+        .collect()
+}
+
+/// Parses the variable as nvidia-container-toolkit does: "all", or a mixture of indices and UUIDs;
+/// other values ("none", "void", MIG slices) name no GPU.
+fn visible(wanted: &str, inventory: &Inventory) -> Vec<Gpu> {
+    if wanted == "all" {
+        return inventory.gpus.clone();
+    }
+    let names: Vec<&str> = wanted.split(',').map(str::trim).collect();
+    select(inventory, |index, gpu| {
+        let (index, uuid) = (index.to_string(), gpu.uuid.to_string());
+        names
+            .iter()
+            .any(|name| *name == index || name.eq_ignore_ascii_case(&uuid))
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::container::spec::tests::spec;
+    use crate::cuda::GpuUuid;
+    use crate::cuda::nvml::{GpuFacts, Mig, Persistence};
+    use serde_json::json;
+
+    /// A machine with this number of equal GPUs; the first has the UUID 01..., and so on.
+    pub(crate) fn inventory(gpus: u8) -> Inventory {
+        let mut inventory = Inventory {
+            driver_version: "580.95.05".into(),
+            ..Inventory::default()
+        };
+        for number in 0..gpus {
+            let uuid = GpuUuid::from_bytes([number + 1; 16]);
+            inventory.gpus.push(Gpu {
+                uuid,
+                name: "H200".into(),
+                memory_bytes: 100 << 20,
+            });
+            let facts = GpuFacts {
+                minor: number.into(),
+                persistence: Persistence::On,
+                mig: Mig::Disabled,
+                mps_clients: Vec::new(),
+            };
+            inventory.facts.insert(uuid, facts);
+            inventory.free_bytes.insert(uuid, 100 << 20);
+        }
+        inventory
+    }
+
+    /// The numbers of the GPUs that this specification assigns on a machine with four.
+    fn given(tree: Value) -> Vec<u8> {
+        let gpus = allocated(&spec(tree), &inventory(4));
+        gpus.iter().map(|gpu| gpu.uuid.as_bytes()[0]).collect()
+    }
+
+    fn device(path: &str) -> Value {
+        json!({"path": path, "type": "c", "major": 195, "minor": 9})
+    }
+
+    #[test]
+    fn device_entries_come_before_everything_else() {
+        let devices = [
+            "/dev/nvidiactl",
+            "/dev/nvidia3",
+            "/dev/nvidia1",
+            "/dev/nvidia9",
+        ]
+        .map(device);
+        let tree = json!({
+            "linux": {"devices": devices, "resources": {"devices": [{"allow": true}]}},
+            "process": {"env": ["NVIDIA_VISIBLE_DEVICES=all"]},
+        });
+        assert_eq!(given(tree), [2, 4]);
+    }
+
+    #[test]
+    fn then_bind_mounts_of_nodes() {
+        let mount = |path| json!({"destination": path, "source": path, "options": ["bind"]});
+        let mounts = ["/dev/nvidiactl", "/dev/nvidia2"].map(mount);
+        let tree = json!({"mounts": mounts, "process": {"env": ["NVIDIA_VISIBLE_DEVICES=0"]}});
+        assert_eq!(given(tree), [3]);
+    }
+
+    #[test]
+    fn then_the_variable_of_the_legacy_hook() {
+        let with = |value| json!({"process": {"env": [format!("NVIDIA_VISIBLE_DEVICES={value}")]}});
+        assert_eq!(given(with("all")), [1, 2, 3, 4]);
+        assert_eq!(given(with("3,0")), [1, 4]);
+        assert_eq!(given(with("GPU-02020202-0202-0202-0202-020202020202")), [2]);
+        assert_eq!(
+            given(with("GPU-02020202-0202-0202-0202-020202020202, 2")),
+            [2, 3]
+        );
+        for none in ["", "none", "void", "9", "MIG-1", "0:1"] {
+            assert_eq!(given(with(none)), [0; 0], "{none}");
+        }
+    }
+
+    #[test]
+    fn a_privileged_container_without_a_list_has_all() {
+        let rules = |rules: Value| json!({"linux": {"resources": {"devices": rules}}});
+        assert_eq!(
+            given(rules(
+                json!([{"allow": false}, {"allow": true, "access": "rwm"}])
+            )),
+            [1, 2, 3, 4]
+        );
+        assert_eq!(
+            given(rules(
+                json!([{"allow": true, "type": "a", "major": -1, "minor": -1}])
+            )),
+            [1, 2, 3, 4]
+        );
+        assert_eq!(
+            given(rules(json!([{"allow": true}, {"allow": false}]))),
+            [0; 0]
+        );
+        assert_eq!(
+            given(rules(
+                json!([{"allow": true, "type": "c", "major": 1, "minor": 3}])
+            )),
+            [0; 0]
+        );
+        let dev =
+            json!({"mounts": [{"destination": "/dev", "source": "/dev", "options": ["rbind"]}]});
+        assert_eq!(given(dev), [1, 2, 3, 4]);
+        assert_eq!(given(json!({})), [0; 0]);
+    }
+}

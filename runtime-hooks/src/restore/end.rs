@@ -1,0 +1,31 @@
+//! Ends what a failed restore has brought up: a container without its GPU state must not go on.
+
+use std::time::Duration;
+
+use stasis_linux::cgroup::FreezerState;
+
+use crate::context::Context;
+use crate::error::after_failure::AfterFailure;
+use crate::low_level;
+
+/// How long init may take to end after SIGKILL: the kernel releases its memory first.
+const ENDING: Duration = Duration::from_secs(10);
+
+/// Removes the container with its processes. Reports whether init has ended: a freezer that we do
+/// not see may hold it. CRIU restores `freezer.state` in every cgroup of version 1 that it has to
+/// make itself (criu/cgroup.c, `restore_freezer_state`), also in a hierarchy that is not mounted
+/// here.
+pub(crate) fn end(context: &Context, id: &str) -> AfterFailure {
+    let container = context.container(id).ok().flatten();
+    if let Some(container) = &container {
+        // A process that a freezer of version 1 holds does not die of SIGKILL.
+        let _ = container.cgroup().request(FreezerState::Thawed);
+    }
+    low_level::delete(&context.low_level, &context.root, id);
+    match container {
+        Some(container) if !matches!(container.init().outlives(ENDING), Ok(false)) => {
+            AfterFailure::NotEnded(container.init().pid())
+        }
+        _ => AfterFailure::Killed,
+    }
+}

@@ -1,0 +1,115 @@
+//! Restores the GPU state of restored processes.
+
+use std::io;
+
+use stasis_linux::ProcessRef;
+
+use crate::container::{Container, ContainerError};
+use crate::context::Context;
+use crate::cuda::CudaState;
+use crate::cuda::job::CudaJob;
+use crate::cuda::process_set::query_states;
+use crate::error::{Failure, Refusal};
+use crate::host::huge_pages::HugePages;
+use crate::image::manifest::Manifest;
+use crate::operation::estimate::ProgressEstimate;
+use crate::operation::timeline::Timeline;
+use crate::preflight::cuda_processes::{open_driver, without_driver};
+use crate::restore::admission::GpuPlace;
+
+/// Restores the GPU state of every process in the manifest and unlocks it. On success every process
+/// is RUNNING.
+///
+/// # Errors
+/// [`Failure`]; some of the processes may be RUNNING then.
+pub(crate) fn restore_gpu_state(
+    context: &Context,
+    id: &str,
+    gpus: &GpuPlace,
+    manifest: &Manifest,
+    timeline: &mut Timeline<'_>,
+) -> Result<(), Failure> {
+    let container = Container::load(context.low_level.flavor, &context.root, id)?;
+    let processes = find(&container, manifest)?;
+    make_nodes(&container, gpus, &processes, timeline)?;
+    let job = CudaJob::of_restored(&gpus.driver, processes)?;
+    let estimate = ProgressEstimate::gpu_restore(manifest.gpu_bytes(), job.members());
+    let job = timeline.time_moving("gpu restore", estimate, || {
+        let _huge_pages = HugePages::if_wanted(&context.settings);
+        job.restore(&gpus.map)
+    })?;
+    timeline.time("unlock", || job.unlock())?;
+    Ok(())
+}
+
+/// Makes device nodes in every `/dev` that one of the processes, or the container's init, sees.
+fn make_nodes(
+    container: &Container,
+    gpus: &GpuPlace,
+    processes: &[ProcessRef],
+    timeline: &mut Timeline<'_>,
+) -> Result<(), Failure> {
+    for process in std::iter::once(container.init()).chain(processes) {
+        // A `/dev` that was done before needs no change.
+        let made = gpus.nodes.make(process);
+        for note in made.map_err(Failure::DeviceNodes)? {
+            timeline.note(note);
+        }
+    }
+    Ok(())
+}
+
+/// The processes of the manifest, found by their pids in the container, which CRIU has restored.
+fn find(container: &Container, manifest: &Manifest) -> Result<Vec<ProcessRef>, Failure> {
+    let snapshot = container.snapshot().map_err(ContainerError::Processes)?;
+    let mut processes = snapshot.into_candidates();
+    let mut found = Vec::with_capacity(manifest.processes.len());
+    for wanted in &manifest.processes {
+        let position = processes
+            .iter()
+            .position(|process| container.pid_inside(process) == Some(wanted.pid))
+            .ok_or_else(|| Failure::MissingProcess {
+                pid: wanted.pid,
+                name: wanted.name.clone(),
+            })?;
+        found.push(processes.swap_remove(position));
+    }
+    Ok(found)
+}
+
+/// Checks that every CUDA process of a restored container is RUNNING, whether a manifest lists it
+/// or not. Queries only processes that may use CUDA.
+///
+/// # Errors
+/// [`Failure::NotRunning`], or the error of the query.
+pub(crate) fn verify(context: &Context, container: &Container) -> Result<(), Failure> {
+    let candidates = match candidates(container) {
+        Ok(candidates) => candidates,
+        // The cgroup of a container that has ended may be gone.
+        Err(_) if container.init().is_gone() => return Ok(()),
+        Err(error) => return Err(ContainerError::Processes(error).into()),
+    };
+    if candidates.is_empty() {
+        return Ok(());
+    }
+    let driver = match open_driver(context, container.id()) {
+        Ok(driver) => driver,
+        Err(error) => {
+            return without_driver(error, &candidates).map_err(|error| Refusal::from(error).into());
+        }
+    };
+    for (process, state) in query_states(&driver, candidates)? {
+        if state != CudaState::Running && !process.is_gone() {
+            return Err(Failure::NotRunning {
+                pid: container.pid_inside(&process).unwrap_or(process.pid()),
+                name: process.name().to_owned(),
+                state,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn candidates(container: &Container) -> io::Result<Vec<ProcessRef>> {
+    Ok(container.snapshot()?.into_candidates())
+}

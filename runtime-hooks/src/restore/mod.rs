@@ -1,0 +1,268 @@
+//! The restore of a container with GPU state, from top to bottom.
+//!
+//! Read the manifest, check that the GPUs have enough memory, let the low-level runtime and CRIU
+//! restore the processes, then restore their GPU state. Callers read the pid and report "running"
+//! only after this process has ended, so the GPU state is back before the container is announced.
+
+pub(crate) mod admission;
+pub(crate) mod device_nodes;
+pub(crate) mod device_numbers;
+pub(crate) mod driver_libraries;
+pub(crate) mod end;
+pub(crate) mod gpu_state;
+pub(crate) mod host_memory;
+pub(crate) mod plain;
+
+use std::path::Path;
+use std::process::ExitStatus;
+
+use stasis_linux::cgroup::criu_yard;
+
+use crate::bulk_memory::dump::has_index;
+use crate::bulk_memory::plugin::Plugins;
+use crate::bulk_memory::restore::{MemoryRestore, environment};
+use crate::context::{Context, Outcome};
+use crate::error::low_level::LowLevelFailure;
+use crate::error::operations_log;
+use crate::error::{Error, Failure, Refusal};
+use crate::host::huge_pages::HugePages;
+use crate::image::directory::{has_inventory, settle};
+use crate::image::manifest::Manifest;
+use crate::low_level;
+use crate::low_level::criu_log::keep_log;
+use crate::low_level::restore::{LowLevelRestore, Restored};
+use crate::operation::Operation;
+use crate::operation::estimate::ProgressEstimate;
+use crate::operation::progress::Progress;
+use crate::operation::timeline::Timeline;
+use crate::operation::verb::Verb;
+use crate::request::{LowLevelArgs, RestoreMode, RestoreRequest};
+use crate::restore::admission::Admission;
+use crate::restore::end::end;
+use crate::restore::gpu_state::{restore_gpu_state, verify};
+use crate::restore::plain::restore_plain;
+
+/// Restores a container. The low-level runtime restores an image with neither a manifest nor bulk
+/// memory, and its CUDA processes are checked afterwards.
+///
+/// # Errors
+/// [`Error`]; nothing of the container is left then, and the image is as it was.
+pub fn restore(
+    context: &Context,
+    options: &RestoreRequest,
+    low_level_args: LowLevelArgs<'_>,
+) -> Result<Outcome, Error> {
+    let refused =
+        |reason: Refusal| operations_log::refused(context, Verb::Restore, &options.id, reason);
+    // A container with this id exists: the low-level runtime refuses. We must not reach the end of
+    // a failed restore, which would end the container that runs.
+    if context.root.join(&options.id).exists() {
+        return Ok(Outcome::PassThrough);
+    }
+    settle(&options.image_path).map_err(|error| refused(error.into()))?;
+    let manifest = match Manifest::read(&options.image_path) {
+        Ok(Some(manifest)) => manifest,
+        // Only stasis can restore memory that is not in CRIU's own files.
+        Ok(None) if has_index(&options.image_path) => Manifest::implied(&options.id),
+        Ok(None) if has_inventory(&options.image_path) => {
+            return restore_plain(context, options, low_level_args);
+        }
+        // There is no image: the low-level runtime reports that.
+        Ok(None) => return Ok(Outcome::PassThrough),
+        Err(error) => return Err(refused(error.into())),
+    };
+    let plan = Plan::make(context, options, manifest).map_err(refused)?;
+    let progress = Progress::begin(context, &plan.operation, Verb::Restore);
+    let mut timeline = Timeline::with_progress(progress);
+    let result = plan.bring_up(low_level_args, &mut timeline);
+    operations_log::write(
+        context,
+        Verb::Restore,
+        &options.id,
+        &timeline,
+        result.as_ref().err(),
+    );
+    // From here on other operations may lock the container, also while we wait for its end.
+    drop(timeline);
+    drop(plan);
+    Ok(Outcome::Done(result?.exit_code()))
+}
+
+/// A restore that passed all checks.
+struct Plan<'a> {
+    context: &'a Context,
+    options: &'a RestoreRequest,
+    manifest: Manifest,
+    admission: Admission,
+    /// Declared before the operation, in whose directory it removes its files when dropped.
+    memory: Option<MemoryRestore>,
+    operation: Operation,
+    plugins: Plugins,
+}
+
+impl<'a> Plan<'a> {
+    fn make(
+        context: &'a Context,
+        options: &'a RestoreRequest,
+        manifest: Manifest,
+    ) -> Result<Self, Refusal> {
+        let (id, image) = (&options.id, &options.image_path);
+        let plugins = Plugins::for_restore(context)?;
+        let state_dir = &context.settings.paths.state_dir;
+        let operation = Operation::begin(state_dir, &context.root, id)?;
+        let directory = operation.directory();
+        let memory = MemoryRestore::find(context, image, &manifest, &plugins, directory)?;
+        let bundle = &options.bundle;
+        let admission = admission::admit(context, id, bundle, image, &manifest, memory.as_ref())?;
+        Ok(Self {
+            context,
+            options,
+            manifest,
+            admission,
+            operation,
+            plugins,
+            memory,
+        })
+    }
+
+    fn bring_up(
+        &self,
+        low_level_args: LowLevelArgs<'_>,
+        timeline: &mut Timeline<'_>,
+    ) -> Result<Restored, Error> {
+        for note in &self.admission.notes {
+            timeline.note(note.as_str());
+        }
+        let requested = self.memory.as_ref().map_or(Ok(()), MemoryRestore::request);
+        let prepared = requested
+            .and_then(|()| self.raise_limits(timeline))
+            .and_then(|()| self.change_spec());
+        let result = prepared.and_then(|()| self.restore(low_level_args, timeline));
+        result.map_err(|cause| {
+            let after_failure = end(self.context, &self.options.id);
+            criu_yard::clear(self.work());
+            if let Some(changes) = &self.admission.changes {
+                // The changes would do no harm, but a failed restore leaves none behind.
+                let _ = changes.0.put_back();
+            }
+            let cause = self.admission.explain(self.context, &self.manifest, cause);
+            Error::failed(Verb::Restore, &self.options.id, cause, after_failure)
+        })
+    }
+
+    fn raise_limits(&self, timeline: &mut Timeline<'_>) -> Result<(), Failure> {
+        let memory = &self.admission.memory;
+        for note in memory.raise_limits(self.context, self.operation.directory())? {
+            timeline.note(note);
+        }
+        Ok(())
+    }
+
+    /// Writes the specification: the low-level runtime reads device numbers and mount sources
+    /// there.
+    fn change_spec(&self) -> Result<(), Failure> {
+        match &self.admission.changes {
+            Some(changes) => Ok(changes.0.write()?),
+            None => Ok(()),
+        }
+    }
+
+    fn restore(
+        &self,
+        low_level_args: LowLevelArgs<'_>,
+        timeline: &mut Timeline<'_>,
+    ) -> Result<Restored, Failure> {
+        // Admission takes a while, and the caller may have cancelled meanwhile.
+        self.go_on()?;
+        let low_level =
+            LowLevelRestore::new(self.context, self.options, low_level_args, &self.operation);
+        let restored = timeline.time_moving("criu restore", self.estimate(), || {
+            let _huge_pages = self.huge_pages();
+            low_level.run(Some(environment(&self.plugins, self.memory.as_ref())))
+        });
+        let restored = restored.map_err(Failure::start(&self.context.low_level))?;
+        if let Restored::Over(status) = &restored {
+            self.succeeded(*status)?;
+            if self.options.mode == RestoreMode::Attached {
+                // The container has ended before it was seen.
+                return Ok(restored);
+            }
+        }
+        self.check_memory(timeline)?;
+        if self.options.mode == RestoreMode::Detached {
+            // The container has not been announced yet, so a cancelled restore need not wait for
+            // the GPU.
+            self.go_on()?;
+        }
+        self.restore_gpu_state(timeline)?;
+        Ok(restored)
+    }
+
+    fn go_on(&self) -> Result<(), Failure> {
+        if self.context.cancel.requested() {
+            return Err(Failure::Cancelled);
+        }
+        Ok(())
+    }
+
+    fn estimate(&self) -> ProgressEstimate<'_> {
+        ProgressEstimate::criu_restore(self.memory.as_ref().map(MemoryRestore::progress))
+    }
+
+    fn huge_pages(&self) -> Option<HugePages> {
+        self.memory.as_ref()?.huge_pages(self.context)
+    }
+
+    fn check_memory(&self, timeline: &mut Timeline<'_>) -> Result<(), Failure> {
+        match &self.memory {
+            Some(memory) => Ok(memory.succeeded(timeline)?),
+            None => Ok(()),
+        }
+    }
+
+    fn restore_gpu_state(&self, timeline: &mut Timeline<'_>) -> Result<(), Failure> {
+        let id = &self.options.id;
+        if let Some(gpus) = &self.admission.gpus {
+            restore_gpu_state(self.context, id, gpus, &self.manifest, timeline)?;
+        }
+        if let Some(container) = self.context.container(id)? {
+            verify(self.context, &container)?;
+        }
+        // The container runs: limits that stay raised are no reason to end it.
+        let (memory, directory) = (&self.admission.memory, self.operation.directory());
+        let changes = self.admission.changes.as_ref();
+        let put_back =
+            changes.map(|changes| memory.put_back(self.context, id, &changes.0, directory));
+        if let Some(Err(error)) = put_back {
+            timeline.note(format!("its memory limit could not be put back: {error}"));
+        }
+        Ok(())
+    }
+
+    /// CRIU's work directory.
+    fn work(&self) -> &Path {
+        let options = self.options;
+        options.work_path.as_ref().unwrap_or(&options.image_path)
+    }
+
+    fn succeeded(&self, status: ExitStatus) -> Result<(), Failure> {
+        if status.success() {
+            return Ok(());
+        }
+        // CRIU logs to the image directory unless the caller named another.
+        let (options, work) = (self.options, self.work());
+        Err(Failure::LowLevel(Box::new(LowLevelFailure {
+            program: format!("{} restore", low_level::name(&self.context.low_level)),
+            status,
+            // During a restore standard error is the container's: the caller already has it.
+            stderr: String::new(),
+            memory: self
+                .memory
+                .as_ref()
+                .map(MemoryRestore::failed)
+                .unwrap_or_default(),
+            log: keep_log(self.context, work, "restore.log", &options.id),
+            full: None,
+        })))
+    }
+}

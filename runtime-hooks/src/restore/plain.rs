@@ -1,0 +1,67 @@
+//! The restore of an image without a manifest.
+//!
+//! The low-level runtime restores it as it would without stasis, with CRIU's defaults. But the
+//! image may still hold GPU state, if its `stasis.json` was lost or not copied. Its CUDA processes
+//! would block for ever at their next call. So the driver is queried about the processes that may
+//! use CUDA before the restore counts as a success.
+
+use crate::container::ContainerError;
+use crate::context::{Context, Outcome};
+use crate::error::operations_log;
+use crate::error::{Error, Failure};
+use crate::low_level::restore::{LowLevelRestore, Restored};
+use crate::operation::Operation;
+use crate::operation::timeline::Timeline;
+use crate::operation::verb::Verb;
+use crate::request::{LowLevelArgs, RestoreMode, RestoreRequest};
+use crate::restore::end::end;
+use crate::restore::gpu_state::verify;
+
+/// Restores the container, and passes the low-level runtime's output and exit code on.
+///
+/// # Errors
+/// The low-level runtime cannot be started, or a process was restored without its GPU: nothing is
+/// left of the container then.
+pub(crate) fn restore_plain(
+    context: &Context,
+    options: &RestoreRequest,
+    low_level_args: LowLevelArgs<'_>,
+) -> Result<Outcome, Error> {
+    let state_dir = &context.settings.paths.state_dir;
+    let operation = Operation::begin(state_dir, &context.root, &options.id)
+        .map_err(|error| Error::refused(Verb::Restore, &options.id, error))?;
+    let low_level = LowLevelRestore::new(context, options, low_level_args, &operation);
+    let restored = bring_up(context, options, &low_level).map_err(|cause| {
+        let after_failure = end(context, &options.id);
+        let error = Error::failed(Verb::Restore, &options.id, cause, after_failure);
+        let timeline = Timeline::default();
+        operations_log::write(context, Verb::Restore, &options.id, &timeline, Some(&error));
+        error
+    })?;
+    // Other operations may lock the container while we wait for its end.
+    drop(operation);
+    Ok(Outcome::Done(restored.exit_code()))
+}
+
+fn bring_up(
+    context: &Context,
+    options: &RestoreRequest,
+    low_level: &LowLevelRestore<'_>,
+) -> Result<Restored, Failure> {
+    let restored = low_level
+        .run(None)
+        .map_err(Failure::start(&context.low_level))?;
+    if let Restored::Over(status) = &restored
+        && (!status.success() || options.mode == RestoreMode::Attached)
+    {
+        return Ok(restored);
+    }
+    // A signal that asks for the end is the container's now, as without us: its caller waits.
+    match context.container(&options.id) {
+        Ok(Some(container)) => verify(context, &container)?,
+        // The container has ended, or has no cgroup, and then no GPU checkpoint either.
+        Ok(None) | Err(ContainerError::Malformed { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(restored)
+}

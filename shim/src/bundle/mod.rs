@@ -1,0 +1,223 @@
+//! The directory that containerd made for a container: its specification, its root file system, and
+//! what is mounted in it.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use containerd_shim::mount;
+use containerd_shim::protos::types::mount::Mount;
+use oci_spec::runtime::{LinuxNamespaceType, Spec};
+use stasis_linux::pid_file;
+
+use self::error::{BundleError, Result};
+use self::mounts::unmount_below;
+use crate::io_error::IoError;
+
+pub(crate) mod error;
+mod mounts;
+
+/// The annotations that name the group of containers that one shim serves. The first one wins
+/// (containerd runtime/v2/runc/manager).
+const GROUPS: [&str; 2] = [
+    "io.containerd.runc.v2.group",
+    "io.kubernetes.cri.sandbox-id",
+];
+
+/// A container's bundle.
+#[derive(Debug, Clone)]
+pub(crate) struct Bundle {
+    path: PathBuf,
+}
+
+impl Bundle {
+    /// The bundle at an absolute path.
+    pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// The bundle's path.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file in which runtimes write the init process's pid.
+    pub(crate) fn init_pid_file(&self) -> PathBuf {
+        self.path.join("init.pid")
+    }
+
+    /// The file in which runtimes log.
+    pub(crate) fn log(&self) -> PathBuf {
+        self.path.join("log.json")
+    }
+
+    /// CRIU's work directory of a restore, unless the caller names another.
+    pub(crate) fn work(&self) -> PathBuf {
+        self.path.join("work")
+    }
+
+    /// The mount point of the root file system.
+    pub(crate) fn rootfs(&self) -> PathBuf {
+        self.path.join("rootfs")
+    }
+
+    /// The container's specification.
+    pub(crate) fn spec(&self) -> Result<Spec> {
+        let path = self.path.join("config.json");
+        Spec::load(&path).map_err(|error| BundleError::Spec {
+            path,
+            reason: error.to_string(),
+        })
+    }
+
+    /// The group that the container belongs to, else the container's own id.
+    pub(crate) fn group(&self, id: &str) -> Result<String> {
+        let spec = self.spec()?;
+        let annotations = spec.annotations().as_ref();
+        let group = GROUPS
+            .iter()
+            .find_map(|name| annotations.and_then(|annotations| annotations.get(*name)));
+        Ok(group.cloned().unwrap_or_else(|| id.to_owned()))
+    }
+
+    /// Whether the container has a pid namespace of its own: then the kernel ends all its processes
+    /// with its init process (pid_namespaces(7)).
+    pub(crate) fn has_own_pid_namespace(&self) -> Result<bool> {
+        let spec = self.spec()?;
+        let linux = spec.linux().as_ref();
+        let namespaces = linux.and_then(|linux| linux.namespaces().as_ref());
+        let pid =
+            namespaces.and_then(|all| all.iter().find(|one| one.typ() == LinuxNamespaceType::Pid));
+        Ok(pid.is_some_and(|namespace| namespace.path().is_none()))
+    }
+
+    /// The cgroup that the specification names, if it names one.
+    pub(crate) fn cgroups_path(&self) -> Result<Option<PathBuf>> {
+        let spec = self.spec()?;
+        let linux = spec.linux().as_ref();
+        Ok(linux.and_then(|linux| linux.cgroups_path().clone()))
+    }
+
+    /// Mounts the root file system. Without mounts the caller has prepared it already.
+    pub(crate) fn mount(&self, mounts: &[Mount]) -> Result<()> {
+        let target = self.rootfs();
+        if mounts.is_empty() {
+            return Ok(());
+        }
+        let made = DirBuilder::new().mode(0o711).create(&target);
+        if let Err(error) = made
+            && error.kind() != std::io::ErrorKind::AlreadyExists
+        {
+            return Err(IoError::cannot(format!("make {}", target.display()))(error).into());
+        }
+        // With many layers the crate changes the working directory, which must not become the
+        // shim's. It unshares it first (unshare(2), CLONE_FS), so on a thread of its own only that
+        // thread has the other directory.
+        std::thread::scope(|scope| {
+            let mounting = scope.spawn(|| mount_all(mounts, &target));
+            mounting.join().unwrap_or_else(|_| {
+                Err(BundleError::Mount {
+                    target: target.clone(),
+                    reason: "the mounting thread panicked".to_owned(),
+                })
+            })
+        })
+    }
+
+    /// Unmounts the root file system, and everything else that is mounted in the directories that
+    /// containerd removes.
+    pub(crate) fn unmount(&self) -> Result<()> {
+        unmount_below(&self.work())?;
+        Ok(unmount_below(&self.path)?)
+    }
+
+    /// The pid in a file that a runtime wrote.
+    pub(crate) fn read_pid(path: &Path) -> Result<u32> {
+        Ok(pid_file::read(path).map_err(IoError::cannot(format!("read {}", path.display())))?)
+    }
+}
+
+fn mount_all(mounts: &[Mount], target: &Path) -> Result<()> {
+    let failed = |reason: String| BundleError::Mount {
+        target: target.to_owned(),
+        reason,
+    };
+    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    for one in mounts {
+        // containerd 2 asks for an idmapped mount with these options, which are not the kernel's.
+        let is_map =
+            |option: &&String| option.starts_with("uidmap=") || option.starts_with("gidmap=");
+        if let Some(map) = one.options.iter().find(is_map) {
+            return Err(failed(format!(
+                "it is to be idmapped ({map}), which this shim cannot do"
+            )));
+        }
+        mount::mount_rootfs(
+            text(&one.type_).as_deref(),
+            text(&one.source).as_deref(),
+            &one.options,
+            target,
+        )
+        .map_err(|error| failed(error.to_string()))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn bundle(config: &str) -> (tempfile::TempDir, Bundle) {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("config.json"), config).unwrap();
+        let bundle = Bundle::new(directory.path());
+        (directory, bundle)
+    }
+
+    #[test]
+    fn the_runc_group_comes_before_the_pod() {
+        let (_directory, bundle) = bundle(
+            r#"{"ociVersion":"1.0.2","annotations":
+            {"io.kubernetes.cri.sandbox-id":"pod","io.containerd.runc.v2.group":"group"}}"#,
+        );
+        assert_eq!(bundle.group("c1").unwrap(), "group");
+    }
+
+    #[test]
+    fn a_container_without_a_group_annotation_is_its_own_group() {
+        let (_directory, bundle) = bundle(r#"{"ociVersion":"1.0.2"}"#);
+        assert_eq!(bundle.group("c1").unwrap(), "c1");
+        assert!(!bundle.has_own_pid_namespace().unwrap());
+    }
+
+    #[test]
+    fn a_joined_pid_namespace_is_not_its_own() {
+        let namespace = |more: &str| {
+            format!(r#"{{"ociVersion":"1.0.2","linux":{{"namespaces":[{{"type":"pid"{more}}}]}}}}"#)
+        };
+        let (_directory, own) = bundle(&namespace(""));
+        assert!(own.has_own_pid_namespace().unwrap());
+        let (_directory, joined) = bundle(&namespace(r#","path":"/proc/1/ns/pid""#));
+        assert!(!joined.has_own_pid_namespace().unwrap());
+    }
+
+    #[test]
+    fn an_idmapped_root_file_system_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let mapped = Mount {
+            type_: "overlay".to_owned(),
+            options: vec!["uidmap=0:1000:65536".to_owned()],
+            ..Mount::default()
+        };
+        let error = Bundle::new(directory.path()).mount(&[mapped]).unwrap_err();
+        assert!(error.to_string().contains("uidmap=0:1000:65536"), "{error}");
+    }
+
+    #[test]
+    fn a_bundle_without_mounts_can_be_unmounted() {
+        let directory = tempfile::tempdir().unwrap();
+        Bundle::new(directory.path()).unmount().unwrap();
+    }
+}

@@ -1,0 +1,70 @@
+//! The mounts below a directory.
+//!
+//! Before a directory is removed recursively, everything that is mounted in it must be unmounted,
+//! or the removal deletes the files of those file systems. A restore that was killed leaves such
+//! mounts: CRIU mounts cgroups in its work directory (criu/cgroup.c), and crun mounts the root file
+//! system in the bundle (src/libcrun/criu.c).
+
+use std::io;
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
+use stasis_linux::mountinfo::{self, Mount};
+
+use crate::io_error::IoError;
+
+/// Unmounts everything below a directory. A directory that does not exist has no mounts.
+pub(super) fn unmount_below(directory: &Path) -> Result<(), IoError> {
+    // The paths in the mount table have no symbolic links.
+    let directory = match directory.canonicalize() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other.map_err(IoError::cannot(format!("find {}", directory.display())))?,
+    };
+    let table = mountinfo::mounts().map_err(IoError::cannot("read the mount table"))?;
+    for point in points_below(&table, &directory) {
+        let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
+        match unmount(point, flags) {
+            // Already unmounted, with a mount above it or by another process.
+            Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
+            Err(error) => {
+                return Err(IoError::cannot(format!("unmount {}", point.display()))(
+                    error,
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The mount points below a directory, the latest first.
+fn points_below<'m>(table: &'m [Mount], directory: &Path) -> Vec<&'m Path> {
+    let points = table.iter().rev().map(|mount| mount.point.as_path());
+    let below = points.filter(|point| point.starts_with(directory) && *point != directory);
+    below.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_below_a_directory_are_found_latest_first() {
+        let table = b"\
+            22 1 0:21 / /run rw - tmpfs tmpfs rw\n\
+            31 22 0:30 / /run/b/c1 rw - tmpfs tmpfs rw\n\
+            32 31 0:31 / /run/b/c1/rootfs rw - overlay overlay rw\n\
+            33 31 0:32 / /run/b/c10/rootfs rw - overlay overlay rw\n\
+            34 32 0:33 / /run/b/c1/rootfs/a\\040b rw - tmpfs tmpfs rw\n\
+            35 32 0:31 / /run/b/c1/rootfs rw - overlay overlay rw\n";
+        assert_eq!(
+            points_below(&mountinfo::parse(table), Path::new("/run/b/c1")),
+            ["rootfs", "rootfs/a b", "rootfs"].map(|name| Path::new("/run/b/c1").join(name))
+        );
+    }
+
+    #[test]
+    fn a_directory_that_does_not_exist_has_no_mount() {
+        unmount_below(Path::new("/nonexistent/bundle")).unwrap();
+    }
+}

@@ -1,0 +1,134 @@
+//! The cgroup of a container: where it is on cgroup v1, v2 and both at once, what it has counted
+//! (`stats`), when it runs out of memory (`oom`), and how all of it is killed (`kill`).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use containerd_shim_protos::protobuf;
+use containerd_shim_protos::protobuf::well_known_types::any::Any;
+use stasis_linux::cgroup::{Hierarchies, Membership};
+
+pub(crate) use self::error::CgroupError;
+
+pub(crate) mod controllers;
+mod error;
+pub(crate) mod kill;
+pub(crate) mod oom;
+pub(crate) mod stats;
+#[cfg(test)]
+mod tests;
+
+/// A host is a v1 host if one of these controllers has a v1 hierarchy: they have the limits of a
+/// container. Hybrid hosts also have a v2 hierarchy without controllers, for systemd.
+const DECIDING: [&str; 3] = ["memory", "cpu", "pids"];
+
+/// The cgroup of one container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Cgroup {
+    /// One directory per controller.
+    V1(BTreeMap<String, PathBuf>),
+    /// The directory in the unified hierarchy.
+    V2(PathBuf),
+}
+
+impl Cgroup {
+    /// The cgroup that a process is in now. Ask before a container's init process runs: an init
+    /// system moves itself into a sub-cgroup.
+    ///
+    /// # Errors
+    ///
+    /// The process does not exist, or this process cannot see its cgroup.
+    pub(crate) fn of_process(pid: u32) -> Result<Self, CgroupError> {
+        let membership = Membership::of(pid.cast_signed()).map_err(CgroupError::Membership)?;
+        let membership = membership.ok_or(CgroupError::Ended { pid })?;
+        let hierarchies = Hierarchies::read().map_err(CgroupError::Mounts)?;
+        Self::locate(pid, &membership, &hierarchies)
+    }
+
+    fn locate(
+        pid: u32,
+        membership: &Membership,
+        hierarchies: &Hierarchies,
+    ) -> Result<Self, CgroupError> {
+        let not_visible = |path: &Path| CgroupError::NotVisible {
+            path: path.to_owned(),
+        };
+        // /proc lists the v1 hierarchies also where only v2 is mounted. Where one is mounted, but
+        // does not show the cgroup, do not take the v2 hierarchy: it would count nothing.
+        let mounted = |name: &&str| membership.v1(name).is_some() && hierarchies.has_v1(name);
+        if DECIDING.iter().any(mounted) {
+            let v1 = directories_v1(membership, hierarchies);
+            if DECIDING.iter().any(|name| v1.contains_key(*name)) {
+                return Ok(Self::V1(v1));
+            }
+            let path = DECIDING.iter().find_map(|name| membership.v1(name));
+            return Err(not_visible(path.unwrap_or(Path::new("/"))));
+        }
+        let path = membership.v2().ok_or(CgroupError::None { pid })?;
+        let directory = hierarchies.v2(path).ok_or_else(|| not_visible(path))?;
+        Ok(Self::V2(directory))
+    }
+
+    /// The directory with the files of a controller. On v2 it is the same for every controller,
+    /// enabled or not.
+    #[must_use]
+    pub(crate) fn path_of(&self, controller: &str) -> Option<&Path> {
+        match self {
+            Self::V1(directories) => directories.get(controller).map(PathBuf::as_path),
+            Self::V2(directory) => Some(directory),
+        }
+    }
+
+    /// The container's usage in the form of the `Stats` response:
+    /// `io.containerd.cgroups.v1.Metrics` or `io.containerd.cgroups.v2.Metrics`.
+    ///
+    /// # Errors
+    ///
+    /// The cgroup is gone, or a file could not be read or understood. A file that is not there
+    /// is no error: its controller is not enabled, or the kernel does not have it yet.
+    pub(crate) fn metrics(&self) -> Result<Any, CgroupError> {
+        if let Some(path) = self.gone() {
+            return Err(CgroupError::Gone {
+                path: path.to_owned(),
+            });
+        }
+        match self {
+            Self::V1(directories) => {
+                let metrics = stats::v1::metrics(directories, Path::new("/proc/partitions"))?;
+                pack(stats::v1::TYPE, &metrics)
+            }
+            Self::V2(directory) => pack(stats::v2::TYPE, &stats::v2::metrics(directory)?),
+        }
+    }
+
+    /// A directory of a cgroup that has none left. On v1 each hierarchy is removed on its own.
+    fn gone(&self) -> Option<&Path> {
+        match self {
+            Self::V1(directories) => {
+                let all_gone = directories.values().all(|directory| !directory.exists());
+                let any = directories.values().next().map(PathBuf::as_path);
+                any.filter(|_| all_gone)
+            }
+            Self::V2(directory) => (!directory.exists()).then_some(directory),
+        }
+    }
+}
+
+/// Where the controllers of version 1 have the cgroup.
+fn directories_v1(membership: &Membership, hierarchies: &Hierarchies) -> BTreeMap<String, PathBuf> {
+    let named = membership.v1_controllers().filter_map(|(name, path)| {
+        let name = str::from_utf8(name).ok()?;
+        Some((name.to_owned(), hierarchies.v1(name, path)?))
+    });
+    named.collect()
+}
+
+/// containerd's typeurl finds the Go type by the bare name of the message; `Any::pack` would put
+/// "type.googleapis.com/" before it.
+fn pack(name: &str, metrics: &impl protobuf::Message) -> Result<Any, CgroupError> {
+    Ok(Any {
+        type_url: name.to_owned(),
+        value: metrics.write_to_bytes().map_err(CgroupError::Encode)?,
+        ..Any::default()
+    })
+}

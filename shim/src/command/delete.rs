@@ -1,0 +1,66 @@
+//! `delete`: cleans up after a shim that died without Shutdown. The container ends with its shim,
+//! and nothing of it may stay. containerd waits 5 seconds.
+
+use std::sync::Arc;
+
+use containerd_shim::Flags;
+use containerd_shim::api::DeleteResponse;
+
+use crate::bundle::Bundle;
+use crate::cgroup::kill::ContainerCgroup;
+use crate::child::reaper::{Exit, Reaper};
+use crate::command::error::Result;
+use crate::command::{answer, socket};
+use crate::containerd::timestamp;
+use crate::io_error::IoError;
+use crate::runtime::OciRuntime;
+use crate::runtime::options;
+
+/// Removes the container whose bundle is beside the working directory, which is a bundle itself.
+pub(crate) async fn delete(flags: &Flags, reaper: &Arc<Reaper>) -> Result<()> {
+    let own = std::env::current_dir().map_err(IoError::cannot("find the bundle"))?;
+    // In a pod, containerd runs this in the bundle of the container that the shim was started for.
+    let path = own.parent().map_or(own.clone(), |all| all.join(&flags.id));
+    let bundle = Bundle::new(path);
+    let removed = remove_container(flags, &bundle, reaper).await;
+    socket::remove_dead(bundle.path());
+    bundle.unmount()?;
+    removed?;
+    answer::write(&answer::encode(&response(&bundle))?)
+}
+
+/// Tries every step, also after one has failed.
+async fn remove_container(flags: &Flags, bundle: &Bundle, reaper: &Arc<Reaper>) -> Result<()> {
+    let cgroup = find_cgroup(bundle, &flags.id);
+    if let Ok(cgroup) = &cgroup {
+        // Kill first: then a restore that is under way fails now, and stasis-runtime, which waits
+        // for it, returns in time.
+        cgroup.kill();
+    }
+    let deleted = delete_by_force(flags, bundle, reaper).await;
+    cgroup?.remove();
+    deleted
+}
+
+fn find_cgroup(bundle: &Bundle, id: &str) -> Result<ContainerCgroup> {
+    let path = bundle.cgroups_path()?;
+    Ok(ContainerCgroup::find(path.as_deref(), id)?)
+}
+
+async fn delete_by_force(flags: &Flags, bundle: &Bundle, reaper: &Arc<Reaper>) -> Result<()> {
+    let options = options::read(bundle.path())?;
+    let runtime = OciRuntime::find(options, bundle, &flags.namespace, reaper)?;
+    // stasis-runtime also ends an operation that is under way.
+    let deleted = runtime.delete_by_force(&flags.id).await;
+    Ok(runtime.ignore_if_gone(&flags.id, deleted)?)
+}
+
+fn response(bundle: &Bundle) -> DeleteResponse {
+    let killed = Exit::killed();
+    DeleteResponse {
+        pid: Bundle::read_pid(&bundle.init_pid_file()).unwrap_or_default(),
+        exit_status: killed.status,
+        exited_at: timestamp::field(killed.at),
+        ..DeleteResponse::default()
+    }
+}

@@ -1,0 +1,69 @@
+//! The socket of a shim: made by `start`, removed by `delete` if its shim was killed.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use crate::io_error::IoError;
+
+/// The file in the bundle that keeps the address for containerd 1.6, which reads it after a
+/// restart.
+const ADDRESS: &str = "address";
+
+/// Writes the address into the working directory, which is the bundle.
+pub(super) fn write_address(address: &str) -> Result<(), IoError> {
+    fs::write(ADDRESS, address).map_err(IoError::cannot("write the file address"))
+}
+
+/// Listens at the address of a group's shim. `None` means that a shim serves the group already.
+pub(super) fn listen(address: &str) -> Result<Option<UnixListener>, IoError> {
+    let path = path_of(address);
+    let failed = || IoError::cannot(format!("listen at {}", path.display()));
+    if let Some(directory) = path.parent() {
+        let mut builder = fs::DirBuilder::new();
+        let made = builder.recursive(true).mode(0o711).create(directory);
+        made.map_err(failed())?;
+    }
+    match bind(&path) {
+        Ok(socket) => Ok(Some(socket)),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            if UnixStream::connect(&path).is_ok() {
+                return Ok(None);
+            }
+            // A shim that was killed left the file.
+            fs::remove_file(&path).map_err(failed())?;
+            bind(&path).map(Some).map_err(failed())
+        }
+        Err(error) => Err(failed()(error)),
+    }
+}
+
+/// Removes the socket of a shim that could not be started.
+pub(super) fn remove(address: &str) {
+    let _ = fs::remove_file(path_of(address));
+}
+
+/// Removes the socket of a shim that was killed, whose address is in the bundle.
+pub(super) fn remove_dead(bundle: &Path) {
+    let Ok(address) = fs::read_to_string(bundle.join(ADDRESS)) else {
+        return;
+    };
+    let path = path_of(address.trim());
+    // In a pod, a new shim may have been started meanwhile for another container.
+    if UnixStream::connect(&path).is_err() {
+        let _ = fs::remove_file(&path);
+    }
+}
+
+fn path_of(address: &str) -> PathBuf {
+    PathBuf::from(address.trim_start_matches("unix://"))
+}
+
+/// Only root may connect to a shim.
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    let socket = UnixListener::bind(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    Ok(socket)
+}

@@ -1,0 +1,120 @@
+//! Publishes events to containerd, in order, and keeps them while containerd restarts.
+
+use std::time::Duration;
+
+use containerd_shim::event::Event;
+use containerd_shim::protos::protobuf::MessageField;
+use containerd_shim::protos::shim::event::Envelope;
+use containerd_shim::protos::shim::events::ForwardRequest;
+use containerd_shim::protos::shim_async::{Client, EventsClient};
+use containerd_shim::protos::ttrpc::context;
+use containerd_shim::util::{convert_to_any, timestamp};
+use tokio::sync::{mpsc, oneshot};
+
+/// How long containerd may take to accept one event.
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an event is kept while containerd does not accept it: longer than containerd takes to
+/// restart. After a longer time containerd asks for the tasks' states itself (State, Wait).
+const RETRY_FOR: Duration = Duration::from_secs(60);
+/// The time between two attempts to send an event.
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Sends events to containerd.
+#[derive(Debug, Clone)]
+pub(crate) struct Publisher {
+    namespace: String,
+    queue: mpsc::UnboundedSender<Item>,
+}
+
+#[derive(Debug)]
+enum Item {
+    Event(Box<Envelope>),
+    Flush(oneshot::Sender<()>),
+}
+
+impl Publisher {
+    /// Publishes to the containerd whose ttrpc socket is at `address`.
+    pub(crate) fn start(address: String, namespace: String) -> Self {
+        let (queue, items) = mpsc::unbounded_channel();
+        tokio::spawn(deliver_all(address, items));
+        Self { namespace, queue }
+    }
+
+    /// Publishes an event after all earlier ones.
+    pub(crate) fn publish(&self, event: impl Event) {
+        let topic = event.topic();
+        let packed = convert_to_any(Box::new(event));
+        let envelope = packed.and_then(|event| {
+            Ok(Envelope {
+                timestamp: MessageField::some(timestamp()?),
+                namespace: self.namespace.clone(),
+                topic: topic.clone(),
+                event: MessageField::some(event),
+                ..Envelope::default()
+            })
+        });
+        match envelope {
+            // The receiver lives as long as the shim.
+            Ok(envelope) => drop(self.queue.send(Item::Event(Box::new(envelope)))),
+            Err(error) => log::error!("event {topic} is lost: {error}"),
+        }
+    }
+
+    /// Waits until all events have been sent or dropped, at most for `timeout`.
+    pub(crate) async fn flush(&self, timeout: Duration) {
+        let (done, flushed) = oneshot::channel();
+        if self.queue.send(Item::Flush(done)).is_ok() {
+            let _ = tokio::time::timeout(timeout, flushed).await;
+        }
+    }
+}
+
+async fn deliver_all(address: String, mut items: mpsc::UnboundedReceiver<Item>) {
+    let mut containerd = None;
+    while let Some(item) = items.recv().await {
+        match item {
+            Item::Event(envelope) => deliver(&address, &mut containerd, *envelope).await,
+            Item::Flush(done) => drop(done.send(())),
+        }
+    }
+}
+
+async fn deliver(address: &str, containerd: &mut Option<EventsClient>, envelope: Envelope) {
+    let topic = envelope.topic.clone();
+    let request = ForwardRequest {
+        envelope: MessageField::some(envelope),
+        ..ForwardRequest::default()
+    };
+    let mut why = String::new();
+    let delivered = tokio::time::timeout(RETRY_FOR, async {
+        while let Err(error) = forward(address, containerd, &request).await {
+            *containerd = None;
+            why = error;
+            tokio::time::sleep(RETRY_INTERVAL).await;
+        }
+    });
+    if delivered.await.is_err() {
+        log::warn!("event {topic} is dropped, containerd did not accept it: {why}");
+    }
+}
+
+async fn forward(
+    address: &str,
+    containerd: &mut Option<EventsClient>,
+    request: &ForwardRequest,
+) -> Result<(), String> {
+    let client = match containerd {
+        Some(client) => client,
+        None => {
+            let address = format!("unix://{}", address.trim_start_matches("unix://"));
+            let client = Client::connect(&address).await;
+            let client = client.map_err(|error| error.to_string())?;
+            containerd.insert(EventsClient::new(client))
+        }
+    };
+    let nanoseconds = i64::try_from(SEND_TIMEOUT.as_nanos()).unwrap_or(i64::MAX);
+    let taken = client
+        .forward(context::with_timeout(nanoseconds), request)
+        .await;
+    taken.map(drop).map_err(|error| error.to_string())
+}

@@ -1,0 +1,33 @@
+//! Why a runtime did not do what it was called for.
+
+use std::io;
+use std::path::PathBuf;
+
+use stasis_config::SettingsError;
+
+use crate::runtime::log::RuntimeMessage;
+
+/// Why a runtime did not do what it was called for.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RuntimeError {
+    /// The settings name no low-level runtime that exists.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The runtime's program cannot be started.
+    #[error("cannot start {program}: {source}")]
+    Start {
+        /// The program.
+        program: PathBuf,
+        /// The system call's error.
+        source: io::Error,
+    },
+    /// The runtime failed. containerd's own shim uses the same words, and callers show them to
+    /// users.
+    #[error("OCI runtime {verb} failed: {message}")]
+    Failed {
+        /// The runtime's command.
+        verb: &'static str,
+        /// The runtime's own error.
+        message: RuntimeMessage,
+    },
+}

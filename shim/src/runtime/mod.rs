@@ -1,0 +1,224 @@
+//! The programs that do the work: the low-level runtime (runc or crun) in this file,
+//! `stasis-runtime` in `stasis.rs`. `call.rs` is one call of either, `log.rs` reads its error.
+//!
+//! Order and spelling of the arguments are those of go-runc, because runc, crun and the programs
+//! that wrap them are used with those.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use containerd_shim::api::Options;
+
+use self::call::RuntimeCall;
+use self::error::RuntimeError;
+use self::log::RuntimeMessage;
+use crate::bundle::Bundle;
+use crate::child::reaper::Reaper;
+use crate::child::spawn_captured;
+use crate::stdio::Streams;
+
+pub(crate) mod call;
+pub(crate) mod error;
+pub(crate) mod log;
+pub(crate) mod options;
+pub(crate) mod programs;
+pub(crate) mod stasis;
+
+/// Where runtimes keep their containers unless the options name another directory. Each namespace
+/// of containerd has a directory below it.
+const DEFAULT_ROOT: &str = "/run/containerd/runc";
+
+/// Which processes a signal is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// The init process.
+    Init,
+    /// All processes of the container.
+    All,
+}
+
+/// The runtimes of one task.
+#[derive(Debug)]
+pub(crate) struct OciRuntime {
+    low_level: PathBuf,
+    stasis: PathBuf,
+    root: PathBuf,
+    log: PathBuf,
+    options: Options,
+    reaper: Arc<Reaper>,
+}
+
+impl OciRuntime {
+    /// Finds the programs for a task.
+    pub(crate) fn find(
+        options: Options,
+        bundle: &Bundle,
+        namespace: &str,
+        reaper: &Arc<Reaper>,
+    ) -> Result<Self, RuntimeError> {
+        let root = match options.root.as_str() {
+            "" => DEFAULT_ROOT,
+            root => root,
+        };
+        Ok(Self {
+            low_level: programs::find_low_level(&options)?,
+            stasis: programs::find_stasis_runtime(),
+            root: Path::new(root).join(namespace),
+            log: bundle.log(),
+            options,
+            reaper: Arc::clone(reaper),
+        })
+    }
+
+    /// Turns the error of a deletion into success if the runtime has no such container. A
+    /// checkpoint that ends the container removes it, and a task that was never restored has none.
+    pub(crate) fn ignore_if_gone(
+        &self,
+        id: &str,
+        deleted: Result<(), RuntimeError>,
+    ) -> Result<(), RuntimeError> {
+        match deleted {
+            Err(error) if self.root.join(id).exists() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The options of the task's Create request.
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Creates a container.
+    pub(crate) async fn create(
+        &self,
+        id: &str,
+        bundle: &Bundle,
+        streams: Streams,
+        console: Option<&Path>,
+    ) -> Result<(), RuntimeError> {
+        let call = self.low_level("create").option("--bundle", bundle.path());
+        self.init_options(call, console, &bundle.init_pid_file())
+            .switch("--no-new-keyring", self.options.no_new_keyring)
+            .arg(id)
+            .run_with(streams)
+            .await
+    }
+
+    /// Starts the user's program in a container.
+    pub(crate) async fn start(&self, id: &str) -> Result<(), RuntimeError> {
+        self.low_level("start").arg(id).run().await
+    }
+
+    /// Starts another process in a container.
+    pub(crate) async fn exec(
+        &self,
+        id: &str,
+        process: &Path,
+        pid_file: &Path,
+        streams: Streams,
+        console: Option<&Path>,
+    ) -> Result<(), RuntimeError> {
+        self.low_level("exec")
+            .option("--process", process)
+            .arg("--detach")
+            .option("--pid-file", pid_file)
+            .option_if("--console-socket", console)
+            .arg(id)
+            .run_with(streams)
+            .await
+    }
+
+    /// Sends a signal.
+    pub(crate) async fn kill(
+        &self,
+        id: &str,
+        signal: u32,
+        target: Target,
+    ) -> Result<(), RuntimeError> {
+        self.low_level("kill")
+            .switch("--all", target == Target::All)
+            .arg(id)
+            .arg(signal.to_string())
+            .run()
+            .await
+    }
+
+    /// Removes a container whose init process has ended or never ran. Not with `--force`: runc then
+    /// sleeps 100 ms before it looks for processes that are left.
+    pub(crate) async fn delete(&self, id: &str) -> Result<(), RuntimeError> {
+        self.low_level("delete").arg(id).run().await
+    }
+
+    /// Changes limits; `resources` is a file with them.
+    pub(crate) async fn update(&self, id: &str, resources: &Path) -> Result<(), RuntimeError> {
+        self.low_level("update")
+            .option("--resources", resources)
+            .arg(id)
+            .run()
+            .await
+    }
+
+    /// The pids of a container's processes.
+    pub(crate) async fn pids(&self, id: &str) -> Result<Vec<u32>, RuntimeError> {
+        let output = self
+            .low_level("ps")
+            .option("--format", "json")
+            .arg(id)
+            .output()
+            .await?;
+        // runc prints "null" for an empty list.
+        let pids: Option<Vec<u32>> =
+            serde_json::from_slice(&output).map_err(|error| RuntimeError::Failed {
+                verb: "ps",
+                message: RuntimeMessage::new(format!("its output is no list of pids: {error}")),
+            })?;
+        Ok(pids.unwrap_or_default())
+    }
+
+    /// Adds the options of a call that makes an init process.
+    pub(crate) fn init_options<'r>(
+        &self,
+        call: RuntimeCall<'r>,
+        console: Option<&Path>,
+        pid_file: &Path,
+    ) -> RuntimeCall<'r> {
+        call.option("--pid-file", pid_file)
+            .option_if("--console-socket", console)
+            .switch("--no-pivot", self.options.no_pivot_root)
+    }
+
+    fn low_level(&self, verb: &'static str) -> RuntimeCall<'_> {
+        self.call(verb, Command::new(&self.low_level))
+    }
+
+    /// A call of `stasis-runtime`. `--stasis-low-level` names the low-level runtime that the caller
+    /// chose. A caller that chose `stasis-runtime` itself gets the one in the settings.
+    pub(crate) fn stasis(&self, verb: &'static str) -> RuntimeCall<'_> {
+        let mut command = Command::new(&self.stasis);
+        if !self.options.binary_name.is_empty() && !programs::is_stasis_runtime(&self.low_level) {
+            command.arg("--stasis-low-level").arg(&self.low_level);
+        }
+        self.call(verb, command)
+    }
+
+    fn call(&self, verb: &'static str, mut command: Command) -> RuntimeCall<'_> {
+        // runc would hand systemd's notification socket to the container; go-runc removes it, too.
+        command.env_remove("NOTIFY_SOCKET");
+        command.arg("--root").arg(&self.root);
+        command.arg("--log").arg(&self.log);
+        command.args(["--log-format", "json"]);
+        if self.options.systemd_cgroup {
+            command.arg("--systemd-cgroup");
+        }
+        RuntimeCall::new(verb, command, &self.log, &self.reaper)
+    }
+}
+
+/// The output of `<low-level runtime> features`, if the runtime has this command.
+pub(crate) async fn features(options: &Options, reaper: &Arc<Reaper>) -> Option<Vec<u8>> {
+    let mut command = Command::new(programs::find_low_level(options).ok()?);
+    command.arg("features").stdin(Stdio::null());
+    let ended = spawn_captured(reaper, command).ok()?.wait().await;
+    (ended.exit.status == 0).then_some(ended.stdout)
+}

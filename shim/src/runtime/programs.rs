@@ -1,0 +1,69 @@
+//! Where the runtimes' programs are.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use containerd_shim::api::Options;
+use stasis_config::{Settings, SettingsError};
+use stasis_linux::error_chain;
+
+/// The program for all verbs that concern GPU state.
+pub(crate) const STASIS_RUNTIME: &str = "stasis-runtime";
+
+/// `stasis-runtime`: beside this shim, where both are installed, else on the PATH.
+pub(super) fn find_stasis_runtime() -> PathBuf {
+    let beside = std::env::current_exe().map(|own| own.with_file_name(STASIS_RUNTIME));
+    beside
+        .ok()
+        .filter(|path| path.exists())
+        .unwrap_or_else(|| PathBuf::from(STASIS_RUNTIME))
+}
+
+/// Whether the low-level runtime that a caller chose is `stasis-runtime` itself.
+pub(super) fn is_stasis_runtime(program: &Path) -> bool {
+    program.file_name() == Some(OsStr::new(STASIS_RUNTIME))
+}
+
+/// The low-level runtime that the caller chose, else that of the settings.
+pub(super) fn find_low_level(options: &Options) -> Result<PathBuf, SettingsError> {
+    match options.binary_name.as_str() {
+        "" => of_settings(None),
+        name => Ok(PathBuf::from(name)),
+    }
+}
+
+/// The low-level runtime of the settings. A mistake elsewhere in the file must not prevent anybody
+/// from starting or deleting a container; `stasis-runtime` refuses what needs all settings.
+fn of_settings(file: Option<&Path>) -> Result<PathBuf, SettingsError> {
+    let (settings, error) = Settings::load_usable(file);
+    if let Some(error) = error {
+        log::warn!("{}", error_chain(&error));
+    }
+    Ok(settings.runtime.resolve()?.path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_mistake_in_another_table_keeps_the_low_level_runtime() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str, mode| {
+            let path = directory.path().join(name);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            path
+        };
+        let runc = write("runc", "", 0o755);
+        let text = format!(
+            "runtime.path = \"{}\"\n[deadlines]\nlock_mss = 1\n",
+            runc.display()
+        );
+        let settings = write("stasis.toml", &text, 0o644);
+        assert_eq!(of_settings(Some(&settings)).unwrap(), runc);
+    }
+}

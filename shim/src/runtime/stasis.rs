@@ -1,0 +1,85 @@
+//! The calls of `stasis-runtime`, for all verbs that concern GPU state.
+
+use std::path::{Path, PathBuf};
+
+use containerd_shim::protos::shim::oci::CheckpointOptions;
+
+use crate::bundle::Bundle;
+use crate::runtime::OciRuntime;
+use crate::runtime::call::RunningCall;
+use crate::runtime::error::RuntimeError;
+use crate::stdio::Streams;
+
+impl OciRuntime {
+    /// Freezes a container.
+    pub(crate) async fn pause(&self, id: &str) -> Result<(), RuntimeError> {
+        self.stasis("pause").arg(id).run().await
+    }
+
+    /// Thaws a container, and gives back GPU state that a checkpoint left in host memory.
+    pub(crate) async fn resume(&self, id: &str) -> Result<(), RuntimeError> {
+        self.stasis("resume").arg(id).run().await
+    }
+
+    /// Removes a container as [`OciRuntime::delete`] does, and what `stasis-runtime` has recorded
+    /// of it below `/run/stasis`.
+    pub(crate) async fn delete_with_record(&self, id: &str) -> Result<(), RuntimeError> {
+        self.stasis("delete").arg(id).run().await
+    }
+
+    /// Kills all processes of a container, ends an operation on it, and removes it.
+    pub(crate) async fn delete_by_force(&self, id: &str) -> Result<(), RuntimeError> {
+        self.stasis("delete").arg("--force").arg(id).run().await
+    }
+
+    /// Starts a checkpoint.
+    pub(crate) fn start_checkpoint(
+        &self,
+        id: &str,
+        image: &Path,
+        work: &Path,
+        options: &CheckpointOptions,
+    ) -> Result<RunningCall, RuntimeError> {
+        let mode = Some(&options.cgroups_mode).filter(|mode| !mode.is_empty());
+        let mut call = self
+            .stasis("checkpoint")
+            .option("--image-path", image)
+            .option("--work-path", work)
+            .switch("--tcp-established", options.open_tcp)
+            .switch("--ext-unix-sk", options.external_unix_sockets)
+            .switch("--shell-job", options.terminal)
+            .switch("--file-locks", options.file_locks)
+            .option_if("--manage-cgroups-mode", mode);
+        for namespace in &options.empty_namespaces {
+            call = call.option("--empty-ns", namespace);
+        }
+        call.switch("--leave-running", !options.exit)
+            .arg(id)
+            .start()
+    }
+
+    /// Starts a restore.
+    pub(crate) fn start_restore(
+        &self,
+        id: &str,
+        bundle: &Bundle,
+        image: &Path,
+        streams: Streams,
+        console: Option<&Path>,
+    ) -> Result<RunningCall, RuntimeError> {
+        let work = match self.options().criu_work_path.as_str() {
+            "" => bundle.work(),
+            path => PathBuf::from(path),
+        };
+        let call = self
+            .stasis("restore")
+            .option("--image-path", image)
+            .option("--work-path", work)
+            .arg("--detach");
+        self.init_options(call, console, &bundle.init_pid_file())
+            .arg("--no-subreaper")
+            .option("--bundle", bundle.path())
+            .arg(id)
+            .start_with(streams)
+    }
+}

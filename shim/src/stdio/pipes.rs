@@ -1,0 +1,45 @@
+//! The pipes between the shim and a process or a logger.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{Gid, Uid, fchown};
+
+use crate::io_error::IoError;
+
+/// The container that a process's streams belong to, and the owner of its pipes.
+#[derive(Debug)]
+pub(crate) struct Owner<'a> {
+    /// The container's id, which loggers get.
+    pub(crate) container: &'a str,
+    /// containerd's namespace, which loggers get.
+    pub(crate) namespace: &'a str,
+    /// The owner of the pipes, so that an unprivileged program can reopen them.
+    pub(crate) uid: u32,
+    /// The group of the pipes.
+    pub(crate) gid: u32,
+}
+
+/// Which end of a pipe the other process has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Reader,
+    Writer,
+}
+
+/// A pipe: the other process's end and the shim's.
+pub(super) fn owned_pipe(owner: &Owner<'_>, theirs: End) -> Result<(OwnedFd, OwnedFd), IoError> {
+    let (reader, writer) = io::pipe().map_err(IoError::cannot("make a pipe"))?;
+    let (reader, writer) = (OwnedFd::from(reader), OwnedFd::from(writer));
+    let (theirs, ours) = match theirs {
+        End::Reader => (reader, writer),
+        End::Writer => (writer, reader),
+    };
+    if owner.uid != 0 || owner.gid != 0 {
+        let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
+        fchown(&theirs, Some(uid), Some(gid)).map_err(IoError::cannot(
+            "change the owner of a pipe to io_uid and io_gid",
+        ))?;
+    }
+    Ok((theirs, ours))
+}

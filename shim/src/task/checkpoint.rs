@@ -1,0 +1,131 @@
+//! Checkpoint: `stasis-runtime` dumps the task; meanwhile other verbs are answered at once.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use containerd_shim::api::CheckpointTaskRequest;
+use containerd_shim::protos::events::task::TaskCheckpointed;
+use containerd_shim::protos::shim::oci::CheckpointOptions;
+
+use crate::io_error::IoError;
+use crate::runtime::call::RunningCall;
+use crate::runtime::error::RuntimeError;
+use crate::runtime::options;
+use crate::task::Task;
+use crate::task::error::{Result, TaskError};
+use crate::task::operation::Operation;
+
+/// CRIU's log in its work directory.
+const CRIU_LOG: &str = "dump.log";
+/// The copy in the bundle of the log of a failed checkpoint, as in containerd's shim.
+const KEPT_LOG: &str = "criu-dump.log";
+
+/// Checkpoints a task.
+pub(crate) async fn checkpoint(task: &Arc<Task>, request: &CheckpointTaskRequest) -> Result<()> {
+    let options = options::of_checkpoint(request.options.as_ref())?;
+    let image = match request.path.as_str() {
+        "" => PathBuf::from(&options.image_path),
+        path => PathBuf::from(path),
+    };
+    if !image.is_absolute() {
+        return Err(TaskError::Invalid(format!(
+            "the checkpoint's directory {image:?} is not an absolute path"
+        )));
+    }
+    let work = Work::of(task, &options)?;
+    let call = begin(task, &image, work.path(), &options).await?;
+    let outcome = call.wait().await;
+    end(task).await;
+    match outcome {
+        Ok(_) => {
+            task.events().publish(TaskCheckpointed {
+                container_id: task.id.clone(),
+                checkpoint: image.to_string_lossy().into_owned(),
+                ..TaskCheckpointed::default()
+            });
+            // After TaskCheckpointed, because a checkpoint may end the task.
+            task.publish_exit_if_done();
+            Ok(())
+        }
+        Err(error) => {
+            task.publish_exit_if_done();
+            Err(work.keep_log(task, error).into())
+        }
+    }
+}
+
+async fn begin(
+    task: &Arc<Task>,
+    image: &Path,
+    work: &Path,
+    options: &CheckpointOptions,
+) -> Result<RunningCall> {
+    let _lock = task.verb_lock.lock().await;
+    let mut record = task.record();
+    record.state.may_checkpoint()?;
+    let call = task
+        .runtime
+        .start_checkpoint(&task.id, image, work, options)?;
+    let operation = Operation::of(call.pid()).map_err(IoError::cannot("watch the checkpoint"))?;
+    record.recorded_by_stasis = true;
+    record.state.begin_checkpoint(operation)?;
+    Ok(call)
+}
+
+/// Leaves the state Checkpointing, and sends the signals that came meanwhile.
+async fn end(task: &Arc<Task>) {
+    let _lock = task.verb_lock.lock().await;
+    let operation = task.record().state.end_checkpoint();
+    for signal in operation.map(Operation::into_pending).unwrap_or_default() {
+        if let Err(error) = task.deliver(signal.signal, signal.target).await {
+            log::info!("signal {} for {}: {error}", signal.signal, task.id);
+        }
+    }
+}
+
+/// CRIU's work directory.
+enum Work {
+    /// The caller named it.
+    Given(PathBuf),
+    /// A directory in the bundle, removed afterwards.
+    Own(tempfile::TempDir),
+}
+
+impl Work {
+    fn of(task: &Task, options: &CheckpointOptions) -> Result<Self> {
+        if !options.work_path.is_empty() {
+            return Ok(Work::Given(PathBuf::from(&options.work_path)));
+        }
+        let parent = task.bundle.work();
+        let make = || {
+            std::fs::create_dir_all(&parent)?;
+            tempfile::Builder::new().prefix("criu-").tempdir_in(&parent)
+        };
+        Ok(make().map(Work::Own).map_err(IoError::cannot(format!(
+            "make a directory in {}",
+            parent.display()
+        )))?)
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Work::Given(path) => path,
+            Work::Own(directory) => directory.path(),
+        }
+    }
+
+    /// Keeps CRIU's log of a failed checkpoint, unless `stasis-runtime` has.
+    fn keep_log(&self, task: &Task, mut error: RuntimeError) -> RuntimeError {
+        let (Work::Own(directory), RuntimeError::Failed { message, .. }) = (self, &mut error)
+        else {
+            return error;
+        };
+        let kept = task.bundle.path().join(KEPT_LOG);
+        if message.criu_log.is_none()
+            && std::fs::copy(directory.path().join(CRIU_LOG), &kept).is_ok()
+        {
+            message.name_criu_log(&kept);
+        }
+        error
+    }
+}

@@ -1,0 +1,105 @@
+//! Create: makes the container, or prepares the restore that Start carries out.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use containerd_shim::api::{CreateTaskRequest, Options};
+use containerd_shim::io::Stdio;
+use containerd_shim::protos::types::mount::Mount;
+
+use crate::bundle::Bundle;
+use crate::child::reaper::ExitWatch;
+use crate::runtime::OciRuntime;
+use crate::runtime::options;
+use crate::stdio::PendingIo;
+use crate::task::error::{Result, TaskError};
+use crate::task::state::State;
+use crate::task::{ShimContext, Task};
+
+/// Creates a task. If it fails, what was made is removed again.
+pub(crate) async fn create(
+    request: &CreateTaskRequest,
+    context: &ShimContext,
+) -> Result<Arc<Task>> {
+    let options = options::of_task(request.options.as_ref())?;
+    let bundle = Bundle::new(&request.bundle);
+    options::write(bundle.path(), &options)?;
+    let runtime = OciRuntime::find(options, &bundle, &context.namespace, &context.reaper)?;
+    let state = match image(request, runtime.options())? {
+        Some(image) => State::Prepared { image },
+        None => State::Created,
+    };
+    let stdio = Stdio::new(
+        &request.stdin,
+        &request.stdout,
+        &request.stderr,
+        request.terminal,
+    );
+    let task = Task::new(
+        request.id.clone(),
+        bundle,
+        runtime,
+        stdio,
+        context.clone(),
+        state,
+    );
+    let made = create_container(&task, &request.rootfs).await;
+    if let Err(error) = made {
+        if let Err(more) = task.bundle.unmount() {
+            log::warn!("after a failed create of {}: {more}", task.id);
+        }
+        return Err(error);
+    }
+    Ok(task)
+}
+
+/// The image to restore from: the directory that containerd unpacked, or the one that the options
+/// name. A missing one is an error of Create, so that the caller learns of it before Start.
+fn image(request: &CreateTaskRequest, options: &Options) -> Result<Option<PathBuf>> {
+    let named = [&request.checkpoint, &options.criu_image_path]
+        .into_iter()
+        .find(|path| !path.is_empty());
+    match named.map(PathBuf::from) {
+        Some(image) if !image.is_dir() => Err(TaskError::Invalid(format!(
+            "the checkpoint {} is no directory",
+            image.display()
+        ))),
+        image => Ok(image),
+    }
+}
+
+async fn create_container(task: &Arc<Task>, mounts: &[Mount]) -> Result<()> {
+    task.bundle.mount(mounts)?;
+    let to_be_restored = matches!(task.record().state, State::Prepared { .. });
+    if to_be_restored {
+        return Ok(());
+    }
+    let (streams, pending_io) = task.prepare_io(&task.stdio).await?;
+    let watch = task.context.reaper.watch();
+    task.runtime
+        .create(&task.id, &task.bundle, streams, pending_io.console())
+        .await?;
+    attach_init(task, pending_io, &watch).await
+}
+
+/// Connects the streams of the init process that a runtime has made or restored, and waits for its
+/// exit. If the streams cannot be connected, the container is of no use and is removed.
+pub(crate) async fn attach_init(
+    task: &Arc<Task>,
+    pending_io: PendingIo,
+    watch: &ExitWatch,
+) -> Result<()> {
+    let attached = async {
+        let pid = Bundle::read_pid(&task.bundle.init_pid_file())?;
+        let io = pending_io.connect().await?;
+        task.track_init(pid, io, watch.exit_of(pid));
+        Ok(())
+    };
+    let attached = attached.await;
+    if attached.is_err()
+        && let Err(more) = task.runtime.delete_by_force(&task.id).await
+    {
+        log::warn!("{} has no streams and cannot be removed: {more}", task.id);
+    }
+    attached
+}

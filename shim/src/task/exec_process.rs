@@ -1,0 +1,215 @@
+//! A process that Exec added to a task, and its state.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use containerd_shim::api::Status;
+use containerd_shim::io::Stdio;
+use rustix::process::{Pid, Signal, kill_process};
+use rustix_libc_wrappers::process::SignalExt;
+use tokio::sync::watch;
+
+use crate::child::reaper::Exit;
+use crate::io_error::IoError;
+use crate::stdio::Io;
+use crate::task::error::{Result, TaskError};
+
+/// A process that Exec added to a task.
+#[derive(Debug)]
+pub(crate) struct ExecProcess {
+    /// Its id within the task.
+    pub(crate) id: String,
+    /// The OCI process specification, JSON.
+    pub(crate) spec: Vec<u8>,
+    /// Its streams.
+    pub(crate) stdio: Stdio,
+    state: Mutex<ExecState>,
+    exit: watch::Sender<Option<Exit>>,
+}
+
+/// The state of such a process.
+#[derive(Debug)]
+enum ExecState {
+    Added,
+    Starting,
+    Running {
+        pid: u32,
+        io: Io,
+    },
+    Stopped {
+        pid: u32,
+        io: Option<Io>,
+        exit: Exit,
+    },
+}
+
+/// The state of a process, for State.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Snapshot {
+    /// Its pid; 0 before it is started.
+    pub(crate) pid: u32,
+    /// The status as containerd shows it.
+    pub(crate) status: Status,
+    /// How it ended, if it has.
+    pub(crate) exit: Option<Exit>,
+}
+
+impl ExecProcess {
+    /// A process that is started later.
+    pub(crate) fn new(id: String, spec: Vec<u8>, stdio: Stdio) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            spec,
+            stdio,
+            state: Mutex::new(ExecState::Added),
+            exit: watch::Sender::new(None),
+        })
+    }
+
+    /// Enters the state Starting; refused unless the process was just added.
+    pub(crate) fn begin_start(&self) -> Result<()> {
+        let mut state = self.state();
+        let name = match *state {
+            ExecState::Added => {
+                *state = ExecState::Starting;
+                return Ok(());
+            }
+            ExecState::Starting => "being started",
+            ExecState::Running { .. } => "running",
+            ExecState::Stopped { .. } => "stopped",
+        };
+        Err(TaskError::FailedPrecondition(format!(
+            "cannot start process {}, which is {name}",
+            self.id
+        )))
+    }
+
+    /// Enters the state Running.
+    pub(crate) fn started(&self, pid: u32, io: Io) {
+        *self.state() = ExecState::Running { pid, io };
+    }
+
+    /// Enters the state Stopped because the start failed.
+    pub(crate) fn start_failed(&self) {
+        let exit = Exit::unknown();
+        *self.state() = ExecState::Stopped {
+            pid: 0,
+            io: None,
+            exit,
+        };
+        self.exit.send_replace(Some(exit));
+    }
+
+    /// Enters the state Stopped because the process has ended.
+    pub(crate) fn exited(&self, exit: Exit) {
+        let mut state = self.state();
+        let before = std::mem::replace(&mut *state, ExecState::Starting);
+        *state = match before {
+            ExecState::Running { pid, io } => ExecState::Stopped {
+                pid,
+                io: Some(io),
+                exit,
+            },
+            other => other,
+        };
+        drop(state);
+        self.exit.send_replace(Some(exit));
+    }
+
+    /// Whether the event of its exit is still to come, which must precede that of the task's exit.
+    pub(crate) fn is_running(&self) -> bool {
+        matches!(
+            *self.state(),
+            ExecState::Starting | ExecState::Running { .. }
+        )
+    }
+
+    /// Its pid while it runs.
+    pub(crate) fn running_pid(&self) -> Option<u32> {
+        match *self.state() {
+            ExecState::Running { pid, .. } => Some(pid),
+            _ => None,
+        }
+    }
+
+    /// Its state, for State.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let (pid, status, exit) = match &*self.state() {
+            ExecState::Added | ExecState::Starting => (0, Status::CREATED, None),
+            ExecState::Running { pid, .. } => (*pid, Status::RUNNING, None),
+            ExecState::Stopped { pid, exit, .. } => (*pid, Status::STOPPED, Some(*exit)),
+        };
+        Snapshot { pid, status, exit }
+    }
+
+    /// Waits until it has ended.
+    pub(crate) async fn wait(&self) -> Exit {
+        wait_for_exit(&self.exit).await
+    }
+
+    /// Sends a signal.
+    pub(crate) fn kill(&self, signal: u32) -> Result<()> {
+        // Held while the signal is sent: `exited` takes this lock to leave the state Running.
+        let state = self.state();
+        match *state {
+            ExecState::Added | ExecState::Starting => Err(TaskError::FailedPrecondition(format!(
+                "process {} has not been started",
+                self.id
+            ))),
+            ExecState::Stopped { .. } => Err(TaskError::Finished(self.id.clone())),
+            ExecState::Running { pid, .. } => match send(pid, signal) {
+                Err(rustix::io::Errno::SRCH) => Err(TaskError::Finished(self.id.clone())),
+                other => Ok(other.map_err(IoError::cannot(format!("signal process {}", self.id)))?),
+            },
+        }
+    }
+
+    /// Calls `act` with its streams, which it has only once it runs.
+    pub(crate) fn with_io<T>(&self, act: impl FnOnce(&Io) -> Result<T>) -> Result<T> {
+        match &*self.state() {
+            ExecState::Running { io, .. } | ExecState::Stopped { io: Some(io), .. } => act(io),
+            _ => Err(TaskError::FailedPrecondition(format!(
+                "process {} does not run",
+                self.id
+            ))),
+        }
+    }
+
+    /// Takes its streams for Delete; refused while it runs.
+    pub(crate) fn take_for_delete(&self) -> Result<(Snapshot, Option<Io>)> {
+        if self.is_running() {
+            return Err(TaskError::FailedPrecondition(format!(
+                "cannot delete process {}, which is running",
+                self.id
+            )));
+        }
+        let snapshot = self.snapshot();
+        let io = match &mut *self.state() {
+            ExecState::Stopped { io, .. } => io.take(),
+            _ => None,
+        };
+        Ok((snapshot, io))
+    }
+
+    fn state(&self) -> MutexGuard<'_, ExecState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits until an exit is sent.
+pub(crate) async fn wait_for_exit(exit: &watch::Sender<Option<Exit>>) -> Exit {
+    let mut receiver = exit.subscribe();
+    // The sender belongs to the process that is waited for, so it is not dropped.
+    let exit = receiver.wait_for(Option::is_some).await;
+    exit.ok()
+        .and_then(|exit| *exit)
+        .unwrap_or_else(Exit::unknown)
+}
+
+fn send(pid: u32, signal: u32) -> rustix::io::Result<()> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let signal = i32::try_from(signal).ok().and_then(Signal::from_raw);
+    match (pid, signal) {
+        (Some(pid), Some(signal)) => kill_process(pid, signal),
+        _ => Err(rustix::io::Errno::INVAL),
+    }
+}

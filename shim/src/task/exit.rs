@@ -1,0 +1,84 @@
+//! The exit of a task: when its init process ends, and when TaskExit is published.
+
+use std::sync::Arc;
+
+use containerd_shim::protos::events::task::TaskExit;
+
+use crate::cgroup::Cgroup;
+use crate::child::reaper::{Exit, PendingExit};
+use crate::containerd::timestamp;
+use crate::runtime::Target;
+use crate::stdio::Io;
+use crate::task::Task;
+use crate::task::kill::SIGKILL;
+use crate::task::state::State;
+
+impl Task {
+    /// Records the init process and waits for its exit.
+    pub(crate) fn track_init(self: &Arc<Self>, pid: u32, io: Io, exit: PendingExit) {
+        // A process that has ended is in no cgroup, and needs no statistics.
+        let cgroup = Cgroup::of_process(pid)
+            .inspect_err(|error| log::warn!("no statistics of {}: {error}", self.id))
+            .ok();
+        let mut record = self.record();
+        record.pid = pid;
+        record.io = Some(io);
+        record.cgroup = cgroup;
+        drop(record);
+        let task = Arc::clone(self);
+        tokio::spawn(async move {
+            let exit = exit.wait().await;
+            task.init_exited(exit).await;
+        });
+    }
+
+    async fn init_exited(&self, exit: Exit) {
+        // Wait for a Start that is under way: its event must come first.
+        let lock = self.verb_lock.lock().await;
+        let others = {
+            let mut record = self.record();
+            record.init_exit = Some(exit);
+            record.execs.values().any(|exec| exec.is_running())
+        };
+        // Without a pid namespace of the container's own, its other processes outlive the init
+        // process.
+        if others && !self.bundle.has_own_pid_namespace().unwrap_or(true) {
+            let killed = self.runtime.kill(&self.id, SIGKILL, Target::All).await;
+            if let Err(error) = killed {
+                log::warn!("processes of {} may have survived it: {error}", self.id);
+            }
+        }
+        drop(lock);
+        self.publish_exit_if_done();
+    }
+
+    /// Publishes the exit of the task if its init process has ended, the exits of its other
+    /// processes are published, and no operation is under way.
+    pub(crate) fn publish_exit_if_done(&self) {
+        let mut record = self.record();
+        let Some(exit) = record.init_exit else { return };
+        let waits = record.execs.values().any(|exec| exec.is_running())
+            || record.state.operation().is_some()
+            || record.state.exit().is_some();
+        if waits {
+            return;
+        }
+        record.state = State::Stopped(exit);
+        let pid = record.pid;
+        drop(record);
+        self.publish_exit(self.id.clone(), pid, exit);
+        self.exit.send_replace(Some(exit));
+    }
+
+    /// Publishes the exit of a process.
+    pub(crate) fn publish_exit(&self, id: String, pid: u32, exit: Exit) {
+        self.events().publish(TaskExit {
+            container_id: self.id.clone(),
+            id,
+            pid,
+            exit_status: exit.status,
+            exited_at: timestamp::field(exit.at),
+            ..TaskExit::default()
+        });
+    }
+}

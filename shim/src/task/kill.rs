@@ -1,0 +1,55 @@
+//! Kill: sends signals to a task, also while an operation is under way.
+
+use stasis_linux::procfs::{Stat, TaskState};
+
+use crate::runtime::Target;
+use crate::task::Task;
+use crate::task::error::{Result, TaskError};
+use crate::task::operation::PendingSignal;
+
+/// SIGKILL's number.
+pub(crate) const SIGKILL: u32 = 9;
+
+impl Task {
+    /// Sends a signal. During an operation the caller is answered at once, and the signal is sent
+    /// when the operation is over.
+    pub(crate) async fn kill(&self, signal: u32, target: Target) -> Result<()> {
+        // An operation does not hold this lock.
+        let _lock = self.verb_lock.lock().await;
+        {
+            let mut record = self.record();
+            if let Some(operation) = record.state.operation() {
+                operation.signal(PendingSignal { signal, target });
+                return Ok(());
+            }
+            if record.pid == 0 {
+                return Err(TaskError::NotFound(format!("a process of {}", self.id)));
+            }
+            if record.init_exit.is_some() {
+                return Err(TaskError::Finished(self.id.clone()));
+            }
+        }
+        self.deliver(signal, target).await
+    }
+
+    /// Sends a signal through the low-level runtime, which can also kill a frozen process.
+    pub(crate) async fn deliver(&self, signal: u32, target: Target) -> Result<()> {
+        let sent = self.runtime.kill(&self.id, signal, target).await;
+        match sent {
+            // The runtimes' errors for a process that has ended differ, so look at the process.
+            Err(_) if self.has_ended() => Err(TaskError::Finished(self.id.clone())),
+            other => Ok(other?),
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        let record = self.record();
+        record.init_exit.is_some() || !is_alive(record.pid)
+    }
+}
+
+/// Whether a process exists and is no zombie.
+fn is_alive(pid: u32) -> bool {
+    let stat = i32::try_from(pid).ok().map(Stat::of);
+    matches!(stat, Some(Ok(Some(stat))) if stat.state != TaskState::Ended)
+}

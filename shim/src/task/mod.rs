@@ -1,0 +1,191 @@
+//! A task: a container's init process with everything that containerd asks about it. Each verb of
+//! containerd's task service is a file, by its ttrpc name.
+//!
+//! A task has two locks, and neither is held while a checkpoint or restore runs. `verb_lock`
+//! serialises the short verbs (Start, Pause, Kill ...). The lock of [`Record`] is held while the
+//! record is read or changed. A checkpoint or restore is a state of the task instead, which all
+//! other verbs see.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use containerd_shim::io::Stdio;
+use containerd_shim::protos::protobuf::well_known_types::any::Any;
+use tokio::sync::watch;
+
+use self::exec_process::{ExecProcess, Snapshot};
+use self::state::State;
+use crate::bundle::Bundle;
+use crate::cgroup::{Cgroup, CgroupError};
+use crate::child::reaper::{Exit, Reaper};
+use crate::containerd::events::Publisher;
+use crate::runtime::OciRuntime;
+use crate::stdio::{Io, PendingIo, Streams};
+use crate::task::error::{Result, TaskError};
+
+pub(crate) mod checkpoint;
+pub(crate) mod create;
+pub(crate) mod delete;
+pub(crate) mod error;
+pub(crate) mod exec;
+pub(crate) mod exec_process;
+pub(crate) mod exit;
+pub(crate) mod kill;
+pub(crate) mod oom;
+pub(crate) mod operation;
+pub(crate) mod pause;
+pub(crate) mod pids;
+pub(crate) mod start;
+pub(crate) mod state;
+pub(crate) mod update;
+
+/// What all tasks of a shim share.
+#[derive(Debug, Clone)]
+pub(crate) struct ShimContext {
+    /// containerd's namespace.
+    pub(crate) namespace: String,
+    /// Reaps children.
+    pub(crate) reaper: Arc<Reaper>,
+    /// Publishes events to containerd.
+    pub(crate) events: Publisher,
+}
+
+/// A task.
+#[derive(Debug)]
+pub(crate) struct Task {
+    /// The container's id.
+    pub(crate) id: String,
+    /// Its bundle.
+    pub(crate) bundle: Bundle,
+    /// The programs that act on it.
+    pub(crate) runtime: OciRuntime,
+    /// The init process's streams.
+    pub(crate) stdio: Stdio,
+    /// What it shares with the shim's other tasks.
+    pub(crate) context: ShimContext,
+    /// Serialises the short verbs.
+    pub(crate) verb_lock: tokio::sync::Mutex<()>,
+    record: Mutex<Record>,
+    /// The init process's exit, once its event is published: Wait waits for it.
+    pub(crate) exit: watch::Sender<Option<Exit>>,
+    /// Notified when the task is deleted.
+    pub(crate) deleted: tokio::sync::Notify,
+}
+
+/// The part of a task that changes.
+#[derive(Debug)]
+pub(crate) struct Record {
+    /// Its state.
+    pub(crate) state: State,
+    /// The init process's pid; 0 as long as there is none.
+    pub(crate) pid: u32,
+    /// The init process's streams.
+    pub(crate) io: Option<Io>,
+    /// The init process's cgroup.
+    pub(crate) cgroup: Option<Cgroup>,
+    /// The processes that Exec added, by their ids.
+    pub(crate) execs: BTreeMap<String, Arc<ExecProcess>>,
+    /// The init process's exit. Its event is published when the task's other processes have ended
+    /// and no operation is under way.
+    pub(crate) init_exit: Option<Exit>,
+    /// Whether `stasis-runtime` may have a record of the container below `/run/stasis`.
+    pub(crate) recorded_by_stasis: bool,
+}
+
+impl Task {
+    /// A task whose container does not exist yet.
+    pub(crate) fn new(
+        id: String,
+        bundle: Bundle,
+        runtime: OciRuntime,
+        stdio: Stdio,
+        context: ShimContext,
+        state: State,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            bundle,
+            runtime,
+            stdio,
+            context,
+            verb_lock: tokio::sync::Mutex::new(()),
+            record: Mutex::new(Record {
+                state,
+                pid: 0,
+                io: None,
+                cgroup: None,
+                execs: BTreeMap::new(),
+                init_exit: None,
+                recorded_by_stasis: false,
+            }),
+            exit: watch::Sender::new(None),
+            deleted: tokio::sync::Notify::new(),
+        })
+    }
+
+    /// Locks the record. Do not hold it across an await.
+    pub(crate) fn record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The publisher of its events.
+    pub(crate) fn events(&self) -> &Publisher {
+        &self.context.events
+    }
+
+    /// Prepares the streams of one of its processes.
+    pub(crate) async fn prepare_io(&self, wanted: &Stdio) -> Result<(Streams, PendingIo)> {
+        let owner = crate::stdio::pipes::Owner {
+            container: &self.id,
+            namespace: &self.context.namespace,
+            uid: self.runtime.options().io_uid,
+            gid: self.runtime.options().io_gid,
+        };
+        Ok(crate::stdio::prepare(wanted, &owner, &self.context.reaper).await?)
+    }
+
+    /// The statistics of its cgroup.
+    pub(crate) fn metrics(&self) -> Result<Any> {
+        let record = self.record();
+        let Some(cgroup) = &record.cgroup else {
+            return Err(TaskError::NotFound(format!("the cgroup of {}", self.id)));
+        };
+        cgroup.metrics().map_err(|error| match error {
+            CgroupError::Gone { .. } => TaskError::NotFound(format!("the cgroup of {}", self.id)),
+            other => TaskError::Cgroup(other),
+        })
+    }
+
+    /// The init process's state, for State.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let record = self.record();
+        Snapshot {
+            pid: record.pid,
+            status: record.state.status(),
+            exit: record.state.exit(),
+        }
+    }
+
+    /// Waits until the task's exit is published.
+    pub(crate) async fn wait(&self) -> Exit {
+        exec_process::wait_for_exit(&self.exit).await
+    }
+
+    /// The process that Exec added under `id`.
+    pub(crate) fn exec(&self, id: &str) -> Result<Arc<ExecProcess>> {
+        let exec = self.record().execs.get(id).cloned();
+        exec.ok_or_else(|| TaskError::NotFound(format!("process {id} of {}", self.id)))
+    }
+
+    /// Whether an added process may be started now.
+    pub(crate) fn check_exec(&self) -> Result<()> {
+        let record = self.record();
+        if record.init_exit.is_some() {
+            return Err(TaskError::FailedPrecondition(format!(
+                "the init process of {} is not running",
+                self.id
+            )));
+        }
+        Ok(record.state.may_exec()?)
+    }
+}

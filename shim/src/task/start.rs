@@ -1,0 +1,104 @@
+//! Start: starts the user's program, or restores it from its checkpoint.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use containerd_shim::protos::events::task::TaskStart;
+
+use crate::cgroup::controllers;
+use crate::child::reaper::ExitWatch;
+use crate::io_error::IoError;
+use crate::runtime::call::RunningCall;
+use crate::stdio::PendingIo;
+use crate::task::Task;
+use crate::task::create::attach_init;
+use crate::task::error::Result;
+use crate::task::operation::Operation;
+use crate::task::state::{StartFrom, State};
+
+/// Starts a task's init process; returns its pid.
+pub(crate) async fn start(task: &Arc<Task>) -> Result<u32> {
+    let lock = task.verb_lock.lock().await;
+    let from = task.record().state.may_start()?;
+    match from {
+        StartFrom::Created => {
+            task.runtime.start(&task.id).await?;
+            task.record().state = State::Running;
+        }
+        StartFrom::Image(image) => {
+            let restore = begin_restore(task, &image).await?;
+            // From here on the state Restoring refuses other verbs, which need the lock for that.
+            drop(lock);
+            return restore.finish(task).await;
+        }
+    }
+    publish_start(task)
+}
+
+fn publish_start(task: &Arc<Task>) -> Result<u32> {
+    if let Some(cgroup) = &task.record().cgroup {
+        controllers::enable_in_ancestors(cgroup);
+    }
+    task.watch_memory();
+    let pid = task.record().pid;
+    task.events().publish(TaskStart {
+        container_id: task.id.clone(),
+        pid,
+        ..TaskStart::default()
+    });
+    Ok(pid)
+}
+
+/// A restore that is under way.
+struct Restore {
+    call: RunningCall,
+    watch: ExitWatch,
+    pending_io: PendingIo,
+}
+
+async fn begin_restore(task: &Arc<Task>, image: &Path) -> Result<Restore> {
+    let (streams, pending_io) = task.prepare_io(&task.stdio).await?;
+    let work = task.bundle.work();
+    std::fs::create_dir_all(&work).map_err(IoError::cannot(format!("make {}", work.display())))?;
+    let watch = task.context.reaper.watch();
+    let call =
+        task.runtime
+            .start_restore(&task.id, &task.bundle, image, streams, pending_io.console())?;
+    let operation = Operation::of(call.pid()).map_err(IoError::cannot("watch the restore"))?;
+    let mut record = task.record();
+    record.recorded_by_stasis = true;
+    record.state.begin_restore(operation)?;
+    Ok(Restore {
+        call,
+        watch,
+        pending_io,
+    })
+}
+
+impl Restore {
+    async fn finish(self, task: &Arc<Task>) -> Result<u32> {
+        let restored = self.call.wait().await;
+        let attached = match restored {
+            Ok(_) => attach_init(task, self.pending_io, &self.watch).await,
+            Err(error) => Err(error.into()),
+        };
+        let _lock = task.verb_lock.lock().await;
+        let outcome = attached.as_ref().map(drop).map_err(drop);
+        let operation = task.record().state.end_restore(outcome);
+        attached?;
+        let pid = publish_start(task)?;
+        // Their callers were answered at once; the signals were queued.
+        for signal in operation.map(Operation::into_pending).unwrap_or_default() {
+            if let Err(error) = task.deliver(signal.signal, signal.target).await {
+                log::warn!(
+                    "signal {} did not reach {}: {error}",
+                    signal.signal,
+                    task.id
+                );
+            }
+        }
+        // The init process may have ended before the task was in the state Running.
+        task.publish_exit_if_done();
+        Ok(pid)
+    }
+}

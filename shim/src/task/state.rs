@@ -1,0 +1,273 @@
+//! The state of a task, and which verbs each state allows.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use containerd_shim::api::Status;
+
+use crate::child::reaper::Exit;
+use crate::task::operation::Operation;
+
+/// The state of a task.
+#[derive(Debug)]
+pub(crate) enum State {
+    /// The low-level runtime has created the container; the user's program has not started.
+    Created,
+    /// Created from a checkpoint: there is no process before Start restores it.
+    Prepared {
+        /// The image directory.
+        image: PathBuf,
+    },
+    /// Start restores it.
+    Restoring {
+        /// The restore.
+        operation: Operation,
+        /// The image directory; if the restore fails, Start may be tried again.
+        image: PathBuf,
+    },
+    /// It runs.
+    Running,
+    /// Its cgroup is frozen.
+    Paused,
+    /// A checkpoint is under way.
+    Checkpointing {
+        /// The checkpoint.
+        operation: Operation,
+        /// The state before, which the task has again if the checkpoint does not end it.
+        before: Before,
+    },
+    /// Its init process has ended, and the event is published.
+    Stopped(Exit),
+}
+
+/// The state of a task before a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// It runs.
+    Running,
+    /// Its cgroup is frozen.
+    Paused,
+}
+
+/// A verb that a task's state may refuse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    /// Start of the init process.
+    Start,
+    /// Start of another process.
+    Exec,
+    /// Freeze.
+    Pause,
+    /// Thaw.
+    Resume,
+    /// New limits.
+    Update,
+    /// Dump.
+    Checkpoint,
+    /// Removal.
+    Delete,
+}
+
+/// A verb that the task's state does not allow.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cannot {verb} a task that is {state}")]
+pub(crate) struct IllegalTransition {
+    verb: Verb,
+    state: &'static str,
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Verb::Start => "start",
+            Verb::Exec => "start a process in",
+            Verb::Pause => "pause",
+            Verb::Resume => "resume",
+            Verb::Update => "update",
+            Verb::Checkpoint => "checkpoint",
+            Verb::Delete => "delete",
+        })
+    }
+}
+
+/// What Start has to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum StartFrom {
+    /// Start the container that the low-level runtime has created.
+    Created,
+    /// Restore the checkpoint in this directory.
+    Image(PathBuf),
+}
+
+impl State {
+    /// The state as containerd shows it. During an operation it is what the caller expects: a task
+    /// that was paused for its checkpoint is paused, although `stasis-runtime` thaws it in between.
+    pub(crate) fn status(&self) -> Status {
+        match self {
+            State::Created | State::Prepared { .. } | State::Restoring { .. } => Status::CREATED,
+            State::Running => Status::RUNNING,
+            State::Paused => Status::PAUSED,
+            State::Checkpointing { before, .. } => match before {
+                Before::Running => Status::RUNNING,
+                Before::Paused => Status::PAUSED,
+            },
+            State::Stopped(_) => Status::STOPPED,
+        }
+    }
+
+    /// How the task ended, if it has.
+    pub(crate) fn exit(&self) -> Option<Exit> {
+        match self {
+            State::Stopped(exit) => Some(*exit),
+            _ => None,
+        }
+    }
+
+    /// The operation that is under way.
+    pub(crate) fn operation(&mut self) -> Option<&mut Operation> {
+        match self {
+            State::Restoring { operation, .. } | State::Checkpointing { operation, .. } => {
+                Some(operation)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether Start is allowed, and what it does.
+    pub(crate) fn may_start(&self) -> Result<StartFrom, IllegalTransition> {
+        match self {
+            State::Created => Ok(StartFrom::Created),
+            State::Prepared { image } => Ok(StartFrom::Image(image.clone())),
+            _ => Err(self.refuse(Verb::Start)),
+        }
+    }
+
+    /// Whether Exec may add a process, which is started later.
+    pub(crate) fn may_add_exec(&self) -> Result<(), IllegalTransition> {
+        match self {
+            State::Checkpointing { .. } => Ok(()),
+            _ => self.may_exec(),
+        }
+    }
+
+    /// Whether a process that Exec added may be started.
+    pub(crate) fn may_exec(&self) -> Result<(), IllegalTransition> {
+        match self {
+            State::Created | State::Running => Ok(()),
+            _ => Err(self.refuse(Verb::Exec)),
+        }
+    }
+
+    /// Whether Pause is allowed.
+    pub(crate) fn may_pause(&self) -> Result<(), IllegalTransition> {
+        match self {
+            State::Running => Ok(()),
+            _ => Err(self.refuse(Verb::Pause)),
+        }
+    }
+
+    /// Whether Resume is allowed.
+    pub(crate) fn may_resume(&self) -> Result<(), IllegalTransition> {
+        match self {
+            State::Paused => Ok(()),
+            _ => Err(self.refuse(Verb::Resume)),
+        }
+    }
+
+    /// Whether Update is allowed.
+    pub(crate) fn may_update(&self) -> Result<(), IllegalTransition> {
+        match self {
+            State::Created | State::Running | State::Paused => Ok(()),
+            _ => Err(self.refuse(Verb::Update)),
+        }
+    }
+
+    /// Whether Checkpoint is allowed, and the state before it.
+    pub(crate) fn may_checkpoint(&self) -> Result<Before, IllegalTransition> {
+        match self {
+            State::Running => Ok(Before::Running),
+            State::Paused => Ok(Before::Paused),
+            _ => Err(self.refuse(Verb::Checkpoint)),
+        }
+    }
+
+    /// Whether Delete is allowed: if the task has not started or has ended.
+    pub(crate) fn may_delete(&self) -> Result<(), IllegalTransition> {
+        match self {
+            State::Created | State::Prepared { .. } | State::Stopped(_) => Ok(()),
+            _ => Err(self.refuse(Verb::Delete)),
+        }
+    }
+
+    /// Enters the state Checkpointing.
+    pub(crate) fn begin_checkpoint(
+        &mut self,
+        operation: Operation,
+    ) -> Result<(), IllegalTransition> {
+        let before = self.may_checkpoint()?;
+        *self = State::Checkpointing { operation, before };
+        Ok(())
+    }
+
+    /// Leaves the state Checkpointing and returns the operation. Whether the checkpoint ended the
+    /// processes shows when their exits come.
+    pub(crate) fn end_checkpoint(&mut self) -> Option<Operation> {
+        let before = match self {
+            State::Checkpointing { before, .. } => *before,
+            _ => return None,
+        };
+        let after = match before {
+            Before::Running => State::Running,
+            Before::Paused => State::Paused,
+        };
+        match std::mem::replace(self, after) {
+            State::Checkpointing { operation, .. } => Some(operation),
+            _ => None,
+        }
+    }
+
+    /// Enters the state Restoring.
+    pub(crate) fn begin_restore(&mut self, operation: Operation) -> Result<(), IllegalTransition> {
+        match self {
+            State::Prepared { image } => {
+                let image = std::mem::take(image);
+                *self = State::Restoring { operation, image };
+                Ok(())
+            }
+            _ => Err(self.refuse(Verb::Start)),
+        }
+    }
+
+    /// Leaves the state Restoring: the task runs, or can be restored again.
+    pub(crate) fn end_restore(&mut self, succeeded: Result<(), ()>) -> Option<Operation> {
+        let State::Restoring { image, .. } = self else {
+            return None;
+        };
+        let after = match succeeded {
+            Ok(()) => State::Running,
+            Err(()) => State::Prepared {
+                image: std::mem::take(image),
+            },
+        };
+        match std::mem::replace(self, after) {
+            State::Restoring { operation, .. } => Some(operation),
+            _ => None,
+        }
+    }
+
+    fn refuse(&self, verb: Verb) -> IllegalTransition {
+        let state = match self {
+            State::Created => "created and not started",
+            State::Prepared { .. } => "made from a checkpoint and not started",
+            State::Restoring { .. } => "being restored",
+            State::Running => "running",
+            State::Paused => "paused",
+            State::Checkpointing { .. } => "being checkpointed",
+            State::Stopped(_) => "stopped",
+        };
+        IllegalTransition { verb, state }
+    }
+}
+
+#[cfg(test)]
+mod tests;
