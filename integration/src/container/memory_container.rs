@@ -86,17 +86,11 @@ impl<'l> MemoryContainer<'l> {
         self.next.set(next);
     }
 
-    /// Ends it; a runtime may complain of a cgroup that is not empty until all of it has ended.
+    /// Ends and removes it.
     ///
     /// # Errors
     /// Something is left of it.
     pub fn end(&self) -> Result<()> {
-        let kill = ["kill", &self.bundle.id, "KILL"];
-        self.bundle.runtime(&kill).status()?;
-        wait_until_clear(|| {
-            let left = self.processes()?;
-            Ok((!left.is_empty()).then(|| left.join(" ")))
-        })?;
         self.bundle.delete()
     }
 

@@ -7,7 +7,6 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use stasis_integration::check::assert_text::assert_contains;
-use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{PLUGIN, StasisHost};
@@ -96,21 +95,6 @@ impl<'l> Heaps<'l> {
         parse(&answer.context("it does not answer")?)
     }
 
-    /// Ends it. So many processes take a while to end, and runc complains of a cgroup that is not
-    /// empty.
-    fn end(&self) -> Result<()> {
-        let kill = ["kill", &self.bundle.id, "KILL"];
-        self.bundle.runtime(&kill).status()?;
-        let script = format!("cat /sys/fs/cgroup/{{*/,}}{}/cgroup.procs", self.bundle.id);
-        wait_until_clear(|| {
-            // A host has some of these files.
-            let output = self.stasis.command("bash").args(["-c", &script]).output()?;
-            let left = String::from_utf8_lossy(&output.stdout).into_owned();
-            Ok((!left.is_empty()).then_some(left))
-        })?;
-        self.bundle.delete()
-    }
-
     /// The same as soon as it has made its memory.
     fn verify_first(&self) -> Result<Intact> {
         parse(&self.stasis.ask_until_up(self.port)?)
@@ -157,13 +141,13 @@ fn every_kind_comes_back(stasis: &StasisHost, way: Way) -> Result<()> {
     heaps.bundle.checkpoint("again", &[])?;
     heaps.bundle.restore("again")?;
     goes_on(&third, &heaps.verify()?);
-    heaps.end()?;
+    heaps.bundle.delete()?;
 
     // Images are as good as new after a restore, and after that of another.
     for (image, then) in [("ended", &third), ("running", &second)] {
         heaps.bundle.restore(image)?;
         assert_eq!(&heaps.verify()?, then, "from {image}");
-        heaps.end()?;
+        heaps.bundle.delete()?;
     }
     Ok(())
 }
@@ -182,7 +166,7 @@ fn a_dump_that_fails_late_changes_nothing(stasis: &StasisHost, way: Way) -> Resu
         goes_on(&last, &now);
         last = now;
     }
-    heaps.end()
+    heaps.bundle.delete()
 }
 
 impl Heaps<'_> {

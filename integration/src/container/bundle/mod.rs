@@ -169,21 +169,33 @@ impl<'l> Bundle<'l> {
         }
     }
 
-    /// Removes the container, if it is there. What runs is ended first and waited for: runc gives
-    /// up on a cgroup whose processes take longer to end than 0.3 s (`cgroups.RemovePath`).
+    /// Removes the container, if it is there. What runs is ended first, and its cgroups are waited
+    /// for: runc complains of one that is busy for longer than 0.3 s (`cgroups.RemovePath`).
     ///
     /// # Errors
-    /// The runtime fails.
+    /// Something runs on for 30 s, or the runtime fails.
     pub fn delete(&self) -> Result<()> {
         if self.status()? == "running" {
             // It may end by itself meanwhile.
             let _ = self.runtime(&["kill", &self.id, "KILL"]).output()?;
-            wait_until_clear(|| {
-                let status = self.status()?;
-                Ok((status == "running").then(|| format!("{} runs", self.id)))
-            })?;
+            wait_until_clear(|| self.left_in_cgroups())?;
         }
         self.quiet(&["delete", "--force", &self.id])
+    }
+
+    /// What keeps its cgroups busy; a host has some of these files. The process lists of version 2
+    /// leave out a process whose main thread has ended while others still free its memory;
+    /// "populated" counts it (css_task_iter_advance in the kernel's cgroup.c).
+    fn left_in_cgroups(&self) -> Result<Option<String>> {
+        let script = format!(
+            "for cgroup in /sys/fs/cgroup/{{,*/}}{}; do
+                cat $cgroup/cgroup.procs; grep -s 'populated 1' $cgroup/cgroup.events
+             done",
+            self.id
+        );
+        let output = self.stasis.command("bash").args(["-c", &script]).output()?;
+        let left = String::from_utf8_lossy(&output.stdout).into_owned();
+        Ok((!left.is_empty()).then_some(left))
     }
 
     /// "running", "paused", "stopped"; empty if there is no such container.
