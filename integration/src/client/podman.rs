@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 
+use crate::check::wait::wait_until_clear;
 use crate::host::image::Image;
 use crate::host::installed::{DEVICES, DRIVER, RUNTIME, StasisHost};
 
@@ -59,6 +60,19 @@ impl StasisHost {
     /// podman fails.
     pub fn podman_status(&self, name: &str) -> Result<String> {
         self.podman(&["inspect", "--format", "{{.State.Status}}", name])
+    }
+
+    /// Kills a container and waits until podman knows that it has ended: `podman wait` may return
+    /// before that (seen with 5.4 on a loaded machine, where a restore was refused after it).
+    ///
+    /// # Errors
+    /// podman fails, or takes it for alive after 30 s.
+    pub fn podman_kill(&self, name: &str) -> Result<()> {
+        self.podman(&["kill", name])?;
+        wait_until_clear(|| {
+            let status = self.podman_status(name)?;
+            Ok((status != "exited").then(|| format!("{name} is {status}")))
+        })
     }
 
     /// Kills and removes a container.

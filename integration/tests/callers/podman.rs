@@ -63,8 +63,7 @@ fn memory_comes_back_twice_from_kept_files(stasis: &StasisHost) -> Result<()> {
         stasis.podman_container(&["restore", "--keep"], "memory")?;
         assert_eq!(stasis.ask(10001)?.as_deref(), Some("ok 1"));
         assert_eq!(stasis.ask(10001)?.as_deref(), Some("ok 2"));
-        stasis.podman(&["kill", "memory"])?;
-        stasis.podman(&["wait", "memory"])?;
+        stasis.podman_kill("memory")?;
     }
     stasis.podman_remove("memory")
 }
@@ -79,8 +78,7 @@ fn counter_goes_on_when_left_running(stasis: &StasisHost) -> Result<()> {
         assert_eq!(stasis.ask(10002)?.as_deref(), Some(answer));
     }
     // The kept files hold the container as it was at the second checkpoint.
-    stasis.podman(&["kill", "left"])?;
-    stasis.podman(&["wait", "left"])?;
+    stasis.podman_kill("left")?;
     stasis.podman_container(&["restore"], "left")?;
     assert_eq!(stasis.ask(10002)?.as_deref(), Some("103"));
     stasis.podman_remove("left")
