@@ -81,11 +81,11 @@ impl StasisHost {
     /// Kills a container's task, if it still has one, and removes the container.
     ///
     /// # Errors
-    /// It is still there after 10 s.
+    /// It is still there after 30 s.
     pub fn ctr_remove(&self, id: &str) -> Result<()> {
         // A task that has ended refuses the signal.
         let _ = self.host.run(&["ctr", "t", "kill", "-s", "KILL", id]);
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(30);
         loop {
             let _ = self.host.run(&["ctr", "t", "rm", id]);
             let removed = self.host.run(&["ctr", "c", "rm", id]);
@@ -114,14 +114,14 @@ impl StasisHost {
     /// Waits until a task has the status.
     ///
     /// # Errors
-    /// It has another after 10 s.
+    /// It has another after 30 s.
     pub fn ctr_wait_for(&self, id: &str, status: &str) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(30);
         while self.ctr_status(id)? != status {
             let late = Instant::now() > deadline;
             ensure!(
                 !late,
-                "task {id} is {:?}, not {status}, after 10 s",
+                "task {id} is {:?}, not {status}, after 30 s",
                 self.ctr_status(id)?
             );
             std::thread::sleep(Duration::from_millis(20));

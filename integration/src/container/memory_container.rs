@@ -68,7 +68,7 @@ impl<'l> MemoryContainer<'l> {
     /// # Errors
     /// It has not.
     pub fn goes_on(&self) -> Result<()> {
-        let answer = self.stasis.ask_within(self.port, 20)?;
+        let answer = self.stasis.ask_within(self.port, 60)?;
         let now = count(&answer.context("it does not answer")?)?;
         let expected = self.next.replace(now + 1);
         ensure!(now == expected, "it counts {now} and not {expected}");

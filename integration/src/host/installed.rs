@@ -163,19 +163,20 @@ impl StasisHost {
         Ok(Some(answer).filter(|answer| !answer.is_empty()))
     }
 
-    /// Asks until there is an answer, for at most 20 s.
+    /// Asks until there is an answer, for at most two minutes: memory takes its time on a machine
+    /// that others use.
     ///
     /// # Errors
     /// There was none.
     pub fn ask_until_up(&self, port: u16) -> Result<String> {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(120);
         loop {
             if let Some(answer) = self.ask(port)? {
                 return Ok(answer);
             }
             ensure!(
                 Instant::now() < deadline,
-                "no answer from port {port} within 20 s"
+                "no answer from port {port} within 120 s"
             );
             std::thread::sleep(Duration::from_millis(50));
         }
