@@ -5,6 +5,7 @@
 //! one that no host ever changes.
 
 pub mod c_build;
+mod disk;
 mod driver_orders;
 mod engines;
 mod gpu_use;

@@ -15,6 +15,7 @@ mod late_cuda;
 mod leaks;
 mod locking;
 mod many_processes;
+mod not_on_disk;
 mod not_ours;
 mod passthrough;
 mod paused_images;

@@ -2,8 +2,6 @@
 //! what is wrong and what is left of the file system, nothing stays there, and the container goes
 //! on with all of its memory.
 
-use std::process::Command;
-
 use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::container::memory_container::{MemoryContainer, names_in};
@@ -97,27 +95,8 @@ fn fails(stasis: &StasisHost, holder: &MemoryContainer<'_>, options: &[&str]) ->
 
 /// A file system that is asked for room beforehand, and written to past the page cache.
 fn disk_is_full(stasis: &StasisHost, holder: &MemoryContainer<'_>, packs: u64) -> Result<()> {
-    let file = tempfile::NamedTempFile::new()?;
     // Its own tables take some MiB.
-    file.as_file().set_len(packs / 2 + (8 << 20))?;
-    let made = Command::new("mkfs.ext4")
-        .arg("-Fq")
-        .arg(file.path())
-        .status()?;
-    ensure!(made.success(), "mkfs.ext4: {made}");
-    stasis.host.install(file.path(), "/run/small-disk")?;
-    // Those from 5 on stand for GPUs. It is given up with its mount.
-    let script = "for number in 4 3 2 1 0; do
-        mknod /run/loop$number b 7 $number
-        losetup /run/loop$number /run/small-disk || continue
-        mount /run/loop$number $1; mounted=$?
-        losetup -d /run/loop$number
-        exit $mounted
-    done; exit 1";
-    stasis
-        .host
-        .run(&["bash", "-c", script, "mount", STORE])
-        .context("no loop device")?;
+    stasis.host.mount_disk(packs / 2 + (8 << 20), STORE)?;
     for options in [&[][..], &["--leave-running"]] {
         fails(stasis, holder, options).context("on ext4")?;
     }

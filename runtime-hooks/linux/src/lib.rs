@@ -11,6 +11,7 @@
 //!   their processes and their freezer.
 //! * [`kcmp`], [`pdeathsig`], [`open_files`]: single system calls.
 //! * [`mod@file`]: files that are replaced whole or not at all, and read up to a limit.
+//! * [`file_system`]: what has to be on disk as a whole.
 //! * [`pid_file`]: the pid that an OCI runtime writes into a file.
 //! * [`escape`], [`error_chain`](mod@error_chain), [`exit_status`]: what people and parents get to
 //!   see.
@@ -20,6 +21,7 @@ pub mod error_chain;
 pub mod escape;
 pub mod exit_status;
 pub mod file;
+pub mod file_system;
 pub mod kcmp;
 pub mod mountinfo;
 pub mod open_files;

@@ -5,8 +5,9 @@ use std::fs;
 use std::path::Path;
 
 use stasis_config::MemoryTier;
+use stasis_linux::file_system::FileSystem;
 use stasis_memory_store::{
-    After, Compression, CudaPids, DumpRequest, INDEX_FILE, ImageId, StoreError, Tier, TreeMismatch,
+    After, Compression, CudaPids, DumpRequest, INDEX_FILE, ImageId, Tier, TreeMismatch,
 };
 
 use crate::bulk_memory::plugin::Plugins;
@@ -52,7 +53,7 @@ impl<'a> MemoryDump<'a> {
         operation: &Operation,
         timeline: &mut Timeline<'_>,
     ) -> Result<Self, Failure> {
-        remove_from(image.path())?;
+        stasis_memory_store::discard(image.path(), None)?;
         let requested = match &plugins.memory {
             Ok(()) => {
                 let files = RequestFiles::of(operation.directory());
@@ -73,6 +74,13 @@ impl<'a> MemoryDump<'a> {
             plugins,
             requested,
         })
+    }
+
+    /// The file system that has the image's memory, if it is not in the image. Copies that a later
+    /// process makes of the tier "ram" are that one's to bring to disk.
+    pub(crate) fn store(&self) -> Option<&FileSystem> {
+        let (request, _) = self.requested.as_ref()?;
+        (request.tier == Tier::Disk).then_some(self.plugins.store.as_ref()?)
     }
 
     /// Writes the request to the plugin, with the container's CUDA processes.
@@ -283,14 +291,6 @@ fn choose_tier(
 /// Whether an image has bulk memory that CRIU alone does not restore.
 pub(crate) fn has_index(image: &Path) -> bool {
     image.join(INDEX_FILE).symlink_metadata().is_ok()
-}
-
-/// Removes the plugin's files from an image directory.
-///
-/// # Errors
-/// [`StoreError`].
-pub(crate) fn remove_from(image: &Path) -> Result<(), StoreError> {
-    stasis_memory_store::discard(image, None)
 }
 
 /// The id of this boot of the machine (random(4)).

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use stasis_config::MemoryTier;
+use stasis_linux::file_system::FileSystem;
 
 use crate::bulk_memory::stores;
 use crate::context::Context;
@@ -78,6 +79,9 @@ fn find(context: &Context) -> Result<PathBuf, PluginUnavailable> {
 pub struct Plugins {
     pub(crate) directory: PathBuf,
     pub(crate) memory: Result<(), PluginUnavailable>,
+    /// The file system of the tier "disk", at a checkpoint that may use it. Opened before anything
+    /// is written to it ([`FileSystem::sync`]).
+    pub(crate) store: Option<FileSystem>,
 }
 
 impl Plugins {
@@ -89,7 +93,7 @@ impl Plugins {
         context: &Context,
         options: &CheckpointRequest,
     ) -> Result<Self, Refusal> {
-        let plugins = Self::prepare(
+        let mut plugins = Self::prepare(
             match options.memory {
                 MemoryTarget::IntoImage => find(context),
                 MemoryTarget::Elsewhere => Err(PluginUnavailable::Elsewhere),
@@ -98,11 +102,14 @@ impl Plugins {
         )?;
         let settings = &context.settings.bulk_memory;
         if plugins.memory.is_ok() && settings.tier != MemoryTier::Portable {
-            stores::prepare(&settings.directory).map_err(|source| Refusal::Directory {
+            let opened = stores::prepare(&settings.directory)
+                .and_then(|()| FileSystem::of(&settings.directory));
+            let opened = opened.map_err(|source| Refusal::Directory {
                 what: "the directory for bulk memory (bulk_memory.directory in the settings)",
                 path: settings.directory.clone(),
                 source,
             })?;
+            plugins.store = Some(opened);
         }
         Ok(plugins)
     }
@@ -130,7 +137,10 @@ impl Plugins {
                     source,
                 }
             })?;
-        let memory = ours.map(|_| ());
-        Ok(Self { directory, memory })
+        Ok(Self {
+            directory,
+            memory: ours.map(|_| ()),
+            store: None,
+        })
     }
 }

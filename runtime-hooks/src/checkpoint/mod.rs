@@ -2,14 +2,17 @@
 //!
 //! After the pre-flight has thawed the container (`checkpoint/plan.rs`): lock all CUDA processes,
 //! GPU checkpoint of all, freeze again, write the manifest, and let the low-level runtime dump the
-//! container, which is an ordinary process tree by then. A failed step is rolled back.
+//! container, which is an ordinary process tree by then. Then the processes go on, if they shall,
+//! and the image is brought to disk. A failed step is rolled back.
 
 pub mod captured;
 pub(crate) mod dump;
 pub(crate) mod late_cuda;
 pub(crate) mod late_exec;
+pub(crate) mod let_go;
 pub mod plan;
 pub(crate) mod rollback;
+pub(crate) mod seal;
 pub mod without_gpu_state;
 pub(crate) mod write_image;
 
@@ -17,15 +20,14 @@ use stasis_linux::ProcessRef;
 use stasis_linux::cgroup::FreezerState;
 
 use crate::checkpoint::captured::Captured;
-use crate::checkpoint::dump::Dumped;
+use crate::checkpoint::let_go::{after_let_go, let_go};
 use crate::checkpoint::plan::{Plan, Verdict, query_again};
 use crate::checkpoint::rollback::roll_back;
-use crate::checkpoint::write_image::write_image;
+use crate::checkpoint::seal::{seal, unsealed};
+use crate::checkpoint::write_image::{Written, write_image};
 use crate::container::host_memory;
 use crate::container::inherited_devices;
 use crate::context::{Context, Outcome};
-use crate::cuda::GpuMap;
-use crate::cuda::failure::ProcessFailure;
 use crate::cuda::job::{Checkpointed, CudaJob, Locked};
 use crate::error::after_failure::AfterFailure;
 use crate::error::operations_log;
@@ -36,8 +38,7 @@ use crate::operation::estimate::ProgressEstimate;
 use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
 use crate::operation::verb::Verb;
-use crate::recovery;
-use crate::request::{AfterDump, CheckpointRequest, LowLevelArgs};
+use crate::request::{CheckpointRequest, LowLevelArgs};
 
 /// Checkpoints a container; `low_level_args` makes the low-level runtime's command line. For a
 /// container without CUDA processes the low-level runtime writes a plain image.
@@ -105,7 +106,7 @@ fn carry_out(
         Error::failed(Verb::Checkpoint, &plan.options.id, cause, after_failure)
     };
     let saved = save(plan, captured, low_level_args, timeline);
-    let (job, dumped) = saved.map_err(|cause| {
+    let (job, written) = saved.map_err(|cause| {
         if cause.is_without_memory() {
             // A process that waits for its memory does not answer the driver.
             plan.image.keep_memory_only();
@@ -117,56 +118,34 @@ fn carry_out(
         plan.image.give_up(plan.container.init());
         failed(cause, after_failure)
     })?;
-    if let Dumped::MemoryNotReturned(why) = dumped {
-        let cause = Failure::NotReturned(why);
-        return Err(failed(cause, AfterFailure::ImageCompleteWithoutMemory));
-    }
-    match (plan.options.after, plan.found) {
-        (AfterDump::Exit, _) => {}
-        // The caller still copies the files of the container that it has paused: the CUDA
-        // processes stay checkpointed until it calls `resume`.
-        (AfterDump::LeaveRunning, FreezerState::Frozen) => {
-            let intent = plan.intent(captured, PendingOn::Resume);
-            let recorded = plan.operation.record(&intent);
-            return recorded.map_err(|error| failed(error.into(), roll_back(plan, Vec::new())));
+    let let_go = let_go(plan, captured, job, &written.dumped, timeline);
+    let memory = &written.memory;
+    let sealed = seal(&plan.image, &mut captured.manifest, memory, timeline);
+    match (let_go, sealed) {
+        (Ok(()), Ok(())) if plan.is_pending_on_resume() => Ok(()),
+        (Ok(()), Ok(())) => {
+            plan.operation.clear();
+            Ok(())
         }
-        (AfterDump::LeaveRunning, FreezerState::Thawed) => {
-            let estimate = ProgressEstimate::gpu_restore(captured.gpu_bytes(), job.members());
-            let restored = timeline.time_moving("gpu restore", estimate, || {
-                let _huge_pages = HugePages::if_wanted(&plan.context.settings);
-                job.restore(&GpuMap::identity())
-            });
-            let unlocked = restored.and_then(|job| timeline.time("unlock", || job.unlock()));
-            unlocked.map_err(|mut error| {
-                let after_failure = image_complete(plan, std::mem::take(&mut error.lost));
-                failed(error.into(), after_failure)
-            })?;
+        (Ok(()), Err(cause)) => {
+            let ended = unsealed(&plan.image, memory, &plan.container);
+            let rolled_back = timeline.time("roll back", || roll_back(plan, Vec::new()));
+            Err(failed(cause, ended.unwrap_or(rolled_back)))
+        }
+        (Err(cause), sealed) => {
+            let (cause, after_failure) = after_let_go(plan, cause, sealed, timeline);
+            Err(failed(cause, after_failure))
         }
     }
-    plan.operation.clear();
-    Ok(())
 }
 
-/// Reports that the container did not resume after its image was written.
-fn image_complete(plan: &Plan<'_>, lost: Vec<ProcessFailure>) -> AfterFailure {
-    if lost.is_empty() {
-        // The rollback brought back the processes that the step did not.
-        plan.operation.clear();
-    }
-    let left = recovery::start_recovery(plan.context, &plan.operation, &plan.container, lost);
-    left.map_or_else(
-        AfterFailure::ImageComplete,
-        AfterFailure::ImageCompleteWaiting,
-    )
-}
-
-/// The steps up to the complete image.
+/// The steps up to the image as CRIU leaves it.
 fn save<'p>(
     plan: &'p Plan<'_>,
     captured: &mut Captured,
     low_level_args: LowLevelArgs<'_>,
     timeline: &mut Timeline<'_>,
-) -> Result<(CudaJob<'p, Checkpointed>, Dumped), Failure> {
+) -> Result<(CudaJob<'p, Checkpointed>, Written<'p>), Failure> {
     let cgroup = plan.container.cgroup();
     plan.operation
         .record(&plan.intent(captured, PendingOn::Operation))?;
@@ -186,8 +165,8 @@ fn save<'p>(
     if plan.found == FreezerState::Frozen {
         timeline.time("freeze", || cgroup.freeze())?;
     }
-    let dumped = write_image(plan, captured, job.members(), low_level_args, timeline)?;
-    Ok((job, dumped))
+    let written = write_image(plan, captured, job.members(), low_level_args, timeline)?;
+    Ok((job, written))
 }
 
 fn lock<'p>(plan: &'p Plan<'_>) -> Result<CudaJob<'p, Locked>, Failure> {

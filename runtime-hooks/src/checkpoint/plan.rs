@@ -1,10 +1,5 @@
 //! The checks before a checkpoint changes anything.
 
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
-
-use rustix::fs::{Access, access};
 use stasis_config::Containers;
 use stasis_linux::cgroup::FreezerState;
 use stasis_linux::{ProcessRef, Snapshot};
@@ -29,7 +24,7 @@ use crate::preflight::cuda_processes::{CudaMembers, cuda_members, refuse_frozen_
 use crate::preflight::exec_sessions;
 use crate::preflight::peer_access::PeerAccess;
 use crate::preflight::{self, ContainerFacts};
-use crate::request::{CheckpointRequest, PreDump};
+use crate::request::{AfterDump, CheckpointRequest, PreDump};
 
 /// A checkpoint that passed all checks.
 #[derive(Debug)]
@@ -136,7 +131,6 @@ impl<'a> Plan<'a> {
             host_memory::admit(&context.settings.memory, container.memory(), bytes)?;
         }
         let plugins = Plugins::for_checkpoint(context, options)?;
-        prepare_image_directory(&options.image_path)?;
         let image = NewImage::begin(&options.image_path)?;
         let plan = Self {
             context,
@@ -172,6 +166,13 @@ impl<'a> Plan<'a> {
             context, container, &members, &snapshot, &inventory, &earlier,
         )?;
         Ok(())
+    }
+
+    /// Whether the processes go on when the caller, who has paused the container, resumes it.
+    #[must_use]
+    pub fn is_pending_on_resume(&self) -> bool {
+        let goes_on = self.options.after == AfterDump::LeaveRunning;
+        goes_on && self.found == FreezerState::Frozen
     }
 
     /// The record of this operation.
@@ -248,34 +249,4 @@ fn refuse_blockers(
     let mut found = preflight::find(&facts).map_err(ContainerError::Processes)?;
     exec_sessions::retain_blockers(&mut found, snapshot);
     Ok(Blockers::check(found, &context.settings.preflight)?)
-}
-
-/// Creates the directory with its parents, as runc does.
-fn prepare_image_directory(path: &Path) -> Result<(), Refusal> {
-    let make = || {
-        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-        access(path, Access::WRITE_OK | Access::EXEC_OK)?;
-        Ok(())
-    };
-    make().map_err(|source| Refusal::Directory {
-        what: "the image directory",
-        path: path.to_owned(),
-        source,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_image_directory_is_made_with_those_above_it() {
-        let above = tempfile::tempdir().unwrap();
-        let path = above.path().join("a/new/image");
-        prepare_image_directory(&path).unwrap();
-        prepare_image_directory(&path).unwrap();
-        assert!(path.is_dir());
-        std::fs::write(above.path().join("file"), "").unwrap();
-        assert!(prepare_image_directory(&above.path().join("file/image")).is_err());
-    }
 }

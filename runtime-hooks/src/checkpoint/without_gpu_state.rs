@@ -11,6 +11,7 @@ use stasis_linux::exit_status;
 use crate::bulk_memory::dump::MemoryDump;
 use crate::bulk_memory::plugin::Plugins;
 use crate::checkpoint::dump::{Dump, Dumped, NotDumped};
+use crate::checkpoint::seal::{seal, unsealed};
 use crate::checkpoint::{late_cuda, late_exec};
 use crate::container::{Container, ContainerError};
 use crate::context::{Context, Outcome};
@@ -18,8 +19,8 @@ use crate::error::after_failure::AfterFailure;
 use crate::error::low_level::MemoryFailure;
 use crate::error::operations_log;
 use crate::error::{Error, Failure};
-use crate::image::directory::{self, NewImage};
-use crate::image::manifest::{Manifest, ManifestError, StoredMemory};
+use crate::image::directory::NewImage;
+use crate::image::manifest::Manifest;
 use crate::operation::Operation;
 use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
@@ -109,40 +110,24 @@ impl PlainDump<'_> {
         };
         let verified = dump.verify(&dumped);
         verified.map_err(|error| failed(error.into()))?;
-        match memory.succeeded(timeline) {
-            None => memory.remove_unused(),
-            Some(stored) => {
-                if let Err(error) = self.describe(stored, image, timeline) {
-                    // The image can be restored without a manifest: its index is enough.
-                    timeline.note(error.to_string());
-                }
-            }
-        }
-        let replaced = image.commit().map_err(|error| failed(error.into()))?;
-        if let Some(replaced) = replaced {
-            timeline.note(directory::replaced(replaced));
-        }
-        match dumped {
-            Dumped::Complete(output) => Ok(output),
-            Dumped::MemoryNotReturned(why) => {
-                let after_failure = AfterFailure::ImageCompleteWithoutMemory;
+        let created = context.began_text();
+        let mut manifest = Manifest::new(container.id(), created, String::new());
+        manifest.memory = memory.succeeded(timeline);
+        let sealed = seal(image, &mut manifest, &memory, timeline);
+        match (dumped, sealed) {
+            (Dumped::Complete(output), Ok(())) => Ok(output),
+            (Dumped::Complete(_), Err(cause)) => Err(match unsealed(image, &memory, container) {
+                Some(ended) => self.failed_with(cause, ended),
+                None => self.failed(cause),
+            }),
+            (Dumped::MemoryNotReturned(why), sealed) => {
+                let after_failure = match sealed {
+                    Ok(()) => AfterFailure::ImageCompleteWithoutMemory,
+                    Err(_) => AfterFailure::WithoutMemory,
+                };
                 Err(self.failed_with(Failure::NotReturned(why), after_failure))
             }
         }
-    }
-
-    /// The manifest of an image with bulk memory and without GPU state.
-    fn describe(
-        &self,
-        stored: StoredMemory,
-        image: &NewImage,
-        timeline: &Timeline<'_>,
-    ) -> Result<(), ManifestError> {
-        let created = self.context.began_text();
-        let mut manifest = Manifest::new(self.container.id(), created, String::new());
-        manifest.memory = Some(stored);
-        manifest.phases = timeline.phases().to_vec();
-        manifest.write(image.path())
     }
 
     /// Returns the failure if CUDA or our plugin caused it; otherwise the low-level runtime's own

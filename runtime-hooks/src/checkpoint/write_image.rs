@@ -1,6 +1,4 @@
-//! The image of a checkpoint: its manifest, the dump, and the step that makes it the image.
-
-use std::path::Path;
+//! The image of a checkpoint: its manifest, and the dump.
 
 use stasis_linux::ProcessRef;
 
@@ -9,23 +7,27 @@ use crate::checkpoint::captured::Captured;
 use crate::checkpoint::dump::{Dump, Dumped};
 use crate::checkpoint::late_exec;
 use crate::checkpoint::plan::Plan;
+use crate::checkpoint::seal::describe;
 use crate::container::ContainerError;
 use crate::error::Failure;
-use crate::image::directory;
-use crate::image::manifest::{Manifest, ManifestError};
 use crate::operation::timeline::Timeline;
 use crate::request::LowLevelArgs;
 
+/// What was dumped.
+pub(crate) struct Written<'p> {
+    pub(crate) dumped: Dumped,
+    pub(crate) memory: MemoryDump<'p>,
+}
+
 /// Writes the manifest, and lets the low-level runtime dump the process tree. `members` are the
-/// processes whose GPU state is in their memory now.
-pub(crate) fn write_image(
-    plan: &Plan<'_>,
+/// processes whose GPU state is in their memory now. The image is not sealed yet.
+pub(crate) fn write_image<'p>(
+    plan: &'p Plan<'_>,
     captured: &mut Captured,
     members: &[ProcessRef],
     low_level_args: LowLevelArgs<'_>,
     timeline: &mut Timeline<'_>,
-) -> Result<Dumped, Failure> {
-    let image = plan.image.path();
+) -> Result<Written<'p>, Failure> {
     let memory = MemoryDump::prepare(
         plan.context,
         plan.options,
@@ -44,7 +46,7 @@ pub(crate) fn write_image(
     let manifest = &mut captured.manifest;
     manifest.memory = memory.record();
     manifest.phases = timeline.phases().to_vec();
-    describe_image(manifest, image)?;
+    describe(manifest, plan.image.path())?;
     let dump = Dump {
         context: plan.context,
         options: plan.options,
@@ -57,29 +59,6 @@ pub(crate) fn write_image(
     let dumped = dump.run(low_level_args, timeline);
     let dumped = dumped.map_err(|not_dumped| dump.failure(not_dumped))?;
     dump.verify(&dumped)?;
-    let stored = memory.succeeded(timeline);
-    let is_unchanged = stored == manifest.memory;
-    manifest.memory = stored;
-    manifest.phases = timeline.phases().to_vec();
-    match describe_image(manifest, image) {
-        // The complete image restores without this update of the manifest, so this is no failure.
-        Err(_) if is_unchanged => {}
-        written => written?,
-    }
-    if manifest.memory.is_none() {
-        memory.remove_unused();
-    }
-    if let Some(replaced) = plan.image.commit()? {
-        timeline.note(directory::replaced(replaced));
-    }
-    Ok(dumped)
-}
-
-/// An image without GPU state and without bulk memory is an image that CRIU made alone.
-fn describe_image(manifest: &Manifest, image: &Path) -> Result<(), ManifestError> {
-    if manifest.has_gpu_state() || manifest.memory.is_some() {
-        manifest.write(image)
-    } else {
-        Manifest::remove(image)
-    }
+    manifest.memory = memory.succeeded(timeline);
+    Ok(Written { dumped, memory })
 }

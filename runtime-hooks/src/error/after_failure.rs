@@ -1,6 +1,7 @@
 //! The container's state after a failed operation: the part of an error that says what to do next.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 use stasis_linux::cgroup::{FreezerError, FreezerState};
 
@@ -19,6 +20,8 @@ pub enum AfterFailure {
     AsBefore(FreezerState),
     /// The workload has ended meanwhile.
     Ended,
+    /// The workload has ended, and the image in this directory, its last copy, may not be whole.
+    EndedNotOnDisk(PathBuf),
     /// These processes could not be brought back.
     Lost(Vec<ProcessFailure>),
     /// These processes do not answer, and a recovery process waits for them. The other processes
@@ -53,7 +56,7 @@ impl AfterFailure {
     pub fn state(&self) -> State {
         match self {
             Self::Unharmed(_) | Self::AsBefore(_) => State::Unharmed,
-            Self::Ended | Self::Killed => State::Ended,
+            Self::Ended | Self::EndedNotOnDisk(_) | Self::Killed => State::Ended,
             Self::Lost(_) | Self::NotEnded(_) => State::Lost,
             Self::PendingRecovery(waiting)
             | Self::Held(waiting)
@@ -76,6 +79,7 @@ impl AfterFailure {
             Self::Unharmed(_)
             | Self::AsBefore(_)
             | Self::Ended
+            | Self::EndedNotOnDisk(_)
             | Self::Lost(_)
             | Self::PendingRecovery(_)
             | Self::Held(_)
@@ -106,6 +110,7 @@ impl fmt::Display for AfterFailure {
             Self::Unharmed(found) => write!(f, "{}, with its GPU", as_before(*found)),
             Self::AsBefore(found) => f.write_str(as_before(*found)),
             Self::Ended => f.write_str("the container has ended meanwhile"),
+            Self::EndedNotOnDisk(image) => ended_not_on_disk(f, image),
             Self::Lost(failures) if failures.is_empty() => {
                 f.write_str("other processes of the container may run; kill it")
             }
@@ -159,6 +164,15 @@ impl fmt::Display for AfterFailure {
             ),
         }
     }
+}
+
+fn ended_not_on_disk(f: &mut fmt::Formatter<'_>, image: &Path) -> fmt::Result {
+    write!(
+        f,
+        "the container has ended, and its image in {}, the last copy of it, may not be whole on \
+         disk: copy it to another disk before this machine restarts",
+        image.display()
+    )
 }
 
 fn as_before(found: FreezerState) -> &'static str {

@@ -103,7 +103,9 @@ impl ImageDirectoryError {
         match self {
             Self::Busy(_) => Kind::Busy,
             Self::Incomplete(_) => Kind::Criu,
-            Self::Io { source, .. } => of_io(source, Kind::ImageDirectory),
+            Self::Io { source, .. } | Self::NotOnDisk { source, .. } => {
+                of_io(source, Kind::ImageDirectory)
+            }
             Self::Manifest(error) => error.kind(),
             Self::Store(error) => of_store(error),
         }

@@ -133,7 +133,8 @@ impl Manifest {
         self.gpus.iter().filter(used).cloned().collect()
     }
 
-    /// Writes the manifest into an image directory, whole or not at all.
+    /// Writes the manifest into an image directory, whole or not at all. It is on disk once the
+    /// image is.
     ///
     /// # Errors
     /// [`ManifestError::Io`]; also for what [`Manifest::read`] would refuse, so that the checkpoint
@@ -144,7 +145,7 @@ impl Manifest {
             Ok(text) => text,
             Err(what) => return Err(ManifestError::Unreadable { path, what }),
         };
-        let replaced = file::replace(&path, &text, Access::Private, Durability::Durable);
+        let replaced = file::replace(&path, &text, Access::Private, Durability::Volatile);
         replaced.map_err(|source| ManifestError::Io {
             action: "write",
             path,

@@ -134,8 +134,9 @@ impl Writer {
         Reader::of(state.packs.iter().map(|held| held.file.clone()).collect())
     }
 
-    /// Writes the index, which is on disk when this returns, and removes packs that no chunk refers
-    /// to. All streams must be closed.
+    /// Writes the index, and removes packs that no chunk refers to. All streams must be closed. The
+    /// index is not on disk yet: tasks stand still, and whoever asked for the dump brings the whole
+    /// image to disk when they go on.
     ///
     /// # Errors
     /// [`StoreError`]; everything that was put can still be read.
@@ -152,10 +153,6 @@ impl Writer {
         }
         if self.tier != Tier::Portable {
             write_index(&self.directory.join(STORE_INDEX_FILE), &bytes)?;
-            // So that the directory itself is there, too.
-            if let Some(store) = self.directory.parent() {
-                file::sync_directory(store).map_err(StoreError::io("write", store))?;
-            }
         }
         write_index(&self.image_dir.join(INDEX_FILE), &bytes)?;
         self.finished = true;
@@ -254,7 +251,7 @@ impl Drop for Writer {
 }
 
 fn write_index(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
-    file::replace(path, bytes, Access::Private, Durability::Durable)
+    file::replace(path, bytes, Access::Private, Durability::Volatile)
         .map_err(StoreError::writing(path))
 }
 

@@ -6,8 +6,8 @@
 //!
 //! 1. `.stasis-new` without `inventory.img`: a dump is under way, or was cut off. The next
 //!    checkpoint removes it; a restore leaves it alone.
-//! 2. `.stasis-new` with `inventory.img`: the new image is complete. It is renamed to
-//!    `.stasis-complete`.
+//! 2. `.stasis-new` with `inventory.img`: the new image is complete. Once it is on disk, it is
+//!    renamed to `.stasis-complete`.
 //! 3. `.stasis-complete` with `inventory.img`: the earlier image makes way. Its GPU facts and bulk
 //!    memory are removed, then `inventory.img` is moved up.
 //! 4. `.stasis-complete` without it: the earlier image is gone. The other files are moved up.
@@ -21,20 +21,25 @@
 //! Whoever works on the lower directory holds it locked (flock): the operation, and the low-level
 //! runtime and CRIU, which inherit the lock and go on if the operation is killed.
 
+mod error;
 mod lock;
 mod roll_forward;
 
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Access, access};
 use rustix::io::{FdFlags, fcntl_setfd};
+use stasis_linux::file_system::FileSystem;
 use stasis_linux::{ProcessRef, file};
-use stasis_memory_store::{INDEX_FILE, ImageId, Index, StoreError, Tier};
+use stasis_memory_store::{INDEX_FILE, ImageId, Index, Tier};
 
-use crate::image::manifest::{self, Manifest, ManifestError};
+use crate::image::manifest::{self, Manifest};
 use crate::request::CheckpointRequest;
+pub use error::ImageDirectoryError;
 use lock::{make_locked, remove_staging};
 pub(crate) use roll_forward::settle;
 use roll_forward::{rename, roll_forward};
@@ -48,39 +53,13 @@ const COMPLETE: &str = ".stasis-complete";
 /// CRIU's link to the image that has the memory which this one lacks (criu/page-xfer.c).
 const PARENT: &str = "parent";
 
-/// Why an image directory cannot be used, or an image in it is not complete.
-#[derive(Debug, thiserror::Error)]
-pub enum ImageDirectoryError {
-    /// Somebody else writes an image there.
-    #[error("another checkpoint is writing an image into {0}; try again when it is done")]
-    Busy(PathBuf),
-    /// CRIU has not written all of the image.
-    #[error("the image in {0} is not complete: it has no inventory.img, which CRIU writes last")]
-    Incomplete(PathBuf),
-    /// The kernel refuses.
-    #[error("cannot {action} {path}")]
-    Io {
-        /// "make", "lock", "move", ...
-        action: &'static str,
-        /// The file or directory.
-        path: PathBuf,
-        /// The I/O error.
-        #[source]
-        source: io::Error,
-    },
-    /// The manifest of the earlier image cannot be removed.
-    #[error(transparent)]
-    Manifest(#[from] ManifestError),
-    /// The bulk memory of the earlier image cannot be removed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
 /// An image that is being written.
 #[derive(Debug)]
 pub struct NewImage {
     /// Where it belongs.
     directory: PathBuf,
+    /// Opened before the dump, so that it has the errors of all that the dump writes.
+    file_system: FileSystem,
     place: Place,
 }
 
@@ -94,12 +73,21 @@ enum Place {
 }
 
 impl NewImage {
-    /// Makes a place for the image of a checkpoint into a directory, which exists.
+    /// Makes a place for the image of a checkpoint into a directory, which is made if it is not
+    /// there, as runc does.
     ///
     /// # Errors
     /// [`ImageDirectoryError`].
     pub(crate) fn begin(directory: &Path) -> Result<Self, ImageDirectoryError> {
+        let made = DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory);
+        made.map_err(failed("make", directory))?;
+        let may_write = access(directory, Access::WRITE_OK | Access::EXEC_OK);
+        may_write.map_err(|error| failed("write into", directory)(error.into()))?;
         settle(directory)?;
+        let file_system = FileSystem::of(directory).map_err(failed("open", directory))?;
         let staging = directory.join(NEW);
         let place = if holds_image(directory) {
             let lock = make_locked(&staging)?;
@@ -108,7 +96,16 @@ impl NewImage {
             Place::Direct
         };
         let directory = directory.to_owned();
-        Ok(Self { directory, place })
+        Ok(Self {
+            directory,
+            file_system,
+            place,
+        })
+    }
+
+    /// Where it belongs.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// Where its files go for now.
@@ -152,14 +149,31 @@ impl NewImage {
         done
     }
 
-    /// Replaces an earlier image by this one. Returns the name of the earlier image's bulk memory
-    /// outside of the directory: a copy of that image may still need it.
+    /// Brings the image to disk, with its bulk memory that is in a `store` on another file system,
+    /// and then replaces an earlier image by it. Returns the name of the earlier image's bulk
+    /// memory outside of the directory: a copy of that image may still need it.
     ///
     /// # Errors
-    /// [`ImageDirectoryError::Incomplete`]: the earlier image is as it was. Any other: the new
-    /// image is complete, and the next restore from the directory, or checkpoint into it, goes on.
-    pub(crate) fn commit(&self) -> Result<Option<ImageId>, ImageDirectoryError> {
+    /// [`ImageDirectoryError::Incomplete`], [`ImageDirectoryError::NotOnDisk`]: the earlier image
+    /// is as it was. Any other: the new image is complete, and the next restore from the directory,
+    /// or checkpoint into it, goes on.
+    pub(crate) fn commit(
+        &self,
+        store: Option<&FileSystem>,
+    ) -> Result<Option<ImageId>, ImageDirectoryError> {
         check_complete(self.path())?;
+        for system in store.into_iter().chain([&self.file_system]) {
+            system
+                .sync()
+                .map_err(|source| ImageDirectoryError::NotOnDisk {
+                    path: system.path().to_owned(),
+                    source,
+                })?;
+        }
+        self.replace_earlier()
+    }
+
+    fn replace_earlier(&self) -> Result<Option<ImageId>, ImageDirectoryError> {
         let Place::Staged { staging, .. } = &self.place else {
             return Ok(None);
         };
@@ -175,12 +189,13 @@ impl NewImage {
     pub(crate) fn give_up(&self, init: &ProcessRef) {
         if self.is_last_copy(init) {
             // The next checkpoint or restore in the directory does what is left to do.
-            let _ = self.commit();
+            let _ = self.replace_earlier();
             return;
         }
         match &self.place {
-            // The directory had neither before.
+            // The directory had none of it before.
             Place::Direct => {
+                self.disown();
                 let _ = Manifest::remove(&self.directory);
                 let _ = stasis_memory_store::discard(&self.directory, None);
             }

@@ -1,0 +1,67 @@
+//! A disk that takes less than it has said: a checkpoint that the page cache has taken, and the
+//! disk has not, is not reported good.
+
+use anyhow::{Context, Result, ensure};
+use stasis::error::kind::{Kind, State};
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::container::memory_container::{MemoryContainer, names_in};
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+
+const NOT_ALL: &str = "could not write all of the image: ";
+
+/// The kernel says one of them: the loop device lacks room, and so the disk has an error.
+const KINDS: [Kind; 2] = [Kind::NoSpace, Kind::ImageDirectory];
+
+#[test]
+fn what_is_not_on_disk_is_not_reported_good() -> Result<()> {
+    let host = StasisHost::of(HostKind::sid()?)?;
+    let _containerd = host.containerd()?;
+    host.set("runc", "bulk_memory.containers = \"all\"\n")?;
+    for (id, port, command) in [
+        ("gpu", 10000, "exec /bin/memcheck 48 10000"),
+        ("plain", 10001, "exec /bin/heaps 10001 48 random plain heap"),
+    ] {
+        let container = MemoryContainer::start(&host, id, command, port)?;
+        let image = container.bundle.image("bad");
+        host.host.mount_failing_disk(16 << 20, &image)?;
+        goes_on(&container)?;
+        ends(&container)?;
+        host.host.run(&["umount", &image])?;
+        container.end()?;
+    }
+    Ok(())
+}
+
+fn goes_on(container: &MemoryContainer<'_>) -> Result<()> {
+    let bundle = &container.bundle;
+    let message = bundle.checkpoint_fails("bad", &["--leave-running"])?;
+    assert_contains(&message, &[NOT_ALL, "the container runs on as before"]);
+    let failure = bundle.failure()?.context("it reports nothing")?;
+    assert!(KINDS.map(Some).contains(&failure.kind), "{message}");
+    assert_eq!(failure.state, Some(State::Unharmed));
+    container.nothing_left_of_dump("bad")?;
+    let left = names_in(&bundle.image_path("bad"))?;
+    ensure!(!left.contains(&"inventory.img".to_owned()), "{left:?}");
+    container.goes_on()
+}
+
+/// CRIU has ended the container: what there is of its image stays.
+fn ends(container: &MemoryContainer<'_>) -> Result<()> {
+    let bundle = &container.bundle;
+    let message = bundle.checkpoint_fails("bad", &[])?;
+    let kept = format!(
+        "the container has ended, and its image in {}",
+        bundle.image("bad")
+    );
+    assert_contains(&message, &[NOT_ALL, &kept, "copy it to another disk"]);
+    let failure = bundle.failure()?.context("it reports nothing")?;
+    assert!(KINDS.map(Some).contains(&failure.kind), "{message}");
+    assert_eq!(failure.state, Some(State::Ended));
+    assert!(!failure.image_complete, "{message}");
+    let left = names_in(&bundle.image_path("bad"))?;
+    for name in ["inventory.img", "stasis.json", "stasis-memory.index"] {
+        ensure!(left.contains(&name.to_owned()), "{name}: {left:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! What becomes of the processes once CRIU has written the image.
+
+use crate::checkpoint::captured::Captured;
+use crate::checkpoint::dump::Dumped;
+use crate::checkpoint::plan::Plan;
+use crate::checkpoint::rollback::roll_back;
+use crate::cuda::GpuMap;
+use crate::cuda::failure::ProcessFailure;
+use crate::cuda::job::{Checkpointed, CudaJob};
+use crate::error::after_failure::AfterFailure;
+use crate::error::{Failure, chain};
+use crate::host::huge_pages::HugePages;
+use crate::operation::PendingOn;
+use crate::operation::estimate::ProgressEstimate;
+use crate::operation::timeline::Timeline;
+use crate::recovery;
+use crate::request::AfterDump;
+
+/// Lets the processes go on, if the container is to go on now.
+///
+/// # Errors
+/// [`Failure`]: not all of them do.
+pub(crate) fn let_go(
+    plan: &Plan<'_>,
+    captured: &Captured,
+    job: CudaJob<'_, Checkpointed>,
+    dumped: &Dumped,
+    timeline: &mut Timeline<'_>,
+) -> Result<(), Failure> {
+    if let Dumped::MemoryNotReturned(why) = dumped {
+        return Err(Failure::NotReturned(why.clone()));
+    }
+    if plan.is_pending_on_resume() {
+        // The caller still copies the files of the container that it has paused: the CUDA
+        // processes stay checkpointed until it calls `resume`.
+        let intent = plan.intent(captured, PendingOn::Resume);
+        return Ok(plan.operation.record(&intent)?);
+    }
+    if plan.options.after == AfterDump::Exit {
+        return Ok(());
+    }
+    let estimate = ProgressEstimate::gpu_restore(captured.gpu_bytes(), job.members());
+    let job = timeline.time_moving("gpu restore", estimate, || {
+        let _huge_pages = HugePages::if_wanted(&plan.context.settings);
+        job.restore(&GpuMap::identity())
+    })?;
+    timeline.time("unlock", || job.unlock())?;
+    Ok(())
+}
+
+/// The state of a container whose processes did not all go on, whether its image was sealed or not.
+pub(crate) fn after_let_go(
+    plan: &Plan<'_>,
+    mut cause: Failure,
+    sealed: Result<(), Failure>,
+    timeline: &mut Timeline<'_>,
+) -> (Failure, AfterFailure) {
+    let is_sealed = sealed.is_ok();
+    if let Err(error) = sealed {
+        // What there is of it stays: it may be all that there is of processes that are lost.
+        timeline.note(format!("the image is not whole: {}", chain(&error)));
+    }
+    let after_failure = match &mut cause {
+        Failure::NotReturned(_) if is_sealed => AfterFailure::ImageCompleteWithoutMemory,
+        Failure::NotReturned(_) => AfterFailure::WithoutMemory,
+        Failure::Job(error) if is_sealed => image_complete(plan, std::mem::take(&mut error.lost)),
+        other => roll_back(plan, other.take_lost()),
+    };
+    (cause, after_failure)
+}
+
+/// Reports that the container did not resume after its image was written.
+fn image_complete(plan: &Plan<'_>, lost: Vec<ProcessFailure>) -> AfterFailure {
+    if lost.is_empty() {
+        // The rollback brought back the processes that the step did not.
+        plan.operation.clear();
+    }
+    let left = recovery::start_recovery(plan.context, &plan.operation, &plan.container, lost);
+    left.map_or_else(
+        AfterFailure::ImageComplete,
+        AfterFailure::ImageCompleteWaiting,
+    )
+}

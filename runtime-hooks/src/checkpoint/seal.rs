@@ -1,0 +1,62 @@
+//! What makes CRIU's files an image that may be reported good. The container has ended by then, or
+//! goes on: nothing here may keep it from that.
+
+use std::path::Path;
+
+use crate::bulk_memory::dump::MemoryDump;
+use crate::container::Container;
+use crate::error::Failure;
+use crate::error::after_failure::AfterFailure;
+use crate::image::directory::{self, NewImage};
+use crate::image::manifest::{Manifest, ManifestError};
+use crate::operation::timeline::Timeline;
+
+/// Describes the image of a dump as it has become, brings it to disk, and lets it take the place of
+/// an earlier one.
+///
+/// # Errors
+/// [`Failure`]: the image must not be reported good.
+pub(crate) fn seal(
+    image: &NewImage,
+    manifest: &mut Manifest,
+    memory: &MemoryDump<'_>,
+    timeline: &mut Timeline<'_>,
+) -> Result<(), Failure> {
+    manifest.phases = timeline.phases().to_vec();
+    describe(manifest, image.path())?;
+    if manifest.memory.is_none() {
+        memory.remove_unused();
+    }
+    let replaced = timeline.time("sync", || image.commit(memory.store()))?;
+    if let Some(replaced) = replaced {
+        timeline.note(directory::replaced(replaced));
+    }
+    Ok(())
+}
+
+/// After a failure to seal an image. That of a container that has ended stays, since it is the last
+/// copy, and the container's state is returned; any other goes.
+pub(crate) fn unsealed(
+    image: &NewImage,
+    memory: &MemoryDump<'_>,
+    container: &Container,
+) -> Option<AfterFailure> {
+    let is_last_copy = image.is_last_copy(container.init());
+    if !is_last_copy {
+        memory.remove_unused();
+    }
+    image.give_up(container.init());
+    is_last_copy.then(|| AfterFailure::EndedNotOnDisk(image.directory().to_owned()))
+}
+
+/// An image without GPU state and without bulk memory is an image that CRIU made alone.
+///
+/// # Errors
+/// [`ManifestError`].
+pub(crate) fn describe(manifest: &Manifest, image: &Path) -> Result<(), ManifestError> {
+    if manifest.has_gpu_state() || manifest.memory.is_some() {
+        manifest.write(image)
+    } else {
+        Manifest::remove(image)
+    }
+}

@@ -1,0 +1,45 @@
+//! The errors of an image directory.
+
+use std::io;
+use std::path::PathBuf;
+
+use stasis_memory_store::StoreError;
+
+use crate::image::manifest::ManifestError;
+
+/// Why an image directory cannot be used, or an image in it is not complete.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageDirectoryError {
+    /// Somebody else writes an image there.
+    #[error("another checkpoint is writing an image into {0}; try again when it is done")]
+    Busy(PathBuf),
+    /// CRIU has not written all of the image.
+    #[error("the image in {0} is not complete: it has no inventory.img, which CRIU writes last")]
+    Incomplete(PathBuf),
+    /// The disk did not take all that was written.
+    #[error("the file system of {path} could not write all of the image")]
+    NotOnDisk {
+        /// The image directory, or that of its bulk memory.
+        path: PathBuf,
+        /// The I/O error.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel refuses.
+    #[error("cannot {action} {path}")]
+    Io {
+        /// "make", "lock", "move", ...
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// The I/O error.
+        #[source]
+        source: io::Error,
+    },
+    /// The manifest of the earlier image cannot be removed.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// The bulk memory of the earlier image cannot be removed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
