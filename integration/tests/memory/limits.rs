@@ -6,10 +6,12 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use nix::sys::signal::{Signal, kill};
 use serde_json::json;
+use stasis_integration::check::process_tree::descendant;
 use stasis_integration::container::bundle::Bundle;
-use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
+use stasis_integration::host::{Cgroups, HostKind};
 
 const MIB: u64 = 1 << 20;
 const LIMIT: u64 = 128 * MIB;
@@ -114,6 +116,78 @@ fn restores_without_room_are_refused(stasis: &StasisHost, memory: &Bundle<'_>) -
     })
 }
 
+/// A limit of a pod is others', too: it is never raised, and refuses what it has no room for.
+#[test]
+fn limits_above_the_container_are_left_alone() -> Result<()> {
+    let kind = HostKind::trixie()?;
+    let pod = match kind.cgroups {
+        Cgroups::Hybrid => "/sys/fs/cgroup/memory/memory-pod/memory.limit_in_bytes",
+        Cgroups::V2 => "/sys/fs/cgroup/memory-pod/memory.max",
+    };
+    let stasis = StasisHost::of(kind)?;
+    let _containerd = stasis.containerd()?;
+    let memory = below_a_pod(&stasis)?;
+    let allow = |bytes: u64| stasis.host.write(pod, &bytes.to_string());
+    let refused = |message: String| -> Result<()> {
+        for part in [
+            pod,
+            "allows 128 MiB",
+            "[memory-limit]",
+            "nothing was changed",
+        ] {
+            assert!(message.contains(part), "{part} is missing in {message}");
+        }
+        let now = fs::read_to_string(stasis.host.path(pod))?;
+        assert_eq!(now.trim(), LIMIT.to_string());
+        Ok(())
+    };
+    allow(LIMIT)?;
+    refused(memory.checkpoint_fails("refused", &[])?)?;
+    assert!(!memory.image_path("refused").exists());
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
+    allow(4 * LIMIT)?;
+    memory.checkpoint("good", &[])?;
+    allow(LIMIT)?;
+    let spec = memory.spec()?;
+    refused(memory.restore_fails("good")?)?;
+    assert_eq!(memory.spec()?, spec);
+    allow(4 * LIMIT)?;
+    memory.restore("good")?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 2"));
+    assert_eq!(memory.spec()?, spec);
+    memory.delete()?;
+    stasis.host.run(&[
+        "sh",
+        "-c",
+        "find /sys/fs/cgroup -depth -name memory-pod -exec rmdir {} +",
+    ])?;
+    Ok(())
+}
+
+#[test]
+fn a_restore_that_is_killed_leaves_no_raised_limit() -> Result<()> {
+    let stasis = StasisHost::of(HostKind::trixie()?)?;
+    let _containerd = stasis.containerd()?;
+    let memory = limited(&stasis)?;
+    memory.checkpoint("good", &[])?;
+    let spec = memory.spec()?;
+    stasis.hold_driver("restore memory", "held")?;
+    let mut restore = memory.begin_restore("good")?;
+    let runtime = descendant(&restore, "stasis-runtime")?.context("the restore is over")?;
+    stasis.until_driver_is_called()?;
+    kill(runtime, Signal::SIGKILL)?;
+    restore.wait()?;
+    assert_ne!(memory.spec()?, spec, "it is still raised");
+    stasis.let_driver_go("held")?;
+    stasis.inject("")?;
+    memory.delete()?;
+    assert_eq!(memory.spec()?, spec);
+    assert!(!memory.record().exists());
+    memory.restore("good")?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
+    memory.delete()
+}
+
 /// Has the host say that it has 100 MiB of memory left.
 fn with_little_memory(stasis: &StasisHost, work: impl FnOnce() -> Result<()>) -> Result<()> {
     let figures = "MemTotal: 200000 kB\nMemAvailable: 102400 kB\n";
@@ -126,12 +200,27 @@ fn with_little_memory(stasis: &StasisHost, work: impl FnOnce() -> Result<()>) ->
     result
 }
 
+/// The same in a cgroup of its own below that of a pod.
+fn below_a_pod(stasis: &StasisHost) -> Result<Bundle<'_>> {
+    let memory = made(stasis)?;
+    memory.change(|spec| spec["linux"]["cgroupsPath"] = json!("/memory-pod/memory"))?;
+    started(stasis, memory)
+}
+
 /// 48 MiB on the GPU and 16 MiB beside it, 128 MiB allowed.
 fn limited(stasis: &StasisHost) -> Result<Bundle<'_>> {
+    started(stasis, made(stasis)?)
+}
+
+fn made(stasis: &StasisHost) -> Result<Bundle<'_>> {
     let memory = Bundle::make(stasis, "memory", &["/bin/memcheck", "48", "10000"])?;
     memory.change(|spec| {
         spec["linux"]["resources"]["memory"] = json!({ "limit": LIMIT, "swap": LIMIT });
     })?;
+    Ok(memory)
+}
+
+fn started<'l>(stasis: &StasisHost, memory: Bundle<'l>) -> Result<Bundle<'l>> {
     memory.run()?;
     assert_eq!(stasis.ask_until_up(10000)?, "ok 0");
     Ok(memory)

@@ -155,7 +155,7 @@ fn save<'p>(
     plan.operation
         .record(&plan.intent(captured, PendingOn::Operation))?;
     go_on(plan)?;
-    raise_limits(plan, captured, timeline)?;
+    raise_limits(plan, captured, job.members(), timeline)?;
     let holders = inherited_devices::find_holders(&plan.container, job.members())?;
     let job = gpu_checkpoint(plan, captured, timeline, job)?;
     go_on(plan)?;
@@ -199,12 +199,14 @@ fn note_ended(
 fn raise_limits(
     plan: &Plan<'_>,
     captured: &Captured,
+    members: &[ProcessRef],
     timeline: &mut Timeline<'_>,
 ) -> Result<(), Failure> {
     let bytes = captured.gpu_bytes().unwrap_or(0);
     if plan.context.settings.memory.raise_limits {
         let directory = plan.operation.directory();
-        for raised in host_memory::raise_limits(plan.container.memory(), bytes, directory)? {
+        let cgroup = plan.container.memory_of(members)?;
+        for raised in host_memory::raise_limits(&cgroup, bytes, directory)? {
             timeline.note(raised.to_string());
         }
     }

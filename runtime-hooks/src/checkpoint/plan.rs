@@ -128,7 +128,8 @@ impl<'a> Plan<'a> {
             context, &container, &processes, &snapshot, &inventory, &earlier,
         )?;
         if let Some(bytes) = captured.gpu_bytes() {
-            host_memory::admit(&context.settings.memory, container.memory(), bytes)?;
+            let cgroup = container.memory_of(processes.iter().copied())?;
+            host_memory::admit(&context.settings.memory, &cgroup, bytes)?;
         }
         let plugins = Plugins::for_checkpoint(context, options)?;
         let image = NewImage::begin(&options.image_path)?;

@@ -43,13 +43,30 @@ pub enum NoHostMemory {
         /// Bytes needed.
         needed: u64,
     },
+    /// A limit above the container leaves too little. stasis raises none of these.
+    #[error(
+        "{file}, which is above the container's cgroup, allows {} MiB, of which {} MiB are in use, \
+         and {} MiB are needed beside them; stasis raises only limits of the container's own, so \
+         raise that one (of the pod or slice), or move other containers out of it, and try again",
+        .limit >> 20, .used >> 20, .needed >> 20
+    )]
+    LimitAbove {
+        /// The cgroup's file that sets it.
+        file: PathBuf,
+        /// The limit in bytes.
+        limit: u64,
+        /// Bytes in use.
+        used: u64,
+        /// Bytes needed.
+        needed: u64,
+    },
     /// An error of reading the free memory, or of reading or writing a limit.
     #[error("cannot read or raise the limits of the container's host memory")]
     Io(#[from] io::Error),
 }
 
-/// Refuses GPU contents of this size if the host has no room for them, or if a limit of the
-/// container has none and the settings forbid raising it.
+/// Refuses GPU contents of this size if the host has no room for them, if a limit above the
+/// container has none, or if one of its own has none and the settings forbid raising it.
 ///
 /// # Errors
 /// [`NoHostMemory`], with both figures; nothing is changed.
@@ -59,10 +76,18 @@ pub(crate) fn admit(
     gpu_bytes: u64,
 ) -> Result<(), NoHostMemory> {
     let needed = admit_host(gpu_bytes)?;
+    check_limits_above(cgroup, needed)?;
     if settings.raise_limits {
-        Ok(())
-    } else {
-        check_limits(cgroup, needed)
+        return Ok(());
+    }
+    match cgroup.tight_limits(needed)?.into_iter().next() {
+        Some(TightLimit { file, limit, used }) => Err(NoHostMemory::Limit {
+            file,
+            limit,
+            used,
+            needed,
+        }),
+        None => Ok(()),
     }
 }
 
@@ -75,13 +100,13 @@ pub(crate) fn admit_host(bytes: u64) -> Result<u64, NoHostMemory> {
     check_host(needed, available()?).map(|()| needed)
 }
 
-/// Refuses if a limit has no room for `needed` bytes.
+/// Refuses if a limit above the container has no room for `needed` bytes.
 ///
 /// # Errors
-/// [`NoHostMemory::Limit`].
-pub(crate) fn check_limits(cgroup: &MemoryCgroup, needed: u64) -> Result<(), NoHostMemory> {
-    match cgroup.tight_limits(needed)?.into_iter().next() {
-        Some(TightLimit { file, limit, used }) => Err(NoHostMemory::Limit {
+/// [`NoHostMemory::LimitAbove`].
+pub(crate) fn check_limits_above(cgroup: &MemoryCgroup, needed: u64) -> Result<(), NoHostMemory> {
+    match cgroup.tight_limits_above(needed)?.into_iter().next() {
+        Some(TightLimit { file, limit, used }) => Err(NoHostMemory::LimitAbove {
             file,
             limit,
             used,
@@ -95,13 +120,15 @@ pub(crate) fn check_limits(cgroup: &MemoryCgroup, needed: u64) -> Result<(), NoH
 /// operation's.
 ///
 /// # Errors
-/// [`NoHostMemory::Io`].
+/// [`NoHostMemory::LimitAbove`], or [`NoHostMemory::Io`].
 pub(crate) fn raise_limits(
     cgroup: &MemoryCgroup,
     gpu_bytes: u64,
     directory: &Path,
 ) -> Result<Vec<RaisedLimit>, NoHostMemory> {
-    Ok(cgroup.raise(needed_for(gpu_bytes), directory)?)
+    let needed = needed_for(gpu_bytes);
+    check_limits_above(cgroup, needed)?;
+    Ok(cgroup.raise(needed, directory)?)
 }
 
 fn needed_for(gpu_bytes: u64) -> u64 {
@@ -155,9 +182,7 @@ mod tests {
             |name: &str, bytes: u64| fs::write(directory.path().join(name), bytes.to_string());
         file("memory.max", 256 * MIB).unwrap();
         file("memory.current", 100 * MIB).unwrap();
-        for name in ["memory.stat", "cgroup.procs"] {
-            fs::write(directory.path().join(name), "").unwrap();
-        }
+        fs::write(directory.path().join("memory.stat"), "").unwrap();
         let cgroup = MemoryCgroup::new(Cgroup::v2(directory.path().into()));
         let (keep, raise) = (
             Memory {
@@ -174,5 +199,27 @@ mod tests {
                 .contains("allows 256 MiB, of which 100 MiB"),
             "{refusal}"
         );
+    }
+
+    #[test]
+    fn a_limit_above_the_container_refuses_whatever_the_settings() {
+        let pod = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: String| fs::write(pod.path().join(name), text).unwrap();
+        file("memory.max", (256 * MIB).to_string());
+        file("memory.current", (100 * MIB).to_string());
+        let cgroup = MemoryCgroup::new(Cgroup::v2(pod.path().join("container")));
+        let raise = Memory { raise_limits: true };
+        admit(&raise, &cgroup, 16 * MIB).unwrap();
+        for refused in [
+            admit(&raise, &cgroup, 64 * MIB).err(),
+            raise_limits(&cgroup, 64 * MIB, pod.path()).err(),
+        ] {
+            let text = refused.unwrap().to_string();
+            let file = pod.path().join("memory.max").display().to_string();
+            assert!(
+                text.contains(&file) && text.contains("256 MiB, of which 100 MiB"),
+                "{text}"
+            );
+        }
     }
 }

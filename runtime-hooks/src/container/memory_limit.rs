@@ -2,24 +2,36 @@
 //!
 //! The driver moves GPU contents into ordinary memory of the processes, which is charged to the
 //! container: with a limit meant for its host memory alone, the kernel would kill it during a GPU
-//! checkpoint. So stasis raises each limit of the container's cgroup and of those above it (a
-//! pod's) as far as needed, and puts it back when the GPU has its contents again. It records the
-//! limits on disk before it raises them, so that any later process can put them back.
+//! checkpoint. So stasis raises the limits of the container's own cgroup, and of the sub-cgroups
+//! that its CUDA processes are in, as far as needed, and puts them back when the GPU has its
+//! contents again. It records a limit on disk before it raises it, so that any later process can
+//! put it back.
+//!
+//! A limit above the container (its pod's, a slice's) is that of others, too: two containers that
+//! raise and lower it in turn lose its value, or have each other killed. It is never changed; one
+//! that leaves too little refuses the operation.
 
 mod raised_limit;
+pub(crate) mod raised_spec;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use stasis_linux::cgroup::{Cgroup, Version};
+use rustix::io::Errno;
+use rustix::param::page_size;
+use stasis_linux::ProcessRef;
+use stasis_linux::cgroup::{Cgroup, Hierarchies, Membership, Version};
 
-pub(crate) use raised_limit::{RaisedLimit, put_back};
+pub(crate) use raised_limit::{RaisedLimit, wait_until_fitting};
 
 /// The memory cgroup of a container. Without a memory controller it has no limits.
 #[derive(Debug, Clone)]
 pub struct MemoryCgroup {
     cgroup: Cgroup,
+    /// The directories of sub-cgroups that count as well.
+    inner: BTreeSet<PathBuf>,
 }
 
 /// A limit that leaves too little.
@@ -33,11 +45,49 @@ pub struct TightLimit {
     pub used: u64,
 }
 
+/// The files of one limit in a cgroup's directory.
+#[derive(Debug)]
+struct LimitFiles {
+    limit: &'static str,
+    /// What is charged against it.
+    usage: &'static str,
+    /// The line of `memory.stat` with the part of it that the kernel drops before it kills.
+    droppable: &'static str,
+}
+
+/// The one with swap last: it may not be below the other.
+const V1: [LimitFiles; 2] = [
+    LimitFiles {
+        limit: "memory.limit_in_bytes",
+        usage: "memory.usage_in_bytes",
+        droppable: "total_inactive_file ",
+    },
+    LimitFiles {
+        limit: "memory.memsw.limit_in_bytes",
+        usage: "memory.memsw.usage_in_bytes",
+        droppable: "total_inactive_file ",
+    },
+];
+const V2: [LimitFiles; 2] = [
+    // Above it processes are slowed down until the driver call seems to hang.
+    LimitFiles {
+        limit: "memory.high",
+        usage: "memory.current",
+        droppable: "inactive_file ",
+    },
+    LimitFiles {
+        limit: "memory.max",
+        usage: "memory.current",
+        droppable: "inactive_file ",
+    },
+];
+
 impl MemoryCgroup {
     /// The memory limits of this cgroup, which has the memory controller if there is one.
     #[must_use]
     pub fn new(cgroup: Cgroup) -> Self {
-        Self { cgroup }
+        let inner = BTreeSet::new();
+        Self { cgroup, inner }
     }
 
     /// The memory cgroup of a process; `None` if it has none.
@@ -48,20 +98,69 @@ impl MemoryCgroup {
         Ok(Cgroup::of_process(pid, "memory")?.map(Self::new))
     }
 
-    /// The limits, of this cgroup and those above it, that leave less than `needed` bytes.
+    /// The same with the sub-cgroups that these processes of it are in: systemd or Slurm in a
+    /// container give them limits of their own.
+    ///
+    /// # Errors
+    /// An error of reading `/proc`.
+    pub(crate) fn with_those_of<'p>(
+        &self,
+        processes: impl IntoIterator<Item = &'p ProcessRef>,
+    ) -> io::Result<Self> {
+        let hierarchies = Hierarchies::read()?;
+        let mut all = self.clone();
+        for process in processes {
+            let membership = Membership::of(process.pid())?;
+            let cgroup = membership.and_then(|of| hierarchies.cgroup_of(&of, "memory"));
+            all.inner.extend(
+                cgroup
+                    .iter()
+                    .flat_map(|cgroup| self.down_to(cgroup.directory())),
+            );
+        }
+        Ok(all)
+    }
+
+    /// The directories below this cgroup's down to this one; none if it is elsewhere.
+    fn down_to<'d>(&self, inner: &'d Path) -> impl Iterator<Item = PathBuf> + use<'_, 'd> {
+        let own = self.cgroup.directory();
+        let is_below = move |directory: &&Path| *directory != own && directory.starts_with(own);
+        inner.ancestors().take_while(is_below).map(Path::to_owned)
+    }
+
+    /// The limits, of this cgroup and the sub-cgroups that count, that leave less than `needed`
+    /// bytes.
     ///
     /// # Errors
     /// An error of reading the cgroup.
     pub fn tight_limits(&self, needed: u64) -> io::Result<Vec<TightLimit>> {
+        let inner = self.inner.iter().map(PathBuf::as_path);
+        self.tight_in([self.cgroup.directory()].into_iter().chain(inner), needed)
+    }
+
+    /// The limits of the cgroups above this one, which need not exist, that leave less than
+    /// `needed` bytes.
+    ///
+    /// # Errors
+    /// An error of reading the cgroups.
+    pub fn tight_limits_above(&self, needed: u64) -> io::Result<Vec<TightLimit>> {
+        self.tight_in(self.cgroup.directory().ancestors().skip(1), needed)
+    }
+
+    fn tight_in<'d>(
+        &self,
+        directories: impl Iterator<Item = &'d Path>,
+        needed: u64,
+    ) -> io::Result<Vec<TightLimit>> {
         let mut tight = Vec::new();
-        let version = self.cgroup.version();
-        for directory in self.cgroup.with_ancestors() {
-            // The root of a unified hierarchy has no such file.
-            if !directory.join(usage_file(version)).exists() {
-                break;
-            }
-            let used = used(version, directory)?;
-            for file in limit_files(version).map(|name| directory.join(name)) {
+        for directory in directories {
+            for files in limits(self.cgroup.version()) {
+                // Not every cgroup has the controller: the root of version 2 has no limit, and one
+                // without the controller may be below one that has it.
+                let Some(used) = files.used(directory)? else {
+                    continue;
+                };
+                let file = directory.join(files.limit);
                 match read_limit(&file)? {
                     Some(limit) if limit.saturating_sub(used) < needed => {
                         tight.push(TightLimit { file, limit, used });
@@ -74,49 +173,74 @@ impl MemoryCgroup {
     }
 }
 
-/// Outermost last: with version 1 the limit with swap may not be below the one without.
-fn limit_files(version: Version) -> std::slice::Iter<'static, &'static str> {
-    match version {
-        Version::V1 => ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"].iter(),
-        // Above `high` processes are slowed down until the driver call seems to hang.
-        Version::V2 => ["memory.high", "memory.max"].iter(),
+impl LimitFiles {
+    /// The files of the limit that this file sets.
+    fn of(limit: &Path) -> Option<&'static Self> {
+        let name = limit.file_name()?;
+        V1.iter().chain(&V2).find(|files| files.limit == name)
+    }
+
+    /// The charged bytes, without the file cache that the kernel can drop at once. `None` in a
+    /// directory without them: there is no such cgroup or controller, or no accounting of swap.
+    fn used(&self, directory: &Path) -> io::Result<Option<u64>> {
+        let Some(charged) = read(&directory.join(self.usage))? else {
+            return Ok(None);
+        };
+        let charged = parse(&directory.join(self.usage), &charged)?;
+        let stat = read(&directory.join("memory.stat"))?.unwrap_or_default();
+        let line = stat
+            .lines()
+            .find_map(|line| line.strip_prefix(self.droppable));
+        let droppable = line.and_then(|bytes| bytes.parse().ok()).unwrap_or(0);
+        Ok(Some(charged.saturating_sub(droppable)))
     }
 }
 
-fn usage_file(version: Version) -> &'static str {
+fn limits(version: Version) -> &'static [LimitFiles] {
     match version {
-        Version::V1 => "memory.usage_in_bytes",
-        Version::V2 => "memory.current",
+        Version::V1 => &V1,
+        Version::V2 => &V2,
     }
 }
 
-/// The charged bytes, without the inactive file cache that the kernel drops before it kills.
-fn used(version: Version, directory: &Path) -> io::Result<u64> {
-    let dropped = match version {
-        Version::V1 => "total_inactive_file ",
-        Version::V2 => "inactive_file ",
-    };
-    let charged = read_number(&directory.join(usage_file(version)))?;
-    let stat = fs::read_to_string(directory.join("memory.stat"))?;
-    let dropped = stat
-        .lines()
-        .find_map(|line| line.strip_prefix(dropped)?.parse().ok());
-    Ok(charged.saturating_sub(dropped.unwrap_or(0)))
+/// Puts back the limits that an operation raised.
+///
+/// # Errors
+/// The first error, most likely that more memory is in use than a limit allowed: the kernel would
+/// kill the container if it were lowered. What could not be put back stays recorded.
+pub(crate) fn put_back(directory: &Path) -> io::Result<()> {
+    let spec = raised_spec::put_back(directory);
+    raised_limit::put_back(directory)?;
+    spec
 }
 
-/// `None`: no limit, or no such file (swap accounting may be off).
+/// The kernel keeps limits in whole pages, and rounds others down.
+pub(crate) fn whole_pages(bytes: u64) -> u64 {
+    let page = page_size() as u64;
+    bytes.checked_next_multiple_of(page).unwrap_or(bytes)
+}
+
+/// `None`: no limit, or no such file.
 fn read_limit(file: &Path) -> io::Result<Option<u64>> {
+    match read(file)? {
+        Some(text) if text.trim() != "max" => parse(file, &text).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// `None` if the file, or its cgroup, is gone.
+fn read(file: &Path) -> io::Result<Option<String>> {
     match fs::read_to_string(file) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Ok(text) if text.trim() == "max" => Ok(None),
-        Ok(text) => parse(file, &text).map(Some),
+        Ok(text) => Ok(Some(text)),
+        Err(error) if is_gone(&error) => Ok(None),
         Err(error) => Err(at(file, &error)),
     }
 }
 
-fn read_number(file: &Path) -> io::Result<u64> {
-    let text = fs::read_to_string(file).map_err(|error| at(file, &error))?;
-    parse(file, &text)
+/// ENODEV is the answer for a cgroup that was removed after its file was opened.
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+        || error.raw_os_error() == Some(Errno::NODEV.raw_os_error())
 }
 
 fn parse(file: &Path, text: &str) -> io::Result<u64> {

@@ -160,6 +160,17 @@ impl Container {
         &self.memory
     }
 
+    /// Its memory cgroup with the sub-cgroups that these of its processes are in.
+    ///
+    /// # Errors
+    /// [`ContainerError::Processes`].
+    pub(crate) fn memory_of<'p>(
+        &self,
+        processes: impl IntoIterator<Item = &'p ProcessRef>,
+    ) -> Result<MemoryCgroup, ContainerError> {
+        Ok(self.memory.with_those_of(processes)?)
+    }
+
     /// Its specification; `None` if its bundle is not known or cannot be read.
     pub(crate) fn spec(&self) -> Option<Spec> {
         Spec::read(self.bundle.as_deref()?).ok()

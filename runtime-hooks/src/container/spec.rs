@@ -151,23 +151,7 @@ impl Spec {
     /// # Errors
     /// [`SpecError::Io`].
     pub(crate) fn write(&self) -> Result<(), SpecError> {
-        self.write_tree(&self.tree)
-    }
-
-    /// Writes the changed contents, with `value` at `pointer`.
-    ///
-    /// # Errors
-    /// [`SpecError::Io`].
-    pub(crate) fn write_with(&self, pointer: &str, value: &Value) -> Result<(), SpecError> {
-        let mut tree = self.tree.clone();
-        if let Some(place) = tree.pointer_mut(pointer) {
-            place.clone_from(value);
-        }
-        self.write_tree(&tree)
-    }
-
-    fn write_tree(&self, tree: &Value) -> Result<(), SpecError> {
-        let text = serde_json::to_vec(tree).map_err(io::Error::from);
+        let text = serde_json::to_vec(&self.tree).map_err(io::Error::from);
         text.and_then(|text| self.replace(&text))
             .map_err(|source| self.not_written(source))
     }

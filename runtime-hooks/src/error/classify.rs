@@ -237,7 +237,7 @@ impl NoHostMemory {
     pub fn kind(&self) -> Kind {
         match self {
             Self::Host { .. } => Kind::NoHostMemory,
-            Self::Limit { .. } => Kind::MemoryLimit,
+            Self::Limit { .. } | Self::LimitAbove { .. } => Kind::MemoryLimit,
             Self::Io(error) => of_io(error, Kind::Io),
         }
     }

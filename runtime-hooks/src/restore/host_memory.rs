@@ -2,35 +2,30 @@
 //! processes, where they stay until the driver has moved them to the GPU.
 //!
 //! The low-level runtime makes the container's cgroup and CRIU fills it in one step. So the
-//! container's own limit is raised in the specification, and set to the caller's value afterwards
-//! with the low-level runtime's `update`, which also records it. Limits of the cgroups above are
-//! raised in place.
+//! container's own limits are raised in the specification, and set to the caller's values
+//! afterwards with the low-level runtime's `update`, which also records them. Limits of the cgroups
+//! above are never changed.
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use serde_json::{Value, json};
 use stasis_linux::cgroup::{Hierarchies, cgroups_path};
 
 use crate::container::host_memory::{self, NoHostMemory};
-use crate::container::memory_limit::MemoryCgroup;
+use crate::container::memory_limit::raised_spec::RaisedSpec;
+use crate::container::memory_limit::{self, MemoryCgroup};
 use crate::container::spec::Spec;
 use crate::context::Context;
 use crate::low_level;
 
-/// The limits in `config.json` (OCI runtime specification, "memory").
-const LIMITS: &str = "/linux/resources/memory";
-
-/// The memory that a restore needs, and the limits that were changed for it.
+/// The memory that a restore needs, and the limits that are raised for it.
 #[derive(Debug)]
 pub(crate) struct RestoredMemory {
-    /// All memory that the image holds, in bytes.
-    bytes: u64,
-    /// The parent of the container's cgroup.
-    parent: Option<MemoryCgroup>,
-    /// The caller's limits, if they were raised in the specification.
-    wanted: Option<Value>,
+    /// The cgroup that the new container will have, if the specification names it.
+    cgroup: Option<MemoryCgroup>,
+    /// The limits that are raised in the specification.
+    raised: Option<RaisedSpec>,
 }
 
 /// Checks that the host has enough memory for an image without GPU contents. The container's limits
@@ -39,112 +34,78 @@ pub(crate) struct RestoredMemory {
 /// # Errors
 /// [`NoHostMemory`].
 pub(crate) fn admit_host(image: &Path, bulk: u64) -> Result<RestoredMemory, NoHostMemory> {
-    let bytes = image_bytes(image)?.saturating_add(bulk);
-    host_memory::admit_host(bytes)?;
+    host_memory::admit_host(image_bytes(image)?.saturating_add(bulk))?;
     Ok(RestoredMemory {
-        bytes,
-        parent: None,
-        wanted: None,
+        cgroup: None,
+        raised: None,
     })
 }
 
-/// Checks that the host has enough memory for an image, of which `bulk` bytes are not in CRIU's
-/// files, and raises the limits in the specification.
+/// Checks that the host, and the cgroups above the new container's, have enough memory for an image
+/// of which `bulk` bytes are not in CRIU's files, and raises the container's own limits in the
+/// specification, which is not written yet.
 ///
 /// # Errors
 /// [`NoHostMemory`]; nothing is changed then.
 pub(crate) fn admit(
     context: &Context,
+    bundle: &Path,
     spec: &mut Spec,
     image: &Path,
     bulk: u64,
 ) -> Result<RestoredMemory, NoHostMemory> {
-    let bytes = image_bytes(image)?.saturating_add(bulk);
-    let needed = host_memory::admit_host(bytes)?;
-    let parent = match spec.cgroups_path() {
-        Some(path) => parent_of(path)?,
+    let needed = host_memory::admit_host(image_bytes(image)?.saturating_add(bulk))?;
+    let cgroup = match spec.cgroups_path() {
+        Some(path) => cgroup_at(path)?,
         None => None,
     };
-    let raises = context.settings.memory.raise_limits;
-    if let Some(parent) = &parent
-        && !raises
-    {
-        host_memory::check_limits(parent, needed)?;
+    if let Some(cgroup) = &cgroup {
+        host_memory::check_limits_above(cgroup, needed)?;
     }
-    let limit = spec
-        .tree()
-        .pointer(LIMITS)
-        .and_then(|limits| limits["limit"].as_u64());
-    let wanted = match limit.filter(|limit| *limit > 0 && *limit < needed) {
-        None => None,
-        Some(limit) if !raises => {
-            let file = "the memory limit of the new container".into();
+    let raised = RaisedSpec::of(bundle, spec, needed);
+    if let Some(raised) = &raised {
+        if !context.settings.memory.raise_limits {
+            let (name, limit) = raised.lowest();
             return Err(NoHostMemory::Limit {
-                file,
+                file: format!("the memory limit of the new container ({name})").into(),
                 limit,
                 used: 0,
                 needed,
             });
         }
-        Some(limit) => raise(spec, limit, needed),
-    };
-    Ok(RestoredMemory {
-        bytes,
-        parent,
-        wanted,
-    })
-}
-
-/// Raises the limits of a specification, and returns the former limits.
-fn raise(spec: &mut Spec, limit: u64, needed: u64) -> Option<Value> {
-    let limits = spec.tree_mut().pointer_mut(LIMITS)?;
-    let wanted = limits.clone();
-    limits["limit"] = json!(needed);
-    // The limit with swap is raised by the same amount; -1 stays "no limit".
-    if let Some(swap) = limits["swap"].as_u64() {
-        limits["swap"] = json!(swap.saturating_sub(limit).saturating_add(needed));
+        raised.apply(spec);
     }
-    Some(wanted)
+    Ok(RestoredMemory { cgroup, raised })
 }
 
 impl RestoredMemory {
     /// Whether the specification was changed.
     pub(crate) fn changed_spec(&self) -> bool {
-        self.wanted.is_some()
+        self.raised.is_some()
     }
 
-    /// Raises the memory limits above the container; `directory` is the operation's. Returns a note
-    /// for each change.
+    /// Records in the operation's directory which limits are about to be raised. Returns a note
+    /// about it.
     ///
     /// # Errors
     /// [`NoHostMemory::Io`].
-    pub(crate) fn raise_limits(
-        &self,
-        context: &Context,
-        directory: &Path,
-    ) -> Result<Vec<String>, NoHostMemory> {
-        let mut notes = Vec::new();
-        if let Some(parent) = self
-            .parent
-            .as_ref()
-            .filter(|_| context.settings.memory.raise_limits)
-        {
-            let raised = host_memory::raise_limits(parent, self.bytes, directory)?;
-            notes.extend(raised.iter().map(ToString::to_string));
-        }
-        if self.wanted.is_some() {
-            notes.push(
-                "the container's memory limit is raised for the time of the restore".to_owned(),
-            );
-        }
-        Ok(notes)
+    pub(crate) fn record(&self, directory: &Path) -> Result<Option<&'static str>, NoHostMemory> {
+        let Some(raised) = &self.raised else {
+            return Ok(None);
+        };
+        raised.record(self.cgroup.as_ref(), directory)?;
+        Ok(Some(
+            "the container's memory limit is raised for the time of the restore",
+        ))
     }
 
     /// Sets the caller's limits in the container and its specification, once the GPU contents are
-    /// back on the GPU.
+    /// back on the GPU and no longer charged to it. `checkBeforeUpdate` of the low-level runtime
+    /// does not serve: it counts the file cache of the image that CRIU has just read.
     ///
     /// # Errors
-    /// The low-level runtime's error; the container continues with the raised limits.
+    /// More is in use, or the low-level runtime's error; the container continues with the raised
+    /// limits, which stay recorded.
     pub(crate) fn put_back(
         &self,
         context: &Context,
@@ -152,13 +113,18 @@ impl RestoredMemory {
         spec: &Spec,
         directory: &Path,
     ) -> io::Result<()> {
-        let Some(wanted) = &self.wanted else {
+        let Some(raised) = &self.raised else {
             return Ok(());
         };
+        // Also of a container whose cgroup the specification does not name.
+        if let Ok(Some(container)) = context.container(id) {
+            raised.record(Some(container.memory()), directory)?;
+        }
+        memory_limit::wait_until_fitting(directory)?;
         let file = directory.join("memory-resources.json");
-        fs::write(&file, serde_json::to_vec(&json!({ "memory": wanted }))?)?;
+        fs::write(&file, serde_json::to_vec(&raised.resources(spec))?)?;
         low_level::update(&context.low_level, &context.root, id, &file)?;
-        spec.write_with(LIMITS, wanted).map_err(io::Error::other)
+        memory_limit::put_back(directory)
     }
 }
 
@@ -175,23 +141,21 @@ fn image_bytes(image: &Path) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// The parent of the memory cgroup of a container with this `cgroupsPath`, if there is one.
-fn parent_of(path: &str) -> io::Result<Option<MemoryCgroup>> {
-    let Some(parent) = parent_path(path) else {
+/// The memory cgroup that a container with this `cgroupsPath` will have.
+fn cgroup_at(path: &str) -> io::Result<Option<MemoryCgroup>> {
+    let Some(path) = cgroups_path(&from_the_root(path)) else {
         return Ok(None);
     };
-    let cgroup = Hierarchies::read()?.cgroup("memory", &parent);
-    let exists = cgroup.filter(|cgroup| cgroup.directory().exists());
-    Ok(exists.map(MemoryCgroup::new))
+    let cgroup = Hierarchies::read()?.cgroup("memory", &path);
+    Ok(cgroup.map(MemoryCgroup::new))
 }
 
-fn parent_path(path: &str) -> Option<PathBuf> {
-    // crun takes a relative path from the root of the hierarchy.
-    let path = match path.starts_with('/') || path.contains(':') {
+/// crun takes a relative path from the root of the hierarchy.
+fn from_the_root(path: &str) -> String {
+    match path.starts_with('/') || path.contains(':') {
         true => path.to_owned(),
         false => format!("/{path}"),
-    };
-    Some(cgroups_path(&path)?.parent()?.to_owned())
+    }
 }
 
 #[cfg(test)]
@@ -199,20 +163,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cgroup_above_is_found_in_both_notations() {
-        let parent = |path| parent_path(path).map(|path| path.to_string_lossy().into_owned());
-        assert_eq!(
-            parent("/kubepods/burstable/pod1/c1").as_deref(),
-            Some("/kubepods/burstable/pod1")
-        );
-        assert_eq!(parent("/default/c1").as_deref(), Some("/default"));
-        assert_eq!(parent("c1").as_deref(), Some("/"));
-        assert_eq!(
-            parent("kubepods-burstable-pod1.slice:cri-containerd:c1").as_deref(),
-            Some("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice")
-        );
-        assert_eq!(parent("/a/../../etc/c1"), None);
-        assert_eq!(parent("nonsense:a:b"), None);
+    fn a_relative_path_starts_at_the_root() {
+        assert_eq!(from_the_root("c1"), "/c1");
+        assert_eq!(from_the_root("/default/c1"), "/default/c1");
+        assert_eq!(from_the_root("a.slice:b:c1"), "a.slice:b:c1");
     }
 
     #[test]

@@ -21,6 +21,8 @@ use stasis_linux::cgroup::criu_yard;
 use crate::bulk_memory::dump::has_index;
 use crate::bulk_memory::plugin::Plugins;
 use crate::bulk_memory::restore::{MemoryRestore, environment};
+use crate::container::host_memory::NoHostMemory;
+use crate::container::memory_limit;
 use crate::context::{Context, Outcome};
 use crate::error::low_level::LowLevelFailure;
 use crate::error::operations_log;
@@ -111,6 +113,8 @@ impl<'a> Plan<'a> {
         let state_dir = &context.settings.paths.state_dir;
         let operation = Operation::begin(state_dir, &context.root, id)?;
         let directory = operation.directory();
+        // What an earlier restore has raised and was killed before it could put it back.
+        memory_limit::put_back(directory).map_err(NoHostMemory::from)?;
         let memory = MemoryRestore::find(context, image, &manifest, &plugins, directory)?;
         let bundle = &options.bundle;
         let admission = admission::admit(context, id, bundle, image, &manifest, memory.as_ref())?;
@@ -135,7 +139,7 @@ impl<'a> Plan<'a> {
         }
         let requested = self.memory.as_ref().map_or(Ok(()), MemoryRestore::request);
         let prepared = requested
-            .and_then(|()| self.raise_limits(timeline))
+            .and_then(|()| self.record_limits(timeline))
             .and_then(|()| self.change_spec());
         let result = prepared.and_then(|()| self.restore(low_level_args, timeline));
         result.map_err(|cause| {
@@ -150,9 +154,9 @@ impl<'a> Plan<'a> {
         })
     }
 
-    fn raise_limits(&self, timeline: &mut Timeline<'_>) -> Result<(), Failure> {
+    fn record_limits(&self, timeline: &mut Timeline<'_>) -> Result<(), Failure> {
         let memory = &self.admission.memory;
-        for note in memory.raise_limits(self.context, self.operation.directory())? {
+        if let Some(note) = memory.record(self.operation.directory())? {
             timeline.note(note);
         }
         Ok(())

@@ -188,7 +188,7 @@ impl<'l> Bundle<'l> {
     /// "populated" counts it (css_task_iter_advance in the kernel's cgroup.c).
     fn left_in_cgroups(&self) -> Result<Option<String>> {
         let script = format!(
-            "for cgroup in /sys/fs/cgroup/{{,*/}}{}; do
+            "for cgroup in /sys/fs/cgroup/{{,*/,*/*/}}{}; do
                 cat $cgroup/cgroup.procs; grep -s 'populated 1' $cgroup/cgroup.events
              done",
             self.id

@@ -40,15 +40,17 @@ impl Group<'_> {
             }
             return Ok(());
         };
-        let (memory, cgroup) = (&self.settings.memory, found.container.memory());
-        host_memory::admit(memory, cgroup, bytes)?;
+        let processes = members.iter().map(|(process, _)| process);
+        let cgroup = found.container.memory().with_those_of(processes)?;
+        let memory = &self.settings.memory;
+        host_memory::admit(memory, &cgroup, bytes)?;
         operation.record(&Intent {
             processes: held,
             pending_on: PendingOn::Operator,
             recovery: None,
         })?;
         if memory.raise_limits {
-            host_memory::raise_limits(cgroup, bytes, operation.directory())?;
+            host_memory::raise_limits(&cgroup, bytes, operation.directory())?;
         }
         Ok(())
     }

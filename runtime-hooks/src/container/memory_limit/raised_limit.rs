@@ -7,14 +7,14 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use stasis_linux::cgroup::Version;
 use stasis_linux::file::{self, Access, Durability};
 
-use super::{MemoryCgroup, at, read_limit, used};
+use super::{LimitFiles, MemoryCgroup, at, is_gone, read_limit, whole_pages};
 
 /// The name of the record in an operation's directory.
 pub(super) const RECORD: &str = "memory-limits.json";
-const PAGE: u64 = 4096;
+/// Far above the record of any container.
+const MAX_BYTES: u64 = 1 << 20;
 /// How long the kernel may take to uncharge memory that the driver has just freed.
 const SETTLE: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(10);
@@ -25,6 +25,9 @@ pub(crate) struct RaisedLimit {
     file: PathBuf,
     from: u64,
     to: u64,
+    /// What an earlier raise had set, and what is still set if this one was cut off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    before: Option<u64>,
 }
 
 impl MemoryCgroup {
@@ -34,27 +37,13 @@ impl MemoryCgroup {
     /// # Errors
     /// An error of reading or writing a limit or the record. Limits raised by then are recorded.
     pub(crate) fn raise(&self, needed: u64, directory: &Path) -> io::Result<Vec<RaisedLimit>> {
-        let mut record = read_record(directory)?;
         let mut raised = Vec::new();
         for tight in self.tight_limits(needed)? {
-            let to = tight.used.saturating_add(needed).next_multiple_of(PAGE);
-            let limit = RaisedLimit {
-                file: tight.file,
-                from: tight.limit,
-                to,
-            };
-            // If an earlier operation raised it and did not put it back, keep the original value
-            // of that operation.
-            match record.iter_mut().find(|known| known.file == limit.file) {
-                Some(known) => known.to = to,
-                None => record.push(limit.clone()),
-            }
-            raised.push(limit);
+            let to = whole_pages(tight.used.saturating_add(needed));
+            raised.push(RaisedLimit::new(tight.file, tight.limit, to));
         }
-        if !raised.is_empty() {
-            write_record(directory, &record)?;
-        }
-        // From the top: a cgroup cannot use what those above it do not allow.
+        record(directory, &raised)?;
+        // With version 1 the limit with swap first, which may not be below the other.
         for limit in raised.iter().rev() {
             limit.write(limit.to)?;
         }
@@ -62,59 +51,105 @@ impl MemoryCgroup {
     }
 }
 
-/// Puts back the limits that an operation raised.
+/// Puts back the limits of a container's cgroups.
+pub(super) fn put_back(directory: &Path) -> io::Result<()> {
+    let mut result = Ok(());
+    let mut limits = read_record(directory)?;
+    let deadline = Instant::now() + SETTLE;
+    limits.retain(|limit| {
+        let back = until(deadline, || limit.put_back());
+        let stays = back.is_err();
+        if result.is_ok() {
+            result = back;
+        }
+        stays
+    });
+    write_record(directory, &limits)?;
+    result
+}
+
+/// Waits until no more memory is in use than the limits that an operation raised had allowed.
 ///
 /// # Errors
-/// More memory is in use than a limit allowed: the kernel would kill the container if it were
-/// lowered. The limit stays recorded.
-pub(crate) fn put_back(directory: &Path) -> io::Result<()> {
-    let record = read_record(directory)?;
-    for limit in &record {
-        limit.put_back()?;
+/// More is in use, also after the time that the kernel may take to uncharge memory.
+pub(crate) fn wait_until_fitting(directory: &Path) -> io::Result<()> {
+    let deadline = Instant::now() + SETTLE;
+    for limit in read_record(directory)? {
+        until(deadline, || limit.check_usage())?;
     }
-    match fs::remove_file(directory.join(RECORD)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+    Ok(())
+}
+
+/// Records limits that are about to be raised. What is recorded of a file from an earlier raise
+/// stays its original value, unless somebody else has set another limit since.
+pub(super) fn record(directory: &Path, raised: &[RaisedLimit]) -> io::Result<()> {
+    if raised.is_empty() {
+        return Ok(());
     }
+    let mut record = read_record(directory)?;
+    for limit in raised {
+        let known = record.iter_mut().find(|known| known.file == limit.file);
+        match known {
+            Some(known) if known.is_set_to(limit.from) => {
+                (known.before, known.to) = (Some(limit.from), limit.to);
+            }
+            Some(known) => known.clone_from(limit),
+            None => record.push(limit.clone()),
+        }
+    }
+    write_record(directory, &record)
 }
 
 impl RaisedLimit {
-    fn put_back(&self) -> io::Result<()> {
-        let deadline = Instant::now() + SETTLE;
-        loop {
-            match self.try_put_back() {
-                Err(_) if Instant::now() < deadline => sleep(POLL),
-                result => return result,
-            }
+    /// A limit that is about to be raised, in bytes.
+    pub(super) fn new(file: PathBuf, from: u64, to: u64) -> Self {
+        let before = None;
+        Self {
+            file,
+            from,
+            to,
+            before,
         }
     }
 
-    fn try_put_back(&self) -> io::Result<()> {
-        match read_limit(&self.file) {
-            // The cgroup went with its container.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            // Somebody has set another limit meanwhile, which stays.
-            Ok(limit) if limit != Some(self.to) => return Ok(()),
-            other => other?,
-        };
-        let version = match self.file.extension() {
-            Some(extension) if extension == "max" || extension == "high" => Version::V2,
-            _ => Version::V1,
-        };
-        let used = used(version, self.file.parent().unwrap_or(Path::new("/")))?;
-        if used > self.from {
-            return Err(io::Error::other(format!(
+    /// Whether a limit with this value is as an operation has set it.
+    fn is_set_to(&self, limit: u64) -> bool {
+        self.to == limit || self.before == Some(limit)
+    }
+
+    fn put_back(&self) -> io::Result<()> {
+        match read_limit(&self.file)? {
+            Some(limit) if self.is_set_to(limit) => {}
+            // The cgroup went with its container, or somebody has set another limit meanwhile,
+            // which stays.
+            _ => return Ok(()),
+        }
+        self.check_usage()?;
+        self.write(self.from)
+    }
+
+    /// Whether no more is in use than it allowed.
+    fn check_usage(&self) -> io::Result<()> {
+        let directory = self.file.parent().unwrap_or(Path::new("/"));
+        let files = LimitFiles::of(&self.file);
+        let used = files.map_or(Ok(None), |files| files.used(directory))?;
+        match used.filter(|used| *used > self.from) {
+            None => Ok(()),
+            Some(used) => Err(io::Error::other(format!(
                 "{} MiB are in use, more than the limit of {} MiB that {} had",
                 used >> 20,
                 self.from >> 20,
                 self.file.display()
-            )));
+            ))),
         }
-        self.write(self.from)
     }
 
+    /// Sets it; a cgroup that is gone needs no limit.
     fn write(&self, bytes: u64) -> io::Result<()> {
-        fs::write(&self.file, bytes.to_string()).map_err(|error| at(&self.file, &error))
+        match fs::write(&self.file, bytes.to_string()) {
+            Err(error) if !is_gone(&error) => Err(at(&self.file, &error)),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -128,20 +163,28 @@ impl std::fmt::Display for RaisedLimit {
     }
 }
 
+/// Tries until it succeeds, or the deadline has passed.
+fn until(deadline: Instant, attempt: impl Fn() -> io::Result<()>) -> io::Result<()> {
+    loop {
+        match attempt() {
+            Err(_) if Instant::now() < deadline => sleep(POLL),
+            result => return result,
+        }
+    }
+}
+
 fn read_record(directory: &Path) -> io::Result<Vec<RaisedLimit>> {
-    match fs::read(directory.join(RECORD)) {
-        Ok(text) => Ok(serde_json::from_slice(&text)?),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(error),
+    match file::read(&directory.join(RECORD), MAX_BYTES)? {
+        Some(text) => Ok(serde_json::from_slice(&text)?),
+        None => Ok(Vec::new()),
     }
 }
 
 fn write_record(directory: &Path, record: &[RaisedLimit]) -> io::Result<()> {
+    let path = directory.join(RECORD);
+    if record.is_empty() {
+        return file::remove(&path);
+    }
     let text = serde_json::to_vec(record)?;
-    file::replace(
-        &directory.join(RECORD),
-        &text,
-        Access::Private,
-        Durability::Durable,
-    )
+    file::replace(&path, &text, Access::Private, Durability::Durable)
 }

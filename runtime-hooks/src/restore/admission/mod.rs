@@ -93,7 +93,7 @@ pub(crate) fn admit(
     let mut notes: Vec<String> = moved(&pairs)
         .map(|(old, new)| format!("{old} is restored to {new}"))
         .collect();
-    let memory = host_memory::admit(context, &mut spec, image, bulk)?;
+    let memory = host_memory::admit(context, bundle, &mut spec, image, bulk)?;
     let changes = adapt(settings, &inventory, &mut spec);
     let nodes = DeviceNodes::of(&spec);
     notes.extend(changes.iter().cloned());
