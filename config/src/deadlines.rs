@@ -1,4 +1,4 @@
-//! How long an operation waits: for locks and for the driver.
+//! How long an operation waits: for locks, for the driver and for NVML.
 
 use std::time::Duration;
 
@@ -14,6 +14,8 @@ pub struct Deadlines {
     pub lock_try_ms: u32,
     /// Seconds for a driver call that moves GPU contents or unlocks.
     pub driver_s: u32,
+    /// Seconds for reading the GPUs from NVML.
+    pub nvml_s: u32,
 }
 
 impl Default for Deadlines {
@@ -22,6 +24,7 @@ impl Default for Deadlines {
             lock_ms: 10_000,
             lock_try_ms: 200,
             driver_s: 600,
+            nvml_s: 30,
         }
     }
 }
@@ -45,6 +48,12 @@ impl Deadlines {
         Duration::from_secs(self.driver_s.into())
     }
 
+    /// For reading the GPUs from NVML.
+    #[must_use]
+    pub fn nvml(&self) -> Duration {
+        Duration::from_secs(self.nvml_s.into())
+    }
+
     pub(crate) fn check(&self) -> Result<(), (&'static str, &'static str)> {
         let sane = 1..=3_600_000;
         if !sane.contains(&self.lock_ms) {
@@ -58,6 +67,9 @@ impl Deadlines {
         }
         if !(1..=86_400).contains(&self.driver_s) {
             return Err(("deadlines.driver_s", "must be between 1 and 86400"));
+        }
+        if !(1..=3600).contains(&self.nvml_s) {
+            return Err(("deadlines.nvml_s", "must be between 1 and 3600"));
         }
         Ok(())
     }

@@ -45,6 +45,8 @@ pub enum BlockerKind {
     Mig,
     /// Managed (unified) memory.
     ManagedMemory,
+    /// A process has a GPU open that NVML cannot report on.
+    LostGpu,
     /// A process holds an NVIDIA device without using CUDA.
     NvidiaDevice,
     /// `/dev/gdrdrv` is in use.
@@ -59,7 +61,7 @@ pub enum BlockerKind {
 
 impl BlockerKind {
     /// All kinds, those of the driver first.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::DriverVersion,
         Self::FailedState,
         Self::NcclP2p,
@@ -67,6 +69,7 @@ impl BlockerKind {
         Self::Mps,
         Self::Mig,
         Self::ManagedMemory,
+        Self::LostGpu,
         Self::NvidiaDevice,
         Self::Gdrdrv,
         Self::Rdma,
@@ -85,6 +88,7 @@ impl BlockerKind {
             Self::Mps => "mps",
             Self::Mig => "mig",
             Self::ManagedMemory => "managed-memory",
+            Self::LostGpu => "lost-gpu",
             Self::NvidiaDevice => "nvidia-device",
             Self::Gdrdrv => "gdrdrv",
             Self::Rdma => "rdma",

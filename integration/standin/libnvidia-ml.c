@@ -1,9 +1,11 @@
 /* The stand-in for NVML: the few calls that nvml-wrapper makes for a driver version, GPUs, what they are, memory and processes. */
 #include "peer.h"
 
+#include <unistd.h>
+
 #define EXPORT __attribute__((visibility("default")))
 
-enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_SPACE = 7 };
+enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_SPACE = 7, GPU_IS_LOST = 15 };
 
 struct memory {
     unsigned version;
@@ -37,7 +39,11 @@ static int copy_text(const char *text, char *buffer, unsigned length) {
     return snprintf(buffer, length, "%s", text) < (int)length ? SUCCESS : NO_SPACE;
 }
 
-EXPORT int nvmlInit_v2(void) { return SUCCESS; }
+EXPORT int nvmlInit_v2(void) {
+    while (machine_read().nvml_hangs)
+        usleep(10000);
+    return SUCCESS;
+}
 
 EXPORT int nvmlShutdown(void) { return SUCCESS; }
 
@@ -53,6 +59,9 @@ EXPORT int nvmlDeviceGetCount_v2(unsigned *count) {
 EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
     if (index >= machine_read().gpus)
         return INVALID_ARGUMENT;
+    /* nvidia-smi is told so, too: "Unable to determine the device handle for GPU: GPU is lost". */
+    if (machine_read().gpu[index].is_lost)
+        return GPU_IS_LOST;
     *device = &handles[index];
     return SUCCESS;
 }

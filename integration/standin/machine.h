@@ -7,6 +7,8 @@
  *   mig GPU                it is cut into MIG slices
  *   persistence-off GPU    nobody keeps it initialised
  *   old GPU                it knows nothing of MIG, MPS and persistence
+ *   lost GPU               it has fallen off the bus
+ *   nvml-hangs             no call of NVML's comes back, as long as this is here
  *   mps TAG                processes with this tag use their GPUs through MPS
  *   driver VERSION
  */
@@ -21,11 +23,12 @@
 struct gpu {
     char name[96];
     uint64_t total_bytes;
-    int is_mig, is_old, persistence_is_off;
+    int is_mig, is_old, is_lost, persistence_is_off;
 };
 
 struct machine {
     unsigned gpus;
+    int nvml_hangs;
     char driver_version[80];
     char mps_tag[32];
     struct gpu gpu[GPUS];
@@ -49,6 +52,10 @@ static void machine_read_line(struct machine *machine, const char *line) {
         machine->gpu[gpu].persistence_is_off = 1;
     else if (sscanf(line, "old %u", &gpu) == 1 && gpu < GPUS)
         machine->gpu[gpu].is_old = 1;
+    else if (sscanf(line, "lost %u", &gpu) == 1 && gpu < GPUS)
+        machine->gpu[gpu].is_lost = 1;
+    else if (!strncmp(line, "nvml-hangs", strlen("nvml-hangs")))
+        machine->nvml_hangs = 1;
     else if (sscanf(line, "mps %31s", machine->mps_tag) != 1)
         sscanf(line, "driver %79s", machine->driver_version);
 }

@@ -10,6 +10,7 @@ use crate::by_pid::ByPid;
 use anyhow::{Context, Result, ensure};
 use stasis::cuda::nvml::Inventory;
 use stasis::cuda::{CudaError, CudaState, GpuMap};
+use stasis_config::Settings;
 use stasis_integration::host::c_build;
 
 use crate::{LIBCUDA, NVML, blockers, driver, library};
@@ -55,8 +56,9 @@ fn caller() -> Result<()> {
 
 /// What NVML says of the machine: its own, or the stand-in for it.
 pub(crate) fn inventory() -> Result<Inventory> {
-    let library = library(NVML);
-    Ok(Inventory::read(library.as_deref())?)
+    let mut settings = Settings::default();
+    settings.driver.nvml = library(NVML);
+    Ok(Inventory::read(&settings)?)
 }
 
 /// The GPUs that a process is on, by their places in the inventory.

@@ -14,6 +14,7 @@ mod interruption;
 mod late_cuda;
 mod leaks;
 mod locking;
+mod lost_gpu;
 mod many_processes;
 mod not_on_disk;
 mod not_ours;

@@ -121,7 +121,7 @@ impl<'a> Plan<'a> {
             .recorded()?
             .map(|intent| intent.processes)
             .unwrap_or_default();
-        let inventory = Inventory::read(context.settings.driver.nvml.as_deref())?;
+        let inventory = Inventory::read(&context.settings)?;
         let allowed = refuse_blockers(context, &container, &snapshot, &members, &inventory)?;
         let processes: Vec<_> = members.iter().map(|(process, _)| process).collect();
         let captured = Captured::describe(
@@ -158,7 +158,7 @@ impl<'a> Plan<'a> {
         if captured.is_of(container, members, &snapshot) {
             return Ok(());
         }
-        let inventory = Inventory::read(context.settings.driver.nvml.as_deref())?;
+        let inventory = Inventory::read(&context.settings)?;
         let found = query(&self.driver, container, &snapshot)?;
         refuse_blockers(context, container, &snapshot, &found, &inventory)?;
         let earlier = captured.processes();

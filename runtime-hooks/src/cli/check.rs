@@ -142,7 +142,7 @@ impl Report {
             // A container without CUDA is checkpointed without a query of the GPUs.
             Inventory::default()
         } else {
-            match Inventory::read(context.settings.driver.nvml.as_deref()) {
+            match Inventory::read(&context.settings) {
                 Ok(inventory) => inventory,
                 Err(error) => {
                     self.refuse(&error.into());

@@ -1,14 +1,21 @@
 //! Reads the machine's GPUs and each process's GPU memory from NVML.
+//!
+//! A GPU that NVML cannot report on (one that has fallen off the bus) is a fact about that GPU, and
+//! concerns its users alone. NVML itself may hang with such a GPU, so it has a deadline.
+
+mod report;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::{Device, Nvml};
 use serde::{Deserialize, Serialize};
+use stasis_config::Settings;
 
+use crate::cuda::nvml::report::GpuReport;
 use crate::cuda::{GpuUuid, InvalidGpuUuid};
+use crate::host::deadline::{Overdue, within};
 
 /// Where drivers put NVML when the dynamic linker does not know it.
 const SEARCH: [&str; 4] = [
@@ -66,6 +73,8 @@ pub enum Mig {
 /// Facts about a GPU that hold on this machine only; no manifest records them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GpuFacts {
+    /// Its number among the machine's GPUs, as NVML counts them.
+    pub index: u32,
     /// The number in the path of its device node, `/dev/nvidiaN`.
     pub minor: u32,
     /// Its persistence mode.
@@ -74,6 +83,17 @@ pub struct GpuFacts {
     pub mig: Mig,
     /// The processes that use it through an MPS server.
     pub mps_clients: Vec<i32>,
+}
+
+/// A GPU that NVML cannot report on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnreadGpu {
+    /// Its identity, if NVML knows that.
+    pub uuid: Option<GpuUuid>,
+    /// The number in the path of its device node, if NVML knows that.
+    pub minor: Option<u32>,
+    /// The error.
+    pub error: String,
 }
 
 /// All GPUs of the machine and the processes that use them.
@@ -89,6 +109,8 @@ pub struct Inventory {
     pub free_bytes: BTreeMap<GpuUuid, u64>,
     /// The GPUs that each process uses.
     pub processes: BTreeMap<i32, Vec<GpuUse>>,
+    /// GPUs that none of the above is known of.
+    pub unread: Vec<UnreadGpu>,
 }
 
 /// An error of reading the GPUs.
@@ -103,6 +125,12 @@ pub enum InventoryError {
         #[source]
         source: NvmlError,
     },
+    /// NVML hangs, or no thread could be started for it.
+    #[error(
+        "NVML does not report on the GPUs; if nvidia-smi hangs as well, a GPU of this machine has \
+         failed (see dmesg)"
+    )]
+    NoAnswer(#[source] Overdue),
     /// A query failed.
     #[error("NVML cannot report {what}")]
     Query {
@@ -118,11 +146,20 @@ pub enum InventoryError {
 }
 
 impl Inventory {
-    /// Reads the machine's GPUs through the given NVML, or the first one of `SEARCH` that starts.
+    /// Reads the machine's GPUs through the NVML of the settings, or the first one of `SEARCH` that
+    /// starts.
     ///
     /// # Errors
     /// [`InventoryError`].
-    pub fn read(library: Option<&Path>) -> Result<Self, InventoryError> {
+    pub fn read(settings: &Settings) -> Result<Self, InventoryError> {
+        let library = settings.driver.nvml.clone();
+        let read = within(settings.deadlines.nvml(), move || {
+            Self::read_through(library.as_deref())
+        });
+        read.map_err(InventoryError::NoAnswer)?
+    }
+
+    fn read_through(library: Option<&Path>) -> Result<Self, InventoryError> {
         let nvml = open(library)?;
         let mut inventory = Self {
             driver_version: nvml
@@ -134,95 +171,53 @@ impl Inventory {
             .device_count()
             .map_err(query_failed("the number of GPUs"))?;
         for index in 0..count {
-            inventory.add(&nvml, index)?;
+            match nvml.device_by_index(index) {
+                Ok(device) => match GpuReport::read(index, &device) {
+                    Ok(report) => inventory.add(report),
+                    Err(error) => inventory.unread.push(UnreadGpu::of(Some(&device), &error)),
+                },
+                Err(error) => inventory.unread.push(UnreadGpu::of(None, &error)),
+            }
         }
         Ok(inventory)
     }
 
-    fn add(&mut self, nvml: &Nvml, index: u32) -> Result<(), InventoryError> {
-        let device = nvml
-            .device_by_index(index)
-            .map_err(query_failed("a GPU by its index"))?;
-        let uuid: GpuUuid = device
-            .uuid()
-            .map_err(query_failed("a GPU's UUID"))?
-            .parse()?;
-        let name = device.name().map_err(query_failed("a GPU's name"))?;
-        let memory = device
-            .memory_info()
-            .map_err(query_failed("a GPU's memory"))?;
-        self.gpus.push(Gpu {
-            uuid,
-            name,
-            memory_bytes: memory.total,
-        });
-        self.free_bytes.insert(uuid, memory.free);
-        self.facts.insert(uuid, GpuFacts::read(&device)?);
-        let running = device
-            .running_compute_processes()
-            .map_err(query_failed("a GPU's processes"))?;
-        for process in running {
-            let memory_bytes = match process.used_gpu_memory {
-                UsedGpuMemory::Used(bytes) => Some(bytes),
-                UsedGpuMemory::Unavailable => None,
-            };
-            let Ok(pid) = i32::try_from(process.pid) else {
-                continue;
-            };
-            self.processes
-                .entry(pid)
-                .or_default()
-                .push(GpuUse { uuid, memory_bytes });
+    fn add(&mut self, report: GpuReport) {
+        let uuid = report.gpu.uuid;
+        self.gpus.push(report.gpu);
+        self.facts.insert(uuid, report.facts);
+        self.free_bytes.insert(uuid, report.free_bytes);
+        for (pid, memory_bytes) in report.processes {
+            let uses = self.processes.entry(pid).or_default();
+            uses.push(GpuUse { uuid, memory_bytes });
         }
-        Ok(())
+    }
+
+    /// The GPU with this device node, if NVML cannot report on it. One that has fallen off the bus
+    /// has no number: then it is any node that no other GPU has.
+    #[must_use]
+    pub fn unread_at(&self, minor: u32) -> Option<&UnreadGpu> {
+        if self.facts.values().any(|facts| facts.minor == minor) {
+            return None;
+        }
+        let is_it = |gpu: &&UnreadGpu| gpu.minor.is_none_or(|known| known == minor);
+        self.unread.iter().find(is_it)
+    }
+
+    /// The GPU with this identity, if NVML cannot report on it, as [`Inventory::unread_at`].
+    #[must_use]
+    pub fn unread(&self, uuid: GpuUuid) -> Option<&UnreadGpu> {
+        if self.facts.contains_key(&uuid) {
+            return None;
+        }
+        let is_it = |gpu: &&UnreadGpu| gpu.uuid.is_none_or(|known| known == uuid);
+        self.unread.iter().find(is_it)
     }
 
     /// The GPU memory of a process; empty if NVML does not list it.
     #[must_use]
     pub fn uses(&self, pid: i32) -> Vec<GpuUse> {
         self.processes.get(&pid).cloned().unwrap_or_default()
-    }
-}
-
-impl GpuFacts {
-    fn read(device: &Device<'_>) -> Result<Self, InventoryError> {
-        let persistence = supported(device.is_in_persistent_mode());
-        let mig = supported(device.mig_mode().map(|mode| mode.current));
-        let clients = supported(device.mps_running_compute_processes());
-        Ok(Self {
-            minor: device
-                .minor_number()
-                .map_err(query_failed("the number of a GPU's device node"))?,
-            persistence: match persistence.map_err(query_failed("a GPU's persistence mode"))? {
-                Some(true) => Persistence::On,
-                Some(false) => Persistence::Off,
-                None => Persistence::NotSupported,
-            },
-            mig: match mig.map_err(query_failed("a GPU's MIG mode"))? {
-                Some(0) => Mig::Disabled,
-                Some(_) => Mig::Enabled,
-                None => Mig::NotSupported,
-            },
-            mps_clients: clients
-                .map_err(query_failed("a GPU's MPS clients"))?
-                .unwrap_or_default()
-                .iter()
-                .filter_map(|client| i32::try_from(client.pid).ok())
-                .collect(),
-        })
-    }
-}
-
-/// NVML returns an error for a query that it, or the GPU, does not support: that is `None`.
-fn supported<T>(answer: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
-    match answer {
-        Ok(value) => Ok(Some(value)),
-        Err(
-            NvmlError::NotSupported
-            | NvmlError::FunctionNotFound
-            | NvmlError::FailedToLoadSymbol(_),
-        ) => Ok(None),
-        Err(error) => Err(error),
     }
 }
 
@@ -255,26 +250,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_that_is_not_supported_is_no_error() {
-        let missing = NvmlError::FailedToLoadSymbol("nvmlDeviceGetMigMode".to_owned());
-        for unknown in [
-            NvmlError::NotSupported,
-            NvmlError::FunctionNotFound,
-            missing,
-        ] {
-            assert!(matches!(supported::<u32>(Err(unknown)), Ok(None)));
-        }
-        assert!(matches!(supported(Ok(1)), Ok(Some(1))));
-        let lost = supported::<u32>(Err(NvmlError::GpuLost));
-        assert!(matches!(lost, Err(NvmlError::GpuLost)));
-    }
-
-    #[test]
     fn a_missing_library_is_named() {
-        let error = Inventory::read(Some(Path::new("/nonexistent/libnvidia-ml.so.1"))).unwrap_err();
+        let missing = Path::new("/nonexistent/libnvidia-ml.so.1");
+        let error = Inventory::read_through(Some(missing)).unwrap_err();
         assert!(
             error.to_string().contains("/nonexistent/libnvidia-ml.so.1"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_gpu_that_cannot_be_read_is_known_by_what_no_other_has() {
+        let mut inventory = crate::restore::admission::visible_gpus::tests::inventory(2);
+        let uuid = |number| GpuUuid::from_bytes([number; 16]);
+        assert_eq!(inventory.unread_at(5), None, "it is none of this machine's");
+        inventory.unread = vec![UnreadGpu {
+            uuid: None,
+            minor: None,
+            error: "lost".to_owned(),
+        }];
+        assert_eq!(inventory.unread_at(1), None);
+        assert!(inventory.unread_at(2).is_some());
+        assert_eq!(inventory.unread(uuid(2)), None);
+        assert!(inventory.unread(uuid(3)).is_some());
+        inventory.unread[0].uuid = Some(uuid(3));
+        inventory.unread[0].minor = Some(2);
+        assert!(inventory.unread_at(2).is_some() && inventory.unread(uuid(3)).is_some());
+        assert!(inventory.unread_at(3).is_none() && inventory.unread(uuid(4)).is_none());
     }
 }

@@ -9,7 +9,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
@@ -20,12 +19,10 @@ use stasis_linux::ProcessRef;
 
 use crate::cuda::stopped::Stop;
 use crate::cuda::{CudaError, CudaState, Driver, GpuMap, end_process};
+use crate::host::deadline::{is_left_behind, left_behind};
 
 /// How long a call may take that has nothing to wait for.
 pub const MARGIN: Duration = Duration::from_secs(5);
-
-/// Whether a call was ever abandoned.
-static ABANDONED: AtomicBool = AtomicBool::new(false);
 
 /// How long calls may take.
 #[derive(Debug, Clone, Copy)]
@@ -66,9 +63,9 @@ impl Worker {
     }
 }
 
-/// Ends the process if a call was abandoned: the driver's exit handlers may wait for that call.
+/// Ends the process if a call was left behind: the driver's exit handlers may wait for that call.
 pub fn exit_despite_hung_calls(code: u8) {
-    if ABANDONED.load(Ordering::Relaxed) {
+    if is_left_behind() {
         let _ = io::stdout().flush();
         end_process(code);
     }
@@ -126,7 +123,7 @@ impl WatchedDriver {
                     .entry(pid)
                     .or_default()
                     .push(worker.thread);
-                ABANDONED.store(true, Ordering::Relaxed);
+                left_behind();
                 return Err(CudaError::NoAnswer(start.elapsed()));
             }
         }

@@ -35,6 +35,18 @@ pub enum AdmissionError {
         /// The GPUs of this machine, with their names.
         there: String,
     },
+    /// NVML cannot report on a GPU of a paused container.
+    #[error(
+        "the container's GPU state belongs on {uuid}, and NVML cannot report on it: {what}; see \
+         dmesg (Xid) and nvidia-smi; reset the GPU and resume again, or kill the container and \
+         restore an image on another GPU"
+    )]
+    GpuUnread {
+        /// The GPU.
+        uuid: GpuUuid,
+        /// NVML's error.
+        what: String,
+    },
     /// A GPU map that is not valid.
     #[error("the GPU map in {origin} cannot be used: {what}")]
     Map {

@@ -263,6 +263,7 @@ impl AdmissionError {
         match self {
             Self::Spec(_) => Kind::Bundle,
             Self::NoGpu { .. } | Self::GpuVanished { .. } => Kind::NoGpu,
+            Self::GpuUnread { .. } => Kind::Nvml,
             Self::Map { .. } => Kind::GpuMap,
             Self::Mig { .. } => Kind::Mig,
             Self::Mps { .. } => Kind::Mps,

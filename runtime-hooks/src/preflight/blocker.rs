@@ -14,13 +14,14 @@ use crate::preflight::peer_access::{ANNOTATION, NONE};
 const NCCL_APART: &str =
     "NCCL_P2P_DISABLE=1 NCCL_CUMEM_ENABLE=0 NCCL_CUMEM_HOST_ENABLE=0 NCCL_NVLS_ENABLE=0";
 /// What keeps the driver from saving or restoring a process; the rest keeps CRIU from dumping it.
-pub const OF_THE_DRIVER: [BlockerKind; 6] = [
+pub const OF_THE_DRIVER: [BlockerKind; 7] = [
     BlockerKind::FailedState,
     BlockerKind::NcclP2p,
     BlockerKind::PeerAccess,
     BlockerKind::Mps,
     BlockerKind::Mig,
     BlockerKind::ManagedMemory,
+    BlockerKind::LostGpu,
 ];
 /// A job may have hundreds of processes, and an error is one line.
 const LISTED: usize = 8;
@@ -126,6 +127,9 @@ pub fn consequence(kind: BlockerKind) -> &'static str {
         BlockerKind::Mps => "the driver cannot save clients of MPS",
         BlockerKind::Mig => "the driver cannot save processes on MIG slices",
         BlockerKind::ManagedMemory => "the driver cannot save managed memory",
+        BlockerKind::LostGpu => {
+            "NVML cannot report on a GPU that a process uses, so its contents cannot be relied on"
+        }
         BlockerKind::NvidiaDevice => {
             "CRIU cannot dump an NVIDIA device of a process without CUDA state"
         }
@@ -164,6 +168,11 @@ pub fn way_out(kind: BlockerKind) -> String {
         }
         BlockerKind::ManagedMemory => {
             "have the program use cudaMalloc or pinned memory in place of cudaMallocManaged"
+                .to_owned()
+        }
+        BlockerKind::LostGpu => {
+            "see dmesg (Xid) and nvidia-smi; if the GPU is gone, end the process, restore an \
+             earlier image on another GPU, and reset this one or restart the machine"
                 .to_owned()
         }
         BlockerKind::NvidiaDevice => {

@@ -17,6 +17,7 @@ use stasis_linux::snapshot::Member;
 use stasis_linux::{ProcessRef, Snapshot};
 
 use crate::cuda::CudaState;
+use crate::cuda::device_node::minor_of;
 use crate::cuda::nvml::{Inventory, Mig};
 use crate::cuda::process_set::ProcessStates;
 use crate::preflight::blocker::Finding;
@@ -92,6 +93,7 @@ fn of_cuda_process(
         ),
         (BlockerKind::Mig, mig(inventory, process, held)),
         (BlockerKind::ManagedMemory, managed_memory(held)),
+        (BlockerKind::LostGpu, lost_gpu(inventory, held)),
         (BlockerKind::PeerAccess, facts.peer_access_of(process)),
     ];
     let findings = evidence.map(|(kind, evidence)| finding(kind, process, evidence));
@@ -195,6 +197,14 @@ fn mig(inventory: &Inventory, process: &ProcessRef, held: &OpenFiles) -> Option<
 fn managed_memory(held: &OpenFiles) -> Option<String> {
     let start = held.managed_memory?;
     Some(format!("/dev/nvidia-uvm is mapped at {start:#x}"))
+}
+
+/// The driver opens every GPU that a process can see.
+fn lost_gpu(inventory: &Inventory, held: &OpenFiles) -> Option<String> {
+    let gpu_of = |path: &str| inventory.unread_at(minor_of(path)?);
+    let open = held.find(|path| gpu_of(path).is_some())?;
+    let gpu = gpu_of(&open.path)?;
+    Some(format!("{open}, and NVML says of that GPU: {}", gpu.error))
 }
 
 /// A process with libcuda and without CUDA state is a forked child that has inherited its parent's

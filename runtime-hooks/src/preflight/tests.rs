@@ -12,6 +12,7 @@ fn own() -> ProcessRef {
 fn inventory(mig: Mig, mps_clients: Vec<i32>) -> Inventory {
     let uuid = GpuUuid::from_bytes([7; 16]);
     let facts = GpuFacts {
+        index: 0,
         minor: 0,
         persistence: Persistence::On,
         mig,

@@ -214,7 +214,7 @@ impl Group<'_> {
     /// An error of NVML is ignored: nothing below needs it, and blockers that only NVML finds are
     /// rare.
     fn inventory(&self) -> Inventory {
-        Inventory::read(self.settings.driver.nvml.as_deref()).unwrap_or_default()
+        Inventory::read(&self.settings).unwrap_or_default()
     }
 
     /// Locks all processes that are not locked yet.

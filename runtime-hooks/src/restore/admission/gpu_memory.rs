@@ -6,7 +6,7 @@ use stasis_config::Settings;
 
 use crate::cuda::GpuUuid;
 use crate::cuda::gpu_use::CudaProcess;
-use crate::cuda::nvml::{Inventory, Mig, Persistence};
+use crate::cuda::nvml::{Inventory, Mig, Persistence, UnreadGpu};
 use crate::error::admission::AdmissionError;
 use crate::restore::admission::gpu_map::list;
 
@@ -81,9 +81,13 @@ fn check_mode(
     inventory: &Inventory,
 ) -> Result<(), AdmissionError> {
     let Some(facts) = inventory.facts.get(&uuid) else {
-        return Err(AdmissionError::GpuVanished {
-            uuid,
-            there: list(&inventory.gpus),
+        let there = list(&inventory.gpus);
+        return Err(match inventory.unread(uuid) {
+            Some(UnreadGpu { error, .. }) => AdmissionError::GpuUnread {
+                uuid,
+                what: error.clone(),
+            },
+            None => AdmissionError::GpuVanished { uuid, there },
         });
     };
     if facts.mig == Mig::Enabled {

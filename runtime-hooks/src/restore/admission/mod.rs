@@ -87,7 +87,7 @@ pub(crate) fn admit(
     }
     let settings = &context.settings;
     let driver = open_driver(context, id)?;
-    let inventory = Inventory::read(settings.driver.nvml.as_deref())?;
+    let inventory = Inventory::read(settings)?;
     let mut spec = Spec::read(bundle).map_err(AdmissionError::from)?;
     let (pairs, needs) = place(settings, manifest, &inventory, &spec)?;
     let mut notes: Vec<String> = moved(&pairs)
@@ -133,7 +133,7 @@ pub(crate) fn admit_resume(
     container: &Container,
     intent: &Intent,
 ) -> Result<(), Refusal> {
-    let inventory = Inventory::read(settings.driver.nvml.as_deref())?;
+    let inventory = Inventory::read(settings)?;
     let on_gpu: Vec<i32> = container
         .snapshot()
         .map_err(ContainerError::Processes)?
@@ -243,7 +243,7 @@ impl Admission {
     /// Adds needed and free memory to an out-of-memory error of the driver: another program took
     /// the memory after the check.
     fn explain_room(&self, context: &Context, failure: Failure) -> Failure {
-        let inventory = Inventory::read(context.settings.driver.nvml.as_deref());
+        let inventory = Inventory::read(&context.settings);
         let (Failure::Job(error), Ok(inventory)) = (&failure, inventory) else {
             return failure;
         };

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::container::spec::Spec;
 use crate::cuda::device_node::minor_of;
-use crate::cuda::nvml::{Gpu, Inventory};
+use crate::cuda::nvml::{Gpu, GpuFacts, Inventory};
 
 /// The environment variable that NVIDIA's legacy hook reads.
 const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
@@ -27,10 +27,7 @@ pub(crate) fn allocated(spec: &Spec, inventory: &Inventory) -> Vec<Gpu> {
             .collect();
     }
     if !minors.is_empty() {
-        return select(inventory, |_, gpu| {
-            let facts = inventory.facts.get(&gpu.uuid);
-            facts.is_some_and(|facts| minors.contains(&facts.minor))
-        });
+        return select(inventory, |facts, _| minors.contains(&facts.minor));
     }
     let wanted = spec.environment(VISIBLE_DEVICES).unwrap_or_default();
     let visible = visible(wanted, inventory);
@@ -58,11 +55,12 @@ fn allows_all(rule: &Value) -> bool {
         && ["type", "major", "minor"].into_iter().all(every)
 }
 
-fn select(inventory: &Inventory, choose: impl Fn(usize, &Gpu) -> bool) -> Vec<Gpu> {
-    let gpus = inventory.gpus.iter().enumerate();
-    gpus.filter(|(index, gpu)| choose(*index, gpu))
-        .map(|(_, gpu)| gpu.clone())
-        .collect()
+fn select(inventory: &Inventory, choose: impl Fn(&GpuFacts, &Gpu) -> bool) -> Vec<Gpu> {
+    let is_chosen = |gpu: &&Gpu| {
+        let facts = inventory.facts.get(&gpu.uuid);
+        facts.is_some_and(|facts| choose(facts, gpu))
+    };
+    inventory.gpus.iter().filter(is_chosen).cloned().collect()
 }
 
 /// Parses the variable as nvidia-container-toolkit does: "all", or a mixture of indices and UUIDs;
@@ -72,8 +70,8 @@ fn visible(wanted: &str, inventory: &Inventory) -> Vec<Gpu> {
         return inventory.gpus.clone();
     }
     let names: Vec<&str> = wanted.split(',').map(str::trim).collect();
-    select(inventory, |index, gpu| {
-        let (index, uuid) = (index.to_string(), gpu.uuid.to_string());
+    select(inventory, |facts, gpu| {
+        let (index, uuid) = (facts.index.to_string(), gpu.uuid.to_string());
         names
             .iter()
             .any(|name| *name == index || name.eq_ignore_ascii_case(&uuid))
@@ -85,7 +83,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::container::spec::tests::spec;
     use crate::cuda::GpuUuid;
-    use crate::cuda::nvml::{GpuFacts, Mig, Persistence};
+    use crate::cuda::nvml::{Mig, Persistence};
     use serde_json::json;
 
     /// A machine with this number of equal GPUs; the first has the UUID 01..., and so on.
@@ -102,6 +100,7 @@ pub(crate) mod tests {
                 memory_bytes: 100 << 20,
             });
             let facts = GpuFacts {
+                index: number.into(),
                 minor: number.into(),
                 persistence: Persistence::On,
                 mig: Mig::Disabled,
@@ -160,6 +159,21 @@ pub(crate) mod tests {
         for none in ["", "none", "void", "9", "MIG-1", "0:1"] {
             assert_eq!(given(with(none)), [0; 0], "{none}");
         }
+    }
+
+    #[test]
+    fn a_gpu_that_cannot_be_read_keeps_its_number() {
+        let variable = json!({"process": {"env": ["NVIDIA_VISIBLE_DEVICES=2"]}});
+        let mut inventory = inventory(4);
+        let lost = inventory.gpus.remove(1);
+        inventory.facts.remove(&lost.uuid);
+        let gpus = allocated(&spec(variable), &inventory);
+        assert_eq!(
+            gpus,
+            [inventory.gpus[1].clone()],
+            "the third of the machine"
+        );
+        assert_eq!(gpus[0].uuid.as_bytes()[0], 3);
     }
 
     #[test]
