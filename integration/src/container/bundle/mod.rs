@@ -183,12 +183,14 @@ impl<'l> Bundle<'l> {
         self.quiet(&["delete", "--force", &self.id])
     }
 
-    /// What keeps its cgroups busy; a host has some of these files. The process lists of version 2
-    /// leave out a process whose main thread has ended while others still free its memory;
-    /// "populated" counts it (css_task_iter_advance in the kernel's cgroup.c).
+    /// What keeps its cgroups busy; a host has some of these files, and a hierarchy may have the
+    /// container's name ("memory"). The process lists of version 2 leave out a process whose main
+    /// thread has ended while others still free its memory; "populated" counts it
+    /// (css_task_iter_advance in the kernel's cgroup.c).
     fn left_in_cgroups(&self) -> Result<Option<String>> {
         let script = format!(
             "for cgroup in /sys/fs/cgroup/{{,*/,*/*/}}{}; do
+                mountpoint -q $cgroup && continue
                 cat $cgroup/cgroup.procs; grep -s 'populated 1' $cgroup/cgroup.events
              done",
             self.id
