@@ -42,7 +42,7 @@ pub(crate) fn can_be_queried(process: &ProcessRef) -> Result<bool, ProcessFailur
     if process.state().map_err(unreadable)? == TaskState::Ended {
         return Ok(false);
     }
-    match Stop::of(process.pid()).map_err(unreadable)? {
+    match Stop::lasting(process.pid()).map_err(unreadable)? {
         None => Ok(true),
         Some(stop) if process.may_use_cuda().map_err(unreadable)? => Err(ProcessFailure::of(
             Step::Query,

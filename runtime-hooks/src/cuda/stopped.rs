@@ -2,8 +2,13 @@
 
 use std::fmt;
 use std::io;
+use std::thread::sleep;
+use std::time::Duration;
 
 use stasis_linux::procfs::{Stat, Status, TaskState, threads};
+
+/// Longer than a profiler or debugger stops a process that it only looks at (py-spy, gdb -batch).
+const LOOK: Duration = Duration::from_millis(100);
 
 /// What has stopped a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +62,28 @@ fn of_status(pid: i32, thread: i32, status: &Status) -> Option<Stop> {
     }
 }
 
+impl Stop {
+    /// As [`Stop::of`], of a process that is not merely stopped for a moment.
+    ///
+    /// # Errors
+    /// An error of reading `/proc`.
+    pub fn lasting(pid: i32) -> io::Result<Option<Self>> {
+        twice(|| Self::of(pid), || sleep(LOOK))
+    }
+}
+
+/// What stops a process, if something does both before and after the pause.
+fn twice(
+    ask: impl Fn() -> io::Result<Option<Stop>>,
+    pause: impl FnOnce(),
+) -> io::Result<Option<Stop>> {
+    if ask()?.is_none() {
+        return Ok(None);
+    }
+    pause();
+    ask()
+}
+
 impl fmt::Display for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -81,6 +108,11 @@ impl fmt::Display for Stop {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+
     use super::*;
 
     fn of_text(text: &str) -> Option<Stop> {
@@ -94,6 +126,26 @@ mod tests {
         assert_eq!(of_text(text), Some(Stop::Traced { thread, by }));
         let text = "Name:\tx\nState:\tS (sleeping)\nTracerPid:\t4711\n";
         assert_eq!(of_text(text), None, "traced, and runs");
+    }
+
+    #[test]
+    fn who_is_stopped_for_a_moment_only_is_not_stopped() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let ask = || Stop::of(pid);
+        let send = |signal, until: fn(&Option<Stop>) -> bool| {
+            kill(Pid::from_raw(pid), signal).unwrap();
+            while !until(&ask().unwrap()) {
+                std::thread::yield_now();
+            }
+        };
+        send(Signal::SIGSTOP, Option::is_some);
+        assert_eq!(twice(ask, || ()).unwrap(), Some(Stop::Signal { pid }));
+        let goes_on = || send(Signal::SIGCONT, Option::is_none);
+        assert_eq!(twice(ask, goes_on).unwrap(), None);
+        assert_eq!(twice(ask, || panic!("it is not asked again")).unwrap(), None);
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

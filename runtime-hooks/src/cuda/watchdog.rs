@@ -118,7 +118,7 @@ impl WatchedDriver {
                 },
             }
             // A process that has been stopped meanwhile will not answer.
-            if start.elapsed() >= limit || matches!(Stop::of(pid), Ok(Some(_))) {
+            if start.elapsed() >= limit || matches!(Stop::lasting(pid), Ok(Some(_))) {
                 lock(&self.overdue)
                     .entry(pid)
                     .or_default()
