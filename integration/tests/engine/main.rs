@@ -25,4 +25,5 @@ mod preflight;
 mod progress;
 mod ranks;
 mod restore;
+mod stop;
 mod without_gpu;

@@ -16,6 +16,7 @@ use crate::image::directory::NewImage;
 use crate::image::pstree::{self, PstreeError};
 use crate::low_level;
 use crate::low_level::criu_log::keep_log;
+use crate::low_level::criu_stats::frozen_time;
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::timeline::Timeline;
 use crate::request::{CheckpointRequest, LowLevelArgs};
@@ -78,7 +79,7 @@ impl Dump<'_> {
         let image = self.image.path();
         let estimate =
             ProgressEstimate::dump(self.container, image, context.began, memory.progress());
-        timeline.time_moving("dump", estimate, || {
+        let dumped = timeline.time_moving("dump", estimate, || {
             let _huge_pages = memory.huge_pages();
             let dumped = self.image.dump(self.options, |given| {
                 let args = low_level_args(given);
@@ -101,7 +102,11 @@ impl Dump<'_> {
                 None => Dumped::Complete(output),
                 Some(why) => Dumped::MemoryNotReturned(why),
             })
-        })
+        })?;
+        // Without a work directory runc and crun let CRIU use the image directory.
+        let work = self.options.work_path.as_deref().unwrap_or(image);
+        timeline.set_frozen(frozen_time(work));
+        Ok(dumped)
     }
 
     /// Verifies that the image has all saved processes ([`pstree::verify`]).

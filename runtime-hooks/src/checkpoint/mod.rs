@@ -86,6 +86,7 @@ fn attempt(
         timeline.note(format!("allowed {}: process {finding}", finding.kind));
     }
     let result = carry_out(&plan, &mut captured, low_level_args, &mut timeline);
+    timeline.set_locked(plan.driver.locked_time());
     operations_log::write(
         context,
         Verb::Checkpoint,

@@ -14,6 +14,7 @@ mod gpu;
 pub mod gpu_use;
 pub mod job;
 pub mod lock;
+mod locked_time;
 pub mod nvml;
 pub mod process_set;
 pub mod stopped;

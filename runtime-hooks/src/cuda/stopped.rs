@@ -143,7 +143,10 @@ mod tests {
         assert_eq!(twice(ask, || ()).unwrap(), Some(Stop::Signal { pid }));
         let goes_on = || send(Signal::SIGCONT, Option::is_none);
         assert_eq!(twice(ask, goes_on).unwrap(), None);
-        assert_eq!(twice(ask, || panic!("it is not asked again")).unwrap(), None);
+        assert_eq!(
+            twice(ask, || panic!("it is not asked again")).unwrap(),
+            None
+        );
         child.kill().unwrap();
         child.wait().unwrap();
     }

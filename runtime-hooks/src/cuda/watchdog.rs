@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use stasis_linux::ProcessRef;
 
+use crate::cuda::locked_time::LockedTime;
 use crate::cuda::stopped::Stop;
 use crate::cuda::{CudaError, CudaState, Driver, GpuMap, end_process};
 use crate::host::deadline::{is_left_behind, left_behind};
@@ -41,6 +42,7 @@ pub struct WatchedDriver {
     idle: Mutex<Vec<Worker>>,
     /// The threads of abandoned calls, by the pid that the call acts on.
     overdue: Mutex<BTreeMap<i32, Vec<JoinHandle<()>>>>,
+    locked_time: Mutex<LockedTime>,
 }
 
 /// A thread that makes one call after the other, and ends when its channel is closed.
@@ -80,7 +82,14 @@ impl WatchedDriver {
             limits,
             idle: Mutex::default(),
             overdue: Mutex::default(),
+            locked_time: Mutex::default(),
         }
+    }
+
+    /// For how long processes were locked through this driver, at least one at a time.
+    #[must_use]
+    pub fn locked_time(&self) -> Duration {
+        lock(&self.locked_time).until(Instant::now())
     }
 
     fn call<T: Send + 'static>(
@@ -159,7 +168,9 @@ impl Driver for WatchedDriver {
         let limit = timeout.saturating_add(self.limits.answer);
         self.call(process, limit, move |driver, process| {
             driver.lock(process, timeout)
-        })
+        })?;
+        lock(&self.locked_time).lock(process.pid(), Instant::now());
+        Ok(())
     }
 
     fn checkpoint(&self, process: &ProcessRef) -> Result<(), CudaError> {
@@ -178,7 +189,9 @@ impl Driver for WatchedDriver {
     fn unlock(&self, process: &ProcessRef) -> Result<(), CudaError> {
         self.call(process, self.limits.work, move |driver, process| {
             driver.unlock(process)
-        })
+        })?;
+        lock(&self.locked_time).unlock(process.pid(), Instant::now());
+        Ok(())
     }
 }
 

@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::error::kind::Diagnosis;
 use crate::error::{Error, Refusal};
 use crate::host::time::rfc3339;
-use crate::operation::timeline::{Phase, Timeline};
+use crate::operation::timeline::{Phase, Stop, Timeline};
 use crate::operation::verb::Verb;
 
 /// The file's name in the log directory.
@@ -31,6 +31,8 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     notes: &'a [String],
     phases: &'a [Phase],
+    #[serde(flatten)]
+    stop: Stop,
     #[serde(skip_serializing_if = "Option::is_none")]
     bulk_memory: Option<&'a Report>,
 }
@@ -58,6 +60,7 @@ pub(crate) fn write(
         failure: error.map(|error| Failed::new(&error.to_string(), error.diagnosis())),
         notes: timeline.notes(),
         phases: timeline.phases(),
+        stop: timeline.stop(),
         bulk_memory: timeline.bulk_memory(),
     };
     let _ = append(&context.settings.paths.log_dir, &line);
@@ -92,6 +95,7 @@ pub(crate) fn write_afterwards(
         failure,
         notes: timeline.notes(),
         phases: timeline.phases(),
+        stop: timeline.stop(),
         bulk_memory: timeline.bulk_memory(),
     };
     let _ = append(log_dir, &line);

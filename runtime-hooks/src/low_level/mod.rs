@@ -6,6 +6,7 @@
 
 pub mod criu_log;
 pub mod criu_plugins;
+pub(crate) mod criu_stats;
 pub mod criu_version;
 pub(crate) mod forward_signals;
 pub(crate) mod restore;

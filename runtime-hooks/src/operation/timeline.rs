@@ -27,11 +27,23 @@ pub struct Phase {
     pub gib_per_second: Option<f64>,
 }
 
+/// For how long a checkpoint kept its container from working.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Stop {
+    /// Seconds in which at least one CUDA process was locked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub locked_seconds: Option<f64>,
+    /// Seconds in which CRIU kept all processes stopped, as it says itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frozen_seconds: Option<f64>,
+}
+
 /// The phases of one operation, in order.
 #[derive(Debug, Default)]
 pub struct Timeline<'o> {
     phases: Vec<Phase>,
     notes: Vec<String>,
+    stop: Stop,
     bulk_memory: Option<Report>,
     progress: Option<Progress<'o>>,
 }
@@ -43,6 +55,7 @@ impl<'o> Timeline<'o> {
         Self {
             phases: Vec::new(),
             notes: Vec::new(),
+            stop: Stop::default(),
             bulk_memory: None,
             progress: Some(progress),
         }
@@ -88,6 +101,22 @@ impl<'o> Timeline<'o> {
     /// container may be in it, so control characters are escaped.
     pub fn note(&mut self, text: impl AsRef<str>) {
         self.notes.push(escaped(text.as_ref().as_bytes()));
+    }
+
+    /// Sets for how long CUDA processes were locked.
+    pub(crate) fn set_locked(&mut self, time: Duration) {
+        self.stop.locked_seconds = Some(time.as_secs_f64());
+    }
+
+    /// Sets for how long CRIU kept all processes stopped, if it says so.
+    pub(crate) fn set_frozen(&mut self, time: Option<Duration>) {
+        self.stop.frozen_seconds = time.map(|time| time.as_secs_f64());
+    }
+
+    /// For how long the container was kept from working.
+    #[must_use]
+    pub fn stop(&self) -> Stop {
+        self.stop
     }
 
     /// Keeps the report of our CRIU plugin.
