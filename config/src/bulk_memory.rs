@@ -17,10 +17,11 @@ const MOST_MINIMUM_MIB: u64 = 1 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BulkMemory {
-    /// Whether our CRIU plugin moves bulk memory; if not, CRIU does, with one thread.
+    /// Whether our CRIU plugin moves GPU contents; if not, CRIU does, with one thread.
     pub enabled: bool,
-    /// The containers whose memory the plugin moves.
-    pub containers: Containers,
+    /// Experimental: whether the plugin also moves large areas of programs, those of containers
+    /// without a GPU too.
+    pub heaps: bool,
     /// Where bulk memory is stored.
     pub tier: MemoryTier,
     /// The directory for the tiers `disk` and `ram`.
@@ -37,17 +38,6 @@ pub struct BulkMemory {
     pub plugin: PathBuf,
 }
 
-/// The containers whose bulk memory the plugin moves.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Containers {
-    /// Containers with a GPU.
-    #[default]
-    Gpu,
-    /// All containers.
-    All,
-}
-
 /// Where bulk memory is stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -62,6 +52,12 @@ pub enum MemoryTier {
 }
 
 impl BulkMemory {
+    /// Whether the plugin moves the memory of programs.
+    #[must_use]
+    pub fn moves_heaps(&self) -> bool {
+        self.enabled && self.heaps
+    }
+
     /// The number of threads on this machine for this tier.
     #[must_use]
     pub fn threads_for(&self, tier: MemoryTier) -> usize {
@@ -104,7 +100,7 @@ impl Default for BulkMemory {
     fn default() -> Self {
         Self {
             enabled: true,
-            containers: Containers::default(),
+            heaps: false,
             tier: MemoryTier::default(),
             directory: "/var/lib/stasis/memory".into(),
             threads: 0,

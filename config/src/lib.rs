@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-pub use bulk_memory::{BulkMemory, Containers, MemoryTier};
+pub use bulk_memory::{BulkMemory, MemoryTier};
 pub use deadlines::Deadlines;
 pub use error::SettingsError;
 pub use low_level::{Flavor, LowLevel};

@@ -56,7 +56,7 @@ fn nothing_grows() -> Result<()> {
 fn round(stasis: &StasisHost, holder: &MemoryContainer<'_>, cycle: u32, tier: &str) -> Result<()> {
     stasis.set(
         "runc",
-        &format!("bulk_memory = {{ containers = \"all\", tier = \"{tier}\", minimum_mib = 2 }}\n"),
+        &format!("bulk_memory = {{ heaps = true, tier = \"{tier}\", minimum_mib = 2 }}\n"),
     )?;
     if cycle.is_multiple_of(2) {
         holder.bundle.checkpoint("image", &[])?;

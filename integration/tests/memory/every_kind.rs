@@ -2,14 +2,13 @@
 //! checkpoint fails.
 
 use std::fs;
-use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::host::HostKind;
-use stasis_integration::host::installed::{PLUGIN, StasisHost};
+use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
 /// MiB of each kind: more than what is left to CRIU.
@@ -20,27 +19,9 @@ on_hosts!(all_cases: sid, crun_on_sid_v2, trixie_v2, crun_on_trixie);
 fn all_cases(kind: HostKind) -> Result<()> {
     let stasis = StasisHost::of(kind)?;
     let _containerd = stasis.containerd()?;
-    stasis.set(&stasis.low_level, "bulk_memory.containers = \"all\"\n")?;
-    both_cases(&stasis, Way::Stasis)?;
-    // Without orders the plugin moves all that it can, and gives all of it back.
-    let directory = Path::new(PLUGIN).parent().context("the root")?;
-    let settings = format!("libdir {}\n", directory.display());
-    stasis.host.write("/etc/criu/default.conf", &settings)?;
-    both_cases(&stasis, Way::PluginAlone)
-}
-
-fn both_cases(stasis: &StasisHost, way: Way) -> Result<()> {
-    every_kind_comes_back(stasis, way).with_context(|| format!("{way:?}"))?;
-    a_dump_that_fails_late_changes_nothing(stasis, way).with_context(|| format!("{way:?}"))
-}
-
-/// How a container comes to the plugin.
-#[derive(Debug, Clone, Copy)]
-enum Way {
-    /// Through our runtime, which gives it orders.
-    Stasis,
-    /// Through the stock runtime and CRIU's settings.
-    PluginAlone,
+    stasis.set(&stasis.low_level, "bulk_memory.heaps = true\n")?;
+    every_kind_comes_back(&stasis)?;
+    a_dump_that_fails_late_changes_nothing(&stasis)
 }
 
 /// What `heaps` says when all is well (integration/workloads/heaps/main.c).
@@ -65,13 +46,10 @@ struct Heaps<'l> {
 
 impl<'l> Heaps<'l> {
     /// Starts one with memory of all kinds, after a preparation by the shell.
-    fn start(stasis: &'l StasisHost, way: Way, port: u16, preparation: &str) -> Result<Self> {
+    fn start(stasis: &'l StasisHost, port: u16, preparation: &str) -> Result<Self> {
         let script = format!("{preparation} exec /bin/heaps {port} {SIZE}");
-        let id = format!("heaps-{way:?}-{port}").to_lowercase();
-        let mut bundle = Bundle::make(stasis, &id, &["/bin/sh", "-c", &script])?;
-        if let Way::PluginAlone = way {
-            bundle = bundle.through(&stasis.low_level);
-        }
+        let id = format!("heaps-{port}");
+        let bundle = Bundle::make(stasis, &id, &["/bin/sh", "-c", &script])?;
         bundle.change(|spec| {
             let capabilities = &mut spec["process"]["capabilities"];
             for set in ["bounding", "effective", "permitted"] {
@@ -122,8 +100,8 @@ fn goes_on(before: &Intact, now: &Intact) {
     assert_eq!(now.guards, before.guards);
 }
 
-fn every_kind_comes_back(stasis: &StasisHost, way: Way) -> Result<()> {
-    let heaps = Heaps::start(stasis, way, 10000, "")?;
+fn every_kind_comes_back(stasis: &StasisHost) -> Result<()> {
+    let heaps = Heaps::start(stasis, 10000, "")?;
     let first = heaps.verify_first()?;
     assert_eq!(first.kinds, 31, "{first:?}");
 
@@ -154,9 +132,9 @@ fn every_kind_comes_back(stasis: &StasisHost, way: Way) -> Result<()> {
 
 /// CRIU finds a deleted file that is larger than it takes along, when all memory has been looked
 /// at.
-fn a_dump_that_fails_late_changes_nothing(stasis: &StasisHost, way: Way) -> Result<()> {
+fn a_dump_that_fails_late_changes_nothing(stasis: &StasisHost) -> Result<()> {
     let ghost = "head -c 2000000 /dev/zero >/ghost; exec 9</ghost; rm /ghost;";
-    let heaps = Heaps::start(stasis, way, 10001, ghost)?;
+    let heaps = Heaps::start(stasis, 10001, ghost)?;
     let mut last = heaps.verify_first()?;
     for options in [&[][..], &["--leave-running"]] {
         heaps.bundle.checkpoint_fails("ghost", options)?;

@@ -4,6 +4,7 @@
 mod cycles;
 mod every_kind;
 mod faults;
+mod gpu_contents;
 mod images;
 mod limits;
 mod no_room;

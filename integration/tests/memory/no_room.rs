@@ -36,7 +36,7 @@ fn what_is_full_is_told_and_changes_nothing() -> Result<()> {
 fn set(stasis: &StasisHost, tier: &str) -> Result<()> {
     stasis.set(
         "runc",
-        &format!("bulk_memory = {{ containers = \"all\", threads = 1, tier = \"{tier}\" }}\n"),
+        &format!("bulk_memory = {{ heaps = true, threads = 1, tier = \"{tier}\" }}\n"),
     )
 }
 

@@ -1,5 +1,5 @@
 //! CRIU's plugin without stasis around it: under CRIU alone, that of Debian 13 and a newer one, and
-//! under a stock runc.
+//! under a stock runc. Without a request it takes nothing; with one all memory comes back.
 
 use std::fs;
 use std::thread::sleep;
@@ -12,9 +12,12 @@ use stasis_integration::container::memory_container::{MemoryContainer, names_in}
 use stasis_integration::host::HostKind;
 use stasis_integration::host::c_build;
 use stasis_integration::host::installed::{PLUGIN, StasisHost};
+use stasis_memory_store::{After, CudaPids, DumpRequest, ImageId, REQUEST_VARIABLE, Take, Tier};
 
 const WORKLOAD: &str = "/usr/local/bin/heaps";
 const PLACE: &str = "/run/alone";
+/// A request for all large areas.
+const REQUEST: &str = "/run/memory-request.json";
 /// What makes CRIU look for plugins that an image needs.
 const DEFAULT_PLUGINS: &str = "/usr/lib/criu";
 
@@ -47,15 +50,17 @@ impl Alone<'_> {
     fn all(&self) -> Result<()> {
         let pid = self.start()?;
         let first = self.counts()?;
-        self.criu(
-            "leave",
-            "",
-            &["dump", "-t", &pid, "--leave-running", "-o", "log"],
-        )?;
+        let dump = ["dump", "-t", &pid, "--leave-running", "-o", "log"];
+        self.stasis.host.run(&["rm", "-f", REQUEST])?;
+        self.criu("by-criu", "", &dump)?;
+        ensure!(!self.has_moved("by-criu")?, "nobody asked for that");
+        let first = self.counts_on_from(first)?;
+
+        request(self.stasis)?;
+        self.criu("leave", "", &dump)?;
         ensure!(self.has_moved("leave")?, "its memory is with CRIU");
         let second = self.counts_on_from(first)?;
 
-        let dump = ["dump", "-t", &pid, "--leave-running", "-o", "log"];
         for fault in [
             "copy:5:kill",
             "finish:1:kill",
@@ -95,7 +100,11 @@ impl Alone<'_> {
         let image = format!("{PLACE}/{image}");
         self.stasis.host.run(&["mkdir", "-p", &image])?;
         let fault = format!("STASIS_MEMORY_FAULT={fault}");
-        let command = ["env", &fault, self.criu];
+        let asked = self.stasis.host.path(REQUEST).exists() && arguments[0] == "dump";
+        let request = format!("{REQUEST_VARIABLE}={REQUEST}");
+        let mut command = vec!["env", &fault];
+        command.extend(asked.then_some(request.as_str()));
+        command.push(self.criu);
         let plugins = ["-L", "/usr/local/lib/stasis", "-D", &image, "-v4"];
         let output = self
             .stasis
@@ -166,7 +175,28 @@ impl Alone<'_> {
     }
 }
 
-/// A stock runc, and CRIU set up by the environment; its settings are for `bulk_memory.rs`.
+/// Has whoever names this request to CRIU move all large areas.
+fn request(stasis: &StasisHost) -> Result<()> {
+    let request = DumpRequest {
+        image_id: ImageId::new(7),
+        tier: Tier::Portable,
+        directory: None,
+        earlier: None,
+        threads: 2,
+        compression: None,
+        after: After::GoOn,
+        take: Take::Heaps,
+        minimum_mib: 16,
+        cuda: CudaPids::default(),
+        progress: None,
+        report: None,
+    };
+    stasis
+        .host
+        .write(REQUEST, &serde_json::to_string(&request)?)
+}
+
+/// A stock runc, and CRIU set up by the environment.
 #[test]
 fn under_a_stock_runc() -> Result<()> {
     let stasis = StasisHost::of(HostKind::sid()?)?;
@@ -175,9 +205,12 @@ fn under_a_stock_runc() -> Result<()> {
     let plugins = PLUGIN.rsplit_once('/').context("/")?.0;
     stasis.host.write(
         low_level,
-        &format!("#!/bin/sh\nCRIU_LIBS_DIR={plugins} exec runc \"$@\"\n"),
+        &format!(
+            "#!/bin/sh\nCRIU_LIBS_DIR={plugins} {REQUEST_VARIABLE}={REQUEST} exec runc \"$@\"\n"
+        ),
     )?;
     stasis.host.run(&["chmod", "755", low_level])?;
+    request(&stasis)?;
     let command = "exec /bin/heaps 10000 24 random plain heap";
     let mut holder = MemoryContainer::start(&stasis, "heaps", command, 10000)?;
     holder.bundle = holder.bundle.through(low_level);

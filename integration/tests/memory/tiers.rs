@@ -55,7 +55,7 @@ fn containers_without_a_gpu_are_ours_if_the_settings_say_so() -> Result<()> {
     plain.restore("by-criu")?;
     goes_on(&stasis)?;
 
-    stasis.set("runc", "bulk_memory.containers = \"all\"\n")?;
+    stasis.set("runc", "bulk_memory.heaps = true\n")?;
     plain.checkpoint("by-us", &[])?;
     assert!(has("by-us", "stasis-memory.index") && has("by-us", "stasis.json"));
     plain.restore("by-us")?;

@@ -44,9 +44,6 @@ pub(crate) enum Error {
     /// A request of the engine could not be read.
     #[error("cannot read the request {}: {source}", path.display())]
     Request { path: PathBuf, source: io::Error },
-    /// No random number for the name of an image.
-    #[error("cannot make an image id: {0}")]
-    ImageId(io::Error),
     /// CRIU has no image directory, or did not record that this plugin is needed.
     #[error("CRIU does not {0}")]
     Criu(&'static str),

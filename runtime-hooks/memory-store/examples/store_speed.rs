@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use stasis_memory_store::{
     After, Area, Buffer, CHUNK, Checksum, Chunk, Compression, CudaPids, DumpRequest, ImageId, PAGE,
-    ProcessMemory, Reader, StoredPages, Tier, Writer, discard,
+    ProcessMemory, Reader, StoredPages, Take, Tier, Writer, discard,
 };
 
 fn main() {
@@ -72,6 +72,7 @@ fn request(tier: &str, directory: &Path) -> DumpRequest {
         threads: 1,
         compression: compressed.then_some(Compression { level: 1 }),
         after: After::End,
+        take: Take::Heaps,
         minimum_mib: 0,
         cuda: CudaPids::default(),
         progress: None,

@@ -41,8 +41,8 @@ pub use index::Index;
 pub use index::area::{Area, Chunk, Encoding, Place, ProcessMemory};
 pub use pack::Pack;
 pub use protocol::{
-    After, Compression, CudaPids, DumpRequest, MAX_REPORT_BYTES, REQUEST_VARIABLE, Report,
-    RestoreRequest, Tier, TreeMismatch,
+    After, Compression, CudaPids, DumpRequest, GpuContents, MAX_REPORT_BYTES, REQUEST_VARIABLE,
+    Report, RestoreRequest, Take, Tier, TreeMismatch,
 };
 pub use reader::{Loaded, Reader};
 pub use write::Writer;

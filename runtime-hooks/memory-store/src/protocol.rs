@@ -1,8 +1,8 @@
 //! What engine and CRIU plugin tell each other, in JSON files in the operation's directory.
 //!
 //! 1. The engine writes a [`DumpRequest`] or [`RestoreRequest`] and starts CRIU (by way of runc)
-//!    with [`REQUEST_VARIABLE`] in its environment. Without that variable the plugin works with
-//!    defaults that are always safe.
+//!    with [`REQUEST_VARIABLE`] in its environment. Without that variable the plugin takes nothing
+//!    in a dump, and restores what an image has.
 //! 2. The plugin locks the request file (flock(2)) as long as it, or a process that it forked,
 //!    works on the tasks. The engine waits for that lock before it touches them.
 //! 3. It writes how far it has come to the file `progress`, again and again.
@@ -49,6 +49,25 @@ pub enum After {
     GoOn,
 }
 
+/// Which memory is taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Take {
+    /// GPU contents alone.
+    GpuContents(Vec<GpuContents>),
+    /// Large private areas of all processes, with the GPU contents among them.
+    Heaps,
+}
+
+/// Where the GPU contents of a process are for the time of the dump.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuContents {
+    /// In the container.
+    pub pid: i32,
+    /// Start and end addresses of whole pages, in their order.
+    pub ranges: Vec<(u64, u64)>,
+}
+
 /// The container's CUDA processes, whose GPU state is in their memory for the time of the dump. All
 /// pids are those in the container.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,6 +106,8 @@ pub struct DumpRequest {
     pub compression: Option<Compression>,
     /// What becomes of the tasks.
     pub after: After,
+    /// Which memory is taken.
+    pub take: Take,
     /// Areas with less in them are left to CRIU, MiB.
     pub minimum_mib: u64,
     /// The plugin fails the dump, before it changes anything, if these do not fit CRIU's tree.

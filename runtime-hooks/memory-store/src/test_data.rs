@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use crate::{
     After, Area, Buffer, CHUNK, Chunk, CudaPids, DumpRequest, ImageId, Index, PAGE, ProcessMemory,
-    Reader, StoreError, StoredPages, StreamReport, Tier, Writer,
+    Reader, StoreError, StoredPages, StreamReport, Take, Tier, Writer,
 };
 
 pub(crate) const PID: i32 = 7;
@@ -21,6 +21,7 @@ pub(crate) fn request(tier: Tier, directory: Option<PathBuf>, id: u128) -> DumpR
         threads: 2,
         compression: None,
         after: After::End,
+        take: Take::Heaps,
         minimum_mib: 1,
         cuda: CudaPids::default(),
         progress: None,

@@ -4,10 +4,10 @@
 use std::fs;
 use std::path::Path;
 
-use stasis_config::MemoryTier;
 use stasis_linux::file_system::FileSystem;
 use stasis_memory_store::{
-    After, Compression, CudaPids, DumpRequest, INDEX_FILE, ImageId, Tier, TreeMismatch,
+    After, Compression, CudaPids, DumpRequest, GpuContents, INDEX_FILE, ImageId, Take, Tier,
+    TreeMismatch,
 };
 
 use crate::bulk_memory::plugin::Plugins;
@@ -24,7 +24,6 @@ use crate::image::directory::NewImage;
 use crate::image::manifest::StoredMemory;
 use crate::low_level::criu_plugins::Environment;
 use crate::operation::Operation;
-use crate::operation::estimate::anonymous_of;
 use crate::operation::timeline::Timeline;
 use crate::request::{AfterDump, CheckpointRequest};
 
@@ -83,14 +82,20 @@ impl<'a> MemoryDump<'a> {
         (request.tier == Tier::Disk).then_some(self.plugins.store.as_ref()?)
     }
 
-    /// Writes the request to the plugin, with the container's CUDA processes.
+    /// Writes the request to the plugin, with the container's CUDA processes and where their GPU
+    /// contents are.
     ///
     /// # Errors
     /// [`Failure::Operation`].
-    pub(crate) fn request(&self, cuda: CudaPids) -> Result<(), Failure> {
+    pub(crate) fn request(&self, cuda: CudaPids, contents: &[GpuContents]) -> Result<(), Failure> {
         if let Some((request, files)) = &self.requested {
+            let take = match &request.take {
+                Take::Heaps => Take::Heaps,
+                Take::GpuContents(_) => Take::GpuContents(contents.to_vec()),
+            };
             let request = DumpRequest {
                 cuda,
+                take,
                 ..request.clone()
             };
             files.write(&request)?;
@@ -234,7 +239,7 @@ fn dump_request(
     let settings = &context.settings.bulk_memory;
     let image_id = ImageId::random().map_err(Failure::ImageId)?;
     let stores = Stores::of(&context.settings);
-    let tier = choose_tier(context, &stores, container, timeline);
+    let tier = ram_tier::choose(context, &stores, container, timeline);
     let directory = stores.directory_of(tier, image_id);
     let parent = directory.as_deref().and_then(Path::parent);
     let earlier = parent.and_then(|parent| stores::newest_of(parent, &options.id, &context.root));
@@ -250,42 +255,16 @@ fn dump_request(
             AfterDump::Exit => After::End,
             AfterDump::LeaveRunning => After::GoOn,
         },
+        take: if settings.heaps {
+            Take::Heaps
+        } else {
+            Take::GpuContents(Vec::new())
+        },
         minimum_mib: settings.minimum_mib,
         cuda: CudaPids::default(),
         progress: Some(files.progress.clone()),
         report: Some(files.report.clone()),
     })
-}
-
-/// Chooses the tier: the settings' tier, or disk if the RAM tier has no room.
-fn choose_tier(
-    context: &Context,
-    stores: &Stores,
-    container: &Container,
-    timeline: &mut Timeline<'_>,
-) -> Tier {
-    match context.settings.bulk_memory.tier {
-        MemoryTier::Portable => return Tier::Portable,
-        MemoryTier::Disk => return Tier::Disk,
-        MemoryTier::Ram => {}
-    }
-    let percent = context.settings.bulk_memory.ram_limit_percent;
-    let earlier = stores::newest_of(&stores.ram, container.id(), &context.root);
-    let room = ram_tier::mount_once(stores, percent)
-        .and_then(|()| anonymous_of(container))
-        .and_then(|bytes| ram_tier::evict_for(stores, bytes, earlier.as_deref()));
-    let why = match room {
-        Ok(Some(dropped)) => {
-            for note in dropped {
-                timeline.note(note);
-            }
-            return Tier::Ram;
-        }
-        Ok(None) => "there is no room for it in memory (bulk_memory.ram_limit_percent)".to_owned(),
-        Err(error) => format!("{}: {error}", stores.ram.display()),
-    };
-    timeline.note(format!("bulk memory goes to disk: {why}"));
-    Tier::Disk
 }
 
 /// Whether an image has bulk memory that CRIU alone does not restore.

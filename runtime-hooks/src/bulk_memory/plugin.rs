@@ -19,6 +19,9 @@ pub enum PluginUnavailable {
     /// The settings switch bulk memory off.
     #[error("bulk_memory.enabled is false in the settings")]
     Off,
+    /// There is nothing that the settings let the plugin move.
+    #[error("there are no GPU contents, and bulk_memory.heaps is false in the settings")]
+    NoGpuContents,
     /// Memory goes elsewhere than into this image, or is in an earlier image.
     #[error(
         "memory does not all go into this image (--pre-dump, --parent-path, --lazy-pages or \
@@ -48,7 +51,7 @@ impl PluginUnavailable {
     /// The note for the log; `None` if the settings or the caller asked for it.
     pub(crate) fn note(&self) -> Option<String> {
         match self {
-            Self::Off => None,
+            Self::Off | Self::NoGpuContents => None,
             why => Some(format!("CRIU alone moves the memory: {}", chain(why))),
         }
     }
@@ -74,6 +77,15 @@ fn find(context: &Context) -> Result<PathBuf, PluginUnavailable> {
     }
 }
 
+/// Whether the processes of a checkpoint have GPU state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GpuState {
+    /// In host memory, when CRIU dumps them.
+    InMemory,
+    /// No process uses CUDA.
+    None,
+}
+
 /// CRIU's plugin directory for one operation, and whether our plugin is in it.
 #[derive(Debug)]
 pub struct Plugins {
@@ -92,15 +104,15 @@ impl Plugins {
     pub(crate) fn for_checkpoint(
         context: &Context,
         options: &CheckpointRequest,
+        gpu: GpuState,
     ) -> Result<Self, Refusal> {
-        let mut plugins = Self::prepare(
-            match options.memory {
-                MemoryTarget::IntoImage => find(context),
-                MemoryTarget::Elsewhere => Err(PluginUnavailable::Elsewhere),
-            },
-            context,
-        )?;
         let settings = &context.settings.bulk_memory;
+        let found = match (options.memory, gpu) {
+            (_, GpuState::None) if !settings.heaps => Err(PluginUnavailable::NoGpuContents),
+            (MemoryTarget::Elsewhere, _) => Err(PluginUnavailable::Elsewhere),
+            (MemoryTarget::IntoImage, _) => find(context),
+        };
+        let mut plugins = Self::prepare(found, context)?;
         if plugins.memory.is_ok() && settings.tier != MemoryTier::Portable {
             let opened = stores::prepare(&settings.directory)
                 .and_then(|()| FileSystem::of(&settings.directory));

@@ -10,11 +10,48 @@ use std::path::Path;
 
 use nix::mount::{MsFlags, mount};
 use rustix::fs::{FlockOperation, flock, statvfs};
+use stasis_config::MemoryTier;
+use stasis_memory_store::Tier;
 
 use crate::bulk_memory::stores::{self, Stores};
+use crate::container::Container;
+use crate::context::Context;
+use crate::operation::estimate::anonymous_of;
+use crate::operation::timeline::Timeline;
 
 /// The store's page tables, its index, and the padding to huge pages.
 const MARGIN: u64 = 128 << 20;
+
+/// Chooses the tier: the settings' tier, or disk if the RAM tier has no room.
+pub(crate) fn choose(
+    context: &Context,
+    stores: &Stores,
+    container: &Container,
+    timeline: &mut Timeline<'_>,
+) -> Tier {
+    match context.settings.bulk_memory.tier {
+        MemoryTier::Portable => return Tier::Portable,
+        MemoryTier::Disk => return Tier::Disk,
+        MemoryTier::Ram => {}
+    }
+    let percent = context.settings.bulk_memory.ram_limit_percent;
+    let earlier = stores::newest_of(&stores.ram, container.id(), &context.root);
+    let room = mount_once(stores, percent)
+        .and_then(|()| anonymous_of(container))
+        .and_then(|bytes| evict_for(stores, bytes, earlier.as_deref()));
+    let why = match room {
+        Ok(Some(dropped)) => {
+            for note in dropped {
+                timeline.note(note);
+            }
+            return Tier::Ram;
+        }
+        Ok(None) => "there is no room for it in memory (bulk_memory.ram_limit_percent)".to_owned(),
+        Err(error) => format!("{}: {error}", stores.ram.display()),
+    };
+    timeline.note(format!("bulk memory goes to disk: {why}"));
+    Tier::Disk
+}
 
 /// Mounts the tmpfs, if it is not mounted, with at most `percent` of the machine's memory.
 ///

@@ -4,6 +4,7 @@ use std::io;
 
 use stasis_linux::snapshot::Origin;
 use stasis_linux::{ProcessRef, Snapshot};
+use stasis_memory_store::GpuContents;
 
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
@@ -19,6 +20,8 @@ pub struct Captured {
     pub manifest: Manifest,
     /// The processes that `exec` started: their GPU has to be freed too, but no image has them.
     pub exec: Vec<CudaProcess>,
+    /// Where their GPU contents are, once they are in host memory.
+    pub gpu_contents: Vec<GpuContents>,
 }
 
 impl Captured {
@@ -51,7 +54,11 @@ impl Captured {
             }
         }
         manifest.gpus.clone_from(&inventory.gpus);
-        Ok(Self { manifest, exec })
+        Ok(Self {
+            manifest,
+            exec,
+            gpu_contents: Vec::new(),
+        })
     }
 
     /// Whether exactly these processes are described.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Output;
 
 use rustix::fs::statvfs;
-use stasis_memory_store::CudaPids;
+use stasis_memory_store::{CudaPids, GpuContents};
 
 use crate::bulk_memory::dump::MemoryDump;
 use crate::container::Container;
@@ -35,6 +35,8 @@ pub(crate) struct Dump<'a> {
     pub(crate) recorded: &'a [CudaProcess],
     /// Those that `exec` started, which no image has.
     pub(crate) exec: &'a [CudaProcess],
+    /// Where the GPU contents of all of them are.
+    pub(crate) gpu_contents: &'a [GpuContents],
 }
 
 /// The result of a dump that wrote a complete image.
@@ -75,7 +77,8 @@ impl Dump<'_> {
             recorded: pids(self.recorded),
             exec: pids(self.exec),
         };
-        memory.request(cuda).map_err(NotDumped::Refused)?;
+        let requested = memory.request(cuda, self.gpu_contents);
+        requested.map_err(NotDumped::Refused)?;
         let image = self.image.path();
         let estimate =
             ProgressEstimate::dump(self.container, image, context.began, memory.progress());

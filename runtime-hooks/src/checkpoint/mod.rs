@@ -18,6 +18,7 @@ pub(crate) mod write_image;
 
 use stasis_linux::ProcessRef;
 use stasis_linux::cgroup::FreezerState;
+use stasis_memory_store::GpuContents;
 
 use crate::checkpoint::captured::Captured;
 use crate::checkpoint::let_go::{after_let_go, let_go};
@@ -25,9 +26,11 @@ use crate::checkpoint::plan::{Plan, Verdict, query_again};
 use crate::checkpoint::rollback::roll_back;
 use crate::checkpoint::seal::{seal, unsealed};
 use crate::checkpoint::write_image::{Written, write_image};
+use crate::container::Container;
 use crate::container::host_memory;
 use crate::container::inherited_devices;
 use crate::context::{Context, Outcome};
+use crate::cuda::gpu_contents::MemoryBefore;
 use crate::cuda::job::{Checkpointed, CudaJob, Locked};
 use crate::error::after_failure::AfterFailure;
 use crate::error::operations_log;
@@ -158,7 +161,9 @@ fn save<'p>(
     go_on(plan)?;
     raise_limits(plan, captured, job.members(), timeline)?;
     let holders = inherited_devices::find_holders(&plan.container, job.members())?;
+    let before = MemoryBefore::of(job.members());
     let job = gpu_checkpoint(plan, captured, timeline, job)?;
+    captured.gpu_contents = gpu_contents(&plan.container, before);
     go_on(plan)?;
     for replaced in inherited_devices::replace_all(&plan.driver, &holders)? {
         timeline.note(replaced.to_string());
@@ -223,6 +228,14 @@ fn gpu_checkpoint<'p>(
     let _huge_pages = HugePages::if_wanted(&plan.context.settings);
     let estimate = ProgressEstimate::gpu_checkpoint(captured.gpu_bytes(), job.members());
     Ok(timeline.time_moving("gpu checkpoint", estimate, || job.checkpoint())?)
+}
+
+fn gpu_contents(container: &Container, before: MemoryBefore) -> Vec<GpuContents> {
+    let of = |(process, ranges): (ProcessRef, _)| {
+        let pid = container.pid_inside(&process)?;
+        Some(GpuContents { pid, ranges })
+    };
+    before.appeared().into_iter().filter_map(of).collect()
 }
 
 fn go_on(plan: &Plan<'_>) -> Result<(), Failure> {

@@ -1,10 +1,9 @@
 //! The checks before a checkpoint changes anything.
 
-use stasis_config::Containers;
 use stasis_linux::cgroup::FreezerState;
 use stasis_linux::{ProcessRef, Snapshot};
 
-use crate::bulk_memory::plugin::Plugins;
+use crate::bulk_memory::plugin::{GpuState, Plugins};
 use crate::checkpoint::captured::Captured;
 use crate::checkpoint::late_exec;
 use crate::checkpoint::without_gpu_state::PlainDump;
@@ -131,7 +130,7 @@ impl<'a> Plan<'a> {
             let cgroup = container.memory_of(processes.iter().copied())?;
             host_memory::admit(&context.settings.memory, &cgroup, bytes)?;
         }
-        let plugins = Plugins::for_checkpoint(context, options)?;
+        let plugins = Plugins::for_checkpoint(context, options, GpuState::InMemory)?;
         let image = NewImage::begin(&options.image_path)?;
         let plan = Self {
             context,
@@ -211,8 +210,7 @@ fn query(
 
 /// Whether no process can start CUDA, and our plugin does not move the bulk memory.
 fn is_plain(context: &Context, container: &Container) -> Result<bool, Refusal> {
-    let memory = &context.settings.bulk_memory;
-    if memory.enabled && memory.containers == Containers::All || container.has_nvidia_node() {
+    if context.settings.bulk_memory.moves_heaps() || container.has_nvidia_node() {
         return Ok(false);
     }
     Ok(!may_use_cuda(container)?)

@@ -9,7 +9,7 @@ use stasis_linux::cgroup::FreezerState;
 use stasis_linux::exit_status;
 
 use crate::bulk_memory::dump::MemoryDump;
-use crate::bulk_memory::plugin::Plugins;
+use crate::bulk_memory::plugin::{GpuState, Plugins};
 use crate::checkpoint::dump::{Dump, Dumped, NotDumped};
 use crate::checkpoint::seal::{seal, unsealed};
 use crate::checkpoint::{late_cuda, late_exec};
@@ -48,7 +48,7 @@ impl PlainDump<'_> {
     /// runtime reports all other failures itself.
     pub(crate) fn dump(&self, low_level_args: LowLevelArgs<'_>) -> Result<Outcome, Error> {
         let (context, id) = (self.context, &self.options.id);
-        let plugins = Plugins::for_checkpoint(context, self.options)
+        let plugins = Plugins::for_checkpoint(context, self.options, GpuState::None)
             .map_err(|reason| operations_log::refused(context, Verb::Checkpoint, id, reason))?;
         if context.cancel.requested() {
             return Err(self.failed(Failure::Cancelled));
@@ -100,6 +100,7 @@ impl PlainDump<'_> {
             memory: &memory,
             recorded: &[],
             exec: &[],
+            gpu_contents: &[],
         };
         let dumped = match dump.run(low_level_args, timeline) {
             Ok(dumped) => dumped,

@@ -55,6 +55,7 @@ pub(crate) fn write_image<'p>(
         memory: &memory,
         recorded: &manifest.processes,
         exec: &captured.exec,
+        gpu_contents: &captured.gpu_contents,
     };
     let dumped = dump.run(low_level_args, timeline);
     let dumped = dumped.map_err(|not_dumped| dump.failure(not_dumped))?;

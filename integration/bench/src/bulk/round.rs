@@ -83,7 +83,7 @@ impl<'l> Setting<'l> {
         if let System::Stasis { tier, threads } = system {
             let tier = tier.name();
             let bulk = format!(
-                "gpu_checkpoint.huge_pages = true\n[bulk_memory]\ncontainers = \"all\"\nram_limit_percent = 90\ntier = \"{tier}\"\nthreads = {threads}\ndirectory = \"{DISK}/store\"\n"
+                "gpu_checkpoint.huge_pages = true\n[bulk_memory]\nheaps = true\nram_limit_percent = 90\ntier = \"{tier}\"\nthreads = {threads}\ndirectory = \"{DISK}/store\"\n"
             );
             stasis.set(&stasis.low_level, if other.is_some() { "" } else { &bulk })?;
             runtime = other.unwrap_or_else(|| RUNTIME.to_owned());

@@ -26,7 +26,7 @@ const GHOST: &str = "head -c 2000000 /dev/zero >/ghost; exec 9</ghost; rm /ghost
 fn of_processes_on_hybrid_cgroups() -> Result<()> {
     let stasis = StasisHost::of(HostKind::sid()?)?;
     let _containerd = stasis.containerd()?;
-    stasis.set("runc", "bulk_memory.containers = \"all\"\n")?;
+    stasis.set("runc", "bulk_memory.heaps = true\n")?;
     let command = "exec /bin/heaps 10000 40 random plain half-zero exec";
     let heaps = FaultyContainer::start(&stasis, "heaps", command, 10000)?;
     heaps.dumps_fail()?;

@@ -28,7 +28,7 @@ on_hosts!(criu_is_killed_while_pages_are_freed: sid_hybrid);
 fn criu_is_killed_while_pages_are_freed(kind: HostKind) -> Result<()> {
     let stasis = StasisHost::of(kind)?;
     let _containerd = stasis.containerd()?;
-    stasis.set("runc", "bulk_memory.containers = \"all\"\n")?;
+    stasis.set("runc", "bulk_memory.heaps = true\n")?;
     let command = "exec /bin/heaps 10000 192 random nohuge";
     let holder = MemoryContainer::start(&stasis, "heaps", command, 10000)?;
     let task = holder.bundle.pid()?;

@@ -177,7 +177,7 @@ fn read_runs(pid: i32, start: u64, runs: &[(u64, u64)], mut buffer: &mut [u8]) -
 
 #[cfg(test)]
 mod tests {
-    use stasis_memory_store::{After, CudaPids, DumpRequest, ImageId, PAGE, Tier, Writer};
+    use stasis_memory_store::{After, CudaPids, DumpRequest, ImageId, PAGE, Take, Tier, Writer};
 
     use super::*;
     use crate::tasks::tree::Task;
@@ -210,6 +210,7 @@ mod tests {
             threads: 1,
             compression: None,
             after: After::GoOn,
+            take: Take::Heaps,
             minimum_mib: 1,
             cuda: CudaPids::default(),
             progress: None,

@@ -4,7 +4,7 @@
 //! Before CRIU stops the tree, [`freezer_wakeup`] shortens the time that CRIU sleeps meanwhile.
 //! Then:
 //! 1. [`tasks`](crate::tasks) finds the tasks, [`mod@verify`] compares them with the engine's
-//!    record, [`mod@select`] chooses areas of their mappings.
+//!    record, [`mod@find`] chooses areas of their mappings by [`select`].
 //! 2. [`memory_proxies`] makes a process for each task that shares its memory, and
 //!    [`uffd`](crate::uffd) a userfaultfd: from now on a thread that touches a missing page waits.
 //! 3. [`uffd_daemon`] is forked. It gives the memory back if CRIU is killed from here on.
@@ -18,6 +18,7 @@
 mod copy;
 mod drain;
 mod drained;
+mod find;
 mod fork;
 mod freezer_wakeup;
 mod memory_proxies;
@@ -34,9 +35,9 @@ use stasis_memory_store::{After, DumpRequest, ProcessMemory, Reader, Report, Wri
 
 use self::drain::drain;
 use self::drained::Drained;
+use self::find::find;
 use self::freezer_wakeup::FreezerWakeup;
 use self::memory_proxies::MemoryProxies;
-use self::select::select;
 use self::source::Source;
 use self::uffd_daemon::UffdDaemon;
 use self::verify::verify;
@@ -47,7 +48,7 @@ use crate::error::{Error, caught};
 use crate::fault_injection::{self, Point};
 use crate::refill::{Target, refill};
 use crate::tasks::page_size;
-use crate::tasks::tree::{Task, dumped};
+use crate::tasks::tree::dumped;
 use crate::uffd::Userfaultfd;
 
 /// CRIU calls from one thread, one call after the other.
@@ -78,10 +79,13 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Before anything is stopped.
+/// Before anything is stopped. Without an engine nothing is taken: nobody would look after the tasks
+/// and the store.
 pub(crate) fn begin() -> Result<(), Error> {
+    let Some(request) = request::for_dump()? else {
+        return Ok(());
+    };
     page_size::check()?;
-    let request = request::for_dump()?;
     *state() = State::Requested {
         request: Box::new(request),
         // Without them the dump is only slower.
@@ -203,27 +207,6 @@ fn take_into(
     report.stored_bytes = taken.counts.stored;
     report.reused_bytes = taken.counts.reused;
     Ok((taken, daemon, drained))
-}
-
-fn find(tasks: &[Task], request: &DumpRequest, report: &mut Report) -> Result<Vec<Source>, Error> {
-    let mappings: Vec<_> = tasks.iter().map(Task::mappings).collect::<Result<_, _>>()?;
-    let mut sources = Vec::new();
-    for (number, task) in tasks.iter().enumerate() {
-        let others: Vec<_> = (0..tasks.len())
-            .filter(|other| *other != number)
-            .map(|other| mappings[other].as_slice())
-            .collect();
-        let minimum = request.minimum_mib << 20;
-        let choice = select(task, &mappings[number], &others, minimum)?;
-        report.left_to_criu.extend(choice.left);
-        if !choice.areas.is_empty() {
-            sources.push(Source {
-                task: task.clone(),
-                areas: choice.areas,
-            });
-        }
-    }
-    Ok(sources)
 }
 
 impl DrainedMemory {

@@ -1,5 +1,5 @@
-//! Selects the memory that is taken: large areas that are private to one process. CRIU keeps the
-//! rest.
+//! Selects the memory of a task that is taken: GPU contents, or all large areas that are private to
+//! it. CRIU keeps the rest.
 
 use stasis_memory_store::CHUNK;
 
@@ -42,20 +42,40 @@ impl SelectedArea {
     }
 }
 
+/// What is to be taken of one task.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    /// Start and end addresses; `None`: all.
+    pub(crate) ranges: Option<&'a [(u64, u64)]>,
+    /// Bytes; areas with less in them are left to CRIU.
+    pub(crate) minimum: u64,
+}
+
 /// What is taken of one task, and why some of it is not.
 #[derive(Debug, Default)]
 pub(crate) struct Choice {
     pub(crate) areas: Vec<SelectedArea>,
     pub(crate) left: Vec<String>,
+    /// Bytes in large areas that are not wanted, more or less.
+    pub(crate) heaps: u64,
 }
 
-/// Selects areas with at least `minimum` bytes in them. `others` are the mappings of the other
-/// tasks.
+/// A part of a mapping, or all of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Part<'m> {
+    mapping: &'m Mapping,
+    start: u64,
+    end: u64,
+    /// Bytes in it, at most.
+    bytes: u64,
+}
+
+/// Selects areas. `others` are the mappings of the other tasks.
 pub(crate) fn select(
     task: &Task,
     mappings: &[Mapping],
     others: &[&[Mapping]],
-    minimum: u64,
+    wanted: Wanted<'_>,
 ) -> Result<Choice, Error> {
     let mut choice = Choice::default();
     // CRIU refuses a task with a userfaultfd of its own, so these pages are missing since an
@@ -68,15 +88,24 @@ pub(crate) fn select(
     }
     let large: Vec<_> = mappings
         .iter()
-        .filter(|mapping| mapping.anonymous + mapping.swapped >= minimum && may_be_taken(mapping))
+        .filter(|mapping| mapping.bytes() >= wanted.minimum && may_be_taken(mapping))
         .collect();
-    if large.is_empty() {
+    let parts: Vec<_> = large
+        .iter()
+        .flat_map(|mapping| wanted.of(mapping))
+        .collect();
+    let (there, taken): (u64, u64) = (
+        large.iter().map(|mapping| mapping.bytes()).sum(),
+        parts.iter().map(|part| part.bytes).sum(),
+    );
+    choice.heaps = there.saturating_sub(taken);
+    if parts.is_empty() {
         return Ok(choice);
     }
     let addresses = task.addresses()?;
     let pagemap = Pagemap::open(task.pid).map_err(Error::task("see the pages of", task.pid))?;
-    for mapping in large {
-        let (start, end) = (mapping.start, mapping.end);
+    for part in parts {
+        let Part { start, end, .. } = part;
         let shared = others.iter().any(|other| overlaps(other, start, end))
             && pagemap
                 .is_shared(start, end)
@@ -92,11 +121,29 @@ pub(crate) fn select(
             start,
             end,
             left: chunks_near(&addresses, start, end),
-            is_locked: mapping.has(*b"lo"),
-            bytes: mapping.anonymous + mapping.swapped,
+            is_locked: part.mapping.has(*b"lo"),
+            bytes: part.bytes,
         });
     }
     Ok(choice)
+}
+
+impl Wanted<'_> {
+    /// The wanted parts of a mapping. The kernel may have merged the driver's mapping with one of
+    /// the program's beside it.
+    fn of<'m>(&self, mapping: &'m Mapping) -> Vec<Part<'m>> {
+        let (start, end) = (mapping.start, mapping.end);
+        let ranges = self.ranges.unwrap_or(&[(0, u64::MAX)]).iter();
+        let parts = ranges.map(|(from, to)| (start.max(*from), end.min(*to)));
+        let parts = parts.filter(|(start, end)| start < end);
+        let parts = parts.map(|(start, end)| Part {
+            mapping,
+            start,
+            end,
+            bytes: mapping.bytes().min(end - start),
+        });
+        parts.filter(|part| part.bytes >= self.minimum).collect()
+    }
 }
 
 fn may_be_taken(mapping: &Mapping) -> bool {
@@ -181,6 +228,30 @@ mod tests {
             inode: 1,
             ..mapping
         }));
+    }
+
+    #[test]
+    fn gpu_contents_are_found_in_a_mapping_that_is_not_theirs_alone() {
+        let mapping = heap(0, 64 * MIB);
+        let of = |ranges: Option<&[(u64, u64)]>| {
+            let wanted = Wanted {
+                ranges,
+                minimum: 16 * MIB,
+            };
+            let parts = wanted.of(&mapping).into_iter();
+            parts.map(|part| (part.start, part.end)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(None), [(0, 64 * MIB)]);
+        assert_eq!(of(Some(&[])), []);
+        let ranges = [
+            (8 * MIB, 24 * MIB),
+            (25 * MIB, 26 * MIB),
+            (32 * MIB, 128 * MIB),
+        ];
+        assert_eq!(
+            of(Some(&ranges)),
+            [(8 * MIB, 24 * MIB), (32 * MIB, 64 * MIB)]
+        );
     }
 
     #[test]

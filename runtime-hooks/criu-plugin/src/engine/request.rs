@@ -1,5 +1,5 @@
 //! The engine's request for a dump or restore. Without an engine (stock runc with our plugin
-//! directory) there is none, and the defaults are what is always safe.
+//! directory) there is none.
 
 use std::fs::{self, File};
 use std::io;
@@ -7,33 +7,13 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::thread;
 
-use stasis_memory_store::{
-    After, CudaPids, DumpRequest, ImageId, REQUEST_VARIABLE, RestoreRequest, Tier,
-};
+use stasis_memory_store::{DumpRequest, REQUEST_VARIABLE, RestoreRequest};
 
 use crate::error::Error;
 
-const MINIMUM_MIB: u64 = 16;
-
-/// The request for this dump.
-pub(crate) fn for_dump() -> Result<DumpRequest, Error> {
-    match read()? {
-        Some(request) => Ok(request),
-        None => Ok(DumpRequest {
-            image_id: ImageId::random().map_err(Error::ImageId)?,
-            tier: Tier::Portable,
-            directory: None,
-            earlier: None,
-            threads: threads(),
-            compression: None,
-            // Nobody told us that the tasks are to end, so they may go on.
-            after: After::GoOn,
-            minimum_mib: MINIMUM_MIB,
-            cuda: CudaPids::default(),
-            progress: None,
-            report: None,
-        }),
-    }
+/// The request for this dump, if there is one.
+pub(crate) fn for_dump() -> Result<Option<DumpRequest>, Error> {
+    read()
 }
 
 /// The request for this restore, if there is one.

@@ -37,6 +37,11 @@ impl Mapping {
         self.permissions.starts_with(b"rw")
     }
 
+    /// Bytes that it holds itself, in memory or swapped out.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.anonymous + self.swapped
+    }
+
     pub(crate) fn has(&self, flag: [u8; 2]) -> bool {
         self.flags.contains(&flag)
     }

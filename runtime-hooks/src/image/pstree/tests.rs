@@ -1,7 +1,9 @@
 use std::fs;
 
 use proptest::prelude::*;
-use stasis_memory_store::{After, CudaPids, DumpRequest, ImageId, ProcessMemory, Tier, Writer};
+use stasis_memory_store::{
+    After, CudaPids, DumpRequest, ImageId, ProcessMemory, Take, Tier, Writer,
+};
 
 use super::*;
 
@@ -79,6 +81,7 @@ fn write_index(image: &Path, pids: &[i32]) {
         threads: 1,
         compression: None,
         after: After::End,
+        take: Take::Heaps,
         minimum_mib: 16,
         cuda: CudaPids::default(),
         progress: None,

@@ -1,0 +1,89 @@
+//! By default GPU contents are moved by the plugin, and the memory of programs by CRIU.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::container::bundle::Bundle;
+use stasis_integration::container::memory_container::names_in;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::{OPERATIONS_LOG, StasisHost};
+use stasis_integration::{needs, on_hosts};
+
+/// On the GPU. The kernel merges its copy in host memory with the 16 MiB that the program has as
+/// well, as both are mapped side by side.
+const MIB: u64 = 48;
+/// What the stand-in has on the GPU beside that.
+const SMALL: u64 = 1 << 20;
+
+on_hosts!(gpu_contents_alone_are_moved: sid, crun_on_trixie_v2);
+
+fn gpu_contents_alone_are_moved(kind: HostKind) -> Result<()> {
+    let stasis = &StasisHost::of(kind)?;
+    needs!(StandIn);
+    let _containerd = stasis.containerd()?;
+    stasis.inject("gpus 2")?;
+    let job = Bundle::make(stasis, "job", &["/bin/memcheck", &MIB.to_string()])?;
+    job.suit_crun()?;
+    job.give(&[0])?;
+    job.run()?;
+    assert_eq!(stasis.ask_until_up(10000)?, "ok 0");
+
+    job.checkpoint("running", &["--leave-running"])?;
+    are_moved_alone(stasis, &job, "running")?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
+
+    job.checkpoint("ended", &[])?;
+    are_moved_alone(stasis, &job, "ended")?;
+    job.restore("ended")?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 2"));
+
+    job.delete()?;
+    job.give(&[1])?;
+    job.restore("running")?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
+    assert_eq!(job.open_gpus()?, ["/dev/nvidia1"]);
+    job.delete()?;
+    a_program_without_cuda_is_left_to_criu(stasis)
+}
+
+fn are_moved_alone(stasis: &StasisHost, job: &Bundle<'_>, image: &str) -> Result<()> {
+    let line = stasis.operation("checkpoint")?;
+    let report = &line["bulk_memory"];
+    let bytes = report["bytes"].as_u64().context("nothing was moved")?;
+    let gpu = MIB << 20;
+    ensure!((gpu..gpu + SMALL).contains(&bytes), "{report}");
+    assert_contains(&report["left_to_criu"].to_string(), &["no GPU contents"]);
+    let by_criu = with_criu(job, image)?;
+    // What a program and its libraries have beside that.
+    let heap = 16 << 20;
+    ensure!((heap..2 * heap).contains(&by_criu), "{by_criu} bytes");
+    Ok(())
+}
+
+/// How much CRIU's images of memory have.
+fn with_criu(job: &Bundle<'_>, image: &str) -> Result<u64> {
+    let directory = job.image_path(image);
+    let names = names_in(&directory)?.into_iter();
+    let pages = names.filter(|name| name.starts_with("pages-"));
+    let sizes = pages.map(|name| Ok(fs::metadata(directory.join(name))?.len()));
+    sizes.sum()
+}
+
+/// It has the GPU, and may start CUDA at any time.
+fn a_program_without_cuda_is_left_to_criu(stasis: &StasisHost) -> Result<()> {
+    let heaps = ["/bin/heaps", "10001", "24", "random", "plain", "heap"];
+    let job = Bundle::make(stasis, "heaps", &heaps)?;
+    job.suit_crun()?;
+    job.run()?;
+    stasis.ask_until_up(10001)?;
+    fs::remove_file(stasis.host.path(OPERATIONS_LOG))?;
+    job.checkpoint("image", &["--leave-running"])?;
+    job.checkpoint("image", &[])?;
+    ensure!(with_criu(&job, "image")? >= 48 << 20, "it is elsewhere");
+    ensure!(!stasis.host.path(OPERATIONS_LOG).exists(), "it is news");
+    job.restore("image")?;
+    let answer = stasis.ask(10001)?.context("it does not answer")?;
+    ensure!(answer.starts_with("ok "), "{answer}");
+    job.delete()
+}
