@@ -10,8 +10,9 @@ use anyhow::{Context, Result, ensure};
 pub use crate::check::requirement::has_gpu;
 
 /// The workload programs.
-pub const WORKLOADS: [&str; 9] = [
-    "counter", "forker", "heaps", "late", "memcheck", "peers", "ranks", "ring", "tree",
+pub const WORKLOADS: [&str; 11] = [
+    "aio", "counter", "deny", "forker", "heaps", "late", "memcheck", "peers", "ranks", "ring",
+    "tree",
 ];
 
 /// How many GPUs the stand-in can have.

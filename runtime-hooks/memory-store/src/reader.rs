@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use crate::chunk::checksum::Sum;
 use crate::pack::{PackFile, padded};
-use crate::{Area, Buffer, Checksum, Chunk, Encoding, Index, ProcessMemory, Run, StoreError, Tier};
+use crate::{
+    Area, Buffer, Checksum, Chunk, Encoding, Index, Place, ProcessMemory, Run, StoreError, Tier,
+};
 
 /// The packs of a checkpoint, for any number of threads.
 #[derive(Debug)]
@@ -67,7 +69,7 @@ impl Reader {
             chunk,
         };
         let loaded = pack.map_or(Err("its pack is not known".to_owned()), |pack| {
-            load(pack, chunk, buffer)
+            load(pack, chunk.place, chunk.pages.bytes(), buffer)
         });
         match loaded {
             Ok(content) => Ok(Loaded { content, origin }),
@@ -165,12 +167,17 @@ fn needed(index: &Index, number: u32, problem: StoreError) -> StoreError {
     }
 }
 
-fn load<'b>(pack: &'b PackFile, chunk: &Chunk, buffer: &'b mut Buffer) -> Result<&'b [u8], String> {
-    let bytes = chunk.pages.bytes();
-    let stored = usize::try_from(chunk.place.bytes).map_err(|error| error.to_string())?;
-    let offset = chunk.place.offset;
+/// Reads the contents at a place, so many bytes, which are not verified.
+pub(crate) fn load<'b>(
+    pack: &'b PackFile,
+    place: Place,
+    bytes: usize,
+    buffer: &'b mut Buffer,
+) -> Result<&'b [u8], String> {
+    let stored = usize::try_from(place.bytes).map_err(|error| error.to_string())?;
+    let offset = place.offset;
     let too_long = || format!("{stored} bytes cannot be those of {bytes}");
-    match chunk.place.encoding {
+    match place.encoding {
         Encoding::Raw if stored != bytes => Err(too_long()),
         Encoding::Raw => match pack.mapped(offset, bytes) {
             Some(content) => Ok(content),

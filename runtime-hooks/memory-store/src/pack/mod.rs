@@ -166,7 +166,9 @@ impl PackFile {
         Ok(read)
     }
 
-    fn read_directly_if_cold(&self) {
+    /// Reads with O_DIRECT from now on, if it is not in the page cache and its file system can do
+    /// that.
+    pub(crate) fn read_directly_if_cold(&self) {
         if page_cache::has_most_of(&self.file) != Some(false) || !set_direct(&self.file) {
             return;
         }

@@ -38,7 +38,6 @@ pub struct Writer {
     /// Where the packs lie.
     directory: PathBuf,
     level: Option<i32>,
-    not_reused: Option<String>,
     state: Mutex<State>,
     finished: bool,
 }
@@ -48,6 +47,7 @@ struct State {
     packs: Vec<HeldPack>,
     streams: u16,
     known: ContentIndex,
+    not_reused: Option<String>,
 }
 
 #[derive(Debug)]
@@ -77,13 +77,12 @@ impl Writer {
                 return Err(StoreError::Impossible { what });
             }
         };
-        let mut writer = Self {
+        let writer = Self {
             image_dir: image_dir.to_owned(),
             image_id: request.image_id,
             tier: request.tier,
             directory: directory.to_owned(),
             level: request.compression.map(|compression| compression.level),
-            not_reused: None,
             state: Mutex::default(),
             finished: false,
         };
@@ -94,11 +93,11 @@ impl Writer {
     }
 
     /// Takes over the packs of an earlier checkpoint, if possible.
-    fn learn(&mut self, directory: &Path) {
+    fn learn(&self, directory: &Path) {
         let ReusedPacks { packs, known } = match ReusedPacks::link(directory, &self.directory) {
             Ok(earlier) => earlier,
             Err(error) => {
-                self.not_reused = Some(error_chain(&error));
+                self.state().not_reused = Some(error_chain(&error));
                 return;
             }
         };
@@ -112,10 +111,11 @@ impl Writer {
         state.known = known;
     }
 
-    /// Why nothing of the earlier checkpoint is used again, for the report.
+    /// Why nothing of the earlier checkpoint is used again, or not all that could be; for the
+    /// report.
     #[must_use]
-    pub fn not_reused(&self) -> Option<&str> {
-        self.not_reused.as_deref()
+    pub fn not_reused(&self) -> Option<String> {
+        self.state().not_reused.clone()
     }
 
     /// For one thread.
@@ -198,8 +198,20 @@ impl Writer {
         self.level
     }
 
-    pub(crate) fn known(&self, key: (Checksum, usize)) -> Option<Place> {
-        self.state().known.get(&key).copied()
+    /// Where contents are that may be the same, and their pack.
+    pub(crate) fn known(&self, key: (Checksum, usize)) -> Option<(Place, Arc<PackFile>)> {
+        let state = self.state();
+        let place = *state.known.get(&key)?;
+        let pack = state.packs.get(usize::try_from(place.pack).ok()?)?;
+        Some((place, pack.file.clone()))
+    }
+
+    /// Notes that something that was stored is not what it should be.
+    pub(crate) fn distrust(&self, pack: &Path, offset: u64, what: &str) {
+        self.state().not_reused.get_or_insert_with(|| {
+            let pack = pack.display();
+            format!("{pack} is damaged at {offset}, or holds other contents by chance: {what}")
+        });
     }
 
     pub(crate) fn remember(&self, key: (Checksum, usize), place: Place) {

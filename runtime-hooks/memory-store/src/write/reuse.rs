@@ -100,9 +100,12 @@ fn worthwhile(index: &Index) -> Vec<usize> {
 fn link(pack: &Pack, from: &Path, into: &Path) -> Result<PackFile, StoreError> {
     let (old, new): (PathBuf, PathBuf) = (from.join(pack.file_name()), into.join(pack.file_name()));
     fs::hard_link(&old, &new).map_err(StoreError::io("link", &old))?;
-    PackFile::open(into, pack).inspect_err(|_| {
+    let file = PackFile::open(into, pack).inspect_err(|_| {
         let _ = fs::remove_file(&new);
-    })
+    })?;
+    // What is used of it is read and compared.
+    file.read_directly_if_cold();
+    Ok(file)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use crate::pack::compress::{Compressed, Compressor};
 use crate::pack::padded;
 use crate::pack::writer::PackWriter;
+use crate::reader::load;
 use crate::{Buffer, Checksum, Encoding, Place, StoreError, StoredPages, Writer};
 
 /// A pack of its own for each thread, made when there is something to write.
@@ -11,6 +12,8 @@ pub struct Stream<'w> {
     writer: &'w Writer,
     pack: Option<(u32, PackWriter)>,
     compressor: Option<Compressor>,
+    /// For what is compared; made when it is needed.
+    stored: Option<Buffer>,
     report: StreamReport,
 }
 
@@ -33,12 +36,14 @@ impl<'w> Stream<'w> {
             writer,
             pack: None,
             compressor,
+            stored: None,
             report: StreamReport::default(),
         })
     }
 
     /// Stores these pages of a chunk, from their places in its content. Pages that this checkpoint
-    /// or the earlier one has stored already are not stored again.
+    /// or the earlier one has stored already are not stored again; these are read and compared,
+    /// since the memory is given up in exchange.
     ///
     /// # Errors
     /// [`StoreError`]; what was stored before can still be read.
@@ -54,13 +59,27 @@ impl<'w> Stream<'w> {
             return Err(StoreError::Impossible { what });
         };
         let key = (Checksum::of_parts(&parts), bytes);
-        if let Some(place) = self.writer.known(key) {
+        if let Some(place) = self.same(key, &parts) {
             self.report.reused_bytes += bytes as u64;
             return Ok((key.0, place));
         }
         let place = self.store(&parts)?;
         self.writer.remember(key, place);
         Ok((key.0, place))
+    }
+
+    /// The place of the same contents. A checksum does not say that: an old pack may be damaged
+    /// since, and whoever knows the checksum can make others with it.
+    fn same(&mut self, key: (Checksum, usize), parts: &[&[u8]]) -> Option<Place> {
+        let (place, pack) = self.writer.known(key)?;
+        let buffer = self.stored.get_or_insert_with(Buffer::new);
+        let what = match load(&pack, place, key.1, buffer) {
+            Ok(stored) if is_same(stored, parts) => return Some(place),
+            Ok(_) => "its contents differ from what was to be there".to_owned(),
+            Err(what) => what,
+        };
+        self.writer.distrust(&pack.path, place.offset, &what);
+        None
     }
 
     /// Makes its pack now, so that a process that is forked later can read what is stored after the
@@ -109,4 +128,14 @@ impl<'w> Stream<'w> {
         }
         Ok(self.report)
     }
+}
+
+fn is_same(mut stored: &[u8], parts: &[&[u8]]) -> bool {
+    for part in parts {
+        match stored.strip_prefix(*part) {
+            Some(rest) => stored = rest,
+            None => return false,
+        }
+    }
+    stored.is_empty()
 }

@@ -1,5 +1,5 @@
 use crate::test_data::{Images, names, store};
-use crate::{CHUNK, PAGE};
+use crate::{CHUNK, Compression, PAGE};
 use crate::{DumpRequest, Tier, Writer, remove};
 use std::fs::OpenOptions;
 
@@ -83,6 +83,55 @@ fn what_is_missing_or_broken_is_stored_again() {
         drop(writer);
         images.verify(id, &[3]);
     }
+}
+
+/// Neither a flipped bit nor a checksum that others share makes a checkpoint refer to contents that
+/// are not its own.
+#[test]
+fn what_differs_is_stored_again() {
+    for level in [None, Some(1)] {
+        let images = Images::new();
+        let compression = level.map(|level| Compression { level });
+        let mut first = images.request(Tier::Disk, 1);
+        first.compression = compression;
+        let (index, _) = images.dump(&first, 1, &[3, 4, 5]);
+        let place = index.processes[0].areas[0].chunks[1].place;
+        let pack = images.directory(1).join(index.packs[0].file_name());
+        let mut bytes = std::fs::read(&pack).unwrap();
+        bytes[usize::try_from(place.offset).unwrap() + 1000] ^= 4;
+        std::fs::write(&pack, bytes).unwrap();
+
+        let mut second = request(&images, 2, 1);
+        second.compression = compression;
+        let mut writer = Writer::create(&images.image(2), &second).unwrap();
+        let (process, report) = store(&writer, &[3, 4, 5, 4]);
+        let why = writer.not_reused().unwrap();
+        assert!(why.contains("is damaged at"), "{why}");
+        assert!(
+            report.stored_bytes > 0 && report.reused_bytes > 0,
+            "{report:?}"
+        );
+        // Once, although it is there twice.
+        let chunks = &process.areas[0].chunks;
+        assert_eq!(chunks[1].place, chunks[3].place);
+        writer.finish(&[process]).unwrap();
+        drop(writer);
+        images.verify(2, &[3, 4, 5, 4]);
+    }
+}
+
+#[test]
+fn a_checksum_alone_is_not_trusted() {
+    let images = Images::new();
+    let mut writer = Writer::create(&images.image(1), &images.request(Tier::Disk, 1)).unwrap();
+    let (process, _) = store(&writer, &[3]);
+    let other = crate::test_data::content(6);
+    let key = (crate::Checksum::of(&other), other.len());
+    writer.remember(key, process.areas[0].chunks[0].place);
+    let (process, report) = store(&writer, &[6]);
+    assert_eq!(report.reused_bytes, 0);
+    writer.finish(&[process]).unwrap();
+    images.verify(1, &[6]);
 }
 
 #[test]
