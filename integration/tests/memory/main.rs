@@ -6,6 +6,7 @@ mod every_kind;
 mod faults;
 mod gpu_contents;
 mod images;
+mod left_to_criu;
 mod limits;
 mod no_room;
 mod plugin_alone;

@@ -51,11 +51,11 @@ pub(crate) enum Error {
     #[error("an area of process {pid} is too large")]
     TooLarge { pid: i32 },
     /// The kernel's pages have another size.
-    #[error(
-        "this kernel has pages of {bytes} bytes, and bulk memory needs 4096: \
-         set bulk_memory.enabled = false"
-    )]
+    #[error("this kernel has pages of {bytes} bytes, and the plugin of stasis needs 4096")]
     PageSize { bytes: usize },
+    /// The kernel may write to the process's memory at any time.
+    #[error("it has asynchronous I/O (an AIO context or an io_uring)")]
+    AsynchronousIo,
     /// A dump now would store zeros for it.
     #[error(
         "the memory of process {pid} of the container at {start:x} is still missing since an earlier \

@@ -23,6 +23,8 @@ pub(crate) enum Point {
     GiveBack,
     /// A chunk is about to be filled.
     Fill,
+    /// Memory that is back is about to be released.
+    Release,
     /// The userfaultfd daemon is about to give memory back. It passes no other point.
     Daemon,
 }

@@ -1,5 +1,5 @@
-//! Memory out of the store and into stopped tasks, by many threads. A chunk that is damaged ends
-//! the work, and no task runs with it.
+//! Memory out of the store and into tasks, by many threads. No task runs with a chunk that is
+//! damaged: at a restore it ends the work, and else its task waits for it.
 
 use std::io::{self, IoSlice};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use stasis_memory_store::{Buffer, CHUNK, Chunk, Loaded, Reader, Run};
 
 use crate::engine::progress::Progress;
-use crate::error::Error;
+use crate::error::{Error, caught};
 use crate::fault_injection::{self, Point};
 use crate::uffd::Userfaultfd;
 
@@ -40,34 +40,78 @@ impl Target<'_> {
     }
 }
 
-/// Fills all targets.
+/// Fills all targets, and ends at the first that fails.
 pub(crate) fn refill(
     targets: &[Target<'_>],
     reader: &Reader,
     threads: usize,
     progress: &Progress,
 ) -> Result<(), Error> {
+    let failed = fill_all(targets, reader, threads, progress, AfterFailure::Stop);
+    match failed.into_iter().next() {
+        Some((_, error)) => Err(error),
+        None => Ok(()),
+    }
+}
+
+/// Fills all targets that can be filled. Returns the others, in the order of the targets.
+pub(crate) fn refill_each<'t>(
+    targets: &[Target<'t>],
+    reader: &Reader,
+    threads: usize,
+) -> Vec<(Target<'t>, Error)> {
+    let nobody = Progress::new(None, 0);
+    let failed = fill_all(targets, reader, threads, &nobody, AfterFailure::GoOn);
+    let failed = failed.into_iter();
+    failed
+        .map(|(number, error)| (targets[number], error))
+        .collect()
+}
+
+/// What becomes of the other targets when one cannot be filled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AfterFailure {
+    Stop,
+    GoOn,
+}
+
+/// The numbers of the targets that could not be filled, in their order.
+fn fill_all(
+    targets: &[Target<'_>],
+    reader: &Reader,
+    threads: usize,
+    progress: &Progress,
+    after: AfterFailure,
+) -> Vec<(usize, Error)> {
     let next = AtomicUsize::new(0);
-    let work = || -> Result<(), Error> {
-        let mut buffer = Buffer::new();
-        while let Some(target) = targets.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let filled = fill(*target, reader, &mut buffer);
-            if filled.is_err() {
-                // Ends the other threads.
-                next.store(targets.len(), Ordering::Relaxed);
+    let work = || {
+        let (mut buffer, mut failed) = (Buffer::new(), Vec::new());
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(target) = targets.get(number) else {
+                break failed;
+            };
+            match caught(|| fill(*target, reader, &mut buffer)) {
+                Ok(bytes) => progress.add(bytes),
+                Err(error) => {
+                    failed.push((number, error));
+                    if after == AfterFailure::Stop {
+                        // Ends the other threads.
+                        next.store(targets.len(), Ordering::Relaxed);
+                    }
+                }
             }
-            progress.add(filled?);
         }
-        Ok(())
     };
-    thread::scope(|scope| {
+    let mut failed = thread::scope(|scope| {
         let workers: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(work)).collect();
-        let mut result = Ok(());
-        for worker in workers {
-            result = result.and(worker.join().unwrap_or(Err(Error::Panic)));
-        }
-        result
-    })
+        let failed = workers
+            .into_iter()
+            .map(|worker| worker.join().unwrap_or_default());
+        failed.flatten().collect::<Vec<_>>()
+    });
+    failed.sort_by_key(|(number, _)| *number);
+    failed
 }
 
 /// Returns the number of bytes.

@@ -101,7 +101,8 @@ impl Userfaultfd {
         self.ask(UFFDIO_UNREGISTER, &raw mut range)
     }
 
-    /// Gives missing pages their contents.
+    /// Gives missing pages their contents. What is not registered is not missing: it was never
+    /// freed, or released again, or its process has ended.
     pub(crate) fn give(&self, mut start: u64, mut content: &[u8]) -> io::Result<()> {
         while !content.is_empty() {
             let mut copy = Copy {
@@ -118,6 +119,7 @@ impl Userfaultfd {
                 Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
                     copy.copy = PAGE as i64;
                 }
+                Err(error) if is_not_missing(&error) => return Ok(()),
                 other => other?,
             }
             let done = usize::try_from(copy.copy).unwrap_or(0).min(content.len());
@@ -142,9 +144,62 @@ impl Userfaultfd {
     }
 }
 
+/// Of UFFDIO_COPY: ENOENT, no part of that range is registered; ESRCH, its process has ended
+/// (ioctl_userfaultfd(2)).
+fn is_not_missing(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
+}
+
 fn take_over(pid: i32, theirs: u64) -> io::Result<OwnedFd> {
     let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
     let process = pidfd_open(pid, PidfdFlags::empty())?;
     let number = i32::try_from(theirs).map_err(io::Error::other)?;
     Ok(pidfd_getfd(&process, number, PidfdGetfdFlags::empty())?)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::os::fd::FromRawFd;
+
+    use super::*;
+
+    impl Userfaultfd {
+        /// Of this process.
+        pub(crate) fn own() -> Self {
+            let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
+            // SAFETY: it takes flags and returns a new descriptor, which nobody else has.
+            let own = unsafe {
+                let fd = libc::syscall(libc::SYS_userfaultfd, flags);
+                Self(OwnedFd::from_raw_fd(i32::try_from(fd).unwrap()))
+            };
+            let mut api = Api {
+                api: UFFD_API,
+                features: 0,
+                ioctls: 0,
+            };
+            own.ask(UFFDIO_API, &raw mut api).unwrap();
+            own
+        }
+
+        /// Registers whole pages of this process and frees them.
+        pub(crate) fn empty(&self, memory: &mut [u8]) {
+            let start = memory.as_mut_ptr();
+            let address = start.expose_provenance() as u64;
+            self.protect(address, address + memory.len() as u64)
+                .unwrap();
+            // SAFETY: they are bytes of a slice that is ours alone, and have any value afterwards.
+            let freed = unsafe { libc::madvise(start.cast(), memory.len(), libc::MADV_DONTNEED) };
+            assert_eq!(freed, 0);
+        }
+    }
+
+    #[test]
+    fn what_is_not_registered_is_not_missing() {
+        let own = Userfaultfd::own();
+        let mut memory = vec![1_u8; 3 * PAGE];
+        let start = memory.as_ptr().expose_provenance().next_multiple_of(PAGE) as u64;
+        own.give(start, &[7; PAGE]).unwrap();
+        own.release(start, start + PAGE as u64).unwrap();
+        assert!(memory.iter_mut().all(|byte| *byte == 1));
+    }
 }

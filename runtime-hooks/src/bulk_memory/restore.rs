@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use stasis_memory_store::{Index, Reader, RestoreRequest, Tier};
+use stasis_memory_store::{CHUNK, Index, Reader, RestoreRequest, Tier};
 
 use crate::bulk_memory::dump::boot_id;
 use crate::bulk_memory::plugin::Plugins;
@@ -26,7 +26,15 @@ pub(crate) struct MemoryRestore {
     areas: usize,
     /// The bytes to fill in.
     bytes: u64,
+    /// The memory that they take if all of it is huge pages.
+    with_huge_pages: u64,
 }
+
+const HUGE_PAGE: u64 = 2 << 20;
+/// Huge pages may take this part more than what is filled in: where pages of a range were missing,
+/// or zeros, they come back with it. A sparse heap could take 512 times what it had, and more than
+/// the container may have.
+const MOST_GROWTH: u64 = 4;
 
 impl MemoryRestore {
     /// Finds the bulk memory of an image. `None` if CRIU's images hold all memory. `directory` is
@@ -66,6 +74,7 @@ impl MemoryRestore {
         Ok(Some(Self {
             areas: index.areas().count(),
             bytes: chunks.map(|chunk| chunk.pages.bytes() as u64).sum(),
+            with_huge_pages: with_huge_pages(&index),
             request: RestoreRequest {
                 image_id: index.image_id,
                 directory: packs,
@@ -77,9 +86,17 @@ impl MemoryRestore {
         }))
     }
 
-    /// The bytes to fill in.
+    /// The host memory that it takes, bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
+        if self.is_dense() {
+            self.with_huge_pages
+        } else {
+            self.bytes
+        }
+    }
+
+    fn is_dense(&self) -> bool {
+        self.with_huge_pages <= self.bytes + self.bytes / MOST_GROWTH
     }
 
     /// Writes the request to the plugin.
@@ -95,9 +112,9 @@ impl MemoryRestore {
         &self.files.progress
     }
 
-    /// Huge pages for the areas to fill.
+    /// Huge pages for the areas to fill, unless these are sparse.
     pub(crate) fn huge_pages(&self, context: &Context) -> Option<HugePages> {
-        let fills = self.bytes > 0;
+        let fills = self.bytes > 0 && self.is_dense();
         fills
             .then(|| HugePages::if_wanted(&context.settings))
             .flatten()
@@ -123,6 +140,24 @@ impl MemoryRestore {
             not_returned: None,
         }
     }
+}
+
+/// The bytes of all huge pages that the stored pages are in.
+fn with_huge_pages(index: &Index) -> u64 {
+    let (mut last, mut count) = (None, 0);
+    for area in index.areas() {
+        for chunk in &area.chunks {
+            let start = area.start + u64::from(chunk.number) * CHUNK as u64;
+            for run in chunk.pages.runs() {
+                let from = start + run.offset as u64;
+                let (from, to) = (from / HUGE_PAGE, (from + run.bytes as u64 - 1) / HUGE_PAGE);
+                // Neighbours share one.
+                count += to - from + u64::from(last != Some(from));
+                last = Some(to);
+            }
+        }
+    }
+    count * HUGE_PAGE
 }
 
 /// The environment that passes the plugin directory and the request to CRIU at a restore.

@@ -194,7 +194,7 @@ impl PlainDump<'_> {
 fn is_news(dumped: &Result<Output, Error>, timeline: &Timeline<'_>) -> bool {
     let has_moved = timeline
         .bulk_memory()
-        .is_some_and(|report| report.areas > 0);
+        .is_some_and(|report| report.areas > 0 || !report.left_to_criu.is_empty());
     match dumped {
         Err(_) => true,
         Ok(output) => output.status.success() && (has_moved || !timeline.notes().is_empty()),

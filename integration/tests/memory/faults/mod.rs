@@ -70,6 +70,8 @@ fn both_ways_fail(stasis: &StasisHost) -> Result<()> {
         "fill:1:error",
         "fill:3:panic",
         "fill:5:kill",
+        "release:1:error",
+        "release:2:kill",
         "end:1:error",
         "end:1:panic",
         "end:1:kill",

@@ -15,7 +15,6 @@ use crate::dump::source::{Piece, Source, pieces};
 use crate::engine::progress::Progress;
 use crate::error::{Error, caught};
 use crate::fault_injection::{self, Point};
-use crate::tasks::pagemap::Pagemap;
 
 /// process_vm_readv(2) takes at most 1024 parts (UIO_MAXIOV).
 const MOST_PARTS: usize = 512;
@@ -73,13 +72,11 @@ impl<'a> Work<'a> {
     ) -> Result<Counts, Error> {
         let mut counts = Counts::default();
         let mut buffer = Buffer::new();
-        let pagemaps = self.pagemaps()?;
         while !self.stop.load(Ordering::Relaxed) {
             let Some(piece) = self.pieces.get(self.next.fetch_add(1, Ordering::Relaxed)) else {
                 break;
             };
-            let pagemap = &pagemaps[piece.source];
-            let finished = self.copy_one(*piece, pagemap, &mut stream, &mut buffer, &mut counts)?;
+            let finished = self.copy_one(*piece, &mut stream, &mut buffer, &mut counts)?;
             // The receiver is gone if emptying failed.
             if let Some(finished) = finished
                 && done.send(finished).is_err()
@@ -93,26 +90,20 @@ impl<'a> Work<'a> {
         Ok(counts)
     }
 
-    fn pagemaps(&self) -> Result<Vec<Pagemap>, Error> {
-        let open = |source: &Source| {
-            Pagemap::open(source.task.pid).map_err(Error::task("see the pages of", source.task.pid))
-        };
-        self.sources.iter().map(open).collect()
-    }
-
     /// Stores a piece. `None`: it is left to CRIU, as it is empty or has pages that cannot be read.
     fn copy_one(
         &self,
         piece: Piece,
-        pagemap: &Pagemap,
         stream: &mut Stream<'_>,
         buffer: &mut Buffer,
         counts: &mut Counts,
     ) -> Result<Option<Finished>, Error> {
         fault_injection::point(Point::Copy)?;
-        let pid = self.sources[piece.source].task.pid;
+        let source = &self.sources[piece.source];
+        let pid = source.task.pid;
         let (start, end) = self.area(piece).chunk(piece.number);
-        let runs = pagemap
+        let runs = source
+            .pagemap
             .runs(start, end)
             .map_err(Error::task("see the pages of", pid))?;
         // Sparse areas can have millions of such chunks, and CRIU finds nothing in them either.
@@ -180,6 +171,7 @@ mod tests {
     use stasis_memory_store::{After, CudaPids, DumpRequest, ImageId, PAGE, Take, Tier, Writer};
 
     use super::*;
+    use crate::tasks::pagemap::Pagemap;
     use crate::tasks::tree::Task;
 
     #[test]
@@ -200,6 +192,7 @@ mod tests {
                 is_locked: false,
                 bytes: 0,
             }],
+            pagemap: Pagemap::open(pid).unwrap(),
         }];
         let image = tempfile::tempdir().unwrap();
         let request = DumpRequest {
@@ -222,9 +215,8 @@ mod tests {
             let work = Work::new(&sources, &progress);
             let (mut stream, mut buffer) = (writer.stream().unwrap(), Buffer::new());
             let mut counts = Counts::default();
-            let pagemap = Pagemap::open(pid).unwrap();
             let piece = work.pieces[number];
-            let finished = work.copy_one(piece, &pagemap, &mut stream, &mut buffer, &mut counts);
+            let finished = work.copy_one(piece, &mut stream, &mut buffer, &mut counts);
             (finished.unwrap().is_some(), counts.bytes)
         };
         assert_eq!(copy(1), (false, 0));

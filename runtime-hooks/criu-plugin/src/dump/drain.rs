@@ -71,7 +71,7 @@ fn empty_behind(
         taken.add_chunk(piece, chunk);
         waiting.insert(piece);
         let result = result.and_then(|()| match waiting.len() {
-            BATCH.. => empty(work, std::mem::take(&mut waiting), proxies, taken),
+            BATCH.. => empty(work, std::mem::take(&mut waiting), proxies, daemon, taken),
             _ => Ok(()),
         });
         if result.is_err() {
@@ -79,14 +79,17 @@ fn empty_behind(
             return result;
         }
     }
-    empty(work, waiting, proxies, taken)
+    empty(work, waiting, proxies, daemon, taken)
 }
 
-/// Frees the memory of these pieces; neighbours with one call.
+/// Frees the memory of these pieces; neighbours with one call. They are registered with the
+/// userfaultfd right before that: a registered page that is reclaimed before it was read would be
+/// waited for.
 fn empty(
     work: &Work<'_>,
     pieces: BTreeSet<Piece>,
     proxies: &mut [Proxy],
+    daemon: &UffdDaemon,
     taken: &mut Drained,
 ) -> Result<(), Error> {
     fault_injection::point(Point::Empty)?;
@@ -108,11 +111,17 @@ fn empty(
             true => MADV_DONTNEED_LOCKED,
             false => libc::MADV_DONTNEED.unsigned_abs().into(),
         };
-        // Recorded first: a call that fails half-way has freed some of it.
-        let pid = work.sources[piece.source].task.pid;
-        taken.add_emptied(pid, start, end);
+        let task = &work.sources[piece.source].task;
+        if let Err(error) = daemon.memory()[piece.source].protect(start, end) {
+            // As where the process may have no more mappings (ENOMEM).
+            let pid = task.pid_inside;
+            let line = format!("process {pid}: {start:x}-{end:x} cannot be guarded: {error}");
+            taken.left.push(line);
+            taken.leave(piece, (end - start).div_ceil(CHUNK as u64));
+            continue;
+        }
         let call = proxies[piece.source].call(libc::SYS_madvise, &[start, end - start, advice]);
-        call.map_err(Error::task("empty the memory of", pid))?;
+        call.map_err(Error::task("empty the memory of", task.pid))?;
     }
     taken.empty_time += begun.elapsed();
     Ok(())

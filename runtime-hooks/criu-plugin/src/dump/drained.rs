@@ -8,13 +8,13 @@ use stasis_memory_store::{Area, Chunk, ProcessMemory};
 
 use crate::dump::source::{Piece, Source};
 
-/// The chunks that are stored, and the memory that was freed.
+/// The chunks that are stored and whose memory was freed.
 #[derive(Debug, Default)]
 pub(crate) struct Drained {
     /// By source and area.
     chunks: BTreeMap<(usize, usize), Vec<Chunk>>,
-    /// Process, start and end address.
-    emptied: Vec<(i32, u64, u64)>,
+    /// Why memory was left to CRIU.
+    pub(crate) left: Vec<String>,
     pub(crate) counts: Counts,
     pub(crate) empty_time: Duration,
 }
@@ -44,9 +44,12 @@ impl Drained {
         area.extend(chunk);
     }
 
-    /// To be called before the memory is freed: a call that fails half-way has freed some of it.
-    pub(crate) fn add_emptied(&mut self, pid: i32, start: u64, end: u64) {
-        self.emptied.push((pid, start, end));
+    /// These chunks stay where they are: CRIU stores them.
+    pub(crate) fn leave(&mut self, first: Piece, chunks: u64) {
+        if let Some(area) = self.chunks.get_mut(&(first.source, first.area)) {
+            let left = first.number..first.number + chunks;
+            area.retain(|chunk| !left.contains(&chunk.number.into()));
+        }
     }
 
     /// For the index: everything that is stored.
@@ -69,12 +72,5 @@ impl Drained {
             });
         }
         processes
-    }
-
-    /// Whether the chunk of this process that begins there has been freed, or may have been.
-    pub(crate) fn is_emptied(&self, pid: i32, start: u64) -> bool {
-        self.emptied
-            .iter()
-            .any(|&(of, from, to)| of == pid && (from..to).contains(&start))
     }
 }

@@ -5,15 +5,16 @@
 //! Then:
 //! 1. [`tasks`](crate::tasks) finds the tasks, [`mod@verify`] compares them with the engine's
 //!    record, [`mod@find`] chooses areas of their mappings by [`select`].
-//! 2. [`memory_proxies`] makes a process for each task that shares its memory, and
-//!    [`uffd`](crate::uffd) a userfaultfd: from now on a thread that touches a missing page waits.
+//! 2. [`memory_proxies`] makes a process for each task that shares its memory, and with it a
+//!    userfaultfd ([`uffd`](crate::uffd)): a thread that touches a missing page will wait.
 //! 3. [`uffd_daemon`] is forked. It gives the memory back if CRIU is killed from here on.
 //! 4. [`mod@drain`]: threads [`mod@copy`] the pages that have contents into the store; behind them
 //!    the proxies free what is stored.
 //! 5. The index is written. The [`report`] is for the engine and for CRIU's log.
 //!
-//! Until the first page is freed, an error changes nothing. After that everything is given back; if
-//! that fails as well, the daemon keeps trying, and the store, which has the only copy, stays.
+//! A task that cannot be dealt with is left to CRIU, alone. Until the first page is freed, an error
+//! changes nothing. After that everything is given back ([`mod@give_back`]); if that fails as well,
+//! the daemon tries again, and the store, which has the only copy, stays.
 
 mod copy;
 mod drain;
@@ -21,6 +22,7 @@ mod drained;
 mod find;
 mod fork;
 mod freezer_wakeup;
+mod give_back;
 mod memory_proxies;
 mod select;
 mod source;
@@ -37,7 +39,8 @@ use self::drain::drain;
 use self::drained::Drained;
 use self::find::find;
 use self::freezer_wakeup::FreezerWakeup;
-use self::memory_proxies::MemoryProxies;
+use self::give_back::give_back;
+use self::memory_proxies::Reached;
 use self::source::Source;
 use self::uffd_daemon::UffdDaemon;
 use self::verify::verify;
@@ -46,8 +49,7 @@ use crate::engine::progress::Progress;
 use crate::engine::{report, request};
 use crate::error::{Error, caught};
 use crate::fault_injection::{self, Point};
-use crate::refill::{Target, refill};
-use crate::tasks::page_size;
+use crate::refill::Target;
 use crate::tasks::tree::dumped;
 use crate::uffd::Userfaultfd;
 
@@ -85,7 +87,6 @@ pub(crate) fn begin() -> Result<(), Error> {
     let Some(request) = request::for_dump()? else {
         return Ok(());
     };
-    page_size::check()?;
     *state() = State::Requested {
         request: Box::new(request),
         // Without them the dump is only slower.
@@ -129,11 +130,12 @@ fn take_all(
     fault_injection::point(Point::Take)?;
     let tasks = dumped(root).map_err(Error::task("find the tasks below", root))?;
     verify(&tasks, &request.cuda)?;
-    let sources = find(&tasks, &request, report)?;
+    let found = find(&tasks, &request, report)?;
+    let mut reached = Reached::of(found, &mut report.left_to_criu);
     let image_dir = criu::image_dir().ok_or(Error::Criu("tell its image directory"))?;
     let mut writer = Writer::create(&image_dir, &request)?;
-    report.not_reused = writer.not_reused().map(str::to_owned);
-    if sources.is_empty() {
+    report.not_reused = writer.not_reused();
+    if reached.sources.is_empty() {
         // The engine has already written a manifest that promises an index, and nobody would
         // correct it if the engine were killed now.
         writer.finish(&[])?;
@@ -142,7 +144,8 @@ fn take_all(
     if !criu::note_in_image() {
         return Err(Error::Criu("take a note of the plugin for its image"));
     }
-    let (mut taken, daemon, drained) = take_into(&writer, &sources, &request, report)?;
+    let (mut taken, daemon, drained) = take_into(&writer, &mut reached, &request, report)?;
+    let sources = reached.sources;
     let processes = taken.processes(&sources);
     let kept = drained.and_then(|()| {
         fault_injection::point(Point::Finish)?;
@@ -158,8 +161,7 @@ fn take_all(
     let Err(first) = kept else {
         return Ok(Some(held));
     };
-    let is_emptied = |target: &Target<'_>| taken.is_emptied(target.pid, target.start());
-    match held.give_back(is_emptied) {
+    match held.give_back() {
         Ok(()) => Err(first),
         Err(second) => {
             // The store has the only copy, so it stays.
@@ -175,10 +177,11 @@ fn take_all(
 /// If this fails, no task was changed. A failure after the first change is the third value.
 fn take_into(
     writer: &Writer,
-    sources: &[Source],
+    reached: &mut Reached,
     request: &DumpRequest,
     report: &mut Report,
 ) -> Result<(Drained, UffdDaemon, Result<(), Error>), Error> {
+    let sources = &reached.sources;
     let areas = || sources.iter().flat_map(|source| &source.areas);
     let chunks: u64 = areas().map(|area| area.chunks().count() as u64).sum();
     let threads = usize::try_from(chunks)
@@ -191,13 +194,15 @@ fn take_into(
         stream.open()?;
         streams.push(stream);
     }
-    let mut proxies = MemoryProxies::of(sources)?;
-    let mut daemon = UffdDaemon::start(sources, proxies.all(), writer, request)?;
+    let memory = std::mem::take(&mut reached.memory);
+    let proxies = &mut reached.proxies;
+    let mut daemon = UffdDaemon::start(sources, memory, proxies.all(), writer, request)?;
     let total = areas().map(|area| area.bytes).sum();
     let progress = Progress::new(request.progress.as_deref(), total);
     let begun = Instant::now();
-    let (taken, drained) = drain(sources, proxies.all(), streams, &mut daemon, &progress);
-    let drained = proxies.end().and(drained);
+    let (mut taken, drained) = drain(sources, proxies.all(), streams, &mut daemon, &progress);
+    let drained = proxies.end_all().and(drained);
+    report.left_to_criu.append(&mut taken.left);
     report.copy_seconds = begun.elapsed().as_secs_f64();
     report.empty_seconds = taken.empty_time.as_secs_f64();
     report.processes = sources.len();
@@ -206,18 +211,26 @@ fn take_into(
     report.zero_bytes = taken.counts.zero;
     report.stored_bytes = taken.counts.stored;
     report.reused_bytes = taken.counts.reused;
+    report.not_reused = writer.not_reused();
     Ok((taken, daemon, drained))
 }
 
 impl DrainedMemory {
-    /// Gives these chunks back. If that fails, the daemon, whose socket is closed then, tries
-    /// again, and until it succeeds tasks wait for the pages that they lack.
-    fn give_back(self, wanted: impl Fn(&Target<'_>) -> bool) -> Result<(), Error> {
-        let mut targets = targets(&self.sources, &self.processes, self.daemon.memory());
-        targets.retain(wanted);
-        let nobody = Progress::new(None, 0);
-        let filled = refill(&targets, &self.reader, self.request.threads, &nobody);
-        filled.and_then(|()| self.daemon.dismiss(&self.sources))
+    /// Gives everything back. If that fails, the daemon, whose socket is closed then, tries again,
+    /// and until it succeeds tasks wait for the pages that they lack.
+    fn give_back(self) -> Result<(), Error> {
+        let memory = self.daemon.memory();
+        let targets = targets(&self.sources, &self.processes, memory);
+        let threads = self.request.threads;
+        let all_given = || self.daemon.all_given();
+        give_back(
+            &self.sources,
+            memory,
+            &targets,
+            &self.reader,
+            threads,
+            all_given,
+        )
     }
 }
 
@@ -266,7 +279,7 @@ fn end_of(held: DrainedMemory, succeeded: bool) -> Result<(), Error> {
     }
     let begun = Instant::now();
     let directory = held.request.directory.clone();
-    held.give_back(|_| true)?;
+    held.give_back()?;
     if !succeeded && let Some(image_dir) = criu::image_dir() {
         // CRIU leaves its own incomplete images as well, but these are large.
         let _ = discard(&image_dir, directory.as_deref());

@@ -56,8 +56,6 @@ pub(crate) struct Wanted<'a> {
 pub(crate) struct Choice {
     pub(crate) areas: Vec<SelectedArea>,
     pub(crate) left: Vec<String>,
-    /// Bytes in large areas that are not wanted, more or less.
-    pub(crate) heaps: u64,
 }
 
 /// A part of a mapping, or all of it.
@@ -75,35 +73,15 @@ pub(crate) fn select(
     task: &Task,
     mappings: &[Mapping],
     others: &[&[Mapping]],
+    pagemap: &Pagemap,
     wanted: Wanted<'_>,
 ) -> Result<Choice, Error> {
     let mut choice = Choice::default();
-    // CRIU refuses a task with a userfaultfd of its own, so these pages are missing since an
-    // earlier checkpoint of ours failed.
-    if let Some(missing) = mappings.iter().find(|mapping| mapping.has(*b"um")) {
-        return Err(Error::Missing {
-            pid: task.pid_inside,
-            start: missing.start,
-        });
-    }
-    let large: Vec<_> = mappings
-        .iter()
-        .filter(|mapping| mapping.bytes() >= wanted.minimum && may_be_taken(mapping))
-        .collect();
-    let parts: Vec<_> = large
+    let parts: Vec<_> = mappings
         .iter()
         .flat_map(|mapping| wanted.of(mapping))
         .collect();
-    let (there, taken): (u64, u64) = (
-        large.iter().map(|mapping| mapping.bytes()).sum(),
-        parts.iter().map(|part| part.bytes).sum(),
-    );
-    choice.heaps = there.saturating_sub(taken);
-    if parts.is_empty() {
-        return Ok(choice);
-    }
     let addresses = task.addresses()?;
-    let pagemap = Pagemap::open(task.pid).map_err(Error::task("see the pages of", task.pid))?;
     for part in parts {
         let Part { start, end, .. } = part;
         let shared = others.iter().any(|other| overlaps(other, start, end))
@@ -129,9 +107,26 @@ pub(crate) fn select(
 }
 
 impl Wanted<'_> {
+    /// Bytes in large areas, more or less: in those that are wanted, and in the others.
+    pub(crate) fn bytes(&self, mappings: &[Mapping]) -> (u64, u64) {
+        let all = Wanted {
+            ranges: None,
+            ..*self
+        };
+        let bytes_of = |wanted: &Wanted<'_>| -> u64 {
+            let parts = mappings.iter().flat_map(|mapping| wanted.of(mapping));
+            parts.map(|part| part.bytes).sum()
+        };
+        let wanted = bytes_of(self);
+        (wanted, bytes_of(&all).saturating_sub(wanted))
+    }
+
     /// The wanted parts of a mapping. The kernel may have merged the driver's mapping with one of
     /// the program's beside it.
     fn of<'m>(&self, mapping: &'m Mapping) -> Vec<Part<'m>> {
+        if !may_be_taken(mapping) {
+            return Vec::new();
+        }
         let (start, end) = (mapping.start, mapping.end);
         let ranges = self.ranges.unwrap_or(&[(0, u64::MAX)]).iter();
         let parts = ranges.map(|(from, to)| (start.max(*from), end.min(*to)));

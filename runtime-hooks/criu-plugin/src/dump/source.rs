@@ -1,6 +1,7 @@
 //! Whose memory is taken, and in which pieces.
 
 use crate::dump::select::SelectedArea;
+use crate::tasks::pagemap::Pagemap;
 use crate::tasks::tree::Task;
 
 /// A task and what is taken of it.
@@ -8,6 +9,7 @@ use crate::tasks::tree::Task;
 pub(crate) struct Source {
     pub(crate) task: Task,
     pub(crate) areas: Vec<SelectedArea>,
+    pub(crate) pagemap: Pagemap,
 }
 
 /// One chunk of the work.

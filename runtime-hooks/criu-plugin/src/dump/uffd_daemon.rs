@@ -1,11 +1,11 @@
 //! The userfaultfd daemon: it gives tasks their memory back if CRIU does not live to do it.
 //!
-//! The kernel lets tasks run when their tracer is killed. So before a page is freed, its task gets
-//! a userfaultfd, which makes threads wait for missing pages. A process that we fork, the daemon,
-//! holds that userfaultfd as well, and reads from a socket where each chunk is stored. When CRIU is
-//! gone and tasks are alive (it was killed, or it let them go although the dump was to end them),
-//! the daemon gives them their memory. It ends when the tasks have ended, or when CRIU dismisses
-//! it.
+//! The kernel lets tasks run when their tracer is killed. So before a page is freed, it is registered
+//! with a userfaultfd of its task, which makes threads wait for missing pages. A process that we
+//! fork, the daemon, holds that userfaultfd as well, and reads from a socket where each chunk is
+//! stored. When CRIU is gone and tasks are alive (it was killed, or it let them go although the dump
+//! was to end them), the daemon gives them their memory. It ends when the tasks have ended, or when
+//! CRIU says that it has given all of it: then the daemon only releases what is still registered.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -23,20 +23,20 @@ use stasis_memory_store::{Chunk, DumpRequest, Writer};
 use stasis_remote_call::{Proxy, ProxyRemains};
 
 use crate::dump::fork::{end_process, fork};
+use crate::dump::give_back::{give_back, release};
 use crate::dump::source::{Piece, Source};
-use crate::engine::progress::Progress;
 use crate::engine::report;
 use crate::engine::request::{self, threads};
 use crate::error::{Error, caught};
 use crate::fault_injection::{self, Point};
-use crate::refill::{Target, refill};
+use crate::refill::Target;
 use crate::tasks::tree::is_alive;
 use crate::uffd::Userfaultfd;
 
 /// How often a daemon that could not help checks whether tasks still wait.
 const POLL: Duration = Duration::from_secs(1);
-/// The line that ends the daemon.
-const DISMISSED: &str = "dismissed";
+/// The line that says that all memory is back.
+const GIVEN: &str = "given";
 
 /// CRIU's side: the userfaultfds, and the socket to the daemon.
 #[derive(Debug)]
@@ -47,15 +47,14 @@ pub(crate) struct UffdDaemon {
 }
 
 impl UffdDaemon {
-    /// Registers all that will be taken, and starts the daemon. No other thread may run yet (see
-    /// [`fork`]), and all packs must be open.
+    /// Starts the daemon. No other thread may run yet (see [`fork`]), and all packs must be open.
     pub(crate) fn start(
         sources: &[Source],
-        proxies: &mut [Proxy],
+        memory: Vec<Userfaultfd>,
+        proxies: &[Proxy],
         writer: &Writer,
         request: &DumpRequest,
     ) -> Result<Self, Error> {
-        let memory = protect(sources, proxies)?;
         let failed = |source| Error::UffdDaemon { source };
         let (control, theirs) = UnixStream::pair().map_err(failed)?;
         let remains: Vec<_> = proxies.iter().map(Proxy::remains).collect();
@@ -106,38 +105,12 @@ impl UffdDaemon {
         &self.memory
     }
 
-    /// All tasks have their memory back: pages that are still missing are zeros, and the daemon
-    /// ends.
-    pub(crate) fn dismiss(mut self, sources: &[Source]) -> Result<(), Error> {
-        release(sources, &self.memory)?;
-        // It also ends when this socket is closed, but only after it has given everything again.
-        let _ = self.control.write_all(format!("{DISMISSED}\n").as_bytes());
-        Ok(())
+    /// Says that all tasks have their memory back. To be called before the first page is released:
+    /// what a task does with its memory after that must not be undone by giving it once more.
+    pub(crate) fn all_given(&self) {
+        // If the daemon is not told, it gives everything again, but for what is released.
+        let _ = (&self.control).write_all(format!("{GIVEN}\n").as_bytes());
     }
-}
-
-fn protect(sources: &[Source], proxies: &mut [Proxy]) -> Result<Vec<Userfaultfd>, Error> {
-    let mut memory = Vec::new();
-    for (source, proxy) in sources.iter().zip(proxies) {
-        let pid = source.task.pid;
-        let own = Userfaultfd::of(proxy).map_err(Error::task("daemon the memory of", pid))?;
-        for (start, end) in source.ranges() {
-            own.protect(start, end)
-                .map_err(Error::task("daemon the memory of", pid))?;
-        }
-        memory.push(own);
-    }
-    Ok(memory)
-}
-
-fn release(sources: &[Source], memory: &[Userfaultfd]) -> Result<(), Error> {
-    for (source, memory) in sources.iter().zip(memory) {
-        for (start, end) in source.ranges() {
-            let released = memory.release(start, end);
-            released.map_err(Error::task("release the memory of", source.task.pid))?;
-        }
-    }
-    Ok(())
 }
 
 /// The daemon's life. An error means that tasks still lack memory.
@@ -156,8 +129,8 @@ fn run(
     close_connections(memory, control);
     let mut stored: Vec<(Piece, Chunk)> = Vec::new();
     for line in BufReader::new(control).lines().map_while(Result::ok) {
-        if line == DISMISSED {
-            return Ok(());
+        if line == GIVEN {
+            return release_all(sources, memory);
         }
         // If CRIU was killed, the last line may be incomplete; that piece has not been freed.
         if let Ok(told) = serde_json::from_str(&line) {
@@ -255,18 +228,19 @@ fn give_all(
         })
         .collect();
     fault_injection::point(Point::Daemon)?;
-    refill(
+    give_back(
+        sources,
+        memory,
         &targets,
         &writer.reader(),
         threads(),
-        &Progress::new(None, 0),
-    )?;
-    for ((source, memory), alive) in sources.iter().zip(memory).zip(alive) {
-        if *alive {
-            release(std::slice::from_ref(source), std::slice::from_ref(memory))?;
-        }
-    }
-    Ok(())
+        || {},
+    )
+}
+
+fn release_all(sources: &[Source], memory: &[Userfaultfd]) -> Result<(), Error> {
+    let mut each = sources.iter().zip(memory);
+    each.try_for_each(|(source, memory)| release(source, memory, &[]))
 }
 
 /// Closes CRIU's sockets and pipes: runc and the engine wait for their other ends to close.
