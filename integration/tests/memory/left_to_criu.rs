@@ -4,18 +4,21 @@
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::container::memory_container::names_in;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::c_build;
-use stasis_integration::host::installed::StasisHost;
+use stasis_integration::host::installed::{PROGRAM, RUNTIME, StasisHost};
 
 /// `PAGEMAP_SCAN` (linux/fs.h).
 const PAGEMAP_SCAN: &str = "c0606610";
 const HEAPS: &str = "/bin/heaps 10000 24 random plain heap";
 /// CRIU's record of what the kernel can do (criu/kerndat.c).
 const KERNEL_DATA: &str = "/run/criu.kdat";
+/// A program that becomes another one, for which the kernel lacks an ioctl.
+const DENY: &str = "/usr/local/bin/deny";
 const DISK: &str = "/var/lib/stasis/memory";
 
 #[test]
@@ -27,6 +30,10 @@ fn what_is_odd_is_left_to_criu() -> Result<()> {
     asynchronous_io(&stasis).context("AIO")?;
     a_ring_that_criu_refuses(&stasis).context("io_uring")?;
     no_more_processes(&stasis).context("no more processes")?;
+    stasis
+        .host
+        .install(&c_build::build()?.join("bin/deny"), DENY)?;
+    what_the_machine_can_do(&stasis).context("stasis check --machine")?;
     a_kernel_that_does_not_scan_pages(&stasis).context("PAGEMAP_SCAN")
 }
 
@@ -124,14 +131,30 @@ fn no_more_processes(stasis: &StasisHost) -> Result<()> {
     job.delete()
 }
 
-/// As before Linux 6.7.
+fn what_the_machine_can_do(stasis: &StasisHost) -> Result<()> {
+    let check = [PROGRAM, "check", "--machine"];
+    let text = stasis
+        .host
+        .run_for_text(&[&check[..], &["--json"]].concat())?;
+    let machine: Value = serde_json::from_str(&text)?;
+    ensure!(machine["kernel"]["pagemap_scan"] == true, "{machine}");
+    ensure!(machine["driver"].is_string(), "{machine}");
+    ensure!(machine["fall_backs"] == json!([]), "{machine}");
+    let denied = [&[DENY, PAGEMAP_SCAN], &check[..]].concat();
+    let text = stasis.host.run_for_text(&denied)?;
+    assert_contains(
+        &text,
+        &["PAGEMAP_SCAN: no", "CRIU alone moves GPU contents"],
+    );
+    Ok(())
+}
+
+/// As before Linux 6.7: first for CRIU alone, then for the engine, too.
 fn a_kernel_that_does_not_scan_pages(stasis: &StasisHost) -> Result<()> {
-    let (program, deny) = (c_build::build()?.join("bin/deny"), "/usr/local/bin/deny");
-    stasis.host.install(&program, deny)?;
     let criu = "/usr/local/sbin/criu";
     // CRIU keeps what it has found out about the kernel.
     let script = format!(
-        "#!/bin/sh\nrm -f {KERNEL_DATA}\nexec {deny} {PAGEMAP_SCAN} /usr/sbin/criu \"$@\"\n"
+        "#!/bin/sh\nrm -f {KERNEL_DATA}\nexec {DENY} {PAGEMAP_SCAN} /usr/sbin/criu \"$@\"\n"
     );
     let job = start(stasis, "old", &format!("exec {HEAPS}"), 10000)?;
     stasis.host.write(criu, &script)?;
@@ -140,7 +163,21 @@ fn a_kernel_that_does_not_scan_pages(stasis: &StasisHost) -> Result<()> {
     moved(stasis, 0, "cannot see the pages of process")?;
     is_whole(stasis, 10000)?;
     job.checkpoint("ended", &[])?;
-    stasis.host.run(&["rm", criu, KERNEL_DATA])?;
+    stasis.host.run(&["rm", "-f", criu, KERNEL_DATA])?;
+    job.restore("ended")?;
+    is_whole(stasis, 10000)?;
+
+    let engine = "/usr/local/bin/old-runtime";
+    let script = format!("#!/bin/sh\nexec {DENY} {PAGEMAP_SCAN} {RUNTIME} \"$@\"\n");
+    stasis.host.write(engine, &script)?;
+    stasis.host.run(&["chmod", "755", engine])?;
+    let job = job.through(engine);
+    stasis.host.run(&["rm", "-f", KERNEL_DATA])?;
+    job.checkpoint("ended", &[])?;
+    let notes = stasis.operation("checkpoint")?["notes"].to_string();
+    assert_contains(&notes, &["CRIU alone moves the memory", "PAGEMAP_SCAN"]);
+    stasis.host.run(&["rm", "-f", KERNEL_DATA])?;
+    let job = job.through(RUNTIME);
     job.restore("ended")?;
     is_whole(stasis, 10000)?;
     job.delete()

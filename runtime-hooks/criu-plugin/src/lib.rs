@@ -2,9 +2,9 @@
 //!
 //! CRIU copies memory with one thread, page by page. This plugin takes GPU contents, which are
 //! memory of the tasks for the time of a dump, out of CRIU's way: into a store of its own (crate
-//! `stasis-memory-store`) before CRIU looks at any memory, and back before any task runs; on request
-//! other large private areas as well. CRIU saves the rest as ever. Without a request of the engine
-//! it takes nothing, and restores what an image has.
+//! `stasis-memory-store`) before CRIU looks at any memory, and back before any task runs; on
+//! request other large private areas as well. CRIU saves the rest as ever. Without a request of the
+//! engine it takes nothing, and restores what an image has.
 //!
 //! # What CRIU calls ([`abi`]), and what happens
 //! | when | hook | here |

@@ -12,6 +12,7 @@
 //! * [`kcmp`], [`pdeathsig`], [`open_files`]: single system calls.
 //! * [`mod@file`]: files that are replaced whole or not at all, and read up to a limit.
 //! * [`file_system`]: what has to be on disk as a whole.
+//! * [`pagemap`]: which pages of a process have contents.
 //! * [`pid_file`]: the pid that an OCI runtime writes into a file.
 //! * [`escape`], [`error_chain`](mod@error_chain), [`exit_status`]: what people and parents get to
 //!   see.
@@ -25,6 +26,7 @@ pub mod file_system;
 pub mod kcmp;
 pub mod mountinfo;
 pub mod open_files;
+pub mod pagemap;
 pub mod pdeathsig;
 pub mod pid_file;
 pub mod process;

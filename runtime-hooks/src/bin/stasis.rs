@@ -12,6 +12,7 @@ use stasis::cli::check::{CheckError, check};
 use stasis::cli::command_error::CommandError;
 use stasis::cli::cuda_checkpoint;
 use stasis::cli::locate::locate;
+use stasis::cli::machine::machine;
 use stasis::cli::memory::{self, Prune};
 use stasis::cuda::watchdog;
 use stasis::error::chain;
@@ -32,12 +33,17 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Report whether a running container could be checkpointed, and why not; changes nothing.
+    /// Report whether a running container could be checkpointed, and why not, or what this machine
+    /// can do; changes nothing.
     ///
     /// Exit code 0: it could; 1: the checkpoint would be refused; 2: the check failed.
     Check {
         /// The container's id, or the beginning of it.
-        id: String,
+        #[arg(required_unless_present = "machine")]
+        id: Option<String>,
+        /// Report what this machine can do, and what is done without it.
+        #[arg(long, conflicts_with_all = ["id", "root"])]
+        machine: bool,
         /// The root of its low-level runtime; without it the usual roots are searched.
         #[arg(long)]
         root: Option<PathBuf>,
@@ -127,9 +133,10 @@ fn main() -> ExitCode {
 fn run(arguments: Arguments) -> Result<u8, CommandError> {
     let settings = Settings::load(arguments.config.as_deref())?;
     match arguments.verb {
-        Verb::Check { id, root, json } => {
-            run_check(settings, &id, root.as_deref(), Format::of(json))
-        }
+        Verb::Check { id, root, json, .. } => match id {
+            Some(id) => run_check(settings, &id, root.as_deref(), Format::of(json)),
+            None => run_check_machine(&settings, Format::of(json)),
+        },
         Verb::Memory { verb } => run_memory(&settings, verb).map(|()| 0),
     }
 }
@@ -173,6 +180,15 @@ fn run_check(
         Format::Text => println!("{report}"),
     }
     Ok(if report.checkpointable { 0 } else { REFUSED })
+}
+
+fn run_check_machine(settings: &Settings, format: Format) -> Result<u8, CommandError> {
+    let report = machine(settings);
+    match format {
+        Format::Json => answer(&report)?,
+        Format::Text => println!("{report}"),
+    }
+    Ok(0)
 }
 
 /// Writes the answer of a command with `--json`.

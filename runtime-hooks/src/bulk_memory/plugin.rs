@@ -1,16 +1,17 @@
 //! Whether our CRIU plugin, which moves bulk memory, can be used for an operation.
 
-use std::io;
 use std::path::PathBuf;
 
-use stasis_config::MemoryTier;
+use stasis_config::{BulkMemory, MemoryTier};
 use stasis_linux::file_system::FileSystem;
+use stasis_memory_store::PAGE;
 
 use crate::bulk_memory::stores;
 use crate::context::Context;
 use crate::error::{Refusal, chain};
 use crate::low_level::criu_plugins;
 use crate::low_level::criu_version::CriuVersion;
+use crate::preflight::capabilities::{Capabilities, Criu};
 use crate::request::{CheckpointRequest, MemoryTarget};
 
 /// Why CRIU moves all memory itself.
@@ -38,7 +39,13 @@ pub enum PluginUnavailable {
     NoCriu,
     /// CRIU's version cannot be read.
     #[error("CRIU does not report its version: {0}")]
-    UnknownVersion(#[source] io::Error),
+    UnknownVersion(String),
+    /// The kernel's pages have another size.
+    #[error("the kernel has pages of {0} bytes, and the plugin needs {PAGE}")]
+    PageSize(usize),
+    /// The kernel lacks what a dump needs.
+    #[error("the kernel has no {0}")]
+    Kernel(&'static str),
     /// CRIU lacks a hook that the plugin needs.
     #[error(
         "CRIU {0} is too old for the plugin, which needs {needed} or newer",
@@ -57,24 +64,45 @@ impl PluginUnavailable {
     }
 }
 
-/// Finds the plugin, if it can be used.
+/// The plugin, if it can be used on a machine with these capabilities.
 ///
 /// # Errors
 /// [`PluginUnavailable`].
-fn find(context: &Context) -> Result<PathBuf, PluginUnavailable> {
-    let settings = &context.settings.bulk_memory;
+fn usable(settings: &BulkMemory, has: &Capabilities) -> Result<PathBuf, PluginUnavailable> {
     if !settings.enabled {
         return Err(PluginUnavailable::Off);
     }
-    if !settings.plugin.is_file() {
+    let Some(plugin) = &has.plugin else {
         return Err(PluginUnavailable::NoPlugin(settings.plugin.clone()));
+    };
+    match &has.criu {
+        Criu::Version(version) if *version >= CriuVersion::WITH_HOOKS => {}
+        Criu::Version(version) => return Err(PluginUnavailable::TooOld(*version)),
+        Criu::Missing => return Err(PluginUnavailable::NoCriu),
+        Criu::Unknown(why) => return Err(PluginUnavailable::UnknownVersion(why.clone())),
     }
-    match CriuVersion::installed(&context.settings.paths.state_dir) {
-        Ok(Some(version)) if version >= CriuVersion::WITH_HOOKS => Ok(settings.plugin.clone()),
-        Ok(Some(version)) => Err(PluginUnavailable::TooOld(version)),
-        Ok(None) => Err(PluginUnavailable::NoCriu),
-        Err(error) => Err(PluginUnavailable::UnknownVersion(error)),
+    match has.kernel.page_size {
+        PAGE => Ok(plugin.clone()),
+        bytes => Err(PluginUnavailable::PageSize(bytes)),
     }
+}
+
+/// The plugin for a dump, which empties memory, if it can be used.
+///
+/// # Errors
+/// [`PluginUnavailable`].
+pub(crate) fn usable_for_dump(
+    settings: &BulkMemory,
+    has: &Capabilities,
+) -> Result<PathBuf, PluginUnavailable> {
+    let plugin = usable(settings, has)?;
+    if !has.kernel.pagemap_scan {
+        return Err(PluginUnavailable::Kernel("PAGEMAP_SCAN (Linux 6.7)"));
+    }
+    if !has.kernel.userfaultfd {
+        return Err(PluginUnavailable::Kernel("userfaultfd"));
+    }
+    Ok(plugin)
 }
 
 /// Whether the processes of a checkpoint have GPU state.
@@ -110,7 +138,9 @@ impl Plugins {
         let found = match (options.memory, gpu) {
             (_, GpuState::None) if !settings.heaps => Err(PluginUnavailable::NoGpuContents),
             (MemoryTarget::Elsewhere, _) => Err(PluginUnavailable::Elsewhere),
-            (MemoryTarget::IntoImage, _) => find(context),
+            (MemoryTarget::IntoImage, _) => {
+                usable_for_dump(settings, &Capabilities::probe(&context.settings))
+            }
         };
         let mut plugins = Self::prepare(found, context)?;
         if plugins.memory.is_ok() && settings.tier != MemoryTier::Portable {
@@ -131,7 +161,8 @@ impl Plugins {
     /// # Errors
     /// [`Refusal::Directory`].
     pub(crate) fn for_restore(context: &Context) -> Result<Self, Refusal> {
-        Self::prepare(find(context), context)
+        let has = Capabilities::probe(&context.settings);
+        Self::prepare(usable(&context.settings.bulk_memory, &has), context)
     }
 
     fn prepare(
@@ -154,5 +185,54 @@ impl Plugins {
             memory: ours.map(|_| ()),
             store: None,
         })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::preflight::capabilities::{Cgroups, Kernel};
+
+    /// A machine that lacks nothing.
+    pub(crate) fn capable() -> Capabilities {
+        Capabilities {
+            kernel: Kernel {
+                release: "6.18.0".to_owned(),
+                page_size: PAGE,
+                pagemap_scan: true,
+                userfaultfd: true,
+            },
+            cgroups: Cgroups::V2,
+            criu: Criu::Version(CriuVersion::WITH_HOOKS),
+            plugin: Some("/plugin.so".into()),
+        }
+    }
+
+    #[test]
+    fn without_any_of_its_needs_criu_moves_the_memory() {
+        let settings = BulkMemory::default();
+        assert!(usable_for_dump(&settings, &capable()).is_ok());
+        type Lose = fn(&mut Capabilities);
+        let cases: [(&str, Lose); 6] = [
+            ("no plugin", |has| has.plugin = None),
+            ("no criu", |has| has.criu = Criu::Missing),
+            ("version: why", |has| {
+                has.criu = Criu::Unknown("why".to_owned())
+            }),
+            ("65536 bytes", |has| has.kernel.page_size = 65536),
+            ("PAGEMAP_SCAN", |has| has.kernel.pagemap_scan = false),
+            ("userfaultfd", |has| has.kernel.userfaultfd = false),
+        ];
+        for (says, lose) in cases {
+            let mut has = capable();
+            lose(&mut has);
+            let why = usable_for_dump(&settings, &has).unwrap_err();
+            let note = why.note().unwrap();
+            assert!(note.contains(says), "{note}");
+        }
+        // A restore only fills.
+        let mut old = capable();
+        old.kernel.pagemap_scan = false;
+        assert!(usable(&settings, &old).is_ok());
     }
 }

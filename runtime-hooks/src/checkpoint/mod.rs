@@ -7,6 +7,7 @@
 
 pub mod captured;
 pub(crate) mod dump;
+pub(crate) mod gpu_contents;
 pub(crate) mod late_cuda;
 pub(crate) mod late_exec;
 pub(crate) mod let_go;
@@ -21,6 +22,7 @@ use stasis_linux::cgroup::FreezerState;
 use stasis_memory_store::GpuContents;
 
 use crate::checkpoint::captured::Captured;
+use crate::checkpoint::gpu_contents::MemoryBefore;
 use crate::checkpoint::let_go::{after_let_go, let_go};
 use crate::checkpoint::plan::{Plan, Verdict, query_again};
 use crate::checkpoint::rollback::roll_back;
@@ -30,7 +32,6 @@ use crate::container::Container;
 use crate::container::host_memory;
 use crate::container::inherited_devices;
 use crate::context::{Context, Outcome};
-use crate::cuda::gpu_contents::MemoryBefore;
 use crate::cuda::job::{Checkpointed, CudaJob, Locked};
 use crate::error::after_failure::AfterFailure;
 use crate::error::operations_log;

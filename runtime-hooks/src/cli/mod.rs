@@ -5,5 +5,6 @@ pub mod check;
 pub mod command_error;
 pub mod cuda_checkpoint;
 pub mod locate;
+pub mod machine;
 pub mod memory;
 pub mod oci;

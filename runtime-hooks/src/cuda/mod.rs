@@ -11,7 +11,6 @@ pub(crate) mod driver_version;
 pub mod failure;
 mod ffi;
 mod gpu;
-pub(crate) mod gpu_contents;
 pub mod gpu_use;
 pub mod job;
 pub mod lock;

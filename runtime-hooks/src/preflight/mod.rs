@@ -3,6 +3,7 @@
 //! Reads the driver's states, NVML's facts and `/proc`, and changes nothing.
 
 pub mod blocker;
+pub mod capabilities;
 pub mod cuda_processes;
 pub mod exec_sessions;
 pub(crate) mod nccl;

@@ -171,8 +171,8 @@ mod tests {
     use stasis_memory_store::{After, CudaPids, DumpRequest, ImageId, PAGE, Take, Tier, Writer};
 
     use super::*;
-    use crate::tasks::pagemap::Pagemap;
     use crate::tasks::tree::Task;
+    use stasis_linux::pagemap::Pagemap;
 
     #[test]
     fn a_chunk_without_pages_is_not_work() {

@@ -8,9 +8,9 @@ use crate::dump::select::{Wanted, select};
 use crate::dump::source::Source;
 use crate::error::Error;
 use crate::tasks::page_size;
-use crate::tasks::pagemap::Pagemap;
 use crate::tasks::smaps::Mapping;
 use crate::tasks::tree::Task;
+use stasis_linux::pagemap::Pagemap;
 
 /// The mapping of io_setup(2), which each process with asynchronous I/O has.
 const AIO: &[u8] = b"/[aio]";
@@ -99,8 +99,8 @@ fn refuse_missing(task: &Task, mappings: &[Mapping]) -> Result<(), Error> {
     }
 }
 
-/// Whether the kernel may write to a task's memory while the task is stopped: it writes to the pages
-/// that were there when a request was made, and these would be exchanged.
+/// Whether the kernel may write to a task's memory while the task is stopped: it writes to the
+/// pages that were there when a request was made, and these would be exchanged.
 fn has_io_under_way(task: &Task, mappings: &[Mapping]) -> Result<bool, Error> {
     let is_one = |name: &[u8]| name.starts_with(AIO) || name.starts_with(IO_URING);
     if mappings.iter().any(|mapping| is_one(&mapping.name)) {

@@ -98,8 +98,8 @@ mod tests {
 
     use super::*;
     use crate::dump::select::SelectedArea;
-    use crate::tasks::pagemap::Pagemap;
     use crate::tasks::tree::Task;
+    use stasis_linux::pagemap::Pagemap;
 
     fn request() -> DumpRequest {
         DumpRequest {

@@ -81,8 +81,8 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Before anything is stopped. Without an engine nothing is taken: nobody would look after the tasks
-/// and the store.
+/// Before anything is stopped. Without an engine nothing is taken: nobody would look after the
+/// tasks and the store.
 pub(crate) fn begin() -> Result<(), Error> {
     let Some(request) = request::for_dump()? else {
         return Ok(());

@@ -4,9 +4,9 @@
 use stasis_memory_store::CHUNK;
 
 use crate::error::Error;
-use crate::tasks::pagemap::Pagemap;
 use crate::tasks::smaps::Mapping;
 use crate::tasks::tree::Task;
+use stasis_linux::pagemap::Pagemap;
 
 /// Memory this near to a thread's stack pointer or thread-local storage is left to CRIU.
 const MARGIN: u64 = 64 << 10;

@@ -1,8 +1,8 @@
 //! Whose memory is taken, and in which pieces.
 
 use crate::dump::select::SelectedArea;
-use crate::tasks::pagemap::Pagemap;
 use crate::tasks::tree::Task;
+use stasis_linux::pagemap::Pagemap;
 
 /// A task and what is taken of it.
 #[derive(Debug)]

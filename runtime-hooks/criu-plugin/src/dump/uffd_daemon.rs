@@ -1,11 +1,12 @@
 //! The userfaultfd daemon: it gives tasks their memory back if CRIU does not live to do it.
 //!
-//! The kernel lets tasks run when their tracer is killed. So before a page is freed, it is registered
-//! with a userfaultfd of its task, which makes threads wait for missing pages. A process that we
-//! fork, the daemon, holds that userfaultfd as well, and reads from a socket where each chunk is
-//! stored. When CRIU is gone and tasks are alive (it was killed, or it let them go although the dump
-//! was to end them), the daemon gives them their memory. It ends when the tasks have ended, or when
-//! CRIU says that it has given all of it: then the daemon only releases what is still registered.
+//! The kernel lets tasks run when their tracer is killed. So before a page is freed, it is
+//! registered with a userfaultfd of its task, which makes threads wait for missing pages. A process
+//! that we fork, the daemon, holds that userfaultfd as well, and reads from a socket where each
+//! chunk is stored. When CRIU is gone and tasks are alive (it was killed, or it let them go
+//! although the dump was to end them), the daemon gives them their memory. It ends when the tasks
+//! have ended, or when CRIU says that it has given all of it: then the daemon only releases what is
+//! still registered.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};

@@ -1,4 +1,5 @@
-//! Which pages of a task have contents, and whether other processes share them.
+//! `/proc/PID/pagemap`: which pages of a process have contents, and whether other processes share
+//! them.
 
 #![allow(unsafe_code)] // FFI: an ioctl
 
@@ -8,7 +9,6 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 use nix::libc;
-use stasis_memory_store::PAGE;
 
 /// `_IOWR('f', 16, struct pm_scan_arg)`, Linux 6.7 (linux/fs.h).
 const PAGEMAP_SCAN: libc::c_ulong = 0xc060_6610;
@@ -25,6 +25,9 @@ const ENTRY_SWAPPED: u64 = 1 << 62;
 const ENTRY_PRESENT: u64 = 1 << 63;
 
 const ENTRY: usize = 8;
+
+/// Bytes; kernels with other pages are not supported.
+const PAGE: u64 = 4096;
 
 /// `struct page_region`.
 #[repr(C)]
@@ -55,20 +58,24 @@ struct Scan {
 
 /// `/proc/PID/pagemap`.
 #[derive(Debug)]
-pub(crate) struct Pagemap {
+pub struct Pagemap {
     file: File,
     /// Kinds of pages without contents, as far as this kernel reports them.
     empty: u64,
 }
 
 impl Pagemap {
-    pub(crate) fn open(pid: i32) -> io::Result<Self> {
+    /// Opens the file of a process.
+    ///
+    /// # Errors
+    /// ENOTTY: this kernel has no PAGEMAP_SCAN (before Linux 6.7). Other I/O errors.
+    pub fn open(pid: i32) -> io::Result<Self> {
         let file = File::open(format!("/proc/{pid}/pagemap"))?;
         let mut pagemap = Self {
             file,
             empty: PAGE_IS_PFNZERO | PAGE_IS_GUARD,
         };
-        if let Err(error) = pagemap.runs(0, PAGE as u64) {
+        if let Err(error) = pagemap.runs(0, PAGE) {
             if error.raw_os_error() != Some(libc::EINVAL) {
                 return Err(error);
             }
@@ -78,7 +85,10 @@ impl Pagemap {
     }
 
     /// Start and end addresses of the runs of pages that have contents, in memory or swapped out.
-    pub(crate) fn runs(&self, start: u64, end: u64) -> io::Result<Vec<(u64, u64)>> {
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn runs(&self, start: u64, end: u64) -> io::Result<Vec<(u64, u64)>> {
         let mut regions = [Region::default(); 128];
         let mut runs: Vec<(u64, u64)> = Vec::new();
         let mut from = start;
@@ -117,10 +127,13 @@ impl Pagemap {
 
     /// Whether any page in this range belongs to another process as well, as after a fork. The
     /// kernel does not say so of pages that are swapped out, so these count as shared.
-    pub(crate) fn is_shared(&self, start: u64, end: u64) -> io::Result<bool> {
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn is_shared(&self, start: u64, end: u64) -> io::Result<bool> {
         let mut entries = vec![0; 64 << 10];
-        let mut offset = start / PAGE as u64 * ENTRY as u64;
-        let last = end / PAGE as u64 * ENTRY as u64;
+        let mut offset = start / PAGE * ENTRY as u64;
+        let last = end / PAGE * ENTRY as u64;
         while offset < last {
             let room = usize::try_from(last - offset).unwrap_or(usize::MAX);
             let part = room.min(entries.len());

@@ -1,0 +1,115 @@
+//! `stasis check --machine`: what the machine can do, and what happens without it.
+
+use std::fmt;
+
+use serde::Serialize;
+use stasis_config::Settings;
+
+use crate::bulk_memory::plugin;
+use crate::preflight::capabilities::{Capabilities, Cgroups, Criu, driver_version};
+
+/// What a machine can do.
+#[derive(Debug, Serialize)]
+pub struct Machine {
+    /// The capabilities.
+    #[serde(flatten)]
+    pub capabilities: Capabilities,
+    /// The version of NVIDIA's driver; `None` if there is none.
+    pub driver: Option<String>,
+    /// What is done in another way, or not at all, and why.
+    pub fall_backs: Vec<String>,
+}
+
+/// Looks at this machine; changes nothing.
+#[must_use]
+pub fn machine(settings: &Settings) -> Machine {
+    let capabilities = Capabilities::probe(settings);
+    let driver = driver_version(settings);
+    Machine {
+        fall_backs: fall_backs(settings, &capabilities, driver.as_ref().err()),
+        driver: driver.ok(),
+        capabilities,
+    }
+}
+
+fn fall_backs(settings: &Settings, has: &Capabilities, no_driver: Option<&String>) -> Vec<String> {
+    let mut lines = Vec::new();
+    match &has.criu {
+        Criu::Version(_) => {}
+        Criu::Missing => lines.push("nothing is checkpointed: no criu is in PATH".to_owned()),
+        Criu::Unknown(why) => lines.push(format!("nothing may be checkpointed: {why}")),
+    }
+    if let Err(why) = plugin::usable_for_dump(&settings.bulk_memory, has) {
+        lines.push(format!(
+            "CRIU alone moves GPU contents, with one thread: {why}"
+        ));
+    }
+    if has.cgroups == Cgroups::None {
+        lines.push("no container is found: no cgroups are mounted".to_owned());
+    }
+    if let Some(why) = no_driver {
+        lines.push(format!(
+            "containers are checkpointed without GPU state only: {why}"
+        ));
+    }
+    lines
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Capabilities {
+            kernel,
+            cgroups,
+            criu,
+            plugin,
+        } = &self.capabilities;
+        let yes = |has: bool| if has { "yes" } else { "no" };
+        writeln!(f, "kernel {}", kernel.release)?;
+        writeln!(f, "  pages of {} bytes", kernel.page_size)?;
+        writeln!(f, "  PAGEMAP_SCAN: {}", yes(kernel.pagemap_scan))?;
+        writeln!(f, "  userfaultfd: {}", yes(kernel.userfaultfd))?;
+        let cgroups = match cgroups {
+            Cgroups::V1 => "version 1",
+            Cgroups::V2 => "version 2",
+            Cgroups::Hybrid => "versions 1 and 2",
+            Cgroups::None => "none",
+        };
+        writeln!(f, "cgroups: {cgroups}")?;
+        match criu {
+            Criu::Version(version) => writeln!(f, "CRIU {version}")?,
+            Criu::Missing => writeln!(f, "CRIU: none")?,
+            Criu::Unknown(_) => writeln!(f, "CRIU: of an unknown version")?,
+        }
+        match plugin {
+            Some(plugin) => writeln!(f, "plugin: {}", plugin.display())?,
+            None => writeln!(f, "plugin: none")?,
+        }
+        write!(f, "driver: {}", self.driver.as_deref().unwrap_or("none"))?;
+        for line in &self.fall_backs {
+            write!(f, "\n{line}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bulk_memory::plugin::tests::capable;
+
+    #[test]
+    fn what_is_missing_is_told_with_its_fall_back() {
+        let settings = Settings::default();
+        assert_eq!(
+            fall_backs(&settings, &capable(), None),
+            Vec::<String>::new()
+        );
+        let mut without = capable();
+        without.criu = Criu::Missing;
+        without.cgroups = Cgroups::None;
+        let lines = fall_backs(&settings, &without, Some(&"no library".to_owned()));
+        assert_eq!(lines.len(), 4, "{lines:?}");
+        assert!(lines[1].contains("CRIU alone moves GPU contents"));
+        assert!(lines[3].ends_with("no library"));
+    }
+}

@@ -1,0 +1,143 @@
+//! What this machine can do that not every machine can. Each capability has a fall-back: the parts
+//! of stasis that use it say which.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use stasis_config::Settings;
+use stasis_linux::cgroup::Hierarchies;
+use stasis_linux::pagemap::Pagemap;
+
+use crate::cuda::nvml::Inventory;
+use crate::low_level::criu_version::CriuVersion;
+
+/// Exists where the kernel has userfaultfd(2) (CONFIG_USERFAULTFD), since Linux 5.2.
+const USERFAULTFD: &str = "/proc/sys/vm/unprivileged_userfaultfd";
+const RELEASE: &str = "/proc/sys/kernel/osrelease";
+
+/// The capabilities of a machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Capabilities {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// The mounted versions of cgroups.
+    pub cgroups: Cgroups,
+    /// The CRIU that the low-level runtime will use.
+    pub criu: Criu,
+    /// Our plugin for CRIU, if it is installed.
+    pub plugin: Option<PathBuf>,
+}
+
+/// What the kernel can do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Kernel {
+    /// "6.18.0-amd64"
+    pub release: String,
+    /// Bytes.
+    pub page_size: usize,
+    /// Whether it reports pages with contents by PAGEMAP_SCAN (Linux 6.7).
+    pub pagemap_scan: bool,
+    /// Whether it has userfaultfd(2).
+    pub userfaultfd: bool,
+}
+
+/// The mounted versions of cgroups. Each is used for what it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cgroups {
+    /// Version 1 alone.
+    V1,
+    /// Version 2 alone.
+    V2,
+    /// Both.
+    Hybrid,
+    /// None was found.
+    None,
+}
+
+/// The CRIU in `PATH`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Criu {
+    /// Its version.
+    Version(CriuVersion),
+    /// There is none.
+    Missing,
+    /// Why its version is not known.
+    Unknown(String),
+}
+
+impl Capabilities {
+    /// Looks at the machine. What cannot be found out counts as missing.
+    #[must_use]
+    pub fn probe(settings: &Settings) -> Self {
+        let plugin = &settings.bulk_memory.plugin;
+        Self {
+            kernel: Kernel::probe(),
+            cgroups: Cgroups::probe(),
+            criu: match CriuVersion::installed(&settings.paths.state_dir) {
+                Ok(Some(version)) => Criu::Version(version),
+                Ok(None) => Criu::Missing,
+                Err(error) => Criu::Unknown(error.to_string()),
+            },
+            plugin: plugin.is_file().then(|| plugin.clone()),
+        }
+    }
+}
+
+/// NVIDIA's driver, by NVML; the reason why it is not known.
+///
+/// # Errors
+/// The reason.
+pub fn driver_version(settings: &Settings) -> Result<String, String> {
+    let inventory = Inventory::read(settings);
+    match inventory {
+        Ok(inventory) => Ok(inventory.driver_version),
+        Err(error) => Err(stasis_linux::error_chain(&error)),
+    }
+}
+
+impl Kernel {
+    fn probe() -> Self {
+        let own = i32::try_from(std::process::id()).unwrap_or_default();
+        let release = fs::read_to_string(RELEASE).unwrap_or_default();
+        Self {
+            release: release.trim().to_owned(),
+            page_size: rustix::param::page_size(),
+            pagemap_scan: Pagemap::open(own).is_ok(),
+            userfaultfd: Path::new(USERFAULTFD).exists(),
+        }
+    }
+}
+
+impl Cgroups {
+    fn probe() -> Self {
+        let Ok(mounted) = Hierarchies::read() else {
+            return Self::None;
+        };
+        let v1 = ["freezer", "memory", "pids"]
+            .iter()
+            .any(|name| mounted.has_v1(name));
+        match (v1, mounted.v2(Path::new("/")).is_some()) {
+            (true, true) => Self::Hybrid,
+            (true, false) => Self::V1,
+            (false, true) => Self::V2,
+            (false, false) => Self::None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_what_the_tests_need() {
+        let kernel = Kernel::probe();
+        assert_eq!(kernel.page_size, 4096);
+        assert!(kernel.pagemap_scan && kernel.userfaultfd, "{kernel:?}");
+        assert!(kernel.release.contains('.'), "{kernel:?}");
+        assert_ne!(Cgroups::probe(), Cgroups::None);
+    }
+}
