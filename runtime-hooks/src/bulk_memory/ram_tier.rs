@@ -9,13 +9,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::mount::{MsFlags, mount};
-use rustix::fs::{FlockOperation, flock, statvfs};
+use rustix::fs::statvfs;
 use stasis_config::MemoryTier;
 use stasis_memory_store::Tier;
 
 use crate::bulk_memory::stores::{self, Stores};
 use crate::container::Container;
 use crate::context::Context;
+use crate::host::deadline::lock_soon;
 use crate::operation::estimate::anonymous_of;
 use crate::operation::timeline::Timeline;
 
@@ -62,7 +63,7 @@ pub(crate) fn mount_once(stores: &Stores, percent: u8) -> io::Result<()> {
     stores::prepare(directory)?;
     // Another operation may mount it at the same time.
     let gate = File::open(directory.parent().unwrap_or(directory))?;
-    flock(&gate, FlockOperation::LockExclusive)?;
+    lock_soon(&gate)?;
     if is_mounted(directory)? {
         return Ok(());
     }

@@ -22,6 +22,7 @@ use stasis_linux::{ProcessRef, Snapshot, file};
 
 use crate::container::memory_limit::MemoryCgroup;
 use crate::container::spec::Spec;
+use crate::host::deadline::{PROC, within};
 
 /// runc's state holds the whole container configuration; 16 MiB is far above any real one.
 const MAX_STATE_BYTES: u64 = 16 << 20;
@@ -180,9 +181,10 @@ impl Container {
     /// meanwhile.
     ///
     /// # Errors
-    /// An error of reading the cgroup or `/proc`.
+    /// An error of reading the cgroup or `/proc`; [`io::ErrorKind::TimedOut`] if that hangs.
     pub fn snapshot(&self) -> io::Result<Snapshot> {
-        Snapshot::take(&self.init, &self.cgroup.pids()?)
+        let (init, cgroup) = (self.init.clone(), self.cgroup.clone());
+        within(PROC, move || Snapshot::take(&init, &cgroup.pids()?))?
     }
 
     /// Whether it has a GPU: its `/dev` has an NVIDIA device node.

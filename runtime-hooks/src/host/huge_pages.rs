@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use stasis_config::Settings;
 
+use crate::host::deadline::lock_soon;
+
 const SWITCH: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
 /// Huge pages are on for all memory as long as this lives.
@@ -49,7 +51,7 @@ impl HugePages {
             gate: lock_file(&state_dir.join("huge-pages.gate"))?,
             users: lock_file(&state_dir.join("huge-pages.users"))?,
         };
-        flock(&held.gate, FlockOperation::LockExclusive)?;
+        lock_soon(&held.gate)?;
         let switched = held.enter();
         flock(&held.gate, FlockOperation::Unlock)?;
         match switched {
@@ -84,7 +86,7 @@ impl HugePages {
 impl Drop for HugePages {
     fn drop(&mut self) {
         // If this fails, the record stays for the next operation.
-        if flock(&self.gate, FlockOperation::LockExclusive).is_ok() {
+        if lock_soon(&self.gate).is_ok() {
             let _ = self.leave();
         }
     }

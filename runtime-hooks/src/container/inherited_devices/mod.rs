@@ -18,6 +18,7 @@ use stasis_linux::kcmp::same_file;
 
 use crate::container::Container;
 use crate::cuda::{CudaError, Driver};
+use crate::host::deadline::{PROC, within};
 use replace::{Descriptor, InheritedDevices};
 
 /// The inherited devices of a child cannot be replaced, so CRIU could not dump it.
@@ -53,11 +54,19 @@ pub(crate) fn find_holders(
     container: &Container,
     members: &[ProcessRef],
 ) -> Result<Vec<ProcessRef>, InheritedDevicesError> {
+    let unreadable = |error| failed(container.init(), error);
+    let candidates = container.snapshot().map_err(unreadable)?.into_candidates();
+    let members = members.to_vec();
+    let found = within(PROC, move || holders_among(candidates, &members));
+    found.map_err(|overdue| unreadable(overdue.into()))?
+}
+
+fn holders_among(
+    candidates: Vec<ProcessRef>,
+    members: &[ProcessRef],
+) -> Result<Vec<ProcessRef>, InheritedDevicesError> {
     let mut holders = Vec::new();
-    let snapshot = container
-        .snapshot()
-        .map_err(|error| failed(container.init(), error))?;
-    for process in snapshot.into_candidates() {
+    for process in candidates {
         let is_member = members.iter().any(|member| member.pid() == process.pid());
         if !is_member
             && has_inherited(&process, members).map_err(|error| failed(&process, error))?
