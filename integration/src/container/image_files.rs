@@ -33,3 +33,16 @@ pub fn manifest(image: &Path) -> Result<Value> {
     let text = fs::read(&path).with_context(|| path.display().to_string())?;
     Ok(serde_json::from_slice(&text)?)
 }
+
+/// Makes the manifest one of version 3, which lists no files: what is changed in them is then for
+/// CRIU and its plugin to find.
+///
+/// # Errors
+/// It has no manifest, or one that lists none.
+pub fn unlist(image: &Path) -> Result<()> {
+    let mut manifest = manifest(image)?;
+    manifest["version"] = 3.into();
+    let fields = manifest.as_object_mut().context("no object")?;
+    fields.remove("files").context("it lists no files")?;
+    Ok(fs::write(image.join("stasis.json"), manifest.to_string())?)
+}

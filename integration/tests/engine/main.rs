@@ -26,4 +26,5 @@ mod progress;
 mod ranks;
 mod restore;
 mod stop;
+mod whole_images;
 mod without_gpu;

@@ -9,6 +9,7 @@ use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::container::image_files::contents;
+use stasis_integration::container::image_files::unlist;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
@@ -55,15 +56,15 @@ fn manifests_that_cannot_be_believed(stasis: &StasisHost, memory: &Bundle<'_>) -
     let path = memory.image_path("bad/stasis.json");
     let good = fs::read(&path)?;
     let half = &good[..good.len() / 2];
-    let other = String::from_utf8_lossy(&good).replace("\"version\":3", "\"version\":7");
+    let other = String::from_utf8_lossy(&good).replace("\"version\":4", "\"version\":7");
     let pid = String::from_utf8_lossy(&good).replace("\"pid\":1", "\"pid\":0");
-    let huge = vec![b' '; (16 << 20) + 1];
+    let huge = vec![b' '; (96 << 20) + 1];
     let cases: [(&[u8], &str); 5] = [
         (half, "is damaged"),
         (b"", "is damaged"),
         (other.as_bytes(), "has version 7"),
         (pid.as_bytes(), "pid 0 is impossible"),
-        (&huge, "it is larger than 16777216 bytes"),
+        (&huge, "it is larger than 100663296 bytes"),
     ];
     for (text, part) in cases {
         fs::write(&path, text)?;
@@ -123,6 +124,7 @@ fn criu_fails(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
     stasis
         .host
         .run(&["cp", "-a", &memory.image("good"), &memory.image("holey")])?;
+    unlist(&memory.image_path("holey"))?;
     fs::write(memory.image_path("holey/pstree.img"), "not an image")?;
     let message = memory.restore_fails("holey")?;
     assert_contains(

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::container::image_files::unlist;
 use stasis_integration::container::memory_container::{Inventory, MemoryContainer, names_in};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
@@ -84,7 +85,10 @@ impl Images<'_> {
     fn forged(&self, forge: impl FnOnce(&mut Index), words: &[&str]) -> Result<()> {
         let mut index = self.index.clone();
         forge(&mut index);
-        let damage = |image: &Path| Ok(fs::write(image.join(INDEX_FILE), index.encode())?);
+        let damage = |image: &Path| {
+            unlist(image)?;
+            Ok(fs::write(image.join(INDEX_FILE), index.encode())?)
+        };
         self.refused(damage, words)
     }
 
@@ -153,11 +157,7 @@ fn packs_are_not_what_they_were(images: &Images<'_>) -> Result<()> {
     let others = Index::read(&other)?.context("no index")?;
     let theirs = other.join(others.packs[0].file_name());
     images.refused(
-        |image| {
-            fs::copy(&theirs, image.join(&pack))
-                .map(drop)
-                .map_err(Into::into)
-        },
+        |image| Ok(fs::copy(&theirs, image.join(&pack)).map(drop)?),
         &[&pack, somewhere, untouched],
     )?;
     images.refused(
@@ -205,11 +205,7 @@ fn the_index_is_not_what_it_was(images: &Images<'_>) -> Result<()> {
     )?;
     let other = images.holder.bundle.image_path("other").join(INDEX_FILE);
     images.refused(
-        |image| {
-            fs::copy(&other, image.join(INDEX_FILE))
-                .map(drop)
-                .map_err(Into::into)
-        },
+        |image| Ok(fs::copy(&other, image.join(INDEX_FILE)).map(drop)?),
         &["belongs to another checkpoint", untouched],
     )
 }

@@ -39,7 +39,7 @@ pub use error::StoreError;
 pub use image_id::ImageId;
 pub use index::Index;
 pub use index::area::{Area, Chunk, Encoding, Place, ProcessMemory};
-pub use pack::Pack;
+pub use pack::{Pack, is_pack_name};
 pub use protocol::{
     After, Compression, CudaPids, DumpRequest, GpuContents, MAX_REPORT_BYTES, REQUEST_VARIABLE,
     Report, RestoreRequest, Take, Tier, TreeMismatch,

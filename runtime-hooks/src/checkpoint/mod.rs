@@ -125,7 +125,8 @@ fn carry_out(
     })?;
     let let_go = let_go(plan, captured, job, &written.dumped, timeline);
     let memory = &written.memory;
-    let sealed = seal(&plan.image, &mut captured.manifest, memory, timeline);
+    let manifest = &mut captured.manifest;
+    let sealed = seal(plan.context, &plan.image, manifest, memory, timeline);
     match (let_go, sealed) {
         (Ok(()), Ok(())) if plan.is_pending_on_resume() => Ok(()),
         (Ok(()), Ok(())) => {

@@ -3,11 +3,16 @@
 
 use std::path::Path;
 
+use stasis_memory_store::Tier;
+
 use crate::bulk_memory::dump::MemoryDump;
+use crate::bulk_memory::request;
 use crate::container::Container;
+use crate::context::Context;
 use crate::error::Failure;
 use crate::error::after_failure::AfterFailure;
 use crate::image::directory::{self, NewImage};
+use crate::image::files;
 use crate::image::manifest::{Manifest, ManifestError};
 use crate::operation::timeline::Timeline;
 
@@ -17,16 +22,24 @@ use crate::operation::timeline::Timeline;
 /// # Errors
 /// [`Failure`]: the image must not be reported good.
 pub(crate) fn seal(
+    context: &Context,
     image: &NewImage,
     manifest: &mut Manifest,
     memory: &MemoryDump<'_>,
     timeline: &mut Timeline<'_>,
 ) -> Result<(), Failure> {
-    manifest.phases = timeline.phases().to_vec();
-    describe(manifest, image.path())?;
     if manifest.memory.is_none() {
+        // The manifest from before the dump promises an index.
+        describe(manifest, image.path())?;
         memory.remove_unused();
     }
+    if is_described(manifest) {
+        let threads = request::threads(context, Tier::Disk);
+        let files = timeline.time("hash", || files::list(image.path(), threads))?;
+        manifest.files = Some(files);
+    }
+    manifest.phases = timeline.phases().to_vec();
+    describe(manifest, image.path())?;
     let replaced = timeline.time("sync", || image.commit(memory.store()))?;
     if let Some(replaced) = replaced {
         timeline.note(directory::replaced(replaced));
@@ -54,9 +67,13 @@ pub(crate) fn unsealed(
 /// # Errors
 /// [`ManifestError`].
 pub(crate) fn describe(manifest: &Manifest, image: &Path) -> Result<(), ManifestError> {
-    if manifest.has_gpu_state() || manifest.memory.is_some() {
+    if is_described(manifest) {
         manifest.write(image)
     } else {
         Manifest::remove(image)
     }
+}
+
+fn is_described(manifest: &Manifest) -> bool {
+    manifest.has_gpu_state() || manifest.memory.is_some()
 }

@@ -114,7 +114,7 @@ impl PlainDump<'_> {
         let created = context.began_text();
         let mut manifest = Manifest::new(container.id(), created, String::new());
         manifest.memory = memory.succeeded(timeline);
-        let sealed = seal(image, &mut manifest, &memory, timeline);
+        let sealed = seal(context, image, &mut manifest, &memory, timeline);
         match (dumped, sealed) {
             (Dumped::Complete(output), Ok(())) => Ok(output),
             (Dumped::Complete(_), Err(cause)) => Err(match unsealed(image, &memory, container) {

@@ -14,6 +14,7 @@ use crate::error::kind::{Diagnosis, Kind, State};
 use crate::error::low_level::LowLevelFailure;
 use crate::error::{Error, Failure, Refusal};
 use crate::image::directory::ImageDirectoryError;
+use crate::image::files::FileError;
 use crate::image::manifest::ManifestError;
 use crate::image::pstree::PstreeError;
 use crate::operation::OperationError;
@@ -55,6 +56,7 @@ impl Refusal {
             Self::Directory { source, .. } => of_io(source, Kind::ImageDirectory),
             Self::PreDump { .. } => Kind::PreDump,
             Self::ImageDirectory(error) => error.kind(),
+            Self::ImageFile(error) => error.kind(),
             Self::Memory(error) => error.kind(),
             Self::Denied(denial) => denial.kind(),
         }
@@ -78,6 +80,7 @@ impl Failure {
             Self::Manifest(error) => error.kind(),
             Self::Store(error) => of_store(error),
             Self::ImageDirectory(error) => error.kind(),
+            Self::ImageFile(error) => error.kind(),
             Self::Pstree(error) => error.kind(),
             Self::Operation(error) => error.kind(),
             Self::Start { .. } => Kind::LowLevelRuntime,
@@ -108,6 +111,20 @@ impl ImageDirectoryError {
             }
             Self::Manifest(error) => error.kind(),
             Self::Store(error) => of_store(error),
+        }
+    }
+}
+
+impl FileError {
+    /// Why an image is not whole.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Io { source, .. } => of_image(source),
+            Self::Missing { .. }
+            | Self::Length { .. }
+            | Self::Contents { .. }
+            | Self::Owner { .. } => Kind::ImageDamaged,
         }
     }
 }

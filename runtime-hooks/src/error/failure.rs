@@ -19,6 +19,7 @@ use crate::error::bulk_memory::WithoutMemory;
 use crate::error::low_level::LowLevelFailure;
 use crate::error::refusal::Refusal;
 use crate::image::directory::ImageDirectoryError;
+use crate::image::files::FileError;
 use crate::image::manifest::ManifestError;
 use crate::image::pstree::PstreeError;
 use crate::operation::OperationError;
@@ -64,6 +65,9 @@ pub enum Failure {
     /// The files of an earlier checkpoint in the image directory cannot be removed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The files of the image cannot be listed.
+    #[error(transparent)]
+    ImageFile(#[from] FileError),
     /// What CRIU has dumped is not what was recorded.
     #[error(transparent)]
     Pstree(#[from] PstreeError),

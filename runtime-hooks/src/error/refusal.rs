@@ -14,6 +14,7 @@ use crate::cuda::nvml::InventoryError;
 use crate::error::admission::AdmissionError;
 use crate::error::bulk_memory::BulkMemoryError;
 use crate::image::directory::ImageDirectoryError;
+use crate::image::files::FileError;
 use crate::image::manifest::ManifestError;
 use crate::operation::OperationError;
 use crate::preflight::blocker::Blockers;
@@ -77,6 +78,9 @@ pub enum Refusal {
     /// The image directory cannot be used.
     #[error(transparent)]
     ImageDirectory(#[from] ImageDirectoryError),
+    /// A file of the image is not as it was.
+    #[error(transparent)]
+    ImageFile(#[from] FileError),
     /// Bulk memory of the image cannot be restored.
     #[error(transparent)]
     Memory(#[from] BulkMemoryError),

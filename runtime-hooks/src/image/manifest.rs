@@ -17,6 +17,7 @@ use stasis_memory_store::{ImageId, Tier};
 
 use crate::cuda::gpu_use::{CudaProcess, gpu_bytes};
 use crate::cuda::nvml::{Gpu, GpuUse};
+use crate::image::files::{ImageFile, check_list};
 use crate::operation::timeline::Phase;
 
 pub use error::ManifestError;
@@ -24,12 +25,14 @@ pub use error::ManifestError;
 /// The file's name in an image directory.
 pub const FILE_NAME: &str = "stasis.json";
 /// The version that is written. Version 1 has only those GPUs, for the machine and for each
-/// process, that NVML listed the processes on; version 2 knows of no bulk memory.
-const VERSION: u32 = 3;
+/// process, that NVML listed the processes on; version 2 knows of no bulk memory, version 3
+/// lists no files.
+const VERSION: u32 = 4;
 /// The versions that are read.
 const READABLE: std::ops::RangeInclusive<u32> = 1..=VERSION;
-/// [`MAX_PROCESSES`] fit, each with eight GPUs: about 750 bytes for one.
-const MAX_BYTES: u64 = 16 << 20;
+/// [`MAX_PROCESSES`] fit, each with eight GPUs: about 750 bytes for one; and as many files as an
+/// image has, each with 130 bytes.
+const MAX_BYTES: u64 = 96 << 20;
 /// More than any machine has.
 const MAX_GPUS: usize = 256;
 /// Half of what a machine has pids for by default (kernel.pid_max).
@@ -60,6 +63,10 @@ pub struct Manifest {
     /// Bulk memory that is not in CRIU's own files, if there is any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<StoredMemory>,
+    /// The files of the image that a restore reads; none before CRIU has written them. A checkpoint
+    /// that was cut off leaves it so, and its image may be the last copy of the container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<Vec<ImageFile>>,
 }
 
 /// Bulk memory that is not in CRIU's own files.
@@ -95,6 +102,7 @@ impl Manifest {
             processes: Vec::new(),
             phases: Vec::new(),
             memory: None,
+            files: None,
         }
     }
 
@@ -214,6 +222,7 @@ impl Manifest {
         if self.processes.len() > MAX_PROCESSES || self.phases.len() > MAX_PHASES {
             return Err("it lists more processes or phases than there can be".to_owned());
         }
+        check_list(self.files.as_deref().unwrap_or_default())?;
         let mut listed = BTreeSet::new();
         if self.gpus.len() > MAX_GPUS || !self.gpus.iter().all(|gpu| listed.insert(gpu.uuid)) {
             return Err("it lists a GPU twice, or more than a machine has".to_owned());

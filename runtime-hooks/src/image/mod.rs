@@ -1,5 +1,6 @@
 //! What an image directory holds beside CRIU's own files.
 
 pub mod directory;
+pub mod files;
 pub mod manifest;
 pub mod pstree;

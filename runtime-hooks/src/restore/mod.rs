@@ -17,9 +17,11 @@ use std::path::Path;
 use std::process::ExitStatus;
 
 use stasis_linux::cgroup::criu_yard;
+use stasis_memory_store::Tier;
 
 use crate::bulk_memory::dump::has_index;
 use crate::bulk_memory::plugin::Plugins;
+use crate::bulk_memory::request::threads;
 use crate::bulk_memory::restore::{MemoryRestore, environment};
 use crate::container::host_memory::NoHostMemory;
 use crate::container::memory_limit;
@@ -29,6 +31,7 @@ use crate::error::operations_log;
 use crate::error::{Error, Failure, Refusal};
 use crate::host::huge_pages::HugePages;
 use crate::image::directory::{has_inventory, settle};
+use crate::image::files::{self, FileError};
 use crate::image::manifest::Manifest;
 use crate::low_level;
 use crate::low_level::criu_log::keep_log;
@@ -76,6 +79,9 @@ pub fn restore(
     let plan = Plan::make(context, options, manifest).map_err(refused)?;
     let progress = Progress::begin(context, &plan.operation, Verb::Restore);
     let mut timeline = Timeline::with_progress(progress);
+    timeline
+        .time("verify", || plan.verify_image())
+        .map_err(|error| refused(error.into()))?;
     let result = plan.bring_up(low_level_args, &mut timeline);
     operations_log::write(
         context,
@@ -127,6 +133,14 @@ impl<'a> Plan<'a> {
             plugins,
             memory,
         })
+    }
+
+    /// Before anything is started: what CRIU restores runs before we see it again. An image that an
+    /// earlier version made, or that was not finished, lists no files.
+    fn verify_image(&self) -> Result<(), FileError> {
+        let listed = self.manifest.files.as_deref().unwrap_or_default();
+        let threads = threads(self.context, Tier::Disk);
+        files::verify(&self.options.image_path, listed, threads)
     }
 
     fn bring_up(

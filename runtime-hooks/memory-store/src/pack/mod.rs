@@ -65,7 +65,8 @@ pub(crate) fn padded(bytes: usize) -> usize {
 }
 
 /// Whether a file of this name is a pack.
-pub(crate) fn is_pack_name(name: &str) -> bool {
+#[must_use]
+pub fn is_pack_name(name: &str) -> bool {
     let parts = name
         .strip_prefix(PREFIX)
         .and_then(|rest| rest.strip_suffix(SUFFIX))

@@ -62,9 +62,9 @@ fn every_truncation_is_refused() {
 
 #[test]
 fn another_version_is_refused_even_with_other_fields() {
-    let error = read_text(br#"{"version": 4, "new": []}"#).unwrap_err();
+    let error = read_text(br#"{"version": 5, "new": []}"#).unwrap_err();
     assert!(
-        matches!(error, ManifestError::Version { found: 4, .. }),
+        matches!(error, ManifestError::Version { found: 5, .. }),
         "{error}"
     );
 }
@@ -105,6 +105,16 @@ fn impossible_contents_are_refused() {
     assert!(change(|manifest| manifest.processes.clear()).is_err());
     assert!(change(|manifest| manifest.processes[0].pid = 0).is_err());
     assert!(change(|manifest| manifest.gpus.clear()).is_err());
+    assert!(
+        change(|manifest| {
+            manifest.files = Some(vec![ImageFile {
+                name: "../core-1.img".to_owned(),
+                bytes: 1,
+                blake3: None,
+            }]);
+        })
+        .is_err()
+    );
     assert!(
         change(|manifest| {
             let again = manifest.processes[0].clone();
@@ -229,7 +239,7 @@ fn what_would_not_be_read_is_not_written() {
     let mut twice = manifest();
     twice.processes.extend(manifest().processes);
     let mut long = manifest();
-    long.container = "c".repeat(17 << 20);
+    long.container = "c".repeat(97 << 20);
     for wrong in [unlisted, twice, long, crowd(25_000)] {
         let error = wrong.write(directory.path()).unwrap_err();
         assert!(matches!(error, ManifestError::Unreadable { .. }), "{error}");
