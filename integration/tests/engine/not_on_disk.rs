@@ -17,7 +17,7 @@ const KINDS: [Kind; 2] = [Kind::NoSpace, Kind::ImageDirectory];
 fn what_is_not_on_disk_is_not_reported_good() -> Result<()> {
     let host = StasisHost::of(HostKind::sid()?)?;
     let _containerd = host.containerd()?;
-    host.set("runc", "bulk_memory.containers = \"all\"\n")?;
+    host.set("runc", "bulk_memory.heaps = true\n")?;
     for (id, port, command) in [
         ("gpu", 10000, "exec /bin/memcheck 48 10000"),
         ("plain", 10001, "exec /bin/heaps 10001 48 random plain heap"),
