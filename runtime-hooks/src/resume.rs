@@ -14,7 +14,7 @@ use crate::container::Container;
 use crate::context::{Context, Outcome};
 use crate::cuda::failure::{Cause, ProcessFailure};
 use crate::cuda::gpu_use::gpu_bytes;
-use crate::cuda::process_set::bring_to_running;
+use crate::cuda::process_set::bring_back;
 use crate::cuda::watchdog::WatchedDriver;
 use crate::error::after_failure::AfterFailure;
 use crate::error::operations_log;
@@ -25,7 +25,7 @@ use crate::operation::estimate::ProgressEstimate;
 use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
 use crate::operation::verb::Verb;
-use crate::operation::{Intent, Operation, PendingOn, has_intent};
+use crate::operation::{Intent, Operation, has_intent};
 use crate::preflight::cuda_processes::open_driver;
 use crate::recovery;
 use crate::restore::admission::admit_resume;
@@ -49,7 +49,11 @@ pub fn resume(context: &Context, id: &str, args: &[OsString]) -> Result<Outcome,
     let recorded = operation
         .recorded()
         .map_err(|error| refused(error.into()))?;
-    let Some(intent) = recorded.filter(|intent| intent.pending_on != PendingOn::Operator) else {
+    // What the operator has suspended is the operator's to take up.
+    let Some(intent) = recorded
+        .filter(Intent::concerns_resume)
+        .map(Intent::resumed)
+    else {
         return Ok(Outcome::PassThrough);
     };
     let driver = open_driver(context, id).map_err(|error| refused(error.into()))?;
@@ -66,15 +70,15 @@ pub fn resume(context: &Context, id: &str, args: &[OsString]) -> Result<Outcome,
     let paused = Paused {
         operation: &operation,
         container,
-        gpu_bytes: checkpointed_bytes(&intent),
+        intent,
     };
     let result = carry_out(context, &driver, &paused, args, &mut timeline);
     operations_log::write(context, Verb::Resume, id, &timeline, result.as_ref().err());
     let resumed = result?;
-    // Also when the container was not paused: its processes run with their GPU, so the operation
-    // is finished.
+    // Also when the container was not paused: its processes are as they were found, so the
+    // operation is finished.
     if resumed.processes == Processes::Run {
-        operation.clear();
+        let _ = operation.settle(paused.intent);
     }
     Ok(Outcome::Done(resumed.code))
 }
@@ -98,16 +102,8 @@ enum Processes {
 struct Paused<'o> {
     operation: &'o Operation,
     container: Container,
-    /// The bytes to restore to the GPUs, if known.
-    gpu_bytes: Option<u64>,
-}
-
-/// `None` after an interrupted checkpoint: only the driver knows which processes were checkpointed.
-fn checkpointed_bytes(intent: &Intent) -> Option<u64> {
-    match intent.pending_on {
-        PendingOn::Resume => gpu_bytes(&intent.processes),
-        PendingOn::Operation | PendingOn::Operator => None,
-    }
+    /// What it brings back.
+    intent: Intent,
 }
 
 fn carry_out(
@@ -133,15 +129,19 @@ fn carry_out(
         let processes = Processes::ArePaused;
         return Ok(Resumed { code, processes });
     }
+    // From now on whoever comes after a killed resume finishes it. If this cannot be written, the
+    // earlier record lets another resume do so.
+    let _ = paused.operation.record(&paused.intent);
     let snapshot = container.snapshot().map_err(|error| {
         let cause = ProcessFailure::of_query(container.init(), error).into();
         failed(cause, AfterFailure::Lost(Vec::new()))
     })?;
     let candidates = snapshot.candidates();
-    let estimate = ProgressEstimate::gpu_restore(paused.gpu_bytes, candidates);
+    let bytes = gpu_bytes(paused.intent.back_to_gpu());
+    let estimate = ProgressEstimate::gpu_restore(bytes, candidates);
     let lost = timeline.time_moving("gpu restore", estimate, || {
         let _huge_pages = HugePages::if_wanted(&context.settings);
-        bring_to_running(driver, candidates)
+        bring_back(driver, candidates, &paused.intent.as_found())
     });
     let processes = settle(context, paused, lost, timeline)?;
     Ok(Resumed { code, processes })

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::by_pid::ByPid;
 use anyhow::{Context, Result, ensure};
+use stasis::cuda::as_found::AsFound;
 use stasis::cuda::job::CudaJob;
 use stasis::cuda::lock::LockLimits;
 use stasis::cuda::process_set::query_states;
@@ -71,7 +72,7 @@ fn ranks_of_which_two_run_ahead_are_locked_by_letting_the_others_catch_up() -> R
             pids.iter()
                 .filter_map(|pid| ProcessRef::open(*pid).unwrap())
         };
-        let job = CudaJob::lock(driver(), limits, || {
+        let job = CudaJob::lock(driver(), limits, AsFound::default(), || {
             query_states(driver(), processes().collect())
         });
         let job = job.map_err(|error| anyhow::anyhow!("{error:?}"))?;

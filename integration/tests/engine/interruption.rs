@@ -29,6 +29,7 @@ fn of_checkpoints() -> Result<()> {
     a_killed_operation_is_taken_up_by_the_next(&stasis, &counter)?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("104"));
     a_killed_operation_is_undone_by_resume(&stasis, &counter)?;
+    a_pause_outlives_a_killed_operation(&stasis, &counter)?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("106"));
     an_image_restores_though_its_operation_was_killed(&stasis, &counter)?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("107"));
@@ -134,6 +135,20 @@ fn a_killed_operation_is_undone_by_resume(stasis: &StasisHost, counter: &Bundle<
         "{}",
         String::from_utf8_lossy(&resumed.stderr)
     );
+    Ok(())
+}
+
+/// The operation thaws the container to ask the driver, and its caller believes it paused.
+fn a_pause_outlives_a_killed_operation(stasis: &StasisHost, counter: &Bundle<'_>) -> Result<()> {
+    counter.pause()?;
+    let (mut child, runtime) = slow_checkpoint(stasis, counter, "killed")?;
+    kill(runtime, Signal::SIGKILL)?;
+    child.wait()?;
+    stasis.inject("")?;
+    counter.checkpoint("paused", &["--leave-running"])?;
+    assert_eq!(counter.status()?, "paused");
+    counter.resume()?;
+    ensure!(!record(stasis).exists(), "it is still recorded");
     Ok(())
 }
 

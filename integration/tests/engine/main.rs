@@ -3,6 +3,7 @@
 
 mod admission;
 mod another_gpu;
+mod as_found;
 mod check_beside;
 mod cuda_checkpoint;
 mod ended_members;

@@ -2,16 +2,19 @@
 
 use std::io;
 
+use stasis_linux::cgroup::FreezerState;
 use stasis_linux::snapshot::Origin;
 use stasis_linux::{ProcessRef, Snapshot};
 use stasis_memory_store::GpuContents;
 
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
+use crate::cuda::as_found::SafeState;
 use crate::cuda::gpu_use::{CudaProcess, gpu_bytes, gpus_of};
 use crate::cuda::nvml::Inventory;
 use crate::image::manifest::Manifest;
 use crate::image::pstree::PstreeError;
+use crate::operation::{Intent, Member};
 
 /// The CUDA processes that are locked, checkpointed and restored together.
 #[derive(Debug)]
@@ -22,11 +25,24 @@ pub struct Captured {
     pub exec: Vec<CudaProcess>,
     /// Where their GPU contents are, once they are in host memory.
     pub gpu_contents: Vec<GpuContents>,
+    /// How all of them, and the container, were found.
+    pub intent: Intent,
+}
+
+/// How a checkpoint found a container.
+#[derive(Debug, Clone, Copy)]
+pub struct Found<'a> {
+    /// Its CUDA processes.
+    pub members: &'a [(&'a ProcessRef, SafeState)],
+    /// Its freezer.
+    pub freezer: FreezerState,
+    /// What an earlier operation, or an earlier look, has recorded.
+    pub earlier: Option<&'a Intent>,
 }
 
 impl Captured {
     /// Collects the manifest's data of the processes. This must happen before the GPU checkpoint:
-    /// NVML no longer lists a process whose GPU state is in host memory, so the `earlier` record
+    /// NVML no longer lists a process whose GPU state is in host memory, so the earlier record
     /// describes such a process.
     ///
     /// # Errors
@@ -34,10 +50,9 @@ impl Captured {
     pub fn describe(
         context: &Context,
         container: &Container,
-        members: &[&ProcessRef],
         snapshot: &Snapshot,
         inventory: &Inventory,
-        earlier: &[CudaProcess],
+        found: Found<'_>,
     ) -> Result<Self, ContainerError> {
         let mut manifest = Manifest::new(
             container.id(),
@@ -45,8 +60,12 @@ impl Captured {
             inventory.driver_version.clone(),
         );
         let mut exec = Vec::new();
-        for process in members {
+        let mut recorded = Vec::with_capacity(found.members.len());
+        for (process, state) in found.members {
+            let earlier = found.earlier.and_then(|intent| intent.member(process));
             let described = describe_one(container, process, inventory, earlier)?;
+            let member = Member::new(process, *state, described.clone(), earlier);
+            recorded.push(member);
             if is_dumped(snapshot, process) {
                 manifest.processes.push(described);
             } else {
@@ -54,9 +73,15 @@ impl Captured {
             }
         }
         manifest.gpus.clone_from(&inventory.gpus);
+        let intent = Intent {
+            members: recorded,
+            freezer: found.freezer,
+            recovery: None,
+        };
         Ok(Self {
             manifest,
             exec,
+            intent,
             gpu_contents: Vec::new(),
         })
     }
@@ -111,16 +136,10 @@ impl Captured {
         Ok(())
     }
 
-    /// All processes.
-    #[must_use]
-    pub fn processes(&self) -> Vec<CudaProcess> {
-        [self.manifest.processes.as_slice(), &self.exec].concat()
-    }
-
     /// Their GPU memory in bytes, if known.
     #[must_use]
     pub fn gpu_bytes(&self) -> Option<u64> {
-        gpu_bytes(&self.processes())
+        gpu_bytes(&self.intent.processes())
     }
 }
 
@@ -133,7 +152,7 @@ fn describe_one(
     container: &Container,
     process: &ProcessRef,
     inventory: &Inventory,
-    earlier: &[CudaProcess],
+    earlier: Option<&Member>,
 ) -> Result<CudaProcess, ContainerError> {
     let pid = container.pid_inside(process).ok_or_else(|| {
         io::Error::other(format!(
@@ -142,9 +161,9 @@ fn describe_one(
     })?;
     let mut gpus = gpus_of(process, inventory)?;
     if gpus.is_empty()
-        && let Some(recorded) = earlier.iter().find(|known| known.pid == pid)
+        && let Some(earlier) = earlier
     {
-        gpus.clone_from(&recorded.gpus);
+        gpus.clone_from(&earlier.process.gpus);
     }
     Ok(CudaProcess {
         pid,

@@ -6,6 +6,7 @@ use crate::checkpoint::plan::Plan;
 use crate::checkpoint::rollback::roll_back;
 use crate::cuda::GpuMap;
 use crate::cuda::failure::ProcessFailure;
+use crate::cuda::gpu_use::gpu_bytes;
 use crate::cuda::job::{Checkpointed, CudaJob};
 use crate::error::after_failure::AfterFailure;
 use crate::error::{Failure, chain};
@@ -33,13 +34,14 @@ pub(crate) fn let_go(
     if plan.is_pending_on_resume() {
         // The caller still copies the files of the container that it has paused: the CUDA
         // processes stay checkpointed until it calls `resume`.
-        let intent = plan.intent(captured, PendingOn::Resume);
-        return Ok(plan.operation.record(&intent)?);
+        let intent = captured.intent.clone().left_to(PendingOn::Resume);
+        return Ok(plan.operation.settle(intent)?);
     }
     if plan.options.after == AfterDump::Exit {
         return Ok(());
     }
-    let estimate = ProgressEstimate::gpu_restore(captured.gpu_bytes(), job.members());
+    let bytes = gpu_bytes(captured.intent.back_to_gpu());
+    let estimate = ProgressEstimate::gpu_restore(bytes, job.members());
     let job = timeline.time_moving("gpu restore", estimate, || {
         let _huge_pages = HugePages::if_wanted(&plan.context.settings);
         job.restore(&GpuMap::identity())
@@ -51,6 +53,7 @@ pub(crate) fn let_go(
 /// The state of a container whose processes did not all go on, whether its image was sealed or not.
 pub(crate) fn after_let_go(
     plan: &Plan<'_>,
+    captured: &Captured,
     mut cause: Failure,
     sealed: Result<(), Failure>,
     timeline: &mut Timeline<'_>,
@@ -63,17 +66,19 @@ pub(crate) fn after_let_go(
     let after_failure = match &mut cause {
         Failure::NotReturned(_) if is_sealed => AfterFailure::ImageCompleteWithoutMemory,
         Failure::NotReturned(_) => AfterFailure::WithoutMemory,
-        Failure::Job(error) if is_sealed => image_complete(plan, std::mem::take(&mut error.lost)),
-        other => roll_back(plan, other.take_lost()),
+        Failure::Job(error) if is_sealed => {
+            image_complete(plan, captured, std::mem::take(&mut error.lost))
+        }
+        other => roll_back(plan, &captured.intent, other.take_lost()),
     };
     (cause, after_failure)
 }
 
 /// Reports that the container did not resume after its image was written.
-fn image_complete(plan: &Plan<'_>, lost: Vec<ProcessFailure>) -> AfterFailure {
+fn image_complete(plan: &Plan<'_>, captured: &Captured, lost: Vec<ProcessFailure>) -> AfterFailure {
     if lost.is_empty() {
         // The rollback brought back the processes that the step did not.
-        plan.operation.clear();
+        let _ = plan.operation.settle(captured.intent.clone());
     }
     let left = recovery::start_recovery(plan.context, &plan.operation, &plan.container, lost);
     left.map_or_else(

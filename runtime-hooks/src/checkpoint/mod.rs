@@ -37,12 +37,11 @@ use crate::error::after_failure::AfterFailure;
 use crate::error::operations_log;
 use crate::error::{Error, Failure};
 use crate::host::huge_pages::HugePages;
-use crate::operation::PendingOn;
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
 use crate::operation::verb::Verb;
-use crate::request::{CheckpointRequest, LowLevelArgs};
+use crate::request::{AfterDump, CheckpointRequest, LowLevelArgs};
 
 /// Checkpoints a container; `low_level_args` makes the low-level runtime's command line. For a
 /// container without CUDA processes the low-level runtime writes a plain image.
@@ -117,9 +116,15 @@ fn carry_out(
             plan.image.keep_memory_only();
             return failed(cause, AfterFailure::WithoutMemory);
         }
-        let mut cause =
-            late_cuda::explain(&plan.driver, &plan.container, &captured.processes(), cause);
-        let after_failure = timeline.time("roll back", || roll_back(plan, cause.take_lost()));
+        let mut cause = late_cuda::explain(
+            &plan.driver,
+            &plan.container,
+            &captured.intent.processes(),
+            cause,
+        );
+        let after_failure = timeline.time("roll back", || {
+            roll_back(plan, &captured.intent, cause.take_lost())
+        });
         plan.image.give_up(plan.container.init());
         failed(cause, after_failure)
     })?;
@@ -130,16 +135,22 @@ fn carry_out(
     match (let_go, sealed) {
         (Ok(()), Ok(())) if plan.is_pending_on_resume() => Ok(()),
         (Ok(()), Ok(())) => {
-            plan.operation.clear();
+            match plan.options.after {
+                AfterDump::Exit => plan.operation.clear(),
+                // A record that cannot be written says the same of what stays suspended.
+                AfterDump::LeaveRunning => drop(plan.operation.settle(captured.intent.clone())),
+            }
             Ok(())
         }
         (Ok(()), Err(cause)) => {
             let ended = unsealed(&plan.image, memory, &plan.container);
-            let rolled_back = timeline.time("roll back", || roll_back(plan, Vec::new()));
+            let rolled_back = timeline.time("roll back", || {
+                roll_back(plan, &captured.intent, Vec::new())
+            });
             Err(failed(cause, ended.unwrap_or(rolled_back)))
         }
         (Err(cause), sealed) => {
-            let (cause, after_failure) = after_let_go(plan, cause, sealed, timeline);
+            let (cause, after_failure) = after_let_go(plan, captured, cause, sealed, timeline);
             Err(failed(cause, after_failure))
         }
     }
@@ -153,13 +164,11 @@ fn save<'p>(
     timeline: &mut Timeline<'_>,
 ) -> Result<(CudaJob<'p, Checkpointed>, Written<'p>), Failure> {
     let cgroup = plan.container.cgroup();
-    plan.operation
-        .record(&plan.intent(captured, PendingOn::Operation))?;
-    let job = timeline.time("lock", || lock(plan))?;
+    plan.operation.record(&captured.intent)?;
+    let job = timeline.time("lock", || lock(plan, captured))?;
     note_ended(plan, job.members(), captured, timeline);
     plan.follow(job.members(), captured)?;
-    plan.operation
-        .record(&plan.intent(captured, PendingOn::Operation))?;
+    plan.operation.record(&captured.intent)?;
     go_on(plan)?;
     raise_limits(plan, captured, job.members(), timeline)?;
     let holders = inherited_devices::find_holders(&plan.container, job.members())?;
@@ -177,9 +186,9 @@ fn save<'p>(
     Ok((job, written))
 }
 
-fn lock<'p>(plan: &'p Plan<'_>) -> Result<CudaJob<'p, Locked>, Failure> {
-    let limits = plan.context.lock_limits();
-    Ok(CudaJob::lock(&plan.driver, limits, || {
+fn lock<'p>(plan: &'p Plan<'_>, captured: &Captured) -> Result<CudaJob<'p, Locked>, Failure> {
+    let (limits, as_found) = (plan.context.lock_limits(), captured.intent.as_found());
+    Ok(CudaJob::lock(&plan.driver, limits, as_found, || {
         query_again(&plan.driver, &plan.container)
     })?)
 }
@@ -192,7 +201,7 @@ fn note_ended(
     captured: &Captured,
     timeline: &mut Timeline<'_>,
 ) {
-    for known in captured.processes() {
+    for known in captured.intent.processes() {
         let is_there = |member: &ProcessRef| plan.container.pid_inside(member) == Some(known.pid);
         if !members.iter().any(is_there) {
             let (pid, name) = (known.pid, &known.name);

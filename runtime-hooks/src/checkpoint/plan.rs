@@ -4,20 +4,21 @@ use stasis_linux::cgroup::FreezerState;
 use stasis_linux::{ProcessRef, Snapshot};
 
 use crate::bulk_memory::plugin::{GpuState, Plugins};
-use crate::checkpoint::captured::Captured;
+use crate::checkpoint::captured::{Captured, Found};
 use crate::checkpoint::late_exec;
 use crate::checkpoint::without_gpu_state::PlainDump;
 use crate::container::host_memory;
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
 use crate::cuda::Driver;
+use crate::cuda::as_found::SafeState;
 use crate::cuda::failure::ProcessFailure;
 use crate::cuda::nvml::Inventory;
 use crate::cuda::process_set::{ProcessStates, query_states};
 use crate::cuda::watchdog::WatchedDriver;
 use crate::error::Refusal;
 use crate::image::directory::{self, NewImage};
-use crate::operation::{Intent, Operation, PendingOn};
+use crate::operation::Operation;
 use crate::preflight::blocker::{Blockers, Finding};
 use crate::preflight::cuda_processes::{CudaMembers, cuda_members, refuse_frozen_above};
 use crate::preflight::exec_sessions;
@@ -38,7 +39,7 @@ pub struct Plan<'a> {
     pub operation: Operation,
     /// The driver of its CUDA processes.
     pub driver: WatchedDriver,
-    /// Whether the caller had frozen the container.
+    /// Whether the caller had frozen the container, also if an interrupted operation thawed it.
     pub found: FreezerState,
     /// CRIU's plugin directory.
     pub plugins: Plugins,
@@ -82,14 +83,14 @@ impl<'a> Plan<'a> {
         let state_dir = &context.settings.paths.state_dir;
         let operation = Operation::begin(state_dir, &context.root, &options.id)?;
         let cgroup = container.cgroup().clone();
-        let found = cgroup.freezer_state()?;
-        let thawed = found == FreezerState::Frozen && may_use_cuda(&container)?;
+        let now = cgroup.freezer_state()?;
+        let thawed = now == FreezerState::Frozen && may_use_cuda(&container)?;
         if thawed && let Err(error) = cgroup.thaw() {
             // The container's own freezer state was changed, even if a cgroup above is frozen.
             let _ = cgroup.freeze();
             return Err(error.into());
         }
-        let verdict = Self::judge(context, options, container, operation, found);
+        let verdict = Self::judge(context, options, container, operation, now);
         if thawed && !matches!(verdict, Ok(Verdict::Cuda(..))) {
             cgroup.freeze()?;
         }
@@ -101,7 +102,7 @@ impl<'a> Plan<'a> {
         options: &'a CheckpointRequest,
         container: Container,
         operation: Operation,
-        found: FreezerState,
+        now: FreezerState,
     ) -> Result<Verdict<'a>, Refusal> {
         let snapshot = container.snapshot().map_err(ContainerError::Processes)?;
         late_exec::refuse(context, options, &snapshot)?;
@@ -112,22 +113,29 @@ impl<'a> Plan<'a> {
                 options,
                 container,
                 operation,
-                found,
+                found: now,
             }));
         };
         refuse_pre_dump(options, &members)?;
-        let earlier = operation
-            .recorded()?
-            .map(|intent| intent.processes)
-            .unwrap_or_default();
+        let earlier = operation.recorded()?;
+        let earlier = earlier.map(|intent| intent.still_holding(&members));
+        let interrupted = earlier.as_ref().filter(|intent| intent.is_under_way());
+        // Not what a runtime or CRIU that was killed has made of it.
+        let found = interrupted.map_or(now, |intent| intent.freezer);
         let inventory = Inventory::read(&context.settings)?;
         let allowed = refuse_blockers(context, &container, &snapshot, &members, &inventory)?;
-        let processes: Vec<_> = members.iter().map(|(process, _)| process).collect();
-        let captured = Captured::describe(
-            context, &container, &processes, &snapshot, &inventory, &earlier,
-        )?;
+        let states = members.iter();
+        let states: Vec<_> = states
+            .map(|(process, state)| (process, SafeState::from(*state)))
+            .collect();
+        let as_found = Found {
+            members: &states,
+            freezer: found,
+            earlier: earlier.as_ref(),
+        };
+        let captured = Captured::describe(context, &container, &snapshot, &inventory, as_found)?;
         if let Some(bytes) = captured.gpu_bytes() {
-            let cgroup = container.memory_of(processes.iter().copied())?;
+            let cgroup = container.memory_of(members.iter().map(|(process, _)| process))?;
             host_memory::admit(&context.settings.memory, &cgroup, bytes)?;
         }
         let plugins = Plugins::for_checkpoint(context, options, GpuState::InMemory)?;
@@ -160,11 +168,17 @@ impl<'a> Plan<'a> {
         let inventory = Inventory::read(&context.settings)?;
         let found = query(&self.driver, container, &snapshot)?;
         refuse_blockers(context, container, &snapshot, &found, &inventory)?;
-        let earlier = captured.processes();
-        let members: Vec<_> = members.iter().collect();
-        *captured = Captured::describe(
-            context, container, &members, &snapshot, &inventory, &earlier,
-        )?;
+        // Who is not known yet has begun to use CUDA since, and was locked by us.
+        let members: Vec<_> = members
+            .iter()
+            .map(|process| (process, SafeState::Running))
+            .collect();
+        let as_found = Found {
+            members: &members,
+            freezer: self.found,
+            earlier: Some(&captured.intent),
+        };
+        *captured = Captured::describe(context, container, &snapshot, &inventory, as_found)?;
         Ok(())
     }
 
@@ -173,16 +187,6 @@ impl<'a> Plan<'a> {
     pub fn is_pending_on_resume(&self) -> bool {
         let goes_on = self.options.after == AfterDump::LeaveRunning;
         goes_on && self.found == FreezerState::Frozen
-    }
-
-    /// The record of this operation.
-    #[must_use]
-    pub fn intent(&self, captured: &Captured, pending_on: PendingOn) -> Intent {
-        Intent {
-            processes: captured.processes(),
-            pending_on,
-            recovery: None,
-        }
     }
 }
 

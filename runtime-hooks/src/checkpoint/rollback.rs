@@ -6,17 +6,22 @@ use stasis_linux::cgroup::{FreezerError, FreezerState};
 use crate::checkpoint::plan::Plan;
 use crate::container::ContainerError;
 use crate::cuda::failure::{Cause, ProcessFailure, Step};
-use crate::cuda::process_set::bring_to_running;
+use crate::cuda::process_set::bring_back;
 use crate::cuda::stopped::Stop;
 use crate::error::after_failure::AfterFailure;
+use crate::operation::Intent;
 use crate::recovery;
 
-/// Brings every CUDA process of the container back to RUNNING and restores the freezer's state. It
+/// Brings every CUDA process of the container, and its freezer, back to how they were found. It
 /// queries the driver for each process's state instead of keeping a journal of steps, so it is the
 /// same for every step, and also finds processes that appeared meanwhile. `failed` are processes
 /// that the failed step could not bring back itself; they are tried once more.
 #[must_use]
-pub(crate) fn roll_back(plan: &Plan<'_>, failed: Vec<ProcessFailure>) -> AfterFailure {
+pub(crate) fn roll_back(
+    plan: &Plan<'_>,
+    intent: &Intent,
+    failed: Vec<ProcessFailure>,
+) -> AfterFailure {
     let has_ended = || plan.container.init().is_gone();
     // The driver cannot restore a frozen process.
     if let Err(error) = plan.container.cgroup().thaw()
@@ -32,7 +37,7 @@ pub(crate) fn roll_back(plan: &Plan<'_>, failed: Vec<ProcessFailure>) -> AfterFa
     };
     let lost = still_lost(
         failed,
-        bring_to_running(&plan.driver, snapshot.candidates()),
+        bring_back(&plan.driver, snapshot.candidates(), &intent.as_found()),
     );
     if has_ended() {
         plan.operation.clear();
@@ -49,8 +54,13 @@ pub(crate) fn roll_back(plan: &Plan<'_>, failed: Vec<ProcessFailure>) -> AfterFa
     if let Err(error) = refrozen {
         return AfterFailure::Freezer(error);
     }
-    plan.operation.clear();
-    AfterFailure::Unharmed(plan.found)
+    // A record that cannot be written says the same of what stays suspended.
+    let _ = plan.operation.settle(intent.clone());
+    if intent.keeps_some_off_gpu() {
+        AfterFailure::AsBefore(plan.found)
+    } else {
+        AfterFailure::Unharmed(plan.found)
+    }
 }
 
 /// A cgroup above the container's was frozen meanwhile.

@@ -48,8 +48,8 @@ fn join(mut uses: Vec<GpuUse>, minors: &[u32], inventory: &Inventory) -> Vec<Gpu
 
 /// All GPU memory of these processes, in bytes, as far as it is known.
 #[must_use]
-pub fn gpu_bytes(processes: &[CudaProcess]) -> Option<u64> {
-    let uses = processes.iter().flat_map(|process| &process.gpus);
+pub fn gpu_bytes<'p>(processes: impl IntoIterator<Item = &'p CudaProcess>) -> Option<u64> {
+    let uses = processes.into_iter().flat_map(|process| &process.gpus);
     uses.filter_map(|gpu| gpu.memory_bytes)
         .reduce(u64::saturating_add)
 }

@@ -5,24 +5,27 @@
 //! ```
 //!
 //! The type records our last step; every step ends by reading the actual states from the driver.
-//! A step that fails returns no job: it has brought every member back to RUNNING, and its error
-//! lists the members for which that failed.
+//! A step back stops, for each member, at the state in which it was found. A step that fails
+//! returns no job: it has brought every member back to how it was found, and its error lists the
+//! members for which that failed.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use stasis_linux::ProcessRef;
 
+use crate::cuda::as_found::{AsFound, SafeState};
 use crate::cuda::failure::{JobError, ProcessFailure, Step};
 use crate::cuda::lock::{LockLimits, lock_all};
-use crate::cuda::process_set::{ProcessStates, bring_to_running, can_be_queried, expect_state};
+use crate::cuda::process_set::{ProcessStates, bring_back, can_be_queried, expect_state};
 use crate::cuda::threads::for_each;
 use crate::cuda::{CudaError, CudaState, Driver, GpuMap};
 
-/// Marker: members may call CUDA.
+/// Marker: members may call CUDA, but for those that were found LOCKED or CHECKPOINTED.
 #[derive(Debug)]
 pub enum Running {}
-/// Marker: CUDA calls of all members block, their GPU state is on the GPU.
+/// Marker: CUDA calls of all members block; their GPU state is on the GPU, but for those that were
+/// found CHECKPOINTED.
 #[derive(Debug)]
 pub enum Locked {}
 /// Marker: the GPU state of all members is in host memory.
@@ -32,6 +35,7 @@ pub enum Checkpointed {}
 /// The CUDA processes of a container, all in the state `S`.
 pub struct CudaJob<'d, S> {
     driver: &'d dyn Driver,
+    as_found: AsFound,
     members: Vec<ProcessRef>,
     state: PhantomData<S>,
 }
@@ -41,20 +45,19 @@ impl<'d> CudaJob<'d, Running> {
     /// until all are locked together or the deadline has passed (`cuda/lock.rs`). `find_members`
     /// reads the container each time, so new processes are included and exited ones dropped.
     ///
-    /// Members that are LOCKED or CHECKPOINTED already (left by a killed operation, or waiting for
-    /// an OCI `resume`) stay so.
+    /// Members that are LOCKED or CHECKPOINTED already stay so. Later steps bring members back to
+    /// the state in which they were `as_found`.
     ///
     /// # Errors
     /// [`JobError`]; nothing is locked then.
     pub fn lock(
         driver: &'d dyn Driver,
         limits: LockLimits,
+        as_found: AsFound,
         find_members: impl FnMut() -> Result<ProcessStates, ProcessFailure>,
     ) -> Result<CudaJob<'d, Locked>, JobError> {
-        Ok(CudaJob::new(
-            driver,
-            lock_all(driver, limits, find_members)?,
-        ))
+        let members = lock_all(driver, limits, &as_found, find_members)?;
+        Ok(CudaJob::new(driver, as_found, members))
     }
 }
 
@@ -62,10 +65,10 @@ impl<'d> CudaJob<'d, Locked> {
     /// Moves the GPU state of all members into host memory, in parallel.
     ///
     /// # Errors
-    /// [`JobError`]; every member has been unlocked again.
+    /// [`JobError`]; every member has been brought back.
     pub fn checkpoint(self) -> Result<CudaJob<'d, Checkpointed>, JobError> {
         let driver = self.driver;
-        self.advance(Step::Checkpoint, CudaState::Checkpointed, |process| {
+        self.advance(Step::Checkpoint, SafeState::Checkpointed, |process| {
             driver.checkpoint(process)
         })
     }
@@ -76,14 +79,15 @@ impl<'d> CudaJob<'d, Locked> {
     /// [`JobError`].
     pub fn unlock(self) -> Result<CudaJob<'d, Running>, JobError> {
         let driver = self.driver;
-        self.advance(Step::Unlock, CudaState::Running, |process| {
+        self.advance(Step::Unlock, SafeState::Running, |process| {
             driver.unlock(process)
         })
     }
 }
 
 impl<'d> CudaJob<'d, Checkpointed> {
-    /// The job of processes that CRIU has just restored.
+    /// The job of processes that CRIU has just restored, or that are to be taken up again: all of
+    /// them are to run.
     ///
     /// # Errors
     /// The first process that is not CHECKPOINTED.
@@ -94,7 +98,7 @@ impl<'d> CudaJob<'d, Checkpointed> {
         for process in &processes {
             expect_state(driver, Step::Query, process, CudaState::Checkpointed)?;
         }
-        Ok(Self::new(driver, processes))
+        Ok(Self::new(driver, AsFound::default(), processes))
     }
 
     /// Restores the GPU state of all members, in parallel.
@@ -103,16 +107,17 @@ impl<'d> CudaJob<'d, Checkpointed> {
     /// [`JobError`]; members that could be restored run, those listed as lost do not.
     pub fn restore(self, map: &GpuMap) -> Result<CudaJob<'d, Locked>, JobError> {
         let driver = self.driver;
-        self.advance(Step::Restore, CudaState::Locked, |process| {
+        self.advance(Step::Restore, SafeState::Locked, |process| {
             driver.restore(process, map)
         })
     }
 }
 
 impl<'d, S> CudaJob<'d, S> {
-    fn new(driver: &'d dyn Driver, members: Vec<ProcessRef>) -> Self {
+    fn new(driver: &'d dyn Driver, as_found: AsFound, members: Vec<ProcessRef>) -> Self {
         Self {
             driver,
+            as_found,
             members,
             state: PhantomData,
         }
@@ -124,31 +129,33 @@ impl<'d, S> CudaJob<'d, S> {
         &self.members
     }
 
-    /// Brings all members back to RUNNING from any state; returns the failures.
+    /// Brings all members back to how they were found, from any state; returns the failures.
     #[must_use]
     pub fn roll_back(self) -> Vec<ProcessFailure> {
-        bring_to_running(self.driver, &self.members)
+        bring_back(self.driver, &self.members, &self.as_found)
     }
 
-    /// Makes one call for every member in parallel; skips members that are in the state `goal`.
+    /// Makes one call for every member in parallel; skips members that are in the state `goal`, or
+    /// were found in one that is less free.
     fn advance<T>(
         self,
         step: Step,
-        goal: CudaState,
+        goal: SafeState,
         call: impl Fn(&ProcessRef) -> Result<(), CudaError> + Sync,
     ) -> Result<CudaJob<'d, T>, JobError> {
         let driver = self.driver;
         let failures = for_each(step, &self.members, |process| {
+            let goal = goal.max(self.as_found.state_of(process)).into();
             if can_be_queried(process)? && driver.state(process) != Ok(goal) {
                 call(process).map_err(|error| ProcessFailure::of(step, process, error))?;
             }
             expect_state(driver, step, process, goal)
         });
         match failures.into_iter().next() {
-            None => Ok(CudaJob::new(driver, self.members)),
+            None => Ok(CudaJob::new(driver, self.as_found, self.members)),
             Some(fault) => Err(JobError {
                 fault,
-                lost: bring_to_running(driver, &self.members),
+                lost: bring_back(driver, &self.members, &self.as_found),
             }),
         }
     }

@@ -17,8 +17,9 @@ use std::time::{Duration, Instant};
 
 use stasis_linux::ProcessRef;
 
+use crate::cuda::as_found::{AsFound, SafeState};
 use crate::cuda::failure::{Cause, JobError, ProcessFailure, Step};
-use crate::cuda::process_set::{ProcessStates, bring_one_to_running, bring_to_running};
+use crate::cuda::process_set::{ProcessStates, bring_back, bring_one_back};
 use crate::cuda::threads::all_at_once;
 use crate::cuda::{CudaError, CudaState, Driver};
 
@@ -42,6 +43,7 @@ pub struct LockLimits {
 pub(crate) fn lock_all(
     driver: &dyn Driver,
     limits: LockLimits,
+    as_found: &AsFound,
     mut find_members: impl FnMut() -> Result<ProcessStates, ProcessFailure>,
 ) -> Result<Vec<ProcessRef>, JobError> {
     let start = Instant::now();
@@ -54,7 +56,7 @@ pub(crate) fn lock_all(
         let tried: Vec<_> = members.into_iter().map(|(process, _)| process).collect();
         let give_up = |fault| JobError {
             fault,
-            lost: bring_to_running(driver, &tried),
+            lost: bring_back(driver, &tried, as_found),
         };
         if let Some(fault) = unusable {
             return Err(give_up(fault));
@@ -62,6 +64,7 @@ pub(crate) fn lock_all(
         let attempt = Attempt {
             driver,
             limits,
+            as_found,
             start,
             round: Mutex::new(LockRound {
                 missing: tried.len(),
@@ -88,6 +91,7 @@ pub(crate) fn lock_all(
 struct Attempt<'a> {
     driver: &'a dyn Driver,
     limits: LockLimits,
+    as_found: &'a AsFound,
     start: Instant,
     round: Mutex<LockRound>,
     changed: Condvar,
@@ -186,11 +190,13 @@ impl Attempt<'_> {
     }
 
     fn unlock_again(&self, process: &ProcessRef) -> Result<(), ProcessFailure> {
-        match self.driver.unlock(process) {
-            Ok(()) => Ok(()),
-            // The process was CHECKPOINTED before, or has ended.
-            Err(_) => bring_one_to_running(self.driver, process),
+        let found = self.as_found.state_of(process);
+        // One that was held before us keeps nobody waiting that it did not keep waiting then.
+        if found != SafeState::Running || self.driver.unlock(process).is_ok() {
+            return Ok(());
         }
+        // A killed operation left the process CHECKPOINTED, or it has ended.
+        bring_one_back(self.driver, process, found)
     }
 
     /// Counts one more process as locked, or as ended.
@@ -276,6 +282,7 @@ mod tests {
         let attempt = Attempt {
             driver: &driver,
             limits,
+            as_found: &AsFound::default(),
             start: Instant::now(),
             round: Mutex::new(LockRound {
                 missing: 2,

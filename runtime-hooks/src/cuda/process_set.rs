@@ -1,8 +1,9 @@
-//! Queries the states of a container's CUDA processes, and brings them back to RUNNING.
+//! Queries the states of a container's CUDA processes, and brings them back to how they were found.
 
 use stasis_linux::ProcessRef;
 use stasis_linux::procfs::TaskState;
 
+use crate::cuda::as_found::{AsFound, SafeState};
 use crate::cuda::failure::{Cause, ProcessFailure, Step};
 use crate::cuda::stopped::Stop;
 use crate::cuda::threads::for_each;
@@ -53,24 +54,30 @@ pub(crate) fn can_be_queried(process: &ProcessRef) -> Result<bool, ProcessFailur
     }
 }
 
-/// Brings processes back to RUNNING from any state; returns the failures.
+/// Brings processes back, from any state, to the one in which they were found; returns the
+/// failures.
 ///
 /// Serves rollback and recovery: it queries the driver, and needs no record of our own steps.
 #[must_use]
-pub fn bring_to_running(driver: &dyn Driver, processes: &[ProcessRef]) -> Vec<ProcessFailure> {
-    let restored = for_each(Step::Unlock, processes, |process| {
-        bring_one_to_running(driver, process)
+pub fn bring_back(
+    driver: &dyn Driver,
+    processes: &[ProcessRef],
+    as_found: &AsFound,
+) -> Vec<ProcessFailure> {
+    let brought = for_each(Step::Unlock, processes, |process| {
+        bring_one_back(driver, process, as_found.state_of(process))
     });
-    restored
+    brought
         .into_iter()
         .filter(|fault| !matches!(fault.cause, Cause::Gone))
         .collect()
 }
 
-/// As [`bring_to_running`], of one process.
-pub(crate) fn bring_one_to_running(
+/// As [`bring_back`], of one process.
+pub(crate) fn bring_one_back(
     driver: &dyn Driver,
     process: &ProcessRef,
+    found: SafeState,
 ) -> Result<(), ProcessFailure> {
     match can_be_queried(process) {
         Ok(true) => {}
@@ -83,16 +90,20 @@ pub(crate) fn bring_one_to_running(
         Err(CudaError::NotInitialized) => return Ok(()),
         other => other.map_err(|error| ProcessFailure::of(Step::Query, process, error))?,
     };
+    if found.is_back(state) {
+        return Ok(());
+    }
     if state == CudaState::Checkpointed {
         let restored = driver.restore(process, &GpuMap::identity());
         restored.map_err(|error| ProcessFailure::of(Step::Restore, process, error))?;
     }
-    if matches!(state, CudaState::Checkpointed | CudaState::Locked) {
+    let is_held = matches!(state, CudaState::Checkpointed | CudaState::Locked);
+    if is_held && found == SafeState::Running {
         driver
             .unlock(process)
             .map_err(|error| ProcessFailure::of(Step::Unlock, process, error))?;
     }
-    expect_state(driver, Step::Unlock, process, CudaState::Running)
+    expect_state(driver, Step::Unlock, process, found.into())
 }
 
 pub(crate) fn expect_state(

@@ -1,12 +1,17 @@
-//! The intent: the record of what an operation may have done to a container's processes.
+//! The intent: the record of how an operation found a container's processes, and of who has to
+//! bring them back to that.
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use stasis_linux::ProcessRef;
+use stasis_linux::cgroup::FreezerState;
 use stasis_linux::file::{self, Access, Durability};
 
-use crate::cuda::GpuMap;
+use crate::cuda::as_found::{AsFound, ProcessId, SafeState};
 use crate::cuda::gpu_use::CudaProcess;
+use crate::cuda::process_set::ProcessStates;
+use crate::cuda::{CudaState, GpuMap};
 use crate::operation::OperationError;
 use crate::operation::directory::directory_of;
 
@@ -15,24 +20,36 @@ pub(super) const FILE_NAME: &str = "intent.json";
 /// The same as for a manifest, which lists the same processes.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// What an operation that is under way, or was interrupted, does to a container.
-///
-/// The fields' former names are still read: /run may hold a record of an earlier version.
+/// What an operation that is under way, or was interrupted, has found in a container, and what
+/// earlier operations have left to be finished by others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Intent {
-    /// The processes that may be locked or checkpointed, with the GPU memory they held: the driver
-    /// does not report it for a process whose GPU state is in host memory.
-    pub processes: Vec<CudaProcess>,
-    /// Who has to finish the operation before the processes may run again.
-    #[serde(alias = "waits_for")]
-    pub pending_on: PendingOn,
+    /// The processes that may be locked or checkpointed.
+    pub members: Vec<Member>,
+    /// The freezer's state that the operation found, and brings back.
+    #[serde(with = "FreezerName")]
+    pub freezer: FreezerState,
     /// The token of the recovery process (`recovery/mod.rs`) that waits for a process that does not
     /// answer, if there is one.
-    #[serde(default, alias = "guardian", skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<u64>,
 }
 
-/// Who has to finish an operation.
+/// A process that may be locked or checkpointed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Its identity on this machine.
+    pub id: ProcessId,
+    /// The GPU memory it held: the driver does not report it for a process whose GPU state is in
+    /// host memory.
+    pub process: CudaProcess,
+    /// The state in which it was found. Nobody moves it further than that.
+    pub found: SafeState,
+    /// Who brings it back to that state; until then it stays as it is.
+    pub pending_on: PendingOn,
+}
+
+/// Who has to bring a process back to how it was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PendingOn {
@@ -46,7 +63,139 @@ pub enum PendingOn {
     Operator,
 }
 
+/// A [`FreezerState`] as it is written.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "FreezerState", rename_all = "lowercase")]
+enum FreezerName {
+    Thawed,
+    Frozen,
+}
+
+impl Member {
+    /// A process in the state in which an operation finds it, or as an earlier operation that has
+    /// not ended recorded it.
+    pub(crate) fn new(
+        process: &ProcessRef,
+        state: SafeState,
+        described: CudaProcess,
+        earlier: Option<&Self>,
+    ) -> Self {
+        Self {
+            id: ProcessId::of(process),
+            process: described,
+            found: earlier.map_or(state, |earlier| earlier.found),
+            pending_on: earlier.map_or(PendingOn::Operation, |earlier| earlier.pending_on),
+        }
+    }
+
+    /// The state to which an operation brings it back.
+    fn goal(&self) -> SafeState {
+        match self.pending_on {
+            PendingOn::Operation => self.found,
+            PendingOn::Resume | PendingOn::Operator => SafeState::Checkpointed,
+        }
+    }
+}
+
 impl Intent {
+    /// What is left of an earlier operation's record, for the states that the driver reports now:
+    /// who waits for a `resume` or for the operator waits on, if nobody has taken it up meanwhile.
+    /// What an interrupted operation left was found as that operation found it.
+    pub(crate) fn still_holding(mut self, states: &ProcessStates) -> Self {
+        let is_held = |id: ProcessId| {
+            let mut states = states.iter();
+            let now = states.find(|(process, _)| ProcessId::of(process) == id);
+            now.is_some_and(|(_, state)| *state == CudaState::Checkpointed)
+        };
+        self.members
+            .retain(|member| member.pending_on == PendingOn::Operation || is_held(member.id));
+        self
+    }
+
+    /// The process, if it is recorded.
+    pub(crate) fn member(&self, process: &ProcessRef) -> Option<&Member> {
+        let id = ProcessId::of(process);
+        self.members.iter().find(|member| member.id == id)
+    }
+
+    /// All processes.
+    pub(crate) fn processes(&self) -> Vec<CudaProcess> {
+        let members = self.members.iter();
+        members.map(|member| member.process.clone()).collect()
+    }
+
+    /// The states to which the operation, or whoever takes its place, brings the processes back.
+    pub(crate) fn as_found(&self) -> AsFound {
+        let members = self.members.iter();
+        members.map(|member| (member.id, member.goal())).collect()
+    }
+
+    /// The processes whose GPU contents the operation brings back to their GPUs.
+    pub(crate) fn back_to_gpu(&self) -> impl Iterator<Item = &CudaProcess> {
+        let members = self.members.iter();
+        members
+            .filter(|member| member.goal() != SafeState::Checkpointed)
+            .map(|member| &member.process)
+    }
+
+    /// Whether the operation leaves GPU contents in host memory, where it found them.
+    pub(crate) fn keeps_some_off_gpu(&self) -> bool {
+        let mut members = self.members.iter();
+        members.any(|member| member.goal() == SafeState::Checkpointed)
+    }
+
+    /// Whether the operation was under way when it recorded this.
+    pub(crate) fn is_under_way(&self) -> bool {
+        let mut members = self.members.iter();
+        members.any(|member| member.pending_on == PendingOn::Operation)
+    }
+
+    /// Whether a `resume` has something to bring back.
+    pub(crate) fn concerns_resume(&self) -> bool {
+        let mut members = self.members.iter();
+        members.any(|member| member.pending_on != PendingOn::Operator)
+    }
+
+    /// The same, with the processes that the operation has moved left to somebody else.
+    pub(crate) fn left_to(mut self, who: PendingOn) -> Self {
+        for member in &mut self.members {
+            // One that was found CHECKPOINTED has not been moved.
+            if member.goal() != SafeState::Checkpointed {
+                member.pending_on = who;
+            }
+        }
+        self
+    }
+
+    /// The same for the `resume` that brings back what has waited for it.
+    pub(crate) fn resumed(mut self) -> Self {
+        for member in &mut self.members {
+            if member.pending_on == PendingOn::Resume {
+                member.pending_on = PendingOn::Operation;
+            }
+        }
+        self.freezer = FreezerState::Thawed;
+        self
+    }
+
+    /// The same for the operator who brings all processes to `goal`.
+    pub(crate) fn taken_up(mut self, goal: SafeState) -> Self {
+        for member in &mut self.members {
+            member.pending_on = PendingOn::Operation;
+            member.found = goal;
+        }
+        self
+    }
+
+    /// What is left to others when the operation has brought back everything that it moved; `None`
+    /// if nothing is.
+    pub(crate) fn settled(mut self) -> Option<Self> {
+        self.members
+            .retain(|member| member.pending_on != PendingOn::Operation);
+        self.recovery = None;
+        (!self.members.is_empty()).then_some(self)
+    }
+
     /// The same intent with the token of a recovery process.
     pub(crate) fn recovered_by(self, token: u64) -> Self {
         let recovery = Some(token);
@@ -60,11 +209,8 @@ impl Intent {
 
     /// The same intent with each GPU replaced by the one that the map assigns.
     pub(crate) fn moved(mut self, map: &GpuMap) -> Self {
-        for gpu in self
-            .processes
-            .iter_mut()
-            .flat_map(|process| &mut process.gpus)
-        {
+        let members = self.members.iter_mut();
+        for gpu in members.flat_map(|member| &mut member.process.gpus) {
             let pair = map.pairs().iter().find(|(old, _)| *old == gpu.uuid);
             gpu.uuid = pair.map_or(gpu.uuid, |(_, new)| *new);
         }
@@ -75,7 +221,9 @@ impl Intent {
     pub(super) fn read(directory: &Path) -> Result<Option<Self>, OperationError> {
         let path = directory.join(FILE_NAME);
         let read = || {
-            let Some(text) = file::read(&path, MAX_BYTES)? else {
+            // A crash of the machine may leave an empty file, where /run is on a disk.
+            let text = file::read(&path, MAX_BYTES)?;
+            let Some(text) = text.filter(|text| !text.is_empty()) else {
                 return Ok(None);
             };
             Ok(Some(serde_json::from_slice(&text)?))
@@ -86,14 +234,15 @@ impl Intent {
         })
     }
 
-    /// Writes the record into an operation's directory; it is on disk when this returns.
+    /// Writes the record into an operation's directory. It need not outlive the machine, whose
+    /// processes it is about, and must not make a job that stands still wait for a disk.
     pub(super) fn write(&self, directory: &Path) -> Result<(), OperationError> {
         let path = directory.join(FILE_NAME);
         let write = || {
             let text = serde_json::to_vec(self)?;
             // A record too large to be read again would block every later operation.
             file::check_size(text.len() as u64, MAX_BYTES)?;
-            file::replace(&path, &text, Access::Private, Durability::Durable)
+            file::replace(&path, &text, Access::Private, Durability::Volatile)
         };
         write().map_err(|source| OperationError::Io {
             path: path.clone(),
@@ -122,22 +271,4 @@ pub(crate) fn peek(
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-
-    #[test]
-    fn a_record_of_an_earlier_version_is_read() {
-        let directory = tempfile::tempdir().unwrap();
-        let text = r#"{"processes":[],"waits_for":"operator","guardian":7}"#;
-        fs::write(directory.path().join(FILE_NAME), text).unwrap();
-        let read = Intent::read(directory.path()).unwrap();
-        let expected = Intent {
-            processes: Vec::new(),
-            pending_on: PendingOn::Operator,
-            recovery: Some(7),
-        };
-        assert_eq!(read, Some(expected));
-    }
-}
+mod tests;

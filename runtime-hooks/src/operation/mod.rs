@@ -2,10 +2,10 @@
 //!
 //! Below the state directory every container that is being operated on has a directory with a
 //! lock file, held by flock(2) for the whole operation. The *intent* (`intent.rs`) is a second
-//! file, which exists from before the first driver call until every CUDA process is RUNNING again
+//! file, which exists from before the first driver call until every CUDA process is as it was found
 //! (or gone). As long as it exists, processes of the container may be locked or checkpointed, and
-//! the next operation queries the driver and brings them back. Recovery after a crash needs
-//! nothing else, since the driver knows each process's state.
+//! whoever the record names brings them back. Recovery after a crash needs nothing else, since the
+//! driver knows each process's state.
 
 mod directory;
 pub mod estimate;
@@ -27,7 +27,7 @@ use rustix::fs::{FlockOperation, flock};
 use crate::container::memory_limit;
 use crate::operation::directory::directory_of;
 pub(crate) use crate::operation::intent::peek;
-pub use crate::operation::intent::{Intent, PendingOn, has_intent};
+pub use crate::operation::intent::{Intent, Member, PendingOn, has_intent};
 use crate::operation::progress::UnderWay;
 
 pub(crate) const LOCK: &str = "lock";
@@ -162,7 +162,7 @@ impl Operation {
         &self.directory
     }
 
-    /// Writes the intent; it is on disk when this returns.
+    /// Writes the intent, for whoever comes after this process.
     ///
     /// # Errors
     /// [`OperationError::Io`].
@@ -176,6 +176,21 @@ impl Operation {
     /// [`OperationError::Io`], also for a file that holds no valid intent.
     pub fn recorded(&self) -> Result<Option<Intent>, OperationError> {
         Intent::read(&self.directory)
+    }
+
+    /// Ends the operation of an intent, once all processes that it moved are as they were found:
+    /// records what is left to others, if anything is.
+    ///
+    /// # Errors
+    /// [`OperationError::Io`]; the record is as it was, which says the same of these processes.
+    pub fn settle(&self, intent: Intent) -> Result<(), OperationError> {
+        match intent.settled() {
+            Some(left) => self.record(&left),
+            None => {
+                self.clear();
+                Ok(())
+            }
+        }
     }
 
     /// Removes all records of the container, once all its processes run again or are gone.

@@ -1,4 +1,7 @@
+use stasis_linux::cgroup::FreezerState;
+
 use super::*;
+use crate::cuda::as_found::{ProcessId, SafeState};
 
 const ROOT: &str = "/run/runc";
 
@@ -82,9 +85,19 @@ fn an_operation_without_an_intent_is_in_the_way_of_no_resume() {
 
 /// An intent with this many processes on all GPUs of a machine.
 fn intent_of(processes: i32) -> Intent {
-    Intent {
-        processes: crate::cuda::gpu_use::tests::on_eight_gpus(processes),
+    let members = crate::cuda::gpu_use::tests::on_eight_gpus(processes);
+    let members = members.into_iter().map(|process| Member {
+        id: ProcessId {
+            pid: 1_000_000 + process.pid,
+            start_time: 1 << 40,
+        },
+        process,
+        found: SafeState::Running,
         pending_on: PendingOn::Resume,
+    });
+    Intent {
+        members: members.collect(),
+        freezer: FreezerState::Frozen,
         recovery: None,
     }
 }
@@ -107,18 +120,17 @@ fn thousands_of_processes_are_recorded_and_what_could_not_be_read_again_is_not()
 #[test]
 fn an_intent_outlives_its_operation_until_it_is_cleared() {
     let state = tempfile::tempdir().unwrap();
-    let intent = Intent {
-        processes: Vec::new(),
-        pending_on: PendingOn::Resume,
-        recovery: None,
-    };
+    let intent = intent_of(1);
     let operation = begin(state.path()).unwrap();
     assert_eq!(operation.recorded().unwrap(), None);
     operation.record(&intent).unwrap();
     drop(operation);
     assert!(has_directory(state.path(), Path::new(ROOT), "c1"));
     let operation = begin(state.path()).unwrap();
-    assert_eq!(operation.recorded().unwrap(), Some(intent));
-    operation.clear();
+    assert_eq!(operation.recorded().unwrap().as_ref(), Some(&intent));
+    // What waits for somebody else outlives an operation that has settled all that it moved.
+    operation.settle(intent.clone()).unwrap();
+    assert_eq!(operation.recorded().unwrap().as_ref(), Some(&intent));
+    operation.settle(intent.resumed()).unwrap();
     assert!(!has_directory(state.path(), Path::new(ROOT), "c1"));
 }

@@ -9,7 +9,7 @@ use stasis_linux::ProcessRef;
 use crate::container::Container;
 use crate::context::Context;
 use crate::cuda::failure::ProcessFailure;
-use crate::cuda::process_set::{bring_to_running, can_be_queried};
+use crate::cuda::process_set::{bring_back, can_be_queried};
 use crate::cuda::watchdog::WatchedDriver;
 use crate::error::after_failure::AfterFailure;
 use crate::error::operations_log;
@@ -18,7 +18,7 @@ use crate::host::cancel::Cancel;
 use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
 use crate::operation::verb::Verb;
-use crate::operation::{Operation, OperationError, peek};
+use crate::operation::{Intent, Operation, OperationError, peek};
 use crate::preflight::cuda_processes::open_driver;
 use crate::recovery::RecoveryJob;
 
@@ -52,7 +52,7 @@ pub fn run(job: RecoveryJob) -> io::Result<()> {
             return Ok(());
         }
     }
-    if let Ok(Some(operation)) = watch.take() {
+    if let Ok(Some((operation, _))) = watch.take() {
         operation.clear();
     }
     Ok(())
@@ -103,7 +103,7 @@ impl Watch {
             return Poll::NotYet;
         }
         match self.take() {
-            Ok(Some(operation)) => self.give_back(&container, &operation),
+            Ok(Some((operation, intent))) => self.give_back(&container, &operation, intent),
             Ok(None) => Poll::Over,
             Err(_) => Poll::NotYet,
         }
@@ -117,19 +117,19 @@ impl Watch {
     }
 
     /// Takes the container's lock, if its intent still has this job's token.
-    fn take(&self) -> Result<Option<Operation>, OperationError> {
+    fn take(&self) -> Result<Option<(Operation, Intent)>, OperationError> {
         let state_dir = &self.context.settings.paths.state_dir;
         let operation = Operation::begin(state_dir, &self.context.root, &self.job.id)?;
         let intent = operation.recorded()?;
-        let ours = intent.is_some_and(|intent| intent.is_recovered_by(self.job.token));
-        Ok(ours.then_some(operation))
+        let ours = intent.filter(|intent| intent.is_recovered_by(self.job.token));
+        Ok(ours.map(|intent| (operation, intent)))
     }
 
-    fn give_back(&self, container: &Container, operation: &Operation) -> Poll {
+    fn give_back(&self, container: &Container, operation: &Operation, intent: Intent) -> Poll {
         let progress = Progress::begin(&self.context, operation, Verb::Recover);
         let mut timeline = Timeline::with_progress(progress);
         let lost = timeline.time("give back", || match container.snapshot() {
-            Ok(snapshot) => bring_to_running(&self.driver, snapshot.candidates()),
+            Ok(snapshot) => bring_back(&self.driver, snapshot.candidates(), &intent.as_found()),
             Err(error) => vec![ProcessFailure::of_query(container.init(), error)],
         });
         if container.init().is_gone()
@@ -154,7 +154,7 @@ impl Watch {
             error.as_ref(),
         );
         if error.is_none() {
-            operation.clear();
+            let _ = operation.settle(intent);
         }
         Poll::Over
     }

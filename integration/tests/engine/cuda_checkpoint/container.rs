@@ -31,7 +31,7 @@ pub(crate) fn a_container_is_toggled_as_a_whole(stasis: &StasisHost) -> Result<(
     all("running")?;
     // One that fails takes none of the others with it.
     stasis.inject("checkpoint tree-2 error:801")?;
-    let parts = ["(801)", "all processes run, with their GPU"];
+    let parts = ["(801)", "all processes are as before, with their GPU"];
     fails(stasis, &with(&container, &["--toggle"]), &parts)?;
     stasis.inject("")?;
     all("running")?;

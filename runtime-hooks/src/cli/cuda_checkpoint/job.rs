@@ -1,30 +1,25 @@
 //! Operations on all CUDA processes of a tree or a container together: locked at the same time,
 //! checkpointed and restored in parallel, and all rolled back if one fails.
 
-use std::io;
 use std::sync::Arc;
 
 use stasis_config::Settings;
-use stasis_linux::procfs::processes;
-use stasis_linux::tree::descendants;
-use stasis_linux::{ProcessRef, Snapshot};
 
 use super::arguments::{Action, Arguments, Operation as Asked};
-use super::stopped::{held, open};
+use super::scope::Scope;
 use super::{Error, word};
-use crate::cli::locate::{Located, locate};
+use crate::cuda::as_found::{AsFound, SafeState};
 use crate::cuda::failure::{JobError, ProcessFailure, Step};
 use crate::cuda::job::{Checkpointed, CudaJob, Locked};
 use crate::cuda::lock::LockLimits;
 use crate::cuda::nvml::Inventory;
-use crate::cuda::process_set::{ProcessStates, query_states};
+use crate::cuda::process_set::ProcessStates;
 use crate::cuda::watchdog::{CallLimits, MARGIN, WatchedDriver};
 use crate::cuda::{CudaDriver, CudaState, Driver};
 use crate::host::cancel::Cancel;
 use crate::host::huge_pages::HugePages;
-use crate::operation::Operation;
+use crate::operation::{Operation, PendingOn};
 use crate::preflight::blocker::{Blockers, OF_THE_DRIVER};
-use crate::preflight::peer_access::PeerAccess;
 use crate::preflight::{self, ContainerFacts};
 
 /// Carries the operation out and returns its answer, one line for each process.
@@ -59,79 +54,6 @@ pub(super) fn run(settings: Settings, arguments: &Arguments) -> Result<String, E
     };
     group.change(asked)?;
     Ok(String::new())
-}
-
-/// The tree or container whose CUDA processes are meant.
-pub(super) enum Scope {
-    Tree(ProcessRef),
-    Container(Located),
-}
-
-impl Scope {
-    fn of(arguments: &Arguments) -> Result<Self, Error> {
-        match (&arguments.target.container, arguments.target.tree) {
-            (Some(id), _) => Ok(Self::Container(locate(id, arguments.root.as_deref())?)),
-            (None, pid) => Ok(Self::Tree(open(pid.unwrap_or_default())?)),
-        }
-    }
-
-    fn name(&self) -> String {
-        match self {
-            Self::Tree(root) => format!("the tree of {root}"),
-            Self::Container(found) => format!("container {}", found.container.id()),
-        }
-    }
-
-    /// The pid of a process in the record.
-    pub(super) fn pid_inside(&self, process: &ProcessRef) -> i32 {
-        match self {
-            Self::Tree(_) => process.pid(),
-            Self::Container(found) => found.container.pid_inside(process).unwrap_or(process.pid()),
-        }
-    }
-
-    fn peer_access(&self) -> PeerAccess {
-        match self {
-            Self::Tree(_) => PeerAccess::Unknown,
-            Self::Container(found) => PeerAccess::of(&found.container),
-        }
-    }
-
-    fn snapshot(&self) -> io::Result<Snapshot> {
-        match self {
-            // Orphans belong to the process that adopted them.
-            Self::Tree(root) => Snapshot::take(root, &descendants(root.pid(), processes()?)?),
-            Self::Container(found) => found.container.snapshot(),
-        }
-    }
-
-    fn members(&self, driver: &dyn Driver) -> Result<ProcessStates, ProcessFailure> {
-        let init = match self {
-            Self::Tree(root) => root,
-            Self::Container(found) => found.container.init(),
-        };
-        let snapshot = self.snapshot();
-        let snapshot = snapshot.map_err(|error| ProcessFailure::of_query(init, error))?;
-        query_states(driver, snapshot.into_candidates())
-    }
-
-    /// The first query of the members, before all of them are known to answer.
-    fn query_members(&self, driver: &dyn Driver) -> Result<ProcessStates, Error> {
-        for process in self.snapshot()?.candidates() {
-            if let Some(held) = held(process, || None)? {
-                return Err(Error::Held {
-                    pid: process.pid(),
-                    name: process.name().to_owned(),
-                    held,
-                });
-            }
-        }
-        let members = self.members(driver).map_err(Error::Untouched)?;
-        if members.is_empty() {
-            return Err(Error::NoMembers(self.name()));
-        }
-        Ok(members)
-    }
 }
 
 fn answer_query(scope: &Scope, driver: &dyn Driver, asked: Asked) -> Result<String, Error> {
@@ -172,16 +94,27 @@ impl Group<'_> {
         let mixed = |wanted| Err(self.mixed(&members, wanted));
         match asked {
             Asked::Step(Action::Lock) if all(CudaState::Running) => {
-                self.refuse_blockers(&members, &self.inventory())?;
-                self.lock().map(drop)
+                let inventory = self.inventory();
+                self.refuse_blockers(&members, &inventory)?;
+                let intent = self.intent(&members, &inventory)?;
+                self.record(&intent)?;
+                let locked = self.lock(intent.as_found()).map(drop);
+                self.clear();
+                locked
             }
             Asked::Toggle if all(CudaState::Running) => self.suspend(&members),
             Asked::Step(Action::Checkpoint) if all(CudaState::Locked) => self.suspend(&members),
             Asked::Step(Action::Restore) if all(CudaState::Checkpointed) => {
-                self.restore(members).map(drop)
+                self.take_up(members, SafeState::Locked)
             }
-            Asked::Toggle if all(CudaState::Checkpointed) => self.go_on(self.restore(members)?),
-            Asked::Step(Action::Unlock) if all(CudaState::Locked) => self.go_on(self.lock()?),
+            Asked::Toggle if all(CudaState::Checkpointed) => {
+                self.take_up(members, SafeState::Running)
+            }
+            Asked::Step(Action::Unlock) if all(CudaState::Locked) => {
+                self.lock(AsFound::default())?.unlock()?;
+                self.clear();
+                Ok(())
+            }
             Asked::Step(Action::Lock) => mixed("running"),
             Asked::Step(Action::Checkpoint | Action::Unlock) => mixed("locked"),
             Asked::Step(Action::Restore) => mixed("checkpointed"),
@@ -194,21 +127,17 @@ impl Group<'_> {
     fn suspend(&self, members: &ProcessStates) -> Result<(), Error> {
         let inventory = self.inventory();
         self.refuse_blockers(members, &inventory)?;
+        let intent = self.intent(members, &inventory)?;
         let suspended = self
-            .raise_limits(members, &inventory)
-            .and_then(|()| self.lock())
-            .and_then(|job| self.checkpoint(job));
-        // A failed step has rolled all processes back, except the lost ones.
+            .raise_limits(members, &intent)
+            .and_then(|()| self.lock(intent.as_found()))
+            .and_then(|job| self.checkpoint(job))
+            .and_then(|()| self.record(&intent.left_to(PendingOn::Operator)));
+        // A failed step has brought all processes back, except the lost ones.
         if suspended.is_err() {
             self.clear();
         }
         suspended
-    }
-
-    fn go_on(&self, job: CudaJob<'_, Locked>) -> Result<(), Error> {
-        job.unlock()?;
-        self.clear();
-        Ok(())
     }
 
     /// An error of NVML is ignored: nothing below needs it, and blockers that only NVML finds are
@@ -218,7 +147,7 @@ impl Group<'_> {
     }
 
     /// Locks all processes that are not locked yet.
-    fn lock(&self) -> Result<CudaJob<'_, Locked>, Error> {
+    fn lock(&self, as_found: AsFound) -> Result<CudaJob<'_, Locked>, Error> {
         let deadlines = &self.settings.deadlines;
         let deadline = self.arguments.lock_timeout();
         let limits = LockLimits {
@@ -226,7 +155,7 @@ impl Group<'_> {
             one_try: deadlines.lock_try(),
         };
         let again = || self.scope.members(&self.driver);
-        let job = CudaJob::lock(&self.driver, limits, again)?;
+        let job = CudaJob::lock(&self.driver, limits, as_found, again)?;
         if self.cancel.requested() {
             let lost = job.roll_back();
             return Err(Error::Cancelled { lost });
@@ -244,13 +173,35 @@ impl Group<'_> {
         Ok(())
     }
 
-    fn restore(&self, members: ProcessStates) -> Result<CudaJob<'_, Locked>, Error> {
-        self.admit_restore()?;
+    /// Brings checkpointed processes to `goal`.
+    fn take_up(&self, members: ProcessStates, goal: SafeState) -> Result<(), Error> {
+        let suspended = self.recorded()?;
+        if let Some(suspended) = &suspended {
+            self.admit(suspended, goal)?;
+        }
         let processes = members.into_iter().map(|(process, _)| process).collect();
         let job = CudaJob::<Checkpointed>::of_restored(&self.driver, processes)
             .map_err(Error::Untouched)?;
+        if let Some(suspended) = &suspended {
+            self.record(&suspended.clone().taken_up(goal))?;
+        }
+        let taken_up = self.restore(job, goal);
+        match (&taken_up, suspended) {
+            (Ok(()), _) => self.clear(),
+            // What has not come back waits for the operator as before.
+            (Err(_), Some(suspended)) => drop(self.record(&suspended)),
+            (Err(_), None) => {}
+        }
+        taken_up
+    }
+
+    fn restore(&self, job: CudaJob<'_, Checkpointed>, goal: SafeState) -> Result<(), Error> {
         let _huge_pages = HugePages::if_wanted(&self.settings);
-        Ok(job.restore(&self.arguments.map())?)
+        let job = job.restore(&self.arguments.map())?;
+        if goal == SafeState::Running {
+            job.unlock()?;
+        }
+        Ok(())
     }
 
     fn refuse_blockers(&self, members: &ProcessStates, inventory: &Inventory) -> Result<(), Error> {

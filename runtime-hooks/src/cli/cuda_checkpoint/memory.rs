@@ -5,30 +5,34 @@
 //! container held. There is no place for such a record of a tree.
 
 use stasis_config::Memory;
+use stasis_linux::ProcessRef;
+use stasis_linux::cgroup::FreezerState;
 
 use super::Error;
-use super::job::{Group, Scope};
+use super::job::Group;
+use super::scope::Scope;
 use crate::container::host_memory;
 use crate::container::memory_limit::MemoryCgroup;
+use crate::cuda::as_found::SafeState;
 use crate::cuda::gpu_use::{CudaProcess, gpu_bytes};
 use crate::cuda::nvml::Inventory;
 use crate::cuda::process_set::ProcessStates;
-use crate::operation::{Intent, PendingOn};
+use crate::operation::{Intent, Member, Operation};
 use crate::restore::admission::admit_resume;
 
 impl Group<'_> {
     /// Checks that host memory suffices for the contents of the GPUs. For a container it also
-    /// raises memory limits, if the settings allow it, until the contents are restored.
+    /// records the intent, and raises memory limits, if the settings allow it, until the contents
+    /// are restored.
     ///
     /// # Errors
     /// [`Error::NoHostMemory`], [`Error::Operation`]; nothing is changed then.
     pub(super) fn raise_limits(
         &self,
         members: &ProcessStates,
-        inventory: &Inventory,
+        intent: &Intent,
     ) -> Result<(), Error> {
-        let held: Vec<CudaProcess> = self.describe(members, inventory);
-        let bytes = gpu_bytes(&held).unwrap_or(0);
+        let bytes = gpu_bytes(&intent.processes()).unwrap_or(0);
         let (Scope::Container(found), Some(operation)) = (&self.scope, &self.operation) else {
             let keep = Memory {
                 raise_limits: false,
@@ -44,11 +48,7 @@ impl Group<'_> {
         let cgroup = found.container.memory().with_those_of(processes)?;
         let memory = &self.settings.memory;
         host_memory::admit(memory, &cgroup, bytes)?;
-        operation.record(&Intent {
-            processes: held,
-            pending_on: PendingOn::Operator,
-            recovery: None,
-        })?;
+        operation.record(intent)?;
         if memory.raise_limits {
             host_memory::raise_limits(&cgroup, bytes, operation.directory())?;
         }
@@ -59,18 +59,55 @@ impl Group<'_> {
     ///
     /// # Errors
     /// [`Error::Refused`]; nothing is changed then.
-    pub(super) fn admit_restore(&self) -> Result<(), Error> {
-        let (Scope::Container(found), Some(operation)) = (&self.scope, &self.operation) else {
+    pub(super) fn admit(&self, suspended: &Intent, goal: SafeState) -> Result<(), Error> {
+        let Scope::Container(found) = &self.scope else {
             return Ok(());
         };
-        match operation.recorded()? {
-            Some(intent) => {
-                let intent = intent.moved(&self.arguments.map());
-                admit_resume(&self.settings, &found.container, &intent)
-                    .map_err(|refusal| Error::Refused(Box::new(refusal)))
-            }
-            None => Ok(()),
-        }
+        let intent = suspended.clone().taken_up(goal);
+        let intent = intent.moved(&self.arguments.map());
+        admit_resume(&self.settings, &found.container, &intent)
+            .map_err(|refusal| Error::Refused(Box::new(refusal)))
+    }
+
+    /// How the processes are found, or were found by an operation that was interrupted.
+    ///
+    /// # Errors
+    /// [`Error::Operation`].
+    pub(super) fn intent(
+        &self,
+        members: &ProcessStates,
+        inventory: &Inventory,
+    ) -> Result<Intent, Error> {
+        let earlier = self.recorded()?;
+        let earlier = earlier.map(|intent| intent.still_holding(members));
+        let found = members.iter().map(|(process, state)| {
+            let described = self.describe(process, inventory);
+            let earlier = earlier.as_ref().and_then(|intent| intent.member(process));
+            Member::new(process, SafeState::from(*state), described, earlier)
+        });
+        Ok(Intent {
+            members: found.collect(),
+            freezer: FreezerState::Thawed,
+            recovery: None,
+        })
+    }
+
+    /// The record of a container.
+    ///
+    /// # Errors
+    /// [`Error::Operation`].
+    pub(super) fn recorded(&self) -> Result<Option<Intent>, Error> {
+        let recorded = self.operation.as_ref().map(Operation::recorded);
+        Ok(recorded.transpose()?.flatten())
+    }
+
+    /// Writes the record of a container.
+    ///
+    /// # Errors
+    /// [`Error::Operation`].
+    pub(super) fn record(&self, intent: &Intent) -> Result<(), Error> {
+        let operation = self.operation.as_ref();
+        Ok(operation.map_or(Ok(()), |operation| operation.record(intent))?)
     }
 
     /// Restores the memory limits and removes the record, once all state is on the GPUs again.
@@ -80,12 +117,11 @@ impl Group<'_> {
         }
     }
 
-    fn describe(&self, members: &ProcessStates, inventory: &Inventory) -> Vec<CudaProcess> {
-        let described = members.iter().map(|(process, _)| CudaProcess {
+    fn describe(&self, process: &ProcessRef, inventory: &Inventory) -> CudaProcess {
+        CudaProcess {
             pid: self.scope.pid_inside(process),
             name: process.name().to_owned(),
             gpus: inventory.uses(process.pid()),
-        });
-        described.collect()
+        }
     }
 }

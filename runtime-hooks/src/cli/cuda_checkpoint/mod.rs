@@ -7,6 +7,7 @@ mod arguments;
 mod job;
 mod memory;
 mod process;
+mod scope;
 mod stopped;
 
 use std::ffi::OsString;
@@ -136,7 +137,7 @@ impl Error {
 
 fn outcome(lost: &[ProcessFailure]) -> String {
     if lost.is_empty() {
-        return "all processes run, with their GPU".to_owned();
+        return "all processes are as before, with their GPU".to_owned();
     }
     let lost: Vec<String> = lost.iter().map(ToString::to_string).collect();
     format!("these could not be brought back: {}", lost.join("; "))

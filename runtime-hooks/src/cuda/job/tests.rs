@@ -1,3 +1,4 @@
+mod as_found;
 mod fake_driver;
 mod no_answer;
 
@@ -67,7 +68,10 @@ fn three(state: CudaState) -> (FakeDriver, Sleepers, Vec<i32>) {
 #[test]
 fn a_job_goes_round() {
     let (driver, sleepers, pids) = three(CudaState::Running);
-    let job = CudaJob::lock(&driver, LIMITS, || sleepers.members(&driver)).unwrap();
+    let job = CudaJob::lock(&driver, LIMITS, AsFound::default(), || {
+        sleepers.members(&driver)
+    })
+    .unwrap();
     assert!(driver.all_are(CudaState::Locked));
     let job = job.checkpoint().unwrap();
     assert!(driver.all_are(CudaState::Checkpointed));
@@ -81,7 +85,9 @@ fn a_job_goes_round() {
 fn who_is_locked_is_let_go_for_one_that_waits_for_it() {
     let (driver, sleepers, pids) = three(CudaState::Running);
     driver.pending_on.lock().unwrap().insert(pids[1], pids[0]);
-    let job = CudaJob::lock(&driver, LIMITS, || sleepers.members(&driver));
+    let job = CudaJob::lock(&driver, LIMITS, AsFound::default(), || {
+        sleepers.members(&driver)
+    });
     assert_eq!(job.unwrap().members().len(), 3);
     assert!(driver.all_are(CudaState::Locked));
 }
@@ -90,7 +96,10 @@ fn who_is_locked_is_let_go_for_one_that_waits_for_it() {
 fn a_passed_deadline_leaves_nothing_locked_and_names_the_process() {
     let (driver, sleepers, pids) = three(CudaState::Running);
     driver.fail(Step::Lock, pids[2], &[CudaError::NotReady; 10_000]);
-    let error = CudaJob::lock(&driver, LIMITS, || sleepers.members(&driver)).unwrap_err();
+    let error = CudaJob::lock(&driver, LIMITS, AsFound::default(), || {
+        sleepers.members(&driver)
+    })
+    .unwrap_err();
     assert_eq!(error.fault.pid, pids[2]);
     assert!(matches!(error.fault.cause, Cause::Deadline(_)), "{error}");
     assert!(error.lost.is_empty());
@@ -102,7 +111,7 @@ fn a_process_that_appears_during_a_try_is_locked_with_the_others() {
     let (driver, sleepers, pids) = three(CudaState::Running);
     let late = sleepers.pids()[3];
     let mut looks = 0;
-    let job = CudaJob::lock(&driver, LIMITS, || {
+    let job = CudaJob::lock(&driver, LIMITS, AsFound::default(), || {
         looks += 1;
         if looks == 2 {
             let mut states = driver.states.lock().unwrap();
@@ -120,7 +129,10 @@ fn a_process_that_appears_during_a_try_is_locked_with_the_others() {
 fn what_cannot_be_saved_rolls_all_back() {
     let (driver, sleepers, pids) = three(CudaState::Running);
     driver.fail(Step::Checkpoint, pids[1], &[CudaError::NotSupported]);
-    let job = CudaJob::lock(&driver, LIMITS, || sleepers.members(&driver)).unwrap();
+    let job = CudaJob::lock(&driver, LIMITS, AsFound::default(), || {
+        sleepers.members(&driver)
+    })
+    .unwrap();
     let error = job.checkpoint().unwrap_err();
     assert!(matches!(
         error.fault.cause,
@@ -135,7 +147,10 @@ fn a_roll_back_that_fails_names_the_lost_process() {
     let (driver, sleepers, pids) = three(CudaState::Running);
     driver.fail(Step::Checkpoint, pids[0], &[CudaError::NotSupported]);
     driver.fail(Step::Restore, pids[2], &[CudaError::OutOfMemory]);
-    let job = CudaJob::lock(&driver, LIMITS, || sleepers.members(&driver)).unwrap();
+    let job = CudaJob::lock(&driver, LIMITS, AsFound::default(), || {
+        sleepers.members(&driver)
+    })
+    .unwrap();
     let error = job.checkpoint().unwrap_err();
     assert_eq!(error.fault.pid, pids[0]);
     assert_eq!(
@@ -157,7 +172,10 @@ fn what_a_killed_operation_left_is_taken_as_it_is() {
         .lock()
         .unwrap()
         .insert(pids[1], CudaState::Checkpointed);
-    let job = CudaJob::lock(&driver, LIMITS, || sleepers.members(&driver)).unwrap();
+    let job = CudaJob::lock(&driver, LIMITS, AsFound::default(), || {
+        sleepers.members(&driver)
+    })
+    .unwrap();
     let job = job.checkpoint().unwrap();
     assert!(driver.all_are(CudaState::Checkpointed));
     assert!(job.roll_back().is_empty());
@@ -172,7 +190,10 @@ fn a_failed_process_is_refused_before_anything_is_locked() {
         .lock()
         .unwrap()
         .insert(pids[1], CudaState::Failed);
-    let error = CudaJob::lock(&driver, LIMITS, || sleepers.members(&driver)).unwrap_err();
+    let error = CudaJob::lock(&driver, LIMITS, AsFound::default(), || {
+        sleepers.members(&driver)
+    })
+    .unwrap_err();
     assert!(
         matches!(error.fault.cause, Cause::State(CudaState::Failed)),
         "{error}"
@@ -188,7 +209,7 @@ fn a_process_that_ends_is_not_missed() {
     sleepers.0[0].wait().unwrap();
     driver.states.lock().unwrap().remove(&pids[0]);
     let mut first = Some(members);
-    let job = CudaJob::lock(&driver, LIMITS, || match first.take() {
+    let job = CudaJob::lock(&driver, LIMITS, AsFound::default(), || match first.take() {
         Some(members) => Ok(members),
         None => sleepers.members(&driver),
     });
@@ -252,7 +273,7 @@ fn the_driver_is_not_asked_about_a_stopped_process_without_cuda() {
 fn a_look_that_fails_after_the_lock_leaves_nothing_locked() {
     let (driver, sleepers, pids) = three(CudaState::Running);
     let mut looks = 0;
-    let error = CudaJob::lock(&driver, LIMITS, || {
+    let error = CudaJob::lock(&driver, LIMITS, AsFound::default(), || {
         looks += 1;
         if looks == 1 {
             return sleepers.members(&driver);

@@ -1,8 +1,10 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
+use stasis_linux::cgroup::FreezerState;
+
 use super::*;
-use crate::operation::{Intent, PendingOn};
+use crate::operation::Intent;
 
 fn begin(state: &Path) -> Operation {
     Operation::begin(state, Path::new("/run/runc"), "c1").unwrap()
@@ -15,8 +17,8 @@ fn progress(operation: &Operation) -> Progress<'_> {
 
 fn intent() -> Intent {
     Intent {
-        processes: Vec::new(),
-        pending_on: PendingOn::Resume,
+        members: Vec::new(),
+        freezer: FreezerState::Thawed,
         recovery: None,
     }
 }

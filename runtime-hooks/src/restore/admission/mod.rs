@@ -123,8 +123,8 @@ fn admit_without_gpu(image: &Path, bulk: u64, manifest: &Manifest) -> Result<Adm
     })
 }
 
-/// Admits the GPU restore of a paused container with an intent. Processes whose state is still on
-/// their GPUs need no free memory.
+/// Admits bringing back the processes of an intent. Those whose state is still on their GPUs need
+/// no free memory.
 ///
 /// # Errors
 /// [`Refusal`]; the container stays as it is.
@@ -143,7 +143,7 @@ pub(crate) fn admit_resume(
         .filter_map(|process| container.pid_inside(process))
         .collect();
     let waiting = |process: &&CudaProcess| !on_gpu.contains(&process.pid);
-    let needs = Needs::of(intent.processes.iter().filter(waiting), Some);
+    let needs = Needs::of(intent.back_to_gpu().filter(waiting), Some);
     Ok(needs.check(settings, &inventory, Subject::PausedContainer)?)
 }
 

@@ -30,7 +30,10 @@ fn a_lock_that_does_not_come_back_is_reported_and_the_others_go_on() {
     // While one hangs, another may well be refused on its account.
     driver.fail(Step::Lock, pids[0], &[CudaError::NotReady]);
     let (driver, watched) = watched(driver);
-    let error = CudaJob::lock(&watched, LIMITS, || sleepers.members(&watched)).unwrap_err();
+    let error = CudaJob::lock(&watched, LIMITS, AsFound::default(), || {
+        sleepers.members(&watched)
+    })
+    .unwrap_err();
     assert_eq!(error.fault.pid, pids[1]);
     assert!(matches!(error.fault.cause, Cause::NoAnswer(_)), "{error}");
     assert_eq!(error.fault.step, Step::Lock);
@@ -47,7 +50,7 @@ fn a_lock_that_does_not_come_back_is_reported_and_the_others_go_on() {
     }
     let members = sleepers.members(&watched).unwrap();
     let members: Vec<_> = members.into_iter().map(|(process, _)| process).collect();
-    assert!(bring_to_running(&watched, &members).is_empty());
+    assert!(bring_back(&watched, &members, &AsFound::default()).is_empty());
     assert!(driver.all_are(CudaState::Running));
 }
 
@@ -60,7 +63,10 @@ fn a_gpu_checkpoint_that_does_not_come_back_is_reported_and_the_others_go_on() {
         .unwrap()
         .insert((Step::Checkpoint as u8, pids[2]));
     let (driver, watched) = watched(driver);
-    let job = CudaJob::lock(&watched, LIMITS, || sleepers.members(&watched)).unwrap();
+    let job = CudaJob::lock(&watched, LIMITS, AsFound::default(), || {
+        sleepers.members(&watched)
+    })
+    .unwrap();
     let error = job.checkpoint().unwrap_err();
     assert_eq!(
         (error.fault.step, error.fault.pid),

@@ -1,0 +1,125 @@
+//! A container whose GPU the operator has freed stays off the GPU, whatever a checkpoint of it
+//! comes to: somebody else may have filled the GPU, and the driver loses a process that finds no
+//! room.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::container::bundle::{Bundle, ROOT};
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::{CUDA_CHECKPOINT, StasisHost};
+use stasis_integration::{needs, on_hosts};
+
+const PORT: u16 = 10230;
+
+on_hosts!(all_cases: sid_v2, trixie);
+
+fn all_cases(kind: HostKind) -> Result<()> {
+    let stasis = &StasisHost::of(kind)?;
+    needs!(StandIn);
+    let _containerd = stasis.containerd()?;
+    let parked = Bundle::make(stasis, "parked", &["/bin/memcheck", "32", "10230"])?;
+    // Room for one of the two.
+    stasis.inject("memory 120")?;
+    parked.run()?;
+    assert_eq!(stasis.ask_until_up(PORT)?, "ok 0");
+    cuda_checkpoint(stasis, &["--toggle"])?;
+    let other = Bundle::make(stasis, "other", &["/bin/memcheck", "16", "10231"])?;
+    other.run()?;
+    assert_eq!(stasis.ask_until_up(10231)?, "ok 0");
+    let cases: [(&str, Case); 5] = [
+        ("left running", a_checkpoint_leaves_it_suspended),
+        ("failed", a_failed_checkpoint_leaves_it_suspended),
+        ("paused", a_resume_leaves_it_suspended),
+        ("killed", a_killed_checkpoint_leaves_it_suspended),
+        ("killed, resumed", a_resume_after_a_kill_leaves_it_suspended),
+    ];
+    for (name, case) in cases {
+        case(stasis, &parked).context(name)?;
+        is_suspended(stasis, &parked).context(name)?;
+        assert_eq!(parked.status()?, "running", "after {name}");
+    }
+    other.delete()?;
+    cuda_checkpoint(stasis, &["--toggle"])?;
+    assert_eq!(stasis.ask(PORT)?.as_deref(), Some("ok 1"));
+    assert_eq!(stasis.records()?, "", "nothing is left to put right");
+    parked.delete()?;
+    // The image has what was in host memory, and its restore needs room as any other.
+    parked.restore("left-running")?;
+    assert_eq!(stasis.ask(PORT)?.as_deref(), Some("ok 1"));
+    parked.delete()
+}
+
+type Case = fn(&StasisHost, &Bundle<'_>) -> Result<()>;
+
+fn a_checkpoint_leaves_it_suspended(_: &StasisHost, parked: &Bundle<'_>) -> Result<()> {
+    parked.checkpoint("left-running", &["--leave-running"])
+}
+
+fn a_failed_checkpoint_leaves_it_suspended(stasis: &StasisHost, parked: &Bundle<'_>) -> Result<()> {
+    let directory = parked.image("small");
+    stasis.host.run(&["mkdir", "-p", &directory])?;
+    let mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs"];
+    stasis.host.run(&[&mount[..], &[&directory]].concat())?;
+    let message = parked.checkpoint_fails("small", &[])?;
+    stasis.host.run(&["umount", &directory])?;
+    assert_contains(&message, &["is full", "the container runs on as before"]);
+    assert!(!message.contains("with its GPU"), "{message}");
+    Ok(())
+}
+
+fn a_resume_leaves_it_suspended(_: &StasisHost, parked: &Bundle<'_>) -> Result<()> {
+    parked.pause()?;
+    parked.checkpoint("paused", &["--leave-running"])?;
+    assert_eq!(parked.status()?, "paused");
+    parked.resume()
+}
+
+fn a_killed_checkpoint_leaves_it_suspended(stasis: &StasisHost, parked: &Bundle<'_>) -> Result<()> {
+    kill_a_checkpoint(stasis, parked)?;
+    parked.checkpoint("after", &["--leave-running"])
+}
+
+fn a_resume_after_a_kill_leaves_it_suspended(
+    stasis: &StasisHost,
+    parked: &Bundle<'_>,
+) -> Result<()> {
+    kill_a_checkpoint(stasis, parked)?;
+    parked.pause()?;
+    parked.resume()
+}
+
+/// The engine is killed when it starts the low-level runtime, which does nothing.
+fn kill_a_checkpoint(stasis: &StasisHost, parked: &Bundle<'_>) -> Result<()> {
+    const KILLER: &str = "/usr/local/bin/as-found-killer";
+    const SCRIPT: &str = "#!/bin/sh\ncase \" $* \" in *\" checkpoint \"*) kill -9 $PPID; exit;; esac\nexec runc \"$@\"\n";
+    stasis.host.write(KILLER, SCRIPT)?;
+    stasis.host.run(&["chmod", "755", KILLER])?;
+    stasis.set(KILLER, "runtime.flavor = \"runc\"\n")?;
+    let mut operation = parked.begin_checkpoint("killed", &["--leave-running"])?;
+    ensure!(!operation.wait()?.success(), "it was not killed");
+    stasis.set("runc", "")
+}
+
+/// Its GPU contents are in host memory, and the record that says so waits for the operator.
+fn is_suspended(stasis: &StasisHost, parked: &Bundle<'_>) -> Result<()> {
+    let states = cuda_checkpoint(stasis, &["--get-state"])?;
+    assert!(states.ends_with(" checkpointed\n"), "{states}");
+    let record = fs::read(parked.record().join("intent.json"))?;
+    let record: Value = serde_json::from_slice(&record)?;
+    let members = record["members"].as_array().context("no members")?;
+    assert_eq!(members.len(), 1, "{record}");
+    assert_eq!(members[0]["pending_on"], "operator", "{record}");
+    Ok(())
+}
+
+fn cuda_checkpoint(stasis: &StasisHost, operation: &[&str]) -> Result<String> {
+    let container = ["--container", "parked", "--root", ROOT];
+    let mut command = stasis.command(CUDA_CHECKPOINT);
+    let output = command.args(operation).args(container).output()?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{operation:?}: {errors}");
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
