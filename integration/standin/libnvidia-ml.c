@@ -18,12 +18,16 @@ struct process {
     unsigned gpu_instance, compute_instance;
 };
 
+/* NVML_VALUE_NOT_AVAILABLE */
+#define NOT_AVAILABLE (~0ULL)
+
 /* Which processes are wanted. */
 enum way { ALONE, THROUGH_MPS };
 
 struct list {
     const char *mps_tag;
     enum way way;
+    int lacks_figures;
     struct process *room;
     unsigned capacity, count;
 };
@@ -107,6 +111,8 @@ static void add_process(int pid, const struct mailbox *box, uint64_t bytes, void
     enum way way = list->mps_tag[0] && !strcmp(box->tag, list->mps_tag) ? THROUGH_MPS : ALONE;
     if (way != list->way)
         return;
+    if (list->lacks_figures)
+        bytes = NOT_AVAILABLE;
     if (list->count < list->capacity)
         list->room[list->count] = (struct process){.pid = (unsigned)pid, .used_bytes = bytes};
     list->count++;
@@ -115,8 +121,9 @@ static void add_process(int pid, const struct mailbox *box, uint64_t bytes, void
 static int list_processes(void *device, enum way way, unsigned *count, struct process *processes) {
     struct machine machine = machine_read();
     struct list list = {
-        .mps_tag = machine.mps_tag, .way = way, .room = processes, .capacity = processes ? *count : 0};
-    each_on_gpu(index_of(device), add_process, &list);
+        .mps_tag = machine.mps_tag, .way = way, .lacks_figures = machine.lacks_figures, .room = processes, .capacity = processes ? *count : 0};
+    if (!machine.lacks_processes)
+        each_on_gpu(index_of(device), add_process, &list);
     *count = list.count;
     return list.count <= list.capacity ? SUCCESS : NO_SPACE;
 }

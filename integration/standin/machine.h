@@ -9,6 +9,8 @@
  *   old GPU                it knows nothing of MIG, MPS and persistence
  *   lost GPU               it has fallen off the bus
  *   nvml-hangs             no call of NVML's comes back, as long as this is here
+ *   no-figures             NVML does not know how much memory processes have (vGPU)
+ *   no-processes           NVML lists no processes (in a container of its own)
  *   mps TAG                processes with this tag use their GPUs through MPS
  *   driver VERSION
  */
@@ -31,6 +33,7 @@ struct machine {
     int nvml_hangs;
     char driver_version[80];
     char mps_tag[32];
+    int lacks_figures, lacks_processes;
     struct gpu gpu[GPUS];
 };
 
@@ -56,6 +59,10 @@ static void machine_read_line(struct machine *machine, const char *line) {
         machine->gpu[gpu].is_lost = 1;
     else if (!strncmp(line, "nvml-hangs", strlen("nvml-hangs")))
         machine->nvml_hangs = 1;
+    else if (!strcmp(line, "no-figures\n"))
+        machine->lacks_figures = 1;
+    else if (!strcmp(line, "no-processes\n"))
+        machine->lacks_processes = 1;
     else if (sscanf(line, "mps %31s", machine->mps_tag) != 1)
         sscanf(line, "driver %79s", machine->driver_version);
 }

@@ -1,8 +1,8 @@
 /*
- * memcheck MIB [PORT] [managed|zero=PERCENT]: fills MIB of GPU memory and 16 MiB of host memory with a pattern. Each packet has every word of
+ * memcheck MIB [PORT] [managed|zero=PERCENT|grow=MIB]: fills MIB of GPU memory and 16 MiB of host memory with a pattern. Each packet has every word of
  * both verified and filled with the next generation's; the answer is "ok GENERATION" or "bad WORDS". With `managed` it also
  * holds managed memory, which no driver can checkpoint so far. With `zero` that part of the GPU memory is zeros, of which one block in
- * sixteen is verified.
+ * sixteen is verified. With `grow` it takes so much more GPU memory with each packet.
  */
 #include "gpu.h"
 
@@ -15,7 +15,7 @@
 #define BLOCK (16ULL << 20)
 
 static CUdeviceptr data, mismatches, zeros;
-static uint64_t words, generation, *host, *block, zero_blocks;
+static uint64_t words, generation, grow, *host, *block, zero_blocks;
 
 static void fill(void) {
     pattern_fill(data, words, SEED_OF(generation));
@@ -49,6 +49,8 @@ static uint64_t bad_words(void) {
 }
 
 static void answer(char *text, size_t room) {
+    if (grow)
+        gpu_allocate(grow);
     uint64_t bad = bad_words();
     if (bad) {
         snprintf(text, room, "bad %llu\n", (unsigned long long)bad);
@@ -70,7 +72,10 @@ int main(int argc, char **argv) {
     data = gpu_allocate(bytes);
     mismatches = gpu_allocate(sizeof(uint64_t));
     host = (uint64_t *)malloc(HOST_WORDS * sizeof(uint64_t));
-    if (argc > 3 && !percent) {
+    unsigned mib = 0;
+    if (argc > 3 && sscanf(argv[3], "grow=%u", &mib) == 1)
+        grow = (uint64_t)mib << 20;
+    if (argc > 3 && !percent && !grow) {
         CUdeviceptr managed;
         CUDA(cuMemAllocManaged(&managed, 1 << 20, 1));
     }

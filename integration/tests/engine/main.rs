@@ -10,6 +10,7 @@ mod ended_members;
 mod exec_sessions;
 mod failures;
 mod forked_children;
+mod gpu_memory;
 mod image_directory;
 mod interruption;
 mod late_cuda;

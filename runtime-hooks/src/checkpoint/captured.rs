@@ -10,7 +10,7 @@ use stasis_memory_store::GpuContents;
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
 use crate::cuda::as_found::SafeState;
-use crate::cuda::gpu_use::{CudaProcess, gpu_bytes, gpus_of};
+use crate::cuda::gpu_use::{CudaProcess, GpuUse, measure};
 use crate::cuda::nvml::Inventory;
 use crate::image::manifest::Manifest;
 use crate::image::pstree::PstreeError;
@@ -27,6 +27,8 @@ pub struct Captured {
     pub gpu_contents: Vec<GpuContents>,
     /// How all of them, and the container, were found.
     pub intent: Intent,
+    /// The bytes that are still on GPUs, and go to host memory.
+    pub to_host_bytes: u64,
 }
 
 /// How a checkpoint found a container.
@@ -61,9 +63,14 @@ impl Captured {
         );
         let mut exec = Vec::new();
         let mut recorded = Vec::with_capacity(found.members.len());
-        for (process, state) in found.members {
+        let mut to_host_bytes = 0_u64;
+        let processes: Vec<_> = found.members.iter().map(|(process, _)| *process).collect();
+        let measured = measure(&processes, inventory)?;
+        for ((process, state), gpus) in found.members.iter().zip(measured) {
             let earlier = found.earlier.and_then(|intent| intent.member(process));
-            let described = describe_one(container, process, inventory, earlier)?;
+            let on_gpu = gpus.iter().map(|gpu| gpu.memory_bytes);
+            to_host_bytes = on_gpu.fold(to_host_bytes, u64::saturating_add);
+            let described = describe_one(container, process, gpus, earlier)?;
             let member = Member::new(process, *state, described.clone(), earlier);
             recorded.push(member);
             if is_dumped(snapshot, process) {
@@ -83,6 +90,7 @@ impl Captured {
             exec,
             intent,
             gpu_contents: Vec::new(),
+            to_host_bytes,
         })
     }
 
@@ -135,12 +143,6 @@ impl Captured {
         }
         Ok(())
     }
-
-    /// Their GPU memory in bytes, if known.
-    #[must_use]
-    pub fn gpu_bytes(&self) -> Option<u64> {
-        gpu_bytes(&self.intent.processes())
-    }
 }
 
 /// A process that was not seen counts as part of the image: the image is verified later.
@@ -151,7 +153,7 @@ fn is_dumped(snapshot: &Snapshot, process: &ProcessRef) -> bool {
 fn describe_one(
     container: &Container,
     process: &ProcessRef,
-    inventory: &Inventory,
+    mut gpus: Vec<GpuUse>,
     earlier: Option<&Member>,
 ) -> Result<CudaProcess, ContainerError> {
     let pid = container.pid_inside(process).ok_or_else(|| {
@@ -159,7 +161,6 @@ fn describe_one(
             "{process} is outside the container's pid namespace"
         ))
     })?;
-    let mut gpus = gpus_of(process, inventory)?;
     if gpus.is_empty()
         && let Some(earlier) = earlier
     {

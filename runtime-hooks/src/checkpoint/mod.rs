@@ -212,17 +212,19 @@ fn note_ended(
     }
 }
 
-/// Raises the container's memory limits: the driver moves GPU contents into its memory.
+/// Raises the container's memory limits: the driver moves GPU contents into its memory. They may
+/// have become more than the pre-flight found.
 fn raise_limits(
     plan: &Plan<'_>,
     captured: &Captured,
     members: &[ProcessRef],
     timeline: &mut Timeline<'_>,
 ) -> Result<(), Failure> {
-    let bytes = captured.gpu_bytes().unwrap_or(0);
-    if plan.context.settings.memory.raise_limits {
+    let (settings, bytes) = (&plan.context.settings.memory, captured.to_host_bytes);
+    let cgroup = plan.container.memory_of(members)?;
+    host_memory::admit(settings, &cgroup, bytes)?;
+    if settings.raise_limits && bytes > 0 {
         let directory = plan.operation.directory();
-        let cgroup = plan.container.memory_of(members)?;
         for raised in host_memory::raise_limits(&cgroup, bytes, directory)? {
             timeline.note(raised.to_string());
         }
@@ -237,7 +239,7 @@ fn gpu_checkpoint<'p>(
     job: CudaJob<'p, Locked>,
 ) -> Result<CudaJob<'p, Checkpointed>, Failure> {
     let _huge_pages = HugePages::if_wanted(&plan.context.settings);
-    let estimate = ProgressEstimate::gpu_checkpoint(captured.gpu_bytes(), job.members());
+    let estimate = ProgressEstimate::gpu_checkpoint(captured.to_host_bytes, job.members());
     Ok(timeline.time_moving("gpu checkpoint", estimate, || job.checkpoint())?)
 }
 

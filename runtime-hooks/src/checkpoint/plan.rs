@@ -134,10 +134,9 @@ impl<'a> Plan<'a> {
             earlier: earlier.as_ref(),
         };
         let captured = Captured::describe(context, &container, &snapshot, &inventory, as_found)?;
-        if let Some(bytes) = captured.gpu_bytes() {
-            let cgroup = container.memory_of(members.iter().map(|(process, _)| process))?;
-            host_memory::admit(&context.settings.memory, &cgroup, bytes)?;
-        }
+        let cgroup = container.memory_of(members.iter().map(|(process, _)| process))?;
+        let bytes = captured.to_host_bytes;
+        host_memory::admit(&context.settings.memory, &cgroup, bytes)?;
         let plugins = Plugins::for_checkpoint(context, options, GpuState::InMemory)?;
         let image = NewImage::begin(&options.image_path)?;
         let plan = Self {
@@ -154,20 +153,19 @@ impl<'a> Plan<'a> {
         Ok(Verdict::Cuda(Box::new(plan), captured))
     }
 
-    /// Describes the locked processes again, if they differ from the first query: some may have
-    /// started CUDA meanwhile, others may have ended.
+    /// Describes the locked processes again: some may have started CUDA or taken memory meanwhile,
+    /// others may have ended. From now on nothing changes on their GPUs.
     ///
     /// # Errors
     /// As [`Plan::make`].
     pub fn follow(&self, members: &[ProcessRef], captured: &mut Captured) -> Result<(), Refusal> {
         let (context, container) = (self.context, &self.container);
         let snapshot = container.snapshot().map_err(ContainerError::Processes)?;
-        if captured.is_of(container, members, &snapshot) {
-            return Ok(());
-        }
         let inventory = Inventory::read(&context.settings)?;
-        let found = query(&self.driver, container, &snapshot)?;
-        refuse_blockers(context, container, &snapshot, &found, &inventory)?;
+        if !captured.is_of(container, members, &snapshot) {
+            let found = query(&self.driver, container, &snapshot)?;
+            refuse_blockers(context, container, &snapshot, &found, &inventory)?;
+        }
         // Who is not known yet has begun to use CUDA since, and was locked by us.
         let members: Vec<_> = members
             .iter()

@@ -14,7 +14,7 @@ use crate::container::Container;
 use crate::container::ContainerError;
 use crate::context::Context;
 use crate::cuda::OpenError;
-use crate::cuda::nvml::{GpuUse, Inventory};
+use crate::cuda::nvml::{Inventory, ListedUse};
 use crate::error::kind::Kind;
 use crate::error::{Refusal, chain};
 use crate::operation::{OperationError, refuse_under_way};
@@ -55,7 +55,7 @@ pub struct Process {
     /// The driver's name for its state; `None` without CUDA.
     pub cuda: Option<String>,
     /// Its memory on each GPU.
-    pub gpus: Vec<GpuUse>,
+    pub gpus: Vec<ListedUse>,
     /// Whether `exec` started it: it is in no image, and ends with the container.
     pub exec: bool,
 }

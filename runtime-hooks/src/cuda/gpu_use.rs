@@ -1,12 +1,14 @@
 //! The GPUs that belong to the GPU state of a process.
 
+use std::collections::BTreeSet;
 use std::io;
 
 use serde::{Deserialize, Serialize};
 use stasis_linux::ProcessRef;
 
+use crate::cuda::GpuUuid;
 use crate::cuda::device_node::minor_of;
-use crate::cuda::nvml::{GpuUse, Inventory};
+use crate::cuda::nvml::{Inventory, ListedUse};
 
 /// A process whose GPU state is in the image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,50 +22,113 @@ pub struct CudaProcess {
     pub gpus: Vec<GpuUse>,
 }
 
-/// Reads the memory of a process on each GPU. NVML lists the GPUs on which the process has a
-/// context; the driver opens every GPU that is visible to the process, and a restore needs a target
-/// for each of them. Call this before the GPU checkpoint: a checkpointed process has no GPU open,
-/// and NVML does not list it.
+/// The memory of one process on one GPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GpuUse {
+    /// The GPU.
+    pub uuid: GpuUuid,
+    /// In bytes, the context of the process included.
+    pub memory_bytes: u64,
+}
+
+/// Measures the memory of each of these processes on each GPU. NVML lists the GPUs on which a
+/// process has a context; the driver opens every GPU that is visible to the process, and a restore
+/// needs a target for each of them. Call this before the GPU checkpoint: a checkpointed process has
+/// no GPU open, and NVML does not list it.
+///
+/// NVML may know no figure, or list no process at all or by pids of another namespace. What is not
+/// known is never nothing: it is all memory of the GPU that no process is known to have, once for
+/// all of these processes together.
 ///
 /// # Errors
 /// An error of reading `/proc`.
-pub(crate) fn gpus_of(process: &ProcessRef, inventory: &Inventory) -> io::Result<Vec<GpuUse>> {
-    let open = process.open_nvidia_devices()?;
-    let minors: Vec<u32> = open.iter().filter_map(|path| minor_of(path)).collect();
-    Ok(join(inventory.uses(process.pid()), &minors, inventory))
+pub(crate) fn measure(
+    processes: &[&ProcessRef],
+    inventory: &Inventory,
+) -> io::Result<Vec<Vec<GpuUse>>> {
+    let mut listed = Vec::with_capacity(processes.len());
+    for process in processes {
+        listed.push(join(
+            inventory.uses(process.pid()),
+            &minors(process)?,
+            inventory,
+        ));
+    }
+    Ok(fill_in(listed, |uuid| unaccounted(uuid, inventory)))
 }
 
-fn join(mut uses: Vec<GpuUse>, minors: &[u32], inventory: &Inventory) -> Vec<GpuUse> {
+/// The numbers of the GPUs that a process has open.
+fn minors(process: &ProcessRef) -> io::Result<Vec<u32>> {
+    let open = process.open_nvidia_devices()?;
+    Ok(open.iter().filter_map(|path| minor_of(path)).collect())
+}
+
+/// Adds the GPUs that NVML does not list for a process, and that it has open. If NVML lists it on
+/// another one, it has no context there; otherwise nothing is known.
+fn join(mut uses: Vec<ListedUse>, minors: &[u32], inventory: &Inventory) -> Vec<ListedUse> {
+    let memory_bytes = (!uses.is_empty()).then_some(0);
     for (uuid, facts) in &inventory.facts {
         let is_listed = uses.iter().any(|listed| listed.uuid == *uuid);
         if minors.contains(&facts.minor) && !is_listed {
-            uses.push(GpuUse {
-                uuid: *uuid,
-                memory_bytes: Some(0),
-            });
+            let uuid = *uuid;
+            uses.push(ListedUse { uuid, memory_bytes });
         }
     }
     uses
 }
 
-/// All GPU memory of these processes, in bytes, as far as it is known.
+/// Gives the first use of a GPU that is not known all that is `unaccounted` for there, and the
+/// others nothing.
+fn fill_in(listed: Vec<Vec<ListedUse>>, unaccounted: impl Fn(GpuUuid) -> u64) -> Vec<Vec<GpuUse>> {
+    let mut filled = BTreeSet::new();
+    let mut measured = |ListedUse { uuid, memory_bytes }| GpuUse {
+        uuid,
+        memory_bytes: memory_bytes.unwrap_or_else(|| {
+            let is_first = filled.insert(uuid);
+            if is_first { unaccounted(uuid) } else { 0 }
+        }),
+    };
+    let measured = |uses: Vec<_>| uses.into_iter().map(&mut measured).collect();
+    listed.into_iter().map(measured).collect()
+}
+
+/// The allocated bytes of a GPU that NVML does not list for a process of ours. A pid of another
+/// namespace may be one of ours, too: such a process does not have that GPU open.
+fn unaccounted(uuid: GpuUuid, inventory: &Inventory) -> u64 {
+    let minor = inventory.facts.get(&uuid).map(|facts| facts.minor);
+    let has_it_open = |pid| {
+        let process = ProcessRef::open(pid).ok().flatten();
+        let minors = process.and_then(|process| minors(&process).ok());
+        minors.is_some_and(|minors| minor.is_some_and(|minor| minors.contains(&minor)))
+    };
+    let mut left = inventory.used_bytes.get(&uuid).copied().unwrap_or(u64::MAX);
+    for (pid, uses) in &inventory.processes {
+        let here = uses.iter().filter(|listed| listed.uuid == uuid);
+        let bytes = here.filter_map(|listed| listed.memory_bytes).sum();
+        if bytes > 0 && has_it_open(*pid) {
+            left = left.saturating_sub(bytes);
+        }
+    }
+    left
+}
+
+/// All GPU memory of these processes, in bytes.
 #[must_use]
-pub fn gpu_bytes<'p>(processes: impl IntoIterator<Item = &'p CudaProcess>) -> Option<u64> {
+pub fn gpu_bytes<'p>(processes: impl IntoIterator<Item = &'p CudaProcess>) -> u64 {
     let uses = processes.into_iter().flat_map(|process| &process.gpus);
-    uses.filter_map(|gpu| gpu.memory_bytes)
-        .reduce(u64::saturating_add)
+    uses.fold(0, |sum, gpu| sum.saturating_add(gpu.memory_bytes))
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::cuda::GpuUuid;
 
     /// `processes` processes, each on eight GPUs, [1; 16] to [8; 16].
     pub(crate) fn on_eight_gpus(processes: i32) -> Vec<CudaProcess> {
         let gpus = (1..=8).map(|number| GpuUse {
             uuid: GpuUuid::from_bytes([number; 16]),
-            memory_bytes: Some(140 << 30),
+            memory_bytes: 140 << 30,
         });
         let gpus: Vec<_> = gpus.collect();
         let processes = (1..=processes).map(|pid| CudaProcess {
@@ -76,15 +141,48 @@ pub(crate) mod tests {
 
     use crate::restore::admission::visible_gpus::tests::inventory;
 
+    fn listed(uuid: GpuUuid, memory_bytes: Option<u64>) -> ListedUse {
+        ListedUse { uuid, memory_bytes }
+    }
+
     #[test]
-    fn gpus_that_are_only_open_count_with_nothing_on_them() {
+    fn gpus_that_are_only_open_count_with_nothing_on_them_if_nvml_lists_the_process() {
         let inventory = inventory(3);
-        let used = |index: usize, bytes| GpuUse {
-            uuid: inventory.gpus[index].uuid,
-            memory_bytes: Some(bytes),
-        };
-        let both = join(vec![used(1, 5)], &[0, 1, 9], &inventory);
-        assert_eq!(both, [used(1, 5), used(0, 0)]);
+        let uuid = |index: usize| inventory.gpus[index].uuid;
+        let both = join(vec![listed(uuid(1), Some(5))], &[0, 1, 9], &inventory);
+        assert_eq!(both, [listed(uuid(1), Some(5)), listed(uuid(0), Some(0))]);
+        let none = join(Vec::new(), &[0], &inventory);
+        assert_eq!(none, [listed(uuid(0), None)]);
         assert_eq!(join(Vec::new(), &[], &inventory), []);
+    }
+
+    #[test]
+    fn what_is_not_known_is_all_that_nobody_is_known_to_have_and_counts_once() {
+        let inventory = inventory(2);
+        let [a, b] = [inventory.gpus[0].uuid, inventory.gpus[1].uuid];
+        let processes = vec![
+            vec![listed(a, Some(5)), listed(b, None)],
+            vec![listed(a, None), listed(b, None)],
+        ];
+        let measured = fill_in(processes, |uuid| if uuid == a { 30 } else { 70 });
+        let bytes: Vec<u64> = measured
+            .iter()
+            .flatten()
+            .map(|measured| measured.memory_bytes)
+            .collect();
+        assert_eq!(bytes, [5, 70, 30, 0]);
+    }
+
+    #[test]
+    fn only_a_process_that_has_the_gpu_open_accounts_for_memory() {
+        let mut inventory = inventory(1);
+        let uuid = inventory.gpus[0].uuid;
+        inventory.used_bytes.insert(uuid, 50);
+        // This process has no GPU open: NVML's pid is another process, elsewhere.
+        let own = i32::try_from(std::process::id()).unwrap();
+        inventory
+            .processes
+            .insert(own, vec![listed(uuid, Some(40))]);
+        assert_eq!(unaccounted(uuid, &inventory), 50);
     }
 }

@@ -37,14 +37,13 @@ pub struct Gpu {
     pub memory_bytes: u64,
 }
 
-/// The memory of one process on one GPU.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GpuUse {
+/// What NVML lists of one process on one GPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ListedUse {
     /// The GPU.
     pub uuid: GpuUuid,
     /// GPU memory of the process in bytes, its context included; `None` if NVML does not
-    /// report it.
+    /// report it (vGPU, confidential computing).
     pub memory_bytes: Option<u64>,
 }
 
@@ -107,8 +106,10 @@ pub struct Inventory {
     pub facts: BTreeMap<GpuUuid, GpuFacts>,
     /// Free memory of each GPU in bytes.
     pub free_bytes: BTreeMap<GpuUuid, u64>,
+    /// Allocated memory of each GPU in bytes, whoever has it.
+    pub used_bytes: BTreeMap<GpuUuid, u64>,
     /// The GPUs that each process uses.
-    pub processes: BTreeMap<i32, Vec<GpuUse>>,
+    pub processes: BTreeMap<i32, Vec<ListedUse>>,
     /// GPUs that none of the above is known of.
     pub unread: Vec<UnreadGpu>,
 }
@@ -187,9 +188,10 @@ impl Inventory {
         self.gpus.push(report.gpu);
         self.facts.insert(uuid, report.facts);
         self.free_bytes.insert(uuid, report.free_bytes);
+        self.used_bytes.insert(uuid, report.used_bytes);
         for (pid, memory_bytes) in report.processes {
             let uses = self.processes.entry(pid).or_default();
-            uses.push(GpuUse { uuid, memory_bytes });
+            uses.push(ListedUse { uuid, memory_bytes });
         }
     }
 
@@ -216,7 +218,7 @@ impl Inventory {
 
     /// The GPU memory of a process; empty if NVML does not list it.
     #[must_use]
-    pub fn uses(&self, pid: i32) -> Vec<GpuUse> {
+    pub fn uses(&self, pid: i32) -> Vec<ListedUse> {
         self.processes.get(&pid).cloned().unwrap_or_default()
     }
 }

@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use stasis_linux::file::{self, Access, Durability};
 use stasis_memory_store::{ImageId, Tier};
 
-use crate::cuda::gpu_use::{CudaProcess, gpu_bytes};
-use crate::cuda::nvml::{Gpu, GpuUse};
+use crate::cuda::gpu_use::{CudaProcess, GpuUse, gpu_bytes};
+use crate::cuda::nvml::Gpu;
 use crate::image::files::{ImageFile, check_list};
 use crate::operation::timeline::Phase;
 
@@ -127,9 +127,9 @@ impl Manifest {
         !self.processes.is_empty()
     }
 
-    /// All GPU memory that the image holds, in bytes, as far as it is known.
+    /// All GPU memory that the image holds, in bytes.
     #[must_use]
-    pub fn gpu_bytes(&self) -> Option<u64> {
+    pub fn gpu_bytes(&self) -> u64 {
         gpu_bytes(&self.processes)
     }
 

@@ -52,14 +52,14 @@ pub struct Reading {
 impl<'a> ProgressEstimate<'a> {
     /// For the GPU checkpoint of these processes, which hold `bytes` of GPU memory.
     #[must_use]
-    pub fn gpu_checkpoint(bytes: Option<u64>, processes: &[ProcessRef]) -> Self {
-        Self::new(bytes, Source::Filling(open_all(processes)))
+    pub fn gpu_checkpoint(bytes: u64, processes: &[ProcessRef]) -> Self {
+        Self::new(Some(bytes), Source::Filling(open_all(processes)))
     }
 
     /// For the GPU restore of these processes, which held `bytes` of GPU memory.
     #[must_use]
-    pub fn gpu_restore(bytes: Option<u64>, processes: &[ProcessRef]) -> Self {
-        Self::new(bytes, Source::Emptying(open_all(processes)))
+    pub fn gpu_restore(bytes: u64, processes: &[ProcessRef]) -> Self {
+        Self::new(Some(bytes), Source::Emptying(open_all(processes)))
     }
 
     /// For the dump of a container. Files of the image directory that are older than `since`, the

@@ -7,7 +7,7 @@
 //! access, so only the memory of the process on each GPU decides.
 
 use crate::container::Container;
-use crate::cuda::nvml::GpuUse;
+use crate::cuda::nvml::ListedUse;
 
 /// The annotation of a container whose processes have no peer access.
 pub(crate) const ANNOTATION: &str = "io.stasis.peer-access";
@@ -43,7 +43,7 @@ impl PeerAccess {
 }
 
 /// The evidence that a restore may lose a process with these GPUs; `None` if there is none.
-pub(crate) fn evidence(uses: &[GpuUse]) -> Option<String> {
+pub(crate) fn evidence(uses: &[ListedUse]) -> Option<String> {
     let held = uses
         .iter()
         .filter_map(|gpu| Some((gpu.uuid, gpu.memory_bytes?)));
@@ -59,9 +59,9 @@ mod tests {
     use super::*;
     use crate::cuda::GpuUuid;
 
-    fn holding(mib: &[Option<u64>]) -> Vec<GpuUse> {
+    fn holding(mib: &[Option<u64>]) -> Vec<ListedUse> {
         let numbered = (1..).zip(mib);
-        let uses = numbered.map(|(number, mib)| GpuUse {
+        let uses = numbered.map(|(number, mib)| ListedUse {
             uuid: GpuUuid::from_bytes([number; 16]),
             memory_bytes: mib.map(|mib| mib << 20),
         });

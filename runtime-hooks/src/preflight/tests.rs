@@ -1,6 +1,6 @@
 use super::*;
 use crate::cuda::GpuUuid;
-use crate::cuda::nvml::{GpuFacts, GpuUse, Persistence};
+use crate::cuda::nvml::{GpuFacts, ListedUse, Persistence};
 use crate::preflight::open_files::{How, OpenFile};
 
 fn own() -> ProcessRef {
@@ -18,7 +18,7 @@ fn inventory(mig: Mig, mps_clients: Vec<i32>) -> Inventory {
         mig,
         mps_clients,
     };
-    let gpu = GpuUse {
+    let gpu = ListedUse {
         uuid,
         memory_bytes: None,
     };

@@ -94,7 +94,7 @@ impl Group<'_> {
         let mixed = |wanted| Err(self.mixed(&members, wanted));
         match asked {
             Asked::Step(Action::Lock) if all(CudaState::Running) => {
-                let inventory = self.inventory();
+                let inventory = self.inventory()?;
                 self.refuse_blockers(&members, &inventory)?;
                 let intent = self.intent(&members, &inventory)?;
                 self.record(&intent)?;
@@ -125,7 +125,7 @@ impl Group<'_> {
     }
 
     fn suspend(&self, members: &ProcessStates) -> Result<(), Error> {
-        let inventory = self.inventory();
+        let inventory = self.inventory()?;
         self.refuse_blockers(members, &inventory)?;
         let intent = self.intent(members, &inventory)?;
         let suspended = self
@@ -140,10 +140,9 @@ impl Group<'_> {
         suspended
     }
 
-    /// An error of NVML is ignored: nothing below needs it, and blockers that only NVML finds are
-    /// rare.
-    fn inventory(&self) -> Inventory {
-        Inventory::read(&self.settings).unwrap_or_default()
+    fn inventory(&self) -> Result<Inventory, Error> {
+        let read = Inventory::read(&self.settings);
+        read.map_err(|error| Error::Refused(Box::new(error.into())))
     }
 
     /// Locks all processes that are not locked yet.

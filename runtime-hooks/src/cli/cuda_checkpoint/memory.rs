@@ -14,7 +14,7 @@ use super::scope::Scope;
 use crate::container::host_memory;
 use crate::container::memory_limit::MemoryCgroup;
 use crate::cuda::as_found::SafeState;
-use crate::cuda::gpu_use::{CudaProcess, gpu_bytes};
+use crate::cuda::gpu_use::{CudaProcess, GpuUse, gpu_bytes, measure};
 use crate::cuda::nvml::Inventory;
 use crate::cuda::process_set::ProcessStates;
 use crate::operation::{Intent, Member, Operation};
@@ -32,7 +32,7 @@ impl Group<'_> {
         members: &ProcessStates,
         intent: &Intent,
     ) -> Result<(), Error> {
-        let bytes = gpu_bytes(&intent.processes()).unwrap_or(0);
+        let bytes = gpu_bytes(&intent.processes());
         let (Scope::Container(found), Some(operation)) = (&self.scope, &self.operation) else {
             let keep = Memory {
                 raise_limits: false,
@@ -72,7 +72,7 @@ impl Group<'_> {
     /// How the processes are found, or were found by an operation that was interrupted.
     ///
     /// # Errors
-    /// [`Error::Operation`].
+    /// [`Error::Operation`], or an error of reading `/proc`.
     pub(super) fn intent(
         &self,
         members: &ProcessStates,
@@ -80,8 +80,10 @@ impl Group<'_> {
     ) -> Result<Intent, Error> {
         let earlier = self.recorded()?;
         let earlier = earlier.map(|intent| intent.still_holding(members));
-        let found = members.iter().map(|(process, state)| {
-            let described = self.describe(process, inventory);
+        let processes: Vec<_> = members.iter().map(|(process, _)| process).collect();
+        let gpus = measure(&processes, inventory)?;
+        let found = members.iter().zip(gpus).map(|((process, state), gpus)| {
+            let described = self.describe(process, gpus);
             let earlier = earlier.as_ref().and_then(|intent| intent.member(process));
             Member::new(process, SafeState::from(*state), described, earlier)
         });
@@ -117,11 +119,11 @@ impl Group<'_> {
         }
     }
 
-    fn describe(&self, process: &ProcessRef, inventory: &Inventory) -> CudaProcess {
+    fn describe(&self, process: &ProcessRef, gpus: Vec<GpuUse>) -> CudaProcess {
         CudaProcess {
             pid: self.scope.pid_inside(process),
             name: process.name().to_owned(),
-            gpus: inventory.uses(process.pid()),
+            gpus,
         }
     }
 }

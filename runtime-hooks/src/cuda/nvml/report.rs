@@ -12,6 +12,7 @@ pub(super) struct GpuReport {
     pub(super) gpu: Gpu,
     pub(super) facts: GpuFacts,
     pub(super) free_bytes: u64,
+    pub(super) used_bytes: u64,
     /// The processes on it, by pid, with their memory if it is known.
     pub(super) processes: Vec<(i32, Option<u64>)>,
 }
@@ -42,6 +43,7 @@ impl GpuReport {
             },
             facts: GpuFacts::read(index, device)?,
             free_bytes: memory.free,
+            used_bytes: memory.used,
             processes: processes.collect(),
         })
     }

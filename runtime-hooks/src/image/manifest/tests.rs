@@ -17,7 +17,7 @@ fn manifest() -> Manifest {
         name: "counter".into(),
         gpus: vec![GpuUse {
             uuid,
-            memory_bytes: Some(512 << 20),
+            memory_bytes: 512 << 20,
         }],
     }];
     manifest
@@ -166,7 +166,7 @@ fn version_1_is_still_read() {
             {"uuid": "GPU-0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0", "memory_bytes": 536870912}]}],
         "phases": []}"#;
     let manifest = read_text(text).unwrap().unwrap();
-    assert_eq!(manifest.gpu_bytes(), Some(512 << 20));
+    assert_eq!(manifest.gpu_bytes(), 512 << 20);
     assert_eq!(manifest.used_gpus(), manifest.gpus);
 }
 

@@ -115,7 +115,7 @@ fn a_process_that_has_ended_holds_nothing() {
         .unwrap();
     let pid = i32::try_from(child.id()).unwrap();
     let processes = [ProcessRef::open(pid).unwrap().unwrap()];
-    let mut estimate = ProgressEstimate::gpu_checkpoint(None, &processes);
+    let mut estimate = ProgressEstimate::gpu_checkpoint(0, &processes);
     estimate.start();
     child.kill().unwrap();
     child.wait().unwrap();

@@ -73,7 +73,7 @@ fn the_bytes_of_a_phase_are_sampled_repeatedly() {
     let directory = operation.directory();
     let pid = rustix::process::getpid().as_raw_nonzero().get();
     let own = [ProcessRef::open(pid).unwrap().unwrap()];
-    let mut estimate = ProgressEstimate::gpu_checkpoint(Some(1 << 30), &own);
+    let mut estimate = ProgressEstimate::gpu_checkpoint(1 << 30, &own);
     let mut progress = progress(&operation);
     let memory = progress.during("gpu checkpoint", Some(&mut estimate), || {
         let first = until(directory, |told| told.bytes_total.is_some());
@@ -110,7 +110,7 @@ fn an_operation_that_is_over_leaves_no_file_but_its_intent() {
 fn work_that_panics_ends_its_sampler() {
     let state = tempfile::tempdir().unwrap();
     let operation = begin(state.path());
-    let mut estimate = ProgressEstimate::gpu_restore(None, &[]);
+    let mut estimate = ProgressEstimate::gpu_restore(0, &[]);
     let mut progress = progress(&operation);
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         progress.during("gpu restore", Some(&mut estimate), || {

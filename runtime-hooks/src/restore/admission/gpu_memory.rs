@@ -32,7 +32,7 @@ impl Needs {
         for gpu in processes.flat_map(|process| &process.gpus) {
             if let Some(new) = place(gpu.uuid) {
                 let sum: &mut u64 = needs.entry(new).or_default();
-                *sum = sum.saturating_add(gpu.memory_bytes.unwrap_or(0));
+                *sum = sum.saturating_add(gpu.memory_bytes);
             }
         }
         Self(needs)

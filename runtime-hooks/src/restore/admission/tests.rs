@@ -1,6 +1,7 @@
 use super::*;
 use crate::container::spec::tests::spec;
-use crate::cuda::nvml::{GpuUse, Mig, Persistence};
+use crate::cuda::gpu_use::GpuUse;
+use crate::cuda::nvml::{Mig, Persistence};
 use crate::restore::admission::visible_gpus::tests::inventory;
 use serde_json::json;
 
@@ -23,7 +24,7 @@ fn manifest(bytes: &[&[(u8, u64)]]) -> Manifest {
                 .iter()
                 .map(|(gpu, bytes)| GpuUse {
                     uuid: uuid(*gpu),
-                    memory_bytes: Some(*bytes),
+                    memory_bytes: *bytes,
                 })
                 .collect(),
         })
