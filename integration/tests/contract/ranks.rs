@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::by_pid::ByPid;
 use anyhow::{Context, Result, ensure};
-use stasis::cuda::as_found::AsFound;
 use stasis::cuda::job::CudaJob;
 use stasis::cuda::lock::LockLimits;
+use stasis::cuda::process_set::as_found::AsFound;
 use stasis::cuda::process_set::query_states;
 use stasis::cuda::{CudaError, CudaState, GpuMap};
 use stasis_integration::needs;

@@ -9,9 +9,9 @@ use stasis_memory_store::GpuContents;
 
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
-use crate::cuda::as_found::SafeState;
 use crate::cuda::gpu_use::{CudaProcess, GpuUse, measure};
 use crate::cuda::nvml::Inventory;
+use crate::cuda::process_set::as_found::SafeState;
 use crate::image::manifest::Manifest;
 use crate::image::pstree::PstreeError;
 use crate::operation::{Intent, Member};

@@ -14,9 +14,9 @@ use std::marker::PhantomData;
 
 use stasis_linux::ProcessRef;
 
-use crate::cuda::as_found::{AsFound, SafeState};
 use crate::cuda::failure::{JobError, ProcessFailure, Step};
 use crate::cuda::lock::{LockLimits, lock_all};
+use crate::cuda::process_set::as_found::{AsFound, SafeState};
 use crate::cuda::process_set::{ProcessStates, bring_back, can_be_queried, expect_state};
 use crate::cuda::threads::for_each;
 use crate::cuda::{CudaError, CudaState, Driver, GpuMap};

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use stasis_linux::ProcessRef;
 
-use crate::cuda::as_found::{AsFound, SafeState};
 use crate::cuda::failure::{Cause, JobError, ProcessFailure, Step};
+use crate::cuda::process_set::as_found::{AsFound, SafeState};
 use crate::cuda::process_set::{ProcessStates, bring_back, bring_one_back};
 use crate::cuda::threads::all_at_once;
 use crate::cuda::{CudaError, CudaState, Driver};

@@ -6,7 +6,6 @@
 //! bare pid. [`Driver`] takes a [`ProcessRef`], so that no call acts on another process that has
 //! been given the pid of an ended one.
 
-pub mod as_found;
 pub(crate) mod device_node;
 pub(crate) mod driver_version;
 pub mod failure;

@@ -1,10 +1,12 @@
 //! Queries the states of a container's CUDA processes, and brings them back to how they were found.
 
+pub mod as_found;
+
 use stasis_linux::ProcessRef;
 use stasis_linux::procfs::TaskState;
 
-use crate::cuda::as_found::{AsFound, SafeState};
 use crate::cuda::failure::{Cause, ProcessFailure, Step};
+use crate::cuda::process_set::as_found::{AsFound, SafeState};
 use crate::cuda::stopped::Stop;
 use crate::cuda::threads::for_each;
 use crate::cuda::{CudaError, CudaState, Driver, GpuMap};

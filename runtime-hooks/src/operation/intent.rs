@@ -8,9 +8,9 @@ use stasis_linux::ProcessRef;
 use stasis_linux::cgroup::FreezerState;
 use stasis_linux::file::{self, Access, Durability};
 
-use crate::cuda::as_found::{AsFound, ProcessId, SafeState};
 use crate::cuda::gpu_use::CudaProcess;
 use crate::cuda::process_set::ProcessStates;
+use crate::cuda::process_set::as_found::{AsFound, ProcessId, SafeState};
 use crate::cuda::{CudaState, GpuMap};
 use crate::operation::OperationError;
 use crate::operation::directory::directory_of;

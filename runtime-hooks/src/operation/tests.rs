@@ -1,7 +1,7 @@
 use stasis_linux::cgroup::FreezerState;
 
 use super::*;
-use crate::cuda::as_found::{ProcessId, SafeState};
+use crate::cuda::process_set::as_found::{ProcessId, SafeState};
 
 const ROOT: &str = "/run/runc";
 

@@ -5,8 +5,8 @@
 //! before its caller has ended (measured on driver 580.159). So before such a failure is reported,
 //! this program starts itself once more, detached from the caller. That recovery process polls the
 //! container, holds no lock between polls, and once every process can answer, brings all of them
-//! back to how they were found and ends. It also ends with the container, and when the intent of its
-//! operation is gone or has another token: then another operation has finished the recovery.
+//! back to how they were found and ends. It also ends with the container, and when the intent of
+//! its operation is gone or has another token: then another operation has finished the recovery.
 
 pub mod daemon;
 

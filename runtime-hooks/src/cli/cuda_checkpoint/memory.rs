@@ -13,10 +13,10 @@ use super::job::Group;
 use super::scope::Scope;
 use crate::container::host_memory;
 use crate::container::memory_limit::MemoryCgroup;
-use crate::cuda::as_found::SafeState;
 use crate::cuda::gpu_use::{CudaProcess, GpuUse, gpu_bytes, measure};
 use crate::cuda::nvml::Inventory;
 use crate::cuda::process_set::ProcessStates;
+use crate::cuda::process_set::as_found::SafeState;
 use crate::operation::{Intent, Member, Operation};
 use crate::restore::admission::admit_resume;
 

@@ -1,7 +1,7 @@
 //! Members that were found LOCKED or CHECKPOINTED.
 
 use super::*;
-use crate::cuda::as_found::ProcessId;
+use crate::cuda::process_set::as_found::ProcessId;
 
 /// A process is as free in the end as it was found, also if a step fails.
 #[test]
