@@ -8,6 +8,10 @@ need debootstrap debootstrap
 need unshare util-linux
 need nsenter util-linux
 need ip iproute2
+# A node is a machine of its own.
+need qemu-system-x86_64 qemu-system-x86
+need qemu-img qemu-utils
+need mke2fs e2fsprogs
 # The client of containerd that the tests use is generated when it is built.
 need protoc protobuf-compiler
 [ -e /usr/include/stdio.h ] || missing+=(libc6-dev)

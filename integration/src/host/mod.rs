@@ -5,6 +5,7 @@
 //! one that no host ever changes.
 
 pub mod c_build;
+pub(crate) mod cache;
 mod disk;
 mod driver_orders;
 mod engines;
@@ -16,7 +17,7 @@ mod operations_log;
 mod outside;
 pub mod records;
 pub mod registry;
-mod root_fs;
+pub(crate) mod root_fs;
 
 pub use engines::Daemon;
 pub use kind::{Cgroups, HostKind, Suite};
