@@ -279,7 +279,7 @@ stopped_in_gpu_checkpoint() {
     start=$(clock)
     local try
     for try in {1..600}; do [ -e /run/stasis/containers/*/$name ] || break; sleep 0.1; done
-    say "the same | continued: $first, $(ask 10009), guardian done in $(since $start), $(grep -ls '^stasis-recovery' /proc/[0-9]*/comm | wc -l) guardians left: $(tail -n 1 /var/log/stasis/operations.log)"
+    say "the same | continued: $first, $(ask 10009), guardian done in $(since $start), $(grep -ls '^stasis-keeper' /proc/[0-9]*/comm | wc -l) guardians left: $(tail -n 1 /var/log/stasis/operations.log)"
     ctr t checkpoint --image-path /images/$name $name >/run/said.txt 2>&1
     say "the same | checkpointed again: $? $(tail -n 1 /run/said.txt), $(ask 10009)"
     remove $name

@@ -19,8 +19,9 @@
 //!    ([`bulk_memory`]).
 //! 8. **Go on**: GPU restore and unlock, or later at `resume`.
 //!
-//! A failure at any step ends in [`checkpoint::rollback`], which asks the driver what is instead
-//! of remembering what was done. What does not answer is left to a [`recovery`] process.
+//! A failure at any step ends in [`recovery`], which asks the driver what is instead
+//! of remembering what was done. If the operation is killed, or processes do not answer, its keeper
+//! does so ([`recovery`]).
 //!
 //! # Restore ([`restore()`](restore::restore))
 //! 1. **Admission**: GPUs, room and bulk memory, before anything is started

@@ -1,7 +1,7 @@
 //! A caller's request as plain data, so that no operation depends on the command line.
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Whether the container ends after a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +85,11 @@ pub struct RestoreRequest {
 }
 
 impl RestoreRequest {
+    /// CRIU's work directory: the image directory unless the caller named another.
+    pub(crate) fn work(&self) -> &Path {
+        self.work_path.as_ref().unwrap_or(&self.image_path)
+    }
+
     /// The paths that crun and runc resolve differently: crun changes into the bundle before it
     /// resolves any path (crun src/restore.c), runc after the default image path and the pid file.
     pub(crate) fn paths(&self) -> Vec<(&'static str, &OsStr)> {

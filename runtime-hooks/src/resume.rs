@@ -24,10 +24,11 @@ use crate::low_level;
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
+use crate::operation::undo::{Begun, Undo};
 use crate::operation::verb::Verb;
 use crate::operation::{Intent, Operation, has_intent};
 use crate::preflight::cuda_processes::open_driver;
-use crate::recovery;
+use crate::recovery::hand_over;
 use crate::restore::admission::admit_resume;
 
 /// How long a resume waits for another operation's lock. containerd and docker ignore the error of
@@ -65,6 +66,9 @@ pub fn resume(context: &Context, id: &str, args: &[OsString]) -> Result<Outcome,
         return Ok(Outcome::PassThrough);
     };
     admit_resume(&context.settings, &container, &intent).map_err(refused)?;
+    operation
+        .keep(Undo::new(context, id, Begun::Resume))
+        .map_err(|error| refused(error.into()))?;
     let progress = Progress::begin(context, &operation, Verb::Resume);
     let mut timeline = Timeline::with_progress(progress);
     let paused = Paused {
@@ -94,7 +98,7 @@ struct Resumed {
 enum Processes {
     Run,
     ArePaused,
-    /// Another program has stopped some of them, and a recovery process waits for these.
+    /// Another program has stopped some of them, and the keeper waits for these.
     AreWaitedFor,
 }
 
@@ -143,13 +147,12 @@ fn carry_out(
         let _huge_pages = HugePages::if_wanted(&context.settings);
         bring_back(driver, candidates, &paused.intent.as_found())
     });
-    let processes = settle(context, paused, lost, timeline)?;
+    let processes = settle(paused, lost, timeline)?;
     Ok(Resumed { code, processes })
 }
 
-/// Starts a recovery process for the processes that could not be brought back, or returns an error.
+/// Leaves the processes that could not be brought back to the keeper, or returns an error.
 fn settle(
-    context: &Context,
     paused: &Paused<'_>,
     lost: Vec<ProcessFailure>,
     timeline: &mut Timeline<'_>,
@@ -163,7 +166,7 @@ fn settle(
     let all_stopped = lost
         .iter()
         .all(|fault| matches!(fault.cause, Cause::Stopped(_)));
-    match recovery::start_recovery(context, paused.operation, &paused.container, lost) {
+    match hand_over(paused.operation, lost) {
         // A process that another program has stopped would not run without a GPU either: the
         // resume succeeds, and the process gets its GPU back when it is continued.
         Ok(waiting) if all_stopped && waiting.is_recovering() => {

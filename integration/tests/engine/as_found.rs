@@ -7,6 +7,7 @@ use std::fs;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{CUDA_CHECKPOINT, StasisHost};
@@ -87,6 +88,11 @@ fn a_resume_after_a_kill_leaves_it_suspended(
     parked: &Bundle<'_>,
 ) -> Result<()> {
     kill_a_checkpoint(stasis, parked)?;
+    // It has found the container running.
+    wait_until_clear(|| {
+        let keepers = stasis.host.run_for_text(&["pgrep", "-x", "stasis-keeper"]);
+        Ok(keepers.ok())
+    })?;
     parked.pause()?;
     parked.resume()
 }

@@ -13,6 +13,7 @@ mod forked_children;
 mod gpu_memory;
 mod image_directory;
 mod interruption;
+mod killed;
 mod late_cuda;
 mod leaks;
 mod locking;

@@ -84,12 +84,8 @@ impl<'l> TestedContainer<'l> {
             );
             let resumed = match end {
                 End::Success if frozen => self.resume(random),
-                End::Failure(_) if frozen => self.verb("resume").map(|()| State::Runs),
-                // Undoes it; fails where nothing is paused.
-                End::Cut => {
-                    let _ = self.verb("resume");
-                    Ok(State::Runs)
-                }
+                // What was cut off has been undone by its keeper.
+                End::Failure(_) | End::Cut if frozen => self.verb("resume").map(|()| State::Runs),
                 _ => Ok(State::Runs),
             };
             state = resumed.context("resume")?;
@@ -178,13 +174,16 @@ impl<'l> TestedContainer<'l> {
         Ok(End::Cut)
     }
 
-    /// Waits for what a killed operation had started, which goes on by itself.
+    /// Waits for what a killed operation had started, and for its keeper.
     fn until_programs_end(&self) -> Result<()> {
         wait_until_clear(|| {
             let mut pgrep = self.stasis.command("pgrep");
-            let found = pgrep.args(["-x", "criu|runc"]).output()?.stdout;
+            let found = pgrep
+                .args(["-x", "criu|runc|stasis-keeper"])
+                .output()?
+                .stdout;
             let pids = String::from_utf8_lossy(&found);
-            Ok((!pids.is_empty()).then(|| format!("CRIU or runc: {pids}")))
+            Ok((!pids.is_empty()).then(|| format!("CRIU, runc or a keeper: {pids}")))
         })
     }
 

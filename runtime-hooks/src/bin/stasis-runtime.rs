@@ -21,8 +21,7 @@ use stasis::delete::delete;
 use stasis::error::chain;
 use stasis::host::cancel::Cancel;
 use stasis::low_level::default_root;
-use stasis::recovery::RecoveryJob;
-use stasis::recovery::daemon;
+use stasis::recovery::keeper::Keeper;
 use stasis::restore::restore;
 use stasis::resume::resume;
 use stasis_config::{LowLevel, Settings};
@@ -30,8 +29,8 @@ use stasis_linux::open_files;
 
 fn main() -> ExitCode {
     open_files::raise_limit();
-    let code = match RecoveryJob::of_this_process() {
-        Some(job) => u8::from(daemon::run(job).is_err()),
+    let code = match Keeper::of_this_process() {
+        Some(keeper) => u8::from(keeper.run().is_err()),
         None => match WriteBehind::of_this_process() {
             Some(copy) => u8::from(copy.carry_out().is_err()),
             None => carry_out(),

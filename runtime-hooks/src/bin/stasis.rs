@@ -1,5 +1,5 @@
-//! The operator's program: `stasis check` and `stasis memory`; under the name `cuda-checkpoint` it
-//! replaces NVIDIA's program of that name.
+//! The operator's program: `stasis check`, `recover` and `memory`; under the name `cuda-checkpoint`
+//! it replaces NVIDIA's program of that name.
 
 use std::env;
 use std::io;
@@ -14,13 +14,15 @@ use stasis::cli::cuda_checkpoint;
 use stasis::cli::locate::locate;
 use stasis::cli::machine::machine;
 use stasis::cli::memory::{self, Prune};
+use stasis::cli::recover::{Found, Outcome, Which, recover};
 use stasis::cuda::watchdog;
 use stasis::error::chain;
 use stasis::host::cancel::Cancel;
+use stasis::recovery::keeper::Keeper;
 use stasis_config::Settings;
 use stasis_linux::open_files;
 
-/// Checks GPU containers, and manages the memory that their checkpoints keep.
+/// Checks and recovers GPU containers, and manages the memory that their checkpoints keep.
 #[derive(Debug, Parser)]
 #[command(name = "stasis", disable_help_subcommand = true)]
 struct Arguments {
@@ -48,6 +50,20 @@ enum Verb {
         #[arg(long)]
         root: Option<PathBuf>,
         /// Print the report as one JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Undo what killed operations have left to undo; for where their keepers were killed, too.
+    ///
+    /// Exit code 0: nothing is left; 1: something is; 2: what is recorded cannot be read.
+    Recover {
+        /// The container's id, or the beginning of it.
+        #[arg(required_unless_present = "all", conflicts_with = "all")]
+        id: Option<String>,
+        /// All containers.
+        #[arg(long)]
+        all: bool,
+        /// Print the list as JSON.
         #[arg(long)]
         json: bool,
     },
@@ -99,6 +115,7 @@ impl Verb {
     fn format(&self) -> Format {
         match self {
             Self::Check { json, .. }
+            | Self::Recover { json, .. }
             | Self::Memory {
                 verb: MemoryVerb::List { json },
             } => Format::of(*json),
@@ -110,12 +127,15 @@ impl Verb {
 }
 
 const REFUSED: u8 = 1;
+const LEFT: u8 = 1;
 const NO_ANSWER: u8 = 2;
 
 fn main() -> ExitCode {
     open_files::raise_limit();
     let called = env::args_os().next().unwrap_or_default();
-    let code = if Path::new(&called).file_name() == Some(cuda_checkpoint::NAME.as_ref()) {
+    let code = if let Some(keeper) = Keeper::of_this_process() {
+        u8::from(keeper.run().is_err())
+    } else if Path::new(&called).file_name() == Some(cuda_checkpoint::NAME.as_ref()) {
         cuda_checkpoint::main(env::args_os())
     } else {
         // `parse` ends the process with code 2 on a wrong command line.
@@ -137,8 +157,22 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
             Some(id) => run_check(settings, &id, root.as_deref(), Format::of(json)),
             None => run_check_machine(&settings, Format::of(json)),
         },
+        Verb::Recover { id, json, .. } => {
+            let which = id.map_or(Which::All, Which::Named);
+            run_recover(&settings, &which, Format::of(json))
+        }
         Verb::Memory { verb } => run_memory(&settings, verb).map(|()| 0),
     }
+}
+
+fn run_recover(settings: &Settings, which: &Which, format: Format) -> Result<u8, CommandError> {
+    let found = recover(settings, which).map_err(CommandError::Recover)?;
+    match format {
+        Format::Json => answer(&found)?,
+        Format::Text => found.iter().for_each(|found| println!("{found}")),
+    }
+    let is_undone = |found: &Found| found.result == Outcome::Undone;
+    Ok(if found.iter().all(is_undone) { 0 } else { LEFT })
 }
 
 fn run_memory(settings: &Settings, verb: MemoryVerb) -> Result<(), CommandError> {

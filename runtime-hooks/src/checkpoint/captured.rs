@@ -83,7 +83,6 @@ impl Captured {
         let intent = Intent {
             members: recorded,
             freezer: found.freezer,
-            recovery: None,
         };
         Ok(Self {
             manifest,

@@ -3,7 +3,6 @@
 use crate::checkpoint::captured::Captured;
 use crate::checkpoint::dump::Dumped;
 use crate::checkpoint::plan::Plan;
-use crate::checkpoint::rollback::roll_back;
 use crate::cuda::GpuMap;
 use crate::cuda::failure::ProcessFailure;
 use crate::cuda::gpu_use::gpu_bytes;
@@ -14,7 +13,8 @@ use crate::host::huge_pages::HugePages;
 use crate::operation::PendingOn;
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::timeline::Timeline;
-use crate::recovery;
+use crate::recovery::hand_over;
+use crate::recovery::rollback::roll_back;
 use crate::request::AfterDump;
 
 /// Lets the processes go on, if the container is to go on now.
@@ -69,7 +69,7 @@ pub(crate) fn after_let_go(
         Failure::Job(error) if is_sealed => {
             image_complete(plan, captured, std::mem::take(&mut error.lost))
         }
-        other => roll_back(plan, &captured.intent, other.take_lost()),
+        other => roll_back(&plan.changed(captured), other.take_lost()),
     };
     (cause, after_failure)
 }
@@ -80,8 +80,7 @@ fn image_complete(plan: &Plan<'_>, captured: &Captured, lost: Vec<ProcessFailure
         // The rollback brought back the processes that the step did not.
         let _ = plan.operation.settle(captured.intent.clone());
     }
-    let left = recovery::start_recovery(plan.context, &plan.operation, &plan.container, lost);
-    left.map_or_else(
+    hand_over(&plan.operation, lost).map_or_else(
         AfterFailure::ImageComplete,
         AfterFailure::ImageCompleteWaiting,
     )

@@ -8,11 +8,11 @@
 pub mod captured;
 pub(crate) mod dump;
 pub(crate) mod gpu_contents;
+mod judge;
 pub(crate) mod late_cuda;
 pub(crate) mod late_exec;
 pub(crate) mod let_go;
 pub mod plan;
-pub(crate) mod rollback;
 pub(crate) mod seal;
 pub mod without_gpu_state;
 pub(crate) mod write_image;
@@ -25,7 +25,6 @@ use crate::checkpoint::captured::Captured;
 use crate::checkpoint::gpu_contents::MemoryBefore;
 use crate::checkpoint::let_go::{after_let_go, let_go};
 use crate::checkpoint::plan::{Plan, Verdict, query_again};
-use crate::checkpoint::rollback::roll_back;
 use crate::checkpoint::seal::{seal, unsealed};
 use crate::checkpoint::write_image::{Written, write_image};
 use crate::container::Container;
@@ -41,6 +40,7 @@ use crate::operation::estimate::ProgressEstimate;
 use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
 use crate::operation::verb::Verb;
+use crate::recovery::rollback::roll_back;
 use crate::request::{AfterDump, CheckpointRequest, LowLevelArgs};
 
 /// Checkpoints a container; `low_level_args` makes the low-level runtime's command line. For a
@@ -73,14 +73,10 @@ fn attempt(
         Ok(Verdict::Plain) => return Ok(Outcome::PassThrough),
         Ok(Verdict::PlainDump(idle)) => return idle.dump(low_level_args),
         Ok(Verdict::Cuda(plan, captured)) => (*plan, captured),
-        Err(reason) => {
-            let id = &options.id;
-            return Err(operations_log::refused(
-                context,
-                Verb::Checkpoint,
-                id,
-                reason,
-            ));
+        Err(error) => {
+            let (id, timeline) = (&options.id, Timeline::default());
+            operations_log::write(context, Verb::Checkpoint, id, &timeline, Some(&error));
+            return Err(error);
         }
     };
     let progress = Progress::begin(context, &plan.operation, Verb::Checkpoint);
@@ -123,7 +119,7 @@ fn carry_out(
             cause,
         );
         let after_failure = timeline.time("roll back", || {
-            roll_back(plan, &captured.intent, cause.take_lost())
+            roll_back(&plan.changed(captured), cause.take_lost())
         });
         plan.image.give_up(plan.container.init());
         failed(cause, after_failure)
@@ -132,6 +128,9 @@ fn carry_out(
     let memory = &written.memory;
     let manifest = &mut captured.manifest;
     let sealed = seal(plan.context, &plan.image, manifest, memory, timeline);
+    if sealed.is_ok() {
+        plan.has_image(None);
+    }
     match (let_go, sealed) {
         (Ok(()), Ok(())) if plan.is_pending_on_resume() => Ok(()),
         (Ok(()), Ok(())) => {
@@ -145,7 +144,7 @@ fn carry_out(
         (Ok(()), Err(cause)) => {
             let ended = unsealed(&plan.image, memory, &plan.container);
             let rolled_back = timeline.time("roll back", || {
-                roll_back(plan, &captured.intent, Vec::new())
+                roll_back(&plan.changed(captured), Vec::new())
             });
             Err(failed(cause, ended.unwrap_or(rolled_back)))
         }
@@ -164,6 +163,7 @@ fn save<'p>(
     timeline: &mut Timeline<'_>,
 ) -> Result<(CudaJob<'p, Checkpointed>, Written<'p>), Failure> {
     let cgroup = plan.container.cgroup();
+    go_on(plan)?;
     plan.operation.record(&captured.intent)?;
     let job = timeline.time("lock", || lock(plan, captured))?;
     note_ended(plan, job.members(), captured, timeline);
@@ -253,8 +253,7 @@ fn gpu_contents(container: &Container, before: MemoryBefore) -> Vec<GpuContents>
 
 fn go_on(plan: &Plan<'_>) -> Result<(), Failure> {
     if plan.context.cancel.requested() {
-        Err(Failure::Cancelled)
-    } else {
-        Ok(())
+        return Err(Failure::Cancelled);
     }
+    Ok(plan.operation.stay_kept()?)
 }

@@ -3,11 +3,10 @@
 use stasis_linux::cgroup::FreezerState;
 use stasis_linux::{ProcessRef, Snapshot};
 
-use crate::bulk_memory::plugin::{GpuState, Plugins};
+use crate::bulk_memory::plugin::Plugins;
 use crate::checkpoint::captured::{Captured, Found};
-use crate::checkpoint::late_exec;
+use crate::checkpoint::judge::{Judged, judge, refuse_blockers};
 use crate::checkpoint::without_gpu_state::PlainDump;
-use crate::container::host_memory;
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
 use crate::cuda::Driver;
@@ -16,15 +15,17 @@ use crate::cuda::nvml::Inventory;
 use crate::cuda::process_set::as_found::SafeState;
 use crate::cuda::process_set::{ProcessStates, query_states};
 use crate::cuda::watchdog::WatchedDriver;
-use crate::error::Refusal;
+use crate::error::after_failure::AfterFailure;
+use crate::error::{Error, Failure, Refusal};
 use crate::image::directory::{self, NewImage};
 use crate::operation::Operation;
-use crate::preflight::blocker::{Blockers, Finding};
-use crate::preflight::cuda_processes::{CudaMembers, cuda_members, refuse_frozen_above};
-use crate::preflight::exec_sessions;
-use crate::preflight::peer_access::PeerAccess;
-use crate::preflight::{self, ContainerFacts};
-use crate::request::{AfterDump, CheckpointRequest, PreDump};
+use crate::operation::undo::{Begun, ImagePlace, Undo};
+use crate::operation::verb::Verb;
+use crate::preflight::blocker::Finding;
+use crate::preflight::cuda_processes::refuse_frozen_above;
+use crate::recovery;
+use crate::recovery::rollback::Changed;
+use crate::request::{AfterDump, CheckpointRequest};
 
 /// A checkpoint that passed all checks.
 #[derive(Debug)]
@@ -67,90 +68,75 @@ impl<'a> Plan<'a> {
     /// processes; the container stays thawed if the result is a plan.
     ///
     /// # Errors
-    /// [`Refusal`]; the container is then in its former state.
+    /// A refusal, or that the container could not be frozen again.
     pub fn make(
         context: &'a Context,
         options: &'a CheckpointRequest,
-    ) -> Result<Verdict<'a>, Refusal> {
-        let Some(container) = context.container(&options.id)? else {
+    ) -> Result<Verdict<'a>, Error> {
+        let id = &options.id;
+        let refused = |reason| Error::refused(Verb::Checkpoint, id, reason);
+        let Some((container, operation, found)) = begin(context, options).map_err(refused)? else {
             return Ok(Verdict::Plain);
         };
-        // Before anything of ours is needed, or written: its image is the low-level runtime's
-        // alone. But one that takes the place of an image of ours must not keep its GPU state.
-        if !directory::is_ours(&options.image_path) && is_plain(context, &container)? {
-            return Ok(Verdict::Plain);
+        let cgroup = container.cgroup();
+        let may_use_cuda = may_use_cuda(&container).map_err(refused)?;
+        let thaws = found == FreezerState::Frozen && may_use_cuda;
+        let thawed = if thaws {
+            cgroup.thaw().map_err(Refusal::from)
+        } else {
+            Ok(())
+        };
+        let judged = thawed.and_then(|()| judge(context, options, &container, &operation, found));
+        if thaws
+            && !matches!(judged, Ok(Judged::Cuda(_)))
+            && let Err(error) = cgroup.freeze()
+        {
+            operation.leave_to_keeper();
+            let cause = judged.map_or_else(Failure::Refused, |_| Failure::Freezer(error));
+            let after_failure = AfterFailure::NotPaused;
+            return Err(Error::failed(Verb::Checkpoint, id, cause, after_failure));
         }
-        let state_dir = &context.settings.paths.state_dir;
-        let operation = Operation::begin(state_dir, &context.root, &options.id)?;
-        let cgroup = container.cgroup().clone();
-        let now = cgroup.freezer_state()?;
-        let thawed = now == FreezerState::Frozen && may_use_cuda(&container)?;
-        if thawed && let Err(error) = cgroup.thaw() {
-            // The container's own freezer state was changed, even if a cgroup above is frozen.
-            let _ = cgroup.freeze();
-            return Err(error.into());
-        }
-        let verdict = Self::judge(context, options, container, operation, now);
-        if thawed && !matches!(verdict, Ok(Verdict::Cuda(..))) {
-            cgroup.freeze()?;
-        }
-        verdict
-    }
-
-    fn judge(
-        context: &'a Context,
-        options: &'a CheckpointRequest,
-        container: Container,
-        operation: Operation,
-        now: FreezerState,
-    ) -> Result<Verdict<'a>, Refusal> {
-        let snapshot = container.snapshot().map_err(ContainerError::Processes)?;
-        late_exec::refuse(context, options, &snapshot)?;
-        let cuda = cuda_members(context, &container, &snapshot)?;
-        let Some(CudaMembers { driver, members }) = cuda else {
-            return Ok(Verdict::PlainDump(PlainDump {
+        match judged.map_err(refused)? {
+            Judged::Idle => Ok(Verdict::PlainDump(PlainDump {
                 context,
                 options,
                 container,
                 operation,
-                found: now,
-            }));
-        };
-        refuse_pre_dump(options, &members)?;
-        let earlier = operation.recorded()?;
-        let earlier = earlier.map(|intent| intent.still_holding(&members));
-        let interrupted = earlier.as_ref().filter(|intent| intent.is_under_way());
-        // Not what a runtime or CRIU that was killed has made of it.
-        let found = interrupted.map_or(now, |intent| intent.freezer);
-        let inventory = Inventory::read(&context.settings)?;
-        let allowed = refuse_blockers(context, &container, &snapshot, &members, &inventory)?;
-        let states = members.iter();
-        let states: Vec<_> = states
-            .map(|(process, state)| (process, SafeState::from(*state)))
-            .collect();
-        let as_found = Found {
-            members: &states,
-            freezer: found,
-            earlier: earlier.as_ref(),
-        };
-        let captured = Captured::describe(context, &container, &snapshot, &inventory, as_found)?;
-        let cgroup = container.memory_of(members.iter().map(|(process, _)| process))?;
-        let bytes = captured.to_host_bytes;
-        host_memory::admit(&context.settings.memory, &cgroup, bytes)?;
-        let plugins = Plugins::for_checkpoint(context, options, GpuState::InMemory)?;
-        let image = NewImage::begin(&options.image_path)?;
-        let plan = Self {
-            context,
-            options,
-            container,
-            operation,
-            driver,
-            found,
-            plugins,
-            allowed,
-            image,
-        };
-        Ok(Verdict::Cuda(Box::new(plan), captured))
+                found,
+            })),
+            Judged::Cuda(checked) => {
+                let plan = Self {
+                    context,
+                    options,
+                    container,
+                    operation,
+                    driver: checked.driver,
+                    found: checked.found,
+                    plugins: checked.plugins,
+                    allowed: checked.allowed,
+                    image: checked.image,
+                };
+                plan.has_image(Some(plan.image.record()));
+                Ok(Verdict::Cuda(Box::new(plan), checked.captured))
+            }
+        }
+    }
+
+    /// What a failure has to bring back.
+    pub(crate) fn changed<'s>(&'s self, captured: &'s Captured) -> Changed<'s> {
+        Changed {
+            operation: &self.operation,
+            container: &self.container,
+            driver: &self.driver,
+            intent: &captured.intent,
+        }
+    }
+
+    /// Records the image that has to be given up if this process is killed.
+    pub(crate) fn has_image(&self, image: Option<ImagePlace>) {
+        let found = self.found;
+        // Without it, what is cut off of an image stays until the next checkpoint.
+        let _ = self.operation.has_begun(Begun::Checkpoint { found, image });
     }
 
     /// Describes the locked processes again: some may have started CUDA or taken memory meanwhile,
@@ -188,6 +174,27 @@ impl<'a> Plan<'a> {
     }
 }
 
+/// Takes the container's lock and starts the keeper; `None` if this checkpoint is the low-level
+/// runtime's alone.
+fn begin(
+    context: &Context,
+    options: &CheckpointRequest,
+) -> Result<Option<(Container, Operation, FreezerState)>, Refusal> {
+    let Some(container) = context.container(&options.id)? else {
+        return Ok(None);
+    };
+    // Before anything of ours is needed, or written: its image is the low-level runtime's
+    // alone. But one that takes the place of an image of ours must not keep its GPU state.
+    if !directory::is_ours(&options.image_path) && is_plain(context, &container)? {
+        return Ok(None);
+    }
+    let operation = recovery::begin(context, &options.id)?;
+    let found = container.cgroup().freezer_state()?;
+    let begun = Begun::Checkpoint { found, image: None };
+    operation.keep(Undo::new(context, &options.id, begun))?;
+    Ok(Some((container, operation, found)))
+}
+
 /// Queries the container's CUDA processes.
 ///
 /// # Errors
@@ -221,33 +228,4 @@ fn is_plain(context: &Context, container: &Container) -> Result<bool, Refusal> {
 fn may_use_cuda(container: &Container) -> Result<bool, Refusal> {
     let snapshot = container.snapshot().map_err(ContainerError::Processes)?;
     Ok(!snapshot.candidates().is_empty())
-}
-
-fn refuse_pre_dump(options: &CheckpointRequest, members: &ProcessStates) -> Result<(), Refusal> {
-    match (options.pre_dump, members.first()) {
-        (PreDump::Only, Some((process, _))) => Err(Refusal::PreDump {
-            pid: process.pid(),
-            name: process.name().to_owned(),
-        }),
-        _ => Ok(()),
-    }
-}
-
-/// Refuses all blockers except those that the administrator allows, which it returns.
-fn refuse_blockers(
-    context: &Context,
-    container: &Container,
-    snapshot: &Snapshot,
-    members: &ProcessStates,
-    inventory: &Inventory,
-) -> Result<Vec<Finding>, Refusal> {
-    let facts = ContainerFacts {
-        snapshot,
-        members,
-        inventory,
-        peer_access: PeerAccess::of(container),
-    };
-    let mut found = preflight::find(&facts).map_err(ContainerError::Processes)?;
-    exec_sessions::retain_blockers(&mut found, snapshot);
-    Ok(Blockers::check(found, &context.settings.preflight)?)
 }

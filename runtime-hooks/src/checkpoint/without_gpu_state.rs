@@ -24,6 +24,7 @@ use crate::image::manifest::Manifest;
 use crate::operation::Operation;
 use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
+use crate::operation::undo::{Begun, ImagePlace};
 use crate::operation::verb::Verb;
 use crate::preflight::cuda_processes::open_driver;
 use crate::request::{CheckpointRequest, LowLevelArgs};
@@ -57,6 +58,7 @@ impl PlainDump<'_> {
         let mut timeline = Timeline::with_progress(progress);
         let image = NewImage::begin(&self.options.image_path)
             .map_err(|reason| operations_log::refused(context, Verb::Checkpoint, id, reason))?;
+        self.has_image(Some(image.record()));
         let dumped = self.dump_into(&image, &plugins, low_level_args, &mut timeline);
         if is_news(&dumped, &timeline) {
             let error = dumped.as_ref().err();
@@ -115,6 +117,9 @@ impl PlainDump<'_> {
         let mut manifest = Manifest::new(container.id(), created, String::new());
         manifest.memory = memory.succeeded(timeline);
         let sealed = seal(context, image, &mut manifest, &memory, timeline);
+        if sealed.is_ok() {
+            self.has_image(None);
+        }
         match (dumped, sealed) {
             (Dumped::Complete(output), Ok(())) => Ok(output),
             (Dumped::Complete(_), Err(cause)) => Err(match unsealed(image, &memory, container) {
@@ -169,6 +174,13 @@ impl PlainDump<'_> {
                 self.failed_with(failure, AfterFailure::Freezer(error))
             }
         })
+    }
+
+    /// Records the image that has to be given up if this process is killed.
+    fn has_image(&self, image: Option<ImagePlace>) {
+        let found = self.found;
+        // Without it, what is cut off of an image stays until the next checkpoint.
+        let _ = self.operation.has_begun(Begun::Checkpoint { found, image });
     }
 
     fn failed(&self, failure: Failure) -> Error {

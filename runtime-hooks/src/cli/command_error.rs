@@ -20,6 +20,9 @@ pub enum CommandError {
     /// `stasis memory` failed.
     #[error(transparent)]
     Memory(#[from] MemoryCommandError),
+    /// `stasis recover` cannot read what is recorded.
+    #[error("cannot read what is recorded of operations")]
+    Recover(#[source] std::io::Error),
     /// The answer cannot be written.
     #[error("cannot write the answer")]
     Answer(#[from] std::io::Error),
@@ -33,7 +36,7 @@ impl CommandError {
             Self::Settings(error) => of_settings(error),
             Self::Check(error) => error.kind(),
             Self::Memory(error) => error.kind(),
-            Self::Answer(error) => of_io(error, Kind::Io),
+            Self::Recover(error) | Self::Answer(error) => of_io(error, Kind::Io),
         };
         Diagnosis::new(kind, State::Unharmed)
     }

@@ -8,3 +8,4 @@ pub mod locate;
 pub mod machine;
 pub mod memory;
 pub mod oci;
+pub mod recover;

@@ -152,7 +152,7 @@ impl Spec {
     /// [`SpecError::Io`].
     pub(crate) fn write(&self) -> Result<(), SpecError> {
         let text = serde_json::to_vec(&self.tree).map_err(io::Error::from);
-        text.and_then(|text| self.replace(&text))
+        text.and_then(|text| replace(&self.path, &text))
             .map_err(|source| self.not_written(source))
     }
 
@@ -161,15 +161,13 @@ impl Spec {
     /// # Errors
     /// [`SpecError::Io`].
     pub(crate) fn put_back(&self) -> Result<(), SpecError> {
-        self.replace(&self.original)
-            .map_err(|source| self.not_written(source))
+        replace(&self.path, &self.original).map_err(|source| self.not_written(source))
     }
 
-    fn replace(&self, text: &[u8]) -> io::Result<()> {
-        // If the path is a symbolic link, replace the file that it names.
-        let path = fs::canonicalize(&self.path)?;
-        // The caller makes the specification again after a crash of the machine.
-        file::replace(&path, text, Access::AsBefore, Durability::Volatile)
+    /// The file, and its original text.
+    pub(crate) fn original(&self) -> (PathBuf, String) {
+        let text = String::from_utf8_lossy(&self.original);
+        (self.path.clone(), text.into_owned())
     }
 
     fn not_written(&self, source: io::Error) -> SpecError {
@@ -179,6 +177,17 @@ impl Spec {
             source,
         }
     }
+}
+
+/// Writes a text to a specification, whole or not at all.
+///
+/// # Errors
+/// An I/O error.
+pub(crate) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+    // If the path is a symbolic link, replace the file that it names.
+    let path = fs::canonicalize(path)?;
+    // The caller makes the specification again after a crash of the machine.
+    file::replace(&path, text, Access::AsBefore, Durability::Volatile)
 }
 
 /// The list at a JSON pointer; empty if there is none.

@@ -4,7 +4,7 @@
 //! it does not return, whatever its timeout (measured on driver 580.159). So a worker thread makes
 //! each call, and the caller waits for it. An overdue call is abandoned with its thread, since a
 //! thread cannot be cancelled, and our process should end soon; if the call goes on after all, the
-//! recovery process (`recovery/mod.rs`) corrects its effects.
+//! keeper (`recovery/mod.rs`) corrects its effects.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -11,6 +11,10 @@ use crate::error::chain;
 use crate::error::kind::{Image, State};
 use crate::error::pending_recovery::PendingRecovery;
 
+/// The text of [`AfterFailure::NotPaused`].
+const NOT_PAUSED: &str = "the container runs although its caller had paused it, and a process of \
+                          stasis tries to pause it again";
+
 /// The container's state after a failure.
 #[derive(Debug)]
 pub enum AfterFailure {
@@ -24,10 +28,10 @@ pub enum AfterFailure {
     EndedNotOnDisk(PathBuf),
     /// These processes could not be brought back.
     Lost(Vec<ProcessFailure>),
-    /// These processes do not answer, and a recovery process waits for them. The other processes
+    /// These processes do not answer, and a keeper waits for them. The other processes
     /// are as before.
     PendingRecovery(PendingRecovery),
-    /// None of the processes can be reached, and a recovery process waits for them.
+    /// None of the processes can be reached, and a keeper waits for them.
     Held(PendingRecovery),
     /// Processes wait for memory that was drained and will not come back.
     WithoutMemory,
@@ -35,6 +39,8 @@ pub enum AfterFailure {
     ImageCompleteWithoutMemory,
     /// The GPU state was rolled back, but the freezer did not change its state.
     Freezer(FreezerError),
+    /// The container was found paused and could not be paused again; its keeper tries on.
+    NotPaused,
     /// The container could not be read, so nothing was rolled back.
     Unknown(ContainerError),
     /// Nothing has been changed.
@@ -45,7 +51,7 @@ pub enum AfterFailure {
     NotEnded(i32),
     /// A complete image was written; these processes did not resume.
     ImageComplete(Vec<ProcessFailure>),
-    /// A complete image was written; these processes do not answer, and a recovery process waits
+    /// A complete image was written; these processes do not answer, and a keeper waits
     /// for them.
     ImageCompleteWaiting(PendingRecovery),
 }
@@ -62,7 +68,7 @@ impl AfterFailure {
             | Self::Held(waiting)
             | Self::ImageCompleteWaiting(waiting) => waiting.state(),
             Self::WithoutMemory | Self::ImageCompleteWithoutMemory => State::WithoutMemory,
-            Self::Freezer(_) | Self::Unknown(_) => State::Unknown,
+            Self::Freezer(_) | Self::NotPaused | Self::Unknown(_) => State::Unknown,
             Self::StillPaused => State::Paused,
             Self::ImageComplete(lost) if lost.is_empty() => State::Unharmed,
             Self::ImageComplete(_) => State::Lost,
@@ -85,6 +91,7 @@ impl AfterFailure {
             | Self::Held(_)
             | Self::WithoutMemory
             | Self::Freezer(_)
+            | Self::NotPaused
             | Self::Unknown(_)
             | Self::StillPaused
             | Self::Killed
@@ -132,6 +139,7 @@ impl fmt::Display for AfterFailure {
                  running as before: {}",
                 chain(error)
             ),
+            Self::NotPaused => f.write_str(NOT_PAUSED),
             Self::Unknown(error) => write!(
                 f,
                 "its processes may still be locked ({}); `resume` it or kill it",

@@ -94,6 +94,7 @@ impl Failure {
             Self::MissingProcess { .. } => Kind::ProcessMissing,
             Self::NotRunning { .. } => Kind::ImageDamaged,
             Self::Unanswered => Kind::NoAnswer,
+            Self::CutOff { .. } => Kind::CutOff,
             Self::Cancelled => Kind::Cancelled,
         }
     }
@@ -229,8 +230,9 @@ impl OperationError {
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
-            Self::Busy { .. } => Kind::Busy,
-            Self::Io { source, .. } => of_io(source, Kind::Io),
+            Self::Busy { .. } | Self::UnderWay { .. } | Self::Orphans => Kind::Busy,
+            Self::Unfinished(_) => Kind::CutOff,
+            Self::Keeper(error) | Self::Io { source: error, .. } => of_io(error, Kind::Io),
         }
     }
 }

@@ -147,6 +147,12 @@ pub enum Failure {
     /// Not all processes answer the driver.
     #[error("not every process answers the driver")]
     Unanswered,
+    /// The operation was killed, and what it had begun could not all be undone.
+    #[error("a {verb} was cut off")]
+    CutOff {
+        /// The operation.
+        verb: &'static str,
+    },
     /// A signal asked the operation to end.
     #[error("a signal asked for it to end")]
     Cancelled,

@@ -1,29 +1,19 @@
-//! Processes that do not answer the driver, and the recovery process that waits for them.
+//! Processes that do not answer the driver, and the keeper that waits for them.
 
 use std::fmt;
-use std::io;
 
 use crate::cuda::failure::{ProcessFailure, list};
 use crate::operation::OperationError;
 
-/// Processes that do not answer, and the pid of the recovery process.
+/// Processes that do not answer, and the pid of the keeper.
 #[derive(Debug)]
 pub struct PendingRecovery {
     pub(crate) processes: Vec<ProcessFailure>,
-    pub(crate) recovery: Result<u32, StartError>,
-}
-
-/// Why there is no recovery process.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum StartError {
-    #[error(transparent)]
-    Record(#[from] OperationError),
-    #[error("{0}")]
-    Start(#[from] io::Error),
+    pub(crate) recovery: Result<u32, OperationError>,
 }
 
 impl PendingRecovery {
-    /// Whether the recovery process was started.
+    /// Whether there is a keeper.
     pub(crate) fn is_recovering(&self) -> bool {
         self.recovery.is_ok()
     }

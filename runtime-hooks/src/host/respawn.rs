@@ -5,11 +5,15 @@ use std::ffi::{CStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use stasis_linux::cgroup::set_apart;
 use stasis_linux::open_files::keep_callers_limit;
+
+/// The cgroup of these processes: what ends the caller's unit, session or pod does not end them.
+const CGROUP: &str = "stasis";
 
 /// Starts this program with `job` as the verb `verb`, which runc and crun do not have; returns the
 /// pid.
@@ -17,22 +21,35 @@ use stasis_linux::open_files::keep_callers_limit;
 /// # Errors
 /// An error of encoding the job or of starting the process.
 pub(crate) fn start(verb: &str, job: &impl Serialize) -> io::Result<u32> {
+    let started = start_with(verb, job, [Stdio::null(), Stdio::null()])?;
+    Ok(started.id())
+}
+
+/// As [`start`], with a standard input and a standard output.
+///
+/// # Errors
+/// As [`start`].
+pub(crate) fn start_with(
+    verb: &str,
+    job: &impl Serialize,
+    [input, output]: [Stdio; 2],
+) -> io::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
     command
         .arg0(verb)
         .args([verb, &serde_json::to_string(job)?])
         // The caller's directory must stay removable.
         .current_dir("/");
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    command.stdin(input).stdout(output).stderr(Stdio::null());
     keep_callers_limit(&mut command);
-    Ok(command.spawn()?.id())
+    let started = command.spawn()?;
+    // Where it must stay in the caller's cgroups, it works all the same as long as those live.
+    let _ = set_apart(started.id(), CGROUP);
+    Ok(started)
 }
 
 /// The job of this process, if it was started as `verb`. Leaves the starter's session and name, and
-/// closes the inherited files, since a reader may wait for their end.
+/// closes the inherited files but the standard ones, since a reader may wait for their end.
 pub(crate) fn job_of<T: DeserializeOwned>(verb: &str, name: &CStr) -> Option<T> {
     let mut arguments = args_os().skip(1);
     if arguments.next() != Some(OsString::from(verb)) {

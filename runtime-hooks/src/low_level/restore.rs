@@ -49,6 +49,12 @@ impl Restored {
     }
 }
 
+/// The file that the low-level runtime writes once the container is up: the caller's or our own.
+pub(crate) fn pid_file(options: &RestoreRequest, operation: &Operation) -> PathBuf {
+    let own = || operation.directory().join("init.pid");
+    options.pid_file.clone().unwrap_or_else(own)
+}
+
 impl<'a> LowLevelRestore<'a> {
     pub(crate) fn new(
         context: &'a Context,
@@ -56,12 +62,11 @@ impl<'a> LowLevelRestore<'a> {
         low_level_args: LowLevelArgs<'a>,
         operation: &Operation,
     ) -> Self {
-        let own = || operation.directory().join("init.pid");
         Self {
             context,
             options,
             low_level_args,
-            pid_file: options.pid_file.clone().unwrap_or_else(own),
+            pid_file: pid_file(options, operation),
         }
     }
 

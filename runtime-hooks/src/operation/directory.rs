@@ -5,10 +5,13 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{self, Path, PathBuf};
 
+/// The directory of all, below the state directory.
+pub(super) const CONTAINERS: &str = "containers";
+
 /// The directory of the container `id` that the low-level runtime keeps below `root`.
 pub(crate) fn directory_of(state_dir: &Path, root: &Path, id: &str) -> PathBuf {
     let root = name_of(&canonical(root));
-    state_dir.join("containers").join(root).join(id)
+    state_dir.join(CONTAINERS).join(root).join(id)
 }
 
 /// Resolves a root as the kernel does: Docker's `/var/run/docker/...` is `/run/docker/...`, and

@@ -29,10 +29,6 @@ pub struct Intent {
     /// The freezer's state that the operation found, and brings back.
     #[serde(with = "FreezerName")]
     pub freezer: FreezerState,
-    /// The token of the recovery process (`recovery/mod.rs`) that waits for a process that does not
-    /// answer, if there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub recovery: Option<u64>,
 }
 
 /// A process that may be locked or checkpointed.
@@ -192,19 +188,7 @@ impl Intent {
     pub(crate) fn settled(mut self) -> Option<Self> {
         self.members
             .retain(|member| member.pending_on != PendingOn::Operation);
-        self.recovery = None;
         (!self.members.is_empty()).then_some(self)
-    }
-
-    /// The same intent with the token of a recovery process.
-    pub(crate) fn recovered_by(self, token: u64) -> Self {
-        let recovery = Some(token);
-        Self { recovery, ..self }
-    }
-
-    /// Whether the recovery process with this token was started for the intent.
-    pub(crate) fn is_recovered_by(&self, token: u64) -> bool {
-        self.recovery == Some(token)
     }
 
     /// The same intent with each GPU replaced by the one that the map assigns.

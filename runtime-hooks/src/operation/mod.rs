@@ -1,36 +1,40 @@
-//! The lock that allows one operation at a time on a container, and the operation's record.
+//! The lock that allows one operation at a time on a container, and the operation's records.
 //!
 //! Below the state directory every container that is being operated on has a directory with a
-//! lock file, held by flock(2) for the whole operation. The *intent* (`intent.rs`) is a second
-//! file, which exists from before the first driver call until every CUDA process is as it was found
-//! (or gone). As long as it exists, processes of the container may be locked or checkpointed, and
-//! whoever the record names brings them back. Recovery after a crash needs nothing else, since the
-//! driver knows each process's state.
+//! lock file, held by flock(2) for the whole operation. Before an operation changes anything it
+//! records there what has to be undone (`undo.rs`), and starts its *keeper* (`keeper.rs`), which
+//! undoes it if the operation is killed. The *intent* (`intent.rs`) is a further file, which exists
+//! from before the first driver call until every CUDA process is as it was found (or gone).
 
 mod directory;
 pub mod estimate;
 mod intent;
+mod keeper;
+mod kept;
+mod lock;
 pub mod progress;
 pub(crate) mod terminate;
 pub mod timeline;
+pub mod undo;
 pub mod verb;
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-
-use rustix::fs::{FlockOperation, flock};
 
 use crate::container::memory_limit;
 use crate::operation::directory::directory_of;
 pub(crate) use crate::operation::intent::peek;
 pub use crate::operation::intent::{Intent, Member, PendingOn, has_intent};
+use crate::operation::kept::{End, Kept};
+pub use crate::operation::lock::Holder;
+use crate::operation::lock::{Tried, try_lock};
 use crate::operation::progress::UnderWay;
+pub(crate) use keeper::{DONE, VERB as KEEPER};
 
-pub(crate) const LOCK: &str = "lock";
 /// How often [`Operation::begin_within`] tries to take the lock.
 const POLL: Duration = Duration::from_millis(20);
 
@@ -38,8 +42,8 @@ const POLL: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct Operation {
     directory: PathBuf,
-    /// The lock file; closing it releases the lock.
-    _lock: File,
+    lock: File,
+    kept: Mutex<Kept>,
 }
 
 /// Why a container cannot be operated on.
@@ -48,9 +52,32 @@ pub enum OperationError {
     /// Another operation is under way.
     #[error("another stasis operation{holder} works on this container; try again when it is done")]
     Busy {
-        /// " (process N)", or empty if the process is not known.
-        holder: String,
+        /// That operation.
+        holder: Holder,
     },
+    /// Another operation is under way, as its progress file says.
+    #[error(
+        "another stasis operation ({verb}, process {pid}) works on this container; try again when \
+         it is done"
+    )]
+    UnderWay {
+        /// Its name in `operations.log`.
+        verb: String,
+        /// Its process.
+        pid: i32,
+    },
+    /// What a killed operation has started (the low-level runtime, CRIU) is still at work.
+    #[error(
+        "a stasis operation was killed, and what it had started still works on this container; \
+         try again when it is done"
+    )]
+    Orphans,
+    /// What a killed operation had begun could not be undone yet.
+    #[error("what a killed operation had begun has to be undone first: {0}")]
+    Unfinished(String),
+    /// There is no keeper, without which nothing may be changed.
+    #[error("cannot start the process that puts the container right if this one is killed")]
+    Keeper(#[source] io::Error),
     /// The state directory cannot be used.
     #[error("cannot use {path}")]
     Io {
@@ -90,8 +117,10 @@ pub(crate) fn refuse_under_way(
     if !under_way.is_alive().map_err(io)? {
         return Ok(());
     }
-    let holder = format!(" ({}, process {})", under_way.operation, under_way.pid);
-    Err(OperationError::Busy { holder })
+    Err(OperationError::UnderWay {
+        verb: under_way.operation,
+        pid: under_way.pid,
+    })
 }
 
 impl Operation {
@@ -101,39 +130,24 @@ impl Operation {
     /// [`OperationError`].
     pub fn begin(state_dir: &Path, root: &Path, id: &str) -> Result<Self, OperationError> {
         let directory = directory_of(state_dir, root, id);
-        loop {
-            let mut lock = open_lock(&directory).map_err(|source| OperationError::Io {
-                path: directory.join(LOCK),
-                source,
-            })?;
-            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => {}
-                Err(rustix::io::Errno::WOULDBLOCK) => {
-                    return Err(OperationError::Busy {
-                        holder: holder(&mut lock),
-                    });
-                }
-                Err(error) => {
-                    let path = directory.join(LOCK);
-                    return Err(OperationError::Io {
-                        path,
-                        source: error.into(),
-                    });
-                }
-            }
-            // The previous holder may have removed the file that we locked: check the name again.
-            let same = fs::metadata(directory.join(LOCK))
-                .is_ok_and(|there| lock.metadata().is_ok_and(|ours| ours.ino() == there.ino()));
-            if same {
-                let _ = lock
-                    .set_len(0)
-                    .and_then(|()| write!(lock, "{}", std::process::id()));
+        let tried = try_lock(&directory).map_err(|source| OperationError::Io {
+            path: directory.join(lock::NAME),
+            source,
+        })?;
+        match tried {
+            Tried::Held(holder) => Err(OperationError::Busy { holder }),
+            Tried::Locked(lock) => {
                 progress::remove(&directory);
-                return Ok(Self {
-                    directory,
-                    _lock: lock,
-                });
+                Ok(Self::new(directory, lock))
             }
+        }
+    }
+
+    fn new(directory: PathBuf, lock: File) -> Self {
+        Self {
+            directory,
+            lock,
+            kept: Mutex::default(),
         }
     }
 
@@ -185,57 +199,28 @@ impl Operation {
     /// [`OperationError::Io`]; the record is as it was, which says the same of these processes.
     pub fn settle(&self, intent: Intent) -> Result<(), OperationError> {
         match intent.settled() {
-            Some(left) => self.record(&left),
-            None => {
-                self.clear();
-                Ok(())
+            Some(left) => {
+                self.record(&left)?;
+                self.nothing_to_undo();
             }
+            None => self.clear(),
         }
+        Ok(())
     }
 
-    /// Removes all records of the container, once all its processes run again or are gone.
+    /// Removes all records of the container, once all its processes are as they were found, or are
+    /// gone. Nothing of this value may be used afterwards but its end.
     pub fn clear(&self) {
         // A memory limit that cannot be restored yet stays recorded for the next operation.
         if memory_limit::put_back(&self.directory).is_err() {
             let _ = fs::remove_file(self.directory.join(intent::FILE_NAME));
-            return;
+            self.nothing_to_undo();
+        } else {
+            // Files left behind only make the next operation query the driver once more.
+            let _ = fs::remove_dir_all(&self.directory);
         }
-        // Files left behind only make the next operation query the driver once more.
-        let _ = fs::remove_dir_all(&self.directory);
-    }
-}
-
-impl Drop for Operation {
-    /// Removes the directory, unless an intent has to outlive this operation.
-    fn drop(&mut self) {
-        if !self.directory.join(intent::FILE_NAME).exists() {
-            self.clear();
-        }
-    }
-}
-
-fn open_lock(directory: &Path) -> io::Result<File> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)?;
-    let mut options = OpenOptions::new();
-    options
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600);
-    options.open(directory.join(LOCK))
-}
-
-fn holder(lock: &mut File) -> String {
-    let mut pid = String::new();
-    let _ = lock.take(16).read_to_string(&mut pid);
-    if pid.is_empty() {
-        pid
-    } else {
-        format!(" (process {pid})")
+        // Before the lock is released, another operation may make a directory of this name.
+        self.kept().end = End::Cleared;
     }
 }
 

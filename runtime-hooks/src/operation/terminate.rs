@@ -8,8 +8,8 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::operation::LOCK;
 use crate::operation::directory::directory_of;
+use crate::operation::lock::NAME;
 
 /// Sends SIGTERM to the process that operates on a container; it rolls back at the next step
 /// boundary (`host/cancel.rs`). Never SIGKILL: it would interrupt a driver call.
@@ -17,7 +17,7 @@ use crate::operation::directory::directory_of;
 /// # Errors
 /// The I/O error.
 pub(crate) fn ask_to_end(state_dir: &Path, root: &Path, id: &str) -> io::Result<()> {
-    let lock = directory_of(state_dir, root, id).join(LOCK);
+    let lock = directory_of(state_dir, root, id).join(NAME);
     let Some(pid) = holder(&lock)? else {
         return Ok(());
     };
@@ -68,7 +68,7 @@ mod tests {
     /// Takes the lock and writes the pid of a child process, as if that were an operation.
     fn operation_of(state: &Path, process: &Child) -> Operation {
         let operation = Operation::begin(state, Path::new(ROOT), "c1").unwrap();
-        fs::write(operation.directory().join(LOCK), process.id().to_string()).unwrap();
+        fs::write(operation.directory().join(NAME), process.id().to_string()).unwrap();
         operation
     }
 
@@ -90,7 +90,7 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let mut process = waiting();
         let operation = operation_of(state.path(), &process);
-        let lock = operation.directory().join(LOCK);
+        let lock = operation.directory().join(NAME);
         drop(operation);
         fs::create_dir_all(lock.parent().unwrap()).unwrap();
         fs::write(&lock, process.id().to_string()).unwrap();

@@ -98,7 +98,6 @@ fn intent_of(processes: i32) -> Intent {
     Intent {
         members: members.collect(),
         freezer: FreezerState::Frozen,
-        recovery: None,
     }
 }
 

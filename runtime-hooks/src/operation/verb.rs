@@ -11,7 +11,7 @@ pub enum Verb {
     Restore,
     /// An OCI resume.
     Resume,
-    /// The work of a recovery process.
+    /// The work of a keeper.
     Recover,
 }
 

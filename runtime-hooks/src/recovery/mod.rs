@@ -1,95 +1,165 @@
-//! Recovery of processes that do not answer the driver.
+//! Undoes what an operation has begun and not ended.
+//!
+//! Before an operation changes anything it starts a [`keeper`]: this program once more, in a
+//! session and a cgroup of its own. If the operation is killed, or leaves processes behind that do
+//! not answer the driver, its keeper brings the container back to how it was found ([`recover`]).
+//! If the keeper was killed as well, the next operation on the container does so ([`begin`]), or
+//! `stasis recover`.
 //!
 //! An operation does not wait for a stopped process, but its driver calls may still take effect
 //! there: locked processes stay locked, and a pending lock takes effect if the process continues
-//! before its caller has ended (measured on driver 580.159). So before such a failure is reported,
-//! this program starts itself once more, detached from the caller. That recovery process polls the
-//! container, holds no lock between polls, and once every process can answer, brings all of them
-//! back to how they were found and ends. It also ends with the container, and when the intent of
-//! its operation is gone or has another token: then another operation has finished the recovery.
+//! before its caller has ended (measured on driver 580.159). The keeper waits for such a process
+//! without the lock of the container, and gives all of them their GPU back once all can answer.
 
-pub mod daemon;
+mod begin;
+mod checkpoint;
+pub(crate) mod end;
+pub mod keeper;
+pub mod report;
+pub(crate) mod rollback;
 
-use std::path::PathBuf;
+use std::io;
 
-use serde::{Deserialize, Serialize};
-use stasis_config::{Deadlines, Driver, LowLevel, Paths};
+use stasis_linux::cgroup::FreezerState;
 
-use crate::container::Container;
+use crate::container::{Container, ContainerError};
 use crate::context::Context;
-use crate::cuda::failure::ProcessFailure;
-use crate::error::pending_recovery::{PendingRecovery, StartError};
-use crate::host::respawn;
+use crate::cuda::failure::{Cause, ProcessFailure, Step};
+use crate::cuda::process_set::can_be_queried;
+use crate::error::after_failure::AfterFailure;
+use crate::error::pending_recovery::PendingRecovery;
+use crate::host::huge_pages::HugePages;
 use crate::operation::Operation;
+use crate::operation::undo::{Begun, Undo};
+use crate::preflight::cuda_processes::open_driver;
+pub use begin::begin;
+pub(crate) use begin::take_up;
+use rollback::{Changed, roll_back};
 
-/// The first argument of a recovery process; neither runc nor crun has this verb. The second is
-/// its [`RecoveryJob`].
-const VERB: &str = "stasis-recovery";
-
-/// The input of a recovery process.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct RecoveryJob {
-    pub(crate) driver: Driver,
-    pub(crate) deadlines: Deadlines,
-    pub(crate) paths: Paths,
-    pub(crate) low_level: LowLevel,
-    pub(crate) root: PathBuf,
-    pub(crate) id: String,
-    /// The container's init process: the job ends with it.
-    pub(crate) init: i32,
-    pub(crate) init_start_time: u64,
-    /// The token of this job, which is also in the intent.
-    pub(crate) token: u64,
+/// Undoes what an operation has begun, once all that it had started has ended. Returns how the
+/// container is then.
+///
+/// It asks the driver for the state of each process, and does not depend on the step at which the
+/// operation was killed; so it may itself be cut off at any point, and be done again.
+pub(crate) fn recover(context: &Context, operation: &Operation, undo: &Undo) -> AfterFailure {
+    let after = match &undo.begun {
+        Begun::Restore(restore) => end::of_restore(context, operation, &undo.id, restore),
+        begun => match context.container(&undo.id) {
+            Ok(Some(container)) => bring_back(context, operation, &container, begun),
+            Ok(None) => checkpoint::has_ended(operation, begun),
+            Err(error) => AfterFailure::Unknown(error),
+        },
+    };
+    // Nothing but speed depends on it, and the next operation has the record as well.
+    let _ = HugePages::put_back(&context.settings.paths.state_dir);
+    after
 }
 
-/// Starts a recovery process for the processes that an operation could not bring back, if each of
-/// them merely does not answer now.
-///
-/// # Errors
-/// Returns `lost` if it is empty, or if waiting does not help one of the processes.
-pub(crate) fn start_recovery(
+fn bring_back(
     context: &Context,
     operation: &Operation,
     container: &Container,
+    begun: &Begun,
+) -> AfterFailure {
+    let found = match begun {
+        Begun::Checkpoint { found, image } => {
+            if let Some(image) = image
+                && let Err(after_failure) = checkpoint::give_up(operation, image)
+            {
+                return after_failure;
+            }
+            *found
+        }
+        // The low-level runtime has not resumed it: the caller can try again.
+        Begun::Resume if is_frozen(container) => {
+            operation.nothing_to_undo();
+            return AfterFailure::StillPaused;
+        }
+        Begun::Resume | Begun::Suspend | Begun::Waiting | Begun::Restore(_) => FreezerState::Thawed,
+    };
+    let mut intent = match operation.recorded() {
+        // No driver call has been made: not even a driver is needed.
+        Ok(None) => return reach(operation, container, found),
+        Ok(Some(intent)) if *begun == Begun::Resume => intent.resumed(),
+        Ok(Some(intent)) => intent,
+        Err(_) => return lost(container, Cause::Io(io::ErrorKind::InvalidData.into())),
+    };
+    intent.freezer = found;
+    let Ok(driver) = open_driver(context, container.id()) else {
+        return lost(container, Cause::NoDriver);
+    };
+    let changed = Changed {
+        operation,
+        container,
+        driver: &driver,
+        intent: &intent,
+    };
+    roll_back(&changed, Vec::new())
+}
+
+/// The freezer is all that the operation can have changed.
+fn reach(operation: &Operation, container: &Container, found: FreezerState) -> AfterFailure {
+    let cgroup = container.cgroup();
+    let reached = match found {
+        FreezerState::Frozen => cgroup.freeze(),
+        // A killed CRIU leaves it frozen.
+        FreezerState::Thawed => cgroup.thaw(),
+    };
+    match reached {
+        Err(error) if !container.init().is_gone() => AfterFailure::Freezer(error),
+        _ => {
+            operation.clear();
+            AfterFailure::AsBefore(found)
+        }
+    }
+}
+
+fn lost(container: &Container, cause: Cause) -> AfterFailure {
+    let failure = ProcessFailure::of(Step::Query, container.init(), cause);
+    AfterFailure::Lost(vec![failure])
+}
+
+fn is_frozen(container: &Container) -> bool {
+    matches!(container.cgroup().freezer_state(), Ok(FreezerState::Frozen))
+}
+
+/// Leaves the processes that could not be brought back to the keeper, if one of them merely does
+/// not answer now.
+///
+/// # Errors
+/// Returns `lost` if waiting does not help all of the processes, or there are none.
+pub(crate) fn hand_over(
+    operation: &Operation,
     lost: Vec<ProcessFailure>,
 ) -> Result<PendingRecovery, Vec<ProcessFailure>> {
-    if lost.is_empty() || !lost.iter().all(ProcessFailure::may_pass) {
+    if !lost.iter().any(ProcessFailure::may_pass) {
         return Err(lost);
     }
+    let recovery = operation.hand_over();
+    if !lost.iter().all(ProcessFailure::may_pass) {
+        return Err(lost);
+    }
+    let processes = lost;
     Ok(PendingRecovery {
-        processes: lost,
-        recovery: start(context, operation, container),
+        processes,
+        recovery,
     })
 }
 
-fn start(
-    context: &Context,
-    operation: &Operation,
-    container: &Container,
-) -> Result<u32, StartError> {
-    let token = fastrand::u64(..);
-    // The token is recorded first: a recovery process that does not find it ends.
-    if let Some(intent) = operation.recorded()? {
-        operation.record(&intent.recovered_by(token))?;
-    }
-    let job = RecoveryJob {
-        driver: context.settings.driver.clone(),
-        deadlines: context.settings.deadlines.clone(),
-        paths: context.settings.paths.clone(),
-        low_level: context.low_level.clone(),
-        root: context.root.clone(),
-        id: container.id().to_owned(),
-        init: container.init().pid(),
-        init_start_time: container.init().start_time(),
-        token,
+/// Whether all processes of the container of a record can answer the driver. So can those of a
+/// container that has ended.
+pub(crate) fn all_can_answer(context: &Context, undo: &Undo) -> bool {
+    let all_can = |container: Container| -> Result<bool, ContainerError> {
+        if !matches!(container.cgroup().is_frozen_or_freezing(), Ok(false)) {
+            return Ok(container.init().is_gone());
+        }
+        let snapshot = container.snapshot()?;
+        let mut candidates = snapshot.candidates().iter();
+        Ok(candidates.all(|process| can_be_queried(process).is_ok()))
     };
-    Ok(respawn::start(VERB, &job)?)
-}
-
-impl RecoveryJob {
-    /// Reads the job of this process, if it was started as a recovery process.
-    #[must_use]
-    pub fn of_this_process() -> Option<Self> {
-        respawn::job_of(VERB, c"stasis-recovery")
+    match context.container(&undo.id) {
+        Ok(Some(container)) => all_can(container).unwrap_or(false),
+        Ok(None) => true,
+        Err(_) => false,
     }
 }

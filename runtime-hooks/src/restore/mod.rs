@@ -8,10 +8,10 @@ pub(crate) mod admission;
 pub(crate) mod device_nodes;
 pub(crate) mod device_numbers;
 pub(crate) mod driver_libraries;
-pub(crate) mod end;
 pub(crate) mod gpu_state;
 pub(crate) mod host_memory;
 pub(crate) mod plain;
+pub(crate) mod undo;
 
 use std::path::Path;
 use std::process::ExitStatus;
@@ -41,11 +41,13 @@ use crate::operation::estimate::ProgressEstimate;
 use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
 use crate::operation::verb::Verb;
+use crate::recovery;
+use crate::recovery::end::end;
 use crate::request::{LowLevelArgs, RestoreMode, RestoreRequest};
 use crate::restore::admission::Admission;
-use crate::restore::end::end;
 use crate::restore::gpu_state::{restore_gpu_state, verify};
 use crate::restore::plain::restore_plain;
+use crate::restore::undo::to_undo;
 
 /// Restores a container. The low-level runtime restores an image with neither a manifest nor bulk
 /// memory, and its CUDA processes are checked afterwards.
@@ -116,14 +118,16 @@ impl<'a> Plan<'a> {
     ) -> Result<Self, Refusal> {
         let (id, image) = (&options.id, &options.image_path);
         let plugins = Plugins::for_restore(context)?;
-        let state_dir = &context.settings.paths.state_dir;
-        let operation = Operation::begin(state_dir, &context.root, id)?;
+        let operation = recovery::begin(context, id)?;
         let directory = operation.directory();
         // What an earlier restore has raised and was killed before it could put it back.
         memory_limit::put_back(directory).map_err(NoHostMemory::from)?;
         let memory = MemoryRestore::find(context, image, &manifest, &plugins, directory)?;
         let bundle = &options.bundle;
         let admission = admission::admit(context, id, bundle, image, &manifest, memory.as_ref())?;
+        let changes = admission.changes.as_ref();
+        let specification = changes.map(|changes| changes.0.original());
+        operation.keep(to_undo(context, options, &operation, specification))?;
         Ok(Self {
             context,
             options,
@@ -220,7 +224,7 @@ impl<'a> Plan<'a> {
         if self.context.cancel.requested() {
             return Err(Failure::Cancelled);
         }
-        Ok(())
+        Ok(self.operation.stay_kept()?)
     }
 
     fn estimate(&self) -> ProgressEstimate<'_> {
@@ -259,8 +263,7 @@ impl<'a> Plan<'a> {
 
     /// CRIU's work directory.
     fn work(&self) -> &Path {
-        let options = self.options;
-        options.work_path.as_ref().unwrap_or(&options.image_path)
+        self.options.work()
     }
 
     fn succeeded(&self, status: ExitStatus) -> Result<(), Failure> {

@@ -10,12 +10,13 @@ use crate::context::{Context, Outcome};
 use crate::error::operations_log;
 use crate::error::{Error, Failure};
 use crate::low_level::restore::{LowLevelRestore, Restored};
-use crate::operation::Operation;
 use crate::operation::timeline::Timeline;
 use crate::operation::verb::Verb;
+use crate::recovery;
+use crate::recovery::end::end;
 use crate::request::{LowLevelArgs, RestoreMode, RestoreRequest};
-use crate::restore::end::end;
 use crate::restore::gpu_state::verify;
+use crate::restore::undo::to_undo;
 
 /// Restores the container, and passes the low-level runtime's output and exit code on.
 ///
@@ -27,8 +28,11 @@ pub(crate) fn restore_plain(
     options: &RestoreRequest,
     low_level_args: LowLevelArgs<'_>,
 ) -> Result<Outcome, Error> {
-    let state_dir = &context.settings.paths.state_dir;
-    let operation = Operation::begin(state_dir, &context.root, &options.id)
+    let operation = recovery::begin(context, &options.id)
+        .and_then(|operation| {
+            operation.keep(to_undo(context, options, &operation, None))?;
+            Ok(operation)
+        })
         .map_err(|error| Error::refused(Verb::Restore, &options.id, error))?;
     let low_level = LowLevelRestore::new(context, options, low_level_args, &operation);
     let restored = bring_up(context, options, &low_level).map_err(|cause| {

@@ -8,8 +8,8 @@ use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use setup::{
-    Counts, FROZEN, THAWED, leaves_one_behind, put_below_a_cgroup, recovery_processes, second,
-    set_above, signal, until_nothing_waits,
+    Counts, FROZEN, THAWED, keepers, leaves_one_behind, put_below_a_cgroup, says_that_one_is_left,
+    second, set_above, signal, until_nothing_waits,
 };
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
@@ -67,7 +67,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     three.delete()?;
     three.restore("good")?;
     counts.all_go_on(stasis)?;
-    a_recovery_process_ends_with_its_container(stasis, &three)
+    a_keeper_ends_with_its_container(stasis, &three)
 }
 
 type Case = fn(&StasisHost, &Bundle<'_>, &mut Counts) -> Result<()>;
@@ -75,7 +75,7 @@ type Case = fn(&StasisHost, &Bundle<'_>, &mut Counts) -> Result<()>;
 /// A driver that does not answer although the process runs.
 fn a_lock_hangs(stasis: &StasisHost, three: &Bundle<'_>, counts: &mut Counts) -> Result<()> {
     stasis.inject("lock b hang")?;
-    let message = leaves_one_behind(stasis, three.begin_checkpoint("hang", &[])?)?;
+    let message = says_that_one_is_left(stasis, three.begin_checkpoint("hang", &[])?)?;
     ensure!(message.contains("lock of process"), "{message}");
     ensure!(message.contains("did not come back within"), "{message}");
     counts.go_on(stasis, &[0, 2])
@@ -100,7 +100,7 @@ fn a_thread_is_traced(stasis: &StasisHost, three: &Bundle<'_>, _: &mut Counts) -
         &message,
         &["refused", "is stopped by a debugger", "nothing was changed"],
     );
-    ensure!(recovery_processes(stasis).is_empty());
+    ensure!(keepers(stasis).is_empty());
     Ok(())
 }
 
@@ -132,7 +132,7 @@ fn a_cgroup_above_is_frozen_in_the_lock(
         "{stderr}"
     );
     ensure!(stderr.contains("a frozen cgroup above"), "{stderr}");
-    ensure!(!recovery_processes(stasis).is_empty(), "{stderr}");
+    ensure!(!keepers(stasis).is_empty(), "{stderr}");
     set_above(stasis, THAWED)
 }
 
@@ -213,7 +213,7 @@ fn one_is_stopped_in_the_gpu_restore(
     signal(stasis, "-CONT")
 }
 
-/// The caller's `resume` and the recovery process get on with each other.
+/// The caller's `resume` and the keeper get on with each other.
 fn one_is_stopped_in_a_frozen_container(
     stasis: &StasisHost,
     three: &Bundle<'_>,
@@ -234,10 +234,7 @@ fn one_is_stopped_in_a_frozen_container(
     signal(stasis, "-CONT")
 }
 
-fn a_recovery_process_ends_with_its_container(
-    stasis: &StasisHost,
-    three: &Bundle<'_>,
-) -> Result<()> {
+fn a_keeper_ends_with_its_container(stasis: &StasisHost, three: &Bundle<'_>) -> Result<()> {
     stasis.inject("lock b slow:1000 1")?;
     let child = three.begin_checkpoint("ends", &[])?;
     stasis.until_driver_is_called()?;

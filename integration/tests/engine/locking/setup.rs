@@ -38,18 +38,15 @@ pub(crate) fn record(stasis: &StasisHost) -> PathBuf {
     stasis.record(ROOT, "three")
 }
 
-pub(crate) fn recovery_processes(stasis: &StasisHost) -> String {
-    let found = stasis
-        .host
-        .run_for_text(&["pgrep", "-x", "stasis-recovery"]);
+pub(crate) fn keepers(stasis: &StasisHost) -> String {
+    let found = stasis.host.run_for_text(&["pgrep", "-x", "stasis-keeper"]);
     found.unwrap_or_default()
 }
 
 pub(crate) fn until_nothing_waits(stasis: &StasisHost) -> Result<()> {
     wait_until_clear(|| {
-        let (left, recorded) = (recovery_processes(stasis), record(stasis).exists());
-        Ok((recorded || !left.is_empty())
-            .then(|| format!("recovery_processes {left:?}, record {recorded}")))
+        let (left, recorded) = (keepers(stasis), record(stasis).exists());
+        Ok((recorded || !left.is_empty()).then(|| format!("keepers {left:?}, record {recorded}")))
     })
 }
 
@@ -64,19 +61,27 @@ pub(crate) fn signal(stasis: &StasisHost, name: &str) -> Result<()> {
     stasis.host.run(&["kill", name, &second(stasis)?]).map(drop)
 }
 
-/// The message of a checkpoint that has to fail and leave b to a recovery process.
+/// The message of a checkpoint that has to fail and leave b, which is stopped, to its keeper.
 pub(crate) fn leaves_one_behind(stasis: &StasisHost, child: Child) -> Result<String> {
+    let message = says_that_one_is_left(stasis, child)?;
+    let keepers = keepers(stasis);
+    let is_named = |pid| message.contains(&format!("stasis process {pid} waits"));
+    ensure!(keepers.lines().any(is_named), "{keepers}: {message}");
+    ensure!(record(stasis).exists(), "{message}");
+    Ok(message)
+}
+
+/// The same if b may answer at any time.
+pub(crate) fn says_that_one_is_left(stasis: &StasisHost, child: Child) -> Result<String> {
     let output = child.wait_with_output()?;
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{stderr}");
-    let recovery = recovery_processes(stasis);
     let parts = [
         "the other processes of the container are as before, with their GPU",
         &format!("of process {} (counter)", second(stasis)?),
-        &format!("stasis process {recovery} waits"),
+        "waits until all processes of the container answer",
     ];
     assert_contains(&stderr, &parts);
-    ensure!(!recovery.is_empty() && record(stasis).exists(), "{stderr}");
     Ok(stderr)
 }
 

@@ -4,8 +4,10 @@
 //! * [`Membership`]: the cgroups of a process.
 //! * [`Cgroup`]: a directory of a hierarchy, its processes, its ancestors and its freezer.
 //! * [`cgroups_path`]: the cgroup that an OCI specification names.
+//! * [`set_apart`]: out of the cgroups of whoever started a process.
 //! * [`criu_yard`]: the cgroup mounts that a CRIU leaves when it is killed.
 
+mod apart;
 mod cgroups_path;
 pub mod criu_yard;
 mod freezer;
@@ -17,6 +19,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use apart::set_apart;
 pub use cgroups_path::cgroups_path;
 pub use freezer::{FreezerError, FreezerState, is_frozen};
 pub use hierarchies::Hierarchies;

@@ -18,9 +18,11 @@ use crate::cuda::watchdog::{CallLimits, MARGIN, WatchedDriver};
 use crate::cuda::{CudaDriver, CudaState, Driver};
 use crate::host::cancel::Cancel;
 use crate::host::huge_pages::HugePages;
+use crate::operation::undo::{Begun, Undo};
 use crate::operation::{Operation, PendingOn};
 use crate::preflight::blocker::{Blockers, OF_THE_DRIVER};
 use crate::preflight::{self, ContainerFacts};
+use crate::recovery;
 
 /// Carries the operation out and returns its answer, one line for each process.
 pub(super) fn run(settings: Settings, arguments: &Arguments) -> Result<String, Error> {
@@ -37,11 +39,13 @@ pub(super) fn run(settings: Settings, arguments: &Arguments) -> Result<String, E
     }
     let cancel = Cancel::on_signals()?;
     let operation = match &scope {
-        Scope::Container(found) => Some(Operation::begin(
-            &settings.paths.state_dir,
-            &found.root,
-            found.container.id(),
-        )?),
+        Scope::Container(found) => {
+            let context = found.context(settings.clone(), Cancel::not_needed());
+            let id = found.container.id();
+            let operation = recovery::begin(&context, id)?;
+            operation.keep(Undo::new(&context, id, Begun::Suspend))?;
+            Some(operation)
+        }
         Scope::Tree(_) => None,
     };
     let group = Group {
@@ -134,8 +138,8 @@ impl Group<'_> {
             .and_then(|job| self.checkpoint(job))
             .and_then(|()| self.record(&intent.left_to(PendingOn::Operator)));
         // A failed step has brought all processes back, except the lost ones.
-        if suspended.is_err() {
-            self.clear();
+        if let Err(error) = &suspended {
+            self.leave(error.lost());
         }
         suspended
     }

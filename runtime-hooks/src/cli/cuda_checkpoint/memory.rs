@@ -13,6 +13,7 @@ use super::job::Group;
 use super::scope::Scope;
 use crate::container::host_memory;
 use crate::container::memory_limit::MemoryCgroup;
+use crate::cuda::failure::ProcessFailure;
 use crate::cuda::gpu_use::{CudaProcess, GpuUse, gpu_bytes, measure};
 use crate::cuda::nvml::Inventory;
 use crate::cuda::process_set::ProcessStates;
@@ -90,7 +91,6 @@ impl Group<'_> {
         Ok(Intent {
             members: found.collect(),
             freezer: FreezerState::Thawed,
-            recovery: None,
         })
     }
 
@@ -116,6 +116,17 @@ impl Group<'_> {
     pub(super) fn clear(&self) {
         if let Some(operation) = &self.operation {
             operation.clear();
+        }
+    }
+
+    /// As [`Group::clear`], but leaves processes that merely do not answer now to the keeper.
+    pub(super) fn leave(&self, lost: &[ProcessFailure]) {
+        match &self.operation {
+            Some(operation) if lost.iter().any(ProcessFailure::may_pass) => {
+                // Without a keeper the next operation finds them.
+                let _ = operation.hand_over();
+            }
+            _ => self.clear(),
         }
     }
 

@@ -110,6 +110,14 @@ pub(crate) enum Error {
 }
 
 impl Error {
+    /// The processes that could not be brought back.
+    fn lost(&self) -> &[ProcessFailure] {
+        match self {
+            Self::Group { lost, .. } | Self::Cancelled { lost } => lost,
+            _ => &[],
+        }
+    }
+
     /// The kind of the error, for scripts.
     fn kind(&self) -> Kind {
         match self {

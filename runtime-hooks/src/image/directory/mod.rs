@@ -24,6 +24,7 @@
 mod error;
 mod lock;
 mod roll_forward;
+pub(crate) mod taken_over;
 
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};

@@ -33,7 +33,6 @@ fn intent(members: Vec<Member>) -> Intent {
     Intent {
         members,
         freezer: FreezerState::Frozen,
-        recovery: Some(7),
     }
 }
 

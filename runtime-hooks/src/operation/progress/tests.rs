@@ -19,7 +19,6 @@ fn intent() -> Intent {
     Intent {
         members: Vec::new(),
         freezer: FreezerState::Thawed,
-        recovery: None,
     }
 }
 

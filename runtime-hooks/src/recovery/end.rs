@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use stasis_linux::cgroup::FreezerState;
+use stasis_linux::cgroup::{FreezerState, criu_yard};
 
+use crate::container::spec;
 use crate::context::Context;
 use crate::error::after_failure::AfterFailure;
 use crate::low_level;
+use crate::operation::Operation;
+use crate::operation::undo::Restore;
 
 /// How long init may take to end after SIGKILL: the kernel releases its memory first.
 const ENDING: Duration = Duration::from_secs(10);
@@ -28,4 +31,23 @@ pub(crate) fn end(context: &Context, id: &str) -> AfterFailure {
         }
         _ => AfterFailure::Killed,
     }
+}
+
+/// Ends what a restore that was killed has brought up, and puts its files back.
+pub(super) fn of_restore(
+    context: &Context,
+    operation: &Operation,
+    id: &str,
+    restore: &Restore,
+) -> AfterFailure {
+    let after_failure = end(context, id);
+    criu_yard::clear(&restore.work);
+    if let Some((path, original)) = &restore.specification {
+        // The changes would do no harm, but a restore that failed leaves none behind.
+        let _ = spec::replace(path, original.as_bytes());
+    }
+    if !matches!(after_failure, AfterFailure::NotEnded(_)) {
+        operation.clear();
+    }
+    after_failure
 }

@@ -1,85 +1,102 @@
-//! Rolls back a checkpoint that failed at any step.
+//! Brings a container's CUDA processes and its freezer back to how they were found.
 
 use stasis_linux::Snapshot;
 use stasis_linux::cgroup::{FreezerError, FreezerState};
 
-use crate::checkpoint::plan::Plan;
-use crate::container::ContainerError;
+use crate::container::{Container, ContainerError};
+use crate::cuda::Driver;
 use crate::cuda::failure::{Cause, ProcessFailure, Step};
 use crate::cuda::process_set::bring_back;
 use crate::cuda::stopped::Stop;
 use crate::error::after_failure::AfterFailure;
-use crate::operation::Intent;
-use crate::recovery;
+use crate::operation::{Intent, Operation};
+use crate::recovery::hand_over;
+
+/// A container that an operation has changed.
+pub(crate) struct Changed<'a> {
+    pub(crate) operation: &'a Operation,
+    pub(crate) container: &'a Container,
+    pub(crate) driver: &'a dyn Driver,
+    /// How it was found.
+    pub(crate) intent: &'a Intent,
+}
 
 /// Brings every CUDA process of the container, and its freezer, back to how they were found. It
 /// queries the driver for each process's state instead of keeping a journal of steps, so it is the
 /// same for every step, and also finds processes that appeared meanwhile. `failed` are processes
 /// that the failed step could not bring back itself; they are tried once more.
 #[must_use]
-pub(crate) fn roll_back(
-    plan: &Plan<'_>,
-    intent: &Intent,
-    failed: Vec<ProcessFailure>,
-) -> AfterFailure {
-    let has_ended = || plan.container.init().is_gone();
+pub(crate) fn roll_back(changed: &Changed<'_>, failed: Vec<ProcessFailure>) -> AfterFailure {
+    let has_ended = || changed.container.init().is_gone();
     // The driver cannot restore a frozen process.
-    if let Err(error) = plan.container.cgroup().thaw()
+    if let Err(error) = changed.container.cgroup().thaw()
         && !has_ended()
     {
-        return still_frozen(plan, error);
+        return still_frozen(changed, error);
     }
-    let snapshot = match plan.container.snapshot() {
+    let snapshot = match changed.container.snapshot() {
         Ok(snapshot) => snapshot,
         // The cgroup of a container that has ended may be gone.
         Err(_) if has_ended() => Snapshot::default(),
-        Err(error) => return AfterFailure::Unknown(ContainerError::Processes(error)),
+        Err(error) => {
+            changed.operation.leave_to_keeper();
+            return AfterFailure::Unknown(ContainerError::Processes(error));
+        }
     };
     let lost = still_lost(
         failed,
-        bring_back(&plan.driver, snapshot.candidates(), &intent.as_found()),
+        bring_back(
+            changed.driver,
+            snapshot.candidates(),
+            &changed.intent.as_found(),
+        ),
     );
     if has_ended() {
-        plan.operation.clear();
+        changed.operation.clear();
         return AfterFailure::Ended;
     }
-    let refrozen = match plan.found {
-        FreezerState::Frozen => plan.container.cgroup().freeze(),
+    let refrozen = match changed.intent.freezer {
+        FreezerState::Frozen => changed.container.cgroup().freeze(),
         FreezerState::Thawed => Ok(()),
     };
     if !lost.is_empty() {
-        let left = recovery::start_recovery(plan.context, &plan.operation, &plan.container, lost);
+        let left = hand_over(changed.operation, lost);
         return left.map_or_else(AfterFailure::Lost, AfterFailure::PendingRecovery);
     }
     if let Err(error) = refrozen {
-        return AfterFailure::Freezer(error);
+        return not_as_found(changed, error);
     }
     // A record that cannot be written says the same of what stays suspended.
-    let _ = plan.operation.settle(intent.clone());
-    if intent.keeps_some_off_gpu() {
-        AfterFailure::AsBefore(plan.found)
+    let _ = changed.operation.settle(changed.intent.clone());
+    if changed.intent.keeps_some_off_gpu() {
+        AfterFailure::AsBefore(changed.intent.freezer)
     } else {
-        AfterFailure::Unharmed(plan.found)
+        AfterFailure::Unharmed(changed.intent.freezer)
     }
 }
 
 /// A cgroup above the container's was frozen meanwhile.
-fn still_frozen(plan: &Plan<'_>, error: FreezerError) -> AfterFailure {
+fn still_frozen(changed: &Changed<'_>, error: FreezerError) -> AfterFailure {
     if !matches!(error, FreezerError::Timeout { .. }) {
-        return AfterFailure::Freezer(error);
+        return not_as_found(changed, error);
     }
-    if plan.found == FreezerState::Frozen {
+    if changed.intent.freezer == FreezerState::Frozen {
         // Restores the container's own freezer state, which counts once that cgroup is thawed.
-        let _ = plan.container.cgroup().freeze();
+        let _ = changed.container.cgroup().freeze();
     }
     let cause = Cause::Stopped(Stop::FrozenAbove);
     let held = vec![ProcessFailure::of(
         Step::Query,
-        plan.container.init(),
+        changed.container.init(),
         cause,
     )];
-    let left = recovery::start_recovery(plan.context, &plan.operation, &plan.container, held);
-    left.map_or_else(AfterFailure::Lost, AfterFailure::Held)
+    hand_over(changed.operation, held).map_or_else(AfterFailure::Lost, AfterFailure::Held)
+}
+
+/// The keeper tries again.
+fn not_as_found(changed: &Changed<'_>, error: FreezerError) -> AfterFailure {
+    changed.operation.leave_to_keeper();
+    AfterFailure::Freezer(error)
 }
 
 /// The processes that the second try did not bring back either, each with its first error, which

@@ -1,0 +1,259 @@
+//! Operations that are killed (SIGKILL) at a step, and nobody does anything about it: what they had
+//! begun is undone by their keepers.
+
+use std::fs;
+use std::process::Child;
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use stasis_integration::check::process_tree::descendant;
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::container::bundle::{Bundle, ROOT};
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::{CUDA_CHECKPOINT, PROGRAM, StasisHost};
+use stasis_integration::on_hosts;
+
+const PORT: u16 = 10300;
+/// The name of a held driver call.
+const HELD: &str = "step";
+const CONTAINER: [&str; 4] = ["--container", "counter", "--root", ROOT];
+
+on_hosts!(all_cases: trixie, sid_v2);
+
+fn all_cases(kind: HostKind) -> Result<()> {
+    let stasis = &StasisHost::of(kind)?;
+    let _containerd = stasis.containerd()?;
+    let counter = Bundle::make(stasis, "counter", &["/bin/counter", "10300"])?;
+    counter.run()?;
+    ensure!(stasis.ask_until_up(PORT)? == "101");
+    let here = &Killed {
+        stasis,
+        counter: &counter,
+    };
+    let mut count = 101;
+    for (name, case) in CASES {
+        case(here).context(name)?;
+        here.nothing_is_left().context(name)?;
+        count += 1;
+        let answer = stasis.ask_until_up(PORT).context(name)?;
+        ensure!(answer == count.to_string(), "{name}: {answer}, not {count}");
+    }
+    counter.checkpoint("after-all", &[])?;
+    counter.delete()
+}
+
+type Case = fn(&Killed<'_>) -> Result<()>;
+
+const CASES: [(&str, Case); 9] = [
+    ("checkpoint, lock", in_the_lock),
+    ("checkpoint of a paused container", while_paused),
+    ("checkpoint, gpu restore", in_the_gpu_restore),
+    ("checkpoint, dump", in_the_dump),
+    ("suspend and its end", in_a_suspend),
+    ("resume", in_a_resume),
+    ("the keeper", of_the_keeper),
+    ("both", of_both),
+    ("restore", in_a_restore),
+];
+
+struct Killed<'l> {
+    stasis: &'l StasisHost,
+    counter: &'l Bundle<'l>,
+}
+
+impl Killed<'_> {
+    /// Kills an operation at a driver call, which is then not made.
+    fn at(&self, call: &str, begin: impl FnOnce() -> Result<Child>) -> Result<()> {
+        let (mut operation, runtime) = self.held(call, begin)?;
+        kill(runtime, Signal::SIGKILL)?;
+        operation.wait()?;
+        self.let_go()
+    }
+
+    /// Begins an operation that is held at a driver call; the child and the program itself.
+    fn held(&self, call: &str, begin: impl FnOnce() -> Result<Child>) -> Result<(Child, Pid)> {
+        self.stasis.hold_driver(&format!("{call} counter"), HELD)?;
+        let child = begin()?;
+        self.stasis.until_driver_is_called()?;
+        let program = match descendant(&child, "stasis-runtime") {
+            Ok(Some(pid)) => pid,
+            _ => descendant(&child, "cuda-checkpoint")?.context("it is over")?,
+        };
+        Ok((child, program))
+    }
+
+    fn let_go(&self) -> Result<()> {
+        self.stasis.let_driver_go(HELD)?;
+        self.stasis.inject("")
+    }
+
+    /// Waits until the keeper has done its work and has ended.
+    fn nothing_is_left(&self) -> Result<()> {
+        wait_until_clear(|| {
+            let left = [self.stasis.records()?, self.keepers()].concat();
+            Ok((!left.is_empty()).then_some(left))
+        })
+    }
+
+    fn keepers(&self) -> String {
+        let found = self
+            .stasis
+            .host
+            .run_for_text(&["pgrep", "-x", "stasis-keeper"]);
+        found.unwrap_or_default()
+    }
+
+    fn kill_keepers(&self) -> Result<()> {
+        self.stasis
+            .host
+            .run(&["pkill", "-KILL", "-x", "stasis-keeper"])?;
+        wait_until_clear(|| {
+            let alive = ["pgrep", "-x", "-r", "S,R,D", "stasis-keeper"];
+            Ok(self.stasis.host.run_for_text(&alive).ok())
+        })
+    }
+
+    fn checkpoint(&self) -> Result<Child> {
+        self.counter
+            .begin_checkpoint("cut-off", &["--leave-running"])
+    }
+
+    fn toggle(&self) -> Result<Child> {
+        let mut command = self.stasis.command(CUDA_CHECKPOINT);
+        Ok(command.arg("--toggle").args(CONTAINER).spawn()?)
+    }
+
+    fn status_is(&self, wanted: &str) -> Result<()> {
+        let status = self.counter.status()?;
+        ensure!(status == wanted, "the container is {status}");
+        Ok(())
+    }
+}
+
+fn in_the_lock(here: &Killed<'_>) -> Result<()> {
+    here.at("lock", || here.checkpoint())?;
+    here.nothing_is_left()?;
+    here.status_is("running")
+}
+
+fn while_paused(here: &Killed<'_>) -> Result<()> {
+    here.counter.pause()?;
+    here.at("checkpoint", || here.checkpoint())?;
+    here.nothing_is_left()?;
+    here.status_is("paused")?;
+    here.counter.resume()
+}
+
+fn in_the_gpu_restore(here: &Killed<'_>) -> Result<()> {
+    here.at("restore", || here.checkpoint())
+}
+
+/// The dump goes on by itself; then the container does.
+fn in_the_dump(here: &Killed<'_>) -> Result<()> {
+    here.counter.before_criu("kill -9 $PPID", "")?;
+    let mut operation = here
+        .counter
+        .begin_checkpoint("in-dump", &["--leave-running"])?;
+    ensure!(!operation.wait()?.success(), "it was not killed");
+    here.stasis.set(&here.stasis.low_level, "")?;
+    here.nothing_is_left()?;
+    let image = here.counter.image_path("in-dump");
+    ensure!(!image.join("stasis.json").exists() && !image.join("inventory.img").exists());
+    // The container has ended, so its image is whole, and is where the caller wanted it.
+    here.counter.checkpoint("dump", &["--leave-running"])?;
+    let earlier = here.counter.manifest("dump")?;
+    here.counter.before_criu("kill -9 $PPID", "")?;
+    ensure!(
+        !here
+            .counter
+            .begin_checkpoint("dump", &[])?
+            .wait()?
+            .success()
+    );
+    here.stasis.set(&here.stasis.low_level, "")?;
+    here.nothing_is_left()?;
+    ensure!(
+        here.counter.manifest("dump")? != earlier,
+        "the earlier image"
+    );
+    ensure!(!here.counter.image_path("dump/.stasis-new").exists());
+    here.counter.delete()?;
+    here.counter.restore("dump")
+}
+
+fn in_a_suspend(here: &Killed<'_>) -> Result<()> {
+    here.at("checkpoint", || here.toggle())?;
+    here.nothing_is_left()?;
+    ensure!(here.toggle()?.wait()?.success(), "it is not as it was");
+    here.at("restore", || here.toggle())
+}
+
+fn in_a_resume(here: &Killed<'_>) -> Result<()> {
+    here.counter.pause()?;
+    ensure!(here.checkpoint()?.wait()?.success());
+    here.at("restore", || {
+        Ok(here.counter.runtime(&["resume", "counter"]).spawn()?)
+    })?;
+    here.nothing_is_left()?;
+    here.status_is("running")
+}
+
+/// The operation starts another, and succeeds.
+fn of_the_keeper(here: &Killed<'_>) -> Result<()> {
+    let (mut operation, _) = here.held("lock", || here.checkpoint())?;
+    // What ends the caller's cgroup does not end it.
+    let cgroups = format!("/proc/{}/cgroup", here.keepers());
+    let cgroups = here.stasis.host.run_for_text(&["cat", &cgroups])?;
+    ensure!(
+        cgroups.lines().any(|line| line.ends_with(":/stasis")),
+        "{cgroups}"
+    );
+    here.kill_keepers()?;
+    here.let_go()?;
+    ensure!(operation.wait()?.success(), "it has failed");
+    Ok(())
+}
+
+/// Nobody is left: an operator, or the next operation, takes it up.
+fn of_both(here: &Killed<'_>) -> Result<()> {
+    let cut_off = || -> Result<()> {
+        let (mut operation, runtime) = here.held("checkpoint", || here.checkpoint())?;
+        here.kill_keepers()?;
+        kill(runtime, Signal::SIGKILL)?;
+        operation.wait()?;
+        here.let_go()?;
+        ensure!(!here.stasis.records()?.is_empty(), "nothing is recorded");
+        Ok(())
+    };
+    cut_off()?;
+    let recovered = here
+        .stasis
+        .host
+        .run_for_text(&[PROGRAM, "recover", "counter"])?;
+    ensure!(recovered.contains("counter"), "{recovered}");
+    here.nothing_is_left()?;
+    let nothing = here
+        .stasis
+        .host
+        .run_for_text(&[PROGRAM, "recover", "--all", "--json"])?;
+    ensure!(nothing == "[]", "{nothing}");
+    cut_off()?;
+    here.counter.checkpoint("next", &["--leave-running"])
+}
+
+/// What was restored is ended, as by a restore that fails.
+fn in_a_restore(here: &Killed<'_>) -> Result<()> {
+    here.counter.checkpoint("good", &[])?;
+    here.counter.delete()?;
+    let config = here
+        .stasis
+        .host
+        .path(format!("{}/config.json", here.counter.directory()));
+    let before = fs::read(&config)?;
+    here.at("restore", || here.counter.begin_restore("good"))?;
+    here.nothing_is_left()?;
+    here.status_is("")?;
+    ensure!(fs::read(&config)? == before, "config.json was changed");
+    here.counter.restore("good")
+}

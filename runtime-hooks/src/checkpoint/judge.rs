@@ -1,0 +1,122 @@
+//! The checks of a container and of the image directory, which change nothing.
+
+use stasis_linux::Snapshot;
+use stasis_linux::cgroup::FreezerState;
+
+use crate::bulk_memory::plugin::{GpuState, Plugins};
+use crate::checkpoint::captured::{Captured, Found};
+use crate::checkpoint::late_exec;
+use crate::container::host_memory;
+use crate::container::{Container, ContainerError};
+use crate::context::Context;
+use crate::cuda::nvml::Inventory;
+use crate::cuda::process_set::ProcessStates;
+use crate::cuda::process_set::as_found::SafeState;
+use crate::cuda::watchdog::WatchedDriver;
+use crate::error::Refusal;
+use crate::image::directory::NewImage;
+use crate::operation::Operation;
+use crate::preflight::blocker::{Blockers, Finding};
+use crate::preflight::cuda_processes::{CudaMembers, cuda_members};
+use crate::preflight::exec_sessions;
+use crate::preflight::peer_access::PeerAccess;
+use crate::preflight::{self, ContainerFacts};
+use crate::request::{CheckpointRequest, PreDump};
+
+/// What the checks have found.
+pub(super) enum Judged {
+    /// No process uses CUDA.
+    Idle,
+    /// A checkpoint can begin.
+    Cuda(Box<Checked>),
+}
+
+/// What a checkpoint needs.
+pub(super) struct Checked {
+    pub(super) driver: WatchedDriver,
+    /// Whether the caller had frozen the container.
+    pub(super) found: FreezerState,
+    pub(super) plugins: Plugins,
+    pub(super) allowed: Vec<Finding>,
+    pub(super) image: NewImage,
+    pub(super) captured: Captured,
+}
+
+/// Checks the container, which must not be frozen if a process of it may use CUDA.
+///
+/// # Errors
+/// [`Refusal`].
+pub(super) fn judge(
+    context: &Context,
+    options: &CheckpointRequest,
+    container: &Container,
+    operation: &Operation,
+    now: FreezerState,
+) -> Result<Judged, Refusal> {
+    let snapshot = container.snapshot().map_err(ContainerError::Processes)?;
+    late_exec::refuse(context, options, &snapshot)?;
+    let cuda = cuda_members(context, container, &snapshot)?;
+    let Some(CudaMembers { driver, members }) = cuda else {
+        return Ok(Judged::Idle);
+    };
+    refuse_pre_dump(options, &members)?;
+    let earlier = operation.recorded()?;
+    let earlier = earlier.map(|intent| intent.still_holding(&members));
+    let interrupted = earlier.as_ref().filter(|intent| intent.is_under_way());
+    // Not what a runtime or CRIU that was killed has made of it.
+    let found = interrupted.map_or(now, |intent| intent.freezer);
+    let inventory = Inventory::read(&context.settings)?;
+    let allowed = refuse_blockers(context, container, &snapshot, &members, &inventory)?;
+    let states = members.iter();
+    let states: Vec<_> = states
+        .map(|(process, state)| (process, SafeState::from(*state)))
+        .collect();
+    let as_found = Found {
+        members: &states,
+        freezer: found,
+        earlier: earlier.as_ref(),
+    };
+    let captured = Captured::describe(context, container, &snapshot, &inventory, as_found)?;
+    let cgroup = container.memory_of(members.iter().map(|(process, _)| process))?;
+    let bytes = captured.to_host_bytes;
+    host_memory::admit(&context.settings.memory, &cgroup, bytes)?;
+    let plugins = Plugins::for_checkpoint(context, options, GpuState::InMemory)?;
+    let image = NewImage::begin(&options.image_path)?;
+    Ok(Judged::Cuda(Box::new(Checked {
+        driver,
+        found,
+        plugins,
+        allowed,
+        image,
+        captured,
+    })))
+}
+
+fn refuse_pre_dump(options: &CheckpointRequest, members: &ProcessStates) -> Result<(), Refusal> {
+    match (options.pre_dump, members.first()) {
+        (PreDump::Only, Some((process, _))) => Err(Refusal::PreDump {
+            pid: process.pid(),
+            name: process.name().to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses all blockers except those that the administrator allows, which it returns.
+pub(super) fn refuse_blockers(
+    context: &Context,
+    container: &Container,
+    snapshot: &Snapshot,
+    members: &ProcessStates,
+    inventory: &Inventory,
+) -> Result<Vec<Finding>, Refusal> {
+    let facts = ContainerFacts {
+        snapshot,
+        members,
+        inventory,
+        peer_access: PeerAccess::of(container),
+    };
+    let mut found = preflight::find(&facts).map_err(ContainerError::Processes)?;
+    exec_sessions::retain_blockers(&mut found, snapshot);
+    Ok(Blockers::check(found, &context.settings.preflight)?)
+}

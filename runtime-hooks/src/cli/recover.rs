@@ -1,0 +1,132 @@
+//! `stasis recover`: undoes what killed operations have left, where their keepers were killed, too.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use serde::Serialize;
+use stasis_config::Settings;
+
+use crate::error::chain;
+use crate::error::kind::State;
+use crate::host::cancel::Cancel;
+use crate::operation::undo::{Begun, Undo};
+use crate::operation::{Operation, OperationError};
+use crate::recovery::report::Recovered;
+use crate::recovery::{all_can_answer, take_up};
+
+/// The containers that are meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Which {
+    /// All with something to undo.
+    All,
+    /// Those with this id, or whose id begins so.
+    Named(String),
+}
+
+/// A container on which an operation has left something to undo.
+#[derive(Debug, Serialize)]
+pub struct Found {
+    /// The container's id.
+    pub container: String,
+    /// The root of its low-level runtime.
+    pub root: PathBuf,
+    /// The operation that has begun: "checkpoint", "restore", ...
+    pub operation: &'static str,
+    /// What has become of it.
+    pub result: Outcome,
+    /// The container's state now, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<State>,
+    /// Why it is not undone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// What has become of an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// The container is as it was found, or has ended.
+    Undone,
+    /// The container cannot be brought back, and has to be killed.
+    Lost,
+    /// It cannot be undone yet; a keeper tries again.
+    Waiting,
+    /// The operation, or its keeper, is at work.
+    UnderWay,
+}
+
+/// Undoes what is left to undo. What is under way, or waits for a process that does not answer, is
+/// left to it.
+///
+/// # Errors
+/// The state directory cannot be read.
+pub fn recover(settings: &Settings, which: &Which) -> io::Result<Vec<Found>> {
+    let is_meant = |undo: &Undo| match which {
+        Which::All => true,
+        Which::Named(id) => undo.id.starts_with(id.as_str()),
+    };
+    let left = Undo::all(&settings.paths.state_dir)?.into_iter();
+    Ok(left
+        .filter(is_meant)
+        .map(|undo| recover_one(settings, &undo))
+        .collect())
+}
+
+fn recover_one(settings: &Settings, undo: &Undo) -> Found {
+    let found = |result, state, error| Found {
+        container: undo.id.clone(),
+        root: undo.root.clone(),
+        operation: undo.verb(),
+        result,
+        state,
+        error,
+    };
+    match attempt(settings, undo) {
+        Ok(Recovered::Undone(state)) => found(Outcome::Undone, Some(state), None),
+        Ok(Recovered::Lost(error)) => {
+            let state = error.diagnosis().state;
+            found(Outcome::Lost, Some(state), Some(chain(&error)))
+        }
+        Ok(Recovered::NotYet(error)) => {
+            let state = error.diagnosis().state;
+            found(Outcome::Waiting, Some(state), Some(chain(&error)))
+        }
+        Err(error @ OperationError::Unfinished(_)) => {
+            found(Outcome::Waiting, Some(State::Waiting), Some(chain(&error)))
+        }
+        Err(error) => found(Outcome::UnderWay, None, Some(chain(&error))),
+    }
+}
+
+fn attempt(settings: &Settings, undo: &Undo) -> Result<Recovered, OperationError> {
+    let operation = Operation::begin(&settings.paths.state_dir, &undo.root, &undo.id)?;
+    // It may have been undone before the lock was taken.
+    let Some(undo) = operation.left_behind()? else {
+        return Ok(Recovered::Undone(State::Unharmed));
+    };
+    let context = undo.context(Cancel::not_needed());
+    if undo.begun == Begun::Waiting && !all_can_answer(&context, &undo) {
+        let what = "not every process answers the driver";
+        return Err(OperationError::Unfinished(what.to_owned()));
+    }
+    take_up(&operation, &undo)
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (id, root) = (&self.container, self.root.display());
+        write!(f, "{id} ({root}): a {} was cut off; ", self.operation)?;
+        match self.result {
+            Outcome::Undone => f.write_str("undone")?,
+            Outcome::Lost => f.write_str("the container is lost")?,
+            Outcome::Waiting => f.write_str("not undone yet, which is tried again")?,
+            Outcome::UnderWay => f.write_str("left alone")?,
+        }
+        match &self.error {
+            Some(error) => write!(f, ": {error}"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! The image of a checkpoint whose operation was killed.
+
+use std::path::Path;
+
+use stasis_linux::file;
+
+use super::lock::{lock, remove_staging};
+use super::roll_forward::settle;
+use super::{COMPLETE, INVENTORY, ImageDirectoryError, NEW, NewImage, Place, exists};
+use crate::image::manifest::Manifest;
+use crate::operation::undo::ImagePlace;
+
+impl NewImage {
+    /// What a keeper has to know of it.
+    pub(crate) fn record(&self) -> ImagePlace {
+        let directory = self.directory.clone();
+        match self.place {
+            Place::Direct => ImagePlace::Direct(directory),
+            Place::Staged { .. } => ImagePlace::Staged(directory),
+        }
+    }
+}
+
+/// After the container has ended: an image that is complete takes its place.
+///
+/// # Errors
+/// [`ImageDirectoryError`]; the next checkpoint or restore in the directory goes on.
+pub(crate) fn finish(image: &ImagePlace) -> Result<(), ImageDirectoryError> {
+    match image {
+        ImagePlace::Direct(_) => Ok(()),
+        ImagePlace::Staged(directory) => settle(directory),
+    }
+}
+
+/// While the container lives: removes what was written, and the store of its bulk memory.
+///
+/// # Errors
+/// [`ImageDirectoryError`].
+pub(crate) fn give_up(image: &ImagePlace, store: Option<&Path>) -> Result<(), ImageDirectoryError> {
+    match image {
+        ImagePlace::Direct(directory) => {
+            // First, so that neither we nor CRIU alone restore it.
+            let _ = file::remove(&directory.join(INVENTORY));
+            Manifest::remove(directory)?;
+            Ok(stasis_memory_store::discard(directory, store)?)
+        }
+        // It was verified, and is on its way to its place.
+        ImagePlace::Staged(directory) if exists(&directory.join(COMPLETE)) => settle(directory),
+        ImagePlace::Staged(directory) => {
+            let staging = directory.join(NEW);
+            let Some(_lock) = lock(&staging)? else {
+                return Ok(());
+            };
+            stasis_memory_store::discard(&staging, store)?;
+            remove_staging(&staging)
+        }
+    }
+}
+
+/// The packs may be all that there is of the memory of tasks, and stay; but what is there is no
+/// image.
+pub(crate) fn keep_memory_only(image: &ImagePlace) {
+    let path = match image {
+        ImagePlace::Direct(directory) => directory.clone(),
+        ImagePlace::Staged(directory) => directory.join(NEW),
+    };
+    let _ = file::remove(&path.join(INVENTORY));
+    let _ = Manifest::remove(&path);
+}

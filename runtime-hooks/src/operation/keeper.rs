@@ -1,0 +1,66 @@
+//! The operation's end of its keeper: the process that undoes what the operation has begun if the
+//! operation is killed (`recovery/keeper.rs` is the keeper's end).
+//!
+//! The keeper's standard input is a pipe that only the operation holds, so it ends with the
+//! operation, whatever that dies of. Its standard output is the operation's lock: flock(2) belongs
+//! to the open file, which both have, so nobody comes between the operation's death and the
+//! keeper's work.
+
+use std::fs::File;
+use std::io::{self, PipeWriter, Write};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use stasis_linux::ProcessRef;
+
+use crate::host::respawn;
+
+/// The first argument of a keeper; neither runc nor crun has this verb. The second is the
+/// operation's directory.
+pub(crate) const VERB: &str = "stasis-keeper";
+/// What an operation says to its keeper when nothing is left to undo.
+pub(crate) const DONE: &[u8] = b"done";
+/// How long it may take to end then.
+const ENDING: Duration = Duration::from_secs(1);
+
+/// A keeper.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    pipe: PipeWriter,
+    process: Child,
+}
+
+impl Keeper {
+    pub(super) fn start(directory: &Path, lock: &File) -> io::Result<Self> {
+        let (read, pipe) = io::pipe()?;
+        let inherited = [Stdio::from(read), Stdio::from(lock.try_clone()?)];
+        let process = respawn::start_with(VERB, &directory, inherited)?;
+        Ok(Self { pipe, process })
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Whether it has not ended: the pipe's other end is still open.
+    pub(super) fn is_alive(&self) -> bool {
+        let mut pipe = [PollFd::new(&self.pipe, PollFlags::empty())];
+        let polled = poll(&mut pipe, Some(&Timespec::default()));
+        polled.is_ok() && !pipe[0].revents().contains(PollFlags::ERR)
+    }
+
+    /// Lets it end, and waits until it has: who waits for an attached container has no zombie.
+    pub(super) fn done(mut self) {
+        // One that has ended already need not be told.
+        let _ = self.pipe.write_all(DONE);
+        drop(self.pipe);
+        let process = i32::try_from(self.process.id()).map(ProcessRef::open);
+        if let Ok(Ok(Some(process))) = process {
+            // Somebody may have stopped it.
+            let _ = process.outlives(ENDING);
+        }
+        let _ = self.process.try_wait();
+    }
+}

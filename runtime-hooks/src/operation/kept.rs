@@ -1,0 +1,254 @@
+//! An operation and its keeper: what is recorded to be undone, and how the operation ends.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::{MutexGuard, PoisonError};
+use std::thread::{panicking, sleep};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::io::Errno;
+
+use crate::operation::intent;
+use crate::operation::keeper::Keeper;
+use crate::operation::undo::{self, Begun, Undo};
+use crate::operation::{Operation, OperationError};
+
+/// The file that everything which an operation starts holds locked: the low-level runtime, CRIU.
+const CHILDREN: &str = "children";
+/// How often it is looked whether they have ended.
+const POLL: Duration = Duration::from_millis(20);
+
+/// What an operation has recorded, and who undoes it.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    /// As it is in the directory.
+    undo: Option<Box<Undo>>,
+    /// What was there before, for which another keeper waits.
+    former: Option<Box<Undo>>,
+    keeper: Option<Keeper>,
+    /// The locked file, which children inherit.
+    children: Option<OwnedFd>,
+    pub(super) end: End,
+}
+
+/// What becomes of the records when an operation ends.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) enum End {
+    /// Nothing has to be undone. The intent stays, if there is one: it is pending on somebody.
+    #[default]
+    Settled,
+    /// They are gone.
+    Cleared,
+    /// They and the lock are the keeper's.
+    HandedOver,
+    /// They stay as they are, without the lock.
+    LetGo,
+}
+
+impl Operation {
+    /// Records what has to be undone, and starts the keeper that does so if this process is killed.
+    /// Nothing may be changed before.
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub(crate) fn keep(&self, undo: Undo) -> Result<(), OperationError> {
+        let former = self.left_behind()?;
+        undo.write(&self.directory)?;
+        let mut kept = self.kept();
+        let former = former.filter(|former| former.begun == Begun::Waiting);
+        kept.former = former.map(Box::new);
+        kept.undo = Some(Box::new(undo));
+        drop(kept);
+        self.stay_kept()?;
+        let mut kept = self.kept();
+        if kept.children.is_none() {
+            kept.children = Some(self.lock_for_children()?);
+        }
+        Ok(())
+    }
+
+    /// Starts another keeper if the first has ended. To be called before each step that changes
+    /// something.
+    ///
+    /// # Errors
+    /// [`OperationError::Keeper`].
+    pub(crate) fn stay_kept(&self) -> Result<(), OperationError> {
+        let mut kept = self.kept();
+        if !kept.keeper.as_ref().is_some_and(Keeper::is_alive) {
+            let started = Keeper::start(&self.directory, &self.lock);
+            kept.keeper = Some(started.map_err(OperationError::Keeper)?);
+        }
+        Ok(())
+    }
+
+    /// Replaces what has to be undone.
+    ///
+    /// # Errors
+    /// [`OperationError::Io`].
+    pub(crate) fn has_begun(&self, begun: Begun) -> Result<(), OperationError> {
+        let mut kept = self.kept();
+        if let Some(undo) = &mut kept.undo {
+            undo.begun = begun;
+            undo.write(&self.directory)?;
+        }
+        Ok(())
+    }
+
+    /// Leaves processes that do not answer the driver, and the lock, to the keeper. Returns the
+    /// keeper's pid.
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub(crate) fn hand_over(&self) -> Result<u32, OperationError> {
+        self.has_begun(Begun::Waiting)?;
+        if self.kept().end == End::LetGo {
+            // This process is the keeper.
+            return Ok(std::process::id());
+        }
+        self.stay_kept()?;
+        let mut kept = self.kept();
+        kept.end = End::HandedOver;
+        Ok(kept.keeper.as_ref().map_or(0, Keeper::pid))
+    }
+
+    /// Leaves to the keeper what is recorded to be undone, and the lock.
+    pub(crate) fn leave_to_keeper(&self) {
+        let mut kept = self.kept();
+        if kept.end == End::Settled {
+            kept.end = End::HandedOver;
+        }
+    }
+
+    /// Removes the record of what is to be undone, but not what is pending on somebody.
+    pub(crate) fn nothing_to_undo(&self) {
+        self.kept().former = None;
+        for file in [undo::FILE_NAME, CHILDREN] {
+            let _ = fs::remove_file(self.directory.join(file));
+        }
+    }
+
+    /// What an operation that was killed, and its keeper too, has left to be undone.
+    ///
+    /// # Errors
+    /// [`OperationError::Io`].
+    pub(crate) fn left_behind(&self) -> Result<Option<Undo>, OperationError> {
+        Undo::read(&self.directory)
+    }
+
+    /// As if this process had begun what it is to undo; the records stay unless they are cleared.
+    #[must_use]
+    pub(crate) fn in_place_of(self, undo: Undo) -> Self {
+        let mut kept = self.kept();
+        kept.undo = Some(Box::new(undo));
+        kept.end = End::LetGo;
+        drop(kept);
+        self
+    }
+
+    /// The operation of which this process is the keeper, by the directory and the lock.
+    #[must_use]
+    pub(crate) fn inherited(directory: PathBuf, lock: File) -> Self {
+        let operation = Self::new(directory, lock);
+        operation.kept().end = End::LetGo;
+        operation
+    }
+
+    /// Waits until everything that a killed operation had started has ended.
+    ///
+    /// # Errors
+    /// [`OperationError::Orphans`] if that takes longer than `wait`; or an I/O error.
+    pub(crate) fn wait_for_orphans(
+        &self,
+        undo: &Undo,
+        wait: Duration,
+    ) -> Result<(), OperationError> {
+        let deadline = Instant::now().checked_add(wait);
+        while self.has_orphans()? && !undo.is_up() {
+            if deadline.is_some_and(|deadline| Instant::now() > deadline) {
+                return Err(OperationError::Orphans);
+            }
+            sleep(POLL);
+        }
+        Ok(())
+    }
+
+    fn has_orphans(&self) -> Result<bool, OperationError> {
+        let path = self.directory.join(CHILDREN);
+        let is_held = || match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            opened => match flock(opened?, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => Ok(false),
+                Err(Errno::WOULDBLOCK) => Ok(true),
+                Err(error) => Err(error.into()),
+            },
+        };
+        is_held().map_err(|source| OperationError::Io {
+            path: path.clone(),
+            source,
+        })
+    }
+
+    fn lock_for_children(&self) -> Result<OwnedFd, OperationError> {
+        let path = self.directory.join(CHILDREN);
+        let lock = || -> io::Result<OwnedFd> {
+            // Not CLOEXEC: children inherit the open file, and with it the lock.
+            let file = open(
+                &path,
+                OFlags::CREATE | OFlags::RDWR,
+                Mode::RUSR | Mode::WUSR,
+            )?;
+            flock(&file, FlockOperation::LockExclusive)?;
+            Ok(file)
+        };
+        lock().map_err(|source| OperationError::Io {
+            path: path.clone(),
+            source,
+        })
+    }
+
+    pub(super) fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has(&self, file: &str) -> bool {
+        self.directory.join(file).exists()
+    }
+
+    /// Removes the record of what would have to be undone, or everything if nothing is pending.
+    fn remove_ours(&self) {
+        let (is_ours, former) = {
+            let mut kept = self.kept();
+            (kept.undo.is_some(), kept.former.take())
+        };
+        let is_anothers = !is_ours && self.has(undo::FILE_NAME);
+        match former {
+            Some(former) => {
+                let _ = former.write(&self.directory);
+            }
+            None if !self.has(intent::FILE_NAME) && !is_anothers => self.clear(),
+            None if is_ours => self.nothing_to_undo(),
+            None => {}
+        }
+    }
+}
+
+impl Drop for Operation {
+    fn drop(&mut self) {
+        let is_settled = self.kept().end == End::Settled;
+        // After a panic nobody knows what has been changed: the keeper finds out.
+        if is_settled && panicking() || self.kept().end == End::HandedOver {
+            return;
+        }
+        if is_settled {
+            self.remove_ours();
+        }
+        if let Some(keeper) = self.kept().keeper.take() {
+            keeper.done();
+        }
+        // The keeper may not have closed it yet.
+        let _ = flock(&self.lock, FlockOperation::Unlock);
+    }
+}

@@ -1,0 +1,249 @@
+//! The record of what has to be undone if an operation ends without doing so itself: its keeper
+//! reads it then, or whoever comes after both were killed.
+//!
+//! It is a file in the operation's directory, from before the first change until the end. It is not
+//! forced to disk: a machine that restarts has neither the container nor /run.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+use stasis_config::{Deadlines, Driver, LowLevel, Paths, Settings};
+use stasis_linux::cgroup::FreezerState;
+use stasis_linux::file::{self, Access, Durability};
+
+use crate::context::Context;
+use crate::host::cancel::Cancel;
+use crate::operation::OperationError;
+use crate::operation::directory::CONTAINERS;
+
+/// The record's file in an operation's directory.
+pub(super) const FILE_NAME: &str = "undo.json";
+/// It may hold a container's whole `config.json`, escaped.
+const MAX_BYTES: u64 = 64 << 20;
+
+/// What has to be undone, and for which container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Undo {
+    /// The container.
+    pub id: String,
+    /// Where the low-level runtime keeps it.
+    pub root: PathBuf,
+    low_level: LowLevel,
+    driver: Driver,
+    deadlines: Deadlines,
+    paths: Paths,
+    pub(crate) begun: Begun,
+}
+
+/// What was begun.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Begun {
+    /// A checkpoint: the container goes on as it was found.
+    Checkpoint {
+        #[serde(with = "Freezer")]
+        found: FreezerState,
+        /// `None` before the image is begun, and once it is complete.
+        image: Option<ImagePlace>,
+    },
+    /// `cuda-checkpoint`: the container goes on.
+    Suspend,
+    /// A resume: it is finished, unless the container is still paused.
+    Resume,
+    /// A restore: what is there of the container is ended.
+    Restore(Restore),
+    /// Only processes are left that did not answer the driver: they go on once all answer.
+    Waiting,
+}
+
+/// Where the image of a checkpoint grows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ImagePlace {
+    /// In this directory, which held no image.
+    Direct(PathBuf),
+    /// Beside the image in this directory.
+    Staged(PathBuf),
+}
+
+/// The files of a restore.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Restore {
+    /// CRIU's work directory.
+    pub(crate) work: PathBuf,
+    /// The file that the low-level runtime writes once the container is up, if it stays as the
+    /// container's parent then.
+    pub(crate) pid_file: Option<PathBuf>,
+    /// The specification that was changed, and its original text.
+    pub(crate) specification: Option<(PathBuf, String)>,
+}
+
+/// How [`FreezerState`] is recorded.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "FreezerState", rename_all = "snake_case")]
+enum Freezer {
+    Thawed,
+    Frozen,
+}
+
+impl Undo {
+    pub(crate) fn new(context: &Context, id: &str, begun: Begun) -> Self {
+        Self {
+            id: id.to_owned(),
+            root: context.root.clone(),
+            low_level: context.low_level.clone(),
+            driver: context.settings.driver.clone(),
+            deadlines: context.settings.deadlines.clone(),
+            paths: context.settings.paths.clone(),
+            begun,
+        }
+    }
+
+    /// The context in which it is undone: with what the operation had of the settings.
+    #[must_use]
+    pub fn context(&self, cancel: Cancel) -> Context {
+        let settings = Settings {
+            driver: self.driver.clone(),
+            deadlines: self.deadlines.clone(),
+            paths: self.paths.clone(),
+            ..Settings::default()
+        };
+        Context {
+            settings,
+            low_level: self.low_level.clone(),
+            root: self.root.clone(),
+            cancel,
+            began: SystemTime::now(),
+        }
+    }
+
+    /// Whether what the operation has started has done its work, and has not ended for all that.
+    pub(super) fn is_up(&self) -> bool {
+        match &self.begun {
+            Begun::Restore(restore) => restore.pid_file.as_ref().is_some_and(|file| file.exists()),
+            _ => false,
+        }
+    }
+
+    /// The operation that was begun, by its name in `operations.log`.
+    pub(crate) fn verb(&self) -> &'static str {
+        match self.begun {
+            Begun::Checkpoint { .. } => "checkpoint",
+            Begun::Suspend => "cuda-checkpoint",
+            Begun::Resume => "resume",
+            Begun::Restore(_) => "restore",
+            Begun::Waiting => "operation",
+        }
+    }
+
+    /// Reads the record in an operation's directory. `None` if there is nothing to undo.
+    ///
+    /// # Errors
+    /// [`OperationError::Io`], also for a file that holds no valid record.
+    pub fn read(directory: &Path) -> Result<Option<Self>, OperationError> {
+        let path = directory.join(FILE_NAME);
+        let read = || {
+            let text = file::read(&path, MAX_BYTES)?;
+            Ok(text.map(|text| serde_json::from_slice(&text)).transpose()?)
+        };
+        read().map_err(|source| OperationError::Io {
+            path: path.clone(),
+            source,
+        })
+    }
+
+    /// All that is recorded below a state directory, by container.
+    ///
+    /// # Errors
+    /// An I/O error of reading the directories. A record that cannot be read is left out.
+    pub(crate) fn all(state_dir: &Path) -> io::Result<Vec<Self>> {
+        let mut found = Vec::new();
+        for root in entries(&state_dir.join(CONTAINERS))? {
+            for container in entries(&root)? {
+                found.extend(Self::read(&container).ok().flatten());
+            }
+        }
+        Ok(found)
+    }
+
+    pub(super) fn write(&self, directory: &Path) -> Result<(), OperationError> {
+        let path = directory.join(FILE_NAME);
+        let write = || {
+            let text = serde_json::to_vec(self)?;
+            file::replace(&path, &text, Access::Private, Durability::Volatile)
+        };
+        write().map_err(|source| OperationError::Io {
+            path: path.clone(),
+            source,
+        })
+    }
+}
+
+/// The entries of a directory; none if there is no such directory.
+fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut paths = Vec::new();
+    for entry in entries {
+        paths.push(entry?.path());
+    }
+    paths.sort_unstable();
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operation::Operation;
+
+    fn undo(id: &str) -> Undo {
+        Undo {
+            id: id.to_owned(),
+            root: "/run/runc".into(),
+            low_level: LowLevel {
+                path: "/usr/sbin/runc".into(),
+                flavor: stasis_config::Flavor::Runc,
+            },
+            driver: Driver::default(),
+            deadlines: Settings::default().deadlines,
+            paths: Settings::default().paths,
+            begun: Begun::Checkpoint {
+                found: FreezerState::Frozen,
+                image: Some(ImagePlace::Staged("/images/1".into())),
+            },
+        }
+    }
+
+    #[test]
+    fn what_is_left_to_undo_is_found() {
+        let state = tempfile::tempdir().unwrap();
+        assert_eq!(Undo::all(state.path()).unwrap(), []);
+        for id in ["c1", "c2"] {
+            let operation = Operation::begin(state.path(), Path::new("/run/runc"), id).unwrap();
+            undo(id).write(operation.directory()).unwrap();
+        }
+        let broken = Operation::begin(state.path(), Path::new("/run/runc"), "c3").unwrap();
+        fs::write(broken.directory().join(FILE_NAME), "{").unwrap();
+        assert_eq!(Undo::all(state.path()).unwrap(), [undo("c1"), undo("c2")]);
+        drop(broken);
+    }
+
+    #[test]
+    fn an_operation_leaves_what_another_has_left_to_undo() {
+        let state = tempfile::tempdir().unwrap();
+        let begin = || Operation::begin(state.path(), Path::new("/run/runc"), "c1").unwrap();
+        let operation = begin();
+        undo("c1").write(operation.directory()).unwrap();
+        drop(operation);
+        assert_eq!(begin().left_behind().unwrap(), Some(undo("c1")));
+        let operation = begin();
+        operation.clear();
+        drop(operation);
+        assert_eq!(begin().left_behind().unwrap(), None);
+    }
+}

@@ -1,0 +1,55 @@
+//! Begins an operation on a container, after what a killed one has left.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::context::Context;
+use crate::operation::undo::{Begun, Undo};
+use crate::operation::{Operation, OperationError};
+use crate::recovery::all_can_answer;
+use crate::recovery::report::{Recovered, Report, recover_and_report};
+
+/// How long an operation waits for the keeper of a killed one.
+const PATIENCE: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(20);
+
+/// Takes the lock of a container. If an operation was killed and its keeper is at work, waits for
+/// that; if the keeper was killed, too, undoes first what is left to undo.
+///
+/// # Errors
+/// [`OperationError`].
+pub fn begin(context: &Context, id: &str) -> Result<Operation, OperationError> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let state_dir = &context.settings.paths.state_dir;
+        let operation = match Operation::begin(state_dir, &context.root, id) {
+            Err(OperationError::Busy { holder })
+                if holder.was_killed() && Instant::now() < deadline =>
+            {
+                sleep(POLL);
+                continue;
+            }
+            begun => begun?,
+        };
+        match operation.left_behind()? {
+            // Who does not answer yet has a keeper that waits for that.
+            Some(undo) if undo.begun != Begun::Waiting || all_can_answer(context, &undo) => {
+                if let Recovered::NotYet(error) = take_up(&operation, &undo)? {
+                    return Err(OperationError::Unfinished(error.to_string()));
+                }
+            }
+            _ => return Ok(operation),
+        }
+    }
+}
+
+/// Undoes what a killed operation, whose keeper was killed as well, has left.
+///
+/// # Errors
+/// [`OperationError`].
+pub(crate) fn take_up(operation: &Operation, undo: &Undo) -> Result<Recovered, OperationError> {
+    operation.wait_for_orphans(undo, PATIENCE)?;
+    // This process may be killed in its turn, or leave processes that do not answer.
+    operation.keep(undo.clone())?;
+    Ok(recover_and_report(operation, undo, Report::Always))
+}

@@ -1,0 +1,118 @@
+//! The keeper of an operation, from its start to its end (`recovery/mod.rs` explains its purpose).
+//!
+//! It reads a pipe that only its operation holds, and opens nothing else until that ends: its cost
+//! is one process that sleeps.
+
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::Duration;
+
+use crate::host::cancel::Cancel;
+use crate::host::respawn;
+use crate::operation::undo::{Begun, Undo};
+use crate::operation::{DONE, KEEPER, Operation};
+use crate::recovery::all_can_answer;
+use crate::recovery::report::{Recovered, Report, recover_and_report};
+
+/// The first and the longest pause between two tries.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// A keeper: the directory of its operation.
+#[derive(Debug)]
+pub struct Keeper {
+    directory: PathBuf,
+}
+
+/// The result of a try.
+enum Tried {
+    /// Nothing is left to undo.
+    Over,
+    NotYet,
+}
+
+impl Keeper {
+    /// The keeper that this process was started as, if it was.
+    #[must_use]
+    pub fn of_this_process() -> Option<Self> {
+        let directory = respawn::job_of(KEEPER, c"stasis-keeper")?;
+        Some(Self { directory })
+    }
+
+    /// Waits for the end of the operation, and undoes what it has left to undo.
+    ///
+    /// # Errors
+    /// A signal handler cannot be installed, or the lock was not inherited. What is recorded stays
+    /// for the next operation.
+    pub fn run(self) -> io::Result<()> {
+        // Somebody who stops everything at once must not end the keeper before its operation.
+        let cancel = Cancel::on_signals()?;
+        if self.operation_is_done() {
+            return Ok(());
+        }
+        let lock = io::stdout().as_fd().try_clone_to_owned()?.into();
+        let mut inherited = Some(Operation::inherited(self.directory.clone(), lock));
+        let mut pause = FIRST_PAUSE;
+        let mut report = Report::Always;
+        while let Tried::NotYet = self.attempt(&mut inherited, &mut report) {
+            // Between two tries nothing is half done.
+            if cancel.requested() {
+                break;
+            }
+            sleep(pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        Ok(())
+    }
+
+    /// Whether the operation has said so before its end.
+    fn operation_is_done(&self) -> bool {
+        let mut said = Vec::new();
+        io::stdin().read_to_end(&mut said).is_ok() && said == DONE
+    }
+
+    /// Tries once. The lock is held no longer than that: others may end what cannot be undone, and
+    /// the container itself.
+    fn attempt(&self, inherited: &mut Option<Operation>, report: &mut Report) -> Tried {
+        let mut operation = inherited.take();
+        let undo = match Undo::read(&self.directory) {
+            Ok(Some(undo)) => undo,
+            Ok(None) => return Tried::Over,
+            Err(_) => return Tried::NotYet,
+        };
+        let context = undo.context(Cancel::not_needed());
+        if undo.begun == Begun::Waiting && !all_can_answer(&context, &undo) {
+            return Tried::NotYet;
+        }
+        if operation.is_none() {
+            let state_dir = &context.settings.paths.state_dir;
+            operation = Operation::begin(state_dir, &context.root, &undo.id).ok();
+        }
+        let Some(operation) = operation else {
+            return Tried::NotYet;
+        };
+        // Another operation may have come and gone before the lock was taken.
+        match operation.left_behind() {
+            Ok(Some(undo)) => undo_left(operation, &undo, report),
+            Ok(None) => Tried::Over,
+            Err(_) => Tried::NotYet,
+        }
+    }
+}
+
+fn undo_left(operation: Operation, undo: &Undo, report: &mut Report) -> Tried {
+    let operation = operation.in_place_of(undo.clone());
+    // However long CRIU takes for the dump that the operation has started.
+    if operation.wait_for_orphans(undo, Duration::MAX).is_err() {
+        return Tried::NotYet;
+    }
+    let recovered = recover_and_report(&operation, undo, *report);
+    // Once is enough of what is tried again.
+    *report = Report::WhenOver;
+    match recovered {
+        Recovered::NotYet(_) => Tried::NotYet,
+        Recovered::Undone(_) | Recovered::Lost(_) => Tried::Over,
+    }
+}

@@ -1,0 +1,82 @@
+//! The result of a recovery, and its line in `operations.log`.
+
+use crate::error::after_failure::AfterFailure;
+use crate::error::kind::State;
+use crate::error::operations_log;
+use crate::error::{Error, Failure};
+use crate::host::cancel::Cancel;
+use crate::operation::Operation;
+use crate::operation::progress::Progress;
+use crate::operation::timeline::Timeline;
+use crate::operation::undo::Undo;
+use crate::operation::verb::Verb;
+use crate::recovery::recover;
+
+/// How a recovery ended.
+#[derive(Debug)]
+pub enum Recovered {
+    /// The container is as it was found, or has ended.
+    Undone(State),
+    /// It cannot be brought back.
+    Lost(Error),
+    /// It has to be tried again.
+    NotYet(Error),
+}
+
+/// Which results get a line in `operations.log`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Report {
+    Always,
+    /// Not that it has to be tried again.
+    WhenOver,
+}
+
+/// Undoes what is recorded, and writes a line to `operations.log`.
+pub(crate) fn recover_and_report(operation: &Operation, undo: &Undo, report: Report) -> Recovered {
+    let context = undo.context(Cancel::not_needed());
+    let progress = Progress::begin(&context, operation, Verb::Recover);
+    let mut timeline = Timeline::with_progress(progress);
+    timeline.note(format!("a {} was cut off", undo.verb()));
+    let after_failure = timeline.time("recover", || recover(&context, operation, undo));
+    let recovered = Recovered::of(undo, after_failure);
+    let error = match &recovered {
+        Recovered::Undone(_) => None,
+        Recovered::NotYet(_) if report == Report::WhenOver => return recovered,
+        Recovered::Lost(error) | Recovered::NotYet(error) => Some(error),
+    };
+    operations_log::write(&context, Verb::Recover, &undo.id, &timeline, error);
+    if matches!(recovered, Recovered::Lost(_)) {
+        // A further try would say the same.
+        operation.nothing_to_undo();
+    }
+    recovered
+}
+
+impl Recovered {
+    fn of(undo: &Undo, after_failure: AfterFailure) -> Self {
+        let state = after_failure.state();
+        let failed = |after_failure| {
+            let cause = Failure::CutOff { verb: undo.verb() };
+            Error::failed(Verb::Recover, &undo.id, cause, after_failure)
+        };
+        match after_failure {
+            AfterFailure::Unharmed(_)
+            | AfterFailure::AsBefore(_)
+            | AfterFailure::Ended
+            | AfterFailure::Killed
+            | AfterFailure::StillPaused => Self::Undone(state),
+            lost @ (AfterFailure::Lost(_)
+            | AfterFailure::EndedNotOnDisk(_)
+            | AfterFailure::WithoutMemory
+            | AfterFailure::ImageComplete(_)
+            | AfterFailure::ImageCompleteWithoutMemory) => Self::Lost(failed(lost)),
+            waiting @ (AfterFailure::PendingRecovery(_)
+            | AfterFailure::ImageCompleteWaiting(_)
+            | AfterFailure::Held(_)
+            | AfterFailure::Freezer(_)
+            | AfterFailure::NotPaused
+            | AfterFailure::Unknown(_)
+            | AfterFailure::NotEnded(_)) => Self::NotYet(failed(waiting)),
+        }
+    }
+}
