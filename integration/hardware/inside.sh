@@ -211,7 +211,7 @@ in_phase() { # NAME PHASE: waits until an operation on the container is at it
 }
 left_of() { # NAME: what should not be there any more
     local left
-    left=$(grep -lE '^(stasis-runtime|criu|runc|memcheck)$' /proc/[0-9]*/comm | wc -l)
+    left=$(grep -lE '^(stasis-runtime|stasis-keeper|criu|runc|memcheck)$' /proc/[0-9]*/comm | wc -l)
     echo "$left processes, $(ls -d /run/stasis/containers/*/$1 | wc -l) records, $(grep -c $1/rootfs /proc/self/mountinfo) mounts, $(on_gpu) on the GPU"
 }
 until_ended() { # NAME
@@ -262,6 +262,25 @@ shim_killed_in_gpu_checkpoint() {
 }
 
 # A process that is stopped while the driver moves its memory: the checkpoint is given up, and a guardian puts things right.
+# The runtime is killed, and nobody starts another operation: its keeper brings the container back.
+runtime_killed() {
+    local name=runtime-killed phase file first
+    run $name /bin/memcheck ${MIB:-8192} 10011
+    first=$(until_up 10011)
+    for phase in lock "gpu checkpoint" dump; do
+        ctr t checkpoint --image-path /images/$name $name >/run/said.txt 2>&1 &
+        in_phase $name "$phase"
+        file=$(echo /run/stasis/containers/*/$name/progress.json)
+        kill -9 "$(grep -o '"pid":[0-9]*' $file | cut -d: -f2)"
+        local start=$(clock)
+        wait $!
+        say "runtime killed in phase $phase | $first, then $(ask 10011) after $(since $start); $(phases)"
+        rm -rf /images/$name
+    done
+    remove $name
+    say "the same | left: $(left_of $name)"
+}
+
 stopped_in_gpu_checkpoint() {
     local pid start first name=stopped-gpu-run
     run $name /bin/memcheck ${MIB:-8192} 10009
@@ -318,7 +337,7 @@ else
 fi
 sections=(counter exit_and_free tree managed with_podman torch "memory ${MIB:-1024}" "memory ${MIB:-8192}" "memory_direct ${MIB:-8192}"
     "through_shim counter" "through_shim tree" "through_shim torch" "through_shim memory ${MIB:-8192}" "through_shim out_of_memory"
-    "through_shim killed_in_gpu_checkpoint" "through_shim shim_killed_in_gpu_checkpoint"
+    "through_shim killed_in_gpu_checkpoint" "through_shim shim_killed_in_gpu_checkpoint" runtime_killed
     forked dataloader exec_session "through_shim exec_session" earlier_image stopped_member sixteen limited_memory no_room operator stopped_in_gpu_checkpoint
     other_gpu two_in_parallel "through_shim ddp_off" "through_shim ddp_on")
 [ -z "${SECTIONS:-}" ] || IFS=, read -ra sections <<<"$SECTIONS"
