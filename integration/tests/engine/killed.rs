@@ -76,6 +76,8 @@ impl Killed<'_> {
         self.stasis.hold_driver(&format!("{call} counter"), HELD)?;
         let child = begin()?;
         self.stasis.until_driver_is_called()?;
+        // It takes its name some time after it was started.
+        wait_until_clear(|| Ok(self.keepers().is_empty().then(|| "no keeper".to_owned())))?;
         let program = match descendant(&child, "stasis-runtime") {
             Ok(Some(pid)) => pid,
             _ => descendant(&child, "cuda-checkpoint")?.context("it is over")?,

@@ -12,7 +12,6 @@ fn on_a_node() -> Result<()> {
     let mut node = Node::boot()?;
     node.run_job("job", 10000)?;
     suspended_job_outlives_a_reload_of_systemd(&mut node)?;
-    job_goes_on_after_a_checkpoint(&mut node)?;
     image_outlives_a_power_failure(node)
 }
 
@@ -25,18 +24,16 @@ fn suspended_job_outlives_a_reload_of_systemd(node: &mut Node) -> Result<()> {
     Ok(())
 }
 
-fn job_goes_on_after_a_checkpoint(node: &mut Node) -> Result<()> {
+/// The image is on the disk when the checkpoint says that it is done, also where the container goes
+/// on: at the end of one, podman's unmounting would bring it there.
+fn image_outlives_a_power_failure(mut node: Node) -> Result<()> {
+    // From now on nothing reaches the disk before somebody asks for it.
+    node.run("sync; sysctl vm.dirty_writeback_centisecs=0 vm.dirty_expire_centisecs=360000")?;
     node.run("podman container checkpoint --leave-running job")?;
     assert_eq!(node.ask(10000)?, "ok 2");
-    Ok(())
-}
-
-/// The image is on the disk when the checkpoint says that it is done.
-fn image_outlives_a_power_failure(mut node: Node) -> Result<()> {
-    node.run("podman container checkpoint job")?;
     let mut node = node.lose_power()?;
     node.run("podman container restore job")?;
-    assert_eq!(node.ask(10000)?, "ok 3");
+    assert_eq!(node.ask(10000)?, "ok 2");
     Ok(())
 }
 
