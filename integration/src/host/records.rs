@@ -34,4 +34,12 @@ impl StasisHost {
         );
         self.host.run_for_text(&["bash", "-c", &script])
     }
+
+    /// The pids of the keepers; empty if there are none. A keeper takes its name some time after it
+    /// was started.
+    #[must_use]
+    pub fn keepers(&self) -> String {
+        let found = self.host.run_for_text(&["pgrep", "-x", "stasis-keeper"]);
+        found.unwrap_or_default()
+    }
 }

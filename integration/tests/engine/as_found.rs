@@ -90,8 +90,8 @@ fn a_resume_after_a_kill_leaves_it_suspended(
     kill_a_checkpoint(stasis, parked)?;
     // It has found the container running.
     wait_until_clear(|| {
-        let keepers = stasis.host.run_for_text(&["pgrep", "-x", "stasis-keeper"]);
-        Ok(keepers.ok())
+        let keepers = stasis.keepers();
+        Ok((!keepers.is_empty()).then_some(keepers))
     })?;
     parked.pause()?;
     parked.resume()

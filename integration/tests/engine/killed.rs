@@ -76,8 +76,13 @@ impl Killed<'_> {
         self.stasis.hold_driver(&format!("{call} counter"), HELD)?;
         let child = begin()?;
         self.stasis.until_driver_is_called()?;
-        // It takes its name some time after it was started.
-        wait_until_clear(|| Ok(self.keepers().is_empty().then(|| "no keeper".to_owned())))?;
+        wait_until_clear(|| {
+            Ok(self
+                .stasis
+                .keepers()
+                .is_empty()
+                .then(|| "no keeper".to_owned()))
+        })?;
         let program = match descendant(&child, "stasis-runtime") {
             Ok(Some(pid)) => pid,
             _ => descendant(&child, "cuda-checkpoint")?.context("it is over")?,
@@ -93,17 +98,9 @@ impl Killed<'_> {
     /// Waits until the keeper has done its work and has ended.
     fn nothing_is_left(&self) -> Result<()> {
         wait_until_clear(|| {
-            let left = [self.stasis.records()?, self.keepers()].concat();
+            let left = [self.stasis.records()?, self.stasis.keepers()].concat();
             Ok((!left.is_empty()).then_some(left))
         })
-    }
-
-    fn keepers(&self) -> String {
-        let found = self
-            .stasis
-            .host
-            .run_for_text(&["pgrep", "-x", "stasis-keeper"]);
-        found.unwrap_or_default()
     }
 
     fn kill_keepers(&self) -> Result<()> {
@@ -205,7 +202,7 @@ fn in_a_resume(here: &Killed<'_>) -> Result<()> {
 fn of_the_keeper(here: &Killed<'_>) -> Result<()> {
     let (mut operation, _) = here.held("lock", || here.checkpoint())?;
     // What ends the caller's cgroup does not end it.
-    let cgroups = format!("/proc/{}/cgroup", here.keepers());
+    let cgroups = format!("/proc/{}/cgroup", here.stasis.keepers());
     let cgroups = here.stasis.host.run_for_text(&["cat", &cgroups])?;
     ensure!(
         cgroups.lines().any(|line| line.ends_with(":/stasis")),

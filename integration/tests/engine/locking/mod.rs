@@ -8,8 +8,8 @@ use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use setup::{
-    Counts, FROZEN, THAWED, keepers, leaves_one_behind, put_below_a_cgroup, says_that_one_is_left,
-    second, set_above, signal, until_nothing_waits,
+    Counts, FROZEN, THAWED, leaves_one_behind, put_below_a_cgroup, says_that_one_is_left, second,
+    set_above, signal, until_nothing_waits,
 };
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
@@ -100,7 +100,7 @@ fn a_thread_is_traced(stasis: &StasisHost, three: &Bundle<'_>, _: &mut Counts) -
         &message,
         &["refused", "is stopped by a debugger", "nothing was changed"],
     );
-    ensure!(keepers(stasis).is_empty());
+    ensure!(stasis.keepers().is_empty());
     Ok(())
 }
 
@@ -132,7 +132,7 @@ fn a_cgroup_above_is_frozen_in_the_lock(
         "{stderr}"
     );
     ensure!(stderr.contains("a frozen cgroup above"), "{stderr}");
-    ensure!(!keepers(stasis).is_empty(), "{stderr}");
+    ensure!(!stasis.keepers().is_empty(), "{stderr}");
     set_above(stasis, THAWED)
 }
 

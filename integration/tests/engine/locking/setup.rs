@@ -38,14 +38,9 @@ pub(crate) fn record(stasis: &StasisHost) -> PathBuf {
     stasis.record(ROOT, "three")
 }
 
-pub(crate) fn keepers(stasis: &StasisHost) -> String {
-    let found = stasis.host.run_for_text(&["pgrep", "-x", "stasis-keeper"]);
-    found.unwrap_or_default()
-}
-
 pub(crate) fn until_nothing_waits(stasis: &StasisHost) -> Result<()> {
     wait_until_clear(|| {
-        let (left, recorded) = (keepers(stasis), record(stasis).exists());
+        let (left, recorded) = (stasis.keepers(), record(stasis).exists());
         Ok((recorded || !left.is_empty()).then(|| format!("keepers {left:?}, record {recorded}")))
     })
 }
@@ -64,7 +59,7 @@ pub(crate) fn signal(stasis: &StasisHost, name: &str) -> Result<()> {
 /// The message of a checkpoint that has to fail and leave b, which is stopped, to its keeper.
 pub(crate) fn leaves_one_behind(stasis: &StasisHost, child: Child) -> Result<String> {
     let message = says_that_one_is_left(stasis, child)?;
-    let keepers = keepers(stasis);
+    let keepers = stasis.keepers();
     let is_named = |pid| message.contains(&format!("stasis process {pid} waits"));
     ensure!(keepers.lines().any(is_named), "{keepers}: {message}");
     ensure!(record(stasis).exists(), "{message}");

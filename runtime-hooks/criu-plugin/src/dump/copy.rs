@@ -168,9 +168,10 @@ fn read_runs(pid: i32, start: u64, runs: &[(u64, u64)], mut buffer: &mut [u8]) -
 
 #[cfg(test)]
 mod tests {
-    use stasis_memory_store::{After, CudaPids, DumpRequest, ImageId, PAGE, Take, Tier, Writer};
+    use stasis_memory_store::{PAGE, Writer};
 
     use super::*;
+    use crate::dump::give_back::tests::request;
     use crate::tasks::tree::Task;
     use stasis_linux::pagemap::Pagemap;
 
@@ -195,21 +196,7 @@ mod tests {
             pagemap: Pagemap::open(pid).unwrap(),
         }];
         let image = tempfile::tempdir().unwrap();
-        let request = DumpRequest {
-            image_id: ImageId::new(1),
-            tier: Tier::Portable,
-            directory: None,
-            earlier: None,
-            threads: 1,
-            compression: None,
-            after: After::GoOn,
-            take: Take::Heaps,
-            minimum_mib: 1,
-            cuda: CudaPids::default(),
-            progress: None,
-            report: None,
-        };
-        let writer = Writer::create(image.path(), &request).unwrap();
+        let writer = Writer::create(image.path(), &request()).unwrap();
         let progress = Progress::new(None, 0);
         let copy = |number| {
             let work = Work::new(&sources, &progress);

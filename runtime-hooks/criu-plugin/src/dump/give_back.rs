@@ -88,7 +88,7 @@ fn without((start, end): (u64, u64), missing: &[(u64, u64)]) -> Vec<(u64, u64)> 
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::cell::Cell;
 
     use stasis_memory_store::{
@@ -101,7 +101,7 @@ mod tests {
     use crate::tasks::tree::Task;
     use stasis_linux::pagemap::Pagemap;
 
-    fn request() -> DumpRequest {
+    pub(in crate::dump) fn request() -> DumpRequest {
         DumpRequest {
             image_id: ImageId::new(1),
             tier: Tier::Portable,
