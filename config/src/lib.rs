@@ -153,6 +153,16 @@ impl Settings {
         }
     }
 
+    /// Whether a checkpoint may begin in spite of a blocker of this kind.
+    #[must_use]
+    pub fn allows(&self, kind: BlockerKind) -> bool {
+        match kind {
+            BlockerKind::ExecSession => self.preflight.exec == ExecSessions::Allow,
+            BlockerKind::Persistence => self.restore.persistence == Persistence::Ignore,
+            kind => self.preflight.allow.contains(&kind),
+        }
+    }
+
     fn usable(text: &str) -> Self {
         let (mut settings, mut usable) = (Self::default(), toml::Table::new());
         for (name, table) in text.parse::<toml::Table>().unwrap_or_default() {

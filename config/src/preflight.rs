@@ -47,6 +47,8 @@ pub enum BlockerKind {
     ManagedMemory,
     /// A process has a GPU open that NVML cannot report on.
     LostGpu,
+    /// The driver frees a GPU of a process once nobody uses it.
+    Persistence,
     /// A process holds an NVIDIA device without using CUDA.
     NvidiaDevice,
     /// `/dev/gdrdrv` is in use.
@@ -61,7 +63,7 @@ pub enum BlockerKind {
 
 impl BlockerKind {
     /// All kinds, those of the driver first.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::DriverVersion,
         Self::FailedState,
         Self::NcclP2p,
@@ -70,6 +72,7 @@ impl BlockerKind {
         Self::Mig,
         Self::ManagedMemory,
         Self::LostGpu,
+        Self::Persistence,
         Self::NvidiaDevice,
         Self::Gdrdrv,
         Self::Rdma,
@@ -89,6 +92,7 @@ impl BlockerKind {
             Self::Mig => "mig",
             Self::ManagedMemory => "managed-memory",
             Self::LostGpu => "lost-gpu",
+            Self::Persistence => "persistence",
             Self::NvidiaDevice => "nvidia-device",
             Self::Gdrdrv => "gdrdrv",
             Self::Rdma => "rdma",
@@ -104,6 +108,7 @@ impl BlockerKind {
         match self {
             Self::DriverVersion => None,
             Self::ExecSession => Some("preflight.exec"),
+            Self::Persistence => Some("restore.persistence"),
             _ => Some("preflight.allow"),
         }
     }
@@ -116,15 +121,6 @@ impl fmt::Display for BlockerKind {
 }
 
 impl Preflight {
-    /// Whether the settings allow blockers of this kind.
-    #[must_use]
-    pub fn allows(&self, kind: BlockerKind) -> bool {
-        match kind {
-            BlockerKind::ExecSession => self.exec == ExecSessions::Allow,
-            kind => self.allow.contains(&kind),
-        }
-    }
-
     pub(crate) fn check(&self) -> Result<(), (&'static str, &'static str)> {
         let why = self.allow.iter().find_map(|kind| match kind {
             BlockerKind::DriverVersion => Some(
@@ -133,35 +129,11 @@ impl Preflight {
             BlockerKind::ExecSession => {
                 Some("must not have \"exec-session\": preflight.exec says what is done about it")
             }
+            BlockerKind::Persistence => Some(
+                "must not have \"persistence\": restore.persistence says what is done about it",
+            ),
             _ => None,
         });
         why.map_or(Ok(()), |why| Err(("preflight.allow", why)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn exec_sessions_are_allowed_until_the_settings_refuse() {
-        let allows = |text: &str| {
-            let read: Preflight = toml::from_str(text).unwrap();
-            read.allows(BlockerKind::ExecSession)
-        };
-        assert!(allows("") && allows("exec = \"allow\""));
-        assert!(!allows("exec = \"refuse\""));
-        assert!(toml::from_str::<Preflight>("exec = \"no\"").is_err());
-    }
-
-    #[test]
-    fn the_name_is_what_the_settings_take() {
-        for kind in BlockerKind::ALL {
-            let text = format!("allow = [\"{kind}\"]");
-            let read: Preflight = toml::from_str(&text).unwrap();
-            assert!(read.allows(kind), "{kind}");
-            assert_eq!(read.allow.len(), 1);
-        }
-        assert!(toml::from_str::<Preflight>("allow = [\"nccl\"]").is_err());
     }
 }

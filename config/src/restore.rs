@@ -31,9 +31,9 @@ pub enum DriverLibraries {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Persistence {
-    /// Refuse the restore.
+    /// Refuse the restore, and a checkpoint after which the driver could restore nothing.
     #[default]
     Require,
-    /// Try the restore.
+    /// Try it.
     Ignore,
 }

@@ -233,3 +233,37 @@ fn a_file_that_others_can_write_is_not_used_in_part_either() {
     assert_eq!(settings, Settings::default());
     assert!(matches!(error, Some(SettingsError::Untrusted { .. })));
 }
+
+fn allows(text: &str, kind: BlockerKind) -> bool {
+    parse(text).unwrap().allows(kind)
+}
+
+#[test]
+fn exec_sessions_are_allowed_until_the_settings_refuse() {
+    let allows = |text| allows(text, BlockerKind::ExecSession);
+    assert!(allows("") && allows("preflight.exec = \"allow\""));
+    assert!(!allows("preflight.exec = \"refuse\""));
+    assert!(parse("preflight.exec = \"no\"").is_err());
+}
+
+#[test]
+fn gpus_without_persistence_mode_are_refused_until_the_settings_ignore_it() {
+    let allows = |text| allows(text, BlockerKind::Persistence);
+    assert!(!allows("") && !allows("restore.persistence = \"require\""));
+    assert!(allows("restore.persistence = \"ignore\""));
+}
+
+#[test]
+fn the_name_of_a_blocker_is_what_the_settings_take() {
+    for kind in BlockerKind::ALL {
+        let text = format!("preflight.allow = [\"{kind}\"]");
+        let is_there = kind.setting() == Some("preflight.allow");
+        assert_eq!(
+            parse(&text).is_ok_and(|read| read.allows(kind)),
+            is_there,
+            "{kind}"
+        );
+        assert!(toml::from_str::<Preflight>(&format!("allow = [\"{kind}\"]")).is_ok());
+    }
+    assert!(parse("preflight.allow = [\"nccl\"]").is_err());
+}

@@ -21,6 +21,7 @@ mod lost_gpu;
 mod many_processes;
 mod not_on_disk;
 mod not_ours;
+mod not_permitted;
 mod passthrough;
 mod paused_images;
 mod peer_access;

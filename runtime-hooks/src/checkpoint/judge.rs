@@ -118,5 +118,5 @@ pub(super) fn refuse_blockers(
     };
     let mut found = preflight::find(&facts).map_err(ContainerError::Processes)?;
     exec_sessions::retain_blockers(&mut found, snapshot);
-    Ok(Blockers::check(found, &context.settings.preflight)?)
+    Ok(Blockers::check(found, &context.settings)?)
 }

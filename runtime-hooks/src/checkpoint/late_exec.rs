@@ -19,9 +19,9 @@ pub(crate) fn refuse(
     options: &CheckpointRequest,
     snapshot: &Snapshot,
 ) -> Result<(), Refusal> {
-    let preflight = &context.settings.preflight;
-    if options.after == AfterDump::Exit && preflight.exec == ExecSessions::Refuse {
-        Blockers::check(exec_sessions::findings(snapshot), preflight)?;
+    let settings = &context.settings;
+    if options.after == AfterDump::Exit && settings.preflight.exec == ExecSessions::Refuse {
+        Blockers::check(exec_sessions::findings(snapshot), settings)?;
     }
     Ok(())
 }

@@ -180,7 +180,7 @@ impl Report {
 
     fn add(&mut self, finding: Finding, settings: &Settings) {
         let kind = finding.kind;
-        let allowed = settings.preflight.allows(kind);
+        let allowed = settings.allows(kind);
         self.checkpointable &= allowed;
         if !allowed {
             self.kind = Some(Kind::Blocked);

@@ -99,14 +99,19 @@ impl From<CudaError> for Cause {
 }
 
 impl ProcessFailure {
-    /// Whether the failure may be temporary: the process cannot be reached now, but is not known
-    /// to be lost.
+    /// Whether the failure may be temporary: the process cannot be reached or restored now, but is
+    /// not known to be lost.
     #[must_use]
     pub fn may_pass(&self) -> bool {
         matches!(
             self.cause,
             Cause::Stopped(_) | Cause::NoAnswer(_) | Cause::NoThread(_)
-        )
+        ) || self.is_not_permitted()
+    }
+
+    /// Whether the driver does not restore to a GPU that is not initialised. That changes nothing.
+    fn is_not_permitted(&self) -> bool {
+        self.step == Step::Restore && matches!(self.cause, Cause::Driver(CudaError::NotPermitted))
     }
 
     /// The failure to read the processes of the container with this init process.
@@ -163,6 +168,11 @@ impl fmt::Display for ProcessFailure {
             f.write_str(
                 ": it holds what this driver cannot save, most likely managed memory \
                  (cudaMallocManaged) or memory that it shares with another process",
+            )?;
+        }
+        if self.is_not_permitted() {
+            f.write_str(
+                ": its GPU is not initialised; switch persistence mode on (nvidia-smi -pm 1)",
             )?;
         }
         Ok(())

@@ -25,9 +25,8 @@ impl fmt::Display for PendingRecovery {
         match &self.recovery {
             Ok(pid) => write!(
                 f,
-                "; stasis process {pid} waits until all processes of the container answer and \
-                 then lets them go on with their GPU: continue what is stopped, or kill the \
-                 container"
+                "; stasis process {pid} tries again until all processes of the container have their \
+                 GPU: continue what is stopped, or kill the container"
             ),
             Err(error) => write!(
                 f,

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use stasis_config::{BlockerKind, DEFAULT_PATH, Preflight};
+use stasis_config::{BlockerKind, DEFAULT_PATH, Settings};
 
 use crate::preflight::peer_access::{ANNOTATION, NONE};
 
@@ -14,7 +14,7 @@ use crate::preflight::peer_access::{ANNOTATION, NONE};
 const NCCL_APART: &str =
     "NCCL_P2P_DISABLE=1 NCCL_CUMEM_ENABLE=0 NCCL_CUMEM_HOST_ENABLE=0 NCCL_NVLS_ENABLE=0";
 /// What keeps the driver from saving or restoring a process; the rest keeps CRIU from dumping it.
-pub const OF_THE_DRIVER: [BlockerKind; 7] = [
+pub const OF_THE_DRIVER: [BlockerKind; 8] = [
     BlockerKind::FailedState,
     BlockerKind::NcclP2p,
     BlockerKind::PeerAccess,
@@ -22,6 +22,18 @@ pub const OF_THE_DRIVER: [BlockerKind; 7] = [
     BlockerKind::Mig,
     BlockerKind::ManagedMemory,
     BlockerKind::LostGpu,
+    BlockerKind::Persistence,
+];
+/// How to let a checkpoint begin in spite of blockers that `preflight.allow` does not take.
+const WITH_SETTINGS_OF_THEIR_OWN: [(BlockerKind, &str); 2] = [
+    (
+        BlockerKind::ExecSession,
+        "let it end: preflight.exec = \"allow\"",
+    ),
+    (
+        BlockerKind::Persistence,
+        "try it anyway: restore.persistence = \"ignore\"",
+    ),
 ];
 /// A job may have hundreds of processes, and an error is one line.
 const LISTED: usize = 8;
@@ -50,10 +62,10 @@ impl Blockers {
     ///
     /// # Errors
     /// [`Blockers`], if a finding is not allowed.
-    pub fn check(found: Vec<Finding>, preflight: &Preflight) -> Result<Vec<Finding>, Self> {
+    pub fn check(found: Vec<Finding>, settings: &Settings) -> Result<Vec<Finding>, Self> {
         let (allowed, found): (Vec<_>, Vec<_>) = found
             .into_iter()
-            .partition(|finding| preflight.allows(finding.kind));
+            .partition(|finding| settings.allows(finding.kind));
         if found.is_empty() {
             Ok(allowed)
         } else {
@@ -86,12 +98,11 @@ impl fmt::Display for Blockers {
             }
             write!(f, "; {}", way_out(*kind))?;
         }
-        let has_sessions = kinds.pop_if(|kind| *kind == BlockerKind::ExecSession);
-        if has_sessions.is_some() {
-            write!(
-                f,
-                "; or let it end: preflight.exec = \"allow\" in {DEFAULT_PATH}"
-            )?;
+        for (kind, anyway) in WITH_SETTINGS_OF_THEIR_OWN {
+            if kinds.contains(&kind) {
+                kinds.retain(|other| *other != kind);
+                write!(f, "; or {anyway} in {DEFAULT_PATH}")?;
+            }
         }
         if kinds.is_empty() {
             return Ok(());
@@ -129,6 +140,10 @@ pub fn consequence(kind: BlockerKind) -> &'static str {
         BlockerKind::ManagedMemory => "the driver cannot save managed memory",
         BlockerKind::LostGpu => {
             "NVML cannot report on a GPU that a process uses, so its contents cannot be relied on"
+        }
+        BlockerKind::Persistence => {
+            "without persistence mode the driver frees a GPU with its last user, and then restores \
+             nothing to it, also not after a checkpoint that fails or leaves the container running"
         }
         BlockerKind::NvidiaDevice => {
             "CRIU cannot dump an NVIDIA device of a process without CUDA state"
@@ -175,6 +190,9 @@ pub fn way_out(kind: BlockerKind) -> String {
              earlier image on another GPU, and reset this one or restart the machine"
                 .to_owned()
         }
+        BlockerKind::Persistence => {
+            "switch persistence mode on (nvidia-smi -pm 1, or nvidia-persistenced)".to_owned()
+        }
         BlockerKind::NvidiaDevice => {
             "end the process (nvidia-smi, DCGM, a monitor) for the time of the checkpoint, or run \
              it in a container of its own"
@@ -204,91 +222,4 @@ pub fn way_out(kind: BlockerKind) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use stasis_config::ExecSessions;
-
-    use super::*;
-
-    fn finding(kind: BlockerKind, pid: i32) -> Finding {
-        Finding {
-            kind,
-            pid,
-            name: "rank".into(),
-            evidence: format!("evidence {pid}"),
-        }
-    }
-
-    #[test]
-    fn all_blockers_are_told_together_each_way_out_once() {
-        let found = vec![
-            finding(BlockerKind::IoUring, 3),
-            finding(BlockerKind::NcclP2p, 1),
-            finding(BlockerKind::NcclP2p, 2),
-        ];
-        let text = Blockers::check(found, &Preflight::default())
-            .unwrap_err()
-            .to_string();
-        for part in [
-            "process 1 (rank): evidence 1, process 2 (rank): evidence 2; start the job with",
-            "evidence 3",
-            "allow = [\"nccl-p2p\", \"io-uring\"] in /etc/stasis/stasis.toml",
-        ] {
-            assert!(text.contains(part), "{part} is missing in {text}");
-        }
-        assert_eq!(text.matches("NCCL_P2P_DISABLE=1").count(), 1, "{text}");
-    }
-
-    #[test]
-    fn what_is_allowed_is_no_reason_and_is_not_forgotten() {
-        let allow = Preflight {
-            allow: vec![BlockerKind::IoUring],
-            ..Preflight::default()
-        };
-        let both = vec![
-            finding(BlockerKind::IoUring, 3),
-            finding(BlockerKind::Mps, 1),
-        ];
-        let text = Blockers::check(both.clone(), &allow)
-            .unwrap_err()
-            .to_string();
-        assert!(text.contains("mps") && !text.contains("io-uring"), "{text}");
-        let allowed = Blockers::check(both[..1].to_vec(), &allow).unwrap();
-        assert_eq!(allowed, both[..1]);
-    }
-
-    #[test]
-    fn exec_sessions_have_a_setting_of_their_own() {
-        let refuse = Preflight {
-            exec: ExecSessions::Refuse,
-            ..Preflight::default()
-        };
-        let session = finding(BlockerKind::ExecSession, 3);
-        let text = |found: &[Finding]| {
-            Blockers::check(found.to_vec(), &refuse)
-                .unwrap_err()
-                .to_string()
-        };
-        let alone = text(std::slice::from_ref(&session));
-        assert!(
-            alone.ends_with("preflight.exec = \"allow\" in /etc/stasis/stasis.toml"),
-            "{alone}"
-        );
-        let both = text(&[session, finding(BlockerKind::Mps, 1)]);
-        assert!(both.contains("preflight.exec = \"allow\""), "{both}");
-        assert!(
-            both.ends_with("preflight.allow = [\"mps\"] in /etc/stasis/stasis.toml"),
-            "{both}"
-        );
-    }
-
-    #[test]
-    fn a_large_job_still_makes_a_readable_line() {
-        let found = (1..=100)
-            .map(|pid| finding(BlockerKind::NcclP2p, pid))
-            .collect();
-        let text = Blockers::check(found, &Preflight::default())
-            .unwrap_err()
-            .to_string();
-        assert!(text.contains("and 92 more") && text.len() < 1500, "{text}");
-    }
-}
+mod tests;

@@ -17,10 +17,10 @@ use stasis_config::BlockerKind;
 use stasis_linux::snapshot::Member;
 use stasis_linux::{ProcessRef, Snapshot};
 
-use crate::cuda::CudaState;
 use crate::cuda::device_node::minor_of;
-use crate::cuda::nvml::{Inventory, Mig};
+use crate::cuda::nvml::{Inventory, Mig, Persistence};
 use crate::cuda::process_set::ProcessStates;
+use crate::cuda::{CudaState, GpuUuid};
 use crate::preflight::blocker::Finding;
 use crate::preflight::nccl::{Candidate, sharing_ranks};
 use crate::preflight::open_files::{Environment, IO_URING, OpenFiles};
@@ -96,6 +96,10 @@ fn of_cuda_process(
         (BlockerKind::ManagedMemory, managed_memory(held)),
         (BlockerKind::LostGpu, lost_gpu(inventory, held)),
         (BlockerKind::PeerAccess, facts.peer_access_of(process)),
+        (
+            BlockerKind::Persistence,
+            persistence(facts, process, state, held),
+        ),
     ];
     let findings = evidence.map(|(kind, evidence)| finding(kind, process, evidence));
     findings.into_iter().flatten()
@@ -133,6 +137,13 @@ impl ContainerFacts<'_> {
     fn cuda_process(&self, member: &Member) -> Option<&(ProcessRef, CudaState)> {
         let mut members = self.members.iter();
         members.find(|(process, _)| member.is(process))
+    }
+
+    /// Whether NVML lists a process on the GPU that is none of the container's CUDA processes.
+    fn others_use(&self, gpu: GpuUuid) -> bool {
+        let is_member = |pid| self.members.iter().any(|(member, _)| member.pid() == pid);
+        let mut listed = self.inventory.processes.iter();
+        listed.any(|(pid, uses)| !is_member(*pid) && uses.iter().any(|each| each.uuid == gpu))
     }
 
     fn peer_access_of(&self, process: &ProcessRef) -> Option<String> {
@@ -206,6 +217,34 @@ fn lost_gpu(inventory: &Inventory, held: &OpenFiles) -> Option<String> {
     let open = held.find(|path| gpu_of(path).is_some())?;
     let gpu = gpu_of(&open.path)?;
     Some(format!("{open}, and NVML says of that GPU: {}", gpu.error))
+}
+
+/// A process whose GPU state is in host memory keeps no GPU initialised.
+fn persistence(
+    facts: &ContainerFacts<'_>,
+    process: &ProcessRef,
+    state: CudaState,
+    held: &OpenFiles,
+) -> Option<String> {
+    if state == CudaState::Checkpointed {
+        return None;
+    }
+    let uses = facts.inventory.uses(process.pid());
+    for (uuid, gpu) in &facts.inventory.facts {
+        let is_listed = uses.iter().any(|listed| listed.uuid == *uuid);
+        let is_open = || {
+            held.find(|path| minor_of(path) == Some(gpu.minor))
+                .is_some()
+        };
+        let is_off = gpu.persistence == Persistence::Off;
+        // If NVML knows this process by another pid, so it may the other members.
+        if is_off && (is_listed && !facts.others_use(*uuid) || !is_listed && is_open()) {
+            return Some(format!(
+                "{uuid} is not in persistence mode, and nobody else is known to use it"
+            ));
+        }
+    }
+    None
 }
 
 /// A process with libcuda and without CUDA state is a forked child that has inherited its parent's

@@ -65,6 +65,30 @@ fn what_nvml_and_the_driver_tell_counts_for_cuda_processes() {
     }
 }
 
+#[test]
+fn a_gpu_that_nobody_keeps_initialised_is_in_the_way_of_its_last_users() {
+    let mut inventory = inventory(Mig::Disabled, Vec::new());
+    let uuid = GpuUuid::from_bytes([7; 16]);
+    let set = |inventory: &mut Inventory, mode| {
+        inventory.facts.get_mut(&uuid).unwrap().persistence = mode;
+    };
+    set(&mut inventory, Persistence::Off);
+    for state in [CudaState::Running, CudaState::Locked] {
+        assert_eq!(kinds(Some(state), &inventory), [BlockerKind::Persistence]);
+    }
+    assert_eq!(kinds(Some(CudaState::Checkpointed), &inventory), []);
+    assert_eq!(kinds(None, &inventory), []);
+    let other = vec![ListedUse {
+        uuid,
+        memory_bytes: None,
+    }];
+    inventory.processes.insert(1, other);
+    assert_eq!(kinds(Some(CudaState::Running), &inventory), []);
+    inventory.processes.remove(&1);
+    set(&mut inventory, Persistence::NotSupported);
+    assert_eq!(kinds(Some(CudaState::Running), &inventory), []);
+}
+
 fn holds(paths: &[&str], libcuda: bool) -> OpenFiles {
     let files = paths.iter().map(|path| OpenFile {
         path: (*path).to_owned(),

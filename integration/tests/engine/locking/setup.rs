@@ -60,7 +60,7 @@ pub(crate) fn signal(stasis: &StasisHost, name: &str) -> Result<()> {
 pub(crate) fn leaves_one_behind(stasis: &StasisHost, child: Child) -> Result<String> {
     let message = says_that_one_is_left(stasis, child)?;
     let keepers = stasis.keepers();
-    let is_named = |pid| message.contains(&format!("stasis process {pid} waits"));
+    let is_named = |pid| message.contains(&format!("stasis process {pid} tries again"));
     ensure!(keepers.lines().any(is_named), "{keepers}: {message}");
     ensure!(record(stasis).exists(), "{message}");
     Ok(message)
@@ -74,7 +74,7 @@ pub(crate) fn says_that_one_is_left(stasis: &StasisHost, child: Child) -> Result
     let parts = [
         "the other processes of the container are as before, with their GPU",
         &format!("of process {} (counter)", second(stasis)?),
-        "waits until all processes of the container answer",
+        "tries again until all processes of the container have their GPU",
     ];
     assert_contains(&stderr, &parts);
     Ok(stderr)

@@ -215,7 +215,7 @@ impl Group<'_> {
             peer_access: self.scope.peer_access(),
         })?;
         found.retain(|finding| OF_THE_DRIVER.contains(&finding.kind));
-        Blockers::check(found, &self.settings.preflight)?;
+        Blockers::check(found, &self.settings)?;
         Ok(())
     }
 
