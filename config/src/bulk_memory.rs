@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::thread;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// More threads than this were not tried (32 cores; docs/benchmarks.md).
 const MOST_THREADS: usize = 32;
@@ -14,7 +14,7 @@ const WAITING: usize = 6;
 const MOST_MINIMUM_MIB: u64 = 1 << 20;
 
 /// `[bulk_memory]`
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BulkMemory {
     /// Whether our CRIU plugin moves GPU contents; if not, CRIU does, with one thread.
@@ -39,7 +39,7 @@ pub struct BulkMemory {
 }
 
 /// Where bulk memory is stored.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MemoryTier {
     /// In the image directory.

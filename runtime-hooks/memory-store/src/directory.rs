@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use stasis_linux::file;
 
-use crate::{INDEX_FILE, ImageId, STORE_INDEX_FILE, StoreError, pack};
+use crate::{INDEX_FILE, ImageId, ORIGIN_FILE, STORE_INDEX_FILE, StoreError, pack};
 
 /// A directory of a store: the memory of one checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,6 +86,8 @@ pub fn remove(directory: &Path) -> Result<(), StoreError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(failed(error)),
     }
+    // Without its origin an interrupted removal does not look like a complete store.
+    remove_replaced(&directory.join(ORIGIN_FILE))?;
     clear(directory, STORE_INDEX_FILE)?;
     fs::remove_dir(directory).map_err(failed)
 }
@@ -103,15 +105,19 @@ pub fn discard(image_dir: &Path, directory: Option<&Path>) -> Result<(), StoreEr
 /// Removes the index of this name and the packs from a directory, and nothing else.
 pub(crate) fn clear(directory: &Path, index: &str) -> Result<(), StoreError> {
     // First, so that what is left by a crash here does not look whole.
-    let index = directory.join(index);
-    remove_file(&index)?;
-    remove_file(&file::staged(&index).map_err(StoreError::io("remove", &index))?)?;
+    remove_replaced(&directory.join(index))?;
     for entry in entries(directory)? {
         if entry.file_name().to_str().is_some_and(pack::is_pack_name) {
             remove_file(&entry.path())?;
         }
     }
     Ok(())
+}
+
+/// Removes a file that is replaced as a whole, and what a replacement that was cut off has left.
+fn remove_replaced(path: &Path) -> Result<(), StoreError> {
+    remove_file(path)?;
+    remove_file(&file::staged(path).map_err(StoreError::io("remove", path))?)
 }
 
 /// Removes a file; that there is none is no error.

@@ -56,3 +56,5 @@ pub const CHUNK: usize = 4 << 20;
 pub const INDEX_FILE: &str = "stasis-memory.index";
 /// The same index, in a store directory.
 pub const STORE_INDEX_FILE: &str = "index";
+/// What the engine records of a checkpoint, in its store directory.
+pub const ORIGIN_FILE: &str = "origin.json";

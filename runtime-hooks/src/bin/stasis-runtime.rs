@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     let code = match Keeper::of_this_process() {
         Some(keeper) => u8::from(keeper.run().is_err()),
         None => match WriteBehind::of_this_process() {
-            Some(copy) => u8::from(copy.carry_out().is_err()),
+            Some(copy) => u8::from(copy.run().is_err()),
             None => carry_out(),
         },
     };

@@ -8,12 +8,15 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use serde::Serialize;
+use stasis::bulk_memory::write_behind::WriteBehind;
 use stasis::cli::check::{CheckError, check};
 use stasis::cli::command_error::CommandError;
 use stasis::cli::cuda_checkpoint;
 use stasis::cli::locate::locate;
 use stasis::cli::machine::machine;
-use stasis::cli::memory::{self, Prune};
+use stasis::cli::memory;
+use stasis::cli::memory::flush::flush;
+use stasis::cli::memory::prune::{Prune, prune};
 use stasis::cli::recover::{Found, Outcome, Which, recover};
 use stasis::cuda::watchdog;
 use stasis::error::chain;
@@ -83,6 +86,14 @@ enum MemoryVerb {
         #[arg(long)]
         json: bool,
     },
+    /// Copy what is in memory alone to disk, now.
+    ///
+    /// Exit code 0: all is on disk; 1: something is not, and is tried again.
+    Flush {
+        /// Print the list of copies as JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Remove the bulk memory of one checkpoint. Its image cannot be restored afterwards.
     Remove {
         /// Its name, or the beginning of it.
@@ -117,7 +128,7 @@ impl Verb {
             Self::Check { json, .. }
             | Self::Recover { json, .. }
             | Self::Memory {
-                verb: MemoryVerb::List { json },
+                verb: MemoryVerb::List { json } | MemoryVerb::Flush { json },
             } => Format::of(*json),
             Self::Memory {
                 verb: MemoryVerb::Remove { .. } | MemoryVerb::Prune { .. },
@@ -135,6 +146,8 @@ fn main() -> ExitCode {
     let called = env::args_os().next().unwrap_or_default();
     let code = if let Some(keeper) = Keeper::of_this_process() {
         u8::from(keeper.run().is_err())
+    } else if let Some(copy) = WriteBehind::of_this_process() {
+        u8::from(copy.run().is_err())
     } else if Path::new(&called).file_name() == Some(cuda_checkpoint::NAME.as_ref()) {
         cuda_checkpoint::main(env::args_os())
     } else {
@@ -161,7 +174,7 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
             let which = id.map_or(Which::All, Which::Named);
             run_recover(&settings, &which, Format::of(json))
         }
-        Verb::Memory { verb } => run_memory(&settings, verb).map(|()| 0),
+        Verb::Memory { verb } => run_memory(&settings, verb),
     }
 }
 
@@ -175,7 +188,7 @@ fn run_recover(settings: &Settings, which: &Which, format: Format) -> Result<u8,
     Ok(if found.iter().all(is_undone) { 0 } else { LEFT })
 }
 
-fn run_memory(settings: &Settings, verb: MemoryVerb) -> Result<(), CommandError> {
+fn run_memory(settings: &Settings, verb: MemoryVerb) -> Result<u8, CommandError> {
     match verb {
         MemoryVerb::List { json } => {
             let kept = memory::list(settings)?;
@@ -184,20 +197,30 @@ fn run_memory(settings: &Settings, verb: MemoryVerb) -> Result<(), CommandError>
                 Format::Text => kept.iter().for_each(|kept| println!("{kept}")),
             }
         }
+        MemoryVerb::Flush { json } => {
+            let flushed = flush(settings);
+            match Format::of(json) {
+                Format::Json => answer(&flushed)?,
+                Format::Text => flushed.iter().for_each(|copy| println!("{copy}")),
+            }
+            if flushed.iter().any(|copy| !copy.durable) {
+                return Ok(LEFT);
+            }
+        }
         MemoryVerb::Remove { id } => {
             let removed = memory::remove(settings, &id)?;
             println!("{removed} is removed");
         }
         MemoryVerb::Prune { force } => {
             let what = if force { Prune::Remove } else { Prune::Show };
-            let found = memory::prune(settings, what)?;
+            let found = prune(settings, what)?;
             found.iter().for_each(|line| println!("{line}"));
             if !(force || found.is_empty()) {
                 println!("nothing was removed; --force removes these");
             }
         }
     }
-    Ok(())
+    Ok(0)
 }
 
 fn run_check(

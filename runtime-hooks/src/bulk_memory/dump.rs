@@ -1,7 +1,8 @@
 //! The bulk memory of a checkpoint: requested from our CRIU plugin before the dump, and checked
 //! after it.
 
-use std::fs;
+mod keep;
+
 use std::path::Path;
 
 use stasis_linux::file_system::FileSystem;
@@ -10,11 +11,11 @@ use stasis_memory_store::{
     TreeMismatch,
 };
 
+use crate::bulk_memory::origin::boot_id;
 use crate::bulk_memory::plugin::Plugins;
 use crate::bulk_memory::ram_tier;
 use crate::bulk_memory::request::{self, RequestFiles};
-use crate::bulk_memory::stores::{self, Origin, Stores};
-use crate::bulk_memory::write_behind::WriteBehind;
+use crate::bulk_memory::stores::{self, Stores};
 use crate::container::Container;
 use crate::context::Context;
 use crate::error::Failure;
@@ -140,7 +141,7 @@ impl<'a> MemoryDump<'a> {
 
     /// After a successful dump: the manifest's entry for bulk memory.
     pub(crate) fn succeeded(&self, timeline: &mut Timeline<'_>) -> Option<StoredMemory> {
-        let (request, files) = self.requested.as_ref()?;
+        let (_, files) = self.requested.as_ref()?;
         let report = files.report();
         let has_run = report.is_some();
         let has_moved = report.as_ref().is_none_or(|report| report.areas > 0);
@@ -156,25 +157,11 @@ impl<'a> MemoryDump<'a> {
             }
             return None;
         }
-        if let Some(directory) = &request.directory {
-            let origin = Origin::new(self.context, &self.options.id, &self.options.image_path);
-            if let Err(error) = origin.write(directory) {
-                // The image can be restored without this file.
-                timeline.note(format!(
-                    "cannot write the origin of {}: {error}",
-                    directory.display()
-                ));
-            }
-        }
-        if request.tier == Tier::Ram {
-            let started =
-                WriteBehind::new(self.context, &self.options.id, request.image_id).start();
-            if let Err(error) = started {
-                timeline.note(format!(
-                    "bulk memory {} is not copied to disk: {error}",
-                    request.image_id
-                ));
-            }
+        if let Err(error) = self.write_origin() {
+            // The image can be restored without this file.
+            timeline.note(format!(
+                "cannot write the origin of its bulk memory: {error}"
+            ));
         }
         self.record()
     }
@@ -203,9 +190,10 @@ impl<'a> MemoryDump<'a> {
         let moved = report.as_ref().map(|report| report.bytes);
         let report = report.unwrap_or_default();
         // The store has the only copy of memory that tasks still lack.
-        if report.not_returned.is_none() && !self.image.is_last_copy(container.init()) {
-            let directory = request.directory.as_deref();
-            let _ = stasis_memory_store::discard(self.image.path(), directory);
+        if self.image.is_last_copy(container.init()) {
+            let _ = self.write_origin();
+        } else if report.not_returned.is_none() {
+            self.discard(request);
         }
         MemoryFailure {
             error: report.error,
@@ -223,8 +211,7 @@ impl<'a> MemoryDump<'a> {
     /// the image is one that CRIU made alone.
     pub(crate) fn remove_unused(&self) {
         if let Some((request, _)) = &self.requested {
-            // Files that stay do not prevent a restore; `stasis memory prune` finds the store.
-            let _ = stasis_memory_store::discard(self.image.path(), request.directory.as_deref());
+            self.discard(request);
         }
     }
 }
@@ -270,10 +257,4 @@ fn dump_request(
 /// Whether an image has bulk memory that CRIU alone does not restore.
 pub(crate) fn has_index(image: &Path) -> bool {
     image.join(INDEX_FILE).symlink_metadata().is_ok()
-}
-
-/// The id of this boot of the machine (random(4)).
-pub(crate) fn boot_id() -> Option<String> {
-    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    Some(id.trim().to_owned())
 }

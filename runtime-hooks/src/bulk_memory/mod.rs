@@ -1,10 +1,12 @@
 //! Bulk memory: large areas that our CRIU plugin moves in place of CRIU.
 //!
 //! The engine decides before a dump or a restore whether the plugin can be used (`plugin.rs`) and
-//! where the memory goes (`stores.rs`, `ram_tier.rs`), writes a request for it (`request.rs`), and
-//! reads its report afterwards (`dump.rs`, `restore.rs`).
+//! where the memory goes (`stores.rs`, `ram_tier.rs`), writes a request for it (`request.rs`),
+//! reads its report afterwards (`dump.rs`, `restore.rs`), and records whose memory it is
+//! (`origin.rs`). What is in memory alone is copied to disk afterwards (`write_behind.rs`).
 
 pub(crate) mod dump;
+pub(crate) mod origin;
 pub mod plugin;
 pub(crate) mod ram_tier;
 pub(crate) mod request;

@@ -114,7 +114,7 @@ pub(crate) fn evict_for(
         let Some(oldest) = all.find(is_durable) else {
             return Ok(None);
         };
-        stores::remove(&oldest.stored.directory).map_err(io::Error::other)?;
+        stasis_memory_store::remove(&oldest.stored.directory).map_err(io::Error::other)?;
         evicted.push(format!(
             "bulk memory {} is now only on disk",
             oldest.stored.image_id
@@ -131,7 +131,8 @@ fn free(directory: &Path) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bulk_memory::stores::tests::{origin, store};
+    use crate::bulk_memory::origin::tests::origin;
+    use crate::bulk_memory::stores::tests::store;
 
     #[test]
     fn only_what_is_on_disk_too_is_evicted() {

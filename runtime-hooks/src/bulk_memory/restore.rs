@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use stasis_memory_store::{CHUNK, Index, Reader, RestoreRequest, Tier};
 
-use crate::bulk_memory::dump::boot_id;
+use crate::bulk_memory::origin::boot_id;
 use crate::bulk_memory::plugin::Plugins;
 use crate::bulk_memory::request::{self, RequestFiles};
 use crate::bulk_memory::stores::Stores;

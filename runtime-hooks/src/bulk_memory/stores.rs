@@ -5,19 +5,13 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
-use serde::{Deserialize, Serialize};
 use stasis_config::Settings;
-use stasis_linux::file::{self, Access, Durability};
 use stasis_memory_store::{ImageId, StoreError, Stored, Tier};
 
-use crate::context::Context;
+use crate::bulk_memory::origin::Origin;
 
-/// The file that records a store's origin; it exists once the store is complete.
-const ORIGIN: &str = "origin.json";
-/// Far larger than any origin.
-const MAX_ORIGIN_BYTES: u64 = 1 << 16;
 /// The suffix of a directory while it is being copied to disk.
 pub(crate) const PARTIAL: &str = "partial";
 
@@ -28,22 +22,6 @@ pub struct Stores {
     pub disk: PathBuf,
     /// In memory; it may not exist.
     pub ram: PathBuf,
-}
-
-/// The origin of a store.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Origin {
-    /// The container.
-    pub container: String,
-    /// The root of its low-level runtime.
-    pub root: PathBuf,
-    /// The path of its image. The caller may have moved the image since.
-    pub image_path: PathBuf,
-    /// When the checkpoint began, RFC 3339.
-    pub created: String,
-    /// When it was complete, in nanoseconds since 1970: the newest store has the largest.
-    #[serde(rename = "order")]
-    pub completed_ns: u64,
 }
 
 /// A complete store, and its origin if known.
@@ -63,6 +41,11 @@ impl Stores {
         }
     }
 
+    /// The directory of a checkpoint whose copy to disk is not complete.
+    pub(crate) fn partial_of(&self, id: ImageId) -> PathBuf {
+        self.disk.join(format!("{id}.{PARTIAL}"))
+    }
+
     /// The directory of a checkpoint in a tier; `None` for the portable tier.
     pub(crate) fn directory_of(&self, tier: Tier, id: ImageId) -> Option<PathBuf> {
         match tier {
@@ -70,34 +53,6 @@ impl Stores {
             Tier::Disk => Some(self.disk.join(id.to_string())),
             Tier::Ram => Some(self.ram.join(id.to_string())),
         }
-    }
-}
-
-impl Origin {
-    pub(crate) fn new(context: &Context, container: &str, image_path: &Path) -> Self {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        Self {
-            container: container.to_owned(),
-            root: context.root.clone(),
-            image_path: image_path.to_owned(),
-            created: context.began_text(),
-            completed_ns: now.map_or(0, |now| u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)),
-        }
-    }
-
-    /// Writes the origin, which marks the store as complete.
-    ///
-    /// # Errors
-    /// The I/O error.
-    pub(crate) fn write(&self, directory: &Path) -> io::Result<()> {
-        let (path, text) = (directory.join(ORIGIN), serde_json::to_vec(self)?);
-        // A store whose origin was lost with the machine counts as incomplete.
-        file::replace(&path, &text, Access::Private, Durability::Volatile)
-    }
-
-    pub(crate) fn read(directory: &Path) -> Option<Self> {
-        let text = file::read(&directory.join(ORIGIN), MAX_ORIGIN_BYTES).ok()??;
-        serde_json::from_slice(&text).ok()
     }
 }
 
@@ -155,7 +110,7 @@ pub(crate) fn partial_in(parent: &Path) -> io::Result<Vec<(PathBuf, SystemTime)>
 
 /// The newest complete store of a container.
 pub(crate) fn newest_of(parent: &Path, container: &str, root: &Path) -> Option<PathBuf> {
-    let is_its = |origin: &Origin| origin.container == container && origin.root.as_path() == root;
+    let is_its = |origin: &Origin| origin.is_of(container, root);
     let names = names_in(parent).ok()?.into_iter();
     let theirs = names
         .filter(|(name, _)| name.parse::<ImageId>().is_ok())
@@ -184,34 +139,13 @@ pub(crate) fn names_in(parent: &Path) -> io::Result<Vec<(String, PathBuf)>> {
     Ok(names)
 }
 
-/// Removes a store, except packs that other stores have linked. A missing store is no error.
-///
-/// # Errors
-/// [`StoreError`].
-pub(crate) fn remove(directory: &Path) -> Result<(), StoreError> {
-    // Without its origin an interrupted removal does not look like a complete store.
-    file::remove(&directory.join(ORIGIN)).map_err(|source| StoreError::Io {
-        action: "remove",
-        path: directory.join(ORIGIN),
-        source,
-    })?;
-    stasis_memory_store::remove(directory)
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use stasis_memory_store::STORE_INDEX_FILE;
+    use stasis_linux::file::Durability;
+    use stasis_memory_store::{STORE_INDEX_FILE, remove};
 
-    pub(crate) fn origin(container: &str, completed_ns: u64) -> Origin {
-        Origin {
-            container: container.to_owned(),
-            root: "/run/runc".into(),
-            image_path: "/images/1".into(),
-            created: "2026-11-21T06:00:00Z".into(),
-            completed_ns,
-        }
-    }
+    use crate::bulk_memory::origin::tests::origin;
 
     fn pack_name(creator: u128) -> String {
         format!("stasis-memory-{}-0.pack", ImageId::new(creator))
@@ -223,7 +157,7 @@ pub(crate) mod tests {
         fs::create_dir(&directory).unwrap();
         fs::write(directory.join(pack_name(id)), [1; 100]).unwrap();
         fs::write(directory.join(STORE_INDEX_FILE), "").unwrap();
-        origin.write(&directory).unwrap();
+        origin.write(&directory, Durability::Volatile).unwrap();
         directory
     }
 
@@ -239,7 +173,7 @@ pub(crate) mod tests {
         let partial = format!("{}.{PARTIAL}", ImageId::new(5));
         fs::create_dir(parent.path().join(&partial)).unwrap();
         origin("c1", 50)
-            .write(&parent.path().join(partial))
+            .write(&parent.path().join(partial), Durability::Volatile)
             .unwrap();
         assert_eq!(newest("c1"), Some(second));
         assert_eq!(newest_of(parent.path(), "c1", Path::new("/run/crun")), None);

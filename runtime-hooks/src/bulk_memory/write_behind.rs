@@ -1,184 +1,254 @@
-//! The copy to disk of bulk memory in the tier `ram`, made after the checkpoint has returned.
+//! The copies to disk of bulk memory in the tier `ram`, made after the checkpoint has returned.
 //!
-//! The copy is written to a partial directory and renamed when all of it is on disk, so a directory
-//! with the final name is complete. Packs that an earlier checkpoint has on disk are linked instead
-//! of copied.
+//! What has to be copied is read from the stores ([`pending`]) and known to nobody else: whoever
+//! makes the copies may be killed at any point, and whoever comes next goes on. That is the process
+//! that a checkpoint starts ([`WriteBehind`]), or the next operation, `stasis recover` or the unit
+//! at boot if there is none, or `stasis memory flush`. One copy is made at a time, since they share
+//! a disk and the later one links the packs of the earlier one.
 
+pub(crate) mod copy;
 mod copy_file;
+pub(crate) mod lost;
+pub(crate) mod pending;
 
-use std::fs::{self, DirBuilder};
+use std::collections::HashSet;
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-use std::time::{Instant, SystemTime};
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime};
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use stasis_linux::file;
-use stasis_memory_store::{ImageId, Tier};
+use stasis_config::{BulkMemory, MemoryTier, Paths, Settings};
+use stasis_memory_store::ImageId;
 
-use crate::bulk_memory::request;
-use crate::bulk_memory::stores::{self, PARTIAL, Stores};
-use crate::bulk_memory::write_behind::copy_file::copy_file;
-use crate::context::Context;
+use crate::bulk_memory::stores::{self, Stores};
+use crate::bulk_memory::write_behind::copy::{Copied, Copy};
+use crate::bulk_memory::write_behind::pending::{Pending, pending_in};
 use crate::error::io_kind::of_io;
 use crate::error::kind::{Diagnosis, Kind, State};
 use crate::error::operations_log::{self, Failed};
 use crate::host::respawn;
 use crate::operation::timeline::Timeline;
 
-/// The first argument of a process that makes a copy.
+/// The first argument of a process that makes copies.
 const VERB: &str = "stasis-write-behind";
 /// More threads do not make disks faster.
 const MOST_THREADS: usize = 4;
+/// The first and the longest pause before what failed is tried again, and a disk that was full may
+/// have room.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// A copy to make.
+/// A process that makes the copies that are pending; there is one at most.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct WriteBehind {
-    image_id: ImageId,
-    container: String,
-    from: PathBuf,
-    disk: PathBuf,
-    log_dir: PathBuf,
-    threads: usize,
+    bulk_memory: BulkMemory,
+    paths: Paths,
 }
 
-/// The bytes of a copy.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Copied {
-    bytes: u64,
-    linked: u64,
+/// What has become of a pending copy.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Copied(Copied),
+    /// It is not needed any more.
+    Gone,
+    /// It stays pending.
+    Failed(io::Error),
+}
+
+/// Starts the process that makes the copies, if one is pending. One that is at work already sees
+/// what has become pending.
+///
+/// # Errors
+/// The I/O error.
+pub(crate) fn start_if_pending(settings: &Settings) -> io::Result<()> {
+    if pending_in(&Stores::of(settings))?.is_empty() {
+        return Ok(());
+    }
+    let job = WriteBehind {
+        bulk_memory: settings.bulk_memory.clone(),
+        paths: settings.paths.clone(),
+    };
+    respawn::start(VERB, &job).map(|_pid| ())
+}
+
+/// After a restart of the machine or a crash: says what was lost, and makes the copies that are
+/// pending.
+pub(crate) fn take_up(settings: &Settings) {
+    // Who makes copies does both again.
+    if let Ok(Some(_gate)) = Gate::of(&Stores::of(settings).disk) {
+        let _ = lost::declare(settings);
+    }
+    let _ = start_if_pending(settings);
 }
 
 impl WriteBehind {
-    pub(crate) fn new(context: &Context, container: &str, image_id: ImageId) -> Self {
-        let stores = Stores::of(&context.settings);
-        Self {
-            image_id,
-            container: container.to_owned(),
-            from: stores.ram.join(image_id.to_string()),
-            disk: stores.disk,
-            log_dir: context.settings.paths.log_dir.clone(),
-            threads: request::threads(context, Tier::Ram).min(MOST_THREADS),
-        }
-    }
-
-    /// Starts a process that makes the copy.
-    ///
-    /// # Errors
-    /// The I/O error.
-    pub(crate) fn start(&self) -> io::Result<()> {
-        respawn::start(VERB, self).map(|_pid| ())
-    }
-
-    /// Reads the copy that this process was started for, if it was.
+    /// The process that this one was started as, if it was.
     #[must_use]
     pub fn of_this_process() -> Option<Self> {
         respawn::job_of(VERB, c"stasis-durable")
     }
 
-    /// Makes the copy, and writes a line to `operations.log`.
+    /// Makes the copies that are pending, and tries those that fail again and again.
     ///
     /// # Errors
-    /// The I/O error; the partial copy is removed.
-    pub fn carry_out(&self) -> io::Result<()> {
-        let (began, start) = (SystemTime::now(), Instant::now());
-        let copied = self.copy();
-        let mut timeline = Timeline::default();
-        if let Ok(Copied { bytes, linked }) = &copied {
-            timeline.add_part("copy", start.elapsed(), Some(*bytes));
-            timeline.note(format!(
-                "bulk memory {} is on disk: {} MiB written, {} MiB there before",
-                self.image_id,
-                bytes >> 20,
-                linked >> 20
-            ));
+    /// The stores in memory cannot be read.
+    pub fn run(self) -> io::Result<()> {
+        let settings = Settings {
+            bulk_memory: self.bulk_memory,
+            paths: self.paths,
+            ..Settings::default()
+        };
+        let stores = Stores::of(&settings);
+        // Who has the turn also makes the copy that this process was started for: it looks once
+        // more after it has given up the turn.
+        while let Some(turn) = take_turn(&stores.ram)? {
+            copy_until_none(&settings);
+            drop(turn);
+            if pending_in(&stores)?.is_empty() {
+                break;
+            }
         }
-        let failure = copied.as_ref().err().map(|error| {
-            let id = self.image_id;
+        Ok(())
+    }
+}
+
+fn copy_until_none(settings: &Settings) {
+    let mut pause = FIRST_PAUSE;
+    let mut logged = HashSet::new();
+    loop {
+        let tried = copy_all(settings, &mut logged);
+        let mut outcomes = tried.iter().map(|(_, outcome)| outcome);
+        if outcomes.all(|outcome| !matches!(outcome, Outcome::Failed(_))) {
+            return;
+        }
+        sleep(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Tries each pending copy once, the oldest first, and writes lines to `operations.log`: of those
+/// that fail, only if they are not in `logged`.
+pub(crate) fn copy_all(
+    settings: &Settings,
+    logged: &mut HashSet<ImageId>,
+) -> Vec<(Pending, Outcome)> {
+    let stores = Stores::of(settings);
+    let gate = stores::prepare(&stores.disk).and_then(|()| Gate::wait(&stores.disk));
+    if gate.is_ok() {
+        let _ = lost::declare(settings);
+    }
+    // They are listed behind the gate: another process may have made them.
+    let pending = pending_in(&stores).unwrap_or_default().into_iter();
+    let tried = pending.map(|pending| {
+        let (began, start) = (SystemTime::now(), Instant::now());
+        let outcome = match &gate {
+            Ok(_gate) => copy_one(settings, &stores, &pending),
+            Err(error) => Outcome::Failed(io::Error::new(error.kind(), error.to_string())),
+        };
+        let is_news = match &outcome {
+            Outcome::Copied(_) => true,
+            Outcome::Gone => false,
+            Outcome::Failed(_) => logged.insert(pending.image_id),
+        };
+        if is_news {
+            log(settings, &pending, &outcome, began, start.elapsed());
+        }
+        (pending, outcome)
+    });
+    tried.collect()
+}
+
+fn copy_one(settings: &Settings, stores: &Stores, pending: &Pending) -> Outcome {
+    let threads = settings.bulk_memory.threads_for(MemoryTier::Ram);
+    let copy = Copy {
+        pending,
+        stores,
+        threads: threads.min(MOST_THREADS),
+    };
+    match copy.make() {
+        Ok(copied) => {
+            lost::forget_older(stores, &pending.origin);
+            Outcome::Copied(copied)
+        }
+        Err(_) if !pending.from.is_dir() => {
+            let _ = pending::forget(stores, pending.image_id);
+            Outcome::Gone
+        }
+        Err(error) => Outcome::Failed(error),
+    }
+}
+
+fn log(
+    settings: &Settings,
+    pending: &Pending,
+    outcome: &Outcome,
+    began: SystemTime,
+    took: Duration,
+) {
+    let id = pending.image_id;
+    let mut timeline = Timeline::default();
+    let failure = match outcome {
+        Outcome::Copied(copied) => {
+            timeline.add_part("copy", took, Some(copied.bytes));
+            timeline.note(format!(
+                "bulk memory {id} is on disk: {} MiB written, {} MiB there before",
+                copied.bytes >> 20,
+                copied.there >> 20
+            ));
+            None
+        }
+        Outcome::Gone => None,
+        Outcome::Failed(error) => {
             let text = format!(
-                "bulk memory {id} is not on disk and is lost when this machine restarts: {error}"
+                "bulk memory {id} is not on disk, and is lost if this machine restarts: {error}; \
+                 this is tried again until it succeeds (`stasis memory flush` tries now)"
             );
             let kind = of_io(error, Kind::ImageDirectory);
-            Failed::new(&text, Diagnosis::new(kind, State::Unharmed))
-        });
-        let container = &self.container;
-        operations_log::write_afterwards(
-            &self.log_dir,
-            "durable",
-            container,
-            began,
-            &timeline,
-            failure,
-        );
-        copied.map(|_| ())
+            Some(Failed::new(&text, Diagnosis::new(kind, State::Unharmed)))
+        }
+    };
+    let (log_dir, container) = (&settings.paths.log_dir, &pending.origin.container);
+    operations_log::write_afterwards(log_dir, "durable", container, began, &timeline, failure);
+}
+
+/// Who holds it makes copies into a directory for stores.
+#[derive(Debug)]
+struct Gate(#[expect(dead_code, reason = "it is locked as long as it is open")] File);
+
+impl Gate {
+    /// `None` if somebody else holds it, or there is no such directory.
+    fn of(disk: &Path) -> io::Result<Option<Self>> {
+        Ok(lock(disk, FlockOperation::NonBlockingLockExclusive)?.map(Self))
     }
 
-    fn copy(&self) -> io::Result<Copied> {
-        let partial = self.disk.join(format!("{}.{PARTIAL}", self.image_id));
-        stores::prepare(&self.disk)?;
-        DirBuilder::new().mode(0o700).create(&partial)?;
-        let copied = self.copy_into(&partial).and_then(|copied| {
-            file::sync_directory(&partial)?;
-            fs::rename(&partial, self.disk.join(self.image_id.to_string()))?;
-            file::sync_directory(&self.disk)?;
-            Ok(copied)
-        });
-        if copied.is_err() {
-            let _ = fs::remove_dir_all(&partial);
-        }
-        copied
+    /// Waits as long as the other one's copies take.
+    fn wait(disk: &Path) -> io::Result<Self> {
+        let locked = lock(disk, FlockOperation::LockExclusive)?.map(Self);
+        locked.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
+}
 
-    fn copy_into(&self, partial: &Path) -> io::Result<Copied> {
-        let mut linked = 0;
-        let mut to_copy = Vec::new();
-        for (name, path) in stores::names_in(&self.from)? {
-            match self.link(&name, &path, partial)? {
-                Some(bytes) => linked += bytes,
-                None => to_copy.push((path, partial.join(name))),
-            }
-        }
-        let next = AtomicUsize::new(0);
-        let work = || -> io::Result<u64> {
-            let mut bytes = 0;
-            while let Some((from, to)) = to_copy.get(next.fetch_add(1, Ordering::Relaxed)) {
-                bytes += copy_file(from, to)?;
-            }
-            Ok(bytes)
-        };
-        let threads = self.threads.clamp(1, to_copy.len().max(1));
-        let bytes = thread::scope(|scope| {
-            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-            let joined = workers.into_iter().map(|worker| {
-                let panicked = |_| Err(io::Error::other("a thread that copies panicked"));
-                worker.join().unwrap_or_else(panicked)
-            });
-            // Join all threads, also after a failure.
-            let results: Vec<io::Result<u64>> = joined.collect();
-            results.into_iter().sum::<io::Result<u64>>()
-        })?;
-        Ok(Copied { bytes, linked })
-    }
+/// The lock that makes this process the only one that tries again and again.
+fn take_turn(ram: &Path) -> io::Result<Option<File>> {
+    lock(ram, FlockOperation::NonBlockingLockExclusive)
+}
 
-    /// Links a pack that another checkpoint already has on disk. A pack's name contains the random
-    /// id of the checkpoint that made it, so it is unique.
-    fn link(&self, name: &str, path: &Path, partial: &Path) -> io::Result<Option<u64>> {
-        if !name.ends_with(".pack") {
-            return Ok(None);
+fn lock(directory: &Path, operation: FlockOperation) -> io::Result<Option<File>> {
+    let file = match File::open(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    loop {
+        match flock(&file, operation) {
+            Ok(()) => return Ok(Some(file)),
+            Err(Errno::WOULDBLOCK) => return Ok(None),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
-        let bytes = path.metadata()?.len();
-        for (id, directory) in stores::names_in(&self.disk)? {
-            let there = directory.join(name);
-            let is_whole = id.parse::<ImageId>().is_ok()
-                && there.metadata().is_ok_and(|there| there.len() == bytes);
-            // The link fails for a pack that is being removed; that pack is copied.
-            if is_whole && fs::hard_link(&there, partial.join(name)).is_ok() {
-                return Ok(Some(bytes));
-            }
-        }
-        Ok(None)
     }
 }
 

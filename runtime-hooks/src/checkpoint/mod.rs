@@ -142,7 +142,7 @@ fn carry_out(
             Ok(())
         }
         (Ok(()), Err(cause)) => {
-            let ended = unsealed(&plan.image, memory, &plan.container);
+            let ended = unsealed(&plan.image, memory, &plan.container, timeline);
             let rolled_back = timeline.time("roll back", || {
                 roll_back(&plan.changed(captured), Vec::new())
             });

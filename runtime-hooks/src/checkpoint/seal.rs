@@ -40,10 +40,14 @@ pub(crate) fn seal(
     }
     manifest.phases = timeline.phases().to_vec();
     describe(manifest, image.path())?;
+    if manifest.memory.is_some() {
+        memory.record_pending(timeline);
+    }
     let replaced = timeline.time("sync", || image.commit(memory.store()))?;
     if let Some(replaced) = replaced {
         timeline.note(directory::replaced(replaced));
     }
+    memory.start_copy(timeline);
     Ok(())
 }
 
@@ -53,9 +57,12 @@ pub(crate) fn unsealed(
     image: &NewImage,
     memory: &MemoryDump<'_>,
     container: &Container,
+    timeline: &mut Timeline<'_>,
 ) -> Option<AfterFailure> {
     let is_last_copy = image.is_last_copy(container.init());
-    if !is_last_copy {
+    if is_last_copy {
+        memory.start_copy(timeline);
+    } else {
         memory.remove_unused();
     }
     image.give_up(container.init());

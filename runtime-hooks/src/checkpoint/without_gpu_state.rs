@@ -122,10 +122,12 @@ impl PlainDump<'_> {
         }
         match (dumped, sealed) {
             (Dumped::Complete(output), Ok(())) => Ok(output),
-            (Dumped::Complete(_), Err(cause)) => Err(match unsealed(image, &memory, container) {
-                Some(ended) => self.failed_with(cause, ended),
-                None => self.failed(cause),
-            }),
+            (Dumped::Complete(_), Err(cause)) => {
+                Err(match unsealed(image, &memory, container, timeline) {
+                    Some(ended) => self.failed_with(cause, ended),
+                    None => self.failed(cause),
+                })
+            }
             (Dumped::MemoryNotReturned(why), sealed) => {
                 let after_failure = match sealed {
                     Ok(()) => AfterFailure::ImageCompleteWithoutMemory,

@@ -1,7 +1,9 @@
 //! `stasis memory`: lists and removes bulk memory that is stored outside of images.
 
+pub mod flush;
+pub mod prune;
+
 use std::fmt;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,6 +13,8 @@ use stasis_config::Settings;
 use stasis_memory_store::{ImageId, Index, StoreError};
 
 use crate::bulk_memory::stores::{self, Store, Stores};
+use crate::bulk_memory::write_behind::lost::{self, Lost};
+use crate::bulk_memory::write_behind::pending;
 use crate::image::directory;
 
 /// A store that was not written to for this long is not being written.
@@ -39,6 +43,8 @@ pub struct Kept {
     pub image_path: Option<PathBuf>,
     /// The image at that path now.
     pub image: Image,
+    /// Whether it was in memory alone when the machine restarted, so that nothing is there of it.
+    pub lost: bool,
     #[serde(skip)]
     directories: Vec<PathBuf>,
     #[serde(skip)]
@@ -104,7 +110,19 @@ pub fn list(settings: &Settings) -> Result<Vec<Kept>, MemoryCommandError> {
             }
         }
     }
+    let lost = lost::lost_in(&stores).map_err(MemoryCommandError::io(&stores.disk))?;
+    kept.extend(lost.into_iter().map(Kept::lost));
     Ok(kept)
+}
+
+impl MemoryCommandError {
+    fn io(path: &Path) -> impl Fn(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io {
+            path: path.clone(),
+            source,
+        }
+    }
 }
 
 impl Kept {
@@ -125,14 +143,37 @@ impl Kept {
             complete: stored.complete,
             image_path,
             image,
+            lost: false,
             directories: vec![stored.directory],
             idle: stored.modified.elapsed().unwrap_or_default(),
+        }
+    }
+
+    fn lost(lost: Lost) -> Self {
+        let Lost {
+            image_id, origin, ..
+        } = lost;
+        Self {
+            image_id,
+            image: Image::at(&origin.image_path, image_id),
+            container: Some(origin.container),
+            created: Some(origin.created),
+            bytes: 0,
+            own_bytes: 0,
+            in_ram: false,
+            durable: false,
+            complete: false,
+            image_path: Some(origin.image_path),
+            lost: true,
+            directories: vec![lost.directory],
+            idle: Duration::ZERO,
         }
     }
 
     /// Why no image on this machine seems to need it.
     fn is_left_over(&self) -> Option<&'static str> {
         match self.image {
+            _ if self.lost => Some("it was lost when this machine restarted"),
             Image::Gone => Some("its image is gone"),
             Image::Replaced => Some("another image has its place"),
             Image::Unknown if !self.complete && self.idle > CUT_OFF => {
@@ -142,11 +183,13 @@ impl Kept {
         }
     }
 
-    fn remove(&self) -> Result<(), MemoryCommandError> {
-        for directory in &self.directories {
-            stores::remove(directory)?;
+    fn remove(&self, stores: &Stores) -> Result<(), MemoryCommandError> {
+        // The one in memory first: without that on disk its copy would be pending.
+        for directory in self.directories.iter().rev() {
+            stasis_memory_store::remove(directory)?;
         }
-        Ok(())
+        let forgotten = pending::forget(stores, self.image_id);
+        forgotten.map_err(MemoryCommandError::io(&stores.disk))
     }
 }
 
@@ -181,57 +224,8 @@ pub fn remove(settings: &Settings, id: &str) -> Result<ImageId, MemoryCommandErr
     if named.next().is_some() || id.is_empty() {
         return Err(MemoryCommandError::Several(id.to_owned()));
     }
-    kept.remove()?;
+    kept.remove(&Stores::of(settings))?;
     Ok(kept.image_id)
-}
-
-/// Whether unneeded bulk memory is listed or removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Prune {
-    /// List it.
-    Show,
-    /// Remove it.
-    Remove,
-}
-
-/// Finds bulk memory that no image on this machine needs; returns one line for each store.
-///
-/// # Errors
-/// [`MemoryCommandError`].
-pub fn prune(settings: &Settings, what: Prune) -> Result<Vec<String>, MemoryCommandError> {
-    let mut lines = Vec::new();
-    for kept in list(settings)? {
-        let Some(why) = kept.is_left_over() else {
-            continue;
-        };
-        if what == Prune::Remove {
-            kept.remove()?;
-        }
-        let place = kept
-            .image_path
-            .as_deref()
-            .map(|path| format!(" ({})", path.display()));
-        lines.push(format!(
-            "{} {}: {why}{}",
-            kept.image_id,
-            mib(kept.own_bytes),
-            place.unwrap_or_default()
-        ));
-    }
-    let disk = &Stores::of(settings).disk;
-    let io = |source| MemoryCommandError::Io {
-        path: disk.clone(),
-        source,
-    };
-    for (path, modified) in stores::partial_in(disk).map_err(io)? {
-        if modified.elapsed().unwrap_or_default() > CUT_OFF {
-            if what == Prune::Remove {
-                fs::remove_dir_all(&path).map_err(io)?;
-            }
-            lines.push(format!("{}: its copy was interrupted", path.display()));
-        }
-    }
-    Ok(lines)
 }
 
 fn mib(bytes: u64) -> String {
@@ -240,15 +234,20 @@ fn mib(bytes: u64) -> String {
 
 impl fmt::Display for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = match (self.in_ram, self.durable) {
-            (true, true) => "memory and disk",
-            (true, false) => "memory only",
-            _ => "disk",
-        };
-        write!(f, "{} {}", self.image_id, mib(self.bytes))?;
-        write!(f, " ({} its own), {place}", mib(self.own_bytes))?;
-        if !self.complete {
-            f.write_str(", incomplete")?;
+        write!(f, "{}", self.image_id)?;
+        if self.lost {
+            f.write_str(" lost: it was in memory alone when this machine restarted")?;
+        } else {
+            let place = match (self.in_ram, self.durable) {
+                (true, true) => "memory and disk",
+                (true, false) => "memory only",
+                _ => "disk",
+            };
+            write!(f, " {}", mib(self.bytes))?;
+            write!(f, " ({} its own), {place}", mib(self.own_bytes))?;
+            if !self.complete {
+                f.write_str(", incomplete")?;
+            }
         }
         if let (Some(container), Some(created)) = (&self.container, &self.created) {
             write!(f, ", container {container} at {created}")?;

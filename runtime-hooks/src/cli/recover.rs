@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use stasis_config::Settings;
 
+use crate::bulk_memory::write_behind;
 use crate::error::chain;
 use crate::error::kind::State;
 use crate::host::cancel::Cancel;
@@ -58,7 +59,8 @@ pub enum Outcome {
 }
 
 /// Undoes what is left to undo. What is under way, or waits for a process that does not answer, is
-/// left to it.
+/// left to it. Copies of bulk memory to disk that are pending are taken up, and what was lost by a
+/// restart of the machine is said in `operations.log`.
 ///
 /// # Errors
 /// The state directory cannot be read.
@@ -68,10 +70,12 @@ pub fn recover(settings: &Settings, which: &Which) -> io::Result<Vec<Found>> {
         Which::Named(id) => undo.id.starts_with(id.as_str()),
     };
     let left = Undo::all(&settings.paths.state_dir)?.into_iter();
-    Ok(left
+    let found = left
         .filter(is_meant)
         .map(|undo| recover_one(settings, &undo))
-        .collect())
+        .collect();
+    write_behind::take_up(settings);
+    Ok(found)
 }
 
 fn recover_one(settings: &Settings, undo: &Undo) -> Found {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
-use stasis_config::{Deadlines, Driver, LowLevel, Paths, Settings};
+use stasis_config::{BulkMemory, Deadlines, Driver, LowLevel, Paths, Settings};
 use stasis_linux::cgroup::FreezerState;
 use stasis_linux::file::{self, Access, Durability};
 
@@ -35,6 +35,9 @@ pub struct Undo {
     driver: Driver,
     deadlines: Deadlines,
     paths: Paths,
+    /// What was written before this field was known has none.
+    #[serde(default)]
+    bulk_memory: BulkMemory,
     pub(crate) begun: Begun,
 }
 
@@ -81,6 +84,15 @@ pub(crate) struct Restore {
     pub(crate) specification: Option<(PathBuf, String)>,
 }
 
+impl ImagePlace {
+    /// Where the image belongs.
+    pub(crate) fn directory(&self) -> &Path {
+        match self {
+            Self::Direct(directory) | Self::Staged(directory) => directory,
+        }
+    }
+}
+
 /// How [`FreezerState`] is recorded.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "FreezerState", rename_all = "snake_case")]
@@ -98,6 +110,7 @@ impl Undo {
             driver: context.settings.driver.clone(),
             deadlines: context.settings.deadlines.clone(),
             paths: context.settings.paths.clone(),
+            bulk_memory: context.settings.bulk_memory.clone(),
             begun,
         }
     }
@@ -109,6 +122,7 @@ impl Undo {
             driver: self.driver.clone(),
             deadlines: self.deadlines.clone(),
             paths: self.paths.clone(),
+            bulk_memory: self.bulk_memory.clone(),
             ..Settings::default()
         };
         Context {
@@ -212,6 +226,7 @@ mod tests {
             driver: Driver::default(),
             deadlines: Settings::default().deadlines,
             paths: Settings::default().paths,
+            bulk_memory: BulkMemory::default(),
             begun: Begun::Checkpoint {
                 found: FreezerState::Frozen,
                 image: Some(ImagePlace::Staged("/images/1".into())),

@@ -3,6 +3,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::bulk_memory::write_behind;
 use crate::context::Context;
 use crate::operation::undo::{Begun, Undo};
 use crate::operation::{Operation, OperationError};
@@ -14,11 +15,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(20);
 
 /// Takes the lock of a container. If an operation was killed and its keeper is at work, waits for
-/// that; if the keeper was killed, too, undoes first what is left to undo.
+/// that; if the keeper was killed, too, undoes first what is left to undo. Copies to disk that are
+/// pending are taken up.
 ///
 /// # Errors
 /// [`OperationError`].
 pub fn begin(context: &Context, id: &str) -> Result<Operation, OperationError> {
+    // Who made copies to disk may have been killed.
+    let _ = write_behind::start_if_pending(&context.settings);
     let deadline = Instant::now() + PATIENCE;
     loop {
         let state_dir = &context.settings.paths.state_dir;

@@ -1,15 +1,17 @@
 //! The image and the bulk memory of a checkpoint whose operation was killed.
 
-use std::path::PathBuf;
+use stasis_linux::file::{self, Durability};
+use stasis_memory_store::{DumpRequest, STORE_INDEX_FILE, Tier};
 
-use stasis_linux::file;
-use stasis_memory_store::DumpRequest;
-
+use crate::bulk_memory::origin::Origin;
 use crate::bulk_memory::request::RequestFiles;
+use crate::bulk_memory::stores::Stores;
+use crate::bulk_memory::write_behind::pending;
+use crate::context::Context;
 use crate::error::after_failure::AfterFailure;
-use crate::image::directory::taken_over;
+use crate::image::directory::{has_inventory, taken_over};
 use crate::operation::Operation;
-use crate::operation::undo::{Begun, ImagePlace};
+use crate::operation::undo::{Begun, ImagePlace, Undo};
 
 /// A request lists every CUDA process by its pid.
 const MAX_REQUEST_BYTES: u64 = 16 << 20;
@@ -19,7 +21,11 @@ const MAX_REQUEST_BYTES: u64 = 16 << 20;
 ///
 /// # Errors
 /// [`AfterFailure::WithoutMemory`]: the packs may have the only copy of it, and stay.
-pub(super) fn give_up(operation: &Operation, image: &ImagePlace) -> Result<(), AfterFailure> {
+pub(super) fn give_up(
+    context: &Context,
+    operation: &Operation,
+    image: &ImagePlace,
+) -> Result<(), AfterFailure> {
     let files = RequestFiles::of(operation.directory());
     files.wait_until_done();
     if files
@@ -29,26 +35,60 @@ pub(super) fn give_up(operation: &Operation, image: &ImagePlace) -> Result<(), A
         taken_over::keep_memory_only(image);
         return Err(AfterFailure::WithoutMemory);
     }
-    let request: Option<DumpRequest> = file::read(&files.request, MAX_REQUEST_BYTES)
-        .ok()
-        .flatten()
-        .and_then(|text| serde_json::from_slice(&text).ok());
-    let store: Option<PathBuf> = request.and_then(|request| request.directory);
+    let request = read(&files);
+    let store = request
+        .as_ref()
+        .and_then(|request| request.directory.as_deref());
     // What stays here is in the way of nobody: the next checkpoint in the directory removes it.
-    let _ = taken_over::give_up(image, store.as_deref());
+    let _ = taken_over::give_up(image, store);
+    if let Some(request) = &request
+        && store.is_some_and(|store| !store.exists())
+    {
+        let _ = pending::forget(&Stores::of(&context.settings), request.image_id);
+    }
     Ok(())
+}
+
+fn read(files: &RequestFiles) -> Option<DumpRequest> {
+    let text = file::read(&files.request, MAX_REQUEST_BYTES).ok()??;
+    serde_json::from_slice(&text).ok()
 }
 
 /// The container has ended. If a checkpoint has ended it, its image is whole, and takes the place
 /// of an earlier one.
-pub(super) fn has_ended(operation: &Operation, begun: &Begun) -> AfterFailure {
+pub(super) fn has_ended(context: &Context, operation: &Operation, undo: &Undo) -> AfterFailure {
     if let Begun::Checkpoint {
         image: Some(image), ..
-    } = begun
+    } = &undo.begun
     {
         // If that fails, the next restore from the directory, or checkpoint into it, goes on.
         let _ = taken_over::finish(image);
+        keep_memory(context, operation, undo, image);
     }
     operation.clear();
     AfterFailure::Ended
+}
+
+/// Records whose memory is in the store of an image that is whole. If that is in memory alone, its
+/// copy to disk is pending from now on.
+fn keep_memory(context: &Context, operation: &Operation, undo: &Undo, image: &ImagePlace) {
+    let files = RequestFiles::of(operation.directory());
+    let Some(request) = read(&files) else {
+        return;
+    };
+    let image = image.directory();
+    let Some(store) = request.directory.filter(|_| has_inventory(image)) else {
+        return;
+    };
+    if !store.join(STORE_INDEX_FILE).exists() || Origin::read(&store).is_some() {
+        return;
+    }
+    let began = files.request.metadata().and_then(|file| file.modified());
+    let began = began.unwrap_or(context.began);
+    let origin = Origin::new(&undo.id, &undo.root, image, began);
+    let written = origin.write(&store, Durability::Volatile);
+    if written.is_ok() && request.tier == Tier::Ram {
+        // Who copies it records it, too.
+        let _ = pending::record(&Stores::of(&context.settings), request.image_id, &origin);
+    }
 }

@@ -22,6 +22,7 @@ use std::io;
 
 use stasis_linux::cgroup::FreezerState;
 
+use crate::bulk_memory::write_behind;
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
 use crate::cuda::failure::{Cause, ProcessFailure, Step};
@@ -46,10 +47,12 @@ pub(crate) fn recover(context: &Context, operation: &Operation, undo: &Undo) -> 
         Begun::Restore(restore) => end::of_restore(context, operation, &undo.id, restore),
         begun => match context.container(&undo.id) {
             Ok(Some(container)) => bring_back(context, operation, &container, begun),
-            Ok(None) => checkpoint::has_ended(operation, begun),
+            Ok(None) => checkpoint::has_ended(context, operation, undo),
             Err(error) => AfterFailure::Unknown(error),
         },
     };
+    // The operation may have been killed before it started that, and so may who made a copy.
+    write_behind::take_up(&context.settings);
     // Nothing but speed depends on it, and the next operation has the record as well.
     let _ = HugePages::put_back(&context.settings.paths.state_dir);
     after
@@ -64,7 +67,7 @@ fn bring_back(
     let found = match begun {
         Begun::Checkpoint { found, image } => {
             if let Some(image) = image
-                && let Err(after_failure) = checkpoint::give_up(operation, image)
+                && let Err(after_failure) = checkpoint::give_up(context, operation, image)
             {
                 return after_failure;
             }

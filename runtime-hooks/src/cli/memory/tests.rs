@@ -1,6 +1,8 @@
+use super::prune::{Prune, prune};
 use super::*;
-use crate::bulk_memory::stores::tests::{origin, store};
-use std::fs::File;
+use crate::bulk_memory::origin::tests::origin;
+use crate::bulk_memory::stores::tests::store;
+use std::fs::{self, File};
 use std::time::SystemTime;
 
 fn settings(directory: &Path) -> Settings {

@@ -1,0 +1,202 @@
+//! Copies to disk of what is in memory alone: they are made, whoever is killed.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::container::bundle::Bundle;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::{OPERATIONS_LOG, PROGRAM, StasisHost};
+
+const PORT: u16 = 10000;
+const DISK: &str = "/var/lib/stasis/memory";
+const RAM: &str = "/run/stasis/memory";
+const TIER: &str = "bulk_memory.tier = \"ram\"\n";
+
+#[test]
+fn they_outlive_who_makes_them() -> Result<()> {
+    let stasis = StasisHost::of(HostKind::sid()?)?;
+    let _containerd = stasis.containerd()?;
+    let gpu = Bundle::make(&stasis, "gpu", &["/bin/memcheck", "48"])?;
+    gpu.run()?;
+    stasis.ask_until_up(PORT)?;
+    stasis.set("runc", TIER)?;
+    let here = &Copies {
+        stasis: &stasis,
+        gpu: &gpu,
+    };
+    a_full_disk_and_a_killed_copy(here)?;
+    the_engine_is_killed(here)?;
+    engine_and_keeper_are_killed(here)?;
+    two_checkpoints_at_a_time(here)?;
+    gpu.delete()
+}
+
+struct Copies<'l> {
+    stasis: &'l StasisHost,
+    gpu: &'l Bundle<'l>,
+}
+
+impl Copies<'_> {
+    fn goes_on(&self) -> Result<()> {
+        let answer = self.stasis.ask_within(PORT, 20)?;
+        let answer = answer.context("it does not answer")?;
+        ensure!(answer.starts_with("ok "), "{answer}");
+        Ok(())
+    }
+
+    fn listed(&self) -> Result<Vec<Value>> {
+        let list = [PROGRAM, "memory", "list", "--json"];
+        Ok(serde_json::from_str(
+            &self.stasis.host.run_for_text(&list)?,
+        )?)
+    }
+
+    /// How many are on disk, and how many are not.
+    fn durable(&self) -> Result<(usize, usize)> {
+        let listed = self.listed()?;
+        let durable = listed.iter().filter(|kept| kept["durable"] == true);
+        let durable = durable.count();
+        Ok((durable, listed.len() - durable))
+    }
+
+    fn until_durable(&self, count: usize) -> Result<()> {
+        wait_until_clear(|| {
+            let now = self.durable()?;
+            Ok((now != (count, 0)).then(|| format!("{now:?}, and not {count} on disk")))
+        })
+    }
+
+    /// No more room than for CRIU's files.
+    fn fill_disk(&self) -> Result<()> {
+        self.stasis.host.run(&["mkdir", "-p", DISK])?;
+        let small = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", DISK];
+        self.stasis.host.run(&small).map(drop)
+    }
+
+    fn empty_disk(&self) -> Result<()> {
+        // A try may be under way.
+        let empty = ["umount", "--lazy", DISK];
+        self.stasis.host.run(&empty).map(drop)
+    }
+
+    /// Waits until a copy has failed, and is tried again; returns its process's cgroups.
+    fn until_tried(&self, count: usize) -> Result<String> {
+        wait_until_clear(|| {
+            let log = fs::read_to_string(self.stasis.host.path(OPERATIONS_LOG))?;
+            let failed = log.lines().filter(|line| line.contains("is not on disk"));
+            let failed = failed.count();
+            Ok((failed < count).then(|| format!("{failed} of {count} copies have failed")))
+        })?;
+        let cgroup = "cat /proc/$(pgrep -x stasis-durable)/cgroup";
+        self.stasis.host.run_for_text(&["bash", "-c", cgroup])
+    }
+
+    fn kill(&self, name: &str) -> Result<()> {
+        self.stasis.host.run(&["pkill", "-KILL", "-x", name])?;
+        wait_until_clear(|| {
+            let alive = ["pgrep", "-x", "-r", "S,R,D", name];
+            Ok(self.stasis.host.run_for_text(&alive).ok())
+        })
+    }
+
+    /// A checkpoint that ends the container, and in which a script kills whom it likes.
+    fn checkpoint_with(&self, script: &str, image: &str) -> Result<()> {
+        self.gpu.before_criu(script, TIER)?;
+        let over = self.gpu.begin_checkpoint(image, &[])?.wait()?;
+        ensure!(!over.success(), "it was not killed");
+        self.stasis.set("runc", TIER)
+    }
+
+    /// As after a restart of the machine: nothing is left in memory.
+    fn lose_memory(&self) -> Result<()> {
+        self.stasis.host.run(&["umount", "--lazy", RAM]).map(drop)
+    }
+
+    /// Restores from what is on disk alone.
+    fn is_whole(&self, image: &str) -> Result<()> {
+        self.lose_memory()?;
+        self.gpu.delete()?;
+        self.gpu.restore(image)?;
+        self.goes_on()
+    }
+}
+
+/// The copy waits for room, and is killed as it does; whoever comes next makes it.
+fn a_full_disk_and_a_killed_copy(here: &Copies<'_>) -> Result<()> {
+    let next: [(&str, &[&str]); 2] = [
+        ("recover", &[PROGRAM, "recover", "--all"]),
+        ("flush", &[PROGRAM, "memory", "flush"]),
+    ];
+    for (count, (name, next)) in next.iter().enumerate() {
+        here.fill_disk()?;
+        here.gpu.checkpoint(name, &["--leave-running"])?;
+        let cgroups = here.until_tried(count + 1)?;
+        let is_apart = |line: &str| line.ends_with(":/stasis");
+        ensure!(cgroups.lines().any(is_apart), "{cgroups}");
+        let flush = format!("{PROGRAM} memory flush; echo code $?");
+        let flush = here.stasis.host.run_for_text(&["bash", "-c", &flush])?;
+        assert_contains(&flush, &["MiB are needed", "tried again", "code 1"]);
+        here.kill("stasis-durable")?;
+        here.empty_disk()?;
+        ensure!(here.durable()? == (count, 1), "{:?}", here.durable()?);
+        here.stasis.host.run(next)?;
+        here.until_durable(count + 1)?;
+    }
+    // Room comes back, and nobody is killed.
+    here.fill_disk()?;
+    here.gpu.checkpoint("room", &["--leave-running"])?;
+    here.until_tried(3)?;
+    here.empty_disk()?;
+    here.until_durable(3)?;
+    // The next operation.
+    here.fill_disk()?;
+    here.gpu.checkpoint("next", &["--leave-running"])?;
+    here.until_tried(4)?;
+    here.kill("stasis-durable")?;
+    here.empty_disk()?;
+    here.gpu.delete()?;
+    here.gpu.restore("next")?;
+    here.until_durable(4)?;
+    here.goes_on()?;
+    here.is_whole("next")
+}
+
+/// CRIU goes on without the engine and ends the container; the keeper does the rest.
+fn the_engine_is_killed(here: &Copies<'_>) -> Result<()> {
+    here.checkpoint_with("kill -9 $PPID", "by-keeper")?;
+    here.until_durable(5)?;
+    here.is_whole("by-keeper")
+}
+
+fn engine_and_keeper_are_killed(here: &Copies<'_>) -> Result<()> {
+    here.checkpoint_with("pkill -KILL -x stasis-keeper; kill -9 $PPID", "by-hand")?;
+    // CRIU is at work alone.
+    wait_until_clear(|| {
+        let status = here.gpu.status()?;
+        Ok((status == "running").then_some(status))
+    })?;
+    here.stasis.host.run(&[PROGRAM, "recover", "--all"])?;
+    here.until_durable(6)?;
+    here.is_whole("by-hand")
+}
+
+/// One copy is made after the other, and links what the earlier one has written.
+fn two_checkpoints_at_a_time(here: &Copies<'_>) -> Result<()> {
+    here.fill_disk()?;
+    for image in ["one", "two"] {
+        here.gpu.checkpoint(image, &["--leave-running"])?;
+    }
+    here.until_tried(6)?;
+    let alive = ["pgrep", "-c", "-x", "stasis-durable"];
+    let alive = here.stasis.host.run_for_text(&alive)?;
+    ensure!(alive == "1", "{alive} processes make copies");
+    here.empty_disk()?;
+    here.until_durable(8)?;
+    let shared = format!("find {DISK} -name '*.pack' -links +1");
+    let shared = here.stasis.host.run_for_text(&["bash", "-c", &shared])?;
+    ensure!(!shared.is_empty(), "each has packs of its own alone");
+    here.goes_on()
+}
