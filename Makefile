@@ -1,6 +1,6 @@
 # Thin: each target is one line into a script or cargo. On a fresh Debian 12 as root they install what they need.
 
-.PHONY: demo test bench install requirements
+.PHONY: demo test fuzz bench install requirements
 
 requirements:
 	@echo "== what test hosts need on this machine"
@@ -13,6 +13,10 @@ demo: requirements
 
 test: requirements
 	integration/test.sh
+
+SECONDS_EACH ?= 3600
+fuzz: requirements
+	integration/fuzz.sh $(SECONDS_EACH)
 
 bench: requirements
 	@echo "== building everything that is measured"

@@ -256,5 +256,15 @@ impl Default for Paths {
     }
 }
 
+/// The fuzz target `settings`.
+#[cfg(fuzzing)]
+pub fn fuzz(text: &str) {
+    let whole = Settings::parse(Path::new("fuzzed"), text);
+    let usable = Settings::usable(text);
+    if let Ok(whole) = whole {
+        assert_eq!(whole, usable);
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,8 @@ set -euo pipefail
 missing=()
 need() { command -v "$1" >/dev/null || missing+=("$2"); }
 need gcc gcc
+# libFuzzer is compiled.
+need g++ g++
 need debootstrap debootstrap
 need unshare util-linux
 need nsenter util-linux

@@ -32,5 +32,11 @@ mod restore;
 mod tasks;
 mod uffd;
 
+/// The fuzz target `smaps`.
+#[cfg(fuzzing)]
+pub fn fuzz_smaps(text: &[u8]) {
+    let _ = tasks::smaps::read(text);
+}
+
 /// The plugin's name, which CRIU records in the image.
 const NAME: &str = "stasis_memory";

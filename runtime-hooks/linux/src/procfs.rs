@@ -44,6 +44,22 @@ pub(crate) fn read(path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
     gone_is_none(read).map_err(|error| about(path, &error))
 }
 
+/// The fuzz target `procfs`.
+#[cfg(fuzzing)]
+pub fn fuzz(text: &[u8]) {
+    let _ = Stat::parse(text);
+    let _ = descriptors::has_close_on_exec(text);
+    let status = Status::from_text(text.to_vec());
+    let _ = (
+        status.state(),
+        status.field("NSpid"),
+        status.field("TracerPid"),
+    );
+    for line in text.split(|byte| *byte == b'\n') {
+        let _ = Mapping::parse(line);
+    }
+}
+
 fn about(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }

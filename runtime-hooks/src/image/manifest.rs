@@ -193,25 +193,26 @@ impl Manifest {
             path: path.clone(),
             source,
         })?;
-        let Some(text) = text else {
-            return Ok(None);
-        };
+        text.map(|text| Self::from_text(&path, &text)).transpose()
+    }
+
+    fn from_text(path: &Path, text: &[u8]) -> Result<Self, ManifestError> {
         let malformed = |what: String| ManifestError::Malformed {
-            path: path.clone(),
+            path: path.to_owned(),
             what,
         };
         let AnyVersion { version } =
-            serde_json::from_slice(&text).map_err(|error| malformed(error.to_string()))?;
+            serde_json::from_slice(text).map_err(|error| malformed(error.to_string()))?;
         if !READABLE.contains(&version) {
             return Err(ManifestError::Version {
-                path,
+                path: path.to_owned(),
                 found: version,
             });
         }
         let manifest: Self =
-            serde_json::from_slice(&text).map_err(|error| malformed(error.to_string()))?;
+            serde_json::from_slice(text).map_err(|error| malformed(error.to_string()))?;
         manifest.check().map_err(malformed)?;
-        Ok(Some(manifest))
+        Ok(manifest)
     }
 
     /// Checks the rules that the types do not express.
@@ -244,6 +245,21 @@ impl Manifest {
         }
         Ok(())
     }
+}
+
+/// The fuzz target `manifest`: what is accepted is accepted again once it is written.
+#[cfg(fuzzing)]
+#[allow(clippy::expect_used)]
+pub fn fuzz(text: &[u8]) {
+    let path = Path::new("fuzzed");
+    let Ok(mut manifest) = Manifest::from_text(path, text) else {
+        return;
+    };
+    // Their seconds are rounded as they are read.
+    manifest.phases.clear();
+    let written = manifest.to_text().expect("no longer than what was read");
+    let again = Manifest::from_text(path, &written).expect("what was written is accepted");
+    assert_eq!(again, manifest);
 }
 
 #[cfg(test)]

@@ -238,5 +238,18 @@ fn number(rest: &mut &[u8]) -> Result<u32, String> {
     Ok(u32::from_ne_bytes(*bytes))
 }
 
+/// The fuzz target `criu_image`: the input is what follows the two magic numbers, too.
+#[cfg(fuzzing)]
+pub fn fuzz(bytes: &[u8]) {
+    let _ = parse::<PstreeEntry>(bytes, PSTREE_MAGIC);
+    for magic in [PSTREE_MAGIC, CORE_MAGIC] {
+        let mut file = COMMON_MAGIC.to_ne_bytes().to_vec();
+        file.extend(magic.to_ne_bytes());
+        file.extend(bytes);
+        let _ = parse::<PstreeEntry>(&file, magic);
+        let _ = parse::<CoreEntry>(&file, magic);
+    }
+}
+
 #[cfg(test)]
 mod tests;

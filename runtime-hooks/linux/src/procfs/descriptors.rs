@@ -57,7 +57,7 @@ pub fn close_on_exec(pid: i32, number: u32) -> io::Result<Option<bool>> {
 }
 
 /// The flags are octal, and `O_CLOEXEC` is among them (proc_pid_fdinfo(5)).
-fn has_close_on_exec(text: &[u8]) -> bool {
+pub(super) fn has_close_on_exec(text: &[u8]) -> bool {
     let mut lines = text.split(|byte| *byte == b'\n');
     let flags = lines.find_map(|line| line.strip_prefix(b"flags:"));
     let flags = flags.and_then(|flags| std::str::from_utf8(flags.trim_ascii()).ok());

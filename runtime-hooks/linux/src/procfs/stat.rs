@@ -70,7 +70,7 @@ impl Stat {
     }
 
     /// The name may hold spaces, parentheses and line feeds: the last ')' ends it.
-    fn parse(text: &[u8]) -> Option<Self> {
+    pub(super) fn parse(text: &[u8]) -> Option<Self> {
         let begin = text.iter().position(|byte| *byte == b'(')?;
         let end = text.iter().rposition(|byte| *byte == b')')?;
         let name = text.get(begin + 1..end)?.to_vec();

@@ -1,8 +1,5 @@
-//! The parser of an index: `cargo +nightly fuzz run index` in `runtime-hooks/memory-store` (cargo
-//! install --locked cargo-fuzz).
-//!
-//! The input is taken as a whole file, and as a body with a header that fits it, as no fuzzer would
-//! find the hash. Whatever is accepted is what would be written for it.
+//! The index of bulk memory. The input is taken as a whole file, and as a body with a header that
+//! fits it, as no fuzzer would find the hash. Whatever is accepted is what would be written for it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

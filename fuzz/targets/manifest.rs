@@ -1,0 +1,6 @@
+//! The manifest of an image. What is accepted is accepted again when it is written.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &[u8]| stasis::image::manifest::fuzz(text));
