@@ -16,6 +16,8 @@ pub struct Deadlines {
     pub driver_s: u32,
     /// Seconds for reading the GPUs from NVML.
     pub nvml_s: u32,
+    /// Seconds for which an operation waits for memory that others have.
+    pub room_s: u32,
 }
 
 impl Default for Deadlines {
@@ -25,6 +27,7 @@ impl Default for Deadlines {
             lock_try_ms: 200,
             driver_s: 600,
             nvml_s: 30,
+            room_s: 30,
         }
     }
 }
@@ -54,6 +57,12 @@ impl Deadlines {
         Duration::from_secs(self.nvml_s.into())
     }
 
+    /// For memory that others have.
+    #[must_use]
+    pub fn room(&self) -> Duration {
+        Duration::from_secs(self.room_s.into())
+    }
+
     pub(crate) fn check(&self) -> Result<(), (&'static str, &'static str)> {
         let sane = 1..=3_600_000;
         if !sane.contains(&self.lock_ms) {
@@ -70,6 +79,9 @@ impl Deadlines {
         }
         if !(1..=3600).contains(&self.nvml_s) {
             return Err(("deadlines.nvml_s", "must be between 1 and 3600"));
+        }
+        if self.room_s > 3600 {
+            return Err(("deadlines.room_s", "must be at most 3600"));
         }
         Ok(())
     }

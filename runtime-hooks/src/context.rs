@@ -9,6 +9,7 @@ use crate::container::{Container, ContainerError};
 use crate::cuda::lock::LockLimits;
 use crate::host::cancel::Cancel;
 use crate::host::time::rfc3339;
+use crate::ledger::Patience;
 
 /// The context of an operation.
 #[derive(Debug)]
@@ -55,6 +56,12 @@ impl Context {
             deadline: self.settings.deadlines.lock(),
             one_try: self.settings.deadlines.lock_try(),
         }
+    }
+
+    /// How long an operation waits for room.
+    #[must_use]
+    pub fn patience(&self) -> Patience {
+        Patience::new(self.settings.deadlines.room(), self.cancel.clone())
     }
 
     /// When the operation began, RFC 3339.

@@ -39,8 +39,8 @@
 //! line of each operation in `operations.log`.
 //!
 //! Rooms are named from the top down in this order: `cli`; the verbs; `recovery`, `bulk_memory`,
-//! `error`, `preflight`, `low_level`, `image`, `operation`, `context`, `container`, `cuda`,
-//! `host`. A room names only rooms below it; a test of the repository checks that.
+//! `error`, `preflight`, `low_level`, `image`, `operation`, `context`, `container`, `ledger`,
+//! `cuda`, `host`. A room names only rooms below it; a test of the repository checks that.
 
 pub mod bulk_memory;
 pub mod checkpoint;
@@ -52,6 +52,7 @@ pub mod delete;
 pub mod error;
 pub mod host;
 pub mod image;
+pub mod ledger;
 pub mod low_level;
 pub mod operation;
 pub mod preflight;

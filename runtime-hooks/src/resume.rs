@@ -5,6 +5,7 @@
 //! state while they are frozen); the resume restores it.
 
 use std::ffi::OsString;
+use std::sync::Arc;
 use std::time::Duration;
 
 use stasis_linux::cgroup::FreezerState;
@@ -65,7 +66,9 @@ pub fn resume(context: &Context, id: &str, args: &[OsString]) -> Result<Outcome,
         operation.clear();
         return Ok(Outcome::PassThrough);
     };
-    admit_resume(&context.settings, &container, &intent).map_err(refused)?;
+    let gpus = operation.gpu_memory(context);
+    admit_resume(&context.settings, &container, &intent, &gpus).map_err(refused)?;
+    let driver = driver.with_room(Arc::new(gpus));
     operation
         .keep(Undo::new(context, id, Begun::Resume))
         .map_err(|error| refused(error.into()))?;
@@ -173,10 +176,13 @@ fn settle(
             timeline.note(waiting.to_string());
             Ok(Processes::AreWaitedFor)
         }
-        Ok(waiting) => Err(failed(
-            Failure::Unanswered,
-            AfterFailure::PendingRecovery(waiting),
-        )),
+        Ok(waiting) => {
+            let cause = match waiting.lacks_room() {
+                true => Failure::NoRoom,
+                false => Failure::Unanswered,
+            };
+            Err(failed(cause, AfterFailure::PendingRecovery(waiting)))
+        }
         Err(mut lost) => {
             let first = lost.remove(0);
             Err(failed(Failure::Process(first), AfterFailure::Lost(lost)))

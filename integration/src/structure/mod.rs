@@ -23,7 +23,7 @@ const MEDIAN_LINES: usize = 150;
 const MOST_COLUMNS: usize = 100;
 
 /// The rooms of the engine, from the top down.
-const ENGINE: [&str; 18] = [
+const ENGINE: [&str; 19] = [
     "cli",
     "delete",
     "resume",
@@ -38,6 +38,7 @@ const ENGINE: [&str; 18] = [
     "operation",
     "context",
     "container",
+    "ledger",
     "cuda",
     "host",
     "request",

@@ -29,6 +29,7 @@ mod preflight;
 mod progress;
 mod ranks;
 mod restore;
+mod room;
 mod stop;
 mod whole_images;
 mod without_gpu;

@@ -1,12 +1,14 @@
 //! The checks of a container and of the image directory, which change nothing.
 
+use std::sync::Arc;
+
 use stasis_linux::Snapshot;
 use stasis_linux::cgroup::FreezerState;
 
 use crate::bulk_memory::plugin::{GpuState, Plugins};
 use crate::checkpoint::captured::{Captured, Found};
 use crate::checkpoint::late_exec;
-use crate::container::host_memory;
+use crate::container::host_memory::{self, HostRoom};
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
 use crate::cuda::nvml::Inventory;
@@ -79,11 +81,15 @@ pub(super) fn judge(
     let captured = Captured::describe(context, container, &snapshot, &inventory, as_found)?;
     let cgroup = container.memory_of(members.iter().map(|(process, _)| process))?;
     let bytes = captured.to_host_bytes;
-    host_memory::admit(&context.settings.memory, &cgroup, bytes)?;
+    let room = HostRoom {
+        reservation: operation.reservation(),
+        patience: &context.patience(),
+    };
+    host_memory::admit(&context.settings.memory, room, &cgroup, bytes)?;
     let plugins = Plugins::for_checkpoint(context, options, GpuState::InMemory)?;
     let image = NewImage::begin(&options.image_path)?;
     Ok(Judged::Cuda(Box::new(Checked {
-        driver,
+        driver: driver.with_room(Arc::new(operation.gpu_memory(context))),
         found,
         plugins,
         allowed,

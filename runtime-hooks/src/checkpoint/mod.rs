@@ -28,7 +28,7 @@ use crate::checkpoint::plan::{Plan, Verdict, query_again};
 use crate::checkpoint::seal::{seal, unsealed};
 use crate::checkpoint::write_image::{Written, write_image};
 use crate::container::Container;
-use crate::container::host_memory;
+use crate::container::host_memory::{self, HostRoom};
 use crate::container::inherited_devices;
 use crate::context::{Context, Outcome};
 use crate::cuda::job::{Checkpointed, CudaJob, Locked};
@@ -36,6 +36,8 @@ use crate::error::after_failure::AfterFailure;
 use crate::error::operations_log;
 use crate::error::{Error, Failure};
 use crate::host::huge_pages::HugePages;
+use crate::ledger::Patience;
+use crate::ledger::amounts::{Amounts, Resource};
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
@@ -125,6 +127,9 @@ fn carry_out(
         failed(cause, after_failure)
     })?;
     let let_go = let_go(plan, captured, job, &written.dumped, timeline);
+    if let_go.is_ok() && !plan.is_pending_on_resume() {
+        plan.operation.reservation().release();
+    }
     let memory = &written.memory;
     let manifest = &mut captured.manifest;
     let sealed = seal(plan.context, &plan.image, manifest, memory, timeline);
@@ -213,7 +218,7 @@ fn note_ended(
 }
 
 /// Raises the container's memory limits: the driver moves GPU contents into its memory. They may
-/// have become more than the pre-flight found.
+/// have become more than the pre-flight found. Nobody is waited for while they are locked.
 fn raise_limits(
     plan: &Plan<'_>,
     captured: &Captured,
@@ -222,7 +227,11 @@ fn raise_limits(
 ) -> Result<(), Failure> {
     let (settings, bytes) = (&plan.context.settings.memory, captured.to_host_bytes);
     let cgroup = plan.container.memory_of(members)?;
-    host_memory::admit(settings, &cgroup, bytes)?;
+    let room = HostRoom {
+        reservation: plan.operation.reservation(),
+        patience: &Patience::none(),
+    };
+    host_memory::admit(settings, room, &cgroup, bytes)?;
     if settings.raise_limits && bytes > 0 {
         let directory = plan.operation.directory();
         for raised in host_memory::raise_limits(&cgroup, bytes, directory)? {
@@ -238,9 +247,15 @@ fn gpu_checkpoint<'p>(
     timeline: &mut Timeline<'_>,
     job: CudaJob<'p, Locked>,
 ) -> Result<CudaJob<'p, Checkpointed>, Failure> {
+    let reservation = plan.operation.reservation();
+    // Nobody else is to get the room that they may need again. If this cannot be written, others
+    // may, and these wait for it.
+    let _ = reservation.hold(&Amounts::from(&captured.intent.room_to_go_back()));
     let _huge_pages = HugePages::if_wanted(&plan.context.settings);
     let estimate = ProgressEstimate::gpu_checkpoint(captured.to_host_bytes, job.members());
-    Ok(timeline.time_moving("gpu checkpoint", estimate, || job.checkpoint())?)
+    let job = timeline.time_moving("gpu checkpoint", estimate, || job.checkpoint())?;
+    reservation.retain(Resource::is_of_gpu);
+    Ok(job)
 }
 
 fn gpu_contents(container: &Container, before: MemoryBefore) -> Vec<GpuContents> {

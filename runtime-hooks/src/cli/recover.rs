@@ -11,10 +11,11 @@ use crate::bulk_memory::write_behind;
 use crate::error::chain;
 use crate::error::kind::State;
 use crate::host::cancel::Cancel;
-use crate::operation::undo::{Begun, Undo};
+use crate::operation::undo::Undo;
 use crate::operation::{Operation, OperationError};
 use crate::recovery::report::Recovered;
-use crate::recovery::{all_can_answer, take_up};
+use crate::recovery::take_up;
+use crate::recovery::waiting::waits_for;
 
 /// The containers that are meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,9 +112,8 @@ fn attempt(settings: &Settings, undo: &Undo) -> Result<Recovered, OperationError
         return Ok(Recovered::Undone(State::Unharmed));
     };
     let context = undo.context(Cancel::not_needed());
-    if undo.begun == Begun::Waiting && !all_can_answer(&context, &undo) {
-        let what = "not every process answers the driver";
-        return Err(OperationError::Unfinished(what.to_owned()));
+    if let Some(what) = waits_for(&context, &undo) {
+        return Err(OperationError::Unfinished(what.to_string()));
     }
     take_up(&operation, &undo)
 }

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use stasis_config::Memory;
 
 use crate::container::memory_limit::{MemoryCgroup, RaisedLimit, TightLimit};
+use crate::ledger::amounts::{Amounts, Resource, Short};
+use crate::ledger::{NotReserved, Patience, Reservation, WaitFor};
 
 /// The most that the driver needs beside the contents themselves (measured on driver 580.159).
 const MARGIN: u64 = 128 << 20;
@@ -16,16 +18,11 @@ const MARGIN: u64 = 128 << 20;
 pub enum NoHostMemory {
     /// The host has too little free memory.
     #[error(
-        "the container needs {} MiB of host memory for this, and the host has {} MiB available; \
+        "the container needs {} MiB of host memory for this, and the host has {} MiB available{}; \
          make room and try again",
-        .needed >> 20, .available >> 20
+        .0.wanted >> 20, .0.free >> 20, .0.reserved
     )]
-    Host {
-        /// Bytes needed.
-        needed: u64,
-        /// Bytes that the kernel can give without swapping.
-        available: u64,
-    },
+    Host(Box<Short>),
     /// A limit leaves too little, and the settings forbid raising it.
     #[error(
         "{file} allows {} MiB, of which {} MiB are in use, and {} MiB are needed beside them; raise \
@@ -60,6 +57,9 @@ pub enum NoHostMemory {
         /// Bytes needed.
         needed: u64,
     },
+    /// What others have reserved cannot be read, or nothing can be reserved.
+    #[error("cannot use the ledger of memory, below the state directory")]
+    Ledger(#[source] io::Error),
     /// An error of reading the free memory, or of reading or writing a limit.
     #[error("cannot read or raise the limits of the container's host memory")]
     Io(#[from] io::Error),
@@ -72,10 +72,11 @@ pub enum NoHostMemory {
 /// [`NoHostMemory`], with both figures; nothing is changed.
 pub(crate) fn admit(
     settings: &Memory,
+    room: HostRoom<'_>,
     cgroup: &MemoryCgroup,
     gpu_bytes: u64,
 ) -> Result<(), NoHostMemory> {
-    let needed = admit_host(gpu_bytes)?;
+    let needed = admit_host(room, gpu_bytes)?;
     check_limits_above(cgroup, needed)?;
     if settings.raise_limits {
         return Ok(());
@@ -91,13 +92,42 @@ pub(crate) fn admit(
     }
 }
 
-/// Refuses contents of this size if the host has no room for them; returns the bytes they need.
+/// Where an operation reserves host memory, and how long it waits for others to release theirs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HostRoom<'a> {
+    pub(crate) reservation: &'a Reservation,
+    pub(crate) patience: &'a Patience,
+}
+
+impl HostRoom<'_> {
+    fn reserve(
+        self,
+        needed: u64,
+        available: impl Fn() -> io::Result<u64>,
+    ) -> Result<(), NoHostMemory> {
+        let amounts = |bytes| Amounts::from_iter([(Resource::HostMemory, bytes)]);
+        let look = || Ok(amounts(available()?));
+        let wait_for = WaitFor::Reservations;
+        let wanted = amounts(needed);
+        let reserved = self
+            .reservation
+            .reserve(&wanted, wait_for, self.patience, look);
+        reserved.map_err(|error| match error {
+            NotReserved::Short(short) => NoHostMemory::Host(short),
+            NotReserved::Unknown(error) => NoHostMemory::Io(error),
+            NotReserved::Ledger(error) => NoHostMemory::Ledger(error),
+        })
+    }
+}
+
+/// Refuses contents of this size if the host has no room for them, or reserves it; returns the
+/// bytes they need.
 ///
 /// # Errors
 /// [`NoHostMemory::Host`], with both figures.
-pub(crate) fn admit_host(bytes: u64) -> Result<u64, NoHostMemory> {
+pub(crate) fn admit_host(room: HostRoom<'_>, bytes: u64) -> Result<u64, NoHostMemory> {
     let needed = needed_for(bytes);
-    check_host(needed, available()?).map(|()| needed)
+    room.reserve(needed, available).map(|()| needed)
 }
 
 /// Refuses if a limit above the container has no room for `needed` bytes.
@@ -137,13 +167,6 @@ fn needed_for(gpu_bytes: u64) -> u64 {
         .saturating_add(MARGIN)
 }
 
-fn check_host(needed: u64, available: u64) -> Result<(), NoHostMemory> {
-    if available < needed {
-        return Err(NoHostMemory::Host { needed, available });
-    }
-    Ok(())
-}
-
 /// `MemAvailable` in bytes: available without swapping (proc_meminfo(5)).
 fn available() -> io::Result<u64> {
     let meminfo = fs::read_to_string("/proc/meminfo")?;
@@ -165,14 +188,38 @@ mod tests {
 
     #[test]
     fn a_host_without_room_is_refused_with_both_figures() {
-        check_host(needed_for(1600 * MIB), 1828 * MIB).unwrap();
-        let refusal = check_host(needed_for(1600 * MIB), 1827 * MIB).unwrap_err();
+        let state_dir = tempfile::tempdir().unwrap();
+        let reservation = Reservation::new(state_dir.path(), "c1");
+        let reserve = |needed: u64, available: u64| {
+            let patience = &Patience::none();
+            let reservation = &reservation;
+            let room = HostRoom {
+                reservation,
+                patience,
+            };
+            room.reserve(needed, || Ok(available))
+        };
+        reserve(needed_for(1600 * MIB), 1828 * MIB).unwrap();
+        let refusal = reserve(needed_for(1600 * MIB), 1827 * MIB).unwrap_err();
         let text = refusal.to_string();
         assert!(
             text.contains("needs 1828 MiB") && text.contains("has 1827 MiB"),
             "{text}"
         );
-        assert!(check_host(needed_for(u64::MAX), u64::MAX - 1).is_err());
+        assert!(reserve(needed_for(u64::MAX), u64::MAX - 1).is_err());
+    }
+
+    fn admit_here(
+        state_dir: &Path,
+        settings: &Memory,
+        cgroup: &MemoryCgroup,
+        bytes: u64,
+    ) -> Result<(), NoHostMemory> {
+        let room = HostRoom {
+            reservation: &Reservation::new(state_dir, "c1"),
+            patience: &Patience::none(),
+        };
+        admit(settings, room, cgroup, bytes)
     }
 
     #[test]
@@ -190,9 +237,10 @@ mod tests {
             },
             Memory { raise_limits: true },
         );
-        admit(&keep, &cgroup, 16 * MIB).unwrap();
-        admit(&raise, &cgroup, 64 * MIB).unwrap();
-        let refusal = admit(&keep, &cgroup, 64 * MIB).unwrap_err();
+        let admit = |settings, bytes| admit_here(directory.path(), settings, &cgroup, bytes);
+        admit(&keep, 16 * MIB).unwrap();
+        admit(&raise, 64 * MIB).unwrap();
+        let refusal = admit(&keep, 64 * MIB).unwrap_err();
         assert!(
             refusal
                 .to_string()
@@ -209,9 +257,10 @@ mod tests {
         file("memory.current", (100 * MIB).to_string());
         let cgroup = MemoryCgroup::new(Cgroup::v2(pod.path().join("container")));
         let raise = Memory { raise_limits: true };
-        admit(&raise, &cgroup, 16 * MIB).unwrap();
+        let admit = |bytes| admit_here(pod.path(), &raise, &cgroup, bytes);
+        admit(16 * MIB).unwrap();
         for refused in [
-            admit(&raise, &cgroup, 64 * MIB).err(),
+            admit(64 * MIB).err(),
             raise_limits(&cgroup, 64 * MIB, pod.path()).err(),
         ] {
             let text = refused.unwrap().to_string();

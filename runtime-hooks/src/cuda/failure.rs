@@ -7,7 +7,7 @@ use std::time::Duration;
 use stasis_linux::ProcessRef;
 
 use crate::cuda::stopped::Stop;
-use crate::cuda::{CudaError, CudaState};
+use crate::cuda::{CudaError, CudaState, GpuUuid};
 
 /// How long the kernel may take to end a process that has crashed.
 const DYING: Duration = Duration::from_millis(200);
@@ -45,6 +45,9 @@ pub enum Cause {
     /// The process is stopped: even a state query of the driver would wait for it for ever.
     #[error("{0}, and cannot answer the driver")]
     Stopped(Stop),
+    /// A GPU has no room for the process, which stays CHECKPOINTED.
+    #[error("{0}")]
+    NoRoom(Box<NoRoom>),
     /// The process has a GPU open, and libcuda is not installed.
     #[error("it has an NVIDIA device open, and there is no driver to ask about it")]
     NoDriver,
@@ -63,6 +66,19 @@ pub enum Cause {
     /// `/proc` could not be read.
     #[error("cannot read its state in /proc")]
     Io(#[from] io::Error),
+}
+
+/// A GPU lacks room. The driver has not been asked, and nothing is lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoRoom {
+    /// The GPU.
+    pub uuid: GpuUuid,
+    /// Bytes needed, by all processes together.
+    pub needed: u64,
+    /// Bytes free.
+    pub free: u64,
+    /// What others have reserved of the free bytes, to follow them; empty if they have nothing.
+    pub reserved: String,
 }
 
 /// One process that a step failed on.
@@ -105,13 +121,19 @@ impl ProcessFailure {
     pub fn may_pass(&self) -> bool {
         matches!(
             self.cause,
-            Cause::Stopped(_) | Cause::NoAnswer(_) | Cause::NoThread(_)
+            Cause::Stopped(_) | Cause::NoAnswer(_) | Cause::NoThread(_) | Cause::NoRoom(_)
         ) || self.is_not_permitted()
     }
 
     /// Whether the driver does not restore to a GPU that is not initialised. That changes nothing.
     fn is_not_permitted(&self) -> bool {
         self.step == Step::Restore && matches!(self.cause, Cause::Driver(CudaError::NotPermitted))
+    }
+
+    /// Whether the process waits for room on a GPU.
+    #[must_use]
+    pub fn lacks_room(&self) -> bool {
+        matches!(self.cause, Cause::NoRoom(_))
     }
 
     /// The failure to read the processes of the container with this init process.
@@ -141,6 +163,24 @@ impl ProcessFailure {
 pub(crate) fn list(failures: &[ProcessFailure]) -> String {
     let texts: Vec<String> = failures.iter().map(ToString::to_string).collect();
     texts.join("; ")
+}
+
+impl fmt::Display for NoRoom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            uuid,
+            needed,
+            free,
+            reserved,
+        } = self;
+        write!(
+            f,
+            "{uuid} has {} MiB free{reserved}, and its container needs {} MiB there: the driver \
+             was not asked, and its GPU contents are safe in host memory",
+            free >> 20,
+            needed.div_ceil(1 << 20)
+        )
+    }
 }
 
 impl fmt::Display for Step {

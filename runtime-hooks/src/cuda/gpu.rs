@@ -11,7 +11,7 @@ pub struct GpuUuid([u8; 16]);
 impl GpuUuid {
     /// The UUID of these bytes, in the order in which the driver keeps them.
     #[must_use]
-    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 

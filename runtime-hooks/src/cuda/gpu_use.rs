@@ -1,6 +1,6 @@
 //! The GPUs that belong to the GPU state of a process.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use serde::{Deserialize, Serialize};
@@ -9,6 +9,9 @@ use stasis_linux::ProcessRef;
 use crate::cuda::GpuUuid;
 use crate::cuda::device_node::minor_of;
 use crate::cuda::nvml::{Inventory, ListedUse};
+
+/// Bytes on each GPU.
+pub type GpuBytes = BTreeMap<GpuUuid, u64>;
 
 /// A process whose GPU state is in the image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +33,26 @@ pub struct GpuUse {
     pub uuid: GpuUuid,
     /// In bytes, the context of the process included.
     pub memory_bytes: u64,
+}
+
+impl CudaProcess {
+    /// Its memory on each GPU.
+    #[must_use]
+    pub fn gpu_bytes(&self) -> GpuBytes {
+        let mut sum = GpuBytes::new();
+        for gpu in &self.gpus {
+            add(&mut sum, &GpuBytes::from([(gpu.uuid, gpu.memory_bytes)]));
+        }
+        sum
+    }
+}
+
+/// Adds to the bytes on each GPU.
+pub(crate) fn add(sum: &mut GpuBytes, more: &GpuBytes) {
+    for (uuid, bytes) in more {
+        let there = sum.entry(*uuid).or_default();
+        *there = there.saturating_add(*bytes);
+    }
 }
 
 /// Measures the memory of each of these processes on each GPU. NVML lists the GPUs on which a

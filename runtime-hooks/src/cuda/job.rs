@@ -17,7 +17,7 @@ use stasis_linux::ProcessRef;
 use crate::cuda::failure::{JobError, ProcessFailure, Step};
 use crate::cuda::lock::{LockLimits, lock_all};
 use crate::cuda::process_set::as_found::{AsFound, SafeState};
-use crate::cuda::process_set::{ProcessStates, bring_back, can_be_queried, expect_state};
+use crate::cuda::process_set::{ProcessStates, bring_back, can_be_queried, expect_state, room};
 use crate::cuda::threads::for_each;
 use crate::cuda::{CudaError, CudaState, Driver, GpuMap};
 
@@ -104,9 +104,11 @@ impl<'d> CudaJob<'d, Checkpointed> {
     /// Restores the GPU state of all members, in parallel.
     ///
     /// # Errors
-    /// [`JobError`]; members that could be restored run, those listed as lost do not.
+    /// [`JobError`]; members that could be restored run, those listed as lost do not. All stay as
+    /// they are if the GPUs have no room for them together.
     pub fn restore(self, map: &GpuMap) -> Result<CudaJob<'d, Locked>, JobError> {
         let driver = self.driver;
+        room::reserve(driver, &self.members, &self.as_found)?;
         self.advance(Step::Restore, SafeState::Locked, |process| {
             driver.restore(process, map)
         })

@@ -5,8 +5,7 @@
 //! collectives; a rank that does not wait for its results is ahead of the others by the length of
 //! its queue. So all ranks are locked at the same time: a rank whose lock call waits can submit
 //! nothing more, and the others catch up with it. But a locked rank may be what an unlocked one is
-//! waiting for, so it is unlocked again, and retried once another rank has locked, since it may
-//! just have caught up.
+//! waiting for, so it is unlocked again, and retried once another rank has locked.
 //!
 //! The right time to wait for the others depends on the job, whose steps may take milliseconds or
 //! seconds. So all waits are random, from every order of magnitude.
@@ -19,7 +18,7 @@ use stasis_linux::ProcessRef;
 
 use crate::cuda::failure::{Cause, JobError, ProcessFailure, Step};
 use crate::cuda::process_set::as_found::{AsFound, SafeState};
-use crate::cuda::process_set::{ProcessStates, bring_back, bring_one_back};
+use crate::cuda::process_set::{ProcessStates, bring_back};
 use crate::cuda::threads::all_at_once;
 use crate::cuda::{CudaError, CudaState, Driver};
 
@@ -196,7 +195,8 @@ impl Attempt<'_> {
             return Ok(());
         }
         // A killed operation left the process CHECKPOINTED, or it has ended.
-        bring_one_back(self.driver, process, found)
+        let mut failed = bring_back(self.driver, std::slice::from_ref(process), self.as_found);
+        failed.pop().map_or(Ok(()), Err)
     }
 
     /// Counts one more process as locked, or as ended.

@@ -1,6 +1,7 @@
 //! Queries the states of a container's CUDA processes, and brings them back to how they were found.
 
 pub mod as_found;
+pub mod room;
 
 use stasis_linux::ProcessRef;
 use stasis_linux::procfs::TaskState;
@@ -59,24 +60,30 @@ pub(crate) fn can_be_queried(process: &ProcessRef) -> Result<bool, ProcessFailur
 /// Brings processes back, from any state, to the one in which they were found; returns the
 /// failures.
 ///
-/// Serves rollback and recovery: it queries the driver, and needs no record of our own steps.
+/// Serves rollback and recovery: it queries the driver, and needs no record of our own steps. Those
+/// for which the GPUs have no room stay CHECKPOINTED.
 #[must_use]
 pub fn bring_back(
     driver: &dyn Driver,
     processes: &[ProcessRef],
     as_found: &AsFound,
 ) -> Vec<ProcessFailure> {
-    let brought = for_each(Step::Unlock, processes, |process| {
-        bring_one_back(driver, process, as_found.state_of(process))
+    let without_room = room::reserve(driver, processes, as_found).err();
+    let brought = for_each(Step::Unlock, processes, |process| match &without_room {
+        Some(without_room) if without_room.has(process) => Ok(()),
+        _ => bring_one_back(driver, process, as_found.state_of(process)),
     });
-    brought
+    let without_room = without_room.map(|processes| processes.failures());
+    without_room
         .into_iter()
+        .flatten()
+        .chain(brought)
         .filter(|fault| !matches!(fault.cause, Cause::Gone))
         .collect()
 }
 
-/// As [`bring_back`], of one process.
-pub(crate) fn bring_one_back(
+/// As [`bring_back`], of one process for which there is room.
+fn bring_one_back(
     driver: &dyn Driver,
     process: &ProcessRef,
     found: SafeState,

@@ -17,7 +17,10 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use stasis_linux::ProcessRef;
 
+use crate::cuda::failure::NoRoom;
+use crate::cuda::gpu_use::GpuBytes;
 use crate::cuda::locked_time::LockedTime;
+use crate::cuda::process_set::room::Room;
 use crate::cuda::stopped::Stop;
 use crate::cuda::{CudaError, CudaState, Driver, GpuMap, end_process};
 use crate::host::deadline::{is_left_behind, left_behind};
@@ -43,6 +46,7 @@ pub struct WatchedDriver {
     /// The threads of abandoned calls, by the pid that the call acts on.
     overdue: Mutex<BTreeMap<i32, Vec<JoinHandle<()>>>>,
     locked_time: Mutex<LockedTime>,
+    room: Option<Arc<dyn Room>>,
 }
 
 /// A thread that makes one call after the other, and ends when its channel is closed.
@@ -83,7 +87,15 @@ impl WatchedDriver {
             idle: Mutex::default(),
             overdue: Mutex::default(),
             locked_time: Mutex::default(),
+            room: None,
         }
+    }
+
+    /// The same, with a place where room is reserved for who is restored.
+    #[must_use]
+    pub fn with_room(self, room: Arc<dyn Room>) -> Self {
+        let room = Some(room);
+        Self { room, ..self }
     }
 
     /// For how long processes were locked through this driver, at least one at a time.
@@ -192,6 +204,12 @@ impl Driver for WatchedDriver {
         })?;
         lock(&self.locked_time).unlock(process.pid(), Instant::now());
         Ok(())
+    }
+
+    fn reserve(&self, needed: &GpuBytes) -> Result<(), NoRoom> {
+        self.room
+            .as_ref()
+            .map_or(Ok(()), |room| room.reserve(needed))
     }
 }
 

@@ -1,8 +1,12 @@
 //! Why this machine, or the new container, cannot take the GPU state of an image or of a paused
 //! container. These errors come before any change, so the operation can be tried again.
 
+use std::io;
+
 use crate::container::spec::SpecError;
 use crate::cuda::GpuUuid;
+use crate::cuda::nvml::InventoryError;
+use crate::ledger::amounts::Short;
 
 /// Why GPU state is not restored.
 #[derive(Debug, thiserror::Error)]
@@ -84,18 +88,20 @@ pub enum AdmissionError {
         /// The GPU.
         uuid: GpuUuid,
     },
+    /// NVML does not report how much memory is free.
+    #[error(transparent)]
+    Inventory(#[from] InventoryError),
+    /// What others have reserved cannot be read, or nothing can be reserved.
+    #[error("cannot use the ledger of memory, below the state directory")]
+    Ledger(#[source] io::Error),
     /// The GPU has too little free memory; the driver would lose the processes.
     #[error(
-        "{uuid} has {} MiB free, and {what} needs {} MiB; make room and {again} again",
-        .free >> 20, .needed.div_ceil(1 << 20)
+        "{} has {} MiB free{}, and {what} needs {} MiB; make room and {again} again",
+        .short.resource, .short.free >> 20, .short.reserved, .short.wanted.div_ceil(1 << 20)
     )]
     NoRoom {
-        /// The GPU.
-        uuid: GpuUuid,
-        /// Bytes needed.
-        needed: u64,
-        /// Bytes free.
-        free: u64,
+        /// The GPU, and how much it has.
+        short: Box<Short>,
         /// "the image" or "the container".
         what: &'static str,
         /// "restore" or "resume".

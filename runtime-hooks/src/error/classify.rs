@@ -71,7 +71,7 @@ impl Failure {
             Self::Job(error) => error.fault.kind(),
             Self::Refused(refusal) => refusal.kind(),
             Self::Process(fault) => fault.kind(),
-            Self::OutOfGpuMemory { .. } => Kind::NoGpuMemory,
+            Self::OutOfGpuMemory { .. } | Self::NoRoom => Kind::NoGpuMemory,
             Self::Spec(_) => Kind::Bundle,
             Self::DeviceNodes(_) => Kind::DeviceNodes,
             Self::Freezer(_) => Kind::Freezer,
@@ -173,6 +173,7 @@ impl ProcessFailure {
             Cause::Stopped(Stop::Signal { .. } | Stop::Traced { .. }) => Kind::ProcessStopped,
             Cause::Stopped(Stop::FrozenAbove) => Kind::FrozenAbove,
             Cause::NoDriver => Kind::NoDriver,
+            Cause::NoRoom(_) => Kind::NoGpuMemory,
             Cause::Gone => Kind::ProcessEnded,
             Cause::Io(_) => Kind::ContainerUnreadable,
         }
@@ -257,7 +258,7 @@ impl NoHostMemory {
         match self {
             Self::Host { .. } => Kind::NoHostMemory,
             Self::Limit { .. } | Self::LimitAbove { .. } => Kind::MemoryLimit,
-            Self::Io(error) => of_io(error, Kind::Io),
+            Self::Io(error) | Self::Ledger(error) => of_io(error, Kind::Io),
         }
     }
 }
@@ -282,7 +283,8 @@ impl AdmissionError {
         match self {
             Self::Spec(_) => Kind::Bundle,
             Self::NoGpu { .. } | Self::GpuVanished { .. } => Kind::NoGpu,
-            Self::GpuUnread { .. } => Kind::Nvml,
+            Self::GpuUnread { .. } | Self::Inventory(_) => Kind::Nvml,
+            Self::Ledger(error) => of_io(error, Kind::Io),
             Self::Map { .. } => Kind::GpuMap,
             Self::Mig { .. } => Kind::Mig,
             Self::Mps { .. } => Kind::Mps,

@@ -144,6 +144,9 @@ pub enum Failure {
         /// Its state in the driver.
         state: CudaState,
     },
+    /// Others have taken the room of some processes on their GPUs.
+    #[error("a GPU has no room for the contents that the container had on it")]
+    NoRoom,
     /// Not all processes answer the driver.
     #[error("not every process answers the driver")]
     Unanswered,

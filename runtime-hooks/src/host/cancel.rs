@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 /// Whether a signal has requested cancellation.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Cancel {
     requested: Arc<AtomicBool>,
     death_signal: Option<Signal>,

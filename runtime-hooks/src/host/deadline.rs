@@ -68,6 +68,14 @@ pub(crate) fn lock_soon(file: &File) -> io::Result<()> {
     lock_by(file, Instant::now() + MOMENT)
 }
 
+/// As [`lock_soon`], of a lock that others may hold for as long as `limit`.
+///
+/// # Errors
+/// As [`lock_soon`].
+pub(crate) fn lock_within(file: &File, limit: Duration) -> io::Result<()> {
+    lock_by(file, Instant::now() + limit)
+}
+
 fn lock_by(file: &File, deadline: Instant) -> io::Result<()> {
     loop {
         match flock(file, FlockOperation::NonBlockingLockExclusive) {

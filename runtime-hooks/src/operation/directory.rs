@@ -1,6 +1,6 @@
 //! The directory that holds an operation's files, below the state directory.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{self, Path, PathBuf};
@@ -12,6 +12,17 @@ pub(super) const CONTAINERS: &str = "containers";
 pub(crate) fn directory_of(state_dir: &Path, root: &Path, id: &str) -> PathBuf {
     let root = name_of(&canonical(root));
     state_dir.join(CONTAINERS).join(root).join(id)
+}
+
+/// The state directory of such a directory.
+pub(super) fn state_dir_of(directory: &Path) -> &Path {
+    directory.ancestors().nth(3).unwrap_or(directory)
+}
+
+/// The container of such a directory.
+pub(super) fn id_of(directory: &Path) -> &str {
+    let name = directory.file_name().and_then(OsStr::to_str);
+    name.unwrap_or_default()
 }
 
 /// Resolves a root as the kernel does: Docker's `/var/run/docker/...` is `/run/docker/...`, and
@@ -47,6 +58,13 @@ fn name_of(path: &Path) -> OsString {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_tells_its_state_directory_and_container() {
+        let directory = directory_of(Path::new("/run/stasis"), Path::new("/run/runc"), "c1");
+        assert_eq!(state_dir_of(&directory), Path::new("/run/stasis"));
+        assert_eq!(id_of(&directory), "c1");
+    }
 
     #[test]
     fn no_two_roots_have_one_name() {

@@ -8,7 +8,7 @@ use stasis_linux::ProcessRef;
 use stasis_linux::cgroup::FreezerState;
 use stasis_linux::file::{self, Access, Durability};
 
-use crate::cuda::gpu_use::CudaProcess;
+use crate::cuda::gpu_use::{CudaProcess, GpuBytes, add};
 use crate::cuda::process_set::ProcessStates;
 use crate::cuda::process_set::as_found::{AsFound, ProcessId, SafeState};
 use crate::cuda::{CudaState, GpuMap};
@@ -123,7 +123,8 @@ impl Intent {
     /// The states to which the operation, or whoever takes its place, brings the processes back.
     pub(crate) fn as_found(&self) -> AsFound {
         let members = self.members.iter();
-        members.map(|member| (member.id, member.goal())).collect()
+        let found = |member: &Member| (member.goal(), member.process.gpu_bytes());
+        members.map(|member| (member.id, found(member))).collect()
     }
 
     /// The processes whose GPU contents the operation brings back to their GPUs.
@@ -132,6 +133,15 @@ impl Intent {
         members
             .filter(|member| member.goal() != SafeState::Checkpointed)
             .map(|member| &member.process)
+    }
+
+    /// What these hold on each GPU.
+    pub(crate) fn room_to_go_back(&self) -> GpuBytes {
+        let mut needed = GpuBytes::new();
+        for process in self.back_to_gpu() {
+            add(&mut needed, &process.gpu_bytes());
+        }
+        needed
     }
 
     /// Whether the operation leaves GPU contents in host memory, where it found them.

@@ -21,12 +21,15 @@ pub mod verb;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::container::memory_limit;
-use crate::operation::directory::directory_of;
+use crate::context::Context;
+use crate::ledger::Reservation;
+use crate::ledger::gpu_memory::GpuMemory;
+use crate::operation::directory::{directory_of, id_of, state_dir_of};
 pub(crate) use crate::operation::intent::peek;
 pub use crate::operation::intent::{Intent, Member, PendingOn, has_intent};
 use crate::operation::kept::{End, Kept};
@@ -44,6 +47,7 @@ pub struct Operation {
     directory: PathBuf,
     lock: File,
     kept: Mutex<Kept>,
+    reservation: Arc<Reservation>,
 }
 
 /// Why a container cannot be operated on.
@@ -144,10 +148,12 @@ impl Operation {
     }
 
     fn new(directory: PathBuf, lock: File) -> Self {
+        let reservation = Reservation::new(state_dir_of(&directory), id_of(&directory));
         Self {
             directory,
             lock,
             kept: Mutex::default(),
+            reservation: Arc::new(reservation),
         }
     }
 
@@ -174,6 +180,16 @@ impl Operation {
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// What it has reserved of the node.
+    pub(crate) fn reservation(&self) -> &Arc<Reservation> {
+        &self.reservation
+    }
+
+    /// Where it reserves memory of GPUs.
+    pub(crate) fn gpu_memory(&self, context: &Context) -> GpuMemory {
+        GpuMemory::new(&self.reservation, context.patience(), &context.settings)
     }
 
     /// Writes the intent, for whoever comes after this process.

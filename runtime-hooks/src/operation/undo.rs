@@ -115,12 +115,16 @@ impl Undo {
         }
     }
 
-    /// The context in which it is undone: with what the operation had of the settings.
+    /// The context in which it is undone: with what the operation had of the settings. Nobody waits
+    /// for room there, with the container's lock: it is tried again.
     #[must_use]
     pub fn context(&self, cancel: Cancel) -> Context {
         let settings = Settings {
             driver: self.driver.clone(),
-            deadlines: self.deadlines.clone(),
+            deadlines: Deadlines {
+                room_s: 0,
+                ..self.deadlines.clone()
+            },
             paths: self.paths.clone(),
             bulk_memory: self.bulk_memory.clone(),
             ..Settings::default()

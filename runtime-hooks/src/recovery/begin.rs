@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use crate::bulk_memory::write_behind;
 use crate::context::Context;
-use crate::operation::undo::{Begun, Undo};
+use crate::operation::undo::Undo;
 use crate::operation::{Operation, OperationError};
-use crate::recovery::all_can_answer;
 use crate::recovery::report::{Recovered, Report, recover_and_report};
+use crate::recovery::waiting::waits_for;
 
 /// How long an operation waits for the keeper of a killed one.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -36,8 +36,8 @@ pub fn begin(context: &Context, id: &str) -> Result<Operation, OperationError> {
             begun => begun?,
         };
         match operation.left_behind()? {
-            // Who does not answer yet has a keeper that waits for that.
-            Some(undo) if undo.begun != Begun::Waiting || all_can_answer(context, &undo) => {
+            // Who does not answer yet, or lacks room, has a keeper that waits for that.
+            Some(undo) if waits_for(&undo.context(context.cancel.clone()), &undo).is_none() => {
                 if let Recovered::NotYet(error) = take_up(&operation, &undo)? {
                     return Err(OperationError::Unfinished(error.to_string()));
                 }

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use crate::host::cancel::Cancel;
 use crate::host::respawn;
-use crate::operation::undo::{Begun, Undo};
+use crate::operation::undo::Undo;
 use crate::operation::{DONE, KEEPER, Operation};
-use crate::recovery::all_can_answer;
 use crate::recovery::report::{Recovered, Report, recover_and_report};
+use crate::recovery::waiting::waits_for;
 
 /// The first and the longest pause between two tries.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -83,7 +83,7 @@ impl Keeper {
             Err(_) => return Tried::NotYet,
         };
         let context = undo.context(Cancel::not_needed());
-        if undo.begun == Begun::Waiting && !all_can_answer(&context, &undo) {
+        if waits_for(&context, &undo).is_some() {
             return Tried::NotYet;
         }
         if operation.is_none() {

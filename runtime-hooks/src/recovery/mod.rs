@@ -9,7 +9,8 @@
 //! An operation does not wait for a stopped process, but its driver calls may still take effect
 //! there: locked processes stay locked, and a pending lock takes effect if the process continues
 //! before its caller has ended (measured on driver 580.159). The keeper waits for such a process
-//! without the lock of the container, and gives all of them their GPU back once all can answer.
+//! without the lock of the container, and gives all of them their GPU back once all can answer. It
+//! waits as well for room on a GPU that others have filled meanwhile ([`waiting`]).
 
 mod begin;
 mod checkpoint;
@@ -17,16 +18,17 @@ pub(crate) mod end;
 pub mod keeper;
 pub mod report;
 pub(crate) mod rollback;
+pub(crate) mod waiting;
 
 use std::io;
+use std::sync::Arc;
 
 use stasis_linux::cgroup::FreezerState;
 
 use crate::bulk_memory::write_behind;
-use crate::container::{Container, ContainerError};
+use crate::container::Container;
 use crate::context::Context;
 use crate::cuda::failure::{Cause, ProcessFailure, Step};
-use crate::cuda::process_set::can_be_queried;
 use crate::error::after_failure::AfterFailure;
 use crate::error::pending_recovery::PendingRecovery;
 use crate::host::huge_pages::HugePages;
@@ -91,6 +93,11 @@ fn bring_back(
     let Ok(driver) = open_driver(context, container.id()) else {
         return lost(container, Cause::NoDriver);
     };
+    let driver = driver.with_room(Arc::new(operation.gpu_memory(context)));
+    if *begun == Begun::Resume {
+        // Whoever tries again need not know what was begun.
+        let _ = operation.record(&intent);
+    }
     let changed = Changed {
         operation,
         container,
@@ -127,7 +134,7 @@ fn is_frozen(container: &Container) -> bool {
 }
 
 /// Leaves the processes that could not be brought back to the keeper, if one of them merely does
-/// not answer now.
+/// not answer now, or lacks room.
 ///
 /// # Errors
 /// Returns `lost` if waiting does not help all of the processes, or there are none.
@@ -147,22 +154,4 @@ pub(crate) fn hand_over(
         processes,
         recovery,
     })
-}
-
-/// Whether all processes of the container of a record can answer the driver. So can those of a
-/// container that has ended.
-pub(crate) fn all_can_answer(context: &Context, undo: &Undo) -> bool {
-    let all_can = |container: Container| -> Result<bool, ContainerError> {
-        if !matches!(container.cgroup().is_frozen_or_freezing(), Ok(false)) {
-            return Ok(container.init().is_gone());
-        }
-        let snapshot = container.snapshot()?;
-        let mut candidates = snapshot.candidates().iter();
-        Ok(candidates.all(|process| can_be_queried(process).is_ok()))
-    };
-    match context.container(&undo.id) {
-        Ok(Some(container)) => all_can(container).unwrap_or(false),
-        Ok(None) => true,
-        Err(_) => false,
-    }
 }

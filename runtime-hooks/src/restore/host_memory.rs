@@ -12,7 +12,7 @@ use std::path::Path;
 
 use stasis_linux::cgroup::{Hierarchies, cgroups_path};
 
-use crate::container::host_memory::{self, NoHostMemory};
+use crate::container::host_memory::{self, HostRoom, NoHostMemory};
 use crate::container::memory_limit::raised_spec::RaisedSpec;
 use crate::container::memory_limit::{self, MemoryCgroup};
 use crate::container::spec::Spec;
@@ -33,8 +33,12 @@ pub(crate) struct RestoredMemory {
 ///
 /// # Errors
 /// [`NoHostMemory`].
-pub(crate) fn admit_host(image: &Path, bulk: u64) -> Result<RestoredMemory, NoHostMemory> {
-    host_memory::admit_host(image_bytes(image)?.saturating_add(bulk))?;
+pub(crate) fn admit_host(
+    room: HostRoom<'_>,
+    image: &Path,
+    bulk: u64,
+) -> Result<RestoredMemory, NoHostMemory> {
+    host_memory::admit_host(room, image_bytes(image)?.saturating_add(bulk))?;
     Ok(RestoredMemory {
         cgroup: None,
         raised: None,
@@ -49,12 +53,13 @@ pub(crate) fn admit_host(image: &Path, bulk: u64) -> Result<RestoredMemory, NoHo
 /// [`NoHostMemory`]; nothing is changed then.
 pub(crate) fn admit(
     context: &Context,
+    room: HostRoom<'_>,
     bundle: &Path,
     spec: &mut Spec,
     image: &Path,
     bulk: u64,
 ) -> Result<RestoredMemory, NoHostMemory> {
-    let needed = host_memory::admit_host(image_bytes(image)?.saturating_add(bulk))?;
+    let needed = host_memory::admit_host(room, image_bytes(image)?.saturating_add(bulk))?;
     let cgroup = match spec.cgroups_path() {
         Some(path) => cgroup_at(path)?,
         None => None,

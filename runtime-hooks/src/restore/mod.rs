@@ -33,6 +33,7 @@ use crate::host::huge_pages::HugePages;
 use crate::image::directory::{has_inventory, settle};
 use crate::image::files::{self, FileError};
 use crate::image::manifest::Manifest;
+use crate::ledger::amounts::Resource;
 use crate::low_level;
 use crate::low_level::criu_log::keep_log;
 use crate::low_level::restore::{LowLevelRestore, Restored};
@@ -124,7 +125,8 @@ impl<'a> Plan<'a> {
         memory_limit::put_back(directory).map_err(NoHostMemory::from)?;
         let memory = MemoryRestore::find(context, image, &manifest, &plugins, directory)?;
         let bundle = &options.bundle;
-        let admission = admission::admit(context, id, bundle, image, &manifest, memory.as_ref())?;
+        let bulk = memory.as_ref();
+        let admission = admission::admit(context, id, bundle, image, &manifest, bulk, &operation)?;
         let changes = admission.changes.as_ref();
         let specification = changes.map(|changes| changes.0.original());
         operation.keep(to_undo(context, options, &operation, specification))?;
@@ -203,6 +205,8 @@ impl<'a> Plan<'a> {
             low_level.run(Some(environment(&self.plugins, self.memory.as_ref())))
         });
         let restored = restored.map_err(Failure::start(&self.context.low_level))?;
+        // CRIU has filled the host memory.
+        self.operation.reservation().retain(Resource::is_of_gpu);
         if let Restored::Over(status) = &restored {
             self.succeeded(*status)?;
             if self.options.mode == RestoreMode::Attached {
@@ -247,6 +251,7 @@ impl<'a> Plan<'a> {
         if let Some(gpus) = &self.admission.gpus {
             restore_gpu_state(self.context, id, gpus, &self.manifest, timeline)?;
         }
+        self.operation.reservation().release();
         if let Some(container) = self.context.container(id)? {
             verify(self.context, &container)?;
         }

@@ -18,8 +18,10 @@ use crate::cuda::watchdog::{CallLimits, MARGIN, WatchedDriver};
 use crate::cuda::{CudaDriver, CudaState, Driver};
 use crate::host::cancel::Cancel;
 use crate::host::huge_pages::HugePages;
+use crate::ledger::Reservation;
+use crate::ledger::amounts::Amounts;
 use crate::operation::undo::{Begun, Undo};
-use crate::operation::{Operation, PendingOn};
+use crate::operation::{Intent, Operation, PendingOn};
 use crate::preflight::blocker::{Blockers, OF_THE_DRIVER};
 use crate::preflight::{self, ContainerFacts};
 use crate::recovery;
@@ -38,6 +40,7 @@ pub(super) fn run(settings: Settings, arguments: &Arguments) -> Result<String, E
         return answer_query(&scope, &driver, asked);
     }
     let cancel = Cancel::on_signals()?;
+    let state_dir = settings.paths.state_dir.clone();
     let operation = match &scope {
         Scope::Container(found) => {
             let context = found.context(settings.clone(), Cancel::not_needed());
@@ -48,14 +51,23 @@ pub(super) fn run(settings: Settings, arguments: &Arguments) -> Result<String, E
         }
         Scope::Tree(_) => None,
     };
-    let group = Group {
+    let reservation = match &operation {
+        Some(operation) => Arc::clone(operation.reservation()),
+        None => Arc::new(Reservation::new(&state_dir, &scope.name())),
+    };
+    let mut group = Group {
         settings,
         arguments,
         scope,
         operation,
+        reservation,
         driver,
         cancel,
     };
+    if group.operation.is_some() {
+        let gpus = Arc::new(group.gpu_memory());
+        group.driver = group.driver.with_room(gpus);
+    }
     group.change(asked)?;
     Ok(String::new())
 }
@@ -87,8 +99,9 @@ pub(super) struct Group<'a> {
     pub(super) scope: Scope,
     /// The container's lock, if the scope is a container.
     pub(super) operation: Option<Operation>,
+    pub(super) reservation: Arc<Reservation>,
     driver: WatchedDriver,
-    cancel: Cancel,
+    pub(super) cancel: Cancel,
 }
 
 impl Group<'_> {
@@ -135,7 +148,7 @@ impl Group<'_> {
         let suspended = self
             .raise_limits(members, &intent)
             .and_then(|()| self.lock(intent.as_found()))
-            .and_then(|job| self.checkpoint(job))
+            .and_then(|job| self.checkpoint(job, &intent))
             .and_then(|()| self.record(&intent.left_to(PendingOn::Operator)));
         // A failed step has brought all processes back, except the lost ones.
         if let Err(error) = &suspended {
@@ -166,7 +179,10 @@ impl Group<'_> {
         Ok(job)
     }
 
-    fn checkpoint(&self, job: CudaJob<'_, Locked>) -> Result<(), Error> {
+    fn checkpoint(&self, job: CudaJob<'_, Locked>, intent: &Intent) -> Result<(), Error> {
+        // For a roll-back; if this cannot be written, that waits for room that others take.
+        let to_go_back = Amounts::from(&intent.room_to_go_back());
+        let _ = self.reservation.hold(&to_go_back);
         let _huge_pages = HugePages::if_wanted(&self.settings);
         let job = job.checkpoint()?;
         if self.cancel.requested() {

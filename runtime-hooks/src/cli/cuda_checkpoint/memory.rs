@@ -11,13 +11,15 @@ use stasis_linux::cgroup::FreezerState;
 use super::Error;
 use super::job::Group;
 use super::scope::Scope;
-use crate::container::host_memory;
+use crate::container::host_memory::{self, HostRoom};
 use crate::container::memory_limit::MemoryCgroup;
 use crate::cuda::failure::ProcessFailure;
 use crate::cuda::gpu_use::{CudaProcess, GpuUse, gpu_bytes, measure};
 use crate::cuda::nvml::Inventory;
 use crate::cuda::process_set::ProcessStates;
 use crate::cuda::process_set::as_found::SafeState;
+use crate::ledger::Patience;
+use crate::ledger::gpu_memory::GpuMemory;
 use crate::operation::{Intent, Member, Operation};
 use crate::restore::admission::admit_resume;
 
@@ -34,13 +36,17 @@ impl Group<'_> {
         intent: &Intent,
     ) -> Result<(), Error> {
         let bytes = gpu_bytes(&intent.processes());
+        let room = HostRoom {
+            reservation: &self.reservation,
+            patience: &self.patience(),
+        };
         let (Scope::Container(found), Some(operation)) = (&self.scope, &self.operation) else {
             let keep = Memory {
                 raise_limits: false,
             };
             for (process, _) in members {
                 if let Some(cgroup) = MemoryCgroup::of(process.pid())? {
-                    host_memory::admit(&keep, &cgroup, bytes)?;
+                    host_memory::admit(&keep, room, &cgroup, bytes)?;
                 }
             }
             return Ok(());
@@ -48,7 +54,7 @@ impl Group<'_> {
         let processes = members.iter().map(|(process, _)| process);
         let cgroup = found.container.memory().with_those_of(processes)?;
         let memory = &self.settings.memory;
-        host_memory::admit(memory, &cgroup, bytes)?;
+        host_memory::admit(memory, room, &cgroup, bytes)?;
         operation.record(intent)?;
         if memory.raise_limits {
             host_memory::raise_limits(&cgroup, bytes, operation.directory())?;
@@ -66,8 +72,22 @@ impl Group<'_> {
         };
         let intent = suspended.clone().taken_up(goal);
         let intent = intent.moved(&self.arguments.map());
-        admit_resume(&self.settings, &found.container, &intent)
-            .map_err(|refusal| Error::Refused(Box::new(refusal)))
+        admit_resume(
+            &self.settings,
+            &found.container,
+            &intent,
+            &self.gpu_memory(),
+        )
+        .map_err(|refusal| Error::Refused(Box::new(refusal)))
+    }
+
+    /// Where memory of GPUs is reserved.
+    pub(super) fn gpu_memory(&self) -> GpuMemory {
+        GpuMemory::new(&self.reservation, self.patience(), &self.settings)
+    }
+
+    fn patience(&self) -> Patience {
+        Patience::new(self.settings.deadlines.room(), self.cancel.clone())
     }
 
     /// How the processes are found, or were found by an operation that was interrupted.

@@ -147,8 +147,15 @@ fn outcome(lost: &[ProcessFailure]) -> String {
     if lost.is_empty() {
         return "all processes are as before, with their GPU".to_owned();
     }
-    let lost: Vec<String> = lost.iter().map(ToString::to_string).collect();
-    format!("these could not be brought back: {}", lost.join("; "))
+    let texts: Vec<String> = lost.iter().map(ToString::to_string).collect();
+    let later = match lost.iter().any(ProcessFailure::lacks_room) {
+        true => "; a process of stasis gives them their GPU back as soon as there is room",
+        false => "",
+    };
+    format!(
+        "these could not be brought back: {}{later}",
+        texts.join("; ")
+    )
 }
 
 /// Carries a command line out and returns the exit code.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use stasis_linux::ProcessRef;
 
 use crate::cuda::CudaState;
+use crate::cuda::gpu_use::GpuBytes;
 
 /// A driver state in which a process can stay, the freest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -28,23 +29,36 @@ pub struct ProcessId {
     pub start_time: u64,
 }
 
-/// The states in which an operation found processes. One that is not listed was found RUNNING: it
-/// has begun to use CUDA since.
+/// The states in which an operation found processes, and what they held on GPUs. One that is not
+/// listed was found RUNNING: it has begun to use CUDA since.
 #[derive(Debug, Clone, Default)]
-pub struct AsFound(BTreeMap<ProcessId, SafeState>);
+pub struct AsFound {
+    found: BTreeMap<ProcessId, (SafeState, GpuBytes)>,
+    nothing: GpuBytes,
+}
 
 impl AsFound {
     /// The state in which this process was found.
     #[must_use]
     pub fn state_of(&self, process: &ProcessRef) -> SafeState {
-        let found = self.0.get(&ProcessId::of(process)).copied();
-        found.unwrap_or(SafeState::Running)
+        let found = self.found.get(&ProcessId::of(process));
+        found.map_or(SafeState::Running, |(state, _)| *state)
+    }
+
+    /// What this process held on each GPU; empty if that is not known.
+    #[must_use]
+    pub fn held_by(&self, process: &ProcessRef) -> &GpuBytes {
+        let found = self.found.get(&ProcessId::of(process));
+        found.map_or(&self.nothing, |(_, held)| held)
     }
 }
 
-impl FromIterator<(ProcessId, SafeState)> for AsFound {
-    fn from_iter<T: IntoIterator<Item = (ProcessId, SafeState)>>(found: T) -> Self {
-        Self(found.into_iter().collect())
+impl FromIterator<(ProcessId, (SafeState, GpuBytes))> for AsFound {
+    fn from_iter<T: IntoIterator<Item = (ProcessId, (SafeState, GpuBytes))>>(found: T) -> Self {
+        Self {
+            found: found.into_iter().collect(),
+            nothing: GpuBytes::new(),
+        }
     }
 }
 

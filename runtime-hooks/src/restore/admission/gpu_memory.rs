@@ -1,18 +1,18 @@
 //! The GPU memory that a restore needs, and whether the GPUs have it free.
 
-use std::collections::BTreeMap;
-
 use stasis_config::Settings;
 
 use crate::cuda::GpuUuid;
-use crate::cuda::gpu_use::CudaProcess;
-use crate::cuda::nvml::{Inventory, Mig, Persistence, UnreadGpu};
+use crate::cuda::gpu_use::{CudaProcess, GpuBytes, add};
+use crate::cuda::nvml::{Inventory, InventoryError, Mig, Persistence, UnreadGpu};
 use crate::error::admission::AdmissionError;
+use crate::ledger::NotReserved;
+use crate::ledger::gpu_memory::GpuMemory;
 use crate::restore::admission::gpu_map::list;
 
 /// The bytes needed on each GPU, by all processes together.
 #[derive(Debug, Default)]
-pub(super) struct Needs(BTreeMap<GpuUuid, u64>);
+pub(super) struct Needs(GpuBytes);
 
 /// The source of the GPU state, for messages.
 #[derive(Debug, Clone, Copy)]
@@ -28,36 +28,41 @@ impl Needs {
         processes: impl Iterator<Item = &'p CudaProcess>,
         place: impl Fn(GpuUuid) -> Option<GpuUuid>,
     ) -> Self {
-        let mut needs = BTreeMap::new();
+        let mut needs = GpuBytes::new();
         for gpu in processes.flat_map(|process| &process.gpus) {
             if let Some(new) = place(gpu.uuid) {
-                let sum: &mut u64 = needs.entry(new).or_default();
-                *sum = sum.saturating_add(gpu.memory_bytes);
+                add(&mut needs, &GpuBytes::from([(new, gpu.memory_bytes)]));
             }
         }
         Self(needs)
     }
 
-    pub(super) fn check(
+    /// Checks that the driver can restore to these GPUs.
+    pub(super) fn check_modes(
         &self,
         settings: &Settings,
         inventory: &Inventory,
+    ) -> Result<(), AdmissionError> {
+        let mut uuids = self.0.keys();
+        uuids.try_for_each(|uuid| check_mode(*uuid, settings, inventory))
+    }
+
+    /// Reserves the memory, if the GPUs have it free.
+    pub(super) fn reserve(
+        &self,
+        gpus: &GpuMemory,
+        look: impl Fn() -> Result<Inventory, InventoryError>,
         subject: Subject,
     ) -> Result<(), AdmissionError> {
-        for (uuid, needed) in &self.0 {
-            check_mode(*uuid, settings, inventory)?;
-            let free = inventory.free_bytes.get(uuid).copied().unwrap_or(0);
-            if free < *needed {
-                return Err(AdmissionError::NoRoom {
-                    uuid: *uuid,
-                    needed: *needed,
-                    free,
-                    what: subject.name(),
-                    again: subject.verb(),
-                });
-            }
-        }
-        Ok(())
+        gpus.admit(&self.0, look).map_err(|error| match error {
+            NotReserved::Short(short) => AdmissionError::NoRoom {
+                short,
+                what: subject.name(),
+                again: subject.verb(),
+            },
+            NotReserved::Unknown(error) => AdmissionError::Inventory(error),
+            NotReserved::Ledger(error) => AdmissionError::Ledger(error),
+        })
     }
 
     /// A text with the needed and the free memory of each GPU.

@@ -13,6 +13,7 @@ use std::path::Path;
 use stasis_config::{DriverLibraries, Settings};
 
 use crate::bulk_memory::restore::MemoryRestore;
+use crate::container::host_memory::HostRoom;
 use crate::container::spec::Spec;
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
@@ -24,7 +25,8 @@ use crate::cuda::{GpuMap, GpuUuid};
 use crate::error::admission::AdmissionError;
 use crate::error::{Failure, Refusal};
 use crate::image::manifest::Manifest;
-use crate::operation::Intent;
+use crate::ledger::gpu_memory::GpuMemory;
+use crate::operation::{Intent, Operation};
 use crate::preflight::cuda_processes::open_driver;
 use crate::restore::admission::gpu_map::{RequestedMap, choose, complete};
 use crate::restore::admission::visible_gpus::allocated;
@@ -69,7 +71,7 @@ pub(crate) struct GpuPlace {
 #[derive(Debug)]
 pub(crate) struct Changes(pub(crate) Spec);
 
-/// Admits a restore, or returns what is missing.
+/// Admits a restore and reserves the memory that it needs, or returns what is missing.
 ///
 /// # Errors
 /// [`Refusal`].
@@ -80,20 +82,27 @@ pub(crate) fn admit(
     image: &Path,
     manifest: &Manifest,
     memory: Option<&MemoryRestore>,
+    operation: &Operation,
 ) -> Result<Admission, Refusal> {
     let bulk = memory.map_or(0, MemoryRestore::bytes);
+    let room = HostRoom {
+        reservation: operation.reservation(),
+        patience: &context.patience(),
+    };
     if !manifest.has_gpu_state() {
-        return admit_without_gpu(image, bulk, manifest);
+        return admit_without_gpu(room, image, bulk, manifest);
     }
     let settings = &context.settings;
     let driver = open_driver(context, id)?;
     let inventory = Inventory::read(settings)?;
     let mut spec = Spec::read(bundle).map_err(AdmissionError::from)?;
     let (pairs, needs) = place(settings, manifest, &inventory, &spec)?;
+    let look = || Inventory::read(settings);
+    needs.reserve(&operation.gpu_memory(context), look, Subject::Image)?;
     let mut notes: Vec<String> = moved(&pairs)
         .map(|(old, new)| format!("{old} is restored to {new}"))
         .collect();
-    let memory = host_memory::admit(context, bundle, &mut spec, image, bulk)?;
+    let memory = host_memory::admit(context, room, bundle, &mut spec, image, bulk)?;
     let changes = adapt(settings, &inventory, &mut spec);
     let nodes = DeviceNodes::of(&spec);
     notes.extend(changes.iter().cloned());
@@ -112,19 +121,24 @@ pub(crate) fn admit(
 }
 
 /// Admits an image without GPU state: only the host's memory is checked.
-fn admit_without_gpu(image: &Path, bulk: u64, manifest: &Manifest) -> Result<Admission, Refusal> {
+fn admit_without_gpu(
+    room: HostRoom<'_>,
+    image: &Path,
+    bulk: u64,
+    manifest: &Manifest,
+) -> Result<Admission, Refusal> {
     Ok(Admission {
         gpus: None,
         changes: None,
-        memory: host_memory::admit_host(image, bulk)?,
+        memory: host_memory::admit_host(room, image, bulk)?,
         notes: Vec::new(),
         needs: Needs::default(),
         driver_version: manifest.driver_version.clone(),
     })
 }
 
-/// Admits bringing back the processes of an intent. Those whose state is still on their GPUs need
-/// no free memory.
+/// Admits bringing back the processes of an intent, and reserves the memory. Those whose
+/// state is still on their GPUs need none.
 ///
 /// # Errors
 /// [`Refusal`]; the container stays as it is.
@@ -132,6 +146,7 @@ pub(crate) fn admit_resume(
     settings: &Settings,
     container: &Container,
     intent: &Intent,
+    gpus: &GpuMemory,
 ) -> Result<(), Refusal> {
     let inventory = Inventory::read(settings)?;
     let on_gpu: Vec<i32> = container
@@ -144,7 +159,9 @@ pub(crate) fn admit_resume(
         .collect();
     let waiting = |process: &&CudaProcess| !on_gpu.contains(&process.pid);
     let needs = Needs::of(intent.back_to_gpu().filter(waiting), Some);
-    Ok(needs.check(settings, &inventory, Subject::PausedContainer)?)
+    needs.check_modes(settings, &inventory)?;
+    let look = || Inventory::read(settings);
+    Ok(needs.reserve(gpus, look, Subject::PausedContainer)?)
 }
 
 type Pairs = Vec<(GpuUuid, GpuUuid)>;
@@ -163,7 +180,7 @@ fn place(
     check_migration(&pairs, inventory)?;
     let place = |old| pairs.iter().find(|(each, _)| *each == old);
     let needs = Needs::of(manifest.processes.iter(), |old| Some(place(old)?.1));
-    needs.check(settings, inventory, Subject::Image)?;
+    needs.check_modes(settings, inventory)?;
     Ok((pairs, needs))
 }
 

@@ -1,7 +1,10 @@
+use std::sync::Arc;
+
 use super::*;
 use crate::container::spec::tests::spec;
 use crate::cuda::gpu_use::GpuUse;
 use crate::cuda::nvml::{Mig, Persistence};
+use crate::ledger::{Patience, Reservation};
 use crate::restore::admission::visible_gpus::tests::inventory;
 use serde_json::json;
 
@@ -44,9 +47,19 @@ fn given(gpus: &[u8]) -> Spec {
 fn refusal(manifest: &Manifest, inventory: &Inventory, spec: &Spec) -> String {
     let settings = Settings::default();
     match place(&settings, manifest, inventory, spec) {
-        Ok((pairs, _)) => format!("admitted {pairs:?}"),
+        Ok((pairs, needs)) => match reserve(&needs, inventory) {
+            Ok(()) => format!("admitted {pairs:?}"),
+            Err(denial) => denial.to_string(),
+        },
         Err(denial) => denial.to_string(),
     }
+}
+
+fn reserve(needs: &Needs, inventory: &Inventory) -> Result<(), AdmissionError> {
+    let state_dir = tempfile::tempdir().unwrap();
+    let reservation = Arc::new(Reservation::new(state_dir.path(), "c1"));
+    let gpus = GpuMemory::new(&reservation, Patience::none(), &Settings::default());
+    needs.reserve(&gpus, || Ok(inventory.clone()), Subject::Image)
 }
 
 fn free(inventory: &mut Inventory, gpu: u8, bytes: u64) {

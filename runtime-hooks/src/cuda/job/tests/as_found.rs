@@ -1,6 +1,7 @@
 //! Members that were found LOCKED or CHECKPOINTED.
 
 use super::*;
+use crate::cuda::gpu_use::GpuBytes;
 use crate::cuda::process_set::as_found::ProcessId;
 
 /// A process is as free in the end as it was found, also if a step fails.
@@ -18,7 +19,8 @@ fn who_was_found_held_stays_so() {
         }
         let members = sleepers.members(&driver).unwrap();
         let members = members.iter().zip(found);
-        let as_found = members.map(|((process, _), (_, safe))| (ProcessId::of(process), safe));
+        let as_found = members
+            .map(|((process, _), (_, safe))| (ProcessId::of(process), (safe, GpuBytes::new())));
         let job = CudaJob::lock(&driver, LIMITS, as_found.collect(), || {
             sleepers.members(&driver)
         });

@@ -1,0 +1,88 @@
+//! GPU memory is promised once: of two containers that do not both fit one comes back and the other
+//! is refused, and a process whose room others have taken stays in host memory until there is room
+//! again. A driver restore without room would lose it.
+
+mod going_back;
+mod two_at_once;
+
+use anyhow::{Result, ensure};
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::container::bundle::{Bundle, ROOT};
+use stasis_integration::host::installed::{CUDA_CHECKPOINT, StasisHost};
+
+/// A container with 32 MiB takes 97, one with 16 takes 81.
+const MEMORY: &str = "memory 120";
+const PORTS: [u16; 2] = [10260, 10261];
+
+/// In the end nobody has anything reserved.
+fn nothing_is_reserved(stasis: &StasisHost) -> Result<()> {
+    let script = "find /run/stasis/ledger -type f ! -name lock ! -name not-an-entry";
+    let left = stasis.host.run_for_text(&["bash", "-c", script])?;
+    ensure!(left.is_empty(), "{left}");
+    Ok(())
+}
+
+/// What nobody holds is nothing, whatever it says, and what is no entry stops nobody.
+fn rubbish_in_the_ledger(stasis: &StasisHost) -> Result<()> {
+    let script = "mkdir -p /run/stasis/ledger/directory && cd /run/stasis/ledger && mkfifo fifo && \
+         gpu=GPU-57415349-5300-4000-8000-000000000001 && \
+         echo '{\"container\":\"dead\",\"pid\":1,\"amounts\":[[{\"gpu\":\"'$gpu'\"},99999999999]]}' >1.dead && \
+         echo rubbish >not-an-entry && ln -s /dev/zero link && \
+         { setsid flock not-an-entry sleep infinity >/dev/null 2>&1 & }";
+    stasis.host.run(&["bash", "-c", script])?;
+    Ok(())
+}
+
+/// Room for one of the two, both of which have their GPU contents in host memory.
+fn two_suspended(stasis: &StasisHost) -> Result<[Bundle<'_>; 2]> {
+    stasis.inject(MEMORY)?;
+    let [first, second] = ["first", "second"];
+    let containers = [
+        Bundle::make(stasis, first, &["/bin/memcheck", "32", "10260"])?,
+        Bundle::make(stasis, second, &["/bin/memcheck", "32", "10261"])?,
+    ];
+    for (container, port) in containers.iter().zip(PORTS) {
+        container.run()?;
+        ensure!(stasis.ask_until_up(port)? == "ok 0");
+        suspend(stasis, container)?;
+    }
+    Ok(containers)
+}
+
+fn suspend(stasis: &StasisHost, container: &Bundle<'_>) -> Result<()> {
+    let output = toggle(stasis, container).output()?;
+    ensure!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(())
+}
+
+fn toggle(stasis: &StasisHost, container: &Bundle<'_>) -> std::process::Command {
+    let mut command = stasis.command(CUDA_CHECKPOINT);
+    command.args(["--toggle", "--container", &container.id, "--root", ROOT]);
+    command.stderr(std::process::Stdio::piped());
+    command
+}
+
+/// What the driver says of its one process.
+fn state(stasis: &StasisHost, container: &Bundle<'_>) -> Result<String> {
+    let arguments = ["--get-state", "--container", &container.id, "--root", ROOT];
+    let answer = stasis
+        .host
+        .run_for_text(&[&[CUDA_CHECKPOINT], &arguments[..]].concat())?;
+    Ok(answer
+        .split_whitespace()
+        .last()
+        .unwrap_or_default()
+        .to_owned())
+}
+
+/// Waits until nobody has anything to put right any more.
+fn nothing_is_left(stasis: &StasisHost) -> Result<()> {
+    wait_until_clear(|| {
+        let left = [stasis.records()?, stasis.keepers()].concat();
+        Ok((!left.is_empty()).then_some(left))
+    })
+}

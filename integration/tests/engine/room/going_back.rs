@@ -1,0 +1,182 @@
+//! Somebody who is no operation of stasis takes the GPU while a container is being dumped.
+
+use std::process::Child;
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use stasis::error::kind::State;
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::check::process_tree::descendant;
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::container::bundle::Bundle;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::{PROGRAM, StasisHost};
+use stasis_integration::{needs, on_hosts};
+
+use super::{MEMORY, PORTS, nothing_is_left, nothing_is_reserved, state};
+
+/// Once the operation is here, CRIU is about to start.
+const AT_DUMP: &str = "/run/at-dump";
+
+on_hosts!(all_cases: sid_v2, trixie);
+
+fn all_cases(kind: HostKind) -> Result<()> {
+    let stasis = &StasisHost::of(kind)?;
+    needs!(StandIn);
+    let _containerd = stasis.containerd()?;
+    stasis.inject(MEMORY)?;
+    let home = &Bundle::make(stasis, "home", &["/bin/memcheck", "32", "10260"])?;
+    let guest = &Bundle::make(stasis, "guest", &["/bin/memcheck", "16", "10261"])?;
+    home.run()?;
+    ensure!(stasis.ask_until_up(PORTS[0])? == "ok 0");
+    let here = &Here {
+        stasis,
+        home,
+        guest,
+    };
+    let cases: [(&str, Case); 4] = [
+        ("roll back", a_roll_back_waits),
+        ("leave running", a_container_that_is_left_running_waits),
+        ("killed", a_killed_operation_is_waited_for_by_its_keeper),
+        ("both killed", nobody_is_left_and_an_operator_recovers),
+    ];
+    for (count, (name, case)) in (1..).zip(cases) {
+        case(here).context(name)?;
+        let answer = stasis.ask_until_up(PORTS[0]).context(name)?;
+        ensure!(answer == format!("ok {count}"), "{name}: {answer}");
+        ensure!(state(stasis, home)? == "running", "{name}");
+        stasis.set(&stasis.low_level, "")?;
+    }
+    home.delete()?;
+    // The image of one that had to wait is as good as any.
+    home.restore("left-running")?;
+    ensure!(stasis.ask(PORTS[0])?.as_deref() == Some("ok 2"));
+    home.delete()?;
+    nothing_is_reserved(stasis)
+}
+
+type Case = fn(&Here<'_>) -> Result<()>;
+
+struct Here<'l> {
+    stasis: &'l StasisHost,
+    home: &'l Bundle<'l>,
+    guest: &'l Bundle<'l>,
+}
+
+impl Here<'_> {
+    /// Begins a checkpoint, and lets the guest take the GPU during it. Then CRIU goes on, or fails.
+    fn begin(&self, name: &str, criu: &str, room_s: u32) -> Result<Child> {
+        let host = &self.stasis.host;
+        host.write(AT_DUMP, "")?;
+        let script =
+            format!("echo there >{AT_DUMP}; while [ -e {AT_DUMP} ]; do sleep 0.05; done; {criu}");
+        let settings = format!("deadlines.room_s = {room_s}\n");
+        self.home.before_criu(&script, &settings)?;
+        let operation = self.home.begin_checkpoint(name, &["--leave-running"])?;
+        wait_until_clear(|| {
+            let there = std::fs::read_to_string(host.path(AT_DUMP))?;
+            Ok(there
+                .is_empty()
+                .then(|| "CRIU is not about to start".to_owned()))
+        })?;
+        self.guest.run()?;
+        ensure!(self.stasis.ask_until_up(PORTS[1])? == "ok 0");
+        host.run(&["rm", AT_DUMP])?;
+        Ok(operation)
+    }
+
+    fn fails(&self, operation: Child) -> Result<String> {
+        let output = operation.wait_with_output()?;
+        ensure!(!output.status.success(), "it had no room");
+        ensure!(state(self.stasis, self.home)? == "checkpointed");
+        Ok(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    /// The guest leaves, and nobody calls stasis.
+    fn guest_leaves(&self) -> Result<()> {
+        ensure!(self.stasis.ask(PORTS[1])?.as_deref() == Some("ok 1"));
+        self.guest.delete()?;
+        nothing_is_left(self.stasis)
+    }
+
+    /// Waits until an operation has begun to roll back, and has seen that there is no room.
+    fn is_rolling_back(&self) -> Result<()> {
+        let progress = self.home.record().join("progress.json");
+        wait_until_clear(|| {
+            let now = std::fs::read_to_string(&progress).unwrap_or_default();
+            Ok((!now.contains("roll back")).then_some(now))
+        })
+    }
+}
+
+const WAITS: [&str; 4] = [
+    "has 39 MiB free, and its container needs 97 MiB there",
+    "its GPU contents are safe in host memory",
+    "gives them their GPU back by itself as soon as there is room",
+    "stasis process",
+];
+
+fn a_roll_back_waits(here: &Here<'_>) -> Result<()> {
+    let operation = here.begin("failed", "exit 1", 1)?;
+    let message = here.fails(operation)?;
+    assert_contains(&message, &WAITS);
+    let failure = here.home.failure()?.context("no failure")?;
+    ensure!(failure.state == Some(State::Waiting), "{failure:?}");
+    let recover = [PROGRAM, "recover", "home", "--json"];
+    let waits = here
+        .stasis
+        .host
+        .command(recover[0])
+        .args(&recover[1..])
+        .output()?;
+    let waits = String::from_utf8_lossy(&waits.stdout).into_owned();
+    assert_contains(&waits, &["\"waiting\"", "has 39 MiB free"]);
+    here.guest_leaves()?;
+    let recovered = here.stasis.operation("recover")?;
+    ensure!(recovered.get("error").is_none(), "{recovered}");
+    ensure!(!here.home.image_path("failed/stasis.json").exists());
+    Ok(())
+}
+
+fn a_container_that_is_left_running_waits(here: &Here<'_>) -> Result<()> {
+    let operation = here.begin("left-running", ":", 1)?;
+    let message = here.fails(operation)?;
+    assert_contains(&message, &WAITS);
+    assert_contains(
+        &message,
+        &["[no-gpu-memory]", "the image is complete and restores"],
+    );
+    here.guest_leaves()
+}
+
+fn a_killed_operation_is_waited_for_by_its_keeper(here: &Here<'_>) -> Result<()> {
+    let mut operation = here.begin("killed", "exit 1", 3600)?;
+    here.is_rolling_back()?;
+    kill_it(&operation)?;
+    operation.wait()?;
+    here.guest_leaves()
+}
+
+fn nobody_is_left_and_an_operator_recovers(here: &Here<'_>) -> Result<()> {
+    let mut operation = here.begin("both", "exit 1", 3600)?;
+    here.is_rolling_back()?;
+    here.stasis
+        .host
+        .run(&["pkill", "-KILL", "-x", "stasis-keeper"])?;
+    kill_it(&operation)?;
+    operation.wait()?;
+    ensure!(state(here.stasis, here.home)? == "checkpointed");
+    here.guest.delete()?;
+    let recovered = here
+        .stasis
+        .host
+        .run_for_text(&[PROGRAM, "recover", "home"])?;
+    ensure!(recovered.contains("home"), "{recovered}");
+    nothing_is_left(here.stasis)
+}
+
+fn kill_it(operation: &Child) -> Result<()> {
+    let program = descendant(operation, "stasis-runtime")?.context("it is over")?;
+    kill(program, Signal::SIGKILL)?;
+    Ok(())
+}

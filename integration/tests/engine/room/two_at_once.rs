@@ -1,0 +1,138 @@
+//! Two containers that do not both fit are brought back at the same time.
+
+use std::process::{Child, Command, Output};
+
+use anyhow::{Context, Result, ensure};
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::container::bundle::Bundle;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::{needs, on_hosts};
+
+use super::{
+    MEMORY, PORTS, nothing_is_reserved, rubbish_in_the_ledger, state, suspend, toggle,
+    two_suspended,
+};
+
+on_hosts!(all_cases: sid_v2, trixie);
+
+fn all_cases(kind: HostKind) -> Result<()> {
+    let stasis = &StasisHost::of(kind)?;
+    needs!(StandIn);
+    let _containerd = stasis.containerd()?;
+    rubbish_in_the_ledger(stasis)?;
+    let containers = &two_suspended(stasis)?;
+    // The GPU has room for either when the second one looks: the first one's driver call is held.
+    stasis.set(&stasis.low_level, "deadlines.room_s = 1\n")?;
+    let toggle = |container: &Bundle<'_>| toggle(stasis, container);
+    at_once(stasis, containers, &toggle, 1).context("toggle")?;
+    paused_both(stasis, containers)?;
+    let resume = |container: &Bundle<'_>| container.runtime(&["resume", &container.id]);
+    at_once(stasis, containers, &resume, 2).context("resume")?;
+    a_restore_counts_as_well(stasis, containers).context("restore")?;
+    stasis.set(&stasis.low_level, "")?;
+    who_waits_is_let_in(stasis, containers).context("waiting")?;
+    nothing_is_reserved(stasis)
+}
+
+type BringBack<'b> = &'b dyn Fn(&Bundle<'_>) -> Command;
+
+/// The first comes back, and the second is refused and comes back when there is room.
+fn at_once(
+    stasis: &StasisHost,
+    [first, second]: &[Bundle<'_>; 2],
+    bring_back: BringBack<'_>,
+    count: u32,
+) -> Result<()> {
+    let held = begin_held(stasis, first, bring_back)?;
+    let refused = bring_back(second).output()?;
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    ensure!(!refused.status.success(), "both were let in");
+    assert_contains(
+        &text,
+        &[
+            "[no-gpu-memory]",
+            "has 120 MiB free, of which operations on first (process ",
+            "have reserved 97 MiB",
+            "needs 97 MiB",
+        ],
+    );
+    let output = let_go(stasis, held)?;
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.success(), "{error}");
+    answers(stasis, PORTS[0], count)?;
+    suspend(stasis, first)?;
+    ensure!(bring_back(second).output()?.status.success());
+    answers(stasis, PORTS[1], count)?;
+    suspend(stasis, second)
+}
+
+fn begin_held(
+    stasis: &StasisHost,
+    container: &Bundle<'_>,
+    bring_back: BringBack<'_>,
+) -> Result<Child> {
+    stasis.hold_driver(&format!("{MEMORY}\nrestore {}", container.id), "step")?;
+    let child = bring_back(container).spawn()?;
+    stasis.until_driver_is_called()?;
+    Ok(child)
+}
+
+fn let_go(stasis: &StasisHost, held: Child) -> Result<Output> {
+    stasis.let_driver_go("step")?;
+    let output = held.wait_with_output()?;
+    stasis.inject(MEMORY)?;
+    Ok(output)
+}
+
+fn answers(stasis: &StasisHost, port: u16, count: u32) -> Result<()> {
+    let answer = stasis.ask(port)?.unwrap_or_default();
+    ensure!(answer == format!("ok {count}"), "{answer}");
+    Ok(())
+}
+
+/// From suspended by the operator to paused after a checkpoint.
+fn paused_both(stasis: &StasisHost, containers: &[Bundle<'_>; 2]) -> Result<()> {
+    for container in containers {
+        suspend(stasis, container)?;
+        container.pause()?;
+        container.checkpoint("paused", &["--leave-running"])?;
+        ensure!(container.status()? == "paused");
+    }
+    Ok(())
+}
+
+/// A resume finds that a restore, whose driver call is to come, has the room.
+fn a_restore_counts_as_well(stasis: &StasisHost, [first, second]: &[Bundle<'_>; 2]) -> Result<()> {
+    first.delete()?;
+    stasis.hold_driver(&format!("{MEMORY}\nrestore first"), "step")?;
+    let mut restore = first.begin_restore("paused")?;
+    stasis.until_driver_is_called()?;
+    let refused = toggle(stasis, second).output()?;
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_contains(&text, &["operations on first (process", "nothing was done"]);
+    stasis.let_driver_go("step")?;
+    ensure!(restore.wait()?.success());
+    stasis.inject(MEMORY)?;
+    ensure!(state(stasis, second)? == "checkpointed");
+    answers(stasis, PORTS[0], 2)
+}
+
+/// With patience the second gets what the first gives up: here, since the first is killed.
+fn who_waits_is_let_in(stasis: &StasisHost, [first, second]: &[Bundle<'_>; 2]) -> Result<()> {
+    suspend(stasis, first)?;
+    let held = begin_held(stasis, first, &|container| toggle(stasis, container))?;
+    let waits = toggle(stasis, second).spawn()?;
+    // Its first look has to come before the other is over.
+    let begun = second.record().join("undo.json");
+    wait_until_clear(|| Ok((!begun.exists()).then(|| "the second has not begun".to_owned())))?;
+    first.runtime(&["kill", "first", "KILL"]).output()?;
+    let _ = let_go(stasis, held)?;
+    let output = waits.wait_with_output()?;
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.success(), "{error}");
+    answers(stasis, PORTS[1], 3)?;
+    first.delete()?;
+    second.delete()
+}

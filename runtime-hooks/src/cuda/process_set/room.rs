@@ -1,0 +1,105 @@
+//! Room on the GPUs for processes whose GPU state is in host memory.
+//!
+//! A driver restore without room is final, while a process that stays CHECKPOINTED is safe. So
+//! nobody restores a process before it has been asked for the room of all that go back together.
+
+use std::sync::{Mutex, PoisonError};
+
+use stasis_linux::ProcessRef;
+
+use crate::cuda::failure::{Cause, JobError, NoRoom, ProcessFailure, Step};
+use crate::cuda::gpu_use::{GpuBytes, add};
+use crate::cuda::process_set::as_found::{AsFound, SafeState};
+use crate::cuda::process_set::can_be_queried;
+use crate::cuda::threads::for_each;
+use crate::cuda::{CudaState, Driver};
+
+/// Where room on GPUs is reserved.
+pub trait Room: Send + Sync {
+    /// Reserves so much, in place of what was reserved before, and may wait for it.
+    ///
+    /// # Errors
+    /// [`NoRoom`]; nothing has been changed.
+    fn reserve(&self, needed: &GpuBytes) -> Result<(), NoRoom>;
+}
+
+/// Processes that must stay CHECKPOINTED, since a GPU lacks the room that they need together.
+pub(crate) struct WithoutRoom {
+    /// At least one.
+    processes: Vec<ProcessRef>,
+    no_room: NoRoom,
+}
+
+impl WithoutRoom {
+    /// One for each process.
+    pub(crate) fn failures(&self) -> Vec<ProcessFailure> {
+        let fail = |process| {
+            let cause = Cause::NoRoom(Box::new(self.no_room.clone()));
+            ProcessFailure::of(Step::Restore, process, cause)
+        };
+        self.processes.iter().map(fail).collect()
+    }
+
+    /// What they lack.
+    pub(crate) fn into_cause(self) -> NoRoom {
+        self.no_room
+    }
+
+    /// Whether the process is one of them.
+    pub(crate) fn has(&self, process: &ProcessRef) -> bool {
+        let mut processes = self.processes.iter();
+        processes.any(|each| each.pid() == process.pid())
+    }
+}
+
+impl From<WithoutRoom> for JobError {
+    fn from(without_room: WithoutRoom) -> Self {
+        Self {
+            fault: without_room.failures().swap_remove(0),
+            lost: without_room.failures(),
+        }
+    }
+}
+
+/// Reserves the room that these processes need together to go back to how they were found.
+///
+/// # Errors
+/// [`WithoutRoom`].
+pub(crate) fn reserve(
+    driver: &dyn Driver,
+    processes: &[ProcessRef],
+    as_found: &AsFound,
+) -> Result<(), WithoutRoom> {
+    let processes = returning(driver, processes, as_found);
+    let mut needed = GpuBytes::new();
+    for process in &processes {
+        add(&mut needed, as_found.held_by(process));
+    }
+    if needed.is_empty() {
+        return Ok(());
+    }
+    driver
+        .reserve(&needed)
+        .map_err(|no_room| WithoutRoom { processes, no_room })
+}
+
+/// Those whose GPU contents are in host memory, and go back to GPUs. Who cannot be queried does not
+/// go back now.
+fn returning(driver: &dyn Driver, processes: &[ProcessRef], as_found: &AsFound) -> Vec<ProcessRef> {
+    let goes_back = |process: &&ProcessRef| {
+        as_found.state_of(process) != SafeState::Checkpointed
+            && !as_found.held_by(process).is_empty()
+    };
+    let may_go_back: Vec<_> = processes.iter().filter(goes_back).cloned().collect();
+    let returning = Mutex::new(Vec::new());
+    let _ = for_each(Step::Query, &may_go_back, |process| {
+        if can_be_queried(process)? && driver.state(process) == Ok(CudaState::Checkpointed) {
+            let mut returning = returning.lock().unwrap_or_else(PoisonError::into_inner);
+            returning.push(process.clone());
+        }
+        Ok(())
+    });
+    returning
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,248 @@
+//! The ledger of the node: what operations that are under way will still take of GPU memory, host
+//! memory and the tier `ram`.
+//!
+//! To look whether there is room and to take it are two steps, with minutes between them. So who
+//! has seen room reserves it in the same moment, behind a lock of the whole ledger, and nobody
+//! counts it as free until it is released: when it has been taken, or is not needed any more. An
+//! entry is a file that its operation holds locked (flock(2)), so it ends with the operation,
+//! whatever that dies of.
+
+pub mod amounts;
+mod entries;
+pub(crate) mod gpu_memory;
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::host::cancel::Cancel;
+use crate::host::deadline::lock_within;
+use crate::ledger::amounts::{Amounts, Entry, Resource, Short, short};
+
+/// The ledger's directory, below the state directory.
+const DIRECTORY: &str = "ledger";
+/// How long others may hold the lock of the ledger: each looks at the GPUs meanwhile, with a
+/// deadline (`deadlines.nvml_s`).
+const GATE: Duration = Duration::from_secs(60);
+/// How often it is looked again for room.
+const POLL: Duration = Duration::from_millis(200);
+
+/// What one operation has reserved, until it is dropped.
+#[derive(Debug)]
+pub struct Reservation {
+    directory: PathBuf,
+    /// What it works on.
+    container: String,
+    own: Mutex<Own>,
+}
+
+#[derive(Debug, Default)]
+struct Own {
+    /// The entry, once something is reserved.
+    file: Option<(PathBuf, File)>,
+    amounts: Amounts,
+    /// How long the operation has waited for room so far.
+    waited: Duration,
+}
+
+/// How long an operation waits for room, in all.
+#[derive(Debug, Clone)]
+pub struct Patience {
+    limit: Duration,
+    cancel: Cancel,
+}
+
+/// For what it waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WaitFor {
+    /// The end of other operations, if there is room then: otherwise it is refused at once.
+    Reservations,
+    /// Room, whoever has it.
+    Room,
+}
+
+/// Why nothing is reserved.
+#[derive(Debug)]
+pub(crate) enum NotReserved<E> {
+    Short(Box<Short>),
+    /// It could not be looked how much is free.
+    Unknown(E),
+    /// The ledger cannot be used.
+    Ledger(io::Error),
+}
+
+impl Patience {
+    /// At most `limit`, and not beyond a signal.
+    #[must_use]
+    pub fn new(limit: Duration, cancel: Cancel) -> Self {
+        Self { limit, cancel }
+    }
+
+    /// For whoever must not wait.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::new(Duration::ZERO, Cancel::not_needed())
+    }
+
+    fn is_over(&self, waited: Duration) -> bool {
+        waited >= self.limit || self.cancel.requested()
+    }
+}
+
+impl Reservation {
+    /// Of an operation on a container. Nothing is reserved, and nothing written, yet.
+    #[must_use]
+    pub fn new(state_dir: &Path, container: &str) -> Self {
+        Self {
+            directory: state_dir.join(DIRECTORY),
+            container: container.to_owned(),
+            own: Mutex::default(),
+        }
+    }
+
+    /// Reserves these amounts, in place of what this operation has reserved of the same resources,
+    /// if `look` finds so much free beside what others have reserved.
+    ///
+    /// # Errors
+    /// [`NotReserved`]; what was reserved stays.
+    pub(crate) fn reserve<E>(
+        &self,
+        wanted: &Amounts,
+        wait_for: WaitFor,
+        patience: &Patience,
+        look: impl Fn() -> Result<Amounts, E>,
+    ) -> Result<(), NotReserved<E>> {
+        let mut own = self.own();
+        loop {
+            let short = match self.attempt(&mut own, wanted, &look)? {
+                None => return Ok(()),
+                Some(short) => short,
+            };
+            let helps = wait_for == WaitFor::Room || short.is_for_reservations_only();
+            if !helps || patience.is_over(own.waited) {
+                return Err(NotReserved::Short(Box::new(short)));
+            }
+            let began = Instant::now();
+            sleep(POLL);
+            own.waited += began.elapsed();
+        }
+    }
+
+    fn attempt<E>(
+        &self,
+        own: &mut Own,
+        wanted: &Amounts,
+        look: impl Fn() -> Result<Amounts, E>,
+    ) -> Result<Option<Short>, NotReserved<E>> {
+        let _lock = self.lock(GATE).map_err(NotReserved::Ledger)?;
+        let path = own.file.as_ref().map(|(path, _)| path.as_path());
+        let others = entries::of_others(&self.directory, path).map_err(NotReserved::Ledger)?;
+        let free = look().map_err(NotReserved::Unknown)?;
+        if let Some(short) = short(wanted, &free, &others) {
+            return Ok(Some(short));
+        }
+        own.amounts.replace(wanted);
+        self.write(own).map_err(NotReserved::Ledger)?;
+        Ok(None)
+    }
+
+    /// Reserves what the operation has already, and is about to free for a time.
+    ///
+    /// # Errors
+    /// The ledger cannot be used.
+    pub(crate) fn hold(&self, amounts: &Amounts) -> io::Result<()> {
+        let mut own = self.own();
+        own.amounts.replace(amounts);
+        let _lock = self.lock(GATE)?;
+        self.write(&mut own)
+    }
+
+    /// Releases all but what is kept: it has been taken, or is not needed any more. If that cannot
+    /// be written, it stays reserved until the end of the operation.
+    pub(crate) fn retain(&self, is_kept: impl Fn(Resource) -> bool) {
+        let mut own = self.own();
+        own.amounts.retain(is_kept);
+        if own.amounts.is_empty() {
+            remove(&mut own);
+        } else if let Ok(_lock) = self.lock(GATE) {
+            let _ = self.write(&mut own);
+        }
+    }
+
+    /// Releases everything.
+    pub(crate) fn release(&self) {
+        self.retain(|_| false);
+    }
+
+    fn lock(&self, limit: Duration) -> io::Result<File> {
+        let mut directory = DirBuilder::new();
+        directory
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.directory)?;
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600);
+        let lock = options.open(self.directory.join(entries::LOCK))?;
+        lock_within(&lock, limit)?;
+        Ok(lock)
+    }
+
+    /// Runs under the ledger's lock, so nobody sees half of it.
+    fn write(&self, own: &mut Own) -> io::Result<()> {
+        if own.file.is_none() {
+            own.file = Some(self.make()?);
+        }
+        let entry = Entry {
+            container: self.container.clone(),
+            pid: std::process::id(),
+            amounts: own.amounts.clone(),
+        };
+        let text = serde_json::to_vec(&entry)?;
+        if let Some((_, file)) = &mut own.file {
+            file.set_len(0)?;
+            file.seek(SeekFrom::Start(0))?;
+            file.write_all(&text)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the entry, under a name that no other has.
+    fn make(&self) -> io::Result<(PathBuf, File)> {
+        let name = format!("{}.{:016x}", std::process::id(), fastrand::u64(..));
+        let path = self.directory.join(name);
+        let mut options = OpenOptions::new();
+        let file = options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        Ok((path, file))
+    }
+
+    fn own(&self) -> MutexGuard<'_, Own> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn remove(own: &mut Own) {
+    if let Some((path, _)) = own.file.take() {
+        // Without its lock it is nothing.
+        let _ = fs::remove_file(path);
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        remove(&mut self.own());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use super::*;
+
+fn host(bytes: u64) -> Amounts {
+    [(Resource::HostMemory, bytes)].into_iter().collect()
+}
+
+/// Tries to reserve so much of 100 bytes.
+fn reserve(of: &Reservation, bytes: u64) -> Result<(), Box<Short>> {
+    let patience = Patience::none();
+    let look = || Ok::<_, io::Error>(host(100));
+    let reserved = of.reserve(&host(bytes), WaitFor::Reservations, &patience, look);
+    reserved.map_err(|error| match error {
+        NotReserved::Short(short) => short,
+        other => panic!("{other:?}"),
+    })
+}
+
+fn entries(state_dir: &Path) -> usize {
+    let ledger = fs::read_dir(state_dir.join(DIRECTORY)).unwrap();
+    ledger
+        .filter(|entry| entry.as_ref().unwrap().file_name() != entries::LOCK)
+        .count()
+}
+
+#[test]
+fn two_that_do_not_both_fit_do_not_both_get_it() {
+    let state_dir = tempfile::tempdir().unwrap();
+    let [a, b] = ["a", "b"].map(|id| Reservation::new(state_dir.path(), id));
+    reserve(&a, 60).unwrap();
+    let short = reserve(&b, 60).unwrap_err();
+    assert!(short.is_for_reservations_only());
+    assert!(
+        short
+            .reserved
+            .to_string()
+            .contains("operations on a (process"),
+        "{short:?}"
+    );
+    reserve(&b, 40).unwrap();
+    // Its own does not count, and more takes the place of less.
+    reserve(&a, 50).unwrap();
+    assert!(!reserve(&a, 101).unwrap_err().is_for_reservations_only());
+    a.release();
+    reserve(&b, 100).unwrap();
+    drop((a, b));
+    assert_eq!(entries(state_dir.path()), 0);
+}
+
+#[test]
+fn who_waits_gets_what_another_releases() {
+    let state_dir = tempfile::tempdir().unwrap();
+    let [a, b] = ["a", "b"].map(|id| Reservation::new(state_dir.path(), id));
+    reserve(&a, 60).unwrap();
+    let looks = std::cell::Cell::new(0);
+    let look = || {
+        looks.set(looks.get() + 1);
+        Ok::<_, io::Error>(host(100))
+    };
+    std::thread::scope(|scope| {
+        let (released, releases) = std::sync::mpsc::channel::<()>();
+        let a = &a;
+        scope.spawn(move || {
+            let _ = releases.recv();
+            a.release();
+        });
+        let patience = Patience::new(Duration::from_secs(60), Cancel::not_needed());
+        let look = || {
+            if looks.get() == 1 {
+                released.send(()).unwrap();
+            }
+            look()
+        };
+        b.reserve(&host(60), WaitFor::Reservations, &patience, look)
+            .unwrap();
+    });
+    assert!(looks.get() > 1);
+}
+
+#[test]
+fn who_lacks_room_for_good_waits_only_if_it_has_to() {
+    let state_dir = tempfile::tempdir().unwrap();
+    let a = Reservation::new(state_dir.path(), "a");
+    let looks = std::cell::Cell::new(0);
+    let look = || {
+        looks.set(looks.get() + 1);
+        Ok::<_, io::Error>(host(if looks.get() < 3 { 10 } else { 100 }))
+    };
+    let patience = Patience::new(Duration::from_secs(60), Cancel::not_needed());
+    let refused = a.reserve(&host(60), WaitFor::Reservations, &patience, look);
+    assert!(matches!(refused, Err(NotReserved::Short(_))));
+    assert_eq!(looks.get(), 1);
+    a.reserve(&host(60), WaitFor::Room, &patience, look)
+        .unwrap();
+    assert_eq!(looks.get(), 3);
+}
+
+#[test]
+fn what_the_dead_have_left_and_what_is_no_entry_is_nothing() {
+    let state_dir = tempfile::tempdir().unwrap();
+    let ledger = state_dir.path().join(DIRECTORY);
+    let a = Reservation::new(state_dir.path(), "a");
+    a.hold(&host(1)).unwrap();
+    let mode = fs::metadata(&ledger).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    let dead = serde_json::to_vec(&Entry {
+        container: "dead".to_owned(),
+        pid: 1,
+        amounts: host(90),
+    });
+    fs::write(ledger.join("1.dead"), dead.unwrap()).unwrap();
+    fs::create_dir(ledger.join("directory")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", ledger.join("link")).unwrap();
+    let fifo = ledger.join("fifo");
+    assert!(
+        Command::new("mkfifo")
+            .arg(&fifo)
+            .status()
+            .unwrap()
+            .success()
+    );
+    // Held as an entry is, and none.
+    let held = ["huge", "not json"].map(|name| {
+        let text = if name == "huge" {
+            vec![b'1'; 1 << 20]
+        } else {
+            b"{\xff".to_vec()
+        };
+        fs::write(ledger.join(name), text).unwrap();
+        let file = File::open(ledger.join(name)).unwrap();
+        flock(&file, FlockOperation::LockExclusive).unwrap();
+        file
+    });
+    let b = Reservation::new(state_dir.path(), "b");
+    reserve(&b, 99).unwrap();
+    assert!(!ledger.join("1.dead").exists());
+    drop(held);
+}
