@@ -34,6 +34,10 @@ pub struct BulkMemory {
     pub minimum_mib: u64,
     /// The share of the machine's memory for the tier `ram`, in percent.
     pub ram_limit_percent: u8,
+    /// How many checkpoints of a container are kept apart from images; 0: all.
+    pub keep: usize,
+    /// What all of them may take on disk, in bytes; 0: any amount.
+    pub max_bytes: u64,
     /// The plugin.
     pub plugin: PathBuf,
 }
@@ -107,6 +111,8 @@ impl Default for BulkMemory {
             compression_level: 0,
             minimum_mib: 16,
             ram_limit_percent: 50,
+            keep: 0,
+            max_bytes: 0,
             plugin: "/usr/local/lib/stasis/libstasis_memory.so".into(),
         }
     }

@@ -31,6 +31,8 @@ fn they_outlive_who_makes_them() -> Result<()> {
     the_engine_is_killed(here)?;
     engine_and_keeper_are_killed(here)?;
     two_checkpoints_at_a_time(here)?;
+    what_is_replaced_takes_its_memory_with_it(here)?;
+    one_bit_is_found(here)?;
     gpu.delete()
 }
 
@@ -199,4 +201,67 @@ fn two_checkpoints_at_a_time(here: &Copies<'_>) -> Result<()> {
     let shared = here.stasis.host.run_for_text(&["bash", "-c", &shared])?;
     ensure!(!shared.is_empty(), "each has packs of its own alone");
     here.goes_on()
+}
+
+fn what_is_replaced_takes_its_memory_with_it(here: &Copies<'_>) -> Result<()> {
+    here.stasis.set("runc", "bulk_memory.tier = \"disk\"\n")?;
+    let of_place = || -> Result<Vec<Value>> {
+        let mut listed = here.listed()?;
+        listed.retain(|kept| {
+            let path = kept["image_path"].as_str();
+            path.is_some_and(|path| path.ends_with("gpu-place"))
+        });
+        Ok(listed)
+    };
+    here.gpu.checkpoint("place", &["--leave-running"])?;
+    let first = of_place()?;
+    here.gpu.checkpoint("place", &["--leave-running"])?;
+    wait_until_clear(|| {
+        let now = of_place()?;
+        let is_later = now.len() == 1 && now[0]["image_id"] != first[0]["image_id"];
+        Ok((!is_later).then(|| format!("{now:?}")))
+    })?;
+    ensure!(here.durable()? == (9, 0), "others are gone");
+    here.is_whole("place")
+}
+
+/// `stasis memory verify` names it, and the image that cannot be restored.
+fn one_bit_is_found(here: &Copies<'_>) -> Result<()> {
+    let verify = |options: &str| {
+        let script = format!("{PROGRAM} memory verify {options}; echo code $?");
+        here.stasis.host.run_for_text(&["bash", "-c", &script])
+    };
+    let text = verify("")?;
+    ensure!(
+        text.ends_with("code 0") && !text.contains("DAMAGED"),
+        "{text}"
+    );
+    here.gpu.checkpoint("bit", &["--leave-running"])?;
+    let listed = here.listed()?;
+    let is_it = |kept: &&Value| {
+        kept["image_path"]
+            .as_str()
+            .is_some_and(|p| p.ends_with("gpu-bit"))
+    };
+    let bit = listed.iter().find(is_it).context("it is not listed")?;
+    let id = bit["image_id"].as_str().context("no id")?;
+    // Behind the header; all that is stored has a checksum.
+    let flip = format!(
+        "set -e; pack=$(ls {DISK}/{id}/*{id}*.pack | head -n 1); \
+         byte=$(od -An -tu1 -j 5000 -N 1 $pack); \
+         printf \"\\\\x$(printf %x $((byte ^ 4)))\" | dd of=$pack bs=1 seek=5000 conv=notrunc"
+    );
+    here.stasis.host.run(&["bash", "-c", &flip])?;
+    let text = verify(&id[..8])?;
+    assert_contains(
+        &text,
+        &["DAMAGED in 1 places", "do not match", "gpu-bit", "code 1"],
+    );
+    let json = verify("--json")?;
+    let json: Value = serde_json::from_str(json.trim_end_matches("code 1"))?;
+    let stores = json.as_array().context("no list")?;
+    let damaged = stores.iter().filter(|store| store["damaged"] != 0);
+    let damaged: Vec<_> = damaged.map(|store| store["image_id"].as_str()).collect();
+    ensure!(damaged == [Some(id)], "{damaged:?}");
+    Ok(())
 }

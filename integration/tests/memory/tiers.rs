@@ -169,7 +169,19 @@ fn a_disk_has_unchanged_memory_once(stasis: &StasisHost, gpu: &Bundle<'_>) -> Re
     assert_eq!(kept.len(), 2, "{kept:?}");
     assert_eq!(kept[0]["image"], "there");
 
-    // The second one has all that it needs.
+    // The second one has all that it needs. That an image is gone is believed only if it was seen
+    // where it was long after it was written.
+    let id = kept[0]["image_id"].as_str().context("no id")?;
+    let origin = stasis.host.path(format!("{DISK}/{id}/origin.json"));
+    let mut recorded: Value = serde_json::from_slice(&fs::read(&origin)?)?;
+    let aside = gpu.image_path("aside");
+    fs::rename(gpu.image_path("first"), &aside)?;
+    let pruned = stasis.host.run_for_text(&[PROGRAM, "memory", "prune"])?;
+    assert!(!pruned.contains(id), "{pruned}");
+    fs::rename(&aside, gpu.image_path("first"))?;
+    recorded["order"] = json!(1);
+    fs::write(&origin, recorded.to_string())?;
+    assert_eq!(listed(stasis)?[0]["image"], "there");
     fs::remove_dir_all(gpu.image_path("first"))?;
     let prune = |options: &[&str]| {
         let arguments = [&[PROGRAM, "memory", "prune"], options].concat();

@@ -44,6 +44,22 @@ impl Reader {
         Ok(Self { packs: packs? })
     }
 
+    /// Opens all packs of an index in a store directory, to be read as the disk has them: past the
+    /// page cache, if their file system can do that.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_past_cache(index: &Index, directory: &Path) -> Result<Self, StoreError> {
+        let open = |(number, pack)| {
+            let file = PackFile::open(directory, pack);
+            let file = file.map_err(|problem| needed(index, number, problem))?;
+            file.read_directly();
+            Ok(Arc::new(file))
+        };
+        let packs: Result<_, StoreError> = (0..).zip(&index.packs).map(open).collect();
+        Ok(Self { packs: packs? })
+    }
+
     pub(crate) fn of(packs: Vec<Arc<PackFile>>) -> Self {
         Self { packs }
     }

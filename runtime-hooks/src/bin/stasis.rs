@@ -17,6 +17,7 @@ use stasis::cli::machine::machine;
 use stasis::cli::memory;
 use stasis::cli::memory::flush::flush;
 use stasis::cli::memory::prune::{Prune, prune};
+use stasis::cli::memory::verify::verify;
 use stasis::cli::recover::{Found, Outcome, Which, recover};
 use stasis::cuda::watchdog;
 use stasis::error::chain;
@@ -94,14 +95,26 @@ enum MemoryVerb {
         #[arg(long)]
         json: bool,
     },
+    /// Read bulk memory as the disk has it, and compare it with its checksums.
+    ///
+    /// Exit code 0: all of it is whole; 1: something is damaged, and the images that need it cannot
+    /// be restored.
+    Verify {
+        /// Names, or the beginnings of them; all without any.
+        ids: Vec<String>,
+        /// Print the list as JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Remove the bulk memory of one checkpoint. Its image cannot be restored afterwards.
     Remove {
         /// Its name, or the beginning of it.
         id: String,
     },
-    /// List the bulk memory of images that are no longer where they were written.
+    /// List bulk memory that no image needs, or that is more than the settings keep.
     ///
-    /// Images that were moved, or are in an engine's store, still need their bulk memory.
+    /// That an image is gone is believed of one that was where it was written for an hour, and that
+    /// was not exported by an engine or restored from elsewhere.
     Prune {
         /// Remove the listed bulk memory.
         #[arg(long)]
@@ -128,7 +141,10 @@ impl Verb {
             Self::Check { json, .. }
             | Self::Recover { json, .. }
             | Self::Memory {
-                verb: MemoryVerb::List { json } | MemoryVerb::Flush { json },
+                verb:
+                    MemoryVerb::List { json }
+                    | MemoryVerb::Flush { json }
+                    | MemoryVerb::Verify { json, .. },
             } => Format::of(*json),
             Self::Memory {
                 verb: MemoryVerb::Remove { .. } | MemoryVerb::Prune { .. },
@@ -204,6 +220,16 @@ fn run_memory(settings: &Settings, verb: MemoryVerb) -> Result<u8, CommandError>
                 Format::Text => flushed.iter().for_each(|copy| println!("{copy}")),
             }
             if flushed.iter().any(|copy| !copy.durable) {
+                return Ok(LEFT);
+            }
+        }
+        MemoryVerb::Verify { ids, json } => {
+            let verified = verify(settings, &ids)?;
+            match Format::of(json) {
+                Format::Json => answer(&verified)?,
+                Format::Text => verified.iter().for_each(|store| println!("{store}")),
+            }
+            if verified.iter().any(|store| store.damaged > 0) {
                 return Ok(LEFT);
             }
         }

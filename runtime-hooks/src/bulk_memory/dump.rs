@@ -3,6 +3,7 @@
 
 mod keep;
 
+use std::cell::OnceCell;
 use std::path::Path;
 
 use stasis_linux::file_system::FileSystem;
@@ -11,6 +12,7 @@ use stasis_memory_store::{
     TreeMismatch,
 };
 
+use crate::bulk_memory::in_use::InUse;
 use crate::bulk_memory::origin::boot_id;
 use crate::bulk_memory::plugin::Plugins;
 use crate::bulk_memory::ram_tier;
@@ -36,6 +38,8 @@ pub(crate) struct MemoryDump<'a> {
     image: &'a NewImage,
     plugins: &'a Plugins,
     requested: Option<(DumpRequest, RequestFiles)>,
+    /// Its store, before the image is where the origin says.
+    in_use: OnceCell<InUse>,
 }
 
 impl<'a> MemoryDump<'a> {
@@ -73,6 +77,7 @@ impl<'a> MemoryDump<'a> {
             image,
             plugins,
             requested,
+            in_use: OnceCell::new(),
         })
     }
 

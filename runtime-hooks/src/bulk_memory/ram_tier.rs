@@ -1,7 +1,7 @@
 //! The tier `ram`: a tmpfs of huge pages below the state directory, mounted on first use.
 //!
 //! Its files outlive operations, but not a reboot. Stores that are also on disk are evicted when a
-//! new one needs room.
+//! new one needs room, and when a container needs the host's memory.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,8 +13,10 @@ use rustix::fs::statvfs;
 use stasis_config::MemoryTier;
 use stasis_memory_store::Tier;
 
+use crate::bulk_memory::in_use::{self, Removed};
 use crate::bulk_memory::stores::{self, Stores};
 use crate::container::Container;
+use crate::container::host_memory::{available, needed_for};
 use crate::context::Context;
 use crate::host::deadline::lock_soon;
 use crate::operation::estimate::anonymous_of;
@@ -108,19 +110,37 @@ pub(crate) fn evict_for(
     let mut all = all.into_iter();
     while free(&stores.ram)? < needed {
         let is_durable = |store: &stores::Store| {
-            stores.disk.join(store.stored.image_id.to_string()).is_dir()
+            stores.is_on_disk(store.stored.image_id)
                 && earlier != Some(store.stored.directory.as_path())
         };
         let Some(oldest) = all.find(is_durable) else {
             return Ok(None);
         };
-        stasis_memory_store::remove(&oldest.stored.directory).map_err(io::Error::other)?;
+        let removed = in_use::remove(&oldest.stored.directory).map_err(io::Error::other)?;
+        if removed == Removed::InUse {
+            continue;
+        }
         evicted.push(format!(
             "bulk memory {} is now only on disk",
             oldest.stored.image_id
         ));
     }
     Ok(Some(evicted))
+}
+
+/// Evicts stores that are also on disk, the oldest first, until the host has memory for so many
+/// bytes of a container, or none is left. Whoever needs the memory finds out which.
+pub(crate) fn evict_for_host(stores: &Stores, bytes: u64) {
+    let needed = needed_for(bytes);
+    let is_short = || available().is_ok_and(|available| available < needed);
+    for store in stores::all_in(&stores.ram).unwrap_or_default() {
+        if !is_short() {
+            return;
+        }
+        if stores.is_on_disk(store.stored.image_id) {
+            let _ = in_use::remove(&store.stored.directory);
+        }
+    }
 }
 
 fn free(directory: &Path) -> io::Result<u64> {
@@ -151,9 +171,13 @@ mod tests {
             store(&stores.disk, id, &origin("c1", id.try_into().unwrap()));
         }
         assert_eq!(evict_for(&stores, 0, None).unwrap(), Some(Vec::new()));
+        evict_for_host(&stores, 0);
+        assert!(durable.exists());
         // More than there can be: every store that may be evicted is.
         assert_eq!(evict_for(&stores, u64::MAX, Some(&earlier)).unwrap(), None);
         assert!(only_in_ram.exists() && earlier.exists() && !durable.exists());
+        evict_for_host(&stores, u64::MAX);
+        assert!(only_in_ram.exists() && !earlier.exists());
         assert!(!is_mounted(&stores.ram).unwrap());
         assert!(!is_mounted(&directory.path().join("missing")).unwrap());
     }

@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 
 use stasis_memory_store::{CHUNK, Index, Reader, RestoreRequest, Tier};
 
-use crate::bulk_memory::origin::boot_id;
+use crate::bulk_memory::in_use::{self, InUse};
+use crate::bulk_memory::origin::{Origin, boot_id};
 use crate::bulk_memory::plugin::Plugins;
+use crate::bulk_memory::ram_tier;
 use crate::bulk_memory::request::{self, RequestFiles};
 use crate::bulk_memory::stores::Stores;
 use crate::context::Context;
@@ -28,6 +30,8 @@ pub(crate) struct MemoryRestore {
     bytes: u64,
     /// The memory that they take if all of it is huge pages.
     with_huge_pages: u64,
+    /// Nobody removes it before the restore is over.
+    _in_use: Option<InUse>,
 }
 
 const HUGE_PAGE: u64 = 2 << 20;
@@ -68,10 +72,17 @@ impl MemoryRestore {
             return Err(BulkMemoryError::NoPlugin(why.to_string()));
         }
         let stores = Stores::of(&context.settings);
-        let packs = find_packs(&stores, image, &index, manifest)?;
+        let (packs, in_use) = match find_packs(&stores, image, &index, manifest)? {
+            Some((packs, in_use)) => (Some(packs), Some(in_use)),
+            None => (None, None),
+        };
+        if let Some(packs) = &packs {
+            // Only `stasis memory prune` could miss it.
+            let _ = Origin::was_restored_from(packs, image);
+        }
         let files = RequestFiles::of(directory);
         let chunks = index.areas().flat_map(|area| &area.chunks);
-        Ok(Some(Self {
+        let restore = Self {
             areas: index.areas().count(),
             bytes: chunks.map(|chunk| chunk.pages.bytes() as u64).sum(),
             with_huge_pages: with_huge_pages(&index),
@@ -83,7 +94,11 @@ impl MemoryRestore {
                 report: Some(files.report.clone()),
             },
             files,
-        }))
+            _in_use: in_use,
+        };
+        // Its own memory is in use.
+        ram_tier::evict_for_host(&stores, restore.bytes());
+        Ok(Some(restore))
     }
 
     /// The host memory that it takes, bytes.
@@ -194,7 +209,7 @@ fn find_packs(
     image: &Path,
     index: &Index,
     manifest: &Manifest,
-) -> Result<Option<PathBuf>, BulkMemoryError> {
+) -> Result<Option<(PathBuf, InUse)>, BulkMemoryError> {
     // `Reader::open` checks every pack.
     let are_in = |place: Option<&Path>| Reader::open(image, index, place).map(drop);
     let at = |parent: &Path| parent.join(index.image_id.to_string());
@@ -214,9 +229,12 @@ fn find_packs(
         ),
     };
     let mut not_whole = None;
-    for place in places.iter().filter(|place| place.is_dir()) {
+    for place in &places {
+        let Ok(Some(in_use)) = in_use::hold(place) else {
+            continue;
+        };
         match are_in(Some(place)) {
-            Ok(()) => return Ok(Some(place.clone())),
+            Ok(()) => return Ok(Some((place.clone(), in_use))),
             Err(error) => not_whole = Some(error),
         }
     }

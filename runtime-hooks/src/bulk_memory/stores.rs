@@ -41,6 +41,11 @@ impl Stores {
         }
     }
 
+    /// Whether all of a checkpoint is on disk.
+    pub(crate) fn is_on_disk(&self, id: ImageId) -> bool {
+        self.disk.join(id.to_string()).is_dir()
+    }
+
     /// The directory of a checkpoint whose copy to disk is not complete.
     pub(crate) fn partial_of(&self, id: ImageId) -> PathBuf {
         self.disk.join(format!("{id}.{PARTIAL}"))

@@ -1,6 +1,6 @@
 //! The copies to disk of bulk memory in the tier `ram`, made after the checkpoint has returned.
 //!
-//! What has to be copied is read from the stores ([`pending`]) and known to nobody else: whoever
+//! What has to be copied is read from the stores (`pending.rs`) and known to nobody else: whoever
 //! makes the copies may be killed at any point, and whoever comes next goes on. That is the process
 //! that a checkpoint starts ([`WriteBehind`]), or the next operation, `stasis recover` or the unit
 //! at boot if there is none, or `stasis memory flush`. One copy is made at a time, since they share
@@ -8,8 +8,6 @@
 
 pub(crate) mod copy;
 mod copy_file;
-pub(crate) mod lost;
-pub(crate) mod pending;
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -24,9 +22,11 @@ use serde::{Deserialize, Serialize};
 use stasis_config::{BulkMemory, MemoryTier, Paths, Settings};
 use stasis_memory_store::ImageId;
 
+use crate::bulk_memory::lost;
+use crate::bulk_memory::pending::{self, Pending, pending_in};
+use crate::bulk_memory::retention;
 use crate::bulk_memory::stores::{self, Stores};
 use crate::bulk_memory::write_behind::copy::{Copied, Copy};
-use crate::bulk_memory::write_behind::pending::{Pending, pending_in};
 use crate::error::io_kind::of_io;
 use crate::error::kind::{Diagnosis, Kind, State};
 use crate::error::operations_log::{self, Failed};
@@ -68,6 +68,15 @@ pub(crate) fn start_if_pending(settings: &Settings) -> io::Result<()> {
     if pending_in(&Stores::of(settings))?.is_empty() {
         return Ok(());
     }
+    start(settings)
+}
+
+/// Starts the process that makes the copies that are pending, and removes what nobody needs any
+/// more ([`retention`]).
+///
+/// # Errors
+/// The I/O error.
+pub(crate) fn start(settings: &Settings) -> io::Result<()> {
     let job = WriteBehind {
         bulk_memory: settings.bulk_memory.clone(),
         paths: settings.paths.clone(),
@@ -103,6 +112,10 @@ impl WriteBehind {
             ..Settings::default()
         };
         let stores = Stores::of(&settings);
+        if pending_in(&stores)?.is_empty() {
+            copy_all(&settings, &mut HashSet::new());
+            return Ok(());
+        }
         // Who has the turn also makes the copy that this process was started for: it looks once
         // more after it has given up the turn.
         while let Some(turn) = take_turn(&stores.ram)? {
@@ -140,6 +153,8 @@ pub(crate) fn copy_all(
     let gate = stores::prepare(&stores.disk).and_then(|()| Gate::wait(&stores.disk));
     if gate.is_ok() {
         let _ = lost::declare(settings);
+        // A full disk may get room by that.
+        retention::tidy(settings);
     }
     // They are listed behind the gate: another process may have made them.
     let pending = pending_in(&stores).unwrap_or_default().into_iter();
@@ -159,7 +174,11 @@ pub(crate) fn copy_all(
         }
         (pending, outcome)
     });
-    tried.collect()
+    let tried: Vec<_> = tried.collect();
+    if !tried.is_empty() {
+        retention::tidy(settings);
+    }
+    tried
 }
 
 fn copy_one(settings: &Settings, stores: &Stores, pending: &Pending) -> Outcome {

@@ -6,6 +6,8 @@ use stasis_linux::Snapshot;
 use stasis_linux::cgroup::FreezerState;
 
 use crate::bulk_memory::plugin::{GpuState, Plugins};
+use crate::bulk_memory::ram_tier;
+use crate::bulk_memory::stores::Stores;
 use crate::checkpoint::captured::{Captured, Found};
 use crate::checkpoint::late_exec;
 use crate::container::host_memory::{self, HostRoom};
@@ -81,6 +83,7 @@ pub(super) fn judge(
     let captured = Captured::describe(context, container, &snapshot, &inventory, as_found)?;
     let cgroup = container.memory_of(members.iter().map(|(process, _)| process))?;
     let bytes = captured.to_host_bytes;
+    ram_tier::evict_for_host(&Stores::of(&context.settings), bytes);
     let room = HostRoom {
         reservation: operation.reservation(),
         patience: &context.patience(),

@@ -11,7 +11,7 @@ use crate::container::Container;
 use crate::context::Context;
 use crate::error::Failure;
 use crate::error::after_failure::AfterFailure;
-use crate::image::directory::{self, NewImage};
+use crate::image::directory::NewImage;
 use crate::image::files;
 use crate::image::manifest::{Manifest, ManifestError};
 use crate::operation::timeline::Timeline;
@@ -43,10 +43,7 @@ pub(crate) fn seal(
     if manifest.memory.is_some() {
         memory.record_pending(timeline);
     }
-    let replaced = timeline.time("sync", || image.commit(memory.store()))?;
-    if let Some(replaced) = replaced {
-        timeline.note(directory::replaced(replaced));
-    }
+    timeline.time("sync", || image.commit(memory.store()))?;
     memory.start_copy(timeline);
     Ok(())
 }

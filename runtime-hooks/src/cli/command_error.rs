@@ -74,6 +74,7 @@ impl MemoryCommandError {
             Self::Store(error) => of_store(error),
             Self::Io { source, .. } => of_io(source, Kind::ImageDirectory),
             Self::None(_) | Self::Several(_) => Kind::MemoryMissing,
+            Self::InUse(_) => Kind::Busy,
         }
     }
 }

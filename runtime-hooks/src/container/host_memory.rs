@@ -161,14 +161,18 @@ pub(crate) fn raise_limits(
     Ok(cgroup.raise(needed, directory)?)
 }
 
-fn needed_for(gpu_bytes: u64) -> u64 {
+/// The host memory that contents of this size need, in bytes.
+pub(crate) fn needed_for(gpu_bytes: u64) -> u64 {
     gpu_bytes
         .saturating_add(gpu_bytes / 16)
         .saturating_add(MARGIN)
 }
 
 /// `MemAvailable` in bytes: available without swapping (proc_meminfo(5)).
-fn available() -> io::Result<u64> {
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn available() -> io::Result<u64> {
     let meminfo = fs::read_to_string("/proc/meminfo")?;
     let line = meminfo
         .lines()

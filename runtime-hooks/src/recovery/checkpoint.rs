@@ -4,9 +4,9 @@ use stasis_linux::file::{self, Durability};
 use stasis_memory_store::{DumpRequest, STORE_INDEX_FILE, Tier};
 
 use crate::bulk_memory::origin::Origin;
+use crate::bulk_memory::pending;
 use crate::bulk_memory::request::RequestFiles;
 use crate::bulk_memory::stores::Stores;
-use crate::bulk_memory::write_behind::pending;
 use crate::context::Context;
 use crate::error::after_failure::AfterFailure;
 use crate::image::directory::{has_inventory, taken_over};

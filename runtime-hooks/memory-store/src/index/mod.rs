@@ -11,7 +11,7 @@ use std::path::Path;
 
 use stasis_linux::file;
 
-use crate::{INDEX_FILE, ImageId, Pack, ProcessMemory, StoreError, Tier};
+use crate::{INDEX_FILE, ImageId, Pack, ProcessMemory, STORE_INDEX_FILE, StoreError, Tier};
 
 /// All memory of one checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +33,14 @@ impl Index {
     /// [`StoreError`] for anything that this version did not write.
     pub fn read(image_dir: &Path) -> Result<Option<Self>, StoreError> {
         Self::read_file(&image_dir.join(INDEX_FILE))
+    }
+
+    /// That of a store directory. `None`: there is none, so its checkpoint was interrupted.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_store(directory: &Path) -> Result<Option<Self>, StoreError> {
+        Self::read_file(&directory.join(STORE_INDEX_FILE))
     }
 
     pub(crate) fn read_file(path: &Path) -> Result<Option<Self>, StoreError> {

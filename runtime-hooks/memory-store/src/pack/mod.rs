@@ -170,7 +170,14 @@ impl PackFile {
     /// Reads with O_DIRECT from now on, if it is not in the page cache and its file system can do
     /// that.
     pub(crate) fn read_directly_if_cold(&self) {
-        if page_cache::has_most_of(&self.file) != Some(false) || !set_direct(&self.file) {
+        if page_cache::has_most_of(&self.file) == Some(false) {
+            self.read_directly();
+        }
+    }
+
+    /// Reads with O_DIRECT from now on, if its file system can do that.
+    pub(crate) fn read_directly(&self) {
+        if !set_direct(&self.file) {
             return;
         }
         let mut page = Aligned::new(PAGE);

@@ -6,19 +6,24 @@ use stasis_linux::file::Durability;
 use stasis_memory_store::{DumpRequest, Tier};
 
 use super::MemoryDump;
+use crate::bulk_memory::in_use;
 use crate::bulk_memory::origin::Origin;
-use crate::bulk_memory::stores::Stores;
-use crate::bulk_memory::write_behind::{self, pending};
+use crate::bulk_memory::pending;
+use crate::bulk_memory::stores::{self, Stores};
+use crate::bulk_memory::write_behind;
 use crate::operation::timeline::Timeline;
 
 impl MemoryDump<'_> {
     /// Records whose memory is in the store, which makes a copy of it to disk pending.
     pub(super) fn write_origin(&self) -> io::Result<()> {
-        let directory = self.requested.as_ref();
-        match directory.and_then(|(request, _)| request.directory.as_ref()) {
-            Some(directory) => self.origin().write(directory, Durability::Volatile),
-            None => Ok(()),
+        let request = self.requested.as_ref().map(|(request, _)| request);
+        let Some(directory) = request.and_then(|request| request.directory.as_ref()) else {
+            return Ok(());
+        };
+        if let Some(in_use) = in_use::hold(directory)? {
+            let _ = self.in_use.set(in_use);
         }
+        self.origin().write(directory, Durability::Volatile)
     }
 
     fn origin(&self) -> Origin {
@@ -41,9 +46,16 @@ impl MemoryDump<'_> {
         }
     }
 
-    /// Starts the process that copies what is in memory alone to disk.
+    /// Starts the process that copies what is in memory alone to disk, and removes the memory of
+    /// the image that this one has replaced, and what the settings do not keep.
     pub(crate) fn start_copy(&self, timeline: &mut Timeline<'_>) {
-        if let Err(error) = write_behind::start_if_pending(&self.context.settings) {
+        let settings = &self.context.settings;
+        let has_any = |parent| stores::names_in(parent).is_ok_and(|names| !names.is_empty());
+        let stores = self.stores();
+        if !(has_any(&stores.disk) || has_any(&stores.ram)) {
+            return;
+        }
+        if let Err(error) = write_behind::start(settings) {
             timeline.note(format!(
                 "bulk memory is not copied to disk before the next operation: {error}"
             ));

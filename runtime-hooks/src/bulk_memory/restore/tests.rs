@@ -47,7 +47,8 @@ fn memory_comes_first_and_a_missing_place_is_named() {
     };
     let find = |tier, boot| {
         let image = directory.path();
-        find_packs(&stores, image, &index(tier), &manifest(7, boot))
+        let found = find_packs(&stores, image, &index(tier), &manifest(7, boot));
+        found.map(|found| found.map(|(directory, _in_use)| directory))
     };
     assert_eq!(find(Tier::Portable, None).unwrap(), None);
     let said = find(Tier::Ram, Some("other".into()))
@@ -106,6 +107,7 @@ fn huge_pages_are_for_dense_memory() {
         let index = one_page_in(so_many);
         let chunks = index.areas().flat_map(|area| &area.chunks);
         let restore = MemoryRestore {
+            _in_use: None,
             areas: 1,
             bytes: chunks.map(|chunk| chunk.pages.bytes() as u64).sum(),
             with_huge_pages: with_huge_pages(&index),

@@ -16,7 +16,9 @@ use stasis_linux::file;
 use stasis_memory_store::{ImageId, ORIGIN_FILE, STORE_INDEX_FILE, is_pack_name};
 
 use super::copy_file::copy_file;
-use super::pending::{self, Pending};
+use crate::bulk_memory::in_use;
+use crate::bulk_memory::lost::keep_origin_alone;
+use crate::bulk_memory::pending::{self, Pending};
 use crate::bulk_memory::stores::{self, Stores};
 
 /// A copy to make.
@@ -50,6 +52,9 @@ impl Copy<'_> {
     /// The I/O error; what is on disk stays for the next try, unless the disk is full.
     pub(crate) fn make(&self) -> io::Result<Copied> {
         let (id, disk) = (self.pending.image_id, &self.stores.disk);
+        let Some(_in_use) = in_use::hold(&self.pending.from)? else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
         pending::record(self.stores, id, &self.pending.origin)?;
         let partial = self.stores.partial_of(id);
         let copied = self.copy_into(&partial);
@@ -144,16 +149,6 @@ fn check_room(directory: &Path, needed: u64) -> io::Result<()> {
         let (needed, free) = (needed >> 20, free >> 20);
         let text = format!("{needed} MiB are needed on the disk, which has {free} MiB free");
         return Err(io::Error::new(io::ErrorKind::StorageFull, text));
-    }
-    Ok(())
-}
-
-/// Removes all files but the origin from a directory.
-pub(super) fn keep_origin_alone(directory: &Path) -> io::Result<()> {
-    for (name, path) in stores::names_in(directory)? {
-        if name != ORIGIN_FILE {
-            fs::remove_file(path)?;
-        }
     }
     Ok(())
 }

@@ -5,8 +5,8 @@ use serde_json::Value;
 use stasis_linux::file::Durability;
 use stasis_memory_store::ORIGIN_FILE;
 
-use super::lost::lost_in;
 use super::*;
+use crate::bulk_memory::lost::lost_in;
 use crate::bulk_memory::origin::Origin;
 use crate::bulk_memory::origin::tests::origin;
 use crate::bulk_memory::stores::tests::store;

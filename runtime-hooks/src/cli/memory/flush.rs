@@ -7,7 +7,7 @@ use serde::Serialize;
 use stasis_config::Settings;
 use stasis_memory_store::ImageId;
 
-use crate::bulk_memory::write_behind::pending::Pending;
+use crate::bulk_memory::pending::Pending;
 use crate::bulk_memory::write_behind::{self, Outcome, copy_all};
 
 /// A copy that was pending.

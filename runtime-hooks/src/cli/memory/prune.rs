@@ -5,7 +5,10 @@ use std::path::Path;
 
 use stasis_config::Settings;
 
-use super::{CUT_OFF, MemoryCommandError, list, mib};
+use super::{MemoryCommandError, list, mib};
+use crate::bulk_memory::in_use::Removed;
+use crate::bulk_memory::kept::Kept;
+use crate::bulk_memory::retention::{CUT_OFF, excess, why_left_over};
 use crate::bulk_memory::stores::{self, Stores};
 
 /// Whether unneeded bulk memory is listed or removed.
@@ -17,30 +20,26 @@ pub enum Prune {
     Remove,
 }
 
-/// Finds bulk memory that no image on this machine needs; returns one line for each store.
+/// Finds bulk memory that no image on this machine needs, or that is more than the settings keep;
+/// returns one line for each store.
 ///
 /// # Errors
 /// [`MemoryCommandError`].
 pub fn prune(settings: &Settings, what: Prune) -> Result<Vec<String>, MemoryCommandError> {
     let stores = Stores::of(settings);
     let mut lines = Vec::new();
-    for kept in list(settings)? {
-        let Some(why) = kept.is_left_over() else {
-            continue;
+    let (left_over, needed): (Vec<_>, Vec<_>) = list(settings)?
+        .into_iter()
+        .partition(|kept| why_left_over(kept).is_some());
+    let left_over = left_over
+        .iter()
+        .filter_map(|kept| Some((kept, why_left_over(kept)?)));
+    for (kept, why) in left_over.chain(excess(&needed, &settings.bulk_memory)) {
+        let removed = match what {
+            Prune::Show => Removed::Yes,
+            Prune::Remove => kept.remove(&stores)?,
         };
-        if what == Prune::Remove {
-            kept.remove(&stores)?;
-        }
-        let place = kept
-            .image_path
-            .as_deref()
-            .map(|path| format!(" ({})", path.display()));
-        lines.push(format!(
-            "{} {}: {why}{}",
-            kept.image_id,
-            mib(kept.own_bytes),
-            place.unwrap_or_default()
-        ));
+        lines.push(line(kept, why, removed));
     }
     let io = MemoryCommandError::io(&stores.disk);
     for (path, modified) in stores::partial_in(&stores.disk).map_err(&io)? {
@@ -53,6 +52,17 @@ pub fn prune(settings: &Settings, what: Prune) -> Result<Vec<String>, MemoryComm
         lines.push(format!("{}: its copy was interrupted", path.display()));
     }
     Ok(lines)
+}
+
+fn line(kept: &Kept, why: &str, removed: Removed) -> String {
+    let (id, bytes) = (kept.image_id, mib(kept.own_bytes));
+    let place = kept.image_path.as_deref();
+    let place = place.map(|path| format!(" ({})", path.display()));
+    let stays = match removed {
+        Removed::Yes => "",
+        Removed::InUse => "; it stays for now, since it is in use",
+    };
+    format!("{id} {bytes}: {why}{}{stays}", place.unwrap_or_default())
 }
 
 /// Whether a copy is still to be completed: its store is in memory.

@@ -1,9 +1,15 @@
 use super::prune::{Prune, prune};
 use super::*;
+use crate::bulk_memory::origin::Origin;
 use crate::bulk_memory::origin::tests::origin;
 use crate::bulk_memory::stores::tests::store;
 use std::fs::{self, File};
 use std::time::SystemTime;
+
+use stasis_memory_store::Index;
+
+use crate::bulk_memory::retention::CUT_OFF;
+use crate::bulk_memory::{in_use, stores};
 
 fn settings(directory: &Path) -> Settings {
     let mut settings = Settings::default();
@@ -43,9 +49,21 @@ fn only_what_no_image_needs_is_pruned() {
     let settings = settings(directory.path());
     let disk = Stores::of(&settings).disk;
     let image = |name: &str| directory.path().join(name);
-    for (id, name) in [(1, "there"), (2, "replaced"), (3, "gone")] {
-        let mut origin = origin("c1", 1);
-        origin.image_path = image(name);
+    let stored = [
+        (1, "there", false, false),
+        (2, "replaced", false, false),
+        (3, "gone", false, true),
+        (8, "gone", false, false),
+        (9, "gone", true, true),
+        (10, "replaced", true, true),
+    ];
+    for (id, name, exported, settled) in stored {
+        let origin = Origin {
+            image_path: image(name),
+            exported,
+            settled,
+            ..origin("c1", 1)
+        };
         store(&disk, id, &origin);
     }
     for (id, name) in [(1, "there"), (7, "replaced")] {
@@ -82,5 +100,21 @@ fn only_what_no_image_needs_is_pruned() {
     let mut left: Vec<_> = stores::names_in(&disk).unwrap();
     left.sort();
     let left: Vec<_> = left.into_iter().map(|(name, _)| name).collect();
-    assert_eq!(left, [1, 4].map(|id| ImageId::new(id).to_string()));
+    assert_eq!(
+        left,
+        [1, 4, 8, 9, 10].map(|id| ImageId::new(id).to_string())
+    );
+}
+
+#[test]
+fn what_is_used_is_not_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = settings(directory.path());
+    let used = store(&Stores::of(&settings).disk, 1, &origin("c1", 1));
+    let user = in_use::hold(&used).unwrap();
+    let name = ImageId::new(1).to_string();
+    let refused = remove(&settings, &name).unwrap_err();
+    assert_eq!(refused.kind(), crate::error::kind::Kind::Busy);
+    drop(user);
+    remove(&settings, &name).unwrap();
 }

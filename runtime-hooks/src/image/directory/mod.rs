@@ -36,7 +36,7 @@ use rustix::fs::{Access, access};
 use rustix::io::{FdFlags, fcntl_setfd};
 use stasis_linux::file_system::FileSystem;
 use stasis_linux::{ProcessRef, file};
-use stasis_memory_store::{INDEX_FILE, ImageId, Index, Tier};
+use stasis_memory_store::INDEX_FILE;
 
 use crate::image::manifest::{self, Manifest};
 use crate::request::CheckpointRequest;
@@ -151,17 +151,13 @@ impl NewImage {
     }
 
     /// Brings the image to disk, with its bulk memory that is in a `store` on another file system,
-    /// and then replaces an earlier image by it. Returns the name of the earlier image's bulk
-    /// memory outside of the directory: a copy of that image may still need it.
+    /// and then replaces an earlier image by it.
     ///
     /// # Errors
     /// [`ImageDirectoryError::Incomplete`], [`ImageDirectoryError::NotOnDisk`]: the earlier image
     /// is as it was. Any other: the new image is complete, and the next restore from the directory,
     /// or checkpoint into it, goes on.
-    pub(crate) fn commit(
-        &self,
-        store: Option<&FileSystem>,
-    ) -> Result<Option<ImageId>, ImageDirectoryError> {
+    pub(crate) fn commit(&self, store: Option<&FileSystem>) -> Result<(), ImageDirectoryError> {
         check_complete(self.path())?;
         for system in store.into_iter().chain([&self.file_system]) {
             system
@@ -174,14 +170,12 @@ impl NewImage {
         self.replace_earlier()
     }
 
-    fn replace_earlier(&self) -> Result<Option<ImageId>, ImageDirectoryError> {
+    fn replace_earlier(&self) -> Result<(), ImageDirectoryError> {
         let Place::Staged { staging, .. } = &self.place else {
-            return Ok(None);
+            return Ok(());
         };
-        let replaced = memory_elsewhere(&self.directory);
         rename(staging, &self.directory.join(COMPLETE))?;
-        roll_forward(&self.directory)?;
-        Ok(replaced)
+        roll_forward(&self.directory)
     }
 
     /// After a checkpoint that failed: removes what it has written. But if the container has ended,
@@ -253,26 +247,12 @@ fn check_complete(image: &Path) -> Result<(), ImageDirectoryError> {
     Ok(())
 }
 
-/// The note about bulk memory whose image was replaced.
-pub(crate) fn replaced(memory: ImageId) -> String {
-    format!(
-        "bulk memory {memory} of the image that was replaced stays, since a copy of that image may \
-         need it: `stasis memory prune`"
-    )
-}
-
 fn holds_image(directory: &Path) -> bool {
     is_ours(directory) || exists(&directory.join(INVENTORY))
 }
 
 fn exists(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
-}
-
-/// The name of bulk memory of the image in a directory that is not in that directory.
-fn memory_elsewhere(directory: &Path) -> Option<ImageId> {
-    let index = Index::read(directory).ok()??;
-    (index.tier != Tier::Portable).then_some(index.image_id)
 }
 
 fn failed(action: &'static str, path: &Path) -> impl Fn(io::Error) -> ImageDirectoryError {

@@ -2,14 +2,13 @@
 
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use stasis_config::Settings;
 use stasis_linux::file;
-use stasis_memory_store::ImageId;
+use stasis_memory_store::{ImageId, ORIGIN_FILE};
 
-use super::copy::keep_origin_alone;
 use crate::bulk_memory::origin::Origin;
 use crate::bulk_memory::stores::{self, PARTIAL, Stores};
 use crate::error::kind::{Diagnosis, Kind, State};
@@ -34,7 +33,7 @@ pub(crate) struct Lost {
 ///
 /// # Errors
 /// The I/O error.
-pub(super) fn declare(settings: &Settings) -> io::Result<()> {
+pub(crate) fn declare(settings: &Settings) -> io::Result<()> {
     let stores = Stores::of(settings);
     for (name, partial) in stores::names_in(&stores.disk)? {
         let Some(image_id) = id_in(&name, PARTIAL) else {
@@ -78,7 +77,7 @@ pub(crate) fn lost_in(stores: &Stores) -> io::Result<Vec<Lost>> {
 }
 
 /// Forgets what a container has lost before a checkpoint that is on disk.
-pub(super) fn forget_older(stores: &Stores, newer: &Origin) {
+pub(crate) fn forget_older(stores: &Stores, newer: &Origin) {
     for lost in lost_in(stores).unwrap_or_default() {
         let is_older = lost.origin.completed_ns < newer.completed_ns;
         if is_older && lost.origin.is_of(&newer.container, &newer.root) {
@@ -108,4 +107,14 @@ fn log(settings: &Settings, image_id: ImageId, origin: &Origin) {
         &Timeline::default(),
         Some(failure),
     );
+}
+
+/// Removes all files but the origin from a directory.
+pub(crate) fn keep_origin_alone(directory: &Path) -> io::Result<()> {
+    for (name, path) in stores::names_in(directory)? {
+        if name != ORIGIN_FILE {
+            fs::remove_file(path)?;
+        }
+    }
+    Ok(())
 }

@@ -36,7 +36,7 @@ pub(crate) fn pending_in(stores: &Stores) -> io::Result<Vec<Pending>> {
         };
         // One without an index is being written.
         let is_whole = from.join(STORE_INDEX_FILE).exists();
-        if !is_whole || stores.disk.join(&name).is_dir() {
+        if !is_whole || stores.is_on_disk(image_id) {
             continue;
         }
         if let Some(origin) = Origin::read(&from) {

@@ -1,0 +1,92 @@
+//! Who uses a store keeps it from being removed: a restore that has found its packs, and a copy to
+//! disk. The lock is on the directory itself, so it ends with whoever has it.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::io::Errno;
+use stasis_memory_store::StoreError;
+
+/// A store that is not removed as long as this value lives.
+#[derive(Debug)]
+pub(crate) struct InUse(#[expect(dead_code, reason = "it is locked as long as it is open")] File);
+
+/// What became of a store that was to be removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Removed {
+    Yes,
+    /// Somebody uses it.
+    InUse,
+}
+
+/// Keeps a store from being removed. `None` if there is none, or it is being removed.
+///
+/// # Errors
+/// The I/O error.
+pub(crate) fn hold(directory: &Path) -> io::Result<Option<InUse>> {
+    let held = lock(directory, FlockOperation::NonBlockingLockShared)?;
+    // It may have been removed before it was locked.
+    let is_still = |held: &File| -> io::Result<bool> {
+        let there = fs::symlink_metadata(directory);
+        Ok(there.is_ok_and(|there| held.metadata().is_ok_and(|held| held.ino() == there.ino())))
+    };
+    match held {
+        Some(held) if is_still(&held)? => Ok(Some(InUse(held))),
+        _ => Ok(None),
+    }
+}
+
+/// Removes a store, except packs that other stores have linked, if nobody uses it. That there is
+/// none is no error.
+///
+/// # Errors
+/// [`StoreError`].
+pub(crate) fn remove(directory: &Path) -> Result<Removed, StoreError> {
+    let locked = lock(directory, FlockOperation::NonBlockingLockExclusive);
+    let locked = locked.map_err(|source| StoreError::Io {
+        action: "lock",
+        path: directory.to_owned(),
+        source,
+    })?;
+    if locked.is_none() && directory.exists() {
+        return Ok(Removed::InUse);
+    }
+    stasis_memory_store::remove(directory)?;
+    Ok(Removed::Yes)
+}
+
+/// `None` if there is no such directory, or somebody else has a lock that excludes this one.
+fn lock(directory: &Path, operation: FlockOperation) -> io::Result<Option<File>> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(directory, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(None),
+        opened => File::from(opened?),
+    };
+    match flock(&file, operation) {
+        Ok(()) => Ok(Some(file)),
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bulk_memory::origin::tests::origin;
+    use crate::bulk_memory::stores::tests::store;
+
+    #[test]
+    fn what_is_used_is_not_removed() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = store(parent.path(), 1, &origin("c1", 1));
+        let users = [(); 2].map(|()| hold(&directory).unwrap().unwrap());
+        assert_eq!(remove(&directory).unwrap(), Removed::InUse);
+        drop(users);
+        assert_eq!(remove(&directory).unwrap(), Removed::Yes);
+        assert_eq!(remove(&directory).unwrap(), Removed::Yes, "there is none");
+        assert!(!directory.exists() && hold(&directory).unwrap().is_none());
+    }
+}

@@ -1,0 +1,168 @@
+//! `stasis memory verify`: reads bulk memory as the disk has it, and compares it with its
+//! checksums.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use stasis_config::Settings;
+use stasis_memory_store::{Buffer, ImageId, Index, Reader};
+
+use super::{MemoryCommandError, list};
+use crate::bulk_memory::in_use;
+use crate::bulk_memory::kept::Kept;
+use crate::bulk_memory::retention::CUT_OFF;
+use crate::error::chain;
+
+/// More damage of one store is counted and not named.
+const MOST_NAMED: usize = 20;
+/// The lowest priority, also for the disk (ioprio_get(2): it follows the nice value).
+const NICE: i32 = 19;
+
+/// One store that was read.
+#[derive(Debug, Serialize)]
+pub struct Verified {
+    /// The checkpoint.
+    pub image_id: ImageId,
+    /// Its container, if known.
+    pub container: Option<String>,
+    /// Where its image was written.
+    pub image_path: Option<PathBuf>,
+    /// The store.
+    pub directory: PathBuf,
+    /// What was read of it; what several stores have is read once.
+    pub bytes: u64,
+    /// How much of it is damaged.
+    pub damaged: usize,
+    /// What is damaged, as far as it is named.
+    pub damage: Vec<String>,
+}
+
+/// Reads the stores whose names begin with these texts, or all if there are none.
+///
+/// # Errors
+/// [`MemoryCommandError`]; damage is no error.
+pub fn verify(settings: &Settings, ids: &[String]) -> Result<Vec<Verified>, MemoryCommandError> {
+    let all = list(settings)?;
+    let is_named = |kept: &Kept, id: &String| kept.image_id.to_string().starts_with(id.as_str());
+    if let Some(unknown) = ids
+        .iter()
+        .find(|id| !all.iter().any(|kept| is_named(kept, id)))
+    {
+        return Err(MemoryCommandError::None(unknown.clone()));
+    }
+    // Without it the work is done all the same, in the way of others.
+    let _ = rustix::process::nice(NICE);
+    let mut scrub = Scrub::default();
+    let mut verified = Vec::new();
+    for kept in &all {
+        let is_meant = ids.is_empty() || ids.iter().any(|id| is_named(kept, id));
+        // What is being written is not whole yet.
+        let is_written = !kept.complete && kept.idle < CUT_OFF;
+        if !is_meant || kept.lost || is_written {
+            continue;
+        }
+        for directory in &kept.directories {
+            verified.extend(scrub.store(kept, directory)?);
+        }
+    }
+    Ok(verified)
+}
+
+#[derive(Default)]
+struct Scrub {
+    buffer: Buffer,
+    /// The places that were read and are whole: device, inode and offset.
+    whole: HashSet<(u64, u64, u64)>,
+}
+
+impl Scrub {
+    /// `None`: it was removed meanwhile.
+    fn store(
+        &mut self,
+        kept: &Kept,
+        directory: &Path,
+    ) -> Result<Option<Verified>, MemoryCommandError> {
+        let in_use = in_use::hold(directory).map_err(MemoryCommandError::io(directory))?;
+        if in_use.is_none() {
+            return Ok(None);
+        }
+        let mut verified = Verified {
+            image_id: kept.image_id,
+            container: kept.container.clone(),
+            image_path: kept.image_path.clone(),
+            directory: directory.to_owned(),
+            bytes: 0,
+            damaged: 0,
+            damage: Vec::new(),
+        };
+        match Index::read_store(directory) {
+            Ok(Some(index)) => self.chunks(&index, &mut verified),
+            Ok(None) => verified.found("it has no index".to_owned()),
+            Err(error) => verified.found(chain(&error)),
+        }
+        Ok(Some(verified))
+    }
+
+    fn chunks(&mut self, index: &Index, verified: &mut Verified) {
+        let reader = match Reader::open_past_cache(index, &verified.directory) {
+            Ok(reader) => reader,
+            Err(error) => return verified.found(chain(&error)),
+        };
+        let inode = |name: String| fs::metadata(verified.directory.join(name));
+        let packs = index.packs.iter().map(|pack| inode(pack.file_name()));
+        let packs: Vec<_> = packs
+            .map(|pack| pack.map_or((0, 0), |pack| (pack.dev(), pack.ino())))
+            .collect();
+        for process in &index.processes {
+            for area in &process.areas {
+                for chunk in &area.chunks {
+                    let pack = usize::try_from(chunk.place.pack).unwrap_or(usize::MAX);
+                    let (device, inode) = packs.get(pack).copied().unwrap_or_default();
+                    let place = (device, inode, chunk.place.offset);
+                    if self.whole.contains(&place) {
+                        continue;
+                    }
+                    verified.bytes += u64::from(chunk.place.bytes);
+                    let loaded = reader.load(process.pid, area.start, chunk, &mut self.buffer);
+                    match loaded.and_then(|loaded| loaded.verified().map(drop)) {
+                        Ok(()) => drop(self.whole.insert(place)),
+                        Err(error) => verified.found(chain(&error)),
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Verified {
+    fn found(&mut self, damage: String) {
+        self.damaged += 1;
+        if self.damage.len() < MOST_NAMED {
+            self.damage.push(damage);
+        }
+    }
+}
+
+impl fmt::Display for Verified {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.directory.display())?;
+        if let Some(container) = &self.container {
+            write!(f, ", container {container}")?;
+        }
+        if let Some(image) = &self.image_path {
+            write!(f, ", image {}", image.display())?;
+        }
+        if self.damaged == 0 {
+            return write!(f, ": whole, {} MiB read", self.bytes >> 20);
+        }
+        write!(f, ": DAMAGED in {} places", self.damaged)?;
+        for damage in &self.damage {
+            write!(f, "\n  {damage}")?;
+        }
+        Ok(())
+    }
+}
