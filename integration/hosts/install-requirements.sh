@@ -11,8 +11,9 @@ need unshare util-linux
 need nsenter util-linux
 need ip iproute2
 # A node is a machine of its own.
-need qemu-system-x86_64 qemu-system-x86
-need qemu-img qemu-utils
+# Both at once: one of another point release is removed when the other is installed.
+need qemu-system-x86_64 "qemu-system-x86 qemu-utils"
+need qemu-img "qemu-system-x86 qemu-utils"
 need mke2fs e2fsprogs
 # The client of containerd that the tests use is generated when it is built.
 need protoc protobuf-compiler
@@ -20,6 +21,7 @@ need protoc protobuf-compiler
 [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing+=(debian-archive-keyring)
 [ -e /bin/busybox ] || missing+=(busybox-static)
 [ ${#missing[@]} -eq 0 ] && exit 0
+read -ra missing <<<"${missing[*]}"
 echo "installing ${missing[*]}"
 apt-get -q update
 DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends "${missing[@]}"
