@@ -5,10 +5,9 @@
 //! collectives; a rank that does not wait for its results is ahead of the others by the length of
 //! its queue. So all ranks are locked at the same time: a rank whose lock call waits can submit
 //! nothing more, and the others catch up with it. But a locked rank may be what an unlocked one is
-//! waiting for, so it is unlocked again, and retried once another rank has locked.
-//!
-//! The right time to wait for the others depends on the job, whose steps may take milliseconds or
-//! seconds. So all waits are random, from every order of magnitude.
+//! waiting for, so it is unlocked again, and retried once another rank has locked ([`pace`]).
+
+mod pace;
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -21,9 +20,7 @@ use crate::cuda::process_set::as_found::{AsFound, SafeState};
 use crate::cuda::process_set::{ProcessStates, bring_back};
 use crate::cuda::threads::all_at_once;
 use crate::cuda::{CudaError, CudaState, Driver};
-
-/// The shortest wait: about the duration of a driver call.
-const SHORTEST: Duration = Duration::from_millis(1);
+use pace::{Pace, SHORTEST};
 
 /// How much longer a locked process waits than the others try to lock: the error must name those
 /// whose work did not finish.
@@ -60,18 +57,7 @@ pub(crate) fn lock_all(
         if let Some(fault) = unusable {
             return Err(give_up(fault));
         }
-        let attempt = Attempt {
-            driver,
-            limits,
-            as_found,
-            start,
-            round: Mutex::new(LockRound {
-                missing: tried.len(),
-                locks: 0,
-                has_failed: false,
-            }),
-            changed: Condvar::new(),
-        };
+        let attempt = Attempt::new(driver, limits, as_found, start, tried.len());
         attempt.lock_all(&tried).map_err(give_up)?;
         // A process that has begun to use CUDA meanwhile is unlocked: try again, with it.
         members = find_members().map_err(give_up)?;
@@ -104,6 +90,8 @@ struct LockRound {
     locks: u64,
     /// One process failed, so the others give up.
     has_failed: bool,
+    /// `None` before the first.
+    pace: Option<Pace>,
 }
 
 impl LockRound {
@@ -113,7 +101,30 @@ impl LockRound {
     }
 }
 
-impl Attempt<'_> {
+impl<'a> Attempt<'a> {
+    fn new(
+        driver: &'a dyn Driver,
+        limits: LockLimits,
+        as_found: &'a AsFound,
+        start: Instant,
+        missing: usize,
+    ) -> Self {
+        let round = LockRound {
+            missing,
+            locks: 0,
+            has_failed: false,
+            pace: None,
+        };
+        Self {
+            driver,
+            limits,
+            as_found,
+            start,
+            round: Mutex::new(round),
+            changed: Condvar::new(),
+        }
+    }
+
     fn lock_all(&self, tried: &[ProcessRef]) -> Result<(), ProcessFailure> {
         let lock_one = |process: &ProcessRef| {
             let met = self.lock_with_others(process);
@@ -149,14 +160,11 @@ impl Attempt<'_> {
                 let cause = Cause::Deadline(self.limits.deadline);
                 return Err(ProcessFailure::of(Step::Lock, process, cause));
             }
-            // Wait about as long as our own calls take; if that is too short, until another process
-            // has locked.
-            if fastrand::bool() {
-                drop(self.wait_while(self.random_wait(), |round| {
-                    round.locks == locks && !round.has_failed
-                }));
-            }
-            wait = self.random_wait();
+            let pace = self.pace();
+            drop(self.wait_while(pace.unlocked, |round| {
+                round.locks == locks && !round.has_failed
+            }));
+            wait = pace.locked;
         }
     }
 
@@ -238,12 +246,14 @@ impl Attempt<'_> {
         self.round.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A random time from a millisecond to one try, or to a quarter of the time so far if that is
-    /// longer; each order of magnitude is equally likely.
-    fn random_wait(&self) -> Duration {
+    /// The pace that all keep now; no wait is longer than one try, or a quarter of the time so far.
+    fn pace(&self) -> Pace {
+        let mut round = self.round();
+        let kept = round.pace.filter(Pace::lasts);
         let longest = self.limits.one_try.max(self.start.elapsed() / 4);
-        let orders = (longest.as_secs_f64() / SHORTEST.as_secs_f64()).max(1.0);
-        SHORTEST.mul_f64(orders.powf(fastrand::f64()))
+        *round
+            .pace
+            .insert(kept.unwrap_or_else(|| Pace::random(longest)))
     }
 }
 
@@ -279,18 +289,8 @@ mod tests {
             deadline: Duration::from_millis(50),
             one_try: Duration::from_millis(5),
         };
-        let attempt = Attempt {
-            driver: &driver,
-            limits,
-            as_found: &AsFound::default(),
-            start: Instant::now(),
-            round: Mutex::new(LockRound {
-                missing: 2,
-                locks: 0,
-                has_failed: false,
-            }),
-            changed: Condvar::new(),
-        };
+        let as_found = AsFound::default();
+        let attempt = Attempt::new(&driver, limits, &as_found, Instant::now(), 2);
         let fault = attempt.lock_all(&[process]).unwrap_err();
         assert!(matches!(fault.cause, Cause::Deadline(_)), "{fault}");
         assert!(driver.all_are(CudaState::Running));
