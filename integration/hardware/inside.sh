@@ -324,6 +324,7 @@ out_of_memory() {
 
 . /work/hard.sh
 . /work/bulk.sh
+. /work/faults.sh
 
 containerd --root /var/lib/containerd --state /run/containerd >/out/containerd.txt 2>&1 </dev/null &
 containerd=$!
@@ -339,7 +340,7 @@ sections=(counter exit_and_free tree managed with_podman torch "memory ${MIB:-10
     "through_shim counter" "through_shim tree" "through_shim torch" "through_shim memory ${MIB:-8192}" "through_shim out_of_memory"
     "through_shim killed_in_gpu_checkpoint" "through_shim shim_killed_in_gpu_checkpoint" runtime_killed
     forked dataloader exec_session "through_shim exec_session" earlier_image stopped_member sixteen limited_memory no_room operator stopped_in_gpu_checkpoint
-    other_gpu two_in_parallel "through_shim ddp_off" "through_shim ddp_on")
+    random_kills two_that_do_not_fit filled_meanwhile other_gpu two_in_parallel "through_shim ddp_off" "through_shim ddp_on")
 [ -z "${SECTIONS:-}" ] || IFS=, read -ra sections <<<"$SECTIONS"
 for section in "${sections[@]}"; do
     start=$(clock)
