@@ -49,21 +49,20 @@ pub(super) enum End {
 }
 
 impl Operation {
-    /// Records what has to be undone, and starts the keeper that does so if this process is killed.
+    /// Starts the keeper, and records what it has to undo if this process is killed.
     /// Nothing may be changed before.
     ///
     /// # Errors
     /// [`OperationError`].
     pub(crate) fn keep(&self, undo: Undo) -> Result<(), OperationError> {
         let former = self.left_behind()?;
+        // The keeper first: a record without one would wait for the next operation.
+        self.stay_kept()?;
         undo.write(&self.directory)?;
         let mut kept = self.kept();
         let former = former.filter(|former| former.begun == Begun::Waiting);
         kept.former = former.map(Box::new);
         kept.undo = Some(Box::new(undo));
-        drop(kept);
-        self.stay_kept()?;
-        let mut kept = self.kept();
         if kept.children.is_none() {
             kept.children = Some(self.lock_for_children()?);
         }
@@ -211,6 +210,17 @@ impl Operation {
 
     pub(super) fn kept(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Removes the rest of the records of an operation that was killed while it removed them.
+    pub(crate) fn clear_unless_pending(&self) {
+        let is_pending = match self.recorded() {
+            Ok(intent) => intent.is_some_and(|intent| intent.settled().is_some()),
+            Err(_) => true,
+        };
+        if !is_pending && !self.has(undo::FILE_NAME) {
+            self.clear();
+        }
     }
 
     fn has(&self, file: &str) -> bool {

@@ -232,6 +232,8 @@ impl Operation {
             let _ = fs::remove_file(self.directory.join(intent::FILE_NAME));
             self.nothing_to_undo();
         } else {
+            // From here on nothing is to be undone; the keeper removes what is left.
+            let _ = fs::remove_file(self.directory.join(undo::FILE_NAME));
             // Files left behind only make the next operation query the driver once more.
             let _ = fs::remove_dir_all(&self.directory);
         }

@@ -79,7 +79,13 @@ impl Keeper {
         let mut operation = inherited.take();
         let undo = match Undo::read(&self.directory) {
             Ok(Some(undo)) => undo,
-            Ok(None) => return Tried::Over,
+            Ok(None) => {
+                // Killed while it removed its records.
+                if let Some(operation) = &operation {
+                    operation.clear_unless_pending();
+                }
+                return Tried::Over;
+            }
             Err(_) => return Tried::NotYet,
         };
         let context = undo.context(Cancel::not_needed());
