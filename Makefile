@@ -1,6 +1,6 @@
 # Thin: each target is one line into a script or cargo. On a fresh Debian 12 as root they install what they need.
 
-.PHONY: demo test fuzz bench install requirements
+.PHONY: demo test fuzz campaign bench install requirements
 
 requirements:
 	@echo "== what test hosts need on this machine"
@@ -17,6 +17,11 @@ test: requirements
 SECONDS_EACH ?= 3600
 fuzz: requirements
 	integration/fuzz.sh $(SECONDS_EACH)
+
+campaign: requirements
+	@echo "== building the programs and the campaign"
+	cargo build --locked --workspace
+	N=$(or $(N),50) SEED=$(or $(SEED),1) JOBS=$(or $(JOBS),1) target/debug/campaign
 
 bench: requirements
 	@echo "== building everything that is measured"

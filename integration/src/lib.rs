@@ -4,11 +4,15 @@
 //! * [`host`]: test hosts, stasis installed in them, the stand-in driver and the workloads, images;
 //! * [`client`]: callers of stasis: ctr, containerd's API, CRI, podman, Docker, and our shim;
 //! * [`container`]: containers to checkpoint, and what they may leave behind;
+//! * [`faults`]: faults at a step of a program, found by counting its system calls;
+//! * [`campaign`]: containers to which everything happens, and the judge of what becomes of them;
 //! * [`node`]: a machine with systemd and another kernel.
 
+pub mod campaign;
 pub mod check;
 pub mod client;
 pub mod container;
+pub mod faults;
 pub mod host;
 pub mod node;
 #[cfg(test)]

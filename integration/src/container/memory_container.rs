@@ -1,7 +1,7 @@
 //! Containers that hold memory and verify it, and what a checkpoint of them may leave behind.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -193,6 +193,25 @@ impl StasisHost {
         inventory.insert("stored", stored);
         Ok(inventory)
     }
+}
+
+/// What is more or less than before.
+#[must_use]
+pub fn difference(before: &Inventory, now: &Inventory) -> Option<String> {
+    let lines = |of: &Inventory| -> BTreeSet<String> {
+        let all = of.iter().flat_map(|(kind, lines)| {
+            // The same line may be there more than once.
+            let numbered = lines.iter().enumerate().map(move |(number, line)| {
+                let before = lines[..number].iter().filter(|each| *each == line).count();
+                format!("{kind}: {line} {before}")
+            });
+            numbered.collect::<Vec<_>>()
+        });
+        all.collect()
+    };
+    let (before, now) = (lines(before), lines(now));
+    let changed: Vec<_> = before.symmetric_difference(&now).cloned().collect();
+    (!changed.is_empty()).then(|| changed.join("\n"))
 }
 
 /// "ok GENERATION" of `memcheck`, "ok KINDS BYTES CHECKSUM COUNT GUARDS" of `heaps`.

@@ -1,6 +1,7 @@
 //! Orders for the stand-in for the driver: how its next calls go.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{Read, Seek, Write};
 
 use anyhow::Result;
 
@@ -17,6 +18,48 @@ impl StasisHost {
     /// An I/O error.
     pub fn inject(&self, orders: &str) -> Result<()> {
         self.host.write(ORDERS, &format!("{orders}\n"))
+    }
+
+    /// Adds an order with a COUNT to those that there are.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn add_order(&self, order: &str) -> Result<()> {
+        self.change_orders(|orders| {
+            orders.push(order.to_owned());
+            0
+        })
+        .map(drop)
+    }
+
+    /// Takes the orders for a call back; how many calls they still were for.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn take_order(&self, call: &str, tag: &str) -> Result<u32> {
+        let order = format!("{call} {tag} ");
+        self.change_orders(|orders| {
+            let count = |line: &String| line.rsplit(' ').next()?.parse::<u32>().ok();
+            let ours = orders.extract_if(.., |line| line.starts_with(&order));
+            ours.filter_map(|line| count(&line)).sum()
+        })
+    }
+
+    /// Under the lock that the stand-in takes to count down.
+    fn change_orders(&self, change: impl FnOnce(&mut Vec<String>) -> u32) -> Result<u32> {
+        let mut file = File::options();
+        let file = file.read(true).write(true).create(true).truncate(false);
+        let mut file = file.open(self.host.path(ORDERS))?;
+        file.lock()?;
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        let mut orders: Vec<String> = text.lines().map(str::to_owned).collect();
+        let answer = change(&mut orders);
+        orders.retain(|line| !line.is_empty());
+        file.rewind()?;
+        file.set_len(0)?;
+        file.write_all((orders.join("\n") + "\n").as_bytes())?;
+        Ok(answer)
     }
 
     /// Holds the next driver call that a line of the orders describes ("checkpoint TAG"), until

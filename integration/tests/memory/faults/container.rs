@@ -1,11 +1,9 @@
 //! A container, and faults that are ordered.
 
-use std::collections::BTreeSet;
-
 use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
-use stasis_integration::container::memory_container::{Inventory, MemoryContainer};
+use stasis_integration::container::memory_container::{Inventory, MemoryContainer, difference};
 use stasis_integration::host::installed::StasisHost;
 use stasis_memory_store::Index;
 
@@ -167,22 +165,4 @@ impl<'l> FaultyContainer<'l> {
         }
         self.is_as(before)
     }
-}
-
-/// What is more or less than before.
-pub(crate) fn difference(before: &Inventory, now: &Inventory) -> Option<String> {
-    let lines = |of: &Inventory| -> BTreeSet<String> {
-        let all = of.iter().flat_map(|(kind, lines)| {
-            // The same line may be there more than once.
-            let numbered = lines.iter().enumerate().map(move |(number, line)| {
-                let before = lines[..number].iter().filter(|each| *each == line).count();
-                format!("{kind}: {line} {before}")
-            });
-            numbered.collect::<Vec<_>>()
-        });
-        all.collect()
-    };
-    let (before, now) = (lines(before), lines(now));
-    let changed: Vec<_> = before.symmetric_difference(&now).cloned().collect();
-    (!changed.is_empty()).then(|| changed.join("\n"))
 }

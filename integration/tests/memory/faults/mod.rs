@@ -10,11 +10,11 @@ use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::seed::seed;
-use stasis_integration::container::memory_container::MemoryContainer;
+use stasis_integration::container::memory_container::{MemoryContainer, difference};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 
-use container::{FaultyContainer, difference};
+use container::FaultyContainer;
 
 /// Of an error after a failed checkpoint.
 const RUNS_ON: &str = "the container runs on as before";

@@ -5,36 +5,55 @@ use fastrand::Rng;
 
 /// What a container runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Workload {
+pub enum Workload {
+    /// Counts in GPU memory.
     Counter,
+    /// Verifies and rewrites 8 MiB of GPU memory and 16 MiB of host memory.
+    Memcheck,
+    /// Three CUDA processes of eight.
     Tree,
+    /// Two processes that wait for each other inside of CUDA calls.
     Ranks,
+    /// CUDA, and children that inherited it.
     Forker,
 }
 
 /// All that a workload has counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Reading(Vec<u64>);
+pub struct Reading(Vec<u64>);
 
 impl Workload {
-    pub(crate) fn any(random: &mut Rng) -> Self {
-        let all = [Self::Counter, Self::Tree, Self::Ranks, Self::Forker];
+    /// One of them.
+    pub fn any(random: &mut Rng) -> Self {
+        let all = [
+            Self::Counter,
+            Self::Memcheck,
+            Self::Tree,
+            Self::Ranks,
+            Self::Forker,
+        ];
         all[random.usize(..all.len())]
     }
 
-    pub(crate) fn command(self) -> &'static [&'static str] {
-        match self {
-            Self::Counter => &["/bin/counter", "10000"],
-            Self::Tree => &["/bin/tree", "10000"],
-            Self::Ranks => &["/bin/ranks", "10000", "2"],
-            Self::Forker => &["/bin/forker", "10000"],
-        }
+    /// Its command; it answers at this port.
+    #[must_use]
+    pub fn command(self, port: u16) -> Vec<String> {
+        let port = port.to_string();
+        let words: &[&str] = match self {
+            Self::Counter => &["/bin/counter", &port],
+            Self::Memcheck => &["/bin/memcheck", "8", &port],
+            Self::Tree => &["/bin/tree", &port],
+            Self::Ranks => &["/bin/ranks", &port, "2"],
+            Self::Forker => &["/bin/forker", &port],
+        };
+        words.iter().map(|word| (*word).to_owned()).collect()
     }
 
     /// The tags of its processes with CUDA in the container `id`.
-    pub(crate) fn tags(self, id: &str) -> Vec<String> {
+    #[must_use]
+    pub fn tags(self, id: &str) -> Vec<String> {
         let numbers = match self {
-            Self::Counter | Self::Forker => return vec![id.to_owned()],
+            Self::Counter | Self::Memcheck | Self::Forker => return vec![id.to_owned()],
             Self::Tree => 1..=3,
             Self::Ranks => 0..=1,
         };
@@ -44,16 +63,19 @@ impl Workload {
     /// How many numbers it answers with.
     fn numbers(self) -> usize {
         match self {
-            Self::Counter => 1,
+            Self::Counter | Self::Memcheck => 1,
             Self::Tree => 8,
             Self::Ranks | Self::Forker => 3,
         }
     }
 
     /// An answer in which every process of the workload has its say.
-    pub(crate) fn read(self, answer: &str) -> Result<Reading> {
+    ///
+    /// # Errors
+    /// It is not such a one: something is lost or wrong.
+    pub fn read(self, answer: &str) -> Result<Reading> {
         let numbers = match self {
-            Self::Ranks => answer.strip_prefix("ok "),
+            Self::Ranks | Self::Memcheck => answer.strip_prefix("ok "),
             _ => Some(answer),
         };
         let numbers: Option<Vec<u64>> = numbers.and_then(|text| {
@@ -68,7 +90,8 @@ impl Workload {
 
     /// Whether this is the first answer after that one: nothing was forgotten, and nothing was done
     /// twice.
-    pub(crate) fn follows(self, after: &Reading, before: &Reading) -> bool {
+    #[must_use]
+    pub fn follows(self, after: &Reading, before: &Reading) -> bool {
         match self {
             // They meet without being asked to.
             Self::Ranks => {

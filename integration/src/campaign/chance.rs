@@ -1,0 +1,103 @@
+//! Faults by chance.
+
+use fastrand::Rng;
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+
+use crate::campaign::fault::{AtCall, DriverFault, Fault, Program, What};
+use crate::campaign::verb::Verb;
+use crate::faults::call::Class;
+
+/// The codes that calls fail with; 2 is final in a restore.
+const CODES: [i32; 5] = [2, 304, 401, 801, 999];
+const CALLS: [&str; 5] = ["lock", "checkpoint", "restore", "unlock", "get-state"];
+
+/// Whether other operations are under way in the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Company {
+    /// None are, so programs that all containers share can be hit.
+    Alone,
+    /// Some are.
+    Among,
+}
+
+impl Fault {
+    /// One for an operation on a container whose processes have these tags.
+    pub fn any(random: &mut Rng, verb: Verb, tags: &[String], company: Company) -> Self {
+        match random.u32(..20) {
+            0 => Self::None,
+            1..5 => Self::Driver(DriverFault::any(random, tags)),
+            _ => Self::AtCall(AtCall::any(random, verb, company)),
+        }
+    }
+}
+
+impl AtCall {
+    fn any(random: &mut Rng, verb: Verb, company: Company) -> Self {
+        let counted = counted(random, verb, company);
+        let what = match (counted, random.u32(..20)) {
+            (Program::Criu, _) | (_, 0..7) => What::Fail(error(random)),
+            (Program::Runc, _) | (_, 7..13) => What::Kill,
+            (_, 13..15) => What::Signal(Signal::SIGTERM),
+            (_, 15..17) => What::KillKeeper,
+            _ => What::KillThenKeeper(random.u32(1..60)),
+        };
+        let class = match what {
+            What::Fail(_) => Class::Files,
+            _ => Class::Changes,
+        };
+        let number = random.u32(1..=most_calls(counted, verb, class));
+        Self {
+            counted,
+            class,
+            number,
+            what,
+        }
+    }
+}
+
+fn counted(random: &mut Rng, verb: Verb, company: Company) -> Program {
+    let has_dump = verb.makes_image() && company == Company::Alone;
+    match random.u32(..10) {
+        0..2 if has_dump => Program::Runc,
+        2..4 if has_dump => Program::Criu,
+        _ => Program::Engine,
+    }
+}
+
+fn error(random: &mut Rng) -> Errno {
+    [Errno::ENOSPC, Errno::EIO][random.usize(..2)]
+}
+
+/// How many calls a program makes in an operation; a few more or less from one run to the next.
+fn most_calls(counted: Program, verb: Verb, class: Class) -> u32 {
+    match (counted, class, verb) {
+        (Program::Engine, Class::Changes, Verb::LeaveRunning) => 180,
+        (Program::Engine, Class::Changes, Verb::Checkpoint | Verb::Paused) => 155,
+        (Program::Engine, Class::Changes, Verb::Restore) => 115,
+        (Program::Engine, Class::Changes, _) => 90,
+        (Program::Engine, Class::Files, _) => 40,
+        (Program::Runc, ..) => 17,
+        (Program::Criu, ..) => 500,
+    }
+}
+
+impl DriverFault {
+    fn any(random: &mut Rng, tags: &[String]) -> Self {
+        let call = CALLS[random.usize(..CALLS.len())];
+        let tag = tags[random.usize(..tags.len())].clone();
+        let action = match random.u32(..10) {
+            0 => "crash".to_owned(),
+            1 | 2 => format!("slow:{}", random.u32(10..600)),
+            3 | 4 if call == "lock" => "busy".to_owned(),
+            _ => format!("error:{}", CODES[random.usize(..CODES.len())]),
+        };
+        let times = random.u32(1..3);
+        Self {
+            call,
+            tag,
+            action,
+            times,
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What goes wrong in an operation.
+
+use std::fmt;
+
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+
+use crate::faults::call::Class;
+
+/// One operation's bad luck.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// None.
+    None,
+    /// The driver fails.
+    Driver(DriverFault),
+    /// Something happens at a system call.
+    AtCall(AtCall),
+}
+
+/// Something that happens at the k-th call of a class that a program makes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AtCall {
+    /// The program whose calls are counted.
+    pub counted: Program,
+    /// Which calls are counted.
+    pub class: Class,
+    /// From 1 on.
+    pub number: u32,
+    /// What happens.
+    pub what: What,
+}
+
+/// What happens at a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// The program that makes it is killed.
+    Kill,
+    /// It gets a signal.
+    Signal(Signal),
+    /// The call fails.
+    Fail(Errno),
+    /// The keeper is killed.
+    KillKeeper,
+    /// The process that gives memory back if CRIU is killed, is killed.
+    KillHelper,
+    /// The program is killed, and then its keeper, at its call of this number.
+    KillThenKeeper(u32),
+}
+
+/// A program of an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Program {
+    /// `stasis-runtime` or `cuda-checkpoint`.
+    Engine,
+    /// The low-level runtime.
+    Runc,
+    /// CRIU.
+    Criu,
+}
+
+/// An order for the stand-in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DriverFault {
+    /// A call of the driver.
+    pub call: &'static str,
+    /// For which process.
+    pub tag: String,
+    /// How it goes.
+    pub action: String,
+    /// How often.
+    pub times: u32,
+}
+
+impl Program {
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Engine => "engine",
+            Self::Runc => "runc",
+            Self::Criu => "criu",
+        }
+    }
+}
+
+impl AtCall {
+    /// What is hit, and by what, for the table.
+    #[must_use]
+    pub fn victim(&self) -> String {
+        let counted = self.counted.name();
+        match self.what {
+            What::Kill => format!("{counted} killed"),
+            What::Signal(signal) => format!("{counted} gets {signal}"),
+            What::Fail(error) => format!("{error:?} for {counted}"),
+            What::KillKeeper => "keeper killed".to_owned(),
+            What::KillHelper => "memory helper killed".to_owned(),
+            What::KillThenKeeper(_) => "engine, then keeper killed".to_owned(),
+        }
+    }
+}
+
+impl Fault {
+    /// What is hit, and by what, for the table.
+    #[must_use]
+    pub fn victim(&self) -> String {
+        match self {
+            Self::None => "nobody".to_owned(),
+            Self::Driver(fault) => {
+                let action = fault.action.split(':').next().unwrap_or_default();
+                format!("driver: {action}")
+            }
+            Self::AtCall(fault) => fault.victim(),
+        }
+    }
+
+    /// Whether a process of the workload may end by itself.
+    #[must_use]
+    pub fn crashes(&self) -> bool {
+        matches!(self, Self::Driver(fault) if fault.action == "crash")
+    }
+
+    /// Whether the driver gives an answer that is final: the process is lost.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::Driver(fault) if fault.action.starts_with("slow") => false,
+            Self::Driver(fault) => {
+                fault.action == "crash" || ["restore", "unlock", "get-state"].contains(&fault.call)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the operation may be killed without a word.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        match self {
+            Self::AtCall(fault) => matches!(
+                fault.what,
+                What::Kill | What::KillThenKeeper(_) | What::Signal(_)
+            ),
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for DriverFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            call,
+            tag,
+            action,
+            times,
+        } = self;
+        write!(f, "{call} {tag} {action} {times}")
+    }
+}

@@ -1,0 +1,224 @@
+//! How a container is after an operation: found out from its processes, its driver and its status,
+//! and compared with what the operation promised and reported.
+
+use std::fmt;
+
+use anyhow::{Context, Result, bail, ensure};
+use stasis::error::kind::State;
+
+use crate::campaign::fault::{Fault, What};
+use crate::campaign::found::Found;
+use crate::campaign::operation::Over;
+use crate::campaign::subject::{Subject, image_name};
+use crate::campaign::verb::{Place, Verb};
+use crate::faults::Hit;
+use crate::host::installed::PROGRAM;
+
+/// How an operation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum End {
+    /// It succeeded.
+    Succeeded,
+    /// It failed with an error, and the container is as it was.
+    FailedAsBefore,
+    /// It failed with an error; the container has ended, and its image is whole.
+    FailedWithImage,
+    /// It was killed, and the container is as it was.
+    KilledAsBefore,
+    /// It was killed, and has done what it was to do.
+    KilledWhenDone,
+    /// The driver has lost a process by itself.
+    LostByDriver,
+}
+
+/// An operation, its fault, and what came of it.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The operation.
+    pub verb: Verb,
+    /// Its fault.
+    pub fault: Fault,
+    /// Where the fault fired; empty if it did not.
+    pub fired: Vec<String>,
+    /// How it ended.
+    pub end: End,
+    /// The calls that were counted.
+    pub calls: Vec<Hit>,
+}
+
+/// An operation that is over, and has not been judged.
+#[derive(Debug)]
+pub struct Done {
+    verb: Verb,
+    image: String,
+    fault: Fault,
+    over: Over,
+}
+
+impl fmt::Display for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (fired, stderr) = (self.over.fired.join(", then "), self.over.stderr.trim());
+        write!(f, "{:?}, fired at {fired:?}, wrote {stderr:?}", self.fault)
+    }
+}
+
+impl Subject<'_> {
+    /// Does something without a fault, which has to succeed.
+    ///
+    /// # Errors
+    /// It does not, or the container is not as it has to be.
+    pub fn succeeds(&mut self, verb: Verb) -> Result<()> {
+        let outcome = self.does(verb, Fault::None)?;
+        ensure!(
+            outcome.end == End::Succeeded,
+            "{verb} without a fault: {outcome:?}"
+        );
+        Ok(())
+    }
+
+    /// Does something with a fault, and judges what came of it.
+    ///
+    /// # Errors
+    /// The container is lost, or something is left behind, or reported wrong.
+    pub fn does(&mut self, verb: Verb, fault: Fault) -> Result<Outcome> {
+        let done = self.begins(verb, fault)?;
+        self.is_judged(done)
+    }
+
+    /// Does something with a fault. What it has started may be at work still.
+    ///
+    /// # Errors
+    /// It cannot be begun.
+    pub fn begins(&mut self, verb: Verb, fault: Fault) -> Result<Done> {
+        let image = self.image_for(verb)?;
+        let over = self.carry_out(verb, &image, &fault)?;
+        Ok(Done {
+            verb,
+            image,
+            fault,
+            over,
+        })
+    }
+
+    /// Judges what came of it, once all that works in the host has ended.
+    ///
+    /// # Errors
+    /// As [`Subject::does`].
+    pub fn is_judged(&mut self, done: Done) -> Result<Outcome> {
+        let about = format!("{} of {}, {done}", done.verb, self.id());
+        let Done {
+            verb,
+            image,
+            fault,
+            over,
+        } = done;
+        let end = self.judge(verb, &image, &fault, &over).context(about)?;
+        Ok(Outcome {
+            verb,
+            fault,
+            fired: over.fired,
+            end,
+            calls: over.calls,
+        })
+    }
+
+    fn image_for(&mut self, verb: Verb) -> Result<String> {
+        Ok(match (&self.place, verb) {
+            (Place::Ended(image), Verb::Restore) => image.clone(),
+            (_, Verb::Restore) => bail!("nothing to restore"),
+            _ => {
+                self.images += 1;
+                image_name(self.images - 1)
+            }
+        })
+    }
+
+    fn judge(&mut self, verb: Verb, image: &str, fault: &Fault, over: &Over) -> Result<End> {
+        let before = match verb {
+            // The caller's own pause.
+            Verb::Paused => Place::Paused,
+            _ => self.place.clone(),
+        };
+        self.stasis.nobody_works()?;
+        let is_both =
+            matches!(fault, Fault::AtCall(fault) if matches!(fault.what, What::KillThenKeeper(_)));
+        if is_both && !over.success {
+            self.stasis.host.run(&[PROGRAM, "recover", self.id()])?;
+        }
+        let now = self.place_now(image)?;
+        let promised = match verb {
+            Verb::Checkpoint => Place::Ended(image.to_owned()),
+            Verb::Paused => Place::Paused,
+            Verb::Suspend => Place::Suspended,
+            _ => Place::Runs,
+        };
+        let says_so = !over.success && self.says_it_is_lost(verb)?;
+        // The other processes may wait for one that has crashed.
+        let has_crashed = fault.crashes() && !over.fired.is_empty();
+        let is_lost = |now: &Place| says_so || has_crashed && *now != Place::Runs;
+        let now = match now {
+            Found::At(now) if !is_lost(&now) => now,
+            _ if fault.is_final() && !over.fired.is_empty() => {
+                self.start_again()?;
+                return Ok(End::LostByDriver);
+            }
+            Found::At(now) => bail!("it is {now:?}, and said to be lost"),
+            Found::Lost(why) => bail!("it is lost: {why}"),
+        };
+        let is_silent = fault.is_silent() && self.is_silent(verb, over)?;
+        if !over.success && !is_silent {
+            self.reports(verb, &now)?;
+        }
+        let end = match () {
+            () if over.success && now == promised => End::Succeeded,
+            () if is_silent && now == before => End::KilledAsBefore,
+            () if is_silent && now == promised => End::KilledWhenDone,
+            () if !over.success && now == before => End::FailedAsBefore,
+            () if !over.success && now == promised => End::FailedWithImage,
+            () => bail!("it is {now:?}, was {before:?}, and was to be {promised:?}"),
+        };
+        self.place = now;
+        match &self.place {
+            Place::Runs => {
+                self.counts_on()?;
+                self.nothing_is_recorded()?;
+            }
+            Place::Ended(_) => {
+                self.bundle.delete()?;
+                self.nothing_is_recorded()?;
+            }
+            Place::Paused | Place::Suspended => {}
+        }
+        Ok(end)
+    }
+
+    /// Whether it ended without a word. A restore has no standard error of its own.
+    fn is_silent(&self, verb: Verb, over: &Over) -> Result<bool> {
+        let is_logged = verb == Verb::Restore && self.bundle.message()?.is_some();
+        Ok(over.stderr.is_empty() && !is_logged)
+    }
+
+    /// Whether an operation that failed says that nobody can use the container any more.
+    fn says_it_is_lost(&self, verb: Verb) -> Result<bool> {
+        if matches!(verb, Verb::Suspend | Verb::Wake) {
+            return Ok(false);
+        }
+        let state = self.bundle.failure()?.and_then(|failure| failure.state);
+        let lost = [State::Lost, State::WithoutMemory, State::Unknown];
+        Ok(state.is_some_and(|state| lost.contains(&state)))
+    }
+
+    /// What a failure says agrees with how the container is.
+    fn reports(&self, verb: Verb, now: &Place) -> Result<()> {
+        if matches!(verb, Verb::Suspend | Verb::Wake | Verb::Restore) {
+            return Ok(());
+        }
+        let failure = self.bundle.failure()?.context("a failure without a word")?;
+        let has_ended = matches!(now, Place::Ended(_));
+        ensure!(
+            has_ended == (failure.state == Some(State::Ended)) || failure.state.is_none(),
+            "it is {now:?}, but: {failure:?}"
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,14 @@
+//! Containers to which everything happens, and the judge of what becomes of them: a job that was
+//! healthy before is healthy, or its image is whole; and nothing is left behind.
+
+pub mod chance;
+pub mod fault;
+mod found;
+pub mod judge;
+mod operation;
+pub mod run;
+pub mod sequence;
+pub mod subject;
+pub mod tally;
+pub mod verb;
+pub mod workload;

@@ -1,0 +1,218 @@
+//! A container that has to survive whatever is done to it, and what is known of it.
+
+use anyhow::{Context, Result, ensure};
+
+use crate::campaign::verb::{Place, Verb};
+use crate::campaign::workload::{Reading, Workload};
+use crate::container::bundle::Bundle;
+use crate::faults::Gate;
+use crate::host::installed::{CUDA_CHECKPOINT, RUNTIME, StasisHost};
+
+/// The gates of programs that all containers of a host share.
+#[derive(Debug)]
+pub struct SharedGates<'l> {
+    pub(super) runc: Gate<'l>,
+    pub(super) criu: Gate<'l>,
+}
+
+/// A container.
+#[derive(Debug)]
+pub struct Subject<'l> {
+    pub(super) stasis: &'l StasisHost,
+    pub(super) shared: &'l SharedGates<'l>,
+    pub(super) bundle: Bundle<'l>,
+    pub(super) workload: Workload,
+    pub(super) port: u16,
+    pub(super) runtime: Gate<'l>,
+    pub(super) toggle: Gate<'l>,
+    /// Where it is.
+    pub place: Place,
+    /// What it has counted.
+    pub(super) last: Reading,
+    pub(super) images: u32,
+}
+
+/// Where runc's gate is.
+const GATED_RUNC: &str = "/usr/local/bin/gated-runc";
+
+impl<'l> SharedGates<'l> {
+    /// Has the host use runc and CRIU through gates, with these settings.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn build(stasis: &'l StasisHost, settings: &str) -> Result<Self> {
+        // runc finds it first there.
+        let criu = Gate::build(
+            stasis,
+            "criu",
+            "/usr/local/sbin/criu",
+            "/usr/sbin/criu",
+            "*' swrk '*",
+        )?;
+        let runc = Gate::build(
+            stasis,
+            "runc",
+            GATED_RUNC,
+            "/usr/sbin/runc",
+            "*' checkpoint '*|*' restore '*",
+        )?;
+        stasis.set(
+            GATED_RUNC,
+            &format!("runtime.flavor = \"runc\"\n{settings}"),
+        )?;
+        Ok(Self { runc, criu })
+    }
+}
+
+impl<'l> Subject<'l> {
+    /// Starts one.
+    ///
+    /// # Errors
+    /// The runtime fails.
+    pub fn start(
+        stasis: &'l StasisHost,
+        shared: &'l SharedGates<'l>,
+        id: &str,
+        workload: Workload,
+        port: u16,
+    ) -> Result<Self> {
+        let gated = |program: &str| format!("/usr/local/bin/{id}-{program}");
+        let runtime = gated("runtime");
+        let command = workload.command(port);
+        let words: Vec<&str> = command.iter().map(String::as_str).collect();
+        let bundle = Bundle::make(stasis, id, &words)?.through(&runtime);
+        let (name, toggle) = (format!("{id}-engine"), gated("toggle"));
+        let runtime = Gate::build(stasis, &name, &runtime, RUNTIME, "*")?;
+        let name = format!("{id}-toggle");
+        let toggle = Gate::build(stasis, &name, &toggle, CUDA_CHECKPOINT, "*")?;
+        bundle.run()?;
+        let last = workload.read(&stasis.ask_until_up(port)?)?;
+        Ok(Self {
+            stasis,
+            shared,
+            bundle,
+            workload,
+            port,
+            runtime,
+            toggle,
+            place: Place::Runs,
+            last,
+            images: 0,
+        })
+    }
+
+    /// The container's id.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.bundle.id
+    }
+
+    /// The host that it is in.
+    #[must_use]
+    pub fn host(&self) -> &StasisHost {
+        self.stasis
+    }
+
+    /// The tags of its CUDA processes.
+    #[must_use]
+    pub fn tags(&self) -> Vec<String> {
+        self.workload.tags(self.id())
+    }
+
+    /// Brings it from where it is to where it runs, without a fault.
+    ///
+    /// # Errors
+    /// It does not run, or not from where it was.
+    pub fn runs_again(&mut self) -> Result<()> {
+        let verb = match &self.place {
+            Place::Runs => return Ok(()),
+            Place::Paused => Verb::Resume,
+            Place::Suspended => Verb::Wake,
+            Place::Ended(_) => Verb::Restore,
+        };
+        self.succeeds(verb)
+    }
+
+    /// A checkpoint and a restore, without a fault: the next operations work.
+    ///
+    /// # Errors
+    /// One of them fails.
+    pub fn goes_through_both(&mut self) -> Result<()> {
+        self.succeeds(Verb::Checkpoint)?;
+        self.succeeds(Verb::Restore)
+    }
+
+    /// Takes a lost one away, and starts another in its place.
+    ///
+    /// # Errors
+    /// The runtime fails.
+    pub fn start_again(&mut self) -> Result<()> {
+        self.bundle.delete()?;
+        self.bundle.run()?;
+        self.place = Place::Runs;
+        let answer = self.stasis.ask_until_up(self.port)?;
+        self.last = self.workload.read(&answer)?;
+        Ok(())
+    }
+
+    /// Another in its place, whatever there is of it.
+    ///
+    /// # Errors
+    /// The runtime fails.
+    pub fn start_over(&mut self) -> Result<()> {
+        // So that what a fault has left does not hide the next one.
+        let _ = self.bundle.delete();
+        let record = self.bundle.record();
+        let _ = std::fs::remove_dir_all(record);
+        self.stasis
+            .host
+            .run(&["bash", "-c", "rm -rf /images/*-image*"])?;
+        self.start_again()
+    }
+
+    /// Removes images but the one that it has ended in.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn forget_images(&self) -> Result<()> {
+        for number in 0..self.images {
+            let name = image_name(number);
+            if self.place != Place::Ended(name.clone()) {
+                let image = self.bundle.image(&name);
+                self.stasis.host.run(&["rm", "-rf", &image])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends and removes it.
+    ///
+    /// # Errors
+    /// Something is left of it.
+    pub fn end(mut self) -> Result<()> {
+        self.bundle.delete()?;
+        self.nothing_is_recorded()?;
+        self.place = Place::Runs;
+        self.forget_images()?;
+        let directory = self.bundle.directory();
+        let root_fs = format!("{directory}/rootfs");
+        self.stasis.host.run(&["umount", &root_fs])?;
+        self.stasis.host.run(&["rm", "-r", &directory])?;
+        Ok(())
+    }
+
+    /// Every process of it answers, and has counted on from where it was.
+    pub(super) fn counts_on(&mut self) -> Result<()> {
+        let answer = self.stasis.ask_within(self.port, 20)?;
+        let now = self.workload.read(&answer.context("no answer")?)?;
+        let before = &self.last;
+        let follows = self.workload.follows(&now, before);
+        ensure!(follows, "{now:?} after {before:?}");
+        self.last = now;
+        Ok(())
+    }
+}
+
+pub(super) fn image_name(number: u32) -> String {
+    format!("image{number}")
+}

@@ -1,0 +1,105 @@
+//! What is done to a container, and where that leaves it.
+
+use std::fmt;
+
+use fastrand::Rng;
+
+/// An operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verb {
+    /// A checkpoint that ends the container.
+    Checkpoint,
+    /// A checkpoint after which it goes on.
+    LeaveRunning,
+    /// A checkpoint of the container that its caller has paused.
+    Paused,
+    /// What a caller does after that.
+    Resume,
+    /// A restore.
+    Restore,
+    /// The operator frees the GPU.
+    Suspend,
+    /// The operator gives the GPU back.
+    Wake,
+}
+
+/// How a container is between two operations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// It runs, with its GPU.
+    Runs,
+    /// It is paused, with its GPU contents wherever the last checkpoint has left them.
+    Paused,
+    /// The operator has freed its GPU.
+    Suspended,
+    /// It has ended, and this image has it.
+    Ended(String),
+}
+
+impl Verb {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Checkpoint,
+        Self::LeaveRunning,
+        Self::Paused,
+        Self::Resume,
+        Self::Restore,
+        Self::Suspend,
+        Self::Wake,
+    ];
+
+    /// One that makes sense there.
+    pub fn any(random: &mut Rng, place: &Place) -> Self {
+        match place {
+            Place::Runs => {
+                let all = [
+                    Self::Checkpoint,
+                    Self::LeaveRunning,
+                    Self::Paused,
+                    Self::Suspend,
+                ];
+                all[random.usize(..all.len())]
+            }
+            Place::Paused => Self::Resume,
+            Place::Suspended => Self::Wake,
+            Place::Ended(_) => Self::Restore,
+        }
+    }
+
+    /// The operations that bring a running container to where this one begins.
+    #[must_use]
+    pub fn before(self) -> Option<Self> {
+        match self {
+            Self::Resume => Some(Self::Paused),
+            Self::Restore => Some(Self::Checkpoint),
+            Self::Wake => Some(Self::Suspend),
+            Self::Checkpoint | Self::LeaveRunning | Self::Paused | Self::Suspend => None,
+        }
+    }
+
+    /// Whether it makes an image.
+    #[must_use]
+    pub fn makes_image(self) -> bool {
+        matches!(self, Self::Checkpoint | Self::LeaveRunning | Self::Paused)
+    }
+
+    /// Its name, for people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Checkpoint => "checkpoint",
+            Self::LeaveRunning => "checkpoint --leave-running",
+            Self::Paused => "checkpoint of a paused container",
+            Self::Resume => "resume",
+            Self::Restore => "restore",
+            Self::Suspend => "suspend",
+            Self::Wake => "end of a suspend",
+        }
+    }
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

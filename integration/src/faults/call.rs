@@ -1,0 +1,238 @@
+//! System calls that change something outside of the process that makes them.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use nix::libc::{self, c_long, user_regs_struct};
+use nix::unistd::Pid;
+
+/// Which calls a plan counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// All that change something: files, processes, devices, memory of others.
+    Changes,
+    /// Those that need room or a sound disk: writes, new files, flushes, of files on disk.
+    Files,
+}
+
+/// A call that changes something.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Call {
+    /// Its name in the kernel.
+    pub name: &'static str,
+    /// What it changes, if that is a file.
+    pub path: Option<PathBuf>,
+}
+
+/// Where a call has what it changes.
+#[derive(Clone, Copy)]
+enum Target {
+    /// A path, in this argument.
+    Path(usize),
+    /// A file that is opened, with the path and the flags in these arguments.
+    Opened(usize, usize),
+    /// A descriptor, in this argument.
+    Descriptor(usize),
+    /// A signal, in this argument.
+    Signal(usize),
+    /// A new thread or process, with the flags in the first argument.
+    Process,
+    /// The same, with the flags in what the first argument points to.
+    ProcessAt,
+    Nothing,
+}
+
+use Target::{Descriptor, Nothing, Opened, Path as At, Process, ProcessAt, Signal as Signalled};
+
+/// Not ptrace(2): what is lost with a program that has another make a call is known
+/// (`runtime-hooks/remote-call`).
+const CALLS: [(c_long, &str, Target); 46] = [
+    (libc::SYS_open, "open", Opened(0, 1)),
+    (libc::SYS_creat, "creat", At(0)),
+    (libc::SYS_openat, "openat", Opened(1, 2)),
+    (libc::SYS_mkdir, "mkdir", At(0)),
+    (libc::SYS_mkdirat, "mkdirat", At(1)),
+    (libc::SYS_rmdir, "rmdir", At(0)),
+    (libc::SYS_unlink, "unlink", At(0)),
+    (libc::SYS_unlinkat, "unlinkat", At(1)),
+    (libc::SYS_rename, "rename", At(1)),
+    (libc::SYS_renameat, "renameat", At(3)),
+    (libc::SYS_renameat2, "renameat2", At(3)),
+    (libc::SYS_link, "link", At(1)),
+    (libc::SYS_linkat, "linkat", At(3)),
+    (libc::SYS_symlink, "symlink", At(1)),
+    (libc::SYS_symlinkat, "symlinkat", At(2)),
+    (libc::SYS_mknod, "mknod", At(0)),
+    (libc::SYS_mknodat, "mknodat", At(1)),
+    (libc::SYS_truncate, "truncate", At(0)),
+    (libc::SYS_ftruncate, "ftruncate", Descriptor(0)),
+    (libc::SYS_fallocate, "fallocate", Descriptor(0)),
+    (libc::SYS_write, "write", Descriptor(0)),
+    (libc::SYS_pwrite64, "pwrite", Descriptor(0)),
+    (libc::SYS_writev, "writev", Descriptor(0)),
+    (libc::SYS_pwritev, "pwritev", Descriptor(0)),
+    (libc::SYS_sendfile, "sendfile", Descriptor(0)),
+    (libc::SYS_splice, "splice", Descriptor(2)),
+    (libc::SYS_copy_file_range, "copy_file_range", Descriptor(2)),
+    (libc::SYS_fsync, "fsync", Descriptor(0)),
+    (libc::SYS_fdatasync, "fdatasync", Descriptor(0)),
+    (libc::SYS_syncfs, "syncfs", Descriptor(0)),
+    (libc::SYS_flock, "flock", Descriptor(0)),
+    (libc::SYS_fchmod, "fchmod", Descriptor(0)),
+    (libc::SYS_fchown, "fchown", Descriptor(0)),
+    (libc::SYS_fchmodat, "fchmodat", At(1)),
+    (libc::SYS_fchownat, "fchownat", At(1)),
+    (libc::SYS_mount, "mount", At(1)),
+    (libc::SYS_umount2, "umount2", At(0)),
+    (libc::SYS_kill, "kill", Signalled(1)),
+    (libc::SYS_tgkill, "tgkill", Signalled(2)),
+    (
+        libc::SYS_pidfd_send_signal,
+        "pidfd_send_signal",
+        Signalled(1),
+    ),
+    (libc::SYS_clone, "clone", Process),
+    (libc::SYS_clone3, "clone3", ProcessAt),
+    (libc::SYS_fork, "fork", Nothing),
+    (libc::SYS_vfork, "vfork", Nothing),
+    (libc::SYS_process_vm_writev, "process_vm_writev", Nothing),
+    (libc::SYS_process_madvise, "process_madvise", Nothing),
+];
+
+/// Calls that want room on a disk, or that it works.
+const OF_FILES: [&str; 15] = [
+    "openat",
+    "mkdir",
+    "mkdirat",
+    "rename",
+    "renameat",
+    "renameat2",
+    "linkat",
+    "ftruncate",
+    "fallocate",
+    "write",
+    "pwrite",
+    "writev",
+    "pwritev",
+    "fsync",
+    "syncfs",
+];
+
+impl Call {
+    /// The call that a thread is about to make, if it changes something.
+    #[must_use]
+    pub fn of(thread: Pid, registers: &user_regs_struct) -> Option<Self> {
+        let number = i64::try_from(registers.orig_rax).ok()?;
+        let (_, name, target) = CALLS.iter().find(|(known, ..)| *known == number)?;
+        let of = |path| Some(Self { name, path });
+        let new_process = |flags: u64| {
+            let is_thread = flags & u64::from(libc::CLONE_THREAD.unsigned_abs()) != 0;
+            if is_thread { None } else { of(None) }
+        };
+        match *target {
+            At(index) => of(string(thread, argument(registers, index))),
+            Opened(path, flags) => {
+                let changing = libc::O_WRONLY | libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC;
+                let flags = argument(registers, flags);
+                (flags & u64::from(changing.unsigned_abs()) != 0).then_some(())?;
+                let path = string(thread, argument(registers, path));
+                // Through these the memory of others is changed, and mostly read.
+                let is_memory = path.as_ref().is_some_and(|path| path.ends_with("mem"));
+                if is_memory { None } else { of(path) }
+            }
+            Descriptor(index) => {
+                let open = format!("/proc/{thread}/fd/{}", argument(registers, index));
+                let path = fs::read_link(open).ok();
+                // With these the threads of a program wake each other.
+                let is_inner = |path: &PathBuf| path.starts_with("anon_inode:[eventfd]");
+                (!path.as_ref().is_some_and(is_inner)).then_some(())?;
+                of(path)
+            }
+            // With which Go interrupts its own threads; 0 only asks.
+            Signalled(index) => {
+                let signal = argument(registers, index);
+                let inner = [0, u64::from(libc::SIGURG.unsigned_abs())];
+                (!inner.contains(&signal)).then_some(())?;
+                of(None)
+            }
+            Process => new_process(registers.rdi),
+            ProcessAt => {
+                let mut flags = [0; 8];
+                read(thread, registers.rdi, &mut flags)?;
+                new_process(u64::from_ne_bytes(flags))
+            }
+            Nothing => of(None),
+        }
+    }
+
+    /// Whether a plan counts it.
+    #[must_use]
+    pub fn is_of(&self, class: Class) -> bool {
+        match class {
+            Class::Changes => true,
+            Class::Files => self.is_of_file(),
+        }
+    }
+
+    fn is_of_file(&self) -> bool {
+        let elsewhere = ["/proc", "/sys", "/dev"];
+        let is_log = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "log");
+        let is_on_disk = self.path.as_ref().is_some_and(|path| {
+            // A descriptor of a pipe or socket has no path from the root.
+            path.has_root()
+                && !is_log(path)
+                && !elsewhere.iter().any(|other| path.starts_with(other))
+        });
+        is_on_disk && OF_FILES.contains(&self.name)
+    }
+}
+
+/// Without what differs from one run to the next: numbers.
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)?;
+        let Some(path) = &self.path else {
+            return Ok(());
+        };
+        f.write_str(" ")?;
+        let mut in_number = false;
+        for letter in path.display().to_string().chars() {
+            let is_digit = letter.is_ascii_digit();
+            match (is_digit, in_number) {
+                (true, false) => f.write_str("N")?,
+                (true, true) => {}
+                (false, _) => write!(f, "{letter}")?,
+            }
+            in_number = is_digit;
+        }
+        Ok(())
+    }
+}
+
+fn argument(registers: &user_regs_struct, index: usize) -> u64 {
+    let arguments = [
+        registers.rdi,
+        registers.rsi,
+        registers.rdx,
+        registers.r10,
+        registers.r8,
+        registers.r9,
+    ];
+    arguments[index]
+}
+
+/// A path in the memory of a thread.
+fn string(thread: Pid, address: u64) -> Option<PathBuf> {
+    let mut bytes = [0; 256];
+    let length = read(thread, address, &mut bytes)?;
+    let text = bytes[..length].split(|byte| *byte == 0).next()?;
+    Some(PathBuf::from(String::from_utf8_lossy(text).into_owned()))
+}
+
+/// As much of its memory as is there.
+fn read(thread: Pid, address: u64, bytes: &mut [u8]) -> Option<usize> {
+    let memory = File::open(format!("/proc/{thread}/mem")).ok()?;
+    memory.read_at(bytes, address).ok()
+}

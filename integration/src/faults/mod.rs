@@ -1,0 +1,16 @@
+//! Faults at a step of a program that needs to know nothing about it: a tracer (ptrace(2)) counts
+//! the system calls with which the program changes something outside of itself, and kills it, or
+//! has the call fail, at the k-th.
+//!
+//! Only the program's own threads are traced, not what it starts: CRIU restores processes with
+//! ptrace itself, and nothing has two tracers.
+
+pub mod call;
+mod gate;
+mod plan;
+mod stop;
+mod tracer;
+
+pub use gate::{Gate, Held};
+pub use plan::{Action, Hit, Plan};
+pub use tracer::{Phase, Trace, Traced};

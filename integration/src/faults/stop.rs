@@ -1,0 +1,59 @@
+//! The stops of traced threads, as the tracer tells them apart.
+
+use anyhow::{Result, bail};
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::ptrace;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+/// Why a thread has stopped, or that it has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// Before a system call.
+    Entry(Pid),
+    /// After a system call.
+    Exit(Pid),
+    /// It has become another program.
+    Program(Pid),
+    /// It gets a signal.
+    Signal(Pid, Signal),
+    /// What the tracer need not know.
+    Other(Pid),
+    /// It has ended.
+    Ended(Pid),
+    /// No thread is traced any more.
+    Nobody,
+}
+
+/// Waits for the next stop of a thread that this thread traces.
+///
+/// # Errors
+/// The kernel's.
+pub(super) fn next() -> Result<Stop> {
+    // Other threads have children and traced threads of their own.
+    let of_this_thread = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
+    let stopped = match waitpid(None, Some(of_this_thread)) {
+        Err(Errno::ECHILD) => return Ok(Stop::Nobody),
+        Err(Errno::EINTR) => return next(),
+        stopped => stopped?,
+    };
+    Ok(match stopped {
+        WaitStatus::PtraceSyscall(thread) => at_call(thread),
+        WaitStatus::PtraceEvent(thread, _, libc::PTRACE_EVENT_EXEC) => Stop::Program(thread),
+        WaitStatus::PtraceEvent(thread, ..) => Stop::Other(thread),
+        WaitStatus::Stopped(thread, signal) => Stop::Signal(thread, signal),
+        WaitStatus::Exited(thread, _) | WaitStatus::Signaled(thread, ..) => Stop::Ended(thread),
+        other => bail!("a traced thread: {other:?}"),
+    })
+}
+
+fn at_call(thread: Pid) -> Stop {
+    match ptrace::syscall_info(thread) {
+        Ok(info) if info.op == libc::PTRACE_SYSCALL_INFO_ENTRY => Stop::Entry(thread),
+        Ok(_) => Stop::Exit(thread),
+        // It was killed meanwhile.
+        Err(_) => Stop::Other(thread),
+    }
+}

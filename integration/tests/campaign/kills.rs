@@ -1,0 +1,59 @@
+//! Each program of an operation is killed at its steps, one after the other; with
+//! `STASIS_STEPS=all` at each system call with which it changes something.
+//!
+//! `STASIS_VERB` and `STASIS_VICTIM` choose an operation and a victim by the beginnings of their
+//! names, `STASIS_STEP=K` the K-th call alone.
+
+use anyhow::Result;
+use nix::sys::signal::Signal;
+use stasis_integration::campaign::fault::{Program, What};
+use stasis_integration::campaign::verb::Verb;
+use stasis_integration::faults::call::Class;
+use stasis_integration::host::HostKind;
+
+use crate::sweep::{Case, sweep};
+
+/// Operations with which most of the steps of all are taken.
+const MOST: &[Verb] = &[Verb::LeaveRunning, Verb::Restore];
+const DUMPS: &[Verb] = &[Verb::Checkpoint, Verb::LeaveRunning];
+
+#[test]
+fn of_the_engine() -> Result<()> {
+    let cases = [of_engine(What::Kill, &Verb::ALL)];
+    sweep(HostKind::sid()?, "", &cases)
+}
+
+#[test]
+fn of_the_keeper() -> Result<()> {
+    let cases = [
+        of_engine(What::KillKeeper, MOST),
+        of_engine(What::KillThenKeeper(3), MOST),
+        of_engine(What::KillThenKeeper(20), MOST),
+        of_engine(What::Signal(Signal::SIGTERM), &[Verb::Suspend]),
+    ];
+    sweep(HostKind::trixie()?, "bulk_memory.minimum_mib = 1\n", &cases)
+}
+
+#[test]
+fn of_runc_and_the_helper_of_the_plugin() -> Result<()> {
+    let of = |counted, what| Case {
+        counted,
+        class: Class::Changes,
+        what,
+        verbs: DUMPS,
+    };
+    let cases = [
+        of(Program::Runc, What::Kill),
+        of(Program::Criu, What::KillHelper),
+    ];
+    sweep(HostKind::sid_v2()?, "bulk_memory.minimum_mib = 1\n", &cases)
+}
+
+fn of_engine(what: What, verbs: &'static [Verb]) -> Case {
+    Case {
+        counted: Program::Engine,
+        class: Class::Changes,
+        what,
+        verbs,
+    }
+}
