@@ -1,4 +1,4 @@
-//! How long an operation waits: for locks, for the driver and for NVML.
+//! How long an operation waits: for locks, the driver, NVML, other programs and disks.
 
 use std::time::Duration;
 
@@ -18,6 +18,8 @@ pub struct Deadlines {
     pub nvml_s: u32,
     /// Seconds for which an operation waits for memory that others have.
     pub room_s: u32,
+    /// Seconds for which a program or a disk may do nothing.
+    pub stalled_s: u32,
 }
 
 impl Default for Deadlines {
@@ -28,6 +30,7 @@ impl Default for Deadlines {
             driver_s: 600,
             nvml_s: 30,
             room_s: 30,
+            stalled_s: 300,
         }
     }
 }
@@ -63,6 +66,12 @@ impl Deadlines {
         Duration::from_secs(self.room_s.into())
     }
 
+    /// For a program or a disk that does nothing.
+    #[must_use]
+    pub fn stalled(&self) -> Duration {
+        Duration::from_secs(self.stalled_s.into())
+    }
+
     pub(crate) fn check(&self) -> Result<(), (&'static str, &'static str)> {
         let sane = 1..=3_600_000;
         if !sane.contains(&self.lock_ms) {
@@ -82,6 +91,9 @@ impl Deadlines {
         }
         if self.room_s > 3600 {
             return Err(("deadlines.room_s", "must be at most 3600"));
+        }
+        if !(1..=86_400).contains(&self.stalled_s) {
+            return Err(("deadlines.stalled_s", "must be between 1 and 86400"));
         }
         Ok(())
     }

@@ -31,8 +31,8 @@ pub enum DeleteError {
     /// The restore's mount could not be removed, or the operation could not be asked to end.
     #[error("cannot end what is under way")]
     InTheWay(#[source] io::Error),
-    /// The low-level runtime could not be started.
-    #[error("cannot start {path}")]
+    /// The low-level runtime could not be started, or had to be ended.
+    #[error("cannot run {path}")]
     Start {
         /// The low-level runtime.
         path: PathBuf,
@@ -49,7 +49,7 @@ impl DeleteError {
         match self {
             Self::Operation(error) => error.kind(),
             Self::InTheWay(error) => of_io(error, Kind::Io),
-            Self::Start { .. } => Kind::LowLevelRuntime,
+            Self::Start { source, .. } => of_io(source, Kind::LowLevelRuntime),
         }
     }
 }
@@ -77,7 +77,8 @@ pub fn delete(
     if operation.is_some() {
         detach(context, id)?;
     }
-    let status = low_level::run_inherited(&context.low_level, args).map_err(|source| {
+    let limit = context.settings.deadlines.stalled();
+    let status = low_level::run_inherited(&context.low_level, args, limit).map_err(|source| {
         let path = context.low_level.path.clone();
         DeleteError::Start { path, source }
     })?;
@@ -117,6 +118,7 @@ fn end_operation(context: &Context, id: &str) -> Result<Operation, DeleteError> 
 fn end_container(context: &Context, id: &str) {
     let is_there = context.container(id).is_ok_and(|found| found.is_some());
     if is_there && !low_level::is_restoring(&context.root, id) {
-        low_level::delete(&context.low_level, &context.root, id);
+        let limit = context.settings.deadlines.stalled();
+        low_level::delete(&context.low_level, &context.root, id, limit);
     }
 }

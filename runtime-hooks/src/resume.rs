@@ -5,6 +5,7 @@
 //! state while they are frozen); the resume restores it.
 
 use std::ffi::OsString;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -125,14 +126,25 @@ fn carry_out(
         Error::failed(Verb::Resume, container.id(), cause, after_failure)
     };
     let low_level = &context.low_level;
-    let status = timeline.time("resume", || low_level::run_inherited(low_level, args));
-    let status = status
-        .map_err(Failure::start(low_level))
-        .map_err(|cause| failed(cause, AfterFailure::StillPaused))?;
-    let code = exit_status::code(status);
+    let limit = context.settings.deadlines.stalled();
+    let status = timeline.time("resume", || {
+        low_level::run_inherited(low_level, args, limit)
+    });
+    let code = match status {
+        Ok(status) => exit_status::code(status),
+        // It has done its part.
+        Err(error) if error.kind() == io::ErrorKind::TimedOut && is_thawed(container) => {
+            timeline.note(format!("{}: {error}", low_level::name(low_level)));
+            0
+        }
+        Err(error) => {
+            let cause = Failure::start(low_level)(error);
+            return Err(failed(cause, AfterFailure::StillPaused));
+        }
+    };
     // A container whose checkpoint was interrupted may be thawed: the low-level runtime then
     // refuses the resume, but the processes still have to be unlocked.
-    if !status.success() && !is_thawed(container) {
+    if code != 0 && !is_thawed(container) {
         let processes = Processes::ArePaused;
         return Ok(Resumed { code, processes });
     }

@@ -11,6 +11,7 @@ mod exec_sessions;
 mod failures;
 mod forked_children;
 mod gpu_memory;
+mod hung;
 mod image_directory;
 mod interruption;
 mod killed;

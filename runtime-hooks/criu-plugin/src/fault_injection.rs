@@ -1,8 +1,8 @@
 //! Faults for tests: debug builds fail, panic or are killed at the points that
 //! `STASIS_MEMORY_FAULT` names. Release builds ignore it.
 //!
-//! `POINT:N:KIND`: the Nth time (from 1) that the point is passed; KIND is `error`, `panic` or
-//! `kill`. Several faults are separated by commas.
+//! `POINT:N:KIND`: the Nth time (from 1) that the point is passed; KIND is `error`, `panic`, `kill`
+//! or `stop`, which is none if somebody lets it go on. Several faults are separated by commas.
 
 use crate::error::Error;
 
@@ -84,6 +84,10 @@ mod debug {
                 "error" => Err(Error::Injected),
                 "kill" => {
                     let _ = raise(Signal::SIGKILL);
+                    Ok(())
+                }
+                "stop" => {
+                    let _ = raise(Signal::SIGSTOP);
                     Ok(())
                 }
                 _ => panic!("a fault for a test"),

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// A file system, by a directory on it.
@@ -27,6 +28,14 @@ impl FileSystem {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The same open file, for another process.
+    ///
+    /// # Errors
+    /// There are too many open files.
+    pub fn try_clone(&self) -> io::Result<OwnedFd> {
+        self.directory.as_fd().try_clone_to_owned()
     }
 
     /// Waits until everything that was written to it is on disk: contents and names.

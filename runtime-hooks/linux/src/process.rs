@@ -150,7 +150,27 @@ impl ProcessRef {
     /// # Errors
     /// An I/O error; a process that has ended already is no error.
     pub fn kill(&self) -> io::Result<()> {
-        match pidfd_send_signal(self.pidfd.as_fd(), Signal::KILL) {
+        self.send(Signal::KILL)
+    }
+
+    /// Asks the process to end.
+    ///
+    /// # Errors
+    /// As [`ProcessRef::kill`].
+    pub fn terminate(&self) -> io::Result<()> {
+        self.send(Signal::TERM)
+    }
+
+    /// Lets the process go on, if a stop signal holds it.
+    ///
+    /// # Errors
+    /// As [`ProcessRef::kill`].
+    pub fn go_on(&self) -> io::Result<()> {
+        self.send(Signal::CONT)
+    }
+
+    fn send(&self, signal: Signal) -> io::Result<()> {
+        match pidfd_send_signal(self.pidfd.as_fd(), signal) {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
             Err(error) => Err(error.into()),
         }

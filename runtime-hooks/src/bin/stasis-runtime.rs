@@ -20,6 +20,7 @@ use stasis::cuda::watchdog;
 use stasis::delete::delete;
 use stasis::error::chain;
 use stasis::host::cancel::Cancel;
+use stasis::host::disk::Sync;
 use stasis::low_level::default_root;
 use stasis::recovery::keeper::Keeper;
 use stasis::restore::restore;
@@ -29,12 +30,14 @@ use stasis_linux::open_files;
 
 fn main() -> ExitCode {
     open_files::raise_limit();
-    let code = match Keeper::of_this_process() {
-        Some(keeper) => u8::from(keeper.run().is_err()),
-        None => match WriteBehind::of_this_process() {
-            Some(copy) => u8::from(copy.run().is_err()),
-            None => carry_out(),
-        },
+    let code = if let Some(keeper) = Keeper::of_this_process() {
+        u8::from(keeper.run().is_err())
+    } else if let Some(copy) = WriteBehind::of_this_process() {
+        u8::from(copy.run().is_err())
+    } else if let Some(sync) = Sync::of_this_process() {
+        sync.run()
+    } else {
+        carry_out()
     };
     watchdog::exit_despite_hung_calls(code);
     ExitCode::from(code)

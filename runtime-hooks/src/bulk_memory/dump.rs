@@ -177,10 +177,7 @@ impl<'a> MemoryDump<'a> {
         let (request, files) = self.requested.as_ref()?;
         match request.after {
             After::End => None,
-            After::GoOn => {
-                files.wait_until_done();
-                files.report()?.not_returned
-            }
+            After::GoOn => files.not_returned(self.context.settings.deadlines.stalled()),
         }
     }
 
@@ -190,20 +187,20 @@ impl<'a> MemoryDump<'a> {
         let Some((request, files)) = &self.requested else {
             return MemoryFailure::without_plugin();
         };
-        files.wait_until_done();
+        let not_returned = files.not_returned(self.context.settings.deadlines.stalled());
         let report = files.report();
         let moved = report.as_ref().map(|report| report.bytes);
         let report = report.unwrap_or_default();
         // The store has the only copy of memory that tasks still lack.
         if self.image.is_last_copy(container.init()) {
             let _ = self.write_origin();
-        } else if report.not_returned.is_none() {
+        } else if not_returned.is_none() {
             self.discard(request);
         }
         MemoryFailure {
             error: report.error,
             moved,
-            not_returned: report.not_returned,
+            not_returned,
         }
     }
 

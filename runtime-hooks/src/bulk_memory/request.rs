@@ -11,8 +11,12 @@ use stasis_linux::file;
 use stasis_memory_store::{MAX_REPORT_BYTES, Report, Tier};
 
 use crate::context::Context;
+use crate::host::deadline::lock_within;
 use crate::operation::OperationError;
 use crate::operation::timeline::Timeline;
+
+/// Slower than any machine gives memory back, in bytes a second.
+const SLOWEST: u64 = 100 << 20;
 
 /// The files of one request, which are removed when this value is dropped.
 #[derive(Debug)]
@@ -49,11 +53,33 @@ impl RequestFiles {
     }
 
     /// Waits until the request is done: CRIU, and the process that it leaves behind to give tasks
-    /// their memory back, lock the file while they work on it.
-    pub(crate) fn wait_until_done(&self) {
+    /// their memory back, lock the file while they work on it. No longer than `limit`, and as long
+    /// as the slowest machine needs to give all back that was taken.
+    ///
+    /// # Errors
+    /// Why tasks lack their memory.
+    pub(crate) fn wait_until_done(&self, limit: Duration) -> Result<(), String> {
         // Nobody works on a request whose file is gone.
-        if let Ok(Some(request)) = file::open(&self.request) {
-            let _ = request.lock();
+        let Ok(Some(request)) = file::open(&self.request) else {
+            return Ok(());
+        };
+        let taken = self.report().map_or(0, |report| report.bytes);
+        let limit = limit.saturating_add(Duration::from_secs(taken / SLOWEST));
+        let locked = lock_within(&request, limit);
+        locked.map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => format!(
+                "the process that gives it back (criu) has not done so within {} s",
+                limit.as_secs_f64()
+            ),
+            _ => error.to_string(),
+        })
+    }
+
+    /// The same, and why tasks lack their memory if they do.
+    pub(crate) fn not_returned(&self, limit: Duration) -> Option<String> {
+        match self.wait_until_done(limit) {
+            Err(why) => Some(why),
+            Ok(()) => self.report()?.not_returned,
         }
     }
 

@@ -14,9 +14,9 @@ use crate::error::Failure;
 use crate::error::low_level::{LowLevelFailure, MemoryFailure};
 use crate::image::directory::NewImage;
 use crate::image::pstree::{self, PstreeError};
-use crate::low_level;
 use crate::low_level::criu_log::keep_log;
 use crate::low_level::criu_stats::frozen_time;
+use crate::low_level::{self, Ran};
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::timeline::Timeline;
 use crate::request::{CheckpointRequest, LowLevelArgs};
@@ -55,7 +55,7 @@ pub(crate) enum NotDumped {
     Refused(Failure),
     /// The low-level runtime failed. `memory` is our plugin's report.
     Failed {
-        output: Output,
+        ran: Box<Ran>,
         memory: MemoryFailure,
     },
 }
@@ -86,23 +86,24 @@ impl Dump<'_> {
             let _huge_pages = memory.huge_pages();
             let dumped = self.image.dump(self.options, |given| {
                 let args = low_level_args(given);
-                low_level::run(&context.low_level, &args, memory.environment())
+                let limit = context.settings.deadlines.stalled();
+                low_level::dump(&context.low_level, &args, memory.environment(), limit)
             });
-            let output = dumped
+            let ran = dumped
                 .map_err(Failure::start(&context.low_level))
                 .map_err(NotDumped::Refused)?;
-            if !output.status.success() {
+            if !ran.output.status.success() {
                 let failed = memory.failed(self.container);
                 return Err(match self.mismatch() {
                     Some(mismatch) => NotDumped::Refused(Failure::Pstree(mismatch)),
                     None => NotDumped::Failed {
-                        output,
+                        ran: Box::new(ran),
                         memory: failed,
                     },
                 });
             }
             Ok(match memory.not_returned() {
-                None => Dumped::Complete(output),
+                None => Dumped::Complete(ran.output),
                 Some(why) => Dumped::MemoryNotReturned(why),
             })
         })?;
@@ -134,8 +135,8 @@ impl Dump<'_> {
     pub(crate) fn failure(&self, not_dumped: NotDumped) -> Failure {
         match not_dumped {
             NotDumped::Refused(failure) => failure,
-            NotDumped::Failed { output, memory } => {
-                Failure::LowLevel(self.low_level_failure(&output, memory))
+            NotDumped::Failed { ran, memory } => {
+                Failure::LowLevel(self.low_level_failure(&ran, memory))
             }
         }
     }
@@ -148,7 +149,7 @@ impl Dump<'_> {
     /// The failure of the low-level runtime. Keeps CRIU's log.
     pub(crate) fn low_level_failure(
         &self,
-        output: &Output,
+        ran: &Ran,
         memory: MemoryFailure,
     ) -> Box<LowLevelFailure> {
         let (context, options) = (self.context, self.options);
@@ -156,8 +157,9 @@ impl Dump<'_> {
         let work = options.work_path.as_deref().unwrap_or(&options.image_path);
         Box::new(LowLevelFailure {
             program: format!("{} checkpoint", low_level::name(&context.low_level)),
-            status: output.status,
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+            status: ran.output.status,
+            hung: ran.hung.clone(),
+            stderr: String::from_utf8_lossy(&ran.output.stderr).into_owned(),
             memory,
             log: keep_log(context, work, "dump.log", &options.id),
             full: is_full(&options.image_path).then(|| options.image_path.clone()),

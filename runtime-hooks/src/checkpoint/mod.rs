@@ -147,7 +147,7 @@ fn carry_out(
             Ok(())
         }
         (Ok(()), Err(cause)) => {
-            let ended = unsealed(&plan.image, memory, &plan.container, timeline);
+            let ended = unsealed(&cause, &plan.image, memory, &plan.container, timeline);
             let rolled_back = timeline.time("roll back", || {
                 roll_back(&plan.changed(captured), Vec::new())
             });

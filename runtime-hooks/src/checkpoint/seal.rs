@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use stasis_linux::file_system::FileSystem;
 use stasis_memory_store::Tier;
 
 use crate::bulk_memory::dump::MemoryDump;
@@ -11,6 +12,7 @@ use crate::container::Container;
 use crate::context::Context;
 use crate::error::Failure;
 use crate::error::after_failure::AfterFailure;
+use crate::host::disk;
 use crate::image::directory::NewImage;
 use crate::image::files;
 use crate::image::manifest::{Manifest, ManifestError};
@@ -43,19 +45,30 @@ pub(crate) fn seal(
     if manifest.memory.is_some() {
         memory.record_pending(timeline);
     }
-    timeline.time("sync", || image.commit(memory.store()))?;
+    let limit = context.settings.deadlines.stalled();
+    let sync = |system: &FileSystem| disk::sync(system, limit);
+    timeline.time("sync", || image.commit(memory.store(), sync))?;
     memory.start_copy(timeline);
     Ok(())
 }
 
 /// After a failure to seal an image. That of a container that has ended stays, since it is the last
-/// copy, and the container's state is returned; any other goes.
+/// copy, and the container's state is returned; any other goes, if it can be removed.
 pub(crate) fn unsealed(
+    cause: &Failure,
     image: &NewImage,
     memory: &MemoryDump<'_>,
     container: &Container,
     timeline: &mut Timeline<'_>,
 ) -> Option<AfterFailure> {
+    if cause.is_of_a_disk_that_hangs() {
+        // Whoever touches it waits as well. The next checkpoint in the directory sees to the rest.
+        if !container.init().is_gone() {
+            return None;
+        }
+        memory.start_copy(timeline);
+        return Some(AfterFailure::EndedNotOnDisk(image.directory().to_owned()));
+    }
     let is_last_copy = image.is_last_copy(container.init());
     if is_last_copy {
         memory.start_copy(timeline);

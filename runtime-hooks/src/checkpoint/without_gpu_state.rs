@@ -21,6 +21,7 @@ use crate::error::operations_log;
 use crate::error::{Error, Failure};
 use crate::image::directory::NewImage;
 use crate::image::manifest::Manifest;
+use crate::low_level::Ran;
 use crate::operation::Operation;
 use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
@@ -107,9 +108,7 @@ impl PlainDump<'_> {
         let dumped = match dump.run(low_level_args, timeline) {
             Ok(dumped) => dumped,
             Err(NotDumped::Refused(failure)) => return Err(failed(failure)),
-            Err(NotDumped::Failed { output, memory }) => {
-                return self.explain(&dump, output, memory);
-            }
+            Err(NotDumped::Failed { ran, memory }) => return self.explain(&dump, *ran, memory),
         };
         let verified = dump.verify(&dumped);
         verified.map_err(|error| failed(error.into()))?;
@@ -122,12 +121,12 @@ impl PlainDump<'_> {
         }
         match (dumped, sealed) {
             (Dumped::Complete(output), Ok(())) => Ok(output),
-            (Dumped::Complete(_), Err(cause)) => {
-                Err(match unsealed(image, &memory, container, timeline) {
+            (Dumped::Complete(_), Err(cause)) => Err(
+                match unsealed(&cause, image, &memory, container, timeline) {
                     Some(ended) => self.failed_with(cause, ended),
                     None => self.failed(cause),
-                })
-            }
+                },
+            ),
             (Dumped::MemoryNotReturned(why), sealed) => {
                 let after_failure = match sealed {
                     Ok(()) => AfterFailure::ImageCompleteWithoutMemory,
@@ -140,16 +139,11 @@ impl PlainDump<'_> {
 
     /// Returns the failure if CUDA or our plugin caused it; otherwise the low-level runtime's own
     /// output is the report.
-    fn explain(
-        &self,
-        dump: &Dump<'_>,
-        output: Output,
-        memory: MemoryFailure,
-    ) -> Result<Output, Error> {
+    fn explain(&self, dump: &Dump<'_>, ran: Ran, memory: MemoryFailure) -> Result<Output, Error> {
         if memory.not_returned.is_some() {
             dump.image.keep_memory_only();
             // A process that waits for its memory does not answer the driver.
-            let failure = Failure::LowLevel(dump.low_level_failure(&output, memory));
+            let failure = Failure::LowLevel(dump.low_level_failure(&ran, memory));
             return Err(self.failed_with(failure, AfterFailure::WithoutMemory));
         }
         dump.image.give_up(self.container.init());
@@ -163,16 +157,16 @@ impl PlainDump<'_> {
             // A killed CRIU does not.
             FreezerState::Thawed => cgroup.thaw(),
         };
-        let is_not_ours = memory.is_without_part();
-        let failure = |output: &Output| dump.low_level_failure(output, memory);
+        let is_not_ours = memory.is_without_part() && ran.hung.is_none();
+        let failure = || dump.low_level_failure(&ran, memory);
         Err(match (late, refrozen) {
-            (None, Ok(())) if is_not_ours => return Ok(output),
-            (None, Ok(())) => self.failed(Failure::LowLevel(failure(&output))),
+            (None, Ok(())) if is_not_ours => return Ok(ran.output),
+            (None, Ok(())) => self.failed(Failure::LowLevel(failure())),
             (Some(late), Ok(())) => {
-                self.failed(late_cuda::cuda_started_during_dump(&late, failure(&output)))
+                self.failed(late_cuda::cuda_started_during_dump(&late, failure()))
             }
             (_, Err(error)) => {
-                let failure = Failure::LowLevel(failure(&output));
+                let failure = Failure::LowLevel(failure());
                 self.failed_with(failure, AfterFailure::Freezer(error))
             }
         })

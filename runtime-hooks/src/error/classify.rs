@@ -83,7 +83,7 @@ impl Failure {
             Self::ImageFile(error) => error.kind(),
             Self::Pstree(error) => error.kind(),
             Self::Operation(error) => error.kind(),
-            Self::Start { .. } => Kind::LowLevelRuntime,
+            Self::Start { source, .. } => of_io(source, Kind::LowLevelRuntime),
             Self::LowLevel(failure) => failure.kind(),
             Self::CudaStartedDuringDump { .. } => Kind::ProcessStartedCuda,
             Self::OtherDriver { .. } => Kind::OtherDriver,
@@ -148,7 +148,9 @@ impl LowLevelFailure {
     /// Which of the low-level runtime, CRIU and our plugin failed.
     #[must_use]
     pub fn kind(&self) -> Kind {
-        if self.full.is_some() {
+        if self.hung.is_some() {
+            Kind::Hung
+        } else if self.full.is_some() {
             Kind::NoSpace
         } else if self.memory.error.is_some() {
             Kind::BulkMemory

@@ -77,8 +77,8 @@ pub enum Failure {
     /// The record of the operation could not be written.
     #[error(transparent)]
     Operation(#[from] OperationError),
-    /// The low-level runtime could not be started.
-    #[error("cannot start {path}")]
+    /// The low-level runtime could not be started, or had to be ended.
+    #[error("cannot run {path}")]
     Start {
         /// The low-level runtime.
         path: PathBuf,
@@ -174,6 +174,14 @@ impl Failure {
             Self::Job(error) => std::mem::take(&mut error.lost),
             _ => Vec::new(),
         }
+    }
+
+    /// Whether a disk, or a file server, does not take what is written.
+    pub(crate) fn is_of_a_disk_that_hangs(&self) -> bool {
+        let Self::ImageDirectory(ImageDirectoryError::NotOnDisk { source, .. }) = self else {
+            return false;
+        };
+        source.kind() == io::ErrorKind::TimedOut
     }
 
     /// Whether processes lack memory that was drained.

@@ -30,12 +30,13 @@ pub fn of_image(error: &io::Error) -> Kind {
     }
 }
 
-/// The kind of an I/O error: [`Kind::NoSpace`] for a full file system or quota, `other` for the
-/// rest.
+/// The kind of an I/O error: [`Kind::NoSpace`] for a full file system or quota, [`Kind::Hung`] for
+/// what did not happen in time, `other` for the rest.
 #[must_use]
 pub fn of_io(error: &io::Error, other: Kind) -> Kind {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Kind::NoSpace,
+        io::ErrorKind::TimedOut => Kind::Hung,
         _ => other,
     }
 }

@@ -77,6 +77,8 @@ words! {
         FrozenAbove = "frozen-above",
         /// The map from the image's GPUs to others cannot be used.
         GpuMap = "gpu-map",
+        /// runc, crun, CRIU or a disk did nothing for so long that it was given up.
+        Hung = "hung",
         /// The image is incomplete or damaged.
         ImageDamaged = "image-damaged",
         /// A directory for the image or for bulk memory cannot be used.

@@ -4,7 +4,12 @@ use std::fmt;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
-use crate::low_level::criu_log::KeptLog;
+use crate::context::Context;
+use crate::low_level;
+use crate::low_level::criu_log::{KeptLog, keep_log};
+use crate::low_level::restore::Ended;
+use crate::low_level::watch::Hung;
+use crate::request::RestoreRequest;
 
 /// A failed run of the low-level runtime.
 #[derive(Debug)]
@@ -13,6 +18,8 @@ pub struct LowLevelFailure {
     pub program: String,
     /// Its exit status.
     pub status: ExitStatus,
+    /// Whether it had to be ended, and what it was last seen doing.
+    pub hung: Option<Hung>,
     /// Its standard error, if we captured it.
     pub stderr: String,
     /// Our CRIU plugin's part of the failure.
@@ -34,6 +41,28 @@ pub struct MemoryFailure {
     pub not_returned: Option<String>,
 }
 
+impl LowLevelFailure {
+    /// The failure of a restore. Keeps CRIU's log.
+    pub(crate) fn of_restore(
+        context: &Context,
+        options: &RestoreRequest,
+        ended: &Ended,
+        memory: MemoryFailure,
+    ) -> Self {
+        Self {
+            program: format!("{} restore", low_level::name(&context.low_level)),
+            status: ended.status,
+            hung: ended.hung.clone(),
+            // During a restore standard error is the container's: the caller already has it.
+            stderr: String::new(),
+            memory,
+            // CRIU logs to the image directory unless the caller named another.
+            log: keep_log(context, options.work(), "restore.log", &options.id),
+            full: None,
+        }
+    }
+}
+
 impl MemoryFailure {
     /// A failure without the plugin.
     pub(crate) fn without_plugin() -> Self {
@@ -52,6 +81,9 @@ impl MemoryFailure {
 impl fmt::Display for LowLevelFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ended with {}", self.program, self.status)?;
+        if let Some(hung) = &self.hung {
+            write!(f, ": {hung}")?;
+        }
         // Warnings come first; the error that ended the program is its last line.
         if let Some(line) = self.stderr.lines().rfind(|line| !line.trim().is_empty()) {
             write!(f, ": {}", line.trim())?;
@@ -65,6 +97,9 @@ impl fmt::Display for LowLevelFailure {
         if let Some(log) = &self.log {
             if !log.errors.is_empty() {
                 write!(f, "; CRIU: {}", log.errors.join(" | "))?;
+            }
+            if let Some(last) = log.last.as_ref().filter(|_| self.hung.is_some()) {
+                write!(f, "; the last that it logged: {last}")?;
             }
             write!(f, "; its log is kept as {}", log.path.display())?;
         }

@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::{Builder, sleep};
@@ -17,7 +18,7 @@ use rustix::io::Errno;
 /// while it changes it, which may wait for a disk or a network file system.
 pub(crate) const PROC: Duration = Duration::from_secs(30);
 /// For a lock that its holders need for a moment only.
-const MOMENT: Duration = Duration::from_secs(5);
+pub(crate) const MOMENT: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(5);
 
 /// Whether work was ever left behind.
@@ -64,8 +65,8 @@ pub(crate) fn within<T: Send + 'static>(
 ///
 /// # Errors
 /// An error of flock(2), or [`io::ErrorKind::WouldBlock`] after 5 s.
-pub(crate) fn lock_soon(file: &File) -> io::Result<()> {
-    lock_by(file, Instant::now() + MOMENT)
+pub(crate) fn lock_soon(file: impl AsFd) -> io::Result<()> {
+    flock_within(MOMENT, file, FlockOperation::NonBlockingLockExclusive)
 }
 
 /// As [`lock_soon`], of a lock that others may hold for as long as `limit`.
@@ -73,12 +74,21 @@ pub(crate) fn lock_soon(file: &File) -> io::Result<()> {
 /// # Errors
 /// As [`lock_soon`].
 pub(crate) fn lock_within(file: &File, limit: Duration) -> io::Result<()> {
-    lock_by(file, Instant::now() + limit)
+    flock_within(limit, file, FlockOperation::NonBlockingLockExclusive)
 }
 
-fn lock_by(file: &File, deadline: Instant) -> io::Result<()> {
+/// Takes a lock (flock(2)), by an operation that does not block.
+///
+/// # Errors
+/// An error of flock(2), or [`io::ErrorKind::WouldBlock`] after `time`.
+pub(crate) fn flock_within(
+    time: Duration,
+    file: impl AsFd,
+    operation: FlockOperation,
+) -> io::Result<()> {
+    let deadline = Instant::now() + time;
     loop {
-        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        match flock(&file, operation) {
             Err(Errno::WOULDBLOCK) if Instant::now() < deadline => sleep(POLL),
             other => return Ok(other?),
         }
@@ -122,10 +132,10 @@ mod tests {
         let open = || File::open(path.path()).unwrap();
         let (first, second) = (open(), open());
         lock_soon(&first).unwrap();
-        let error = lock_by(&second, Instant::now()).unwrap_err();
+        let error = lock_within(&second, Duration::ZERO).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         drop(first);
-        lock_by(&second, Instant::now()).unwrap();
+        lock_within(&second, Duration::ZERO).unwrap();
     }
 
     #[test]

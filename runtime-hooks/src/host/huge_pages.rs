@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use stasis_config::Settings;
 
-use crate::host::deadline::lock_soon;
+use crate::host::deadline::{MOMENT, flock_within, lock_soon};
 
 const SWITCH: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 /// The name of the record below the state directory.
@@ -88,7 +88,8 @@ impl HugePages {
             let text = fs::read_to_string(&self.switch)?;
             fs::write(&self.record, selected(&text)?)?;
         }
-        flock(&self.users, FlockOperation::LockShared)?;
+        // Who leaves has it for a moment, without the gate.
+        flock_within(MOMENT, &self.users, FlockOperation::NonBlockingLockShared)?;
         fs::write(&self.switch, "always")
     }
 

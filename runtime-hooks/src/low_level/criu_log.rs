@@ -27,6 +27,8 @@ pub struct KeptLog {
     pub path: PathBuf,
     /// The last lines that CRIU marked as errors, without their time stamps.
     pub errors: Vec<String>,
+    /// Its last line.
+    pub last: Option<String>,
 }
 
 /// The name of a kept log.
@@ -94,14 +96,14 @@ pub fn keep(
         .mode(0o600)
         .open(&path)?;
     io::copy(&mut log.take(MAX_LOG_BYTES), &mut kept)?;
-    let errors = errors_in(File::open(&path)?)?;
-    Ok(Some(KeptLog { path, errors }))
+    let (errors, last) = errors_in(File::open(&path)?)?;
+    Ok(Some(KeptLog { path, errors, last }))
 }
 
-/// CRIU writes errors as `(00.012345) Error (criu/file.c:12): text`, in a task's context with the
-/// pid after the time.
-fn errors_in(log: impl Read) -> io::Result<Vec<String>> {
-    let mut errors = VecDeque::new();
+/// The last errors, and the last line. CRIU writes errors as `(00.012345) Error (criu/file.c:12):
+/// text`, in a task's context with the pid after the time.
+fn errors_in(log: impl Read) -> io::Result<(Vec<String>, Option<String>)> {
+    let (mut errors, mut last) = (VecDeque::new(), None);
     let mut lines = BufReader::new(log);
     let mut line = Vec::new();
     while lines.read_until(b'\n', &mut line)? > 0 {
@@ -112,9 +114,10 @@ fn errors_in(log: impl Read) -> io::Result<Vec<String>> {
                 errors.pop_front();
             }
         }
+        last = Some(text.trim().to_owned());
         line.clear();
     }
-    Ok(errors.into())
+    Ok((errors.into(), last))
 }
 
 #[cfg(test)]
@@ -157,6 +160,8 @@ mod tests {
                 "Error (criu/cr-dump.c:1781): Dumping FAILED.",
             ]
         );
+        let last = "(00.004) Error (criu/cr-dump.c:1781): Dumping FAILED.";
+        assert_eq!(kept.last.as_deref(), Some(last));
     }
 
     #[test]

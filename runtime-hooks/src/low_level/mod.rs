@@ -10,12 +10,16 @@ pub(crate) mod criu_stats;
 pub mod criu_version;
 pub(crate) mod forward_signals;
 pub(crate) mod restore;
+pub(crate) mod watch;
 
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
@@ -24,6 +28,7 @@ use stasis_linux::open_files::keep_callers_limit;
 use stasis_linux::pdeathsig::kill_with_parent;
 
 use crate::low_level::criu_plugins::Environment;
+use crate::low_level::watch::{Hung, Victims, Watch};
 use crate::request::RestoreMode;
 
 /// Where the low-level runtime keeps its containers without `--root`; the defaults of runc and
@@ -46,20 +51,69 @@ pub fn name(low_level: &LowLevel) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// Runs it to its end with its output captured, in a process group of its own: a Ctrl-C on the
-/// caller's terminal must reach us alone, since CRIU must not be interrupted.
+/// How it ended.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    /// Its output, as far as it was captured.
+    pub(crate) output: Output,
+    /// Whether it had to be ended.
+    pub(crate) hung: Option<Hung>,
+}
+
+/// Runs a dump to its end with its output captured, in a process group of its own: a Ctrl-C on the
+/// caller's terminal must reach us alone, since CRIU must not be interrupted. One that does nothing
+/// for longer than `limit` is ended.
 ///
 /// # Errors
 /// An error of starting or awaiting the process.
-pub fn run(low_level: &LowLevel, args: &[OsString], criu: Environment<'_>) -> io::Result<Output> {
+pub(crate) fn dump(
+    low_level: &LowLevel,
+    args: &[OsString],
+    criu: Environment<'_>,
+    limit: Duration,
+) -> io::Result<Ran> {
     let mut command = command(low_level, args);
     criu.give(&mut command);
-    command
-        .stdin(Stdio::inherit())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .output()
+    command.stdin(Stdio::inherit()).process_group(0);
+    capture(&mut command, limit, Victims::WithChildren)
+}
+
+/// Runs a program to its end, with its output captured, under watch.
+fn capture(command: &mut Command, limit: Duration, victims: Victims) -> io::Result<Ran> {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn()?;
+    let mut watch = Watch::of(&child, limit, victims);
+    let (stdout, stderr) = (read(child.stdout.take()), read(child.stderr.take()));
+    let mut hung = watch.wait().err();
+    let mut written = |receiver: Receiver<Vec<u8>>| loop {
+        // What it has started may still write.
+        match receiver.recv_timeout(watch.interval()) {
+            Err(RecvTimeoutError::Timeout) if hung.is_none() => hung = watch.look(),
+            result => break result.unwrap_or_default(),
+        }
+    };
+    let (stdout, stderr) = (written(stdout), written(stderr));
+    let status = child.wait()?;
+    let output = Output {
+        status,
+        stdout,
+        stderr,
+    };
+    Ok(Ran { output, hung })
+}
+
+/// Reads on a thread of its own: who has the other end may hang.
+fn read(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel();
+    if let Some(mut pipe) = pipe {
+        // Without a thread the sender is dropped, and nothing is read.
+        let _ = thread::Builder::new().spawn(move || {
+            let mut text = Vec::new();
+            let _ = pipe.read_to_end(&mut text);
+            sender.send(text)
+        });
+    }
+    receiver
 }
 
 /// Starts it with our standard streams, which are those of the container at a restore. `criu` is
@@ -88,9 +142,20 @@ pub fn start(
 /// Runs it to its end with our standard streams.
 ///
 /// # Errors
-/// An error of starting or awaiting the process.
-pub fn run_inherited(low_level: &LowLevel, args: &[OsString]) -> io::Result<ExitStatus> {
-    command(low_level, args).status()
+/// An error of starting or awaiting the process; [`io::ErrorKind::TimedOut`] of one that did
+/// nothing for longer than `limit`, and was ended.
+pub fn run_inherited(
+    low_level: &LowLevel,
+    args: &[OsString],
+    limit: Duration,
+) -> io::Result<ExitStatus> {
+    let mut child = command(low_level, args).spawn()?;
+    let watched = Watch::of(&child, limit, Victims::All).wait();
+    let status = child.wait()?;
+    watched.map_or_else(
+        |hung| Err(io::Error::new(io::ErrorKind::TimedOut, hung)),
+        |()| Ok(status),
+    )
 }
 
 /// Where runc mounts the container's root file system for the time of a restore
@@ -125,8 +190,14 @@ pub fn detach_restore_mount(root: &Path, id: &str) -> io::Result<()> {
 /// Gives a container the resources that a file names (OCI runtime specification, "resources").
 ///
 /// # Errors
-/// An error of starting the low-level runtime, or its own error message.
-pub fn update(low_level: &LowLevel, root: &Path, id: &str, resources: &Path) -> io::Result<()> {
+/// An error of starting the low-level runtime, or its own error message; or it has hung.
+pub fn update(
+    low_level: &LowLevel,
+    root: &Path,
+    id: &str,
+    resources: &Path,
+    limit: Duration,
+) -> io::Result<()> {
     let args: [&OsStr; 6] = [
         "--root".as_ref(),
         root.as_os_str(),
@@ -136,21 +207,21 @@ pub fn update(low_level: &LowLevel, root: &Path, id: &str, resources: &Path) -> 
         id.as_ref(),
     ];
     let args = args.map(OsStr::to_owned);
-    let output = command(low_level, &args).stdin(Stdio::null()).output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let error = String::from_utf8_lossy(&output.stderr);
-    Err(io::Error::other(format!(
-        "{} update: {}",
-        name(low_level),
-        error.trim()
-    )))
+    let mut command = command(low_level, &args);
+    let Ran { output, hung } = capture(command.stdin(Stdio::null()), limit, Victims::All)?;
+    let error = match hung {
+        None if output.status.success() => return Ok(()),
+        None => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        Some(hung) => hung.to_string(),
+    };
+    let program = name(low_level);
+    Err(io::Error::other(format!("{program} update: {error}")))
 }
 
 /// Removes a container with everything that runs in it, and ignores errors: the calling operation
-/// reports its own. No restore of the container may be under way.
-pub fn delete(low_level: &LowLevel, root: &Path, id: &str) {
+/// reports its own. No restore of the container may be under way. It is ended if it does nothing
+/// for longer than `limit`.
+pub fn delete(low_level: &LowLevel, root: &Path, id: &str, limit: Duration) {
     if detach_restore_mount(root, id).is_err() {
         return;
     }
@@ -161,11 +232,12 @@ pub fn delete(low_level: &LowLevel, root: &Path, id: &str) {
         "--force".as_ref(),
         id.as_ref(),
     ];
-    let _ = command(low_level, &args)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
+    let mut command = command(low_level, &args);
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    if let Ok(mut child) = command.stderr(Stdio::null()).spawn() {
+        let _ = Watch::of(&child, limit, Victims::All).wait();
+        let _ = child.wait();
+    }
 }
 
 fn command(low_level: &LowLevel, args: &[impl AsRef<OsStr>]) -> Command {

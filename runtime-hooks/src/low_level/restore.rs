@@ -14,6 +14,7 @@ use crate::context::Context;
 use crate::low_level;
 use crate::low_level::criu_plugins::Environment;
 use crate::low_level::forward_signals::{Forward, Kept};
+use crate::low_level::watch::{Hung, Victims, Watch};
 use crate::operation::Operation;
 use crate::request::{LowLevelArgs, RestoreMode, RestoreRequest};
 
@@ -29,11 +30,19 @@ pub(crate) struct LowLevelRestore<'a> {
     pid_file: PathBuf,
 }
 
+/// How the low-level runtime ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    /// Whether it had to be ended.
+    pub(crate) hung: Option<Hung>,
+}
+
 /// The state of the low-level runtime after a restore.
 #[derive(Debug)]
 pub(crate) enum Restored {
     /// It has ended: after a detached restore, or before an attached container was seen to be up.
-    Over(ExitStatus),
+    Over(Ended),
     /// It stays as the parent of a container that is up.
     Attached(Child, Forward),
 }
@@ -42,7 +51,7 @@ impl Restored {
     /// The exit code of the low-level runtime, which an attached container's parent has at its end.
     pub(crate) fn exit_code(self) -> u8 {
         match self {
-            Self::Over(status) => exit_status::code(status),
+            Self::Over(ended) => exit_status::code(ended.status),
             // If wait(2) fails, the child counts as failed.
             Self::Attached(mut child, _forward) => child.wait().map_or(1, exit_status::code),
         }
@@ -77,7 +86,12 @@ impl<'a> LowLevelRestore<'a> {
     /// An error of starting or awaiting the process.
     pub(crate) fn run(&self, criu: Option<Environment<'_>>) -> io::Result<Restored> {
         match self.options.mode {
-            RestoreMode::Detached => Ok(Restored::Over(self.start(criu)?.wait()?)),
+            RestoreMode::Detached => {
+                let mut child = self.start(criu)?;
+                let hung = self.watch(&child).wait().err();
+                let status = child.wait()?;
+                Ok(Restored::Over(Ended { status, hung }))
+            }
             RestoreMode::Attached => {
                 // A file of an earlier container would look like this one's.
                 let _ = fs::remove_file(&self.pid_file);
@@ -85,7 +99,7 @@ impl<'a> LowLevelRestore<'a> {
                 let mut child = self.start(criu)?;
                 let forward = signals.forward_to(&child);
                 Ok(match self.wait_until_up(&mut child)? {
-                    Some(status) => Restored::Over(status),
+                    Some(ended) => Restored::Over(ended),
                     None => Restored::Attached(child, forward),
                 })
             }
@@ -104,15 +118,23 @@ impl<'a> LowLevelRestore<'a> {
         low_level::start(low_level, &args, criu, self.options.mode)
     }
 
-    /// `None` once the container is up; its exit status if the low-level runtime ended before.
-    fn wait_until_up(&self, child: &mut Child) -> io::Result<Option<ExitStatus>> {
+    fn watch(&self, child: &Child) -> Watch {
+        let limit = self.context.settings.deadlines.stalled();
+        Watch::of(child, limit, Victims::All)
+    }
+
+    /// `None` once the container is up; how the low-level runtime ended if it did before.
+    fn wait_until_up(&self, child: &mut Child) -> io::Result<Option<Ended>> {
+        let mut watch = self.watch(child);
+        let mut hung = None;
         loop {
             // The low-level runtime writes the file whole (rename) and after everything else.
             match child.try_wait()? {
-                Some(status) => return Ok(Some(status)),
+                Some(status) => return Ok(Some(Ended { status, hung })),
                 None if self.pid_file.exists() => return Ok(None),
                 None => {}
             }
+            hung = hung.or_else(|| watch.look());
             thread::sleep(POLL);
         }
     }

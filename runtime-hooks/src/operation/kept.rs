@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::io::Errno;
 
+use crate::host::deadline::lock_soon;
 use crate::operation::intent;
 use crate::operation::keeper::Keeper;
 use crate::operation::undo::{self, Begun, Undo};
@@ -199,7 +200,7 @@ impl Operation {
                 OFlags::CREATE | OFlags::RDWR,
                 Mode::RUSR | Mode::WUSR,
             )?;
-            flock(&file, FlockOperation::LockExclusive)?;
+            lock_soon(&file)?;
             Ok(file)
         };
         lock().map_err(|source| OperationError::Io {

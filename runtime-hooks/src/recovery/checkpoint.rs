@@ -27,11 +27,8 @@ pub(super) fn give_up(
     image: &ImagePlace,
 ) -> Result<(), AfterFailure> {
     let files = RequestFiles::of(operation.directory());
-    files.wait_until_done();
-    if files
-        .report()
-        .is_some_and(|report| report.not_returned.is_some())
-    {
+    let limit = context.settings.deadlines.stalled();
+    if files.not_returned(limit).is_some() {
         taken_over::keep_memory_only(image);
         return Err(AfterFailure::WithoutMemory);
     }

@@ -24,7 +24,8 @@ pub(crate) fn end(context: &Context, id: &str) -> AfterFailure {
         // A process that a freezer of version 1 holds does not die of SIGKILL.
         let _ = container.cgroup().request(FreezerState::Thawed);
     }
-    low_level::delete(&context.low_level, &context.root, id);
+    let limit = context.settings.deadlines.stalled();
+    low_level::delete(&context.low_level, &context.root, id, limit);
     match container {
         Some(container) if !matches!(container.init().outlives(ENDING), Ok(false)) => {
             AfterFailure::NotEnded(container.init().pid())

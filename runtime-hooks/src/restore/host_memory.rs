@@ -128,7 +128,8 @@ impl RestoredMemory {
         memory_limit::wait_until_fitting(directory)?;
         let file = directory.join("memory-resources.json");
         fs::write(&file, serde_json::to_vec(&raised.resources(spec))?)?;
-        low_level::update(&context.low_level, &context.root, id, &file)?;
+        let limit = context.settings.deadlines.stalled();
+        low_level::update(&context.low_level, &context.root, id, &file, limit)?;
         memory_limit::put_back(directory)
     }
 }

@@ -14,7 +14,6 @@ pub(crate) mod plain;
 pub(crate) mod undo;
 
 use std::path::Path;
-use std::process::ExitStatus;
 
 use stasis_linux::cgroup::criu_yard;
 use stasis_memory_store::Tier;
@@ -34,9 +33,7 @@ use crate::image::directory::{has_inventory, settle};
 use crate::image::files::{self, FileError};
 use crate::image::manifest::Manifest;
 use crate::ledger::amounts::Resource;
-use crate::low_level;
-use crate::low_level::criu_log::keep_log;
-use crate::low_level::restore::{LowLevelRestore, Restored};
+use crate::low_level::restore::{Ended, LowLevelRestore, Restored};
 use crate::operation::Operation;
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::progress::Progress;
@@ -207,8 +204,8 @@ impl<'a> Plan<'a> {
         let restored = restored.map_err(Failure::start(&self.context.low_level))?;
         // CRIU has filled the host memory.
         self.operation.reservation().retain(Resource::is_of_gpu);
-        if let Restored::Over(status) = &restored {
-            self.succeeded(*status)?;
+        if let Restored::Over(ended) = &restored {
+            self.succeeded(ended)?;
             if self.options.mode == RestoreMode::Attached {
                 // The container has ended before it was seen.
                 return Ok(restored);
@@ -271,24 +268,14 @@ impl<'a> Plan<'a> {
         self.options.work()
     }
 
-    fn succeeded(&self, status: ExitStatus) -> Result<(), Failure> {
-        if status.success() {
+    fn succeeded(&self, ended: &Ended) -> Result<(), Failure> {
+        // One that was asked to end may have succeeded at last: its tasks were ended all the same.
+        if ended.status.success() && ended.hung.is_none() {
             return Ok(());
         }
-        // CRIU logs to the image directory unless the caller named another.
-        let (options, work) = (self.options, self.work());
-        Err(Failure::LowLevel(Box::new(LowLevelFailure {
-            program: format!("{} restore", low_level::name(&self.context.low_level)),
-            status,
-            // During a restore standard error is the container's: the caller already has it.
-            stderr: String::new(),
-            memory: self
-                .memory
-                .as_ref()
-                .map(MemoryRestore::failed)
-                .unwrap_or_default(),
-            log: keep_log(self.context, work, "restore.log", &options.id),
-            full: None,
-        })))
+        let memory = self.memory.as_ref().map(MemoryRestore::failed);
+        let memory = memory.unwrap_or_default();
+        let failed = LowLevelFailure::of_restore(self.context, self.options, ended, memory);
+        Err(Failure::LowLevel(Box::new(failed)))
     }
 }

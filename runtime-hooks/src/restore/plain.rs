@@ -7,6 +7,7 @@
 
 use crate::container::ContainerError;
 use crate::context::{Context, Outcome};
+use crate::error::low_level::{LowLevelFailure, MemoryFailure};
 use crate::error::operations_log;
 use crate::error::{Error, Failure};
 use crate::low_level::restore::{LowLevelRestore, Restored};
@@ -55,8 +56,14 @@ fn bring_up(
     let restored = low_level
         .run(None)
         .map_err(Failure::start(&context.low_level))?;
-    if let Restored::Over(status) = &restored
-        && (!status.success() || options.mode == RestoreMode::Attached)
+    if let Restored::Over(ended) = &restored
+        && ended.hung.is_some()
+    {
+        let failed = LowLevelFailure::of_restore(context, options, ended, MemoryFailure::default());
+        return Err(Failure::LowLevel(Box::new(failed)));
+    }
+    if let Restored::Over(ended) = &restored
+        && (!ended.status.success() || options.mode == RestoreMode::Attached)
     {
         return Ok(restored);
     }

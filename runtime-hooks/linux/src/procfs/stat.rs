@@ -17,6 +17,8 @@ pub struct Stat {
     pub state: TaskState,
     /// The pid of the parent process; 0 if it is in a pid namespace above ours.
     pub parent: i32,
+    /// What it, and its children that were waited for, have used of the processor, in clock ticks.
+    pub cpu_ticks: u64,
     /// When it was started, in clock ticks since boot.
     pub start_time: u64,
 }
@@ -76,13 +78,19 @@ impl Stat {
         let name = text.get(begin + 1..end)?.to_vec();
         let mut fields = words(text.get(end + 1..)?);
         let state = TaskState::of_letter(*fields.next()?.first()?);
-        // The state is field 3, the parent field 4, the start time field 22.
+        // The state is field 3, the parent field 4, utime, stime, cutime and cstime fields 14 to
+        // 17, the start time field 22.
         let parent = number(fields.next()?)?;
-        let start_time = number(fields.nth(17)?)?;
+        let mut cpu_ticks: u64 = number(fields.nth(9)?)?;
+        for _ in 15..=17 {
+            cpu_ticks = cpu_ticks.saturating_add(number(fields.next()?)?);
+        }
+        let start_time = number(fields.nth(4)?)?;
         Some(Self {
             name,
             state,
             parent,
+            cpu_ticks,
             start_time,
         })
     }
@@ -102,6 +110,7 @@ mod tests {
             assert_eq!(stat.name, name);
             assert_eq!(stat.state, TaskState::Live);
             assert_eq!((stat.parent, stat.start_time), (1, 4711));
+            assert_eq!(stat.cpu_ticks, 11 + 12 + 13 + 14);
         }
     }
 

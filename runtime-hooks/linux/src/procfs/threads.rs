@@ -5,7 +5,10 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::{about, gone_is_none, number};
+use super::{about, gone_is_none, number, read, words};
+
+/// A pid has at most 7 digits, and a process may have all pids as children.
+const MAX_CHILDREN_BYTES: u64 = 32 << 20;
 
 /// All processes that are there, zombies included.
 ///
@@ -27,6 +30,20 @@ pub fn threads(pid: i32) -> io::Result<Vec<i32>> {
     Ok(threads.unwrap_or_default())
 }
 
+/// The children of a process, of whichever of its threads; none if it has ended, or the kernel does
+/// not tell (CONFIG_PROC_CHILDREN). One that comes or goes meanwhile may be missing.
+#[must_use]
+pub fn children(pid: i32) -> Vec<i32> {
+    let mut found = Vec::new();
+    for thread in threads(pid).unwrap_or_default() {
+        let path = format!("/proc/{pid}/task/{thread}/children");
+        if let Ok(Some(text)) = read(Path::new(&path), MAX_CHILDREN_BYTES) {
+            found.extend(words(&text).filter_map(number::<i32>));
+        }
+    }
+    found
+}
+
 fn numbers(directory: &Path) -> io::Result<Vec<i32>> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -46,5 +63,13 @@ mod tests {
         assert!(threads(own).unwrap().contains(&thread));
         assert_eq!(threads(i32::MAX).unwrap(), []);
         assert!(processes().unwrap().contains(&own));
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        assert!(children(own).contains(&i32::try_from(child.id()).unwrap()));
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert_eq!(children(i32::MAX), []);
     }
 }

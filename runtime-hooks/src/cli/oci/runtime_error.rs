@@ -24,7 +24,7 @@ pub enum RuntimeError {
     #[error("not passed on to the low-level runtime")]
     StandDown(#[source] io::Error),
     /// The low-level runtime cannot be executed.
-    #[error("cannot start {path}")]
+    #[error("cannot run {path}")]
     HandOver {
         /// The low-level runtime.
         path: PathBuf,

@@ -150,22 +150,24 @@ impl NewImage {
         done
     }
 
-    /// Brings the image to disk, with its bulk memory that is in a `store` on another file system,
-    /// and then replaces an earlier image by it.
+    /// Brings the image to disk by `sync`, with its bulk memory that is in a `store` on another
+    /// file system, and then replaces an earlier image by it.
     ///
     /// # Errors
     /// [`ImageDirectoryError::Incomplete`], [`ImageDirectoryError::NotOnDisk`]: the earlier image
     /// is as it was. Any other: the new image is complete, and the next restore from the directory,
     /// or checkpoint into it, goes on.
-    pub(crate) fn commit(&self, store: Option<&FileSystem>) -> Result<(), ImageDirectoryError> {
+    pub(crate) fn commit(
+        &self,
+        store: Option<&FileSystem>,
+        sync: impl Fn(&FileSystem) -> io::Result<()>,
+    ) -> Result<(), ImageDirectoryError> {
         check_complete(self.path())?;
         for system in store.into_iter().chain([&self.file_system]) {
-            system
-                .sync()
-                .map_err(|source| ImageDirectoryError::NotOnDisk {
-                    path: system.path().to_owned(),
-                    source,
-                })?;
+            sync(system).map_err(|source| ImageDirectoryError::NotOnDisk {
+                path: system.path().to_owned(),
+                source,
+            })?;
         }
         self.replace_earlier()
     }

@@ -67,7 +67,7 @@ fn without_an_earlier_image_it_is_made_where_it_belongs() {
     let image = NewImage::begin(directory.path()).unwrap();
     assert_eq!(image.path(), directory.path());
     write(image.path(), &LATER);
-    image.commit(None).unwrap();
+    image.commit(None, FileSystem::sync).unwrap();
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn a_complete_image_takes_the_place_of_the_earlier_one() {
     let directory = earlier();
     let image = NewImage::begin(directory.path()).unwrap();
     write(image.path(), &LATER);
-    image.commit(None).unwrap();
+    image.commit(None, FileSystem::sync).unwrap();
     is_whole(directory.path(), &LATER);
 }
 
@@ -94,7 +94,7 @@ fn an_image_without_its_inventory_is_refused_and_goes() {
     let directory = earlier();
     let image = NewImage::begin(directory.path()).unwrap();
     write(image.path(), &LATER[..2]);
-    let error = image.commit(None).unwrap_err();
+    let error = image.commit(None, FileSystem::sync).unwrap_err();
     assert!(
         matches!(error, ImageDirectoryError::Incomplete(_)),
         "{error}"
@@ -183,7 +183,7 @@ fn an_image_that_lacks_memory_keeps_its_link_to_the_one_that_has_it() {
     let image = NewImage::begin(directory.path()).unwrap();
     write(image.path(), &LATER);
     symlink("../../pre", image.path().join(PARENT)).unwrap();
-    image.commit(None).unwrap();
+    image.commit(None, FileSystem::sync).unwrap();
     let link = fs::read_link(directory.path().join(PARENT)).unwrap();
     assert_eq!(link, Path::new("../pre"));
 }

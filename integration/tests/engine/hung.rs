@@ -1,0 +1,148 @@
+//! runc or CRIU that does nothing any more, since somebody has stopped it: it is ended after
+//! `deadlines.stalled_s`, the operation is undone, and the message says who hung.
+
+use anyhow::{Context, Result};
+use stasis::error::kind::{Kind, State};
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::container::bundle::Bundle;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::{RUNTIME, StasisHost};
+use stasis_integration::on_hosts;
+
+const PORT: u16 = 10250;
+/// A runc that stops at the verb in the file.
+const STOPPING: &str = "/usr/local/bin/stopping-runc";
+const VERB: &str = "/run/stop-at";
+/// The engine, whose CRIU has the fault in the file.
+const FAULTY: &str = "/usr/local/bin/faulty-stasis-runtime";
+const FAULT: &str = "/run/memory-fault";
+
+on_hosts!(all_cases: sid, trixie_v2);
+
+fn all_cases(kind: HostKind) -> Result<()> {
+    let stasis = &StasisHost::of(kind)?;
+    let _containerd = stasis.containerd()?;
+    let stops = format!(
+        "#!/bin/sh\nfor word; do [ \"$word\" = \"$(cat {VERB})\" ] && kill -STOP $$; done\n\
+         exec runc \"$@\"\n"
+    );
+    let faulty = format!("#!/bin/sh\nSTASIS_MEMORY_FAULT=$(cat {FAULT}) exec {RUNTIME} \"$@\"\n");
+    for (program, script) in [(STOPPING, stops), (FAULTY, faulty)] {
+        stasis.host.write(program, &script)?;
+        stasis.host.run(&["chmod", "755", program])?;
+    }
+    let job = Bundle::make(stasis, "job", &["/bin/memcheck", "64", "10250"])?.through(FAULTY);
+    let here = &Hung { stasis, job: &job };
+    here.nothing_stops()?;
+    job.run()?;
+    assert_eq!(stasis.ask_until_up(PORT)?, "ok 0");
+    let cases: [(&str, Case); 5] = [
+        ("runc, checkpoint", runc_in_a_checkpoint),
+        ("criu, checkpoint", criu_in_a_checkpoint),
+        ("runc, resume", runc_in_a_resume),
+        ("runc, restore", runc_in_a_restore),
+        ("criu, restore", criu_in_a_restore),
+    ];
+    for (count, (name, case)) in cases.into_iter().enumerate() {
+        case(here).context(name)?;
+        here.nothing_stops()?;
+        here.nothing_is_left().context(name)?;
+        let answer = stasis.ask_until_up(PORT).context(name)?;
+        assert_eq!(answer, format!("ok {}", count + 1), "{name}");
+    }
+    job.delete()
+}
+
+type Case = fn(&Hung<'_>) -> Result<()>;
+
+struct Hung<'l> {
+    stasis: &'l StasisHost,
+    job: &'l Bundle<'l>,
+}
+
+impl Hung<'_> {
+    fn stops(&self, verb: &str, fault: &str) -> Result<()> {
+        self.stasis.host.write(VERB, verb)?;
+        self.stasis.host.write(FAULT, fault)?;
+        let settings = "runtime.flavor = \"runc\"\ndeadlines.stalled_s = 3\n";
+        self.stasis.set(STOPPING, settings)
+    }
+
+    fn nothing_stops(&self) -> Result<()> {
+        self.stasis.host.write(VERB, "")?;
+        self.stasis.host.write(FAULT, "")?;
+        self.stasis.set(STOPPING, "runtime.flavor = \"runc\"\n")
+    }
+
+    fn says(&self, state: State, parts: &[&str]) -> Result<()> {
+        let failure = self.job.failure()?.context("no failure")?;
+        assert_eq!(
+            (failure.kind, failure.state),
+            (Some(Kind::Hung), Some(state))
+        );
+        assert_contains(&failure.message, &["it hung, and was ended after"]);
+        assert_contains(&failure.message, parts);
+        Ok(())
+    }
+
+    fn nothing_is_left(&self) -> Result<()> {
+        self.stasis.no_criu()?;
+        wait_until_clear(|| {
+            let left = self.stasis.records()? + &self.stasis.keepers();
+            Ok((!left.is_empty()).then_some(left))
+        })
+    }
+
+    fn good_image(&self) -> Result<()> {
+        self.nothing_stops()?;
+        self.job.checkpoint("good", &[])?;
+        self.job.delete()
+    }
+}
+
+fn runc_in_a_checkpoint(here: &Hung<'_>) -> Result<()> {
+    here.stops("checkpoint", "")?;
+    here.job.checkpoint_fails("failed", &[])?;
+    let parts = [
+        "(stopping-runc) was stopped",
+        "runs on as before, with its GPU",
+    ];
+    here.says(State::Unharmed, &parts)
+}
+
+/// In the middle of the GPU contents. It goes on for as long as it needs to let the tasks go.
+fn criu_in_a_checkpoint(here: &Hung<'_>) -> Result<()> {
+    here.stops("", "copy:2:stop")?;
+    here.job.checkpoint_fails("failed", &["--leave-running"])?;
+    let parts = ["(criu) was stopped", "runs on as before, with its GPU"];
+    here.says(State::Unharmed, &parts)
+}
+
+fn runc_in_a_resume(here: &Hung<'_>) -> Result<()> {
+    here.job.pause()?;
+    here.job.checkpoint("paused", &["--leave-running"])?;
+    here.stops("resume", "")?;
+    assert!(here.job.resume().is_err());
+    here.says(State::Paused, &["was stopped", "still paused"])?;
+    here.nothing_stops()?;
+    here.job.resume()
+}
+
+fn runc_in_a_restore(here: &Hung<'_>) -> Result<()> {
+    here.good_image()?;
+    here.stops("restore", "")?;
+    here.job.restore_fails("good")?;
+    here.says(State::Ended, &["(stopping-runc) was stopped"])?;
+    here.nothing_stops()?;
+    here.job.restore("good")
+}
+
+fn criu_in_a_restore(here: &Hung<'_>) -> Result<()> {
+    here.good_image()?;
+    here.stops("", "fill:1:stop")?;
+    here.job.restore_fails("good")?;
+    here.says(State::Ended, &["(criu) was stopped"])?;
+    here.nothing_stops()?;
+    here.job.restore("good")
+}
