@@ -19,7 +19,7 @@ pub use bulk_memory::{BulkMemory, MemoryTier};
 pub use deadlines::Deadlines;
 pub use error::SettingsError;
 pub use low_level::{Flavor, LowLevel};
-pub use preflight::{BlockerKind, ExecSessions, Preflight};
+pub use preflight::{BlockerKind, DiskSpace, ExecSessions, Preflight};
 pub use restore::{DriverLibraries, Persistence, Restore};
 
 /// The file that is read unless the command line names another.

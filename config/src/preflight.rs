@@ -13,6 +13,19 @@ pub struct Preflight {
     /// What a checkpoint does that ends the container while processes run in it that `exec`
     /// started.
     pub exec: ExecSessions,
+    /// What a checkpoint does if a disk has less room than all memory would take.
+    pub disk_space: DiskSpace,
+}
+
+/// What a checkpoint does if a disk has less room than all memory would take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DiskSpace {
+    /// It is refused.
+    #[default]
+    Require,
+    /// It is tried.
+    Ignore,
 }
 
 /// Processes that `exec` started in a container. CRIU dumps the tree of the container's init, and

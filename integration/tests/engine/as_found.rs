@@ -65,6 +65,10 @@ fn a_failed_checkpoint_leaves_it_suspended(stasis: &StasisHost, parked: &Bundle<
     let mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs"];
     stasis.host.run(&[&mount[..], &[&directory]].concat())?;
     let message = parked.checkpoint_fails("small", &[])?;
+    assert_contains(&message, &["refused [no-space]", "nothing was changed"]);
+    stasis.set("runc", "preflight.disk_space = \"ignore\"\n")?;
+    let message = parked.checkpoint_fails("small", &[])?;
+    stasis.set("runc", "")?;
     stasis.host.run(&["umount", &directory])?;
     assert_contains(&message, &["is full", "the container runs on as before"]);
     assert!(!message.contains("with its GPU"), "{message}");

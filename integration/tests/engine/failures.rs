@@ -145,7 +145,7 @@ fn image_directory_cannot_be_used(stasis: &StasisHost, tree: &Bundle<'_>) -> Res
     let directory = tree.image("small");
     for (options, part) in [
         ("ro", "Read-only file system"),
-        ("size=64k", "the file system of /images/tree-small is full"),
+        ("size=64k", "is on a file system with 0 MiB free, and up to"),
     ] {
         stasis.host.run(&["mkdir", "-p", &directory])?;
         stasis

@@ -182,7 +182,7 @@ impl<'l> Kept<'l> {
 
 /// The image directory is the root of a file system that has no room for two images.
 fn a_full_disk_has_the_earlier_image(host: &StasisHost) -> Result<()> {
-    host.set("runc", "")?;
+    host.set("runc", "preflight.disk_space = \"ignore\"\n")?;
     let full = MemoryContainer::start(host, "full", "exec /bin/memcheck 24 10009", 10009)?;
     let directory = full.bundle.image("same");
     host.host.run(&["mkdir", "-p", &directory])?;

@@ -209,6 +209,13 @@ fn a_disk_has_unchanged_memory_once(stasis: &StasisHost, gpu: &Bundle<'_>) -> Re
 fn a_full_disk_changes_nothing(stasis: &StasisHost, gpu: &Bundle<'_>) -> Result<()> {
     let small = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", DISK];
     stasis.host.run(&small)?;
+    let message = gpu.checkpoint_fails("full", &[])?;
+    assert_contains(
+        &message,
+        &["refused [no-space]", DISK, "nothing was changed"],
+    );
+    let settings = "bulk_memory.tier = \"disk\"\npreflight.disk_space = \"ignore\"\n";
+    stasis.set("runc", settings)?;
     for options in [&[][..], &["--leave-running"]] {
         let message = gpu.checkpoint_fails("full", options)?;
         assert_contains(

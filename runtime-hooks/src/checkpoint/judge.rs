@@ -9,6 +9,7 @@ use crate::bulk_memory::plugin::{GpuState, Plugins};
 use crate::bulk_memory::ram_tier;
 use crate::bulk_memory::stores::Stores;
 use crate::checkpoint::captured::{Captured, Found};
+use crate::checkpoint::disk_space::refuse_full;
 use crate::checkpoint::late_exec;
 use crate::container::host_memory::{self, HostRoom};
 use crate::container::{Container, ContainerError};
@@ -90,6 +91,7 @@ pub(super) fn judge(
     };
     host_memory::admit(&context.settings.memory, room, &cgroup, bytes)?;
     let plugins = Plugins::for_checkpoint(context, options, GpuState::InMemory)?;
+    refuse_full(context, options, container, &plugins, bytes)?;
     let image = NewImage::begin(&options.image_path)?;
     Ok(Judged::Cuda(Box::new(Checked {
         driver: driver.with_room(Arc::new(operation.gpu_memory(context))),

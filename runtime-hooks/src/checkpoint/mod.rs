@@ -6,6 +6,7 @@
 //! and the image is brought to disk. A failed step is rolled back.
 
 pub mod captured;
+mod disk_space;
 pub(crate) mod dump;
 pub(crate) mod gpu_contents;
 mod judge;

@@ -56,6 +56,7 @@ impl Refusal {
             Self::Directory { source, .. } => of_io(source, Kind::ImageDirectory),
             Self::PreDump { .. } => Kind::PreDump,
             Self::ImageDirectory(error) => error.kind(),
+            Self::NoDiskSpace(_) => Kind::NoSpace,
             Self::ImageFile(error) => error.kind(),
             Self::Memory(error) => error.kind(),
             Self::Denied(denial) => denial.kind(),

@@ -14,6 +14,7 @@ use crate::cuda::nvml::InventoryError;
 use crate::error::admission::AdmissionError;
 use crate::error::bulk_memory::BulkMemoryError;
 use crate::image::directory::ImageDirectoryError;
+use crate::image::disk_space::NoDiskSpace;
 use crate::image::files::FileError;
 use crate::image::manifest::ManifestError;
 use crate::operation::OperationError;
@@ -78,6 +79,9 @@ pub enum Refusal {
     /// The image directory cannot be used.
     #[error(transparent)]
     ImageDirectory(#[from] ImageDirectoryError),
+    /// A disk has no room for the image, or its bulk memory.
+    #[error(transparent)]
+    NoDiskSpace(#[from] NoDiskSpace),
     /// A file of the image is not as it was.
     #[error(transparent)]
     ImageFile(#[from] FileError),

@@ -1,6 +1,7 @@
 //! What an image directory holds beside CRIU's own files.
 
 pub mod directory;
+pub mod disk_space;
 pub mod files;
 pub mod manifest;
 pub mod pstree;
