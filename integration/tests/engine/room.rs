@@ -3,6 +3,7 @@
 //! again. A driver restore without room would lose it.
 
 mod going_back;
+mod host_memory;
 mod two_at_once;
 
 use anyhow::{Result, ensure};
@@ -31,6 +32,36 @@ fn rubbish_in_the_ledger(stasis: &StasisHost) -> Result<()> {
          { setsid flock not-an-entry sleep infinity >/dev/null 2>&1 & }";
     stasis.host.run(&["bash", "-c", script])?;
     Ok(())
+}
+
+/// An operation on another container, which has reserved more than any machine has, until it dies.
+struct Other<'l> {
+    stasis: &'l StasisHost,
+    pid: String,
+}
+
+impl<'l> Other<'l> {
+    fn reserves(stasis: &'l StasisHost, resource: &str) -> Result<Self> {
+        let entry = "/run/stasis/ledger/other";
+        stasis.host.run(&["mkdir", "-p", "/run/stasis/ledger"])?;
+        let text = format!(
+            r#"{{"container":"other","pid":4711,"amounts":[["{resource}",{}]]}}"#,
+            1_u64 << 60
+        );
+        stasis.host.write(entry, &text)?;
+        let script = format!(
+            "setsid bash -c 'exec 9<{entry}; flock 9; exec sleep infinity' >/dev/null 2>&1 & \
+             while flock -n {entry} true; do sleep 0.05; done; echo $!"
+        );
+        let pid = stasis.host.run_for_text(&["bash", "-c", &script])?;
+        let pid = pid.trim().to_owned();
+        Ok(Self { stasis, pid })
+    }
+
+    fn dies(self) -> Result<()> {
+        self.stasis.host.run(&["kill", "-KILL", &self.pid])?;
+        Ok(())
+    }
 }
 
 /// Room for one of the two, both of which have their GPU contents in host memory.

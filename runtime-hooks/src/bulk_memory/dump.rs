@@ -61,7 +61,10 @@ impl<'a> MemoryDump<'a> {
         let requested = match &plugins.memory {
             Ok(()) => {
                 let files = RequestFiles::of(operation.directory());
-                let request = dump_request(context, options, container, &files, timeline)?;
+                let stores = Stores::of(&context.settings);
+                let room = operation.reservation();
+                let tier = ram_tier::choose(context, room, &stores, container, timeline);
+                let request = dump_request(context, options, tier, &stores, &files)?;
                 Some((request, files))
             }
             Err(why) => {
@@ -221,14 +224,12 @@ impl<'a> MemoryDump<'a> {
 fn dump_request(
     context: &Context,
     options: &CheckpointRequest,
-    container: &Container,
+    tier: Tier,
+    stores: &Stores,
     files: &RequestFiles,
-    timeline: &mut Timeline<'_>,
 ) -> Result<DumpRequest, Failure> {
     let settings = &context.settings.bulk_memory;
     let image_id = ImageId::random().map_err(Failure::ImageId)?;
-    let stores = Stores::of(&context.settings);
-    let tier = ram_tier::choose(context, &stores, container, timeline);
     let directory = stores.directory_of(tier, image_id);
     let parent = directory.as_deref().and_then(Path::parent);
     let earlier = parent.and_then(|parent| stores::newest_of(parent, &options.id, &context.root));

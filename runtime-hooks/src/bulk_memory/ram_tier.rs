@@ -19,6 +19,8 @@ use crate::container::Container;
 use crate::container::host_memory::{available, needed_for};
 use crate::context::Context;
 use crate::host::deadline::lock_soon;
+use crate::ledger::amounts::{Amounts, Resource, Short};
+use crate::ledger::{NotReserved, Patience, Reservation, WaitFor};
 use crate::operation::estimate::anonymous_of;
 use crate::operation::timeline::Timeline;
 
@@ -26,8 +28,13 @@ use crate::operation::timeline::Timeline;
 const MARGIN: u64 = 128 << 20;
 
 /// Chooses the tier: the settings' tier, or disk if the RAM tier has no room.
+///
+/// The memory is needed twice: once in the tier, and once more in the processes, which get theirs
+/// back when they go on, or if the dump fails. So the host must have as much available as the tier.
+/// Nobody is waited for, since the processes are locked.
 pub(crate) fn choose(
     context: &Context,
+    reservation: &Reservation,
     stores: &Stores,
     container: &Container,
     timeline: &mut Timeline<'_>,
@@ -41,19 +48,61 @@ pub(crate) fn choose(
     let earlier = stores::newest_of(&stores.ram, container.id(), &context.root);
     let room = mount_once(stores, percent)
         .and_then(|()| anonymous_of(container))
-        .and_then(|bytes| evict_for(stores, bytes, earlier.as_deref()));
+        .and_then(|bytes| {
+            let look = || free_and_available(&stores.ram);
+            let earlier = earlier.as_deref();
+            evict_for(stores, earlier, || reserve(reservation, bytes, look))
+        });
     let why = match room {
-        Ok(Some(dropped)) => {
-            for note in dropped {
+        Ok(Evicted { notes, short }) => {
+            for note in notes {
                 timeline.note(note);
             }
-            return Tier::Ram;
+            match short {
+                None => return Tier::Ram,
+                Some(short) => no_room(&short),
+            }
         }
-        Ok(None) => "there is no room for it in memory (bulk_memory.ram_limit_percent)".to_owned(),
         Err(error) => format!("{}: {error}", stores.ram.display()),
     };
     timeline.note(format!("bulk memory goes to disk: {why}"));
     Tier::Disk
+}
+
+fn no_room(short: &Short) -> String {
+    format!(
+        "there is no room for it in memory: {} has {} MiB free{}, and {} MiB are needed \
+         (bulk_memory.ram_limit_percent)",
+        short.resource,
+        short.free >> 20,
+        short.reserved,
+        short.wanted.div_ceil(1 << 20)
+    )
+}
+
+/// Reserves room for `bytes` in the tier and on the host; returns what there is too little of.
+fn reserve(
+    reservation: &Reservation,
+    bytes: u64,
+    look: impl Fn() -> io::Result<Amounts>,
+) -> io::Result<Option<Box<Short>>> {
+    let needed = bytes.saturating_add(MARGIN);
+    let wanted = [Resource::RamTier, Resource::HostMemory].map(|resource| (resource, needed));
+    let wanted = wanted.into_iter().collect();
+    let reservations = WaitFor::Reservations;
+    match reservation.reserve(&wanted, reservations, &Patience::none(), look) {
+        Ok(()) => Ok(None),
+        Err(NotReserved::Short(short)) => Ok(Some(short)),
+        Err(NotReserved::Unknown(error) | NotReserved::Ledger(error)) => Err(error),
+    }
+}
+
+fn free_and_available(directory: &Path) -> io::Result<Amounts> {
+    let amounts = [
+        (Resource::RamTier, free(directory)?),
+        (Resource::HostMemory, available()?),
+    ];
+    Ok(amounts.into_iter().collect())
 }
 
 /// Mounts the tmpfs, if it is not mounted, with at most `percent` of the machine's memory.
@@ -93,39 +142,49 @@ pub(crate) fn is_mounted(directory: &Path) -> io::Result<bool> {
     Ok(own != above)
 }
 
-/// Evicts stores that are also on disk, the oldest first, until `bytes` fit, and returns a note for
-/// each of them. `None` if the room cannot be made. Keeps `earlier`, since the new store reuses
-/// parts of it.
+/// What was evicted for room.
+#[derive(Debug)]
+struct Evicted {
+    /// One for each store.
+    notes: Vec<String>,
+    /// There is too little all the same.
+    short: Option<Box<Short>>,
+}
+
+/// Evicts stores that are also on disk, the oldest first, until `reserve` finds nothing short.
+/// Keeps `earlier`, since the new store reuses parts of it.
 ///
 /// # Errors
 /// The I/O error.
-pub(crate) fn evict_for(
+fn evict_for(
     stores: &Stores,
-    bytes: u64,
     earlier: Option<&Path>,
-) -> io::Result<Option<Vec<String>>> {
-    let needed = bytes.saturating_add(MARGIN);
-    let mut evicted = Vec::new();
+    reserve: impl Fn() -> io::Result<Option<Box<Short>>>,
+) -> io::Result<Evicted> {
+    let mut notes = Vec::new();
     let all = stores::all_in(&stores.ram).map_err(io::Error::other)?;
     let mut all = all.into_iter();
-    while free(&stores.ram)? < needed {
+    loop {
+        let short = reserve()?;
+        if short.is_none() {
+            return Ok(Evicted { notes, short });
+        }
         let is_durable = |store: &stores::Store| {
             stores.is_on_disk(store.stored.image_id)
                 && earlier != Some(store.stored.directory.as_path())
         };
         let Some(oldest) = all.find(is_durable) else {
-            return Ok(None);
+            return Ok(Evicted { notes, short });
         };
         let removed = in_use::remove(&oldest.stored.directory).map_err(io::Error::other)?;
         if removed == Removed::InUse {
             continue;
         }
-        evicted.push(format!(
+        notes.push(format!(
             "bulk memory {} is now only on disk",
             oldest.stored.image_id
         ));
     }
-    Ok(Some(evicted))
 }
 
 /// Evicts stores that are also on disk, the oldest first, until the host has memory for so many
@@ -154,6 +213,39 @@ mod tests {
     use crate::bulk_memory::origin::tests::origin;
     use crate::bulk_memory::stores::tests::store;
 
+    fn amounts(free: u64, available: u64) -> Amounts {
+        let amounts = [(Resource::RamTier, free), (Resource::HostMemory, available)];
+        amounts.into_iter().collect()
+    }
+
+    #[test]
+    fn the_host_needs_the_memory_beside_the_tier() {
+        let directory = tempfile::tempdir().unwrap();
+        let reservation = Reservation::new(directory.path(), "c1");
+        let other = Reservation::new(directory.path(), "c2");
+        let gib = |gib: u64| gib << 30;
+        let short = |of: &Reservation, wanted, free, available| {
+            let short = reserve(of, wanted, || Ok(amounts(free, available))).unwrap();
+            short.map(|short| short.resource)
+        };
+        assert_eq!(short(&reservation, gib(8), gib(9), gib(9)), None);
+        // Twice the memory, and two checkpoints at once.
+        assert_eq!(
+            short(&other, gib(8), gib(32), gib(16)),
+            Some(Resource::HostMemory)
+        );
+        assert_eq!(
+            short(&other, gib(8), gib(16), gib(32)),
+            Some(Resource::RamTier)
+        );
+        reservation.release();
+        assert_eq!(short(&other, gib(8), gib(16), gib(16)), None);
+        assert_eq!(
+            short(&other, gib(8), gib(16), gib(8)),
+            Some(Resource::HostMemory)
+        );
+    }
+
     #[test]
     fn only_what_is_on_disk_too_is_evicted() {
         let directory = tempfile::tempdir().unwrap();
@@ -170,11 +262,19 @@ mod tests {
         for id in [2, 3] {
             store(&stores.disk, id, &origin("c1", id.try_into().unwrap()));
         }
-        assert_eq!(evict_for(&stores, 0, None).unwrap(), Some(Vec::new()));
+        let reservation = Reservation::new(directory.path(), "c1");
+        let evict = |wanted, available, earlier| {
+            let look = || Ok(amounts(u64::MAX, available));
+            evict_for(&stores, earlier, || reserve(&reservation, wanted, look)).unwrap()
+        };
+        let enough = evict(0, u64::MAX, None);
+        assert!(enough.short.is_none() && enough.notes.is_empty());
         evict_for_host(&stores, 0);
         assert!(durable.exists());
-        // More than there can be: every store that may be evicted is.
-        assert_eq!(evict_for(&stores, u64::MAX, Some(&earlier)).unwrap(), None);
+        // More than there is: every store that may be evicted is.
+        let short = evict(1 << 40, 1 << 30, Some(&*earlier));
+        assert_eq!(short.short.unwrap().resource, Resource::HostMemory);
+        assert_eq!(short.notes.len(), 1);
         assert!(only_in_ram.exists() && earlier.exists() && !durable.exists());
         evict_for_host(&stores, u64::MAX);
         assert!(only_in_ram.exists() && !earlier.exists());

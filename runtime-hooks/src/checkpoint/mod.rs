@@ -189,6 +189,7 @@ fn save<'p>(
         timeline.time("freeze", || cgroup.freeze())?;
     }
     let written = write_image(plan, captured, job.members(), low_level_args, timeline)?;
+    plan.operation.reservation().retain(Resource::is_of_gpu);
     Ok((job, written))
 }
 

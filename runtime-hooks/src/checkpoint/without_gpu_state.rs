@@ -115,6 +115,7 @@ impl PlainDump<'_> {
         let created = context.began_text();
         let mut manifest = Manifest::new(container.id(), created, String::new());
         manifest.memory = memory.succeeded(timeline);
+        self.operation.reservation().release();
         let sealed = seal(context, image, &mut manifest, &memory, timeline);
         if sealed.is_ok() {
             self.has_image(None);

@@ -47,7 +47,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
         ensure!(state(stasis, home)? == "running", "{name}");
         stasis.set(&stasis.low_level, "")?;
     }
-    home.delete()?;
+    one_that_waits_can_be_checkpointed(here)?;
     // The image of one that had to wait is as good as any.
     home.restore("left-running")?;
     ensure!(stasis.ask(PORTS[0])?.as_deref() == Some("ok 2"));
@@ -173,6 +173,18 @@ fn nobody_is_left_and_an_operator_recovers(here: &Here<'_>) -> Result<()> {
         .run_for_text(&[PROGRAM, "recover", "home"])?;
     ensure!(recovered.contains("home"), "{recovered}");
     nothing_is_left(here.stasis)
+}
+
+/// Its image has what was in host memory, and the GPU is not needed.
+fn one_that_waits_can_be_checkpointed(here: &Here<'_>) -> Result<()> {
+    let operation = here.begin("in-vain", "exit 1", 0)?;
+    here.fails(operation)?;
+    here.stasis.set(&here.stasis.low_level, "")?;
+    here.home.checkpoint("waiting", &[])?;
+    here.guest_leaves()?;
+    here.home.restore("waiting")?;
+    ensure!(here.stasis.ask(PORTS[0])?.as_deref() == Some("ok 5"));
+    here.home.delete()
 }
 
 fn kill_it(operation: &Child) -> Result<()> {

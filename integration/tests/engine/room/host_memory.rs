@@ -1,0 +1,78 @@
+//! Host memory is promised once, too.
+
+use anyhow::{Result, ensure};
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::container::bundle::Bundle;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::{needs, on_hosts};
+
+use super::{Other, nothing_is_reserved};
+
+const PORT: u16 = 10262;
+
+on_hosts!(all_cases: sid_v2);
+
+fn all_cases(kind: HostKind) -> Result<()> {
+    let stasis = &StasisHost::of(kind)?;
+    needs!(StandIn);
+    let _containerd = stasis.containerd()?;
+    let memory = Bundle::make(stasis, "memory", &["/bin/memcheck", "32", "10262"])?;
+    memory.run()?;
+    ensure!(stasis.ask_until_up(PORT)? == "ok 0");
+    a_checkpoint_is_refused_or_waits(stasis, &memory)?;
+    ensure!(stasis.ask(PORT)?.as_deref() == Some("ok 1"));
+    the_tier_ram_is_left_for_the_disk(stasis, &memory)?;
+    ensure!(stasis.ask(PORT)?.as_deref() == Some("ok 2"));
+    memory.delete()?;
+    a_restore_is_refused(stasis, &memory)?;
+    ensure!(stasis.ask(PORT)?.as_deref() == Some("ok 1"));
+    memory.delete()?;
+    nothing_is_reserved(stasis)
+}
+
+fn a_checkpoint_is_refused_or_waits(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
+    let other = Other::reserves(stasis, "host_memory")?;
+    stasis.set(&stasis.low_level, "deadlines.room_s = 1\n")?;
+    let message = memory.checkpoint_fails("refused", &["--leave-running"])?;
+    let parts = [
+        "[no-host-memory]",
+        "operations on other (process 4711)",
+        "nothing was changed",
+    ];
+    assert_contains(&message, &parts);
+    stasis.set(&stasis.low_level, "deadlines.room_s = 3600\n")?;
+    let mut operation = memory.begin_checkpoint("waited", &["--leave-running"])?;
+    let begun = memory.record().join("undo.json");
+    wait_until_clear(|| Ok((!begun.exists()).then(|| "it has not begun".to_owned())))?;
+    other.dies()?;
+    ensure!(operation.wait()?.success());
+    Ok(())
+}
+
+fn the_tier_ram_is_left_for_the_disk(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
+    let other = Other::reserves(stasis, "ram_tier")?;
+    stasis.set(&stasis.low_level, "bulk_memory.tier = \"ram\"\n")?;
+    memory.checkpoint("tier", &["--leave-running"])?;
+    let notes = stasis.operation("checkpoint")?["notes"].to_string();
+    let parts = [
+        "goes to disk",
+        "the tier",
+        "operations on other (process 4711)",
+    ];
+    assert_contains(&notes, &parts);
+    other.dies()
+}
+
+fn a_restore_is_refused(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
+    let other = Other::reserves(stasis, "host_memory")?;
+    stasis.set(&stasis.low_level, "deadlines.room_s = 0\n")?;
+    let message = memory.restore_fails("waited")?;
+    assert_contains(
+        &message,
+        &["[no-host-memory]", "operations on other (process 4711)"],
+    );
+    other.dies()?;
+    memory.restore("waited")
+}
