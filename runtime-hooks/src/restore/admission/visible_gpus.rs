@@ -13,6 +13,9 @@ use crate::cuda::nvml::{Gpu, GpuFacts, Inventory};
 
 /// The environment variable that NVIDIA's legacy hook reads.
 const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
+/// Its value if the names are those of mounts in this directory (the device plugin's strategy
+/// "volume-mounts").
+const AS_MOUNTS: &str = "/var/run/nvidia-container-devices";
 
 /// The GPUs of this machine that this specification assigns, in the machine's order.
 pub(crate) fn allocated(spec: &Spec, inventory: &Inventory) -> Vec<Gpu> {
@@ -30,11 +33,22 @@ pub(crate) fn allocated(spec: &Spec, inventory: &Inventory) -> Vec<Gpu> {
         return select(inventory, |facts, _| minors.contains(&facts.minor));
     }
     let wanted = spec.environment(VISIBLE_DEVICES).unwrap_or_default();
-    let visible = visible(wanted, inventory);
+    let visible = match wanted {
+        AS_MOUNTS => visible(&names_of_mounts(spec), inventory),
+        wanted => visible(wanted, inventory),
+    };
     if visible.is_empty() && sees_all(spec) {
         return inventory.gpus.clone();
     }
     visible
+}
+
+fn names_of_mounts(spec: &Spec) -> String {
+    let names = spec.binds().filter_map(|bind| {
+        let name = bind.destination.strip_prefix(AS_MOUNTS)?;
+        name.strip_prefix('/')
+    });
+    names.collect::<Vec<_>>().join(",")
 }
 
 /// Whether a container whose specification names no GPU has all of them: it has the machine's
@@ -159,6 +173,18 @@ pub(crate) mod tests {
         for none in ["", "none", "void", "9", "MIG-1", "0:1"] {
             assert_eq!(given(with(none)), [0; 0], "{none}");
         }
+    }
+
+    #[test]
+    fn or_the_names_of_mounts_if_it_says_so() {
+        let mount = |name| {
+            let destination = format!("/var/run/nvidia-container-devices/{name}");
+            json!({"destination": destination, "source": "/dev/null", "options": ["bind"]})
+        };
+        let mounts = ["GPU-02020202-0202-0202-0202-020202020202", "3"].map(mount);
+        let variable = "NVIDIA_VISIBLE_DEVICES=/var/run/nvidia-container-devices";
+        let tree = json!({"mounts": mounts, "process": {"env": [variable]}});
+        assert_eq!(given(tree), [2, 4]);
     }
 
     #[test]
