@@ -1,4 +1,5 @@
 mod as_found;
+mod every_error;
 mod fake_driver;
 mod no_answer;
 

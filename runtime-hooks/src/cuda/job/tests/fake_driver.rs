@@ -61,6 +61,13 @@ impl FakeDriver {
 
 impl Driver for FakeDriver {
     fn state(&self, process: &ProcessRef) -> Result<CudaState, CudaError> {
+        let mut script = self.script.lock().unwrap();
+        if let Some(errors) = script.get_mut(&(Step::Query as u8, process.pid()))
+            && !errors.is_empty()
+        {
+            return Err(errors.remove(0));
+        }
+        drop(script);
         self.states
             .lock()
             .unwrap()
