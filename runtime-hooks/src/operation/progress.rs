@@ -7,6 +7,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
@@ -140,7 +141,9 @@ impl<'o> Progress<'o> {
             // sampler, so that nothing is written after the phase.
             let (_over, is_over) = mpsc::channel::<()>();
             let sampler = thread::Builder::new().name("progress".to_owned());
-            let _ = sampler.spawn_scoped(scope, move || this.sample(estimate, &is_over));
+            // A fault in an estimate must not fail the work.
+            let sample = move || this.sample(estimate, &is_over);
+            let _ = sampler.spawn_scoped(scope, || catch_unwind(AssertUnwindSafe(sample)));
             work()
         })
     }
