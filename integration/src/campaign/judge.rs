@@ -179,15 +179,14 @@ impl Subject<'_> {
         };
         self.place = now;
         match &self.place {
-            Place::Runs => {
-                self.counts_on()?;
-                self.nothing_is_recorded()?;
-            }
-            Place::Ended(_) => {
-                self.bundle.delete()?;
-                self.nothing_is_recorded()?;
-            }
-            Place::Paused | Place::Suspended => {}
+            Place::Runs => self.counts_on()?,
+            Place::Ended(_) => self.bundle.delete()?,
+            Place::Paused | Place::Suspended => return Ok(end),
+        }
+        if is_both {
+            self.nothing_is_to_be_undone()?;
+        } else {
+            self.nothing_is_recorded()?;
         }
         Ok(end)
     }

@@ -55,11 +55,8 @@ pub fn sequence(seed: u64, tally: &mut Tally) -> Result<()> {
 fn in_host(seed: u64, mut random: Rng, stasis: &StasisHost, tally: &mut Tally) -> Result<()> {
     let _containerd = stasis.containerd()?;
     let shared = SharedGates::build(stasis, SETTINGS)?;
-    // What the first operation leaves for the next ones is no leak.
-    let port = FIRST_PORT;
-    let mut first = Subject::start(stasis, &shared, "first", Workload::Counter, port)?;
-    first.goes_through_both()?;
-    first.end()?;
+    // What an operation leaves for the next one, or for it to remove, is no leak.
+    one_without_a_fault(stasis, &shared)?;
     let before = stasis.inventory()?;
     let count = random.usize(2..=NAMES.len());
     let mut subjects = Vec::new();
@@ -78,8 +75,15 @@ fn in_host(seed: u64, mut random: Rng, stasis: &StasisHost, tally: &mut Tally) -
         sequence.round()?;
     }
     sequence.end()?;
+    one_without_a_fault(stasis, &shared).context("after all containers were removed")?;
     wait_until_clear(|| Ok(difference(&before, &stasis.inventory()?)))
         .context("after all containers were removed")
+}
+
+fn one_without_a_fault(stasis: &StasisHost, shared: &SharedGates<'_>) -> Result<()> {
+    let mut other = Subject::start(stasis, shared, "other", Workload::Counter, FIRST_PORT)?;
+    other.goes_through_both()?;
+    other.end()
 }
 
 impl Sequence<'_, '_> {

@@ -59,7 +59,10 @@ impl<'l> Gate<'l> {
         stasis.host.write(at, &script)?;
         stasis.host.run(&["chmod", "755", at])?;
         stasis.host.run(&["mkdir", "-p", GATES])?;
-        stasis.host.run(&["mkfifo", &format!("{gate}.open")])?;
+        // A container of this name may have been there before.
+        let fifo = format!("{gate}.open");
+        let script = format!("[ -p {fifo} ] || mkfifo {fifo}");
+        stasis.host.run(&["sh", "-c", &script])?;
         let fifo = stasis.host.path(format!("{gate}.open"));
         Ok(Self {
             stasis,
