@@ -1,5 +1,8 @@
 # Thin: each target is one line into a script or cargo. On a fresh Debian 12 as root they install what they need.
 
+# Units here are found by systemd, and need not be enabled.
+UNITS = /usr/local/lib/systemd/system
+
 .PHONY: demo test fuzz campaign bench install requirements
 
 requirements:
@@ -33,4 +36,7 @@ install:
 	install -D -m 755 -t $(DESTDIR)/usr/local/bin target/release/stasis-runtime target/release/containerd-shim-stasis-v2 target/release/stasis
 	install -D -m 755 -t $(DESTDIR)/usr/local/lib/stasis target/release/libstasis_memory.so
 	ln -sf stasis $(DESTDIR)/usr/local/bin/cuda-checkpoint
+	install -D -m 644 -t $(DESTDIR)$(UNITS) config/systemd/stasis-recover.service
+	mkdir -p $(DESTDIR)$(UNITS)/multi-user.target.wants
+	ln -sf ../stasis-recover.service $(DESTDIR)$(UNITS)/multi-user.target.wants/stasis-recover.service
 	test -e $(DESTDIR)/etc/stasis/stasis.toml || install -D -m 644 config/stasis.toml $(DESTDIR)/etc/stasis/stasis.toml

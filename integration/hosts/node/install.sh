@@ -4,6 +4,10 @@ machine=/machine
 install -D -m 755 -t /usr/local/bin $machine/{stasis-runtime,stasis,containerd-shim-stasis-v2}
 install -D -m 755 -t /usr/local/lib/stasis $machine/libstasis_memory.so
 ln -s stasis /usr/local/bin/cuda-checkpoint
+units=/usr/local/lib/systemd/system
+install -D -m 644 -t $units $machine/stasis-recover.service
+mkdir -p $units/multi-user.target.wants
+ln -s ../stasis-recover.service $units/multi-user.target.wants/
 install -D -m 755 -t /usr/local/nvidia/lib64 $machine/lib64/*
 mkdir -p /etc/stasis
 cat >/etc/stasis/stasis.toml <<'END'

@@ -21,6 +21,7 @@ use crate::node::guest::Guest;
 pub use crate::node::guest::Output;
 
 const RUN: &str = include_str!("../../hosts/node/run.sh");
+const UNIT: &str = include_str!("../../../config/systemd/stasis-recover.service");
 const INSTALL: &str = include_str!("../../hosts/node/install.sh");
 
 /// A node that runs.
@@ -169,6 +170,7 @@ fn bring_along(directory: &Path) -> Result<()> {
             .with_context(|| format!("{}: build the workspace first", program.display()))?;
     }
     fs::copy(c_build::plugin()?, directory.join("libstasis_memory.so"))?;
+    fs::write(directory.join("stasis-recover.service"), UNIT)?;
     for name in ["libcuda.so.1", "libnvidia-ml.so.1"] {
         fs::copy(
             built.join("lib64").join(name),

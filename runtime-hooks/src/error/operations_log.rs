@@ -1,12 +1,13 @@
 //! One line for each operation in `operations.log`: time, operation, result, and how long each
 //! phase took. Callers keep neither the timings nor, in most cases, the whole error.
 
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::SystemTime;
 
+use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use stasis_linux::escape::escaped;
 use stasis_memory_store::Report;
@@ -20,6 +21,9 @@ use crate::operation::verb::Verb;
 
 /// The file's name in the log directory.
 pub(crate) const FILE_NAME: &str = "operations.log";
+/// The file before it, and how long one may become: some hundred thousand operations.
+const EARLIER: &str = "operations.log.1";
+const MOST_BYTES: u64 = 64 << 20;
 
 #[derive(Serialize)]
 struct Line<'a> {
@@ -116,6 +120,8 @@ fn append(directory: &Path, line: &Line<'_>) -> io::Result<()> {
         .create(directory)?;
     let mut text = serde_json::to_vec(line)?;
     text.push(b'\n');
+    // A log that is too long is no reason to lose this line.
+    let _ = put_aside(directory, MOST_BYTES);
     let mut options = OpenOptions::new();
     // One write to a file opened for appending: lines of concurrent operations do not mix.
     options
@@ -124,4 +130,38 @@ fn append(directory: &Path, line: &Line<'_>) -> io::Result<()> {
         .mode(0o600)
         .open(directory.join(FILE_NAME))?
         .write_all(&text)
+}
+
+/// Begins a new file once the old one is longer than this; the one before that is replaced.
+fn put_aside(directory: &Path, most_bytes: u64) -> io::Result<()> {
+    let log = directory.join(FILE_NAME);
+    let is_too_long = || log.metadata().is_ok_and(|log| log.len() > most_bytes);
+    if !is_too_long() {
+        return Ok(());
+    }
+    // Of two that find it too long, the second must not put the new one aside.
+    let gate = File::open(directory)?;
+    flock(&gate, FlockOperation::NonBlockingLockExclusive)?;
+    if is_too_long() {
+        fs::rename(&log, directory.join(EARLIER))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_log_is_put_aside_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let [log, earlier] = [FILE_NAME, EARLIER].map(|name| directory.path().join(name));
+        for (text, is_long) in [("12345", false), ("123456", true)] {
+            fs::write(&log, text).unwrap();
+            put_aside(directory.path(), 5).unwrap();
+            put_aside(directory.path(), 5).unwrap();
+            assert_eq!(log.exists(), !is_long);
+        }
+        assert_eq!(fs::read(earlier).unwrap(), b"123456");
+    }
 }

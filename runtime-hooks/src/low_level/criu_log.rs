@@ -4,7 +4,7 @@
 //! bundle), so stasis copies the log before it returns.
 
 use std::collections::VecDeque;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -16,6 +16,9 @@ use crate::context::Context;
 
 /// Logs are some MiB at CRIU's highest level.
 const MAX_LOG_BYTES: u64 = 64 << 20;
+/// What is kept of earlier failures: the newest logs, with no more bytes than that.
+const MOST_LOGS: usize = 100;
+const MOST_BYTES: u64 = 256 << 20;
 /// CRIU probes the kernel first and logs missing features as errors, so the cause is one of the
 /// last.
 const ERRORS: usize = 6;
@@ -96,8 +99,33 @@ pub fn keep(
         .mode(0o600)
         .open(&path)?;
     io::copy(&mut log.take(MAX_LOG_BYTES), &mut kept)?;
+    // Too many are no reason to do without this one.
+    let _ = remove_oldest(log_dir, MOST_LOGS, MOST_BYTES);
     let (errors, last) = errors_in(File::open(&path)?)?;
     Ok(Some(KeptLog { path, errors, last }))
+}
+
+/// Removes the oldest kept logs, but not the newest, until there are no more than this.
+fn remove_oldest(log_dir: &Path, most_logs: usize, most_bytes: u64) -> io::Result<()> {
+    let mut logs = Vec::new();
+    for entry in fs::read_dir(log_dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.ends_with("-dump.log") || name.ends_with("-restore.log") {
+            let log = entry.metadata()?;
+            logs.push((log.modified()?, log.len(), entry.path()));
+        }
+    }
+    logs.sort();
+    let mut bytes = 0_u64;
+    for (newer, (_, length, path)) in logs.iter().rev().enumerate() {
+        bytes = bytes.saturating_add(*length);
+        if newer > 0 && (newer >= most_logs || bytes > most_bytes) {
+            file::remove(path)?;
+        }
+    }
+    Ok(())
 }
 
 /// The last errors, and the last line. CRIU writes errors as `(00.012345) Error (criu/file.c:12):
@@ -122,8 +150,6 @@ fn errors_in(log: impl Read) -> io::Result<(Vec<String>, Option<String>)> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     const LOG: &str = "(00.001) Dumping\n\
@@ -162,6 +188,35 @@ mod tests {
         );
         let last = "(00.004) Error (criu/cr-dump.c:1781): Dumping FAILED.";
         assert_eq!(kept.last.as_deref(), Some(last));
+    }
+
+    #[test]
+    fn the_oldest_logs_go() {
+        let logs = tempfile::tempdir().unwrap();
+        let start = SystemTime::UNIX_EPOCH;
+        for (age, name) in ["c1-4-dump.log", "c1-3-restore.log", "c2-2-dump.log"]
+            .iter()
+            .enumerate()
+        {
+            let log = File::create(logs.path().join(name)).unwrap();
+            log.set_len(10).unwrap();
+            let age = u64::try_from(age).unwrap();
+            log.set_modified(start + std::time::Duration::from_secs(100 - age))
+                .unwrap();
+        }
+        fs::write(logs.path().join("operations.log"), "kept").unwrap();
+        let left = || fs::read_dir(logs.path()).unwrap().count();
+        remove_oldest(logs.path(), 3, 30).unwrap();
+        assert_eq!(left(), 4);
+        remove_oldest(logs.path(), 3, 29).unwrap();
+        assert!(left() == 3 && !logs.path().join("c2-2-dump.log").exists());
+        remove_oldest(logs.path(), 1, 30).unwrap();
+        assert_eq!(left(), 2);
+        remove_oldest(logs.path(), 1, 0).unwrap();
+        assert!(
+            logs.path().join("c1-4-dump.log").exists(),
+            "the newest stays"
+        );
     }
 
     #[test]
