@@ -3,7 +3,7 @@
 # Units here are found by systemd, and need not be enabled.
 UNITS = /usr/local/lib/systemd/system
 
-.PHONY: demo test fuzz campaign bench install requirements
+.PHONY: demo test fuzz campaign soak bench install requirements
 
 requirements:
 	@echo "== what test hosts need on this machine"
@@ -25,6 +25,11 @@ campaign: requirements
 	@echo "== building the programs and the campaign"
 	cargo build --locked --workspace
 	N=$(or $(N),50) SEED=$(or $(SEED),1) JOBS=$(or $(JOBS),1) target/debug/campaign
+
+MINUTES ?= 120
+soak: requirements
+	cargo build --locked --workspace
+	target/debug/soak $(MINUTES)
 
 bench: requirements
 	@echo "== building everything that is measured"

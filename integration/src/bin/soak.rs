@@ -1,0 +1,210 @@
+//! The soak: `soak [MINUTES]`. Four containers with the GPU are checkpointed, restored, suspended
+//! and resumed at the same time, again and again, and nothing grows.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use stasis_integration::client::containerd::Containerd;
+use stasis_integration::container::bundle::{Bundle, ROOT};
+use stasis_integration::container::gpu_task::into;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::{CUDA_CHECKPOINT, StasisHost};
+
+const MINUTES: u64 = 120;
+/// Rounds between two looks.
+const ROUNDS: u64 = 20;
+const SERVED: &str = "served";
+const SERVED_PORT: u16 = 10003;
+/// What looks at the host while it is looked at.
+const LOOKING: [&str; 3] = ["bash", "sleep", "catatonit"];
+/// Memory and mappings may grow by this part in all, by caches of allocators; what is counted may
+/// not grow at all.
+const SLACK_PERCENT: u64 = 25;
+const SLACK: u64 = 4096;
+
+/// A figure by its name; those with a unit may vary a little.
+type Figures = BTreeMap<String, u64>;
+
+fn main() -> Result<()> {
+    let minutes = std::env::args().nth(1).map(|minutes| minutes.parse());
+    let minutes = minutes.transpose().context("soak [MINUTES]")?;
+    let long = Duration::from_secs(60 * minutes.unwrap_or(MINUTES));
+    let stasis = StasisHost::of(HostKind::sid_v2()?)?.through_the_shim()?;
+    let _containerd = stasis.containerd()?;
+    let client = Containerd::connect(&stasis.host)?;
+    let ports = ["10000", "10001", "10002"];
+    let bundles: Vec<Bundle<'_>> = ports
+        .iter()
+        .map(|port| {
+            Bundle::make(
+                &stasis,
+                &format!("job{port}"),
+                &["/bin/memcheck", "8", port],
+            )
+        })
+        .collect::<Result<_>>()?;
+    for bundle in &bundles {
+        bundle.run()?;
+    }
+    let served = ["/bin/memcheck", "8", "10003"];
+    stasis.start_gpu_task(&client, SERVED, &[], &served)?;
+    for port in [10000, 10001, 10002, SERVED_PORT] {
+        stasis.ask_until_up(port)?;
+    }
+    let mut screen = std::io::stdout().lock();
+    let (start, mut first, mut rounds) = (Instant::now(), None, 0);
+    loop {
+        for _ in 0..ROUNDS {
+            rounds += 1;
+            round(&stasis, &bundles, &client, rounds).with_context(|| format!("round {rounds}"))?;
+        }
+        let now = figures(&stasis)?;
+        let minutes = start.elapsed().as_secs() / 60;
+        writeln!(screen, "{minutes} min, {} operations: {now:?}", rounds * 7)?;
+        // The first rounds make what stays: directories, logs, caches.
+        let first = first.get_or_insert_with(|| now.clone());
+        nothing_grew(first, &now)?;
+        if start.elapsed() >= long {
+            return Ok(());
+        }
+    }
+}
+
+/// One operation, or two, on each container at the same time; all of their memory is right then.
+fn round(
+    stasis: &StasisHost,
+    bundles: &[Bundle<'_>],
+    client: &Containerd,
+    round: u64,
+) -> Result<()> {
+    thread::scope(|scope| {
+        let each = bundles.iter().zip(0..).map(|(bundle, at)| {
+            let work = move || operate(stasis, bundle, (round + at) % 4);
+            scope.spawn(work)
+        });
+        let all: Vec<_> = each.collect();
+        client.checkpoint(SERVED, &into("/images/served"))?;
+        for one in all {
+            one.join()
+                .unwrap_or_else(|_| Err(anyhow::anyhow!("a thread of the soak panicked")))?;
+        }
+        Ok::<_, anyhow::Error>(())
+    })?;
+    fs::remove_dir_all(stasis.host.path("/images/served"))?;
+    for port in 10000..=SERVED_PORT {
+        let answer = stasis.ask_within(port, 20)?;
+        let expected = format!("ok {round}");
+        ensure!(
+            answer.as_ref() == Some(&expected),
+            "port {port}: {answer:?}"
+        );
+    }
+    Ok(())
+}
+
+fn operate(stasis: &StasisHost, bundle: &Bundle<'_>, kind: u64) -> Result<()> {
+    let image = format!("image{kind}");
+    match kind {
+        0 => bundle.checkpoint(&image, &["--leave-running"]),
+        1 => {
+            bundle.checkpoint(&image, &[])?;
+            bundle.restore(&image)
+        }
+        // As containerd's clients and podman do.
+        2 => {
+            bundle.pause()?;
+            bundle.checkpoint(&image, &["--leave-running"])?;
+            bundle.resume()
+        }
+        _ => {
+            let container = ["--container", &bundle.id, "--root", ROOT];
+            let toggle = [&[CUDA_CHECKPOINT, "--toggle"], &container[..]].concat();
+            stasis.host.run(&toggle)?;
+            stasis.host.run(&toggle).map(drop)
+        }
+    }
+}
+
+fn figures(stasis: &StasisHost) -> Result<Figures> {
+    let mut figures = Figures::new();
+    for entry in fs::read_dir(stasis.host.path("/proc"))? {
+        let directory = entry?.path();
+        let name = directory.file_name().unwrap_or_default();
+        if name.to_string_lossy().parse::<u32>().is_ok() {
+            add_process(&mut figures, &directory);
+        }
+    }
+    for directory in [
+        "/run/stasis",
+        "/run/bundles",
+        "/sys/fs/cgroup",
+        "/var/lib/stasis",
+    ] {
+        let entries = entries_below(&stasis.host.path(directory));
+        figures.insert(format!("entries below {directory}"), entries);
+    }
+    let mounts = stasis.host.run_for_text(&["cat", "/proc/self/mountinfo"])?;
+    figures.insert("mounts".to_owned(), mounts.lines().count() as u64);
+    Ok(figures)
+}
+
+/// Adds one process; one that ends meanwhile is none.
+fn add_process(figures: &mut Figures, directory: &Path) -> Option<()> {
+    let name = fs::read_to_string(directory.join("comm")).ok()?;
+    let name = name.trim();
+    if LOOKING.contains(&name) {
+        return Some(());
+    }
+    let count = |below: &str| Some(fs::read_dir(directory.join(below)).ok()?.count() as u64);
+    let status = fs::read_to_string(directory.join("status")).ok()?;
+    let resident = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let resident = resident.trim().trim_end_matches(" kB").parse().ok()?;
+    let maps = fs::read_to_string(directory.join("maps")).ok()?;
+    for (what, value) in [
+        ("processes", 1),
+        ("descriptors", count("fd")?),
+        ("mappings, about", maps.lines().count() as u64),
+        ("resident KiB, about", resident),
+    ] {
+        *figures.entry(format!("{name}: {what}")).or_default() += value;
+    }
+    Some(())
+}
+
+fn entries_below(directory: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(directory) else {
+        return 0;
+    };
+    let each = entries.flatten().map(|entry| {
+        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        1 + if is_directory {
+            entries_below(&entry.path())
+        } else {
+            0
+        }
+    });
+    each.sum()
+}
+
+fn nothing_grew(first: &Figures, now: &Figures) -> Result<()> {
+    for (name, value) in now {
+        let before = first.get(name).copied().unwrap_or(0);
+        let most = if name.ends_with("about") {
+            before + before * SLACK_PERCENT / 100 + SLACK
+        } else {
+            before
+        };
+        ensure!(
+            *value <= most,
+            "{name}: {before} at the beginning, {value} now"
+        );
+    }
+    Ok(())
+}
