@@ -167,7 +167,7 @@ mod tests {
             path: path.clone(),
             source: io::Error::new(source.kind(), source.to_string()),
         };
-        let shown = "cannot start /images/a\\n\\u{1b}[31mb: no room";
+        let shown = "cannot run /images/a\\n\\u{1b}[31mb: no room";
         assert!(
             message(&error()).starts_with(shown),
             "{}",
