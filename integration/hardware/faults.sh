@@ -6,9 +6,20 @@ pids_named() { # COMM...: all of this machine's processes of these names are our
     for name in "$@"; do grep -lx "${name:0:15}" /proc/[0-9]*/comm | cut -d/ -f3; done
 }
 milliseconds_since() { awk "BEGIN { print int(1000 * ($(clock) - $1)) }"; }
-random_below() { echo $((RANDOM * $1 / 32768)); }
+tell_of() { # NAME FILE: all that one may want to know of a container that hangs
+    {
+        echo "--- $1: $(ctr t ls | grep $1) $(timeout 20 cuda-checkpoint --get-state --container $1 2>&1)"
+        grep -H . $(fault_dir $1)/*
+        cat /sys/fs/cgroup/default/$1/cgroup.events /sys/fs/cgroup/freezer/default/$1/freezer.state
+        local process
+        for process in $(pids_named stasis-runtime stasis-keeper runc criu memcheck ctr stasis); do
+            echo "$process $(tr '\0' ' ' </proc/$process/cmdline | cut -c1-160) $(grep -h State /proc/$process/status) $(cat /proc/$process/wchan)"
+        done
+        tail -n 4 /var/log/stasis/operations.log
+    } >>$2 2>&1
+}
 
-# Twenty kills at random moments (SEED repeats them): of the runtime, of CRIU, of runtime and keeper, in checkpoints and
+# Twenty kills that hit, at random moments (by SEED): of the runtime, of CRIU, of runtime and keeper, in checkpoints and
 # in restores. The counter of generations goes on each time, and all of the memory is verified with it.
 random_kills() {
     local name=random-kills round whole slowest=0 good=0 fired=0 lines=/out/random-kills.txt
@@ -19,10 +30,11 @@ random_kills() {
     ctr t checkpoint --image-path /images/$name $name
     whole=$(milliseconds_since $start)
     rm -rf /images/$name
-    for round in {1..20}; do
+    for ((round = 1; fired < 20 && round <= 60; round++)); do
         local victims=(stasis-runtime criu both) victim after phase pids answer
-        victim=${victims[RANDOM % 3]} after=$(random_below $whole)
-        ctr t checkpoint --image-path /images/$name $name >/run/said.txt 2>&1 &
+        victim=${victims[RANDOM % 3]} after=$((RANDOM * whole / 32768))
+        echo "$round: $victim after $after of $whole ms" >>$lines
+        timeout 60 ctr t checkpoint --image-path /images/$name $name >/run/said.txt 2>&1 &
         local operation=$!
         sleep $(awk "BEGIN { print $after / 1000 }")
         phase=$(grep -ho '"phase":"[^"]*"' $(fault_dir $name)/progress.json)
@@ -30,18 +42,19 @@ random_kills() {
         both) pids=$(pids_named stasis-keeper stasis-runtime) ;;
         *) pids=$(pids_named $victim) ;;
         esac
-        [ -z "$pids" ] || kill -9 $pids && fired=$((fired + 1))
+        # There may be none at this moment, or no longer.
+        [ -n "$pids" ] && kill -9 $pids && fired=$((fired + 1))
         start=$(clock)
-        wait $operation
-        [ $victim != both ] || stasis recover --all >>$lines 2>&1
-        answer=$(ask 10050)
+        wait $operation || [ $? != 124 ] || tell_of $name $lines
+        [ $victim != both ] || timeout 60 stasis recover --all >>$lines 2>&1 || tell_of $name $lines
+        answer=$(ask 10050 30) && [ -n "$answer" ] || tell_of $name $lines
         local took=$(milliseconds_since $start)
         [ "$took" -le $slowest ] || slowest=$took
         [ "$answer" = "ok $round" ] && good=$((good + 1))
-        echo "$round: $victim killed after $after of $whole ms, in ${phase:-no phase}, pids ${pids//$'\n'/ }: $answer $took ms later; $(tail -n 1 /run/said.txt | cut -c1-300)" >>$lines
+        echo "$round: killed in ${phase:-no phase}, pids ${pids//$'\n'/ }: $answer $took ms later; $(tail -n 1 /run/said.txt | cut -c1-300)" >>$lines
         rm -rf /images/$name
     done
-    say "twenty kills at random moments of a checkpoint of ${MIB:-8192} MiB, seed ${SEED:-1} | $fired fired, after $good of 20 the next generation was right, the slowest $slowest ms after the kill"
+    say "kills at random moments of a checkpoint of ${MIB:-8192} MiB, seed ${SEED:-1} | $fired fired in $((round - 1)) checkpoints, the next generation was right after $good, the slowest $slowest ms after the kill"
     ctr t checkpoint --exit --image-path /images/$name $name
     remove $name
     say "the same | checkpointed and ended, left: $(left_of $name)"
