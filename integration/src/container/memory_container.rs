@@ -179,8 +179,11 @@ impl StasisHost {
             Ok(lines)
         };
         let mounts = ["cut", "-d", " ", "-f", "5", "/proc/self/mountinfo"];
+        let mut processes = lines(&["ps", "-e", "-o", "comm="])?;
+        // It tidies up for a moment after each checkpoint.
+        processes.retain(|name| name != "stasis-durable");
         let mut inventory = Inventory::from([
-            ("processes", lines(&["ps", "-e", "-o", "comm="])?),
+            ("processes", processes),
             ("mounts", lines(&mounts)?),
             ("cgroups", lines(&["find", "/sys/fs/cgroup", "-type", "d"])?),
         ]);
@@ -189,6 +192,9 @@ impl StasisHost {
         for path in kept {
             files_below(&path, &mut stored)?;
         }
+        // It stays, with its lock, from the first operation on.
+        let ledger = self.host.path("/run/stasis/ledger").display().to_string();
+        stored.retain(|path| *path != ledger && *path != format!("{ledger}/lock"));
         stored.sort();
         inventory.insert("stored", stored);
         Ok(inventory)
