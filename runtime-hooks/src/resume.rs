@@ -26,11 +26,11 @@ use crate::low_level;
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
-use crate::operation::undo::{Begun, Undo};
+use crate::operation::undo::{Begun, Undo, has_undo};
 use crate::operation::verb::Verb;
 use crate::operation::{Intent, Operation, has_intent};
 use crate::preflight::cuda_processes::open_driver;
-use crate::recovery::hand_over;
+use crate::recovery::{self, hand_over};
 use crate::restore::admission::admit_resume;
 
 /// How long a resume waits for another operation's lock. containerd and docker ignore the error of
@@ -44,6 +44,11 @@ const LOCK_WAIT: Duration = Duration::from_secs(10);
 pub fn resume(context: &Context, id: &str, args: &[OsString]) -> Result<Outcome, Error> {
     let state_dir = &context.settings.paths.state_dir;
     if !has_intent(state_dir, &context.root, id) {
+        if has_undo(state_dir, &context.root, id) {
+            // Of a killed operation: whoever undoes it later would pause the container again, as it
+            // was found. One that is under way has the lock, and this resume is not about it.
+            drop(recovery::begin(context, id));
+        }
         return Ok(Outcome::PassThrough);
     }
     let refused = |reason: Refusal| operations_log::refused(context, Verb::Resume, id, reason);

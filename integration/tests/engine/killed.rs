@@ -45,7 +45,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
 
 type Case = fn(&Killed<'_>) -> Result<()>;
 
-const CASES: [(&str, Case); 9] = [
+const CASES: [(&str, Case); 10] = [
     ("checkpoint, lock", in_the_lock),
     ("checkpoint of a paused container", while_paused),
     ("checkpoint, gpu restore", in_the_gpu_restore),
@@ -54,6 +54,7 @@ const CASES: [(&str, Case); 9] = [
     ("resume", in_a_resume),
     ("the keeper", of_the_keeper),
     ("both", of_both),
+    ("both, of a paused container", of_both_while_paused),
     ("restore", in_a_restore),
 ];
 
@@ -239,6 +240,19 @@ fn of_both(here: &Killed<'_>) -> Result<()> {
     ensure!(nothing == "[]", "{nothing}");
     cut_off()?;
     here.counter.checkpoint("next", &["--leave-running"])
+}
+
+/// Whoever paused it resumes it, as containerd does; what is undone later does not pause it again.
+fn of_both_while_paused(here: &Killed<'_>) -> Result<()> {
+    here.counter.pause()?;
+    let (mut operation, runtime) = here.held("get-state", || here.checkpoint())?;
+    here.kill_keepers()?;
+    kill(runtime, Signal::SIGKILL)?;
+    operation.wait()?;
+    here.let_go()?;
+    here.counter.resume()?;
+    here.stasis.host.run(&[PROGRAM, "recover", "--all"])?;
+    here.status_is("running")
 }
 
 /// What was restored is ended, as by a restore that fails.

@@ -17,7 +17,7 @@ use stasis_linux::file::{self, Access, Durability};
 use crate::context::Context;
 use crate::host::cancel::Cancel;
 use crate::operation::OperationError;
-use crate::operation::directory::CONTAINERS;
+use crate::operation::directory::{CONTAINERS, directory_of};
 
 /// The record's file in an operation's directory.
 pub(super) const FILE_NAME: &str = "undo.json";
@@ -99,6 +99,11 @@ impl ImagePlace {
 enum Freezer {
     Thawed,
     Frozen,
+}
+
+/// Whether an operation on a container has something to undo, or has left it.
+pub(crate) fn has_undo(state_dir: &Path, root: &Path, id: &str) -> bool {
+    directory_of(state_dir, root, id).join(FILE_NAME).exists()
 }
 
 impl Undo {
