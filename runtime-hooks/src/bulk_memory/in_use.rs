@@ -27,7 +27,7 @@ pub(crate) enum Removed {
 /// # Errors
 /// The I/O error.
 pub(crate) fn hold(directory: &Path) -> io::Result<Option<InUse>> {
-    let held = lock(directory, FlockOperation::NonBlockingLockShared)?;
+    let held = lock(open(directory), FlockOperation::NonBlockingLockShared)?;
     // It may have been removed before it was locked.
     let is_still = |held: &File| -> io::Result<bool> {
         let there = fs::symlink_metadata(directory);
@@ -45,7 +45,7 @@ pub(crate) fn hold(directory: &Path) -> io::Result<Option<InUse>> {
 /// # Errors
 /// [`StoreError`].
 pub(crate) fn remove(directory: &Path) -> Result<Removed, StoreError> {
-    let locked = lock(directory, FlockOperation::NonBlockingLockExclusive);
+    let locked = lock(open(directory), FlockOperation::NonBlockingLockExclusive);
     let locked = locked.map_err(|source| StoreError::Io {
         action: "lock",
         path: directory.to_owned(),
@@ -58,17 +58,28 @@ pub(crate) fn remove(directory: &Path) -> Result<Removed, StoreError> {
     Ok(Removed::Yes)
 }
 
-/// `None` if there is no such directory, or somebody else has a lock that excludes this one.
-fn lock(directory: &Path, operation: FlockOperation) -> io::Result<Option<File>> {
+fn open(directory: &Path) -> io::Result<File> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = match rustix::fs::open(directory, flags, Mode::empty()) {
-        Err(Errno::NOENT) => return Ok(None),
-        opened => File::from(opened?),
+    Ok(rustix::fs::open(directory, flags, Mode::empty())?.into())
+}
+
+/// Locks an opened directory. `None` if there is no such directory, or somebody else has a lock
+/// that excludes this one.
+pub(super) fn lock(
+    opened: io::Result<File>,
+    operation: FlockOperation,
+) -> io::Result<Option<File>> {
+    let file = match opened {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
     };
-    match flock(&file, operation) {
-        Ok(()) => Ok(Some(file)),
-        Err(Errno::WOULDBLOCK) => Ok(None),
-        Err(error) => Err(error.into()),
+    loop {
+        match flock(&file, operation) {
+            Ok(()) => return Ok(Some(file)),
+            Err(Errno::WOULDBLOCK) => return Ok(None),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 

@@ -166,6 +166,31 @@ pub(crate) mod tests {
         directory
     }
 
+    /// Directories for stores on disk and in memory, and the settings that name them.
+    pub(crate) struct Node {
+        pub(crate) directory: tempfile::TempDir,
+        pub(crate) settings: Settings,
+        pub(crate) stores: Stores,
+    }
+
+    pub(crate) fn node() -> Node {
+        let directory = tempfile::tempdir().unwrap();
+        let mut settings = Settings::default();
+        settings.bulk_memory.directory = directory.path().join("disk");
+        settings.bulk_memory.threads = 3;
+        settings.paths.state_dir = directory.path().join("run");
+        settings.paths.log_dir = directory.path().join("log");
+        let stores = Stores::of(&settings);
+        for parent in [&stores.disk, &stores.ram] {
+            fs::create_dir_all(parent).unwrap();
+        }
+        Node {
+            directory,
+            settings,
+            stores,
+        }
+    }
+
     #[test]
     fn the_newest_complete_one_of_the_container_is_found() {
         let parent = tempfile::tempdir().unwrap();

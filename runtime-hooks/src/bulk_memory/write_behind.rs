@@ -16,12 +16,12 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
+use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use stasis_config::{BulkMemory, MemoryTier, Paths, Settings};
 use stasis_memory_store::ImageId;
 
+use crate::bulk_memory::in_use::lock;
 use crate::bulk_memory::lost;
 use crate::bulk_memory::pending::{self, Pending, pending_in};
 use crate::bulk_memory::retention;
@@ -244,34 +244,19 @@ struct Gate(#[expect(dead_code, reason = "it is locked as long as it is open")] 
 impl Gate {
     /// `None` if somebody else holds it, or there is no such directory.
     fn of(disk: &Path) -> io::Result<Option<Self>> {
-        Ok(lock(disk, FlockOperation::NonBlockingLockExclusive)?.map(Self))
+        Ok(lock(File::open(disk), FlockOperation::NonBlockingLockExclusive)?.map(Self))
     }
 
     /// Waits as long as the other one's copies take.
     fn wait(disk: &Path) -> io::Result<Self> {
-        let locked = lock(disk, FlockOperation::LockExclusive)?.map(Self);
+        let locked = lock(File::open(disk), FlockOperation::LockExclusive)?.map(Self);
         locked.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 }
 
 /// The lock that makes this process the only one that tries again and again.
 fn take_turn(ram: &Path) -> io::Result<Option<File>> {
-    lock(ram, FlockOperation::NonBlockingLockExclusive)
-}
-
-fn lock(directory: &Path, operation: FlockOperation) -> io::Result<Option<File>> {
-    let file = match File::open(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        opened => opened?,
-    };
-    loop {
-        match flock(&file, operation) {
-            Ok(()) => return Ok(Some(file)),
-            Err(Errno::WOULDBLOCK) => return Ok(None),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
+    lock(File::open(ram), FlockOperation::NonBlockingLockExclusive)
 }
 
 #[cfg(test)]

@@ -5,29 +5,7 @@ use stasis_memory_store::{INDEX_FILE, Index, Tier};
 use super::*;
 use crate::bulk_memory::in_use;
 use crate::bulk_memory::origin::tests::origin;
-use crate::bulk_memory::stores::tests::store;
-
-struct Node {
-    directory: tempfile::TempDir,
-    settings: Settings,
-    stores: Stores,
-}
-
-fn node() -> Node {
-    let directory = tempfile::tempdir().unwrap();
-    let mut settings = Settings::default();
-    settings.bulk_memory.directory = directory.path().join("disk");
-    settings.paths.state_dir = directory.path().to_owned();
-    let stores = Stores::of(&settings);
-    for parent in [&stores.disk, &stores.ram] {
-        fs::create_dir(parent).unwrap();
-    }
-    Node {
-        directory,
-        settings,
-        stores,
-    }
-}
+use crate::bulk_memory::stores::tests::{Node, node, store};
 
 impl Node {
     fn left(&self) -> Vec<u64> {
@@ -36,7 +14,7 @@ impl Node {
     }
 
     /// A store with a pack of a MiB, whose image is at a path of its own.
-    fn checkpoint(&self, parent: &Path, container: &str, id: u64) -> PathBuf {
+    fn stored(&self, parent: &Path, container: &str, id: u64) -> PathBuf {
         let mut origin = origin(container, id);
         origin.image_path = self.directory.path().join(id.to_string());
         let directory = store(parent, id.into(), &origin);
@@ -62,9 +40,9 @@ impl Node {
 fn by_itself_it_removes_only_what_was_replaced() {
     let node = node();
     for id in [1, 2, 3] {
-        node.checkpoint(&node.stores.disk, "c1", id);
+        node.stored(&node.stores.disk, "c1", id);
     }
-    node.checkpoint(&node.stores.ram, "c1", 4);
+    node.stored(&node.stores.ram, "c1", 4);
     for (path, id) in [(1, 7), (2, 2), (4, 7)] {
         node.image(path, id);
     }
@@ -80,10 +58,10 @@ fn by_itself_it_removes_only_what_was_replaced() {
 fn the_newest_of_each_container_are_kept() {
     let mut node = node();
     for id in 1..=5 {
-        node.checkpoint(&node.stores.disk, if id < 5 { "c1" } else { "c2" }, id);
+        node.stored(&node.stores.disk, if id < 5 { "c1" } else { "c2" }, id);
     }
     // It is not on disk yet.
-    node.checkpoint(&node.stores.ram, "c1", 6);
+    node.stored(&node.stores.ram, "c1", 6);
     let used = node.stores.disk.join(ImageId::new(1).to_string());
     let user = in_use::hold(&used).unwrap();
     node.settings.bulk_memory.keep = 2;
@@ -97,15 +75,15 @@ fn the_newest_of_each_container_are_kept() {
 #[test]
 fn what_takes_too_much_goes_but_for_the_newest() {
     let mut node = node();
-    let earlier = node.checkpoint(&node.stores.disk, "c1", 1);
-    let later = node.checkpoint(&node.stores.disk, "c1", 2);
+    let earlier = node.stored(&node.stores.disk, "c1", 1);
+    let later = node.stored(&node.stores.disk, "c1", 2);
     // What both have takes room once.
     fs::write(earlier.join("stasis-memory-shared"), vec![1; 1 << 20]).unwrap();
     let shared = format!("stasis-memory-{}-7.pack", ImageId::new(1));
     fs::rename(earlier.join("stasis-memory-shared"), earlier.join(&shared)).unwrap();
     fs::hard_link(earlier.join(&shared), later.join(&shared)).unwrap();
-    node.checkpoint(&node.stores.disk, "c1", 3);
-    node.checkpoint(&node.stores.disk, "c2", 4);
+    node.stored(&node.stores.disk, "c1", 3);
+    node.stored(&node.stores.disk, "c2", 4);
     let mib = |count: u64| (count << 20) + (1 << 19);
     for (most, left) in [
         (mib(5), vec![1, 2, 3, 4]),
@@ -122,7 +100,7 @@ fn what_takes_too_much_goes_but_for_the_newest() {
 #[test]
 fn an_image_that_stays_where_it_is_settles() {
     let node = node();
-    let directory = node.checkpoint(&node.stores.disk, "c1", 1);
+    let directory = node.stored(&node.stores.disk, "c1", 1);
     assert!(all(&node.stores).unwrap()[0].image == Image::Gone);
     let is_left_over = || why_left_over(&all(&node.stores).unwrap()[0]).is_some();
     assert!(!is_left_over(), "nobody has seen it there");

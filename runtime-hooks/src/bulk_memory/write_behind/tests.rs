@@ -9,31 +9,7 @@ use super::*;
 use crate::bulk_memory::lost::lost_in;
 use crate::bulk_memory::origin::Origin;
 use crate::bulk_memory::origin::tests::origin;
-use crate::bulk_memory::stores::tests::store;
-
-struct Node {
-    directory: tempfile::TempDir,
-    settings: Settings,
-    stores: Stores,
-}
-
-fn node() -> Node {
-    let directory = tempfile::tempdir().unwrap();
-    let mut settings = Settings::default();
-    settings.bulk_memory.directory = directory.path().join("disk");
-    settings.bulk_memory.threads = 3;
-    settings.paths.state_dir = directory.path().join("run");
-    settings.paths.log_dir = directory.path().join("log");
-    let stores = Stores::of(&settings);
-    for parent in [&stores.disk, &stores.ram] {
-        fs::create_dir_all(parent).unwrap();
-    }
-    Node {
-        directory,
-        settings,
-        stores,
-    }
-}
+use crate::bulk_memory::stores::tests::{Node, node, store};
 
 fn pack(creator: u128, stream: u16) -> String {
     format!("stasis-memory-{}-{stream}.pack", ImageId::new(creator))
