@@ -27,9 +27,11 @@ campaign: requirements
 	N=$(or $(N),50) SEED=$(or $(SEED),1) JOBS=$(or $(JOBS),1) target/debug/campaign
 
 MINUTES ?= 120
+# Seconds from one round to the next.
+APART ?= 0
 soak: requirements
 	cargo build --locked --workspace
-	target/debug/soak $(MINUTES)
+	target/debug/soak $(MINUTES) $(APART)
 
 bench: requirements
 	@echo "== building everything that is measured"

@@ -1,5 +1,6 @@
-//! The soak: `soak [MINUTES]`. Four containers with the GPU are checkpointed, restored, suspended
-//! and resumed at the same time, again and again, and nothing grows.
+//! The soak: `soak [MINUTES [SECONDS]]`. Four containers with the GPU are checkpointed, restored,
+//! suspended and resumed at the same time, again and again, so many seconds apart, and nothing
+//! grows.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,9 +32,11 @@ const SLACK: u64 = 4096;
 type Figures = BTreeMap<String, u64>;
 
 fn main() -> Result<()> {
-    let minutes = std::env::args().nth(1).map(|minutes| minutes.parse());
-    let minutes = minutes.transpose().context("soak [MINUTES]")?;
+    let number = |at| std::env::args().nth(at).map(|number| number.parse::<u64>());
+    let minutes = number(1).transpose().context("MINUTES")?;
+    let apart = number(2).transpose().context("SECONDS")?;
     let long = Duration::from_secs(60 * minutes.unwrap_or(MINUTES));
+    let apart = Duration::from_secs(apart.unwrap_or(0));
     let stasis = StasisHost::of(HostKind::sid_v2()?)?.through_the_shim()?;
     let _containerd = stasis.containerd()?;
     let client = Containerd::connect(&stasis.host)?;
@@ -62,6 +65,7 @@ fn main() -> Result<()> {
         for _ in 0..ROUNDS {
             rounds += 1;
             round(&stasis, &bundles, &client, rounds).with_context(|| format!("round {rounds}"))?;
+            thread::sleep(apart);
         }
         let now = figures(&stasis)?;
         let minutes = start.elapsed().as_secs() / 60;
