@@ -6,9 +6,10 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
-use rustix::io::Errno;
+use rustix::fs::{Mode, OFlags};
 use stasis_memory_store::StoreError;
+
+use crate::host::file_lock::{Sharing, Tried, try_lock};
 
 /// A store that is not removed as long as this value lives.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ pub(crate) enum Removed {
 /// # Errors
 /// The I/O error.
 pub(crate) fn hold(directory: &Path) -> io::Result<Option<InUse>> {
-    let held = lock(open(directory), FlockOperation::NonBlockingLockShared)?;
+    let held = try_lock_opened(open(directory), Sharing::Shared)?;
     // It may have been removed before it was locked.
     let is_still = |held: &File| -> io::Result<bool> {
         let there = fs::symlink_metadata(directory);
@@ -45,7 +46,7 @@ pub(crate) fn hold(directory: &Path) -> io::Result<Option<InUse>> {
 /// # Errors
 /// [`StoreError`].
 pub(crate) fn remove(directory: &Path) -> Result<Removed, StoreError> {
-    let locked = lock(open(directory), FlockOperation::NonBlockingLockExclusive);
+    let locked = try_lock_opened(open(directory), Sharing::Exclusive);
     let locked = locked.map_err(|source| StoreError::Io {
         action: "lock",
         path: directory.to_owned(),
@@ -63,24 +64,20 @@ fn open(directory: &Path) -> io::Result<File> {
     Ok(rustix::fs::open(directory, flags, Mode::empty())?.into())
 }
 
-/// Locks an opened directory. `None` if there is no such directory, or somebody else has a lock
-/// that excludes this one.
-pub(super) fn lock(
+/// Tries to lock an opened directory. `None` if there is no such directory, or somebody else has a
+/// lock that excludes this one.
+pub(super) fn try_lock_opened(
     opened: io::Result<File>,
-    operation: FlockOperation,
+    sharing: Sharing,
 ) -> io::Result<Option<File>> {
     let file = match opened {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
-    loop {
-        match flock(&file, operation) {
-            Ok(()) => return Ok(Some(file)),
-            Err(Errno::WOULDBLOCK) => return Ok(None),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
+    Ok(match try_lock(&file, sharing)? {
+        Tried::Locked => Some(file),
+        Tried::Held => None,
+    })
 }
 
 #[cfg(test)]

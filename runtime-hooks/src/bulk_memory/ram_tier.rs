@@ -18,7 +18,7 @@ use crate::bulk_memory::stores::{self, Stores};
 use crate::container::Container;
 use crate::container::host_memory::{available, needed_for};
 use crate::context::Context;
-use crate::host::deadline::lock_soon;
+use crate::host::file_lock::lock_soon;
 use crate::ledger::amounts::{Amounts, Resource, Short};
 use crate::ledger::{NotReserved, Patience, Reservation, WaitFor};
 use crate::operation::estimate::anonymous_of;

@@ -11,7 +11,7 @@ use stasis_linux::file;
 use stasis_memory_store::{MAX_REPORT_BYTES, Report, Tier};
 
 use crate::context::Context;
-use crate::host::deadline::lock_within;
+use crate::host::file_lock::{Sharing, lock_within};
 use crate::operation::OperationError;
 use crate::operation::timeline::Timeline;
 
@@ -65,7 +65,7 @@ impl RequestFiles {
         };
         let taken = self.report().map_or(0, |report| report.bytes);
         let limit = limit.saturating_add(Duration::from_secs(taken / SLOWEST));
-        let locked = lock_within(&request, limit);
+        let locked = lock_within(limit, &request, Sharing::Exclusive);
         locked.map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => format!(
                 "the process that gives it back (criu) has not done so within {} s",

@@ -16,12 +16,11 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use stasis_config::{BulkMemory, MemoryTier, Paths, Settings};
 use stasis_memory_store::ImageId;
 
-use crate::bulk_memory::in_use::lock;
+use crate::bulk_memory::in_use::try_lock_opened;
 use crate::bulk_memory::lost;
 use crate::bulk_memory::pending::{self, Pending, pending_in};
 use crate::bulk_memory::retention;
@@ -30,6 +29,7 @@ use crate::bulk_memory::write_behind::copy::{Copied, Copy};
 use crate::error::io_kind::of_io;
 use crate::error::kind::{Diagnosis, Kind, State};
 use crate::error::operations_log::{self, Failed};
+use crate::host::file_lock::{self, Sharing};
 use crate::host::respawn;
 use crate::operation::timeline::Timeline;
 
@@ -244,19 +244,20 @@ struct Gate(#[expect(dead_code, reason = "it is locked as long as it is open")] 
 impl Gate {
     /// `None` if somebody else holds it, or there is no such directory.
     fn of(disk: &Path) -> io::Result<Option<Self>> {
-        Ok(lock(File::open(disk), FlockOperation::NonBlockingLockExclusive)?.map(Self))
+        Ok(try_lock_opened(File::open(disk), Sharing::Exclusive)?.map(Self))
     }
 
     /// Waits as long as the other one's copies take.
     fn wait(disk: &Path) -> io::Result<Self> {
-        let locked = lock(File::open(disk), FlockOperation::LockExclusive)?.map(Self);
-        locked.ok_or_else(|| io::ErrorKind::NotFound.into())
+        let gate = File::open(disk)?;
+        file_lock::lock(&gate)?;
+        Ok(Self(gate))
     }
 }
 
 /// The lock that makes this process the only one that tries again and again.
 fn take_turn(ram: &Path) -> io::Result<Option<File>> {
-    lock(File::open(ram), FlockOperation::NonBlockingLockExclusive)
+    try_lock_opened(File::open(ram), Sharing::Exclusive)
 }
 
 #[cfg(test)]

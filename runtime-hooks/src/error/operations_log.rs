@@ -7,7 +7,6 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::SystemTime;
 
-use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use stasis_linux::escape::escaped;
 use stasis_memory_store::Report;
@@ -15,6 +14,7 @@ use stasis_memory_store::Report;
 use crate::context::Context;
 use crate::error::kind::Diagnosis;
 use crate::error::{Error, Refusal};
+use crate::host::file_lock::{Sharing, Tried, try_lock};
 use crate::host::time::rfc3339;
 use crate::operation::timeline::{Phase, Stop, Timeline};
 use crate::operation::verb::Verb;
@@ -141,8 +141,7 @@ fn put_aside(directory: &Path, most_bytes: u64) -> io::Result<()> {
     }
     // Of two that find it too long, the second must not put the new one aside.
     let gate = File::open(directory)?;
-    flock(&gate, FlockOperation::NonBlockingLockExclusive)?;
-    if is_too_long() {
+    if try_lock(&gate, Sharing::Exclusive)? == Tried::Locked && is_too_long() {
         fs::rename(&log, directory.join(EARLIER))?;
     }
     Ok(())

@@ -3,23 +3,15 @@
 //! A thread cannot be cancelled. So a thread of its own does the work, and is left behind with it
 //! if it is overdue: our process does one operation, and ends soon.
 
-use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread::{Builder, sleep};
-use std::time::{Duration, Instant};
-
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
+use std::thread::Builder;
+use std::time::Duration;
 
 /// For reading the processes of a container in `/proc`: the kernel shows no memory map of a process
 /// while it changes it, which may wait for a disk or a network file system.
 pub(crate) const PROC: Duration = Duration::from_secs(30);
-/// For a lock that its holders need for a moment only.
-pub(crate) const MOMENT: Duration = Duration::from_secs(5);
-const POLL: Duration = Duration::from_millis(5);
 
 /// Whether work was ever left behind.
 static LEFT_BEHIND: AtomicBool = AtomicBool::new(false);
@@ -60,41 +52,6 @@ pub(crate) fn within<T: Send + 'static>(
     }
 }
 
-/// Takes a lock (flock(2)) that others hold for a moment only: who has it for longer is stopped, or
-/// waits for a disk.
-///
-/// # Errors
-/// An error of flock(2), or [`io::ErrorKind::WouldBlock`] after 5 s.
-pub(crate) fn lock_soon(file: impl AsFd) -> io::Result<()> {
-    flock_within(MOMENT, file, FlockOperation::NonBlockingLockExclusive)
-}
-
-/// As [`lock_soon`], of a lock that others may hold for as long as `limit`.
-///
-/// # Errors
-/// As [`lock_soon`].
-pub(crate) fn lock_within(file: &File, limit: Duration) -> io::Result<()> {
-    flock_within(limit, file, FlockOperation::NonBlockingLockExclusive)
-}
-
-/// Takes a lock (flock(2)), by an operation that does not block.
-///
-/// # Errors
-/// An error of flock(2), or [`io::ErrorKind::WouldBlock`] after `time`.
-pub(crate) fn flock_within(
-    time: Duration,
-    file: impl AsFd,
-    operation: FlockOperation,
-) -> io::Result<()> {
-    let deadline = Instant::now() + time;
-    loop {
-        match flock(&file, operation) {
-            Err(Errno::WOULDBLOCK) if Instant::now() < deadline => sleep(POLL),
-            other => return Ok(other?),
-        }
-    }
-}
-
 impl From<Overdue> for io::Error {
     fn from(overdue: Overdue) -> Self {
         Self::new(io::ErrorKind::TimedOut, overdue)
@@ -124,18 +81,6 @@ mod tests {
         assert!(matches!(hangs, Err(Overdue::Hangs(_))));
         drop(end);
         assert_eq!(within(Duration::from_secs(60), || 7).unwrap(), 7);
-    }
-
-    #[test]
-    fn a_lock_that_somebody_keeps_is_an_error() {
-        let path = tempfile::NamedTempFile::new().unwrap();
-        let open = || File::open(path.path()).unwrap();
-        let (first, second) = (open(), open());
-        lock_soon(&first).unwrap();
-        let error = lock_within(&second, Duration::ZERO).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
-        drop(first);
-        lock_within(&second, Duration::ZERO).unwrap();
     }
 
     #[test]

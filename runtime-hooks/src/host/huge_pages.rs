@@ -10,10 +10,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
 use stasis_config::Settings;
 
-use crate::host::deadline::{MOMENT, flock_within, lock_soon};
+use crate::host::file_lock::{MOMENT, Sharing, Tried, lock_soon, lock_within, try_lock, unlock};
 
 const SWITCH: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 /// The name of the record below the state directory.
@@ -75,7 +74,7 @@ impl HugePages {
         let held = Self::at(switch, state_dir)?;
         lock_soon(&held.gate)?;
         let switched = held.enter();
-        flock(&held.gate, FlockOperation::Unlock)?;
+        unlock(&held.gate)?;
         match switched {
             Ok(()) => Ok(held),
             Err(error) => Err(error),
@@ -89,19 +88,18 @@ impl HugePages {
             fs::write(&self.record, selected(&text)?)?;
         }
         // Who leaves has it for a moment, without the gate.
-        flock_within(MOMENT, &self.users, FlockOperation::NonBlockingLockShared)?;
+        lock_within(MOMENT, &self.users, Sharing::Shared)?;
         fs::write(&self.switch, "always")
     }
 
     /// Runs behind the gate: if nobody else uses the switch, puts the recorded value back.
     fn leave(&self) -> io::Result<()> {
-        match flock(&self.users, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {
+        match try_lock(&self.users, Sharing::Exclusive)? {
+            Tried::Locked => {
                 fs::write(&self.switch, fs::read_to_string(&self.record)?)?;
                 fs::remove_file(&self.record)
             }
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(()),
-            Err(error) => Err(error.into()),
+            Tried::Held => Ok(()),
         }
     }
 }
@@ -178,7 +176,7 @@ mod tests {
         HugePages::put_back_at(&switch, directory.path()).unwrap();
         assert_eq!(value(&switch), "always");
         // Killed: its lock goes, its record stays.
-        flock(&other.users, FlockOperation::Unlock).unwrap();
+        unlock(&other.users).unwrap();
         HugePages::put_back_at(&switch, directory.path()).unwrap();
         assert_eq!(value(&switch), "madvise");
         fs::write(directory.path().join(RECORD), "madvise").unwrap();

@@ -1,9 +1,10 @@
-//! State of this machine and of this process: signals, deadlines, disks, huge pages, respawning,
-//! time.
+//! State of this machine and of this process: signals, deadlines, disks, file locks, huge pages,
+//! respawning, time.
 
 pub mod cancel;
 pub mod deadline;
 pub mod disk;
+pub(crate) mod file_lock;
 pub mod huge_pages;
 pub(crate) mod respawn;
 pub(crate) mod time;

@@ -4,9 +4,9 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-use rustix::fs::{FlockOperation, flock};
 use stasis_linux::file;
 
+use crate::host::file_lock::{Sharing, Tried, try_lock};
 use crate::ledger::amounts::Entry;
 
 /// The lock of the whole ledger.
@@ -39,9 +39,10 @@ pub(super) fn of_others(directory: &Path, own: Option<&Path>) -> io::Result<Vec<
     Ok(live)
 }
 
-/// Whether its operation lives: it holds the lock until its end, whatever that is.
+/// Whether its operation lives: it holds the lock until its end, whatever that is. What is not
+/// known stays.
 fn is_held(file: &File) -> bool {
-    flock(file, FlockOperation::NonBlockingLockExclusive).is_err()
+    !matches!(try_lock(file, Sharing::Exclusive), Ok(Tried::Locked))
 }
 
 fn read(file: &File) -> Option<Entry> {

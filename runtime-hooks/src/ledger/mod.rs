@@ -19,10 +19,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
-
 use crate::host::cancel::Cancel;
-use crate::host::deadline::lock_within;
+use crate::host::file_lock::{Sharing, lock_soon, lock_within};
 use crate::ledger::amounts::{Amounts, Entry, Resource, Short, short};
 
 /// The ledger's directory, below the state directory.
@@ -189,7 +187,7 @@ impl Reservation {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
         let lock = options.open(self.directory.join(entries::LOCK))?;
-        lock_within(&lock, limit)?;
+        lock_within(limit, &lock, Sharing::Exclusive)?;
         Ok(lock)
     }
 
@@ -222,7 +220,7 @@ impl Reservation {
             .create_new(true)
             .mode(0o600)
             .open(&path)?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        lock_soon(&file)?;
         Ok((path, file))
     }
 

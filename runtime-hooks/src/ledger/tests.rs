@@ -130,7 +130,7 @@ fn what_the_dead_have_left_and_what_is_no_entry_is_nothing() {
         };
         fs::write(ledger.join(name), text).unwrap();
         let file = File::open(ledger.join(name)).unwrap();
-        flock(&file, FlockOperation::LockExclusive).unwrap();
+        lock_soon(&file).unwrap();
         file
     });
     let b = Reservation::new(state_dir.path(), "b");

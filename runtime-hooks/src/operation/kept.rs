@@ -8,10 +8,9 @@ use std::sync::{MutexGuard, PoisonError};
 use std::thread::{panicking, sleep};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
-use rustix::io::Errno;
+use rustix::fs::{Mode, OFlags, open};
 
-use crate::host::deadline::lock_soon;
+use crate::host::file_lock::{Sharing, Tried, lock_soon, try_lock, unlock};
 use crate::operation::intent;
 use crate::operation::keeper::Keeper;
 use crate::operation::undo::{self, Begun, Undo};
@@ -179,11 +178,7 @@ impl Operation {
         let path = self.directory.join(CHILDREN);
         let is_held = || match File::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            opened => match flock(opened?, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => Ok(false),
-                Err(Errno::WOULDBLOCK) => Ok(true),
-                Err(error) => Err(error.into()),
-            },
+            opened => Ok(try_lock(opened?, Sharing::Exclusive)? == Tried::Held),
         };
         is_held().map_err(|source| OperationError::Io {
             path: path.clone(),
@@ -260,6 +255,6 @@ impl Drop for Operation {
             keeper.done();
         }
         // The keeper may not have closed it yet.
-        let _ = flock(&self.lock, FlockOperation::Unlock);
+        let _ = unlock(&self.lock);
     }
 }

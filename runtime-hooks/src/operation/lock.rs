@@ -6,9 +6,9 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use stasis_linux::ProcessRef;
+
+use crate::host::file_lock::{self, Sharing};
 
 /// The lock file's name.
 pub(crate) const NAME: &str = "lock";
@@ -31,10 +31,8 @@ pub(super) fn try_lock(directory: &Path) -> io::Result<Tried> {
     let path = directory.join(NAME);
     loop {
         let mut lock = open(directory)?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Ok(Tried::Held(Holder::of(&mut lock))),
-            Err(error) => return Err(error.into()),
+        if file_lock::try_lock(&lock, Sharing::Exclusive)? == file_lock::Tried::Held {
+            return Ok(Tried::Held(Holder::of(&mut lock)));
         }
         // The previous holder may have removed the file that we locked: check the name again.
         let same = fs::metadata(&path)

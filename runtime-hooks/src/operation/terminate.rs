@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use crate::host::file_lock::{Sharing, Tried, try_lock};
 use crate::operation::directory::directory_of;
 use crate::operation::lock::NAME;
 
@@ -41,11 +41,9 @@ fn holder(lock: &Path) -> io::Result<Option<Pid>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => other?,
     };
-    match flock(&file, FlockOperation::NonBlockingLockShared) {
+    if try_lock(&file, Sharing::Shared)? == Tried::Locked {
         // Closing the file releases the lock at once.
-        Ok(()) => return Ok(None),
-        Err(Errno::WOULDBLOCK) => {}
-        Err(error) => return Err(error.into()),
+        return Ok(None);
     }
     let mut pid = String::new();
     file.read_to_string(&mut pid)?;

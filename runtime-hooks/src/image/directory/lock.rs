@@ -7,11 +7,12 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use stasis_linux::file;
 
 use super::{INVENTORY, ImageDirectoryError, failed};
+use crate::host::file_lock::{Sharing, Tried, try_lock};
 
 /// A checkpoint whose dump has just ended unlocks the directory sooner than that.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -46,15 +47,14 @@ pub(super) fn lock(path: &Path) -> Result<Option<File>, ImageDirectoryError> {
         let Some(directory) = open_directory(path).map_err(failed("open", path))? else {
             return Ok(None);
         };
-        match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) if is_still(&directory, path) => return Ok(Some(directory)),
+        match try_lock(&directory, Sharing::Exclusive).map_err(failed("lock", path))? {
+            Tried::Locked if is_still(&directory, path) => return Ok(Some(directory)),
             // It was moved or removed before it was locked.
-            Ok(()) | Err(Errno::WOULDBLOCK) if Instant::now() < deadline => sleep(POLL),
-            Ok(()) | Err(Errno::WOULDBLOCK) => {
+            Tried::Locked | Tried::Held if Instant::now() < deadline => sleep(POLL),
+            Tried::Locked | Tried::Held => {
                 let parent = path.parent().unwrap_or(path);
                 return Err(ImageDirectoryError::Busy(parent.to_owned()));
             }
-            Err(error) => return Err(failed("lock", path)(error.into())),
         }
     }
 }

@@ -1,0 +1,127 @@
+//! Locks on open files (flock(2)), which end with whoever has them open, whatever that dies of.
+//!
+//! A lock belongs to the open file: who inherits or is given the descriptor has it as well. One
+//! that somebody else has is no error but a result, and nobody waits for it without a deadline,
+//! apart from [`lock`].
+
+use std::io;
+use std::os::fd::AsFd;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::{Errno, retry_on_intr};
+
+/// For a lock that its holders need for a moment only.
+pub(crate) const MOMENT: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(5);
+
+/// Who else may have a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// Nobody.
+    Exclusive,
+    /// Whoever shares it, too.
+    Shared,
+}
+
+/// What has come of a try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Tried {
+    /// It is ours.
+    Locked,
+    /// Somebody else has it, in a way that excludes us.
+    Held,
+}
+
+/// Tries to take a lock, without waiting.
+///
+/// # Errors
+/// An error of flock(2) other than that somebody has it.
+pub(crate) fn try_lock(file: impl AsFd, sharing: Sharing) -> io::Result<Tried> {
+    let operation = match sharing {
+        Sharing::Exclusive => FlockOperation::NonBlockingLockExclusive,
+        Sharing::Shared => FlockOperation::NonBlockingLockShared,
+    };
+    match retry_on_intr(|| flock(&file, operation)) {
+        Ok(()) => Ok(Tried::Locked),
+        Err(Errno::WOULDBLOCK) => Ok(Tried::Held),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Takes a lock that others have for no longer than `limit`: who has it for longer is stopped, or
+/// waits for a disk.
+///
+/// # Errors
+/// As [`try_lock`], or [`io::ErrorKind::WouldBlock`] after `limit`.
+pub(crate) fn lock_within(limit: Duration, file: impl AsFd, sharing: Sharing) -> io::Result<()> {
+    let deadline = Instant::now() + limit;
+    loop {
+        match try_lock(&file, sharing)? {
+            Tried::Locked => return Ok(()),
+            Tried::Held if Instant::now() < deadline => sleep(POLL),
+            Tried::Held => return Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+}
+
+/// Takes a lock for ourselves that others need for a moment only.
+///
+/// # Errors
+/// As [`lock_within`], after 5 s.
+pub(crate) fn lock_soon(file: impl AsFd) -> io::Result<()> {
+    lock_within(MOMENT, file, Sharing::Exclusive)
+}
+
+/// Takes a lock for ourselves, however long others have it.
+///
+/// # Errors
+/// An error of flock(2).
+pub(crate) fn lock(file: impl AsFd) -> io::Result<()> {
+    Ok(retry_on_intr(|| {
+        flock(&file, FlockOperation::LockExclusive)
+    })?)
+}
+
+/// Gives a lock back, for all who have this open file.
+///
+/// # Errors
+/// An error of flock(2).
+pub(crate) fn unlock(file: impl AsFd) -> io::Result<()> {
+    Ok(flock(file, FlockOperation::Unlock)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn what_somebody_else_has_is_held() {
+        let path = tempfile::NamedTempFile::new().unwrap();
+        let [first, second] = [(); 2].map(|()| File::open(path.path()).unwrap());
+        assert_eq!(try_lock(&first, Sharing::Shared).unwrap(), Tried::Locked);
+        assert_eq!(try_lock(&second, Sharing::Shared).unwrap(), Tried::Locked);
+        assert_eq!(try_lock(&second, Sharing::Exclusive).unwrap(), Tried::Held);
+        unlock(&first).unwrap();
+        assert_eq!(
+            try_lock(&second, Sharing::Exclusive).unwrap(),
+            Tried::Locked
+        );
+        assert_eq!(try_lock(&first, Sharing::Shared).unwrap(), Tried::Held);
+    }
+
+    #[test]
+    fn a_lock_that_somebody_keeps_is_an_error() {
+        let path = tempfile::NamedTempFile::new().unwrap();
+        let [first, second] = [(); 2].map(|()| File::open(path.path()).unwrap());
+        lock_soon(&first).unwrap();
+        let error = lock_within(Duration::ZERO, &second, Sharing::Exclusive).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        drop(first);
+        lock_within(Duration::ZERO, &second, Sharing::Exclusive).unwrap();
+    }
+}
