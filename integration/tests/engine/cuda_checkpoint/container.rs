@@ -81,6 +81,12 @@ pub(crate) fn ranks_are_locked_together_or_refused(stasis: &StasisHost) -> Resul
     for _ in 0..2 {
         succeeds(stasis, &toggle)?;
     }
+    // One that fails to come back, and does so when it is tried again, is not left suspended.
+    succeeds(stasis, &toggle)?;
+    stasis.inject("restore ranks-0 error:999 1")?;
+    let parts = ["(999)", "all processes are as before, with their GPU"];
+    fails(stasis, &toggle, &parts)?;
+    assert_eq!(stasis.records()?, "");
     let answer = stasis.ask(10202)?.unwrap_or_default();
     assert!(answer.starts_with("ok "), "{answer}");
     ranks.delete()?;

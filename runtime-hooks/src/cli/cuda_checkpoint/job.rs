@@ -207,6 +207,8 @@ impl Group<'_> {
         let taken_up = self.restore(job, goal);
         match (&taken_up, suspended) {
             (Ok(()), _) => self.clear(),
+            // A step that failed has brought them all back, with their GPU.
+            (Err(error), _) if error.lost().is_empty() => self.clear(),
             // What has not come back waits for the operator as before.
             (Err(_), Some(suspended)) => drop(self.record(&suspended)),
             (Err(_), None) => {}
