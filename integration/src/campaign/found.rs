@@ -72,27 +72,12 @@ impl Subject<'_> {
 
     /// Nothing of it is left to be put right.
     pub(super) fn nothing_is_recorded(&self) -> Result<()> {
-        let left = self.recorded();
-        ensure!(left.is_empty(), "still recorded: {left:?}");
-        Ok(())
-    }
-
-    /// The same after a keeper that was killed while it removed the records: their files are in the
-    /// way of nobody, and go with the next operation.
-    pub(super) fn nothing_is_to_be_undone(&self) -> Result<()> {
-        let left = self.recorded();
-        ensure!(
-            !left.iter().any(|name| name == "undo.json"),
-            "to be undone: {left:?}"
-        );
-        Ok(())
-    }
-
-    fn recorded(&self) -> Vec<String> {
         let files = fs::read_dir(self.bundle.record());
         let files = files.into_iter().flatten().flatten();
         let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
-        names.filter(|name| name != "lock").collect()
+        let left: Vec<_> = names.filter(|name| name != "lock").collect();
+        ensure!(left.is_empty(), "still recorded: {left:?}");
+        Ok(())
     }
 }
 

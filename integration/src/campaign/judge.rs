@@ -183,11 +183,7 @@ impl Subject<'_> {
             Place::Ended(_) => self.bundle.delete()?,
             Place::Paused | Place::Suspended => return Ok(end),
         }
-        if is_both {
-            self.nothing_is_to_be_undone()?;
-        } else {
-            self.nothing_is_recorded()?;
-        }
+        self.nothing_is_recorded()?;
         Ok(end)
     }
 

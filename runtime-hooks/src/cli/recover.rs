@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use stasis_config::Settings;
@@ -12,7 +12,7 @@ use crate::error::chain;
 use crate::error::kind::State;
 use crate::host::cancel::Cancel;
 use crate::operation::undo::Undo;
-use crate::operation::{Operation, OperationError};
+use crate::operation::{Operation, OperationError, directories, id_of};
 use crate::recovery::report::Recovered;
 use crate::recovery::take_up;
 use crate::recovery::waiting::waits_for;
@@ -59,24 +59,40 @@ pub enum Outcome {
     UnderWay,
 }
 
-/// Undoes what is left to undo. What is under way, or waits for a process that does not answer, is
-/// left to it. Copies of bulk memory to disk that are pending are taken up, and what was lost by a
-/// restart of the machine is said in `operations.log`.
+/// Undoes what is left to undo, and removes files of records that nobody needs any more. What is
+/// under way, or waits for a process that does not answer, is left to it. Copies of bulk memory to
+/// disk that are pending are taken up, and what was lost by a restart of the machine is said in
+/// `operations.log`.
 ///
 /// # Errors
 /// The state directory cannot be read.
 pub fn recover(settings: &Settings, which: &Which) -> io::Result<Vec<Found>> {
-    let is_meant = |undo: &Undo| match which {
+    let is_meant = |container: &str| match which {
         Which::All => true,
-        Which::Named(id) => undo.id.starts_with(id.as_str()),
+        Which::Named(id) => container.starts_with(id.as_str()),
     };
     let left = Undo::all(&settings.paths.state_dir)?.into_iter();
     let found = left
-        .filter(is_meant)
+        .filter(|undo| is_meant(&undo.id))
         .map(|undo| recover_one(settings, &undo))
         .collect();
+    remove_rests(&settings.paths.state_dir, is_meant)?;
     write_behind::take_up(settings);
     Ok(found)
+}
+
+/// Removes what is left of the records of operations that were killed, with their keepers, while
+/// they removed them.
+fn remove_rests(state_dir: &Path, is_meant: impl Fn(&str) -> bool) -> io::Result<()> {
+    for directory in directories(state_dir)? {
+        // What is under way removes its files itself.
+        if is_meant(id_of(&directory))
+            && let Ok(operation) = Operation::begin_in(directory)
+        {
+            operation.clear_unless_pending();
+        }
+    }
+    Ok(())
 }
 
 fn recover_one(settings: &Settings, undo: &Undo) -> Found {
@@ -132,5 +148,35 @@ impl fmt::Display for Found {
             Some(error) => write!(f, ": {error}"),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn rests_of_records_go_and_what_may_be_pending_stays() {
+        let state = tempfile::tempdir().unwrap();
+        let root = Path::new("/run/runc");
+        let [rest, other, pending, held] = ["rest", "other", "pending", "held"].map(|id| {
+            let operation = Operation::begin(state.path(), root, id).unwrap();
+            operation.directory().to_owned()
+        });
+        for directory in [&rest, &other, &pending, &held] {
+            fs::create_dir_all(directory).unwrap();
+            fs::write(directory.join("progress.json"), "{}").unwrap();
+            fs::write(directory.join("children"), "").unwrap();
+        }
+        fs::write(pending.join("intent.json"), "{").unwrap();
+        let holder = Operation::begin(state.path(), root, "held").unwrap();
+        remove_rests(state.path(), |id| id != "other").unwrap();
+        assert!(!rest.exists());
+        assert!(other.join("children").exists());
+        assert!(pending.join("intent.json").exists());
+        assert!(held.join("children").exists());
+        drop(holder);
     }
 }

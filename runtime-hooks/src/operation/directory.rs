@@ -2,11 +2,12 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{self, Path, PathBuf};
 
 /// The directory of all, below the state directory.
-pub(super) const CONTAINERS: &str = "containers";
+const CONTAINERS: &str = "containers";
 
 /// The directory of the container `id` that the low-level runtime keeps below `root`.
 pub(crate) fn directory_of(state_dir: &Path, root: &Path, id: &str) -> PathBuf {
@@ -20,9 +21,33 @@ pub(super) fn state_dir_of(directory: &Path) -> &Path {
 }
 
 /// The container of such a directory.
-pub(super) fn id_of(directory: &Path) -> &str {
+pub(crate) fn id_of(directory: &Path) -> &str {
     let name = directory.file_name().and_then(OsStr::to_str);
     name.unwrap_or_default()
+}
+
+/// The directories of all containers, by root.
+///
+/// # Errors
+/// An I/O error of reading them.
+pub(crate) fn directories(state_dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for root in entries(&state_dir.join(CONTAINERS))? {
+        found.extend(entries(&root)?);
+    }
+    Ok(found)
+}
+
+/// The entries of a directory; none if there is no such directory.
+fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let paths: io::Result<Vec<_>> = entries.map(|entry| Ok(entry?.path())).collect();
+    let mut paths = paths?;
+    paths.sort_unstable();
+    Ok(paths)
 }
 
 /// Resolves a root as the kernel does: Docker's `/var/run/docker/...` is `/run/docker/...`, and

@@ -29,7 +29,8 @@ use crate::container::memory_limit;
 use crate::context::Context;
 use crate::ledger::Reservation;
 use crate::ledger::gpu_memory::GpuMemory;
-use crate::operation::directory::{directory_of, id_of, state_dir_of};
+pub(crate) use crate::operation::directory::{directories, id_of};
+use crate::operation::directory::{directory_of, state_dir_of};
 pub(crate) use crate::operation::intent::peek;
 pub use crate::operation::intent::{Intent, Member, PendingOn, has_intent};
 use crate::operation::kept::{End, Kept};
@@ -133,7 +134,14 @@ impl Operation {
     /// # Errors
     /// [`OperationError`].
     pub fn begin(state_dir: &Path, root: &Path, id: &str) -> Result<Self, OperationError> {
-        let directory = directory_of(state_dir, root, id);
+        Self::begin_in(directory_of(state_dir, root, id))
+    }
+
+    /// The same of the container that has this directory.
+    ///
+    /// # Errors
+    /// [`OperationError`].
+    pub(crate) fn begin_in(directory: PathBuf) -> Result<Self, OperationError> {
         let tried = try_lock(&directory).map_err(|source| OperationError::Io {
             path: directory.join(lock::NAME),
             source,

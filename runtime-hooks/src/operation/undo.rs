@@ -4,7 +4,6 @@
 //! It is a file in the operation's directory, from before the first change until the end. It is not
 //! forced to disk: a machine that restarts has neither the container nor /run.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -17,7 +16,7 @@ use stasis_linux::file::{self, Access, Durability};
 use crate::context::Context;
 use crate::host::cancel::Cancel;
 use crate::operation::OperationError;
-use crate::operation::directory::{CONTAINERS, directory_of};
+use crate::operation::directory::{directories, directory_of};
 
 /// The record's file in an operation's directory.
 pub(super) const FILE_NAME: &str = "undo.json";
@@ -183,13 +182,10 @@ impl Undo {
     /// # Errors
     /// An I/O error of reading the directories. A record that cannot be read is left out.
     pub(crate) fn all(state_dir: &Path) -> io::Result<Vec<Self>> {
-        let mut found = Vec::new();
-        for root in entries(&state_dir.join(CONTAINERS))? {
-            for container in entries(&root)? {
-                found.extend(Self::read(&container).ok().flatten());
-            }
-        }
-        Ok(found)
+        let records = directories(state_dir)?.into_iter();
+        Ok(records
+            .filter_map(|directory| Self::read(&directory).ok().flatten())
+            .collect())
     }
 
     pub(super) fn write(&self, directory: &Path) -> Result<(), OperationError> {
@@ -205,22 +201,10 @@ impl Undo {
     }
 }
 
-/// The entries of a directory; none if there is no such directory.
-fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let entries = match fs::read_dir(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
-    };
-    let mut paths = Vec::new();
-    for entry in entries {
-        paths.push(entry?.path());
-    }
-    paths.sort_unstable();
-    Ok(paths)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::operation::Operation;
 
