@@ -189,12 +189,18 @@ impl StasisHost {
         ]);
         let kept = ["/var/lib/stasis", "/run/stasis"].map(|path| self.host.path(path));
         let mut stored = Vec::new();
-        for path in kept {
-            files_below(&path, &mut stored)?;
+        for path in &kept {
+            files_below(path, &mut stored)?;
         }
-        // It stays, with its lock, from the first operation on.
-        let ledger = self.host.path("/run/stasis/ledger").display().to_string();
-        stored.retain(|path| *path != ledger && *path != format!("{ledger}/lock"));
+        // These stay from the first operation on that needs them.
+        let stay = [
+            "ledger",
+            "ledger/lock",
+            "criu-plugins",
+            "criu-plugins-memory",
+        ];
+        let stay = stay.map(|name| kept[1].join(name).display().to_string());
+        stored.retain(|path| !stay.contains(path));
         stored.sort();
         inventory.insert("stored", stored);
         Ok(inventory)

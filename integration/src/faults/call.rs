@@ -177,7 +177,8 @@ impl Call {
     }
 
     fn is_of_file(&self) -> bool {
-        let elsewhere = ["/proc", "/sys", "/dev"];
+        // The last is the stand-in's own.
+        let elsewhere = ["/proc", "/sys", "/dev", "/run/stasis-standin"];
         let is_log = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "log");
         let is_on_disk = self.path.as_ref().is_some_and(|path| {
             // A descriptor of a pipe or socket has no path from the root.
