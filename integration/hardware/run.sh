@@ -19,7 +19,7 @@ rm -f "$OUT/contract-left-out.txt"
 if [ -e /dev/nvidiactl ]; then
     # The test makes namespaces of its own.
     # Cases that need ordered failures, or more GPUs than there are, leave themselves out: they have not passed.
-    STASIS_LEFT_OUT=$OUT/contract-left-out.txt STASIS_WORKLOADS=$root/work \
+    STASIS_LEFT_OUT=$OUT/contract-left-out.txt STASIS_NATIVE=$root/work/native \
         timeout 100 "$root/work/contract" --test-threads 4 >"$OUT/contract.txt" 2>&1 || true
     left_out=$(cat "$OUT/contract-left-out.txt" 2>/dev/null | wc -l)
     count() { sed -n "s/^test result:.* \([0-9]*\) $1.*/\1/p" "$OUT/contract.txt"; }
@@ -47,7 +47,7 @@ unshare --mount --propagation private bash -euc '
         mkdir dev/pts dev/shm && mount -t devpts -o newinstance,ptmxmode=0666 devpts dev/pts && ln -s pts/ptmx dev/ptmx
         mknod dev/nvidia0 b 7 5 && mknod dev/nvidiactl b 7 6 && mknod dev/nvidia-uvm b 7 7
         for gpu in 1 2 3; do mknod dev/nvidia$gpu b 7 $((7 + gpu)); done
-        mkdir -p usr/local/nvidia && cp -r work/standin usr/local/nvidia/lib64
+        mkdir -p usr/local/nvidia && cp -r work/native/lib64 usr/local/nvidia/lib64
     fi
     mount -t tmpfs -o mode=755 tmpfs run
     mkdir -p out && mount --bind "$OUT" out

@@ -1,15 +1,28 @@
-//! Random faults until N have fired: `make campaign N=2000 [SEED=1] [JOBS=2]`. With `KEEP=1` the
-//! host of a sequence that failed stays until it is interrupted.
+//! Random faults until N have fired: `make campaign N=2000 [SEED=1] [JOBS=2] [MINUTES=60]
+//! [HOSTS="sid_v2 trixie"]`. No sequence is begun after so many minutes. With `KEEP=1` the host of
+//! a sequence that failed stays until it is interrupted.
+
+use std::env;
+use std::time::Duration;
 
 use anyhow::Result;
 use stasis_integration::campaign::run::{Extent, run};
+use stasis_integration::campaign::sequence::hosts;
 use stasis_integration::check::seed::number;
+use stasis_integration::host::HostKind;
+
+/// A week: as long as it takes.
+const MINUTES: u64 = 7 * 24 * 60;
 
 fn main() -> Result<()> {
-    let extent = Extent {
+    let named = env::var("HOSTS").unwrap_or_default();
+    let named: Result<Vec<_>> = named.split_whitespace().map(HostKind::named).collect();
+    let named = named?;
+    run(&Extent {
         faults: number("N", 50)?.try_into()?,
         seed: number("SEED", 1)?,
         jobs: number("JOBS", 1)?.try_into()?,
-    };
-    run(extent)
+        kinds: if named.is_empty() { hosts()? } else { named },
+        time: Duration::from_mins(number("MINUTES", MINUTES)?),
+    })
 }

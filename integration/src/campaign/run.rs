@@ -1,16 +1,21 @@
 //! Sequences until so many faults have fired.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, ensure};
 
 use crate::campaign::sequence::sequence;
 use crate::campaign::tally::Tally;
+use crate::host::HostKind;
 
-/// How much is done.
-#[derive(Debug, Clone, Copy)]
+/// So many sequences may fail before no other is begun: something is wrong with all of them.
+const MOST_FAILURES: usize = 20;
+
+/// How much is done, and where.
+#[derive(Debug, Clone)]
 pub struct Extent {
     /// How many faults have to fire.
     pub faults: u32,
@@ -18,45 +23,81 @@ pub struct Extent {
     pub seed: u64,
     /// How many sequences are carried out at the same time, in hosts of their own.
     pub jobs: usize,
+    /// The hosts, of which each sequence draws one.
+    pub kinds: Vec<HostKind>,
+    /// No sequence is begun after this time.
+    pub time: Duration,
 }
 
-/// Carries out sequences until enough faults have fired, or one sequence fails. Prints the tally in
-/// any case.
+/// Carries out sequences until enough faults have fired; one that fails does not stop the others.
+/// Prints the tally in any case.
 ///
 /// # Errors
-/// That of the sequence that failed, with its seed.
-pub fn run(extent: Extent) -> Result<()> {
-    let began = Instant::now();
-    let (next, fired) = (AtomicU64::new(extent.seed), AtomicU32::new(0));
-    let has_failed = AtomicBool::new(false);
-    let job = || {
-        let mut tally = Tally::default();
-        while fired.load(Ordering::SeqCst) < extent.faults && !has_failed.load(Ordering::SeqCst) {
-            let seed = next.fetch_add(1, Ordering::SeqCst);
-            let before = tally.fired();
-            let result = sequence(seed, &mut tally);
-            fired.fetch_add(tally.fired() - before, Ordering::SeqCst);
-            if let Err(error) = result {
-                has_failed.store(true, Ordering::SeqCst);
-                let about = format!("`make campaign N=1 SEED={seed}` repeats this");
-                return (tally, Err(error).context(about));
-            }
-        }
-        (tally, Ok(()))
+/// Those of all sequences that failed, with their seeds, or too few faults have fired in time.
+pub fn run(extent: &Extent) -> Result<()> {
+    let work = Work {
+        extent,
+        began: Instant::now(),
+        next: AtomicU64::new(extent.seed),
+        so_far: Mutex::default(),
     };
-    let over: Vec<_> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..extent.jobs).map(|_| scope.spawn(job)).collect();
-        threads.into_iter().map(|thread| thread.join()).collect()
+    thread::scope(|scope| {
+        for _ in 0..extent.jobs {
+            scope.spawn(|| work.go_on());
+        }
     });
-    let mut all = Tally::default();
-    let mut result = Ok(());
-    for job in over {
-        let (tally, ended) = job.map_err(|_| anyhow!("a job panicked"))?;
-        all.join(tally);
-        result = result.and(ended);
+    let (from, to) = (extent.seed, work.next.into_inner() - 1);
+    let seconds = work.began.elapsed().as_secs();
+    let so_far = work.so_far.into_inner();
+    let SoFar { tally, failures } = so_far.unwrap_or_else(PoisonError::into_inner);
+    println!("{tally}\nseeds {from} to {to}, {seconds} s");
+    ensure!(failures.is_empty(), "{}", failures.join("\n"));
+    let (fired, faults) = (tally.fired(), extent.faults);
+    ensure!(fired >= faults, "{fired} of {faults} faults fired in time");
+    Ok(())
+}
+
+/// What the jobs share.
+#[derive(Debug)]
+struct Work<'e> {
+    extent: &'e Extent,
+    began: Instant,
+    next: AtomicU64,
+    so_far: Mutex<SoFar>,
+}
+
+#[derive(Debug, Default)]
+struct SoFar {
+    tally: Tally,
+    failures: Vec<String>,
+}
+
+impl Work<'_> {
+    fn go_on(&self) {
+        while !self.is_over() {
+            let seed = self.next.fetch_add(1, Ordering::SeqCst);
+            let mut tally = Tally::default();
+            let result = sequence(seed, &self.extent.kinds, &mut tally);
+            let failure = result.err().map(|error| {
+                let names: Vec<_> = self.extent.kinds.iter().map(|kind| kind.name).collect();
+                let hosts = names.join(" ");
+                format!("`make campaign N=1 SEED={seed} HOSTS=\"{hosts}\"` repeats this: {error:#}")
+            });
+            if let Some(failure) = &failure {
+                eprintln!("FAILED {failure}");
+            }
+            let mut so_far = self.so_far.lock().unwrap_or_else(PoisonError::into_inner);
+            so_far.tally.join(tally);
+            so_far.failures.extend(failure);
+            let (fired, failed) = (so_far.tally.fired(), so_far.failures.len());
+            eprintln!("SEED={seed}: over; {fired} faults have fired, {failed} sequences failed");
+        }
     }
-    let (from, to) = (extent.seed, next.load(Ordering::SeqCst) - 1);
-    let seconds = began.elapsed().as_secs();
-    println!("{all}\nseeds {from} to {to}, {seconds} s");
-    result
+
+    fn is_over(&self) -> bool {
+        let so_far = self.so_far.lock().unwrap_or_else(PoisonError::into_inner);
+        so_far.tally.fired() >= self.extent.faults
+            || so_far.failures.len() >= MOST_FAILURES
+            || self.began.elapsed() > self.extent.time
+    }
 }

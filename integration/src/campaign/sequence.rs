@@ -33,13 +33,25 @@ struct Sequence<'l, 't> {
     tally: &'t mut Tally,
 }
 
-/// Carries out the sequence of a seed in a host of its own, and counts what comes of it.
+/// The hosts of sequences, where nobody chooses others.
+///
+/// # Errors
+/// The machine's cgroups cannot be read.
+pub fn hosts() -> Result<Vec<HostKind>> {
+    Ok(vec![
+        HostKind::sid()?,
+        HostKind::trixie()?,
+        HostKind::sid_v2()?,
+    ])
+}
+
+/// Carries out the sequence of a seed in a host of its own, of one of these kinds, and counts what
+/// comes of it.
 ///
 /// # Errors
 /// A job is lost, an image is wrong, or something is left behind.
-pub fn sequence(seed: u64, tally: &mut Tally) -> Result<()> {
+pub fn sequence(seed: u64, kinds: &[HostKind], tally: &mut Tally) -> Result<()> {
     let mut random = Rng::with_seed(seed);
-    let kinds = [HostKind::sid()?, HostKind::trixie()?, HostKind::sid_v2()?];
     let stasis = StasisHost::of(kinds[random.usize(..kinds.len())])?;
     let result = in_host(seed, random, &stasis, tally);
     if result.is_err() && env::var_os("KEEP").is_some() {

@@ -8,12 +8,13 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::host::c_build;
+
 const BUSYBOX: &str = "/bin/busybox";
-const PAUSE: &str = include_str!("../../hosts/pause.c");
 /// Programs that load a CUDA driver at run time need these, though `ldd` does not name them.
 const DRIVER_NEEDS: [&str; 5] = [
     "libpthread.so.0",
@@ -69,14 +70,8 @@ impl Image {
                     .insert(Path::new("bin").join(applet), Entry::Link("busybox".into()));
             }
         }
-        let content = compile_pause()?;
-        image.files.insert(
-            "bin/pause".into(),
-            Entry::Bytes {
-                mode: 0o755,
-                content,
-            },
-        );
+        let pause = c_build::build()?.join("bin/pause");
+        image.add(Path::new("bin/pause"), &pause, 0o755)?;
         Ok(image)
     }
 
@@ -192,26 +187,6 @@ impl Image {
         all.dedup();
         all
     }
-}
-
-fn compile_pause() -> Result<Vec<u8>> {
-    let directory = tempfile::tempdir()?;
-    let (source, program) = (
-        directory.path().join("pause.c"),
-        directory.path().join("pause"),
-    );
-    fs::write(&source, PAUSE)?;
-    let output = Command::new("gcc")
-        .args(["-O2", "-static", "-o"])
-        .args([&program, &source])
-        .output();
-    let output = output.context("starting gcc to compile the pause program of test images")?;
-    ensure!(
-        output.status.success(),
-        "compiling the pause program: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    fs::read(&program).context("reading the compiled pause program")
 }
 
 /// The loader and the libraries of a dynamic program; none of a static one.

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::check::requirement::{Requirement, leave_out};
 
@@ -59,6 +59,8 @@ impl Cgroups {
 /// What a test host with stasis is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostKind {
+    /// Its name.
+    pub name: &'static str,
     /// The Debian suite.
     pub suite: Suite,
     /// The cgroups that it sees.
@@ -92,9 +94,22 @@ macro_rules! kinds {
                 /// # Errors
                 /// The machine's cgroups cannot be read.
                 pub fn $name() -> Result<Self> {
-                    Ok(Self { suite: Suite::$suite, cgroups: $cgroups, low_level: $low_level })
+                    let name = stringify!($name);
+                    let (suite, cgroups, low_level) = (Suite::$suite, $cgroups, $low_level);
+                    Ok(Self { name, suite, cgroups, low_level })
                 }
             )+
+
+            /// The kind of a name.
+            ///
+            /// # Errors
+            /// There is none, or the machine's cgroups cannot be read.
+            pub fn named(name: &str) -> Result<Self> {
+                match name {
+                    $(stringify!($name) => Self::$name(),)+
+                    _ => bail!("there is no kind of test host named {name:?}"),
+                }
+            }
         }
     };
 }

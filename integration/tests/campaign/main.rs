@@ -5,8 +5,11 @@ mod errors;
 mod kills;
 mod sweep;
 
+use std::time::Duration;
+
 use anyhow::Result;
 use stasis_integration::campaign::run::{Extent, run};
+use stasis_integration::campaign::sequence::hosts;
 use stasis_integration::check::seed::seed;
 use stasis_integration::needs;
 
@@ -14,9 +17,11 @@ use stasis_integration::needs;
 #[test]
 fn fifty_random_faults() -> Result<()> {
     needs!(StandIn);
-    run(Extent {
+    run(&Extent {
         faults: 50,
         seed: seed()?,
         jobs: 1,
+        kinds: hosts()?,
+        time: Duration::MAX,
     })
 }

@@ -2,7 +2,7 @@
 //! have to pass.
 //!
 //! A machine with a GPU is asked for its own driver. The test also runs from a copied binary,
-//! without cargo and gcc: `STASIS_WORKLOADS` is then a directory of built workloads, and
+//! without cargo and gcc: `STASIS_NATIVE` is then the directory of what gcc had made, and
 //! `STASIS_LIBCUDA` and `STASIS_NVML` may name the driver's libraries.
 
 #![allow(clippy::unwrap_used)]

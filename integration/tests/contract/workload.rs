@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, UdpSocket};
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
@@ -160,9 +159,6 @@ impl Question {
 /// The program on the real driver; or on the stand-in, with a /dev of its own that has the
 /// stand-in's nodes. The shell is replaced by the program, which so has the pid that we know.
 fn command_for(program: &str, gpus: usize) -> Result<Command> {
-    if let Some(directory) = std::env::var_os("STASIS_WORKLOADS") {
-        return Ok(Command::new(PathBuf::from(directory).join(program)));
-    }
     let built = c_build::build()?;
     let path = built.join("bin").join(program);
     if c_build::has_gpu() {
