@@ -5,6 +5,7 @@ mod admission;
 mod another_gpu;
 mod as_found;
 mod check_beside;
+mod check_image;
 mod cuda_checkpoint;
 mod ended_members;
 mod exec_sessions;

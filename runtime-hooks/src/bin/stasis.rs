@@ -2,14 +2,14 @@
 //! it replaces NVIDIA's program of that name.
 
 use std::env;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use serde::Serialize;
 use stasis::bulk_memory::write_behind::WriteBehind;
+use stasis::cli::answer::{Format, answer, show, show_all};
 use stasis::cli::check::{CheckError, check};
+use stasis::cli::check_image::check_image;
 use stasis::cli::command_error::CommandError;
 use stasis::cli::cuda_checkpoint;
 use stasis::cli::locate::locate;
@@ -39,14 +39,17 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Report whether a running container could be checkpointed, and why not, or what this machine
-    /// can do; changes nothing.
+    /// Report whether a running container could be checkpointed, or an image restored here, and why
+    /// not, or what this machine can do; changes nothing.
     ///
-    /// Exit code 0: it could; 1: the checkpoint would be refused; 2: the check failed.
+    /// Exit code 0: it could; 1: the checkpoint or restore would be refused; 2: the check failed.
     Check {
         /// The container's id, or the beginning of it.
-        #[arg(required_unless_present = "machine")]
+        #[arg(required_unless_present_any = ["machine", "image"])]
         id: Option<String>,
+        /// Read the image in this directory as a restore would, and all of its bulk memory.
+        #[arg(long, value_name = "DIR", conflicts_with_all = ["id", "root", "machine"])]
+        image: Option<PathBuf>,
         /// Report what this machine can do, and what is done without it.
         #[arg(long, conflicts_with_all = ["id", "root"])]
         machine: bool,
@@ -122,19 +125,6 @@ enum MemoryVerb {
     },
 }
 
-/// The format of an answer.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Format {
-    Text,
-    Json,
-}
-
-impl Format {
-    fn of(json: bool) -> Self {
-        if json { Self::Json } else { Self::Text }
-    }
-}
-
 impl Verb {
     fn format(&self) -> Format {
         match self {
@@ -182,9 +172,16 @@ fn main() -> ExitCode {
 fn run(arguments: Arguments) -> Result<u8, CommandError> {
     let settings = Settings::load(arguments.config.as_deref())?;
     match arguments.verb {
-        Verb::Check { id, root, json, .. } => match id {
-            Some(id) => run_check(settings, &id, root.as_deref(), Format::of(json)),
-            None => run_check_machine(&settings, Format::of(json)),
+        Verb::Check {
+            id,
+            image,
+            root,
+            json,
+            ..
+        } => match (id, image) {
+            (Some(id), _) => run_check(settings, &id, root.as_deref(), Format::of(json)),
+            (None, Some(image)) => run_check_image(&settings, &image, Format::of(json)),
+            (None, None) => run_check_machine(&settings, Format::of(json)),
         },
         Verb::Recover { id, json, .. } => {
             let which = id.map_or(Which::All, Which::Named);
@@ -196,10 +193,7 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
 
 fn run_recover(settings: &Settings, which: &Which, format: Format) -> Result<u8, CommandError> {
     let found = recover(settings, which).map_err(CommandError::Recover)?;
-    match format {
-        Format::Json => answer(&found)?,
-        Format::Text => found.iter().for_each(|found| println!("{found}")),
-    }
+    show_all(&found, format)?;
     let is_undone = |found: &Found| found.result == Outcome::Undone;
     Ok(if found.iter().all(is_undone) { 0 } else { LEFT })
 }
@@ -207,28 +201,18 @@ fn run_recover(settings: &Settings, which: &Which, format: Format) -> Result<u8,
 fn run_memory(settings: &Settings, verb: MemoryVerb) -> Result<u8, CommandError> {
     match verb {
         MemoryVerb::List { json } => {
-            let kept = memory::list(settings)?;
-            match Format::of(json) {
-                Format::Json => answer(&kept)?,
-                Format::Text => kept.iter().for_each(|kept| println!("{kept}")),
-            }
+            show_all(&memory::list(settings)?, Format::of(json))?;
         }
         MemoryVerb::Flush { json } => {
             let flushed = flush(settings);
-            match Format::of(json) {
-                Format::Json => answer(&flushed)?,
-                Format::Text => flushed.iter().for_each(|copy| println!("{copy}")),
-            }
+            show_all(&flushed, Format::of(json))?;
             if flushed.iter().any(|copy| !copy.durable) {
                 return Ok(LEFT);
             }
         }
         MemoryVerb::Verify { ids, json } => {
             let verified = verify(settings, &ids)?;
-            match Format::of(json) {
-                Format::Json => answer(&verified)?,
-                Format::Text => verified.iter().for_each(|store| println!("{store}")),
-            }
+            show_all(&verified, Format::of(json))?;
             if verified.iter().any(|store| store.damaged > 0) {
                 return Ok(LEFT);
             }
@@ -258,27 +242,19 @@ fn run_check(
     let located = locate(id, root).map_err(CheckError::from)?;
     let context = located.context(settings, Cancel::not_needed());
     let report = check(&context, &located.container)?;
-    match format {
-        Format::Json => answer(&report)?,
-        Format::Text => println!("{report}"),
-    }
+    show(&report, format)?;
     Ok(if report.checkpointable { 0 } else { REFUSED })
 }
 
-fn run_check_machine(settings: &Settings, format: Format) -> Result<u8, CommandError> {
-    let report = machine(settings);
-    match format {
-        Format::Json => answer(&report)?,
-        Format::Text => println!("{report}"),
-    }
-    Ok(0)
+fn run_check_image(settings: &Settings, image: &Path, format: Format) -> Result<u8, CommandError> {
+    let report = check_image(settings, image)?;
+    show(&report, format)?;
+    Ok(if report.restorable { 0 } else { REFUSED })
 }
 
-/// Writes the answer of a command with `--json`.
-fn answer(answer: &impl Serialize) -> Result<(), CommandError> {
-    let text = serde_json::to_string_pretty(answer).map_err(io::Error::other)?;
-    println!("{text}");
-    Ok(())
+fn run_check_machine(settings: &Settings, format: Format) -> Result<u8, CommandError> {
+    show(&machine(settings), format)?;
+    Ok(0)
 }
 
 /// Reports an error on standard error, and with `--json` also on standard output for programs.

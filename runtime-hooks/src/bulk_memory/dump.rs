@@ -239,7 +239,7 @@ fn dump_request(
         tier,
         directory,
         earlier,
-        threads: request::threads(context, tier),
+        threads: request::threads(&context.settings, tier),
         compression: (level > 0).then_some(Compression { level }),
         after: match options.after {
             AfterDump::Exit => After::End,

@@ -4,7 +4,8 @@
 //! where the memory goes (`stores.rs`, `ram_tier.rs`), writes a request for it (`request.rs`),
 //! reads its report afterwards (`dump.rs`, `restore.rs`), and records whose memory it is
 //! (`origin.rs`). What is in memory alone is copied to disk afterwards (`write_behind.rs`). What
-//! is there (`kept.rs`) stays until nobody needs it (`retention.rs`) or uses it (`in_use.rs`).
+//! is there (`kept.rs`) stays until nobody needs it (`retention.rs`) or uses it (`in_use.rs`), and
+//! can be compared with its checksums (`scrub.rs`).
 
 pub(crate) mod dump;
 pub(crate) mod in_use;
@@ -17,5 +18,6 @@ pub(crate) mod ram_tier;
 pub(crate) mod request;
 pub mod restore;
 pub(crate) mod retention;
+pub(crate) mod scrub;
 pub mod stores;
 pub mod write_behind;

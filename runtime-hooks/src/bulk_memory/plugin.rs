@@ -64,11 +64,15 @@ impl PluginUnavailable {
     }
 }
 
-/// The plugin, if it can be used on a machine with these capabilities.
+/// The plugin for a restore, which only fills memory, if it can be used on a machine with these
+/// capabilities.
 ///
 /// # Errors
 /// [`PluginUnavailable`].
-fn usable(settings: &BulkMemory, has: &Capabilities) -> Result<PathBuf, PluginUnavailable> {
+pub(crate) fn usable(
+    settings: &BulkMemory,
+    has: &Capabilities,
+) -> Result<PathBuf, PluginUnavailable> {
     if !settings.enabled {
         return Err(PluginUnavailable::Off);
     }

@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
-use stasis_config::MemoryTier;
+use stasis_config::{MemoryTier, Settings};
 use stasis_linux::file;
 use stasis_memory_store::{MAX_REPORT_BYTES, Report, Tier};
 
-use crate::context::Context;
 use crate::host::file_lock::{Sharing, lock_within};
 use crate::operation::OperationError;
 use crate::operation::timeline::Timeline;
@@ -100,8 +99,8 @@ impl Drop for RequestFiles {
 }
 
 /// How many threads move memory to or from a tier.
-pub(crate) fn threads(context: &Context, tier: Tier) -> usize {
-    context.settings.bulk_memory.threads_for(match tier {
+pub(crate) fn threads(settings: &Settings, tier: Tier) -> usize {
+    settings.bulk_memory.threads_for(match tier {
         Tier::Portable => MemoryTier::Portable,
         Tier::Disk => MemoryTier::Disk,
         Tier::Ram => MemoryTier::Ram,

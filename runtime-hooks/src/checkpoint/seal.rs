@@ -36,7 +36,7 @@ pub(crate) fn seal(
         memory.remove_unused();
     }
     if is_described(manifest) {
-        let threads = request::threads(context, Tier::Disk);
+        let threads = request::threads(&context.settings, Tier::Disk);
         let files = timeline.time("hash", || files::list(image.path(), threads))?;
         manifest.files = Some(files);
     }

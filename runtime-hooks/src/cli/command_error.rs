@@ -3,6 +3,7 @@
 use stasis_config::SettingsError;
 
 use crate::cli::check::CheckError;
+use crate::cli::check_image::CheckImageError;
 use crate::cli::locate::LocateError;
 use crate::cli::memory::MemoryCommandError;
 use crate::error::io_kind::{of_io, of_store};
@@ -17,6 +18,9 @@ pub enum CommandError {
     /// `stasis check` failed.
     #[error(transparent)]
     Check(#[from] CheckError),
+    /// `stasis check --image` failed.
+    #[error(transparent)]
+    CheckImage(#[from] CheckImageError),
     /// `stasis memory` failed.
     #[error(transparent)]
     Memory(#[from] MemoryCommandError),
@@ -35,6 +39,7 @@ impl CommandError {
         let kind = match self {
             Self::Settings(error) => of_settings(error),
             Self::Check(error) => error.kind(),
+            Self::CheckImage(error) => error.kind(),
             Self::Memory(error) => error.kind(),
             Self::Recover(error) | Self::Answer(error) => of_io(error, Kind::Io),
         };

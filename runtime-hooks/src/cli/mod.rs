@@ -1,7 +1,9 @@
 //! The command lines: runc's and crun's (`stasis-runtime`), and the operator's (`stasis`,
 //! `cuda-checkpoint`).
 
+pub mod answer;
 pub mod check;
+pub mod check_image;
 pub mod command_error;
 pub mod cuda_checkpoint;
 pub mod locate;

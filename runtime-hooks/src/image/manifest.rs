@@ -121,6 +121,12 @@ impl Manifest {
         self.written_by.is_empty() && self.memory.is_none() && self.processes.is_empty()
     }
 
+    /// The version of its format.
+    #[must_use]
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
     /// Whether the image has GPU state, which a process has to be given back.
     #[must_use]
     pub fn has_gpu_state(&self) -> bool {

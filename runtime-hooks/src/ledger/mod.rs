@@ -37,7 +37,17 @@ pub struct Reservation {
     directory: PathBuf,
     /// What it works on.
     container: String,
+    purpose: Purpose,
     own: Mutex<Own>,
+}
+
+/// What a reservation is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// An operation.
+    Operation,
+    /// Somebody who asks whether there is room, and takes none.
+    Look,
 }
 
 #[derive(Debug, Default)]
@@ -97,9 +107,21 @@ impl Reservation {
     /// Of an operation on a container. Nothing is reserved, and nothing written, yet.
     #[must_use]
     pub fn new(state_dir: &Path, container: &str) -> Self {
+        Self::of(state_dir, container, Purpose::Operation)
+    }
+
+    /// Of somebody who asks whether there is room: is refused as an operation would be, and
+    /// reserves nothing.
+    #[must_use]
+    pub(crate) fn only_asking(state_dir: &Path) -> Self {
+        Self::of(state_dir, "", Purpose::Look)
+    }
+
+    fn of(state_dir: &Path, container: &str, purpose: Purpose) -> Self {
         Self {
             directory: state_dir.join(DIRECTORY),
             container: container.to_owned(),
+            purpose,
             own: Mutex::default(),
         }
     }
@@ -145,8 +167,10 @@ impl Reservation {
         if let Some(short) = short(wanted, &free, &others) {
             return Ok(Some(short));
         }
-        own.amounts.replace(wanted);
-        self.write(own).map_err(NotReserved::Ledger)?;
+        if self.purpose == Purpose::Operation {
+            own.amounts.replace(wanted);
+            self.write(own).map_err(NotReserved::Ledger)?;
+        }
         Ok(None)
     }
 

@@ -50,6 +50,17 @@ fn two_that_do_not_both_fit_do_not_both_get_it() {
 }
 
 #[test]
+fn who_only_asks_reserves_nothing() {
+    let state_dir = tempfile::tempdir().unwrap();
+    let asking = Reservation::only_asking(state_dir.path());
+    reserve(&asking, 60).unwrap();
+    assert_eq!(entries(state_dir.path()), 0);
+    let operation = Reservation::new(state_dir.path(), "a");
+    reserve(&operation, 60).unwrap();
+    assert!(reserve(&asking, 60).unwrap_err().is_for_reservations_only());
+}
+
+#[test]
 fn who_waits_gets_what_another_releases() {
     let state_dir = tempfile::tempdir().unwrap();
     let [a, b] = ["a", "b"].map(|id| Reservation::new(state_dir.path(), id));

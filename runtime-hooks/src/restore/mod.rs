@@ -10,18 +10,16 @@ pub(crate) mod device_numbers;
 pub(crate) mod driver_libraries;
 pub(crate) mod gpu_state;
 pub(crate) mod host_memory;
+pub(crate) mod image;
 pub(crate) mod plain;
 pub(crate) mod undo;
 
 use std::path::Path;
 
 use stasis_linux::cgroup::criu_yard;
-use stasis_memory_store::Tier;
 
-use crate::bulk_memory::dump::has_index;
 use crate::bulk_memory::plugin::Plugins;
-use crate::bulk_memory::request::threads;
-use crate::bulk_memory::restore::{MemoryRestore, environment};
+use crate::bulk_memory::restore::{FoundMemory, MemoryRestore, environment};
 use crate::container::host_memory::NoHostMemory;
 use crate::container::memory_limit;
 use crate::context::{Context, Outcome};
@@ -29,8 +27,7 @@ use crate::error::low_level::LowLevelFailure;
 use crate::error::operations_log;
 use crate::error::{Error, Failure, Refusal};
 use crate::host::huge_pages::HugePages;
-use crate::image::directory::{has_inventory, settle};
-use crate::image::files::{self, FileError};
+use crate::image::directory::settle;
 use crate::image::manifest::Manifest;
 use crate::ledger::amounts::Resource;
 use crate::low_level::restore::{Ended, LowLevelRestore, Restored};
@@ -44,6 +41,7 @@ use crate::recovery::end::end;
 use crate::request::{LowLevelArgs, RestoreMode, RestoreRequest};
 use crate::restore::admission::Admission;
 use crate::restore::gpu_state::{restore_gpu_state, verify};
+use crate::restore::image::Found;
 use crate::restore::plain::restore_plain;
 use crate::restore::undo::to_undo;
 
@@ -65,22 +63,20 @@ pub fn restore(
         return Ok(Outcome::PassThrough);
     }
     settle(&options.image_path).map_err(|error| refused(error.into()))?;
-    let manifest = match Manifest::read(&options.image_path) {
-        Ok(Some(manifest)) => manifest,
-        // Only stasis can restore memory that is not in CRIU's own files.
-        Ok(None) if has_index(&options.image_path) => Manifest::implied(&options.id),
-        Ok(None) if has_inventory(&options.image_path) => {
-            return restore_plain(context, options, low_level_args);
-        }
-        // There is no image: the low-level runtime reports that.
-        Ok(None) => return Ok(Outcome::PassThrough),
-        Err(error) => return Err(refused(error.into())),
+    let found = image::find(&options.image_path, &options.id);
+    let manifest = match found.map_err(|error| refused(error.into()))? {
+        Found::Image(manifest) => *manifest,
+        Found::Plain => return restore_plain(context, options, low_level_args),
+        // The low-level runtime reports that.
+        Found::Nothing => return Ok(Outcome::PassThrough),
     };
     let plan = Plan::make(context, options, manifest).map_err(refused)?;
     let progress = Progress::begin(context, &plan.operation, Verb::Restore);
     let mut timeline = Timeline::with_progress(progress);
     timeline
-        .time("verify", || plan.verify_image())
+        .time("verify", || {
+            image::verify(&context.settings, &options.image_path, &plan.manifest)
+        })
         .map_err(|error| refused(error.into()))?;
     let result = plan.bring_up(low_level_args, &mut timeline);
     operations_log::write(
@@ -120,7 +116,10 @@ impl<'a> Plan<'a> {
         let directory = operation.directory();
         // What an earlier restore has raised and was killed before it could put it back.
         memory_limit::put_back(directory).map_err(NoHostMemory::from)?;
-        let memory = MemoryRestore::find(context, image, &manifest, &plugins, directory)?;
+        let settings = &context.settings;
+        let found =
+            FoundMemory::find(settings, image, &manifest, plugins.memory.as_ref().copied())?;
+        let memory = found.map(|found| MemoryRestore::of(settings, image, found, directory));
         let bundle = &options.bundle;
         let bulk = memory.as_ref();
         let admission = admission::admit(context, id, bundle, image, &manifest, bulk, &operation)?;
@@ -136,14 +135,6 @@ impl<'a> Plan<'a> {
             plugins,
             memory,
         })
-    }
-
-    /// Before anything is started: what CRIU restores runs before we see it again. An image that an
-    /// earlier version made, or that was not finished, lists no files.
-    fn verify_image(&self) -> Result<(), FileError> {
-        let listed = self.manifest.files.as_deref().unwrap_or_default();
-        let threads = threads(self.context, Tier::Disk);
-        files::verify(&self.options.image_path, listed, threads)
     }
 
     fn bring_up(

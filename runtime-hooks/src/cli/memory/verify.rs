@@ -1,20 +1,18 @@
 //! `stasis memory verify`: reads bulk memory as the disk has it, and compares it with its
 //! checksums.
 
-use std::collections::HashSet;
 use std::fmt;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use stasis_config::Settings;
-use stasis_memory_store::{Buffer, ImageId, Index, Reader};
+use stasis_memory_store::{ImageId, Index};
 
 use super::{MemoryCommandError, list};
 use crate::bulk_memory::in_use;
 use crate::bulk_memory::kept::Kept;
 use crate::bulk_memory::retention::CUT_OFF;
+use crate::bulk_memory::scrub::Scrub;
 use crate::error::chain;
 
 /// More damage of one store is counted and not named.
@@ -66,76 +64,39 @@ pub fn verify(settings: &Settings, ids: &[String]) -> Result<Vec<Verified>, Memo
             continue;
         }
         for directory in &kept.directories {
-            verified.extend(scrub.store(kept, directory)?);
+            verified.extend(read_store(&mut scrub, kept, directory)?);
         }
     }
     Ok(verified)
 }
 
-#[derive(Default)]
-struct Scrub {
-    buffer: Buffer,
-    /// The places that were read and are whole: device, inode and offset.
-    whole: HashSet<(u64, u64, u64)>,
-}
-
-impl Scrub {
-    /// `None`: it was removed meanwhile.
-    fn store(
-        &mut self,
-        kept: &Kept,
-        directory: &Path,
-    ) -> Result<Option<Verified>, MemoryCommandError> {
-        let in_use = in_use::hold(directory).map_err(MemoryCommandError::io(directory))?;
-        if in_use.is_none() {
-            return Ok(None);
-        }
-        let mut verified = Verified {
-            image_id: kept.image_id,
-            container: kept.container.clone(),
-            image_path: kept.image_path.clone(),
-            directory: directory.to_owned(),
-            bytes: 0,
-            damaged: 0,
-            damage: Vec::new(),
-        };
-        match Index::read_store(directory) {
-            Ok(Some(index)) => self.chunks(&index, &mut verified),
-            Ok(None) => verified.found("it has no index".to_owned()),
-            Err(error) => verified.found(chain(&error)),
-        }
-        Ok(Some(verified))
+/// `None`: it was removed meanwhile.
+fn read_store(
+    scrub: &mut Scrub,
+    kept: &Kept,
+    directory: &Path,
+) -> Result<Option<Verified>, MemoryCommandError> {
+    let in_use = in_use::hold(directory).map_err(MemoryCommandError::io(directory))?;
+    if in_use.is_none() {
+        return Ok(None);
     }
-
-    fn chunks(&mut self, index: &Index, verified: &mut Verified) {
-        let reader = match Reader::open_past_cache(index, &verified.directory) {
-            Ok(reader) => reader,
-            Err(error) => return verified.found(chain(&error)),
-        };
-        let inode = |name: String| fs::metadata(verified.directory.join(name));
-        let packs = index.packs.iter().map(|pack| inode(pack.file_name()));
-        let packs: Vec<_> = packs
-            .map(|pack| pack.map_or((0, 0), |pack| (pack.dev(), pack.ino())))
-            .collect();
-        for process in &index.processes {
-            for area in &process.areas {
-                for chunk in &area.chunks {
-                    let pack = usize::try_from(chunk.place.pack).unwrap_or(usize::MAX);
-                    let (device, inode) = packs.get(pack).copied().unwrap_or_default();
-                    let place = (device, inode, chunk.place.offset);
-                    if self.whole.contains(&place) {
-                        continue;
-                    }
-                    verified.bytes += u64::from(chunk.place.bytes);
-                    let loaded = reader.load(process.pid, area.start, chunk, &mut self.buffer);
-                    match loaded.and_then(|loaded| loaded.verified().map(drop)) {
-                        Ok(()) => drop(self.whole.insert(place)),
-                        Err(error) => verified.found(chain(&error)),
-                    }
-                }
-            }
+    let mut verified = Verified {
+        image_id: kept.image_id,
+        container: kept.container.clone(),
+        image_path: kept.image_path.clone(),
+        directory: directory.to_owned(),
+        bytes: 0,
+        damaged: 0,
+        damage: Vec::new(),
+    };
+    match Index::read_store(directory) {
+        Ok(Some(index)) => {
+            verified.bytes = scrub.read(&index, directory, |damage| verified.found(damage));
         }
+        Ok(None) => verified.found("it has no index".to_owned()),
+        Err(error) => verified.found(chain(&error)),
     }
+    Ok(Some(verified))
 }
 
 impl Verified {

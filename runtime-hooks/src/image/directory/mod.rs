@@ -42,11 +42,11 @@ use crate::image::manifest::{self, Manifest};
 use crate::request::CheckpointRequest;
 pub use error::ImageDirectoryError;
 use lock::{make_locked, remove_staging};
-pub(crate) use roll_forward::settle;
+pub(crate) use roll_forward::{is_settled, settle};
 use roll_forward::{rename, roll_forward};
 
 /// What CRIU writes last.
-const INVENTORY: &str = "inventory.img";
+pub(crate) const INVENTORY: &str = "inventory.img";
 /// Where a new image grows.
 const NEW: &str = ".stasis-new";
 /// Its name once it is complete.

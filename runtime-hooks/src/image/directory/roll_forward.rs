@@ -31,6 +31,12 @@ pub(crate) fn settle(directory: &Path) -> Result<(), ImageDirectoryError> {
     }
 }
 
+/// Whether [`settle`] has nothing to do: an image that is being written counts as nothing.
+pub(crate) fn is_settled(directory: &Path) -> bool {
+    let is_complete = check_complete(&directory.join(NEW)).is_ok();
+    !is_complete && !exists(&directory.join(COMPLETE))
+}
+
 /// Moves the complete image up. The directory always has an `inventory.img`: callers look for one.
 pub(super) fn roll_forward(directory: &Path) -> Result<(), ImageDirectoryError> {
     let complete = directory.join(COMPLETE);

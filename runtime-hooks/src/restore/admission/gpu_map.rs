@@ -29,10 +29,7 @@ impl RequestedMap {
         settings: &BTreeMap<String, String>,
     ) -> Result<Self, AdmissionError> {
         let Some(text) = spec.annotation(ANNOTATION) else {
-            let pairs = settings
-                .iter()
-                .map(|(old, new)| (old.as_str(), new.as_str()));
-            return Self::parse(IN_SETTINGS, pairs);
+            return Self::of_settings(settings);
         };
         let mut pairs = Vec::new();
         for pair in text
@@ -47,6 +44,17 @@ impl RequestedMap {
             pairs.push(pair);
         }
         Self::parse(IN_ANNOTATION, pairs.into_iter())
+    }
+
+    /// The map of the settings.
+    ///
+    /// # Errors
+    /// As [`Self::of`].
+    pub(super) fn of_settings(settings: &BTreeMap<String, String>) -> Result<Self, AdmissionError> {
+        let pairs = settings
+            .iter()
+            .map(|(old, new)| (old.as_str(), new.as_str()));
+        Self::parse(IN_SETTINGS, pairs)
     }
 
     fn parse<'t>(

@@ -6,6 +6,7 @@
 
 pub(crate) mod gpu_map;
 mod gpu_memory;
+pub(crate) mod node;
 pub(crate) mod visible_gpus;
 
 use std::path::Path;
@@ -96,12 +97,12 @@ pub(crate) fn admit(
     let driver = open_driver(context, id)?;
     let inventory = Inventory::read(settings)?;
     let mut spec = Spec::read(bundle).map_err(AdmissionError::from)?;
-    let (pairs, needs) = place(settings, manifest, &inventory, &spec)?;
+    let requested = RequestedMap::of(&spec, &settings.restore.gpu_map)?;
+    let given = allocated(&spec, &inventory);
+    let (pairs, needs) = place(settings, manifest, &inventory, &given, &requested)?;
     let look = || Inventory::read(settings);
     needs.reserve(&operation.gpu_memory(context), look, Subject::Image)?;
-    let mut notes: Vec<String> = moved(&pairs)
-        .map(|(old, new)| format!("{old} is restored to {new}"))
-        .collect();
+    let mut notes = notes_of(&pairs);
     let memory = host_memory::admit(context, room, bundle, &mut spec, image, bulk)?;
     let changes = adapt(settings, &inventory, &mut spec);
     let nodes = DeviceNodes::of(&spec);
@@ -166,17 +167,16 @@ pub(crate) fn admit_resume(
 
 type Pairs = Vec<(GpuUuid, GpuUuid)>;
 
-/// Finds a destination for all GPU state of the image.
+/// Finds a destination for all GPU state of the image, among the GPUs that a container is given.
 fn place(
     settings: &Settings,
     manifest: &Manifest,
     inventory: &Inventory,
-    spec: &Spec,
+    given: &[Gpu],
+    requested: &RequestedMap,
 ) -> Result<(Pairs, Needs), AdmissionError> {
     check_version(manifest, inventory)?;
-    let requested = RequestedMap::of(spec, &settings.restore.gpu_map)?;
-    let given = allocated(spec, inventory);
-    let pairs = choose(&manifest.used_gpus(), &given, &requested)?;
+    let pairs = choose(&manifest.used_gpus(), given, requested)?;
     check_migration(&pairs, inventory)?;
     let place = |old| pairs.iter().find(|(each, _)| *each == old);
     let needs = Needs::of(manifest.processes.iter(), |old| Some(place(old)?.1));
@@ -192,6 +192,11 @@ fn adapt(settings: &Settings, inventory: &Inventory, spec: &mut Spec) -> Vec<Str
         notes.extend(files.replace_missing(spec));
     }
     notes
+}
+
+fn notes_of(pairs: &Pairs) -> Vec<String> {
+    let notes = moved(pairs).map(|(old, new)| format!("{old} is restored to {new}"));
+    notes.collect()
 }
 
 fn moved(pairs: &[(GpuUuid, GpuUuid)]) -> impl Iterator<Item = &(GpuUuid, GpuUuid)> {

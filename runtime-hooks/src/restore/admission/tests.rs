@@ -44,9 +44,21 @@ fn given(gpus: &[u8]) -> Spec {
     spec(json!({"linux": {"devices": devices}}))
 }
 
+/// Places the image for a container with this specification.
+fn place_for(
+    settings: &Settings,
+    manifest: &Manifest,
+    inventory: &Inventory,
+    spec: &Spec,
+) -> Result<(Pairs, Needs), AdmissionError> {
+    let requested = RequestedMap::of(spec, &settings.restore.gpu_map)?;
+    let given = allocated(spec, inventory);
+    place(settings, manifest, inventory, &given, &requested)
+}
+
 fn refusal(manifest: &Manifest, inventory: &Inventory, spec: &Spec) -> String {
     let settings = Settings::default();
-    match place(&settings, manifest, inventory, spec) {
+    match place_for(&settings, manifest, inventory, spec) {
         Ok((pairs, needs)) => match reserve(&needs, inventory) {
             Ok(()) => format!("admitted {pairs:?}"),
             Err(denial) => denial.to_string(),
@@ -150,7 +162,8 @@ fn persistence_mode_can_be_done_without() {
     inventory.facts.get_mut(&uuid(1)).unwrap().persistence = Persistence::Off;
     let mut settings = Settings::default();
     settings.restore.persistence = stasis_config::Persistence::Ignore;
-    assert!(place(&settings, &manifest(&[&[(1, 1)]]), &inventory, &given(&[1])).is_ok());
+    let placed = place_for(&settings, &manifest(&[&[(1, 1)]]), &inventory, &given(&[1]));
+    assert!(placed.is_ok());
 }
 
 #[test]

@@ -1,10 +1,8 @@
 use super::*;
 use crate::image::manifest::StoredMemory;
-use stasis_memory_store::{
-    Area, Checksum, Chunk, Encoding, ImageId, PAGE, Place, ProcessMemory, StoredPages,
-};
+use stasis_memory_store::ImageId;
 
-fn index(tier: Tier) -> Index {
+pub(in crate::bulk_memory::restore) fn index(tier: Tier) -> Index {
     Index {
         image_id: ImageId::new(7),
         tier,
@@ -67,63 +65,4 @@ fn memory_comes_first_and_a_missing_place_is_named() {
     std::fs::create_dir_all(&ram).unwrap();
     assert_eq!(find(Tier::Ram, None).unwrap(), Some(ram));
     assert_eq!(find(Tier::Disk, None).unwrap(), Some(disk));
-}
-
-/// An area of two chunks, one of whose pages in so many is stored.
-fn one_page_in(so_many: usize) -> Index {
-    let mut content = vec![0; CHUNK];
-    for page in content.chunks_mut(PAGE).step_by(so_many) {
-        page.fill(1);
-    }
-    let chunk = |number| Chunk {
-        number,
-        pages: StoredPages::of(&content).unwrap(),
-        checksum: Checksum::of(&content),
-        place: Place {
-            pack: 0,
-            offset: 0,
-            bytes: 0,
-            encoding: Encoding::Raw,
-        },
-    };
-    let area = Area {
-        // In the middle of a huge page.
-        start: 0x7f00_0010_0000,
-        bytes: 2 * CHUNK as u64,
-        chunks: vec![chunk(0), chunk(1)],
-    };
-    let mut index = index(Tier::Portable);
-    index.processes.push(ProcessMemory {
-        pid: 1,
-        areas: vec![area],
-    });
-    index
-}
-
-#[test]
-fn huge_pages_are_for_dense_memory() {
-    let directory = tempfile::tempdir().unwrap();
-    let dense = |so_many| {
-        let index = one_page_in(so_many);
-        let chunks = index.areas().flat_map(|area| &area.chunks);
-        let restore = MemoryRestore {
-            _in_use: None,
-            areas: 1,
-            bytes: chunks.map(|chunk| chunk.pages.bytes() as u64).sum(),
-            with_huge_pages: with_huge_pages(&index),
-            request: RestoreRequest {
-                image_id: ImageId::new(7),
-                directory: None,
-                threads: 1,
-                progress: None,
-                report: None,
-            },
-            files: RequestFiles::of(directory.path()),
-        };
-        (restore.with_huge_pages, restore.bytes())
-    };
-    // 8 MiB are in five huge pages of 2 MiB.
-    assert_eq!(dense(1), (10 << 20, 10 << 20));
-    assert_eq!(dense(2), (10 << 20, 4 << 20));
-    assert_eq!(dense(512), (8 << 20, 4 * PAGE as u64));
 }

@@ -1,0 +1,290 @@
+//! `stasis check --image` says of an image what its restore would say, and changes nothing.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+use serde_json::{Value, json};
+use stasis_integration::container::bundle::Bundle;
+use stasis_integration::container::image_files::{contents, manifest, unlist};
+use stasis_integration::container::memory_container::difference;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::{PROGRAM, StasisHost};
+use stasis_integration::needs;
+
+const PORT: u16 = 10000;
+const DRIVER: &str = "driver 580.95.05";
+const PARENTS: [&str; 2] = ["/var/lib/stasis/memory", "/run/stasis/memory"];
+
+#[test]
+fn an_image_is_judged_as_its_restore_would() -> Result<()> {
+    needs!(StandIn);
+    let stasis = &StasisHost::of(HostKind::sid()?)?;
+    let _containerd = stasis.containerd()?;
+    for tier in ["portable", "disk", "ram"] {
+        stasis.set("runc", &format!("bulk_memory.tier = \"{tier}\"\n"))?;
+        stasis.inject(&format!("gpus 2\n{DRIVER}"))?;
+        let job = Bundle::make(
+            stasis,
+            &format!("of-{tier}"),
+            &["/bin/memcheck", "48", "10000"],
+        )?;
+        job.give(&[0, 1])?;
+        job.run()?;
+        assert_eq!(stasis.ask_until_up(PORT)?, "ok 0");
+        job.checkpoint("image", &[])?;
+        stasis.host.run(&[PROGRAM, "memory", "flush"])?;
+        each(stasis, &job).with_context(|| format!("tier {tier}"))?;
+        job.restore("image")?;
+        assert_eq!(stasis.ask(PORT)?.as_deref(), Some("ok 1"));
+        job.delete()?;
+    }
+    what_is_no_image_is_no_answer(stasis)
+}
+
+fn each(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
+    let image = job.image_path("image");
+    let before = (contents(&image)?, stasis.inventory()?);
+    let report = restorable(stasis, job)?;
+    assert_eq!(report["manifest"]["container"], job.id.as_str());
+    assert_eq!(report["manifest"]["gpus"].as_array().map(Vec::len), Some(2));
+    ensure!(report["memory"].is_string(), "{report}");
+    files_that_changed(stasis, job)?;
+    memory_that_changed(stasis, job)?;
+    other_versions(stasis, job)?;
+    other_machines(stasis, job)?;
+    restorable(stasis, job)?;
+    assert_eq!(contents(&image)?, before.0, "a check changed the image");
+    assert_eq!(difference(&before.1, &stasis.inventory()?), None);
+    Ok(())
+}
+
+/// The exit code of a check, and its report.
+fn check(stasis: &StasisHost, directory: &str) -> Result<(Option<i32>, Value)> {
+    let mut command = stasis.command(PROGRAM);
+    let output = command
+        .args(["check", "--json", "--image", directory])
+        .output()?;
+    Ok((
+        output.status.code(),
+        serde_json::from_slice(&output.stdout)?,
+    ))
+}
+
+fn restorable(stasis: &StasisHost, job: &Bundle<'_>) -> Result<Value> {
+    let (code, report) = check(stasis, &job.image("image"))?;
+    ensure!(code == Some(0) && report["restorable"] == true, "{report}");
+    ensure!(
+        report["kind"].is_null() && report["refusals"] == json!([]),
+        "{report}"
+    );
+    Ok(report)
+}
+
+/// The check and the restore refuse it by the same kind.
+fn refused(stasis: &StasisHost, job: &Bundle<'_>, kind: &str) -> Result<()> {
+    let (code, report) = check(stasis, &job.image("image"))?;
+    ensure!(code == Some(1) && report["kind"] == kind, "{report}");
+    job.restore_fails("image")?;
+    let failure = job.failure()?.context("it reports nothing")?;
+    let restore = failure.kind.map(|kind| kind.name());
+    ensure!(restore == Some(kind), "{failure:?}\n{report}");
+    Ok(())
+}
+
+/// Has something happen to a file, and puts it back.
+fn changed<T>(
+    path: &Path,
+    change: impl FnOnce(&Path) -> Result<()>,
+    then: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    let aside = path.with_extension("aside");
+    fs::rename(path, &aside)?;
+    fs::copy(&aside, path)?;
+    let result = change(path).and_then(|()| then());
+    fs::remove_file(path)?;
+    fs::rename(&aside, path)?;
+    result.with_context(|| path.display().to_string())
+}
+
+fn flip(path: &Path) -> Result<()> {
+    let file = File::options().read(true).write(true).open(path)?;
+    let (mut byte, at) = ([0], file.metadata()?.len() / 2);
+    file.read_exact_at(&mut byte, at)?;
+    Ok(file.write_all_at(&[byte[0] ^ 1], at)?)
+}
+
+/// What may happen to a file.
+type Change = fn(&Path) -> Result<()>;
+
+fn files_that_changed(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
+    let image = job.image_path("image");
+    let shorter: Change = |path| Ok(File::options().write(true).open(path)?.set_len(9)?);
+    let fifo: Change = |path| {
+        fs::remove_file(path)?;
+        Ok(mkfifo(path, Mode::S_IRUSR)?)
+    };
+    let link: Change = |path| {
+        fs::remove_file(path)?;
+        Ok(symlink("inventory.aside", path)?)
+    };
+    let changes: [Change; 4] = [shorter, flip, fifo, link];
+    for name in ["inventory.img", "stasis-memory.index"] {
+        for change in changes {
+            let damaged = || refused(stasis, job, "image-damaged");
+            changed(&image.join(name), change, damaged)?;
+        }
+    }
+    for change in [fifo, link] {
+        let manifest = image.join("stasis.json");
+        changed(&manifest, change, || refused(stasis, job, "image-damaged"))?;
+    }
+    Ok(())
+}
+
+fn memory_that_changed(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
+    let packs = packs(stasis, job)?;
+    for pack in &packs {
+        flip(pack)?;
+    }
+    let flipped = check(stasis, &job.image("image"));
+    for pack in &packs {
+        flip(pack)?;
+    }
+    let (code, report) = flipped?;
+    ensure!(
+        code == Some(1) && report["kind"] == "image-damaged",
+        "{report}"
+    );
+    ensure!(
+        report["refusals"][0]["text"]
+            .to_string()
+            .contains("damaged in"),
+        "{report}"
+    );
+    for pack in &packs {
+        fs::rename(pack, pack.with_extension("aside"))?;
+    }
+    let missing = refused(stasis, job, "memory-missing");
+    for pack in &packs {
+        fs::rename(pack.with_extension("aside"), pack)?;
+    }
+    missing
+}
+
+/// All copies of its packs.
+fn packs(stasis: &StasisHost, job: &Bundle<'_>) -> Result<Vec<PathBuf>> {
+    let image = job.image_path("image");
+    let name = manifest(&image)?["memory"]["image_id"]
+        .as_str()
+        .context("no memory")?
+        .to_owned();
+    let stores = PARENTS.map(|parent| stasis.host.path(format!("{parent}/{name}")));
+    let mut found = Vec::new();
+    for directory in stores
+        .into_iter()
+        .chain([image])
+        .filter(|path| path.exists())
+    {
+        for entry in fs::read_dir(directory)? {
+            let path = entry?.path();
+            found.extend(
+                path.extension()
+                    .is_some_and(|end| end == "pack")
+                    .then_some(path),
+            );
+        }
+    }
+    ensure!(!found.is_empty(), "no packs");
+    Ok(found)
+}
+
+fn other_versions(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
+    let image = job.image_path("image");
+    let path = image.join("stasis.json");
+    let newer = |path: &Path| {
+        let mut manifest = manifest(&image)?;
+        manifest["version"] = 99.into();
+        Ok(fs::write(path, manifest.to_string())?)
+    };
+    changed(&path, newer, || refused(stasis, job, "image-version"))?;
+    let older = |_: &Path| unlist(&image);
+    changed(&path, older, || {
+        let report = restorable(stasis, job)?;
+        ensure!(report["manifest"]["version"] == 3, "{report}");
+        ensure!(
+            report["notes"][0]
+                .to_string()
+                .contains("does not list its files"),
+            "{report}"
+        );
+        // What CRIU writes last is needed of any version.
+        let inventory = image.join("inventory.img");
+        let missing = |path: &Path| Ok(fs::write(path, "")?);
+        changed(&inventory, missing, || {
+            refused(stasis, job, "image-damaged")
+        })
+    })
+}
+
+/// What the machine is like, and how both refuse it.
+fn other_machines(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
+    let cases = [
+        (format!("gpus 1\n{DRIVER}"), "no-gpu"),
+        (
+            format!("gpus 2\n{DRIVER}\nmemory 65 0\nmemory 65 1"),
+            "no-gpu-memory",
+        ),
+        (format!("gpus 2\n{DRIVER}\nmig 0"), "mig"),
+        (
+            format!("gpus 2\n{DRIVER}\npersistence-off 0"),
+            "no-persistence",
+        ),
+        ("gpus 2\ndriver 570.211.01".to_owned(), "other-driver"),
+    ];
+    for (machine, kind) in cases {
+        stasis.inject(&machine)?;
+        refused(stasis, job, kind).context(machine)?;
+    }
+    stasis.inject("gpus 2\ndriver 580.105.08")?;
+    let report = restorable(stasis, job)?;
+    ensure!(
+        report["notes"][0]
+            .to_string()
+            .contains("other driver libraries"),
+        "{report}"
+    );
+    stasis.inject(&format!("gpus 2\n{DRIVER}"))
+}
+
+fn what_is_no_image_is_no_answer(stasis: &StasisHost) -> Result<()> {
+    stasis.host.run(&[
+        "mkdir",
+        "-p",
+        "/images/none",
+        "/images/half/.stasis-complete",
+    ])?;
+    for (directory, kind) in [
+        ("/images/none", "image-directory"),
+        ("/images/nowhere", "image-directory"),
+        ("/images/half", "cut-off"),
+    ] {
+        let (code, answer) = check(stasis, directory)?;
+        ensure!(
+            code == Some(2) && answer["kind"] == kind,
+            "{directory}: {answer}"
+        );
+    }
+    // CRIU's alone.
+    stasis.host.write("/images/none/inventory.img", "x")?;
+    let (code, report) = check(stasis, "/images/none")?;
+    ensure!(code == Some(0) && report["manifest"].is_null(), "{report}");
+    let text = stasis
+        .host
+        .run_for_text(&[PROGRAM, "check", "--image", "/images/none"])?;
+    ensure!(text.ends_with("a restore would begin"), "{text}");
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! How much memory the bulk memory of an image takes.
+
+use stasis_memory_store::{CHUNK, Index};
+
+const HUGE_PAGE: u64 = 2 << 20;
+/// Huge pages may take this part more than what is filled in: where pages of a range were missing,
+/// or zeros, they come back with it. A sparse heap could take 512 times what it had, and more than
+/// the container may have.
+const MOST_GROWTH: u64 = 4;
+
+/// What an index describes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Extent {
+    /// The number of areas to fill.
+    pub(super) areas: usize,
+    /// The bytes to fill in.
+    bytes: u64,
+    /// The memory that they take if all of it is huge pages.
+    with_huge_pages: u64,
+}
+
+impl Extent {
+    pub(super) fn of(index: &Index) -> Self {
+        let chunks = index.areas().flat_map(|area| &area.chunks);
+        Self {
+            areas: index.areas().count(),
+            bytes: chunks.map(|chunk| chunk.pages.bytes() as u64).sum(),
+            with_huge_pages: with_huge_pages(index),
+        }
+    }
+
+    /// The host memory that it takes, bytes.
+    pub(super) fn host_bytes(self) -> u64 {
+        if self.fits_huge_pages() {
+            self.with_huge_pages
+        } else {
+            self.bytes
+        }
+    }
+
+    /// Whether there is something to fill in, and huge pages take hardly more.
+    pub(super) fn is_dense(self) -> bool {
+        self.bytes > 0 && self.fits_huge_pages()
+    }
+
+    fn fits_huge_pages(self) -> bool {
+        self.with_huge_pages <= self.bytes + self.bytes / MOST_GROWTH
+    }
+}
+
+/// The bytes of all huge pages that the stored pages are in.
+fn with_huge_pages(index: &Index) -> u64 {
+    let (mut last, mut count) = (None, 0);
+    for area in index.areas() {
+        for chunk in &area.chunks {
+            let start = area.start + u64::from(chunk.number) * CHUNK as u64;
+            for run in chunk.pages.runs() {
+                let from = start + run.offset as u64;
+                let (from, to) = (from / HUGE_PAGE, (from + run.bytes as u64 - 1) / HUGE_PAGE);
+                // Neighbours share one.
+                count += to - from + u64::from(last != Some(from));
+                last = Some(to);
+            }
+        }
+    }
+    count * HUGE_PAGE
+}
+
+#[cfg(test)]
+mod tests;

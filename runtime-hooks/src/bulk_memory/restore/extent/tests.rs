@@ -1,0 +1,48 @@
+use super::*;
+use crate::bulk_memory::restore::found::tests::index;
+use stasis_memory_store::{
+    Area, Checksum, Chunk, Encoding, PAGE, Place, ProcessMemory, StoredPages, Tier,
+};
+
+/// An area of two chunks, one of whose pages in so many is stored.
+fn one_page_in(so_many: usize) -> Index {
+    let mut content = vec![0; CHUNK];
+    for page in content.chunks_mut(PAGE).step_by(so_many) {
+        page.fill(1);
+    }
+    let chunk = |number| Chunk {
+        number,
+        pages: StoredPages::of(&content).unwrap(),
+        checksum: Checksum::of(&content),
+        place: Place {
+            pack: 0,
+            offset: 0,
+            bytes: 0,
+            encoding: Encoding::Raw,
+        },
+    };
+    let area = Area {
+        // In the middle of a huge page.
+        start: 0x7f00_0010_0000,
+        bytes: 2 * CHUNK as u64,
+        chunks: vec![chunk(0), chunk(1)],
+    };
+    let mut index = index(Tier::Portable);
+    index.processes.push(ProcessMemory {
+        pid: 1,
+        areas: vec![area],
+    });
+    index
+}
+
+#[test]
+fn huge_pages_are_for_dense_memory() {
+    let dense = |so_many| {
+        let extent = Extent::of(&one_page_in(so_many));
+        (extent.with_huge_pages, extent.host_bytes())
+    };
+    // 8 MiB are in five huge pages of 2 MiB.
+    assert_eq!(dense(1), (10 << 20, 10 << 20));
+    assert_eq!(dense(2), (10 << 20, 4 << 20));
+    assert_eq!(dense(512), (8 << 20, 4 * PAGE as u64));
+}

@@ -1,0 +1,153 @@
+//! The bulk memory of an image, found before anything is started. Changes nothing.
+
+use std::path::{Path, PathBuf};
+
+use stasis_config::Settings;
+use stasis_memory_store::{Index, Reader, Tier};
+
+use super::extent::Extent;
+use crate::bulk_memory::in_use::{self, InUse};
+use crate::bulk_memory::origin::boot_id;
+use crate::bulk_memory::plugin::PluginUnavailable;
+use crate::bulk_memory::stores::Stores;
+use crate::error::bulk_memory::BulkMemoryError;
+use crate::image::manifest::Manifest;
+
+/// Bulk memory all of whose files are there.
+#[derive(Debug)]
+pub(crate) struct FoundMemory {
+    pub(super) index: Index,
+    /// The store with its packs, unless they are in the image.
+    pub(super) store: Option<(PathBuf, InUse)>,
+}
+
+impl FoundMemory {
+    /// Finds the bulk memory of an image. `None` if CRIU's images hold all memory.
+    ///
+    /// # Errors
+    /// [`BulkMemoryError`].
+    pub(crate) fn find(
+        settings: &Settings,
+        image: &Path,
+        manifest: &Manifest,
+        plugin: Result<(), &PluginUnavailable>,
+    ) -> Result<Option<Self>, BulkMemoryError> {
+        let Some(index) = Index::read(image)? else {
+            return match manifest.memory {
+                None => Ok(None),
+                Some(_) => Err(BulkMemoryError::NoIndex {
+                    image: image.to_owned(),
+                }),
+            };
+        };
+        // An interrupted checkpoint leaves an empty index, with or without a manifest.
+        if manifest.memory.is_some() || !index.is_empty() {
+            check_name(image, &index, manifest)?;
+        }
+        if index.is_empty() {
+            return Ok(None);
+        }
+        plugin.map_err(|why| BulkMemoryError::NoPlugin(why.to_string()))?;
+        let store = find_packs(&Stores::of(settings), image, &index, manifest)?;
+        Ok(Some(Self { index, store }))
+    }
+
+    /// What it describes.
+    pub(crate) fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// Where its packs are, if not in the image.
+    pub(crate) fn store(&self) -> Option<&Path> {
+        self.store
+            .as_ref()
+            .map(|(directory, _)| directory.as_path())
+    }
+
+    /// The host memory that it takes, bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        Extent::of(&self.index).host_bytes()
+    }
+}
+
+/// Checks that index and manifest name the same checkpoint. An image without a manifest was made
+/// without stasis: by a plain runc that was given the plugin.
+fn check_name(image: &Path, index: &Index, manifest: &Manifest) -> Result<(), BulkMemoryError> {
+    let expected = match &manifest.memory {
+        Some(stored) if stored.image_id == index.image_id => return Ok(()),
+        None if manifest.is_implied() => return Ok(()),
+        Some(stored) => stored.image_id.to_string(),
+        None => "that there is none".to_owned(),
+    };
+    Err(BulkMemoryError::OtherImage {
+        image: image.to_owned(),
+        found: index.image_id.to_string(),
+        expected,
+    })
+}
+
+/// Finds the directory with all packs; `None` if it is the image's. Only our settings decide which
+/// directories are searched.
+fn find_packs(
+    stores: &Stores,
+    image: &Path,
+    index: &Index,
+    manifest: &Manifest,
+) -> Result<Option<(PathBuf, InUse)>, BulkMemoryError> {
+    // `Reader::open` checks every pack.
+    let are_in = |place: Option<&Path>| Reader::open(image, index, place).map(drop);
+    let at = |parent: &Path| parent.join(index.image_id.to_string());
+    let (places, why) = match index.tier {
+        Tier::Portable => {
+            are_in(None)?;
+            return Ok(None);
+        }
+        Tier::Disk => (
+            vec![at(&stores.disk)],
+            ": the image was copied without it, or it was deleted",
+        ),
+        // The RAM tier first, which is faster.
+        Tier::Ram => (
+            vec![at(&stores.ram), at(&stores.disk)],
+            why_not_durable(manifest),
+        ),
+    };
+    let mut not_whole = None;
+    for place in &places {
+        let Ok(Some(in_use)) = in_use::hold(place) else {
+            continue;
+        };
+        match are_in(Some(place)) {
+            Ok(()) => return Ok(Some((place.clone(), in_use))),
+            Err(error) => not_whole = Some(error),
+        }
+    }
+    if let Some(error) = not_whole {
+        return Err(error.into());
+    }
+    let searched: Vec<_> = places
+        .iter()
+        .map(|place| place.display().to_string())
+        .collect();
+    Err(BulkMemoryError::Gone {
+        searched: searched.join(" or "),
+        why,
+    })
+}
+
+fn why_not_durable(manifest: &Manifest) -> &'static str {
+    let boot = manifest
+        .memory
+        .as_ref()
+        .and_then(|stored| stored.boot_id.as_ref());
+    if boot.is_some() && boot == boot_id().as_ref() {
+        ": it was in this machine's memory, was deleted from there, and was not, or not yet, on \
+         disk"
+    } else {
+        ": it was in a machine's memory alone when that machine restarted, since its copy to disk \
+         was not complete, or it is on another machine"
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,260 @@
+//! `stasis check --image`: reads an image as a restore does before it starts anything, and all of
+//! its bulk memory as well. Changes nothing.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use stasis_config::Settings;
+
+use crate::bulk_memory::plugin;
+use crate::bulk_memory::restore::FoundMemory;
+use crate::bulk_memory::scrub::Scrub;
+use crate::cuda::nvml::Gpu;
+use crate::error::kind::Kind;
+use crate::error::{Refusal, chain};
+use crate::image::directory::is_settled;
+use crate::image::manifest::{Manifest, StoredMemory};
+use crate::preflight::capabilities::Capabilities;
+use crate::restore::admission::node;
+use crate::restore::image::{self, Found};
+
+/// What was found of an image.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// Its directory.
+    pub image: PathBuf,
+    /// Whether a restore would begin on this machine, now.
+    pub restorable: bool,
+    /// The kind with which it would be refused.
+    pub kind: Option<Kind>,
+    /// Everything for which it would be refused.
+    pub refusals: Vec<Refused>,
+    /// What people should know.
+    pub notes: Vec<String>,
+    /// What its manifest says; `None` if it has none, or one that cannot be read.
+    pub manifest: Option<About>,
+    /// Where its bulk memory is, if that was found; the image itself with the tier "portable".
+    pub memory: Option<PathBuf>,
+}
+
+/// One reason for which a restore would be refused.
+#[derive(Debug, Serialize)]
+pub struct Refused {
+    /// Its kind.
+    pub kind: Kind,
+    /// The message.
+    pub text: String,
+}
+
+/// What a manifest says.
+#[derive(Debug, Serialize)]
+pub struct About {
+    /// The version of its format.
+    pub version: u32,
+    /// The program that wrote it.
+    pub written_by: String,
+    /// When the checkpoint began.
+    pub created: String,
+    /// The container.
+    pub container: String,
+    /// The driver of its GPU state.
+    pub driver_version: String,
+    /// The number of its processes with GPU state.
+    pub processes: usize,
+    /// The GPUs that they used.
+    pub gpus: Vec<Gpu>,
+    /// All their GPU memory, bytes.
+    pub gpu_bytes: u64,
+    /// Its bulk memory.
+    pub memory: Option<StoredMemory>,
+    /// The number of its files, if they are listed with their checksums.
+    pub files: Option<usize>,
+}
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckImageError {
+    /// There is none.
+    #[error("there is no image in {0}")]
+    NoImage(PathBuf),
+    /// It is in two directories.
+    #[error(
+        "a checkpoint was cut off while its image took the place of an earlier one in {0}; the \
+         next restore from there, or checkpoint into it, finishes that"
+    )]
+    CutOff(PathBuf),
+}
+
+impl CheckImageError {
+    /// Why there is no report.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::NoImage(_) => Kind::ImageDirectory,
+            Self::CutOff(_) => Kind::CutOff,
+        }
+    }
+}
+
+/// Reads the image in a directory, and asks whether this machine can restore it.
+///
+/// # Errors
+/// [`CheckImageError`]; reasons for which a restore would be refused are in the report.
+pub fn check_image(settings: &Settings, directory: &Path) -> Result<Report, CheckImageError> {
+    if !is_settled(directory) {
+        return Err(CheckImageError::CutOff(directory.to_owned()));
+    }
+    let mut report = Report {
+        image: directory.to_owned(),
+        restorable: true,
+        kind: None,
+        refusals: Vec::new(),
+        notes: Vec::new(),
+        manifest: None,
+        memory: None,
+    };
+    // An image without a manifest does not say whose it is.
+    match image::find(directory, "") {
+        Ok(Found::Image(manifest)) => report.read(settings, &manifest),
+        Ok(Found::Plain) => report.notes.push(
+            "it has no manifest, so nothing is known of it: the low-level runtime would restore it"
+                .to_owned(),
+        ),
+        Ok(Found::Nothing) => return Err(CheckImageError::NoImage(directory.to_owned())),
+        Err(error) => report.refuse(&error.into()),
+    }
+    Ok(report)
+}
+
+impl Report {
+    fn read(&mut self, settings: &Settings, manifest: &Manifest) {
+        if !manifest.is_implied() {
+            self.manifest = Some(About::of(manifest));
+        }
+        if manifest.files.is_none() {
+            self.notes.push(
+                "it does not list its files, so CRIU's were not verified: an earlier version made \
+                 it, or its checkpoint was cut off"
+                    .to_owned(),
+            );
+        }
+        // In the order of a restore, so that the first refusal is its.
+        let memory = self.find_memory(settings, manifest);
+        let bulk = memory.as_ref().map_or(0, FoundMemory::bytes);
+        match node::ask(settings, &self.image, manifest, bulk) {
+            Ok(notes) => self.notes.extend(notes),
+            Err(error) => self.refuse(&error),
+        }
+        if let Err(error) = image::verify(settings, &self.image, manifest) {
+            self.refuse(&error.into());
+        }
+        if let Some(memory) = memory {
+            self.read_memory(&memory);
+        }
+    }
+
+    fn find_memory(&mut self, settings: &Settings, manifest: &Manifest) -> Option<FoundMemory> {
+        let plugin = plugin::usable(&settings.bulk_memory, &Capabilities::probe(settings));
+        let plugin = plugin.as_ref().map(drop);
+        let found = FoundMemory::find(settings, &self.image, manifest, plugin);
+        found.unwrap_or_else(|error| {
+            self.refuse(&error.into());
+            None
+        })
+    }
+
+    /// A restore reads it while it gives it to the processes.
+    fn read_memory(&mut self, memory: &FoundMemory) {
+        let packs = memory.store().unwrap_or(&self.image).to_owned();
+        let (mut first, mut places) = (None, 0_usize);
+        Scrub::default().read(memory.index(), &packs, |damage| {
+            first.get_or_insert(damage);
+            places += 1;
+        });
+        if let Some(first) = first {
+            let text = format!(
+                "its bulk memory is damaged in {places} places, the first of which: {first}"
+            );
+            self.add(Kind::ImageDamaged, text);
+        }
+        self.memory = Some(packs);
+    }
+
+    fn refuse(&mut self, refusal: &Refusal) {
+        self.add(refusal.kind(), chain(refusal));
+    }
+
+    fn add(&mut self, kind: Kind, text: String) {
+        self.restorable = false;
+        self.kind.get_or_insert(kind);
+        self.refusals.push(Refused { kind, text });
+    }
+}
+
+impl About {
+    fn of(manifest: &Manifest) -> Self {
+        Self {
+            version: manifest.version(),
+            written_by: manifest.written_by.clone(),
+            created: manifest.created.clone(),
+            container: manifest.container.clone(),
+            driver_version: manifest.driver_version.clone(),
+            processes: manifest.processes.len(),
+            gpus: manifest.used_gpus(),
+            gpu_bytes: manifest.gpu_bytes(),
+            memory: manifest.memory.clone(),
+            files: manifest.files.as_ref().map(Vec::len),
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "image {}", self.image.display())?;
+        if let Some(manifest) = &self.manifest {
+            writeln!(f, "{manifest}")?;
+        }
+        if let Some(memory) = &self.memory {
+            writeln!(f, "  bulk memory in {}", memory.display())?;
+        }
+        for note in &self.notes {
+            writeln!(f, "{note}")?;
+        }
+        for refused in &self.refusals {
+            writeln!(f, "{} [{}]", refused.text, refused.kind)?;
+        }
+        match self.kind {
+            Some(kind) => write!(f, "a restore would be refused [{kind}]"),
+            None => f.write_str("a restore would begin"),
+        }
+    }
+}
+
+impl fmt::Display for About {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            version,
+            written_by,
+            created,
+            container,
+            ..
+        } = self;
+        write!(
+            f,
+            "  of container {container}, {created}, by {written_by} (version {version})"
+        )?;
+        if self.processes > 0 {
+            let (processes, mib) = (self.processes, self.gpu_bytes >> 20);
+            let driver = &self.driver_version;
+            write!(
+                f,
+                "\n  {processes} processes with GPU state of {mib} MiB, of driver {driver}"
+            )?;
+        }
+        for gpu in &self.gpus {
+            write!(f, "\n  {} ({})", gpu.uuid, gpu.name)?;
+        }
+        Ok(())
+    }
+}

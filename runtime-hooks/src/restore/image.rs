@@ -1,0 +1,56 @@
+//! What a restore reads of an image before anything is started. Changes nothing.
+
+use std::path::Path;
+
+use stasis_config::Settings;
+use stasis_memory_store::Tier;
+
+use crate::bulk_memory::dump::has_index;
+use crate::bulk_memory::request::threads;
+use crate::image::directory::{INVENTORY, has_inventory};
+use crate::image::files::{self, FileError};
+use crate::image::manifest::{Manifest, ManifestError};
+
+/// What there is in an image directory.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// An image that only stasis can restore.
+    Image(Box<Manifest>),
+    /// An image without GPU state and bulk memory: the low-level runtime restores it.
+    Plain,
+    /// No image.
+    Nothing,
+}
+
+/// Looks for an image. `container` is for the manifest of one that has none.
+///
+/// # Errors
+/// [`ManifestError`].
+pub(crate) fn find(directory: &Path, container: &str) -> Result<Found, ManifestError> {
+    Ok(match Manifest::read(directory)? {
+        Some(manifest) => Found::Image(Box::new(manifest)),
+        // Only stasis can restore memory that is not in CRIU's own files.
+        None if has_index(directory) => Found::Image(Box::new(Manifest::implied(container))),
+        None if has_inventory(directory) => Found::Plain,
+        None => Found::Nothing,
+    })
+}
+
+/// Verifies its files: what CRIU restores runs before we see it again. An image that an earlier
+/// version made, or whose checkpoint was cut off, lists none.
+///
+/// # Errors
+/// [`FileError`].
+pub(crate) fn verify(
+    settings: &Settings,
+    directory: &Path,
+    manifest: &Manifest,
+) -> Result<(), FileError> {
+    match &manifest.files {
+        Some(listed) => files::verify(directory, listed, threads(settings, Tier::Disk)),
+        None if has_inventory(directory) => Ok(()),
+        None => Err(FileError::Missing {
+            path: directory.join(INVENTORY),
+        }),
+    }
+}
