@@ -7,6 +7,7 @@ mod as_found;
 mod check_beside;
 mod check_image;
 mod cuda_checkpoint;
+mod earlier_images;
 mod ended_members;
 mod exec_sessions;
 mod failures;

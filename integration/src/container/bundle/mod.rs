@@ -37,11 +37,7 @@ impl<'l> Bundle<'l> {
     /// # Errors
     /// ctr or the low-level runtime fails.
     pub fn make(stasis: &'l StasisHost, id: &str, command: &[&str]) -> Result<Self> {
-        let bundle = Self {
-            stasis,
-            id: id.to_owned(),
-            program: RUNTIME.to_owned(),
-        };
+        let bundle = Self::laid_out(stasis, id);
         let directory = bundle.directory();
         let mut spec = lay_out(stasis, &directory)?;
         spec::edit(&mut spec, id, command)
@@ -49,6 +45,16 @@ impl<'l> Bundle<'l> {
         let path = stasis.host.path(format!("{directory}/config.json"));
         std::fs::write(path, serde_json::to_vec(&spec)?)?;
         Ok(bundle)
+    }
+
+    /// A bundle that is where it belongs ([`Bundle::directory`]).
+    #[must_use]
+    pub fn laid_out(stasis: &'l StasisHost, id: &str) -> Self {
+        Self {
+            stasis,
+            id: id.to_owned(),
+            program: RUNTIME.to_owned(),
+        }
     }
 
     /// Uses another runtime than stasis from now on.
