@@ -9,8 +9,8 @@ use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
 use serde_json::json;
 use stasis_integration::check::process_tree::descendant;
-use stasis_integration::container::bundle::Bundle;
-use stasis_integration::host::installed::StasisHost;
+use stasis_integration::container::bundle::{Bundle, ROOT};
+use stasis_integration::host::installed::{CUDA_CHECKPOINT, StasisHost};
 use stasis_integration::host::{Cgroups, HostKind};
 
 const MIB: u64 = 1 << 20;
@@ -79,7 +79,7 @@ fn what_has_no_room_is_refused_with_figures() -> Result<()> {
     assert!(!memory.image_path("limit").exists());
     stasis.set("runc", "")?;
 
-    with_little_memory(&stasis, || {
+    with_available(&stasis, 100, || {
         let message = memory.checkpoint_fails("host", &[])?;
         assert!(
             message.contains("the host has 100 MiB available")
@@ -96,6 +96,27 @@ fn what_has_no_room_is_refused_with_figures() -> Result<()> {
     memory.delete()
 }
 
+/// What is in host memory already, 112 MiB, needs no more of it, and no higher limit.
+#[test]
+fn a_suspended_container_needs_no_room() -> Result<()> {
+    let stasis = StasisHost::of(HostKind::trixie()?)?;
+    let _containerd = stasis.containerd()?;
+    let memory = limited(&stasis)?;
+    let file = limit_file(&stasis, &memory)?;
+    let toggle = [CUDA_CHECKPOINT, "--toggle", "--container", "memory"];
+    let toggle = [&toggle[..], &["--root", ROOT]].concat();
+    stasis.host.run(&toggle)?;
+    let raised = fs::read_to_string(&file)?;
+    with_available(&stasis, 200, || {
+        memory.checkpoint("suspended", &["--leave-running"])
+    })?;
+    assert_eq!(fs::read_to_string(&file)?, raised);
+    stasis.host.run(&toggle)?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
+    assert_eq!(fs::read_to_string(&file)?.trim(), LIMIT.to_string());
+    memory.delete()
+}
+
 fn restores_without_room_are_refused(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
     stasis.set("runc", "memory.raise_limits = false\n")?;
     let spec = memory.spec()?;
@@ -106,7 +127,7 @@ fn restores_without_room_are_refused(stasis: &StasisHost, memory: &Bundle<'_>) -
     );
     assert_eq!(memory.spec()?, spec);
     stasis.set("runc", "")?;
-    with_little_memory(stasis, || {
+    with_available(stasis, 100, || {
         let message = memory.restore_fails("good")?;
         assert!(
             message.contains("the host has 100 MiB available"),
@@ -188,10 +209,10 @@ fn a_restore_that_is_killed_leaves_no_raised_limit() -> Result<()> {
     memory.delete()
 }
 
-/// Has the host say that it has 100 MiB of memory left.
-fn with_little_memory(stasis: &StasisHost, work: impl FnOnce() -> Result<()>) -> Result<()> {
-    let figures = "MemTotal: 200000 kB\nMemAvailable: 102400 kB\n";
-    stasis.host.write("/run/meminfo", figures)?;
+/// Has the host say that it has so many MiB of memory left.
+fn with_available(stasis: &StasisHost, mib: u64, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    let figures = format!("MemTotal: 400000 kB\nMemAvailable: {} kB\n", mib << 10);
+    stasis.host.write("/run/meminfo", &figures)?;
     stasis
         .host
         .run(&["mount", "--bind", "/run/meminfo", "/proc/meminfo"])?;
