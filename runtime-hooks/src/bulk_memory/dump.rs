@@ -13,7 +13,6 @@ use stasis_memory_store::{
 };
 
 use crate::bulk_memory::in_use::InUse;
-use crate::bulk_memory::origin::boot_id;
 use crate::bulk_memory::plugin::Plugins;
 use crate::bulk_memory::ram_tier;
 use crate::bulk_memory::request::{self, RequestFiles};
@@ -22,6 +21,7 @@ use crate::container::Container;
 use crate::context::Context;
 use crate::error::Failure;
 use crate::error::low_level::MemoryFailure;
+use crate::host::boot::boot_id;
 use crate::host::huge_pages::HugePages;
 use crate::image::directory::NewImage;
 use crate::image::manifest::StoredMemory;

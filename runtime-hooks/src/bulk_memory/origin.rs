@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use stasis_linux::file::{self, Access, Durability};
 use stasis_memory_store::ORIGIN_FILE;
 
+use crate::host::boot::boot_id;
 use crate::host::time::rfc3339;
 
 /// Far larger than any origin.
@@ -134,12 +135,6 @@ fn is_same(one: &Path, other: &Path) -> bool {
 fn now_ns() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))
-}
-
-/// The id of this boot of the machine (random(4)).
-pub(crate) fn boot_id() -> Option<String> {
-    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    Some(id.trim().to_owned())
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
-//! State of this machine and of this process: signals, deadlines, disks, file locks, huge pages,
-//! respawning, time.
+//! State of this machine and of this process: boots, signals, deadlines, disks, file locks, huge
+//! pages, respawning, time.
 
+pub(crate) mod boot;
 pub mod cancel;
 pub mod deadline;
 pub mod disk;

@@ -7,10 +7,10 @@ use stasis_memory_store::{Index, Reader, Tier};
 
 use super::extent::Extent;
 use crate::bulk_memory::in_use::{self, InUse};
-use crate::bulk_memory::origin::boot_id;
 use crate::bulk_memory::plugin::PluginUnavailable;
 use crate::bulk_memory::stores::Stores;
 use crate::error::bulk_memory::BulkMemoryError;
+use crate::host::boot::boot_id;
 use crate::image::manifest::Manifest;
 
 /// Bulk memory all of whose files are there.

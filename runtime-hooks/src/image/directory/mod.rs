@@ -7,7 +7,8 @@
 //! 1. `.stasis-new` without `inventory.img`: a dump is under way, or was cut off. The next
 //!    checkpoint removes it; a restore leaves it alone.
 //! 2. `.stasis-new` with `inventory.img`: the new image is complete. Once it is on disk, it is
-//!    renamed to `.stasis-complete`.
+//!    renamed to `.stasis-complete`. If the machine has restarted meanwhile, nobody knows what had
+//!    reached the disk by then, and it counts as cut off.
 //! 3. `.stasis-complete` with `inventory.img`: the earlier image makes way. Its GPU facts and bulk
 //!    memory are removed, then `inventory.img` is moved up.
 //! 4. `.stasis-complete` without it: the earlier image is gone. The other files are moved up.
@@ -27,7 +28,7 @@ mod roll_forward;
 pub(crate) mod taken_over;
 
 use std::ffi::OsStr;
-use std::fs::{DirBuilder, File};
+use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -38,6 +39,7 @@ use stasis_linux::file_system::FileSystem;
 use stasis_linux::{ProcessRef, file};
 use stasis_memory_store::INDEX_FILE;
 
+use crate::host::boot::boot_id;
 use crate::image::manifest::{self, Manifest};
 use crate::request::CheckpointRequest;
 pub use error::ImageDirectoryError;
@@ -51,6 +53,10 @@ pub(crate) const INVENTORY: &str = "inventory.img";
 const NEW: &str = ".stasis-new";
 /// Its name once it is complete.
 const COMPLETE: &str = ".stasis-complete";
+/// Has the id of the boot in which it was begun.
+const BOOT: &str = ".stasis-boot";
+/// More than an id has.
+const MAX_BOOT_BYTES: u64 = 1 << 10;
 /// CRIU's link to the image that has the memory which this one lacks (criu/page-xfer.c).
 const PARENT: &str = "parent";
 
@@ -92,6 +98,7 @@ impl NewImage {
         let staging = directory.join(NEW);
         let place = if holds_image(directory) {
             let lock = make_locked(&staging)?;
+            sign(&staging).map_err(failed("write", &staging))?;
             Place::Staged { staging, lock }
         } else {
             Place::Direct
@@ -236,6 +243,17 @@ pub(crate) fn has_inventory(directory: &Path) -> bool {
 pub(crate) fn places(directory: &Path) -> [PathBuf; 3] {
     let (new, complete) = (directory.join(NEW), directory.join(COMPLETE));
     [directory.to_owned(), new, complete]
+}
+
+/// Notes in which boot an image was begun.
+fn sign(staging: &Path) -> io::Result<()> {
+    fs::write(staging.join(BOOT), boot_id().unwrap_or_default())
+}
+
+/// Whether the machine has not restarted since an image was begun.
+fn is_of_this_boot(staging: &Path) -> io::Result<bool> {
+    let boot = file::read(&staging.join(BOOT), MAX_BOOT_BYTES)?;
+    Ok(boot.is_some() && boot == boot_id().map(String::into_bytes))
 }
 
 /// What has to hold before an image may take the place of an earlier one.

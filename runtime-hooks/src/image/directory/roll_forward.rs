@@ -6,10 +6,12 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use stasis_linux::file;
+use stasis_linux::file_system::FileSystem;
 
 use super::lock::lock;
 use super::{
-    COMPLETE, INVENTORY, ImageDirectoryError, NEW, PARENT, check_complete, exists, failed,
+    BOOT, COMPLETE, INVENTORY, ImageDirectoryError, NEW, PARENT, check_complete, exists, failed,
+    is_of_this_boot,
 };
 use crate::image::manifest::Manifest;
 
@@ -22,7 +24,11 @@ pub(crate) fn settle(directory: &Path) -> Result<(), ImageDirectoryError> {
     let (new, complete) = (directory.join(NEW), directory.join(COMPLETE));
     if let Some(_lock) = lock(&new)?
         && check_complete(&new).is_ok()
+        && is_of_this_boot(&new).map_err(failed("read", &new))?
     {
+        // Whoever began it may not have come so far.
+        let synced = FileSystem::of(&new).and_then(|system| system.sync());
+        synced.map_err(failed("write", &new))?;
         rename(&new, &complete)?;
     }
     match lock(&complete)? {
@@ -47,6 +53,7 @@ pub(super) fn roll_forward(directory: &Path) -> Result<(), ImageDirectoryError> 
         rename(&inventory, &directory.join(INVENTORY))?;
     }
     let io = |action| failed(action, &complete);
+    file::remove(&complete.join(BOOT)).map_err(io("write"))?;
     for entry in fs::read_dir(&complete).map_err(io("read"))? {
         move_up(&entry.map_err(io("read"))?.path(), directory)?;
     }

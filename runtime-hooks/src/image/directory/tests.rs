@@ -142,7 +142,7 @@ fn what_was_cut_off_is_taken_up_by_the_next() {
         "earlier"
     );
     let image = NewImage::begin(directory.path()).unwrap();
-    assert!(names(image.path()).is_empty());
+    assert_eq!(names(image.path()), [BOOT.to_owned()].into());
     image.give_up(&living());
     is_whole(directory.path(), &EARLIER);
 
@@ -167,6 +167,20 @@ fn what_was_cut_off_is_taken_up_by_the_next() {
         settle(directory.path()).unwrap();
         is_whole(directory.path(), &LATER);
     }
+}
+
+/// Nobody has waited for the disk before the machine restarted.
+#[test]
+fn what_another_boot_has_left_is_no_image() {
+    let directory = earlier();
+    let image = NewImage::begin(directory.path()).unwrap();
+    write(image.path(), &LATER);
+    fs::write(image.path().join(BOOT), "another").unwrap();
+    drop(image);
+    settle(directory.path()).unwrap();
+    let image = NewImage::begin(directory.path()).unwrap();
+    image.give_up(&living());
+    is_whole(directory.path(), &EARLIER);
 }
 
 #[test]
