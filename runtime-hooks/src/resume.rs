@@ -7,7 +7,6 @@
 use std::ffi::OsString;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use stasis_linux::cgroup::FreezerState;
 use stasis_linux::exit_status;
@@ -22,58 +21,39 @@ use crate::error::after_failure::AfterFailure;
 use crate::error::operations_log;
 use crate::error::{Error, Failure, Refusal};
 use crate::host::huge_pages::HugePages;
+use crate::ledger::Patience;
+use crate::ledger::gpu_memory::GpuMemory;
 use crate::low_level;
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
-use crate::operation::undo::{Begun, Undo, has_undo};
+use crate::operation::undo::{Begun, Undo};
 use crate::operation::verb::Verb;
-use crate::operation::{Intent, Operation, has_intent};
+use crate::operation::{Intent, Operation, is_recorded};
 use crate::preflight::cuda_processes::open_driver;
 use crate::recovery::{self, hand_over};
 use crate::restore::admission::admit_resume;
 
-/// How long a resume waits for another operation's lock. containerd and docker ignore the error of
-/// the resume that ends their checkpoint, so a refused resume leaves the container paused for good.
-const LOCK_WAIT: Duration = Duration::from_secs(10);
-
-/// Resumes a container. A container without an intent is passed through to the low-level runtime.
+/// Resumes a container. A container without a record is passed through to the low-level runtime.
+///
+/// containerd and Docker pause a container for its checkpoint, resume it once, and ignore an error
+/// of that: one that is refused stays paused for good. So a resume waits for whoever works on the
+/// container, and is not refused for want of room on a GPU: the container goes on, and its keeper
+/// gives the processes their GPU back as soon as there is room.
 ///
 /// # Errors
 /// [`Error`]; it names the processes that are lost.
 pub fn resume(context: &Context, id: &str, args: &[OsString]) -> Result<Outcome, Error> {
-    let state_dir = &context.settings.paths.state_dir;
-    if !has_intent(state_dir, &context.root, id) {
-        if has_undo(state_dir, &context.root, id) {
-            // Of a killed operation: whoever undoes it later would pause the container again, as it
-            // was found. One that is under way has the lock, and this resume is not about it.
-            drop(recovery::begin(context, id));
-        }
-        return Ok(Outcome::PassThrough);
-    }
-    let refused = |reason: Refusal| operations_log::refused(context, Verb::Resume, id, reason);
-    let operation = Operation::begin_within(LOCK_WAIT, state_dir, &context.root, id)
-        .map_err(|error| refused(error.into()))?;
-    let recorded = operation
-        .recorded()
-        .map_err(|error| refused(error.into()))?;
-    // What the operator has suspended is the operator's to take up.
-    let Some(intent) = recorded
-        .filter(Intent::concerns_resume)
-        .map(Intent::resumed)
-    else {
-        return Ok(Outcome::PassThrough);
+    let refused = |reason| operations_log::refused(context, Verb::Resume, id, reason);
+    let (operation, container, intent) = match find(context, id).map_err(refused)? {
+        Found::Pending(operation, container, intent) => (operation, *container, intent),
+        Found::Nothing(outcome) => return Ok(outcome),
     };
     let driver = open_driver(context, id).map_err(|error| refused(error.into()))?;
-    let container = context
-        .container(id)
-        .map_err(|error| refused(error.into()))?;
-    let Some(container) = container else {
-        operation.clear();
-        return Ok(Outcome::PassThrough);
-    };
-    let gpus = operation.gpu_memory(context);
-    admit_resume(&context.settings, &container, &intent, &gpus).map_err(refused)?;
+    admit_resume(&context.settings, &container, &intent).map_err(refused)?;
+    // The keeper waits for room, and not the caller.
+    let (patience, reservation) = (Patience::none(), operation.reservation());
+    let gpus = GpuMemory::new(reservation, patience, &context.settings);
     let driver = driver.with_room(Arc::new(gpus));
     operation
         .keep(Undo::new(context, id, Begun::Resume))
@@ -96,6 +76,40 @@ pub fn resume(context: &Context, id: &str, args: &[OsString]) -> Result<Outcome,
     Ok(Outcome::Done(resumed.code))
 }
 
+/// What there is to resume.
+enum Found {
+    /// Something of the container is pending.
+    Pending(Operation, Box<Container>, Intent),
+    /// Nothing is, and this is the outcome.
+    Nothing(Outcome),
+}
+
+/// Looks what is pending, once whoever works on the container is done.
+fn find(context: &Context, id: &str) -> Result<Found, Refusal> {
+    let state_dir = &context.settings.paths.state_dir;
+    if !is_recorded(state_dir, &context.root, id) {
+        return Ok(Found::Nothing(Outcome::PassThrough));
+    }
+    // Whoever undid later what a killed operation has left would pause the container again.
+    let wait = context.settings.deadlines.stalled();
+    let operation = recovery::begin_within(wait, context, id)?;
+    let Some(container) = context.container(id)? else {
+        operation.clear();
+        return Ok(Found::Nothing(Outcome::PassThrough));
+    };
+    let recorded = operation.recorded()?;
+    if recorded.is_none() && is_thawed(&container) {
+        // Also a resume that was killed is undone by finishing it.
+        return Ok(Found::Nothing(Outcome::Done(0)));
+    }
+    // What the operator has suspended is the operator's to take up.
+    let intent = recorded.filter(Intent::concerns_resume);
+    Ok(match intent.map(Intent::resumed) {
+        Some(intent) => Found::Pending(operation, Box::new(container), intent),
+        None => Found::Nothing(Outcome::PassThrough),
+    })
+}
+
 /// The result of a resume that did not fail.
 struct Resumed {
     /// The low-level runtime's exit code.
@@ -107,7 +121,8 @@ struct Resumed {
 enum Processes {
     Run,
     ArePaused,
-    /// Another program has stopped some of them, and the keeper waits for these.
+    /// Another program has stopped some of them, or has taken their room on a GPU, and the keeper
+    /// waits for these.
     AreWaitedFor,
 }
 
@@ -183,13 +198,12 @@ fn settle(
     if lost.is_empty() {
         return Ok(Processes::Run);
     }
-    let all_stopped = lost
+    let another_program = lost
         .iter()
-        .all(|fault| matches!(fault.cause, Cause::Stopped(_)));
+        .all(|fault| matches!(fault.cause, Cause::Stopped(_) | Cause::NoRoom(_)));
     match hand_over(paused.operation, lost) {
-        // A process that another program has stopped would not run without a GPU either: the
-        // resume succeeds, and the process gets its GPU back when it is continued.
-        Ok(waiting) if all_stopped && waiting.is_recovering() => {
+        // The container goes on as its caller wants it, and nothing is lost: the resume succeeds.
+        Ok(waiting) if another_program && waiting.is_recovering() => {
             timeline.note(waiting.to_string());
             Ok(Processes::AreWaitedFor)
         }

@@ -45,13 +45,15 @@ fn all_cases(kind: HostKind) -> Result<()> {
 
 type Case = fn(&Killed<'_>) -> Result<()>;
 
-const CASES: [(&str, Case); 10] = [
+const CASES: [(&str, Case); 12] = [
     ("checkpoint, lock", in_the_lock),
     ("checkpoint of a paused container", while_paused),
     ("checkpoint, gpu restore", in_the_gpu_restore),
     ("checkpoint, dump", in_the_dump),
     ("suspend and its end", in_a_suspend),
     ("resume", in_a_resume),
+    ("resume, before the thaw", before_the_thaw),
+    ("both, before the thaw", both_before_the_thaw),
     ("the keeper", of_the_keeper),
     ("both", of_both),
     ("both, of a paused container", of_both_while_paused),
@@ -197,6 +199,31 @@ fn in_a_resume(here: &Killed<'_>) -> Result<()> {
     })?;
     here.nothing_is_left()?;
     here.status_is("running")
+}
+
+/// Its caller may ignore that, and never resume it again: it is resumed.
+fn before_the_thaw(here: &Killed<'_>) -> Result<()> {
+    cut_off_before_the_thaw(here, "kill -9 $PPID; exit 1")?;
+    here.nothing_is_left()?;
+    here.status_is("running")
+}
+
+/// Whoever resumes it again finishes what was begun.
+fn both_before_the_thaw(here: &Killed<'_>) -> Result<()> {
+    let script = "pkill -KILL -x stasis-keeper; kill -9 $PPID; exit 1";
+    cut_off_before_the_thaw(here, script)?;
+    here.status_is("paused")?;
+    here.counter.resume()?;
+    here.status_is("running")
+}
+
+fn cut_off_before_the_thaw(here: &Killed<'_>, script: &str) -> Result<()> {
+    here.counter.pause()?;
+    here.counter.checkpoint("paused", &["--leave-running"])?;
+    here.counter.before("resume", script, "")?;
+    let mut resume = here.counter.runtime(&["resume", "counter"]).spawn()?;
+    ensure!(!resume.wait()?.success(), "it was not killed");
+    here.stasis.set(&here.stasis.low_level, "")
 }
 
 /// The operation starts another, and succeeds.

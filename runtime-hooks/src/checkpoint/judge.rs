@@ -56,7 +56,7 @@ pub(super) fn judge(
     options: &CheckpointRequest,
     container: &Container,
     operation: &Operation,
-    now: FreezerState,
+    found: FreezerState,
 ) -> Result<Judged, Refusal> {
     let snapshot = container.snapshot().map_err(ContainerError::Processes)?;
     late_exec::refuse(context, options, &snapshot)?;
@@ -67,9 +67,6 @@ pub(super) fn judge(
     refuse_pre_dump(options, &members)?;
     let earlier = operation.recorded()?;
     let earlier = earlier.map(|intent| intent.still_holding(&members));
-    let interrupted = earlier.as_ref().filter(|intent| intent.is_under_way());
-    // Not what a runtime or CRIU that was killed has made of it.
-    let found = interrupted.map_or(now, |intent| intent.freezer);
     let inventory = Inventory::read(&context.settings)?;
     let allowed = refuse_blockers(context, container, &snapshot, &members, &inventory)?;
     let states = members.iter();

@@ -150,12 +150,6 @@ impl Intent {
         members.any(|member| member.goal() == SafeState::Checkpointed)
     }
 
-    /// Whether the operation was under way when it recorded this.
-    pub(crate) fn is_under_way(&self) -> bool {
-        let mut members = self.members.iter();
-        members.any(|member| member.pending_on == PendingOn::Operation)
-    }
-
     /// Whether a `resume` has something to bring back.
     pub(crate) fn concerns_resume(&self) -> bool {
         let mut members = self.members.iter();
@@ -243,12 +237,6 @@ impl Intent {
             source,
         })
     }
-}
-
-/// Whether processes of a container may be locked or checkpointed.
-#[must_use]
-pub fn has_intent(state_dir: &Path, root: &Path, id: &str) -> bool {
-    directory_of(state_dir, root, id).join(FILE_NAME).exists()
 }
 
 /// Reads a container's intent without taking its lock: it may be another operation's, and change

@@ -22,8 +22,6 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use crate::container::memory_limit;
 use crate::context::Context;
@@ -32,15 +30,12 @@ use crate::ledger::gpu_memory::GpuMemory;
 pub(crate) use crate::operation::directory::{directories, id_of};
 use crate::operation::directory::{directory_of, state_dir_of};
 pub(crate) use crate::operation::intent::peek;
-pub use crate::operation::intent::{Intent, Member, PendingOn, has_intent};
+pub use crate::operation::intent::{Intent, Member, PendingOn};
 use crate::operation::kept::{End, Kept};
 pub use crate::operation::lock::Holder;
 use crate::operation::lock::{Tried, try_lock};
 use crate::operation::progress::UnderWay;
 pub(crate) use keeper::{DONE, VERB as KEEPER};
-
-/// How often [`Operation::begin_within`] tries to take the lock.
-const POLL: Duration = Duration::from_millis(20);
 
 /// The right to operate on a container, until dropped.
 #[derive(Debug)]
@@ -99,6 +94,15 @@ pub enum OperationError {
 #[must_use]
 pub fn has_directory(state_dir: &Path, root: &Path, id: &str) -> bool {
     directory_of(state_dir, root, id).exists()
+}
+
+/// Whether something is recorded that is to be undone, or brought back by whoever it is pending on.
+#[must_use]
+pub(crate) fn is_recorded(state_dir: &Path, root: &Path, id: &str) -> bool {
+    let directory = directory_of(state_dir, root, id);
+    [undo::FILE_NAME, intent::FILE_NAME]
+        .iter()
+        .any(|file| directory.join(file).exists())
 }
 
 /// Returns an error if an operation is under way. Does not take the lock, so a check never makes
@@ -162,25 +166,6 @@ impl Operation {
             lock,
             kept: Mutex::default(),
             reservation: Arc::new(reservation),
-        }
-    }
-
-    /// Takes the lock of a container, and waits up to `wait` for another holder to release it.
-    ///
-    /// # Errors
-    /// As [`Operation::begin`].
-    pub fn begin_within(
-        wait: Duration,
-        state_dir: &Path,
-        root: &Path,
-        id: &str,
-    ) -> Result<Self, OperationError> {
-        let deadline = Instant::now() + wait;
-        loop {
-            match Self::begin(state_dir, root, id) {
-                Err(OperationError::Busy { .. }) if Instant::now() < deadline => sleep(POLL),
-                over => return over,
-            }
         }
     }
 

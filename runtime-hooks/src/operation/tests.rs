@@ -58,29 +58,15 @@ fn a_root_is_the_same_by_all_its_names() {
 }
 
 #[test]
-fn one_that_waits_gets_the_lock_when_its_holder_lets_go() {
-    let state = tempfile::tempdir().unwrap();
-    let holder = begin(state.path()).unwrap();
-    let wait = |wait| Operation::begin_within(wait, state.path(), Path::new(ROOT), "c1");
-    let busy = wait(Duration::ZERO).unwrap_err();
-    assert!(matches!(busy, OperationError::Busy { .. }), "{busy}");
-    std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| wait(Duration::from_secs(60)));
-        drop(holder);
-        waiting.join().unwrap().unwrap();
-    });
-}
-
-#[test]
-fn an_operation_without_an_intent_is_in_the_way_of_no_resume() {
+fn an_operation_without_a_record_is_in_the_way_of_no_resume() {
     let state = tempfile::tempdir().unwrap();
     let root = Path::new(ROOT);
     let operation = begin(state.path()).unwrap();
     assert!(has_directory(state.path(), root, "c1"));
-    assert!(!has_intent(state.path(), root, "c1"));
+    assert!(!is_recorded(state.path(), root, "c1"));
     refuse_under_way(state.path(), root, "c1").unwrap();
     operation.record(&intent_of(1)).unwrap();
-    assert!(has_intent(state.path(), root, "c1"));
+    assert!(is_recorded(state.path(), root, "c1"));
 }
 
 /// An intent with this many processes on all GPUs of a machine.

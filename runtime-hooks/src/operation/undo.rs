@@ -16,7 +16,7 @@ use stasis_linux::file::{self, Access, Durability};
 use crate::context::Context;
 use crate::host::cancel::Cancel;
 use crate::operation::OperationError;
-use crate::operation::directory::{directories, directory_of};
+use crate::operation::directory::directories;
 
 /// The record's file in an operation's directory.
 pub(super) const FILE_NAME: &str = "undo.json";
@@ -53,7 +53,7 @@ pub(crate) enum Begun {
     },
     /// `cuda-checkpoint`: the container goes on.
     Suspend,
-    /// A resume: it is finished, unless the container is still paused.
+    /// A resume: it is finished.
     Resume,
     /// A restore: what is there of the container is ended.
     Restore(Restore),
@@ -98,11 +98,6 @@ impl ImagePlace {
 enum Freezer {
     Thawed,
     Frozen,
-}
-
-/// Whether an operation on a container has something to undo, or has left it.
-pub(crate) fn has_undo(state_dir: &Path, root: &Path, id: &str) -> bool {
-    directory_of(state_dir, root, id).join(FILE_NAME).exists()
 }
 
 impl Undo {

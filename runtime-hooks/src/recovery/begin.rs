@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::bulk_memory::write_behind;
 use crate::context::Context;
 use crate::operation::undo::Undo;
-use crate::operation::{Operation, OperationError};
+use crate::operation::{Holder, Operation, OperationError};
 use crate::recovery::report::{Recovered, Report, recover_and_report};
 use crate::recovery::waiting::waits_for;
 
@@ -21,15 +21,34 @@ const POLL: Duration = Duration::from_millis(20);
 /// # Errors
 /// [`OperationError`].
 pub fn begin(context: &Context, id: &str) -> Result<Operation, OperationError> {
+    begin_within(Duration::ZERO, context, id)
+}
+
+/// The same, and waits up to `wait` for whoever works on the container.
+///
+/// # Errors
+/// As [`begin`].
+pub(crate) fn begin_within(
+    wait: Duration,
+    context: &Context,
+    id: &str,
+) -> Result<Operation, OperationError> {
     // Who made copies to disk may have been killed.
     let _ = write_behind::start_if_pending(&context.settings);
-    let deadline = Instant::now() + PATIENCE;
+    let began = Instant::now();
+    let for_recovery = wait.max(PATIENCE);
+    let may_wait = |holder: &Holder| {
+        let limit = if holder.was_killed() {
+            for_recovery
+        } else {
+            wait
+        };
+        began.elapsed() < limit && !context.cancel.requested()
+    };
     loop {
         let state_dir = &context.settings.paths.state_dir;
         let operation = match Operation::begin(state_dir, &context.root, id) {
-            Err(OperationError::Busy { holder })
-                if holder.was_killed() && Instant::now() < deadline =>
-            {
+            Err(OperationError::Busy { holder }) if may_wait(&holder) => {
                 sleep(POLL);
                 continue;
             }
@@ -38,8 +57,12 @@ pub fn begin(context: &Context, id: &str) -> Result<Operation, OperationError> {
         match operation.left_behind()? {
             // Who does not answer yet, or lacks room, has a keeper that waits for that.
             Some(undo) if waits_for(&undo.context(context.cancel.clone()), &undo).is_none() => {
-                if let Recovered::NotYet(error) = take_up(&operation, &undo)? {
-                    return Err(OperationError::Unfinished(error.to_string()));
+                operation.wait_for_orphans(&undo, for_recovery)?;
+                match take_up(&operation, &undo)? {
+                    Recovered::NotYet(error) if began.elapsed() >= wait => {
+                        return Err(OperationError::Unfinished(error.to_string()));
+                    }
+                    _ => {}
                 }
             }
             _ => return Ok(operation),

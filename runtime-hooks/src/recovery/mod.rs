@@ -36,7 +36,7 @@ use crate::operation::Operation;
 use crate::operation::undo::{Begun, Undo};
 use crate::preflight::cuda_processes::open_driver;
 pub use begin::begin;
-pub(crate) use begin::take_up;
+pub(crate) use begin::{begin_within, take_up};
 use rollback::{Changed, roll_back};
 
 /// Undoes what an operation has begun, once all that it had started has ended. Returns how the
@@ -75,11 +75,7 @@ fn bring_back(
             }
             *found
         }
-        // The low-level runtime has not resumed it: the caller can try again.
-        Begun::Resume if is_frozen(container) => {
-            operation.nothing_to_undo();
-            return AfterFailure::StillPaused;
-        }
+        // A resume is finished: its caller may ignore that it was killed, and never resume again.
         Begun::Resume | Begun::Suspend | Begun::Waiting | Begun::Restore(_) => FreezerState::Thawed,
     };
     let mut intent = match operation.recorded() {
@@ -127,10 +123,6 @@ fn reach(operation: &Operation, container: &Container, found: FreezerState) -> A
 fn lost(container: &Container, cause: Cause) -> AfterFailure {
     let failure = ProcessFailure::of(Step::Query, container.init(), cause);
     AfterFailure::Lost(vec![failure])
-}
-
-fn is_frozen(container: &Container) -> bool {
-    matches!(container.cgroup().freezer_state(), Ok(FreezerState::Frozen))
 }
 
 /// Leaves the processes that could not be brought back to the keeper, if one of them merely does

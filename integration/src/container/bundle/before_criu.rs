@@ -1,10 +1,10 @@
-//! Things that happen to a container right before CRIU dumps it.
+//! Things that happen to a container right before the low-level runtime does its part.
 
 use anyhow::Result;
 
 use super::Bundle;
 
-/// A low-level runtime that does something before CRIU starts.
+/// A low-level runtime that does something before it starts.
 const HOOKED: &str = "/usr/local/bin/hooked-runtime";
 
 impl Bundle<'_> {
@@ -15,10 +15,18 @@ impl Bundle<'_> {
     /// # Errors
     /// The container does not run, or an I/O error.
     pub fn before_criu(&self, script: &str, settings: &str) -> Result<()> {
+        self.before("checkpoint", script, settings)
+    }
+
+    /// The same before another verb of the low-level runtime.
+    ///
+    /// # Errors
+    /// As [`Bundle::before_criu`].
+    pub fn before(&self, verb: &str, script: &str, settings: &str) -> Result<()> {
         let low_level = &self.stasis.low_level;
         let wrapper = format!(
             "#!/bin/bash\nPATH=/usr/sbin:/usr/bin:/sbin:/bin\npid={}\n\
-             case \" $* \" in *' checkpoint '*) {script};; esac\nexec {low_level} \"$@\"\n",
+             case \" $* \" in *' {verb} '*) {script};; esac\nexec {low_level} \"$@\"\n",
             self.pid()?
         );
         self.stasis.host.write(HOOKED, &wrapper)?;

@@ -34,9 +34,11 @@ fn all_cases(kind: HostKind) -> Result<()> {
         home,
         guest,
     };
-    let cases: [(&str, Case); 4] = [
+    let cases: [(&str, Case); 6] = [
         ("roll back", a_roll_back_waits),
         ("leave running", a_container_that_is_left_running_waits),
+        ("paused", a_paused_container_is_resumed_without_room),
+        ("left paused", one_whose_checkpoint_succeeded_is_too),
         ("killed", a_killed_operation_is_waited_for_by_its_keeper),
         ("both killed", nobody_is_left_and_an_operator_recovers),
     ];
@@ -90,6 +92,18 @@ impl Here<'_> {
         ensure!(!output.status.success(), "it had no room");
         ensure!(state(self.stasis, self.home)? == "checkpointed");
         Ok(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    /// As containerd does after each checkpoint, once, whatever comes of it: the container goes on,
+    /// and waits for its GPU.
+    fn resumes_without_room(&self) -> Result<()> {
+        ensure!(self.home.status()? == "paused");
+        self.home.resume()?;
+        ensure!(self.home.status()? == "running");
+        ensure!(state(self.stasis, self.home)? == "checkpointed");
+        let notes = self.stasis.operation("resume")?["notes"].to_string();
+        assert_contains(&notes, &["has 39 MiB free", "gives them their GPU back"]);
+        Ok(())
     }
 
     /// The guest leaves, and nobody calls stasis.
@@ -149,6 +163,26 @@ fn a_container_that_is_left_running_waits(here: &Here<'_>) -> Result<()> {
     here.guest_leaves()
 }
 
+fn a_paused_container_is_resumed_without_room(here: &Here<'_>) -> Result<()> {
+    here.home.pause()?;
+    let output = here.begin("paused", "exit 1", 1)?.wait_with_output()?;
+    assert_contains(&String::from_utf8_lossy(&output.stderr), &WAITS);
+    here.resumes_without_room()?;
+    here.guest_leaves()
+}
+
+fn one_whose_checkpoint_succeeded_is_too(here: &Here<'_>) -> Result<()> {
+    here.home.pause()?;
+    ensure!(here.begin("left-paused", ":", 1)?.wait()?.success());
+    here.resumes_without_room()?;
+    // It is paused again, and left as it is found this time.
+    here.stasis.set(&here.stasis.low_level, "")?;
+    here.home.pause()?;
+    here.home.checkpoint("paused-again", &["--leave-running"])?;
+    here.resumes_without_room()?;
+    here.guest_leaves()
+}
+
 fn a_killed_operation_is_waited_for_by_its_keeper(here: &Here<'_>) -> Result<()> {
     let mut operation = here.begin("killed", "exit 1", 3600)?;
     here.is_rolling_back()?;
@@ -183,7 +217,7 @@ fn one_that_waits_can_be_checkpointed(here: &Here<'_>) -> Result<()> {
     here.home.checkpoint("waiting", &[])?;
     here.guest_leaves()?;
     here.home.restore("waiting")?;
-    ensure!(here.stasis.ask(PORTS[0])?.as_deref() == Some("ok 5"));
+    ensure!(here.stasis.ask(PORTS[0])?.as_deref() == Some("ok 7"));
     here.home.delete()
 }
 

@@ -26,10 +26,9 @@ fn all_cases(kind: HostKind) -> Result<()> {
     // The GPU has room for either when the second one looks: the first one's driver call is held.
     stasis.set(&stasis.low_level, "deadlines.room_s = 1\n")?;
     let toggle = |container: &Bundle<'_>| toggle(stasis, container);
-    at_once(stasis, containers, &toggle, 1).context("toggle")?;
+    at_once(stasis, containers, &toggle).context("toggle")?;
     paused_both(stasis, containers)?;
-    let resume = |container: &Bundle<'_>| container.runtime(&["resume", &container.id]);
-    at_once(stasis, containers, &resume, 2).context("resume")?;
+    resumed_at_once(stasis, containers).context("resume")?;
     a_restore_counts_as_well(stasis, containers).context("restore")?;
     stasis.set(&stasis.low_level, "")?;
     who_waits_is_let_in(stasis, containers).context("waiting")?;
@@ -43,7 +42,6 @@ fn at_once(
     stasis: &StasisHost,
     [first, second]: &[Bundle<'_>; 2],
     bring_back: BringBack<'_>,
-    count: u32,
 ) -> Result<()> {
     let held = begin_held(stasis, first, bring_back)?;
     let refused = bring_back(second).output()?;
@@ -61,10 +59,10 @@ fn at_once(
     let output = let_go(stasis, held)?;
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(output.status.success(), "{error}");
-    answers(stasis, PORTS[0], count)?;
+    answers(stasis, PORTS[0], 1)?;
     suspend(stasis, first)?;
     ensure!(bring_back(second).output()?.status.success());
-    answers(stasis, PORTS[1], count)?;
+    answers(stasis, PORTS[1], 1)?;
     suspend(stasis, second)
 }
 
@@ -101,6 +99,26 @@ fn paused_both(stasis: &StasisHost, containers: &[Bundle<'_>; 2]) -> Result<()> 
         ensure!(container.status()? == "paused");
     }
     Ok(())
+}
+
+/// A caller may resume but once: the second goes on without its GPU until there is room.
+fn resumed_at_once(stasis: &StasisHost, [first, second]: &[Bundle<'_>; 2]) -> Result<()> {
+    let resume = |container: &Bundle<'_>| container.runtime(&["resume", &container.id]);
+    let held = begin_held(stasis, first, &resume)?;
+    second.resume()?;
+    ensure!(second.status()? == "running");
+    let notes = stasis.operation("resume")?["notes"].to_string();
+    assert_contains(&notes, &["operations on first (process", "needs 97 MiB"]);
+    ensure!(let_go(stasis, held)?.status.success());
+    answers(stasis, PORTS[0], 2)?;
+    ensure!(state(stasis, second)? == "checkpointed");
+    suspend(stasis, first)?;
+    wait_until_clear(|| {
+        let now = state(stasis, second)?;
+        Ok((now != "running").then_some(now))
+    })?;
+    answers(stasis, PORTS[1], 2)?;
+    suspend(stasis, second)
 }
 
 /// A resume finds that a restore, whose driver call is to come, has the room.

@@ -21,7 +21,7 @@ use crate::cuda::process_set::as_found::SafeState;
 use crate::ledger::Patience;
 use crate::ledger::gpu_memory::GpuMemory;
 use crate::operation::{Intent, Member, Operation};
-use crate::restore::admission::admit_resume;
+use crate::restore::admission::admit_with_room;
 
 impl Group<'_> {
     /// Checks that host memory suffices for the contents of the GPUs. For a container it also
@@ -72,7 +72,7 @@ impl Group<'_> {
         };
         let intent = suspended.clone().taken_up(goal);
         let intent = intent.moved(&self.arguments.map());
-        admit_resume(
+        admit_with_room(
             &self.settings,
             &found.container,
             &intent,

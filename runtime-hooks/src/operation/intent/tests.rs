@@ -69,7 +69,6 @@ fn what_the_operator_has_suspended_stays_the_operators_through_other_operations(
     let (_first, suspended) = Sleeper::start();
     let (_second, running) = Sleeper::start();
     let toggled = find(&vec![(suspended.clone(), CudaState::Running)], None);
-    assert!(toggled.is_under_way());
     let parked = toggled.left_to(PendingOn::Operator);
     let states = vec![
         (suspended.clone(), CudaState::Checkpointed),

@@ -12,13 +12,13 @@ use crate::restore::admission::gpu_map::list;
 
 /// The bytes needed on each GPU, by all processes together.
 #[derive(Debug, Default)]
-pub(super) struct Needs(GpuBytes);
+pub(crate) struct Needs(GpuBytes);
 
 /// The source of the GPU state, for messages.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Subject {
     Image,
-    PausedContainer,
+    SuspendedContainer,
 }
 
 impl Needs {
@@ -115,14 +115,14 @@ impl Subject {
     fn name(self) -> &'static str {
         match self {
             Self::Image => "the image",
-            Self::PausedContainer => "the container",
+            Self::SuspendedContainer => "the container",
         }
     }
 
     fn verb(self) -> &'static str {
         match self {
             Self::Image => "restore",
-            Self::PausedContainer => "resume",
+            Self::SuspendedContainer => "resume",
         }
     }
 }

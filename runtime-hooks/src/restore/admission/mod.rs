@@ -138,8 +138,23 @@ fn admit_without_gpu(
     })
 }
 
-/// Admits bringing back the processes of an intent, and reserves the memory. Those whose
-/// state is still on their GPUs need none.
+/// Admits bringing back the processes of an intent, if their GPUs have the memory, and reserves it.
+///
+/// # Errors
+/// [`Refusal`]; the container stays as it is.
+pub(crate) fn admit_with_room(
+    settings: &Settings,
+    container: &Container,
+    intent: &Intent,
+    gpus: &GpuMemory,
+) -> Result<(), Refusal> {
+    let needs = admit_resume(settings, container, intent)?;
+    let look = || Inventory::read(settings);
+    Ok(needs.reserve(gpus, look, Subject::SuspendedContainer)?)
+}
+
+/// Checks that the driver can restore to the GPUs of an intent's processes, whether they have room
+/// or not, and returns what these need. Those whose state is still on their GPUs need nothing.
 ///
 /// # Errors
 /// [`Refusal`]; the container stays as it is.
@@ -147,8 +162,7 @@ pub(crate) fn admit_resume(
     settings: &Settings,
     container: &Container,
     intent: &Intent,
-    gpus: &GpuMemory,
-) -> Result<(), Refusal> {
+) -> Result<Needs, Refusal> {
     let inventory = Inventory::read(settings)?;
     let on_gpu: Vec<i32> = container
         .snapshot()
@@ -161,8 +175,7 @@ pub(crate) fn admit_resume(
     let waiting = |process: &&CudaProcess| !on_gpu.contains(&process.pid);
     let needs = Needs::of(intent.back_to_gpu().filter(waiting), Some);
     needs.check_modes(settings, &inventory)?;
-    let look = || Inventory::read(settings);
-    Ok(needs.reserve(gpus, look, Subject::PausedContainer)?)
+    Ok(needs)
 }
 
 type Pairs = Vec<(GpuUuid, GpuUuid)>;
