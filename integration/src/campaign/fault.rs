@@ -120,13 +120,16 @@ impl Fault {
         matches!(self, Self::Driver(fault) if fault.action == "crash")
     }
 
-    /// Whether the driver gives an answer that is final: the process is lost.
+    /// Whether the driver gives an answer that is final: the process is lost. Each call of the way
+    /// back is made twice, so one error is not; but a restore that lacks memory is.
     #[must_use]
     pub fn is_final(&self) -> bool {
         match self {
             Self::Driver(fault) if fault.action.starts_with("slow") => false,
             Self::Driver(fault) => {
-                fault.action == "crash" || ["restore", "unlock", "get-state"].contains(&fault.call)
+                let is_of_way_back = ["restore", "unlock", "get-state"].contains(&fault.call);
+                let is_out_of_memory = fault.call == "restore" && fault.action == "error:2";
+                fault.action == "crash" || is_out_of_memory || fault.times > 1 && is_of_way_back
             }
             _ => false,
         }

@@ -95,7 +95,7 @@ fn bring_one_back(
         Err(fault) if matches!(fault.cause, Cause::Io(_)) => {}
         Err(fault) => return Err(fault),
     }
-    let state = match driver.state(process) {
+    let state = match twice(|| driver.state(process)) {
         Err(CudaError::NotInitialized) => return Ok(()),
         other => other.map_err(|error| ProcessFailure::of(Step::Query, process, error))?,
     };
@@ -103,16 +103,30 @@ fn bring_one_back(
         return Ok(());
     }
     if state == CudaState::Checkpointed {
-        let restored = driver.restore(process, &GpuMap::identity());
+        let restored = twice(|| driver.restore(process, &GpuMap::identity()));
         restored.map_err(|error| ProcessFailure::of(Step::Restore, process, error))?;
     }
     let is_held = matches!(state, CudaState::Checkpointed | CudaState::Locked);
-    if is_held && found == SafeState::Running {
-        driver
-            .unlock(process)
-            .map_err(|error| ProcessFailure::of(Step::Unlock, process, error))?;
+    let unlocked = match found {
+        SafeState::Running if is_held => twice(|| driver.unlock(process)),
+        _ => Ok(()),
+    };
+    let is_back = expect_state(driver, Step::Unlock, process, found.into());
+    match unlocked {
+        // It says more than the state that it has left behind.
+        Err(error) if is_back.is_err() => Err(ProcessFailure::of(Step::Unlock, process, error)),
+        _ => is_back,
     }
-    expect_state(driver, Step::Unlock, process, found.into())
+}
+
+/// Makes a driver call once more if the driver answers with an error, and returns the first error
+/// if it does so again: nobody is lost for one wrong answer. A call that does not come back would
+/// not do so the next time.
+pub(crate) fn twice<T>(call: impl Fn() -> Result<T, CudaError>) -> Result<T, CudaError> {
+    call().or_else(|error| match error {
+        CudaError::NoAnswer(_) | CudaError::NoThread(_) | CudaError::Ended => Err(error),
+        answer => call().map_err(|_| answer),
+    })
 }
 
 pub(crate) fn expect_state(
@@ -121,7 +135,7 @@ pub(crate) fn expect_state(
     process: &ProcessRef,
     goal: CudaState,
 ) -> Result<(), ProcessFailure> {
-    match driver.state(process) {
+    match twice(|| driver.state(process)) {
         Ok(state) if state == goal => Ok(()),
         Ok(state) => Err(ProcessFailure::of(step, process, Cause::State(state))),
         Err(error) => Err(ProcessFailure::of(step, process, error)),

@@ -34,9 +34,13 @@ impl Sleepers {
             .collect()
     }
 
-    fn members(&self, driver: &dyn Driver) -> Result<ProcessStates, ProcessFailure> {
+    fn processes(&self) -> Vec<ProcessRef> {
         let open = |pid| ProcessRef::open(pid).unwrap();
-        query_states(driver, self.pids().into_iter().filter_map(open).collect())
+        self.pids().into_iter().filter_map(open).collect()
+    }
+
+    fn members(&self, driver: &dyn Driver) -> Result<ProcessStates, ProcessFailure> {
+        query_states(driver, self.processes())
     }
 }
 

@@ -10,7 +10,7 @@ use stasis_linux::ProcessRef;
 use crate::cuda::failure::{Cause, JobError, NoRoom, ProcessFailure, Step};
 use crate::cuda::gpu_use::{GpuBytes, add};
 use crate::cuda::process_set::as_found::{AsFound, SafeState};
-use crate::cuda::process_set::can_be_queried;
+use crate::cuda::process_set::{can_be_queried, twice};
 use crate::cuda::threads::for_each;
 use crate::cuda::{CudaState, Driver};
 
@@ -93,7 +93,8 @@ fn returning(driver: &dyn Driver, processes: &[ProcessRef], as_found: &AsFound) 
     let may_go_back: Vec<_> = processes.iter().filter(goes_back).cloned().collect();
     let returning = Mutex::new(Vec::new());
     let _ = for_each(Step::Query, &may_go_back, |process| {
-        if can_be_queried(process)? && driver.state(process) == Ok(CudaState::Checkpointed) {
+        let is_checkpointed = || twice(|| driver.state(process)) == Ok(CudaState::Checkpointed);
+        if can_be_queried(process)? && is_checkpointed() {
             let mut returning = returning.lock().unwrap_or_else(PoisonError::into_inner);
             returning.push(process.clone());
         }

@@ -113,6 +113,51 @@ fn of_each_unlock() {
     }
 }
 
+/// The way back of a resume, a rollback and a recovery; the second process is in this state.
+fn back_from(state: CudaState, step: Step, error: CudaError, times: usize) -> Vec<ProcessFailure> {
+    let faulty = Faulty::new(step, error, times);
+    faulty.driver.set(faulty.pids[1], state);
+    let lost = bring_back(
+        &faulty.driver,
+        &faulty.sleepers.processes(),
+        &AsFound::default(),
+    );
+    let is_back = faulty.driver.all_are(CudaState::Running);
+    assert_eq!(is_back, lost.is_empty(), "{state} {step} {error}");
+    lost
+}
+
+const WAYS_BACK: [(CudaState, Step); 5] = [
+    (CudaState::Checkpointed, Step::Query),
+    (CudaState::Checkpointed, Step::Restore),
+    (CudaState::Checkpointed, Step::Unlock),
+    (CudaState::Locked, Step::Query),
+    (CudaState::Locked, Step::Unlock),
+];
+
+/// Nobody is lost for one wrong answer.
+#[test]
+fn of_the_way_back_once() {
+    for (state, step) in WAYS_BACK {
+        for error in errors() {
+            let lost = back_from(state, step, error, 1);
+            assert!(lost.is_empty(), "{state} {step} {error}: {lost:?}");
+        }
+    }
+}
+
+#[test]
+fn of_the_way_back_each_time() {
+    for (state, step) in WAYS_BACK {
+        // A process that does not know CUDA needs nothing.
+        for error in errors().filter(|error| *error != CudaError::NotInitialized) {
+            let lost = back_from(state, step, error, ALWAYS);
+            assert_eq!(lost.len(), 1, "{state} {step} {error}: {lost:?}");
+            assert_eq!(lost[0].step, step, "{state} {error}");
+        }
+    }
+}
+
 /// Only one error means that a process does not use CUDA.
 #[test]
 fn of_a_state_query() {
