@@ -119,3 +119,16 @@ fn an_intent_outlives_its_operation_until_it_is_cleared() {
     operation.settle(intent.resumed()).unwrap();
     assert!(!has_directory(state.path(), Path::new(ROOT), "c1"));
 }
+
+/// The next operation makes a directory of the same name.
+#[test]
+fn what_is_cleared_is_not_cleared_again_at_the_end() {
+    let state = tempfile::tempdir().unwrap();
+    let first = begin(state.path()).unwrap();
+    first.clear();
+    let second = begin(state.path()).unwrap();
+    drop(first);
+    assert!(second.directory().exists());
+    let third = begin(state.path()).unwrap_err();
+    assert!(matches!(third, OperationError::Busy { .. }), "{third}");
+}
