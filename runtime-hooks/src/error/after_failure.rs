@@ -15,6 +15,9 @@ use crate::error::pending_recovery::PendingRecovery;
 const NOT_PAUSED: &str = "the container runs although its caller had paused it, and a process of \
                           stasis tries to pause it again";
 
+/// The text of [`AfterFailure::NotStarted`].
+const NOT_STARTED: &str = "nothing had been restored yet, and the image is unchanged";
+
 /// The container's state after a failure.
 #[derive(Debug)]
 pub enum AfterFailure {
@@ -45,6 +48,8 @@ pub enum AfterFailure {
     Unknown(ContainerError),
     /// Nothing has been changed.
     StillPaused,
+    /// Nothing of a container was restored yet.
+    NotStarted,
     /// A half-restored container was ended.
     Killed,
     /// A half-restored container, whose init has this pid, was killed and has not ended.
@@ -62,7 +67,7 @@ impl AfterFailure {
     pub fn state(&self) -> State {
         match self {
             Self::Unharmed(_) | Self::AsBefore(_) => State::Unharmed,
-            Self::Ended | Self::EndedNotOnDisk(_) | Self::Killed => State::Ended,
+            Self::Ended | Self::EndedNotOnDisk(_) | Self::NotStarted | Self::Killed => State::Ended,
             Self::Lost(_) | Self::NotEnded(_) => State::Lost,
             Self::PendingRecovery(waiting)
             | Self::Held(waiting)
@@ -94,6 +99,7 @@ impl AfterFailure {
             | Self::NotPaused
             | Self::Unknown(_)
             | Self::StillPaused
+            | Self::NotStarted
             | Self::Killed
             | Self::NotEnded(_) => Image::None,
         }
@@ -150,6 +156,7 @@ impl fmt::Display for AfterFailure {
                 "its memory will not come back; kill it and restore the image, which is complete",
             ),
             Self::StillPaused => f.write_str("the container is still paused"),
+            Self::NotStarted => f.write_str(NOT_STARTED),
             Self::Killed => f.write_str("what had been restored was ended, the image is unchanged"),
             Self::NotEnded(pid) => write!(
                 f,

@@ -81,6 +81,29 @@ pub(crate) struct Restore {
     pub(crate) pid_file: Option<PathBuf>,
     /// The specification that was changed, and its original text.
     pub(crate) specification: Option<(PathBuf, String)>,
+    #[serde(default)]
+    pub(crate) stage: Stage,
+}
+
+/// How far a restore has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Stage {
+    /// Nothing has been started: a container of this id is somebody else's.
+    Prepared,
+    /// The low-level runtime may have made the container.
+    #[default]
+    Started,
+}
+
+impl Restore {
+    /// The same once the low-level runtime is about to be started.
+    pub(crate) fn started(&self) -> Self {
+        Self {
+            stage: Stage::Started,
+            ..self.clone()
+        }
+    }
 }
 
 impl ImagePlace {

@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::error::after_failure::AfterFailure;
 use crate::low_level;
 use crate::operation::Operation;
-use crate::operation::undo::Restore;
+use crate::operation::undo::{Restore, Stage};
 
 /// How long init may take to end after SIGKILL: the kernel releases its memory first.
 const ENDING: Duration = Duration::from_secs(10);
@@ -41,7 +41,10 @@ pub(super) fn of_restore(
     id: &str,
     restore: &Restore,
 ) -> AfterFailure {
-    let after_failure = end(context, id);
+    let after_failure = match restore.stage {
+        Stage::Prepared => AfterFailure::NotStarted,
+        Stage::Started => end(context, id),
+    };
     criu_yard::clear(&restore.work);
     if let Some((path, original)) = &restore.specification {
         // The changes would do no harm, but a restore that failed leaves none behind.

@@ -23,6 +23,7 @@ use crate::bulk_memory::restore::{FoundMemory, MemoryRestore, environment};
 use crate::container::host_memory::NoHostMemory;
 use crate::container::memory_limit;
 use crate::context::{Context, Outcome};
+use crate::error::after_failure::AfterFailure;
 use crate::error::low_level::LowLevelFailure;
 use crate::error::operations_log;
 use crate::error::{Error, Failure, Refusal};
@@ -35,6 +36,7 @@ use crate::operation::Operation;
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
+use crate::operation::undo::{Begun, Restore, Undo};
 use crate::operation::verb::Verb;
 use crate::recovery;
 use crate::recovery::end::end;
@@ -43,7 +45,7 @@ use crate::restore::admission::Admission;
 use crate::restore::gpu_state::{restore_gpu_state, verify};
 use crate::restore::image::Found;
 use crate::restore::plain::restore_plain;
-use crate::restore::undo::to_undo;
+use crate::restore::undo::{refuse_taken, to_undo};
 
 /// Restores a container. The low-level runtime restores an image with neither a manifest nor bulk
 /// memory, and its CUDA processes are checked afterwards.
@@ -101,6 +103,8 @@ struct Plan<'a> {
     /// Declared before the operation, in whose directory it removes its files when dropped.
     memory: Option<MemoryRestore>,
     operation: Operation,
+    /// What is recorded to be undone.
+    undo: Restore,
     plugins: Plugins,
 }
 
@@ -125,8 +129,10 @@ impl<'a> Plan<'a> {
         let admission = admission::admit(context, id, bundle, image, &manifest, bulk, &operation)?;
         let changes = admission.changes.as_ref();
         let specification = changes.map(|changes| changes.0.original());
-        operation.keep(to_undo(context, options, &operation, specification))?;
+        let undo = to_undo(options, &operation, specification);
+        operation.keep(Undo::new(context, id, Begun::Restore(undo.clone())))?;
         Ok(Self {
+            undo,
             context,
             options,
             manifest,
@@ -145,13 +151,13 @@ impl<'a> Plan<'a> {
         for note in &self.admission.notes {
             timeline.note(note.as_str());
         }
-        let requested = self.memory.as_ref().map_or(Ok(()), MemoryRestore::request);
-        let prepared = requested
-            .and_then(|()| self.record_limits(timeline))
-            .and_then(|()| self.change_spec());
-        let result = prepared.and_then(|()| self.restore(low_level_args, timeline));
-        result.map_err(|cause| {
-            let after_failure = end(self.context, &self.options.id);
+        let result = match self.prepare(timeline) {
+            Ok(()) => self
+                .restore(low_level_args, timeline)
+                .map_err(|cause| (cause, end(self.context, &self.options.id))),
+            Err(cause) => Err((cause, AfterFailure::NotStarted)),
+        };
+        result.map_err(|(cause, after_failure)| {
             criu_yard::clear(self.work());
             if let Some(changes) = &self.admission.changes {
                 // The changes would do no harm, but a failed restore leaves none behind.
@@ -160,6 +166,19 @@ impl<'a> Plan<'a> {
             let cause = self.admission.explain(self.context, &self.manifest, cause);
             Error::failed(Verb::Restore, &self.options.id, cause, after_failure)
         })
+    }
+
+    /// What has to be done before something is started.
+    fn prepare(&self, timeline: &mut Timeline<'_>) -> Result<(), Failure> {
+        if let Some(memory) = &self.memory {
+            memory.request()?;
+        }
+        self.record_limits(timeline)?;
+        self.change_spec()?;
+        self.go_on()?;
+        refuse_taken(self.context, &self.options.id)?;
+        let begun = Begun::Restore(self.undo.started());
+        Ok(self.operation.has_begun(begun)?)
     }
 
     fn record_limits(&self, timeline: &mut Timeline<'_>) -> Result<(), Failure> {
@@ -184,8 +203,6 @@ impl<'a> Plan<'a> {
         low_level_args: LowLevelArgs<'_>,
         timeline: &mut Timeline<'_>,
     ) -> Result<Restored, Failure> {
-        // Admission takes a while, and the caller may have cancelled meanwhile.
-        self.go_on()?;
         let low_level =
             LowLevelRestore::new(self.context, self.options, low_level_args, &self.operation);
         let restored = timeline.time_moving("criu restore", self.estimate(), || {

@@ -12,6 +12,7 @@ use crate::error::operations_log;
 use crate::error::{Error, Failure};
 use crate::low_level::restore::{LowLevelRestore, Restored};
 use crate::operation::timeline::Timeline;
+use crate::operation::undo::{Begun, Undo};
 use crate::operation::verb::Verb;
 use crate::recovery;
 use crate::recovery::end::end;
@@ -31,7 +32,8 @@ pub(crate) fn restore_plain(
 ) -> Result<Outcome, Error> {
     let operation = recovery::begin(context, &options.id)
         .and_then(|operation| {
-            operation.keep(to_undo(context, options, &operation, None))?;
+            let begun = Begun::Restore(to_undo(options, &operation, None).started());
+            operation.keep(Undo::new(context, &options.id, begun))?;
             Ok(operation)
         })
         .map_err(|error| Error::refused(Verb::Restore, &options.id, error))?;

@@ -1,28 +1,43 @@
 //! What a keeper undoes if a restore is killed.
 
+use std::io;
 use std::path::PathBuf;
 
 use crate::context::Context;
 use crate::low_level::restore::pid_file;
-use crate::operation::Operation;
-use crate::operation::undo::{Begun, Restore, Undo};
+use crate::operation::undo::{Restore, Stage};
+use crate::operation::{Operation, OperationError};
 use crate::request::{RestoreMode, RestoreRequest};
 
-/// What a keeper has to know of a restore.
+/// What a keeper has to know of a restore that has started nothing yet.
 pub(crate) fn to_undo(
-    context: &Context,
     options: &RestoreRequest,
     operation: &Operation,
     specification: Option<(PathBuf, String)>,
-) -> Undo {
+) -> Restore {
     let pid_file = match options.mode {
         RestoreMode::Attached => Some(pid_file(options, operation)),
         RestoreMode::Detached => None,
     };
-    let begun = Begun::Restore(Restore {
+    Restore {
         work: options.work().to_owned(),
         pid_file,
         specification,
-    });
-    Undo::new(context, &options.id, begun)
+        stage: Stage::Prepared,
+    }
+}
+
+/// Admission may have waited for room, and all of the image has been read, so somebody may have
+/// made a container of this id by now. A restore that fails must not end it.
+///
+/// # Errors
+/// [`OperationError::Io`]: there is one.
+pub(crate) fn refuse_taken(context: &Context, id: &str) -> Result<(), OperationError> {
+    let path = context.root.join(id);
+    if !path.exists() {
+        return Ok(());
+    }
+    let taken = "somebody has made a container of the same id meanwhile";
+    let source = io::Error::new(io::ErrorKind::AlreadyExists, taken);
+    Err(OperationError::Io { path, source })
 }

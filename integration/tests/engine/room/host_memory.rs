@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
-use stasis_integration::container::bundle::Bundle;
+use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::{needs, on_hosts};
@@ -29,6 +29,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     a_restore_is_refused(stasis, &memory)?;
     ensure!(stasis.ask(PORT)?.as_deref() == Some("ok 1"));
     memory.delete()?;
+    a_container_that_somebody_else_makes_is_left_alone(stasis, &memory)?;
     nothing_is_reserved(stasis)
 }
 
@@ -75,4 +76,31 @@ fn a_restore_is_refused(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> 
     );
     other.dies()?;
     memory.restore("waited")
+}
+
+/// While the restore waits for room somebody starts a container of its id.
+fn a_container_that_somebody_else_makes_is_left_alone(
+    stasis: &StasisHost,
+    memory: &Bundle<'_>,
+) -> Result<()> {
+    let other = Other::reserves(stasis, "host_memory")?;
+    stasis.set(&stasis.low_level, "deadlines.room_s = 3600\n")?;
+    let mut restore = memory.begin_restore("waited")?;
+    let begun = memory.record().join("lock");
+    wait_until_clear(|| Ok((!begun.exists()).then(|| "it has not begun".to_owned())))?;
+    let directory = memory.directory();
+    let run = ["--root", ROOT, "run", "--detach", "--bundle", &directory];
+    let arguments = [&["/usr/sbin/runc"], &run[..], &[&memory.id]].concat();
+    let quietly = ["bash", "-c", "exec \"$@\" </dev/null >/dev/null 2>&1", "-"];
+    stasis.host.run(&[&quietly, &arguments[..]].concat())?;
+    other.dies()?;
+    ensure!(!restore.wait()?.success(), "there are two of it");
+    let said = memory.message()?.unwrap_or_default();
+    assert_contains(
+        &said,
+        &["a container of the same id", "nothing had been restored"],
+    );
+    ensure!(memory.status()? == "running", "it was ended");
+    ensure!(stasis.ask_until_up(PORT)? == "ok 0");
+    memory.delete()
 }
