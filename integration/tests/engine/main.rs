@@ -17,6 +17,7 @@ mod hung;
 mod image_directory;
 mod interruption;
 mod killed;
+mod killed_crun;
 mod late_cuda;
 mod leaks;
 mod locking;

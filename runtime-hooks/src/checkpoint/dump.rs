@@ -14,7 +14,7 @@ use crate::error::Failure;
 use crate::error::low_level::{LowLevelFailure, MemoryFailure};
 use crate::image::directory::NewImage;
 use crate::image::pstree::{self, PstreeError};
-use crate::low_level::criu_log::keep_log;
+use crate::low_level::criu_log::CriuLog;
 use crate::low_level::criu_stats::frozen_time;
 use crate::low_level::{self, Ran};
 use crate::operation::estimate::ProgressEstimate;
@@ -31,6 +31,8 @@ pub(crate) struct Dump<'a> {
     pub(crate) container: &'a Container,
     pub(crate) image: &'a NewImage,
     pub(crate) memory: &'a MemoryDump<'a>,
+    /// As it is before CRIU is started.
+    pub(crate) log: CriuLog,
     /// The CUDA processes that the manifest lists.
     pub(crate) recorded: &'a [CudaProcess],
     /// Those that `exec` started, which no image has.
@@ -58,6 +60,13 @@ pub(crate) enum NotDumped {
         ran: Box<Ran>,
         memory: MemoryFailure,
     },
+}
+
+/// CRIU's log of a checkpoint that has not begun yet. Without a work directory runc and crun let
+/// CRIU log to the image directory.
+pub(crate) fn log_of(options: &CheckpointRequest) -> CriuLog {
+    let work = options.work_path.as_deref().unwrap_or(&options.image_path);
+    CriuLog::before(work, "dump.log")
 }
 
 impl Dump<'_> {
@@ -153,15 +162,13 @@ impl Dump<'_> {
         memory: MemoryFailure,
     ) -> Box<LowLevelFailure> {
         let (context, options) = (self.context, self.options);
-        // Without a work directory runc and crun let CRIU log to the image directory.
-        let work = options.work_path.as_deref().unwrap_or(&options.image_path);
         Box::new(LowLevelFailure {
             program: format!("{} checkpoint", low_level::name(&context.low_level)),
             status: ran.output.status,
             hung: ran.hung.clone(),
             stderr: String::from_utf8_lossy(&ran.output.stderr).into_owned(),
             memory,
-            log: keep_log(context, work, "dump.log", &options.id),
+            log: self.log.keep(context, &options.id),
             full: is_full(&options.image_path).then(|| options.image_path.clone()),
         })
     }

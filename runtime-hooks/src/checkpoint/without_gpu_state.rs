@@ -10,7 +10,7 @@ use stasis_linux::exit_status;
 
 use crate::bulk_memory::dump::MemoryDump;
 use crate::bulk_memory::plugin::{GpuState, Plugins};
-use crate::checkpoint::dump::{Dump, Dumped, NotDumped};
+use crate::checkpoint::dump::{Dump, Dumped, NotDumped, log_of};
 use crate::checkpoint::seal::{seal, unsealed};
 use crate::checkpoint::{late_cuda, late_exec};
 use crate::container::{Container, ContainerError};
@@ -101,6 +101,7 @@ impl PlainDump<'_> {
             container,
             image,
             memory: &memory,
+            log: log_of(options),
             recorded: &[],
             exec: &[],
             gpu_contents: &[],

@@ -4,7 +4,7 @@ use stasis_linux::ProcessRef;
 
 use crate::bulk_memory::dump::MemoryDump;
 use crate::checkpoint::captured::Captured;
-use crate::checkpoint::dump::{Dump, Dumped};
+use crate::checkpoint::dump::{Dump, Dumped, log_of};
 use crate::checkpoint::late_exec;
 use crate::checkpoint::plan::Plan;
 use crate::checkpoint::seal::describe;
@@ -53,6 +53,7 @@ pub(crate) fn write_image<'p>(
         container: &plan.container,
         image: &plan.image,
         memory: &memory,
+        log: log_of(plan.options),
         recorded: &manifest.processes,
         exec: &captured.exec,
         gpu_contents: &captured.gpu_contents,

@@ -6,7 +6,7 @@ use std::process::ExitStatus;
 
 use crate::context::Context;
 use crate::low_level;
-use crate::low_level::criu_log::{KeptLog, keep_log};
+use crate::low_level::criu_log::{CriuLog, KeptLog};
 use crate::low_level::restore::Ended;
 use crate::low_level::watch::Hung;
 use crate::request::RestoreRequest;
@@ -46,6 +46,7 @@ impl LowLevelFailure {
     pub(crate) fn of_restore(
         context: &Context,
         options: &RestoreRequest,
+        log: &CriuLog,
         ended: &Ended,
         memory: MemoryFailure,
     ) -> Self {
@@ -56,8 +57,7 @@ impl LowLevelFailure {
             // During a restore standard error is the container's: the caller already has it.
             stderr: String::new(),
             memory,
-            // CRIU logs to the image directory unless the caller named another.
-            log: keep_log(context, options.work(), "restore.log", &options.id),
+            log: log.keep(context, &options.id),
             full: None,
         }
     }

@@ -4,11 +4,10 @@
 //! bundle), so stasis copies the log before it returns.
 
 use std::collections::VecDeque;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use stasis_linux::file;
 
@@ -34,48 +33,59 @@ pub struct KeptLog {
     pub last: Option<String>,
 }
 
-/// The name of a kept log.
-#[derive(Debug, Clone, Copy)]
-pub struct KeptName<'a> {
-    /// The container's id.
-    pub container: &'a str,
-    /// The start of the operation, without characters that a file name cannot have.
-    pub time: &'a str,
-    /// The start of the operation; older logs are not its own.
-    pub began: SystemTime,
+/// The log that CRIU is about to write.
+#[derive(Debug)]
+pub(crate) struct CriuLog {
+    path: PathBuf,
+    /// What an earlier operation has left there, or podman, which makes an empty one beforehand.
+    before: Option<Stamp>,
 }
 
-/// Keeps CRIU's log of a failed operation; that it cannot be kept must not hide the failure.
-pub(crate) fn keep_log(
-    context: &Context,
-    work: &Path,
-    file_name: &str,
-    container: &str,
-) -> Option<KeptLog> {
-    let time = context.began_text().replace(':', "");
-    let name = KeptName {
-        container,
-        time: &time,
-        began: context.began,
-    };
-    keep(work, file_name, &context.settings.paths.log_dir, &name)
-        .ok()
-        .flatten()
+/// By what a file is known to be as it was. Its time is of its file system's clock, which may be a
+/// file server's, so that it is compared with nothing else.
+#[derive(Debug, PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
 }
 
-/// Keeps `work_directory/file_name` (`dump.log` or `restore.log`) as
-/// `log_dir/CONTAINER-TIME-file_name`. `None` if CRIU wrote none since the operation began: podman
-/// makes an empty one beforehand, and an earlier operation may have left its own.
-///
-/// # Errors
-/// An I/O error.
-pub fn keep(
-    work_directory: &Path,
-    file_name: &str,
-    log_dir: &Path,
-    name: &KeptName<'_>,
-) -> io::Result<Option<KeptLog>> {
-    let log = match file::open(&work_directory.join(file_name)) {
+impl Stamp {
+    fn of(file: &Metadata) -> Self {
+        Self {
+            inode: file.ino(),
+            bytes: file.len(),
+            modified: (file.mtime(), file.mtime_nsec()),
+            changed: (file.ctime(), file.ctime_nsec()),
+        }
+    }
+}
+
+impl CriuLog {
+    /// The log `file_name` (`dump.log` or `restore.log`) in CRIU's work directory. To be called
+    /// before CRIU is started.
+    pub(crate) fn before(work: &Path, file_name: &str) -> Self {
+        let path = work.join(file_name);
+        let before = path.symlink_metadata();
+        Self {
+            before: before.ok().map(|file| Stamp::of(&file)),
+            path,
+        }
+    }
+
+    /// Keeps the log of a failed operation; that it cannot be kept must not hide the failure.
+    pub(crate) fn keep(&self, context: &Context, container: &str) -> Option<KeptLog> {
+        let time = context.began_text().replace(':', "");
+        let log_dir = &context.settings.paths.log_dir;
+        let kept = keep(self, log_dir, &format!("{container}-{time}"));
+        kept.ok().flatten()
+    }
+}
+
+/// Keeps a log as `log_dir/NAME-dump.log` or such. `None` if CRIU has written none.
+fn keep(criu: &CriuLog, log_dir: &Path, name: &str) -> io::Result<Option<KeptLog>> {
+    let log = match file::open(&criu.path) {
         Ok(Some(log)) => log,
         Ok(None) => return Ok(None),
         // CRIU writes a regular file.
@@ -83,14 +93,15 @@ pub fn keep(
         Err(error) => return Err(error),
     };
     let found = log.metadata()?;
-    if found.len() == 0 || found.modified()? < name.began {
+    if found.len() == 0 || criu.before == Some(Stamp::of(&found)) {
         return Ok(None);
     }
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(log_dir)?;
-    let path = log_dir.join(format!("{}-{}-{file_name}", name.container, name.time));
+    let file_name = criu.path.file_name().unwrap_or_default().to_string_lossy();
+    let path = log_dir.join(format!("{name}-{file_name}"));
     let mut kept = OpenOptions::new();
     let mut kept = kept
         .write(true)
@@ -157,26 +168,19 @@ mod tests {
         (00.003) Warn  (criu/x.c:1): Error is not the word here\n\
         (00.004) Error (criu/cr-dump.c:1781): Dumping FAILED.\n";
 
-    fn name() -> KeptName<'static> {
-        KeptName {
-            container: "c1",
-            time: "T",
-            began: SystemTime::UNIX_EPOCH,
-        }
-    }
+    use std::time::SystemTime;
 
     #[test]
     fn a_log_is_kept_with_its_errors() {
         let (work, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let criu = CriuLog::before(work.path(), "dump.log");
         let log = format!(
             "{}{LOG}",
             "(00.000) Error (criu/tun.c:85): tun: probe\n".repeat(4)
         );
         fs::write(work.path().join("dump.log"), &log).unwrap();
         let log_dir = logs.path().join("new");
-        let kept = keep(work.path(), "dump.log", &log_dir, &name())
-            .unwrap()
-            .unwrap();
+        let kept = keep(&criu, &log_dir, "c1-T").unwrap().unwrap();
         assert_eq!(kept.path, log_dir.join("c1-T-dump.log"));
         assert_eq!(fs::read_to_string(&kept.path).unwrap(), log);
         assert_eq!(
@@ -222,20 +226,30 @@ mod tests {
     #[test]
     fn what_this_operation_did_not_write_is_not_kept() {
         let work = tempfile::tempdir().unwrap();
-        let kept = |name| keep(work.path(), "dump.log", work.path(), &name).unwrap();
-        assert_eq!(kept(name()), None, "no file");
+        let before = || CriuLog::before(work.path(), "dump.log");
+        let kept = |criu: &CriuLog| keep(criu, work.path(), "c1").unwrap();
+        assert_eq!(kept(&before()), None, "no file");
         let path = work.path().join("dump.log");
         fs::write(&path, "").unwrap();
-        assert_eq!(kept(name()), None, "podman's empty file");
+        assert_eq!(kept(&before()), None, "podman's empty file");
         fs::write(&path, LOG).unwrap();
-        let began = SystemTime::now() + std::time::Duration::from_secs(60);
-        assert_eq!(
-            kept(KeptName { began, ..name() }),
-            None,
-            "an earlier operation's file"
-        );
+        assert_eq!(kept(&before()), None, "an earlier operation's file");
         fs::remove_file(&path).unwrap();
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRUSR).unwrap();
-        assert_eq!(kept(name()), None, "a fifo");
+        assert_eq!(kept(&before()), None, "a fifo");
+    }
+
+    /// The file server's clock is behind, or ours was set back meanwhile.
+    #[test]
+    fn a_log_of_another_clock_is_kept() {
+        let work = tempfile::tempdir().unwrap();
+        let path = work.path().join("dump.log");
+        fs::write(&path, "of an earlier operation").unwrap();
+        let criu = CriuLog::before(work.path(), "dump.log");
+        fs::write(&path, LOG).unwrap();
+        let log = File::options().write(true).open(&path).unwrap();
+        log.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        let kept = keep(&criu, work.path(), "c1").unwrap().unwrap();
+        assert_eq!(kept.errors.len(), 2);
     }
 }

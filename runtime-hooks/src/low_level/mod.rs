@@ -13,6 +13,7 @@ pub(crate) mod restore;
 pub(crate) mod watch;
 
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -158,10 +159,13 @@ pub fn run_inherited(
     )
 }
 
+/// The directory's name of runc and of crun.
+const RESTORE_MOUNT: &str = "criu-root";
+
 /// Where runc mounts the container's root file system for the time of a restore
 /// (libcontainer/criu_linux.go), in the directory that its `delete` removes.
 fn restore_mount(root: &Path, id: &str) -> PathBuf {
-    root.join(id).join("criu-root")
+    root.join(id).join(RESTORE_MOUNT)
 }
 
 /// Whether a restore is under way, or was cut off: then `delete` must not be called.
@@ -176,9 +180,23 @@ pub fn is_restoring(root: &Path, id: &str) -> bool {
 /// # Errors
 /// The error of umount2(2): then `delete` must not be called.
 pub fn detach_restore_mount(root: &Path, id: &str) -> io::Result<()> {
-    let mount = restore_mount(root, id);
+    detach(&restore_mount(root, id))
+}
+
+/// Unmounts the root file system that a crun which was killed in a restore left mounted in the
+/// bundle, and removes the directory: the next restore from the bundle does not succeed before
+/// (src/libcrun/criu.c: its mkdir fails), and whoever removes the bundle would remove every file of
+/// the container's root file system through the mount.
+pub(crate) fn clear_bundle(low_level: &LowLevel, bundle: &Path) {
+    let mount = bundle.join(RESTORE_MOUNT);
+    if low_level.flavor == Flavor::Crun && detach(&mount).is_ok() {
+        let _ = fs::remove_dir(mount);
+    }
+}
+
+fn detach(mount: &Path) -> io::Result<()> {
     loop {
-        match umount2(&mount, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
+        match umount2(mount, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
             // Mounts may be stacked.
             Ok(()) => {}
             Err(Errno::EINVAL | Errno::ENOENT) => return Ok(()),

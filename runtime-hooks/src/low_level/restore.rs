@@ -12,6 +12,7 @@ use stasis_linux::exit_status;
 
 use crate::context::Context;
 use crate::low_level;
+use crate::low_level::criu_log::CriuLog;
 use crate::low_level::criu_plugins::Environment;
 use crate::low_level::forward_signals::{Forward, Kept};
 use crate::low_level::watch::{Hung, Victims, Watch};
@@ -26,6 +27,9 @@ pub(crate) struct LowLevelRestore<'a> {
     context: &'a Context,
     options: &'a RestoreRequest,
     low_level_args: LowLevelArgs<'a>,
+    /// As it was before CRIU was started, which logs to the image directory unless the caller named
+    /// another.
+    log: CriuLog,
     /// Written once the container is up.
     pid_file: PathBuf,
 }
@@ -75,8 +79,13 @@ impl<'a> LowLevelRestore<'a> {
             context,
             options,
             low_level_args,
+            log: CriuLog::before(options.work(), "restore.log"),
             pid_file: pid_file(options, operation),
         }
+    }
+
+    pub(crate) fn log(&self) -> &CriuLog {
+        &self.log
     }
 
     /// Runs it: to its end if the restore is detached, else until the container is up. `criu` is
@@ -108,6 +117,7 @@ impl<'a> LowLevelRestore<'a> {
 
     fn start(&self, criu: Option<Environment<'_>>) -> io::Result<Child> {
         let low_level = &self.context.low_level;
+        low_level::clear_bundle(low_level, &self.options.bundle);
         let args = match self.options.pid_file {
             Some(_) => (self.low_level_args)(&[]),
             None => {

@@ -76,6 +76,8 @@ pub(crate) enum ImagePlace {
 pub(crate) struct Restore {
     /// CRIU's work directory.
     pub(crate) work: PathBuf,
+    /// The container's bundle.
+    pub(crate) bundle: PathBuf,
     /// The file that the low-level runtime writes once the container is up, if it stays as the
     /// container's parent then.
     pub(crate) pid_file: Option<PathBuf>,

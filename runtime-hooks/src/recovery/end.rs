@@ -46,6 +46,7 @@ pub(super) fn of_restore(
         Stage::Started => end(context, id),
     };
     criu_yard::clear(&restore.work);
+    low_level::clear_bundle(&context.low_level, &restore.bundle);
     if let Some((path, original)) = &restore.specification {
         // The changes would do no harm, but a restore that failed leaves none behind.
         let _ = spec::replace(path, original.as_bytes());

@@ -31,6 +31,8 @@ use crate::host::huge_pages::HugePages;
 use crate::image::directory::settle;
 use crate::image::manifest::Manifest;
 use crate::ledger::amounts::Resource;
+use crate::low_level;
+use crate::low_level::criu_log::CriuLog;
 use crate::low_level::restore::{Ended, LowLevelRestore, Restored};
 use crate::operation::Operation;
 use crate::operation::estimate::ProgressEstimate;
@@ -159,6 +161,7 @@ impl<'a> Plan<'a> {
         };
         result.map_err(|(cause, after_failure)| {
             criu_yard::clear(self.work());
+            low_level::clear_bundle(&self.context.low_level, &self.options.bundle);
             if let Some(changes) = &self.admission.changes {
                 // The changes would do no harm, but a failed restore leaves none behind.
                 let _ = changes.0.put_back();
@@ -213,7 +216,7 @@ impl<'a> Plan<'a> {
         // CRIU has filled the host memory.
         self.operation.reservation().retain(Resource::is_of_gpu);
         if let Restored::Over(ended) = &restored {
-            self.succeeded(ended)?;
+            self.succeeded(low_level.log(), ended)?;
             if self.options.mode == RestoreMode::Attached {
                 // The container has ended before it was seen.
                 return Ok(restored);
@@ -276,14 +279,14 @@ impl<'a> Plan<'a> {
         self.options.work()
     }
 
-    fn succeeded(&self, ended: &Ended) -> Result<(), Failure> {
+    fn succeeded(&self, log: &CriuLog, ended: &Ended) -> Result<(), Failure> {
         // One that was asked to end may have succeeded at last: its tasks were ended all the same.
         if ended.status.success() && ended.hung.is_none() {
             return Ok(());
         }
         let memory = self.memory.as_ref().map(MemoryRestore::failed);
         let memory = memory.unwrap_or_default();
-        let failed = LowLevelFailure::of_restore(self.context, self.options, ended, memory);
+        let failed = LowLevelFailure::of_restore(self.context, self.options, log, ended, memory);
         Err(Failure::LowLevel(Box::new(failed)))
     }
 }

@@ -10,6 +10,7 @@ use crate::context::{Context, Outcome};
 use crate::error::low_level::{LowLevelFailure, MemoryFailure};
 use crate::error::operations_log;
 use crate::error::{Error, Failure};
+use crate::low_level;
 use crate::low_level::restore::{LowLevelRestore, Restored};
 use crate::operation::timeline::Timeline;
 use crate::operation::undo::{Begun, Undo};
@@ -40,6 +41,7 @@ pub(crate) fn restore_plain(
     let low_level = LowLevelRestore::new(context, options, low_level_args, &operation);
     let restored = bring_up(context, options, &low_level).map_err(|cause| {
         let after_failure = end(context, &options.id);
+        low_level::clear_bundle(&context.low_level, &options.bundle);
         let error = Error::failed(Verb::Restore, &options.id, cause, after_failure);
         let timeline = Timeline::default();
         operations_log::write(context, Verb::Restore, &options.id, &timeline, Some(&error));
@@ -61,7 +63,13 @@ fn bring_up(
     if let Restored::Over(ended) = &restored
         && ended.hung.is_some()
     {
-        let failed = LowLevelFailure::of_restore(context, options, ended, MemoryFailure::default());
+        let failed = LowLevelFailure::of_restore(
+            context,
+            options,
+            low_level.log(),
+            ended,
+            MemoryFailure::default(),
+        );
         return Err(Failure::LowLevel(Box::new(failed)));
     }
     if let Restored::Over(ended) = &restored

@@ -21,6 +21,7 @@ pub(crate) fn to_undo(
     };
     Restore {
         work: options.work().to_owned(),
+        bundle: options.bundle.clone(),
         pid_file,
         specification,
         stage: Stage::Prepared,
