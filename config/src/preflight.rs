@@ -62,6 +62,8 @@ pub enum BlockerKind {
     LostGpu,
     /// The driver frees a GPU of a process once nobody uses it.
     Persistence,
+    /// Nobody knows what a process held on GPUs, since another program has saved its state.
+    UnknownGpus,
     /// A process holds an NVIDIA device without using CUDA.
     NvidiaDevice,
     /// `/dev/gdrdrv` is in use.
@@ -76,7 +78,7 @@ pub enum BlockerKind {
 
 impl BlockerKind {
     /// All kinds, those of the driver first.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::DriverVersion,
         Self::FailedState,
         Self::NcclP2p,
@@ -86,6 +88,7 @@ impl BlockerKind {
         Self::ManagedMemory,
         Self::LostGpu,
         Self::Persistence,
+        Self::UnknownGpus,
         Self::NvidiaDevice,
         Self::Gdrdrv,
         Self::Rdma,
@@ -106,6 +109,7 @@ impl BlockerKind {
             Self::ManagedMemory => "managed-memory",
             Self::LostGpu => "lost-gpu",
             Self::Persistence => "persistence",
+            Self::UnknownGpus => "unknown-gpus",
             Self::NvidiaDevice => "nvidia-device",
             Self::Gdrdrv => "gdrdrv",
             Self::Rdma => "rdma",

@@ -113,7 +113,13 @@ fn asynchronous_io(stasis: &StasisHost) -> Result<()> {
 fn a_ring_that_criu_refuses(stasis: &StasisHost) -> Result<()> {
     let command = format!("exec /bin/ring {HEAPS}");
     let job = start(stasis, "ring", &command, 10000)?;
+    let message = job.checkpoint_fails("image", &["--leave-running"])?;
+    assert_contains(&message, &["io-uring", "nothing was changed"]);
+    let settings = "bulk_memory = { heaps = true, tier = \"disk\" }\n";
+    let allowed = "preflight.allow = [\"io-uring\"]\n";
+    stasis.set("runc", &format!("{settings}{allowed}"))?;
     job.checkpoint_fails("image", &["--leave-running"])?;
+    stasis.set("runc", settings)?;
     let log = fs::read_to_string(job.image_path("image/dump.log"))?;
     assert_contains(&log, &["left to CRIU: process 1", "asynchronous I/O"]);
     is_whole(stasis, 10000)?;

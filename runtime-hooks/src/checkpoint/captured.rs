@@ -2,6 +2,7 @@
 
 use std::io;
 
+use stasis_config::BlockerKind;
 use stasis_linux::cgroup::FreezerState;
 use stasis_linux::snapshot::Origin;
 use stasis_linux::{ProcessRef, Snapshot};
@@ -15,6 +16,7 @@ use crate::cuda::process_set::as_found::SafeState;
 use crate::image::manifest::Manifest;
 use crate::image::pstree::PstreeError;
 use crate::operation::{Intent, Member};
+use crate::preflight::blocker::Finding;
 
 /// The CUDA processes that are locked, checkpointed and restored together.
 #[derive(Debug)]
@@ -91,6 +93,22 @@ impl Captured {
             gpu_contents: Vec::new(),
             to_host_bytes,
         })
+    }
+
+    /// The processes of which nobody knows what they held on GPUs: another program has moved their
+    /// state to host memory, where NVML does not see it.
+    pub(crate) fn unknown(&self) -> Vec<Finding> {
+        let members = self.intent.members.iter();
+        let unknown = members.filter(|member| {
+            member.found == SafeState::Checkpointed && member.process.gpus.is_empty()
+        });
+        let finding = |member: &Member| Finding {
+            kind: BlockerKind::UnknownGpus,
+            pid: member.id.pid,
+            name: member.process.name.clone(),
+            evidence: "its GPU state is in host memory, and no record says from where".to_owned(),
+        };
+        unknown.map(finding).collect()
     }
 
     /// Whether exactly these processes are described.

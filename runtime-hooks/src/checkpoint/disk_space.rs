@@ -1,19 +1,67 @@
 //! Looks for room on disks before anything is locked: a disk that is full in the middle costs a GPU
 //! checkpoint, a dump and a rollback.
 
-use stasis_config::{DiskSpace, MemoryTier};
+use stasis_config::{BulkMemory, DiskSpace, MemoryTier};
 
-use crate::bulk_memory::plugin::Plugins;
+use crate::bulk_memory::plugin::{PluginUnavailable, Plugins};
 use crate::bulk_memory::stores::{Stores, newest_of};
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
 use crate::error::Refusal;
-use crate::image::disk_space::admit;
+use crate::image::disk_space::{NoDiskSpace, admit};
 use crate::operation::estimate::anonymous_of;
 use crate::request::CheckpointRequest;
 
-/// Refuses a checkpoint if there is no room for the contents of GPUs and the memory of processes.
-/// That is the most it can be: zeros are not written.
+/// What a checkpoint may write: all contents of GPUs and all memory of processes. That is the most
+/// it can be: zeros are not written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MostWritten {
+    /// Into the image directory, bytes.
+    image: u64,
+    /// Into the store of the tier "disk" or "ram", bytes.
+    store: u64,
+}
+
+impl MostWritten {
+    /// `plugin` is whether our plugin moves the memory.
+    ///
+    /// # Errors
+    /// The container's processes cannot be read.
+    pub(crate) fn of(
+        settings: &BulkMemory,
+        container: &Container,
+        plugin: Result<(), &PluginUnavailable>,
+        gpu_bytes: u64,
+    ) -> Result<Self, ContainerError> {
+        let anonymous = anonymous_of(container).map_err(ContainerError::Processes)?;
+        let all = anonymous.saturating_add(gpu_bytes);
+        let (image, store) = match (plugin, settings.tier) {
+            (Err(_), _) | (Ok(()), MemoryTier::Portable) => (all, 0),
+            (Ok(()), _) if settings.heaps => (0, all),
+            (Ok(()), _) => (anonymous, gpu_bytes),
+        };
+        Ok(Self { image, store })
+    }
+
+    /// Refuses if the disk of the tier "disk" has less room. What has not changed since an earlier
+    /// checkpoint of the container is not stored again; and the tier "ram" sees to its own room.
+    ///
+    /// # Errors
+    /// [`NoDiskSpace`], with both figures.
+    pub(crate) fn admit_to_store(self, context: &Context, id: &str) -> Result<(), NoDiskSpace> {
+        let settings = &context.settings;
+        let stores = Stores::of(settings);
+        let has_earlier = || newest_of(&stores.disk, id, &context.root).is_some();
+        let is_on_disk = settings.bulk_memory.tier == MemoryTier::Disk;
+        let ignores = settings.preflight.disk_space == DiskSpace::Ignore;
+        if ignores || self.store == 0 || !is_on_disk || has_earlier() {
+            return Ok(());
+        }
+        admit(&stores.disk, self.store)
+    }
+}
+
+/// Refuses a checkpoint if a disk has no room for it.
 ///
 /// # Errors
 /// [`Refusal::NoDiskSpace`], with both figures.
@@ -24,23 +72,12 @@ pub(super) fn refuse_full(
     plugins: &Plugins,
     gpu_bytes: u64,
 ) -> Result<(), Refusal> {
-    if context.settings.preflight.disk_space == DiskSpace::Ignore {
+    let settings = &context.settings;
+    if settings.preflight.disk_space == DiskSpace::Ignore {
         return Ok(());
     }
-    let anonymous = anonymous_of(container).map_err(ContainerError::Processes)?;
-    let memory = &context.settings.bulk_memory;
-    let (image, store) = match (&plugins.memory, memory.tier) {
-        (Err(_), _) | (Ok(()), MemoryTier::Portable) => (anonymous.saturating_add(gpu_bytes), 0),
-        (Ok(()), _) if memory.heaps => (0, anonymous.saturating_add(gpu_bytes)),
-        (Ok(()), _) => (anonymous, gpu_bytes),
-    };
-    admit(&options.image_path, image)?;
-    let stores = Stores::of(&context.settings);
-    // What has not changed since an earlier checkpoint is not stored again; and the tier "ram" sees
-    // to its own room.
-    let has_earlier = || newest_of(&stores.disk, &options.id, &context.root).is_some();
-    if store > 0 && memory.tier == MemoryTier::Disk && !has_earlier() {
-        admit(&stores.disk, store)?;
-    }
-    Ok(())
+    let plugin = plugins.memory.as_ref().copied();
+    let most = MostWritten::of(&settings.bulk_memory, container, plugin, gpu_bytes)?;
+    admit(&options.image_path, most.image)?;
+    Ok(most.admit_to_store(context, &options.id)?)
 }

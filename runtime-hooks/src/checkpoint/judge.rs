@@ -20,7 +20,7 @@ use crate::cuda::process_set::as_found::SafeState;
 use crate::cuda::watchdog::WatchedDriver;
 use crate::error::Refusal;
 use crate::image::directory::NewImage;
-use crate::operation::Operation;
+use crate::operation::{Intent, Operation};
 use crate::preflight::blocker::{Blockers, Finding};
 use crate::preflight::cuda_processes::{CudaMembers, cuda_members};
 use crate::preflight::exec_sessions;
@@ -62,6 +62,8 @@ pub(super) fn judge(
     late_exec::refuse(context, options, &snapshot)?;
     let cuda = cuda_members(context, container, &snapshot)?;
     let Some(CudaMembers { driver, members }) = cuda else {
+        let none = ProcessStates::new();
+        refuse_blockers(context, container, &snapshot, &none, &Inventory::default())?;
         return Ok(Judged::Idle);
     };
     refuse_pre_dump(options, &members)?;
@@ -69,24 +71,21 @@ pub(super) fn judge(
     let earlier = earlier.map(|intent| intent.still_holding(&members));
     let inventory = Inventory::read(&context.settings)?;
     let allowed = refuse_blockers(context, container, &snapshot, &members, &inventory)?;
-    let states = members.iter();
-    let states: Vec<_> = states
-        .map(|(process, state)| (process, SafeState::from(*state)))
-        .collect();
-    let as_found = Found {
-        members: &states,
+    let as_found = AsFound {
         freezer: found,
         earlier: earlier.as_ref(),
     };
-    let captured = Captured::describe(context, container, &snapshot, &inventory, as_found)?;
-    let cgroup = container.memory_of(members.iter().map(|(process, _)| process))?;
+    let captured = describe_as_found(
+        context, container, &snapshot, &members, &inventory, as_found,
+    )?;
+    Blockers::check(captured.unknown(), &context.settings)?;
     let bytes = captured.to_host_bytes;
     ram_tier::evict_for_host(&Stores::of(&context.settings), bytes);
     let room = HostRoom {
         reservation: operation.reservation(),
         patience: &context.patience(),
     };
-    host_memory::admit(&context.settings.memory, room, &cgroup, bytes)?;
+    admit_to_host(context, container, &members, bytes, room)?;
     let plugins = Plugins::for_checkpoint(context, options, GpuState::InMemory)?;
     refuse_full(context, options, container, &plugins, bytes)?;
     let image = NewImage::begin(&options.image_path)?;
@@ -110,6 +109,69 @@ fn refuse_pre_dump(options: &CheckpointRequest, members: &ProcessStates) -> Resu
     }
 }
 
+/// How a container was found beside its processes.
+#[derive(Clone, Copy)]
+pub(crate) struct AsFound<'a> {
+    pub(crate) freezer: FreezerState,
+    /// What an earlier operation has recorded.
+    pub(crate) earlier: Option<&'a Intent>,
+}
+
+/// Describes the CUDA processes as they were found.
+///
+/// # Errors
+/// The I/O error of reading `/proc`.
+pub(crate) fn describe_as_found(
+    context: &Context,
+    container: &Container,
+    snapshot: &Snapshot,
+    members: &ProcessStates,
+    inventory: &Inventory,
+    found: AsFound<'_>,
+) -> Result<Captured, ContainerError> {
+    let states = members.iter();
+    let states: Vec<_> = states
+        .map(|(process, state)| (process, SafeState::from(*state)))
+        .collect();
+    let found = Found {
+        members: &states,
+        freezer: found.freezer,
+        earlier: found.earlier,
+    };
+    Captured::describe(context, container, snapshot, inventory, found)
+}
+
+/// Refuses if the host, or the container's limits, have no room for so many bytes of these
+/// processes' GPU contents.
+///
+/// # Errors
+/// [`Refusal`].
+pub(crate) fn admit_to_host(
+    context: &Context,
+    container: &Container,
+    members: &ProcessStates,
+    bytes: u64,
+    room: HostRoom<'_>,
+) -> Result<(), Refusal> {
+    let cgroup = container.memory_of(members.iter().map(|(process, _)| process))?;
+    Ok(host_memory::admit(
+        &context.settings.memory,
+        room,
+        &cgroup,
+        bytes,
+    )?)
+}
+
+/// Finds all blockers of a container; `members` are its CUDA processes.
+///
+/// # Errors
+/// The I/O error of reading `/proc`.
+pub(crate) fn find_blockers(facts: &ContainerFacts<'_>) -> Result<Vec<Finding>, ContainerError> {
+    let mut found = preflight::find(facts).map_err(ContainerError::Processes)?;
+    exec_sessions::retain_blockers(&mut found, facts.snapshot);
+    Ok(found)
+}
+
 /// Refuses all blockers except those that the administrator allows, which it returns.
 pub(super) fn refuse_blockers(
     context: &Context,
@@ -124,7 +186,5 @@ pub(super) fn refuse_blockers(
         inventory,
         peer_access: PeerAccess::of(container),
     };
-    let mut found = preflight::find(&facts).map_err(ContainerError::Processes)?;
-    exec_sessions::retain_blockers(&mut found, snapshot);
-    Ok(Blockers::check(found, &context.settings)?)
+    Ok(Blockers::check(find_blockers(&facts)?, &context.settings)?)
 }

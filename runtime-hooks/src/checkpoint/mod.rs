@@ -6,10 +6,10 @@
 //! and the image is brought to disk. A failed step is rolled back.
 
 pub mod captured;
-mod disk_space;
+pub(crate) mod disk_space;
 pub(crate) mod dump;
 pub(crate) mod gpu_contents;
-mod judge;
+pub(crate) mod judge;
 pub(crate) mod late_cuda;
 pub(crate) mod late_exec;
 pub(crate) mod let_go;

@@ -217,8 +217,12 @@ fn query(
     query_states(driver, snapshot.candidates().to_vec())
 }
 
-/// Whether no process can start CUDA, and our plugin does not move the bulk memory.
-fn is_plain(context: &Context, container: &Container) -> Result<bool, Refusal> {
+/// Whether no process can start CUDA, and our plugin does not move the bulk memory: a checkpoint is
+/// the low-level runtime's alone.
+///
+/// # Errors
+/// The container's processes cannot be read.
+pub(crate) fn is_plain(context: &Context, container: &Container) -> Result<bool, Refusal> {
     if context.settings.bulk_memory.moves_heaps() || container.has_nvidia_node() {
         return Ok(false);
     }

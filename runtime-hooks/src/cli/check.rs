@@ -1,6 +1,7 @@
 //! `stasis check`: runs only the pre-flight. It queries the driver and changes nothing.
 
-use std::fmt;
+mod text;
+
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -9,20 +10,28 @@ use stasis_linux::Snapshot;
 use stasis_linux::cgroup::FreezerState;
 use stasis_linux::snapshot::{Member, Origin};
 
+use crate::bulk_memory::plugin;
+use crate::checkpoint::captured::Captured;
+use crate::checkpoint::disk_space::MostWritten;
+use crate::checkpoint::judge::{AsFound, admit_to_host, describe_as_found, find_blockers};
+use crate::checkpoint::plan::is_plain;
 use crate::cli::locate::LocateError;
-use crate::container::Container;
-use crate::container::ContainerError;
+use crate::container::host_memory::HostRoom;
+use crate::container::{Container, ContainerError};
 use crate::context::Context;
 use crate::cuda::OpenError;
 use crate::cuda::nvml::{Inventory, ListedUse};
+use crate::cuda::process_set::ProcessStates;
 use crate::error::kind::Kind;
 use crate::error::{Refusal, chain};
-use crate::operation::{OperationError, refuse_under_way};
+use crate::ledger::{Patience, Reservation};
+use crate::operation::{OperationError, peek, refuse_under_way};
+use crate::preflight::ContainerFacts;
 use crate::preflight::blocker::{Finding, consequence, way_out};
+use crate::preflight::capabilities::Capabilities;
 use crate::preflight::cuda_processes::{CudaMembers, cuda_members};
 use crate::preflight::exec_sessions;
 use crate::preflight::peer_access::PeerAccess;
-use crate::preflight::{self, ContainerFacts};
 
 /// The findings of the pre-flight.
 #[derive(Debug, Serialize)]
@@ -41,6 +50,8 @@ pub struct Report {
     pub processes: Vec<Process>,
     /// All blockers, also those that the settings allow.
     pub blockers: Vec<Blocker>,
+    /// What a checkpoint would do in another way.
+    pub notes: Vec<String>,
 }
 
 /// A process of the container.
@@ -115,6 +126,7 @@ pub fn check(context: &Context, container: &Container) -> Result<Report, CheckEr
         kind: None,
         processes: Vec::new(),
         blockers: Vec::new(),
+        notes: Vec::new(),
     };
     match cuda_members(context, container, &snapshot) {
         Ok(members) => report.fill(context, container, &snapshot, members)?,
@@ -123,6 +135,31 @@ pub fn check(context: &Context, container: &Container) -> Result<Report, CheckEr
     // An operation may have begun meanwhile.
     refuse_under_way(state_dir, &context.root, container.id())?;
     Ok(report)
+}
+
+/// The CUDA processes, which are not frozen, as a checkpoint would find them.
+fn captured(
+    context: &Context,
+    container: &Container,
+    facts: &ContainerFacts<'_>,
+) -> Result<Captured, Refusal> {
+    let state_dir = &context.settings.paths.state_dir;
+    let earlier = peek(state_dir, &context.root, container.id())?;
+    let earlier = earlier.map(|intent| intent.still_holding(facts.members));
+    let found = AsFound {
+        freezer: FreezerState::Thawed,
+        earlier: earlier.as_ref(),
+    };
+    let (snapshot, inventory) = (facts.snapshot, facts.inventory);
+    let described = describe_as_found(
+        context,
+        container,
+        snapshot,
+        facts.members,
+        inventory,
+        found,
+    );
+    Ok(described?)
 }
 
 fn unreadable(error: std::io::Error) -> Refusal {
@@ -165,17 +202,51 @@ impl Report {
             exec: member.origin == Origin::Exec,
         };
         self.processes = snapshot.members().iter().map(describe).collect();
-        let mut found = if members.is_empty() {
-            Vec::new()
-        } else {
-            preflight::find(&facts).map_err(unreadable)?
-        };
-        exec_sessions::retain_blockers(&mut found, snapshot);
-        found.extend(exec_sessions::findings(snapshot));
-        for finding in found {
+        if members.is_empty() && is_plain(context, container)? {
+            return Ok(());
+        }
+        for finding in find_blockers(&facts)? {
             self.add(finding, &context.settings);
         }
+        for finding in exec_sessions::findings(snapshot) {
+            self.add(finding, &context.settings);
+        }
+        if members.is_empty() {
+            return Ok(());
+        }
+        let captured = captured(context, container, &facts)?;
+        for finding in captured.unknown() {
+            self.add(finding, &context.settings);
+        }
+        if let Err(refusal) = self.ask_for_room(context, container, &members, &captured) {
+            self.refuse(&refusal);
+        }
         Ok(())
+    }
+
+    /// Asks for room in host memory, and on the disk of bulk memory. That of the image is not known
+    /// here.
+    fn ask_for_room(
+        &mut self,
+        context: &Context,
+        container: &Container,
+        members: &ProcessStates,
+        captured: &Captured,
+    ) -> Result<(), Refusal> {
+        let (settings, bytes) = (&context.settings, captured.to_host_bytes);
+        let room = HostRoom {
+            reservation: &Reservation::only_asking(&settings.paths.state_dir),
+            patience: &Patience::none(),
+        };
+        admit_to_host(context, container, members, bytes, room)?;
+        let memory = &settings.bulk_memory;
+        let plugin = plugin::usable_for_dump(memory, &Capabilities::probe(settings));
+        if let Err(why) = &plugin {
+            self.notes.extend(why.note());
+        }
+        let plugin = plugin.as_ref().map(drop);
+        let most = MostWritten::of(memory, container, plugin, bytes)?;
+        Ok(most.admit_to_store(context, container.id())?)
     }
 
     fn add(&mut self, finding: Finding, settings: &Settings) {
@@ -183,7 +254,7 @@ impl Report {
         let allowed = settings.allows(kind);
         self.checkpointable &= allowed;
         if !allowed {
-            self.kind = Some(Kind::Blocked);
+            self.kind.get_or_insert(Kind::Blocked);
         }
         self.blockers.push(Blocker {
             finding,
@@ -195,75 +266,12 @@ impl Report {
 
     fn refuse(&mut self, refusal: &Refusal) {
         self.checkpointable = false;
-        self.kind = Some(refusal.kind());
+        self.kind.get_or_insert(refusal.kind());
         self.refusal = Some(match refusal {
             Refusal::Driver(OpenError::TooOld { .. }) => {
                 format!("{}: {}", BlockerKind::DriverVersion, chain(refusal))
             }
             other => chain(other),
         });
-    }
-}
-
-impl Blocker {
-    /// Whether a checkpoint that leaves the container running would begin with it.
-    fn is_of_the_end(&self) -> bool {
-        self.allowed || self.finding.kind == BlockerKind::ExecSession
-    }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "container {} ({})", self.container, self.root.display())?;
-        for process in &self.processes {
-            let state = process.cuda.as_deref().unwrap_or("no CUDA");
-            write!(f, "  {} {}: {state}", process.pid, process.name)?;
-            for gpu in &process.gpus {
-                write!(f, ", {}", gpu.uuid)?;
-                if let Some(bytes) = gpu.memory_bytes {
-                    write!(f, " {} MiB", bytes >> 20)?;
-                }
-            }
-            if process.exec {
-                f.write_str(", started by exec")?;
-            }
-            writeln!(f)?;
-        }
-        for blocker in &self.blockers {
-            writeln!(f, "{blocker}")?;
-        }
-        if let Some(refusal) = &self.refusal {
-            writeln!(f, "{refusal}")?;
-        }
-        if let Some(kind) = self.kind {
-            let is_of_the_end =
-                self.refusal.is_none() && self.blockers.iter().all(Blocker::is_of_the_end);
-            let which = if is_of_the_end {
-                " that ends the container"
-            } else {
-                ""
-            };
-            return write!(f, "a checkpoint{which} would be refused [{kind}]");
-        }
-        f.write_str(
-            if self.processes.iter().all(|process| process.cuda.is_none()) {
-                "no process uses CUDA: the low-level runtime would make a plain checkpoint"
-            } else {
-                "a checkpoint would begin"
-            },
-        )
-    }
-}
-
-impl fmt::Display for Blocker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}: process {}", self.finding.kind, self.finding)?;
-        writeln!(f, "  {}", self.consequence)?;
-        write!(f, "  way out: {}", self.way_out)?;
-        if self.allowed {
-            let setting = self.finding.kind.setting().unwrap_or_default();
-            write!(f, "\n  allowed by the settings ({setting})")?;
-        }
-        Ok(())
     }
 }

@@ -14,7 +14,7 @@ use crate::preflight::peer_access::{ANNOTATION, NONE};
 const NCCL_APART: &str =
     "NCCL_P2P_DISABLE=1 NCCL_CUMEM_ENABLE=0 NCCL_CUMEM_HOST_ENABLE=0 NCCL_NVLS_ENABLE=0";
 /// What keeps the driver from saving or restoring a process; the rest keeps CRIU from dumping it.
-pub const OF_THE_DRIVER: [BlockerKind; 8] = [
+pub const OF_THE_DRIVER: [BlockerKind; 9] = [
     BlockerKind::FailedState,
     BlockerKind::NcclP2p,
     BlockerKind::PeerAccess,
@@ -23,6 +23,7 @@ pub const OF_THE_DRIVER: [BlockerKind; 8] = [
     BlockerKind::ManagedMemory,
     BlockerKind::LostGpu,
     BlockerKind::Persistence,
+    BlockerKind::UnknownGpus,
 ];
 /// How to let a checkpoint begin in spite of blockers that `preflight.allow` does not take.
 const WITH_SETTINGS_OF_THEIR_OWN: [(BlockerKind, &str); 2] = [
@@ -145,6 +146,10 @@ pub fn consequence(kind: BlockerKind) -> &'static str {
             "without persistence mode the driver frees a GPU with its last user, and then restores \
              nothing to it, also not after a checkpoint that fails or leaves the container running"
         }
+        BlockerKind::UnknownGpus => {
+            "another program has moved the GPU state of a process to host memory, and the driver \
+             does not say what it held on which GPUs: a restore without room there loses it"
+        }
         BlockerKind::NvidiaDevice => {
             "CRIU cannot dump an NVIDIA device of a process without CUDA state"
         }
@@ -192,6 +197,9 @@ pub fn way_out(kind: BlockerKind) -> String {
         }
         BlockerKind::Persistence => {
             "switch persistence mode on (nvidia-smi -pm 1, or nvidia-persistenced)".to_owned()
+        }
+        BlockerKind::UnknownGpus => {
+            "restore it first: cuda-checkpoint --toggle --pid PID".to_owned()
         }
         BlockerKind::NvidiaDevice => {
             "end the process (nvidia-smi, DCGM, a monitor) for the time of the checkpoint, or run \

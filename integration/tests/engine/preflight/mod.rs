@@ -1,6 +1,7 @@
 //! What no checkpoint or restore survives is refused before anything is changed, with its reason
 //! and a way out, unless the administrator allows it; `stasis check` says so without a checkpoint.
 
+mod as_a_checkpoint;
 mod blockers;
 mod check;
 
@@ -23,7 +24,8 @@ fn all_cases(kind: HostKind) -> Result<()> {
     blockers::nccl_ranks_are_refused_unless_they_share_nothing(stasis)?;
     blockers::mig_is_refused(stasis)?;
     blockers::a_frozen_container_is_refused_and_stays_frozen(stasis)?;
-    check::a_check_says_what_is_in_the_way_or_that_nothing_is(stasis)
+    check::a_check_says_what_is_in_the_way_or_that_nothing_is(stasis)?;
+    as_a_checkpoint::a_check_asks_what_a_checkpoint_asks(stasis)
 }
 
 /// A container that runs this in a shell, up at its port with its first answer.

@@ -5,7 +5,7 @@ use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::host::HostKind;
-use stasis_integration::host::installed::StasisHost;
+use stasis_integration::host::installed::{PROGRAM, StasisHost};
 use stasis_integration::{needs, on_hosts};
 
 use super::{Other, nothing_is_reserved};
@@ -43,6 +43,10 @@ fn a_checkpoint_is_refused_or_waits(stasis: &StasisHost, memory: &Bundle<'_>) ->
         "nothing was changed",
     ];
     assert_contains(&message, &parts);
+    let check = [PROGRAM, "check", "--root", ROOT, "memory"];
+    let output = stasis.command(check[0]).args(&check[1..]).output()?;
+    assert_contains(&String::from_utf8_lossy(&output.stdout), &parts[..2]);
+    ensure!(output.status.code() == Some(1));
     stasis.set(&stasis.low_level, "deadlines.room_s = 3600\n")?;
     let mut operation = memory.begin_checkpoint("waited", &["--leave-running"])?;
     let begun = memory.record().join("undo.json");
