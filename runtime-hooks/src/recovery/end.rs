@@ -1,5 +1,6 @@
 //! Ends what a failed restore has brought up: a container without its GPU state must not go on.
 
+use std::path::Path;
 use std::time::Duration;
 
 use stasis_linux::cgroup::{FreezerState, criu_yard};
@@ -14,11 +15,11 @@ use crate::operation::undo::{Restore, Stage};
 /// How long init may take to end after SIGKILL: the kernel releases its memory first.
 const ENDING: Duration = Duration::from_secs(10);
 
-/// Removes the container with its processes. Reports whether init has ended: a freezer that we do
-/// not see may hold it. CRIU restores `freezer.state` in every cgroup of version 1 that it has to
-/// make itself (criu/cgroup.c, `restore_freezer_state`), also in a hierarchy that is not mounted
-/// here.
-pub(crate) fn end(context: &Context, id: &str) -> AfterFailure {
+/// Removes the container with its processes, and what crun has mounted in its bundle. Reports
+/// whether init has ended: a freezer that we do not see may hold it. CRIU restores `freezer.state`
+/// in every cgroup of version 1 that it has to make itself (criu/cgroup.c,
+/// `restore_freezer_state`), also in a hierarchy that is not mounted here.
+pub(crate) fn end(context: &Context, id: &str, bundle: &Path) -> AfterFailure {
     let container = context.container(id).ok().flatten();
     if let Some(container) = &container {
         // A process that a freezer of version 1 holds does not die of SIGKILL.
@@ -26,6 +27,7 @@ pub(crate) fn end(context: &Context, id: &str) -> AfterFailure {
     }
     let limit = context.settings.deadlines.stalled();
     low_level::delete(&context.low_level, &context.root, id, limit);
+    low_level::clear_bundle(&context.low_level, bundle);
     match container {
         Some(container) if !matches!(container.init().outlives(ENDING), Ok(false)) => {
             AfterFailure::NotEnded(container.init().pid())
@@ -43,10 +45,9 @@ pub(super) fn of_restore(
 ) -> AfterFailure {
     let after_failure = match restore.stage {
         Stage::Prepared => AfterFailure::NotStarted,
-        Stage::Started => end(context, id),
+        Stage::Started => end(context, id, &restore.bundle),
     };
     criu_yard::clear(&restore.work);
-    low_level::clear_bundle(&context.low_level, &restore.bundle);
     if let Some((path, original)) = &restore.specification {
         // The changes would do no harm, but a restore that failed leaves none behind.
         let _ = spec::replace(path, original.as_bytes());

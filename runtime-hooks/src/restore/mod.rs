@@ -31,7 +31,6 @@ use crate::host::huge_pages::HugePages;
 use crate::image::directory::settle;
 use crate::image::manifest::Manifest;
 use crate::ledger::amounts::Resource;
-use crate::low_level;
 use crate::low_level::criu_log::CriuLog;
 use crate::low_level::restore::{Ended, LowLevelRestore, Restored};
 use crate::operation::Operation;
@@ -156,12 +155,11 @@ impl<'a> Plan<'a> {
         let result = match self.prepare(timeline) {
             Ok(()) => self
                 .restore(low_level_args, timeline)
-                .map_err(|cause| (cause, end(self.context, &self.options.id))),
+                .map_err(|cause| (cause, self.end())),
             Err(cause) => Err((cause, AfterFailure::NotStarted)),
         };
         result.map_err(|(cause, after_failure)| {
             criu_yard::clear(self.work());
-            low_level::clear_bundle(&self.context.low_level, &self.options.bundle);
             if let Some(changes) = &self.admission.changes {
                 // The changes would do no harm, but a failed restore leaves none behind.
                 let _ = changes.0.put_back();
@@ -169,6 +167,10 @@ impl<'a> Plan<'a> {
             let cause = self.admission.explain(self.context, &self.manifest, cause);
             Error::failed(Verb::Restore, &self.options.id, cause, after_failure)
         })
+    }
+
+    fn end(&self) -> AfterFailure {
+        end(self.context, &self.options.id, &self.options.bundle)
     }
 
     /// What has to be done before something is started.

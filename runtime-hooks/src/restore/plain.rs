@@ -10,7 +10,6 @@ use crate::context::{Context, Outcome};
 use crate::error::low_level::{LowLevelFailure, MemoryFailure};
 use crate::error::operations_log;
 use crate::error::{Error, Failure};
-use crate::low_level;
 use crate::low_level::restore::{LowLevelRestore, Restored};
 use crate::operation::timeline::Timeline;
 use crate::operation::undo::{Begun, Undo};
@@ -40,8 +39,7 @@ pub(crate) fn restore_plain(
         .map_err(|error| Error::refused(Verb::Restore, &options.id, error))?;
     let low_level = LowLevelRestore::new(context, options, low_level_args, &operation);
     let restored = bring_up(context, options, &low_level).map_err(|cause| {
-        let after_failure = end(context, &options.id);
-        low_level::clear_bundle(&context.low_level, &options.bundle);
+        let after_failure = end(context, &options.id, &options.bundle);
         let error = Error::failed(Verb::Restore, &options.id, cause, after_failure);
         let timeline = Timeline::default();
         operations_log::write(context, Verb::Restore, &options.id, &timeline, Some(&error));
