@@ -3,7 +3,7 @@
 # Units here are found by systemd, and need not be enabled.
 UNITS = /usr/local/lib/systemd/system
 
-.PHONY: demo test fuzz campaign soak bench install requirements
+.PHONY: demo test test-node fuzz campaign soak bench install requirements
 
 requirements:
 	@echo "== what test hosts need on this machine"
@@ -16,6 +16,11 @@ demo: requirements
 
 test: requirements
 	integration/test.sh
+
+# The cases in QEMU: those of CI, and all others.
+test-node: requirements
+	cargo build --locked --workspace
+	cargo test --locked --workspace --test node -- --include-ignored --test-threads 1
 
 SECONDS_EACH ?= 3600
 fuzz: requirements
