@@ -202,13 +202,12 @@ impl Report {
             exec: member.origin == Origin::Exec,
         };
         self.processes = snapshot.members().iter().map(describe).collect();
-        if members.is_empty() && is_plain(context, container)? {
-            return Ok(());
-        }
-        for finding in find_blockers(&facts)? {
-            self.add(finding, &context.settings);
-        }
-        for finding in exec_sessions::findings(snapshot) {
+        let found = if members.is_empty() && is_plain(context, container)? {
+            Vec::new()
+        } else {
+            find_blockers(&facts)?
+        };
+        for finding in found.into_iter().chain(exec_sessions::findings(snapshot)) {
             self.add(finding, &context.settings);
         }
         if members.is_empty() {
