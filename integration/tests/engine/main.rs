@@ -4,6 +4,7 @@
 mod admission;
 mod another_gpu;
 mod as_found;
+mod capabilities;
 mod check_beside;
 mod check_image;
 mod cuda_checkpoint;
