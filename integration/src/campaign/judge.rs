@@ -174,7 +174,8 @@ impl Subject<'_> {
             () if is_silent && now == before => End::KilledAsBefore,
             () if is_silent && now == promised => End::KilledWhenDone,
             () if !over.success && now == before => End::FailedAsBefore,
-            () if !over.success && now == promised => End::FailedWithImage,
+            // It frees the GPU or says that it has not.
+            () if !over.success && now == promised && verb != Verb::Suspend => End::FailedWithImage,
             () => bail!("it is {now:?}, was {before:?}, and was to be {promised:?}"),
         };
         self.place = now;

@@ -120,8 +120,8 @@ impl Sweep<'_, '_> {
         Ok(())
     }
 
-    /// The numbers of calls: one in the middle of each phase of the operation, and those right
-    /// after the record for the keeper was there, or was gone.
+    /// The numbers of calls: one in the middle of each phase of the operation, those right after
+    /// the record for the keeper was there, or was gone, and those that fail to record an intent.
     fn some_of_each_step(&mut self) -> Result<BTreeSet<u32>> {
         let calls = self.try_at(NEVER)?.calls;
         ensure!(!calls.is_empty(), "no calls");
@@ -132,6 +132,10 @@ impl Sweep<'_, '_> {
             let moves = ["rename", "unlink", "unlinkat"].contains(&hit.call.name);
             if moves && path.ends_with("undo.json") {
                 chosen.insert(number + 1);
+            }
+            let fails = matches!(self.fault.what, What::Fail(_));
+            if fails && hit.call.name == "rename" && path.ends_with("intent.json") {
+                chosen.insert(number);
             }
             match phases.last_mut() {
                 Some((phase, _, last)) if *phase == hit.phase => *last = number,

@@ -149,7 +149,7 @@ impl Group<'_> {
             .raise_limits(members, &intent)
             .and_then(|()| self.lock(intent.as_found()))
             .and_then(|job| self.checkpoint(job, &intent))
-            .and_then(|()| self.record(&intent.left_to(PendingOn::Operator)));
+            .and_then(|job| self.leave_to_operator(job, intent));
         // A failed step has brought all processes back, except the lost ones.
         if let Err(error) = &suspended {
             self.leave(error.lost());
@@ -179,7 +179,11 @@ impl Group<'_> {
         Ok(job)
     }
 
-    fn checkpoint(&self, job: CudaJob<'_, Locked>, intent: &Intent) -> Result<(), Error> {
+    fn checkpoint<'d>(
+        &self,
+        job: CudaJob<'d, Locked>,
+        intent: &Intent,
+    ) -> Result<CudaJob<'d, Checkpointed>, Error> {
         // For a roll-back; if this cannot be written, that waits for room that others take.
         let to_go_back = Amounts::from(&intent.room_to_go_back());
         let _ = self.reservation.hold(&to_go_back);
@@ -189,29 +193,42 @@ impl Group<'_> {
             let lost = job.roll_back();
             return Err(Error::Cancelled { lost });
         }
-        Ok(())
+        Ok(job)
+    }
+
+    /// Records that the processes wait for the operator. Without the record nobody would know what
+    /// they need, so they are brought back.
+    fn leave_to_operator(
+        &self,
+        job: CudaJob<'_, Checkpointed>,
+        intent: Intent,
+    ) -> Result<(), Error> {
+        let recorded = self.record(&intent.left_to(PendingOn::Operator));
+        recorded.map_err(|cause| Error::NotRecorded {
+            cause,
+            lost: job.roll_back(),
+        })
     }
 
     /// Brings checkpointed processes to `goal`.
     fn take_up(&self, members: ProcessStates, goal: SafeState) -> Result<(), Error> {
-        let suspended = self.recorded()?;
-        if let Some(suspended) = &suspended {
-            self.admit(suspended, goal)?;
-        }
+        let suspended = match self.recorded()? {
+            Some(suspended) => suspended,
+            None => self.suspended_by_others(&members),
+        };
+        self.admit(&suspended, goal)?;
         let processes = members.into_iter().map(|(process, _)| process).collect();
         let job = CudaJob::<Checkpointed>::of_restored(&self.driver, processes)
             .map_err(Error::Untouched)?;
-        if let Some(suspended) = &suspended {
-            self.record(&suspended.clone().taken_up(goal))?;
-        }
+        // Who finds this operation killed finishes it.
+        self.record(&suspended.clone().taken_up(goal))?;
         let taken_up = self.restore(job, goal);
-        match (&taken_up, suspended) {
-            (Ok(()), _) => self.clear(),
+        match &taken_up {
+            Ok(()) => self.clear(),
             // A step that failed has brought them all back, with their GPU.
-            (Err(error), _) if error.lost().is_empty() => self.clear(),
-            // What has not come back waits for the operator as before.
-            (Err(_), Some(suspended)) => drop(self.record(&suspended)),
-            (Err(_), None) => {}
+            Err(error) if error.lost().is_empty() => self.clear(),
+            // What has not come back waits as before.
+            Err(_) => self.settle(suspended),
         }
         taken_up
     }

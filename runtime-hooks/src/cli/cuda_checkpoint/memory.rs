@@ -20,7 +20,7 @@ use crate::cuda::process_set::ProcessStates;
 use crate::cuda::process_set::as_found::SafeState;
 use crate::ledger::Patience;
 use crate::ledger::gpu_memory::GpuMemory;
-use crate::operation::{Intent, Member, Operation};
+use crate::operation::{Intent, Member, Operation, OperationError};
 use crate::restore::admission::admit_with_room;
 
 impl Group<'_> {
@@ -114,6 +114,19 @@ impl Group<'_> {
         })
     }
 
+    /// What is known of processes that a program without records has checkpointed: not what they
+    /// need.
+    pub(super) fn suspended_by_others(&self, members: &ProcessStates) -> Intent {
+        let found = members.iter().map(|(process, state)| {
+            let described = self.describe(process, Vec::new());
+            Member::new(process, SafeState::from(*state), described, None)
+        });
+        Intent {
+            members: found.collect(),
+            freezer: FreezerState::Thawed,
+        }
+    }
+
     /// The record of a container.
     ///
     /// # Errors
@@ -126,10 +139,18 @@ impl Group<'_> {
     /// Writes the record of a container.
     ///
     /// # Errors
-    /// [`Error::Operation`].
-    pub(super) fn record(&self, intent: &Intent) -> Result<(), Error> {
+    /// [`OperationError`].
+    pub(super) fn record(&self, intent: &Intent) -> Result<(), OperationError> {
         let operation = self.operation.as_ref();
-        Ok(operation.map_or(Ok(()), |operation| operation.record(intent))?)
+        operation.map_or(Ok(()), |operation| operation.record(intent))
+    }
+
+    /// Leaves what waits for the operator recorded, and nothing else.
+    pub(super) fn settle(&self, intent: Intent) {
+        if let Some(operation) = &self.operation {
+            // The record that stays has the next operation finish what this one has begun.
+            let _ = operation.settle(intent);
+        }
     }
 
     /// Restores the memory limits and removes the record, once all state is on the GPUs again.

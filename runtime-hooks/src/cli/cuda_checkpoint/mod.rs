@@ -103,6 +103,12 @@ pub(crate) enum Error {
         fault: ProcessFailure,
         lost: Vec<ProcessFailure>,
     },
+    #[error("it cannot be recorded that the operator has suspended it; {}", outcome(.lost))]
+    NotRecorded {
+        #[source]
+        cause: OperationError,
+        lost: Vec<ProcessFailure>,
+    },
     #[error("a signal asked for it to end; {}", outcome(.lost))]
     Cancelled { lost: Vec<ProcessFailure> },
     #[error("cannot prepare for signals, or write the answer")]
@@ -113,7 +119,9 @@ impl Error {
     /// The processes that could not be brought back.
     fn lost(&self) -> &[ProcessFailure] {
         match self {
-            Self::Group { lost, .. } | Self::Cancelled { lost } => lost,
+            Self::Group { lost, .. }
+            | Self::NotRecorded { lost, .. }
+            | Self::Cancelled { lost } => lost,
             _ => &[],
         }
     }
@@ -133,7 +141,7 @@ impl Error {
             }
             Self::NoToggle { .. } | Self::Mixed { .. } => Kind::WrongState,
             Self::Locate(error) => error.kind(),
-            Self::Operation(error) => error.kind(),
+            Self::Operation(error) | Self::NotRecorded { cause: error, .. } => error.kind(),
             Self::Blocked(_) => Kind::Blocked,
             Self::NoHostMemory(error) => error.kind(),
             Self::Refused(refusal) => refusal.kind(),
