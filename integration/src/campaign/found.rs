@@ -1,13 +1,16 @@
 //! How a container is: asked of its processes, its driver, its status and its records.
 
 use std::fs;
+use std::path::Path;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
 
 use crate::campaign::subject::Subject;
 use crate::campaign::verb::Place;
 use crate::check::wait::wait_until_clear;
 use crate::container::bundle::ROOT;
+use crate::host::Host;
 use crate::host::installed::{CUDA_CHECKPOINT, StasisHost};
 
 /// Programs that have to end after an operation.
@@ -49,6 +52,25 @@ impl Subject<'_> {
         })
     }
 
+    /// Where it is, once its keeper, if that waits for room, is not about to give it back.
+    pub(super) fn place_when_settled(&self, image: &str) -> Result<Found> {
+        let mut found = None;
+        wait_until_clear(|| {
+            // In this order: a keeper that is done changes nothing any more.
+            let waits = waits_for_room(&self.bundle.record());
+            let now = match self.place_now(image)? {
+                Found::At(Place::Suspended) if waits => Found::At(Place::Waits),
+                now => now,
+            };
+            let stays = [Place::Waits, Place::Paused];
+            let is_settled = !waits || matches!(&now, Found::At(now) if stays.contains(now));
+            let missing = (!is_settled).then(|| format!("its keeper waits, and it is {now:?}"));
+            found = Some(now);
+            Ok(missing)
+        })?;
+        found.context("not looked at")
+    }
+
     fn state_on_gpu(&self) -> Result<Found> {
         let ask = [
             CUDA_CHECKPOINT,
@@ -82,18 +104,44 @@ impl Subject<'_> {
 }
 
 impl StasisHost {
-    /// Waits until no program of an operation is at work in the host.
+    /// Whether the GPU was made so small that containers may have to wait for it.
+    pub(super) fn is_short_of_room(&self) -> Result<bool> {
+        Ok(self.gpu_memory()?.is_some())
+    }
+
+    /// Waits until no program of an operation is at work in the host. One that waits for room on a
+    /// GPU which is short of it is not.
     pub(super) fn nobody_works(&self) -> Result<()> {
+        let is_short = self.is_short_of_room()?;
         wait_until_clear(|| {
             let mut found = Vec::new();
             for entry in fs::read_dir(self.host.path("/proc"))? {
                 let path = entry?.path();
                 let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
-                if PROGRAMS.contains(&name.trim()) {
+                let is_idle = || is_short && is_keeper_that_waits(&self.host, &path);
+                if PROGRAMS.contains(&name.trim()) && !is_idle() {
                     found.push(format!("{} {}", path.display(), name.trim()));
                 }
             }
             Ok((!found.is_empty()).then(|| found.join(", ")))
         })
     }
+}
+
+/// A keeper is told which record is its own by its argument, in JSON.
+fn is_keeper_that_waits(host: &Host, process: &Path) -> bool {
+    let command = fs::read_to_string(process.join("cmdline")).unwrap_or_default();
+    let mut words = command.split('\0');
+    let record = (words.next() == Some("stasis-keeper"))
+        .then(|| words.find_map(|word| serde_json::from_str::<String>(word).ok()));
+    record
+        .flatten()
+        .is_some_and(|record| waits_for_room(&host.path(record)))
+}
+
+/// Whether all that is left to be undone is to give processes their GPU contents back.
+fn waits_for_room(record: &Path) -> bool {
+    let undo = fs::read(record.join("undo.json")).unwrap_or_default();
+    let undo: Option<Value> = serde_json::from_slice(&undo).ok();
+    undo.is_some_and(|undo| undo["begun"] == "waiting")
 }

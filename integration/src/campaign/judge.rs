@@ -4,8 +4,9 @@
 use std::fmt;
 
 use anyhow::{Context, Result, bail, ensure};
-use stasis::error::kind::State;
+use stasis::error::kind::{Kind, State};
 
+use crate::campaign::end::End;
 use crate::campaign::fault::{Fault, What};
 use crate::campaign::found::Found;
 use crate::campaign::operation::Over;
@@ -13,23 +14,6 @@ use crate::campaign::subject::{Subject, image_name};
 use crate::campaign::verb::{Place, Verb};
 use crate::faults::Hit;
 use crate::host::installed::PROGRAM;
-
-/// How an operation ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum End {
-    /// It succeeded.
-    Succeeded,
-    /// It failed with an error, and the container is as it was.
-    FailedAsBefore,
-    /// It failed with an error; the container has ended, and its image is whole.
-    FailedWithImage,
-    /// It was killed, and the container is as it was.
-    KilledAsBefore,
-    /// It was killed, and has done what it was to do.
-    KilledWhenDone,
-    /// The driver has lost a process by itself.
-    LostByDriver,
-}
 
 /// An operation, its fault, and what came of it.
 #[derive(Debug)]
@@ -42,6 +26,8 @@ pub struct Outcome {
     pub fired: Vec<String>,
     /// How it ended.
     pub end: End,
+    /// What it wrote to standard error.
+    pub said: String,
     /// The calls that were counted.
     pub calls: Vec<Hit>,
 }
@@ -59,6 +45,31 @@ impl fmt::Display for Done {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (fired, stderr) = (self.over.fired.join(", then "), self.over.stderr.trim());
         write!(f, "{:?}, fired at {fired:?}, wrote {stderr:?}", self.fault)
+    }
+}
+
+/// Where a container was, was to be, and is.
+#[derive(Debug)]
+struct Moved {
+    before: Place,
+    promised: Place,
+    now: Place,
+    /// Whether the operation was killed without a word.
+    is_silent: bool,
+}
+
+impl Moved {
+    fn as_promised(&self) -> bool {
+        self.now == self.promised
+    }
+
+    /// What waits may have got its room meanwhile.
+    fn nowhere(&self) -> bool {
+        self.now == self.before || self.now == Place::Runs && self.before == Place::Waits
+    }
+
+    fn to_wait(&self) -> bool {
+        self.now == Place::Waits && (self.before.goes_on() || self.promised.goes_on())
     }
 }
 
@@ -90,6 +101,7 @@ impl Subject<'_> {
     /// # Errors
     /// It cannot be begun.
     pub fn begins(&mut self, verb: Verb, fault: Fault) -> Result<Done> {
+        self.looks_again()?;
         let image = self.image_for(verb)?;
         let over = self.carry_out(verb, &image, &fault)?;
         Ok(Done {
@@ -114,6 +126,7 @@ impl Subject<'_> {
         } = done;
         let end = self.judge(verb, &image, &fault, &over).context(about)?;
         Ok(Outcome {
+            said: over.stderr,
             verb,
             fault,
             fired: over.fired,
@@ -143,9 +156,9 @@ impl Subject<'_> {
         let is_both =
             matches!(fault, Fault::AtCall(fault) if matches!(fault.what, What::KillThenKeeper(_)));
         if is_both && !over.success {
-            self.stasis.host.run(&[PROGRAM, "recover", self.id()])?;
+            self.is_recovered()?;
         }
-        let now = self.place_now(image)?;
+        let now = self.place_when_settled(image)?;
         let promised = match verb {
             Verb::Checkpoint => Place::Ended(image.to_owned()),
             Verb::Paused => Place::Paused,
@@ -169,23 +182,83 @@ impl Subject<'_> {
         if !over.success && !is_silent {
             self.reports(verb, &now)?;
         }
-        let end = match () {
-            () if over.success && now == promised => End::Succeeded,
-            () if is_silent && now == before => End::KilledAsBefore,
-            () if is_silent && now == promised => End::KilledWhenDone,
-            () if !over.success && now == before => End::FailedAsBefore,
-            // It frees the GPU or says that it has not.
-            () if !over.success && now == promised && verb != Verb::Suspend => End::FailedWithImage,
-            () => bail!("it is {now:?}, was {before:?}, and was to be {promised:?}"),
+        let moved = Moved {
+            before,
+            promised,
+            now,
+            is_silent,
         };
-        self.place = now;
+        let end = self.end_of(verb, over, &moved)?;
+        self.place = moved.now;
         match &self.place {
             Place::Runs => self.counts_on()?,
             Place::Ended(_) => self.bundle.delete()?,
-            Place::Paused | Place::Suspended => return Ok(end),
+            Place::Paused | Place::Suspended | Place::Waits => return Ok(end),
         }
         self.nothing_is_recorded()?;
         Ok(end)
+    }
+
+    /// What waits for room may have got it since.
+    pub(super) fn looks_again(&mut self) -> Result<()> {
+        if self.place == Place::Waits {
+            // A container that waits has no image that it could have ended in.
+            match self.place_when_settled("none")? {
+                Found::At(place) => self.place = place,
+                Found::Lost(why) => bail!("it has waited for room, and is lost: {why}"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what its keeper did not live to do.
+    fn is_recovered(&self) -> Result<()> {
+        let recover = [PROGRAM, "recover", self.id()];
+        let output = self
+            .stasis
+            .host
+            .command(recover[0])
+            .args(&recover[1..])
+            .output()?;
+        // It says so if there is no room.
+        let may_fail = self.stasis.is_short_of_room()?;
+        ensure!(may_fail || output.status.success(), "{output:?}");
+        Ok(())
+    }
+
+    /// How an operation ended that left a container where it is now.
+    fn end_of(&self, verb: Verb, over: &Over, moved: &Moved) -> Result<End> {
+        Ok(match () {
+            // A resume lets a container go on also without room.
+            () if moved.to_wait() && (!over.success || verb == Verb::Resume) => End::WaitsForRoom,
+            () if over.success && moved.as_promised() => End::Succeeded,
+            () if moved.is_silent && moved.nowhere() => End::KilledAsBefore,
+            () if moved.is_silent && moved.as_promised() => End::KilledWhenDone,
+            () if over.success => bail!("it succeeded: {moved:?}"),
+            () if moved.nowhere() => self.failed(verb, over)?,
+            // It frees the GPU or says that it has not.
+            () if moved.as_promised() && verb != Verb::Suspend => End::FailedWithImage,
+            () => bail!("{moved:?}"),
+        })
+    }
+
+    /// Why an operation says that it failed.
+    fn kind(&self, verb: Verb, over: &Over) -> Result<Option<Kind>> {
+        let says = |kind: &Kind| over.stderr.contains(&format!("[{}]", kind.name()));
+        Ok(match verb {
+            // It writes no log; its last line ends with the kind.
+            Verb::Suspend | Verb::Wake => Kind::ALL.iter().copied().find(says),
+            _ => self.bundle.failure()?.and_then(|failure| failure.kind),
+        })
+    }
+
+    /// How an operation ended that failed and has changed nothing.
+    fn failed(&self, verb: Verb, over: &Over) -> Result<End> {
+        Ok(match self.kind(verb, over)? {
+            Some(Kind::NoGpuMemory) if self.stasis.is_short_of_room()? => End::NoRoom,
+            Some(Kind::LockTimeout) => End::NotLocked,
+            _ => End::FailedAsBefore,
+        })
     }
 
     /// Whether it ended without a word. A restore has no standard error of its own.

@@ -2,6 +2,7 @@
 //! healthy before is healthy, or its image is whole; and nothing is left behind.
 
 pub mod chance;
+pub mod end;
 pub mod fault;
 mod found;
 pub mod judge;

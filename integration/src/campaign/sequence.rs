@@ -1,6 +1,7 @@
 //! A random sequence of operations on several containers of one host.
 
 use std::env;
+use std::mem;
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -8,7 +9,7 @@ use fastrand::Rng;
 
 use crate::campaign::chance::Company;
 use crate::campaign::fault::Fault;
-use crate::campaign::judge::{End, Outcome};
+use crate::campaign::judge::Outcome;
 use crate::campaign::subject::{SharedGates, Subject};
 use crate::campaign::tally::Tally;
 use crate::campaign::verb::{Place, Verb};
@@ -18,9 +19,12 @@ use crate::container::memory_container::difference;
 use crate::host::HostKind;
 use crate::host::installed::StasisHost;
 
-/// Deadlines so short that what cannot be locked fails soon; and bulk memory in most containers.
+/// Deadlines so short that what cannot be locked, or has no room, fails soon; and bulk memory in
+/// most containers.
 const SETTINGS: &str =
-    "[deadlines]\nlock_ms = 4000\nlock_try_ms = 100\n[bulk_memory]\nminimum_mib = 1\n";
+    "[deadlines]\nlock_ms = 4000\nlock_try_ms = 100\nroom_s = 1\n[bulk_memory]\nminimum_mib = 1\n";
+/// What a container may need beside the contexts of its processes.
+const SPARE_MIB: u32 = 16;
 const FIRST_PORT: u16 = 10000;
 const NAMES: [&str; 3] = ["ada", "bob", "cyd"];
 
@@ -77,6 +81,13 @@ fn in_host(seed: u64, mut random: Rng, stasis: &StasisHost, tally: &mut Tally) -
         eprintln!("SEED={seed}: {name} is {workload:?}");
         subjects.push(Subject::start(stasis, &shared, name, workload, port)?);
     }
+    let needs: Vec<u32> = subjects.iter().map(Subject::gpu_mib).collect();
+    let (most, all) = (needs.iter().max().copied(), needs.iter().sum());
+    if let Some(most) = most.filter(|_| random.bool()) {
+        let mib = random.u32(most + SPARE_MIB..all);
+        eprintln!("SEED={seed}: the GPU has {mib} MiB, and all of them need {all}");
+        stasis.set_gpu_memory(Some(mib))?;
+    }
     let mut sequence = Sequence {
         stasis,
         random,
@@ -101,6 +112,9 @@ fn one_without_a_fault(stasis: &StasisHost, shared: &SharedGates<'_>) -> Result<
 impl Sequence<'_, '_> {
     /// One operation on each container, one after the other or all at once.
     fn round(&mut self) -> Result<()> {
+        for subject in &mut self.subjects {
+            subject.looks_again()?;
+        }
         let company = [Company::Alone, Company::Among][self.random.usize(..2)];
         let chosen: Vec<(Verb, Fault)> = self
             .subjects
@@ -146,18 +160,37 @@ impl Sequence<'_, '_> {
         Ok(())
     }
 
-    /// All go on, one after the other, and are removed, which makes room for the others.
+    /// All go on, and are removed, which makes room for the others.
     fn end(mut self) -> Result<()> {
-        self.subjects
-            .sort_by_key(|subject| subject.place != Place::Runs);
-        for mut subject in self.subjects {
-            let about = format!("{} at the end", subject.id());
-            subject.runs_again().context(about)?;
-            subject.end()?;
+        while !self.subjects.is_empty() {
+            let count = self.subjects.len();
+            for mut subject in mem::take(&mut self.subjects) {
+                let about = format!("{} at the end", subject.id());
+                match subject.comes_back().context(about)? {
+                    Place::Runs => subject.end()?,
+                    _ => self.subjects.push(subject),
+                }
+            }
+            if self.subjects.len() == count {
+                self.one_gets_its_room()?;
+            }
         }
         let left = self.stasis.records()?;
         ensure!(left.is_empty(), "still recorded: {left}");
         Ok(())
+    }
+
+    fn one_gets_its_room(&mut self) -> Result<()> {
+        wait_until_clear(|| {
+            for subject in &mut self.subjects {
+                subject.looks_again()?;
+            }
+            let runs = self
+                .subjects
+                .iter()
+                .any(|subject| subject.place == Place::Runs);
+            Ok((!runs).then(|| format!("none of {} has come back", self.subjects.len())))
+        })
     }
 }
 
@@ -165,12 +198,8 @@ fn note(subject: &Subject<'_>, outcome: &Outcome, tally: &mut Tally) -> Result<(
     let (id, verb, victim) = (subject.id(), outcome.verb, outcome.fault.victim());
     let (fired, end) = (outcome.fired.join(", then "), outcome.end);
     eprintln!("  {id}: {verb}, {victim}: {fired}: {end}");
-    // What is not faulty succeeds, unless there is no room.
     let is_faulty = !outcome.fired.is_empty();
-    ensure!(
-        is_faulty || matches!(end, End::Succeeded | End::FailedAsBefore),
-        "{outcome:?}"
-    );
+    ensure!(is_faulty || end.needs_no_fault(), "{outcome:?}");
     tally.add(outcome);
     Ok(())
 }

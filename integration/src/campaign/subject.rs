@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 
+use crate::campaign::fault::Fault;
 use crate::campaign::verb::{Place, Verb};
 use crate::campaign::workload::{Reading, Workload};
 use crate::container::bundle::Bundle;
@@ -119,18 +120,41 @@ impl<'l> Subject<'l> {
         self.workload.tags(self.id())
     }
 
+    /// How many MiB of the GPU the contexts of its processes take at least (`CONTEXT_BYTES` of the
+    /// stand-in, and 1 MiB).
+    #[must_use]
+    pub(super) fn gpu_mib(&self) -> u32 {
+        self.tags().iter().map(|_| 65).sum()
+    }
+
+    /// Tries without a fault to have it run; where it is then. It may lack room on the GPU.
+    ///
+    /// # Errors
+    /// It does not run for another reason.
+    pub(super) fn comes_back(&mut self) -> Result<Place> {
+        self.looks_again()?;
+        let verb = match &self.place {
+            Place::Runs | Place::Waits => return Ok(self.place.clone()),
+            Place::Paused => Verb::Resume,
+            Place::Suspended => Verb::Wake,
+            Place::Ended(_) => Verb::Restore,
+        };
+        let outcome = self.does(verb, Fault::None)?;
+        ensure!(
+            outcome.end.needs_no_fault(),
+            "{verb} without a fault: {outcome:?}"
+        );
+        Ok(self.place.clone())
+    }
+
     /// Brings it from where it is to where it runs, without a fault.
     ///
     /// # Errors
     /// It does not run, or not from where it was.
     pub fn runs_again(&mut self) -> Result<()> {
-        let verb = match &self.place {
-            Place::Runs => return Ok(()),
-            Place::Paused => Verb::Resume,
-            Place::Suspended => Verb::Wake,
-            Place::Ended(_) => Verb::Restore,
-        };
-        self.succeeds(verb)
+        let place = self.comes_back()?;
+        ensure!(place == Place::Runs, "it is {place:?}");
+        Ok(())
     }
 
     /// A checkpoint and a restore, without a fault: the next operations work.
@@ -148,11 +172,14 @@ impl<'l> Subject<'l> {
     /// The runtime fails.
     pub fn start_again(&mut self) -> Result<()> {
         self.bundle.delete()?;
+        // Others may have its room, and what is new cannot wait.
+        let memory = self.stasis.gpu_memory()?;
+        self.stasis.set_gpu_memory(None)?;
         self.bundle.run()?;
         self.place = Place::Runs;
         let answer = self.stasis.ask_until_up(self.port)?;
         self.last = self.workload.read(&answer)?;
-        Ok(())
+        self.stasis.set_gpu_memory(memory)
     }
 
     /// Another in its place, whatever there is of it.

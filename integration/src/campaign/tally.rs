@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::campaign::judge::{End, Outcome};
+use crate::campaign::end::End;
+use crate::campaign::judge::Outcome;
 use crate::campaign::verb::Verb;
 
 /// Counts of outcomes.
@@ -89,17 +90,4 @@ impl fmt::Display for Tally {
 fn in_words(ends: &BTreeMap<End, u32>) -> String {
     let words = ends.iter().map(|(end, count)| format!("{end}: {count}"));
     words.collect::<Vec<_>>().join("; ")
-}
-
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Succeeded => "succeeded",
-            Self::FailedAsBefore => "failed, as before",
-            Self::FailedWithImage => "failed, image whole",
-            Self::KilledAsBefore => "cut off, as before",
-            Self::KilledWhenDone => "cut off, done",
-            Self::LostByDriver => "lost by the driver",
-        })
-    }
 }

@@ -32,8 +32,18 @@ pub enum Place {
     Paused,
     /// The operator has freed its GPU.
     Suspended,
+    /// It runs, and its keeper waits for room for its GPU contents.
+    Waits,
     /// It has ended, and this image has it.
     Ended(String),
+}
+
+impl Place {
+    /// Whether it goes on by itself: the GPU may have room for it at any moment.
+    #[must_use]
+    pub fn goes_on(&self) -> bool {
+        matches!(self, Self::Runs | Self::Waits)
+    }
 }
 
 impl Verb {
@@ -62,6 +72,7 @@ impl Verb {
             }
             Place::Paused => Self::Resume,
             Place::Suspended => Self::Wake,
+            Place::Waits => [Self::Checkpoint, Self::LeaveRunning][random.usize(..2)],
             Place::Ended(_) => Self::Restore,
         }
     }

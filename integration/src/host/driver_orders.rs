@@ -10,6 +10,7 @@ use crate::check::wait::wait_until_clear;
 
 /// The file that holds them, in [`DRIVER_ORDERS`].
 const ORDERS: &str = "/run/stasis-standin/faults";
+const MEMORY: &str = "memory ";
 
 impl StasisHost {
     /// Replaces the orders, one a line: `CALL TAG ACTION [COUNT]`.
@@ -43,6 +44,34 @@ impl StasisHost {
             let ours = orders.extract_if(.., |line| line.starts_with(&order));
             ours.filter_map(|line| count(&line)).sum()
         })
+    }
+
+    /// Has each GPU have so many MiB; `None` for as many as it has without an order.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn set_gpu_memory(&self, mib: Option<u32>) -> Result<()> {
+        self.change_orders(|orders| {
+            orders.retain(|line| !line.starts_with(MEMORY));
+            orders.extend(mib.map(|mib| format!("{MEMORY}{mib}")));
+            0
+        })
+        .map(drop)
+    }
+
+    /// How many MiB each GPU has by order.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn gpu_memory(&self) -> Result<Option<u32>> {
+        let path = self.host.path(ORDERS);
+        // There is no file before the first order.
+        if !path.exists() {
+            return Ok(None);
+        }
+        let orders = fs::read_to_string(path)?;
+        let mut lines = orders.lines();
+        Ok(lines.find_map(|line| line.strip_prefix(MEMORY)?.parse().ok()))
     }
 
     /// Under the lock that the stand-in takes to count down.
