@@ -151,7 +151,8 @@ fn what_cannot_be_saved_rolls_all_back() {
 fn a_roll_back_that_fails_names_the_lost_process() {
     let (driver, sleepers, pids) = three(CudaState::Running);
     driver.fail(Step::Checkpoint, pids[0], &[CudaError::NotSupported]);
-    driver.fail(Step::Restore, pids[2], &[CudaError::OutOfMemory]);
+    // It is asked twice.
+    driver.fail(Step::Restore, pids[2], &[CudaError::OutOfMemory; 2]);
     let job = CudaJob::lock(&driver, LIMITS, AsFound::default(), || {
         sleepers.members(&driver)
     })
