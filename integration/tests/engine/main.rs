@@ -8,6 +8,7 @@ mod capabilities;
 mod check_beside;
 mod check_image;
 mod cuda_checkpoint;
+mod driver_errors;
 mod earlier_images;
 mod ended_members;
 mod exec_sessions;

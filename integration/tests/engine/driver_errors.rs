@@ -1,0 +1,98 @@
+//! Each call of the driver with errors that it may give, once, on a container that works: it goes
+//! on, or the message says honestly that it is lost, and nothing is left.
+//! (`cuda/job/tests/every_error.rs` has every error of every call, on a driver of its own.)
+
+use anyhow::{Context, Result, ensure};
+use stasis::error::kind::State;
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::container::bundle::Bundle;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::{needs, on_hosts};
+
+const PORT: u16 = 10000;
+const ID: &str = "faulty";
+/// A call, and an error that it is documented or was seen to give, or that nobody knows.
+const ERRORS: [(&str, u32); 14] = [
+    ("get-state", 3),
+    ("get-state", 201),
+    ("get-state", 999),
+    ("lock", 1),
+    ("lock", 600),
+    ("lock", 801),
+    ("checkpoint", 2),
+    ("checkpoint", 801),
+    ("checkpoint", 4711),
+    ("restore", 1),
+    ("restore", 304),
+    ("restore", 800),
+    ("unlock", 401),
+    ("unlock", 719),
+];
+
+on_hosts!(errors_of_each_call: sid_v2);
+
+fn errors_of_each_call(kind: HostKind) -> Result<()> {
+    needs!(StandIn);
+    let stasis = &StasisHost::of(kind)?;
+    let _containerd = stasis.containerd()?;
+    let job = Bundle::make(stasis, ID, &["/bin/memcheck", "8", "10000"])?;
+    job.run()?;
+    ensure!(stasis.ask_until_up(PORT)? == "ok 0");
+    let mut asked = 0;
+    for (call, code) in ERRORS {
+        once(stasis, &job, call, code, &mut asked).with_context(|| format!("{call} {code}"))?;
+    }
+    stasis.inject("")?;
+    job.checkpoint("good", &[])?;
+    job.restore("good")?;
+    ensure!(stasis.ask(PORT)? == Some(format!("ok {}", asked + 1)));
+    job.delete()
+}
+
+fn once(
+    stasis: &StasisHost,
+    job: &Bundle<'_>,
+    call: &str,
+    code: u32,
+    asked: &mut u32,
+) -> Result<()> {
+    stasis.inject(&format!("{call} {ID} error:{code} 1"))?;
+    let image = format!("{call}-{code}");
+    let result = job.checkpoint(&image, &["--leave-running"]);
+    ensure!(stasis.driver_is_called()?, "the driver was not called");
+    let failure = job.failure()?;
+    let state = failure.as_ref().and_then(|failure| failure.state);
+    eprintln!(
+        "{call} {code}: {:?} {state:?}",
+        failure.as_ref().and_then(|each| each.kind)
+    );
+    wait_until_clear(|| {
+        let records = stasis.records()?;
+        Ok((!records.is_empty()).then_some(records))
+    })?;
+    if state == Some(State::Lost) {
+        job.delete()?;
+        job.run()?;
+        *asked = 0;
+        ensure!(stasis.ask_until_up(PORT)? == "ok 0");
+        return Ok(());
+    }
+    *asked += 1;
+    ensure!(
+        stasis.ask(PORT)? == Some(format!("ok {asked}")),
+        "{failure:?}"
+    );
+    ensure!(job.status()? == "running", "{failure:?}");
+    match result {
+        // What was made again has left the low-level runtime's words in the log.
+        Ok(()) => {}
+        Err(_) => {
+            let failure = failure.context("it reports nothing")?;
+            ensure!(state == Some(State::Unharmed), "{failure:?}");
+            let has_image = job.image_path(&image).join("inventory.img").exists();
+            ensure!(has_image == failure.image_complete, "{failure:?}");
+        }
+    }
+    Ok(())
+}
