@@ -165,7 +165,7 @@ impl Subject<'_> {
             Verb::Suspend => Place::Suspended,
             _ => Place::Runs,
         };
-        let says_so = !over.success && self.says_it_is_lost(verb)?;
+        let says_so = !over.success && self.says_it_is_lost(verb, over)?;
         // The other processes may wait for one that has crashed.
         let has_crashed = fault.crashes() && !over.fired.is_empty();
         let is_lost = |now: &Place| says_so || has_crashed && *now != Place::Runs;
@@ -268,9 +268,11 @@ impl Subject<'_> {
     }
 
     /// Whether an operation that failed says that nobody can use the container any more.
-    fn says_it_is_lost(&self, verb: Verb) -> Result<bool> {
+    fn says_it_is_lost(&self, verb: Verb, over: &Over) -> Result<bool> {
         if matches!(verb, Verb::Suspend | Verb::Wake) {
-            return Ok(false);
+            // It has no log, and the driver reports who is lost in a restore as CHECKPOINTED.
+            let says = |text| over.stderr.contains(text);
+            return Ok(says("could not be brought back") && !says("[no-gpu-memory]"));
         }
         let state = self.bundle.failure()?.and_then(|failure| failure.state);
         let lost = [State::Lost, State::WithoutMemory, State::Unknown];
