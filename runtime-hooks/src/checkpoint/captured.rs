@@ -12,6 +12,7 @@ use crate::container::{Container, ContainerError};
 use crate::context::Context;
 use crate::cuda::gpu_use::{CudaProcess, GpuUse, measure};
 use crate::cuda::nvml::Inventory;
+use crate::cuda::process_set::ProcessStates;
 use crate::cuda::process_set::as_found::SafeState;
 use crate::image::manifest::Manifest;
 use crate::image::pstree::PstreeError;
@@ -42,6 +43,14 @@ pub struct Found<'a> {
     pub freezer: FreezerState,
     /// What an earlier operation, or an earlier look, has recorded.
     pub earlier: Option<&'a Intent>,
+}
+
+/// CUDA processes with the states in which the driver has reported them.
+pub(crate) fn as_reported(members: &ProcessStates) -> Vec<(&ProcessRef, SafeState)> {
+    let members = members.iter();
+    members
+        .map(|(process, state)| (process, SafeState::from(*state)))
+        .collect()
 }
 
 impl Captured {

@@ -8,7 +8,7 @@ use stasis_linux::cgroup::FreezerState;
 use crate::bulk_memory::plugin::{GpuState, Plugins};
 use crate::bulk_memory::ram_tier;
 use crate::bulk_memory::stores::Stores;
-use crate::checkpoint::captured::{Captured, Found};
+use crate::checkpoint::captured::{Captured, Found, as_reported};
 use crate::checkpoint::disk_space::refuse_full;
 use crate::checkpoint::late_exec;
 use crate::container::host_memory::{self, HostRoom};
@@ -16,11 +16,10 @@ use crate::container::{Container, ContainerError};
 use crate::context::Context;
 use crate::cuda::nvml::Inventory;
 use crate::cuda::process_set::ProcessStates;
-use crate::cuda::process_set::as_found::SafeState;
 use crate::cuda::watchdog::WatchedDriver;
 use crate::error::Refusal;
 use crate::image::directory::NewImage;
-use crate::operation::{Intent, Operation};
+use crate::operation::Operation;
 use crate::preflight::blocker::{Blockers, Finding};
 use crate::preflight::cuda_processes::{CudaMembers, cuda_members};
 use crate::preflight::exec_sessions;
@@ -71,13 +70,12 @@ pub(super) fn judge(
     let earlier = earlier.map(|intent| intent.still_holding(&members));
     let inventory = Inventory::read(&context.settings)?;
     let allowed = refuse_blockers(context, container, &snapshot, &members, &inventory)?;
-    let as_found = AsFound {
+    let as_found = Found {
+        members: &as_reported(&members),
         freezer: found,
         earlier: earlier.as_ref(),
     };
-    let captured = describe_as_found(
-        context, container, &snapshot, &members, &inventory, as_found,
-    )?;
+    let captured = Captured::describe(context, container, &snapshot, &inventory, as_found)?;
     Blockers::check(captured.unknown(), &context.settings)?;
     let bytes = captured.to_host_bytes;
     ram_tier::evict_for_host(&Stores::of(&context.settings), bytes);
@@ -107,38 +105,6 @@ fn refuse_pre_dump(options: &CheckpointRequest, members: &ProcessStates) -> Resu
         }),
         _ => Ok(()),
     }
-}
-
-/// How a container was found beside its processes.
-#[derive(Clone, Copy)]
-pub(crate) struct AsFound<'a> {
-    pub(crate) freezer: FreezerState,
-    /// What an earlier operation has recorded.
-    pub(crate) earlier: Option<&'a Intent>,
-}
-
-/// Describes the CUDA processes as they were found.
-///
-/// # Errors
-/// The I/O error of reading `/proc`.
-pub(crate) fn describe_as_found(
-    context: &Context,
-    container: &Container,
-    snapshot: &Snapshot,
-    members: &ProcessStates,
-    inventory: &Inventory,
-    found: AsFound<'_>,
-) -> Result<Captured, ContainerError> {
-    let states = members.iter();
-    let states: Vec<_> = states
-        .map(|(process, state)| (process, SafeState::from(*state)))
-        .collect();
-    let found = Found {
-        members: &states,
-        freezer: found.freezer,
-        earlier: found.earlier,
-    };
-    Captured::describe(context, container, snapshot, inventory, found)
 }
 
 /// Refuses if the host, or the container's limits, have no room for so many bytes of these

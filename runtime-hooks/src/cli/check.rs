@@ -11,9 +11,9 @@ use stasis_linux::cgroup::FreezerState;
 use stasis_linux::snapshot::{Member, Origin};
 
 use crate::bulk_memory::plugin;
-use crate::checkpoint::captured::Captured;
+use crate::checkpoint::captured::{Captured, Found, as_reported};
 use crate::checkpoint::disk_space::MostWritten;
-use crate::checkpoint::judge::{AsFound, admit_to_host, describe_as_found, find_blockers};
+use crate::checkpoint::judge::{admit_to_host, find_blockers};
 use crate::checkpoint::plan::is_plain;
 use crate::cli::locate::LocateError;
 use crate::container::host_memory::HostRoom;
@@ -146,20 +146,15 @@ fn captured(
     let state_dir = &context.settings.paths.state_dir;
     let earlier = peek(state_dir, &context.root, container.id())?;
     let earlier = earlier.map(|intent| intent.still_holding(facts.members));
-    let found = AsFound {
+    let found = Found {
+        members: &as_reported(facts.members),
         freezer: FreezerState::Thawed,
         earlier: earlier.as_ref(),
     };
     let (snapshot, inventory) = (facts.snapshot, facts.inventory);
-    let described = describe_as_found(
-        context,
-        container,
-        snapshot,
-        facts.members,
-        inventory,
-        found,
-    );
-    Ok(described?)
+    Ok(Captured::describe(
+        context, container, snapshot, inventory, found,
+    )?)
 }
 
 fn unreadable(error: std::io::Error) -> Refusal {
