@@ -4,6 +4,8 @@
 //! the memory of a checkpointed process. So a checkpoint records how much each process of a
 //! container held. There is no place for such a record of a tree.
 
+use std::iter;
+
 use stasis_config::Memory;
 use stasis_linux::ProcessRef;
 use stasis_linux::cgroup::FreezerState;
@@ -103,23 +105,26 @@ impl Group<'_> {
         let earlier = earlier.map(|intent| intent.still_holding(members));
         let processes: Vec<_> = members.iter().map(|(process, _)| process).collect();
         let gpus = measure(&processes, inventory)?;
-        let found = members.iter().zip(gpus).map(|((process, state), gpus)| {
-            let described = self.describe(process, gpus);
-            let earlier = earlier.as_ref().and_then(|intent| intent.member(process));
-            Member::new(process, SafeState::from(*state), described, earlier)
-        });
-        Ok(Intent {
-            members: found.collect(),
-            freezer: FreezerState::Thawed,
-        })
+        Ok(self.intent_of(members, gpus, earlier.as_ref()))
     }
 
     /// What is known of processes that a program without records has checkpointed: not what they
     /// need.
     pub(super) fn suspended_by_others(&self, members: &ProcessStates) -> Intent {
-        let found = members.iter().map(|(process, state)| {
-            let described = self.describe(process, Vec::new());
-            Member::new(process, SafeState::from(*state), described, None)
+        self.intent_of(members, iter::repeat(Vec::new()), None)
+    }
+
+    /// `gpus` are those of each process.
+    fn intent_of(
+        &self,
+        members: &ProcessStates,
+        gpus: impl IntoIterator<Item = Vec<GpuUse>>,
+        earlier: Option<&Intent>,
+    ) -> Intent {
+        let found = members.iter().zip(gpus).map(|((process, state), gpus)| {
+            let described = self.describe(process, gpus);
+            let earlier = earlier.and_then(|intent| intent.member(process));
+            Member::new(process, SafeState::from(*state), described, earlier)
         });
         Intent {
             members: found.collect(),
