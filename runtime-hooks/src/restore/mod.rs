@@ -46,7 +46,7 @@ use crate::restore::admission::Admission;
 use crate::restore::gpu_state::{restore_gpu_state, verify};
 use crate::restore::image::Found;
 use crate::restore::plain::restore_plain;
-use crate::restore::undo::{refuse_taken, to_undo};
+use crate::restore::undo::{is_taken, refuse_taken, to_undo};
 
 /// Restores a container. The low-level runtime restores an image with neither a manifest nor bulk
 /// memory, and its CUDA processes are checked afterwards.
@@ -62,7 +62,7 @@ pub fn restore(
         |reason: Refusal| operations_log::refused(context, Verb::Restore, &options.id, reason);
     // A container with this id exists: the low-level runtime refuses. We must not reach the end of
     // a failed restore, which would end the container that runs.
-    if context.root.join(&options.id).exists() {
+    if is_taken(context, &options.id) {
         return Ok(Outcome::PassThrough);
     }
     settle(&options.image_path).map_err(|error| refused(error.into()))?;

@@ -28,16 +28,21 @@ pub(crate) fn to_undo(
     }
 }
 
+/// Whether the low-level runtime has a directory for a container of this id.
+pub(crate) fn is_taken(context: &Context, id: &str) -> bool {
+    context.root.join(id).exists()
+}
+
 /// Admission may have waited for room, and all of the image has been read, so somebody may have
 /// made a container of this id by now. A restore that fails must not end it.
 ///
 /// # Errors
 /// [`OperationError::Io`]: there is one.
 pub(crate) fn refuse_taken(context: &Context, id: &str) -> Result<(), OperationError> {
-    let path = context.root.join(id);
-    if !path.exists() {
+    if !is_taken(context, id) {
         return Ok(());
     }
+    let path = context.root.join(id);
     let taken = "somebody has made a container of the same id meanwhile";
     let source = io::Error::new(io::ErrorKind::AlreadyExists, taken);
     Err(OperationError::Io { path, source })
