@@ -2,6 +2,7 @@
 //! cut off and done again.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
@@ -23,8 +24,7 @@ use crate::image::manifest::Manifest;
 pub(crate) fn settle(directory: &Path) -> Result<(), ImageDirectoryError> {
     let (new, complete) = (directory.join(NEW), directory.join(COMPLETE));
     if let Some(_lock) = lock(&new)?
-        && check_complete(&new).is_ok()
-        && is_of_this_boot(&new).map_err(failed("read", &new))?
+        && takes_its_place(&new).map_err(failed("read", &new))?
     {
         // Whoever began it may not have come so far.
         let synced = FileSystem::of(&new).and_then(|system| system.sync());
@@ -39,8 +39,13 @@ pub(crate) fn settle(directory: &Path) -> Result<(), ImageDirectoryError> {
 
 /// Whether [`settle`] has nothing to do: an image that is being written counts as nothing.
 pub(crate) fn is_settled(directory: &Path) -> bool {
-    let is_complete = check_complete(&directory.join(NEW)).is_ok();
-    !is_complete && !exists(&directory.join(COMPLETE))
+    let waits = takes_its_place(&directory.join(NEW));
+    matches!(waits, Ok(false)) && !exists(&directory.join(COMPLETE))
+}
+
+/// Whether a new image is complete and was begun in this boot: it takes the earlier one's place.
+fn takes_its_place(new: &Path) -> io::Result<bool> {
+    Ok(check_complete(new).is_ok() && is_of_this_boot(new)?)
 }
 
 /// Moves the complete image up. The directory always has an `inventory.img`: callers look for one.

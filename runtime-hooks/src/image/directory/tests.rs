@@ -175,7 +175,9 @@ fn what_another_boot_has_left_is_no_image() {
     let directory = earlier();
     let image = NewImage::begin(directory.path()).unwrap();
     write(image.path(), &LATER);
+    assert!(!is_settled(directory.path()));
     fs::write(image.path().join(BOOT), "another").unwrap();
+    assert!(is_settled(directory.path()));
     drop(image);
     settle(directory.path()).unwrap();
     let image = NewImage::begin(directory.path()).unwrap();
