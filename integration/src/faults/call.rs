@@ -29,9 +29,12 @@ pub struct Call {
 /// Where a call has what it changes.
 #[derive(Clone, Copy)]
 enum Target {
-    /// A path, in this argument.
+    /// A path, in this argument, from the working directory.
     Path(usize),
-    /// A file that is opened, with the path and the flags in these arguments.
+    /// A path, in this argument, from the directory whose descriptor is in the one before.
+    PathAt(usize),
+    /// A file that is opened, with the path and the flags in these arguments; from the directory
+    /// whose descriptor is in the argument before them, if there is one.
     Opened(usize, usize),
     /// A descriptor, in this argument.
     Descriptor(usize),
@@ -44,7 +47,8 @@ enum Target {
     Nothing,
 }
 
-use Target::{Descriptor, Nothing, Opened, Path as At, Process, ProcessAt, Signal as Signalled};
+use Target::Signal as Signalled;
+use Target::{Descriptor, Nothing, Opened, Path as At, PathAt, Process, ProcessAt};
 
 /// Not ptrace(2): what is lost with a program that has another make a call is known
 /// (`runtime-hooks/remote-call`).
@@ -53,19 +57,19 @@ const CALLS: [(c_long, &str, Target); 46] = [
     (libc::SYS_creat, "creat", At(0)),
     (libc::SYS_openat, "openat", Opened(1, 2)),
     (libc::SYS_mkdir, "mkdir", At(0)),
-    (libc::SYS_mkdirat, "mkdirat", At(1)),
+    (libc::SYS_mkdirat, "mkdirat", PathAt(1)),
     (libc::SYS_rmdir, "rmdir", At(0)),
     (libc::SYS_unlink, "unlink", At(0)),
-    (libc::SYS_unlinkat, "unlinkat", At(1)),
+    (libc::SYS_unlinkat, "unlinkat", PathAt(1)),
     (libc::SYS_rename, "rename", At(1)),
-    (libc::SYS_renameat, "renameat", At(3)),
-    (libc::SYS_renameat2, "renameat2", At(3)),
+    (libc::SYS_renameat, "renameat", PathAt(3)),
+    (libc::SYS_renameat2, "renameat2", PathAt(3)),
     (libc::SYS_link, "link", At(1)),
-    (libc::SYS_linkat, "linkat", At(3)),
+    (libc::SYS_linkat, "linkat", PathAt(3)),
     (libc::SYS_symlink, "symlink", At(1)),
-    (libc::SYS_symlinkat, "symlinkat", At(2)),
+    (libc::SYS_symlinkat, "symlinkat", PathAt(2)),
     (libc::SYS_mknod, "mknod", At(0)),
-    (libc::SYS_mknodat, "mknodat", At(1)),
+    (libc::SYS_mknodat, "mknodat", PathAt(1)),
     (libc::SYS_truncate, "truncate", At(0)),
     (libc::SYS_ftruncate, "ftruncate", Descriptor(0)),
     (libc::SYS_fallocate, "fallocate", Descriptor(0)),
@@ -82,8 +86,8 @@ const CALLS: [(c_long, &str, Target); 46] = [
     (libc::SYS_flock, "flock", Descriptor(0)),
     (libc::SYS_fchmod, "fchmod", Descriptor(0)),
     (libc::SYS_fchown, "fchown", Descriptor(0)),
-    (libc::SYS_fchmodat, "fchmodat", At(1)),
-    (libc::SYS_fchownat, "fchownat", At(1)),
+    (libc::SYS_fchmodat, "fchmodat", PathAt(1)),
+    (libc::SYS_fchownat, "fchownat", PathAt(1)),
     (libc::SYS_mount, "mount", At(1)),
     (libc::SYS_umount2, "umount2", At(0)),
     (libc::SYS_kill, "kill", Signalled(1)),
@@ -103,9 +107,10 @@ const CALLS: [(c_long, &str, Target); 46] = [
 
 /// Where the stand-in for the driver has its orders.
 const STANDIN: &str = "/run/stasis-standin";
+const LOGS_OF_CRIU: [&str; 2] = ["dump.log", "restore.log"];
 
 /// Calls that want room on a disk, or that it works.
-const OF_FILES: [&str; 15] = [
+const OF_FILES: [&str; 18] = [
     "openat",
     "mkdir",
     "mkdirat",
@@ -119,6 +124,9 @@ const OF_FILES: [&str; 15] = [
     "pwrite",
     "writev",
     "pwritev",
+    "sendfile",
+    "splice",
+    "copy_file_range",
     "fsync",
     "syncfs",
 ];
@@ -135,12 +143,13 @@ impl Call {
             if is_thread { None } else { of(None) }
         };
         match *target {
-            At(index) => of(string(thread, argument(registers, index))),
-            Opened(path, flags) => {
+            At(index) => of(path(thread, registers, None, index)),
+            PathAt(index) => of(path(thread, registers, Some(index - 1), index)),
+            Opened(index, flags) => {
                 let changing = libc::O_WRONLY | libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC;
                 let flags = argument(registers, flags);
                 (flags & u64::from(changing.unsigned_abs()) != 0).then_some(())?;
-                let path = string(thread, argument(registers, path));
+                let path = path(thread, registers, index.checked_sub(1), index);
                 // Through these the memory of others is changed, and mostly read.
                 let is_memory = path.as_ref().is_some_and(|path| path.ends_with("mem"));
                 if is_memory { None } else { of(path) }
@@ -173,13 +182,13 @@ impl Call {
     /// Whether a plan counts it.
     #[must_use]
     pub fn is_of(&self, class: Class) -> bool {
-        // A fault there would hit the stand-in itself, and may undo all of its orders.
-        let is_of_standin = self
-            .path
-            .as_ref()
-            .is_some_and(|path| path.starts_with(STANDIN));
+        // A fault at the stand-in's orders would hit the stand-in itself, and may undo all of them;
+        // CRIU logs each of its steps.
+        let is_no_step = self.path.as_ref().is_some_and(|path| {
+            path.starts_with(STANDIN) || LOGS_OF_CRIU.iter().any(|log| path.ends_with(log))
+        });
         match class {
-            _ if is_of_standin => false,
+            _ if is_no_step => false,
             Class::Changes => true,
             Class::Files => self.is_of_file(),
         }
@@ -230,6 +239,27 @@ fn argument(registers: &user_regs_struct, index: usize) -> u64 {
         registers.r9,
     ];
     arguments[index]
+}
+
+/// The path that a call has in this argument, from the directory of the descriptor in that one, or
+/// the working directory. CRIU names the files of an image so.
+fn path(
+    thread: Pid,
+    registers: &user_regs_struct,
+    directory: Option<usize>,
+    index: usize,
+) -> Option<PathBuf> {
+    let path = string(thread, argument(registers, index))?;
+    if path.has_root() {
+        return Some(path);
+    }
+    let link = |link: String| fs::read_link(format!("/proc/{thread}/{link}")).ok();
+    let opened = directory.and_then(|at| link(format!("fd/{}", argument(registers, at))));
+    // AT_FDCWD is no descriptor. Nothing is found of a thread that was killed.
+    let from = opened
+        .or_else(|| link("cwd".to_owned()))
+        .unwrap_or_default();
+    Some(from.join(path))
 }
 
 /// A path in the memory of a thread.

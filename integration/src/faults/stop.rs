@@ -17,6 +17,8 @@ pub(super) enum Stop {
     Exit(Pid),
     /// It has become another program.
     Program(Pid),
+    /// It has made a thread, or a process with CLONE_PARENT, which the kernel takes for one.
+    New(Pid, Pid),
     /// It gets a signal.
     Signal(Pid, Signal),
     /// What the tracer need not know.
@@ -42,10 +44,21 @@ pub(super) fn next() -> Result<Stop> {
     Ok(match stopped {
         WaitStatus::PtraceSyscall(thread) => at_call(thread),
         WaitStatus::PtraceEvent(thread, _, libc::PTRACE_EVENT_EXEC) => Stop::Program(thread),
+        WaitStatus::PtraceEvent(thread, _, libc::PTRACE_EVENT_CLONE) => new_of(thread),
         WaitStatus::PtraceEvent(thread, ..) => Stop::Other(thread),
         WaitStatus::Stopped(thread, signal) => Stop::Signal(thread, signal),
         WaitStatus::Exited(thread, _) | WaitStatus::Signaled(thread, ..) => Stop::Ended(thread),
         other => bail!("a traced thread: {other:?}"),
+    })
+}
+
+fn new_of(thread: Pid) -> Stop {
+    // It may have been killed.
+    let new = ptrace::getevent(thread)
+        .ok()
+        .and_then(|new| i32::try_from(new).ok());
+    new.map_or(Stop::Other(thread), |new| {
+        Stop::New(thread, Pid::from_raw(new))
     })
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -11,6 +12,7 @@ use anyhow::{Context, Result, anyhow};
 use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
 use super::call::Call;
@@ -139,7 +141,16 @@ impl Tracer {
                 // The engine hands over to runc.
                 Stop::Program(_) => break,
                 Stop::Signal(thread, signal) => go_on(thread, Some(signal)),
-                Stop::Other(thread) => go_on(thread, None),
+                Stop::New(thread, new) => {
+                    if !self.is_of_program(new) {
+                        // Its first stop may be over; then it is let go already.
+                        let _ = waitpid(new, Some(WaitPidFlag::__WALL));
+                        let _ = ptrace::detach(new, None);
+                    }
+                    go_on(thread, None);
+                }
+                Stop::Other(thread) if self.is_of_program(thread) => go_on(thread, None),
+                Stop::Other(process) => drop(ptrace::detach(process, None)),
                 Stop::Exit(thread) => {
                     if let Some(error) = self.failing.remove(&thread) {
                         fail(thread, error);
@@ -153,6 +164,11 @@ impl Tracer {
             }
         }
         Ok(self.seen)
+    }
+
+    /// CRIU starts what it restores as a thread is started, and then traces it itself.
+    fn is_of_program(&self, thread: Pid) -> bool {
+        Path::new(&format!("/proc/{}/task/{thread}", self.program)).exists()
     }
 
     fn is_over(&self) -> bool {

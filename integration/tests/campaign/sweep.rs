@@ -70,9 +70,8 @@ pub(crate) fn sweep(kind: HostKind, settings: &str, cases: &[Case]) -> Result<()
 }
 
 impl Case {
-    /// What restores processes by ptrace cannot be traced.
     fn may_hit(&self, verb: Verb) -> bool {
-        self.counted == Program::Engine || verb.makes_image()
+        self.counted == Program::Engine || verb.makes_image() || verb == Verb::Restore
     }
 }
 
