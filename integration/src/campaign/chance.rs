@@ -36,11 +36,13 @@ impl AtCall {
     fn any(random: &mut Rng, verb: Verb, company: Company) -> Self {
         let counted = counted(random, verb, company);
         let what = match (counted, random.u32(..20)) {
-            (Program::Criu, _) | (_, 0..7) => What::Fail(error(random)),
-            (Program::Runc, _) | (_, 7..13) => What::Kill,
-            (_, 13..15) => What::Signal(Signal::SIGTERM),
-            (_, 15..17) => What::KillKeeper,
-            _ => What::KillThenKeeper(random.u32(1..60)),
+            (_, 0..7) => What::Fail(error(random)),
+            (Program::Runc | Program::Criu, _) | (_, 7..12) => What::Kill,
+            (_, 12..14) => What::Signal(Signal::SIGTERM),
+            (_, 14..16) => What::KillKeeper,
+            (_, 16) => What::KillCaller,
+            (_, 17..19) => What::KillThenKeeper(random.u32(1..60)),
+            _ => What::KillUpToRecover(random.u32(1..20), random.u32(1..60)),
         };
         let class = match what {
             What::Fail(_) => Class::Files,
@@ -57,10 +59,10 @@ impl AtCall {
 }
 
 fn counted(random: &mut Rng, verb: Verb, company: Company) -> Program {
-    let has_dump = verb.makes_image() && company == Company::Alone;
+    let has_criu = (verb.makes_image() || verb == Verb::Restore) && company == Company::Alone;
     match random.u32(..10) {
-        0..2 if has_dump => Program::Runc,
-        2..4 if has_dump => Program::Criu,
+        0..2 if has_criu => Program::Runc,
+        2..4 if has_criu => Program::Criu,
         _ => Program::Engine,
     }
 }
@@ -78,7 +80,8 @@ fn most_calls(counted: Program, verb: Verb, class: Class) -> u32 {
         (Program::Engine, Class::Changes, _) => 90,
         (Program::Engine, Class::Files, _) => 40,
         (Program::Runc, ..) => 17,
-        (Program::Criu, ..) => 500,
+        (Program::Criu, Class::Changes, _) => 130,
+        (Program::Criu, Class::Files, _) => 90,
     }
 }
 

@@ -23,6 +23,8 @@ pub enum End {
     KilledWhenDone,
     /// The driver has lost a process by itself.
     LostByDriver,
+    /// CRIU was killed while it held the tasks by ptrace, and they are lost.
+    LostByCriu,
 }
 
 impl End {
@@ -47,6 +49,7 @@ impl fmt::Display for End {
             Self::KilledAsBefore => "cut off, as before",
             Self::KilledWhenDone => "cut off, done",
             Self::LostByDriver => "lost by the driver",
+            Self::LostByCriu => "lost with CRIU",
         })
     }
 }

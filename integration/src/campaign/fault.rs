@@ -42,10 +42,14 @@ pub enum What {
     Fail(Errno),
     /// The keeper is killed.
     KillKeeper,
+    /// What has started the operation is killed, and nobody reads any more what it says.
+    KillCaller,
     /// The process that gives memory back if CRIU is killed, is killed.
     KillHelper,
     /// The program is killed, and then its keeper, at its call of this number.
     KillThenKeeper(u32),
+    /// The same, and then the first `stasis recover`, at its call of this number.
+    KillUpToRecover(u32, u32),
 }
 
 /// A program of an operation.
@@ -94,8 +98,10 @@ impl AtCall {
             What::Signal(signal) => format!("{counted} gets {signal}"),
             What::Fail(error) => format!("{error:?} for {counted}"),
             What::KillKeeper => "keeper killed".to_owned(),
+            What::KillCaller => "caller killed".to_owned(),
             What::KillHelper => "memory helper killed".to_owned(),
             What::KillThenKeeper(_) => "engine, then keeper killed".to_owned(),
+            What::KillUpToRecover(..) => "engine, keeper, then recover killed".to_owned(),
         }
     }
 }
@@ -141,7 +147,11 @@ impl Fault {
         match self {
             Self::AtCall(fault) => matches!(
                 fault.what,
-                What::Kill | What::KillThenKeeper(_) | What::Signal(_)
+                What::Kill
+                    | What::KillCaller
+                    | What::KillThenKeeper(_)
+                    | What::KillUpToRecover(..)
+                    | What::Signal(_)
             ),
             _ => false,
         }

@@ -3,9 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, bail, ensure};
 use serde_json::Value;
 
+use crate::campaign::end::End;
+use crate::campaign::operation::Over;
 use crate::campaign::subject::Subject;
 use crate::campaign::verb::Place;
 use crate::check::wait::wait_until_clear;
@@ -13,8 +15,9 @@ use crate::container::bundle::ROOT;
 use crate::host::Host;
 use crate::host::installed::{CUDA_CHECKPOINT, StasisHost};
 
-/// Programs that have to end after an operation.
-const PROGRAMS: [&str; 8] = [
+/// Programs that have to end after an operation; the last is what a keeper is called until it has
+/// taken its name.
+const PROGRAMS: [&str; 9] = [
     "stasis-runtime",
     "cuda-checkpoint",
     "stasis",
@@ -23,6 +26,7 @@ const PROGRAMS: [&str; 8] = [
     "runc",
     "criu",
     "gated-runc",
+    "exe",
 ];
 
 /// How a container is found after an operation.
@@ -90,6 +94,17 @@ impl Subject<'_> {
         } else {
             Found::Lost(format!("its processes are {states}"))
         })
+    }
+
+    /// It may be lost if CRIU was killed inside of its tasks; another takes its place, and nothing
+    /// is left of it.
+    pub(super) fn is_lost_with_criu(&mut self, over: &Over, why: Error) -> Result<End> {
+        if !over.tasks_were_held {
+            return Err(why);
+        }
+        self.start_again()?;
+        self.nothing_is_recorded()?;
+        Ok(End::LostByCriu)
     }
 
     /// Nothing of it is left to be put right.

@@ -7,13 +7,12 @@ use anyhow::{Context, Result, bail, ensure};
 use stasis::error::kind::{Kind, State};
 
 use crate::campaign::end::End;
-use crate::campaign::fault::{Fault, What};
+use crate::campaign::fault::{AtCall, Fault};
 use crate::campaign::found::Found;
 use crate::campaign::operation::Over;
 use crate::campaign::subject::{Subject, image_name};
 use crate::campaign::verb::{Place, Verb};
 use crate::faults::Hit;
-use crate::host::installed::PROGRAM;
 
 /// An operation, its fault, and what came of it.
 #[derive(Debug)]
@@ -124,7 +123,9 @@ impl Subject<'_> {
             fault,
             over,
         } = done;
-        let end = self.judge(verb, &image, &fault, &over).context(about)?;
+        let judged = self.judge(verb, &image, &fault, &over);
+        let end = judged.or_else(|why| self.is_lost_with_criu(&over, why));
+        let end = end.context(about)?;
         Ok(Outcome {
             said: over.stderr,
             verb,
@@ -153,10 +154,10 @@ impl Subject<'_> {
             _ => self.place.clone(),
         };
         self.stasis.nobody_works()?;
-        let is_both =
-            matches!(fault, Fault::AtCall(fault) if matches!(fault.what, What::KillThenKeeper(_)));
-        if is_both && !over.success {
-            self.is_recovered()?;
+        if let Fault::AtCall(AtCall { what, .. }) = fault
+            && !over.success
+        {
+            self.is_recovered(*what)?;
         }
         let now = self.place_when_settled(image)?;
         let promised = match verb {
@@ -208,21 +209,6 @@ impl Subject<'_> {
                 Found::Lost(why) => bail!("it has waited for room, and is lost: {why}"),
             }
         }
-        Ok(())
-    }
-
-    /// Does what its keeper did not live to do.
-    fn is_recovered(&self) -> Result<()> {
-        let recover = [PROGRAM, "recover", self.id()];
-        let output = self
-            .stasis
-            .host
-            .command(recover[0])
-            .args(&recover[1..])
-            .output()?;
-        // It says so if there is no room.
-        let may_fail = self.stasis.is_short_of_room()?;
-        ensure!(may_fail || output.status.success(), "{output:?}");
         Ok(())
     }
 

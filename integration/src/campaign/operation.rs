@@ -1,17 +1,19 @@
 //! An operation on a container, with a fault.
 
 use std::cell::Cell;
-use std::fs;
 use std::process::{Child, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::kill;
 use nix::unistd::Pid;
 use stasis::operation::progress::UnderWay;
 
 use crate::campaign::fault::{AtCall, DriverFault, Fault, Program, What};
 use crate::campaign::subject::Subject;
 use crate::campaign::verb::Verb;
+use crate::campaign::victim;
 use crate::check::process_tree::has_ended;
 use crate::container::bundle::ROOT;
 use crate::faults::call::Class;
@@ -29,6 +31,16 @@ pub(super) struct Over {
     pub(super) fired: Vec<String>,
     /// The calls that were counted.
     pub(super) calls: Vec<Hit>,
+    /// Whether CRIU was killed while it held the container's tasks by ptrace: what it has done to
+    /// them then is undone by nobody, with or without stasis.
+    pub(super) tasks_were_held: bool,
+}
+
+/// An operation that is under way.
+#[derive(Debug)]
+struct Begun {
+    child: Child,
+    tasks_were_held: Arc<AtomicBool>,
 }
 
 impl Subject<'_> {
@@ -67,20 +79,29 @@ impl Subject<'_> {
             Program::Engine => &self.runtime,
         };
         gate.close()?;
-        let child = self.begin(verb, image)?;
-        let seen = self.trace(fault, gate, &child)?;
-        let output = child.wait_with_output()?;
+        let mut begun = Begun {
+            child: self.begin(verb, image)?,
+            tasks_were_held: Arc::default(),
+        };
+        let seen = self.trace(fault, gate, &mut begun)?;
+        let output = begun.child.wait_with_output()?;
         let fired = seen.hits.iter().map(ToString::to_string).collect();
-        Ok(Over::of(&output, fired, seen))
+        Ok(Over {
+            tasks_were_held: begun.tasks_were_held.load(Ordering::SeqCst),
+            ..Over::of(&output, fired, seen)
+        })
     }
 
     /// runc starts CRIU several times for one operation.
-    fn trace(&self, fault: &AtCall, gate: &Gate<'_>, child: &Child) -> Result<Traced> {
+    fn trace(&self, fault: &AtCall, gate: &Gate<'_>, begun: &mut Begun) -> Result<Traced> {
         let mut seen = Traced::default();
-        while let Some(held) = gate.held(|| has_ended(child))? {
+        while let Some(held) = gate.held(|| has_ended(&begun.child))? {
             let before = u32::try_from(seen.calls.len())?;
-            let number = fault.number.saturating_sub(before);
-            let plan = self.plan(fault, number, held.pid);
+            let plan = Plan {
+                class: fault.class,
+                number: fault.number.saturating_sub(before),
+                action: self.action(fault, held.pid, begun),
+            };
             gate.close()?;
             let now = Trace::from_start(held, plan, self.phase())?.seen()?;
             seen.calls.extend(now.calls);
@@ -111,41 +132,33 @@ impl Subject<'_> {
         Ok(begun)
     }
 
-    fn plan(&self, fault: &AtCall, number: u32, program: Pid) -> Plan {
-        let engine = (fault.counted == Program::Engine).then_some(program);
-        let action = match fault.what {
+    fn action(&self, fault: &AtCall, program: Pid, begun: &mut Begun) -> Action {
+        match fault.what {
+            What::Kill if fault.counted == Program::Criu => {
+                victim::kill_criu(program, Arc::clone(&begun.tasks_were_held))
+            }
             What::Kill => Action::Kill,
             What::Fail(error) => Action::Fail(error),
             What::Signal(signal) => Action::Do(Box::new(move || Ok(kill(program, signal)?))),
-            What::KillKeeper => Action::Do(Box::new(move || {
-                kill_if_there(engine.and_then(keeper_of));
-                Ok(())
-            })),
+            What::KillKeeper => victim::kill_found(move || victim::keeper_of(program)),
+            What::KillCaller => victim::kill_caller(program, begun.child.stderr.take()),
             What::KillHelper => {
                 let init = self.stasis.host.init();
-                Action::Do(Box::new(move || {
-                    kill_if_there(helper_in(init));
-                    Ok(())
-                }))
+                victim::kill_found(move || victim::helper_in(init))
             }
-            What::KillThenKeeper(number) => {
+            What::KillThenKeeper(number) | What::KillUpToRecover(number, _) => {
                 let (class, action) = (Class::Changes, Action::Kill);
                 let next = Plan {
                     class,
                     number,
                     action,
                 };
-                Action::KillThen(Box::new(move || keeper_of(program)), Box::new(next))
+                Action::KillThen(Box::new(move || victim::keeper_of(program)), Box::new(next))
             }
-        };
-        Plan {
-            class: fault.class,
-            number,
-            action,
         }
     }
 
-    fn phase(&self) -> Phase {
+    pub(super) fn phase(&self) -> Phase {
         let directory = self.bundle.record();
         let last = Cell::new(BEFORE.to_owned());
         Box::new(move || {
@@ -166,42 +179,7 @@ impl Over {
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
             fired,
             calls: seen.calls,
+            tasks_were_held: false,
         }
-    }
-}
-
-/// The process that undoes what an operation has begun, if there is one.
-fn keeper_of(operation: Pid) -> Option<Pid> {
-    processes().find(|pid| {
-        let name = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        name.starts_with(b"stasis-keeper\0") && parent(*pid) == Some(operation)
-    })
-}
-
-/// The process that gives memory back if CRIU is killed, in the host whose first process this is.
-fn helper_in(init: u32) -> Option<Pid> {
-    let host = fs::read_link(format!("/proc/{init}/ns/pid")).ok()?;
-    processes().find(|pid| {
-        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        let namespace = fs::read_link(format!("/proc/{pid}/ns/pid"));
-        name.trim() == "stasis-uffd" && namespace.is_ok_and(|namespace| namespace == host)
-    })
-}
-
-fn processes() -> impl Iterator<Item = Pid> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.map(Pid::from_raw)
-}
-
-fn parent(pid: Pid) -> Option<Pid> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?;
-    Some(Pid::from_raw(parent.parse().ok()?))
-}
-
-fn kill_if_there(process: Option<Pid>) {
-    if let Some(process) = process {
-        let _ = kill(process, Signal::SIGKILL);
     }
 }

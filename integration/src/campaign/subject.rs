@@ -7,7 +7,7 @@ use crate::campaign::verb::{Place, Verb};
 use crate::campaign::workload::{Reading, Workload};
 use crate::container::bundle::Bundle;
 use crate::faults::Gate;
-use crate::host::installed::{CUDA_CHECKPOINT, RUNTIME, StasisHost};
+use crate::host::installed::{CUDA_CHECKPOINT, PROGRAM, RUNTIME, StasisHost};
 
 /// The gates of programs that all containers of a host share.
 #[derive(Debug)]
@@ -26,6 +26,7 @@ pub struct Subject<'l> {
     pub(super) port: u16,
     pub(super) runtime: Gate<'l>,
     pub(super) toggle: Gate<'l>,
+    pub(super) recover: Gate<'l>,
     /// Where it is.
     pub place: Place,
     /// What it has counted.
@@ -78,14 +79,15 @@ impl<'l> Subject<'l> {
         port: u16,
     ) -> Result<Self> {
         let gated = |program: &str| format!("/usr/local/bin/{id}-{program}");
-        let runtime = gated("runtime");
         let command = workload.command(port);
         let words: Vec<&str> = command.iter().map(String::as_str).collect();
-        let bundle = Bundle::make(stasis, id, &words)?.through(&runtime);
-        let (name, toggle) = (format!("{id}-engine"), gated("toggle"));
-        let runtime = Gate::build(stasis, &name, &runtime, RUNTIME, "*")?;
-        let name = format!("{id}-toggle");
-        let toggle = Gate::build(stasis, &name, &toggle, CUDA_CHECKPOINT, "*")?;
+        let bundle = Bundle::make(stasis, id, &words)?.through(&gated("runtime"));
+        let gate = |program: &str, to: &str| {
+            Gate::build(stasis, &format!("{id}-{program}"), &gated(program), to, "*")
+        };
+        let runtime = gate("runtime", RUNTIME)?;
+        let toggle = gate("toggle", CUDA_CHECKPOINT)?;
+        let recover = gate("recover", PROGRAM)?;
         bundle.run()?;
         let last = workload.read(&stasis.ask_until_up(port)?)?;
         Ok(Self {
@@ -96,6 +98,7 @@ impl<'l> Subject<'l> {
             port,
             runtime,
             toggle,
+            recover,
             place: Place::Runs,
             last,
             images: 0,

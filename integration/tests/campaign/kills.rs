@@ -15,7 +15,7 @@ use crate::sweep::{Case, sweep};
 
 /// Operations with which most of the steps of all are taken.
 const MOST: &[Verb] = &[Verb::LeaveRunning, Verb::Restore];
-const DUMPS: &[Verb] = &[Verb::Checkpoint, Verb::LeaveRunning];
+const OF_CRIU: &[Verb] = &[Verb::Checkpoint, Verb::LeaveRunning, Verb::Restore];
 
 #[test]
 fn of_the_engine() -> Result<()> {
@@ -24,26 +24,29 @@ fn of_the_engine() -> Result<()> {
 }
 
 #[test]
-fn of_the_keeper() -> Result<()> {
+fn of_the_keeper_and_the_caller() -> Result<()> {
     let cases = [
         of_engine(What::KillKeeper, MOST),
         of_engine(What::KillThenKeeper(3), MOST),
         of_engine(What::KillThenKeeper(20), MOST),
+        of_engine(What::KillUpToRecover(3, 12), &[Verb::LeaveRunning]),
         of_engine(What::Signal(Signal::SIGTERM), &[Verb::Suspend]),
+        of_engine(What::KillCaller, &[Verb::LeaveRunning]),
     ];
     sweep(HostKind::trixie()?, "bulk_memory.minimum_mib = 1\n", &cases)
 }
 
 #[test]
-fn of_runc_and_the_helper_of_the_plugin() -> Result<()> {
+fn of_runc_criu_and_the_helper_of_the_plugin() -> Result<()> {
     let of = |counted, what| Case {
         counted,
         class: Class::Changes,
         what,
-        verbs: DUMPS,
+        verbs: OF_CRIU,
     };
     let cases = [
         of(Program::Runc, What::Kill),
+        of(Program::Criu, What::Kill),
         of(Program::Criu, What::KillHelper),
     ];
     sweep(HostKind::sid_v2()?, "bulk_memory.minimum_mib = 1\n", &cases)

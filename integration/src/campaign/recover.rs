@@ -1,0 +1,55 @@
+//! `stasis recover`, after an operation and its keeper were killed.
+
+use std::process::Stdio;
+
+use anyhow::{Result, ensure};
+
+use crate::campaign::fault::What;
+use crate::campaign::subject::Subject;
+use crate::check::process_tree::has_ended;
+use crate::faults::call::Class;
+use crate::faults::{Action, Plan, Trace};
+use crate::host::installed::PROGRAM;
+
+impl Subject<'_> {
+    /// Does what a keeper did not live to do.
+    pub(super) fn is_recovered(&self, what: What) -> Result<()> {
+        match what {
+            What::KillThenKeeper(_) => {}
+            What::KillUpToRecover(_, number) => self.recover_is_killed(number)?,
+            _ => return Ok(()),
+        }
+        let recover = [PROGRAM, "recover", self.id()];
+        let output = self
+            .stasis
+            .host
+            .command(recover[0])
+            .args(&recover[1..])
+            .output()?;
+        // It says so if there is no room.
+        let may_fail = self.stasis.is_short_of_room()?;
+        ensure!(may_fail || output.status.success(), "{output:?}");
+        Ok(())
+    }
+
+    fn recover_is_killed(&self, number: u32) -> Result<()> {
+        self.recover.close()?;
+        let mut command = self.stasis.command(&self.recover.path);
+        command.args(["recover", self.id()]);
+        let mut child = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        if let Some(held) = self.recover.held(|| has_ended(&child))? {
+            let plan = Plan {
+                class: Class::Changes,
+                number,
+                action: Action::Kill,
+            };
+            Trace::from_start(held, plan, self.phase())?.seen()?;
+        }
+        child.wait()?;
+        // Its keeper goes on.
+        self.stasis.nobody_works()
+    }
+}

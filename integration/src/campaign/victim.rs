@@ -1,0 +1,82 @@
+//! The processes of an operation that are killed beside the one whose calls are counted.
+
+use std::fs;
+use std::process::ChildStderr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::faults::Action;
+
+/// Kills a process, if there is one.
+pub(super) fn kill_found(find: impl FnOnce() -> Option<Pid> + Send + 'static) -> Action {
+    Action::Do(Box::new(move || {
+        kill_if_there(find());
+        Ok(())
+    }))
+}
+
+/// Kills what has started an operation and reads what it says. In a test host that is what has
+/// brought it there, and waits for it.
+pub(super) fn kill_caller(operation: Pid, reader: Option<ChildStderr>) -> Action {
+    Action::Do(Box::new(move || {
+        drop(reader);
+        kill_if_there(parent(operation));
+        Ok(())
+    }))
+}
+
+/// Kills CRIU, and says whether it held tasks by ptrace then.
+pub(super) fn kill_criu(criu: Pid, tasks_were_held: Arc<AtomicBool>) -> Action {
+    Action::Do(Box::new(move || {
+        let held = processes().any(|process| tracer(process) == Some(criu));
+        tasks_were_held.store(held, Ordering::SeqCst);
+        Ok(kill(criu, Signal::SIGKILL)?)
+    }))
+}
+
+/// The process that undoes what an operation has begun, if there is one.
+pub(super) fn keeper_of(operation: Pid) -> Option<Pid> {
+    processes().find(|pid| {
+        let name = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        name.starts_with(b"stasis-keeper\0") && parent(*pid) == Some(operation)
+    })
+}
+
+/// The process that gives memory back if CRIU is killed, in the host whose first process this is.
+pub(super) fn helper_in(init: u32) -> Option<Pid> {
+    let host = fs::read_link(format!("/proc/{init}/ns/pid")).ok()?;
+    processes().find(|pid| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let namespace = fs::read_link(format!("/proc/{pid}/ns/pid"));
+        name.trim() == "stasis-uffd" && namespace.is_ok_and(|namespace| namespace == host)
+    })
+}
+
+fn processes() -> impl Iterator<Item = Pid> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.map(Pid::from_raw)
+}
+
+fn parent(pid: Pid) -> Option<Pid> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?;
+    Some(Pid::from_raw(parent.parse().ok()?))
+}
+
+fn tracer(pid: Pid) -> Option<Pid> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let tracer = status
+        .lines()
+        .find_map(|line| line.strip_prefix("TracerPid:"))?;
+    Some(Pid::from_raw(tracer.trim().parse().ok()?))
+}
+
+fn kill_if_there(process: Option<Pid>) {
+    if let Some(process) = process {
+        let _ = kill(process, Signal::SIGKILL);
+    }
+}
