@@ -198,13 +198,21 @@ fn listed(stasis: &StasisHost) -> String {
     format!("{:?}", each.concat())
 }
 
+/// Of cgroups the directories alone: a controller that the machine hands on meanwhile brings files
+/// of its own into each.
 fn entries_below(directory: &Path) -> Vec<PathBuf> {
+    let are_cgroups = directory
+        .components()
+        .any(|part| part.as_os_str() == "cgroup");
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if is_directory {
             found.extend(entries_below(&entry.path()));
         }
-        found.push(entry.path());
+        if is_directory || !are_cgroups {
+            found.push(entry.path());
+        }
     }
     found
 }
