@@ -1,6 +1,7 @@
 #!/bin/bash
 # Random faults with the stand-in for the driver, on a machine with nothing but a kernel: [N=2000] [SEED=1] [JOBS=12]
-# [MINUTES=8] campaign.sh DIRECTORY, with what pack-campaign.sh made there. Writes results to $OUT (default: ./campaign-results).
+# [MINUTES=8] campaign.sh DIRECTORY [COMMAND], with what pack-campaign.sh made there. COMMAND (/work/every-step.sh) is instead
+# of them. Writes results to $OUT (default: ./campaign-results).
 #
 # Everything happens below one root file system, from which the hosts are made, too. The machine's GPUs are not in it.
 set -euo pipefail
@@ -35,8 +36,11 @@ unshare --mount --propagation private bash -euc '
     export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8
     export STASIS_HOST_SID=/ STASIS_NATIVE=/work/native HOSTS=${HOSTS:-sid_v2}
     export N=${N:-2000} SEED=${SEED:-1} JOBS=${JOBS:-12} MINUTES=${MINUTES:-8}
-    exec /work/campaign
-' enter "$root" >"$OUT/table.txt" 2>"$OUT/operations.txt" || echo "the campaign ended with $?"
-grep -A 30 "^FAILED" "$OUT/operations.txt" >"$OUT/failures.txt" || true
+    export OUT=/work/results STASIS_HOST_TRIXIE=/
+    mkdir "$OUT"
+    exec "$2"
+' enter "$root" "${2:-/work/campaign}" >"$OUT/table.txt" 2>"$OUT/operations.txt" || echo "it ended with $?"
+cp -r "$root/work/results/." "$OUT/"
+grep -A 30 "^FAILED" "$OUT/operations.txt" >>"$OUT/failures.txt" || true
 cat "$OUT/table.txt"
 tail -n 5 "$OUT/operations.txt"

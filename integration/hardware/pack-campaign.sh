@@ -17,6 +17,9 @@ target/debug/test-host sid v2 true
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 strip -o "$work/campaign" target/debug/campaign
+steps=$(cargo test --locked --workspace --no-run 2>&1 | sed -n 's/.*tests\/campaign\/main.rs (\(.*\))/\1/p')
+strip -o "$work/every-step" "$steps"
+cp "$here/every-step.sh" "$work/"
 for program in stasis stasis-runtime libstasis_memory.so; do
     strip -o "$work/$program" target/debug/$program
 done

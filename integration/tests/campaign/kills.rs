@@ -1,8 +1,8 @@
 //! Each program of an operation is killed at its steps, one after the other; with
 //! `STASIS_STEPS=all` at each system call with which it changes something.
 //!
-//! `STASIS_VERB` and `STASIS_VICTIM` choose an operation and a victim by the beginnings of their
-//! names, `STASIS_STEP=K` the K-th call alone.
+//! `STASIS_VERB` and `STASIS_VICTIM` choose an operation and a victim by their names,
+//! `STASIS_STEP=K` the K-th call alone.
 
 use anyhow::Result;
 use nix::sys::signal::Signal;

@@ -48,7 +48,7 @@ pub(crate) fn sweep(kind: HostKind, settings: &str, cases: &[Case]) -> Result<()
             what: case.what,
         };
         for verb in Verb::ALL {
-            let has_turn = case.verbs.contains(&verb) || is_complete() && case.may_hit(verb);
+            let has_turn = case.verbs.contains(&verb) || stride()?.is_some() && case.may_hit(verb);
             let is_chosen = is_chosen("STASIS_VERB", verb.name())
                 && is_chosen("STASIS_VICTIM", &fault.victim());
             if has_turn && is_chosen {
@@ -75,12 +75,20 @@ impl Case {
     }
 }
 
-fn is_complete() -> bool {
-    env::var("STASIS_STEPS").is_ok_and(|steps| steps == "all")
+/// The first call, and how far it is from one to the next, if not only some have their turn.
+fn stride() -> Result<Option<(u32, usize)>> {
+    let Ok(steps) = env::var("STASIS_STEPS") else {
+        return Ok(None);
+    };
+    if steps == "all" {
+        return Ok(Some((1, 1)));
+    }
+    let part = steps.split_once('/').context("STASIS_STEPS is no K/N")?;
+    Ok(Some((part.0.parse()?, part.1.parse()?)))
 }
 
 fn is_chosen(variable: &str, name: &str) -> bool {
-    env::var(variable).map_or(true, |chosen| name.starts_with(&chosen))
+    env::var(variable).map_or(true, |chosen| name == chosen)
 }
 
 /// One operation and one victim.
@@ -106,8 +114,8 @@ impl Sweep<'_, '_> {
         if let Ok(number) = env::var("STASIS_STEP") {
             return self.at(number.parse()?).map(drop);
         }
-        if is_complete() {
-            for number in 1.. {
+        if let Some((first, apart)) = stride()? {
+            for number in (first..).step_by(apart) {
                 if self.at(number)? == Fired::No {
                     return Ok(());
                 }
