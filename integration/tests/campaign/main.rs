@@ -2,6 +2,7 @@
 //! random.
 
 mod errors;
+mod forked_children;
 mod kills;
 mod sweep;
 

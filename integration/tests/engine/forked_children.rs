@@ -2,12 +2,34 @@
 //! cannot use and CRIU cannot dump.
 
 use anyhow::Result;
-use stasis_integration::container::bundle::Bundle;
+use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::host::HostKind;
-use stasis_integration::host::installed::StasisHost;
+use stasis_integration::host::installed::{CUDA_CHECKPOINT, StasisHost};
 use stasis_integration::on_hosts;
 
 on_hosts!(all_cases: trixie, sid_v2);
+
+/// Their parent opens its devices anew when it gets its GPU back, so they share none with it then.
+fn suspended_and_woken(stasis: &StasisHost) -> Result<()> {
+    let forker = Bundle::make(stasis, "woken", &["/bin/forker", "10002"])?;
+    forker.run()?;
+    assert_eq!(stasis.ask_until_up(10002)?, "101 201 301");
+    let toggle = [
+        CUDA_CHECKPOINT,
+        "--toggle",
+        "--container",
+        "woken",
+        "--root",
+        ROOT,
+    ];
+    stasis.host.run(&toggle)?;
+    stasis.host.run(&toggle)?;
+    assert_eq!(stasis.ask(10002)?.as_deref(), Some("102 202 302"));
+    forker.checkpoint("image", &[])?;
+    forker.restore("image")?;
+    assert_eq!(stasis.ask(10002)?.as_deref(), Some("103 203 303"));
+    forker.delete()
+}
 
 /// The parent counts on the GPU, each child in its own memory.
 fn all_cases(kind: HostKind) -> Result<()> {
@@ -43,6 +65,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("103 203 303"));
     assert_eq!(stasis.gpu_processes()?, 1);
     forker.delete()?;
+    suspended_and_woken(stasis)?;
     devices_of_its_own_are_nobodys_to_take(stasis)
 }
 

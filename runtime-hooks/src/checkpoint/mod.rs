@@ -177,14 +177,14 @@ fn save<'p>(
     plan.operation.record(&captured.intent)?;
     go_on(plan)?;
     raise_limits(plan, captured, job.members(), timeline)?;
-    let holders = inherited_devices::find_holders(&plan.container, job.members())?;
+    let processes = plan.container.snapshot();
+    for replaced in inherited_devices::give_up(&plan.driver, job.members(), processes)? {
+        timeline.note(replaced.to_string());
+    }
     let before = MemoryBefore::of(job.members());
     let job = gpu_checkpoint(plan, captured, timeline, job)?;
     captured.gpu_contents = gpu_contents(&plan.container, before);
     go_on(plan)?;
-    for replaced in inherited_devices::replace_all(&plan.driver, &holders)? {
-        timeline.note(replaced.to_string());
-    }
     if plan.found == FreezerState::Frozen {
         timeline.time("freeze", || cgroup.freeze())?;
     }

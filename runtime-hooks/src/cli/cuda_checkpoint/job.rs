@@ -8,6 +8,7 @@ use stasis_config::Settings;
 use super::arguments::{Action, Arguments, Operation as Asked};
 use super::scope::Scope;
 use super::{Error, word};
+use crate::container::inherited_devices;
 use crate::cuda::failure::{JobError, ProcessFailure, Step};
 use crate::cuda::job::{Checkpointed, CudaJob, Locked};
 use crate::cuda::lock::LockLimits;
@@ -184,6 +185,7 @@ impl Group<'_> {
         job: CudaJob<'d, Locked>,
         intent: &Intent,
     ) -> Result<CudaJob<'d, Checkpointed>, Error> {
+        let job = self.take_inherited_devices(job)?;
         // For a roll-back; if this cannot be written, that waits for room that others take.
         let to_go_back = Amounts::from(&intent.room_to_go_back());
         let _ = self.reservation.hold(&to_go_back);
@@ -194,6 +196,20 @@ impl Group<'_> {
             return Err(Error::Cancelled { lost });
         }
         Ok(job)
+    }
+
+    /// A later checkpoint would no longer know who has inherited them.
+    fn take_inherited_devices<'d>(
+        &self,
+        job: CudaJob<'d, Locked>,
+    ) -> Result<CudaJob<'d, Locked>, Error> {
+        match inherited_devices::give_up(&self.driver, job.members(), self.scope.snapshot()) {
+            Ok(_) => Ok(job),
+            Err(cause) => Err(Error::InheritedDevices {
+                cause,
+                lost: job.roll_back(),
+            }),
+        }
     }
 
     /// Records that the processes wait for the operator. Without the record nobody would know what

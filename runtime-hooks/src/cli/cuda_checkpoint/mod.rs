@@ -20,6 +20,7 @@ use stasis_config::{Settings, SettingsError};
 use crate::cli::command_error::of_settings;
 use crate::cli::locate::LocateError;
 use crate::container::host_memory::NoHostMemory;
+use crate::container::inherited_devices::InheritedDevicesError;
 use crate::cuda::failure::ProcessFailure;
 use crate::cuda::{CudaDriver, CudaError, CudaState, Driver, OpenError};
 use crate::error::io_kind::of_io;
@@ -103,6 +104,12 @@ pub(crate) enum Error {
         fault: ProcessFailure,
         lost: Vec<ProcessFailure>,
     },
+    #[error("it could not be checkpointed later; {}", outcome(.lost))]
+    InheritedDevices {
+        #[source]
+        cause: InheritedDevicesError,
+        lost: Vec<ProcessFailure>,
+    },
     #[error("it cannot be recorded that the operator has suspended it; {}", outcome(.lost))]
     NotRecorded {
         #[source]
@@ -120,6 +127,7 @@ impl Error {
     fn lost(&self) -> &[ProcessFailure] {
         match self {
             Self::Group { lost, .. }
+            | Self::InheritedDevices { lost, .. }
             | Self::NotRecorded { lost, .. }
             | Self::Cancelled { lost } => lost,
             _ => &[],
@@ -142,6 +150,7 @@ impl Error {
             Self::NoToggle { .. } | Self::Mixed { .. } => Kind::WrongState,
             Self::Locate(error) => error.kind(),
             Self::Operation(error) | Self::NotRecorded { cause: error, .. } => error.kind(),
+            Self::InheritedDevices { .. } => Kind::InheritedDevices,
             Self::Blocked(_) => Kind::Blocked,
             Self::NoHostMemory(error) => error.kind(),
             Self::Refused(refusal) => refusal.kind(),

@@ -7,31 +7,44 @@
 //! mapping"). So stasis replaces each descriptor by one of `/dev/null` and each mapping by private
 //! memory at the same address: code that still closes or touches one (a destructor at the child's
 //! end) does no harm and affects no other process.
+//!
+//! Such a child is known by an open file that it shares with its parent. The driver closes the
+//! parent's in a GPU checkpoint and opens others in a GPU restore, so there is nothing to share
+//! from the first GPU checkpoint on: this has to be done before it, and whatever cuts it off has to
+//! leave a child that shares a descriptor, or has none (`replace.rs`).
 
 mod replace;
 
 use std::fmt;
 use std::io;
 
-use stasis_linux::ProcessRef;
 use stasis_linux::kcmp::same_file;
+use stasis_linux::{ProcessRef, Snapshot};
 
-use crate::container::Container;
 use crate::cuda::{CudaError, Driver};
 use crate::host::deadline::{PROC, within};
 use replace::{Descriptor, InheritedDevices};
 
-/// The inherited devices of a child cannot be replaced, so CRIU could not dump it.
+/// Why a child keeps the devices that it has inherited, so that CRIU could not dump it.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "process {pid} ({name}) was forked by a CUDA process, and its inherited NVIDIA devices, which \
-     criu cannot dump, cannot be taken from it"
-)]
-pub struct InheritedDevicesError {
-    pid: i32,
-    name: String,
-    #[source]
-    source: io::Error,
+pub enum InheritedDevicesError {
+    /// The processes that may have inherited devices cannot be read.
+    #[error("cannot find out which processes have inherited NVIDIA devices")]
+    Unreadable(#[source] io::Error),
+    /// They cannot be replaced.
+    #[error(
+        "process {pid} ({name}) was forked by a CUDA process, and its inherited NVIDIA devices, \
+         which criu cannot dump, cannot be taken from it"
+    )]
+    Kept {
+        /// The child.
+        pid: i32,
+        /// Its command name.
+        name: String,
+        /// What was said.
+        #[source]
+        source: io::Error,
+    },
 }
 
 /// The replaced devices of one process, for the log.
@@ -42,23 +55,37 @@ pub(crate) struct ReplacedDevices {
     mappings: usize,
 }
 
-/// Finds the processes of a container that have inherited devices from one of `members`, its CUDA
-/// processes. Call it before the GPU checkpoint, while the members have their devices.
-///
-/// A process that is just starting to use CUDA has devices, too, and the driver may not know it
-/// yet: it shares none with others.
+/// Has the processes of a snapshot give up what they have inherited from one of `members`, the CUDA
+/// processes among them, which are locked and have their devices. Who is none of them and has
+/// devices of its own keeps those: it may be just starting to use CUDA.
 ///
 /// # Errors
-/// An error of reading a process.
-pub(crate) fn find_holders(
-    container: &Container,
+/// The first process for which that fails. Devices replaced by then were of no use to their
+/// processes.
+pub(crate) fn give_up(
+    driver: &dyn Driver,
     members: &[ProcessRef],
-) -> Result<Vec<ProcessRef>, InheritedDevicesError> {
-    let unreadable = |error| failed(container.init(), error);
-    let candidates = container.snapshot().map_err(unreadable)?.into_candidates();
-    let members = members.to_vec();
-    let found = within(PROC, move || holders_among(candidates, &members));
-    found.map_err(|overdue| unreadable(overdue.into()))?
+    snapshot: io::Result<Snapshot>,
+) -> Result<Vec<ReplacedDevices>, InheritedDevicesError> {
+    let candidates = snapshot
+        .map_err(InheritedDevicesError::Unreadable)?
+        .into_candidates();
+    let of_members = members.to_vec();
+    let found = within(PROC, move || holders_among(candidates, &of_members));
+    let holders = found.map_err(|overdue| InheritedDevicesError::Unreadable(overdue.into()))??;
+    let mut all_replaced = Vec::new();
+    for process in holders {
+        // A process that can use CUDA after all keeps its devices, and CRIU reports the error.
+        if driver.state(&process) != Err(CudaError::NotInitialized) {
+            continue;
+        }
+        match InheritedDevices::replace(&process) {
+            Err(_) if process.is_gone() => {}
+            Err(error) => return Err(kept(&process, error)),
+            Ok(replaced) => all_replaced.push(ReplacedDevices::of(&process, &replaced)),
+        }
+    }
+    Ok(all_replaced)
 }
 
 fn holders_among(
@@ -68,39 +95,11 @@ fn holders_among(
     let mut holders = Vec::new();
     for process in candidates {
         let is_member = members.iter().any(|member| member.pid() == process.pid());
-        if !is_member
-            && has_inherited(&process, members).map_err(|error| failed(&process, error))?
-        {
+        if !is_member && has_inherited(&process, members).map_err(|error| kept(&process, error))? {
             holders.push(process);
         }
     }
     Ok(holders)
-}
-
-/// Replaces the inherited devices of every holder. Call it after the GPU checkpoint, when the
-/// driver has closed the members' own.
-///
-/// # Errors
-/// The first process for which that fails. Devices replaced by then were of no use to their
-/// processes.
-pub(crate) fn replace_all(
-    driver: &dyn Driver,
-    holders: &[ProcessRef],
-) -> Result<Vec<ReplacedDevices>, InheritedDevicesError> {
-    let mut all_replaced = Vec::new();
-    for process in holders {
-        let inherited = InheritedDevices::of(process).map_err(|error| failed(process, error))?;
-        // A process that can use CUDA after all keeps its devices, and CRIU reports the error.
-        if inherited.is_empty() || driver.state(process) != Err(CudaError::NotInitialized) {
-            continue;
-        }
-        match InheritedDevices::replace(process) {
-            Err(_) if process.is_gone() => {}
-            Err(error) => return Err(failed(process, error)),
-            Ok(replaced) => all_replaced.push(ReplacedDevices::of(process, &replaced)),
-        }
-    }
-    Ok(all_replaced)
 }
 
 /// fork(2) keeps the numbers of descriptors. A process with mappings but no descriptor of a device
@@ -123,8 +122,8 @@ fn has_inherited(process: &ProcessRef, members: &[ProcessRef]) -> io::Result<boo
     Ok(false)
 }
 
-fn failed(process: &ProcessRef, source: io::Error) -> InheritedDevicesError {
-    InheritedDevicesError {
+fn kept(process: &ProcessRef, source: io::Error) -> InheritedDevicesError {
+    InheritedDevicesError::Kept {
         pid: process.pid(),
         name: process.name().to_owned(),
         source,

@@ -55,10 +55,6 @@ impl InheritedDevices {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.descriptors.is_empty() && self.mappings.is_empty()
-    }
-
     /// Replaces each by one without effect, through a proxy process that shares the memory and the
     /// descriptors. Returns the replaced devices.
     pub(super) fn replace(process: &ProcessRef) -> io::Result<Self> {
@@ -72,6 +68,8 @@ impl InheritedDevices {
         Ok(found)
     }
 
+    /// Descriptors last: as long as there is one, the process is known by it, and who has neither
+    /// descriptors nor mappings need not be known.
     fn replace_by(&self, proxy: &mut Proxy) -> io::Result<()> {
         for mapping in &self.mappings {
             mapping.replace(proxy)?;
