@@ -23,16 +23,28 @@ pub enum Workload {
 pub struct Reading(Vec<u64>);
 
 impl Workload {
+    const ALL: [Self; 5] = [
+        Self::Counter,
+        Self::Memcheck,
+        Self::Tree,
+        Self::Ranks,
+        Self::Forker,
+    ];
+
     /// One of them.
     pub fn any(random: &mut Rng) -> Self {
-        let all = [
-            Self::Counter,
-            Self::Memcheck,
-            Self::Tree,
-            Self::Ranks,
-            Self::Forker,
-        ];
-        all[random.usize(..all.len())]
+        Self::ALL[random.usize(..Self::ALL.len())]
+    }
+
+    /// The one whose program has this name.
+    ///
+    /// # Errors
+    /// None has.
+    pub fn named(program: &str) -> Result<Self> {
+        let path = format!("/bin/{program}");
+        let mut all = Self::ALL.into_iter();
+        all.find(|workload| workload.command(0)[0] == path)
+            .with_context(|| format!("WORKLOAD={program} is none"))
     }
 
     /// Its command; it answers at this port.
