@@ -14,6 +14,7 @@ pub(crate) trait Jobs {
     fn run_job(&mut self, name: &str, port: u16, options: &str) -> Result<()>;
     fn answers(&mut self, port: u16, expected: &str) -> Result<()>;
     fn toggle(&mut self, name: &str) -> Result<String>;
+    fn begin(&mut self, command: &str) -> Result<()>;
     fn hold(&mut self, call: &str) -> Result<()>;
     fn until_held(&mut self) -> Result<()>;
     fn let_go(&mut self) -> Result<()>;
@@ -56,6 +57,13 @@ impl Jobs for Node {
         self.run(&format!(
             "cuda-checkpoint --toggle --container $(podman inspect --format '{{{{.Id}}}}' {name})"
         ))
+    }
+
+    /// Begins an operation in a unit of its own, `caller.service`, and does not wait for it.
+    fn begin(&mut self, command: &str) -> Result<()> {
+        let kill = "--property=KillSignal=SIGKILL";
+        let unit = format!("systemd-run -q --collect --unit=caller {kill} {command}");
+        self.run(&unit).map(drop)
     }
 
     /// Holds the next of these driver calls ("checkpoint TAG").

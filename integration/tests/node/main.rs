@@ -30,6 +30,14 @@ fn limits_are_known_to_systemd() -> Result<()> {
     node.nothing_is_left()
 }
 
+#[test]
+#[ignore = "part of make test-node"]
+fn callers_session_is_killed() -> Result<()> {
+    let mut node = Node::boot()?;
+    node.run_job("job", 10000, "")?;
+    callers_unit::session_is_killed(&mut node, 1)
+}
+
 fn suspended_job_outlives_a_reload_of_systemd(node: &mut Node) -> Result<()> {
     node.toggle("job")?;
     node.run("systemctl daemon-reload")?;
