@@ -6,6 +6,7 @@
 mod callers_unit;
 mod job;
 mod limits;
+mod power;
 
 use anyhow::Result;
 use stasis_integration::node::Node;
@@ -36,6 +37,18 @@ fn callers_session_is_killed() -> Result<()> {
     let mut node = Node::boot()?;
     node.run_job("job", 10000, "")?;
     callers_unit::session_is_killed(&mut node, 1)
+}
+
+#[test]
+#[ignore = "part of make test-node"]
+fn power_fails_in_a_checkpoint() -> Result<()> {
+    power::fails_in_a_checkpoint(Node::boot()?)
+}
+
+#[test]
+#[ignore = "part of make test-node"]
+fn power_fails_after_a_checkpoint() -> Result<()> {
+    power::fails_after_a_checkpoint(Node::boot()?)
 }
 
 fn suspended_job_outlives_a_reload_of_systemd(node: &mut Node) -> Result<()> {
