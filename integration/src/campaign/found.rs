@@ -17,12 +17,13 @@ use crate::host::installed::{CUDA_CHECKPOINT, StasisHost};
 
 /// Programs that have to end after an operation; the last is what a keeper is called until it has
 /// taken its name.
-const PROGRAMS: [&str; 9] = [
+const PROGRAMS: [&str; 10] = [
     "stasis-runtime",
     "cuda-checkpoint",
     "stasis",
     "stasis-keeper",
     "stasis-uffd",
+    "stasis-replace",
     "runc",
     "criu",
     "gated-runc",

@@ -13,6 +13,8 @@ use nix::unistd::Pid;
 pub enum Class {
     /// All that change something: files, processes, devices, memory of others.
     Changes,
+    /// ptrace(2), with which a program has another make calls.
+    Tracing,
     /// Those that need room or a sound disk: writes, new files, flushes, of files on disk.
     Files,
 }
@@ -50,9 +52,7 @@ enum Target {
 use Target::Signal as Signalled;
 use Target::{Descriptor, Nothing, Opened, Path as At, PathAt, Process, ProcessAt};
 
-/// Not ptrace(2): what is lost with a program that has another make a call is known
-/// (`runtime-hooks/remote-call`).
-const CALLS: [(c_long, &str, Target); 46] = [
+const CALLS: [(c_long, &str, Target); 47] = [
     (libc::SYS_open, "open", Opened(0, 1)),
     (libc::SYS_creat, "creat", At(0)),
     (libc::SYS_openat, "openat", Opened(1, 2)),
@@ -103,7 +103,12 @@ const CALLS: [(c_long, &str, Target); 46] = [
     (libc::SYS_vfork, "vfork", Nothing),
     (libc::SYS_process_vm_writev, "process_vm_writev", Nothing),
     (libc::SYS_process_madvise, "process_madvise", Nothing),
+    (libc::SYS_ptrace, TRACING, Nothing),
 ];
+
+/// What is lost with a program that has another make a call is known (`runtime-hooks/remote-call`),
+/// so it counts apart.
+const TRACING: &str = "ptrace";
 
 /// Where the stand-in for the driver has its orders.
 const STANDIN: &str = "/run/stasis-standin";
@@ -189,7 +194,8 @@ impl Call {
         });
         match class {
             _ if is_no_step => false,
-            Class::Changes => true,
+            Class::Changes => self.name != TRACING,
+            Class::Tracing => self.name == TRACING,
             Class::Files => self.is_of_file(),
         }
     }

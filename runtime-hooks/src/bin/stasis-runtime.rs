@@ -15,6 +15,7 @@ use stasis::cli::oci::log::Report;
 use stasis::cli::oci::passthrough;
 use stasis::cli::oci::runtime_error::RuntimeError;
 use stasis::cli::oci::{Action, Invocation};
+use stasis::container::inherited_devices::Replacer;
 use stasis::context::{Context, Outcome};
 use stasis::cuda::watchdog;
 use stasis::delete::delete;
@@ -34,6 +35,8 @@ fn main() -> ExitCode {
         u8::from(keeper.run().is_err())
     } else if let Some(copy) = WriteBehind::of_this_process() {
         u8::from(copy.run().is_err())
+    } else if let Some(replacer) = Replacer::of_this_process() {
+        u8::from(replacer.run().is_err())
     } else if let Some(sync) = Sync::of_this_process() {
         sync.run()
     } else {

@@ -19,6 +19,7 @@ use stasis::cli::memory::flush::flush;
 use stasis::cli::memory::prune::{Prune, prune};
 use stasis::cli::memory::verify::verify;
 use stasis::cli::recover::{Found, Outcome, Which, recover};
+use stasis::container::inherited_devices::Replacer;
 use stasis::cuda::watchdog;
 use stasis::error::chain;
 use stasis::host::cancel::Cancel;
@@ -154,6 +155,8 @@ fn main() -> ExitCode {
         u8::from(keeper.run().is_err())
     } else if let Some(copy) = WriteBehind::of_this_process() {
         u8::from(copy.run().is_err())
+    } else if let Some(replacer) = Replacer::of_this_process() {
+        u8::from(replacer.run().is_err())
     } else if Path::new(&called).file_name() == Some(cuda_checkpoint::NAME.as_ref()) {
         cuda_checkpoint::main(env::args_os())
     } else {

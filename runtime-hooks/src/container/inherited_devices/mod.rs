@@ -14,6 +14,7 @@
 //! leave a child that shares a descriptor, or has none (`replace.rs`).
 
 mod replace;
+mod replacer;
 
 use std::fmt;
 use std::io;
@@ -23,7 +24,9 @@ use stasis_linux::{ProcessRef, Snapshot};
 
 use crate::cuda::{CudaError, Driver};
 use crate::host::deadline::{PROC, within};
-use replace::{Descriptor, InheritedDevices};
+use replace::{Descriptor, InheritedDevices, Replaced};
+
+pub use replacer::Replacer;
 
 /// Why a child keeps the devices that it has inherited, so that CRIU could not dump it.
 #[derive(Debug, thiserror::Error)]
@@ -51,8 +54,7 @@ pub enum InheritedDevicesError {
 #[derive(Debug)]
 pub(crate) struct ReplacedDevices {
     process: String,
-    descriptors: usize,
-    mappings: usize,
+    replaced: Replaced,
 }
 
 /// Has the processes of a snapshot give up what they have inherited from one of `members`, the CUDA
@@ -72,17 +74,20 @@ pub(crate) fn give_up(
         .into_candidates();
     let of_members = members.to_vec();
     let found = within(PROC, move || holders_among(candidates, &of_members));
-    let holders = found.map_err(|overdue| InheritedDevicesError::Unreadable(overdue.into()))??;
+    let mut holders =
+        found.map_err(|overdue| InheritedDevicesError::Unreadable(overdue.into()))??;
+    // A process that can use CUDA after all keeps its devices, and CRIU reports the error.
+    holders.retain(|process| driver.state(process) == Err(CudaError::NotInitialized));
+    let Some(first) = holders.first() else {
+        return Ok(Vec::new());
+    };
+    let answers = replacer::replace_all(&holders).map_err(|error| kept(first, error))?;
     let mut all_replaced = Vec::new();
-    for process in holders {
-        // A process that can use CUDA after all keeps its devices, and CRIU reports the error.
-        if driver.state(&process) != Err(CudaError::NotInitialized) {
-            continue;
-        }
-        match InheritedDevices::replace(&process) {
-            Err(_) if process.is_gone() => {}
-            Err(error) => return Err(kept(&process, error)),
-            Ok(replaced) => all_replaced.push(ReplacedDevices::of(&process, &replaced)),
+    for (process, answer) in holders.iter().zip(answers) {
+        // None of one that has ended.
+        if let Some(replaced) = answer.map_err(|error| kept(process, error))? {
+            let process = process.to_string();
+            all_replaced.push(ReplacedDevices { process, replaced });
         }
     }
     Ok(all_replaced)
@@ -130,23 +135,13 @@ fn kept(process: &ProcessRef, source: io::Error) -> InheritedDevicesError {
     }
 }
 
-impl ReplacedDevices {
-    fn of(process: &ProcessRef, inherited: &InheritedDevices) -> Self {
-        Self {
-            process: process.to_string(),
-            descriptors: inherited.descriptors.len(),
-            mappings: inherited.mappings.len(),
-        }
-    }
-}
-
 impl fmt::Display for ReplacedDevices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
             "{} gave up {} descriptors and {} mappings of NVIDIA devices that it had inherited and \
              could not use",
-            self.process, self.descriptors, self.mappings
+            self.process, self.replaced.descriptors, self.replaced.mappings
         )
     }
 }

@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 
 use nix::libc;
+use serde::{Deserialize, Serialize};
 
 use stasis_linux::ProcessRef;
 use stasis_linux::procfs::{self, descriptors, for_each_mapping};
@@ -24,6 +25,13 @@ const MAX_HELD: usize = 1 << 14;
 pub(super) struct InheritedDevices {
     pub(super) descriptors: Vec<Descriptor>,
     pub(super) mappings: Vec<Mapping>,
+}
+
+/// How many devices of a process were replaced.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Replaced {
+    pub(super) descriptors: usize,
+    pub(super) mappings: usize,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -52,6 +60,13 @@ impl InheritedDevices {
             }),
             _ if process.is_gone() => Ok(Self::default()),
             (Err(error), _) | (_, Err(error)) => Err(error),
+        }
+    }
+
+    pub(super) fn count(&self) -> Replaced {
+        Replaced {
+            descriptors: self.descriptors.len(),
+            mappings: self.mappings.len(),
         }
     }
 
