@@ -4,6 +4,7 @@
 //! CI runs [`on_a_node`]; `make test-node` runs the others as well.
 
 mod callers_unit;
+mod containerd;
 mod job;
 mod limits;
 mod power;
@@ -37,6 +38,12 @@ fn callers_session_is_killed() -> Result<()> {
     let mut node = Node::boot()?;
     node.run_job("job", 10000, "")?;
     callers_unit::session_is_killed(&mut node, 1)
+}
+
+#[test]
+#[ignore = "part of make test-node"]
+fn containerd_restarts() -> Result<()> {
+    containerd::restarts(&mut Node::boot()?)
 }
 
 #[test]
