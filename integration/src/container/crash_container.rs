@@ -220,12 +220,22 @@ impl<'host> CrashContainer<'host> {
 /// # Errors
 /// containerd fails.
 pub fn start(client: &Containerd, id: &str, image: Option<&str>) -> Answer<()> {
+    create(client, id, image)?;
+    client.start(id, "").map(drop)
+}
+
+/// Creates a container's task; from a checkpoint, if one is given.
+///
+/// # Errors
+/// containerd fails.
+pub fn create(client: &Containerd, id: &str, image: Option<&str>) -> Answer<()> {
     let options = RuntimeOptions {
         criu_image_path: image.unwrap_or_default().to_owned(),
         ..RuntimeOptions::default()
     };
-    client.create(id, &Streams::default(), Some(to_any(&options)?))?;
-    client.start(id, "").map(drop)
+    client
+        .create(id, &Streams::default(), Some(to_any(&options)?))
+        .map(drop)
 }
 
 /// Checkpoints a container into a directory.

@@ -5,6 +5,7 @@ mod checkpoint;
 mod checkpoint_options;
 mod containerd_crash;
 mod crash;
+mod crash_steps;
 mod cri;
 mod cri_checkpoint;
 mod events;

@@ -1,0 +1,131 @@
+//! The shim is killed at each system call with which it changes something, in a checkpoint and in a
+//! restore: nothing of the container stays, an image that is there restores, and the container can
+//! be made again.
+
+use std::fs;
+
+use anyhow::{Context, Result, bail, ensure};
+use stasis_integration::client::containerd::{Answer, Containerd, INIT};
+use stasis_integration::container::crash_container::{
+    CrashContainer, answered, checkpoint, create,
+};
+use stasis_integration::faults::call::Class;
+use stasis_integration::faults::{Action, Hit, Plan, Trace};
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::needs;
+
+/// A whole checkpoint, which every crash has to leave as it is.
+const GOOD: &str = "/images/good";
+/// Where the checkpoints go that are cut off.
+const CUT_OFF: &str = "/images/cut-off";
+
+#[test]
+fn in_a_checkpoint() -> Result<()> {
+    at_steps(|victim, number| victim.checkpoint(number))
+}
+
+#[test]
+fn in_a_restore() -> Result<()> {
+    at_steps(|victim, number| victim.restore(number))
+}
+
+fn at_steps(act: impl Fn(&Victim<'_>, u32) -> Result<Vec<Hit>>) -> Result<()> {
+    needs!(StandIn);
+    let stasis = StasisHost::of(HostKind::sid_v2()?)?.through_the_shim()?;
+    let containerd = stasis.containerd()?;
+    let client = Containerd::connect(&stasis.host)?;
+    let container = CrashContainer::make(&stasis, "victim", &["/bin/memcheck", "8", "10000"])?;
+    let victim = Victim {
+        stasis: &stasis,
+        client: &client,
+        container: &container,
+    };
+    victim.starts(None, "ok 0")?;
+    checkpoint(&client, "victim", GOOD, true)?;
+    client.delete("victim")?;
+    for number in 1.. {
+        let hits = act(&victim, number)
+            .with_context(|| format!("at call {number}"))
+            .with_context(|| containerd.log().unwrap_or_default())?;
+        let Some(hit) = hits.first() else {
+            ensure!(number > 1, "nothing was hit");
+            return Ok(());
+        };
+        println!("{number}: {hit}");
+    }
+    Ok(())
+}
+
+struct Victim<'l> {
+    stasis: &'l StasisHost,
+    client: &'l Containerd,
+    container: &'l CrashContainer<'l>,
+}
+
+impl Victim<'_> {
+    fn checkpoint(&self, number: u32) -> Result<Vec<Hit>> {
+        self.starts(None, "ok 0")?;
+        let hits = self.killed_at(number, || {
+            let caller = self.container.begin_checkpoint(self.client, CUT_OFF)?;
+            answered(caller.join())
+        })?;
+        let image = self.stasis.host.path(CUT_OFF);
+        if image.join("stasis.json").exists() {
+            self.starts(Some(CUT_OFF), "ok 1")?;
+            self.ends()?;
+        }
+        if image.exists() {
+            fs::remove_dir_all(image)?;
+        }
+        Ok(hits)
+    }
+
+    fn restore(&self, number: u32) -> Result<Vec<Hit>> {
+        create(self.client, "victim", Some(GOOD))?;
+        let hits = self.killed_at(number, || {
+            let begun = self
+                .container
+                .begin(self.client, |client| client.start("victim", "").map(drop))?;
+            answered(begun.join())
+        })?;
+        self.starts(Some(GOOD), "ok 1")?;
+        self.ends()?;
+        Ok(hits)
+    }
+
+    /// Where it was hit; nothing is left of the task then, nor if it was not.
+    fn killed_at(&self, number: u32, act: impl FnOnce() -> Result<Answer<()>>) -> Result<Vec<Hit>> {
+        let shims = self.stasis.shims_outside()?;
+        let [shim] = shims[..] else {
+            bail!("no shim, or several: {shims:?}");
+        };
+        let plan = Plan {
+            class: Class::Changes,
+            number,
+            action: Action::Kill,
+        };
+        let trace = Trace::of_running(shim, plan, Box::new(|| "shim".to_owned()))?;
+        let answer = act()?;
+        let hits = trace.seen_so_far()?.hits;
+        if hits.is_empty() {
+            ensure!(answer.is_ok(), "without a fault: {answer:?}");
+            self.client.state("victim", INIT)?;
+            self.ends()?;
+        }
+        self.container.nothing_left(self.client)?;
+        Ok(hits)
+    }
+
+    fn starts(&self, image: Option<&str>, answer: &str) -> Result<()> {
+        self.container.start(self.client, image)?;
+        let now = self.stasis.ask_until_up(10000)?;
+        ensure!(now == answer, "{now:?} and not {answer:?}");
+        Ok(())
+    }
+
+    fn ends(&self) -> Result<()> {
+        self.container.end(self.client)?;
+        self.container.nothing_left(self.client)
+    }
+}
