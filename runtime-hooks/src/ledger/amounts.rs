@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +33,9 @@ pub(crate) struct Entry {
     pub(super) container: String,
     /// Its process.
     pub(super) pid: u32,
+    /// The record that is there as long as the operation is to be undone, whoever does that.
+    #[serde(default)]
+    pub(super) record: Option<PathBuf>,
     pub(super) amounts: Amounts,
 }
 
@@ -194,6 +198,7 @@ mod tests {
         Entry {
             container: container.to_owned(),
             pid: 7,
+            record: None,
             amounts,
         }
     }

@@ -14,29 +14,42 @@ pub(super) const LOCK: &str = "lock";
 /// An entry has some hundred bytes.
 const MAX_BYTES: u64 = 1 << 16;
 
-/// The entries whose operations live, apart from the one at `own`. Removes those whose operations
-/// have died, whatever is in them. What is no entry is nothing, and stops nobody. Runs under the
-/// ledger's lock.
+/// The entries that count, apart from the one at `own`: those whose operations live, and those of
+/// operations that were killed and are still to be undone. The driver finishes a restore whose
+/// caller has died, and takes the memory then. Whoever undoes it, and has this `record`, asks for
+/// itself. Removes the others, whatever is in them. What is no entry is nothing, and stops nobody.
+/// Runs under the ledger's lock.
 ///
 /// # Errors
 /// The directory cannot be read.
-pub(super) fn of_others(directory: &Path, own: Option<&Path>) -> io::Result<Vec<Entry>> {
-    let mut live = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
+pub(super) fn of_others(
+    directory: &Path,
+    own: Option<&Path>,
+    record: Option<&Path>,
+) -> io::Result<Vec<Entry>> {
+    let mut counting = Vec::new();
+    for found in fs::read_dir(directory)? {
+        let path = found?.path();
         if path.file_name().is_some_and(|name| name == LOCK) || own == Some(&*path) {
             continue;
         }
         let Ok(Some(file)) = file::open(&path) else {
             continue;
         };
-        if is_held(&file) {
-            live.extend(read(&file));
+        let entry = read(&file);
+        if is_held(&file) || entry.as_ref().is_some_and(|entry| is_left(entry, record)) {
+            counting.extend(entry);
         } else {
             let _ = fs::remove_file(&path);
         }
     }
-    Ok(live)
+    Ok(counting)
+}
+
+/// Whether the operation of an entry is still to be undone, by somebody else.
+fn is_left(entry: &Entry, record: Option<&Path>) -> bool {
+    let left = entry.record.as_deref();
+    left.is_some_and(|left| record != Some(left) && left.exists())
 }
 
 /// Whether its operation lives: it holds the lock until its end, whatever that is. What is not

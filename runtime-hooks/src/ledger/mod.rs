@@ -5,7 +5,7 @@
 //! has seen room reserves it in the same moment, behind a lock of the whole ledger, and nobody
 //! counts it as free until it is released: when it has been taken, or is not needed any more. An
 //! entry is a file that its operation holds locked (flock(2)), so it ends with the operation,
-//! whatever that dies of.
+//! whatever that dies of; but if the operation is to be undone, once that is over.
 
 pub mod amounts;
 mod entries;
@@ -38,6 +38,8 @@ pub struct Reservation {
     /// What it works on.
     container: String,
     purpose: Purpose,
+    /// What is there as long as the operation is to be undone.
+    record: Option<PathBuf>,
     own: Mutex<Own>,
 }
 
@@ -122,8 +124,17 @@ impl Reservation {
             directory: state_dir.join(DIRECTORY),
             container: container.to_owned(),
             purpose,
+            record: None,
             own: Mutex::default(),
         }
+    }
+
+    /// What it reserves stays reserved if the operation is killed, as long as this record of what
+    /// is to be undone is there; until another reservation with the same record is asked for.
+    #[must_use]
+    pub fn recorded(mut self, record: PathBuf) -> Self {
+        self.record = Some(record);
+        self
     }
 
     /// Reserves these amounts, in place of what this operation has reserved of the same resources,
@@ -162,7 +173,8 @@ impl Reservation {
     ) -> Result<Option<Short>, NotReserved<E>> {
         let _lock = self.lock(GATE).map_err(NotReserved::Ledger)?;
         let path = own.file.as_ref().map(|(path, _)| path.as_path());
-        let others = entries::of_others(&self.directory, path).map_err(NotReserved::Ledger)?;
+        let others = entries::of_others(&self.directory, path, self.record.as_deref());
+        let others = others.map_err(NotReserved::Ledger)?;
         let free = look().map_err(NotReserved::Unknown)?;
         if let Some(short) = short(wanted, &free, &others) {
             return Ok(Some(short));
@@ -223,6 +235,7 @@ impl Reservation {
         let entry = Entry {
             container: self.container.clone(),
             pid: std::process::id(),
+            record: self.record.clone(),
             amounts: own.amounts.clone(),
         };
         let text = serde_json::to_vec(&entry)?;

@@ -119,6 +119,7 @@ fn what_the_dead_have_left_and_what_is_no_entry_is_nothing() {
     let dead = serde_json::to_vec(&Entry {
         container: "dead".to_owned(),
         pid: 1,
+        record: Some(state_dir.path().join("undone")),
         amounts: host(90),
     });
     fs::write(ledger.join("1.dead"), dead.unwrap()).unwrap();
@@ -148,4 +149,41 @@ fn what_the_dead_have_left_and_what_is_no_entry_is_nothing() {
     reserve(&b, 99).unwrap();
     assert!(!ledger.join("1.dead").exists());
     drop(held);
+}
+
+#[test]
+fn what_is_to_be_undone_stays_reserved() {
+    let state_dir = tempfile::tempdir().unwrap();
+    let record = state_dir.path().join("undo.json");
+    fs::write(&record, "").unwrap();
+    let new = |id| Reservation::new(state_dir.path(), id);
+    let a = new("a").recorded(record.clone());
+    reserve(&a, 60).unwrap();
+    // It is killed.
+    let (path, file) = a.own().file.take().unwrap();
+    drop((file, a));
+    assert!(
+        reserve(&new("b"), 60)
+            .unwrap_err()
+            .is_for_reservations_only()
+    );
+    assert!(path.exists());
+    fs::remove_file(&record).unwrap();
+    reserve(&new("b"), 60).unwrap();
+    assert!(!path.exists());
+}
+
+#[test]
+fn who_undoes_it_asks_for_itself() {
+    let state_dir = tempfile::tempdir().unwrap();
+    let record = state_dir.path().join("undo.json");
+    fs::write(&record, "").unwrap();
+    let new = |id| Reservation::new(state_dir.path(), id);
+    let a = new("a").recorded(record.clone());
+    reserve(&a, 60).unwrap();
+    drop(a.own().file.take());
+    let again = new("a").recorded(record);
+    reserve(&again, 60).unwrap();
+    again.release();
+    reserve(&new("b"), 60).unwrap();
 }

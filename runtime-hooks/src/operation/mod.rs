@@ -27,8 +27,8 @@ use crate::container::memory_limit;
 use crate::context::Context;
 use crate::ledger::Reservation;
 use crate::ledger::gpu_memory::GpuMemory;
-pub(crate) use crate::operation::directory::{directories, id_of};
-use crate::operation::directory::{directory_of, state_dir_of};
+use crate::operation::directory::state_dir_of;
+pub(crate) use crate::operation::directory::{directories, directory_of, id_of};
 pub(crate) use crate::operation::intent::peek;
 pub use crate::operation::intent::{Intent, Member, PendingOn};
 use crate::operation::kept::{End, Kept};
@@ -160,7 +160,8 @@ impl Operation {
     }
 
     fn new(directory: PathBuf, lock: File) -> Self {
-        let reservation = Reservation::new(state_dir_of(&directory), id_of(&directory));
+        let reservation = Reservation::new(state_dir_of(&directory), id_of(&directory))
+            .recorded(undo::path_in(&directory));
         Self {
             directory,
             lock,

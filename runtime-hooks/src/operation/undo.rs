@@ -23,6 +23,11 @@ pub(super) const FILE_NAME: &str = "undo.json";
 /// It may hold a container's whole `config.json`, escaped.
 const MAX_BYTES: u64 = 64 << 20;
 
+/// Where the record is in an operation's directory: there as long as something has to be undone.
+pub(crate) fn path_in(directory: &Path) -> PathBuf {
+    directory.join(FILE_NAME)
+}
+
 /// What has to be undone, and for which container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Undo {

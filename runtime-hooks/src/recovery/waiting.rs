@@ -9,8 +9,8 @@ use crate::cuda::failure::NoRoom;
 use crate::cuda::process_set::{can_be_queried, room};
 use crate::ledger::Reservation;
 use crate::ledger::gpu_memory::GpuMemory;
-use crate::operation::peek;
-use crate::operation::undo::{Begun, Undo};
+use crate::operation::undo::{Begun, Undo, path_in};
+use crate::operation::{directory_of, peek};
 use crate::preflight::cuda_processes::open_driver;
 
 /// Why processes that were left behind cannot go on yet.
@@ -64,7 +64,9 @@ fn no_room(context: &Context, container: &Container) -> Option<NoRoom> {
     let intent = peek(state_dir, &context.root, container.id()).ok()??;
     let snapshot = container.snapshot().ok()?;
     let driver = open_driver(context, container.id()).ok()?;
-    let reservation = Arc::new(Reservation::new(state_dir, container.id()));
+    let directory = directory_of(state_dir, &context.root, container.id());
+    let reservation = Reservation::new(state_dir, container.id()).recorded(path_in(&directory));
+    let reservation = Arc::new(reservation);
     let gpus = GpuMemory::new(&reservation, context.patience(), &context.settings);
     let driver = driver.with_room(Arc::new(gpus));
     let reserved = room::reserve(&driver, snapshot.candidates(), &intent.as_found());

@@ -7,7 +7,7 @@ use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::host::HostKind;
-use stasis_integration::host::installed::StasisHost;
+use stasis_integration::host::installed::{PROGRAM, StasisHost};
 use stasis_integration::{needs, on_hosts};
 
 use super::{
@@ -27,6 +27,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     stasis.set(&stasis.low_level, "deadlines.room_s = 1\n")?;
     let toggle = |container: &Bundle<'_>| toggle(stasis, container);
     at_once(stasis, containers, &toggle).context("toggle")?;
+    both_are_killed(stasis, containers).context("killed")?;
     paused_both(stasis, containers)?;
     resumed_at_once(stasis, containers).context("resume")?;
     a_restore_counts_as_well(stasis, containers).context("restore")?;
@@ -63,6 +64,26 @@ fn at_once(
     suspend(stasis, first)?;
     ensure!(bring_back(second).output()?.status.success());
     answers(stasis, PORTS[1], 1)?;
+    suspend(stasis, second)
+}
+
+/// Until somebody undoes it: the driver may be about to take what was reserved.
+fn both_are_killed(stasis: &StasisHost, [first, second]: &[Bundle<'_>; 2]) -> Result<()> {
+    let mut held = begin_held(stasis, first, &|container| toggle(stasis, container))?;
+    for program in ["stasis-keeper", "cuda-checkpoint"] {
+        stasis.host.run(&["pkill", "-KILL", "-x", program])?;
+    }
+    held.wait()?;
+    let refused = toggle(stasis, second).output()?;
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    ensure!(!refused.status.success(), "the second was let in");
+    assert_contains(&text, &["[no-gpu-memory]", "operations on first (process "]);
+    stasis.let_driver_go("step")?;
+    stasis.inject(MEMORY)?;
+    stasis.host.run(&[PROGRAM, "recover", "first"])?;
+    ensure!(state(stasis, first)? == "running");
+    suspend(stasis, first)?;
+    ensure!(toggle(stasis, second).output()?.status.success());
     suspend(stasis, second)
 }
 
