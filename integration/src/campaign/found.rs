@@ -17,7 +17,7 @@ use crate::host::installed::{CUDA_CHECKPOINT, StasisHost};
 
 /// Programs that have to end after an operation; the last is what a keeper is called until it has
 /// taken its name.
-const PROGRAMS: [&str; 10] = [
+const PROGRAMS: [&str; 9] = [
     "stasis-runtime",
     "cuda-checkpoint",
     "stasis",
@@ -27,8 +27,9 @@ const PROGRAMS: [&str; 10] = [
     "runc",
     "criu",
     "gated-runc",
-    "exe",
 ];
+/// How its arguments begin; it takes its name some time after it was started.
+const KEEPER: &str = "stasis-keeper";
 
 /// How a container is found after an operation.
 #[derive(Debug)]
@@ -133,9 +134,11 @@ impl StasisHost {
             let mut found = Vec::new();
             for entry in fs::read_dir(self.host.path("/proc"))? {
                 let path = entry?.path();
-                let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
+                let read = |file: &str| fs::read_to_string(path.join(file)).unwrap_or_default();
+                let name = read("comm");
+                let works = PROGRAMS.contains(&name.trim()) || read("cmdline").starts_with(KEEPER);
                 let is_idle = || is_short && is_keeper_that_waits(&self.host, &path);
-                if PROGRAMS.contains(&name.trim()) && !is_idle() {
+                if works && !is_idle() {
                     found.push(format!("{} {}", path.display(), name.trim()));
                 }
             }
@@ -148,7 +151,7 @@ impl StasisHost {
 fn is_keeper_that_waits(host: &Host, process: &Path) -> bool {
     let command = fs::read_to_string(process.join("cmdline")).unwrap_or_default();
     let mut words = command.split('\0');
-    let record = (words.next() == Some("stasis-keeper"))
+    let record = (words.next() == Some(KEEPER))
         .then(|| words.find_map(|word| serde_json::from_str::<String>(word).ok()));
     record
         .flatten()
