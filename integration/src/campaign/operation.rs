@@ -1,9 +1,9 @@
 //! An operation on a container, with a fault.
 
 use std::cell::Cell;
-use std::process::{Child, Output, Stdio};
-use std::sync::Arc;
+use std::process::{Child, ChildStderr, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use anyhow::Result;
 use nix::sys::signal::kill;
@@ -40,6 +40,8 @@ pub(super) struct Over {
 #[derive(Debug)]
 struct Begun {
     child: Child,
+    /// Until nobody reads any more what it says.
+    reader: Arc<Mutex<Option<ChildStderr>>>,
     tasks_were_held: Arc<AtomicBool>,
 }
 
@@ -79,11 +81,14 @@ impl Subject<'_> {
             Program::Engine => &self.runtime,
         };
         gate.close()?;
+        let mut child = self.begin(verb, image)?;
         let mut begun = Begun {
-            child: self.begin(verb, image)?,
+            reader: Arc::new(Mutex::new(child.stderr.take())),
+            child,
             tasks_were_held: Arc::default(),
         };
-        let seen = self.trace(fault, gate, &mut begun)?;
+        let seen = self.trace(fault, gate, &begun)?;
+        begun.child.stderr = victim::taken(&begun.reader);
         let output = begun.child.wait_with_output()?;
         let fired = seen.hits.iter().map(ToString::to_string).collect();
         Ok(Over {
@@ -93,7 +98,7 @@ impl Subject<'_> {
     }
 
     /// runc starts CRIU several times for one operation.
-    fn trace(&self, fault: &AtCall, gate: &Gate<'_>, begun: &mut Begun) -> Result<Traced> {
+    fn trace(&self, fault: &AtCall, gate: &Gate<'_>, begun: &Begun) -> Result<Traced> {
         let mut seen = Traced::default();
         while let Some(held) = gate.held(|| has_ended(&begun.child))? {
             let before = u32::try_from(seen.calls.len())?;
@@ -132,7 +137,7 @@ impl Subject<'_> {
         Ok(begun)
     }
 
-    fn action(&self, fault: &AtCall, program: Pid, begun: &mut Begun) -> Action {
+    fn action(&self, fault: &AtCall, program: Pid, begun: &Begun) -> Action {
         match fault.what {
             What::Kill if fault.counted == Program::Criu => {
                 victim::kill_criu(program, Arc::clone(&begun.tasks_were_held))
@@ -141,7 +146,7 @@ impl Subject<'_> {
             What::Fail(error) => Action::Fail(error),
             What::Signal(signal) => Action::Do(Box::new(move || Ok(kill(program, signal)?))),
             What::KillKeeper => victim::kill_found(move || victim::keeper_of(program)),
-            What::KillCaller => victim::kill_caller(program, begun.child.stderr.take()),
+            What::KillCaller => victim::kill_caller(program, Arc::clone(&begun.reader)),
             What::KillHelper => {
                 let init = self.stasis.host.init();
                 victim::kill_found(move || victim::helper_in(init))

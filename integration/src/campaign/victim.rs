@@ -2,8 +2,8 @@
 
 use std::fs;
 use std::process::ChildStderr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -20,12 +20,18 @@ pub(super) fn kill_found(find: impl FnOnce() -> Option<Pid> + Send + 'static) ->
 
 /// Kills what has started an operation and reads what it says. In a test host that is what has
 /// brought it there, and waits for it.
-pub(super) fn kill_caller(operation: Pid, reader: Option<ChildStderr>) -> Action {
+pub(super) fn kill_caller(operation: Pid, reader: Arc<Mutex<Option<ChildStderr>>>) -> Action {
     Action::Do(Box::new(move || {
-        drop(reader);
+        drop(taken(&reader));
         kill_if_there(parent(operation));
         Ok(())
     }))
+}
+
+/// Who reads what an operation says, if anybody still does.
+pub(super) fn taken(reader: &Mutex<Option<ChildStderr>>) -> Option<ChildStderr> {
+    let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
+    reader.take()
 }
 
 /// Kills CRIU, and says whether it held tasks by ptrace then.
