@@ -24,6 +24,8 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use stasis_config::{Flavor, LowLevel};
 use stasis_linux::open_files::keep_callers_limit;
 use stasis_linux::pdeathsig::kill_with_parent;
@@ -86,6 +88,9 @@ fn capture(command: &mut Command, limit: Duration, victims: Victims) -> io::Resu
     let mut watch = Watch::of(&child, limit, victims);
     let (stdout, stderr) = (read(child.stdout.take()), read(child.stderr.take()));
     let mut hung = watch.wait().err();
+    if hung.is_some() {
+        kill_group(&child);
+    }
     let mut written = |receiver: Receiver<Vec<u8>>| loop {
         // What it has started may still write.
         match receiver.recv_timeout(watch.interval()) {
@@ -101,6 +106,16 @@ fn capture(command: &mut Command, limit: Duration, victims: Victims) -> io::Resu
         stderr,
     };
     Ok(Ran { output, hung })
+}
+
+/// Kills what a program that was ended has left in its process group, if it has one of its own: a
+/// process that CRIU had started, and that outlived it, is nobody's child any more. The daemon of
+/// our plugin is in a session of its own. Until the program is waited for, its number is no other
+/// group's.
+fn kill_group(program: &Child) {
+    if let Ok(group) = i32::try_from(program.id()) {
+        let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
+    }
 }
 
 /// Reads on a thread of its own: who has the other end may hang.
@@ -264,3 +279,6 @@ fn command(low_level: &LowLevel, args: &[impl AsRef<OsStr>]) -> Command {
     keep_callers_limit(&mut command);
     command
 }
+
+#[cfg(test)]
+mod tests;
