@@ -1,6 +1,8 @@
 //! Every call of the driver with every error: all processes are as they were found, or the error
 //! names the one that is not, and only that one.
 
+use std::mem;
+
 use super::*;
 
 /// Those that the checkpoint calls are documented or were seen to give, and some that any call may.
@@ -36,7 +38,10 @@ impl Faulty {
     }
 
     fn restore(&self) -> Result<CudaJob<'_, Locked>, JobError> {
+        // Locking lets those go that it has locked if the others are slow, on a busy machine.
+        let script = mem::take(&mut *self.driver.script.lock().unwrap());
         let job = self.lock().and_then(CudaJob::checkpoint).unwrap();
+        *self.driver.script.lock().unwrap() = script;
         job.restore(&GpuMap::identity())
     }
 
