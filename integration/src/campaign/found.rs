@@ -15,8 +15,7 @@ use crate::container::bundle::ROOT;
 use crate::host::Host;
 use crate::host::installed::{CUDA_CHECKPOINT, StasisHost};
 
-/// Programs that have to end after an operation; the last is what a keeper is called until it has
-/// taken its name.
+/// Programs that have to end after an operation.
 const PROGRAMS: [&str; 9] = [
     "stasis-runtime",
     "cuda-checkpoint",

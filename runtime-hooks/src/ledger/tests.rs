@@ -151,17 +151,22 @@ fn what_the_dead_have_left_and_what_is_no_entry_is_nothing() {
     drop(held);
 }
 
+/// Has an operation reserve 60 bytes, and be killed; the record of what is to be undone, and the
+/// entry.
+fn killed(state_dir: &Path) -> (PathBuf, PathBuf) {
+    let record = state_dir.join("undo.json");
+    fs::write(&record, "").unwrap();
+    let a = Reservation::new(state_dir, "a").recorded(record.clone());
+    reserve(&a, 60).unwrap();
+    let (entry, _lock) = a.own().file.take().unwrap();
+    (record, entry)
+}
+
 #[test]
 fn what_is_to_be_undone_stays_reserved() {
     let state_dir = tempfile::tempdir().unwrap();
-    let record = state_dir.path().join("undo.json");
-    fs::write(&record, "").unwrap();
     let new = |id| Reservation::new(state_dir.path(), id);
-    let a = new("a").recorded(record.clone());
-    reserve(&a, 60).unwrap();
-    // It is killed.
-    let (path, file) = a.own().file.take().unwrap();
-    drop((file, a));
+    let (record, path) = killed(state_dir.path());
     assert!(
         reserve(&new("b"), 60)
             .unwrap_err()
@@ -176,12 +181,8 @@ fn what_is_to_be_undone_stays_reserved() {
 #[test]
 fn who_undoes_it_asks_for_itself() {
     let state_dir = tempfile::tempdir().unwrap();
-    let record = state_dir.path().join("undo.json");
-    fs::write(&record, "").unwrap();
     let new = |id| Reservation::new(state_dir.path(), id);
-    let a = new("a").recorded(record.clone());
-    reserve(&a, 60).unwrap();
-    drop(a.own().file.take());
+    let (record, _) = killed(state_dir.path());
     let again = new("a").recorded(record);
     reserve(&again, 60).unwrap();
     again.release();
