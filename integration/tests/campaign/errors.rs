@@ -1,11 +1,19 @@
 //! System calls of the image's path fail: the disk is full, or answers with an error.
 
-use anyhow::Result;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
 use nix::errno::Errno;
-use stasis_integration::campaign::fault::{Program, What};
+use stasis_integration::campaign::end::End;
+use stasis_integration::campaign::fault::{AtCall, Fault, Program, What};
+use stasis_integration::campaign::subject::{SharedGates, Subject};
 use stasis_integration::campaign::verb::Verb;
+use stasis_integration::campaign::workload::Workload;
+use stasis_integration::faults::Hit;
 use stasis_integration::faults::call::Class;
 use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::needs;
 
 use crate::sweep::{Case, sweep};
 
@@ -24,4 +32,52 @@ fn of_the_disk() -> Result<()> {
         of(Program::Criu, Errno::EIO, &[Verb::Checkpoint]),
     ];
     sweep(HostKind::sid()?, "bulk_memory.minimum_mib = 1\n", &cases)
+}
+
+/// CRIU does not see that it could not open such a file, and the image would not restore. It is
+/// told so before it ends the tasks.
+#[test]
+fn of_the_contents_of_each_tmpfs() -> Result<()> {
+    let stasis = &StasisHost::of(HostKind::trixie()?)?;
+    needs!(StandIn);
+    let _containerd = stasis.containerd()?;
+    let gates = SharedGates::build(stasis, "bulk_memory.minimum_mib = 1\n")?;
+    let mut subject = Subject::start(stasis, &gates, "tmpfs", Workload::Memcheck, 10000)?;
+    for verb in [Verb::Checkpoint, Verb::LeaveRunning] {
+        let calls = subject.does(verb, criu_fails_at(u32::MAX))?.calls;
+        subject.start_again()?;
+        let mut numbered = (1..).zip(&calls).filter(|(_, hit)| opens_tmpfs(hit));
+        let (first, _) = numbered.next().context("no tmpfs is dumped")?;
+        let (last, _) = numbered.last().context("only one tmpfs is dumped")?;
+        let mut seen = 0;
+        // From one dump to the next their numbers may differ by one or two.
+        for number in first..=last {
+            let outcome = subject.does(verb, criu_fails_at(number))?;
+            eprintln!("{verb}, {number}: {:?}: {}", outcome.fired, outcome.end);
+            subject.runs_again()?;
+            if outcome.fired.iter().any(|hit| hit.contains("/tmpfs-dev-")) {
+                ensure!(outcome.end == End::FailedAsBefore, "{outcome:?}");
+                ensure!(outcome.said.contains("/tmpfs-dev-"), "{}", outcome.said);
+                seen += 1;
+            }
+        }
+        ensure!(seen > 0, "no tmpfs between {first} and {last}: {calls:?}");
+        subject.goes_through_both()?;
+        subject.forget_images()?;
+    }
+    subject.end()
+}
+
+fn opens_tmpfs(hit: &Hit) -> bool {
+    let path = hit.call.path.as_deref().map(Path::to_string_lossy);
+    hit.call.name == "openat" && path.is_some_and(|path| path.contains("/tmpfs-dev-"))
+}
+
+fn criu_fails_at(number: u32) -> Fault {
+    Fault::AtCall(AtCall {
+        counted: Program::Criu,
+        class: Class::Files,
+        number,
+        what: What::Fail(Errno::EIO),
+    })
 }

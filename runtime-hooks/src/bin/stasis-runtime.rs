@@ -23,6 +23,7 @@ use stasis::error::chain;
 use stasis::host::cancel::Cancel;
 use stasis::host::disk::Sync;
 use stasis::low_level::default_root;
+use stasis::low_level::post_dump::PostDump;
 use stasis::recovery::keeper::Keeper;
 use stasis::restore::restore;
 use stasis::resume::resume;
@@ -39,11 +40,24 @@ fn main() -> ExitCode {
         u8::from(replacer.run().is_err())
     } else if let Some(sync) = Sync::of_this_process() {
         sync.run()
+    } else if let Some(dump) = PostDump::of_this_process() {
+        verify(&dump)
     } else {
         carry_out()
     };
     watchdog::exit_despite_hung_calls(code);
     ExitCode::from(code)
+}
+
+/// What it prints is in CRIU's log, in whose form it is.
+fn verify(dump: &PostDump) -> u8 {
+    match dump.verify() {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("Error (stasis): {}", chain(&error));
+            1
+        }
+    }
 }
 
 fn carry_out() -> u8 {

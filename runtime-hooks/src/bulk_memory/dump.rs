@@ -120,6 +120,7 @@ impl<'a> MemoryDump<'a> {
                 .requested
                 .as_ref()
                 .map(|(_, files)| files.request.as_path()),
+            configuration: self.plugins.configuration.as_deref(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Whether our CRIU plugin, which moves bulk memory, can be used for an operation.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use stasis_config::{BulkMemory, MemoryTier};
 use stasis_linux::file_system::FileSystem;
@@ -11,6 +12,7 @@ use crate::context::Context;
 use crate::error::{Refusal, chain};
 use crate::low_level::criu_plugins;
 use crate::low_level::criu_version::CriuVersion;
+use crate::low_level::post_dump;
 use crate::preflight::capabilities::{Capabilities, Criu};
 use crate::request::{CheckpointRequest, MemoryTarget};
 
@@ -122,6 +124,8 @@ pub(crate) enum GpuState {
 #[derive(Debug)]
 pub struct Plugins {
     pub(crate) directory: PathBuf,
+    /// CRIU's configuration file for a checkpoint ([`post_dump`]).
+    pub(crate) configuration: Option<PathBuf>,
     pub(crate) memory: Result<(), PluginUnavailable>,
     /// The file system of the tier "disk", at a checkpoint that may use it. Opened before anything
     /// is written to it ([`FileSystem::sync`]).
@@ -139,23 +143,21 @@ impl Plugins {
         gpu: GpuState,
     ) -> Result<Self, Refusal> {
         let settings = &context.settings.bulk_memory;
+        let has = Capabilities::probe(&context.settings);
         let found = match (options.memory, gpu) {
             (_, GpuState::None) if !settings.heaps => Err(PluginUnavailable::NoGpuContents),
             (MemoryTarget::Elsewhere, _) => Err(PluginUnavailable::Elsewhere),
-            (MemoryTarget::IntoImage, _) => {
-                usable_for_dump(settings, &Capabilities::probe(&context.settings))
-            }
+            (MemoryTarget::IntoImage, _) => usable_for_dump(settings, &has),
         };
         let mut plugins = Self::prepare(found, context)?;
+        let state_dir = &context.settings.paths.state_dir;
+        plugins.configuration = post_dump::prepare(state_dir, has.criu.version())
+            .map_err(below("the configuration for CRIU in", state_dir))?;
         if plugins.memory.is_ok() && settings.tier != MemoryTier::Portable {
             let opened = stores::prepare(&settings.directory)
                 .and_then(|()| FileSystem::of(&settings.directory));
-            let opened = opened.map_err(|source| Refusal::Directory {
-                what: "the directory for bulk memory (bulk_memory.directory in the settings)",
-                path: settings.directory.clone(),
-                source,
-            })?;
-            plugins.store = Some(opened);
+            let what = "the directory for bulk memory (bulk_memory.directory in the settings)";
+            plugins.store = Some(opened.map_err(below(what, &settings.directory))?);
         }
         Ok(plugins)
     }
@@ -176,19 +178,22 @@ impl Plugins {
         let state_dir = &context.settings.paths.state_dir;
         let distribution = context.settings.criu.plugin_dir.as_deref();
         let memory = ours.as_deref().ok();
-        let directory =
-            criu_plugins::prepare(state_dir, distribution, memory).map_err(|source| {
-                Refusal::Directory {
-                    what: "the plugin directory in",
-                    path: state_dir.clone(),
-                    source,
-                }
-            })?;
+        let directory = criu_plugins::prepare(state_dir, distribution, memory)
+            .map_err(below("the plugin directory in", state_dir))?;
         Ok(Self {
             directory,
+            configuration: None,
             memory: ours.map(|_| ()),
             store: None,
         })
+    }
+}
+
+fn below(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Refusal {
+    move |source| Refusal::Directory {
+        what,
+        path: path.to_owned(),
+        source,
     }
 }
 

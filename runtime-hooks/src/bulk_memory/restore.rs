@@ -124,5 +124,6 @@ pub(crate) fn environment<'a>(
     Environment {
         plugins: &plugins.directory,
         memory_request: memory.map(|memory| memory.files.request.as_path()),
+        configuration: None,
     }
 }

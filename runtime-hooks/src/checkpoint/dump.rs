@@ -14,6 +14,7 @@ use crate::error::Failure;
 use crate::error::low_level::{LowLevelFailure, MemoryFailure};
 use crate::image::directory::NewImage;
 use crate::image::pstree::{self, PstreeError};
+use crate::image::tmpfs;
 use crate::low_level::criu_log::CriuLog;
 use crate::low_level::criu_stats::frozen_time;
 use crate::low_level::{self, Ran};
@@ -122,7 +123,8 @@ impl Dump<'_> {
         Ok(dumped)
     }
 
-    /// Verifies that the image has all saved processes ([`pstree::verify`]).
+    /// Verifies that the image has all saved processes ([`pstree::verify`]) and the contents of
+    /// each tmpfs ([`tmpfs::verify`]).
     ///
     /// # Errors
     /// [`PstreeError`]. The image of a container that lives is then discarded; the image of a
@@ -132,7 +134,9 @@ impl Dump<'_> {
             // The image has the only copy of memory that tasks lack.
             return Ok(());
         }
-        let verified = pstree::verify(self.image.path(), self.recorded, self.exec);
+        let image = self.image.path();
+        let verified = pstree::verify(image, self.recorded, self.exec);
+        let verified = verified.and_then(|()| tmpfs::verify(image));
         if verified.is_err() && !self.container.init().is_gone() {
             self.image.disown();
             self.memory.remove_unused();

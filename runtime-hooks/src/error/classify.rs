@@ -1,6 +1,5 @@
-//! The kind of every error of an operation.
-//!
-//! No match has a catch-all: a new error does not compile without a kind.
+//! The kind of every error of an operation. No match has a catch-all: a new error does not compile
+//! without a kind.
 
 use crate::container::ContainerError;
 use crate::container::host_memory::NoHostMemory;
@@ -136,9 +135,10 @@ impl PstreeError {
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
-            Self::Io { .. } | Self::Malformed { .. } | Self::WithoutOwner { .. } => {
-                Kind::ImageDamaged
-            }
+            Self::Io { .. }
+            | Self::Malformed { .. }
+            | Self::WithoutTmpfs { .. }
+            | Self::WithoutOwner { .. } => Kind::ImageDamaged,
             Self::Store(error) => of_store(error),
             Self::WithoutProcess { .. } | Self::Adopted { .. } => Kind::ProcessEnded,
         }

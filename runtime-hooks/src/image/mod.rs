@@ -5,3 +5,4 @@ pub mod disk_space;
 pub mod files;
 pub mod manifest;
 pub mod pstree;
+pub mod tmpfs;

@@ -15,7 +15,7 @@ use stasis_memory_store::{Index, StoreError, TreeMismatch};
 use crate::cuda::gpu_use::CudaProcess;
 
 /// `IMG_COMMON_MAGIC` and those of the two files (criu/include/magic.h).
-const COMMON_MAGIC: u32 = 0x5456_4319;
+pub(super) const COMMON_MAGIC: u32 = 0x5456_4319;
 const PSTREE_MAGIC: u32 = 0x5027_3030;
 const CORE_MAGIC: u32 = 0x5505_3847;
 /// `COMPEL_TASK_DEAD`: a zombie, which is restored as one.
@@ -78,6 +78,17 @@ pub enum PstreeError {
         pid: i32,
         /// Its command name.
         name: String,
+    },
+    /// A tmpfs of which CRIU lost the contents.
+    #[error(
+        "criu wrote no {path}, the contents of {mountpoint} in the container, and did not report \
+         it: the image would not restore; the kernel's log may have I/O errors"
+    )]
+    WithoutTmpfs {
+        /// The file that is missing.
+        path: PathBuf,
+        /// Where the container has it.
+        mountpoint: String,
     },
     /// A process with bulk memory.
     #[error("process {pid} of the container, whose memory was saved, is not in the image")]
@@ -196,7 +207,7 @@ impl<'i> Pstree<'i> {
 
 /// The entries of one of CRIU's files: two magic numbers, then each with its length before it
 /// (criu/protobuf.c).
-fn entries<T: Message + Default>(
+pub(super) fn entries<T: Message + Default>(
     image: &Path,
     name: &str,
     magic: u32,
@@ -211,7 +222,7 @@ fn entries<T: Message + Default>(
     parse(&bytes, magic).map_err(|what| PstreeError::Malformed { path, what })
 }
 
-fn parse<T: Message + Default>(bytes: &[u8], magic: u32) -> Result<Vec<T>, String> {
+pub(super) fn parse<T: Message + Default>(bytes: &[u8], magic: u32) -> Result<Vec<T>, String> {
     let mut rest = bytes;
     for expected in [COMMON_MAGIC, magic] {
         let found = number(&mut rest)?;

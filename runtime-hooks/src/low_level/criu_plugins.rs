@@ -18,6 +18,8 @@ use stasis_memory_store::REQUEST_VARIABLE;
 
 use stasis_linux::file;
 
+use crate::low_level::post_dump;
+
 /// The environment variable that CRIU takes its plugin directory from.
 pub const VARIABLE: &str = "CRIU_LIBS_DIR";
 /// CRIU's own plugin, which competes with stasis.
@@ -32,6 +34,8 @@ pub struct Environment<'a> {
     pub plugins: &'a Path,
     /// The request to our plugin, if there is one.
     pub memory_request: Option<&'a Path>,
+    /// Its configuration file, if it gets one of ours.
+    pub configuration: Option<&'a Path>,
 }
 
 impl Environment<'_> {
@@ -43,6 +47,9 @@ impl Environment<'_> {
             // Our caller's value must not reach the plugin.
             None => command.env_remove(REQUEST_VARIABLE),
         };
+        if let Some(configuration) = self.configuration {
+            command.env(post_dump::VARIABLE, configuration);
+        }
     }
 }
 
@@ -171,6 +178,7 @@ mod tests {
             Environment {
                 plugins,
                 memory_request,
+                configuration: None,
             }
             .give(&mut command);
             command

@@ -68,6 +68,17 @@ pub enum Criu {
     Unknown(String),
 }
 
+impl Criu {
+    /// `None` if there is none, or it is not known.
+    #[must_use]
+    pub fn version(&self) -> Option<CriuVersion> {
+        match self {
+            Self::Version(version) => Some(*version),
+            Self::Missing | Self::Unknown(_) => None,
+        }
+    }
+}
+
 impl Capabilities {
     /// Looks at the machine. What cannot be found out counts as missing.
     #[must_use]
