@@ -12,7 +12,7 @@ use crate::error::chain;
 use crate::error::kind::State;
 use crate::host::cancel::Cancel;
 use crate::operation::undo::Undo;
-use crate::operation::{Operation, OperationError, directories, id_of};
+use crate::operation::{Operation, OperationError, directories, directory_of, id_of};
 use crate::recovery::report::Recovered;
 use crate::recovery::take_up;
 use crate::recovery::waiting::waits_for;
@@ -87,7 +87,7 @@ fn remove_rests(state_dir: &Path, is_meant: impl Fn(&str) -> bool) -> io::Result
     for directory in directories(state_dir)? {
         // What is under way removes its files itself.
         if is_meant(id_of(&directory))
-            && let Ok(operation) = Operation::begin_in(directory)
+            && let Ok(operation) = Operation::begin_recovery(directory)
         {
             operation.clear_unless_pending();
         }
@@ -122,7 +122,8 @@ fn recover_one(settings: &Settings, undo: &Undo) -> Found {
 }
 
 fn attempt(settings: &Settings, undo: &Undo) -> Result<Recovered, OperationError> {
-    let operation = Operation::begin(&settings.paths.state_dir, &undo.root, &undo.id)?;
+    let directory = directory_of(&settings.paths.state_dir, &undo.root, &undo.id);
+    let operation = Operation::begin_recovery(directory)?;
     // It may have been undone before the lock was taken.
     let Some(undo) = operation.left_behind()? else {
         return Ok(Recovered::Undone(State::Unharmed));

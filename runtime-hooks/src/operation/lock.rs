@@ -13,11 +13,27 @@ use crate::host::file_lock::{self, Sharing};
 /// The lock file's name.
 pub(crate) const NAME: &str = "lock";
 
-/// The operation that took a lock.
+/// What a recovery writes in place of its pid.
+const RECOVERY: &str = "recovery";
+
+/// What a lock is taken for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Holder {
-    /// The process; `None` if it is not known.
-    pid: Option<i32>,
+pub(super) enum Purpose {
+    /// An operation that was asked for.
+    Operation,
+    /// A try to undo what an earlier one has left.
+    Recovery,
+}
+
+/// Who took a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holder {
+    /// The operation of this process.
+    Operation(i32),
+    /// A try to undo what an earlier operation has left.
+    Recovery,
+    /// Who has taken it just now, and not written who it is.
+    Unknown,
 }
 
 /// The result of a try.
@@ -27,7 +43,7 @@ pub(super) enum Tried {
 }
 
 /// Tries to lock the file in a directory, which is made if there is none.
-pub(super) fn try_lock(directory: &Path) -> io::Result<Tried> {
+pub(super) fn try_lock(directory: &Path, purpose: Purpose) -> io::Result<Tried> {
     let path = directory.join(NAME);
     loop {
         let mut lock = open(directory)?;
@@ -38,9 +54,13 @@ pub(super) fn try_lock(directory: &Path) -> io::Result<Tried> {
         let same = fs::metadata(&path)
             .is_ok_and(|there| lock.metadata().is_ok_and(|ours| ours.ino() == there.ino()));
         if same {
+            let name = match purpose {
+                Purpose::Operation => std::process::id().to_string(),
+                Purpose::Recovery => RECOVERY.to_owned(),
+            };
             let _ = lock
                 .set_len(0)
-                .and_then(|()| write!(lock, "{}", std::process::id()));
+                .and_then(|()| lock.write_all(name.as_bytes()));
             return Ok(Tried::Locked(lock));
         }
     }
@@ -63,28 +83,34 @@ fn open(directory: &Path) -> io::Result<File> {
 
 impl Holder {
     fn of(lock: &mut File) -> Self {
-        let mut pid = String::new();
-        let _ = lock.take(16).read_to_string(&mut pid);
-        Self {
-            pid: pid.parse().ok(),
+        let mut name = String::new();
+        let _ = lock.take(16).read_to_string(&mut name);
+        match name.parse() {
+            Ok(pid) => Self::Operation(pid),
+            Err(_) if name == RECOVERY => Self::Recovery,
+            Err(_) => Self::Unknown,
         }
     }
 
-    /// Whether it was killed: then its keeper has the lock until it has undone what was begun.
+    /// Whether it is worth waiting for: a recovery is over soon. A keeper that waits for room takes
+    /// the lock for a moment whenever it looks, and the keeper of an operation that was killed has
+    /// that one's lock until it has undone what was begun.
     #[must_use]
-    pub fn was_killed(&self) -> bool {
-        self.pid
-            .is_some_and(|pid| matches!(ProcessRef::open(pid), Ok(None)))
+    pub fn ends_soon(&self) -> bool {
+        match self {
+            Self::Operation(pid) => matches!(ProcessRef::open(*pid), Ok(None)),
+            Self::Recovery | Self::Unknown => true,
+        }
     }
 }
 
 /// Nothing if it is not known, to follow "another stasis operation".
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.pid {
-            None => Ok(()),
-            Some(_) if self.was_killed() => f.write_str(" (the recovery of one that was killed)"),
-            Some(pid) => write!(f, " (process {pid})"),
+        match self {
+            Self::Unknown => Ok(()),
+            Self::Operation(pid) if !self.ends_soon() => write!(f, " (process {pid})"),
+            Self::Operation(_) | Self::Recovery => f.write_str(" (the recovery of an earlier one)"),
         }
     }
 }

@@ -33,7 +33,7 @@ pub(crate) use crate::operation::intent::peek;
 pub use crate::operation::intent::{Intent, Member, PendingOn};
 use crate::operation::kept::{End, Kept};
 pub use crate::operation::lock::Holder;
-use crate::operation::lock::{Tried, try_lock};
+use crate::operation::lock::{Purpose, Tried, try_lock};
 use crate::operation::progress::UnderWay;
 pub(crate) use keeper::{DONE, VERB as KEEPER};
 
@@ -138,15 +138,20 @@ impl Operation {
     /// # Errors
     /// [`OperationError`].
     pub fn begin(state_dir: &Path, root: &Path, id: &str) -> Result<Self, OperationError> {
-        Self::begin_in(directory_of(state_dir, root, id))
+        Self::begin_for(Purpose::Operation, directory_of(state_dir, root, id))
     }
 
-    /// The same of the container that has this directory.
+    /// Takes the lock of the container that has this directory, to undo what an earlier operation
+    /// has left. Who comes meanwhile waits ([`Holder::ends_soon`]).
     ///
     /// # Errors
     /// [`OperationError`].
-    pub(crate) fn begin_in(directory: PathBuf) -> Result<Self, OperationError> {
-        let tried = try_lock(&directory).map_err(|source| OperationError::Io {
+    pub(crate) fn begin_recovery(directory: PathBuf) -> Result<Self, OperationError> {
+        Self::begin_for(Purpose::Recovery, directory)
+    }
+
+    fn begin_for(purpose: Purpose, directory: PathBuf) -> Result<Self, OperationError> {
+        let tried = try_lock(&directory, purpose).map_err(|source| OperationError::Io {
             path: directory.join(lock::NAME),
             source,
         })?;

@@ -35,7 +35,8 @@ pub(crate) fn ask_to_end(state_dir: &Path, root: &Path, id: &str) -> io::Result<
     }
 }
 
-/// The pid in the lock file while the lock is held. `None` also before the holder has written it.
+/// The pid in the lock file while the lock is held. `None` also before the holder has written it,
+/// and of a recovery, which ends by itself once the container has.
 fn holder(lock: &Path) -> io::Result<Option<Pid>> {
     let mut file = match File::open(lock) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

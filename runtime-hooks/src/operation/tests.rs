@@ -25,6 +25,30 @@ fn a_second_operation_is_refused_and_names_the_holder() {
 }
 
 #[test]
+fn a_recovery_is_waited_for_and_an_operation_is_not() {
+    let state = tempfile::tempdir().unwrap();
+    let holder = || match begin(state.path()) {
+        Err(OperationError::Busy { holder }) => holder,
+        other => panic!("{other:?}"),
+    };
+    let operation = begin(state.path()).unwrap();
+    assert!(!holder().ends_soon());
+    let lock = operation.directory().join(lock::NAME);
+    // It has taken the lock, and not written its name.
+    fs::write(&lock, "").unwrap();
+    assert!(holder().ends_soon());
+    // Nobody has this pid (PID_MAX_LIMIT of the kernel is 4 Mi).
+    fs::write(&lock, "5000000").unwrap();
+    assert!(holder().ends_soon());
+    let directory = operation.directory().to_owned();
+    drop(operation);
+    let recovery = Operation::begin_recovery(directory).unwrap();
+    assert!(holder().ends_soon());
+    drop(recovery);
+    drop(begin(state.path()).unwrap());
+}
+
+#[test]
 fn containers_of_other_roots_are_others() {
     let state = tempfile::tempdir().unwrap();
     let _first = begin(state.path()).unwrap();

@@ -10,11 +10,11 @@ use crate::operation::{Holder, Operation, OperationError};
 use crate::recovery::report::{Recovered, Report, recover_and_report};
 use crate::recovery::waiting::waits_for;
 
-/// How long an operation waits for the keeper of a killed one.
+/// How long an operation waits for a recovery that is under way.
 const PATIENCE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(20);
 
-/// Takes the lock of a container. If an operation was killed and its keeper is at work, waits for
+/// Takes the lock of a container. If what an earlier operation has left is being undone, waits for
 /// that; if the keeper was killed, too, undoes first what is left to undo. Copies to disk that are
 /// pending are taken up.
 ///
@@ -38,7 +38,7 @@ pub(crate) fn begin_within(
     let began = Instant::now();
     let for_recovery = wait.max(PATIENCE);
     let may_wait = |holder: &Holder| {
-        let limit = if holder.was_killed() {
+        let limit = if holder.ends_soon() {
             for_recovery
         } else {
             wait

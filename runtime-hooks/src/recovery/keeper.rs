@@ -93,8 +93,7 @@ impl Keeper {
             return Tried::NotYet;
         }
         if operation.is_none() {
-            let state_dir = &context.settings.paths.state_dir;
-            operation = Operation::begin(state_dir, &context.root, &undo.id).ok();
+            operation = Operation::begin_recovery(self.directory.clone()).ok();
         }
         let Some(operation) = operation else {
             return Tried::NotYet;
