@@ -193,12 +193,7 @@ impl StasisHost {
             files_below(path, &mut stored)?;
         }
         // These stay from the first operation on that needs them.
-        let stay = [
-            "ledger",
-            "ledger/lock",
-            "criu-plugins",
-            "criu-plugins-memory",
-        ];
+        let stay = ["ledger", "criu-plugins", "criu-plugins-memory"];
         let stay = stay.map(|name| kept[1].join(name).display().to_string());
         stored.retain(|path| !stay.contains(path));
         stored.sort();

@@ -71,10 +71,10 @@ pub(crate) fn choose(
 
 fn no_room(short: &Short) -> String {
     format!(
-        "there is no room for it in memory: {} has {} MiB free{}, and {} MiB are needed \
+        "there is no room for it in memory: {} has {} free{}, and {} MiB are needed \
          (bulk_memory.ram_limit_percent)",
         short.resource,
-        short.free >> 20,
+        short.free,
         short.reserved,
         short.wanted.div_ceil(1 << 20)
     )

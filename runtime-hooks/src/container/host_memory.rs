@@ -20,7 +20,7 @@ pub enum NoHostMemory {
     #[error(
         "the container needs {} MiB of host memory for this, and the host has {} MiB available{}; \
          make room and try again",
-        .0.wanted >> 20, .0.free >> 20, .0.reserved
+        .0.wanted >> 20, .0.free, .0.reserved
     )]
     Host(Box<Short>),
     /// A limit leaves too little, and the settings forbid raising it.

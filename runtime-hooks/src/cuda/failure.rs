@@ -75,9 +75,10 @@ pub struct NoRoom {
     pub uuid: GpuUuid,
     /// Bytes needed, by all processes together.
     pub needed: u64,
-    /// Bytes free.
-    pub free: u64,
-    /// What others have reserved of the free bytes, to follow them; empty if they have nothing.
+    /// What is free: "39 MiB".
+    pub free: String,
+    /// What others have reserved of it, or why nobody knows, to follow it; empty if they have
+    /// reserved nothing.
     pub reserved: String,
 }
 
@@ -175,9 +176,8 @@ impl fmt::Display for NoRoom {
         } = self;
         write!(
             f,
-            "{uuid} has {} MiB free{reserved}, and its container needs {} MiB there: the driver \
+            "{uuid} has {free} free{reserved}, and its container needs {} MiB there: the driver \
              was not asked, and its GPU contents are safe in host memory",
-            free >> 20,
             needed.div_ceil(1 << 20)
         )
     }

@@ -96,8 +96,8 @@ pub enum AdmissionError {
     Ledger(#[source] io::Error),
     /// The GPU has too little free memory; the driver would lose the processes.
     #[error(
-        "{} has {} MiB free{}, and {what} needs {} MiB; make room and {again} again",
-        .short.resource, .short.free >> 20, .short.reserved, .short.wanted.div_ceil(1 << 20)
+        "{} has {} free{}, and {what} needs {} MiB; make room and {again} again",
+        .short.resource, .short.free, .short.reserved, .short.wanted.div_ceil(1 << 20)
     )]
     NoRoom {
         /// The GPU, and how much it has.

@@ -46,11 +46,15 @@ pub struct Short {
     pub resource: Resource,
     /// Bytes wanted.
     pub wanted: u64,
-    /// Bytes that nobody has taken yet.
-    pub free: u64,
+    /// What nobody has taken yet.
+    pub free: Free,
     /// What of these others have reserved.
     pub reserved: Reserved,
 }
+
+/// Bytes that nobody has taken yet; `None` if nobody knows how many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Free(pub Option<u64>);
 
 /// What others have reserved of the free bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -90,18 +94,28 @@ impl Amounts {
 }
 
 /// The first of the wanted amounts that does not fit into what is free beside all that others have
-/// reserved. Of what is not in `free` nothing is known: it fits.
+/// reserved. Of what is not in `free` nothing is known: it fits if nobody else has reserved any, or
+/// if it is `held` already.
 ///
 /// What is reserved and already taken counts twice, since it is not free any more. That is the safe
 /// side, and lasts only until it is released.
-pub(super) fn short(wanted: &Amounts, free: &Amounts, others: &[Entry]) -> Option<Short> {
+pub(super) fn short(
+    wanted: &Amounts,
+    free: &Amounts,
+    held: &Amounts,
+    others: &[Entry],
+) -> Option<Short> {
     let lacks = |(resource, wanted): (&Resource, &u64)| {
-        let free = *free.0.get(resource)?;
         let reserved = Reserved::of(*resource, others);
-        (free.saturating_sub(reserved.bytes) < *wanted).then_some(Short {
+        let free = free.0.get(resource).copied();
+        let fits = match free {
+            Some(free) => free.saturating_sub(reserved.bytes) >= *wanted,
+            None => reserved.bytes == 0 || held.of(*resource) >= *wanted,
+        };
+        (!fits).then_some(Short {
             resource: *resource,
             wanted: *wanted,
-            free,
+            free: Free(free),
             reserved,
         })
     };
@@ -128,7 +142,16 @@ impl Reserved {
 impl Short {
     /// Whether there is room once those others are done.
     pub(super) fn is_for_reservations_only(&self) -> bool {
-        self.free >= self.wanted
+        self.free.0.is_none_or(|free| free >= self.wanted)
+    }
+}
+
+impl fmt::Display for Free {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(bytes) => write!(f, "{} MiB", bytes >> 20),
+            None => f.write_str("an unknown amount"),
+        }
     }
 }
 
@@ -203,6 +226,20 @@ mod tests {
         }
     }
 
+    fn short_of(wanted: &Amounts, free: &Amounts, others: &[Entry]) -> Option<Short> {
+        short(wanted, free, &Amounts::default(), others)
+    }
+
+    #[test]
+    fn of_what_nothing_is_known_one_at_a_time_gets_some() {
+        let others = [entry("a", amounts(&[(GPU, 1)]))];
+        let [wanted, less, free] = [&[(GPU, 30)][..], &[(GPU, 29)], &[]].map(amounts);
+        assert_eq!(short(&wanted, &free, &free, &[]), None);
+        let later = short(&wanted, &free, &less, &others).unwrap();
+        assert!(later.is_for_reservations_only());
+        assert_eq!(short(&wanted, &free, &wanted, &others), None, "its own");
+    }
+
     #[test]
     fn what_others_have_reserved_is_not_free() {
         let others = [
@@ -210,7 +247,7 @@ mod tests {
             entry("b", amounts(&[(GPU, 20), (Resource::HostMemory, 5)])),
         ];
         let free = amounts(&[(GPU, 80), (Resource::HostMemory, 10)]);
-        let fits = |wanted: &[(Resource, u64)]| short(&amounts(wanted), &free, &others);
+        let fits = |wanted: &[(Resource, u64)]| short_of(&amounts(wanted), &free, &others);
         assert_eq!(fits(&[(GPU, 30), (Resource::HostMemory, 5)]), None);
         assert_eq!(fits(&[(Resource::RamTier, 1000)]), None, "not known");
         let later = fits(&[(GPU, 80)]).unwrap();
@@ -218,7 +255,10 @@ mod tests {
         assert_eq!(later.reserved.bytes, 50);
         assert!(!fits(&[(GPU, 81)]).unwrap().is_for_reservations_only());
         let host = fits(&[(GPU, 1), (Resource::HostMemory, 6)]).unwrap();
-        assert_eq!((host.resource, host.free), (Resource::HostMemory, 10));
+        assert_eq!(
+            (host.resource, host.free.0),
+            (Resource::HostMemory, Some(10))
+        );
         let text = host.reserved.to_string();
         assert_eq!(
             text,
@@ -232,7 +272,7 @@ mod tests {
             entry("a", amounts(&[(GPU, u64::MAX)])),
             entry("b", amounts(&[(GPU, u64::MAX)])),
         ];
-        let short = short(&amounts(&[(GPU, 1)]), &amounts(&[(GPU, 80)]), &others);
+        let short = short_of(&amounts(&[(GPU, 1)]), &amounts(&[(GPU, 80)]), &others);
         assert_eq!(short.unwrap().reserved.bytes, u64::MAX);
     }
 }

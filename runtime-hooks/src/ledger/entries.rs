@@ -9,8 +9,6 @@ use stasis_linux::file;
 use crate::host::file_lock::{Sharing, Tried, try_lock};
 use crate::ledger::amounts::Entry;
 
-/// The lock of the whole ledger.
-pub(super) const LOCK: &str = "lock";
 /// An entry has some hundred bytes.
 const MAX_BYTES: u64 = 1 << 16;
 
@@ -30,7 +28,7 @@ pub(super) fn of_others(
     let mut counting = Vec::new();
     for found in fs::read_dir(directory)? {
         let path = found?.path();
-        if path.file_name().is_some_and(|name| name == LOCK) || own == Some(&*path) {
+        if own == Some(&*path) {
             continue;
         }
         let Ok(Some(file)) = file::open(&path) else {

@@ -1,5 +1,7 @@
 //! Memory of GPUs, of which NVML says how much is free.
 
+use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
 
 use stasis_config::Settings;
@@ -8,7 +10,7 @@ use crate::cuda::failure::NoRoom;
 use crate::cuda::gpu_use::GpuBytes;
 use crate::cuda::nvml::{Inventory, InventoryError};
 use crate::cuda::process_set::room::Room;
-use crate::ledger::amounts::{Amounts, Resource, Short};
+use crate::ledger::amounts::{Amounts, Free, Resource, Short};
 use crate::ledger::{NotReserved, Patience, Reservation, WaitFor};
 
 /// What NVML may list as allocated on a GPU that nobody uses.
@@ -49,12 +51,12 @@ impl GpuMemory {
         self.reserve_if(needed, WaitFor::Reservations, free)
     }
 
-    fn reserve_if(
+    fn reserve_if<E>(
         &self,
         needed: &GpuBytes,
         wait_for: WaitFor,
-        look: impl Fn() -> Result<Amounts, InventoryError>,
-    ) -> Result<(), NotReserved<InventoryError>> {
+        look: impl Fn() -> Result<Amounts, E>,
+    ) -> Result<(), NotReserved<E>> {
         let wanted = Amounts::from(needed);
         self.reservation
             .reserve(&wanted, wait_for, &self.patience, look)
@@ -63,15 +65,29 @@ impl GpuMemory {
 
 /// For processes that go back to where they were.
 impl Room for GpuMemory {
-    /// Where NVML does not answer, or the ledger cannot be used, nothing is known: then the driver
-    /// is asked, since nobody could say until when a process would have to wait.
+    /// Where NVML does not answer nothing is known but what others have reserved. Once that is
+    /// nothing the driver is asked: nobody could say until when a process would have to wait.
     fn reserve(&self, needed: &GpuBytes) -> Result<(), NoRoom> {
-        let look = || Ok(free_again(&Inventory::read(&self.settings)?));
-        match self.reserve_if(needed, WaitFor::Room, look) {
+        let free = |inventory: Inventory| free_again(&inventory);
+        let look = || Ok(Inventory::read(&self.settings).map_or_else(|_| Amounts::default(), free));
+        match self.reserve_if::<Infallible>(needed, WaitFor::Room, look) {
+            Ok(()) => Ok(()),
             Err(NotReserved::Short(short)) => short.no_room().map_or(Ok(()), Err),
-            Ok(()) | Err(NotReserved::Unknown(_) | NotReserved::Ledger(_)) => Ok(()),
+            Err(NotReserved::Unknown(never)) => match never {},
+            Err(NotReserved::Ledger(error)) => no_ledger(needed, &error).map_or(Ok(()), Err),
         }
     }
+}
+
+/// Nobody may be let in beside others whose reservations cannot be read.
+fn no_ledger(needed: &GpuBytes, error: &io::Error) -> Option<NoRoom> {
+    let (uuid, needed) = needed.first_key_value()?;
+    Some(NoRoom {
+        uuid: *uuid,
+        needed: *needed,
+        free: Free(None).to_string(),
+        reserved: format!(" (cannot use the ledger of memory, below the state directory: {error})"),
+    })
 }
 
 impl Short {
@@ -83,7 +99,7 @@ impl Short {
         Some(NoRoom {
             uuid,
             needed: self.wanted,
-            free: self.free,
+            free: self.free.to_string(),
             reserved: self.reserved.to_string(),
         })
     }
@@ -101,4 +117,45 @@ fn free_again(inventory: &Inventory) -> Amounts {
         (*uuid, free)
     };
     Amounts::from(&inventory.free_bytes.iter().map(whole).collect::<GpuBytes>())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::cuda::GpuUuid;
+
+    fn gpu_memory(state_dir: &Path, id: &str) -> GpuMemory {
+        let mut settings = Settings::default();
+        settings.driver.nvml = Some("/nonexistent".into());
+        let reservation = Arc::new(Reservation::new(state_dir, id));
+        GpuMemory::new(&reservation, Patience::none(), &settings)
+    }
+
+    #[test]
+    fn without_nvml_one_goes_back_at_a_time() {
+        let state_dir = tempfile::tempdir().unwrap();
+        let [a, b] = ["a", "b"].map(|id| gpu_memory(state_dir.path(), id));
+        let needed = GpuBytes::from([(GpuUuid::from_bytes([1; 16]), 1 << 20)]);
+        a.reserve(&needed).unwrap();
+        let text = b.reserve(&needed).unwrap_err().to_string();
+        assert!(
+            text.contains("an unknown amount free, of which operations on a (process"),
+            "{text}"
+        );
+        drop(a);
+        b.reserve(&needed).unwrap();
+    }
+
+    #[test]
+    fn nobody_goes_back_whose_ledger_cannot_be_used() {
+        let state_dir = tempfile::NamedTempFile::new().unwrap();
+        let needed = GpuBytes::from([(GpuUuid::from_bytes([1; 16]), 1 << 20)]);
+        let text = gpu_memory(state_dir.path(), "a")
+            .reserve(&needed)
+            .unwrap_err()
+            .to_string();
+        assert!(text.contains("cannot use the ledger of memory"), "{text}");
+    }
 }

@@ -5,7 +5,8 @@
 //! has seen room reserves it in the same moment, behind a lock of the whole ledger, and nobody
 //! counts it as free until it is released: when it has been taken, or is not needed any more. An
 //! entry is a file that its operation holds locked (flock(2)), so it ends with the operation,
-//! whatever that dies of; but if the operation is to be undone, once that is over.
+//! whatever that dies of; but if the operation is to be undone, once that is over. The lock of the
+//! ledger is that of its directory: who goes back to its GPU, and can write no entry, keeps it.
 
 pub mod amounts;
 mod entries;
@@ -56,6 +57,8 @@ enum Purpose {
 struct Own {
     /// The entry, once something is reserved.
     file: Option<(PathBuf, File)>,
+    /// The lock of the ledger, in place of an entry that could not be written.
+    gate: Option<File>,
     amounts: Amounts,
     /// How long the operation has waited for room so far.
     waited: Duration,
@@ -73,7 +76,9 @@ pub struct Patience {
 pub(crate) enum WaitFor {
     /// The end of other operations, if there is room then: otherwise it is refused at once.
     Reservations,
-    /// Room, whoever has it.
+    /// Room, whoever has it. It may be on a disk that is full that the operation has failed, and a
+    /// container that is alone must not wait for that: so where no entry can be written, nobody
+    /// else reserves anything until this is released.
     Room,
 }
 
@@ -151,7 +156,7 @@ impl Reservation {
     ) -> Result<(), NotReserved<E>> {
         let mut own = self.own();
         loop {
-            let short = match self.attempt(&mut own, wanted, &look)? {
+            let short = match self.attempt(&mut own, wanted, wait_for, &look)? {
                 None => return Ok(()),
                 Some(short) => short,
             };
@@ -169,19 +174,25 @@ impl Reservation {
         &self,
         own: &mut Own,
         wanted: &Amounts,
+        wait_for: WaitFor,
         look: impl Fn() -> Result<Amounts, E>,
     ) -> Result<Option<Short>, NotReserved<E>> {
-        let _lock = self.lock(GATE).map_err(NotReserved::Ledger)?;
+        let lock = self.lock(own).map_err(NotReserved::Ledger)?;
         let path = own.file.as_ref().map(|(path, _)| path.as_path());
         let others = entries::of_others(&self.directory, path, self.record.as_deref());
         let others = others.map_err(NotReserved::Ledger)?;
         let free = look().map_err(NotReserved::Unknown)?;
-        if let Some(short) = short(wanted, &free, &others) {
+        if let Some(short) = short(wanted, &free, &own.amounts, &others) {
             return Ok(Some(short));
         }
-        if self.purpose == Purpose::Operation {
-            own.amounts.replace(wanted);
-            self.write(own).map_err(NotReserved::Ledger)?;
+        if self.purpose == Purpose::Look {
+            return Ok(None);
+        }
+        own.amounts.replace(wanted);
+        match self.write(own) {
+            Ok(()) => own.gate = None,
+            Err(_) if wait_for == WaitFor::Room => own.gate = own.gate.take().or(lock),
+            Err(error) => return Err(NotReserved::Ledger(error)),
         }
         Ok(None)
     }
@@ -192,8 +203,8 @@ impl Reservation {
     /// The ledger cannot be used.
     pub(crate) fn hold(&self, amounts: &Amounts) -> io::Result<()> {
         let mut own = self.own();
+        let _lock = self.lock(&own)?;
         own.amounts.replace(amounts);
-        let _lock = self.lock(GATE)?;
         self.write(&mut own)
     }
 
@@ -204,7 +215,7 @@ impl Reservation {
         own.amounts.retain(is_kept);
         if own.amounts.is_empty() {
             remove(&mut own);
-        } else if let Ok(_lock) = self.lock(GATE) {
+        } else if let Ok(_lock) = self.lock(&own) {
             let _ = self.write(&mut own);
         }
     }
@@ -214,17 +225,19 @@ impl Reservation {
         self.retain(|_| false);
     }
 
-    fn lock(&self, limit: Duration) -> io::Result<File> {
+    /// The lock of the ledger; `None` if this operation has it already. It takes no room on a disk.
+    fn lock(&self, own: &Own) -> io::Result<Option<File>> {
+        if own.gate.is_some() {
+            return Ok(None);
+        }
         let mut directory = DirBuilder::new();
         directory
             .recursive(true)
             .mode(0o700)
             .create(&self.directory)?;
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false).mode(0o600);
-        let lock = options.open(self.directory.join(entries::LOCK))?;
-        lock_within(limit, &lock, Sharing::Exclusive)?;
-        Ok(lock)
+        let lock = File::open(&self.directory)?;
+        lock_within(GATE, &lock, Sharing::Exclusive)?;
+        Ok(Some(lock))
     }
 
     /// Runs under the ledger's lock, so nobody sees half of it.
@@ -267,6 +280,7 @@ impl Reservation {
 }
 
 fn remove(own: &mut Own) {
+    own.gate = None;
     if let Some((path, _)) = own.file.take() {
         // Without its lock it is nothing.
         let _ = fs::remove_file(path);

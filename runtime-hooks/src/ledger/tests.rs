@@ -2,6 +2,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use super::*;
+use crate::host::file_lock::{Tried, try_lock};
 
 fn host(bytes: u64) -> Amounts {
     [(Resource::HostMemory, bytes)].into_iter().collect()
@@ -20,9 +21,7 @@ fn reserve(of: &Reservation, bytes: u64) -> Result<(), Box<Short>> {
 
 fn entries(state_dir: &Path) -> usize {
     let ledger = fs::read_dir(state_dir.join(DIRECTORY)).unwrap();
-    ledger
-        .filter(|entry| entry.as_ref().unwrap().file_name() != entries::LOCK)
-        .count()
+    ledger.count()
 }
 
 #[test]
@@ -187,4 +186,28 @@ fn who_undoes_it_asks_for_itself() {
     reserve(&again, 60).unwrap();
     again.release();
     reserve(&new("b"), 60).unwrap();
+}
+
+#[test]
+fn who_goes_back_and_can_write_no_entry_keeps_others_out() {
+    let state_dir = tempfile::tempdir().unwrap();
+    let ledger = state_dir.path().join(DIRECTORY);
+    // Nobody can make a file there, as on a full disk.
+    std::os::unix::fs::symlink("/proc/self/ns", &ledger).unwrap();
+    let tried = || try_lock(File::open(&ledger).unwrap(), Sharing::Exclusive).unwrap();
+    let a = Reservation::new(state_dir.path(), "a");
+    let go_back = || {
+        let look = || Ok::<_, io::Error>(host(100));
+        a.reserve(&host(60), WaitFor::Room, &Patience::none(), look)
+    };
+    go_back().unwrap();
+    assert_eq!(tried(), Tried::Held);
+    // It has the lock itself.
+    go_back().unwrap();
+    a.release();
+    assert_eq!(tried(), Tried::Locked);
+    let look = || Ok::<_, io::Error>(host(100));
+    let refused = a.reserve(&host(60), WaitFor::Reservations, &Patience::none(), look);
+    assert!(matches!(refused, Err(NotReserved::Ledger(_))));
+    assert_eq!(tried(), Tried::Locked);
 }
