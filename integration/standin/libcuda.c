@@ -56,7 +56,7 @@ static struct order order_for(const char *call, const char *tag) {
         return order;
     flock(fileno(file), LOCK_EX);
     char lines[64][128], action[64];
-    int count, kept = 0;
+    int count, kept = 0, changed = 0;
     while (kept < 64 && fgets(lines[kept], sizeof lines[kept], file)) {
         char *line = lines[kept++];
         if (!matches(line, call, tag, action, &count) || count == 0)
@@ -66,10 +66,12 @@ static struct order order_for(const char *call, const char *tag) {
             char found_tag[32];
             sscanf(line, "%*s %31s", found_tag);
             snprintf(line, sizeof lines[0], "%s %s %s %d\n", call, found_tag, action, count - 1);
+            changed = 1;
         }
     }
     rewind(file);
-    if (ftruncate(fileno(file), 0) == 0)
+    /* The caller may be killed at any call: what orders nothing is left alone. */
+    if (changed && ftruncate(fileno(file), 0) == 0)
         for (int i = 0; i < kept; i++)
             fputs(lines[i], file);
     fclose(file);

@@ -21,6 +21,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 
 struct gpu {
     char name[96];
@@ -73,6 +74,9 @@ static struct machine machine_read(void) {
         machine.gpu[i] = (struct gpu){.name = "stasis stand-in GPU", .total_bytes = 143771ULL << 20};
     FILE *file = fopen(FAULTS, "re");
     char line[128];
+    /* Who carries out an order writes the file anew: half of it is a machine with another memory. */
+    if (file)
+        flock(fileno(file), LOCK_SH);
     while (file && fgets(line, sizeof line, file))
         machine_read_line(&machine, line);
     if (file)

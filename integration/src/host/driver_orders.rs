@@ -69,7 +69,11 @@ impl StasisHost {
         if !path.exists() {
             return Ok(None);
         }
-        let orders = fs::read_to_string(path)?;
+        // Half of what somebody writes anew is no order.
+        let mut file = File::open(path)?;
+        file.lock_shared()?;
+        let mut orders = String::new();
+        file.read_to_string(&mut orders)?;
         let mut lines = orders.lines();
         Ok(lines.find_map(|line| line.strip_prefix(MEMORY)?.parse().ok()))
     }
