@@ -258,7 +258,8 @@ impl Subject<'_> {
         if matches!(verb, Verb::Suspend | Verb::Wake) {
             // It has no log, and the driver reports who is lost in a restore as CHECKPOINTED.
             let says = |text| over.stderr.contains(text);
-            return Ok(says("could not be brought back") && !says("[no-gpu-memory]"));
+            // Who waits for room is not, whatever the operation has failed of.
+            return Ok(says("could not be brought back") && !says("the driver was not asked"));
         }
         let state = self.bundle.failure()?.and_then(|failure| failure.state);
         let lost = [State::Lost, State::WithoutMemory, State::Unknown];
