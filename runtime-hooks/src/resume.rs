@@ -201,7 +201,12 @@ fn settle(
     let another_program = lost
         .iter()
         .all(|fault| matches!(fault.cause, Cause::Stopped(_) | Cause::NoRoom(_)));
-    match hand_over(paused.operation, lost) {
+    // The keeper reads there whom it has to bring back, and it may not have been written before.
+    let handed_over = match paused.operation.record(&paused.intent) {
+        Ok(()) => hand_over(paused.operation, lost),
+        Err(_) => Err(lost),
+    };
+    match handed_over {
         // The container goes on as its caller wants it, and nothing is lost: the resume succeeds.
         Ok(waiting) if another_program && waiting.is_recovering() => {
             timeline.note(waiting.to_string());
