@@ -34,6 +34,8 @@ const KEEPER: &str = "stasis-keeper";
 #[derive(Debug)]
 pub(super) enum Found {
     At(Place),
+    /// Some of its processes are on the GPU, and some in host memory.
+    Partly(String),
     /// Nobody can use it any more.
     Lost(String),
 }
@@ -64,7 +66,9 @@ impl Subject<'_> {
             // In this order: a keeper that is done changes nothing any more.
             let waits = waits_for_room(&self.bundle.record());
             let now = match self.place_now(image)? {
-                Found::At(Place::Suspended) if waits => Found::At(Place::Waits),
+                // Those whose GPU checkpoint failed have kept their room.
+                Found::At(Place::Suspended) | Found::Partly(_) if waits => Found::At(Place::Waits),
+                Found::Partly(states) => Found::Lost(states),
                 now => now,
             };
             let stays = [Place::Waits, Place::Paused];
@@ -88,10 +92,13 @@ impl Subject<'_> {
         let states = self.stasis.host.run_for_text(&ask)?;
         let words: Vec<_> = states.split_whitespace().skip(1).step_by(2).collect();
         let all_are = |state| words == vec![state; self.tags().len()];
+        let is_safe = |state: &&str| ["running", "checkpointed"].contains(state);
         Ok(if all_are("running") {
             Found::At(Place::Runs)
         } else if all_are("checkpointed") {
             Found::At(Place::Suspended)
+        } else if words.len() == self.tags().len() && words.iter().all(is_safe) {
+            Found::Partly(format!("its processes are {states}"))
         } else {
             Found::Lost(format!("its processes are {states}"))
         })

@@ -177,7 +177,7 @@ impl Subject<'_> {
                 return Ok(End::LostByDriver);
             }
             Found::At(now) => bail!("it is {now:?}, and said to be lost"),
-            Found::Lost(why) => bail!("it is lost: {why}"),
+            Found::Partly(why) | Found::Lost(why) => bail!("it is lost: {why}"),
         };
         let is_silent = fault.is_silent() && self.is_silent(verb, over)?;
         if !over.success && !is_silent {
@@ -206,7 +206,9 @@ impl Subject<'_> {
             // A container that waits has no image that it could have ended in.
             match self.place_when_settled("none")? {
                 Found::At(place) => self.place = place,
-                Found::Lost(why) => bail!("it has waited for room, and is lost: {why}"),
+                Found::Partly(why) | Found::Lost(why) => {
+                    bail!("it has waited for room, and is lost: {why}")
+                }
             }
         }
         Ok(())
