@@ -15,6 +15,7 @@ mod exec_sessions;
 mod failures;
 mod forked_children;
 mod gpu_memory;
+mod half_restored;
 mod hung;
 mod image_directory;
 mod interruption;

@@ -8,6 +8,7 @@ pub mod host_memory;
 pub mod inherited_devices;
 pub(crate) mod inside;
 pub mod memory_limit;
+pub(crate) mod restored_cgroup;
 pub(crate) mod spec;
 
 use std::collections::BTreeMap;

@@ -88,6 +88,10 @@ pub(crate) struct Restore {
     pub(crate) pid_file: Option<PathBuf>,
     /// The specification that was changed, and its original text.
     pub(crate) specification: Option<(PathBuf, String)>,
+    /// The cgroup that had no processes when the low-level runtime was about to be started: whoever
+    /// is in it has come by the restore.
+    #[serde(default)]
+    pub(crate) cgroup: Option<PathBuf>,
     #[serde(default)]
     pub(crate) stage: Stage,
 }
@@ -104,9 +108,10 @@ pub(crate) enum Stage {
 }
 
 impl Restore {
-    /// The same once the low-level runtime is about to be started.
-    pub(crate) fn started(&self) -> Self {
+    /// The same once the low-level runtime is about to be started, with the cgroup that is vacant.
+    pub(crate) fn started(&self, cgroup: Option<PathBuf>) -> Self {
         Self {
+            cgroup,
             stage: Stage::Started,
             ..self.clone()
         }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use stasis_linux::cgroup::{FreezerState, criu_yard};
+use stasis_linux::cgroup::{Everywhere, FreezerState, criu_yard};
 
 use crate::container::spec;
 use crate::context::Context;
@@ -12,28 +12,35 @@ use crate::low_level;
 use crate::operation::Operation;
 use crate::operation::undo::{Restore, Stage};
 
-/// How long init may take to end after SIGKILL: the kernel releases its memory first.
+/// How long processes may take to end after SIGKILL: the kernel releases its memory first.
 const ENDING: Duration = Duration::from_secs(10);
 
-/// Removes the container with its processes, and what crun has mounted in its bundle. Reports
-/// whether init has ended: a freezer that we do not see may hold it. CRIU restores `freezer.state`
-/// in every cgroup of version 1 that it has to make itself (criu/cgroup.c,
-/// `restore_freezer_state`), also in a hierarchy that is not mounted here.
-pub(crate) fn end(context: &Context, id: &str, bundle: &Path) -> AfterFailure {
+/// Removes the container with its processes, those that no record tells of yet included, and what
+/// crun has mounted in its bundle. Reports whether they have ended: a freezer that we do not see
+/// may hold them. CRIU restores `freezer.state` in every cgroup of version 1 that it has to make
+/// itself (criu/cgroup.c, `restore_freezer_state`), also in a hierarchy that is not mounted here.
+pub(crate) fn end(context: &Context, id: &str, restore: &Restore) -> AfterFailure {
     let container = context.container(id).ok().flatten();
     if let Some(container) = &container {
         // A process that a freezer of version 1 holds does not die of SIGKILL.
         let _ = container.cgroup().request(FreezerState::Thawed);
     }
+    let left = restore.cgroup.as_deref().and_then(kill_all);
     let limit = context.settings.deadlines.stalled();
     low_level::delete(&context.low_level, &context.root, id, limit);
-    low_level::clear_bundle(&context.low_level, bundle);
+    low_level::clear_bundle(&context.low_level, &restore.bundle);
     match container {
         Some(container) if !matches!(container.init().outlives(ENDING), Ok(false)) => {
             AfterFailure::NotEnded(container.init().pid())
         }
-        _ => AfterFailure::Killed,
+        _ => left.map_or(AfterFailure::Killed, AfterFailure::NotEnded),
     }
+}
+
+/// Kills all that is in a cgroup; returns the pid of one that has not ended.
+fn kill_all(cgroup: &Path) -> Option<i32> {
+    let left = Everywhere::at(cgroup).ok()?.kill(ENDING);
+    left.first().copied()
 }
 
 /// Ends what a restore that was killed has brought up, and puts its files back.
@@ -45,7 +52,7 @@ pub(super) fn of_restore(
 ) -> AfterFailure {
     let after_failure = match restore.stage {
         Stage::Prepared => AfterFailure::NotStarted,
-        Stage::Started => end(context, id, &restore.bundle),
+        Stage::Started => end(context, id, restore),
     };
     criu_yard::clear(&restore.work);
     if let Some((path, original)) = &restore.specification {

@@ -46,7 +46,7 @@ use crate::restore::admission::Admission;
 use crate::restore::gpu_state::{restore_gpu_state, verify};
 use crate::restore::image::Found;
 use crate::restore::plain::restore_plain;
-use crate::restore::undo::{is_taken, refuse_taken, to_undo};
+use crate::restore::undo::{is_taken, refuse_taken, started, to_undo};
 
 /// Restores a container. The low-level runtime restores an image with neither a manifest nor bulk
 /// memory, and its CUDA processes are checked afterwards.
@@ -153,9 +153,9 @@ impl<'a> Plan<'a> {
             timeline.note(note.as_str());
         }
         let result = match self.prepare(timeline) {
-            Ok(()) => self
+            Ok(started) => self
                 .restore(low_level_args, timeline)
-                .map_err(|cause| (cause, self.end())),
+                .map_err(|cause| (cause, end(self.context, &self.options.id, &started))),
             Err(cause) => Err((cause, AfterFailure::NotStarted)),
         };
         result.map_err(|(cause, after_failure)| {
@@ -169,12 +169,8 @@ impl<'a> Plan<'a> {
         })
     }
 
-    fn end(&self) -> AfterFailure {
-        end(self.context, &self.options.id, &self.options.bundle)
-    }
-
-    /// What has to be done before something is started.
-    fn prepare(&self, timeline: &mut Timeline<'_>) -> Result<(), Failure> {
+    /// What has to be done before something is started; returns what is recorded to be undone then.
+    fn prepare(&self, timeline: &mut Timeline<'_>) -> Result<Restore, Failure> {
         if let Some(memory) = &self.memory {
             memory.request()?;
         }
@@ -182,8 +178,9 @@ impl<'a> Plan<'a> {
         self.change_spec()?;
         self.go_on()?;
         refuse_taken(self.context, &self.options.id)?;
-        let begun = Begun::Restore(self.undo.started());
-        Ok(self.operation.has_begun(begun)?)
+        let started = started(self.context, &self.options.id, &self.undo);
+        self.operation.has_begun(Begun::Restore(started.clone()))?;
+        Ok(started)
     }
 
     fn record_limits(&self, timeline: &mut Timeline<'_>) -> Result<(), Failure> {

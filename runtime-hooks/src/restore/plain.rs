@@ -18,7 +18,7 @@ use crate::recovery;
 use crate::recovery::end::end;
 use crate::request::{LowLevelArgs, RestoreMode, RestoreRequest};
 use crate::restore::gpu_state::verify;
-use crate::restore::undo::to_undo;
+use crate::restore::undo::{started, to_undo};
 
 /// Restores the container, and passes the low-level runtime's output and exit code on.
 ///
@@ -30,16 +30,17 @@ pub(crate) fn restore_plain(
     options: &RestoreRequest,
     low_level_args: LowLevelArgs<'_>,
 ) -> Result<Outcome, Error> {
-    let operation = recovery::begin(context, &options.id)
+    let (operation, undo) = recovery::begin(context, &options.id)
         .and_then(|operation| {
-            let begun = Begun::Restore(to_undo(options, &operation, None).started());
+            let undo = started(context, &options.id, &to_undo(options, &operation, None));
+            let begun = Begun::Restore(undo.clone());
             operation.keep(Undo::new(context, &options.id, begun))?;
-            Ok(operation)
+            Ok((operation, undo))
         })
         .map_err(|error| Error::refused(Verb::Restore, &options.id, error))?;
     let low_level = LowLevelRestore::new(context, options, low_level_args, &operation);
     let restored = bring_up(context, options, &low_level).map_err(|cause| {
-        let after_failure = end(context, &options.id, &options.bundle);
+        let after_failure = end(context, &options.id, &undo);
         let error = Error::failed(Verb::Restore, &options.id, cause, after_failure);
         let timeline = Timeline::default();
         operations_log::write(context, Verb::Restore, &options.id, &timeline, Some(&error));

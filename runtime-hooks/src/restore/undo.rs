@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::container::restored_cgroup;
 use crate::context::Context;
 use crate::low_level::restore::pid_file;
 use crate::operation::undo::{Restore, Stage};
@@ -24,8 +25,15 @@ pub(crate) fn to_undo(
         bundle: options.bundle.clone(),
         pid_file,
         specification,
+        cgroup: None,
         stage: Stage::Prepared,
     }
+}
+
+/// The same once the low-level runtime is about to be started.
+pub(crate) fn started(context: &Context, id: &str, undo: &Restore) -> Restore {
+    let flavor = context.low_level.flavor;
+    undo.started(restored_cgroup::vacant(flavor, &undo.bundle, id))
 }
 
 /// Whether the low-level runtime has a directory for a container of this id.

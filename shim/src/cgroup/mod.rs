@@ -1,18 +1,17 @@
 //! The cgroup of a container: where it is on cgroup v1, v2 and both at once, what it has counted
-//! (`stats`), when it runs out of memory (`oom`), and how all of it is killed (`kill`).
+//! (`stats`), when it runs out of memory (`oom`), and which is a container's own ([`own`]).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use containerd_shim_protos::protobuf;
 use containerd_shim_protos::protobuf::well_known_types::any::Any;
-use stasis_linux::cgroup::{Hierarchies, Membership};
+use stasis_linux::cgroup::{Everywhere, Hierarchies, Membership, cgroups_path};
 
 pub(crate) use self::error::CgroupError;
 
 pub(crate) mod controllers;
 mod error;
-pub(crate) mod kill;
 pub(crate) mod oom;
 pub(crate) mod stats;
 #[cfg(test)]
@@ -21,6 +20,26 @@ mod tests;
 /// A host is a v1 host if one of these controllers has a v1 hierarchy: they have the limits of a
 /// container. Hybrid hosts also have a v2 hierarchy without controllers, for systemd.
 const DECIDING: [&str; 3] = ["memory", "cpu", "pids"];
+
+/// Finds a container's cgroup from `linux.cgroupsPath` of the specification. One whose name does
+/// not contain the container's id may be shared with other containers, and is left alone.
+///
+/// # Errors
+///
+/// The mounts cannot be read.
+pub(crate) fn own(cgroups_path: Option<&Path>, id: &str) -> Result<Everywhere, CgroupError> {
+    match own_path(cgroups_path, id) {
+        Some(path) => Everywhere::at(&path).map_err(CgroupError::Mounts),
+        None => Ok(Everywhere::default()),
+    }
+}
+
+/// A relative path depends on the cgroup of the runtime's caller; containerd's callers give none.
+fn own_path(path: Option<&Path>, id: &str) -> Option<PathBuf> {
+    let path = cgroups_path(path?.to_str()?)?;
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().contains(id).then_some(path)
+}
 
 /// The cgroup of one container.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -106,3 +106,11 @@ fn the_cgroup_of_the_test_itself_can_be_read() {
     let metrics = cgroup.metrics().unwrap();
     assert!(!metrics.value.is_empty());
 }
+
+#[test]
+fn a_cgroup_that_is_not_named_for_the_container_is_left_alone() {
+    let own = |path: &str| own_path(Some(Path::new(path)), "c1");
+    assert_eq!(own("/shared"), None);
+    assert_eq!(own("/default/c1"), Some("/default/c1".into()));
+    assert_eq!(own_path(None, "c1"), None);
+}

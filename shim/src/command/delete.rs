@@ -2,12 +2,14 @@
 //! and nothing of it may stay. containerd waits 5 seconds.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use containerd_shim::Flags;
 use containerd_shim::api::DeleteResponse;
+use stasis_linux::cgroup::Everywhere;
 
 use crate::bundle::Bundle;
-use crate::cgroup::kill::ContainerCgroup;
+use crate::cgroup;
 use crate::child::reaper::{Exit, Reaper};
 use crate::command::error::Result;
 use crate::command::{answer, socket};
@@ -15,6 +17,9 @@ use crate::containerd::timestamp;
 use crate::io_error::IoError;
 use crate::runtime::OciRuntime;
 use crate::runtime::options;
+
+/// Killed processes end within milliseconds. One in an uninterruptible wait (state D) is given up.
+const ENDING: Duration = Duration::from_secs(1);
 
 /// Removes the container whose bundle is beside the working directory, which is a bundle itself.
 pub(crate) async fn delete(flags: &Flags, reaper: &Arc<Reaper>) -> Result<()> {
@@ -35,16 +40,16 @@ async fn remove_container(flags: &Flags, bundle: &Bundle, reaper: &Arc<Reaper>) 
     if let Ok(cgroup) = &cgroup {
         // Kill first: then a restore that is under way fails now, and stasis-runtime, which waits
         // for it, returns in time.
-        cgroup.kill();
+        cgroup.kill(ENDING);
     }
     let deleted = delete_by_force(flags, bundle, reaper).await;
-    cgroup?.remove();
+    cgroup?.remove(ENDING);
     deleted
 }
 
-fn find_cgroup(bundle: &Bundle, id: &str) -> Result<ContainerCgroup> {
+fn find_cgroup(bundle: &Bundle, id: &str) -> Result<Everywhere> {
     let path = bundle.cgroups_path()?;
-    Ok(ContainerCgroup::find(path.as_deref(), id)?)
+    Ok(cgroup::own(path.as_deref(), id)?)
 }
 
 async fn delete_by_force(flags: &Flags, bundle: &Bundle, reaper: &Arc<Reaper>) -> Result<()> {

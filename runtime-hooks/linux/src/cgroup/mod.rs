@@ -3,6 +3,7 @@
 //! * [`Hierarchies`]: where the hierarchies are mounted.
 //! * [`Membership`]: the cgroups of a process.
 //! * [`Cgroup`]: a directory of a hierarchy, its processes, its ancestors and its freezer.
+//! * [`Everywhere`]: a container's cgroup in all hierarchies, of which everything is killed.
 //! * [`cgroups_path`]: the cgroup that an OCI specification names.
 //! * [`set_apart`]: out of the cgroups of whoever started a process.
 //! * [`criu_yard`]: the cgroup mounts that a CRIU leaves when it is killed.
@@ -10,6 +11,7 @@
 mod apart;
 mod cgroups_path;
 pub mod criu_yard;
+mod everywhere;
 mod freezer;
 mod hierarchies;
 mod membership;
@@ -21,6 +23,7 @@ use std::path::{Path, PathBuf};
 
 pub use apart::set_apart;
 pub use cgroups_path::cgroups_path;
+pub use everywhere::Everywhere;
 pub use freezer::{FreezerError, FreezerState, is_frozen};
 pub use hierarchies::Hierarchies;
 pub use membership::Membership;

@@ -1,0 +1,79 @@
+//! A restore that ends before runc has recorded the container: what CRIU had brought up by then is
+//! ended, and the next restore succeeds.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::container::bundle::Bundle;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::{needs, on_hosts};
+
+/// runc finds it before the other.
+const CRIU: &str = "/usr/local/sbin/criu";
+const LEFT: &str = "/run/left";
+/// runc has put it into the container's cgroup before it sends the request. What it starts there
+/// holds no descriptor of it, as CRIU's children close theirs; dash cannot close those above 9.
+const LEAVES_A_CHILD: &str = r#"#!/bin/sh
+[ "$1 $2" = "swrk 3" ] || exec /usr/sbin/criu "$@"
+dd bs=1M count=1 <&3 >/dev/null 2>&1
+setsid bash -c 'for fd in /proc/$$/fd/*; do
+    fd=${fd##*/}; [ "$fd" -gt 2 ] && eval "exec $fd>&-"
+done; exec sleep 1000' </dev/null >/dev/null 2>&1 &
+echo $! >/run/left
+"#;
+const CRIU_FAILS: &str = "exit 1\n";
+const ENGINE_IS_KILLED: &str = "kill -9 $(ps -o ppid= -p $PPID)\nexit 1\n";
+
+on_hosts!(all_of_it_is_ended: sid, trixie_v2, sid_v2);
+
+fn all_of_it_is_ended(kind: HostKind) -> Result<()> {
+    needs!(StandIn);
+    let stasis = &StasisHost::of(kind)?;
+    let _containerd = stasis.containerd()?;
+    let job = Bundle::make(stasis, "job", &["/bin/memcheck", "24", "10000"])?;
+    for path in [None, Some("/jobs/job")] {
+        job.change(|spec| {
+            if let Some(path) = path {
+                spec["linux"]["cgroupsPath"] = path.into();
+            }
+        })?;
+        job.run()?;
+        assert_eq!(stasis.ask_until_up(10000)?, "ok 0");
+        job.checkpoint("image", &[])?;
+        job.delete()?;
+        for end in [CRIU_FAILS, ENGINE_IS_KILLED] {
+            let case = || format!("{path:?}, {end}");
+            is_cut_off(stasis, &job, end).with_context(case)?;
+            job.restore("image").with_context(case)?;
+            assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
+            job.delete()?;
+        }
+        stasis.host.run(&["rm", "-r", &job.image("image")])?;
+    }
+    Ok(())
+}
+
+fn is_cut_off(stasis: &StasisHost, job: &Bundle<'_>, end: &str) -> Result<()> {
+    stasis.host.write(CRIU, &format!("{LEAVES_A_CHILD}{end}"))?;
+    stasis.host.run(&["chmod", "755", CRIU])?;
+    job.restore_fails("image")?;
+    stasis.host.run(&["rm", CRIU])?;
+    let left = std::fs::read_to_string(stasis.host.path(LEFT))?;
+    let process = stasis.host.path(format!("/proc/{}", left.trim()));
+    if end == ENGINE_IS_KILLED {
+        wait_until_clear(|| {
+            let left = stasis.records()? + &stasis.keepers();
+            Ok((!left.is_empty()).then_some(left))
+        })?;
+    }
+    ensure!(has_ended(&process), "what CRIU has started is left");
+    Ok(())
+}
+
+/// Whoever has to wait for it may not have done so yet.
+fn has_ended(process: &Path) -> bool {
+    let stat = std::fs::read_to_string(process.join("stat")).unwrap_or_default();
+    stat.is_empty() || stat.contains(") Z ")
+}
