@@ -96,13 +96,18 @@ impl Operation {
         Ok(())
     }
 
-    /// Leaves processes that do not answer the driver, and the lock, to the keeper. Returns the
-    /// keeper's pid.
+    /// Leaves processes that do not answer the driver, or lack room, and the lock, to the keeper.
+    /// Returns the keeper's pid.
     ///
     /// # Errors
     /// [`OperationError`].
     pub(crate) fn hand_over(&self) -> Result<u32, OperationError> {
-        self.has_begun(Begun::Waiting)?;
+        let has_image = self.has_begun_an_image();
+        match self.has_begun(Begun::Waiting) {
+            // What is recorded already has the keeper bring them back as well, and try again.
+            Err(_) if !has_image => {}
+            recorded => recorded?,
+        }
         if self.kept().end == End::LetGo {
             // This process is the keeper.
             return Ok(std::process::id());
@@ -111,6 +116,13 @@ impl Operation {
         let mut kept = self.kept();
         kept.end = End::HandedOver;
         Ok(kept.keeper.as_ref().map_or(0, Keeper::pid))
+    }
+
+    /// Whether it is recorded that an image is to be removed, which may be complete by now.
+    fn has_begun_an_image(&self) -> bool {
+        let kept = self.kept();
+        let begun = kept.undo.as_ref().map(|undo| &undo.begun);
+        matches!(begun, Some(Begun::Checkpoint { image: Some(_), .. }))
     }
 
     /// Leaves to the keeper what is recorded to be undone, and the lock.
