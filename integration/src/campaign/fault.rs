@@ -141,6 +141,14 @@ impl Fault {
         }
     }
 
+    /// Whether a keeper is killed, so that nobody may wait for what the operation has left.
+    #[must_use]
+    pub fn kills_keeper(&self) -> bool {
+        use What::{KillKeeper, KillThenKeeper, KillUpToRecover};
+        let of = |what| matches!(what, KillKeeper | KillThenKeeper(_) | KillUpToRecover(..));
+        matches!(self, Self::AtCall(fault) if of(fault.what))
+    }
+
     /// Whether the operation may be killed without a word.
     #[must_use]
     pub fn is_silent(&self) -> bool {

@@ -191,6 +191,8 @@ impl Subject<'_> {
         };
         let end = self.end_of(verb, over, &moved)?;
         self.place = moved.now;
+        let loses_keeper = fault.kills_keeper() && !over.fired.is_empty();
+        self.lacks_keeper = self.place == Place::Waits && (self.lacks_keeper || loses_keeper);
         match &self.place {
             Place::Runs => self.counts_on()?,
             Place::Ended(_) => self.bundle.delete()?,

@@ -29,6 +29,8 @@ pub struct Subject<'l> {
     pub(super) recover: Gate<'l>,
     /// Where it is.
     pub place: Place,
+    /// Whether it waits for room, and its keeper may have been killed.
+    pub(super) lacks_keeper: bool,
     /// What it has counted.
     pub(super) last: Reading,
     pub(super) images: u32,
@@ -100,6 +102,7 @@ impl<'l> Subject<'l> {
             toggle,
             recover,
             place: Place::Runs,
+            lacks_keeper: false,
             last,
             images: 0,
         })
@@ -135,6 +138,14 @@ impl<'l> Subject<'l> {
     /// # Errors
     /// It does not run for another reason.
     pub(super) fn comes_back(&mut self) -> Result<Place> {
+        if self.lacks_keeper {
+            // As an operator does: it fails as long as there is no room.
+            let recover = [PROGRAM, "recover", self.id()];
+            self.stasis
+                .command(recover[0])
+                .args(&recover[1..])
+                .output()?;
+        }
         self.looks_again()?;
         let verb = match &self.place {
             Place::Runs | Place::Waits => return Ok(self.place.clone()),
