@@ -1,8 +1,8 @@
 //! Random faults until N have fired: `make campaign N=2000 [SEED=1] [JOBS=2] [MINUTES=60]
 //! [HOSTS="sid_v2 trixie"] [WORKLOAD=forker] [ROOM=short]`. No sequence is begun after so many
-//! minutes. With `WORKLOAD` all containers run this program. With `ROOM=short` the GPU is too small
-//! for all containers of a sequence. With `KEEP=1` the host of a sequence that failed stays until
-//! it is interrupted.
+//! minutes. With `WORKLOAD` all containers run this program. The GPU is too small for all in
+//! every third sequence, and with `ROOM=short` in all. With `KEEP=1` the host of a sequence that
+//! failed stays until it is interrupted.
 
 use std::env;
 use std::time::Duration;

@@ -1,5 +1,6 @@
 //! Sequences until so many faults have fired.
 
+use std::env;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -81,7 +82,10 @@ impl Work<'_> {
             let failure = result.err().map(|error| {
                 let names: Vec<_> = self.extent.kinds.iter().map(|kind| kind.name).collect();
                 let hosts = names.join(" ");
-                format!("`make campaign N=1 SEED={seed} HOSTS=\"{hosts}\"` repeats this: {error:#}")
+                let room = env::var("ROOM").map_or_else(|_| String::new(), |it| format!(" ROOM={it}"));
+                format!(
+                    "`make campaign N=1 SEED={seed} HOSTS=\"{hosts}\"{room}` repeats this: {error:#}"
+                )
             });
             if let Some(failure) = &failure {
                 eprintln!("FAILED {failure}");
