@@ -1,5 +1,5 @@
 //! A restore that ends before runc has recorded the container: what CRIU had brought up by then is
-//! ended, and the next restore succeeds.
+//! ended, what runc had mounted is unmounted, and the next restore succeeds.
 
 use std::path::Path;
 
@@ -26,13 +26,18 @@ echo $! >/run/left
 const CRIU_FAILS: &str = "exit 1\n";
 const ENGINE_IS_KILLED: &str = "kill -9 $(ps -o ppid= -p $PPID)\nexit 1\n";
 
-on_hosts!(all_of_it_is_ended: sid, trixie_v2, sid_v2);
+on_hosts!(all_cases: sid, trixie_v2, sid_v2);
 
-fn all_of_it_is_ended(kind: HostKind) -> Result<()> {
+fn all_cases(kind: HostKind) -> Result<()> {
     needs!(StandIn);
     let stasis = &StasisHost::of(kind)?;
     let _containerd = stasis.containerd()?;
-    let job = Bundle::make(stasis, "job", &["/bin/memcheck", "24", "10000"])?;
+    let job = &Bundle::make(stasis, "job", &["/bin/memcheck", "24", "10000"])?;
+    all_of_it_is_ended(stasis, job)?;
+    its_mounts_are_gone(stasis, job)
+}
+
+fn all_of_it_is_ended(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     for path in [None, Some("/jobs/job")] {
         job.change(|spec| {
             if let Some(path) = path {
@@ -45,12 +50,43 @@ fn all_of_it_is_ended(kind: HostKind) -> Result<()> {
         job.delete()?;
         for end in [CRIU_FAILS, ENGINE_IS_KILLED] {
             let case = || format!("{path:?}, {end}");
-            is_cut_off(stasis, &job, end).with_context(case)?;
+            is_cut_off(stasis, job, end).with_context(case)?;
             job.restore("image").with_context(case)?;
             assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
             job.delete()?;
         }
         stasis.host.run(&["rm", "-r", &job.image("image")])?;
+    }
+    Ok(())
+}
+
+/// runc makes mounts below the root file system for a moment, and may be killed then.
+fn its_mounts_are_gone(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
+    let root = format!("{}/rootfs", job.directory());
+    let mount =
+        |name: &str| format!("mkdir -p {root}/{name} && mount -t tmpfs {name} {root}/{name}");
+    let mounts = [mount("made"), mount("made/inner"), mount("made")].join(" && ");
+    for (count, end) in ["exit 1", "kill -9 $PPID; exit 1"].into_iter().enumerate() {
+        job.run()?;
+        assert_eq!(stasis.ask_until_up(10000)?, "ok 0");
+        let image = count.to_string();
+        job.before("restore", &format!("{mounts}; {end}"), "")?;
+        job.checkpoint(&image, &[])?;
+        job.delete()?;
+        stasis.host.run(&["bash", "-c", &mount("kept")])?;
+        job.restore_fails(&image)?;
+        wait_until_clear(|| {
+            let left = stasis.records()? + &stasis.keepers();
+            Ok((!left.is_empty()).then_some(left))
+        })?;
+        let table = stasis.host.run_for_text(&["cat", "/proc/self/mountinfo"])?;
+        ensure!(!table.contains(&format!("{root}/made")), "{end}: {table}");
+        ensure!(table.contains(&format!("{root}/kept")), "{end}: {table}");
+        stasis.host.run(&["umount", &format!("{root}/kept")])?;
+        stasis.set(&stasis.low_level, "")?;
+        job.restore(&image)?;
+        assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
+        job.delete()?;
     }
     Ok(())
 }

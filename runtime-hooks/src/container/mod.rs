@@ -9,6 +9,7 @@ pub mod inherited_devices;
 pub(crate) mod inside;
 pub mod memory_limit;
 pub(crate) mod restored_cgroup;
+pub(crate) mod root_mounts;
 pub(crate) mod spec;
 
 use std::collections::BTreeMap;

@@ -136,6 +136,11 @@ impl Spec {
         self.tree.pointer("/linux/cgroupsPath")?.as_str()
     }
 
+    /// The directory of the root file system; a relative path begins at the bundle.
+    pub(crate) fn root(&self) -> Option<&str> {
+        self.tree.pointer("/root/path")?.as_str()
+    }
+
     /// The file's contents.
     pub(crate) fn tree(&self) -> &Value {
         &self.tree

@@ -13,6 +13,7 @@ use stasis_config::{BulkMemory, Deadlines, Driver, LowLevel, Paths, Settings};
 use stasis_linux::cgroup::FreezerState;
 use stasis_linux::file::{self, Access, Durability};
 
+use crate::container::root_mounts::RootMounts;
 use crate::context::Context;
 use crate::host::cancel::Cancel;
 use crate::operation::OperationError;
@@ -92,6 +93,9 @@ pub(crate) struct Restore {
     /// is in it has come by the restore.
     #[serde(default)]
     pub(crate) cgroup: Option<PathBuf>,
+    /// What was mounted below the root file system then.
+    #[serde(default)]
+    pub(crate) mounts: Option<RootMounts>,
     #[serde(default)]
     pub(crate) stage: Stage,
 }
@@ -108,10 +112,11 @@ pub(crate) enum Stage {
 }
 
 impl Restore {
-    /// The same once the low-level runtime is about to be started, with the cgroup that is vacant.
-    pub(crate) fn started(&self, cgroup: Option<PathBuf>) -> Self {
+    /// The same once the low-level runtime is about to be started, with what is there by then.
+    pub(crate) fn started(&self, cgroup: Option<PathBuf>, mounts: Option<RootMounts>) -> Self {
         Self {
             cgroup,
+            mounts,
             stage: Stage::Started,
             ..self.clone()
         }

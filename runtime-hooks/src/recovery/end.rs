@@ -16,9 +16,10 @@ use crate::operation::undo::{Restore, Stage};
 const ENDING: Duration = Duration::from_secs(10);
 
 /// Removes the container with its processes, those that no record tells of yet included, and what
-/// crun has mounted in its bundle. Reports whether they have ended: a freezer that we do not see
-/// may hold them. CRIU restores `freezer.state` in every cgroup of version 1 that it has to make
-/// itself (criu/cgroup.c, `restore_freezer_state`), also in a hierarchy that is not mounted here.
+/// runc or crun has mounted in its bundle. Reports whether they have ended: a freezer that we do
+/// not see may hold them. CRIU restores `freezer.state` in every cgroup of version 1 that it has to
+/// make itself (criu/cgroup.c, `restore_freezer_state`), also in a hierarchy that is not mounted
+/// here.
 pub(crate) fn end(context: &Context, id: &str, restore: &Restore) -> AfterFailure {
     let container = context.container(id).ok().flatten();
     if let Some(container) = &container {
@@ -29,6 +30,9 @@ pub(crate) fn end(context: &Context, id: &str, restore: &Restore) -> AfterFailur
     let limit = context.settings.deadlines.stalled();
     low_level::delete(&context.low_level, &context.root, id, limit);
     low_level::clear_bundle(&context.low_level, &restore.bundle);
+    if let Some(mounts) = &restore.mounts {
+        mounts.unmount_new();
+    }
     match container {
         Some(container) if !matches!(container.init().outlives(ENDING), Ok(false)) => {
             AfterFailure::NotEnded(container.init().pid())

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::container::restored_cgroup;
+use crate::container::root_mounts::RootMounts;
 use crate::context::Context;
 use crate::low_level::restore::pid_file;
 use crate::operation::undo::{Restore, Stage};
@@ -26,6 +27,7 @@ pub(crate) fn to_undo(
         pid_file,
         specification,
         cgroup: None,
+        mounts: None,
         stage: Stage::Prepared,
     }
 }
@@ -33,7 +35,8 @@ pub(crate) fn to_undo(
 /// The same once the low-level runtime is about to be started.
 pub(crate) fn started(context: &Context, id: &str, undo: &Restore) -> Restore {
     let flavor = context.low_level.flavor;
-    undo.started(restored_cgroup::vacant(flavor, &undo.bundle, id))
+    let cgroup = restored_cgroup::vacant(flavor, &undo.bundle, id);
+    undo.started(cgroup, RootMounts::now(&undo.bundle))
 }
 
 /// Whether the low-level runtime has a directory for a container of this id.
