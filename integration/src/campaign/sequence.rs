@@ -126,15 +126,15 @@ impl Sequence<'_, '_> {
         let company = [Company::Alone, Company::Among][self.random.usize(..2)];
         // A keeper that waits for the caller's resume makes no call at which it could be killed.
         let is_short = self.stasis.is_short_of_room()?;
-        let is_endless =
-            |verb, fault: &Fault| is_short && verb == Verb::Paused && fault.kills_keeper();
+        let is_endless = |paused, fault: &Fault| is_short && paused && fault.kills_keeper();
         let chosen: Vec<(Verb, Fault)> = self
             .subjects
             .iter()
             .map(|subject| {
                 let verb = Verb::any(&mut self.random, &subject.place);
                 let fault = Fault::any(&mut self.random, verb, &subject.tags(), company);
-                let fault = Some(fault).filter(|fault| !is_endless(verb, fault));
+                let paused = verb == Verb::Paused || subject.place == Place::Paused;
+                let fault = Some(fault).filter(|fault| !is_endless(paused, fault));
                 (verb, fault.unwrap_or(Fault::None))
             })
             .collect();
