@@ -7,15 +7,15 @@
 //! (criu/config.c), which both hand on. The script is this program, by another name.
 
 use std::env;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process;
 
 use stasis_linux::file::{self, Access, Durability};
 
+use crate::host::file_lock::lock_soon;
 use crate::image::pstree::PstreeError;
 use crate::image::tmpfs;
 use crate::low_level::criu_version::CriuVersion;
@@ -43,20 +43,29 @@ pub(crate) fn prepare(state_dir: &Path, criu: Option<CriuVersion>) -> io::Result
     let Some(statement) = statement(&script) else {
         return Ok(None);
     };
-    if fs::read_link(&script).ok().as_ref() != Some(&program) {
-        let new = state_dir.join(format!("{SCRIPT}.{}", process::id()));
-        file::remove(&new)?;
-        symlink(&program, &new)?;
-        fs::rename(&new, &script)?;
-    }
     let configuration = state_dir.join(CONFIGURATION);
-    file::replace(
-        &configuration,
-        &statement,
-        Access::Private,
-        Durability::Volatile,
-    )?;
+    let is_linked = || fs::read_link(&script).is_ok_and(|target| target == program);
+    let is_written = || fs::read(&configuration).is_ok_and(|text| text == statement);
+    if is_linked() && is_written() {
+        return Ok(Some(configuration));
+    }
+    // Another operation's temporary files have the same names.
+    let turn = File::open(state_dir)?;
+    lock_soon(&turn)?;
+    if !is_linked() {
+        link(&program, &script)?;
+    }
+    let (access, durability) = (Access::Private, Durability::Volatile);
+    file::replace(&configuration, &statement, access, durability)?;
     Ok(Some(configuration))
+}
+
+/// Replaces a symbolic link in one go: another operation's CRIU may be about to follow it.
+fn link(target: &Path, link: &Path) -> io::Result<()> {
+    let new = link.with_extension("new");
+    file::remove(&new)?;
+    symlink(target, &new)?;
+    fs::rename(&new, link)
 }
 
 /// What CRIU's configuration file says; `None` for a path that CRIU's parser would take apart.
@@ -115,6 +124,21 @@ mod tests {
             );
             assert_eq!(fs::read_link(script).unwrap(), env::current_exe().unwrap());
             assert_eq!(fs::read_dir(state.path()).unwrap().count(), 2);
+        }
+    }
+
+    #[test]
+    fn operations_may_prepare_at_the_same_time() {
+        let state = tempfile::tempdir().unwrap();
+        for _ in 0..200 {
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| prepare(state.path(), CRIU).unwrap().unwrap());
+                }
+            });
+            for entry in fs::read_dir(state.path()).unwrap() {
+                fs::remove_file(entry.unwrap().path()).unwrap();
+            }
         }
     }
 
