@@ -18,7 +18,7 @@ const MARGIN: u64 = 128 << 20;
 pub enum NoHostMemory {
     /// The host has too little free memory.
     #[error(
-        "the container needs {} MiB of host memory for this, and the host has {} MiB available{}; \
+        "the container needs {} MiB of host memory for this, and the host has {} available{}; \
          make room and try again",
         .0.wanted >> 20, .0.free, .0.reserved
     )]
