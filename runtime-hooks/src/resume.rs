@@ -19,6 +19,7 @@ use crate::cuda::process_set::bring_back;
 use crate::cuda::watchdog::WatchedDriver;
 use crate::error::after_failure::AfterFailure;
 use crate::error::operations_log;
+use crate::error::pending_recovery::PendingRecovery;
 use crate::error::{Error, Failure, Refusal};
 use crate::host::huge_pages::HugePages;
 use crate::ledger::Patience;
@@ -204,6 +205,11 @@ fn settle(
     // The keeper reads there whom it has to bring back, and it may not have been written before.
     let handed_over = match paused.operation.record(&paused.intent) {
         Ok(()) => hand_over(paused.operation, lost),
+        // Another resume brings them back.
+        Err(error) if lost.iter().all(ProcessFailure::may_pass) => Ok(PendingRecovery {
+            processes: lost,
+            recovery: Err(error),
+        }),
         Err(_) => Err(lost),
     };
     match handed_over {
