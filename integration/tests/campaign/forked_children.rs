@@ -12,14 +12,14 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::needs;
 
+use crate::sweep::NEVER;
+
 /// In the first they give up their devices, in the second their parent does.
 const PHASES: [&str; 2] = ["lock", "gpu checkpoint"];
 /// The start of the process that takes the devices, what is done while it works, and calls of the
 /// stand-in for a GPU checkpoint.
 const CALLS: [&str; 3] = ["clone", "mkdir", "pwrite"];
 const LAST: usize = 10;
-/// No operation makes so many calls.
-const NEVER: u32 = u32::MAX;
 
 #[test]
 fn they_can_be_checkpointed_whenever_the_engine_was_killed() -> Result<()> {

@@ -18,7 +18,7 @@ use stasis_integration::host::installed::StasisHost;
 use stasis_integration::needs;
 
 /// No operation makes so many calls.
-const NEVER: u32 = u32::MAX;
+pub(crate) const NEVER: u32 = u32::MAX;
 
 /// A victim, and the operations in which it is hit.
 #[derive(Debug)]
