@@ -19,7 +19,6 @@ use crate::cuda::process_set::bring_back;
 use crate::cuda::watchdog::WatchedDriver;
 use crate::error::after_failure::AfterFailure;
 use crate::error::operations_log;
-use crate::error::pending_recovery::PendingRecovery;
 use crate::error::{Error, Failure, Refusal};
 use crate::host::huge_pages::HugePages;
 use crate::ledger::Patience;
@@ -202,17 +201,7 @@ fn settle(
     let another_program = lost
         .iter()
         .all(|fault| matches!(fault.cause, Cause::Stopped(_) | Cause::NoRoom(_)));
-    // The keeper reads there whom it has to bring back, and it may not have been written before.
-    let handed_over = match paused.operation.record(&paused.intent) {
-        Ok(()) => hand_over(paused.operation, lost),
-        // Another resume brings them back.
-        Err(error) if lost.iter().all(ProcessFailure::may_pass) => Ok(PendingRecovery {
-            processes: lost,
-            recovery: Err(error),
-        }),
-        Err(_) => Err(lost),
-    };
-    match handed_over {
+    match hand_over(paused.operation, &paused.intent, lost) {
         // The container goes on as its caller wants it, and nothing is lost: the resume succeeds.
         Ok(waiting) if another_program && waiting.is_recovering() => {
             timeline.note(waiting.to_string());

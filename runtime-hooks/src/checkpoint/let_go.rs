@@ -80,7 +80,7 @@ fn image_complete(plan: &Plan<'_>, captured: &Captured, lost: Vec<ProcessFailure
         // The rollback brought back the processes that the step did not.
         let _ = plan.operation.settle(captured.intent.clone());
     }
-    hand_over(&plan.operation, lost).map_or_else(
+    hand_over(&plan.operation, &captured.intent, lost).map_or_else(
         AfterFailure::ImageComplete,
         AfterFailure::ImageCompleteWaiting,
     )

@@ -130,6 +130,7 @@ fn attempt(settings: &Settings, undo: &Undo) -> Result<Recovered, OperationError
     };
     let context = undo.context(Cancel::not_needed());
     if let Some(what) = waits_for(&context, &undo) {
+        operation.leave_as_it_is()?;
         return Err(OperationError::Unfinished(what.to_string()));
     }
     take_up(&operation, &undo)

@@ -15,6 +15,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use stasis_linux::ProcessRef;
 
+use crate::host::file_lock::{MOMENT, Sharing, Tried, lock_within, try_lock};
 use crate::host::respawn;
 
 /// The first argument of a keeper; neither runc nor crun has this verb. The second is the
@@ -24,6 +25,29 @@ pub(crate) const VERB: &str = "stasis-keeper";
 pub(crate) const DONE: &[u8] = b"done";
 /// How long it may take to end then.
 const ENDING: Duration = Duration::from_secs(1);
+/// The file that each keeper holds locked, together with others, as long as it tries.
+const TRYING: &str = "trying";
+
+/// Shows others that a keeper tries to undo what is recorded, as long as the file is open.
+///
+/// # Errors
+/// The file cannot be made or locked.
+pub(crate) fn show_trying(directory: &Path) -> io::Result<File> {
+    let file = File::create(directory.join(TRYING))?;
+    lock_within(MOMENT, &file, Sharing::Shared)?;
+    Ok(file)
+}
+
+/// Whether a keeper tries to undo what is recorded.
+///
+/// # Errors
+/// The file cannot be opened or locked.
+pub(super) fn is_trying(directory: &Path) -> io::Result<bool> {
+    match File::open(directory.join(TRYING)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        opened => Ok(try_lock(opened?, Sharing::Exclusive)? == Tried::Held),
+    }
+}
 
 /// A keeper.
 #[derive(Debug)]

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags, open};
 
 use crate::host::file_lock::{Sharing, Tried, lock_soon, try_lock, unlock};
-use crate::operation::intent;
-use crate::operation::keeper::Keeper;
+use crate::operation::intent::{self, Intent};
+use crate::operation::keeper::{Keeper, is_trying};
 use crate::operation::undo::{self, Begun, Undo};
 use crate::operation::{Operation, OperationError};
 
@@ -90,20 +90,23 @@ impl Operation {
     pub(crate) fn has_begun(&self, begun: Begun) -> Result<(), OperationError> {
         let mut kept = self.kept();
         if let Some(undo) = &mut kept.undo {
-            undo.begun = begun;
-            undo.write(&self.directory)?;
+            let mut now = undo.clone();
+            now.begun = begun;
+            now.write(&self.directory)?;
+            *undo = now;
         }
         Ok(())
     }
 
-    /// Leaves processes that do not answer the driver, or lack room, and the lock, to the keeper.
-    /// Returns the keeper's pid.
+    /// Leaves processes that do not answer the driver, or lack room, and the lock, to the keeper,
+    /// which brings them back to what the intent says. Returns the keeper's pid.
     ///
     /// # Errors
     /// [`OperationError`].
-    pub(crate) fn hand_over(&self) -> Result<u32, OperationError> {
+    pub(crate) fn hand_over(&self, intent: &Intent) -> Result<u32, OperationError> {
         let has_image = self.has_begun_an_image();
-        match self.has_begun(Begun::Waiting) {
+        let recorded = self.record(intent);
+        match recorded.and_then(|()| self.has_begun(Begun::Waiting)) {
             // What is recorded already has the keeper bring them back as well, and try again.
             Err(_) if !has_image => {}
             recorded => recorded?,
@@ -112,9 +115,11 @@ impl Operation {
             // This process is the keeper.
             return Ok(std::process::id());
         }
-        self.stay_kept()?;
+        let has_keeper = self.stay_kept();
         let mut kept = self.kept();
-        kept.end = End::HandedOver;
+        // Without a keeper `stasis recover` or the next operation finds the records.
+        kept.end = has_keeper.as_ref().map_or(End::LetGo, |()| End::HandedOver);
+        has_keeper?;
         Ok(kept.keeper.as_ref().map_or(0, Keeper::pid))
     }
 
@@ -131,6 +136,22 @@ impl Operation {
         if kept.end == End::Settled {
             kept.end = End::HandedOver;
         }
+    }
+
+    /// Leaves what an earlier operation has recorded to the keeper that waits for it, or to another
+    /// if there is none.
+    ///
+    /// # Errors
+    /// [`OperationError::Keeper`].
+    pub(crate) fn leave_as_it_is(&self) -> Result<(), OperationError> {
+        let end = if is_trying(&self.directory).map_err(OperationError::Keeper)? {
+            End::LetGo
+        } else {
+            self.stay_kept()?;
+            End::HandedOver
+        };
+        self.kept().end = end;
+        Ok(())
     }
 
     /// Removes the record of what is to be undone, but not what is pending on somebody.

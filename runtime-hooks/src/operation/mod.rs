@@ -35,7 +35,7 @@ use crate::operation::kept::{End, Kept};
 pub use crate::operation::lock::Holder;
 use crate::operation::lock::{Purpose, Tried, try_lock};
 use crate::operation::progress::UnderWay;
-pub(crate) use keeper::{DONE, VERB as KEEPER};
+pub(crate) use keeper::{DONE, VERB as KEEPER, show_trying};
 
 /// The right to operate on a container, until dropped.
 #[derive(Debug)]

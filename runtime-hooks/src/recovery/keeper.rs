@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::host::cancel::Cancel;
 use crate::host::respawn;
 use crate::operation::undo::Undo;
-use crate::operation::{DONE, KEEPER, Operation};
+use crate::operation::{DONE, KEEPER, Operation, show_trying};
 use crate::recovery::report::{Recovered, Report, recover_and_report};
 use crate::recovery::waiting::waits_for;
 
@@ -52,6 +52,8 @@ impl Keeper {
         if self.operation_is_done() {
             return Ok(());
         }
+        // Nothing depends on it but whether `stasis recover` starts another keeper.
+        let _trying = show_trying(&self.directory);
         let lock = io::stdout().as_fd().try_clone_to_owned()?.into();
         let mut inherited = Some(Operation::inherited(self.directory.clone(), lock));
         let mut pause = FIRST_PAUSE;

@@ -32,8 +32,8 @@ use crate::cuda::failure::{Cause, ProcessFailure, Step};
 use crate::error::after_failure::AfterFailure;
 use crate::error::pending_recovery::PendingRecovery;
 use crate::host::huge_pages::HugePages;
-use crate::operation::Operation;
 use crate::operation::undo::{Begun, Undo};
+use crate::operation::{Intent, Operation};
 use crate::preflight::cuda_processes::open_driver;
 pub use begin::begin;
 pub(crate) use begin::{begin_within, take_up};
@@ -90,10 +90,6 @@ fn bring_back(
         return lost(container, Cause::NoDriver);
     };
     let driver = driver.with_room(Arc::new(operation.gpu_memory(context)));
-    if *begun == Begun::Resume {
-        // Whoever tries again need not know what was begun.
-        let _ = operation.record(&intent);
-    }
     let changed = Changed {
         operation,
         container,
@@ -125,19 +121,20 @@ fn lost(container: &Container, cause: Cause) -> AfterFailure {
     AfterFailure::Lost(vec![failure])
 }
 
-/// Leaves the processes that could not be brought back to the keeper, if one of them merely does
-/// not answer now, or lacks room.
+/// Leaves the processes that could not be brought back to what the intent says to the keeper, if
+/// one of them merely does not answer now, or lacks room.
 ///
 /// # Errors
 /// Returns `lost` if waiting does not help all of the processes, or there are none.
 pub(crate) fn hand_over(
     operation: &Operation,
+    intent: &Intent,
     lost: Vec<ProcessFailure>,
 ) -> Result<PendingRecovery, Vec<ProcessFailure>> {
     if !lost.iter().any(ProcessFailure::may_pass) {
         return Err(lost);
     }
-    let recovery = operation.hand_over();
+    let recovery = operation.hand_over(intent);
     if !lost.iter().all(ProcessFailure::may_pass) {
         return Err(lost);
     }

@@ -60,7 +60,7 @@ pub(crate) fn roll_back(changed: &Changed<'_>, failed: Vec<ProcessFailure>) -> A
         FreezerState::Thawed => Ok(()),
     };
     if !lost.is_empty() {
-        let left = hand_over(changed.operation, lost);
+        let left = hand_over(changed.operation, changed.intent, lost);
         return left.map_or_else(AfterFailure::Lost, AfterFailure::PendingRecovery);
     }
     if let Err(error) = refrozen {
@@ -90,7 +90,8 @@ fn still_frozen(changed: &Changed<'_>, error: FreezerError) -> AfterFailure {
         changed.container.init(),
         cause,
     )];
-    hand_over(changed.operation, held).map_or_else(AfterFailure::Lost, AfterFailure::Held)
+    hand_over(changed.operation, changed.intent, held)
+        .map_or_else(AfterFailure::Lost, AfterFailure::Held)
 }
 
 /// The keeper tries again.

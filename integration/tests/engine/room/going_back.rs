@@ -1,5 +1,6 @@
 //! Somebody who is no operation of stasis takes the GPU while a container is being dumped.
 
+use std::fs;
 use std::process::Child;
 
 use anyhow::{Context, Result, ensure};
@@ -34,13 +35,15 @@ fn all_cases(kind: HostKind) -> Result<()> {
         home,
         guest,
     };
-    let cases: [(&str, Case); 6] = [
+    let cases: [(&str, Case); 8] = [
         ("roll back", a_roll_back_waits),
         ("leave running", a_container_that_is_left_running_waits),
         ("paused", a_paused_container_is_resumed_without_room),
         ("left paused", one_whose_checkpoint_succeeded_is_too),
+        ("unrecorded", one_that_cannot_be_recorded_is_too),
         ("killed", a_killed_operation_is_waited_for_by_its_keeper),
         ("both killed", nobody_is_left_and_an_operator_recovers),
+        ("recovered in vain", who_recovers_in_vain_leaves_a_keeper),
     ];
     for (count, (name, case)) in (1..).zip(cases) {
         case(here).context(name)?;
@@ -76,7 +79,7 @@ impl Here<'_> {
         self.home.before_criu(&script, &settings)?;
         let operation = self.home.begin_checkpoint(name, &["--leave-running"])?;
         wait_until_clear(|| {
-            let there = std::fs::read_to_string(host.path(AT_DUMP))?;
+            let there = fs::read_to_string(host.path(AT_DUMP))?;
             Ok(there
                 .is_empty()
                 .then(|| "CRIU is not about to start".to_owned()))
@@ -113,11 +116,28 @@ impl Here<'_> {
         nothing_is_left(self.stasis)
     }
 
+    /// A checkpoint and its keeper are killed while they wait for room.
+    fn both_are_killed(&self, name: &str) -> Result<()> {
+        let mut operation = self.begin(name, "exit 1", 3600)?;
+        self.is_rolling_back()?;
+        self.keeper_is_killed()?;
+        kill_it(&operation)?;
+        operation.wait()?;
+        ensure!(state(self.stasis, self.home)? == "checkpointed");
+        Ok(())
+    }
+
+    fn keeper_is_killed(&self) -> Result<()> {
+        let kill = ["pkill", "-KILL", "-x", "stasis-keeper"];
+        self.stasis.host.run(&kill)?;
+        Ok(())
+    }
+
     /// Waits until an operation has begun to roll back, and has seen that there is no room.
     fn is_rolling_back(&self) -> Result<()> {
         let progress = self.home.record().join("progress.json");
         wait_until_clear(|| {
-            let now = std::fs::read_to_string(&progress).unwrap_or_default();
+            let now = fs::read_to_string(&progress).unwrap_or_default();
             Ok((!now.contains("roll back")).then_some(now))
         })
     }
@@ -183,6 +203,17 @@ fn one_whose_checkpoint_succeeded_is_too(here: &Here<'_>) -> Result<()> {
     here.guest_leaves()
 }
 
+/// What an earlier operation has recorded is enough for the keeper.
+fn one_that_cannot_be_recorded_is_too(here: &Here<'_>) -> Result<()> {
+    here.home.pause()?;
+    ensure!(here.begin("unrecorded", ":", 1)?.wait()?.success());
+    // The new text of the record is written there first.
+    let in_the_way = here.home.record().join(".intent.json.new");
+    fs::create_dir(in_the_way).context("nothing is recorded")?;
+    here.resumes_without_room()?;
+    here.guest_leaves()
+}
+
 fn a_killed_operation_is_waited_for_by_its_keeper(here: &Here<'_>) -> Result<()> {
     let mut operation = here.begin("killed", "exit 1", 3600)?;
     here.is_rolling_back()?;
@@ -192,14 +223,7 @@ fn a_killed_operation_is_waited_for_by_its_keeper(here: &Here<'_>) -> Result<()>
 }
 
 fn nobody_is_left_and_an_operator_recovers(here: &Here<'_>) -> Result<()> {
-    let mut operation = here.begin("both", "exit 1", 3600)?;
-    here.is_rolling_back()?;
-    here.stasis
-        .host
-        .run(&["pkill", "-KILL", "-x", "stasis-keeper"])?;
-    kill_it(&operation)?;
-    operation.wait()?;
-    ensure!(state(here.stasis, here.home)? == "checkpointed");
+    here.both_are_killed("both")?;
     here.guest.delete()?;
     let recovered = here
         .stasis
@@ -207,6 +231,24 @@ fn nobody_is_left_and_an_operator_recovers(here: &Here<'_>) -> Result<()> {
         .run_for_text(&[PROGRAM, "recover", "home"])?;
     ensure!(recovered.contains("home"), "{recovered}");
     nothing_is_left(here.stasis)
+}
+
+fn who_recovers_in_vain_leaves_a_keeper(here: &Here<'_>) -> Result<()> {
+    here.both_are_killed("in-vain-first")?;
+    let host = &here.stasis.host;
+    let recovers_in_vain = || {
+        let said = host.command(PROGRAM).args(["recover", "home"]).output()?;
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        assert_contains(&said, &["not undone yet, which is tried again"]);
+        let keepers = host.run_for_text(&["pgrep", "-cx", "stasis-keeper"])?;
+        ensure!(keepers.trim() == "1", "{keepers} keepers");
+        Ok(())
+    };
+    recovers_in_vain()?;
+    here.keeper_is_killed()?;
+    recovers_in_vain()?;
+    recovers_in_vain()?;
+    here.guest_leaves()
 }
 
 /// Its image has what was in host memory, and the GPU is not needed.
@@ -217,7 +259,7 @@ fn one_that_waits_can_be_checkpointed(here: &Here<'_>) -> Result<()> {
     here.home.checkpoint("waiting", &[])?;
     here.guest_leaves()?;
     here.home.restore("waiting")?;
-    ensure!(here.stasis.ask(PORTS[0])?.as_deref() == Some("ok 7"));
+    ensure!(here.stasis.ask(PORTS[0])?.as_deref() == Some("ok 9"));
     here.home.delete()
 }
 

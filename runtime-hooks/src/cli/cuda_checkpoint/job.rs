@@ -150,10 +150,10 @@ impl Group<'_> {
             .raise_limits(members, &intent)
             .and_then(|()| self.lock(intent.as_found()))
             .and_then(|job| self.checkpoint(job, &intent))
-            .and_then(|job| self.leave_to_operator(job, intent));
+            .and_then(|job| self.leave_to_operator(job, intent.clone()));
         // A failed step has brought all processes back, except the lost ones.
         if let Err(error) = &suspended {
-            self.leave(error.lost());
+            self.leave(&intent, error.lost());
         }
         suspended
     }

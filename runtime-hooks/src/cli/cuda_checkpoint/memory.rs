@@ -166,11 +166,11 @@ impl Group<'_> {
     }
 
     /// As [`Group::clear`], but leaves processes that merely do not answer now to the keeper.
-    pub(super) fn leave(&self, lost: &[ProcessFailure]) {
+    pub(super) fn leave(&self, intent: &Intent, lost: &[ProcessFailure]) {
         match &self.operation {
             Some(operation) if lost.iter().any(ProcessFailure::may_pass) => {
                 // Without a keeper the next operation finds them.
-                let _ = operation.hand_over();
+                let _ = operation.hand_over(intent);
             }
             _ => self.clear(),
         }
