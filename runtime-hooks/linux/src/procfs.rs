@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use crate::file::read_limited;
 
 pub use descriptors::{Descriptor, close_on_exec, descriptors};
-pub use maps::{Mapping, any_mapping, for_each_mapping};
+pub use maps::{Mapping, any_mapping, for_each_mapping, open_mapped};
 pub use stat::{Stat, TaskState};
 pub use status::Status;
 pub use threads::{children, processes, threads};

@@ -3,7 +3,10 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::ops::ControlFlow;
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::{about, gone_is_none, hexadecimal, malformed, number};
 use crate::file::too_large;
@@ -21,6 +24,10 @@ pub struct Mapping<'a> {
     pub end: u64,
     /// `rwxp`, with `-` for each right that is missing and `s` if it is shared.
     pub permissions: [u8; 4],
+    /// Where in the mapped file it begins, in bytes.
+    pub offset: u64,
+    /// The device of the mapped file, as the kernel writes it.
+    pub device: &'a [u8],
     /// The inode of the mapped file; 0 if there is none.
     pub inode: u64,
     /// The mapped file as the kernel names it, a name in brackets, or nothing.
@@ -40,12 +47,14 @@ impl<'a> Mapping<'a> {
             field
         };
         let (range, permissions) = (field(), field());
-        let (_offset, _device, inode) = (field(), field(), field());
+        let (offset, device, inode) = (field(), field(), field());
         let dash = range.iter().position(|byte| *byte == b'-')?;
         Some(Self {
             start: hexadecimal(&range[..dash])?,
             end: hexadecimal(&range[dash + 1..])?,
             permissions: permissions.try_into().ok()?,
+            offset: hexadecimal(offset)?,
+            device,
             inode: number(inode)?,
             path: rest.strip_suffix(b"\n").unwrap_or(rest),
         })
@@ -96,6 +105,28 @@ pub fn for_each_mapping<B>(
     Ok(None)
 }
 
+/// Opens the regular file behind a mapping, whatever is at its path now, to be read. `None` if the
+/// process has ended or has no such mapping any more. Reading it may take as long as its file
+/// system takes.
+///
+/// # Errors
+/// An I/O error with its path; [`io::ErrorKind::InvalidData`] for anything but a regular file.
+pub fn open_mapped(pid: i32, mapping: &Mapping<'_>) -> io::Result<Option<File>> {
+    let (start, end) = (mapping.start, mapping.end);
+    let path = PathBuf::from(format!("/proc/{pid}/map_files/{start:x}-{end:x}"));
+    let open = || {
+        // Opening a device may do anything: look first.
+        let place = openat(CWD, &path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        let place = File::from(place);
+        if !place.metadata()?.is_file() {
+            let text = "it is not a regular file";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        File::open(format!("/proc/self/fd/{}", place.as_raw_fd()))
+    };
+    gone_is_none(open()).map_err(|error| about(&path, &error))
+}
+
 /// Whether a process has a mapping that `matches`.
 ///
 /// # Errors
@@ -124,6 +155,7 @@ mod tests {
             (mapping.start, mapping.end, mapping.length()),
             (0x7f00, 0x8f00, 0x1000)
         );
+        assert_eq!((mapping.offset, mapping.device), (0x1000, &b"fe:01"[..]));
         assert_eq!(
             (mapping.inode, mapping.path),
             (77, &b"/a  b/mod\xe8le (deleted)"[..])
@@ -139,6 +171,24 @@ mod tests {
         ] {
             assert_eq!(Mapping::parse(line.as_bytes()).unwrap().path, b"");
         }
+    }
+
+    #[test]
+    fn the_file_behind_a_mapping_is_opened() {
+        use std::os::unix::fs::MetadataExt;
+        let own = i32::try_from(std::process::id()).unwrap();
+        let found = for_each_mapping(own, |mapping| {
+            let is_libc = mapping.path.windows(8).any(|part| part == b"/libc.so");
+            if !is_libc {
+                return ControlFlow::Continue(());
+            }
+            let file = open_mapped(own, &mapping).unwrap().unwrap();
+            ControlFlow::Break((file.metadata().unwrap().ino(), mapping.inode))
+        });
+        let (opened, mapped) = found.unwrap().unwrap();
+        assert_eq!(opened, mapped);
+        let gone = Mapping::parse(b"1000-2000 r--p 00000000 fe:01 77 /a").unwrap();
+        assert!(open_mapped(own, &gone).unwrap().is_none());
     }
 
     #[test]
