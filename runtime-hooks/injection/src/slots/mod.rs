@@ -1,0 +1,144 @@
+//! The slots through which the driver's library calls mmap(2) and `memcpy`, and the real mmap(2).
+//!
+//! A slot's value cannot be found by a symbol: `memcpy` is chosen at run time (an IFUNC), and a
+//! slot that was never called through holds the address of the linker's stub. So what a slot holds
+//! is recorded before it is changed.
+//!
+//! All that is read here is the process's own: its files are read up to a limit, and what is wrong
+//! with them is a [`Refusal`].
+
+mod library;
+mod refusal;
+mod symbols;
+
+use std::io::IoSliceMut;
+
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+use stasis_linux::ProcessRef;
+use stasis_linux::procfs::{Status, threads};
+
+use library::{Library, area_at, libraries};
+pub use refusal::{Function, Refusal};
+use symbols::Symbols;
+
+/// What one process calls, and where it may be changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slots {
+    /// The build of the driver's library (NT_GNU_BUILD_ID).
+    pub build_id: Vec<u8>,
+    /// Where it calls `memcpy`.
+    pub memcpy: Slot,
+    /// Where it calls mmap(2).
+    pub mmap: Slot,
+    /// The address of the C library's mmap(2).
+    pub libc_mmap: u64,
+}
+
+/// A word in the process's memory: the address of a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slot {
+    /// Where the word is.
+    pub address: u64,
+    /// What it was when it was looked at.
+    pub before: u64,
+}
+
+/// Finds the slots of a process, and changes nothing. It reads files of the process, which takes as
+/// long as their file system takes.
+///
+/// # Errors
+/// Why the process has to be left as it is.
+pub fn inspect(process: &ProcessRef) -> Result<Slots, Refusal> {
+    let pid = process.pid();
+    let found = untraced(pid).and_then(|()| find(pid));
+    if process.is_gone() {
+        return Err(Refusal::Ended);
+    }
+    found
+}
+
+fn find(pid: i32) -> Result<Slots, Refusal> {
+    let driver = the_driver(pid)?;
+    let symbols = Symbols::read(&driver)?;
+    Ok(Slots {
+        memcpy: slot(pid, &symbols, Function::Memcpy)?,
+        mmap: slot(pid, &symbols, Function::Mmap)?,
+        libc_mmap: libc_mmap(pid)?,
+        build_id: symbols.build_id,
+    })
+}
+
+/// A debugger may look at the very instructions that run differently now, and nobody else can stop
+/// a thread that it traces.
+fn untraced(pid: i32) -> Result<(), Refusal> {
+    for thread in threads(pid)? {
+        let tracer = Status::of_thread(pid, thread)?.and_then(|status| status.tracer());
+        if tracer.is_some_and(|tracer| tracer != 0) {
+            return Err(Refusal::Traced);
+        }
+    }
+    Ok(())
+}
+
+fn the_driver(pid: i32) -> Result<Library, Refusal> {
+    let is_driver = |name: &[u8]| name.starts_with(b"libcuda.so");
+    let mut found = libraries(pid, is_driver)?;
+    match (found.pop(), found.is_empty()) {
+        (None, _) => Err(Refusal::NoDriver),
+        (Some(driver), true) => Ok(driver),
+        (Some(_), false) => Err(Refusal::DriverTwice),
+    }
+}
+
+fn slot(pid: i32, symbols: &Symbols, function: Function) -> Result<Slot, Refusal> {
+    let address = symbols.slot(function)?;
+    let area = area_at(pid, address)?.ok_or(Refusal::NoSlot(function))?;
+    if !area.is_writable {
+        return Err(Refusal::ReadOnly(function));
+    }
+    let before = word(pid, address)?;
+    // Code of a file: the library's own stub, or a function that the linker has found. Anything
+    // else was put there by somebody, us included.
+    if !area_at(pid, before)?.is_some_and(|area| area.is_code_of_a_file) {
+        return Err(Refusal::Hooked(function));
+    }
+    Ok(Slot { address, before })
+}
+
+/// That of the only C library: with two, it is not known whose the driver's library calls.
+fn libc_mmap(pid: i32) -> Result<u64, Refusal> {
+    let is_libc = |name: &[u8]| {
+        [&b"libc.so"[..], b"libc-", b"libc.musl", b"ld-musl"]
+            .iter()
+            .any(|begin| name.starts_with(begin))
+    };
+    let mut found = libraries(pid, is_libc)?;
+    let libc = match (found.pop(), found.is_empty()) {
+        (Some(libc), true) if !libc.name.windows(4).any(|part| part == b"musl") => libc,
+        _ => return Err(Refusal::OtherLibc),
+    };
+    let address = Symbols::read(&libc)?.mmap.ok_or(Refusal::OtherLibc)?;
+    match area_at(pid, address)? {
+        Some(area) if area.is_code_of_a_file => Ok(address),
+        _ => Err(Refusal::OtherLibc),
+    }
+}
+
+fn word(pid: i32, address: u64) -> Result<u64, Refusal> {
+    let mut bytes = [0; 8];
+    let place = RemoteIoVec {
+        base: usize::try_from(address).map_err(std::io::Error::other)?,
+        len: bytes.len(),
+    };
+    let read = process_vm_readv(
+        Pid::from_raw(pid),
+        &mut [IoSliceMut::new(&mut bytes)],
+        &[place],
+    );
+    match read.map_err(std::io::Error::from)? {
+        8 => Ok(u64::from_ne_bytes(bytes)),
+        _ => Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into()),
+    }
+}

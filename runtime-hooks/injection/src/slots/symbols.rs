@@ -1,0 +1,148 @@
+//! What a library says of itself, as addresses of the process that it is mapped in.
+
+use std::fs::File;
+
+use object::elf::{EM_X86_64, PT_LOAD, R_X86_64_JUMP_SLOT, STT_FUNC};
+use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
+use object::{
+    LittleEndian, Object, ObjectSymbol, ObjectSymbolTable, ReadCache, RelocationFlags,
+    RelocationTarget,
+};
+use stasis_linux::file::check_size;
+
+use super::library::Library;
+use super::{Function, Refusal};
+
+/// libcuda has some 100 MiB; each part of it that is needed is read once.
+const MAX_FILE_BYTES: u64 = 512 << 20;
+/// libcuda has some hundreds of slots, the C library three thousand symbols.
+const MAX_SYMBOLS: usize = 1 << 16;
+
+type Elf<'a> = ElfFile64<'a, LittleEndian, &'a ReadCache<&'a File>>;
+
+/// Addresses in the process.
+#[derive(Debug)]
+pub(super) struct Symbols {
+    pub(super) build_id: Vec<u8>,
+    /// The slots through which it calls each function.
+    slots: Vec<(Function, u64)>,
+    /// The function that it offers as mmap(2).
+    pub(super) mmap: Option<u64>,
+}
+
+impl Symbols {
+    pub(super) fn read(library: &Library) -> Result<Self, Refusal> {
+        let malformed = |error: object::read::Error| Refusal::Malformed(error.to_string());
+        check_size(library.file.metadata()?.len(), MAX_FILE_BYTES)?;
+        let cache = ReadCache::new(&library.file);
+        let elf = Elf::parse(&cache).map_err(malformed)?;
+        if elf.elf_header().e_machine(LittleEndian) != EM_X86_64 {
+            return Err(Refusal::Architecture);
+        }
+        let bias = bias(&elf, library.start).ok_or_else(no_beginning)?;
+        let build_id = elf.build_id().map_err(malformed)?;
+        Ok(Self {
+            build_id: build_id.unwrap_or_default().to_vec(),
+            slots: slots(&elf, bias).map_err(malformed)?,
+            mmap: offered(&elf, Function::Mmap).map(|offset| bias.wrapping_add(offset)),
+        })
+    }
+
+    /// The only slot of a function.
+    pub(super) fn slot(&self, wanted: Function) -> Result<u64, Refusal> {
+        let mut found = self
+            .slots
+            .iter()
+            .filter(|(function, _)| *function == wanted);
+        match (found.next(), found.next()) {
+            (Some((_, address)), None) => Ok(*address),
+            _ => Err(Refusal::NoSlot(wanted)),
+        }
+    }
+}
+
+fn no_beginning() -> Refusal {
+    Refusal::Malformed("no segment begins where its file begins".to_owned())
+}
+
+/// What is added to an address in the file for that in the process: the segment with the beginning
+/// of the file is mapped at `start`.
+fn bias(elf: &Elf<'_>, start: u64) -> Option<u64> {
+    let mut segments = elf.elf_program_headers().iter();
+    let first = segments.find(|segment| {
+        segment.p_type(LittleEndian) == PT_LOAD && segment.p_offset(LittleEndian) == 0
+    })?;
+    Some(start.wrapping_sub(first.p_vaddr(LittleEndian)))
+}
+
+fn slots(elf: &Elf<'_>, bias: u64) -> object::read::Result<Vec<(Function, u64)>> {
+    let symbols = elf.dynamic_symbol_table();
+    let relocations = elf.dynamic_relocations().into_iter().flatten();
+    let is_slot =
+        |flags| matches!(flags, RelocationFlags::Elf { r_type } if r_type == R_X86_64_JUMP_SLOT);
+    let mut found = Vec::new();
+    let jumps = relocations.filter(|(_, relocation)| is_slot(relocation.flags()));
+    for (offset, relocation) in jumps.take(MAX_SYMBOLS) {
+        let (Some(symbols), RelocationTarget::Symbol(index)) = (&symbols, relocation.target())
+        else {
+            continue;
+        };
+        let name = symbols.symbol_by_index(index)?.name_bytes()?;
+        if let Some(function) = Function::named(name) {
+            found.push((function, bias.wrapping_add(offset)));
+        }
+    }
+    Ok(found)
+}
+
+/// The offset of a function that is one: an IFUNC would have to be called to find it.
+fn offered(elf: &Elf<'_>, wanted: Function) -> Option<u64> {
+    let mut symbols = elf.dynamic_symbols().take(MAX_SYMBOLS);
+    let found = symbols.find(|symbol| {
+        let is_function = symbol.elf_symbol().st_type() == STT_FUNC;
+        is_function
+            && !symbol.is_undefined()
+            && symbol.name_bytes().ok().and_then(Function::named) == Some(wanted)
+    });
+    Some(found?.address())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn read(bytes: &[u8]) -> Result<Symbols, Refusal> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        Symbols::read(&Library {
+            name: b"libcuda.so.1".to_vec(),
+            start: 0x7f00_0000_0000,
+            file,
+        })
+    }
+
+    /// Whatever is in a file, there is an answer.
+    #[test]
+    fn a_damaged_library_is_an_error_or_has_no_slots() {
+        let whole = std::fs::read("/proc/self/exe").unwrap();
+        let whole = &whole[..1 << 16];
+        for length in (0..whole.len()).step_by(997) {
+            assert!(read(&whole[..length]).is_err(), "{length}");
+        }
+        for place in 0..1024 {
+            let mut bytes = whole.to_vec();
+            bytes[place] ^= 0xff;
+            let _ = read(&bytes).map(|symbols| symbols.slot(Function::Memcpy).unwrap_err());
+        }
+    }
+
+    #[test]
+    fn a_library_that_is_too_large_is_not_read() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(1 << 40).unwrap();
+        let (name, start) = (Vec::new(), 0);
+        let refusal = Symbols::read(&Library { name, start, file }).unwrap_err();
+        assert!(matches!(refusal, Refusal::Unreadable(_)), "{refusal}");
+    }
+}

@@ -1,0 +1,119 @@
+//! A program in C that uses a stand-in for the driver's library.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use stasis_linux::ProcessRef;
+use tempfile::TempDir;
+
+/// It does what it is told, one word at a time. It ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Workload {
+    child: Child,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+    _directory: TempDir,
+}
+
+/// How a program is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Variant {
+    /// With lazy binding.
+    Lazy,
+    /// With LD_BIND_NOW.
+    BindNow,
+    /// With a driver's library whose slots are read-only.
+    FullRelro,
+    /// With the driver's library in a second namespace of the linker.
+    Twice,
+}
+
+impl Workload {
+    /// Has some times 2 MiB of "GPU" memory.
+    pub(super) fn start(pieces: u64, variant: Variant) -> Self {
+        let directory = TempDir::new().unwrap();
+        let program = build(directory.path(), variant);
+        let mut command = Command::new(program);
+        command
+            .arg(pieces.to_string())
+            .env_remove("LD_BIND_NOW")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        match variant {
+            Variant::Lazy | Variant::FullRelro => {}
+            Variant::BindNow => drop(command.env("LD_BIND_NOW", "1")),
+            Variant::Twice => drop(command.arg("twice")),
+        }
+        let mut child = command.spawn().unwrap();
+        let mut workload = Self {
+            input: child.stdin.take().unwrap(),
+            output: BufReader::new(child.stdout.take().unwrap()).lines(),
+            child,
+            _directory: directory,
+        };
+        assert_eq!(workload.answer(), 0);
+        workload
+    }
+
+    pub(super) fn tell(&mut self, word: &str) -> u64 {
+        self.begin(word);
+        self.answer()
+    }
+
+    /// Tells it a word, and does not wait for the answer.
+    pub(super) fn begin(&mut self, word: &str) {
+        writeln!(self.input, "{word}").unwrap();
+    }
+
+    pub(super) fn answer(&mut self) -> u64 {
+        self.output.next().unwrap().unwrap().parse().unwrap()
+    }
+
+    pub(super) fn process(&self) -> ProcessRef {
+        ProcessRef::open(self.pid()).unwrap().unwrap()
+    }
+
+    pub(super) fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap()
+    }
+}
+
+impl Drop for Workload {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn build(directory: &Path, variant: Variant) -> std::path::PathBuf {
+    let binding = match variant {
+        Variant::FullRelro => "-Wl,-z,now,-z,relro",
+        _ => "-Wl,-z,lazy",
+    };
+    let at = |name: &str| directory.join(name);
+    let (library, program) = (at("libcuda.so.1"), at("workload"));
+    fs::write(at("driver.c"), include_str!("driver.c")).unwrap();
+    fs::write(at("workload.c"), include_str!("workload.c")).unwrap();
+    compile(
+        Command::new("cc")
+            .args(["-O1", "-fno-builtin", "-fno-tree-loop-distribute-patterns"])
+            .args(["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", binding])
+            .arg("-o")
+            .args([&library, &at("driver.c")]),
+    );
+    compile(
+        Command::new("cc")
+            .args(["-O1", "-pthread", "-Wl,-z,lazy"])
+            .arg(format!("-Wl,-rpath,{}", directory.display()))
+            .arg("-o")
+            .args([&program, &at("workload.c"), &library])
+            .arg("-ldl"),
+    );
+    program
+}
+
+fn compile(compiler: &mut Command) {
+    assert!(compiler.status().unwrap().success());
+}
