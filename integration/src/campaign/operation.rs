@@ -17,7 +17,7 @@ use crate::campaign::victim;
 use crate::check::process_tree::has_ended;
 use crate::container::bundle::ROOT;
 use crate::faults::call::Class;
-use crate::faults::{Action, Gate, Hit, Phase, Plan, Trace, Traced};
+use crate::faults::{Action, At, Gate, Hit, Phase, Plan, Trace, Traced};
 
 /// What a step is called that no phase has.
 const BEFORE: &str = "begin";
@@ -104,7 +104,7 @@ impl Subject<'_> {
             let before = u32::try_from(seen.calls.len())?;
             let plan = Plan {
                 class: fault.class,
-                number: fault.number.saturating_sub(before),
+                at: At::Number(fault.number.saturating_sub(before)),
                 action: self.action(fault, held.pid, begun),
             };
             gate.close()?;
@@ -155,7 +155,7 @@ impl Subject<'_> {
                 let (class, action) = (Class::Changes, Action::Kill);
                 let next = Plan {
                     class,
-                    number,
+                    at: At::Number(number),
                     action,
                 };
                 Action::KillThen(Box::new(move || victim::keeper_of(program)), Box::new(next))

@@ -8,7 +8,7 @@ use crate::campaign::fault::What;
 use crate::campaign::subject::Subject;
 use crate::check::process_tree::has_ended;
 use crate::faults::call::Class;
-use crate::faults::{Action, Plan, Trace};
+use crate::faults::{Action, At, Plan, Trace};
 use crate::host::installed::PROGRAM;
 
 impl Subject<'_> {
@@ -43,7 +43,7 @@ impl Subject<'_> {
         if let Some(held) = self.recover.held(|| has_ended(&child))? {
             let plan = Plan {
                 class: Class::Changes,
-                number,
+                at: At::Number(number),
                 action: Action::Kill,
             };
             Trace::from_start(held, plan, self.phase())?.seen()?;

@@ -12,5 +12,5 @@ mod stop;
 mod tracer;
 
 pub use gate::{Gate, Held};
-pub use plan::{Action, Hit, Plan};
+pub use plan::{Action, At, Hit, Plan};
 pub use tracer::{Phase, Trace, Traced};

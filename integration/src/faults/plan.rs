@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 
 use super::call::{Call, Class};
 
-/// What is done at the k-th call of a class, before the call.
+/// What is done at a call, before the call.
 pub enum Action {
     /// The program gets SIGKILL.
     Kill,
@@ -24,10 +24,28 @@ pub enum Action {
 pub struct Plan {
     /// Which calls are counted.
     pub class: Class,
-    /// The number of the call, from 1 on.
-    pub number: u32,
+    /// At which of them something is done.
+    pub at: At,
     /// What is done.
     pub action: Action,
+}
+
+/// One of the counted calls.
+#[derive(Debug, Clone, Copy)]
+pub enum At {
+    /// The one with this number, from 1 on.
+    Number(u32),
+    /// The first that is so.
+    First(fn(&Hit) -> bool),
+}
+
+impl At {
+    pub(super) fn is(self, number: u32, hit: &Hit) -> bool {
+        match self {
+            Self::Number(wanted) => number == wanted,
+            Self::First(is_so) => is_so(hit),
+        }
+    }
 }
 
 /// A call at which something was done.
@@ -52,8 +70,7 @@ impl fmt::Debug for Action {
 
 impl fmt::Debug for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (class, number) = (self.class, self.number);
-        write!(f, "{class:?} {number}: {:?}", self.action)
+        write!(f, "{:?} {:?}: {:?}", self.class, self.at, self.action)
     }
 }
 

@@ -188,11 +188,11 @@ impl Tracer {
         let Some(call) = call.filter(|_| self.counts == Counts::AtOnce) else {
             return Ok(());
         };
-        let (phase, number) = ((self.phase)(), plan.number);
+        let phase = (self.phase)();
         let hit = Hit { phase, call };
         self.seen.calls.push(hit.clone());
         self.count += 1;
-        match self.plan.take_if(|_| self.count == number) {
+        match self.plan.take_if(|plan| plan.at.is(self.count, &hit)) {
             Some(plan) => {
                 self.seen.hits.push(hit);
                 self.carry_out(plan.action, thread)

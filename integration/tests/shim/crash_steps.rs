@@ -10,7 +10,7 @@ use stasis_integration::container::crash_container::{
     CrashContainer, answered, checkpoint, create,
 };
 use stasis_integration::faults::call::Class;
-use stasis_integration::faults::{Action, Hit, Plan, Trace};
+use stasis_integration::faults::{Action, At, Hit, Plan, Trace};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::needs;
@@ -102,7 +102,7 @@ impl Victim<'_> {
         };
         let plan = Plan {
             class: Class::Changes,
-            number,
+            at: At::Number(number),
             action: Action::Kill,
         };
         let trace = Trace::of_running(shim, plan, Box::new(|| "shim".to_owned()))?;
