@@ -31,6 +31,7 @@ mod not_ours;
 mod not_permitted;
 mod passthrough;
 mod paused_images;
+mod paused_meanwhile;
 mod peer_access;
 mod preflight;
 mod progress;

@@ -115,15 +115,12 @@ fn carry_out(
             plan.image.keep_memory_only();
             return failed(cause, AfterFailure::WithoutMemory);
         }
-        let mut cause = late_cuda::explain(
-            &plan.driver,
-            &plan.container,
-            &captured.intent.processes(),
-            cause,
-        );
-        let after_failure = timeline.time("roll back", || {
-            roll_back(&plan.changed(captured), cause.take_lost())
-        });
+        let known = captured.intent.processes();
+        let mut cause = late_cuda::explain(&plan.driver, &plan.container, &known, cause);
+        captured.intent.freezer = freezer_to_leave(plan, &cause);
+        let changed = plan.changed(captured);
+        let lost = cause.take_lost();
+        let after_failure = timeline.time("roll back", || roll_back(&changed, lost));
         plan.image.give_up(plan.container.init());
         failed(cause, after_failure)
     })?;
@@ -158,6 +155,18 @@ fn carry_out(
             let (cause, after_failure) = after_let_go(plan, captured, cause, sealed, timeline);
             Err(failed(cause, after_failure))
         }
+    }
+}
+
+/// Somebody may have paused the container meanwhile, and believes so. But CRIU freezes it, too.
+fn freezer_to_leave(plan: &Plan<'_>, cause: &Failure) -> FreezerState {
+    let is_of_dump = matches!(
+        cause,
+        Failure::LowLevel(_) | Failure::CudaStartedDuringDump { .. }
+    );
+    match plan.container.cgroup().freezer_state() {
+        Ok(FreezerState::Frozen) if !is_of_dump => FreezerState::Frozen,
+        _ => plan.found,
     }
 }
 
