@@ -72,15 +72,26 @@ pub(crate) enum Event {
 /// # Errors
 /// `NotFound` if it has ended, `TimedOut`, and those of waitpid(2).
 pub(crate) fn next_event(thread: Pid, deadline: Deadline) -> io::Result<Event> {
+    loop {
+        match event_now(thread)? {
+            None => deadline.poll()?,
+            Some(event) => return Ok(event),
+        }
+    }
+}
+
+/// The stop that a thread has come to; `None` if it runs.
+///
+/// # Errors
+/// `NotFound` if it has ended, and those of waitpid(2).
+pub(crate) fn event_now(thread: Pid) -> io::Result<Option<Event>> {
     let pid = rustix::process::Pid::from_raw(thread.as_raw());
     // Tracees are waited for by whoever traces them, children or not; `__WALL`: threads, too.
     let options = WaitOptions::NOHANG | WaitOptions::from_bits_retain(libc::__WALL.unsigned_abs());
-    loop {
-        match waitpid(pid, options)? {
-            None => deadline.poll()?,
-            Some((_, status)) if status.stopped() => return event(thread, status.as_raw()),
-            Some(_) => return Err(io::ErrorKind::NotFound.into()),
-        }
+    match waitpid(pid, options)? {
+        None => Ok(None),
+        Some((_, status)) if status.stopped() => event(thread, status.as_raw()).map(Some),
+        Some(_) => Err(io::ErrorKind::NotFound.into()),
     }
 }
 

@@ -5,7 +5,8 @@
 //! A thread is stopped with ptrace(2). Its registers are set so that it makes one system call with
 //! an instruction that its vDSO has anyway, so none of its code is changed, and then put back; an
 //! interrupted system call of its own is made again. That thread makes only two calls:
-//! clone(2), which makes a [`Proxy`], and wait4(2), which reaps it. The proxy makes all others.
+//! clone(2), which makes a [`Proxy`], and wait4(2), which reaps it. The proxy makes all others,
+//! also the clone(2) of a [`Worker`], which executes code that is in the process's memory.
 //!
 //! # If we are killed
 //! * Before, between and after these two calls the thread has its own registers: it goes on.
@@ -26,25 +27,37 @@
 //!
 //! The files, from the bottom: `ffi` and `registers` (of the architecture), `event` (stops),
 //! `gate` (the instruction), `calls` (one call), `rseq`, `borrowed` (registers taken and put
-//! back), `seized` (a running thread is stopped), `proxy`.
+//! back), `seized` (a running thread is stopped), `outside` (where threads are), `clone` and
+//! `reaping`, `proxy`, `receive` (a file for a proxy), `worker`.
 
 mod borrowed;
 mod calls;
+mod clone;
 mod event;
 mod ffi;
 mod gate;
+pub mod memory;
+mod outside;
 mod proxy;
+mod reaping;
+mod receive;
 mod registers;
 mod rseq;
 mod seized;
 mod status;
+mod worker;
 
 use std::io;
 
 use nix::unistd::Pid;
 
+pub use clone::Numbered;
+pub use outside::wait_until_outside;
 pub use proxy::{Proxy, ProxyRemains, Shared};
+pub use reaping::reap;
+pub use receive::SCRATCH_BYTES;
 use registers::Registers;
+pub use worker::{Life, Start, Worker};
 
 /// The stack pointer and the thread-local storage of a thread that we trace.
 ///

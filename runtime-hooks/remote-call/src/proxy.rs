@@ -13,8 +13,10 @@ use stasis_linux::procfs::TaskState;
 
 use crate::borrowed::BorrowedThread;
 use crate::calls::{Calls, TraceOptions};
+use crate::clone::{Numbered, arguments};
 use crate::event::{Deadline, Event, next_event};
 use crate::gate::gate;
+use crate::reaping::{is_reaped, reaping};
 use crate::seized::SeizedThread;
 use crate::status::{state_of_child, traced_child};
 
@@ -53,13 +55,6 @@ impl Owner {
         }
     }
 
-    fn thread(&self) -> i32 {
-        match self {
-            Self::Seized(thread, _) => thread.thread().as_raw(),
-            Self::TracedByCriu(pid) => *pid,
-        }
-    }
-
     /// One short call.
     fn call(&mut self, number: libc::c_long, arguments: &[u64]) -> io::Result<u64> {
         match self {
@@ -86,7 +81,21 @@ impl Proxy {
         is_gone: impl FnOnce() -> bool,
     ) -> io::Result<Self> {
         let thread = SeizedThread::stop(pid, is_gone)?;
-        Self::of(Owner::Seized(thread, pid), shared)
+        Self::of(Owner::Seized(thread, pid), shared, None)
+    }
+
+    /// As [`Self::of_running`], sharing memory alone; its number is written there, for whoever has
+    /// to reap it ([`crate::reap`]) if we are killed.
+    ///
+    /// # Errors
+    /// As [`Self::of_running`].
+    pub fn numbered(
+        pid: i32,
+        numbered: Numbered,
+        is_gone: impl FnOnce() -> bool,
+    ) -> io::Result<Self> {
+        let thread = SeizedThread::stop(pid, is_gone)?;
+        Self::of(Owner::Seized(thread, pid), Shared::Memory, Some(numbered))
     }
 
     /// Has a process make one whose leader the calling thread traces for CRIU, and which is
@@ -95,19 +104,16 @@ impl Proxy {
     /// # Errors
     /// Those of ptrace(2), `/proc` and clone(2).
     pub fn of_traced(pid: i32) -> io::Result<Self> {
-        Self::of(Owner::TracedByCriu(pid), Shared::Memory)
+        Self::of(Owner::TracedByCriu(pid), Shared::Memory, None)
     }
 
-    fn of(mut owner: Owner, shared: Shared) -> io::Result<Self> {
-        // Traced as its parent is, which so does not hear of its end (no signal in the lowest
-        // byte).
-        let flags = libc::CLONE_VM | libc::CLONE_PTRACE;
-        let flags = match shared {
-            Shared::Memory => flags,
-            Shared::MemoryAndDescriptors => flags | libc::CLONE_FILES,
+    fn of(mut owner: Owner, shared: Shared, numbered: Option<Numbered>) -> io::Result<Self> {
+        let more = match shared {
+            Shared::Memory => 0,
+            Shared::MemoryAndDescriptors => libc::CLONE_FILES,
         };
-        let pid_inside = owner.call(libc::SYS_clone, &[flags.unsigned_abs().into()])?;
-        let own = Pid::from_raw(traced_child(owner.thread(), pid_inside)?);
+        let pid_inside = owner.call(libc::SYS_clone, &arguments(more, numbered))?;
+        let own = Pid::from_raw(traced_child(owner.pid(), pid_inside)?);
         let options = Options::PTRACE_O_EXITKILL | Options::PTRACE_O_TRACESYSGOOD;
         let proxy = Self {
             calls: Calls::new(own, gate(owner.pid())?, TraceOptions::Ours(options)),
@@ -126,6 +132,10 @@ impl Proxy {
     #[must_use]
     pub fn pid(&self) -> i32 {
         self.calls.thread().as_raw()
+    }
+
+    pub(crate) fn owner_pid(&self) -> i32 {
+        self.owner.pid()
     }
 
     /// For somebody who lives on when we do not.
@@ -170,11 +180,7 @@ impl Proxy {
         }
         let deadline = Deadline::soon();
         // We have seen the end of what we traced; its parent is still to see that of its child.
-        while self
-            .owner
-            .call(libc::SYS_wait4, &reaping(self.pid_inside))?
-            == 0
-        {
+        while !is_reaped(self.owner.call(libc::SYS_wait4, &reaping(self.pid_inside)))? {
             deadline.poll()?;
         }
         Ok(())
@@ -185,12 +191,6 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         let _ = self.finish();
     }
-}
-
-/// wait4(2), without waiting, for a child that sends no signal when it ends.
-fn reaping(pid_inside: u64) -> [u64; 4] {
-    let flags = (libc::__WALL | libc::WNOHANG).unsigned_abs().into();
-    [pid_inside, 0, flags, 0]
 }
 
 /// What may be left of a proxy when whoever made it was killed: a child that its owner never hears
@@ -224,8 +224,7 @@ impl ProxyRemains {
         }
         let is_gone = || !matches!(self.state(), Ok(Some(_)));
         let mut owner = SeizedThread::stop(self.owner, is_gone)?;
-        owner.call(libc::SYS_wait4, &reaping(self.pid_inside))?;
-        Ok(())
+        is_reaped(owner.call(libc::SYS_wait4, &reaping(self.pid_inside))).map(drop)
     }
 
     fn wait(self, deadline: Deadline) -> io::Result<()> {

@@ -140,6 +140,23 @@ mod x86_64 {
             Self(registers)
         }
 
+        /// About to execute code that never returns, with one argument.
+        pub(in super::super) fn starting(self, code: u64, stack: u64, argument: u64) -> Self {
+            /// Interrupts on, as always; strings go upwards, as code may expect (the bit that the
+            /// thread had comes from whatever it was doing).
+            const FLAGS: u64 = 0x202;
+            let mut registers = self.calling(code, 0, &[argument]).0;
+            registers.rsp = stack;
+            registers.eflags = FLAGS;
+            registers.fs_base = 0;
+            Self(registers)
+        }
+
+        /// The address of its next instruction.
+        pub(in super::super) fn instruction(&self) -> u64 {
+            self.0.rip
+        }
+
         pub(in super::super) fn result(&self) -> i64 {
             self.0.rax.cast_signed()
         }
@@ -218,6 +235,18 @@ mod aarch64 {
         /// the stop (arch/arm64/kernel/signal.c).
         pub(in super::super) fn resuming(self) -> Self {
             self
+        }
+
+        /// About to execute code that never returns, with one argument.
+        pub(in super::super) fn starting(self, code: u64, stack: u64, argument: u64) -> Self {
+            let mut registers = self.calling(code, 0, &[argument]).0;
+            registers.sp = stack;
+            Self(registers)
+        }
+
+        /// The address of its next instruction.
+        pub(in super::super) fn instruction(&self) -> u64 {
+            self.0.pc
         }
 
         pub(in super::super) fn result(&self) -> i64 {

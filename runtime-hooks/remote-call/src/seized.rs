@@ -29,7 +29,15 @@ impl SeizedThread {
     /// Those of ptrace(2): a process that is being debugged has a tracer already (EPERM). The
     /// process goes on then.
     pub(crate) fn stop(pid: i32, is_gone: impl FnOnce() -> bool) -> io::Result<Self> {
-        let thread = live_thread(pid)?;
+        Self::stop_thread(pid, live_thread(pid)?, is_gone)
+    }
+
+    /// As [`Self::stop`], for one thread of the process.
+    pub(crate) fn stop_thread(
+        pid: i32,
+        thread: Pid,
+        is_gone: impl FnOnce() -> bool,
+    ) -> io::Result<Self> {
         ptrace::seize(thread, Options::PTRACE_O_TRACESYSGOOD)?;
         let seized = Self { pid, thread };
         if is_gone() {

@@ -3,6 +3,7 @@
 mod hostile;
 mod program;
 mod proxies;
+mod workers;
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};

@@ -7,7 +7,7 @@ use super::program::Program;
 use super::*;
 use crate::{Proxy, Shared};
 
-fn zombies_of(parent: &Child) -> String {
+pub(super) fn zombies_of(parent: &Child) -> String {
     let tasks = format!("/proc/{0}/task/{0}/children", parent.id());
     fs::read_to_string(tasks).unwrap()
 }

@@ -1,0 +1,105 @@
+//! A file of ours for a proxy, of which its owner gets no descriptor.
+//!
+//! A proxy with a table of descriptors of its own makes a pair of sockets. We take one of them
+//! (pidfd_getfd(2)) and send the file through it (SCM_RIGHTS in unix(7)), and the proxy receives it
+//! from the other.
+
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use nix::libc;
+use rustix::cmsg_space;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+
+use crate::memory;
+use crate::proxy::Proxy;
+
+/// How many bytes of its memory a proxy needs for receiving.
+pub const SCRATCH_BYTES: u64 = WORDS as u64 * 8;
+const WORDS: usize = 13;
+
+/// The parts of the scratch memory, in words: a `struct iovec`, its byte, a message with one
+/// descriptor (`struct cmsghdr`), and a `struct msghdr`.
+const BYTE: u64 = 2;
+const CONTROL: u64 = 3;
+const HEADER: u64 = 6;
+/// A `struct cmsghdr` and one descriptor, and the same with padding.
+const CONTROL_LEN: u64 = 20;
+const CONTROL_SPACE: u64 = 24;
+
+impl Proxy {
+    /// Has it receive a file. Returns its descriptor, which only the proxy has if it shares memory
+    /// alone with its owner. `scratch` is the address of [`SCRATCH_BYTES`] that nobody else uses.
+    ///
+    /// # Errors
+    /// Those of the calls; a security module may forbid the container the file (EACCES).
+    pub fn receive(&mut self, file: BorrowedFd<'_>, scratch: u64) -> io::Result<u64> {
+        let kind = (libc::SOCK_DGRAM | libc::SOCK_CLOEXEC)
+            .unsigned_abs()
+            .into();
+        let local = libc::AF_UNIX.unsigned_abs().into();
+        self.call(libc::SYS_socketpair, &[local, kind, 0, scratch])?;
+        let both = memory::word(self.pid(), scratch)?.to_ne_bytes();
+        let [a, b, c, d, rest @ ..] = both;
+        let (sender, receiver) = (i32::from_ne_bytes([a, b, c, d]), i32::from_ne_bytes(rest));
+        send(&self.take(sender)?, file)?;
+        let message = message(scratch).map(u64::to_ne_bytes);
+        memory::write(self.pid(), scratch, message.as_flattened())?;
+        let receiver = u64::from(receiver.unsigned_abs());
+        let flags = (libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT)
+            .unsigned_abs()
+            .into();
+        self.call(libc::SYS_recvmsg, &[receiver, scratch + HEADER * 8, flags])?;
+        self.received(scratch + CONTROL * 8)
+    }
+
+    /// A descriptor of the proxy's, as one of ours.
+    fn take(&self, descriptor: i32) -> io::Result<OwnedFd> {
+        let pid = Pid::from_raw(self.pid()).ok_or(io::ErrorKind::NotFound)?;
+        let proxy = pidfd_open(pid, PidfdFlags::empty())?;
+        Ok(pidfd_getfd(proxy, descriptor, PidfdGetfdFlags::empty())?)
+    }
+
+    /// The descriptor in a `struct cmsghdr`.
+    fn received(&self, control: u64) -> io::Result<u64> {
+        let kind: u64 = libc::SOL_SOCKET.unsigned_abs().into();
+        let rights: u64 = libc::SCM_RIGHTS.unsigned_abs().into();
+        let expected = [CONTROL_LEN, kind | rights << 32];
+        let words = [0, 8, 16].map(|offset| memory::word(self.pid(), control + offset));
+        let [len, kind, descriptor] = words;
+        if [len?, kind?] != expected {
+            return Err(io::Error::other("it received no descriptor"));
+        }
+        Ok(descriptor? & u64::from(u32::MAX))
+    }
+}
+
+fn send(socket: &OwnedFd, file: BorrowedFd<'_>) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let files = [file];
+    control.push(SendAncillaryMessage::ScmRights(&files));
+    sendmsg(
+        socket,
+        &[IoSlice::new(&[0])],
+        &mut control,
+        SendFlags::DONTWAIT,
+    )?;
+    Ok(())
+}
+
+/// What recvmsg(2) is given, on machines of 64 bits that are little-endian.
+fn message(scratch: u64) -> [u64; WORDS] {
+    let at = |word: u64| scratch + word * 8;
+    let mut words = [0; WORDS];
+    words[0] = at(BYTE);
+    words[1] = 1;
+    // msg_name and msg_namelen are 0.
+    words[8] = at(0);
+    words[9] = 1;
+    words[10] = at(CONTROL);
+    words[11] = CONTROL_SPACE;
+    words
+}
