@@ -31,18 +31,17 @@ pub struct Plan {
 }
 
 /// One of the counted calls.
-#[derive(Debug, Clone, Copy)]
 pub enum At {
     /// The one with this number, from 1 on.
     Number(u32),
     /// The first that is so.
-    First(fn(&Hit) -> bool),
+    First(Box<dyn FnMut(&Hit) -> bool + Send>),
 }
 
 impl At {
-    pub(super) fn is(self, number: u32, hit: &Hit) -> bool {
+    pub(super) fn is(&mut self, number: u32, hit: &Hit) -> bool {
         match self {
-            Self::Number(wanted) => number == wanted,
+            Self::Number(wanted) => number == *wanted,
             Self::First(is_so) => is_so(hit),
         }
     }
@@ -55,6 +54,15 @@ pub struct Hit {
     pub phase: String,
     /// The call.
     pub call: Call,
+}
+
+impl fmt::Debug for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::First(_) => f.write_str("First"),
+        }
+    }
 }
 
 impl fmt::Debug for Action {
