@@ -6,7 +6,9 @@
 //! who answers.
 //!
 //! * [`slots`]: where these slots are, or why they cannot be used. Nothing is changed for that.
+//! * [`code`]: what then answers, as it is built from `stasis-injected-copy`.
 
+pub mod code;
 pub mod slots;
 
 #[cfg(test)]

@@ -1,0 +1,235 @@
+//! The memory behind the code: what we tell it, what it tells us, and what its threads share.
+//!
+//! Another process reads and writes it (process_vm_readv(2)), at the offsets given here. A child
+//! that the process forks meanwhile finds only zeros (`MADV_WIPEONFORK`), and zeros are a board
+//! too: nothing prepared, no helper, every call passed on.
+
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
+
+/// The most helpers that one process can have.
+pub const HELPERS: usize = 64;
+/// The most parts of one round.
+pub(crate) const PARTS: usize = 64;
+
+/// Lies page-aligned behind the code.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct Board {
+    pub(crate) settings: Settings,
+    pub(crate) report: Report,
+    pub(crate) news: News,
+    pub(crate) job: Job,
+    pub(crate) parts: [Part; PARTS],
+    pub(crate) threads: [Thread; HELPERS],
+}
+
+/// What is written before a call can arrive, and does not change from then on.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Address of the prepared mapping; what is copied into it and out of it is counted.
+    pub mapping: u64,
+    /// Its length in bytes, whole pages. 0: none.
+    pub mapping_length: u64,
+    /// The shortest mmap of the driver that is for GPU contents, in bytes; `u64::MAX`: none is.
+    pub answered_from: u64,
+    /// Address of libc's mmap, which gets all other calls.
+    pub real_mmap: u64,
+    /// What is done with an mmap for GPU contents that the prepared mapping cannot answer.
+    pub unexpected: Unexpected,
+}
+
+/// What is done with an mmap for GPU contents that the prepared mapping cannot answer: it is too
+/// short, or has been given away.
+#[repr(u64)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unexpected {
+    /// The driver gets memory of its container.
+    PassOn = 0,
+    /// It fails with ENOMEM: the limit of the container is too small, and the driver then leaves
+    /// the process as it was (`CUDA_ERROR_OUT_OF_MEMORY`), where the kernel would kill it.
+    Refuse = 1,
+}
+
+/// What the code has seen and done.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub(crate) struct Report {
+    /// Bytes copied into the prepared mapping and out of it.
+    pub(crate) copied: AtomicU64,
+    /// Length of the mmap that the prepared mapping has answered; 0: none yet.
+    pub(crate) answered: AtomicU64,
+    /// Length of the last one that it could not answer; 0: none.
+    pub(crate) unanswered: AtomicU64,
+    /// Why the rest of the prepared mapping is still there (errno); 0: it is not.
+    pub(crate) rest_errno: AtomicU64,
+}
+
+/// What helpers that wait look at.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub(crate) struct News {
+    /// Counts the rounds. Its lower half is what helpers sleep on.
+    pub(crate) generation: AtomicU64,
+    /// Not 0: helpers end.
+    pub(crate) quit: AtomicU64,
+    /// How many may be asleep; one that was killed in its sleep counts on.
+    pub(crate) asleep: AtomicU64,
+}
+
+/// The round that is shared out.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub(crate) struct Job {
+    /// 1 while a thread has the helpers to itself.
+    pub(crate) taken: AtomicU64,
+    pub(crate) to: AtomicPtr<u8>,
+    pub(crate) from: AtomicPtr<u8>,
+    pub(crate) length: AtomicUsize,
+}
+
+/// Who has one part; see `job`.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub(crate) struct Part(pub(crate) AtomicU64);
+
+/// One helper.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub(crate) struct Thread {
+    /// Its thread id: set by the kernel before its first instruction (`CLONE_CHILD_SETTID`), and
+    /// set to 0 behind its last one (`CLONE_CHILD_CLEARTID`).
+    pub(crate) id: AtomicU32,
+}
+
+/// What the code has done, as it is read from a board.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reported {
+    /// Bytes copied into the prepared mapping and out of it.
+    pub copied: u64,
+    /// Length in bytes of the mmap that the prepared mapping has answered.
+    pub answered: Option<u64>,
+    /// Length in bytes of the last mmap for GPU contents that it could not answer.
+    pub unanswered: Option<u64>,
+    /// Why the rest of the prepared mapping could not be unmapped: it is still there.
+    pub rest_errno: Option<i32>,
+}
+
+impl Board {
+    /// Its length in bytes: whole pages.
+    pub const LENGTH: usize = size_of::<Self>();
+    /// Where [`Settings::to_bytes`] are written.
+    pub const SETTINGS: usize = offset_of!(Self, settings);
+    /// Where the bytes for [`Reported::from_bytes`] are read.
+    pub const REPORT: usize = offset_of!(Self, report);
+    /// Where a `u64` that is not 0 ends all helpers; one that sleeps, within 10 ms.
+    pub const QUIT: usize = offset_of!(Self, news.quit);
+
+    /// Where the thread id (`u32`) of each helper lies, for clone(2); the helper's index is the
+    /// position. A helper gets one that none has had before it: what the board says of its
+    /// predecessor would be said of it.
+    pub fn thread_ids() -> impl ExactSizeIterator<Item = usize> {
+        let first = offset_of!(Self, threads) + offset_of!(Thread, id);
+        (0..HELPERS).map(move |index| first + index * size_of::<Thread>())
+    }
+}
+
+impl Settings {
+    /// As they are written to [`Board::SETTINGS`].
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; 40] {
+        let words = [
+            self.mapping,
+            self.mapping_length,
+            self.answered_from,
+            self.real_mmap,
+            self.unexpected as u64,
+        ];
+        let mut bytes = [0; 40];
+        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&word.to_ne_bytes());
+        }
+        bytes
+    }
+}
+
+impl Reported {
+    /// As it is read from [`Board::REPORT`].
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; 32]) -> Self {
+        let mut words = bytes
+            .as_chunks()
+            .0
+            .iter()
+            .map(|word| u64::from_ne_bytes(*word));
+        let mut next = || words.next().unwrap_or_default();
+        let some = |word| (word != 0).then_some(word);
+        Self {
+            copied: next(),
+            answered: some(next()),
+            unanswered: some(next()),
+            rest_errno: some(next()).and_then(|errno| errno.try_into().ok()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_and_read_is_what_lies_there() {
+        assert_eq!(Board::LENGTH % 4096, 0);
+        let fields = [
+            offset_of!(Settings, mapping),
+            offset_of!(Settings, mapping_length),
+            offset_of!(Settings, answered_from),
+            offset_of!(Settings, real_mmap),
+            offset_of!(Settings, unexpected),
+        ];
+        assert_eq!(fields, [0, 8, 16, 24, 32]);
+        let settings = Settings {
+            mapping: 1,
+            mapping_length: 2,
+            answered_from: 3,
+            real_mmap: 4,
+            unexpected: Unexpected::Refuse,
+        };
+        let words = settings
+            .to_bytes()
+            .as_chunks()
+            .0
+            .iter()
+            .map(|&word| u64::from_ne_bytes(word))
+            .collect::<Vec<_>>();
+        assert_eq!(words, [1, 2, 3, 4, 1]);
+
+        let fields = [
+            offset_of!(Report, copied),
+            offset_of!(Report, answered),
+            offset_of!(Report, unanswered),
+            offset_of!(Report, rest_errno),
+        ];
+        assert_eq!(fields, [0, 8, 16, 24]);
+        let bytes = [5_u64, 6, 0, 12].map(u64::to_ne_bytes);
+        let reported = Reported {
+            copied: 5,
+            answered: Some(6),
+            unanswered: None,
+            rest_errno: Some(12),
+        };
+        assert_eq!(
+            Reported::from_bytes(bytes.as_flattened().try_into().unwrap()),
+            reported
+        );
+    }
+
+    #[test]
+    fn each_helper_has_a_line_of_the_board() {
+        let ids: Vec<usize> = Board::thread_ids().collect();
+        assert_eq!(ids.len(), HELPERS);
+        assert!(ids.windows(2).all(|pair| pair[1] - pair[0] == 64));
+        assert!(ids[HELPERS - 1] + 64 <= Board::LENGTH);
+    }
+}

@@ -1,0 +1,43 @@
+//! What runs inside a CUDA process while its driver moves the contents of GPU memory.
+//!
+//! The driver (580) makes one `mmap` for all contents, then one `memcpy` for each 2 MiB, in one
+//! thread. Here both are answered better: the `mmap` with a file of ours that is mapped already,
+//! the `memcpy` by several helpers, which are processes that share the memory of the driver's
+//! (`CLONE_VM`).
+//!
+//! The crate is built twice. For us it gives the layout of the [`Board`], and its tests run every
+//! function. For the CUDA process the root is `image.rs`: freestanding, position-independent,
+//! without data of its own, and the [`Board`] lies in the pages behind the code.
+//!
+//! What the code may do there: read and write what it is asked to copy and its board; call
+//! futex(2), sched_yield(2), munmap(2), exit(2), and mmap(2) of libc. It uses no thread-local
+//! storage, less than 4 KiB of stack, and cannot panic: what would is not linked.
+//!
+//! The files, from the bottom: `board` (the layout), `system` (calls), `bytes` (a copy by one
+//! thread), `job` (how one is shared out, and why that is right), `serve` (a helper), `copy`
+//! (memcpy), `mapping` (mmap).
+#![cfg_attr(not(test), no_std)]
+// Elsewhere there is only the layout.
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+
+mod board;
+#[cfg(target_arch = "x86_64")]
+mod bytes;
+#[cfg(target_arch = "x86_64")]
+mod copy;
+#[cfg(target_arch = "x86_64")]
+mod job;
+#[cfg(target_arch = "x86_64")]
+mod mapping;
+#[cfg(target_arch = "x86_64")]
+mod serve;
+#[cfg(target_arch = "x86_64")]
+mod system;
+
+pub use board::{Board, HELPERS, Reported, Settings, Unexpected};
+#[cfg(target_arch = "x86_64")]
+pub use copy::memcpy;
+#[cfg(target_arch = "x86_64")]
+pub use mapping::{Call, mmap};
+#[cfg(target_arch = "x86_64")]
+pub use serve::helper;

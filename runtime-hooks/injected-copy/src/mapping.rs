@@ -1,0 +1,147 @@
+//! mmap(2), as the driver calls it.
+#![allow(unsafe_code)] // raw memory of the process
+
+use core::sync::atomic::Ordering::{AcqRel, Relaxed};
+
+use crate::board::{Board, Unexpected};
+use crate::system;
+
+const PAGE: u64 = 4096;
+/// `MAP_FAILED`.
+const FAILED: u64 = u64::MAX;
+/// A length that no process has room for.
+const TOO_LONG: u64 = !(PAGE - 1);
+
+const READ_WRITE: i32 = 3;
+/// `MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE`.
+const POPULATED: i32 = 0x2 | 0x20 | 0x8000;
+
+/// libc's mmap.
+type Mmap = unsafe extern "C" fn(u64, u64, i32, i32, i32, i64) -> u64;
+
+/// The arguments of one call, in the order of mmap(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// The wished address; 0: any.
+    pub address: u64,
+    /// In bytes.
+    pub length: u64,
+    /// `PROT_`.
+    pub protection: i32,
+    /// `MAP_`.
+    pub flags: i32,
+    /// Of the file.
+    pub descriptor: i32,
+    /// In the file.
+    pub offset: i64,
+}
+
+impl Call {
+    /// The one that the driver makes for GPU contents of `length` bytes.
+    #[must_use]
+    pub fn for_contents(length: u64) -> Self {
+        Self {
+            address: 0,
+            length,
+            protection: READ_WRITE,
+            flags: POPULATED,
+            descriptor: -1,
+            offset: 0,
+        }
+    }
+}
+
+/// Answers the driver's call for GPU contents with the prepared mapping, once; passes on all
+/// others.
+///
+/// # Safety
+/// As for mmap(2); the settings are true.
+pub unsafe fn mmap(board: &Board, call: Call) -> u64 {
+    let (settings, length) = (&board.settings, call.length);
+    // SAFETY: as the caller promises.
+    unsafe {
+        if call != Call::for_contents(length) || length < settings.answered_from {
+            return pass_on(board, call);
+        }
+        if length <= settings.mapping_length && is_first(board, length) {
+            unmap_rest(board, length);
+            return settings.mapping;
+        }
+        board.report.unanswered.store(length, Relaxed);
+        match settings.unexpected {
+            Unexpected::PassOn => pass_on(board, call),
+            Unexpected::Refuse => refuse(board),
+        }
+    }
+}
+
+/// Whether nobody has got the prepared mapping before; now the caller has.
+fn is_first(board: &Board, length: u64) -> bool {
+    let answered = &board.report.answered;
+    length != 0
+        && answered
+            .compare_exchange(0, length, AcqRel, Relaxed)
+            .is_ok()
+}
+
+/// Unmaps what the driver does not know of, and so never unmaps. Where the mapping begins stays:
+/// its address and its offset in the file must differ by whole huge pages.
+///
+/// # Safety
+/// The prepared mapping is at least as long, and nobody uses its rest.
+unsafe fn unmap_rest(board: &Board, length: u64) {
+    let used = length.next_multiple_of(PAGE);
+    let rest = board.settings.mapping_length.saturating_sub(used);
+    if rest != 0 {
+        // SAFETY: as the caller promises.
+        let unmapped = unsafe { system::unmap(board.settings.mapping + used, rest) };
+        board
+            .report
+            .rest_errno
+            .store(unmapped.err().unwrap_or(0), Relaxed);
+    }
+}
+
+/// # Safety
+/// As for mmap(2); the settings are true.
+unsafe fn pass_on(board: &Board, call: Call) -> u64 {
+    // SAFETY: libc's mmap, or 0, which is `None`.
+    let real = unsafe { core::mem::transmute::<u64, Option<Mmap>>(board.settings.real_mmap) };
+    let Call {
+        address,
+        length,
+        protection,
+        flags,
+        descriptor,
+        offset,
+    } = call;
+    match real {
+        // SAFETY: as the caller promises.
+        Some(real) => unsafe { real(address, length, protection, flags, descriptor, offset) },
+        // A child that the process has forked has an empty board.
+        None => {
+            let words = [protection, flags, descriptor].map(|word| i64::from(word).cast_unsigned());
+            let [protection, flags, descriptor] = words;
+            let arguments = [
+                address,
+                length,
+                protection,
+                flags,
+                descriptor,
+                offset.cast_unsigned(),
+            ];
+            // SAFETY: as the caller promises.
+            u64::try_from(unsafe { system::map(arguments) }).unwrap_or(FAILED)
+        }
+    }
+}
+
+/// ENOMEM. Only libc knows where this thread's `errno` is, so it is asked for too much.
+///
+/// # Safety
+/// The settings are true.
+unsafe fn refuse(board: &Board) -> u64 {
+    // SAFETY: no address is named, and there is no room for this length: nothing is mapped.
+    unsafe { pass_on(board, Call::for_contents(TOO_LONG)) };
+    FAILED
+}
