@@ -161,8 +161,12 @@ pub(crate) fn raise_limits(
     Ok(cgroup.raise(needed, directory)?)
 }
 
-/// The host memory that contents of this size need, in bytes.
+/// The host memory that contents of this size need, in bytes. Where none are moved, the driver
+/// needs none either.
 pub(crate) fn needed_for(gpu_bytes: u64) -> u64 {
+    if gpu_bytes == 0 {
+        return 0;
+    }
     gpu_bytes
         .saturating_add(gpu_bytes / 16)
         .saturating_add(MARGIN)

@@ -8,7 +8,7 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{PROGRAM, StasisHost};
 use stasis_integration::{needs, on_hosts};
 
-use super::{Other, nothing_is_reserved};
+use super::{Other, nothing_is_reserved, state, suspend, toggle};
 
 const PORT: u16 = 10262;
 
@@ -25,6 +25,8 @@ fn all_cases(kind: HostKind) -> Result<()> {
     ensure!(stasis.ask(PORT)?.as_deref() == Some("ok 1"));
     the_tier_ram_is_left_for_the_disk(stasis, &memory)?;
     ensure!(stasis.ask(PORT)?.as_deref() == Some("ok 2"));
+    a_suspended_one_needs_none(stasis, &memory)?;
+    ensure!(stasis.ask(PORT)?.as_deref() == Some("ok 3"));
     memory.delete()?;
     a_restore_is_refused(stasis, &memory)?;
     ensure!(stasis.ask(PORT)?.as_deref() == Some("ok 1"));
@@ -67,6 +69,17 @@ fn the_tier_ram_is_left_for_the_disk(stasis: &StasisHost, memory: &Bundle<'_>) -
         "operations on other (process 4711)",
     ];
     assert_contains(&notes, &parts);
+    other.dies()
+}
+
+/// Its GPU contents are in host memory already.
+fn a_suspended_one_needs_none(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
+    stasis.set(&stasis.low_level, "deadlines.room_s = 0\n")?;
+    suspend(stasis, memory)?;
+    let other = Other::reserves(stasis, "host_memory")?;
+    memory.checkpoint("suspended", &["--leave-running"])?;
+    ensure!(state(stasis, memory)? == "checkpointed");
+    ensure!(toggle(stasis, memory).status()?.success());
     other.dies()
 }
 
