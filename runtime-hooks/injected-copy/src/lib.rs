@@ -38,6 +38,12 @@ pub use board::{Board, HELPERS, Reported, Settings, Unexpected};
 #[cfg(target_arch = "x86_64")]
 pub use copy::memcpy;
 #[cfg(target_arch = "x86_64")]
+pub use job::PART;
+#[cfg(target_arch = "x86_64")]
 pub use mapping::{Call, mmap};
 #[cfg(target_arch = "x86_64")]
 pub use serve::helper;
+
+#[cfg(target_arch = "x86_64")]
+#[cfg(test)]
+mod tests;

@@ -23,3 +23,7 @@ pub struct Image {
 
 /// None on other architectures than x86-64.
 pub const IMAGE: Option<Image> = include!(concat!(env!("OUT_DIR"), "/image.rs"));
+
+#[cfg(target_arch = "x86_64")]
+#[cfg(test)]
+mod tests;

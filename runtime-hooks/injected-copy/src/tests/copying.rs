@@ -1,0 +1,86 @@
+//! What memcpy has copied, and counted.
+#![allow(unsafe_code)] // memory given as addresses
+
+use std::sync::atomic::Ordering::SeqCst;
+
+use super::{board, random, with_helpers};
+use crate::board::{Board, Settings, Unexpected};
+use crate::copy::memcpy;
+use crate::job::{PART, ROUND};
+
+/// Copies within one buffer.
+fn copy_within(board: &Board, bytes: &mut [u8], to: usize, from: usize, length: usize) {
+    assert!(to.max(from) + length <= bytes.len());
+    let base = bytes.as_mut_ptr();
+    // SAFETY: both ranges lie in the buffer.
+    unsafe { memcpy(board, base.add(to), base.add(from), length) };
+}
+
+#[test]
+fn every_byte_arrives_and_no_other_changes() {
+    let source = random(2 * ROUND + 3 * PART);
+    let mut random = fastrand::Rng::with_seed(1);
+    for helpers in [0, 1, 3, 15] {
+        let board = board();
+        with_helpers(&board, helpers, || {
+            for _ in 0..40 {
+                let most = [600, 3 * PART, 20 * PART, source.len()][random.usize(..4)];
+                let length = random.usize(..=most);
+                let from = random.usize(..=source.len() - length);
+                let before = random.usize(..4096);
+                let mut target = vec![0xa5; before + length + 64];
+                // SAFETY: the target is long enough behind `before`.
+                unsafe {
+                    let to = target.as_mut_ptr().add(before);
+                    memcpy(&board, to, source[from..].as_ptr(), length);
+                }
+                assert!(
+                    target[before..][..length] == source[from..][..length],
+                    "{length}"
+                );
+                assert!(target[..before].iter().all(|&byte| byte == 0xa5));
+                assert!(target[before + length..].iter().all(|&byte| byte == 0xa5));
+            }
+        });
+    }
+}
+
+#[test]
+fn ranges_that_overlap_are_copied_as_by_memmove() {
+    let original = random(5 * PART);
+    let mut random = fastrand::Rng::with_seed(2);
+    let board = board();
+    with_helpers(&board, 2, || {
+        for _ in 0..200 {
+            let length = random.usize(..=4 * PART);
+            let from = random.usize(..=original.len() - length);
+            let near = from.saturating_sub(random.usize(..300)) + random.usize(..300);
+            let to = near.min(original.len() - length);
+            let (mut ours, mut expected) = (original.clone(), original.clone());
+            copy_within(&board, &mut ours, to, from, length);
+            expected.copy_within(from..from + length, to);
+            assert!(ours == expected, "{length} bytes from {from} to {to}");
+        }
+    });
+    assert_eq!(board.job.taken.load(SeqCst), 0);
+}
+
+#[test]
+fn what_goes_in_and_out_of_the_mapping_is_counted_to_the_byte() {
+    let mut bytes = random(12 * PART);
+    let mut board = board();
+    board.settings = Settings {
+        mapping: bytes.as_ptr() as u64,
+        mapping_length: 4 * PART as u64,
+        answered_from: u64::MAX,
+        real_mmap: 0,
+        unexpected: Unexpected::PassOn,
+    };
+    let copied = || board.report.copied.load(SeqCst);
+    copy_within(&board, &mut bytes, 0, 5 * PART, 3 * PART + 7);
+    assert_eq!(copied(), 3 * PART as u64 + 7);
+    copy_within(&board, &mut bytes, 8 * PART, 17, 1001);
+    assert_eq!(copied(), 3 * PART as u64 + 1008);
+    copy_within(&board, &mut bytes, 8 * PART, 4 * PART, 3 * PART);
+    assert_eq!(copied(), 3 * PART as u64 + 1008, "copied elsewhere");
+}

@@ -1,0 +1,105 @@
+//! Memory of which some pages are missing: who reads one waits until the test gives it.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsRawFd, FromRawFd};
+
+use nix::libc;
+
+use super::loaded;
+
+pub(super) const PAGE: usize = 4096;
+
+// linux/userfaultfd.h
+const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
+const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
+const UFFDIO_COPY: libc::c_ulong = 0xc028_aa03;
+const UFFD_API: u64 = 0xaa;
+const UFFD_FEATURE_THREAD_ID: u64 = 1 << 8;
+const UFFDIO_REGISTER_MODE_MISSING: u64 = 1;
+
+/// Bytes of which some pages are missing.
+pub(super) struct Held<'b> {
+    bytes: &'b [u8],
+    memory: *mut u8,
+    faults: File,
+}
+
+// SAFETY: the memory is the process's, and any thread may use the descriptor.
+unsafe impl Sync for Held<'_> {}
+
+/// A thread that waits.
+pub(super) struct Fault {
+    /// For the page here.
+    pub(super) offset: usize,
+    pub(super) thread: i32,
+}
+
+impl<'b> Held<'b> {
+    /// Holds the pages at these offsets.
+    pub(super) fn new(bytes: &'b [u8], missing: &[usize]) -> Self {
+        let length = bytes.len().next_multiple_of(PAGE);
+        let memory = loaded::map(length);
+        // SAFETY: the mapping is ours and as long. A huge page would fill what is to be missing.
+        unsafe { libc::madvise(memory.cast(), length, libc::MADV_NOHUGEPAGE) };
+        for (index, page) in bytes.chunks(PAGE).enumerate() {
+            if !missing.contains(&(index * PAGE)) {
+                // SAFETY: as above.
+                unsafe {
+                    memory
+                        .add(index * PAGE)
+                        .copy_from_nonoverlapping(page.as_ptr(), page.len())
+                };
+            }
+        }
+        // SAFETY: it gives a descriptor that nobody else has.
+        let faults = unsafe {
+            let number = libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC);
+            File::from_raw_fd(i32::try_from(number).unwrap())
+        };
+        let held = Self {
+            bytes,
+            memory,
+            faults,
+        };
+        held.ask(UFFDIO_API, &mut [UFFD_API, UFFD_FEATURE_THREAD_ID, 0]);
+        let (start, mode) = (memory as u64, UFFDIO_REGISTER_MODE_MISSING);
+        held.ask(UFFDIO_REGISTER, &mut [start, length as u64, mode, 0]);
+        held
+    }
+
+    pub(super) fn source(&self) -> *const [u8] {
+        std::ptr::slice_from_raw_parts(self.memory, self.bytes.len())
+    }
+
+    /// The next thread that waits.
+    pub(super) fn next(&self) -> Fault {
+        let mut event = [0; 32]; // struct uffd_msg
+        (&self.faults).read_exact(&mut event).unwrap();
+        let address = usize::from_ne_bytes(event[16..24].try_into().unwrap());
+        Fault {
+            offset: (address - self.memory.addr()) / PAGE * PAGE,
+            thread: i32::from_ne_bytes(event[24..28].try_into().unwrap()),
+        }
+    }
+
+    /// Gives a page to all that wait for it.
+    pub(super) fn give(&self, offset: usize) {
+        let to = self.memory as u64 + offset as u64;
+        let from = self.bytes[offset..][..PAGE].as_ptr() as u64;
+        self.ask(UFFDIO_COPY, &mut [to, from, PAGE as u64, 0, 0]);
+    }
+
+    fn ask<const WORDS: usize>(&self, request: libc::c_ulong, argument: &mut [u64; WORDS]) {
+        // SAFETY: the argument has the words that the request asks for.
+        let result =
+            unsafe { libc::ioctl(self.faults.as_raw_fd(), request, argument.as_mut_ptr()) };
+        assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        loaded::unmap(self.memory, self.bytes.len().next_multiple_of(PAGE));
+    }
+}
