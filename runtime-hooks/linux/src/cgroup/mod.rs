@@ -5,11 +5,13 @@
 //! * [`Cgroup`]: a directory of a hierarchy, its processes, its ancestors and its freezer.
 //! * [`Everywhere`]: a container's cgroup in all hierarchies, of which everything is killed.
 //! * [`cgroups_path`]: the cgroup that an OCI specification names.
+//! * [`cpu_limit`]: how much of the CPUs a process may use.
 //! * [`set_apart`]: out of the cgroups of whoever started a process.
 //! * [`criu_yard`]: the cgroup mounts that a CRIU leaves when it is killed.
 
 mod apart;
 mod cgroups_path;
+mod cpu_limit;
 pub mod criu_yard;
 mod everywhere;
 mod freezer;
@@ -23,6 +25,7 @@ use std::path::{Path, PathBuf};
 
 pub use apart::set_apart;
 pub use cgroups_path::cgroups_path;
+pub use cpu_limit::cpu_limit;
 pub use everywhere::Everywhere;
 pub use freezer::{FreezerError, FreezerState, is_frozen};
 pub use hierarchies::Hierarchies;

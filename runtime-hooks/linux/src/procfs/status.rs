@@ -70,6 +70,19 @@ impl Status {
         number(self.field("TracerPid")?)
     }
 
+    /// How many CPUs it may run on.
+    #[must_use]
+    pub fn allowed_cpus(&self) -> Option<u64> {
+        let list = self.field("Cpus_allowed_list")?;
+        let ranges = list.split(|byte| *byte == b',').map(|range| {
+            let mut ends = range.splitn(2, |byte| *byte == b'-');
+            let first: u64 = number(ends.next()?)?;
+            let last = ends.next().map_or(Some(first), number)?;
+            last.checked_sub(first)?.checked_add(1)
+        });
+        ranges.sum()
+    }
+
     /// The pid of the process in each pid namespace that it is in, from ours inwards.
     #[must_use]
     pub fn namespace_pids(&self) -> Option<Vec<i32>> {
@@ -91,6 +104,18 @@ mod tests {
         assert_eq!((status.process(), status.tracer()), (Some(7), Some(4711)));
         assert_eq!(status.namespace_pids(), Some(vec![4711, 12, 1]));
         assert_eq!(status.field("Tg"), None);
+    }
+
+    #[test]
+    fn cpus_are_counted() {
+        let count = |list: &str| {
+            let text = format!("Cpus_allowed_list:\t{list}\n").into_bytes();
+            Status::from_text(text).allowed_cpus()
+        };
+        assert_eq!(count("0"), Some(1));
+        assert_eq!(count("0-3,8,10-11"), Some(7));
+        assert_eq!(count("3-0"), None);
+        assert_eq!(count(""), None);
     }
 
     #[test]
