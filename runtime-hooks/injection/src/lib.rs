@@ -7,9 +7,35 @@
 //!
 //! * [`slots`]: where these slots are, or why they cannot be used. Nothing is changed for that.
 //! * [`code`]: what then answers, as it is built from `stasis-injected-copy`.
+//! * [`prepare`]: the code is put into the process, where nobody calls it yet. [`Prepared::record`]
+//!   says how to undo all that follows; it has to be on disk before.
+//! * [`Prepared::arm`]: workers begin, and the slots lead to the code. Now the driver is called.
+//! * [`Armed::disarm`]: all is as before, but for the mapping that the driver was given.
+//! * [`put_back`]: the same, by whoever comes after a process of ours that was killed.
+//!
+//! # If we are killed
+//! The workers die with us. The code goes on alone: it is as fast as the driver was, and as right.
+//! While a thread of the process makes one of its two calls for us (`stasis-remote-call`), the
+//! process would be lost: who may be killed has all this done by a process of its own.
+//! Before the record exists, some 100 KiB of memory may be left in the process, and a range of
+//! addresses without memory.
 
+mod arm;
 pub mod code;
+mod error;
+mod prepare;
+mod put_back;
+mod record;
 pub mod slots;
+mod workers;
+
+pub use arm::Armed;
+pub use error::InjectionError;
+pub use prepare::{Prepared, Transfer, prepare};
+pub use put_back::{PutBack, Returned, put_back};
+pub use record::{Record, Span};
+pub use stasis_injected_copy::{Reported, Unexpected};
+pub use workers::count as worker_count;
 
 #[cfg(test)]
 mod tests;

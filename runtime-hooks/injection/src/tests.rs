@@ -1,4 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
+mod killed;
 mod program;
+mod programs;
+mod round;
 mod slots;
+mod state;

@@ -11,13 +11,10 @@ mod library;
 mod refusal;
 mod symbols;
 
-use std::io::IoSliceMut;
-
-use nix::sys::uio::{RemoteIoVec, process_vm_readv};
-use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use stasis_linux::ProcessRef;
 use stasis_linux::procfs::{Status, threads};
+use stasis_remote_call::memory::word;
 
 use library::{Library, area_at, libraries};
 pub use refusal::{Function, Refusal};
@@ -94,6 +91,10 @@ fn the_driver(pid: i32) -> Result<Library, Refusal> {
 
 fn slot(pid: i32, symbols: &Symbols, function: Function) -> Result<Slot, Refusal> {
     let address = symbols.slot(function)?;
+    if address % 8 != 0 {
+        // It could not be changed at once.
+        return Err(Refusal::NoSlot(function));
+    }
     let area = area_at(pid, address)?.ok_or(Refusal::NoSlot(function))?;
     if !area.is_writable {
         return Err(Refusal::ReadOnly(function));
@@ -123,22 +124,5 @@ fn libc_mmap(pid: i32) -> Result<u64, Refusal> {
     match area_at(pid, address)? {
         Some(area) if area.is_code_of_a_file => Ok(address),
         _ => Err(Refusal::OtherLibc),
-    }
-}
-
-fn word(pid: i32, address: u64) -> Result<u64, Refusal> {
-    let mut bytes = [0; 8];
-    let place = RemoteIoVec {
-        base: usize::try_from(address).map_err(std::io::Error::other)?,
-        len: bytes.len(),
-    };
-    let read = process_vm_readv(
-        Pid::from_raw(pid),
-        &mut [IoSliceMut::new(&mut bytes)],
-        &[place],
-    );
-    match read.map_err(std::io::Error::from)? {
-        8 => Ok(u64::from_ne_bytes(bytes)),
-        _ => Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into()),
     }
 }

@@ -25,13 +25,8 @@ int gpu_begin(size_t pieces) {
     return 0;
 }
 
-/* The driver's checkpoint. */
-int gpu_out(void) {
-    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE;
-    contents = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
-    if (contents == MAP_FAILED)
-        return 1;
-    for (size_t at = 0; at < bytes; at += PIECE) {
+static void pieces_out(size_t begin, size_t end) {
+    for (size_t at = begin; at < end; at += PIECE) {
         uint64_t *piece = gpu + at / sizeof *gpu;
         for (size_t i = 0; i < WORDS; i++) {
             buffer[i] = piece[i];
@@ -42,8 +37,24 @@ int gpu_out(void) {
         for (size_t i = 0; i < WORDS; i++)
             buffer[i] = 0xdeadbeefdeadbeeful;
     }
+}
+
+/* The driver's checkpoint, in two halves. */
+int gpu_half_out(void) {
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE;
+    contents = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (contents == MAP_FAILED)
+        return 1;
+    pieces_out(0, bytes / 2 / PIECE * PIECE);
     return 0;
 }
+
+int gpu_rest_out(void) {
+    pieces_out(bytes / 2 / PIECE * PIECE, bytes);
+    return 0;
+}
+
+int gpu_out(void) { return gpu_half_out() || gpu_rest_out(); }
 
 /* The driver's restore. */
 int gpu_in(void) {

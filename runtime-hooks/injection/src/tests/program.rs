@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Lines, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -28,6 +29,12 @@ pub(super) enum Variant {
     FullRelro,
     /// With the driver's library in a second namespace of the linker.
     Twice,
+    /// A thread takes every child that there is (`__WALL`).
+    Taker,
+    /// All memory is locked (mlockall(2)).
+    Locked,
+    /// A filter that kills it for nearly all system calls.
+    Filtered,
 }
 
 impl Workload {
@@ -40,11 +47,15 @@ impl Workload {
             .arg(pieces.to_string())
             .env_remove("LD_BIND_NOW")
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
+            .stdout(Stdio::piped())
+            .process_group(0);
         match variant {
             Variant::Lazy | Variant::FullRelro => {}
             Variant::BindNow => drop(command.env("LD_BIND_NOW", "1")),
             Variant::Twice => drop(command.arg("twice")),
+            Variant::Taker => drop(command.arg("taker")),
+            Variant::Locked => drop(command.arg("locked")),
+            Variant::Filtered => drop(command.arg("filtered")),
         }
         let mut child = command.spawn().unwrap();
         let mut workload = Self {
@@ -54,6 +65,7 @@ impl Workload {
             _directory: directory,
         };
         assert_eq!(workload.answer(), 0);
+        assert_eq!(workload.tell("nothing"), 0);
         workload
     }
 

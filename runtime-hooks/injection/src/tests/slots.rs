@@ -6,27 +6,11 @@ use nix::sys::ptrace;
 use nix::unistd::Pid;
 
 use super::program::{Variant, Workload};
-use crate::slots::{Function, Refusal, Slot, inspect};
+use super::state::{memory, value};
+use crate::slots::{Function, Refusal, inspect};
 
 fn refused(variant: Variant) -> Refusal {
     inspect(&Workload::start(1, variant).process()).unwrap_err()
-}
-
-fn memory(workload: &Workload) -> std::fs::File {
-    let path = format!("/proc/{}/mem", workload.pid());
-    std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open(path)
-        .unwrap()
-}
-
-fn value(workload: &Workload, slot: Slot) -> u64 {
-    let mut bytes = [0; 8];
-    memory(workload)
-        .read_exact_at(&mut bytes, slot.address)
-        .unwrap();
-    u64::from_ne_bytes(bytes)
 }
 
 /// Before its first call through a slot and after it.
@@ -44,7 +28,10 @@ fn slots_are_found_unresolved_and_resolved() {
         second.memcpy.before, first.memcpy.before,
         "the linker has found it"
     );
-    assert_eq!(second.memcpy.before, value(&workload, second.memcpy));
+    assert_eq!(
+        second.memcpy.before,
+        value(&workload, second.memcpy.address)
+    );
     // mmap was called before, and is what the linker has found, too.
     assert_eq!(second.mmap.before, second.libc_mmap);
 }

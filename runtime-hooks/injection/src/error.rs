@@ -1,0 +1,20 @@
+//! What can go wrong in a process that was found suitable.
+
+use std::io;
+
+/// Why the driver's copying was not sped up, or could not be put back.
+#[derive(Debug, thiserror::Error)]
+pub enum InjectionError {
+    /// The code exists for x86-64 only.
+    #[error("there is no code for this architecture")]
+    NoCode,
+    /// Nothing was changed.
+    #[error("code and memory cannot be put into the process; it is as it was")]
+    Prepare(#[source] io::Error),
+    /// Nothing is changed any more.
+    #[error("the driver's calls cannot be led to other code; the process is as it was")]
+    Arm(#[source] io::Error),
+    /// It is not as it was.
+    #[error("what was put into the process cannot all be taken out; that can be tried again")]
+    PutBack(#[source] io::Error),
+}

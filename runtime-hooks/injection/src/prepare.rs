@@ -1,0 +1,196 @@
+//! Code of ours is put into a process, where nobody calls it yet.
+
+use std::fs::File;
+use std::io;
+
+use nix::libc;
+use stasis_injected_copy::{Board, Settings, Unexpected};
+use stasis_linux::ProcessRef;
+use stasis_remote_call::{Proxy, Shared, memory};
+
+use crate::code::{IMAGE, Image};
+use crate::error::InjectionError;
+use crate::record::{MAX_WORKERS, PAGE, Record, Span, length};
+use crate::slots::Slots;
+
+/// Address and offset in the file are the same modulo this: huge pages are mapped as such.
+const HUGE_PAGE: u64 = 2 << 20;
+/// The driver's own mmap(2) for contents is larger, and no other of its calls is like it.
+const ANSWERED_FROM: u64 = 4 << 20;
+
+/// What the driver is about to do.
+#[derive(Debug)]
+pub enum Transfer {
+    /// Its checkpoint: the mapping that it asks for is one of this file.
+    Out {
+        /// Of whole pages; what the driver does not ask for is unmapped.
+        file: File,
+        /// In bytes.
+        length: u64,
+        /// What becomes of a call that the file is too short for.
+        unexpected: Unexpected,
+    },
+    /// Its restore, from contents that are mapped already.
+    In {
+        /// Where they are.
+        contents: Span,
+    },
+}
+
+/// A process with code in it that nobody calls.
+#[derive(Debug)]
+pub struct Prepared {
+    pub(crate) process: ProcessRef,
+    pub(crate) image: Image,
+    pub(crate) record: Record,
+    pub(crate) transfer: Transfer,
+}
+
+impl Prepared {
+    /// How to put the process back. It has to be kept where it survives us before
+    /// [`Self::arm`], and until [`crate::put_back`] or [`crate::Armed::disarm`] has succeeded.
+    #[must_use]
+    pub fn record(&self) -> &Record {
+        &self.record
+    }
+}
+
+/// Puts the code into a process, for as many workers (at most 15; 0: the driver copies alone), and
+/// reserves addresses for a file. A thread of the process stands still for that.
+///
+/// # Errors
+/// [`InjectionError::Prepare`]: the process is as it was.
+pub fn prepare(
+    process: &ProcessRef,
+    slots: Slots,
+    transfer: Transfer,
+    workers: u64,
+) -> Result<Prepared, InjectionError> {
+    let image = IMAGE.ok_or(InjectionError::NoCode)?;
+    let pid = process.pid();
+    let placed =
+        Proxy::of_running(pid, Shared::Memory, || process.is_gone()).and_then(|mut proxy| {
+            let placed = place(
+                &mut proxy,
+                &image,
+                slots,
+                &transfer,
+                workers.min(MAX_WORKERS),
+            );
+            proxy.end()?;
+            placed
+        });
+    Ok(Prepared {
+        process: process.clone(),
+        image,
+        record: placed.map_err(InjectionError::Prepare)?,
+        transfer,
+    })
+}
+
+fn place(
+    proxy: &mut Proxy,
+    image: &Image,
+    slots: Slots,
+    transfer: &Transfer,
+    workers: u64,
+) -> io::Result<Record> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let length = length(image, workers);
+    let start = map(
+        proxy,
+        0,
+        length,
+        protection,
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+    )?;
+    let record = Record::new(image, slots, start, workers);
+    fill(proxy, image, record, transfer).inspect_err(|_| {
+        let _ = proxy.call(libc::SYS_munmap, &[start, length]);
+    })
+}
+
+/// Writes code and settings. A child that the process forks meanwhile has the code, which its slots
+/// lead to, and of the rest zeros: it has no workers.
+fn fill(
+    proxy: &mut Proxy,
+    image: &Image,
+    mut record: Record,
+    transfer: &Transfer,
+) -> io::Result<Record> {
+    let Span { start, length } = record.all;
+    let board = record.board();
+    memory::write(proxy.pid(), start, image.code)?;
+    memory::write(proxy.pid(), record.own_page, &record.mark.to_ne_bytes())?;
+    let code = unsigned(libc::PROT_READ | libc::PROT_EXEC);
+    proxy.call(libc::SYS_mprotect, &[start, board - start, code])?;
+    let (rest, wipe) = (start + length - board, unsigned(libc::MADV_WIPEONFORK));
+    proxy.call(libc::SYS_madvise, &[board, rest, wipe])?;
+    let (contents, answered_from, unexpected) = match transfer {
+        Transfer::Out {
+            length, unexpected, ..
+        } => {
+            let reserved = reserve(proxy, *length)?;
+            record.reserved = Some(reserved);
+            (reserved, ANSWERED_FROM, *unexpected)
+        }
+        Transfer::In { contents } => (*contents, u64::MAX, Unexpected::PassOn),
+    };
+    let settings = Settings {
+        mapping: contents.start,
+        mapping_length: contents.length,
+        answered_from,
+        real_mmap: record.slots.libc_mmap,
+        unexpected,
+    };
+    memory::write(
+        proxy.pid(),
+        board + Board::SETTINGS as u64,
+        &settings.to_bytes(),
+    )?;
+    Ok(record)
+}
+
+/// Addresses without memory that begin where a huge page does.
+fn reserve(proxy: &mut Proxy, length: u64) -> io::Result<Span> {
+    let length = length.next_multiple_of(PAGE);
+    let room = length
+        .checked_add(HUGE_PAGE)
+        .ok_or(io::ErrorKind::InvalidInput)?;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let all = map(proxy, 0, room, libc::PROT_NONE, flags)?;
+    let start = all.next_multiple_of(HUGE_PAGE);
+    let end = start + length;
+    for (from, to) in [(all, start), (end, all + room)] {
+        if from < to {
+            proxy
+                .call(libc::SYS_munmap, &[from, to - from])
+                .inspect_err(|_| {
+                    let _ = proxy.call(libc::SYS_munmap, &[all, room]);
+                })?;
+        }
+    }
+    Ok(Span { start, length })
+}
+
+pub(crate) fn map(
+    proxy: &mut Proxy,
+    start: u64,
+    length: u64,
+    protection: i32,
+    flags: i32,
+) -> io::Result<u64> {
+    let arguments = [
+        start,
+        length,
+        unsigned(protection),
+        unsigned(flags),
+        u64::MAX,
+        0,
+    ];
+    proxy.call(libc::SYS_mmap, &arguments)
+}
+
+pub(crate) fn unsigned(flags: i32) -> u64 {
+    flags.cast_unsigned().into()
+}

@@ -1,0 +1,127 @@
+//! A process gets back what it had.
+
+use std::io;
+use std::ops::ControlFlow;
+
+use nix::libc;
+use stasis_injected_copy::Reported;
+use stasis_linux::ProcessRef;
+use stasis_linux::procfs::for_each_mapping;
+use stasis_remote_call::memory::{word, write};
+use stasis_remote_call::{Proxy, reap, wait_until_outside};
+
+use crate::error::InjectionError;
+use crate::record::{Record, Span, Turn};
+
+/// What was found in a process that was put back. It has its slots back in every case.
+#[derive(Debug)]
+pub enum PutBack {
+    /// It has ended.
+    Ended,
+    /// There is nothing of ours in it (any more).
+    NothingThere,
+    /// It is as it was, but for the mapping that the driver was given.
+    Returned(Returned),
+    /// A thread of it is still in the code, or was not seen outside. Nobody calls the code any
+    /// more; it stays mapped until this is tried again, or for ever.
+    CodeLeft(io::Error),
+}
+
+/// What the code had done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Returned {
+    /// The mapping of the file that the driver was given, and that it unmaps itself after its
+    /// restore; `None` if it asked for none: nothing of the file is mapped then.
+    pub contents: Option<Span>,
+    /// What the code says.
+    pub reported: Reported,
+}
+
+/// Puts back a process, whatever has become of what was begun with it. May be done again and
+/// again, by anybody, as long as nobody else does; the process that armed it has ended.
+///
+/// # Errors
+/// [`InjectionError::PutBack`].
+pub fn put_back(process: &ProcessRef, record: &Record) -> Result<PutBack, InjectionError> {
+    match in_order(process, record) {
+        _ if process.is_gone() => Ok(PutBack::Ended),
+        other => other.map_err(InjectionError::PutBack),
+    }
+}
+
+fn in_order(process: &ProcessRef, record: &Record) -> io::Result<PutBack> {
+    let pid = process.pid();
+    let is_gone = || process.is_gone();
+    put_slots_back(pid, record)?;
+    if !is_there(pid, record)? {
+        return Ok(PutBack::NothingThere);
+    }
+    // Workers execute the code, too; those of a process of ours that was killed are ending.
+    reap(pid, &record.numbers(pid)?, is_gone)?;
+    if let Err(error) = wait_until_outside(pid, &record.code(), is_gone) {
+        return Ok(PutBack::CodeLeft(error));
+    }
+    // Only now nobody can be given the mapping any more.
+    let reported = record.reported(pid)?;
+    let mut proxy = Proxy::numbered(pid, record.proxy(Turn::PutBack), is_gone)?;
+    let contents = unmap(&mut proxy, record, reported);
+    proxy.end()?;
+    let contents = contents?;
+    Ok(PutBack::Returned(Returned { contents, reported }))
+}
+
+/// A slot that does not lead to the code is left alone: the linker may have found the function
+/// while it did.
+pub(crate) fn put_slots_back(pid: i32, record: &Record) -> io::Result<()> {
+    let slots = &record.slots;
+    for (slot, code) in [(slots.memcpy, record.memcpy), (slots.mmap, record.mmap)] {
+        if word(pid, slot.address)? == code {
+            write(pid, slot.address, &slot.before.to_ne_bytes())?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether our memory is there: executable memory without a file, and our number behind it.
+fn is_there(pid: i32, record: &Record) -> io::Result<bool> {
+    let code = record.code();
+    let found = for_each_mapping(pid, |mapping| {
+        // The kernel may have joined it with another's.
+        let has_code = mapping.start <= code.start && code.end <= mapping.end;
+        match has_code && mapping.has(b'x') && mapping.inode == 0 {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    })?;
+    Ok(found.is_some() && word(pid, record.own_page)? == record.mark)
+}
+
+/// The code goes last: as long as it is there this can be done again.
+fn unmap(proxy: &mut Proxy, record: &Record, reported: Reported) -> io::Result<Option<Span>> {
+    let mut unmap = |Span { start, length }| proxy.call(libc::SYS_munmap, &[start, length]);
+    let contents = match (record.reserved, reported.answered) {
+        (None, _) => None,
+        (Some(reserved), None) => {
+            unmap(reserved)?;
+            None
+        }
+        (Some(reserved), Some(length)) => {
+            let Span { start, length } = Span {
+                start: reserved.start,
+                length: length
+                    .next_multiple_of(crate::record::PAGE)
+                    .min(reserved.length),
+            };
+            // The code has unmapped the rest, unless it could not.
+            if reported.rest_errno.is_some() && length < reserved.length {
+                unmap(Span {
+                    start: start + length,
+                    length: reserved.length - length,
+                })?;
+            }
+            Some(Span { start, length })
+        }
+    };
+    unmap(record.all)?;
+    Ok(contents)
+}
