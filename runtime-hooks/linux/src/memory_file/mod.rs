@@ -1,0 +1,79 @@
+//! A file in memory without a name, on a tmpfs of its own that is mounted nowhere: the kernel frees
+//! it with the last descriptor and the last mapping of it, whoever has those, and nothing has to be
+//! removed after a crash.
+//!
+//! A tmpfs of its own, and not memfd_create(2): huge pages and the NUMA node are options of a mount
+//! there, so the machine's setting for shared memory stays as it is (tmpfs(5)).
+
+mod populate;
+
+use std::fs::File;
+use std::io;
+
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_flag,
+    fsconfig_set_string, fsmount, fsopen,
+};
+
+pub use populate::populate;
+
+/// The size of a huge page on x86-64, and on aarch64 with pages of 4 KiB.
+pub const HUGE_PAGE: u64 = 2 << 20;
+
+/// Where the pages of a file in memory are taken from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Near {
+    /// Wherever who touches them first runs.
+    Toucher,
+    /// From the memory of this NUMA node as long as it has some.
+    Node(u32),
+}
+
+/// Makes a file of this size, rounded up to whole huge pages. It has no pages yet ([`populate`]),
+/// and none of them is ever swapped out where the kernel knows how (Linux 6.4).
+///
+/// # Errors
+/// Those of fsopen(2), fsconfig(2), fsmount(2) (EPERM without CAP_SYS_ADMIN; ENOSYS before Linux
+/// 5.2) and open(2).
+pub fn create(bytes: u64, near: Near) -> io::Result<File> {
+    let tmpfs = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    let size = bytes.next_multiple_of(HUGE_PAGE);
+    fsconfig_set_string(&tmpfs, "size", size.to_string())?;
+    fsconfig_set_string(&tmpfs, "mode", "0700")?;
+    // A kernel without them says EINVAL, and the file is slower or may be swapped out.
+    if_known(fsconfig_set_string(&tmpfs, "huge", "always"))?;
+    if_known(fsconfig_set_flag(&tmpfs, "noswap"))?;
+    if let Near::Node(node) = near {
+        if_known(fsconfig_set_string(
+            &tmpfs,
+            "mpol",
+            format!("prefer:{node}"),
+        ))?;
+    }
+    fsconfig_create(&tmpfs)?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let root = fsmount(&tmpfs, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
+    let file = openat(
+        root,
+        ".",
+        OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC,
+        Mode::RUSR | Mode::WUSR,
+    )?;
+    let file = File::from(file);
+    file.set_len(size)?;
+    Ok(file)
+}
+
+fn if_known(set: Result<(), Errno>) -> io::Result<()> {
+    match set {
+        Err(Errno::INVAL) => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+#[cfg(test)]
+mod tests;
