@@ -1,7 +1,7 @@
 //! Memory of which some pages are missing: who reads one waits until the test gives it.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd};
 
 use nix::libc;
@@ -21,6 +21,7 @@ const UFFDIO_REGISTER_MODE_MISSING: u64 = 1;
 /// Bytes of which some pages are missing.
 pub(super) struct Held<'b> {
     bytes: &'b [u8],
+    missing: Vec<usize>,
     memory: *mut u8,
     faults: File,
 }
@@ -57,14 +58,18 @@ impl<'b> Held<'b> {
             let number = libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC);
             File::from_raw_fd(i32::try_from(number).unwrap())
         };
+        let missing = missing.to_vec();
         let held = Self {
             bytes,
+            missing,
             memory,
             faults,
         };
-        held.ask(UFFDIO_API, &mut [UFFD_API, UFFD_FEATURE_THREAD_ID, 0]);
+        held.ask(UFFDIO_API, &mut [UFFD_API, UFFD_FEATURE_THREAD_ID, 0])
+            .unwrap();
         let (start, mode) = (memory as u64, UFFDIO_REGISTER_MODE_MISSING);
-        held.ask(UFFDIO_REGISTER, &mut [start, length as u64, mode, 0]);
+        held.ask(UFFDIO_REGISTER, &mut [start, length as u64, mode, 0])
+            .unwrap();
         held
     }
 
@@ -74,6 +79,15 @@ impl<'b> Held<'b> {
 
     /// The next thread that waits.
     pub(super) fn next(&self) -> Fault {
+        let (fd, events) = (self.faults.as_raw_fd(), libc::POLLIN);
+        let mut waiting = libc::pollfd {
+            fd,
+            events,
+            revents: 0,
+        };
+        // SAFETY: one descriptor of ours. The time is for tests that fail.
+        let came = unsafe { libc::poll(&raw mut waiting, 1, 20_000) };
+        assert_eq!(came, 1, "nobody came");
         let mut event = [0; 32]; // struct uffd_msg
         (&self.faults).read_exact(&mut event).unwrap();
         let address = usize::from_ne_bytes(event[16..24].try_into().unwrap());
@@ -85,16 +99,36 @@ impl<'b> Held<'b> {
 
     /// Gives a page to all that wait for it.
     pub(super) fn give(&self, offset: usize) {
-        let to = self.memory as u64 + offset as u64;
-        let from = self.bytes[offset..][..PAGE].as_ptr() as u64;
-        self.ask(UFFDIO_COPY, &mut [to, from, PAGE as u64, 0, 0]);
+        self.copy(offset).unwrap();
     }
 
-    fn ask<const WORDS: usize>(&self, request: libc::c_ulong, argument: &mut [u64; WORDS]) {
+    fn copy(&self, offset: usize) -> io::Result<()> {
+        let to = self.memory as u64 + offset as u64;
+        let from = self.bytes[offset..][..PAGE].as_ptr() as u64;
+        self.ask(UFFDIO_COPY, &mut [to, from, PAGE as u64, 0, 0])
+    }
+
+    /// Lets nobody wait any more when this is dropped, so that a test that fails also ends.
+    pub(super) fn until_dropped(&self) -> impl Drop {
+        Until(self)
+    }
+
+    fn ask<const WORDS: usize>(&self, request: u64, argument: &mut [u64; WORDS]) -> io::Result<()> {
         // SAFETY: the argument has the words that the request asks for.
-        let result =
-            unsafe { libc::ioctl(self.faults.as_raw_fd(), request, argument.as_mut_ptr()) };
-        assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+        match unsafe { libc::ioctl(self.faults.as_raw_fd(), request, argument.as_mut_ptr()) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+struct Until<'h>(&'h Held<'h>);
+
+impl Drop for Until<'_> {
+    fn drop(&mut self) {
+        for offset in &self.0.missing {
+            let _has_it = self.0.copy(*offset);
+        }
     }
 }
 

@@ -13,7 +13,20 @@ const STACK: usize = 4096;
 
 type Memcpy = unsafe extern "C" fn(*mut u8, *const u8, usize) -> *mut u8;
 type Mmap = unsafe extern "C" fn(usize, usize, i32, i32, i32, i64) -> usize;
-type Entry = unsafe extern "C" fn(usize) -> libc::c_int;
+type Entry = unsafe extern "C" fn(usize) -> !;
+
+/// A helper's entry, and its argument.
+type Begin = (Entry, usize);
+
+/// Nobody is left behind when the test is killed.
+extern "C" fn begin(begin: *mut c_void) -> libc::c_int {
+    // SAFETY: it lives as long as the helper; the entry takes one word.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        let (entry, index) = *begin.cast::<Begin>();
+        entry(index)
+    }
+}
 
 /// The image, where it has been put.
 pub(super) struct Loaded {
@@ -123,18 +136,19 @@ impl Loaded {
             .base
             .wrapping_add(self.image.board + Board::thread_ids().nth(index).unwrap());
         let flags = libc::CLONE_VM | libc::CLONE_CHILD_SETTID | libc::CLONE_CHILD_CLEARTID;
+        // At the lower end of its stack.
+        let first = stack.wrapping_add(STACK).cast::<Begin>();
         let (parents, tls) = (ptr::null_mut::<c_void>(), ptr::null_mut::<c_void>());
         // SAFETY: the entry takes one word and never returns; the stack is its own; the board lives
         // until all helpers have been waited for.
         let pid = unsafe {
             let entry: Entry = std::mem::transmute(self.base.add(self.image.helper));
-            let entry: extern "C" fn(*mut c_void) -> libc::c_int = std::mem::transmute(entry);
+            first.write((entry, index));
             let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
             libc::sigfillset(&raw mut all);
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
             let top = stack.add(2 * STACK).cast();
-            let index = ptr::without_provenance_mut(index);
-            let pid = libc::clone(entry, top, flags, index, parents, tls, id);
+            let pid = libc::clone(begin, top, flags, first.cast(), parents, tls, id);
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
             pid
         };

@@ -138,6 +138,7 @@ fn with_both_held(
     let has_returned = AtomicBool::new(false);
     let to = target.as_mut_ptr().addr();
     thread::scope(|scope| {
+        let _until = held.until_dropped();
         scope.spawn(|| {
             loaded.memcpy(ptr::with_exposed_provenance_mut(to), held.source());
             has_returned.store(true, SeqCst);
@@ -202,6 +203,7 @@ fn a_helper_can_be_killed_at_every_instruction() {
         helper.stop();
         let to = target.as_mut_ptr().addr();
         thread::scope(|scope| {
+            let _until = held.until_dropped();
             scope.spawn(|| loaded.memcpy(ptr::with_exposed_provenance_mut(to), held.source()));
             assert_eq!(held.next().offset, CALLERS);
             for _ in 0..steps {
