@@ -67,20 +67,20 @@ fn ranges_that_overlap_are_copied_as_by_memmove() {
 
 #[test]
 fn what_goes_in_and_out_of_the_mapping_is_counted_to_the_byte() {
-    let mut bytes = random(12 * PART);
+    let mut bytes = random(24 * PART);
     let mut board = board();
     board.settings = Settings {
         mapping: bytes.as_ptr() as u64,
-        mapping_length: 4 * PART as u64,
+        mapping_length: 8 * PART as u64,
         answered_from: u64::MAX,
         real_mmap: 0,
         unexpected: Unexpected::PassOn,
     };
     let copied = || board.report.copied.load(SeqCst);
-    copy_within(&board, &mut bytes, 0, 5 * PART, 3 * PART + 7);
-    assert_eq!(copied(), 3 * PART as u64 + 7);
-    copy_within(&board, &mut bytes, 8 * PART, 17, 1001);
-    assert_eq!(copied(), 3 * PART as u64 + 1008);
-    copy_within(&board, &mut bytes, 8 * PART, 4 * PART, 3 * PART);
-    assert_eq!(copied(), 3 * PART as u64 + 1008, "copied elsewhere");
+    copy_within(&board, &mut bytes, 0, 9 * PART, 7 * PART + 7);
+    assert_eq!(copied(), 7 * PART as u64 + 7);
+    copy_within(&board, &mut bytes, 16 * PART, 17, 1001);
+    assert_eq!(copied(), 7 * PART as u64 + 1008);
+    copy_within(&board, &mut bytes, 16 * PART, 8 * PART, 7 * PART);
+    assert_eq!(copied(), 7 * PART as u64 + 1008, "copied elsewhere");
 }
