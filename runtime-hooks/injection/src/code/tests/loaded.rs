@@ -11,6 +11,10 @@ use super::{Image, image};
 /// What a helper may need, and what is promised to it (`Image::helper`).
 const STACK: usize = 4096;
 
+/// Of registers, for ptrace(2).
+const RAX: usize = std::mem::offset_of!(libc::user_regs_struct, rax);
+const ORIG_RAX: usize = std::mem::offset_of!(libc::user_regs_struct, orig_rax);
+
 type Memcpy = unsafe extern "C" fn(*mut u8, *const u8, usize) -> *mut u8;
 type Mmap = unsafe extern "C" fn(usize, usize, i32, i32, i32, i64) -> usize;
 type Entry = unsafe extern "C" fn(usize) -> !;
@@ -194,6 +198,39 @@ impl Helper {
     pub(super) fn step(&self) {
         self.trace(libc::PTRACE_SINGLESTEP);
         assert!(libc::WIFSTOPPED(self.next_status()));
+    }
+
+    /// Lets it run until it begins a system call, and gives the call's number.
+    pub(super) fn next_call(&self) -> libc::c_long {
+        loop {
+            self.trace(libc::PTRACE_SYSCALL);
+            assert!(libc::WIFSTOPPED(self.next_status()));
+            // What the register of the result holds before there is one.
+            if self.register(RAX) == -libc::c_long::from(libc::ENOSYS) {
+                return self.register(ORIG_RAX);
+            }
+        }
+    }
+
+    /// Lets it end the call that it has begun, and refuses it.
+    pub(super) fn refuse_call(&self) {
+        self.trace(libc::PTRACE_SYSCALL);
+        assert!(libc::WIFSTOPPED(self.next_status()));
+        let refused = -libc::c_long::from(libc::EPERM);
+        // SAFETY: a register of the child is set.
+        let result = unsafe { libc::ptrace(libc::PTRACE_POKEUSER, self.pid, RAX, refused) };
+        assert_eq!(result, 0);
+    }
+
+    /// Lets it run.
+    pub(super) fn let_go(&self) {
+        self.trace(libc::PTRACE_DETACH);
+    }
+
+    fn register(&self, offset: usize) -> libc::c_long {
+        let null = ptr::null_mut::<c_void>();
+        // SAFETY: a register of the child is read.
+        unsafe { libc::ptrace(libc::PTRACE_PEEKUSER, self.pid, offset, null) }
     }
 
     fn trace(&self, request: libc::c_uint) {

@@ -228,6 +228,24 @@ fn a_helper_can_be_killed_at_every_instruction() {
     );
 }
 
+/// As under a seccomp filter of the container.
+#[test]
+fn a_helper_that_may_not_sleep_goes_on() {
+    let (source, mut target) = (random(LENGTH), vec![0; LENGTH]);
+    let loaded = Loaded::new(None);
+    let helper = loaded.helper(0);
+    helper.stop();
+    while helper.next_call() != libc::SYS_futex {}
+    helper.refuse_call();
+    assert_eq!(helper.next_call(), libc::SYS_sched_yield);
+    helper.refuse_call();
+    helper.let_go();
+    loaded.memcpy(target.as_mut_ptr(), &raw const source[..]);
+    assert!(target == source);
+    loaded.quit();
+    assert_eq!(helper.wait(), 0);
+}
+
 #[test]
 fn every_helper_has_a_place() {
     let (source, mut target) = (random(LENGTH), vec![0; LENGTH]);
