@@ -340,3 +340,14 @@ ddp_on() { # NVLink: refused, and it trains on
     cp /run/torch/on.txt /run/torch/ddp-on*.txt /out/
     remove p2p
 }
+
+gpu_path() { # MIB: the driver's own copying beside ours, in turns
+    local name=path$1 first pid exit
+    run $name /bin/memcheck $1 10060
+    first=$(until_up 10060)
+    pid=$(ctr t ls | awk -v name=$name '$1 == name { print $2 }')
+    gpu-path $pid $(($1 + 1024)) ${ROUNDS:-3} >/out/gpu-path-$1.txt 2>&1
+    exit=$?
+    say "GPU path, $1 MiB | $first, exit $exit: $(grep -E 'driver|ours|Error' /out/gpu-path-$1.txt | tr -s '\n ' ' '); $(ask 10060)"
+    forget $name
+}

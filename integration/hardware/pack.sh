@@ -13,6 +13,7 @@ host=${STASIS_HOST_SID:-$(ls -d "${STASIS_CACHE:-/var/cache/stasis}"/hosts/sid-*
 cd "$repository"
 cargo build --locked --release -p stasis -p containerd-shim-stasis -p stasis-criu-plugin
 cargo build --locked -p stasis-integration --bin test-host
+cargo build --locked -p stasis-bench --bin gpu-path
 contract=$(cargo test --locked --no-run -p stasis-integration --test contract --message-format=json 2>/dev/null |
     grep -o '"executable":"[^"]*contract-[^"]*"' | tail -n 1 | cut -d'"' -f4)
 # The test compiles the workloads before it runs.
@@ -48,6 +49,7 @@ done
 cp /bin/busybox "$root/usr/bin/busybox"
 cp -r "$host/etc/containers" "$root/etc/" 2>/dev/null || true
 cp -r "$here/../hosts/etc/." "$root/etc/"
+strip -o "$root/usr/local/bin/gpu-path" target/debug/gpu-path
 cp target/release/{stasis,stasis-runtime,containerd-shim-stasis-v2} "$root/usr/local/bin/"
 ln -s stasis "$root/usr/local/bin/cuda-checkpoint"
 mkdir -p "$root/usr/local/lib/stasis" && cp target/release/libstasis_memory.so "$root/usr/local/lib/stasis/"
