@@ -22,7 +22,7 @@ pub use descriptors::{Descriptor, close_on_exec, descriptors};
 pub use maps::{Mapping, any_mapping, for_each_mapping, open_mapped};
 pub use stat::{Stat, TaskState};
 pub use status::Status;
-pub use threads::{children, processes, threads};
+pub use threads::{children, children_of_thread, processes, threads, waits_behind};
 
 /// `None` for the answers of `/proc/PID` about a process that has ended: ENOENT when its
 /// directory is gone, ESRCH when it was reaped after a file of it was opened.

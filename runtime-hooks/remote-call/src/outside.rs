@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 
 use nix::unistd::Pid;
-use stasis_linux::procfs::threads;
+use stasis_linux::procfs::{threads, waits_behind};
 
 use crate::event::Deadline;
 use crate::registers::Registers;
@@ -12,8 +12,8 @@ use crate::seized::SeizedThread;
 use crate::status::is_alive;
 
 /// Waits until every thread of a process was seen outside of a piece of its memory that none
-/// enters any more: each is stopped for a moment. `is_gone` is asked as in
-/// [`crate::Proxy::of_running`].
+/// enters any more: one that does not wait in the kernel is stopped for a moment. `is_gone` is
+/// asked as in [`crate::Proxy::of_running`].
 ///
 /// # Errors
 /// `TimedOut` if a thread stays in there for some seconds, or cannot be stopped; those of ptrace(2)
@@ -39,6 +39,10 @@ fn is_outside(
     code: &Range<u64>,
     is_gone: impl FnOnce() -> bool,
 ) -> io::Result<bool> {
+    // Most threads of most programs wait for something: that is seen much faster.
+    if let Some(instruction) = waits_behind(pid, thread)? {
+        return Ok(!code.contains(&instruction));
+    }
     if !is_alive(thread)? {
         return Ok(true);
     }

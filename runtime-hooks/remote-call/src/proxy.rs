@@ -55,6 +55,13 @@ impl Owner {
         }
     }
 
+    fn thread(&self) -> i32 {
+        match self {
+            Self::Seized(thread, _) => thread.thread().as_raw(),
+            Self::TracedByCriu(pid) => *pid,
+        }
+    }
+
     /// One short call.
     fn call(&mut self, number: libc::c_long, arguments: &[u64]) -> io::Result<u64> {
         match self {
@@ -113,7 +120,7 @@ impl Proxy {
             Shared::MemoryAndDescriptors => libc::CLONE_FILES,
         };
         let pid_inside = owner.call(libc::SYS_clone, &arguments(more, numbered))?;
-        let own = Pid::from_raw(traced_child(owner.pid(), pid_inside)?);
+        let own = Pid::from_raw(traced_child(owner.thread(), pid_inside)?);
         let options = Options::PTRACE_O_EXITKILL | Options::PTRACE_O_TRACESYSGOOD;
         let proxy = Self {
             calls: Calls::new(own, gate(owner.pid())?, TraceOptions::Ours(options)),
@@ -134,8 +141,9 @@ impl Proxy {
         self.calls.thread().as_raw()
     }
 
-    pub(crate) fn owner_pid(&self) -> i32 {
-        self.owner.pid()
+    /// The thread that it is a child of, which stands still as long as it lives.
+    pub(crate) fn owner_thread(&self) -> i32 {
+        self.owner.thread()
     }
 
     /// For somebody who lives on when we do not.

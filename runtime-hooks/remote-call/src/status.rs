@@ -3,7 +3,7 @@
 use std::io;
 
 use nix::unistd::gettid;
-use stasis_linux::procfs::{Stat, Status, TaskState, children};
+use stasis_linux::procfs::{Stat, Status, TaskState, children_of_thread};
 
 /// Whether a thread has not ended.
 pub(crate) fn is_alive(thread: i32) -> io::Result<bool> {
@@ -17,12 +17,12 @@ pub(crate) fn state_of_child(pid: i32, parent: i32) -> io::Result<Option<TaskSta
     Ok(stat.map(|stat| stat.state))
 }
 
-/// The child of a process that has this pid in the process's own pid namespace, and that the
-/// calling thread traces.
-pub(crate) fn traced_child(process: i32, pid_inside: u64) -> io::Result<i32> {
+/// The child of a thread that has this pid in the thread's own pid namespace, and that the calling
+/// thread traces.
+pub(crate) fn traced_child(thread: i32, pid_inside: u64) -> io::Result<i32> {
     let pid_inside = i32::try_from(pid_inside).map_err(io::Error::other)?;
-    let depth = namespace_depth(process)?;
-    for child in children(process) {
+    let depth = namespace_depth(thread)?;
+    for child in children_of_thread(thread, thread) {
         let Some(status) = Status::of(child)? else {
             continue;
         };
@@ -35,9 +35,9 @@ pub(crate) fn traced_child(process: i32, pid_inside: u64) -> io::Result<i32> {
     Err(io::ErrorKind::NotFound.into())
 }
 
-/// How many pid namespaces below ours a process lives.
-fn namespace_depth(process: i32) -> io::Result<usize> {
-    let pids = Status::of(process)?.and_then(|status| status.namespace_pids());
+/// How many pid namespaces below ours a thread lives.
+fn namespace_depth(thread: i32) -> io::Result<usize> {
+    let pids = Status::of(thread)?.and_then(|status| status.namespace_pids());
     let levels = pids.ok_or(io::ErrorKind::NotFound)?.len();
     levels
         .checked_sub(1)

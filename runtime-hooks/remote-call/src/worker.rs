@@ -56,7 +56,7 @@ impl Worker {
         // A sibling of the proxy: it outlives it, and no other process becomes its parent then.
         let arguments = arguments(libc::CLONE_PARENT, Some(numbered));
         let inside = proxy.call(libc::SYS_clone, &arguments)?;
-        let pid = Pid::from_raw(traced_child(proxy.owner_pid(), inside)?);
+        let pid = Pid::from_raw(traced_child(proxy.owner_thread(), inside)?);
         let worker = Self {
             pid,
             life: Life::Goes,

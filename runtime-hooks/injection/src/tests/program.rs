@@ -31,6 +31,8 @@ pub(super) enum Variant {
     Twice,
     /// A thread takes every child that there is (`__WALL`).
     Taker,
+    /// Hundreds of threads.
+    Crowd,
     /// All memory is locked (mlockall(2)).
     Locked,
     /// A filter that kills it for nearly all system calls.
@@ -54,6 +56,7 @@ impl Workload {
             Variant::BindNow => drop(command.env("LD_BIND_NOW", "1")),
             Variant::Twice => drop(command.arg("twice")),
             Variant::Taker => drop(command.arg("taker")),
+            Variant::Crowd => drop(command.arg("crowd")),
             Variant::Locked => drop(command.arg("locked")),
             Variant::Filtered => drop(command.arg("filtered")),
         }

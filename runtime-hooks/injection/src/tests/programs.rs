@@ -24,6 +24,11 @@ fn a_program_that_takes_every_child() {
 }
 
 #[test]
+fn a_program_of_many_threads() {
+    round_of(Variant::Crowd);
+}
+
+#[test]
 fn a_program_that_locks_its_memory() {
     round_of(Variant::Locked);
 }

@@ -30,6 +30,12 @@ static void *taker(void *unused) {
     return unused;
 }
 
+static void *sleeper(void *unused) {
+    for (;;)
+        pause();
+    return unused;
+}
+
 /* Lets nothing through but what the program itself does from now on. */
 static int filter(void) {
     static const int allowed[] = {SYS_read, SYS_write, SYS_munmap, SYS_newfstatat, SYS_lseek,
@@ -58,6 +64,12 @@ static int begin(const char *variant) {
         return !dlmopen(LM_ID_NEWLM, "libcuda.so.1", RTLD_LAZY);
     if (!strcmp(variant, "taker"))
         return pthread_create(&thread, NULL, taker, NULL);
+    if (!strcmp(variant, "crowd")) {
+        for (int i = 0; i < 300; i++)
+            if (pthread_create(&thread, NULL, sleeper, NULL))
+                return 1;
+        return 0;
+    }
     if (!strcmp(variant, "locked"))
         return mlockall(MCL_CURRENT | MCL_FUTURE);
     if (!strcmp(variant, "filtered"))

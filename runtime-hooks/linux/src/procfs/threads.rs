@@ -5,10 +5,12 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::{about, gone_is_none, number, read, words};
+use super::{about, gone_is_none, hexadecimal, malformed, number, read, words};
 
 /// A pid has at most 7 digits, and a process may have all pids as children.
 const MAX_CHILDREN_BYTES: u64 = 32 << 20;
+/// Nine numbers (proc_pid_syscall(5)).
+const MAX_SYSCALL_BYTES: u64 = 4096;
 
 /// All processes that are there, zombies included.
 ///
@@ -36,12 +38,42 @@ pub fn threads(pid: i32) -> io::Result<Vec<i32>> {
 pub fn children(pid: i32) -> Vec<i32> {
     let mut found = Vec::new();
     for thread in threads(pid).unwrap_or_default() {
-        let path = format!("/proc/{pid}/task/{thread}/children");
-        if let Ok(Some(text)) = read(Path::new(&path), MAX_CHILDREN_BYTES) {
-            found.extend(words(&text).filter_map(number::<i32>));
-        }
+        found.extend(children_of_thread(pid, thread));
     }
     found
+}
+
+/// As [`children`], of one thread.
+#[must_use]
+pub fn children_of_thread(pid: i32, thread: i32) -> Vec<i32> {
+    let path = format!("/proc/{pid}/task/{thread}/children");
+    let text = read(Path::new(&path), MAX_CHILDREN_BYTES).ok().flatten();
+    let text = text.unwrap_or_default();
+    words(&text).filter_map(number).collect()
+}
+
+/// The address of the instruction behind which a thread waits in the kernel; `None` if it runs, or
+/// has ended.
+///
+/// # Errors
+/// An I/O error with its path.
+pub fn waits_behind(pid: i32, thread: i32) -> io::Result<Option<u64>> {
+    let path = format!("/proc/{pid}/task/{thread}/syscall");
+    let path = Path::new(&path);
+    let Some(text) = read(path, MAX_SYSCALL_BYTES)? else {
+        return Ok(None);
+    };
+    if text.trim_ascii() == b"running" {
+        return Ok(None);
+    }
+    // The call and its arguments, if it is in one, the stack pointer, and this.
+    let address = words(&text)
+        .last()
+        .and_then(|word| word.strip_prefix(b"0x"));
+    let address = address
+        .and_then(hexadecimal)
+        .ok_or_else(|| malformed(path))?;
+    Ok(Some(address))
 }
 
 fn numbers(directory: &Path) -> io::Result<Vec<i32>> {
@@ -68,8 +100,14 @@ mod tests {
             .spawn()
             .unwrap();
         assert!(children(own).contains(&i32::try_from(child.id()).unwrap()));
+        let pid = i32::try_from(child.id()).unwrap();
+        // It may still run, and then waits for its input.
+        while waits_behind(pid, pid).unwrap().is_none() {
+            std::thread::yield_now();
+        }
         drop(child.stdin.take());
         child.wait().unwrap();
         assert_eq!(children(i32::MAX), []);
+        assert_eq!(waits_behind(i32::MAX, 1).unwrap(), None);
     }
 }

@@ -4,6 +4,9 @@
 use std::io::{Read, Seek};
 use std::os::fd::AsFd;
 
+use stasis_linux::procfs::waits_behind;
+
+use super::program::Program;
 use super::*;
 use crate::{
     Life, Numbered, Proxy, SCRATCH_BYTES, Shared, Start, Worker, memory, reap, wait_until_outside,
@@ -186,22 +189,31 @@ fn a_file_is_received_and_mapped_without_a_descriptor_of_the_owner() {
     owner.assert_unharmed();
 }
 
+/// One that waits in the kernel, and one that runs.
 #[test]
 fn a_thread_is_seen_in_the_code_that_it_executes() {
-    let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-    let syscall = || fs::read_to_string(format!("/proc/{}/syscall", child.id())).unwrap();
+    let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
+    let runner = Program::counting(include_str!("filtered.c"), &[]);
     // It may also sleep while it is being loaded.
-    let is_its_sleep =
-        |syscall: String| syscall.starts_with(&format!("{} ", libc::SYS_clock_nanosleep));
-    until(|| is_its_sleep(syscall()));
-    let syscall = syscall();
-    let instruction = syscall.trim().rsplit("0x").next().unwrap();
-    let instruction = u64::from_str_radix(instruction, 16).unwrap();
-    let look = |code| wait_until_outside(pid(&child), &code, || false);
-    look(instruction + 1..instruction + 100).unwrap();
-    // Interrupted once, it makes its call again, with the instruction of two bytes before.
-    let error = look(instruction - 2..instruction + 1).unwrap_err();
-    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let its_sleep = format!("{} ", libc::SYS_clock_nanosleep);
+    until(|| {
+        let syscall = fs::read_to_string(format!("/proc/{}/syscall", sleeper.id())).unwrap();
+        syscall.starts_with(&its_sleep)
+    });
+    let instruction = waits_behind(pid(&sleeper), pid(&sleeper)).unwrap();
+    let instruction = instruction.unwrap();
+    let look = |child, code| wait_until_outside(pid(child), &code, || false);
+    let kind = |result: io::Result<()>| result.unwrap_err().kind();
+    let seen = [
+        look(&sleeper, instruction - 2..instruction + 1),
+        look(&runner.child, 0..u64::MAX),
+    ];
+    let unseen = [
+        look(&sleeper, instruction + 1..u64::MAX),
+        look(&runner.child, 0..4096),
+    ];
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+    assert_eq!(seen.map(kind), [io::ErrorKind::TimedOut; 2]);
+    assert!(unseen.iter().all(Result::is_ok), "{unseen:?}");
 }
