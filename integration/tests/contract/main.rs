@@ -13,11 +13,13 @@ mod caller;
 mod criu_dump;
 mod faults;
 mod forked;
+mod gpu_contents;
 mod gpus;
 mod nodes;
 mod one_process;
 mod peers;
 mod ranks;
+mod slots;
 mod workload;
 
 use std::path::PathBuf;
