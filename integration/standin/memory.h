@@ -1,4 +1,4 @@
-/* Device memory: shared memory at addresses that stay the same, or, while checkpointed, copies in private memory. */
+/* Device memory: shared memory at addresses that stay the same, or, while checkpointed, one copy of all in private memory. */
 #ifndef STASIS_MEMORY_H
 #define STASIS_MEMORY_H
 

@@ -107,6 +107,8 @@ fn library(into: &Path, name: &str, sources: &Path, files: &[&str]) -> Result<()
         "-fPIC",
         "-shared",
         "-fvisibility=hidden",
+        // A device's transfer is no call of memcpy.
+        "-fno-tree-loop-distribute-patterns",
         // As the driver's are: slots of calls stay in writable memory.
         "-Wl,-z,lazy,-z,relro",
         &format!("-Wl,-soname,{name}"),

@@ -1,32 +1,37 @@
-//! What moves GPU contents in a checkpoint: calls that libcuda makes through slots which can be
-//! changed. Without room they stay where they are.
+//! What the driver does with GPU contents in a checkpoint: they go into one new mapping, made and
+//! filled by calls that libcuda makes through slots which can be changed.
 
 use std::fs;
 use std::ops::Range;
 
 use anyhow::{Context, Result, ensure};
 use stasis::cuda::{CudaError, CudaState};
+use stasis_integration::host::c_build;
 use stasis_integration::needs;
 
 use crate::by_pid::ByPid;
+use crate::caller::inventory;
 use crate::slots::Library;
 use crate::workload::Workload;
 use crate::{bring_back, driver, lock, put_away};
 
 const MIB: u64 = 1 << 20;
 const DATA: u32 = 64;
+/// What the stand-in's NVML says of a context, of which there is nothing to save.
+const STANDIN_CONTEXT: u64 = 64 * MIB;
 
-/// One area of /proc/PID/maps.
+/// One area of /proc/PID/smaps.
 struct Area {
     range: Range<u64>,
     permissions: String,
     /// Of a file, or of the kernel's own; none if anonymous.
     name: Option<String>,
+    resident: u64,
 }
 
 fn areas(pid: i32) -> Result<Vec<Area>> {
     let mut areas: Vec<Area> = Vec::new();
-    for line in fs::read_to_string(format!("/proc/{pid}/maps"))?.lines() {
+    for line in fs::read_to_string(format!("/proc/{pid}/smaps"))?.lines() {
         let mut words = line.split_whitespace();
         let first = words.next().context("an empty line")?;
         if let Some((start, end)) = first.split_once('-') {
@@ -34,10 +39,70 @@ fn areas(pid: i32) -> Result<Vec<Area>> {
                 range: u64::from_str_radix(start, 16)?..u64::from_str_radix(end, 16)?,
                 permissions: words.next().context("no permissions")?.to_owned(),
                 name: words.nth(3).map(str::to_owned),
+                resident: 0,
             });
+        } else if first == "Rss:" {
+            let area = areas.last_mut().context("a size of no area")?;
+            area.resident = words.next().context("no size")?.parse::<u64>()? << 10;
         }
     }
     Ok(areas)
+}
+
+/// How many bytes of it were in none of these; the kernel joins areas that touch.
+fn new_bytes(area: &Area, before: &[Area]) -> u64 {
+    let Range { start, end } = area.range;
+    let overlaps = before.iter().map(|old| {
+        let shared = start.max(old.range.start)..end.min(old.range.end);
+        shared.end.saturating_sub(shared.start)
+    });
+    end - start - overlaps.sum::<u64>()
+}
+
+/// The new private anonymous area that holds so much, all of it populated.
+fn holder<'a>(areas: &'a [Area], before: &[Area], bytes: u64) -> Option<&'a Area> {
+    areas.iter().find(|area| {
+        area.name.is_none()
+            && area.permissions == "rw-p"
+            && new_bytes(area, before) >= bytes
+            && area.resident >= bytes
+    })
+}
+
+/// What a checkpoint has to save: all that NVML says of the process.
+fn to_save(pid: i32) -> Result<u64> {
+    let uses = inventory()?.uses(pid);
+    let bytes: Option<u64> = uses.iter().map(|used| used.memory_bytes).sum();
+    let bytes = bytes.context("NVML does not say how much memory the process uses")?;
+    let context = if c_build::has_gpu() {
+        0
+    } else {
+        STANDIN_CONTEXT
+    };
+    ensure!(
+        bytes >= u64::from(DATA) * MIB + context,
+        "NVML says {bytes}"
+    );
+    Ok(bytes - context)
+}
+
+#[test]
+fn go_into_one_private_mapping_that_is_populated() -> Result<()> {
+    let memcheck = Workload::memcheck(DATA)?;
+    assert_eq!(memcheck.ask()?, "ok 0");
+    let pid = memcheck.pid();
+    lock(pid)?;
+    let (bytes, before) = (to_save(pid)?, areas(pid)?);
+    driver().checkpoint(pid)?;
+    let after = areas(pid)?;
+    let found = holder(&after, &before, bytes);
+    let range = found.context("no new mapping holds them")?.range.clone();
+    println!("{bytes} bytes of GPU memory, mapped {range:x?}");
+    bring_back(pid)?;
+    let restored = areas(pid)?;
+    assert!(holder(&restored, &before, bytes).is_none(), "still mapped");
+    assert_eq!(memcheck.ask()?, "ok 1");
+    Ok(())
 }
 
 #[test]
