@@ -1,7 +1,7 @@
 //! Moves the GPU contents of one process out and in, by the driver alone and by code of ours, in
-//! turns: `gpu-path PID MIB [ROUNDS] [WORKERS]`, on a machine with a GPU. The process runs before
-//! and after; MIB is at least what it has on its GPUs. Whether its contents are right is for its
-//! workload to say.
+//! turns: `gpu-path both|driver|ours PID MIB [ROUNDS] [WORKERS]`, on a machine with a GPU. The
+//! process runs before and after; MIB is at least what it has on its GPUs. Whether its contents are
+//! right is for its workload to say.
 
 use std::env::args;
 use std::num::NonZeroUsize;
@@ -16,11 +16,19 @@ use stasis_injection::{
 use stasis_linux::ProcessRef;
 use stasis_linux::memory_file::{self, Near};
 
+const USAGE: &str = "gpu-path both|driver|ours PID MIB [ROUNDS] [WORKERS]";
+
 fn main() -> Result<()> {
     let mut arguments = args().skip(1);
+    let ways: &[Way] = match arguments.next().as_deref() {
+        Some("both") => &[Job::by_driver, Job::by_us],
+        Some("driver") => &[Job::by_driver],
+        Some("ours") => &[Job::by_us],
+        _ => bail!(USAGE),
+    };
     let mut number = |default: Option<u64>| match arguments.next() {
         Some(text) => Ok(text.parse::<u64>()?),
-        None => default.context("gpu-path PID MIB [ROUNDS] [WORKERS]"),
+        None => default.context(USAGE),
     };
     let pid = i32::try_from(number(None)?)?;
     let bytes = number(None)? << 20;
@@ -35,11 +43,14 @@ fn main() -> Result<()> {
     };
     for round in 1..=rounds {
         println!("round {round}");
-        job.by_driver()?;
-        job.by_us()?;
+        for way in ways {
+            way(&job)?;
+        }
     }
     Ok(())
 }
+
+type Way = fn(&Job) -> Result<()>;
 
 struct Job {
     process: ProcessRef,
