@@ -24,7 +24,6 @@ pub use kind::{Cgroups, HostKind, Suite};
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Seek};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 
@@ -58,16 +57,17 @@ impl Host {
         );
         let root_fs = root_fs::RootFs::obtain(suite)?;
         let mut messages = tempfile::tempfile().context("making a file for the host's messages")?;
-        let mut supervisor = Command::new("bash")
-            .args(["-c", SUPERVISOR, "host", kind])
+        // An interrupt typed at the test's terminal must not end the supervisor before it has
+        // cleaned up. And the host's init adopts what its commands leave: were it of this session,
+        // then the end of one of those, with anything stopped, would be SIGHUP for all that runs
+        // the tests where they have no terminal (kill_orphaned_pgrp in the kernel's exit.c).
+        let mut supervisor = Command::new("setsid")
+            .args(["bash", "-c", SUPERVISOR, "host", kind])
             .args([root_fs.path(), root_fs.mountpoint()])
             .arg(INIT)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(messages.try_clone()?)
-            // An interrupt typed at the test's terminal must not end the supervisor before it has
-            // cleaned up.
-            .process_group(0)
             .spawn()
             .context("starting bash for a test host")?;
         let mut greeting = String::new();

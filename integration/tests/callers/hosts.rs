@@ -30,6 +30,28 @@ fn a_hybrid_host_needs_version_1() -> Result<()> {
     Ok(())
 }
 
+/// The kernel sends SIGHUP to a process group with a stopped member when its last link to another
+/// group of its session ends.
+#[test]
+fn what_ends_and_what_is_stopped_in_a_host_hangs_up_no_test() {
+    // The host's init adopts the first. All are of the group of this session's leader.
+    let script = "
+        adopted=$(bash -c '(until [ -e /run/go ]; do sleep 0.1; done) >/dev/null & echo $!')
+        sleep 60 &
+        kill -STOP $!
+        touch /run/go
+        while kill -0 $adopted 2>/dev/null; do sleep 0.1; done
+        kill -KILL $!
+        echo alive";
+    let test_host = env!("CARGO_BIN_EXE_test-host");
+    let output = Command::new("setsid")
+        .args(["--wait", test_host, "trixie", "v2", "bash", "-c", script])
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "alive\n");
+    assert!(output.status.success(), "{output:?}");
+}
+
 #[test]
 fn a_host_outlives_no_killed_test() {
     let mut test = Command::new(env!("CARGO_BIN_EXE_test-host"))
