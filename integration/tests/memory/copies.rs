@@ -96,10 +96,14 @@ impl Copies<'_> {
         self.stasis.host.run_for_text(&["bash", "-c", cgroup])
     }
 
-    fn kill(&self, name: &str) -> Result<()> {
-        self.stasis.host.run(&["pkill", "-KILL", "-x", name])?;
+    /// Kills all that make copies: one that was just started has its arguments, and not yet its
+    /// name.
+    fn kill_copiers(&self) -> Result<()> {
+        let copier = "^stasis-write-behind ";
+        let kill = ["pkill", "-KILL", "-f", copier];
+        self.stasis.host.run(&kill)?;
         wait_until_clear(|| {
-            let alive = ["pgrep", "-x", "-r", "S,R,D", name];
+            let alive = ["pgrep", "-r", "S,R,D", "-f", copier];
             Ok(self.stasis.host.run_for_text(&alive).ok())
         })
     }
@@ -141,7 +145,7 @@ fn a_full_disk_and_a_killed_copy(here: &Copies<'_>) -> Result<()> {
         let flush = format!("{PROGRAM} memory flush; echo code $?");
         let flush = here.stasis.host.run_for_text(&["bash", "-c", &flush])?;
         assert_contains(&flush, &["MiB are needed", "tried again", "code 1"]);
-        here.kill("stasis-durable")?;
+        here.kill_copiers()?;
         here.empty_disk()?;
         ensure!(here.durable()? == (count, 1), "{:?}", here.durable()?);
         here.stasis.host.run(next)?;
@@ -157,7 +161,7 @@ fn a_full_disk_and_a_killed_copy(here: &Copies<'_>) -> Result<()> {
     here.fill_disk()?;
     here.gpu.checkpoint("next", &["--leave-running"])?;
     here.until_tried(4)?;
-    here.kill("stasis-durable")?;
+    here.kill_copiers()?;
     here.empty_disk()?;
     here.gpu.delete()?;
     here.gpu.restore("next")?;
