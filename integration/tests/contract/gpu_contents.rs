@@ -11,7 +11,7 @@ use stasis_integration::needs;
 
 use crate::by_pid::ByPid;
 use crate::caller::inventory;
-use crate::slots::Library;
+use crate::slots::jump_slot;
 use crate::workload::Workload;
 use crate::{bring_back, driver, lock, put_away};
 
@@ -121,9 +121,9 @@ fn are_moved_by_calls_through_slots_in_writable_memory() -> Result<()> {
     let first = areas.iter().find(of_libcuda);
     let first = first.context("libcuda is not mapped")?;
     let path = first.name.as_deref().context("libcuda has no path")?;
-    let library = Library::parse(fs::read(format!("/proc/{pid}/root{path}"))?)?;
+    let library = fs::read(format!("/proc/{pid}/root{path}"))?;
     for function in ["mmap", "memcpy", "munmap"] {
-        let slot = library.jump_slot(function)?;
+        let slot = jump_slot(&library, function)?;
         let slot = first.range.start + slot.with_context(|| format!("no slot of {function}"))?;
         let area = areas.iter().find(|area| area.range.contains(&slot));
         let area = area.with_context(|| format!("the slot of {function} is not mapped"))?;
