@@ -7,7 +7,7 @@ use std::env::args;
 use std::num::NonZeroUsize;
 use std::process::Command;
 use std::thread::available_parallelism;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use stasis_injection::{
@@ -118,7 +118,7 @@ impl Job {
 fn timed<T>(name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let began = Instant::now();
     let result = work();
-    let seconds = Duration::as_secs_f64(&began.elapsed());
+    let seconds = began.elapsed().as_secs_f64();
     println!("  {name}: {seconds:.3} s");
     result
 }
