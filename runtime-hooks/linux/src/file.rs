@@ -2,10 +2,11 @@
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, OFlags, fstat};
 use rustix::io::Errno;
 
 /// What is left of a replaced file when the *machine* fails. When only the program does, it is
@@ -97,12 +98,28 @@ pub fn sync_directory(directory: &Path) -> io::Result<()> {
 pub fn open(path: &Path) -> io::Result<Option<File>> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
-    let not_a_file = || io::Error::new(io::ErrorKind::InvalidData, "it is not a regular file");
     match absent_is(None, opened.map(Some)) {
         Ok(Some(file)) if !file.metadata()?.is_file() => Err(not_a_file()),
         Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => Err(not_a_file()),
         other => other,
     }
+}
+
+/// Opens a file that was found without opening it (`O_PATH`), for reading. `None` for anything but
+/// a regular file: opening a device may do anything.
+///
+/// # Errors
+/// An I/O error.
+pub fn open_found(found: &OwnedFd) -> io::Result<Option<File>> {
+    if FileType::from_raw_mode(fstat(found)?.st_mode) != FileType::RegularFile {
+        return Ok(None);
+    }
+    // The link in /proc opens the inode that fstat checked, even if its name is another file now.
+    File::open(format!("/proc/self/fd/{}", found.as_raw_fd())).map(Some)
+}
+
+pub(crate) fn not_a_file() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "it is not a regular file")
 }
 
 /// Reads a file as [`open`] and [`read_limited`] do; `None` if there is no such file.

@@ -4,13 +4,13 @@
 //! when it is opened (`/dev/watchdog` reboots the machine when it is closed again), a fifo without
 //! a writer, or a file of a FUSE mount that never answers.
 
-use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2};
+use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 use stasis_linux::ProcessRef;
+use stasis_linux::file::open_found;
 
 /// The root directory of a process.
 ///
@@ -37,14 +37,8 @@ pub(crate) fn read_file(root: impl AsFd, path: &Path, limit: u64) -> io::Result<
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
     let found = openat2(root, path, flags, Mode::empty(), resolve)?;
-    if FileType::from_raw_mode(fstat(&found)?.st_mode) != FileType::RegularFile {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "not a regular file",
-        ));
-    }
-    // The link in /proc opens the inode that fstat checked, even if its name is another file now.
-    let file = File::open(format!("/proc/self/fd/{}", found.as_raw_fd()))?;
+    let not_a_file = || io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
+    let file = open_found(&found)?.ok_or_else(not_a_file)?;
     let mut bytes = Vec::new();
     file.take(limit).read_to_end(&mut bytes)?;
     Ok(bytes)

@@ -3,13 +3,12 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::ops::ControlFlow;
-use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{Mode, OFlags, open};
 
 use super::{about, gone_is_none, hexadecimal, malformed, number};
-use crate::file::too_large;
+use crate::file::{not_a_file, open_found, too_large};
 
 /// 65530 mappings (the default of vm.max_map_count) with paths of 4095 bytes. Nothing is kept:
 /// the limit is for the time that reading takes.
@@ -114,17 +113,11 @@ pub fn for_each_mapping<B>(
 pub fn open_mapped(pid: i32, mapping: &Mapping<'_>) -> io::Result<Option<File>> {
     let (start, end) = (mapping.start, mapping.end);
     let path = PathBuf::from(format!("/proc/{pid}/map_files/{start:x}-{end:x}"));
-    let open = || {
-        // Opening a device may do anything: look first.
-        let place = openat(CWD, &path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        let place = File::from(place);
-        if !place.metadata()?.is_file() {
-            let text = "it is not a regular file";
-            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
-        }
-        File::open(format!("/proc/self/fd/{}", place.as_raw_fd()))
+    let opened = || {
+        let found = open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        open_found(&found)?.ok_or_else(not_a_file)
     };
-    gone_is_none(open()).map_err(|error| about(&path, &error))
+    gone_is_none(opened()).map_err(|error| about(&path, &error))
 }
 
 /// Whether a process has a mapping that `matches`.

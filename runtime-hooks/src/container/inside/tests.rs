@@ -3,7 +3,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-use rustix::fs::{CWD, inotify, makedev, mknodat};
+use rustix::fs::{CWD, FileType, inotify, makedev, mknodat};
 use tempfile::TempDir;
 
 use super::*;
