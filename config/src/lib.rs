@@ -7,6 +7,7 @@ mod bulk_memory;
 mod deadlines;
 mod error;
 mod file;
+mod gpu_checkpoint;
 mod low_level;
 mod preflight;
 mod restore;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 pub use bulk_memory::{BulkMemory, MemoryTier};
 pub use deadlines::Deadlines;
 pub use error::SettingsError;
+pub use gpu_checkpoint::{GpuCheckpoint, GpuCheckpointPath};
 pub use low_level::{Flavor, LowLevel};
 pub use preflight::{BlockerKind, DiskSpace, ExecSessions, Preflight};
 pub use restore::{DriverLibraries, Persistence, Restore};
@@ -78,14 +80,6 @@ pub struct Driver {
     pub libcuda: Option<PathBuf>,
     /// libnvidia-ml; found if not given.
     pub nvml: Option<PathBuf>,
-}
-
-/// `[gpu_checkpoint]`
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct GpuCheckpoint {
-    /// Whether transparent huge pages are switched on while the driver fills host memory.
-    pub huge_pages: bool,
 }
 
 /// `[memory]`
@@ -222,12 +216,6 @@ impl Default for Runtime {
             path: "runc".into(),
             flavor: None,
         }
-    }
-}
-
-impl Default for GpuCheckpoint {
-    fn default() -> Self {
-        Self { huge_pages: true }
     }
 }
 

@@ -208,6 +208,21 @@ fn the_number_of_threads_is_taken_or_found() {
 }
 
 #[test]
+fn gpu_contents_are_copied_by_many_threads_until_the_settings_leave_it_to_the_driver() {
+    let path = |text: &str| parse(text).map(|settings| settings.gpu_checkpoint.path);
+    assert_eq!(path("").unwrap(), GpuCheckpointPath::Auto);
+    for (name, expected) in [
+        ("auto", GpuCheckpointPath::Auto),
+        ("driver", GpuCheckpointPath::Driver),
+    ] {
+        let text = format!("gpu_checkpoint.path = \"{name}\"");
+        assert_eq!(path(&text).unwrap(), expected);
+    }
+    let error = path("gpu_checkpoint.path = \"fast\"").unwrap_err();
+    assert!(error.to_string().contains("fast"), "{error}");
+}
+
+#[test]
 fn a_mistake_spoils_its_own_table_alone() {
     for mistake in [
         "[deadlines]\nlock_mss = 1\n",

@@ -1,0 +1,34 @@
+//! Settings of the driver's checkpoint and restore.
+
+use serde::Deserialize;
+
+/// `[gpu_checkpoint]`
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GpuCheckpoint {
+    /// Whether transparent huge pages are switched on while the driver fills host memory.
+    pub huge_pages: bool,
+    /// Who copies GPU contents.
+    pub path: GpuCheckpointPath,
+}
+
+/// Who copies GPU contents between the driver's buffers and host memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GpuCheckpointPath {
+    /// Threads of ours, beside the driver's, where this build of the driver has passed a self-test
+    /// on this node.
+    #[default]
+    Auto,
+    /// The driver alone.
+    Driver,
+}
+
+impl Default for GpuCheckpoint {
+    fn default() -> Self {
+        Self {
+            huge_pages: true,
+            path: GpuCheckpointPath::Auto,
+        }
+    }
+}
