@@ -7,6 +7,7 @@
 //! All that is read here is the process's own: its files are read up to a limit, and what is wrong
 //! with them is a [`Refusal`].
 
+mod build_id;
 mod library;
 mod refusal;
 mod symbols;
@@ -16,6 +17,7 @@ use stasis_linux::ProcessRef;
 use stasis_linux::procfs::{Status, threads};
 use stasis_remote_call::memory::word;
 
+pub use build_id::BuildId;
 use library::{Library, area_at, libraries};
 pub use refusal::{Function, Refusal};
 use symbols::Symbols;
@@ -23,8 +25,8 @@ use symbols::Symbols;
 /// What one process calls, and where it may be changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slots {
-    /// The build of the driver's library (NT_GNU_BUILD_ID).
-    pub build_id: Vec<u8>,
+    /// The build of the driver's library.
+    pub build_id: BuildId,
     /// Where it calls `memcpy`.
     pub memcpy: Slot,
     /// Where it calls mmap(2).
@@ -56,6 +58,19 @@ pub fn inspect(process: &ProcessRef) -> Result<Slots, Refusal> {
     found
 }
 
+/// The build of the driver's library that a process has mapped, which need not be the node's.
+/// Changes nothing; takes as long as [`inspect`].
+///
+/// # Errors
+/// Why it is not known.
+pub fn build_id(process: &ProcessRef) -> Result<BuildId, Refusal> {
+    let found = the_driver(process.pid()).and_then(|driver| Symbols::read(&driver)?.build_id());
+    if process.is_gone() {
+        return Err(Refusal::Ended);
+    }
+    found
+}
+
 fn find(pid: i32) -> Result<Slots, Refusal> {
     let driver = the_driver(pid)?;
     let symbols = Symbols::read(&driver)?;
@@ -63,7 +78,7 @@ fn find(pid: i32) -> Result<Slots, Refusal> {
         memcpy: slot(pid, &symbols, Function::Memcpy)?,
         mmap: slot(pid, &symbols, Function::Mmap)?,
         libc_mmap: libc_mmap(pid)?,
-        build_id: symbols.build_id,
+        build_id: symbols.build_id()?,
     })
 }
 

@@ -52,6 +52,9 @@ pub enum Refusal {
     /// Not what a linker makes.
     #[error("a library of it cannot be read: {0}")]
     Malformed(String),
+    /// The build of it that has passed a self-test cannot be told from others.
+    #[error("its libcuda.so has no build id")]
+    NoBuildId,
     /// There is none, or several.
     #[error("its libcuda.so does not call {0} through one slot")]
     NoSlot(Function),

@@ -11,7 +11,7 @@ use object::{
 use stasis_linux::file::check_size;
 
 use super::library::Library;
-use super::{Function, Refusal};
+use super::{BuildId, Function, Refusal};
 
 /// libcuda has some 100 MiB; each part of it that is needed is read once.
 const MAX_FILE_BYTES: u64 = 512 << 20;
@@ -23,7 +23,7 @@ type Elf<'a> = ElfFile64<'a, LittleEndian, &'a ReadCache<&'a File>>;
 /// Addresses in the process.
 #[derive(Debug)]
 pub(super) struct Symbols {
-    pub(super) build_id: Vec<u8>,
+    build_id: Option<BuildId>,
     /// The slots through which it calls each function.
     slots: Vec<(Function, u64)>,
     /// The function that it offers as mmap(2).
@@ -42,10 +42,15 @@ impl Symbols {
         let bias = bias(&elf, library.start).ok_or_else(no_beginning)?;
         let build_id = elf.build_id().map_err(malformed)?;
         Ok(Self {
-            build_id: build_id.unwrap_or_default().to_vec(),
+            build_id: build_id.and_then(BuildId::of_note),
             slots: slots(&elf, bias).map_err(malformed)?,
             mmap: offered(&elf, Function::Mmap).map(|offset| bias.wrapping_add(offset)),
         })
+    }
+
+    /// Only what has one can be known again.
+    pub(super) fn build_id(&self) -> Result<BuildId, Refusal> {
+        self.build_id.clone().ok_or(Refusal::NoBuildId)
     }
 
     /// The only slot of a function.

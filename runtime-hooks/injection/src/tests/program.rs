@@ -27,6 +27,8 @@ pub(super) enum Variant {
     BindNow,
     /// With a driver's library whose slots are read-only.
     FullRelro,
+    /// With a driver's library that does not say which build it is.
+    NoBuildId,
     /// With the driver's library in a second namespace of the linker.
     Twice,
     /// A thread takes every child that there is (`__WALL`).
@@ -52,7 +54,7 @@ impl Workload {
             .stdout(Stdio::piped())
             .process_group(0);
         match variant {
-            Variant::Lazy | Variant::FullRelro => {}
+            Variant::Lazy | Variant::FullRelro | Variant::NoBuildId => {}
             Variant::BindNow => drop(command.env("LD_BIND_NOW", "1")),
             Variant::Twice => drop(command.arg("twice")),
             Variant::Taker => drop(command.arg("taker")),
@@ -105,6 +107,7 @@ impl Drop for Workload {
 fn build(directory: &Path, variant: Variant) -> std::path::PathBuf {
     let binding = match variant {
         Variant::FullRelro => "-Wl,-z,now,-z,relro",
+        Variant::NoBuildId => "-Wl,-z,lazy,--build-id=none",
         _ => "-Wl,-z,lazy",
     };
     let at = |name: &str| directory.join(name);

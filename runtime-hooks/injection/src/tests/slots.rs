@@ -7,7 +7,7 @@ use nix::unistd::Pid;
 
 use super::program::{Variant, Workload};
 use super::state::{memory, value};
-use crate::slots::{Function, Refusal, inspect};
+use crate::slots::{Function, Refusal, build_id, inspect};
 
 fn refused(variant: Variant) -> Refusal {
     inspect(&Workload::start(1, variant).process()).unwrap_err()
@@ -18,7 +18,8 @@ fn refused(variant: Variant) -> Refusal {
 fn slots_are_found_unresolved_and_resolved() {
     let mut workload = Workload::start(1, Variant::Lazy);
     let first = inspect(&workload.process()).unwrap();
-    assert_eq!(first.build_id.len(), 20);
+    assert_eq!(first.build_id.to_string().len(), 40);
+    assert_eq!(build_id(&workload.process()).unwrap(), first.build_id);
     for word in ["out", "in", "wrong"] {
         assert_eq!(workload.tell(word), 0);
     }
@@ -52,6 +53,12 @@ fn read_only_slots_are_refused() {
 }
 
 #[test]
+fn a_library_without_a_build_id_is_refused() {
+    let refusal = refused(Variant::NoBuildId);
+    assert!(matches!(refusal, Refusal::NoBuildId), "{refusal}");
+}
+
+#[test]
 fn a_library_that_is_mapped_twice_is_refused() {
     let refusal = refused(Variant::Twice);
     assert!(matches!(refusal, Refusal::DriverTwice), "{refusal}");
@@ -62,6 +69,8 @@ fn a_program_without_the_library_is_refused() {
     let own = i32::try_from(std::process::id()).unwrap();
     let process = stasis_linux::ProcessRef::open(own).unwrap().unwrap();
     let refusal = inspect(&process).unwrap_err();
+    assert!(matches!(refusal, Refusal::NoDriver), "{refusal}");
+    let refusal = build_id(&process).unwrap_err();
     assert!(matches!(refusal, Refusal::NoDriver), "{refusal}");
 }
 
@@ -97,4 +106,5 @@ fn a_program_that_has_ended_is_refused() {
     let process = workload.process();
     drop(workload);
     assert!(matches!(inspect(&process).unwrap_err(), Refusal::Ended));
+    assert!(matches!(build_id(&process).unwrap_err(), Refusal::Ended));
 }
