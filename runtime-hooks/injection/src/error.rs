@@ -17,4 +17,7 @@ pub enum InjectionError {
     /// It is not as it was.
     #[error("what was put into the process cannot all be taken out; that can be tried again")]
     PutBack(#[source] io::Error),
+    /// Its GPU contents are where they were.
+    #[error("its GPU contents cannot be made ordinary memory of it")]
+    Private(#[source] io::Error),
 }

@@ -11,6 +11,7 @@
 //!   says how to undo all that follows; it has to be on disk before.
 //! * [`Prepared::arm`]: workers begin, and the slots lead to the code. Now the driver is called.
 //! * [`Armed::disarm`]: all is as before, but for the mapping that the driver was given.
+//! * [`contents_of`]: where contents are in a file of ours, and [`make_private`]: no longer there.
 //! * [`put_back`]: the same, by whoever comes after a process of ours that was killed.
 //!
 //! # If we are killed
@@ -22,16 +23,20 @@
 
 mod arm;
 pub mod code;
+mod contents;
 mod error;
 mod prepare;
+mod private;
 mod put_back;
 mod record;
 pub mod slots;
 mod workers;
 
 pub use arm::Armed;
+pub use contents::contents_of;
 pub use error::InjectionError;
 pub use prepare::{Prepared, Transfer, prepare};
+pub use private::make_private;
 pub use put_back::{PutBack, Returned, put_back};
 pub use record::{Record, Span};
 pub use stasis_injected_copy::{Reported, Unexpected};

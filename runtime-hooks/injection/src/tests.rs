@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+mod contents;
 mod killed;
 mod program;
 mod programs;

@@ -48,3 +48,16 @@ pub(super) fn value(workload: &Workload, address: u64) -> u64 {
     memory(workload).read_exact_at(&mut bytes, address).unwrap();
     u64::from_ne_bytes(bytes)
 }
+
+impl State {
+    /// But for the mapping at these addresses, of which the kernel shows others nearby differently
+    /// when it is another.
+    pub(super) fn without(mut self, contents: crate::Span) -> Self {
+        let end = format!("-{:x} ", contents.start + contents.length);
+        let begins = format!("{:x}-", contents.start);
+        let lines = self.maps.lines();
+        let others = lines.filter(|line| !line.contains(&end) && !line.starts_with(&begins));
+        self.maps = others.collect::<Vec<_>>().join("\n");
+        self
+    }
+}

@@ -10,7 +10,7 @@ mod populate;
 use std::fs::File;
 use std::io;
 
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_flag,
@@ -19,6 +19,8 @@ use rustix::mount::{
 
 pub use populate::populate;
 
+/// What `/proc/PID/maps` shows for a mapping of it, behind a slash and before " (deleted)".
+pub const NAME: &str = "stasis-gpu-contents";
 /// The size of a huge page on x86-64, and on aarch64 with pages of 4 KiB.
 pub const HUGE_PAGE: u64 = 2 << 20;
 
@@ -58,11 +60,12 @@ pub fn create(bytes: u64, near: Near) -> io::Result<File> {
         | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     let root = fsmount(&tmpfs, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
     let file = openat(
-        root,
-        ".",
-        OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC,
+        &root,
+        NAME,
+        OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC,
         Mode::RUSR | Mode::WUSR,
     )?;
+    unlinkat(&root, NAME, AtFlags::empty())?;
     let file = File::from(file);
     file.set_len(size)?;
     Ok(file)
