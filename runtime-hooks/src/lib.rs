@@ -40,7 +40,8 @@
 //!
 //! Rooms are named from the top down in this order: `cli`; the verbs; `recovery`, `bulk_memory`,
 //! `error`, `preflight`, `low_level`, `image`, `operation`, `context`, `container`, `ledger`,
-//! `cuda`, `host`. A room names only rooms below it; a test of the repository checks that.
+//! `gpu_path`, `cuda`, `host`. A room names only rooms below it; a test of the repository checks
+//! that.
 
 pub mod bulk_memory;
 pub mod checkpoint;
@@ -50,6 +51,7 @@ pub mod context;
 pub mod cuda;
 pub mod delete;
 pub mod error;
+pub mod gpu_path;
 pub mod host;
 pub mod image;
 pub mod ledger;

@@ -23,7 +23,7 @@ const MEDIAN_LINES: usize = 150;
 const MOST_COLUMNS: usize = 100;
 
 /// The rooms of the engine, from the top down.
-const ENGINE: [&str; 19] = [
+const ENGINE: [&str; 20] = [
     "cli",
     "delete",
     "resume",
@@ -39,6 +39,7 @@ const ENGINE: [&str; 19] = [
     "context",
     "container",
     "ledger",
+    "gpu_path",
     "cuda",
     "host",
     "request",

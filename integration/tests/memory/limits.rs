@@ -14,7 +14,7 @@ use stasis_integration::host::installed::{CUDA_CHECKPOINT, StasisHost};
 use stasis_integration::host::{Cgroups, HostKind};
 
 const MIB: u64 = 1 << 20;
-const LIMIT: u64 = 128 * MIB;
+pub(crate) const LIMIT: u64 = 128 * MIB;
 
 #[test]
 fn limits_are_raised_and_put_back() -> Result<()> {
@@ -101,6 +101,7 @@ fn what_has_no_room_is_refused_with_figures() -> Result<()> {
 fn a_suspended_container_needs_no_room() -> Result<()> {
     let stasis = StasisHost::of(HostKind::trixie()?)?;
     let _containerd = stasis.containerd()?;
+    stasis.set("runc", "gpu_checkpoint.path = \"driver\"\n")?;
     let memory = limited(&stasis)?;
     let file = limit_file(&stasis, &memory)?;
     let toggle = [CUDA_CHECKPOINT, "--toggle", "--container", "memory"];
@@ -229,7 +230,7 @@ fn below_a_pod(stasis: &StasisHost) -> Result<Bundle<'_>> {
 }
 
 /// 48 MiB on the GPU and 16 MiB beside it, 128 MiB allowed.
-fn limited(stasis: &StasisHost) -> Result<Bundle<'_>> {
+pub(crate) fn limited(stasis: &StasisHost) -> Result<Bundle<'_>> {
     started(stasis, made(stasis)?)
 }
 
@@ -247,7 +248,7 @@ fn started<'l>(stasis: &StasisHost, memory: Bundle<'l>) -> Result<Bundle<'l>> {
     Ok(memory)
 }
 
-fn limit_file(stasis: &StasisHost, bundle: &Bundle<'_>) -> Result<PathBuf> {
+pub(crate) fn limit_file(stasis: &StasisHost, bundle: &Bundle<'_>) -> Result<PathBuf> {
     let cgroups = stasis
         .host
         .run_for_text(&["cat", &format!("/proc/{}/cgroup", bundle.pid()?)])?;

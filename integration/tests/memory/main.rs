@@ -11,4 +11,5 @@ mod left_to_criu;
 mod limits;
 mod no_room;
 mod plugin_alone;
+mod suspended;
 mod tiers;

@@ -14,6 +14,7 @@ use crate::cuda::gpu_use::{CudaProcess, GpuUse, measure};
 use crate::cuda::nvml::Inventory;
 use crate::cuda::process_set::ProcessStates;
 use crate::cuda::process_set::as_found::SafeState;
+use crate::gpu_path;
 use crate::image::manifest::Manifest;
 use crate::image::pstree::PstreeError;
 use crate::operation::{Intent, Member};
@@ -30,7 +31,7 @@ pub struct Captured {
     pub gpu_contents: Vec<GpuContents>,
     /// How all of them, and the container, were found.
     pub intent: Intent,
-    /// The bytes that are still on GPUs, and go to host memory.
+    /// The bytes that are still on GPUs, or in files in memory, and become memory of processes.
     pub to_host_bytes: u64,
 }
 
@@ -80,7 +81,10 @@ impl Captured {
         for ((process, state), gpus) in found.members.iter().zip(measured) {
             let earlier = found.earlier.and_then(|intent| intent.member(process));
             let on_gpu = gpus.iter().map(|gpu| gpu.memory_bytes);
-            to_host_bytes = on_gpu.fold(to_host_bytes, u64::saturating_add);
+            let in_file = gpu_path::bytes_in_file(process)?;
+            to_host_bytes = on_gpu
+                .chain([in_file])
+                .fold(to_host_bytes, u64::saturating_add);
             let described = describe_one(container, process, gpus, earlier)?;
             let member = Member::new(process, *state, described.clone(), earlier);
             recorded.push(member);

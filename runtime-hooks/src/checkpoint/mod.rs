@@ -36,6 +36,7 @@ use crate::cuda::job::{Checkpointed, CudaJob, Locked};
 use crate::error::after_failure::AfterFailure;
 use crate::error::operations_log;
 use crate::error::{Error, Failure};
+use crate::gpu_path;
 use crate::host::huge_pages::HugePages;
 use crate::ledger::Patience;
 use crate::ledger::amounts::{Amounts, Resource};
@@ -192,6 +193,8 @@ fn save<'p>(
     }
     let before = MemoryBefore::of(job.members());
     let job = gpu_checkpoint(plan, captured, timeline, job)?;
+    // CRIU cannot dump the mapping of a file that has no name.
+    gpu_path::make_private(job.members()).map_err(Failure::ContentsInFile)?;
     captured.gpu_contents = gpu_contents(&plan.container, before);
     go_on(plan)?;
     if plan.found == FreezerState::Frozen {

@@ -76,7 +76,20 @@ pub(crate) fn admit(
     cgroup: &MemoryCgroup,
     gpu_bytes: u64,
 ) -> Result<(), NoHostMemory> {
-    let needed = admit_host(room, gpu_bytes)?;
+    admit_host(room, gpu_bytes)?;
+    admit_limits(settings, cgroup, gpu_bytes)
+}
+
+/// The same, where room on the host is known.
+///
+/// # Errors
+/// As [`admit`].
+pub(crate) fn admit_limits(
+    settings: &Memory,
+    cgroup: &MemoryCgroup,
+    gpu_bytes: u64,
+) -> Result<(), NoHostMemory> {
+    let needed = needed_for(gpu_bytes);
     check_limits_above(cgroup, needed)?;
     if settings.raise_limits {
         return Ok(());

@@ -87,7 +87,7 @@ impl Failure {
             Self::LowLevel(failure) => failure.kind(),
             Self::CudaStartedDuringDump { .. } => Kind::ProcessStartedCuda,
             Self::OtherDriver { .. } => Kind::OtherDriver,
-            Self::ImageId(_) => Kind::Io,
+            Self::ImageId(_) | Self::ContentsInFile(_) => Kind::Io,
             Self::NotReturned(_) => Kind::MemoryNotReturned,
             Self::WithoutMemory(_) => Kind::NoPlugin,
             Self::Container(error) => error.kind(),

@@ -56,6 +56,9 @@ pub enum Failure {
     /// A forked child still holds GPU devices that it inherited.
     #[error(transparent)]
     InheritedDevices(#[from] InheritedDevicesError),
+    /// What a suspended process keeps in a file in memory cannot become memory of its own.
+    #[error("the GPU contents of a suspended process cannot be made memory that CRIU can dump")]
+    ContentsInFile(#[source] io::Error),
     /// There is no host memory for the GPU contents.
     #[error(transparent)]
     HostMemory(#[from] NoHostMemory),

@@ -8,7 +8,7 @@ use stasis_linux::ProcessRef;
 use stasis_linux::cgroup::FreezerState;
 use stasis_linux::file::{self, Access, Durability};
 
-use crate::cuda::gpu_use::{CudaProcess, GpuBytes, add};
+use crate::cuda::gpu_use::{CudaProcess, GpuBytes, add, gpu_bytes};
 use crate::cuda::process_set::ProcessStates;
 use crate::cuda::process_set::as_found::{AsFound, ProcessId, SafeState};
 use crate::cuda::{CudaState, GpuMap};
@@ -112,6 +112,12 @@ impl Intent {
     pub(crate) fn member(&self, process: &ProcessRef) -> Option<&Member> {
         let id = ProcessId::of(process);
         self.members.iter().find(|member| member.id == id)
+    }
+
+    /// What a process holds on its GPUs, in bytes.
+    pub(crate) fn bytes_of(&self, process: &ProcessRef) -> u64 {
+        let member = self.member(process);
+        member.map_or(0, |member| gpu_bytes([&member.process]))
     }
 
     /// All processes.

@@ -12,7 +12,8 @@ use crate::cuda::process_set::{ProcessStates, query_states};
 use crate::cuda::stopped::Stop;
 use crate::cuda::watchdog::{CallLimits, MARGIN, WatchedDriver};
 use crate::cuda::{CudaDriver, OpenError};
-use crate::operation::peek;
+use crate::gpu_path::CopyingDriver;
+use crate::operation::{directory_of, peek};
 
 /// The CUDA processes of a container and the driver that knows them.
 #[derive(Debug)]
@@ -68,10 +69,12 @@ pub fn open_driver(context: &Context, id: &str) -> Result<WatchedDriver, OpenErr
     let driver = CudaDriver::open(context.settings.driver.libcuda.as_deref())?;
     let deadlines = &context.settings.deadlines;
     let work = deadlines.driver();
+    let directory = directory_of(&context.settings.paths.state_dir, &context.root, id);
     let answer = match peek(&context.settings.paths.state_dir, &context.root, id) {
         Ok(None) => deadlines.lock() + MARGIN,
         _ => work.max(deadlines.lock() + MARGIN),
     };
+    let driver = CopyingDriver::new(Arc::new(driver), &context.settings, &directory);
     Ok(WatchedDriver::new(
         Arc::new(driver),
         CallLimits { answer, work },

@@ -31,6 +31,7 @@ use crate::context::Context;
 use crate::cuda::failure::{Cause, ProcessFailure, Step};
 use crate::error::after_failure::AfterFailure;
 use crate::error::pending_recovery::PendingRecovery;
+use crate::gpu_path;
 use crate::host::huge_pages::HugePages;
 use crate::operation::undo::{Begun, Undo};
 use crate::operation::{Intent, Operation};
@@ -45,6 +46,8 @@ use rollback::{Changed, roll_back};
 /// It asks the driver for the state of each process, and does not depend on the step at which the
 /// operation was killed; so it may itself be cut off at any point, and be done again.
 pub(crate) fn recover(context: &Context, operation: &Operation, undo: &Undo) -> AfterFailure {
+    // What stays in a process is not in its way: its calls are answered as by the driver alone.
+    let _ = gpu_path::put_back(operation.directory());
     let after = match &undo.begun {
         Begun::Restore(restore) => end::of_restore(context, operation, &undo.id, restore),
         begun => match context.container(&undo.id) {

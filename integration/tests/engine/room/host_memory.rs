@@ -74,7 +74,9 @@ fn the_tier_ram_is_left_for_the_disk(stasis: &StasisHost, memory: &Bundle<'_>) -
 
 /// Its GPU contents are in host memory already.
 fn a_suspended_one_needs_none(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
-    stasis.set(&stasis.low_level, "deadlines.room_s = 0\n")?;
+    // What is in a file has to become memory of the process, and does need some.
+    let settings = "deadlines.room_s = 0\ngpu_checkpoint.path = \"driver\"\n";
+    stasis.set(&stasis.low_level, settings)?;
     suspend(stasis, memory)?;
     let other = Other::reserves(stasis, "host_memory")?;
     memory.checkpoint("suspended", &["--leave-running"])?;

@@ -1,14 +1,14 @@
 //! Operations on all CUDA processes of a tree or a container together: locked at the same time,
 //! checkpointed and restored in parallel, and all rolled back if one fails.
 
+use std::io::{self, Write};
 use std::sync::Arc;
 
 use stasis_config::Settings;
 
 use super::arguments::{Action, Arguments, Operation as Asked};
 use super::scope::Scope;
-use super::{Error, word};
-use crate::container::inherited_devices;
+use super::{Error, NAME, word};
 use crate::cuda::failure::{JobError, ProcessFailure, Step};
 use crate::cuda::job::{Checkpointed, CudaJob, Locked};
 use crate::cuda::lock::LockLimits;
@@ -17,12 +17,12 @@ use crate::cuda::process_set::ProcessStates;
 use crate::cuda::process_set::as_found::{AsFound, SafeState};
 use crate::cuda::watchdog::{CallLimits, MARGIN, WatchedDriver};
 use crate::cuda::{CudaDriver, CudaState, Driver};
+use crate::gpu_path::CopyingDriver;
 use crate::host::cancel::Cancel;
 use crate::host::huge_pages::HugePages;
 use crate::ledger::Reservation;
-use crate::ledger::amounts::Amounts;
+use crate::operation::Operation;
 use crate::operation::undo::{Begun, Undo};
-use crate::operation::{Intent, Operation, PendingOn};
 use crate::preflight::blocker::{Blockers, OF_THE_DRIVER};
 use crate::preflight::{self, ContainerFacts};
 use crate::recovery;
@@ -30,12 +30,12 @@ use crate::recovery;
 /// Carries the operation out and returns its answer, one line for each process.
 pub(super) fn run(settings: Settings, arguments: &Arguments) -> Result<String, Error> {
     let scope = Scope::of(arguments)?;
-    let driver = CudaDriver::open(settings.driver.libcuda.as_deref())?;
+    let cuda = Arc::new(CudaDriver::open(settings.driver.libcuda.as_deref())?);
     let limits = CallLimits {
         answer: settings.deadlines.lock() + MARGIN,
         work: settings.deadlines.driver(),
     };
-    let driver = WatchedDriver::new(Arc::new(driver), limits);
+    let driver = WatchedDriver::new(cuda.clone(), limits);
     let asked = arguments.operation();
     if let Asked::State | Asked::RestoreThread = asked {
         return answer_query(&scope, &driver, asked);
@@ -56,21 +56,34 @@ pub(super) fn run(settings: Settings, arguments: &Arguments) -> Result<String, E
         Some(operation) => Arc::clone(operation.reservation()),
         None => Arc::new(Reservation::new(&state_dir, &scope.name())),
     };
+    let copying = operation.as_ref().map(|operation| {
+        let directory = operation.directory();
+        Arc::new(CopyingDriver::new(cuda, &settings, directory))
+    });
     let mut group = Group {
         settings,
         arguments,
         scope,
         operation,
         reservation,
+        copying,
         driver,
         cancel,
     };
-    if group.operation.is_some() {
+    if let Some(copying) = &group.copying {
         let gpus = Arc::new(group.gpu_memory());
-        group.driver = group.driver.with_room(gpus);
+        group.driver = WatchedDriver::new(copying.clone(), limits).with_room(gpus);
     }
-    group.change(asked)?;
-    Ok(String::new())
+    let changed = group.change(asked);
+    for note in group
+        .copying
+        .iter()
+        .flat_map(|copying| copying.take_notes())
+    {
+        // Nobody has to read it.
+        let _ = writeln!(io::stderr(), "{NAME}: {note}");
+    }
+    changed.map(|()| String::new())
 }
 
 fn answer_query(scope: &Scope, driver: &dyn Driver, asked: Asked) -> Result<String, Error> {
@@ -101,7 +114,10 @@ pub(super) struct Group<'a> {
     /// The container's lock, if the scope is a container.
     pub(super) operation: Option<Operation>,
     pub(super) reservation: Arc<Reservation>,
-    driver: WatchedDriver,
+    /// The driver beneath [`Self::driver`], if the scope is a container: of a tree nothing could
+    /// be put back by others.
+    pub(super) copying: Option<Arc<CopyingDriver>>,
+    pub(super) driver: WatchedDriver,
     pub(super) cancel: Cancel,
 }
 
@@ -142,29 +158,13 @@ impl Group<'_> {
         }
     }
 
-    fn suspend(&self, members: &ProcessStates) -> Result<(), Error> {
-        let inventory = self.inventory()?;
-        self.refuse_blockers(members, &inventory)?;
-        let intent = self.intent(members, &inventory)?;
-        let suspended = self
-            .raise_limits(members, &intent)
-            .and_then(|()| self.lock(intent.as_found()))
-            .and_then(|job| self.checkpoint(job, &intent))
-            .and_then(|job| self.leave_to_operator(job, intent.clone()));
-        // A failed step has brought all processes back, except the lost ones.
-        if let Err(error) = &suspended {
-            self.leave(&intent, error.lost());
-        }
-        suspended
-    }
-
-    fn inventory(&self) -> Result<Inventory, Error> {
+    pub(super) fn inventory(&self) -> Result<Inventory, Error> {
         let read = Inventory::read(&self.settings);
         read.map_err(|error| Error::Refused(Box::new(error.into())))
     }
 
     /// Locks all processes that are not locked yet.
-    fn lock(&self, as_found: AsFound) -> Result<CudaJob<'_, Locked>, Error> {
+    pub(super) fn lock(&self, as_found: AsFound) -> Result<CudaJob<'_, Locked>, Error> {
         let deadlines = &self.settings.deadlines;
         let deadline = self.arguments.lock_timeout();
         let limits = LockLimits {
@@ -178,52 +178,6 @@ impl Group<'_> {
             return Err(Error::Cancelled { lost });
         }
         Ok(job)
-    }
-
-    fn checkpoint<'d>(
-        &self,
-        job: CudaJob<'d, Locked>,
-        intent: &Intent,
-    ) -> Result<CudaJob<'d, Checkpointed>, Error> {
-        let job = self.take_inherited_devices(job)?;
-        // For a roll-back; if this cannot be written, that waits for room that others take.
-        let to_go_back = Amounts::from(&intent.room_to_go_back());
-        let _ = self.reservation.hold(&to_go_back);
-        let _huge_pages = HugePages::if_wanted(&self.settings);
-        let job = job.checkpoint()?;
-        if self.cancel.requested() {
-            let lost = job.roll_back();
-            return Err(Error::Cancelled { lost });
-        }
-        Ok(job)
-    }
-
-    /// A later checkpoint would no longer know who has inherited them.
-    fn take_inherited_devices<'d>(
-        &self,
-        job: CudaJob<'d, Locked>,
-    ) -> Result<CudaJob<'d, Locked>, Error> {
-        match inherited_devices::give_up(&self.driver, job.members(), self.scope.snapshot()) {
-            Ok(_) => Ok(job),
-            Err(cause) => Err(Error::InheritedDevices {
-                cause,
-                lost: job.roll_back(),
-            }),
-        }
-    }
-
-    /// Records that the processes wait for the operator. Without the record nobody would know what
-    /// they need, so they are brought back.
-    fn leave_to_operator(
-        &self,
-        job: CudaJob<'_, Checkpointed>,
-        intent: Intent,
-    ) -> Result<(), Error> {
-        let recorded = self.record(&intent.left_to(PendingOn::Operator));
-        recorded.map_err(|cause| Error::NotRecorded {
-            cause,
-            lost: job.roll_back(),
-        })
     }
 
     /// Brings checkpointed processes to `goal`.
@@ -258,7 +212,11 @@ impl Group<'_> {
         Ok(())
     }
 
-    fn refuse_blockers(&self, members: &ProcessStates, inventory: &Inventory) -> Result<(), Error> {
+    pub(super) fn refuse_blockers(
+        &self,
+        members: &ProcessStates,
+        inventory: &Inventory,
+    ) -> Result<(), Error> {
         let mut found = preflight::find(&ContainerFacts {
             snapshot: &self.scope.snapshot()?,
             members,

@@ -25,24 +25,29 @@ use crate::ledger::gpu_memory::GpuMemory;
 use crate::operation::{Intent, Member, Operation, OperationError};
 use crate::restore::admission::admit_with_room;
 
+/// A process, and what it holds on GPUs, in bytes.
+pub(super) type Held = (ProcessRef, u64);
+
+/// Those of some processes.
+pub(super) fn only(held: Vec<Held>, processes: &[ProcessRef]) -> Vec<Held> {
+    let is_one = |(process, _): &Held| processes.iter().any(|one| one.pid() == process.pid());
+    held.into_iter().filter(is_one).collect()
+}
+
 impl Group<'_> {
-    /// Checks that host memory suffices for the contents of the GPUs. For a container it also
-    /// records the intent, and raises memory limits, if the settings allow it, until the contents
-    /// are restored.
+    /// Makes room for GPU contents in host memory, or checks that there is some. Those of a
+    /// container get files, and those that get none have to fit into the container. Also records
+    /// the intent of a container.
     ///
     /// # Errors
     /// [`Error::NoHostMemory`], [`Error::Operation`]; nothing is changed then.
-    pub(super) fn raise_limits(
-        &self,
-        members: &ProcessStates,
-        intent: &Intent,
-    ) -> Result<(), Error> {
+    pub(super) fn make_room(&self, members: &ProcessStates, intent: &Intent) -> Result<(), Error> {
         let bytes = gpu_bytes(&intent.processes());
         let room = HostRoom {
             reservation: &self.reservation,
             patience: &self.patience(),
         };
-        let (Scope::Container(found), Some(operation)) = (&self.scope, &self.operation) else {
+        let (Some(copying), Some(operation)) = (&self.copying, &self.operation) else {
             let keep = Memory {
                 raise_limits: false,
             };
@@ -53,15 +58,64 @@ impl Group<'_> {
             }
             return Ok(());
         };
-        let processes = members.iter().map(|(process, _)| process);
-        let cgroup = found.container.memory().with_those_of(processes)?;
-        let memory = &self.settings.memory;
-        host_memory::admit(memory, room, &cgroup, bytes)?;
+        host_memory::admit_host(room, bytes)?;
         operation.record(intent)?;
-        if memory.raise_limits {
+        let held: Vec<_> = members
+            .iter()
+            .map(|(process, _)| (process.clone(), intent.bytes_of(process)))
+            .collect();
+        copying.make(&held);
+        let outside = held
+            .iter()
+            .filter(|(process, _)| !copying.has_file(process));
+        let outside: u64 = outside.map(|(_, bytes)| *bytes).sum();
+        if let Some(cgroup) = self.limits_of(members.iter().map(|(process, _)| process))? {
+            host_memory::admit_limits(&self.settings.memory, &cgroup, outside)?;
+        }
+        Ok(())
+    }
+
+    /// What locked processes hold on GPUs: more or less than when they were still running.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], or an error of reading `/proc`.
+    pub(super) fn measured(&self, members: &[ProcessRef]) -> Result<Vec<Held>, Error> {
+        let processes: Vec<_> = members.iter().collect();
+        let gpus = measure(&processes, &self.inventory()?)?;
+        let held = members.iter().zip(gpus).map(|(process, gpus)| {
+            let bytes = gpus.iter().map(|gpu| gpu.memory_bytes).sum();
+            (process.clone(), bytes)
+        });
+        Ok(held.collect())
+    }
+
+    /// Raises memory limits of a container, if they are too small for GPU contents of these
+    /// processes and the settings allow it, until the contents are restored.
+    ///
+    /// # Errors
+    /// [`Error::NoHostMemory`].
+    pub(super) fn raise_limits(&self, held: &[Held]) -> Result<(), Error> {
+        let bytes = held.iter().map(|(_, bytes)| *bytes).sum();
+        let cgroup = self.limits_of(held.iter().map(|(process, _)| process))?;
+        let (Some(cgroup), Some(operation), 1..) = (cgroup, &self.operation, bytes) else {
+            return Ok(());
+        };
+        host_memory::admit_limits(&self.settings.memory, &cgroup, bytes)?;
+        if self.settings.memory.raise_limits {
             host_memory::raise_limits(&cgroup, bytes, operation.directory())?;
         }
         Ok(())
+    }
+
+    /// The limits of a container.
+    fn limits_of<'p>(
+        &self,
+        processes: impl Iterator<Item = &'p ProcessRef>,
+    ) -> Result<Option<MemoryCgroup>, Error> {
+        match &self.scope {
+            Scope::Container(found) => Ok(Some(found.container.memory().with_those_of(processes)?)),
+            Scope::Tree(_) => Ok(None),
+        }
     }
 
     /// Checks that the GPUs have enough free memory for the recorded contents of a container.

@@ -9,6 +9,7 @@ mod memory;
 mod process;
 mod scope;
 mod stopped;
+mod suspend;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -110,6 +111,12 @@ pub(crate) enum Error {
         cause: InheritedDevicesError,
         lost: Vec<ProcessFailure>,
     },
+    #[error("there is no room for its GPU contents; {}", outcome(.lost))]
+    NoRoomInside {
+        #[source]
+        cause: Box<Error>,
+        lost: Vec<ProcessFailure>,
+    },
     #[error("it cannot be recorded that the operator has suspended it; {}", outcome(.lost))]
     NotRecorded {
         #[source]
@@ -128,6 +135,7 @@ impl Error {
         match self {
             Self::Group { lost, .. }
             | Self::InheritedDevices { lost, .. }
+            | Self::NoRoomInside { lost, .. }
             | Self::NotRecorded { lost, .. }
             | Self::Cancelled { lost } => lost,
             _ => &[],
@@ -151,6 +159,7 @@ impl Error {
             Self::Locate(error) => error.kind(),
             Self::Operation(error) | Self::NotRecorded { cause: error, .. } => error.kind(),
             Self::InheritedDevices { .. } => Kind::InheritedDevices,
+            Self::NoRoomInside { cause, .. } => cause.kind(),
             Self::Blocked(_) => Kind::Blocked,
             Self::NoHostMemory(error) => error.kind(),
             Self::Refused(refusal) => refusal.kind(),

@@ -1,6 +1,7 @@
 //! The driver states in which an operation finds processes, and to which it brings them back.
 
 use std::collections::BTreeMap;
+use std::io;
 
 use serde::{Deserialize, Serialize};
 use stasis_linux::ProcessRef;
@@ -70,6 +71,15 @@ impl ProcessId {
             pid: process.pid(),
             start_time: process.start_time(),
         }
+    }
+
+    /// The process; `None` if it has ended.
+    ///
+    /// # Errors
+    /// As [`ProcessRef::open`].
+    pub fn open(self) -> io::Result<Option<ProcessRef>> {
+        let process = ProcessRef::open(self.pid)?;
+        Ok(process.filter(|process| process.start_time() == self.start_time))
     }
 }
 

@@ -22,6 +22,7 @@ use stasis::cli::recover::{Found, Outcome, Which, recover};
 use stasis::container::inherited_devices::Replacer;
 use stasis::cuda::watchdog;
 use stasis::error::chain;
+use stasis::gpu_path::process::GpuCopy;
 use stasis::host::cancel::Cancel;
 use stasis::recovery::keeper::Keeper;
 use stasis_config::Settings;
@@ -157,6 +158,8 @@ fn main() -> ExitCode {
         u8::from(copy.run().is_err())
     } else if let Some(replacer) = Replacer::of_this_process() {
         u8::from(replacer.run().is_err())
+    } else if let Some(copy) = GpuCopy::of_this_process() {
+        u8::from(copy.run().is_err())
     } else if Path::new(&called).file_name() == Some(cuda_checkpoint::NAME.as_ref()) {
         cuda_checkpoint::main(env::args_os())
     } else {

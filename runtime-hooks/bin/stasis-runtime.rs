@@ -20,6 +20,7 @@ use stasis::context::{Context, Outcome};
 use stasis::cuda::watchdog;
 use stasis::delete::delete;
 use stasis::error::chain;
+use stasis::gpu_path::process::GpuCopy;
 use stasis::host::cancel::Cancel;
 use stasis::host::disk::Sync;
 use stasis::low_level::default_root;
@@ -38,6 +39,8 @@ fn main() -> ExitCode {
         u8::from(copy.run().is_err())
     } else if let Some(replacer) = Replacer::of_this_process() {
         u8::from(replacer.run().is_err())
+    } else if let Some(copy) = GpuCopy::of_this_process() {
+        u8::from(copy.run().is_err())
     } else if let Some(sync) = Sync::of_this_process() {
         sync.run()
     } else if let Some(dump) = PostDump::of_this_process() {

@@ -1,0 +1,144 @@
+//! GPU contents of a suspended container: in a file in memory, which it is not charged for.
+
+use std::fs;
+
+use anyhow::{Result, ensure};
+use stasis_integration::container::bundle::{Bundle, ROOT};
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::{CUDA_CHECKPOINT, StasisHost};
+use stasis_integration::needs;
+
+use crate::limits::{LIMIT, limit_file, limited};
+
+/// What the mapping of such a file is named.
+const FILE: &str = "/stasis-gpu-contents (deleted)";
+const MIB: u64 = 1 << 20;
+const TOGGLE: [&str; 5] = [
+    CUDA_CHECKPOINT,
+    "--toggle",
+    "--container",
+    "memory",
+    "--root",
+];
+
+#[test]
+fn its_limit_and_its_charge_stay_as_they_are() -> Result<()> {
+    let stasis = &StasisHost::of(HostKind::trixie()?)?;
+    let _containerd = stasis.containerd()?;
+    let memory = limited(stasis)?;
+    stasis.set("runc", "memory.raise_limits = false\n")?;
+    let file = limit_file(stasis, &memory)?;
+    let charged = || -> Result<u64> {
+        let (now, _) = usage_of(&file);
+        Ok(fs::read_to_string(now)?.trim().parse()?)
+    };
+    let before = charged()?;
+    toggle(stasis)?;
+    ensure!(in_file(stasis, &memory)? >= 48 * MIB, "they are elsewhere");
+    ensure!(charged()? < before + 16 * MIB, "they are charged");
+    assert_eq!(fs::read_to_string(&file)?.trim(), LIMIT.to_string());
+    toggle(stasis)?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
+    ensure!(in_file(stasis, &memory)? == 0, "the file is still mapped");
+    let (_, peak) = usage_of(&file);
+    let peak: u64 = fs::read_to_string(peak)?.trim().parse()?;
+    ensure!(peak <= LIMIT, "{peak}");
+    memory.delete()
+}
+
+#[test]
+fn nothing_grows_in_a_hundred_toggles() -> Result<()> {
+    let stasis = &StasisHost::of(HostKind::trixie()?)?;
+    let _containerd = stasis.containerd()?;
+    let memory = limited(stasis)?;
+    [(); 2].into_iter().try_for_each(|()| toggle(stasis))?;
+    let before = seen(stasis, &memory)?;
+    for round in 1..=50 {
+        [(); 2].into_iter().try_for_each(|()| toggle(stasis))?;
+        assert_eq!(stasis.ask(10000)?, Some(format!("ok {round}")));
+    }
+    assert_eq!(seen(stasis, &memory)?, before);
+    memory.delete()
+}
+
+/// CRIU cannot dump a mapping of a file without a name.
+#[test]
+fn a_checkpoint_has_them_too() -> Result<()> {
+    let stasis = &StasisHost::of(HostKind::trixie()?)?;
+    let _containerd = stasis.containerd()?;
+    let memory = limited(stasis)?;
+    let file = limit_file(stasis, &memory)?;
+    toggle(stasis)?;
+    memory.checkpoint("goes-on", &["--leave-running"])?;
+    ensure!(in_file(stasis, &memory)? == 0, "they are still in the file");
+    toggle(stasis)?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
+    assert_eq!(fs::read_to_string(&file)?.trim(), LIMIT.to_string());
+    toggle(stasis)?;
+    memory.checkpoint("ends", &[])?;
+    memory.restore("ends")?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 2"));
+    memory.delete()?;
+    memory.restore("goes-on")?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
+    memory.delete()
+}
+
+#[test]
+fn the_settings_can_leave_it_to_the_driver() -> Result<()> {
+    let stasis = &StasisHost::of(HostKind::trixie()?)?;
+    needs!(StandIn);
+    let _containerd = stasis.containerd()?;
+    let memory = limited(stasis)?;
+    stasis.set("runc", "gpu_checkpoint.path = \"driver\"\n")?;
+    toggle(stasis)?;
+    assert_eq!(in_file(stasis, &memory)?, 0);
+    // What is in a file is taken from there all the same.
+    toggle(stasis)?;
+    stasis.set("runc", "")?;
+    toggle(stasis)?;
+    ensure!(in_file(stasis, &memory)? > 0);
+    stasis.set("runc", "gpu_checkpoint.path = \"driver\"\n")?;
+    toggle(stasis)?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
+    memory.delete()
+}
+
+fn toggle(stasis: &StasisHost) -> Result<()> {
+    let said = stasis.host.run_for_text(&[&TOGGLE[..], &[ROOT]].concat())?;
+    assert_eq!(said, "");
+    Ok(())
+}
+
+/// How many bytes of it are in a file of ours.
+fn in_file(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<u64> {
+    let pid = memory.pid()?.to_string();
+    let maps = stasis
+        .host
+        .run_for_text(&["cat", &format!("/proc/{pid}/maps")])?;
+    let mut bytes = 0;
+    for line in maps.lines().filter(|line| line.ends_with(FILE)) {
+        let range = line.split(' ').next().unwrap_or_default();
+        let (start, end) = range.split_once('-').unwrap_or_default();
+        bytes += u64::from_str_radix(end, 16)? - u64::from_str_radix(start, 16)?;
+    }
+    Ok(bytes)
+}
+
+/// Mappings, tasks, descriptors and children of the process, and our processes of the host.
+fn seen(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<String> {
+    let script = "cd /proc/$0; cut -d' ' -f1,2 maps; ls task fd; cat task/*/children; \
+                  ps -eo comm= | grep -c stasis-gpu || true";
+    let pid = memory.pid()?.to_string();
+    stasis.host.run_for_text(&["sh", "-c", script, &pid])
+}
+
+/// The files with what the cgroup of a limit uses, and has used at most.
+fn usage_of(limit: &std::path::Path) -> (std::path::PathBuf, std::path::PathBuf) {
+    match limit.file_name().is_some_and(|name| name == "memory.max") {
+        true => ["memory.current", "memory.peak"],
+        false => ["memory.usage_in_bytes", "memory.max_usage_in_bytes"],
+    }
+    .map(|name| limit.with_file_name(name))
+    .into()
+}

@@ -1,0 +1,113 @@
+//! Takes the GPUs of a tree or a container, whose processes keep their contents in host memory.
+
+use super::Error;
+use super::job::Group;
+use super::memory::only;
+use crate::container::inherited_devices;
+use crate::cuda::job::{Checkpointed, CudaJob, Locked};
+use crate::cuda::process_set::ProcessStates;
+use crate::host::huge_pages::HugePages;
+use crate::ledger::amounts::Amounts;
+use crate::operation::{Intent, PendingOn};
+
+/// Who copies the GPU contents of all processes.
+#[derive(Debug, Clone, Copy)]
+enum Copied {
+    /// Threads of ours, into files of ours.
+    ByMany,
+    /// The driver alone, at least those of one process.
+    ByDriver,
+}
+
+impl Group<'_> {
+    pub(super) fn suspend(&self, members: &ProcessStates) -> Result<(), Error> {
+        let inventory = self.inventory()?;
+        self.refuse_blockers(members, &inventory)?;
+        let intent = self.intent(members, &inventory)?;
+        let suspended = self
+            .make_room(members, &intent)
+            .and_then(|()| self.lock(intent.as_found()))
+            .and_then(|job| self.checkpoint(job, &intent))
+            .and_then(|job| self.leave_to_operator(job, intent.clone()));
+        // A failed step has brought all processes back, except the lost ones.
+        if let Err(error) = &suspended {
+            self.leave(&intent, error.lost());
+        }
+        suspended
+    }
+
+    fn checkpoint<'d>(
+        &self,
+        job: CudaJob<'d, Locked>,
+        intent: &Intent,
+    ) -> Result<CudaJob<'d, Checkpointed>, Error> {
+        let job = self.take_inherited_devices(job)?;
+        // For a roll-back; if this cannot be written, that waits for room that others take.
+        let to_go_back = Amounts::from(&intent.room_to_go_back());
+        let _ = self.reservation.hold(&to_go_back);
+        let (job, copied) = self.lead_into_files(job)?;
+        let _huge_pages = match copied {
+            Copied::ByMany => None,
+            Copied::ByDriver => HugePages::if_wanted(&self.settings),
+        };
+        let job = job.checkpoint()?;
+        if self.cancel.requested() {
+            let lost = job.roll_back();
+            return Err(Error::Cancelled { lost });
+        }
+        Ok(job)
+    }
+
+    /// Has GPU contents go into files, and makes room in the container for those that do not.
+    fn lead_into_files<'d>(
+        &self,
+        job: CudaJob<'d, Locked>,
+    ) -> Result<(CudaJob<'d, Locked>, Copied), Error> {
+        let Some(copying) = &self.copying else {
+            return Ok((job, Copied::ByDriver));
+        };
+        let led = self.measured(job.members()).and_then(|held| {
+            let alone = copying.arm(&held);
+            self.raise_limits(&only(held, &alone))?;
+            Ok(match alone.is_empty() {
+                true => Copied::ByMany,
+                false => Copied::ByDriver,
+            })
+        });
+        match led {
+            Ok(copied) => Ok((job, copied)),
+            Err(cause) => Err(Error::NoRoomInside {
+                cause: Box::new(cause),
+                lost: job.roll_back(),
+            }),
+        }
+    }
+
+    /// A later checkpoint would no longer know who has inherited them.
+    fn take_inherited_devices<'d>(
+        &self,
+        job: CudaJob<'d, Locked>,
+    ) -> Result<CudaJob<'d, Locked>, Error> {
+        match inherited_devices::give_up(&self.driver, job.members(), self.scope.snapshot()) {
+            Ok(_) => Ok(job),
+            Err(cause) => Err(Error::InheritedDevices {
+                cause,
+                lost: job.roll_back(),
+            }),
+        }
+    }
+
+    /// Records that the processes wait for the operator. Without the record nobody would know what
+    /// they need, so they are brought back.
+    fn leave_to_operator(
+        &self,
+        job: CudaJob<'_, Checkpointed>,
+        intent: Intent,
+    ) -> Result<(), Error> {
+        let recorded = self.record(&intent.left_to(PendingOn::Operator));
+        recorded.map_err(|cause| Error::NotRecorded {
+            cause,
+            lost: job.roll_back(),
+        })
+    }
+}

@@ -1,0 +1,239 @@
+//! The driver, with its copying of GPU contents sped up where that can be.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use stasis_config::{GpuCheckpointPath, Settings};
+use stasis_injection::contents_of;
+use stasis_linux::ProcessRef;
+
+use super::copier::Copier;
+use super::process::{Direction, GpuCopy, Part, Step};
+use super::put_back_in;
+use super::records::DIRECTORY;
+use crate::cuda::process_set::as_found::ProcessId;
+use crate::cuda::{CudaError, CudaState, Driver, GpuMap};
+
+/// For what takes milliseconds. The processes stand still meanwhile.
+const LIMIT: Duration = Duration::from_secs(10);
+/// What the driver asks for beside what NVML says that a process uses is 9 MiB (measured on driver
+/// 580.159); what is too much goes back to the machine.
+const BESIDE: u64 = 64 << 20;
+
+/// A driver that has GPU contents copied by many threads, in its checkpoints into files in memory.
+pub struct CopyingDriver {
+    driver: Arc<dyn Driver>,
+    path: GpuCheckpointPath,
+    /// How long files may take that are made before anything stands still.
+    limit: Duration,
+    records: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    made: BTreeMap<ProcessId, Made>,
+    armed: BTreeMap<ProcessId, Copier>,
+    notes: Vec<String>,
+}
+
+/// A file that waits for the contents of a process.
+struct Made {
+    copier: Copier,
+    bytes: u64,
+}
+
+impl CopyingDriver {
+    /// `directory` is the operation's.
+    #[must_use]
+    pub fn new(driver: Arc<dyn Driver>, settings: &Settings, directory: &Path) -> Self {
+        Self {
+            driver,
+            path: settings.gpu_checkpoint.path,
+            limit: settings.deadlines.driver(),
+            records: directory.join(DIRECTORY),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Makes a file for the contents of each process, which holds so many bytes on its GPUs. The
+    /// processes run meanwhile, and nothing of them is changed. Those for which it fails are
+    /// checkpointed by the driver alone.
+    pub(crate) fn make(&self, processes: &[(ProcessRef, u64)]) {
+        if self.path == GpuCheckpointPath::Driver {
+            return;
+        }
+        let together = processes.len() as u64;
+        let make = |process: &ProcessRef, bytes: u64| -> io::Result<Made> {
+            let bytes = bytes.saturating_add(BESIDE);
+            let mut copier = self.start(process, Direction::Out(bytes), together)?;
+            copier.step(Step::Make, self.limit)?;
+            Ok(Made { copier, bytes })
+        };
+        thread::scope(|scope| {
+            for (process, bytes) in processes {
+                scope.spawn(move || match make(process, *bytes) {
+                    Ok(made) => drop(self.state().made.insert(ProcessId::of(process), made)),
+                    Err(error) => self.note(process, &error),
+                });
+            }
+        });
+    }
+
+    /// Whether there is a file for a process.
+    pub(crate) fn has_file(&self, process: &ProcessRef) -> bool {
+        self.state().made.contains_key(&ProcessId::of(process))
+    }
+
+    /// Has the driver's next checkpoint of each of these locked processes, which hold so many
+    /// bytes, put their contents into its file. Returns those that the driver checkpoints alone.
+    pub(crate) fn arm(&self, processes: &[(ProcessRef, u64)]) -> Vec<ProcessRef> {
+        thread::scope(|scope| {
+            for (process, bytes) in processes {
+                scope.spawn(move || match self.arm_one(process, *bytes) {
+                    Ok(()) => {}
+                    Err(error) => self.note(process, &error),
+                });
+            }
+        });
+        // Of those that have ended.
+        self.state().made.clear();
+        let state = self.state();
+        let is_alone = |process: &&ProcessRef| !state.armed.contains_key(&ProcessId::of(process));
+        let processes = processes.iter().map(|(process, _)| process);
+        processes.filter(is_alone).cloned().collect()
+    }
+
+    fn arm_one(&self, process: &ProcessRef, bytes: u64) -> io::Result<()> {
+        let id = ProcessId::of(process);
+        let Some(Made {
+            mut copier,
+            bytes: made,
+        }) = self.state().made.remove(&id)
+        else {
+            return Ok(());
+        };
+        if bytes.saturating_add(BESIDE / 2) > made {
+            let grown = format!(
+                "it holds {} MiB now, more than there is room for",
+                bytes >> 20
+            );
+            return Err(io::Error::other(grown));
+        }
+        copier.step(Step::Arm, LIMIT)?;
+        self.state().armed.insert(id, copier);
+        Ok(())
+    }
+
+    /// What the user should know of: why the driver copied alone.
+    pub(crate) fn take_notes(&self) -> Vec<String> {
+        std::mem::take(&mut self.state().notes)
+    }
+
+    fn start(
+        &self,
+        process: &ProcessRef,
+        direction: Direction,
+        together: u64,
+    ) -> io::Result<Copier> {
+        match DirBuilder::new().mode(0o700).create(&self.records) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        Copier::start(&GpuCopy::Take(Part {
+            process: ProcessId::of(process),
+            direction,
+            together,
+            records: self.records.clone(),
+        }))
+    }
+
+    /// For a restore from a file.
+    fn arm_for_restore(&self, process: &ProcessRef) -> io::Result<Option<Copier>> {
+        if self.path == GpuCheckpointPath::Driver || contents_of(process)?.is_empty() {
+            return Ok(None);
+        }
+        let mut copier = self.start(process, Direction::In, 1)?;
+        copier.step(Step::Make, LIMIT)?;
+        copier.step(Step::Arm, LIMIT)?;
+        Ok(Some(copier))
+    }
+
+    /// Makes a call of the driver, and puts the process back after it, whatever it says.
+    fn during(
+        &self,
+        process: &ProcessRef,
+        copier: Option<Copier>,
+        call: impl FnOnce() -> Result<(), CudaError>,
+    ) -> Result<(), CudaError> {
+        let result = call();
+        if let Some(mut copier) = copier
+            && let Err(error) = copier.step(Step::Disarm, LIMIT)
+        {
+            drop(copier);
+            // It was killed, or waits for what does not end.
+            let put_back = put_back_in(&self.records);
+            let now = put_back.map_or_else(|error| error.to_string(), |()| "it is now".to_owned());
+            let note = format!("{process} could not be put back at once ({error}): {now}");
+            self.state().notes.push(note);
+        }
+        result
+    }
+
+    fn note(&self, process: &ProcessRef, error: &io::Error) {
+        let note = format!("the driver alone copies the GPU contents of {process}: {error}");
+        self.state().notes.push(note);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Driver for CopyingDriver {
+    fn state(&self, process: &ProcessRef) -> Result<CudaState, CudaError> {
+        self.driver.state(process)
+    }
+
+    fn restore_thread(&self, process: &ProcessRef) -> Result<i32, CudaError> {
+        self.driver.restore_thread(process)
+    }
+
+    fn lock(&self, process: &ProcessRef, timeout: Duration) -> Result<(), CudaError> {
+        self.driver.lock(process, timeout)
+    }
+
+    fn checkpoint(&self, process: &ProcessRef) -> Result<(), CudaError> {
+        let armed = self.state().armed.remove(&ProcessId::of(process));
+        self.during(process, armed, || self.driver.checkpoint(process))
+    }
+
+    fn restore(&self, process: &ProcessRef, map: &GpuMap) -> Result<(), CudaError> {
+        let armed = self.arm_for_restore(process).unwrap_or_else(|error| {
+            self.note(process, &error);
+            None
+        });
+        self.during(process, armed, || self.driver.restore(process, map))
+    }
+
+    fn unlock(&self, process: &ProcessRef) -> Result<(), CudaError> {
+        // One that was armed and not checkpointed after all.
+        drop(self.state().armed.remove(&ProcessId::of(process)));
+        self.driver.unlock(process)
+    }
+}
+
+impl fmt::Debug for CopyingDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CopyingDriver")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}

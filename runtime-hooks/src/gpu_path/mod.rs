@@ -1,0 +1,74 @@
+//! How GPU contents are copied: by the driver's one thread, or, for the time of its call, by many
+//! threads of ours (`stasis-injection`).
+//!
+//! [`CopyingDriver`] is the driver whose checkpoints put contents into files in memory, and whose
+//! restores take them from there. A process of its own for each ([`process`]) makes the file
+//! before anything stands still, and changes the program. What has to be put back is recorded
+//! ([`records`]) before. A process that was checkpointed so needs nobody of ours: the file has no
+//! name and lives as long as its mapping, and any driver call takes the contents from there.
+
+mod copier;
+pub mod driver;
+pub mod process;
+mod records;
+
+pub use driver::CopyingDriver;
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use stasis_injection::contents_of;
+use stasis_linux::ProcessRef;
+
+use self::copier::Copier;
+use self::process::GpuCopy;
+use self::records::{DIRECTORY, has_records};
+use crate::cuda::process_set::as_found::ProcessId;
+
+/// Far more than it takes, also with GPU contents of hundreds of GiB.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Puts back the processes of an operation whose copying was cut off; `directory` is the
+/// operation's.
+///
+/// # Errors
+/// Not all are put back, or it takes too long. What stays in a process is not in its way.
+pub(crate) fn put_back(directory: &Path) -> io::Result<()> {
+    put_back_in(&directory.join(DIRECTORY))
+}
+
+fn put_back_in(records: &Path) -> io::Result<()> {
+    if !has_records(records) {
+        return Ok(());
+    }
+    let job = GpuCopy::PutBack(records.to_owned());
+    Copier::start(&job)?.answer(LIMIT).map(drop)
+}
+
+/// How much of a checkpointed process is in a file, in bytes.
+///
+/// # Errors
+/// An error of reading `/proc`.
+pub(crate) fn bytes_in_file(process: &ProcessRef) -> io::Result<u64> {
+    let contents = contents_of(process)?;
+    Ok(contents.iter().map(|contents| contents.length).sum())
+}
+
+/// Makes what processes have in files memory of their own, for which their cgroups are charged.
+///
+/// # Errors
+/// Of the first process for which that fails. All contents are there.
+pub(crate) fn make_private(processes: &[ProcessRef]) -> io::Result<()> {
+    let mut in_files = Vec::new();
+    for process in processes {
+        if bytes_in_file(process)? > 0 {
+            in_files.push(ProcessId::of(process));
+        }
+    }
+    if in_files.is_empty() {
+        return Ok(());
+    }
+    let job = GpuCopy::MakePrivate(in_files);
+    Copier::start(&job)?.answer(LIMIT).map(drop)
+}

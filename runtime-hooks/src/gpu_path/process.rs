@@ -1,0 +1,238 @@
+//! The process that copies the GPU contents of one process.
+//!
+//! Whoever has a thread of a program make a call and is killed meanwhile loses that program
+//! (`remote-call`). Callers kill operations, so this is a process of its own. It is in stasis' own
+//! cgroup, which so is charged for the contents: the kernel charges a page of a file in memory to
+//! who touches it first.
+
+use std::fs::File;
+use std::io::{self, BufRead, Write};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::thread::available_parallelism;
+
+use serde::{Deserialize, Serialize};
+use stasis_injection::{
+    Armed, InjectionError, PutBack, Returned, Transfer, Unexpected, contents_of, prepare, slots,
+    worker_count,
+};
+use stasis_linux::memory_file::{self, Near};
+use stasis_linux::{ProcessRef, error_chain};
+
+use super::records::{HeldRecord, put_back_all};
+use crate::cuda::process_set::as_found::ProcessId;
+use crate::host::respawn;
+
+/// The first argument of such a process.
+pub(super) const VERB: &str = "stasis-gpu-copy";
+const NO_CONTENTS: &str = "its GPU contents are not in one file of ours";
+
+/// What it is to do.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum GpuCopy {
+    /// Takes part in one call of the driver.
+    Take(Part),
+    /// Puts back what such processes have left that were killed: their records are here.
+    PutBack(PathBuf),
+    /// Makes the contents of these processes ordinary memory of theirs.
+    MakePrivate(Vec<ProcessId>),
+}
+
+/// One call of the driver.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Part {
+    pub(super) process: ProcessId,
+    pub(super) direction: Direction,
+    /// How many are copied at the same time, and share the CPUs.
+    pub(super) together: u64,
+    /// The directory of the records.
+    pub(super) records: PathBuf,
+}
+
+/// Where the contents go.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) enum Direction {
+    /// From the GPU: the driver's checkpoint asks for at most so many bytes.
+    Out(u64),
+    /// From the file that they are in: the driver's restore.
+    In,
+}
+
+/// A step that the operation asks for, by a line; they come in this order. At the end of its
+/// input, which is that of the operation, it puts everything back and ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Step {
+    /// Make the file, and give it its memory.
+    Make,
+    /// Lead the driver's calls to our code.
+    Arm,
+    /// Put everything back.
+    Disarm,
+}
+
+/// What became of a step.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Answer {
+    /// It is done.
+    Done,
+    /// The process is put back, and the code has copied so many bytes.
+    Copied(u64),
+    /// It is not done; the process is as it was.
+    Failed(String),
+}
+
+impl GpuCopy {
+    /// The process that this one was started as, if it was.
+    #[must_use]
+    pub fn of_this_process() -> Option<Self> {
+        respawn::job_of(VERB, c"stasis-gpu-copy")
+    }
+
+    /// Does it.
+    ///
+    /// # Errors
+    /// Whoever asked for it hears of it, or is gone.
+    pub fn run(self) -> io::Result<()> {
+        match self {
+            Self::Take(part) => part.run(),
+            Self::PutBack(records) => said(put_back_all(&records)),
+            Self::MakePrivate(processes) => said(processes.into_iter().try_for_each(make_private)),
+        }
+    }
+}
+
+fn make_private(process: ProcessId) -> io::Result<()> {
+    let Some(process) = process.open()? else {
+        return Ok(());
+    };
+    for contents in contents_of(&process)? {
+        let made = stasis_injection::make_private(&process, contents, threads());
+        made.map_err(io::Error::other)?;
+    }
+    Ok(())
+}
+
+fn threads() -> NonZeroUsize {
+    available_parallelism().unwrap_or(NonZeroUsize::MIN)
+}
+
+impl Part {
+    fn run(&self) -> io::Result<()> {
+        if !asked(Step::Make)? {
+            return Ok(());
+        }
+        let file = said(self.make())?;
+        if !asked(Step::Arm)? {
+            return Ok(());
+        }
+        let (armed, record) = said(self.arm(file.as_ref()))?;
+        // Also when nobody is there to hear it any more, the process is put back.
+        let goes_on = asked(Step::Disarm);
+        let copied = disarm(armed, &record, file.as_ref());
+        if goes_on? {
+            say(&copied.map_or_else(|error| Answer::Failed(error_chain(&error)), Answer::Copied))?;
+        }
+        Ok(())
+    }
+
+    fn make(&self) -> io::Result<Option<File>> {
+        let Direction::Out(bytes) = self.direction else {
+            return Ok(None);
+        };
+        let file = memory_file::create(bytes, Near::Toucher)?;
+        memory_file::populate(&file, bytes, self.threads())?;
+        Ok(Some(file))
+    }
+
+    /// Its part of the CPUs.
+    fn threads(&self) -> NonZeroUsize {
+        let together = usize::try_from(self.together).unwrap_or(usize::MAX);
+        NonZeroUsize::new(threads().get() / together.max(1)).unwrap_or(NonZeroUsize::MIN)
+    }
+
+    fn arm(&self, file: Option<&File>) -> io::Result<(Armed, HeldRecord)> {
+        let process = self.process.open()?;
+        let process = process.ok_or_else(|| io::Error::other("it has ended"))?;
+        let transfer = match (self.direction, file) {
+            (Direction::Out(length), Some(file)) => Transfer::Out {
+                file: file.try_clone()?,
+                length,
+                unexpected: Unexpected::Refuse,
+            },
+            _ => match contents_of(&process)?[..] {
+                [contents] => Transfer::In { contents },
+                _ => return Err(io::Error::other(NO_CONTENTS)),
+            },
+        };
+        arm(&process, transfer, self.together, &self.records)
+    }
+}
+
+/// From the record on, whoever comes after us puts the process back.
+fn arm(
+    process: &ProcessRef,
+    transfer: Transfer,
+    together: u64,
+    records: &std::path::Path,
+) -> io::Result<(Armed, HeldRecord)> {
+    let slots = slots::inspect(process).map_err(io::Error::other)?;
+    let workers = (worker_count(process) / together.max(1)).max(1);
+    let prepared = prepare(process, slots, transfer, workers).map_err(io::Error::other)?;
+    let record = HeldRecord::write(records, process, prepared.record());
+    // What was put into the process stays there: nobody calls it, and nobody knows of it.
+    let record =
+        record.inspect_err(|_| drop(stasis_injection::put_back(process, prepared.record())))?;
+    match prepared.arm() {
+        Ok(armed) => Ok((armed, record)),
+        Err(error @ InjectionError::PutBack(_)) => Err(io::Error::other(error)),
+        Err(error) => {
+            record.remove();
+            Err(io::Error::other(error))
+        }
+    }
+}
+
+/// Returns how much the code has copied.
+fn disarm(armed: Armed, record: &HeldRecord, file: Option<&File>) -> Result<u64, InjectionError> {
+    let back = armed.disarm()?;
+    let PutBack::Returned(Returned { contents, reported }) = back else {
+        if !matches!(back, PutBack::CodeLeft(_)) {
+            record.remove();
+        }
+        return Ok(0);
+    };
+    record.remove();
+    // The driver asks for less than it might: the rest goes back to the machine.
+    if let (Some(file), Some(contents)) = (file, contents) {
+        let _ = file.set_len(contents.length);
+    }
+    Ok(reported.copied)
+}
+
+/// Waits for a step to be asked for; false at the end of the input.
+fn asked(expected: Step) -> io::Result<bool> {
+    let mut line = String::new();
+    if io::stdin().lock().read_line(&mut line)? == 0 {
+        return Ok(false);
+    }
+    match serde_json::from_str::<Step>(&line)? {
+        step if step == expected => Ok(true),
+        other => Err(io::Error::other(format!("asked for {other:?}"))),
+    }
+}
+
+fn said<T>(done: io::Result<T>) -> io::Result<T> {
+    match &done {
+        Ok(_) => say(&Answer::Done)?,
+        Err(error) => say(&Answer::Failed(error_chain(error)))?,
+    }
+    done
+}
+
+fn say(answer: &Answer) -> io::Result<()> {
+    let mut line = serde_json::to_vec(answer)?;
+    line.push(b'\n');
+    let mut output = io::stdout().lock();
+    output.write_all(&line)?;
+    output.flush()
+}

@@ -1,0 +1,119 @@
+//! The records of what was put into processes, in a directory of the operation's.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use stasis_injection::{PutBack, Record, put_back};
+use stasis_linux::ProcessRef;
+use stasis_linux::file::{self, Access, Durability};
+
+use crate::cuda::process_set::as_found::ProcessId;
+use crate::host::file_lock::{Sharing, lock_soon, lock_within};
+
+/// The directory, in that of an operation.
+pub(super) const DIRECTORY: &str = "gpu-copies";
+/// Whose lock says that the process of a record is put back by somebody who lives.
+const LOCK: &str = "lock";
+/// Far more than a record has.
+const MAX_BYTES: u64 = 64 << 10;
+/// Who copies puts everything back when its operation ends, unless a worker or the program does not
+/// stop.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Recorded {
+    process: ProcessId,
+    record: Record,
+}
+
+/// A record whose process is ours to put back.
+#[derive(Debug)]
+pub(super) struct HeldRecord {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl HeldRecord {
+    /// Writes it. It need not outlive the machine, as its process does not.
+    pub(super) fn write(
+        directory: &Path,
+        process: &ProcessRef,
+        record: &Record,
+    ) -> io::Result<Self> {
+        let lock = lock_of(directory, process.pid())?;
+        lock_soon(&lock)?;
+        let path = directory.join(process.pid().to_string());
+        let recorded = Recorded {
+            process: ProcessId::of(process),
+            record: record.clone(),
+        };
+        let text = serde_json::to_vec(&recorded)?;
+        file::replace(&path, &text, Access::Private, Durability::Volatile)?;
+        Ok(Self { path, _lock: lock })
+    }
+
+    /// Nothing is left to be put back.
+    pub(super) fn remove(&self) {
+        // One that is left is found to have nothing to put back.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Whether a directory has a record.
+pub(super) fn has_records(directory: &Path) -> bool {
+    !records_in(directory).is_empty()
+}
+
+/// Puts back every process that has a record here, once who wrote it has ended.
+///
+/// # Errors
+/// The first process that is not put back.
+pub(super) fn put_back_all(directory: &Path) -> io::Result<()> {
+    let mut result = Ok(());
+    for path in records_in(directory) {
+        let put = put_one_back(directory, &path);
+        result = result.and(put);
+    }
+    result
+}
+
+fn put_one_back(directory: &Path, path: &Path) -> io::Result<()> {
+    let Some(text) = file::read(path, MAX_BYTES)? else {
+        return Ok(());
+    };
+    let Recorded { process, record } = serde_json::from_slice(&text)?;
+    let lock = lock_of(directory, process.pid)?;
+    lock_within(PATIENCE, &lock, Sharing::Exclusive)?;
+    if let Some(process) = process.open()? {
+        match put_back(&process, &record).map_err(io::Error::other)? {
+            PutBack::CodeLeft(error) => return Err(error),
+            PutBack::Ended | PutBack::NothingThere | PutBack::Returned(_) => {}
+        }
+    }
+    fs::remove_file(path).or_else(|error| match error.kind() {
+        io::ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    })
+}
+
+fn lock_of(directory: &Path, pid: i32) -> io::Result<File> {
+    let lock = directory.join(format!("{pid}.{LOCK}"));
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).write(true).open(lock)
+}
+
+/// Of what is no record nothing is put back.
+fn records_in(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let is_record = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.parse::<i32>().is_ok())
+    };
+    entries
+        .map(|entry| entry.path())
+        .filter(is_record)
+        .collect()
+}
