@@ -5,32 +5,77 @@ use std::ops::ControlFlow;
 
 use stasis_linux::ProcessRef;
 use stasis_linux::memory_file::NAME;
-use stasis_linux::procfs::for_each_mapping;
+use stasis_linux::procfs::{Mapping, for_each_mapping};
 
 use crate::record::Span;
 
 /// The mappings of files of ours in a process, found by the name that the kernel shows for them:
-/// nobody has to have recorded them. A process that maps a file of its own of that name deceives
-/// itself alone: how it is copied is all that depends on this.
+/// nobody has to have recorded them. A process that has ended has none. One that maps a file of its
+/// own of that name deceives itself alone: how it is copied is all that depends on this.
 ///
 /// # Errors
-/// An error of reading `/proc`.
+/// An error of reading `/proc/PID/maps`.
 pub fn contents_of(process: &ProcessRef) -> io::Result<Vec<Span>> {
-    let name = format!("/{NAME} (deleted)").into_bytes();
-    let mut found: Vec<Span> = Vec::new();
+    let mut found: Vec<Piece> = Vec::new();
     for_each_mapping(process.pid(), |mapping| {
-        if mapping.permissions == *b"rw-s" && mapping.path == name {
-            let length = mapping.end - mapping.start;
-            // The kernel may show one in pieces.
-            match found.last_mut() {
-                Some(last) if last.start + last.length == mapping.start => last.length += length,
-                _ => found.push(Span {
-                    start: mapping.start,
-                    length,
-                }),
+        if let Some(piece) = Piece::of(&mapping) {
+            match found.last_mut().filter(|last| last.goes_on_with(&piece)) {
+                // A mapping is in pieces where advice or locks differ (madvise(2), mlock(2)).
+                Some(last) => last.span.length += piece.span.length,
+                None => found.push(piece),
             }
         }
         ControlFlow::<()>::Continue(())
     })?;
-    Ok(found)
+    if process.is_gone() {
+        return Ok(Vec::new());
+    }
+    Ok(found.into_iter().map(|piece| piece.span).collect())
+}
+
+/// That exactly this is where a process has contents.
+pub(crate) fn check(process: &ProcessRef, contents: Span) -> io::Result<()> {
+    if contents_of(process)?.contains(&contents) {
+        return Ok(());
+    }
+    Err(io::Error::other(
+        "it has no GPU contents at these addresses",
+    ))
+}
+
+/// Memory that is a part of a file.
+#[derive(Debug)]
+struct Piece {
+    span: Span,
+    device: Vec<u8>,
+    inode: u64,
+    offset: u64,
+}
+
+impl Piece {
+    fn of(mapping: &Mapping<'_>) -> Option<Self> {
+        let name = mapping
+            .path
+            .strip_prefix(b"/")?
+            .strip_suffix(b" (deleted)")?;
+        // A tmpfs has no device: its major number is 0.
+        let is_contents = name == NAME.as_bytes()
+            && mapping.device.starts_with(b"00:")
+            && mapping.permissions == *b"rw-s";
+        is_contents.then(|| Self {
+            span: Span {
+                start: mapping.start,
+                length: mapping.length(),
+            },
+            device: mapping.device.to_owned(),
+            inode: mapping.inode,
+            offset: mapping.offset,
+        })
+    }
+
+    fn goes_on_with(&self, next: &Self) -> bool {
+        self.span.start + self.span.length == next.span.start
+            && self.offset + self.span.length == next.offset
+            && (&self.device, self.inode) == (&next.device, next.inode)
+    }
 }

@@ -21,6 +21,7 @@
 //! Before the record exists, some 100 KiB of memory may be left in the process, and a range of
 //! addresses without memory.
 
+mod area;
 mod arm;
 pub mod code;
 mod contents;

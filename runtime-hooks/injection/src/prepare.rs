@@ -152,12 +152,12 @@ fn fill(
 }
 
 /// Addresses without memory that begin where a huge page does.
-fn reserve(proxy: &mut Proxy, length: u64) -> io::Result<Span> {
+pub(crate) fn reserve(proxy: &mut Proxy, length: u64) -> io::Result<Span> {
     let length = length.next_multiple_of(PAGE);
     let room = length
         .checked_add(HUGE_PAGE)
         .ok_or(io::ErrorKind::InvalidInput)?;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let all = map(proxy, 0, room, libc::PROT_NONE, flags)?;
     let start = all.next_multiple_of(HUGE_PAGE);
     let end = start + length;

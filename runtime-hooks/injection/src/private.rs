@@ -7,10 +7,13 @@ use std::thread;
 
 use nix::libc;
 use stasis_linux::ProcessRef;
-use stasis_remote_call::{Proxy, Shared, memory};
+use stasis_linux::procfs::Mapping;
+use stasis_remote_call::{Proxy, memory};
 
+use crate::area::{in_process, is_all, make};
+use crate::contents::check;
 use crate::error::InjectionError;
-use crate::prepare::{map, unsigned};
+use crate::prepare::{reserve, unsigned};
 use crate::record::Span;
 
 /// What a thread copies at a time, bytes.
@@ -35,47 +38,64 @@ pub fn make_private(
 }
 
 fn replace(process: &ProcessRef, contents: Span, threads: NonZeroUsize) -> io::Result<()> {
-    let protection = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    let Span { start, length } = contents;
-    let beside = in_process(process, |proxy| map(proxy, 0, length, protection, flags))?;
-    let copied = copy(process.pid(), contents, beside, threads);
-    in_process(process, |proxy| match copied {
-        Ok(()) => {
-            let flags = unsigned(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
-            let arguments = [beside, length, length, flags, start];
-            proxy.call(libc::SYS_mremap, &arguments).map(drop)
-        }
-        Err(error) => {
-            proxy.call(libc::SYS_munmap, &[beside, length])?;
-            Err(error)
-        }
-    })
+    check(process, contents)?;
+    let beside = in_process(process, |proxy| memory_beside(proxy, contents.length))?;
+    let copied = copy(process, contents, beside, threads);
+    let moved = copied.and_then(|()| {
+        let flags = unsigned(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
+        let Span { start, length } = beside;
+        let arguments = [start, length, length, flags, contents.start];
+        in_process(process, |proxy| proxy.call(libc::SYS_mremap, &arguments))
+    });
+    let Err(error) = moved else {
+        return Ok(());
+    };
+    if is_all(process, contents, is_private)? {
+        // It was moved, though we did not hear of it in time.
+        return Ok(());
+    }
+    let unmap = [beside.start, beside.length];
+    let _ = in_process(process, |proxy| proxy.call(libc::SYS_munmap, &unmap));
+    Err(error)
 }
 
-/// The process has one more child for a moment only, and not while its contents are copied.
-fn in_process<T>(
-    process: &ProcessRef,
-    work: impl FnOnce(&mut Proxy) -> io::Result<T>,
-) -> io::Result<T> {
-    let mut proxy = Proxy::of_running(process.pid(), Shared::Memory, || process.is_gone())?;
-    let result = work(&mut proxy);
-    proxy.end()?;
-    result
+fn is_private(mapping: &Mapping<'_>) -> bool {
+    mapping.permissions == *b"rw-p" && mapping.inode == 0
 }
 
-fn copy(pid: i32, contents: Span, to: u64, threads: NonZeroUsize) -> io::Result<()> {
+/// Begins where a huge page does, as the contents do: so whole page tables are moved. It has no
+/// pages yet also where the process locks all its memory (mlockall(2)): the call that maps it would
+/// have to get them all, with one thread.
+pub(crate) fn memory_beside(proxy: &mut Proxy, length: u64) -> io::Result<Span> {
+    let beside = reserve(proxy, length)?;
+    let Span { start, length } = beside;
+    let protection = unsigned(libc::PROT_READ | libc::PROT_WRITE);
+    let calls = [
+        (libc::SYS_munlock, [start, length, 0, 0, 0, 0]),
+        (libc::SYS_mprotect, [start, length, protection, 0, 0, 0]),
+    ];
+    make(proxy, &calls).inspect_err(|_| {
+        let _ = proxy.call(libc::SYS_munmap, &[start, length]);
+    })?;
+    Ok(beside)
+}
+
+fn copy(process: &ProcessRef, from: Span, to: Span, threads: NonZeroUsize) -> io::Result<()> {
+    let pid = process.pid();
     let next = AtomicU64::new(0);
     let work = || -> io::Result<()> {
         let mut piece = vec![0; usize::try_from(PIECE).map_err(io::Error::other)?];
         loop {
             let offset = next.fetch_add(PIECE, Ordering::Relaxed);
-            let Some(left @ 1..) = contents.length.checked_sub(offset) else {
+            let Some(left @ 1..) = from.length.checked_sub(offset) else {
                 return Ok(());
             };
             let bytes = usize::try_from(left.min(PIECE)).map_err(io::Error::other)?;
-            memory::read(pid, contents.start + offset, &mut piece[..bytes])?;
-            memory::write(pid, to + offset, &piece[..bytes])?;
+            if process.is_gone() {
+                return Err(io::ErrorKind::NotFound.into());
+            }
+            memory::read(pid, from.start + offset, &mut piece[..bytes])?;
+            memory::write(pid, to.start + offset, &piece[..bytes])?;
         }
     };
     thread::scope(|scope| {

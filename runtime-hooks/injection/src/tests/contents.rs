@@ -1,30 +1,41 @@
 //! Contents in a file of ours are found, and become ordinary memory.
 
+use std::fs::File;
 use std::num::NonZeroUsize;
 
 use stasis_linux::memory_file::{self, Near};
 
 use super::program::{Variant, Workload};
 use super::round::{BYTES, armed, assert_holds_contents, out_into, returned};
-use super::state::State;
+use super::state::{State, smaps_kib};
+use crate::area::in_process;
+use crate::private::memory_beside;
 use crate::slots::inspect;
-use crate::{Span, Transfer, contents_of, make_private};
+use crate::{InjectionError, Span, Transfer, contents_of, make_private};
 
-const THREADS: NonZeroUsize = NonZeroUsize::new(3).unwrap();
+pub(super) const THREADS: NonZeroUsize = NonZeroUsize::new(3).unwrap();
+
+/// A file as it is made for contents.
+pub(super) fn in_memory() -> File {
+    memory_file::create(BYTES + (3 << 20), Near::Toucher).unwrap()
+}
 
 /// Checkpointed into a file that nobody but the process has any more.
 fn suspended(variant: Variant) -> (Workload, Span) {
+    suspended_in(&in_memory(), variant)
+}
+
+pub(super) fn suspended_in(file: &File, variant: Variant) -> (Workload, Span) {
     let mut workload = Workload::start(super::round::PIECES, variant);
     assert_eq!(contents_of(&workload.process()).unwrap(), []);
-    let file = memory_file::create(BYTES + (3 << 20), Near::Toucher).unwrap();
-    let out = armed(&workload, out_into(&file));
+    let out = armed(&workload, out_into(file));
     assert_eq!(workload.tell("out"), 0);
     let contents = returned(out.disarm().unwrap()).contents.unwrap();
-    assert_holds_contents(&file);
+    assert_holds_contents(file);
     (workload, contents)
 }
 
-fn comes_back(mut workload: Workload, contents: Span) {
+pub(super) fn comes_back(mut workload: Workload, contents: Span) {
     let into = armed(&workload, Transfer::In { contents });
     assert_eq!(workload.tell("in"), 0);
     assert_eq!(returned(into.disarm().unwrap()).reported.copied, BYTES);
@@ -35,6 +46,15 @@ fn comes_back(mut workload: Workload, contents: Span) {
 #[test]
 fn contents_are_found_without_a_record() {
     let (workload, contents) = suspended(Variant::Lazy);
+    assert_eq!(contents_of(&workload.process()).unwrap(), [contents]);
+    comes_back(workload, contents);
+}
+
+#[test]
+fn contents_in_pieces_are_one() {
+    let (mut workload, contents) = suspended(Variant::Lazy);
+    // One page of it differs from the rest.
+    assert_eq!(workload.tell("lock"), 0);
     assert_eq!(contents_of(&workload.process()).unwrap(), [contents]);
     comes_back(workload, contents);
 }
@@ -54,17 +74,50 @@ fn they_become_memory_of_the_process() {
     }
 }
 
+/// It need not have room for them before they are copied, also where all its memory is locked.
+#[test]
+fn memory_for_them_has_no_pages_at_first() {
+    let (workload, contents) = suspended(Variant::Locked);
+    let process = workload.process();
+    let beside = in_process(&process, |proxy| memory_beside(proxy, contents.length)).unwrap();
+    assert_eq!(beside.start % (2 << 20), 0);
+    for field in ["Rss", "Locked"] {
+        assert_eq!(smaps_kib(&workload, beside, field), 0, "{field}");
+    }
+    comes_back(workload, contents);
+}
+
+/// What was made for them goes away again.
+#[test]
+fn contents_that_cannot_be_read_are_left_as_they_are() {
+    let file = in_memory();
+    let (workload, contents) = suspended_in(&file, Variant::Lazy);
+    let process = workload.process();
+    let slots = inspect(&process).unwrap();
+    let before = State::of(&workload, &slots);
+    file.set_len(BYTES / 2).unwrap();
+    let error = make_private(&process, contents, THREADS).unwrap_err();
+    assert!(matches!(error, InjectionError::Private(_)), "{error}");
+    assert_eq!(State::of(&workload, &slots), before);
+    assert_eq!(contents_of(&process).unwrap(), [contents]);
+}
+
 #[test]
 fn what_is_not_there_is_left_as_it_is() {
     let (workload, contents) = suspended(Variant::Lazy);
     let process = workload.process();
     let slots = inspect(&process).unwrap();
     let before = State::of(&workload, &slots);
-    let beyond = Span {
-        length: 1 << 45,
-        ..contents
-    };
-    make_private(&process, beyond, THREADS).unwrap_err();
-    assert_eq!(State::of(&workload, &slots), before);
+    let Span { start, length } = contents;
+    for (start, length) in [
+        (start, 1 << 45),
+        (start, length - 4096),
+        (start + 4096, length - 4096),
+        (slots.memcpy.address / 4096 * 4096, 4096),
+    ] {
+        let error = make_private(&process, Span { start, length }, THREADS).unwrap_err();
+        assert!(matches!(error, InjectionError::Private(_)), "{error}");
+        assert_eq!(State::of(&workload, &slots), before);
+    }
     comes_back(workload, contents);
 }

@@ -7,7 +7,7 @@ use super::program::Workload;
 use crate::slots::Slots;
 
 /// What can be seen of a process, and its slots.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct State {
     maps: String,
     tasks: Vec<String>,
@@ -59,5 +59,28 @@ impl State {
         let others = lines.filter(|line| !line.contains(&end) && !line.starts_with(&begins));
         self.maps = others.collect::<Vec<_>>().join("\n");
         self
+    }}
+
+/// What the kernel says of the area that has these addresses, in KiB.
+pub(super) fn smaps_kib(workload: &Workload, contents: crate::Span, field: &str) -> u64 {
+    let value = smaps(workload, contents, field);
+    value.strip_suffix(" kB").unwrap().parse().unwrap()
+}
+
+/// What the kernel says of the area that has these addresses.
+pub(super) fn smaps(workload: &Workload, contents: crate::Span, field: &str) -> String {
+    let smaps = fs::read_to_string(format!("/proc/{}/smaps", workload.pid())).unwrap();
+    let mut is_there = false;
+    for line in smaps.lines() {
+        if let Some(area) = stasis_linux::procfs::Mapping::parse(line.as_bytes()) {
+            is_there = (area.start..area.end).contains(&contents.start);
+        }
+        let value = line.strip_prefix(field);
+        if let Some(value) = value.and_then(|rest| rest.strip_prefix(':'))
+            && is_there
+        {
+            return value.trim().to_owned();
+        }
     }
+    panic!("no {field} at {contents:?}");
 }

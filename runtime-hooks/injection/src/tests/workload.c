@@ -108,6 +108,8 @@ int main(int argc, char **argv) {
             answer = gpu_wrong();
         else if (!strcmp(word, "contents"))
             answer = (unsigned long)gpu_contents();
+        else if (!strcmp(word, "lock"))
+            answer = (unsigned long)mlock(gpu_contents(), 4096);
         else if (!strcmp(word, "fork"))
             answer = (unsigned long)in_a_child();
         else if (strcmp(word, "nothing"))
