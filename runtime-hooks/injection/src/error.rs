@@ -20,4 +20,7 @@ pub enum InjectionError {
     /// Its GPU contents are where they were.
     #[error("its GPU contents cannot be made ordinary memory of it")]
     Private(#[source] io::Error),
+    /// Its GPU contents are where they were, or their place is still empty.
+    #[error("the place of its GPU contents cannot be emptied or filled; that can be tried again")]
+    Hole(#[source] io::Error),
 }

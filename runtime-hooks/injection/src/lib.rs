@@ -12,6 +12,7 @@
 //! * [`Prepared::arm`]: workers begin, and the slots lead to the code. Now the driver is called.
 //! * [`Armed::disarm`]: all is as before, but for the mapping that the driver was given.
 //! * [`contents_of`]: where contents are in a file of ours, and [`make_private`]: no longer there.
+//! * [`hole`]: contents are taken away from their process, and given back.
 //! * [`put_back`]: the same, by whoever comes after a process of ours that was killed.
 //!
 //! # If we are killed
@@ -26,6 +27,7 @@ mod arm;
 pub mod code;
 mod contents;
 mod error;
+pub mod hole;
 mod prepare;
 mod private;
 mod put_back;

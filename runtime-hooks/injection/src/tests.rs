@@ -1,6 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod contents;
+mod exchange_killed;
+mod hole;
 mod killed;
 mod program;
 mod programs;

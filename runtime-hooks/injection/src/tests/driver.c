@@ -76,3 +76,5 @@ size_t gpu_wrong(void) {
 }
 
 void *gpu_contents(void) { return contents; }
+
+size_t gpu_bytes(void) { return bytes; }

@@ -59,7 +59,22 @@ impl State {
         let others = lines.filter(|line| !line.contains(&end) && !line.starts_with(&begins));
         self.maps = others.collect::<Vec<_>>().join("\n");
         self
-    }}
+    }
+    /// Whether there is an area that the kernel shows so.
+    pub(super) fn has_area(&self, begins: &str) -> bool {
+        self.maps.lines().any(|line| line.starts_with(begins))
+    }
+
+    /// How many bytes are mapped.
+    pub(super) fn mapped(&self) -> u64 {
+        let length = |line: &str| {
+            let (start, end) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+            let [start, end] = [start, end].map(|text| u64::from_str_radix(text, 16).unwrap());
+            end - start
+        };
+        self.maps.lines().map(length).sum()
+    }
+}
 
 /// What the kernel says of the area that has these addresses, in KiB.
 pub(super) fn smaps_kib(workload: &Workload, contents: crate::Span, field: &str) -> u64 {

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 int gpu_begin(size_t), gpu_out(void), gpu_half_out(void), gpu_rest_out(void), gpu_in(void);
-size_t gpu_wrong(void);
+size_t gpu_wrong(void), gpu_bytes(void);
 void *gpu_contents(void);
 
 /* Takes every child that there is. */
@@ -77,6 +77,14 @@ static int begin(const char *variant) {
     return 0;
 }
 
+/* Areas of the same kind as a hole on both sides of the contents. */
+static int guards(void) {
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+    char *contents = gpu_contents();
+    return mmap(contents - 4096, 4096, PROT_NONE, flags, -1, 0) == MAP_FAILED ||
+           mmap(contents + gpu_bytes(), 4096, PROT_NONE, flags, -1, 0) == MAP_FAILED;
+}
+
 /* A child that has all that its parent has, and does the same. */
 static int in_a_child(void) {
     int status;
@@ -110,6 +118,8 @@ int main(int argc, char **argv) {
             answer = (unsigned long)gpu_contents();
         else if (!strcmp(word, "lock"))
             answer = (unsigned long)mlock(gpu_contents(), 4096);
+        else if (!strcmp(word, "guards"))
+            answer = (unsigned long)guards();
         else if (!strcmp(word, "fork"))
             answer = (unsigned long)in_a_child();
         else if (strcmp(word, "nothing"))

@@ -6,6 +6,7 @@
 //! there, so the machine's setting for shared memory stays as it is (tmpfs(5)).
 
 mod populate;
+mod sealed;
 
 use std::fs::File;
 use std::io;
@@ -18,6 +19,7 @@ use rustix::mount::{
 };
 
 pub use populate::populate;
+pub use sealed::is_sealed;
 
 /// What `/proc/PID/maps` shows for a mapping of it, behind a slash and before " (deleted)".
 pub const NAME: &str = "stasis-gpu-contents";

@@ -1,0 +1,176 @@
+//! GPU contents are taken away from their process, and given back: in between, whoever saves it
+//! finds a range of addresses without memory, and the driver notices nothing.
+//!
+//! The driver must not be asked to restore while the contents are away: it ends with SIGSEGV then.
+//!
+//! # If we are killed
+//! Each step may be repeated after a kill in any of them. One page of memory may be left in the
+//! process each time, and a child that has ended (`stasis-remote-call`).
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+
+use nix::libc;
+use stasis_linux::ProcessRef;
+use stasis_linux::procfs::{Mapping, open_mapped};
+use stasis_remote_call::Proxy;
+
+use crate::area::{Call, in_process, is_all, make};
+use crate::contents::check;
+use crate::error::InjectionError;
+use crate::prepare::{map, unsigned};
+use crate::record::{PAGE, Span};
+
+/// Who sees what the process writes to its contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// The file: [`crate::contents_of`] finds it if it is one of ours.
+    Shared,
+    /// The process alone. The file may be open for reading only, and many may have it at once.
+    Private,
+}
+
+/// Takes the contents away: their file is not mapped any more, and the kernel frees it with the
+/// last descriptor of it. Nothing of the process may use them.
+///
+/// # Errors
+/// [`InjectionError::Hole`]: the process has no contents there, and no hole either; or as
+/// [`Proxy::of_running`] and mmap(2).
+pub fn dig(process: &ProcessRef, contents: Span) -> Result<(), InjectionError> {
+    let dug = (|| {
+        if !is_all(process, contents, is_empty)? {
+            check(process, contents)?;
+        }
+        in_process(process, |proxy| make(proxy, &digging(contents)))
+    })();
+    dug.map_err(InjectionError::Hole)
+}
+
+/// Maps contents that begin at `offset` in a file where they were. Address and offset are the same
+/// modulo 2 MiB, or else huge pages cannot be mapped as such.
+///
+/// A child that the process forks does not get the mapping, and it is not locked into memory
+/// (mlockall(2)).
+///
+/// # Errors
+/// [`InjectionError::Hole`]: there is something else than a hole at these addresses, or the file is
+/// too short; or as [`Proxy::receive`] and mmap(2) (EACCES: a file that is shared has to be open
+/// for writing). The hole is there.
+pub fn fill(
+    process: &ProcessRef,
+    contents: Span,
+    file: &File,
+    offset: u64,
+    sharing: Sharing,
+) -> Result<(), InjectionError> {
+    let filling = Filling {
+        contents,
+        file,
+        offset,
+        sharing,
+    };
+    filling.make(process).map_err(InjectionError::Hole)
+}
+
+/// Contents, and what they are to be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Filling<'a> {
+    pub(crate) contents: Span,
+    pub(crate) file: &'a File,
+    pub(crate) offset: u64,
+    pub(crate) sharing: Sharing,
+}
+
+impl Filling<'_> {
+    fn make(self, process: &ProcessRef) -> io::Result<()> {
+        let length = self.file.metadata()?.len();
+        if length.saturating_sub(self.offset) < self.contents.length {
+            return Err(io::Error::other("the file is shorter than the contents"));
+        }
+        // The right to use it comes last: then nothing is left to be done.
+        if self.is_mapped(process, *b"rw-")? {
+            return Ok(());
+        }
+        if !is_all(process, self.contents, is_empty)? && !self.is_mapped(process, *b"---")? {
+            return Err(io::Error::other(
+                "there is something else at these addresses",
+            ));
+        }
+        in_process(process, |proxy| {
+            let inside = self.received(proxy)?;
+            make(proxy, &self.calls(inside))
+        })
+    }
+
+    /// Only the proxy has the descriptor.
+    pub(crate) fn received(self, proxy: &mut Proxy) -> io::Result<u64> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let scratch = map(proxy, 0, PAGE, protection, flags)?;
+        let received = proxy.receive(self.file.as_fd(), scratch);
+        proxy.call(libc::SYS_munmap, &[scratch, PAGE])?;
+        received
+    }
+
+    /// Of a process that locks all its memory, mmap(2) would get all pages, and make copies of
+    /// those that are private. So there are no rights to use any until they are not locked.
+    pub(crate) fn calls(self, inside: u64) -> [Call; 4] {
+        let Span { start, length } = self.contents;
+        let sharing = match self.sharing {
+            Sharing::Shared => libc::MAP_SHARED,
+            Sharing::Private => libc::MAP_PRIVATE | libc::MAP_NORESERVE,
+        };
+        let nothing = unsigned(libc::PROT_NONE);
+        let everything = unsigned(libc::PROT_READ | libc::PROT_WRITE);
+        let flags = unsigned(sharing | libc::MAP_FIXED);
+        let stay = unsigned(libc::MADV_DONTFORK);
+        [
+            (
+                libc::SYS_mmap,
+                [start, length, nothing, flags, inside, self.offset],
+            ),
+            (libc::SYS_madvise, [start, length, stay, 0, 0, 0]),
+            (libc::SYS_munlock, [start, length, 0, 0, 0, 0]),
+            (libc::SYS_mprotect, [start, length, everything, 0, 0, 0]),
+        ]
+    }
+
+    fn is_mapped(self, process: &ProcessRef, [read, write, execute]: [u8; 3]) -> io::Result<bool> {
+        let shared = match self.sharing {
+            Sharing::Shared => b's',
+            Sharing::Private => b'p',
+        };
+        let file = self.file.metadata()?;
+        let delta = self.contents.start.wrapping_sub(self.offset);
+        is_all(process, self.contents, |mapping| {
+            // Some file systems show another device there than stat(2): the file is asked.
+            mapping.permissions == [read, write, execute, shared]
+                && mapping.start.wrapping_sub(mapping.offset) == delta
+                && mapping.inode == file.ino()
+                && open_mapped(process.pid(), mapping)
+                    .ok()
+                    .flatten()
+                    .and_then(|mapped| mapped.metadata().ok())
+                    .is_some_and(|mapped| (mapped.dev(), mapped.ino()) == (file.dev(), file.ino()))
+        })
+    }
+}
+
+/// Memory that is reserved in no way, and not locked: locked memory is what nothing else moves.
+pub(crate) fn digging(Span { start, length }: Span) -> [Call; 2] {
+    let nothing = unsigned(libc::PROT_NONE);
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+    [
+        (
+            libc::SYS_mmap,
+            [start, length, nothing, unsigned(flags), u64::MAX, 0],
+        ),
+        (libc::SYS_munlock, [start, length, 0, 0, 0, 0]),
+    ]
+}
+
+fn is_empty(mapping: &Mapping<'_>) -> bool {
+    mapping.permissions == *b"---p" && mapping.inode == 0 && mapping.path.is_empty()
+}

@@ -1,0 +1,42 @@
+//! Whether anybody can still write to a file.
+
+#![allow(unsafe_code)] // FFI: fcntl(2) with numbers
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+use nix::errno::Errno;
+use nix::libc;
+
+/// `F_SETSIG` (asm-generic/fcntl.h).
+const SET_SIGNAL: libc::c_int = 10;
+
+/// Whether nobody has the file open for writing, and nobody has a mapping of it that was made by
+/// somebody who had, also one that was duplicated (mremap(2) of length 0): the kernel grants a
+/// lease for reading only then (fcntl(2), `F_RDLCK`). From then on only who opens it anew could
+/// write to it, which needs a path: that of a descriptor or a mapping in `/proc`, and the right to
+/// write.
+///
+/// `file` itself has to be open for reading only. Its owner is who asks, or CAP_LEASE is needed.
+///
+/// # Errors
+/// Those of fcntl(2); EINVAL from file systems that have no leases.
+pub fn is_sealed(file: &File) -> io::Result<bool> {
+    // Who opens it for writing meanwhile has a signal sent to us: by default one that ends us.
+    set(file, SET_SIGNAL, libc::SIGURG)?;
+    match set(file, libc::F_SETLEASE, libc::F_RDLCK) {
+        Err(Errno::EAGAIN) => Ok(false),
+        Err(error) => Err(error.into()),
+        Ok(()) => {
+            set(file, libc::F_SETLEASE, libc::F_UNLCK)?;
+            Ok(true)
+        }
+    }
+}
+
+fn set(file: &File, what: libc::c_int, value: libc::c_int) -> Result<(), Errno> {
+    // SAFETY: these commands of fcntl take a number, and touch no memory of ours.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), what, value) };
+    Errno::result(result).map(drop)
+}
