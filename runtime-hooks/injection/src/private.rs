@@ -20,11 +20,14 @@ use crate::record::Span;
 const PIECE: u64 = 4 << 20;
 
 /// Replaces the file at these addresses of a process by private memory with the same contents, for
-/// whoever can only save such memory. Nothing of the process may write there meanwhile; it has to
-/// have room for the contents a second time within its limits, or the kernel ends it.
+/// whoever can only save such memory. Nothing of the process may write there meanwhile.
+///
+/// The memory is the container's: where its cgroup has no room for the contents, the kernel ends a
+/// process of it, which is no error here. Whoever calls this has looked at the limits.
 ///
 /// The new memory takes the place of the file in one call: whoever is killed before leaves it
-/// beside, up to the size of the contents, and it can be done again.
+/// beside, up to the size of the contents each time, and perhaps a child that has ended
+/// (`stasis-remote-call`); it can be done again.
 ///
 /// # Errors
 /// [`InjectionError::Private`]: the contents are where they were.

@@ -10,7 +10,7 @@ use stasis_linux::procfs::children;
 use stasis_remote_call::{memory, reap};
 
 use super::contents::{THREADS, comes_back, in_memory, suspended_in};
-use super::hole::state;
+use super::hole::{is_locked, state};
 use super::program::{Variant, Workload};
 use crate::area::{in_process, make};
 use crate::hole::{Filling, Sharing, dig, digging, fill};
@@ -98,7 +98,7 @@ fn while_it_digs() {
         let (process, before) = (workload.process(), state(&workload));
         killed_in(&Exchange::Dig(steps), &workload, contents, &file);
         dig(&process, contents).unwrap();
-        assert_eq!(super::state::smaps_kib(&workload, contents, "Locked"), 0);
+        assert!(!is_locked(&workload, contents));
         fill(&process, contents, &file, 0, Sharing::Shared).unwrap();
         assert_eq!(state(&workload), before, "{steps}");
         comes_back(workload, contents);
