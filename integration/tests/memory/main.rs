@@ -11,5 +11,6 @@ mod left_to_criu;
 mod limits;
 mod no_room;
 mod plugin_alone;
+mod suspend_cut_off;
 mod suspended;
 mod tiers;

@@ -13,7 +13,7 @@ use crate::limits::{LIMIT, limit_file, limited};
 /// What the mapping of such a file is named.
 const FILE: &str = "/stasis-gpu-contents (deleted)";
 const MIB: u64 = 1 << 20;
-const TOGGLE: [&str; 5] = [
+pub(crate) const TOGGLE: [&str; 5] = [
     CUDA_CHECKPOINT,
     "--toggle",
     "--container",
@@ -111,7 +111,7 @@ fn toggle(stasis: &StasisHost) -> Result<()> {
 }
 
 /// How many bytes of it are in a file of ours.
-fn in_file(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<u64> {
+pub(crate) fn in_file(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<u64> {
     let pid = memory.pid()?.to_string();
     let maps = stasis
         .host
@@ -126,7 +126,7 @@ fn in_file(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<u64> {
 }
 
 /// Mappings, tasks, descriptors and children of the process, and our processes of the host.
-fn seen(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<String> {
+pub(crate) fn seen(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<String> {
     let script = "cd /proc/$0; cut -d' ' -f1,2 maps; ls task fd; cat task/*/children; \
                   ps -eo comm= | grep -c stasis-gpu || true";
     let pid = memory.pid()?.to_string();

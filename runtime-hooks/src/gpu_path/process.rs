@@ -135,13 +135,20 @@ impl Part {
         Ok(())
     }
 
+    /// What can be known before the lock is a reason before it.
     fn make(&self) -> io::Result<Option<File>> {
         let Direction::Out(bytes) = self.direction else {
             return Ok(None);
         };
+        slots::inspect(&self.there()?).map_err(io::Error::other)?;
         let file = memory_file::create(bytes, Near::Toucher)?;
         memory_file::populate(&file, bytes, self.threads())?;
         Ok(Some(file))
+    }
+
+    fn there(&self) -> io::Result<ProcessRef> {
+        let process = self.process.open()?;
+        process.ok_or_else(|| io::Error::other("it has ended"))
     }
 
     /// Its part of the CPUs.
@@ -151,8 +158,7 @@ impl Part {
     }
 
     fn arm(&self, file: Option<&File>) -> io::Result<(Armed, HeldRecord)> {
-        let process = self.process.open()?;
-        let process = process.ok_or_else(|| io::Error::other("it has ended"))?;
+        let process = self.there()?;
         let transfer = match (self.direction, file) {
             (Direction::Out(length), Some(file)) => Transfer::Out {
                 file: file.try_clone()?,

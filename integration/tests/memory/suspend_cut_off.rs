@@ -1,0 +1,230 @@
+//! Suspends and their ends whose copying is cut off, or cannot be begun: no byte is lost, nothing is
+//! left in the process, and the next one works.
+
+use std::fs;
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::ptrace;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::container::bundle::{Bundle, ROOT};
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::{PROGRAM, StasisHost};
+use stasis_integration::needs;
+
+use crate::limits::{LIMIT, limit_file, limited};
+use crate::suspended::{TOGGLE, in_file, seen};
+
+const SUSPENDS: &str = "cuda-checkpoint";
+const COPIER: &str = "stasis-gpu-copy";
+const KEEPER: &str = "stasis-keeper";
+const HELD: &str = "step";
+
+struct Here<'l> {
+    stasis: &'l StasisHost,
+    memory: &'l Bundle<'l>,
+}
+
+#[test]
+fn who_copies_or_asked_for_it_is_killed() -> Result<()> {
+    let stasis = &StasisHost::of(HostKind::trixie()?)?;
+    needs!(StandIn);
+    let _containerd = stasis.containerd()?;
+    let memory = &limited(stasis)?;
+    let here = Here { stasis, memory };
+    [(); 2].into_iter().try_for_each(|()| here.toggles(""))?;
+    let before = seen(stasis, memory)?;
+    let mut asked = 0;
+    for call in ["checkpoint", "restore"] {
+        for killed in [&[COPIER][..], &[SUSPENDS], &[SUSPENDS, COPIER]] {
+            let name = || format!("{call}: {killed:?} killed");
+            here.killed_in(call, killed).with_context(name)?;
+            asked += 1;
+            let answer = stasis.ask_until_up(10000).with_context(name)?;
+            ensure!(answer == format!("ok {asked}"), "{}: {answer}", name());
+            assert_eq!(seen(stasis, memory)?, before, "{}", name());
+        }
+        here.all_killed_in(call)?;
+        asked += 1;
+        ensure!(stasis.ask_until_up(10000)? == format!("ok {asked}"));
+        assert_eq!(seen(stasis, memory)?, before, "{call}: all were killed");
+    }
+    memory.checkpoint("after-all", &[])?;
+    memory.delete()
+}
+
+/// Only one may trace a process: the driver copies alone then, within the limits of the container.
+#[test]
+fn a_debugger_is_in_the_way() -> Result<()> {
+    let stasis = &StasisHost::of(HostKind::trixie()?)?;
+    needs!(StandIn);
+    let _containerd = stasis.containerd()?;
+    let memory = &limited(stasis)?;
+    let here = Here { stasis, memory };
+    let pid = traced(stasis, memory)?;
+    let debugger = Debugger::of(pid)?;
+    stasis.set("runc", "memory.raise_limits = false\n")?;
+    // Its tracer is of another namespace, where the process cannot see it.
+    let refused = stasis
+        .host
+        .command(TOGGLE[0])
+        .args(&TOGGLE[1..])
+        .arg(ROOT)
+        .output()?;
+    assert_contains(
+        &String::from_utf8_lossy(&refused.stderr),
+        &[
+            "Operation not permitted",
+            "allows 128 MiB",
+            "nothing was done",
+        ],
+    );
+    stasis.set("runc", "")?;
+    here.toggles("Operation not permitted")?;
+    assert_eq!(in_file(stasis, memory)?, 0);
+    here.toggles("")?;
+    drop(debugger);
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
+    let limit = fs::read_to_string(limit_file(stasis, memory)?)?;
+    assert_eq!(limit.trim(), LIMIT.to_string());
+    memory.delete()
+}
+
+impl Here<'_> {
+    /// Suspends it, or takes it up again; says so much on standard error.
+    fn toggles(&self, note: &str) -> Result<()> {
+        let output = self.begin()?.wait_with_output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{said}");
+        ensure!(
+            said.contains(note) && said.is_empty() == note.is_empty(),
+            "{said}"
+        );
+        Ok(())
+    }
+
+    fn begin(&self) -> Result<Child> {
+        let mut command = self.stasis.command(TOGGLE[0]);
+        command.args(&TOGGLE[1..]).arg(ROOT);
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        Ok(command.spawn()?)
+    }
+
+    /// In the first half of a toggle and back, or in the second.
+    fn killed_in(&self, call: &str, killed: &[&str]) -> Result<()> {
+        if call == "restore" {
+            self.toggles("")?;
+        }
+        let toggle = self.cut_off(call, killed)?;
+        if killed == [COPIER] {
+            let output = toggle.wait_with_output()?;
+            let said = String::from_utf8_lossy(&output.stderr);
+            ensure!(output.status.success(), "{said}");
+            assert_contains(&said, &["could not be put back at once", "it is now"]);
+            if call == "checkpoint" {
+                ensure!(in_file(self.stasis, self.memory)? > 0, "where are they?");
+                self.toggles("")?;
+            }
+        } else {
+            // Its keeper undoes a suspend that was killed, and finishes the end of one.
+            wait_until_clear(|| self.left())?;
+        }
+        Ok(())
+    }
+
+    fn all_killed_in(&self, call: &str) -> Result<()> {
+        if call == "restore" {
+            self.toggles("")?;
+        }
+        self.cut_off(call, &[KEEPER, SUSPENDS, COPIER])?;
+        self.stasis.host.run(&[PROGRAM, "recover", "--all"])?;
+        wait_until_clear(|| self.left())
+    }
+
+    /// Kills these while the driver holds a call.
+    fn cut_off(&self, call: &str, killed: &[&str]) -> Result<Child> {
+        self.stasis.hold_driver(&format!("{call} memory"), HELD)?;
+        let toggle = self.begin()?;
+        self.stasis.until_driver_is_called()?;
+        for name in killed {
+            self.is_there(name)?;
+        }
+        // At once: who copies ends when nobody asks it any more.
+        let names = killed.join("|");
+        self.stasis.host.run(&["pkill", "-KILL", "-x", &names])?;
+        self.stasis.let_driver_go(HELD)?;
+        self.stasis.inject("")?;
+        Ok(toggle)
+    }
+
+    /// A process takes its name some time after it was started.
+    fn is_there(&self, name: &str) -> Result<()> {
+        wait_until_clear(|| {
+            let found = self.stasis.host.run_for_text(&["pgrep", "-x", name]);
+            Ok(found.is_err().then(|| format!("there is no {name}")))
+        })
+    }
+
+    /// What is to be put right, or is being put right.
+    fn left(&self) -> Result<Option<String>> {
+        let left = [self.stasis.records()?, self.stasis.keepers()].concat();
+        Ok((!left.is_empty()).then_some(left))
+    }
+}
+
+/// Its number outside of the test host.
+fn traced(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<Pid> {
+    let (host, wanted) = (stasis.host.init(), memory.pid()?.to_string());
+    for entry in fs::read_dir("/proc")?.flatten() {
+        let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+        let inside = field("NSpid:").and_then(|pids| pids.split_whitespace().nth(1));
+        let parent = field("PPid:").map(str::trim);
+        if inside == Some(&wanted) && parent == Some(&host.to_string()) {
+            return Ok(Pid::from_raw(entry.file_name().to_string_lossy().parse()?));
+        }
+    }
+    anyhow::bail!("there is no process {wanted} in the host")
+}
+
+/// Traces a process, and has it go on whenever it stops for that. It ends with its thread.
+struct Debugger {
+    goes_on: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Debugger {
+    fn of(pid: Pid) -> Result<Self> {
+        let goes_on = Arc::new(AtomicBool::new(true));
+        let (seized, result) = mpsc::channel();
+        let until = Arc::clone(&goes_on);
+        let thread = thread::spawn(move || {
+            let _ = seized.send(ptrace::seize(pid, ptrace::Options::empty()));
+            while until.load(Ordering::SeqCst) {
+                let flags = WaitPidFlag::__WALL | WaitPidFlag::WNOHANG;
+                match waitpid(pid, Some(flags)) {
+                    Ok(WaitStatus::Stopped(_, signal)) => drop(ptrace::cont(pid, signal)),
+                    Ok(WaitStatus::PtraceEvent(..)) => drop(ptrace::cont(pid, None)),
+                    _ => thread::sleep(Duration::from_millis(1)),
+                }
+            }
+        });
+        result.recv()??;
+        let thread = Some(thread);
+        Ok(Self { goes_on, thread })
+    }
+}
+
+impl Drop for Debugger {
+    fn drop(&mut self) {
+        self.goes_on.store(false, Ordering::SeqCst);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
