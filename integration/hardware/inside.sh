@@ -325,6 +325,7 @@ out_of_memory() {
 . /work/hard.sh
 . /work/bulk.sh
 . /work/faults.sh
+. /work/suspend.sh
 
 containerd --root /var/lib/containerd --state /run/containerd >/out/containerd.txt 2>&1 </dev/null &
 containerd=$!
