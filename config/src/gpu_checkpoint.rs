@@ -10,6 +10,8 @@ pub struct GpuCheckpoint {
     pub huge_pages: bool,
     /// Who copies GPU contents.
     pub path: GpuCheckpointPath,
+    /// Processes with less on GPUs are left to the driver, MiB.
+    pub minimum_mib: u64,
 }
 
 /// Who copies GPU contents between the driver's buffers and host memory.
@@ -29,6 +31,7 @@ impl Default for GpuCheckpoint {
         Self {
             huge_pages: true,
             path: GpuCheckpointPath::Auto,
+            minimum_mib: 256,
         }
     }
 }

@@ -13,6 +13,7 @@ use stasis_linux::exit_status;
 
 use crate::container::Container;
 use crate::context::{Context, Outcome};
+use crate::cuda::Driver;
 use crate::cuda::failure::{Cause, ProcessFailure};
 use crate::cuda::gpu_use::gpu_bytes;
 use crate::cuda::process_set::bring_back;
@@ -182,6 +183,9 @@ fn carry_out(
         let _huge_pages = HugePages::if_wanted(&context.settings);
         bring_back(driver, candidates, &paused.intent.as_found())
     });
+    for note in driver.notes() {
+        timeline.note(note);
+    }
     let processes = settle(paused, lost, timeline)?;
     Ok(Resumed { code, processes })
 }

@@ -114,9 +114,15 @@ impl StasisHost {
         } else {
             "gpu_checkpoint.huge_pages = false\n"
         };
+        // The tests' processes have little.
+        let minimum = if more.contains("gpu_checkpoint.minimum_mib") {
+            ""
+        } else {
+            "gpu_checkpoint.minimum_mib = 1\n"
+        };
         self.host.write(
             SETTINGS,
-            &format!("runtime.path = \"{low_level}\"\n{driver}{huge_pages}{more}"),
+            &format!("runtime.path = \"{low_level}\"\n{driver}{huge_pages}{minimum}{more}"),
         )
     }
 

@@ -1,5 +1,5 @@
-//! Suspends and their ends whose copying is cut off, or cannot be begun: no byte is lost, nothing is
-//! left in the process, and the next one works.
+//! Suspends and their ends whose copying is cut off, or cannot be begun: no byte is lost, nothing
+//! is left in the process, and the next one works.
 
 use std::fs;
 use std::process::{Child, Stdio};

@@ -68,20 +68,47 @@ fn a_checkpoint_has_them_too() -> Result<()> {
     let _containerd = stasis.containerd()?;
     let memory = limited(stasis)?;
     let file = limit_file(stasis, &memory)?;
+    many_threads_copy(stasis, &memory)?;
     toggle(stasis)?;
     memory.checkpoint("goes-on", &["--leave-running"])?;
     ensure!(in_file(stasis, &memory)? == 0, "they are still in the file");
     toggle(stasis)?;
-    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 3"));
     assert_eq!(fs::read_to_string(&file)?.trim(), LIMIT.to_string());
     toggle(stasis)?;
     memory.checkpoint("ends", &[])?;
     memory.restore("ends")?;
-    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 2"));
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 4"));
     memory.delete()?;
     memory.restore("goes-on")?;
-    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 3"));
     memory.delete()
+}
+
+/// Also where the contents are memory of the process.
+fn many_threads_copy(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
+    let copied = |operation: &str| -> Result<()> {
+        let notes = stasis.operation(operation)?["notes"].to_string();
+        ensure!(
+            notes.contains("many threads copied 4"),
+            "{operation}: {notes}"
+        );
+        Ok(())
+    };
+    memory.checkpoint("copied", &[])?;
+    copied("checkpoint")?;
+    memory.restore("copied")?;
+    copied("restore")?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
+    memory.pause()?;
+    memory.checkpoint("paused", &["--leave-running"])?;
+    memory.resume()?;
+    copied("resume")?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 2"));
+    stasis.set("runc", "gpu_checkpoint.path = \"driver\"\n")?;
+    memory.checkpoint("alone", &["--leave-running"])?;
+    ensure!(copied("checkpoint").is_err());
+    stasis.set("runc", "")
 }
 
 #[test]

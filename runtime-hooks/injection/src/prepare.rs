@@ -18,6 +18,12 @@ const HUGE_PAGE: u64 = 2 << 20;
 /// The driver's own mmap(2) for contents is larger, and no other of its calls is like it.
 const ANSWERED_FROM: u64 = 4 << 20;
 
+/// What is copied here is counted.
+const EVERYWHERE: Span = Span {
+    start: 0,
+    length: u64::MAX,
+};
+
 /// What the driver is about to do.
 #[derive(Debug)]
 pub enum Transfer {
@@ -35,6 +41,9 @@ pub enum Transfer {
         /// Where they are.
         contents: Span,
     },
+    /// Either, with contents in memory that the driver has mapped itself: its copies alone are
+    /// shared out.
+    Own,
 }
 
 /// A process with code in it that nobody calls.
@@ -135,6 +144,7 @@ fn fill(
             (reserved, ANSWERED_FROM, *unexpected)
         }
         Transfer::In { contents } => (*contents, u64::MAX, Unexpected::PassOn),
+        Transfer::Own => (EVERYWHERE, u64::MAX, Unexpected::PassOn),
     };
     let settings = Settings {
         mapping: contents.start,

@@ -32,6 +32,7 @@ use crate::container::Container;
 use crate::container::host_memory::{self, HostRoom};
 use crate::container::inherited_devices;
 use crate::context::{Context, Outcome};
+use crate::cuda::Driver;
 use crate::cuda::job::{Checkpointed, CudaJob, Locked};
 use crate::error::after_failure::AfterFailure;
 use crate::error::operations_log;
@@ -89,6 +90,9 @@ fn attempt(
         timeline.note(format!("allowed {}: process {finding}", finding.kind));
     }
     let result = carry_out(&plan, &mut captured, low_level_args, &mut timeline);
+    for note in plan.driver.notes() {
+        timeline.note(note);
+    }
     timeline.set_locked(plan.driver.locked_time());
     operations_log::write(
         context,
@@ -266,6 +270,12 @@ fn gpu_checkpoint<'p>(
     // may, and these wait for it.
     let _ = reservation.hold(&Amounts::from(&captured.intent.room_to_go_back()));
     let _huge_pages = HugePages::if_wanted(&plan.context.settings);
+    let bytes = |process: &ProcessRef| captured.intent.bytes_of(process);
+    let held = job
+        .members()
+        .iter()
+        .map(|process| (process.clone(), bytes(process)));
+    plan.driver.expect(&held.collect::<Vec<_>>());
     let estimate = ProgressEstimate::gpu_checkpoint(captured.to_host_bytes, job.members());
     let job = timeline.time_moving("gpu checkpoint", estimate, || job.checkpoint())?;
     reservation.retain(Resource::is_of_gpu);

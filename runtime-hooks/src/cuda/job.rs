@@ -109,6 +109,7 @@ impl<'d> CudaJob<'d, Checkpointed> {
     pub fn restore(self, map: &GpuMap) -> Result<CudaJob<'d, Locked>, JobError> {
         let driver = self.driver;
         room::reserve(driver, &self.members, &self.as_found)?;
+        self.as_found.expect(driver, &self.members);
         self.advance(Step::Restore, SafeState::Locked, |process| {
             driver.restore(process, map)
         })

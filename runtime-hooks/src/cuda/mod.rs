@@ -82,6 +82,8 @@ pub enum CudaError {
     NoThread(i32),
     /// The call was not made: the process has ended.
     Ended,
+    /// The call was made, and what had sped it up could not be taken out of the process.
+    NotPutBack,
     /// 1: for a restore, the GPU map does not cover every GPU of the process.
     InvalidValue,
     /// 2: the GPU has too little free memory. If a *restore* returns this, the process is lost.
@@ -126,7 +128,7 @@ impl CudaError {
     #[must_use]
     pub fn code(self) -> i32 {
         match self {
-            Self::NoAnswer(_) | Self::NoThread(_) | Self::Ended => -1,
+            Self::NoAnswer(_) | Self::NoThread(_) | Self::Ended | Self::NotPutBack => -1,
             Self::InvalidValue => 1,
             Self::OutOfMemory => 2,
             Self::NotInitialized => 3,
@@ -145,6 +147,7 @@ impl CudaError {
             Self::NoAnswer(_) => "no answer",
             Self::NoThread(_) => "no thread for the call",
             Self::Ended => "the process has ended",
+            Self::NotPutBack => "the process still has code of stasis, which copies for it",
             Self::InvalidValue => "CUDA_ERROR_INVALID_VALUE",
             Self::OutOfMemory => "CUDA_ERROR_OUT_OF_MEMORY",
             Self::NotInitialized => "CUDA_ERROR_NOT_INITIALIZED",
@@ -202,6 +205,17 @@ pub trait Driver: Send + Sync {
     /// # Errors
     /// [`CudaError::IllegalState`] in any other state.
     fn unlock(&self, process: &ProcessRef) -> Result<(), CudaError>;
+
+    /// Says which processes are checkpointed or restored next, at the same time, and how many bytes
+    /// each has on GPUs, or had. No call of the driver's.
+    fn expect(&self, held: &[(ProcessRef, u64)]) {
+        let _ = held;
+    }
+
+    /// What the user should know of how contents were copied, since this was asked last.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Reserves room on GPUs for processes that are to be restored next. No call of the driver's:
     /// without a ledger it is taken for granted.

@@ -69,6 +69,7 @@ pub fn bring_back(
     as_found: &AsFound,
 ) -> Vec<ProcessFailure> {
     let without_room = room::reserve(driver, processes, as_found).err();
+    as_found.expect(driver, processes);
     let brought = for_each(Step::Unlock, processes, |process| match &without_room {
         Some(without_room) if without_room.has(process) => Ok(()),
         _ => bring_one_back(driver, process, as_found.state_of(process)),

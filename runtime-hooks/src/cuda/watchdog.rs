@@ -206,6 +206,14 @@ impl Driver for WatchedDriver {
         Ok(())
     }
 
+    fn expect(&self, held: &[(ProcessRef, u64)]) {
+        self.driver.expect(held);
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.driver.notes()
+    }
+
     fn reserve(&self, needed: &GpuBytes) -> Result<(), NoRoom> {
         self.room
             .as_ref()

@@ -188,7 +188,7 @@ impl CudaError {
     #[must_use]
     pub fn kind(self) -> Kind {
         match self {
-            Self::NoAnswer(_) | Self::NoThread(_) => Kind::NoAnswer,
+            Self::NoAnswer(_) | Self::NoThread(_) | Self::NotPutBack => Kind::NoAnswer,
             Self::Ended => Kind::ProcessEnded,
             Self::OutOfMemory => Kind::NoGpuMemory,
             Self::NotReady => Kind::LockTimeout,

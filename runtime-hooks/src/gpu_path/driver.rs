@@ -17,7 +17,7 @@ use stasis_linux::ProcessRef;
 use super::copier::Copier;
 use super::process::{Direction, GpuCopy, Part, Step};
 use super::put_back_in;
-use super::records::DIRECTORY;
+use super::records::{DIRECTORY, has_record};
 use crate::cuda::process_set::as_found::ProcessId;
 use crate::cuda::{CudaError, CudaState, Driver, GpuMap};
 
@@ -33,6 +33,8 @@ pub struct CopyingDriver {
     path: GpuCheckpointPath,
     /// How long files may take that are made before anything stands still.
     limit: Duration,
+    /// Those of less are left to the driver.
+    minimum_bytes: u64,
     records: PathBuf,
     state: Mutex<State>,
 }
@@ -41,6 +43,10 @@ pub struct CopyingDriver {
 struct State {
     made: BTreeMap<ProcessId, Made>,
     armed: BTreeMap<ProcessId, Copier>,
+    /// What is checkpointed or restored next.
+    expected: BTreeMap<ProcessId, u64>,
+    /// The bytes that were copied in each call.
+    copied: Vec<u64>,
     notes: Vec<String>,
 }
 
@@ -58,6 +64,7 @@ impl CopyingDriver {
             driver,
             path: settings.gpu_checkpoint.path,
             limit: settings.deadlines.driver(),
+            minimum_bytes: settings.gpu_checkpoint.minimum_mib << 20,
             records: directory.join(DIRECTORY),
             state: Mutex::default(),
         }
@@ -155,15 +162,34 @@ impl CopyingDriver {
         }))
     }
 
-    /// For a restore from a file.
-    fn arm_for_restore(&self, process: &ProcessRef) -> io::Result<Option<Copier>> {
-        if self.path == GpuCheckpointPath::Driver || contents_of(process)?.is_empty() {
-            return Ok(None);
-        }
-        let mut copier = self.start(process, Direction::In, 1)?;
+    /// For a restore, or for a checkpoint into memory of the process. Nobody helps with little.
+    fn armed_for(&self, process: &ProcessRef, is_in_file: bool) -> io::Result<Option<Copier>> {
+        let (bytes, together) = {
+            let expected = &self.state().expected;
+            let bytes = expected.get(&ProcessId::of(process)).copied();
+            (bytes.unwrap_or_default(), expected.len() as u64)
+        };
+        let direction = match is_in_file {
+            true => Direction::In,
+            false if bytes >= self.minimum_bytes => Direction::Own,
+            false => return Ok(None),
+        };
+        let mut copier = self.start(process, direction, together)?;
         copier.step(Step::Make, LIMIT)?;
         copier.step(Step::Arm, LIMIT)?;
         Ok(Some(copier))
+    }
+
+    fn arm_now(&self, process: &ProcessRef) -> Option<Copier> {
+        if self.path == GpuCheckpointPath::Driver {
+            return None;
+        }
+        let armed =
+            contents_of(process).and_then(|contents| self.armed_for(process, !contents.is_empty()));
+        armed.unwrap_or_else(|error| {
+            self.note(process, &error);
+            None
+        })
     }
 
     /// Makes a call of the driver, and puts the process back after it, whatever it says.
@@ -174,16 +200,25 @@ impl CopyingDriver {
         call: impl FnOnce() -> Result<(), CudaError>,
     ) -> Result<(), CudaError> {
         let result = call();
-        if let Some(mut copier) = copier
-            && let Err(error) = copier.step(Step::Disarm, LIMIT)
-        {
-            drop(copier);
-            // It was killed, or waits for what does not end.
-            let put_back = put_back_in(&self.records);
-            let now = put_back.map_or_else(|error| error.to_string(), |()| "it is now".to_owned());
-            let note = format!("{process} could not be put back at once ({error}): {now}");
-            self.state().notes.push(note);
-        }
+        let Some(mut copier) = copier else {
+            return result;
+        };
+        let error = match copier.step(Step::Disarm, LIMIT) {
+            Ok(bytes) => {
+                self.state().copied.push(bytes);
+                return result;
+            }
+            Err(error) => error,
+        };
+        drop(copier);
+        // It was killed, or waits for what does not end.
+        let put_back = put_back_in(&self.records);
+        let now = match &put_back {
+            Ok(()) => "it is now".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        let note = format!("{process} could not be put back at once ({error}): {now}");
+        self.state().notes.push(note);
         result
     }
 
@@ -212,15 +247,37 @@ impl Driver for CopyingDriver {
 
     fn checkpoint(&self, process: &ProcessRef) -> Result<(), CudaError> {
         let armed = self.state().armed.remove(&ProcessId::of(process));
-        self.during(process, armed, || self.driver.checkpoint(process))
+        let armed = armed.or_else(|| self.arm_now(process));
+        self.during(process, armed, || self.driver.checkpoint(process))?;
+        // It must not be dumped so.
+        match has_record(&self.records, process) {
+            true => Err(CudaError::NotPutBack),
+            false => Ok(()),
+        }
     }
 
     fn restore(&self, process: &ProcessRef, map: &GpuMap) -> Result<(), CudaError> {
-        let armed = self.arm_for_restore(process).unwrap_or_else(|error| {
-            self.note(process, &error);
-            None
-        });
+        let armed = self.arm_now(process);
         self.during(process, armed, || self.driver.restore(process, map))
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let copied = std::mem::take(&mut self.state().copied);
+        let mut notes = self.take_notes();
+        if !copied.is_empty() {
+            let (mib, calls) = (copied.iter().sum::<u64>() >> 20, copied.len());
+            notes.push(format!(
+                "many threads copied {mib} MiB of GPU contents in {calls} calls"
+            ));
+        }
+        notes
+    }
+
+    fn expect(&self, held: &[(ProcessRef, u64)]) {
+        let expected = held
+            .iter()
+            .map(|(process, bytes)| (ProcessId::of(process), *bytes));
+        self.state().expected = expected.collect();
     }
 
     fn unlock(&self, process: &ProcessRef) -> Result<(), CudaError> {

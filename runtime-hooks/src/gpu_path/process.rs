@@ -56,6 +56,8 @@ pub(super) enum Direction {
     Out(u64),
     /// From the file that they are in: the driver's restore.
     In,
+    /// From or to memory of the process, which the driver maps itself.
+    Own,
 }
 
 /// A step that the operation asks for, by a line; they come in this order. At the end of its
@@ -160,12 +162,13 @@ impl Part {
     fn arm(&self, file: Option<&File>) -> io::Result<(Armed, HeldRecord)> {
         let process = self.there()?;
         let transfer = match (self.direction, file) {
+            (Direction::Own, _) => Transfer::Own,
             (Direction::Out(length), Some(file)) => Transfer::Out {
                 file: file.try_clone()?,
                 length,
                 unexpected: Unexpected::Refuse,
             },
-            _ => match contents_of(&process)?[..] {
+            (Direction::In | Direction::Out(_), _) => match contents_of(&process)?[..] {
                 [contents] => Transfer::In { contents },
                 _ => return Err(io::Error::other(NO_CONTENTS)),
             },

@@ -62,6 +62,11 @@ impl HeldRecord {
     }
 }
 
+/// Whether a process is still to be put back.
+pub(super) fn has_record(directory: &Path, process: &ProcessRef) -> bool {
+    directory.join(process.pid().to_string()).exists()
+}
+
 /// Whether a directory has a record.
 pub(super) fn has_records(directory: &Path) -> bool {
     !records_in(directory).is_empty()

@@ -6,9 +6,10 @@ use stasis_linux::ProcessRef;
 
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
-use crate::cuda::CudaState;
+use crate::cuda::gpu_use::gpu_bytes;
 use crate::cuda::job::CudaJob;
 use crate::cuda::process_set::query_states;
+use crate::cuda::{CudaState, Driver};
 use crate::error::{Failure, Refusal};
 use crate::host::huge_pages::HugePages;
 use crate::image::manifest::Manifest;
@@ -32,12 +33,22 @@ pub(crate) fn restore_gpu_state(
     let container = Container::load(context.low_level.flavor, &context.root, id)?;
     let processes = find(&container, manifest)?;
     make_nodes(&container, gpus, &processes, timeline)?;
+    let bytes = manifest
+        .processes
+        .iter()
+        .map(|process| gpu_bytes([process]));
+    let held: Vec<_> = processes.iter().cloned().zip(bytes).collect();
+    gpus.driver.expect(&held);
     let job = CudaJob::of_restored(&gpus.driver, processes)?;
     let estimate = ProgressEstimate::gpu_restore(manifest.gpu_bytes(), job.members());
     let job = timeline.time_moving("gpu restore", estimate, || {
         let _huge_pages = HugePages::if_wanted(&context.settings);
         job.restore(&gpus.map)
-    })?;
+    });
+    for note in gpus.driver.notes() {
+        timeline.note(note);
+    }
+    let job = job?;
     timeline.time("unlock", || job.unlock())?;
     Ok(())
 }

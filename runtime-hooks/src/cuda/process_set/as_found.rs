@@ -6,8 +6,8 @@ use std::io;
 use serde::{Deserialize, Serialize};
 use stasis_linux::ProcessRef;
 
-use crate::cuda::CudaState;
 use crate::cuda::gpu_use::GpuBytes;
+use crate::cuda::{CudaState, Driver};
 
 /// A driver state in which a process can stay, the freest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -44,6 +44,19 @@ impl AsFound {
     pub fn state_of(&self, process: &ProcessRef) -> SafeState {
         let found = self.found.get(&ProcessId::of(process));
         found.map_or(SafeState::Running, |(state, _)| *state)
+    }
+
+    /// Says that these processes are restored next.
+    pub(crate) fn expect(&self, driver: &dyn Driver, processes: &[ProcessRef]) {
+        let bytes = |process: &ProcessRef| self.held_by(process).values().sum();
+        let held = processes
+            .iter()
+            .map(|process| (process.clone(), bytes(process)));
+        let held: Vec<(ProcessRef, u64)> = held.filter(|(_, bytes)| *bytes > 0).collect();
+        // Of those that CRIU has restored the image knows, and nobody has to be told twice.
+        if !held.is_empty() {
+            driver.expect(&held);
+        }
     }
 
     /// What this process held on each GPU; empty if that is not known.
