@@ -13,9 +13,13 @@ fn decode(file: &[u8]) {
 
 fuzz_target!(|bytes: &[u8]| {
     decode(bytes);
-    let mut file = b"STASISMM\x01\0\0\0\0\0\0\0".to_vec();
-    file.extend((bytes.len() as u64).to_le_bytes());
-    file.extend(blake3::hash(bytes).as_bytes());
-    file.extend(bytes);
-    decode(&file);
+    for version in [1_u32, 2] {
+        let mut file = b"STASISMM".to_vec();
+        file.extend(version.to_le_bytes());
+        file.extend([0; 4]);
+        file.extend((bytes.len() as u64).to_le_bytes());
+        file.extend(blake3::hash(bytes).as_bytes());
+        file.extend(bytes);
+        decode(&file);
+    }
 });

@@ -30,6 +30,13 @@ pub(crate) enum Error {
          index and CRIU's images do not belong together"
     )]
     NoArea { pid: i32, start: u64, bytes: u64 },
+    /// Its task would run, and end with a signal once the driver restores its GPU.
+    #[error(
+        "the contents of process {pid} of the container at {start:x} ({bytes} bytes) are not in \
+         CRIU's images, and who restores it does not fill them in: restore the image with \
+         stasis-runtime, of the version that made it or a later one"
+    )]
+    Hole { pid: i32, start: u64, bytes: u64 },
     /// A process of the index was not restored.
     #[error(
         "process {pid} of the container was not restored: \

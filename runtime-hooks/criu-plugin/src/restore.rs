@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use stasis_linux::cgroup::criu_yard;
 use stasis_linux::error_chain;
-use stasis_memory_store::{Area, Index, Reader, Report, RestoreRequest};
+use stasis_memory_store::{Area, CriuHas, Holes, Index, Reader, Report, RestoreRequest};
 
 use crate::criu;
 use crate::engine::progress::Progress;
@@ -39,9 +39,11 @@ pub(crate) fn begin() -> Result<(), Error> {
     criu::answer_note();
     let request = request::for_restore()?;
     let image_dir = criu::image_dir().ok_or(Error::Criu("tell its image directory"))?;
-    let Some(index) = Index::read(&image_dir)? else {
+    let Some(mut index) = Index::read(&image_dir)? else {
         return Ok(());
     };
+    let holes = request.as_ref().map(|request| request.holes);
+    leave_holes(&mut index, holes.unwrap_or_default())?;
     if index.is_empty() {
         return Ok(());
     }
@@ -63,6 +65,26 @@ pub(crate) fn begin() -> Result<(), Error> {
         index,
         reader,
     }));
+    Ok(())
+}
+
+/// Takes the holes out of an index, for whoever fills them.
+fn leave_holes(index: &mut Index, filled_by: Holes) -> Result<(), Error> {
+    for process in &mut index.processes {
+        let mut areas = process.areas.iter();
+        let hole = areas.find(|area| area.criu_has == CriuHas::Hole);
+        if let (Some(hole), Holes::Nobody) = (hole, filled_by) {
+            return Err(Error::Hole {
+                pid: process.pid,
+                start: hole.start,
+                bytes: hole.bytes,
+            });
+        }
+        process
+            .areas
+            .retain(|area| area.criu_has == CriuHas::Memory);
+    }
+    index.processes.retain(|process| !process.areas.is_empty());
     Ok(())
 }
 
@@ -164,6 +186,7 @@ pub(crate) fn end_all() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stasis_memory_store::{ImageId, ProcessMemory, Tier};
 
     fn mapping(start: u64, end: u64, permissions: &[u8; 4]) -> Mapping {
         Mapping {
@@ -172,6 +195,45 @@ mod tests {
             permissions: *permissions,
             ..Mapping::default()
         }
+    }
+
+    fn index(areas: &[(i32, &[CriuHas])]) -> Index {
+        let area = |(start, criu_has): (u64, &CriuHas)| Area {
+            start: start << 30,
+            bytes: 0x1000,
+            criu_has: *criu_has,
+            chunks: Vec::new(),
+        };
+        let process = |(pid, areas): &(i32, &[CriuHas])| ProcessMemory {
+            pid: *pid,
+            areas: (1..).zip(*areas).map(area).collect(),
+        };
+        Index {
+            image_id: ImageId::new(1),
+            tier: Tier::Portable,
+            packs: Vec::new(),
+            processes: areas.iter().map(process).collect(),
+        }
+    }
+
+    #[test]
+    fn holes_are_left_to_who_fills_them_and_refused_without() {
+        use CriuHas::{Hole, Memory};
+        let mut whole = index(&[(1, &[Memory, Hole]), (7, &[Hole]), (9, &[Memory])]);
+        let mut left = whole.clone();
+        leave_holes(&mut left, Holes::Engine).unwrap();
+        assert_eq!(left, index(&[(1, &[Memory]), (9, &[Memory])]));
+        let refused = leave_holes(&mut whole, Holes::Nobody).unwrap_err();
+        let (message, names) = (
+            refused.to_string(),
+            "process 1 of the container at 80000000",
+        );
+        assert!(message.contains(names), "{message}");
+        leave_holes(&mut left, Holes::Nobody).unwrap();
+        // So does a request that says nothing of them.
+        let request = r#"{"image_id": "00000000000000000000000000000001", "threads": 1}"#;
+        let request: RestoreRequest = serde_json::from_str(request).unwrap();
+        assert_eq!(request.holes, Holes::Nobody);
     }
 
     #[test]
@@ -183,6 +245,7 @@ mod tests {
         let area = Area {
             start: 0x1000,
             bytes: 0x3000,
+            criu_has: CriuHas::Memory,
             chunks: Vec::new(),
         };
         let there = |mappings: &[Mapping]| check(&task, &area, mappings).is_ok();

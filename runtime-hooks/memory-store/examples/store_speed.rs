@@ -10,8 +10,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use stasis_memory_store::{
-    After, Area, Buffer, CHUNK, Checksum, Chunk, Compression, CudaPids, DumpRequest, ImageId, PAGE,
-    ProcessMemory, Reader, StoredPages, Take, Tier, Writer, discard,
+    After, Area, Buffer, CHUNK, Checksum, Chunk, Compression, CriuHas, CudaPids, DumpRequest,
+    ImageId, PAGE, ProcessMemory, Reader, StoredPages, Take, Tier, Writer, discard,
 };
 
 fn main() {
@@ -138,6 +138,7 @@ fn store(writer: &Writer, pid: i32, count: usize) -> ProcessMemory {
     let area = Area {
         start: PAGE as u64,
         bytes: (count * CHUNK) as u64,
+        criu_has: CriuHas::Memory,
         chunks,
     };
     ProcessMemory {

@@ -38,11 +38,11 @@ pub use directory::{Stored, discard, list, remove};
 pub use error::StoreError;
 pub use image_id::ImageId;
 pub use index::Index;
-pub use index::area::{Area, Chunk, Encoding, Place, ProcessMemory};
+pub use index::area::{Area, Chunk, CriuHas, Encoding, Place, ProcessMemory};
 pub use pack::{Pack, is_pack_name};
 pub use protocol::{
-    After, Compression, CudaPids, DumpRequest, GpuContents, MAX_REPORT_BYTES, REQUEST_VARIABLE,
-    Report, RestoreRequest, Take, Tier, TreeMismatch,
+    After, Compression, CudaPids, DumpRequest, GpuContents, Holes, MAX_REPORT_BYTES,
+    REQUEST_VARIABLE, Report, RestoreRequest, Take, Tier, TreeMismatch,
 };
 pub use reader::{Loaded, Reader};
 pub use write::Writer;

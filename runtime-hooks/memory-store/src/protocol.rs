@@ -128,10 +128,24 @@ pub struct RestoreRequest {
     pub directory: Option<PathBuf>,
     /// How many threads work at most.
     pub threads: usize,
+    /// Who fills the holes of the image.
+    #[serde(default)]
+    pub holes: Holes,
     /// As in [`DumpRequest`].
     pub progress: Option<PathBuf>,
     /// As in [`DumpRequest`].
     pub report: Option<PathBuf>,
+}
+
+/// Who fills the holes of an image ([`CriuHas::Hole`](crate::CriuHas::Hole)) at a restore.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Holes {
+    /// Nobody: a restore of an image that has some fails.
+    #[default]
+    Nobody,
+    /// The engine, before any task runs. The plugin leaves them alone.
+    Engine,
 }
 
 /// How a dump or restore went.

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use crate::{
-    After, Area, Buffer, CHUNK, Chunk, CudaPids, DumpRequest, ImageId, Index, PAGE, ProcessMemory,
-    Reader, StoreError, StoredPages, StreamReport, Take, Tier, Writer,
+    After, Area, Buffer, CHUNK, Chunk, CriuHas, CudaPids, DumpRequest, ImageId, Index, PAGE,
+    ProcessMemory, Reader, StoreError, StoredPages, StreamReport, Take, Tier, Writer,
 };
 
 pub(crate) const PID: i32 = 7;
@@ -53,6 +53,7 @@ pub(crate) fn try_store(
     let mut area = Area {
         start: START,
         bytes: (seeds.len() * CHUNK) as u64,
+        criu_has: CriuHas::Memory,
         chunks: Vec::new(),
     };
     let result = writer.stream().and_then(|mut stream| {

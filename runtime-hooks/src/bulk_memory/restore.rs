@@ -6,7 +6,7 @@ mod found;
 use std::path::Path;
 
 use stasis_config::Settings;
-use stasis_memory_store::RestoreRequest;
+use stasis_memory_store::{Holes, RestoreRequest};
 
 use crate::bulk_memory::in_use::InUse;
 use crate::bulk_memory::origin::Origin;
@@ -60,6 +60,7 @@ impl MemoryRestore {
                 image_id: index.image_id,
                 directory: packs,
                 threads: request::threads(settings, index.tier),
+                holes: Holes::Nobody,
                 progress: Some(files.progress.clone()),
                 report: Some(files.report.clone()),
             },

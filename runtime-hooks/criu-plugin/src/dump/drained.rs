@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::AddAssign;
 use std::time::Duration;
 
-use stasis_memory_store::{Area, Chunk, ProcessMemory};
+use stasis_memory_store::{Area, Chunk, CriuHas, ProcessMemory};
 
 use crate::dump::source::{Piece, Source};
 
@@ -63,6 +63,7 @@ impl Drained {
                 areas.push(Area {
                     start: taken.start,
                     bytes: taken.end - taken.start,
+                    criu_has: CriuHas::Memory,
                     chunks,
                 });
             }

@@ -13,15 +13,26 @@ pub struct ProcessMemory {
     pub areas: Vec<Area>,
 }
 
-/// A private anonymous mapping whose contents are in the store.
+/// A range of addresses whose contents are in the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Area {
     /// Address of its first byte.
     pub start: u64,
     /// Its length.
     pub bytes: u64,
+    /// What CRIU restores there.
+    pub criu_has: CriuHas,
     /// Its chunks, in the order of their numbers, without those that hold nothing but zeros.
     pub chunks: Vec<Chunk>,
+}
+
+/// What CRIU's images have at an area.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CriuHas {
+    /// A private anonymous mapping, which the CRIU plugin fills.
+    Memory,
+    /// A mapping without access (`PROT_NONE`), over which the engine maps a file in memory.
+    Hole,
 }
 
 /// At most 4 MiB of an area.

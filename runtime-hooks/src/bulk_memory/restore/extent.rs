@@ -1,6 +1,6 @@
 //! How much memory the bulk memory of an image takes.
 
-use stasis_memory_store::{CHUNK, Index};
+use stasis_memory_store::{Area, CHUNK, CriuHas, Index};
 
 const HUGE_PAGE: u64 = 2 << 20;
 /// Huge pages may take this part more than what is filled in: where pages of a range were missing,
@@ -11,31 +11,39 @@ const MOST_GROWTH: u64 = 4;
 /// What an index describes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Extent {
-    /// The number of areas to fill.
+    /// The number of areas that the plugin fills.
     pub(super) areas: usize,
-    /// The bytes to fill in.
+    /// The bytes that it fills in.
     bytes: u64,
     /// The memory that they take if all of it is huge pages.
     with_huge_pages: u64,
+    /// The size of the files in memory that are mapped over holes, which have all of their pages.
+    file_bytes: u64,
 }
 
 impl Extent {
     pub(super) fn of(index: &Index) -> Self {
-        let chunks = index.areas().flat_map(|area| &area.chunks);
+        let filled = || areas(index, CriuHas::Memory);
+        let chunks = filled().flat_map(|area| &area.chunks);
+        let holes = areas(index, CriuHas::Hole);
         Self {
-            areas: index.areas().count(),
+            areas: filled().count(),
             bytes: chunks.map(|chunk| chunk.pages.bytes() as u64).sum(),
             with_huge_pages: with_huge_pages(index),
+            file_bytes: holes
+                .map(|hole| hole.bytes.next_multiple_of(HUGE_PAGE))
+                .sum(),
         }
     }
 
     /// The host memory that it takes, bytes.
     pub(super) fn host_bytes(self) -> u64 {
-        if self.fits_huge_pages() {
+        let filled = if self.fits_huge_pages() {
             self.with_huge_pages
         } else {
             self.bytes
-        }
+        };
+        filled.saturating_add(self.file_bytes)
     }
 
     /// Whether there is something to fill in, and huge pages take hardly more.
@@ -48,10 +56,14 @@ impl Extent {
     }
 }
 
+fn areas(index: &Index, with: CriuHas) -> impl Iterator<Item = &Area> {
+    index.areas().filter(move |area| area.criu_has == with)
+}
+
 /// The bytes of all huge pages that the stored pages are in.
 fn with_huge_pages(index: &Index) -> u64 {
     let (mut last, mut count) = (None, 0);
-    for area in index.areas() {
+    for area in areas(index, CriuHas::Memory) {
         for chunk in &area.chunks {
             let start = area.start + u64::from(chunk.number) * CHUNK as u64;
             for run in chunk.pages.runs() {

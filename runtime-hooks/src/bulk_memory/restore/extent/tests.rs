@@ -1,7 +1,7 @@
 use super::*;
 use crate::bulk_memory::restore::found::tests::index;
 use stasis_memory_store::{
-    Area, Checksum, Chunk, Encoding, PAGE, Place, ProcessMemory, StoredPages, Tier,
+    Area, Checksum, Chunk, CriuHas, Encoding, PAGE, Place, ProcessMemory, StoredPages, Tier,
 };
 
 /// An area of two chunks, one of whose pages in so many is stored.
@@ -25,6 +25,7 @@ fn one_page_in(so_many: usize) -> Index {
         // In the middle of a huge page.
         start: 0x7f00_0010_0000,
         bytes: 2 * CHUNK as u64,
+        criu_has: CriuHas::Memory,
         chunks: vec![chunk(0), chunk(1)],
     };
     let mut index = index(Tier::Portable);
@@ -45,4 +46,22 @@ fn huge_pages_are_for_dense_memory() {
     assert_eq!(dense(1), (10 << 20, 10 << 20));
     assert_eq!(dense(2), (10 << 20, 4 << 20));
     assert_eq!(dense(512), (8 << 20, 4 * PAGE as u64));
+}
+
+#[test]
+fn a_hole_takes_a_whole_file_and_nothing_is_filled_by_the_plugin() {
+    let mut index = one_page_in(512);
+    let memory = Extent::of(&index);
+    let mut hole = index.processes[0].areas[0].clone();
+    hole.criu_has = CriuHas::Hole;
+    hole.start += 1 << 30;
+    hole.bytes += PAGE as u64;
+    index.processes[0].areas.push(hole);
+    let both = Extent::of(&index);
+    assert_eq!((memory.areas, both.areas), (1, 1));
+    assert_eq!(both.host_bytes(), memory.host_bytes() + (10 << 20));
+    index.processes[0].areas.remove(0);
+    let hole = Extent::of(&index);
+    assert_eq!((hole.areas, hole.host_bytes()), (0, 10 << 20));
+    assert!(!hole.is_dense());
 }
