@@ -2,16 +2,21 @@
 //! store_speed -- THREADS MIB TIER=DIRECTORY...`
 //!
 //! TIER is portable, disk, ram, or one of these with "+zstd". The contents are random. What is read
-//! was just written, so it is in the page cache, unless the tier went past it.
+//! was just written, so it is in the page cache, unless the tier went past it. Then contents that
+//! lie in a file in memory are stored, and loaded into another one.
 #![allow(clippy::unwrap_used)] // it has nobody to tell
 
 use std::hint::black_box;
+use std::num::NonZeroUsize;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
+use stasis_linux::memory_file::{self, Near};
 use stasis_memory_store::{
     After, Area, Buffer, CHUNK, Checksum, Chunk, Compression, CriuHas, CudaPids, DumpRequest,
-    ImageId, PAGE, ProcessMemory, Reader, StoredPages, Take, Tier, Writer, discard,
+    FileContents, ImageId, PAGE, ProcessMemory, Reader, StoredPages, Take, Tier, Writer, discard,
 };
 
 fn main() {
@@ -25,6 +30,8 @@ fn main() {
     for tier in tiers {
         let (name, directory) = tier.split_once('=').unwrap();
         through_store(name, Path::new(directory), threads, mib * (1 << 20) / CHUNK);
+        let threads = NonZeroUsize::new(threads).unwrap();
+        through_files(name, Path::new(directory), threads, mib * (1 << 20) / CHUNK);
     }
 }
 
@@ -107,6 +114,43 @@ fn through_store(name: &str, directory: &Path, threads: usize, chunks: usize) {
         }
     });
     report(name, "opened and read", chunks, start);
+    discard(directory, request.directory.as_deref()).unwrap();
+}
+
+/// From a populated file in memory, and into one.
+fn through_files(name: &str, directory: &Path, threads: NonZeroUsize, chunks: usize) {
+    let bytes = (chunks * CHUNK) as u64;
+    let [from, into] = [(); 2].map(|()| {
+        let file = memory_file::create(bytes, Near::Toucher).unwrap();
+        memory_file::populate(&file, bytes, threads).unwrap();
+        file
+    });
+    let mut content = vec![0; CHUNK];
+    fastrand::fill(&mut content);
+    for number in 0..chunks as u64 {
+        content[..8].copy_from_slice(&number.to_le_bytes());
+        from.write_all_at(&content, number * CHUNK as u64).unwrap();
+    }
+    let contents = |file| FileContents {
+        pid: 1,
+        start: PAGE as u64,
+        file,
+        offset: 0,
+        bytes,
+    };
+    let request = request(name, directory);
+    let progress = AtomicU64::new(0);
+    let start = Instant::now();
+    let mut writer = Writer::create(directory, &request).unwrap();
+    let stored = writer.store_files(&[contents(&from)], threads, &progress);
+    let index = writer.finish(&stored.unwrap().0).unwrap();
+    report(name, "written from a file", chunks, start);
+    drop(writer);
+    let start = Instant::now();
+    let reader = Reader::open(directory, &index, request.directory.as_deref()).unwrap();
+    let loaded = reader.load_files(&index.processes, &[contents(&into)], threads, &progress);
+    loaded.unwrap();
+    report(name, "opened and loaded into a file", chunks, start);
     discard(directory, request.directory.as_deref()).unwrap();
 }
 

@@ -79,8 +79,8 @@ pub enum StoreError {
     },
     /// The contents of a chunk cannot be read.
     #[error(
-        "chunk {chunk} of the area at {area:#x} of process {process} cannot be read from {path}: {what}; \
-         restore from another copy of the image, or from another checkpoint"
+        "chunk {chunk} of the area at {area:#x} of process {process} cannot be read from {path} at \
+         {offset}: {what}; restore from another copy of the image, or from another checkpoint"
     )]
     Chunk {
         /// The pack.
@@ -91,9 +91,37 @@ pub enum StoreError {
         area: u64,
         /// The chunk's number.
         chunk: u32,
+        /// Where it is in the pack, bytes.
+        offset: u64,
         /// What is wrong with it.
         what: String,
     },
+    /// A file in memory cannot be used.
+    #[error(
+        "cannot {action} the file in memory for the contents of process {process} at {area:#x}"
+    )]
+    MemoryFile {
+        /// A verb.
+        action: &'static str,
+        /// Its pid.
+        process: i32,
+        /// The address of the contents.
+        area: u64,
+        /// The kernel's error.
+        #[source]
+        source: io::Error,
+    },
+    /// There is a hole in CRIU's images, and no file to fill.
+    #[error("there is no file in memory for the contents of process {process} at {area:#x}")]
+    NoFile {
+        /// Its pid.
+        process: i32,
+        /// The address of the hole.
+        area: u64,
+    },
+    /// A fault in stasis.
+    #[error("a thread that moved memory panicked, which is a fault in stasis")]
+    Panic,
     /// A request that cannot be met.
     #[error("memory cannot be stored: {what}")]
     Impossible {

@@ -9,6 +9,8 @@
 //!
 //! * Writing: [`Writer`] makes the store of one checkpoint, [`Writer::stream`] is for one thread.
 //! * Reading: [`Reader`] opens the packs of an index, [`Reader::load`] gives the pages of a chunk.
+//! * Contents in files in memory ([`FileContents`]): [`Writer::store_files`] and
+//!   [`Reader::load_files`], by many threads.
 //! * Managing: [`list`], [`remove`], [`discard`].
 //!
 //! Images are not trusted: an index is checked against its limits before anything is made of it,
@@ -22,6 +24,7 @@
 mod chunk;
 mod directory;
 mod error;
+mod file_contents;
 mod image_id;
 mod index;
 mod pack;
@@ -36,6 +39,7 @@ pub use chunk::checksum::Checksum;
 pub use chunk::stored_pages::{Run, StoredPages};
 pub use directory::{Stored, discard, list, remove};
 pub use error::StoreError;
+pub use file_contents::FileContents;
 pub use image_id::ImageId;
 pub use index::Index;
 pub use index::area::{Area, Chunk, CriuHas, Encoding, Place, ProcessMemory};

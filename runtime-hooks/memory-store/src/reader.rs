@@ -1,4 +1,6 @@
-//! Reading chunks.
+//! Reading chunks; [`files`] loads them into files in memory.
+
+mod files;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -156,6 +158,7 @@ impl Origin<'_> {
             process: self.process,
             area: self.area,
             chunk: self.chunk.number,
+            offset: self.chunk.place.offset,
             what,
         }
     }

@@ -1,10 +1,11 @@
-//! Packs in memory are mapped, which saves copying them.
+//! Files in memory are mapped, which saves copying them: packs, and what is stored into packs.
 
 #![allow(unsafe_code)] // memmap2: the mapping of a file, which others could change
 
 use std::fs::File;
+use std::io;
 
-use memmap2::Mmap;
+use memmap2::{Mmap, MmapOptions};
 use rustix::fs::{FsWord, fstatfs};
 
 /// linux/magic.h
@@ -19,6 +20,15 @@ pub(crate) fn map(file: &File) -> Option<Mmap> {
     // are not changed once they are written. If root truncates one all the same, reading it ends
     // CRIU with SIGBUS, and the tasks that wait for it end with CRIU.
     unsafe { Mmap::map(file) }.ok()
+}
+
+/// Maps a part of a file, which it has, for reading.
+pub(crate) fn map_part(file: &File, offset: u64, bytes: u64) -> io::Result<Mmap> {
+    let bytes = usize::try_from(bytes).map_err(io::Error::other)?;
+    // SAFETY: those who have contents stored see to it that nobody writes to their file meanwhile,
+    // nor makes it shorter ([`Writer::store_files`](crate::Writer::store_files)): its process is
+    // stopped, and has no descriptor of it.
+    unsafe { MmapOptions::new().offset(offset).len(bytes).map(file) }
 }
 
 #[cfg(test)]

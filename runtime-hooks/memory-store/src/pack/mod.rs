@@ -4,7 +4,7 @@
 //! [`writer`] makes packs, with contents that [`compress`] may have made smaller.
 
 pub(crate) mod compress;
-mod mapping;
+pub(crate) mod mapping;
 pub(crate) mod page_cache;
 pub(crate) mod writer;
 

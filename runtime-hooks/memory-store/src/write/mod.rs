@@ -1,10 +1,11 @@
 //! Storing the memory of a checkpoint: a [`Writer`] makes the store, and each thread puts chunks
-//! into a pack of its own by a [`stream`].
+//! into a pack of its own by a [`stream`]. What lies in [`files`] in memory is stored as a whole.
 //!
 //! Contents that are stored already ([`content_index`]) are referred to and not stored again, also
 //! those of an earlier checkpoint of the container ([`reuse`]).
 
 mod content_index;
+mod files;
 mod reuse;
 pub(crate) mod stream;
 

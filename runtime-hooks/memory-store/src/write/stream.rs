@@ -52,8 +52,17 @@ impl<'w> Stream<'w> {
         content: &Buffer,
         pages: &StoredPages,
     ) -> Result<(Checksum, Place), StoreError> {
+        self.put_pages(content.as_slice(), pages)
+    }
+
+    /// As [`Self::put`]. What does not begin at a page is not written past the page cache.
+    pub(crate) fn put_pages(
+        &mut self,
+        content: &[u8],
+        pages: &StoredPages,
+    ) -> Result<(Checksum, Place), StoreError> {
         let bytes = pages.bytes();
-        let parts = pages.slices(content.as_slice());
+        let parts = pages.slices(content);
         let Some(parts) = parts.filter(|parts| !parts.is_empty()) else {
             let what = format!("a chunk cannot have {bytes} bytes");
             return Err(StoreError::Impossible { what });

@@ -1,12 +1,15 @@
 //! A dump onto disks of every size that matters.
 
+use std::io::Write;
+use std::num::NonZeroUsize;
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 
 use nix::mount::{MsFlags, mount, umount};
 use nix::sched::{CloneFlags, unshare};
 
-use crate::test_data::{Images, names, request, text, try_store, verify};
-use crate::{Index, Reader, Tier, Writer, discard};
+use crate::test_data::{Images, START, content, names, request, text, try_store, verify};
+use crate::{CHUNK, FileContents, Index, Reader, Tier, Writer, discard};
 
 /// A tmpfs of this size, seen only by this thread; none without the right to mount.
 fn small_disk(kib: usize, at: &Path) -> Option<()> {
@@ -73,8 +76,44 @@ fn wherever_the_disk_is_full_nothing_is_lost() {
         discard(&at, request.directory.as_deref()).unwrap();
         assert_eq!(names(&at), [""; 0]);
     }
+    umount(&at).unwrap();
     assert!(
         succeeded > 1 && failed_late > 0,
         "{succeeded} {failed_late}"
     );
+}
+
+#[test]
+fn files_that_find_the_disk_full_leave_nothing_behind() {
+    let images = Images::new();
+    let at = images.image(1);
+    let threads = NonZeroUsize::new(3).unwrap();
+    let mut file = tempfile::tempfile_in("/dev/shm").unwrap();
+    for seed in 0..12 {
+        file.write_all(&content(3 * seed)).unwrap();
+    }
+    // Each is a piece of its own, so that other threads are at work when one fails.
+    let contents = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11].map(|number| FileContents {
+        pid: 7,
+        start: START + number * CHUNK as u64,
+        file: &file,
+        offset: number * CHUNK as u64,
+        bytes: CHUNK as u64,
+    });
+    for tier in [Tier::Portable, Tier::Disk] {
+        if small_disk(16 << 10, &at).is_none() {
+            return;
+        }
+        let request = request(tier, Some(at.join("store")), 1);
+        let writer = Writer::create(&at, &request).unwrap();
+        let progress = AtomicU64::new(0);
+        let error = writer.store_files(&contents, threads, &progress);
+        let message = text(&error.unwrap_err());
+        assert!(message.contains("the disk is full"), "{message}");
+        assert!(message.contains(at.to_str().unwrap()), "{message}");
+        assert!(progress.into_inner() < 12 * CHUNK as u64);
+        drop(writer);
+        assert_eq!(names(&at), [""; 0]);
+    }
+    umount(&at).unwrap();
 }
