@@ -6,8 +6,11 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/kcmp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -23,6 +26,19 @@ static int peer_open(int pid, struct mailbox *box) {
         return -1;
     }
     return memory;
+}
+
+/* Whether it has its memory in common with its parent, as a process for one system call has: the driver knows only one of them. */
+static int has_memory_of_parent(int pid) {
+    char path[64], line[256];
+    snprintf(path, sizeof path, "/proc/%d/status", pid);
+    FILE *status = fopen(path, "re");
+    int parent = 0;
+    while (status && fgets(line, sizeof line, status) && sscanf(line, "PPid: %d", &parent) != 1)
+        ;
+    if (status)
+        fclose(status);
+    return parent > 0 && syscall(SYS_kcmp, pid, parent, KCMP_VM, 0, 0) == 0;
 }
 
 /* What the process holds on a GPU now; 0 if it is not on it. */
@@ -49,7 +65,7 @@ static void each_on_gpu(unsigned gpu, void (*visit)(int pid, const struct mailbo
             continue;
         close(memory);
         uint64_t bytes = bytes_on(&box, gpu);
-        if (bytes > 0)
+        if (bytes > 0 && !has_memory_of_parent(pid))
             visit(pid, &box, bytes, context);
     }
     closedir(proc);

@@ -183,9 +183,7 @@ fn carry_out(
         let _huge_pages = HugePages::if_wanted(&context.settings);
         bring_back(driver, candidates, &paused.intent.as_found())
     });
-    for note in driver.notes() {
-        timeline.note(note);
-    }
+    timeline.set_copying(driver.copying());
     let processes = settle(paused, lost, timeline)?;
     Ok(Resumed { code, processes })
 }

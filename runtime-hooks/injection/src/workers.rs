@@ -78,6 +78,9 @@ fn make(prepared: &Prepared) -> io::Result<Vec<Worker>> {
     if let (Transfer::Out { file, .. }, Some(reserved)) = (&prepared.transfer, record.reserved) {
         map_file(&mut proxy, file, reserved, record.scratch())?;
     }
+    // Workers have no files: what the program closes meanwhile is closed. Where a filter refuses it
+    // that comes later.
+    let _ = proxy.call(libc::SYS_close_range, &[0, u32::MAX.into(), 0]);
     let mut workers = Vec::new();
     for (index, thread_id) in (0..record.workers).zip(Board::thread_ids()) {
         match Worker::make(&mut proxy, record.worker(index, thread_id)) {

@@ -90,9 +90,7 @@ fn attempt(
         timeline.note(format!("allowed {}: process {finding}", finding.kind));
     }
     let result = carry_out(&plan, &mut captured, low_level_args, &mut timeline);
-    for note in plan.driver.notes() {
-        timeline.note(note);
-    }
+    timeline.set_copying(plan.driver.copying());
     timeline.set_locked(plan.driver.locked_time());
     operations_log::write(
         context,

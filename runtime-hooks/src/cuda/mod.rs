@@ -162,6 +162,15 @@ impl CudaError {
     }
 }
 
+/// How GPU contents were copied.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Copying {
+    /// Bytes that were shared out to many threads.
+    pub shared_out: u64,
+    /// Why the driver copied alone.
+    pub notes: Vec<String>,
+}
+
 /// The CUDA driver's calls that act on another process. Calls for different processes may be made
 /// at the same time; the driver overlaps them (two GPUs scale fully, eight processes of one GPU
 /// take a third of the serial time on an H200).
@@ -212,9 +221,9 @@ pub trait Driver: Send + Sync {
         let _ = held;
     }
 
-    /// What the user should know of how contents were copied, since this was asked last.
-    fn notes(&self) -> Vec<String> {
-        Vec::new()
+    /// How contents were copied since this was asked last. No call of the driver's.
+    fn copying(&self) -> Copying {
+        Copying::default()
     }
 
     /// Reserves room on GPUs for processes that are to be restored next. No call of the driver's:

@@ -22,7 +22,7 @@ use crate::cuda::gpu_use::GpuBytes;
 use crate::cuda::locked_time::LockedTime;
 use crate::cuda::process_set::room::Room;
 use crate::cuda::stopped::Stop;
-use crate::cuda::{CudaError, CudaState, Driver, GpuMap, end_process};
+use crate::cuda::{Copying, CudaError, CudaState, Driver, GpuMap, end_process};
 use crate::host::deadline::{is_left_behind, left_behind};
 
 /// How long a call may take that has nothing to wait for.
@@ -210,8 +210,8 @@ impl Driver for WatchedDriver {
         self.driver.expect(held);
     }
 
-    fn notes(&self) -> Vec<String> {
-        self.driver.notes()
+    fn copying(&self) -> Copying {
+        self.driver.copying()
     }
 
     fn reserve(&self, needed: &GpuBytes) -> Result<(), NoRoom> {

@@ -37,6 +37,9 @@ struct Line<'a> {
     phases: &'a [Phase],
     #[serde(flatten)]
     stop: Stop,
+    /// Bytes of GPU contents that many threads have copied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shared_out_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     bulk_memory: Option<&'a Report>,
 }
@@ -65,6 +68,7 @@ pub(crate) fn write(
         notes: timeline.notes(),
         phases: timeline.phases(),
         stop: timeline.stop(),
+        shared_out_bytes: timeline.shared_out(),
         bulk_memory: timeline.bulk_memory(),
     };
     let _ = append(&context.settings.paths.log_dir, &line);
@@ -100,6 +104,7 @@ pub(crate) fn write_afterwards(
         notes: timeline.notes(),
         phases: timeline.phases(),
         stop: timeline.stop(),
+        shared_out_bytes: timeline.shared_out(),
         bulk_memory: timeline.bulk_memory(),
     };
     let _ = append(log_dir, &line);

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -19,7 +17,7 @@ use super::process::{Direction, GpuCopy, Part, Step};
 use super::put_back_in;
 use super::records::{DIRECTORY, has_record};
 use crate::cuda::process_set::as_found::ProcessId;
-use crate::cuda::{CudaError, CudaState, Driver, GpuMap};
+use crate::cuda::{Copying, CudaError, CudaState, Driver, GpuMap};
 
 /// For what takes milliseconds. The processes stand still meanwhile.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -45,9 +43,7 @@ struct State {
     armed: BTreeMap<ProcessId, Copier>,
     /// What is checkpointed or restored next.
     expected: BTreeMap<ProcessId, u64>,
-    /// The bytes that were copied in each call.
-    copied: Vec<u64>,
-    notes: Vec<String>,
+    copying: Copying,
 }
 
 /// A file that waits for the contents of a process.
@@ -139,21 +135,12 @@ impl CopyingDriver {
         Ok(())
     }
 
-    /// What the user should know of: why the driver copied alone.
-    pub(crate) fn take_notes(&self) -> Vec<String> {
-        std::mem::take(&mut self.state().notes)
-    }
-
     fn start(
         &self,
         process: &ProcessRef,
         direction: Direction,
         together: u64,
     ) -> io::Result<Copier> {
-        match DirBuilder::new().mode(0o700).create(&self.records) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
         Copier::start(&GpuCopy::Take(Part {
             process: ProcessId::of(process),
             direction,
@@ -205,7 +192,7 @@ impl CopyingDriver {
         };
         let error = match copier.step(Step::Disarm, LIMIT) {
             Ok(bytes) => {
-                self.state().copied.push(bytes);
+                self.state().copying.shared_out += bytes;
                 return result;
             }
             Err(error) => error,
@@ -218,13 +205,13 @@ impl CopyingDriver {
             Err(error) => error.to_string(),
         };
         let note = format!("{process} could not be put back at once ({error}): {now}");
-        self.state().notes.push(note);
+        self.state().copying.notes.push(note);
         result
     }
 
     fn note(&self, process: &ProcessRef, error: &io::Error) {
         let note = format!("the driver alone copies the GPU contents of {process}: {error}");
-        self.state().notes.push(note);
+        self.state().copying.notes.push(note);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -261,16 +248,8 @@ impl Driver for CopyingDriver {
         self.during(process, armed, || self.driver.restore(process, map))
     }
 
-    fn notes(&self) -> Vec<String> {
-        let copied = std::mem::take(&mut self.state().copied);
-        let mut notes = self.take_notes();
-        if !copied.is_empty() {
-            let (mib, calls) = (copied.iter().sum::<u64>() >> 20, copied.len());
-            notes.push(format!(
-                "many threads copied {mib} MiB of GPU contents in {calls} calls"
-            ));
-        }
-        notes
+    fn copying(&self) -> Copying {
+        std::mem::take(&mut self.state().copying)
     }
 
     fn expect(&self, held: &[(ProcessRef, u64)]) {

@@ -1,7 +1,8 @@
 //! The records of what was put into processes, in a directory of the operation's.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -59,6 +60,7 @@ impl HeldRecord {
     pub(super) fn remove(&self) {
         // One that is left is found to have nothing to put back.
         let _ = fs::remove_file(&self.path);
+        leave(&self.path);
     }
 }
 
@@ -98,16 +100,38 @@ fn put_one_back(directory: &Path, path: &Path) -> io::Result<()> {
             PutBack::Ended | PutBack::NothingThere | PutBack::Returned(_) => {}
         }
     }
-    fs::remove_file(path).or_else(|error| match error.kind() {
+    let removed = fs::remove_file(path).or_else(|error| match error.kind() {
         io::ErrorKind::NotFound => Ok(()),
         _ => Err(error),
-    })
+    });
+    leave(path);
+    removed
 }
 
+/// Removes the lock of a record, and the directory if there is nothing else in it. Who waits for
+/// the lock meanwhile finds nothing to put back.
+fn leave(record: &Path) {
+    let _ = fs::remove_file(record.with_extension(LOCK));
+    if let Some(directory) = record.parent() {
+        let _ = fs::remove_dir(directory);
+    }
+}
+
+/// Another may remove the directory meanwhile, as one that was empty.
 fn lock_of(directory: &Path, pid: i32) -> io::Result<File> {
-    let lock = directory.join(format!("{pid}.{LOCK}"));
+    let lock = directory.join(pid.to_string()).with_extension(LOCK);
     let mut options = OpenOptions::new();
-    options.create(true).truncate(false).write(true).open(lock)
+    options.create(true).truncate(false).write(true);
+    loop {
+        match DirBuilder::new().mode(0o700).create(directory) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        match options.open(&lock) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            opened => return opened,
+        }
+    }
 }
 
 /// Of what is no record nothing is put back.

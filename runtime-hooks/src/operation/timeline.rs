@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use stasis_linux::escape::escaped;
 use stasis_memory_store::Report;
 
+use crate::cuda::Copying;
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::progress::Progress;
 
@@ -44,6 +45,7 @@ pub struct Timeline<'o> {
     phases: Vec<Phase>,
     notes: Vec<String>,
     stop: Stop,
+    shared_out: Option<u64>,
     bulk_memory: Option<Report>,
     progress: Option<Progress<'o>>,
 }
@@ -56,6 +58,7 @@ impl<'o> Timeline<'o> {
             phases: Vec::new(),
             notes: Vec::new(),
             stop: Stop::default(),
+            shared_out: None,
             bulk_memory: None,
             progress: Some(progress),
         }
@@ -111,6 +114,20 @@ impl<'o> Timeline<'o> {
     /// Sets for how long CRIU kept all processes stopped, if it says so.
     pub(crate) fn set_frozen(&mut self, time: Option<Duration>) {
         self.stop.frozen_seconds = time.map(|time| time.as_secs_f64());
+    }
+
+    /// Sets how the driver's copying went.
+    pub(crate) fn set_copying(&mut self, copying: Copying) {
+        for note in copying.notes {
+            self.note(note);
+        }
+        self.shared_out = Some(copying.shared_out).filter(|bytes| *bytes > 0);
+    }
+
+    /// How many bytes of GPU contents were copied by many threads, if any were.
+    #[must_use]
+    pub fn shared_out(&self) -> Option<u64> {
+        self.shared_out
     }
 
     /// For how long the container was kept from working.

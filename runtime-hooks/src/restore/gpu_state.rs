@@ -45,9 +45,7 @@ pub(crate) fn restore_gpu_state(
         let _huge_pages = HugePages::if_wanted(&context.settings);
         job.restore(&gpus.map)
     });
-    for note in gpus.driver.notes() {
-        timeline.note(note);
-    }
+    timeline.set_copying(gpus.driver.copying());
     let job = job?;
     timeline.time("unlock", || job.unlock())?;
     Ok(())

@@ -244,7 +244,7 @@ fn a_keeper_ends_with_its_container(stasis: &StasisHost, three: &Bundle<'_>) -> 
     stasis.host.run(&["kill", "-KILL", &second(stasis)?])?;
     let init = stasis
         .host
-        .run_for_text(&["pgrep", "-f", "^/bin/counter 10000"])?;
+        .run_for_text(&["pgrep", "-o", "-f", "^/bin/counter 10000"])?;
     stasis.host.run(&["kill", "-KILL", &init])?;
     until_nothing_waits(stasis)?;
     three.delete()

@@ -49,7 +49,7 @@ pub(crate) fn until_nothing_waits(stasis: &StasisHost) -> Result<()> {
 pub(crate) fn second(stasis: &StasisHost) -> Result<String> {
     stasis
         .host
-        .run_for_text(&["pgrep", "-f", "^/bin/counter 10001"])
+        .run_for_text(&["pgrep", "-o", "-f", "^/bin/counter 10001"])
 }
 
 pub(crate) fn signal(stasis: &StasisHost, name: &str) -> Result<()> {

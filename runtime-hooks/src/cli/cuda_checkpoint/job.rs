@@ -75,11 +75,7 @@ pub(super) fn run(settings: Settings, arguments: &Arguments) -> Result<String, E
         group.driver = WatchedDriver::new(copying.clone(), limits).with_room(gpus);
     }
     let changed = group.change(asked);
-    for note in group
-        .copying
-        .iter()
-        .flat_map(|copying| copying.take_notes())
-    {
+    for note in group.driver.copying().notes {
         // Nobody has to read it.
         let _ = writeln!(io::stderr(), "{NAME}: {note}");
     }
