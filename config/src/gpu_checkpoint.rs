@@ -18,8 +18,8 @@ pub struct GpuCheckpoint {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GpuCheckpointPath {
-    /// Threads of ours, beside the driver's, where this build of the driver has passed a self-test
-    /// on this node.
+    /// Threads of ours, beside the driver's, unless this build of the driver has failed the
+    /// self-test on this node.
     #[default]
     Auto,
     /// The driver alone.

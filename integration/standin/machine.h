@@ -12,6 +12,7 @@
  *   no-figures             NVML does not know how much memory processes have (vGPU)
  *   no-processes           NVML lists no processes (in a container of its own)
  *   mps TAG                processes with this tag use their GPUs through MPS
+ *   copies-itself          the driver calls no memcpy for GPU contents
  *   driver VERSION
  */
 #ifndef STASIS_MACHINE_H
@@ -34,7 +35,7 @@ struct machine {
     int nvml_hangs;
     char driver_version[80];
     char mps_tag[32];
-    int lacks_figures, lacks_processes;
+    int lacks_figures, lacks_processes, copies_itself;
     struct gpu gpu[GPUS];
 };
 
@@ -64,6 +65,8 @@ static void machine_read_line(struct machine *machine, const char *line) {
         machine->lacks_figures = 1;
     else if (!strcmp(line, "no-processes\n"))
         machine->lacks_processes = 1;
+    else if (!strcmp(line, "copies-itself\n"))
+        machine->copies_itself = 1;
     else if (sscanf(line, "mps %31s", machine->mps_tag) != 1)
         sscanf(line, "driver %79s", machine->driver_version);
 }

@@ -4,6 +4,7 @@
  * three are called by way of the library's PLT.
  */
 #define _GNU_SOURCE
+#include "machine.h"
 #include "memory.h"
 #include "result.h"
 
@@ -69,6 +70,16 @@ static void transfer(void *to, const void *from, size_t bytes) {
         words[i] = source[i];
 }
 
+/* By order, a driver that copies in another way than driver 580. */
+static int copies_itself;
+
+static void copy(void *to, const void *from, size_t bytes) {
+    if (copies_itself)
+        transfer(to, from, bytes);
+    else
+        memcpy(to, from, bytes);
+}
+
 static int is_zero(const char *page) { return page[0] == 0 && !memcmp(page, page + 1, PAGE - 1); }
 
 /* Device memory that holds nothing takes no room on the host. */
@@ -87,7 +98,7 @@ static void move_to_host(const struct allocation *allocation, char *to, void *bu
     for (size_t at = 0; at < allocation->bytes; at += PIECE) {
         size_t bytes = piece_at(allocation, at);
         transfer(buffer, (char *)allocation->address + at, bytes);
-        memcpy(to + at, buffer, bytes);
+        copy(to + at, buffer, bytes);
         madvise((char *)allocation->address + at, bytes, MADV_REMOVE);
     }
     munmap(allocation->address, allocation->bytes);
@@ -96,7 +107,7 @@ static void move_to_host(const struct allocation *allocation, char *to, void *bu
 static void move_to_device(const struct allocation *allocation, const char *from, void *buffer) {
     for (size_t at = 0; at < allocation->bytes; at += PIECE) {
         size_t bytes = piece_at(allocation, at);
-        memcpy(buffer, from + at, bytes);
+        copy(buffer, from + at, bytes);
         transfer_to_device((char *)allocation->address + at, buffer, bytes);
     }
 }
@@ -109,6 +120,7 @@ static size_t bytes_of_all(void) {
 }
 
 int memory_to_host(void) {
+    copies_itself = machine_read().copies_itself;
     void *buffer = make_buffer();
     if (!buffer)
         return OUT_OF_MEMORY;
@@ -145,6 +157,7 @@ static int map_all(void) {
 }
 
 int memory_to_devices(void) {
+    copies_itself = machine_read().copies_itself;
     void *buffer = make_buffer();
     if (!buffer || map_all()) {
         if (buffer)

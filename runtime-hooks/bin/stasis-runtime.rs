@@ -21,6 +21,7 @@ use stasis::cuda::watchdog;
 use stasis::delete::delete;
 use stasis::error::chain;
 use stasis::gpu_path::process::GpuCopy;
+use stasis::gpu_path::self_test::SelfTest;
 use stasis::host::cancel::Cancel;
 use stasis::host::disk::Sync;
 use stasis::low_level::default_root;
@@ -41,6 +42,8 @@ fn main() -> ExitCode {
         u8::from(replacer.run().is_err())
     } else if let Some(copy) = GpuCopy::of_this_process() {
         u8::from(copy.run().is_err())
+    } else if let Some(test) = SelfTest::of_this_process() {
+        test.run()
     } else if let Some(sync) = Sync::of_this_process() {
         sync.run()
     } else if let Some(dump) = PostDump::of_this_process() {

@@ -23,6 +23,7 @@ use stasis::container::inherited_devices::Replacer;
 use stasis::cuda::watchdog;
 use stasis::error::chain;
 use stasis::gpu_path::process::GpuCopy;
+use stasis::gpu_path::self_test::SelfTest;
 use stasis::host::cancel::Cancel;
 use stasis::recovery::keeper::Keeper;
 use stasis_config::Settings;
@@ -42,7 +43,8 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Report whether a running container could be checkpointed, or an image restored here, and why
-    /// not, or what this machine can do; changes nothing.
+    /// not, or what this machine can do; changes nothing (for the latter the driver is tried once,
+    /// with a process of its own on a GPU).
     ///
     /// Exit code 0: it could; 1: the checkpoint or restore would be refused; 2: the check failed.
     Check {
@@ -52,7 +54,8 @@ enum Verb {
         /// Read the image in this directory as a restore would, and all of its bulk memory.
         #[arg(long, value_name = "DIR", conflicts_with_all = ["id", "root", "machine"])]
         image: Option<PathBuf>,
-        /// Report what this machine can do, and what is done without it.
+        /// Report what this machine can do, and what is done without it. Tries this build of the
+        /// driver, if it was not tried yet: some seconds, and 1 GiB of a GPU's memory.
         #[arg(long, conflicts_with_all = ["id", "root"])]
         machine: bool,
         /// The root of its low-level runtime; without it the usual roots are searched.
@@ -160,6 +163,8 @@ fn main() -> ExitCode {
         u8::from(replacer.run().is_err())
     } else if let Some(copy) = GpuCopy::of_this_process() {
         u8::from(copy.run().is_err())
+    } else if let Some(test) = SelfTest::of_this_process() {
+        test.run()
     } else if Path::new(&called).file_name() == Some(cuda_checkpoint::NAME.as_ref()) {
         cuda_checkpoint::main(env::args_os())
     } else {

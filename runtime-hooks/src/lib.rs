@@ -39,8 +39,8 @@
 //! line of each operation in `operations.log`.
 //!
 //! Rooms are named from the top down in this order: `cli`; the verbs; `recovery`, `bulk_memory`,
-//! `error`, `preflight`, `low_level`, `image`, `operation`, `context`, `container`, `ledger`,
-//! `gpu_path`, `cuda`, `host`. A room names only rooms below it; a test of the repository checks
+//! `error`, `preflight`, `low_level`, `image`, `operation`, `context`, `container`, `gpu_path`,
+//! `ledger`, `cuda`, `host`. A room names only rooms below it; a test of the repository checks
 //! that.
 
 pub mod bulk_memory;

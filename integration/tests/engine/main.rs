@@ -38,6 +38,7 @@ mod progress;
 mod ranks;
 mod restore;
 mod room;
+mod self_test;
 mod stop;
 mod whole_images;
 mod without_gpu;

@@ -1,11 +1,14 @@
 //! `stasis check --machine`: what the machine can do, and what happens without it.
 
+mod gpu_contents;
+
 use std::fmt;
 
 use serde::Serialize;
 use stasis_config::Settings;
 
 use crate::bulk_memory::plugin;
+pub use crate::cli::machine::gpu_contents::Copying;
 use crate::preflight::capabilities::{Capabilities, Cgroups, Criu, driver_version};
 
 /// What a machine can do.
@@ -16,18 +19,25 @@ pub struct Machine {
     pub capabilities: Capabilities,
     /// The version of NVIDIA's driver; `None` if there is none.
     pub driver: Option<String>,
+    /// Who copies GPU contents; `None` without a driver.
+    pub gpu_contents: Option<Copying>,
     /// What is done in another way, or not at all, and why.
     pub fall_backs: Vec<String>,
 }
 
-/// Looks at this machine; changes nothing.
+/// Looks at this machine. Whether this build of the driver can be helped with its copying is tried
+/// on a GPU, once, which takes some seconds; else nothing is changed.
 #[must_use]
 pub fn machine(settings: &Settings) -> Machine {
     let capabilities = Capabilities::probe(settings);
     let driver = driver_version(settings);
+    let gpu_contents = driver.is_ok().then(|| Copying::find_out(settings));
+    let mut fall_backs = fall_backs(settings, &capabilities, driver.as_ref().err());
+    fall_backs.extend(gpu_contents.as_ref().and_then(Copying::fall_back));
     Machine {
-        fall_backs: fall_backs(settings, &capabilities, driver.as_ref().err()),
+        fall_backs,
         driver: driver.ok(),
+        gpu_contents,
         capabilities,
     }
 }
@@ -85,6 +95,9 @@ impl fmt::Display for Machine {
             None => writeln!(f, "plugin: none")?,
         }
         write!(f, "driver: {}", self.driver.as_deref().unwrap_or("none"))?;
+        if let Some(copying) = &self.gpu_contents {
+            write!(f, "\n{copying}")?;
+        }
         for line in &self.fall_backs {
             write!(f, "\n{line}")?;
         }

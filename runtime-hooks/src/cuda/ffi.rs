@@ -1,4 +1,4 @@
-//! libcuda, opened at run time. The only file of the engine that calls foreign code.
+//! libcuda, opened at run time, and its checkpoint calls.
 #![allow(unsafe_code)]
 
 use std::ffi::{OsStr, c_int, c_uint, c_void};
@@ -123,27 +123,8 @@ impl CudaDriver {
     /// # Errors
     /// [`OpenError`]; a machine without a driver is [`OpenError::NotFound`].
     pub fn open(path: Option<&Path>) -> Result<Self, OpenError> {
-        if let Some(path) = path {
-            let library = load(path.as_os_str()).map_err(|source| OpenError::Load {
-                path: path.to_owned(),
-                source,
-            })?;
-            return Self::bind(library, path);
-        }
-        for candidate in SEARCH {
-            match load(OsStr::new(candidate)) {
-                Ok(library) => return Self::bind(library, Path::new(candidate)),
-                // A broken library is reported, not skipped.
-                Err(source) if Path::new(candidate).exists() => {
-                    return Err(OpenError::Load {
-                        path: candidate.into(),
-                        source,
-                    });
-                }
-                Err(_) => {}
-            }
-        }
-        Err(OpenError::NotFound)
+        let (library, path) = open_library(path)?;
+        Self::bind(library, &path)
     }
 
     fn bind(library: Library, path: &Path) -> Result<Self, OpenError> {
@@ -157,6 +138,31 @@ impl CudaDriver {
             _library: library,
         })
     }
+}
+
+/// libcuda, and its path: the given file, or the first one of `SEARCH` that exists.
+///
+/// # Errors
+/// [`OpenError`].
+pub(crate) fn open_library(path: Option<&Path>) -> Result<(Library, PathBuf), OpenError> {
+    let broken = |path: &Path| {
+        let path = path.to_owned();
+        move |source| OpenError::Load { path, source }
+    };
+    if let Some(path) = path {
+        let library = load(path.as_os_str()).map_err(broken(path))?;
+        return Ok((library, path.to_owned()));
+    }
+    for candidate in SEARCH {
+        let path = Path::new(candidate);
+        match load(OsStr::new(candidate)) {
+            Ok(library) => return Ok((library, path.to_owned())),
+            // A broken library is reported, not skipped.
+            Err(source) if path.exists() => return Err(broken(path)(source)),
+            Err(_) => {}
+        }
+    }
+    Err(OpenError::NotFound)
 }
 
 fn load(path: &OsStr) -> Result<Library, libloading::Error> {

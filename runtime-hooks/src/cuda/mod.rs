@@ -28,8 +28,8 @@ use stasis_linux::ProcessRef;
 
 use crate::cuda::failure::NoRoom;
 use crate::cuda::gpu_use::GpuBytes;
-pub(crate) use ffi::end_process;
 pub use ffi::{CudaDriver, OpenError};
+pub(crate) use ffi::{end_process, open_library};
 pub use gpu::{GpuMap, GpuUuid, InvalidGpuUuid};
 
 /// Where the GPU state of a process is (`CUprocessState`).

@@ -9,13 +9,14 @@ use std::thread;
 use std::time::Duration;
 
 use stasis_config::{GpuCheckpointPath, Settings};
-use stasis_injection::contents_of;
+use stasis_injection::{contents_of, slots};
 use stasis_linux::ProcessRef;
 
 use super::copier::Copier;
 use super::process::{Direction, GpuCopy, Part, Step};
 use super::put_back_in;
 use super::records::{DIRECTORY, has_record};
+use super::self_test::{self, Verdict};
 use crate::cuda::process_set::as_found::ProcessId;
 use crate::cuda::{Copying, CudaError, CudaState, Driver, GpuMap};
 
@@ -28,11 +29,7 @@ const BESIDE: u64 = 64 << 20;
 /// A driver that has GPU contents copied by many threads, in its checkpoints into files in memory.
 pub struct CopyingDriver {
     driver: Arc<dyn Driver>,
-    path: GpuCheckpointPath,
-    /// How long files may take that are made before anything stands still.
-    limit: Duration,
-    /// Those of less are left to the driver.
-    minimum_bytes: u64,
+    settings: Settings,
     records: PathBuf,
     state: Mutex<State>,
 }
@@ -58,9 +55,7 @@ impl CopyingDriver {
     pub fn new(driver: Arc<dyn Driver>, settings: &Settings, directory: &Path) -> Self {
         Self {
             driver,
-            path: settings.gpu_checkpoint.path,
-            limit: settings.deadlines.driver(),
-            minimum_bytes: settings.gpu_checkpoint.minimum_mib << 20,
+            settings: settings.clone(),
             records: directory.join(DIRECTORY),
             state: Mutex::default(),
         }
@@ -70,14 +65,15 @@ impl CopyingDriver {
     /// processes run meanwhile, and nothing of them is changed. Those for which it fails are
     /// checkpointed by the driver alone.
     pub(crate) fn make(&self, processes: &[(ProcessRef, u64)]) {
-        if self.path == GpuCheckpointPath::Driver {
+        if self.settings.gpu_checkpoint.path == GpuCheckpointPath::Driver {
             return;
         }
         let together = processes.len() as u64;
         let make = |process: &ProcessRef, bytes: u64| -> io::Result<Made> {
             let bytes = bytes.saturating_add(BESIDE);
             let mut copier = self.start(process, Direction::Out(bytes), together)?;
-            copier.step(Step::Make, self.limit)?;
+            // The processes run meanwhile.
+            copier.step(Step::Make, self.settings.deadlines.driver())?;
             Ok(Made { copier, bytes })
         };
         thread::scope(|scope| {
@@ -135,12 +131,24 @@ impl CopyingDriver {
         Ok(())
     }
 
+    /// A build of libcuda that is known not to work so is left alone.
+    fn refuse_build(&self, process: &ProcessRef) -> io::Result<()> {
+        let build_id = slots::build_id(process).map_err(io::Error::other)?;
+        match self_test::passed(&self.settings, &build_id) {
+            Some(Verdict::NotPassed { why }) => Err(io::Error::other(format!(
+                "build {build_id} of libcuda has not passed the self-test: {why}"
+            ))),
+            Some(Verdict::Passed) | None => Ok(()),
+        }
+    }
+
     fn start(
         &self,
         process: &ProcessRef,
         direction: Direction,
         together: u64,
     ) -> io::Result<Copier> {
+        self.refuse_build(process)?;
         Copier::start(&GpuCopy::Take(Part {
             process: ProcessId::of(process),
             direction,
@@ -158,7 +166,7 @@ impl CopyingDriver {
         };
         let direction = match is_in_file {
             true => Direction::In,
-            false if bytes >= self.minimum_bytes => Direction::Own,
+            false if bytes >> 20 >= self.settings.gpu_checkpoint.minimum_mib => Direction::Own,
             false => return Ok(None),
         };
         let mut copier = self.start(process, direction, together)?;
@@ -168,7 +176,7 @@ impl CopyingDriver {
     }
 
     fn arm_now(&self, process: &ProcessRef) -> Option<Copier> {
-        if self.path == GpuCheckpointPath::Driver {
+        if self.settings.gpu_checkpoint.path == GpuCheckpointPath::Driver {
             return None;
         }
         let armed =
@@ -269,7 +277,7 @@ impl Driver for CopyingDriver {
 impl fmt::Debug for CopyingDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CopyingDriver")
-            .field("path", &self.path)
+            .field("records", &self.records)
             .finish_non_exhaustive()
     }
 }

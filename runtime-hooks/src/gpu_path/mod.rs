@@ -11,6 +11,7 @@ mod copier;
 pub mod driver;
 pub mod process;
 mod records;
+pub mod self_test;
 
 pub use driver::CopyingDriver;
 

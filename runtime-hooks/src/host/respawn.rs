@@ -32,14 +32,37 @@ pub(crate) fn start(verb: &str, job: &impl Serialize) -> io::Result<u32> {
 pub(crate) fn start_with(
     verb: &str,
     job: &impl Serialize,
-    [input, output]: [Stdio; 2],
+    streams: [Stdio; 2],
 ) -> io::Result<Child> {
+    spawn(program(verb, job)?, streams)
+}
+
+/// As [`start_with`], without the caller's environment: what it starts calls libraries that obey
+/// variables of their own.
+///
+/// # Errors
+/// As [`start`].
+pub(crate) fn start_apart(
+    verb: &str,
+    job: &impl Serialize,
+    streams: [Stdio; 2],
+) -> io::Result<Child> {
+    let mut command = program(verb, job)?;
+    command.env_clear();
+    spawn(command, streams)
+}
+
+fn program(verb: &str, job: &impl Serialize) -> io::Result<Command> {
     let mut command = Command::new("/proc/self/exe");
     command
         .arg0(verb)
         .args([verb, &serde_json::to_string(job)?])
         // The caller's directory must stay removable.
         .current_dir("/");
+    Ok(command)
+}
+
+fn spawn(mut command: Command, [input, output]: [Stdio; 2]) -> io::Result<Child> {
     command.stdin(input).stdout(output).stderr(Stdio::null());
     keep_callers_limit(&mut command);
     let started = command.spawn()?;

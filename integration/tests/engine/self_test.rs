@@ -1,0 +1,184 @@
+//! `stasis check --machine` has a process of its own checkpointed with copying by threads of ours,
+//! once for each build of libcuda, and keeps what came of it.
+
+use std::fs;
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use serde_json::{Value, json};
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::check::process_tree::descendant;
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::container::bundle::{Bundle, ROOT};
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::{CUDA_CHECKPOINT, PROGRAM, StasisHost};
+use stasis_integration::{needs, on_hosts};
+
+/// How orders for the driver name the process that is tried.
+const TRIED: &str = "stasis-gpu-self-test";
+const RESULTS: &str = "/run/stasis/gpu-self-test";
+const ALONE: &str = "the driver alone copies GPU contents";
+
+on_hosts!(all_cases: trixie, sid_v2);
+
+type Case = fn(&StasisHost) -> Result<()>;
+
+fn all_cases(kind: HostKind) -> Result<()> {
+    needs!(StandIn);
+    let stasis = &StasisHost::of(kind)?;
+    let cases: [(&str, Case); 4] = [
+        ("a build is tried once", a_build_is_tried_once),
+        ("the driver's own failures", what_the_driver_cannot_do_alone),
+        ("another way", a_driver_that_copies_in_another_way),
+        ("killed", one_that_is_killed),
+    ];
+    for (name, case) in cases {
+        case(stasis).context(name)?;
+        stasis.inject("")?;
+        stasis.host.run(&["rm", "-r", RESULTS])?;
+    }
+    Ok(())
+}
+
+fn check(stasis: &StasisHost) -> Result<Value> {
+    let command = [PROGRAM, "check", "--machine", "--json"];
+    Ok(serde_json::from_str(&stasis.host.run_for_text(&command)?)?)
+}
+
+/// The results that are kept.
+fn results(stasis: &StasisHost) -> Result<Vec<Value>> {
+    let directory = stasis.host.path(RESULTS);
+    if !directory.exists() {
+        return Ok(Vec::new());
+    }
+    let files = fs::read_dir(directory)?;
+    files
+        .map(|file| Ok(serde_json::from_slice(&fs::read(file?.path())?)?))
+        .collect()
+}
+
+/// Processes, and reservations that are in force.
+fn left(stasis: &StasisHost) -> Result<Option<String>> {
+    let script = "grep -lx gpu-self-test /proc/[0-9]*/comm; \
+                  find /run/stasis/ledger -type f ! -exec flock --nonblock {} true ';' -print";
+    let found = stasis.command("sh").args(["-c", script]).output()?;
+    let found = String::from_utf8_lossy(&found.stdout).into_owned();
+    Ok((!found.is_empty()).then_some(found))
+}
+
+fn nothing_is_left(stasis: &StasisHost) -> Result<()> {
+    wait_until_clear(|| left(stasis))
+}
+
+fn passed(machine: &Value) -> Result<&str> {
+    ensure!(machine["fall_backs"] == json!([]), "{machine}");
+    let threads = &machine["gpu_contents"]["threads"];
+    ensure!(threads["workers"].is_u64(), "{machine}");
+    threads["libcuda"].as_str().context("no build of libcuda")
+}
+
+fn a_build_is_tried_once(stasis: &StasisHost) -> Result<()> {
+    stasis.set(&stasis.low_level, "gpu_checkpoint.path = \"driver\"\n")?;
+    let machine = check(stasis)?;
+    assert_contains(&machine["fall_backs"].to_string(), &[ALONE, "the settings"]);
+    assert_eq!(results(stasis)?, [] as [Value; 0]);
+
+    stasis.set(&stasis.low_level, "")?;
+    let machine = check(stasis)?;
+    let build = passed(&machine)?;
+    let kept = fs::read(stasis.host.path(format!("{RESULTS}/{build}.json")))?;
+    let kept: Value = serde_json::from_slice(&kept)?;
+    assert_eq!(kept["verdict"], json!("passed"));
+    nothing_is_left(stasis)?;
+
+    // Not tried again.
+    stasis.inject(&format!("lock {TRIED} error:1 1"))?;
+    let text = stasis.host.run_for_text(&[PROGRAM, "check", "--machine"])?;
+    assert_contains(&text, &["GPU contents are copied by", build, "has passed"]);
+    ensure!(!stasis.driver_is_called()?, "it was tried again");
+    Ok(())
+}
+
+fn what_the_driver_cannot_do_alone(stasis: &StasisHost) -> Result<()> {
+    let cases = [
+        (
+            format!("checkpoint {TRIED} error:801 1"),
+            "the driver's checkpoint",
+        ),
+        ("memory 512".to_owned(), "no GPU has 1024 MiB free"),
+        ("persistence-off 0".to_owned(), "no GPU has 1024 MiB free"),
+        (format!("restore {TRIED} crash 1"), "the driver's restore"),
+    ];
+    for (order, says) in cases {
+        stasis.inject(&order)?;
+        let machine = check(stasis)?;
+        let lines = machine["fall_backs"].to_string();
+        assert_contains(&lines, &[ALONE, "the self-test cannot be run", says]);
+        assert_eq!(results(stasis)?, [] as [Value; 0], "{order}");
+        nothing_is_left(stasis)?;
+    }
+    stasis.inject("")?;
+    passed(&check(stasis)?).map(drop)
+}
+
+fn a_driver_that_copies_in_another_way(stasis: &StasisHost) -> Result<()> {
+    stasis.inject("copies-itself")?;
+    // The second time from what is kept.
+    for _ in 0..2 {
+        let machine = check(stasis)?;
+        let why = [
+            ALONE,
+            "has not passed the self-test",
+            "copied by our threads: libcuda does not copy by the calls that are known",
+            "answered 1 of its mappings, and copied 0 bytes",
+        ];
+        assert_contains(&machine["fall_backs"].to_string(), &why);
+        let [result] = &results(stasis)?[..] else {
+            anyhow::bail!("not one result");
+        };
+        assert_contains(&result["verdict"]["not_passed"].to_string(), &why[2..]);
+        nothing_is_left(stasis)?;
+        stasis.inject("")?;
+    }
+    a_build_that_has_failed_is_left_alone(stasis)
+}
+
+fn a_build_that_has_failed_is_left_alone(stasis: &StasisHost) -> Result<()> {
+    let _containerd = stasis.containerd()?;
+    let counter = Bundle::make(stasis, "counter", &["/bin/counter", "10310"])?;
+    counter.run()?;
+    stasis.ask_until_up(10310)?;
+    let toggle = ["--toggle", "--container", "counter", "--root", ROOT];
+    let suspended = stasis.command(CUDA_CHECKPOINT).args(toggle).output()?;
+    let said = String::from_utf8_lossy(&suspended.stderr);
+    ensure!(suspended.status.success(), "{said}");
+    assert_contains(
+        &said,
+        &["the driver alone copies", "has not passed the self-test"],
+    );
+    counter.delete()
+}
+
+/// In the driver's checkpoint, while its calls lead to our code.
+fn one_that_is_killed(stasis: &StasisHost) -> Result<()> {
+    stasis.hold_driver(&format!("restore {TRIED}"), "first")?;
+    let mut check_machine = stasis.command(PROGRAM);
+    check_machine
+        .args(["check", "--machine"])
+        .stdout(Stdio::null());
+    let mut running = check_machine.spawn()?;
+    stasis.until_driver_is_called()?;
+    stasis.hold_driver(&format!("checkpoint {TRIED}"), "second")?;
+    stasis.let_driver_go("first")?;
+    stasis.until_driver_is_called()?;
+    let tester = descendant(&running, "stasis")?.context("the check has ended")?;
+    let there = left(stasis)?.unwrap_or_default();
+    assert_contains(&there, &["/comm", "/ledger/"]);
+    kill(tester, Signal::SIGKILL)?;
+    running.wait()?;
+    stasis.let_driver_go("second")?;
+    nothing_is_left(stasis)?;
+    assert_eq!(results(stasis)?, [] as [Value; 0]);
+    passed(&check(stasis)?).map(drop)
+}

@@ -1,0 +1,116 @@
+//! The results: a file for each build of libcuda.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+use stasis_injection::slots::{self, BuildId, Refusal};
+use stasis_linux::ProcessRef;
+use stasis_linux::file::{self, Access, Durability};
+
+use super::Verdict;
+use crate::host::time::rfc3339;
+
+const MAX_BYTES: u64 = 64 << 10;
+const RELEASE: &str = "/proc/sys/kernel/osrelease";
+
+/// A result and what it is of: it says nothing of other versions.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Kept {
+    stasis: String,
+    kernel: String,
+    at: String,
+    verdict: Verdict,
+}
+
+impl Kept {
+    pub(super) fn now(verdict: Verdict) -> Self {
+        Self {
+            stasis: env!("CARGO_PKG_VERSION").to_owned(),
+            kernel: kernel(),
+            at: rfc3339(SystemTime::now()),
+            verdict,
+        }
+    }
+
+    /// # Errors
+    /// An I/O error.
+    pub(super) fn write(&self, directory: &Path, build_id: &BuildId) -> io::Result<()> {
+        let text = serde_json::to_vec(self)?;
+        let path = path(directory, build_id);
+        file::replace(&path, &text, Access::Private, Durability::Volatile)
+    }
+
+    fn is_of_this_machine(&self) -> bool {
+        self.stasis == env!("CARGO_PKG_VERSION") && self.kernel == kernel()
+    }
+}
+
+/// What is known. What cannot be read is not known: it is found out again.
+pub(super) fn read(directory: &Path, build_id: &BuildId) -> Option<Verdict> {
+    let text = file::read(&path(directory, build_id), MAX_BYTES).ok()??;
+    let kept: Kept = serde_json::from_slice(&text).ok()?;
+    kept.is_of_this_machine().then_some(kept.verdict)
+}
+
+/// The build of the libcuda that this process has loaded.
+///
+/// # Errors
+/// [`Refusal`].
+pub(super) fn own_build_id() -> Result<BuildId, Refusal> {
+    let pid = i32::try_from(std::process::id()).map_err(io::Error::other)?;
+    let own = ProcessRef::open(pid)?.ok_or(Refusal::Ended)?;
+    slots::build_id(&own)
+}
+
+fn path(directory: &Path, build_id: &BuildId) -> PathBuf {
+    directory.join(format!("{build_id}.json"))
+}
+
+fn kernel() -> String {
+    let release = fs::read_to_string(RELEASE).unwrap_or_default();
+    release.trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn build_id() -> BuildId {
+        serde_json::from_str("\"00ab\"").unwrap()
+    }
+
+    #[test]
+    fn a_result_is_known_until_something_else_is_of_another_version() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        assert_eq!(read(directory, &build_id()), None);
+        let why = "words are wrong".to_owned();
+        for verdict in [Verdict::Passed, Verdict::NotPassed { why }] {
+            let kept = Kept::now(verdict.clone());
+            kept.write(directory, &build_id()).unwrap();
+            assert_eq!(read(directory, &build_id()), Some(verdict));
+        }
+        let another = serde_json::from_str("\"00ac\"").unwrap();
+        assert_eq!(read(directory, &another), None);
+        let change: [fn(&mut Kept); 2] = [
+            |kept| kept.kernel = "another".to_owned(),
+            |kept| kept.stasis = "another".to_owned(),
+        ];
+        for change in change {
+            let mut kept = Kept::now(Verdict::Passed);
+            change(&mut kept);
+            kept.write(directory, &build_id()).unwrap();
+            assert_eq!(read(directory, &build_id()), None);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_known() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(path(directory.path(), &build_id()), "{\"verdict\":\"pas").unwrap();
+        assert_eq!(read(directory.path(), &build_id()), None);
+    }
+}

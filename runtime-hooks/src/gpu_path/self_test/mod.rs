@@ -1,0 +1,152 @@
+//! Whether GPU contents may be copied by threads of ours on this node: tried with a process of our
+//! own, before anybody's job is.
+//!
+//! What is led to our code are calls that libcuda is not known to make for ever in the same way, so
+//! each build of it is tried, once: a process of ours ([`process`]) with some MiB of GPU memory is
+//! checkpointed and restored by the driver alone, by our copying, and by one after the other, and
+//! says each time whether every word is right. What fails with the driver alone says nothing of our
+//! copying, and is not kept.
+//!
+//! If the tester is killed, the process sees the end of its input, and ends; our copying ends with
+//! the tester, and the kernel frees the rest.
+
+mod deadline;
+mod device;
+mod kept;
+mod pattern;
+mod process;
+mod room;
+mod subject;
+mod trial;
+
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use stasis_config::Settings;
+use stasis_injection::slots::{BuildId, Refusal};
+use stasis_linux::error_chain;
+
+use crate::cuda::watchdog::{CallLimits, WatchedDriver};
+use crate::cuda::{CudaDriver, OpenError};
+use crate::host::file_lock::{Sharing, lock_within};
+
+use deadline::Deadline;
+use kept::Kept;
+pub use process::SelfTest;
+use room::NoGpu;
+use subject::{NotStarted, Subject};
+use trial::{Failure, Round, Trial};
+
+/// The directory of the results, below the state directory: it is lost at a reboot.
+const DIRECTORY: &str = "gpu-self-test";
+/// How long all of it may take. It takes some three seconds, most of them the driver's.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Our copying does what the driver's does.
+    Passed,
+    /// It does not, or cannot be used with this build of libcuda.
+    NotPassed {
+        /// What was seen.
+        why: String,
+    },
+}
+
+/// Why nothing is known.
+#[derive(Debug, thiserror::Error)]
+pub enum CannotRun {
+    /// This machine has no usable driver.
+    #[error(transparent)]
+    Driver(#[from] OpenError),
+    /// No GPU has room for it now, or can be used.
+    #[error(transparent)]
+    Gpu(#[from] NoGpu),
+    /// libcuda does not say which build it is, or cannot be read.
+    #[error("which build of libcuda this node has is not known")]
+    Build(#[source] Refusal),
+    /// The driver was exchanged meanwhile.
+    #[error("its process has found another libcuda than this one")]
+    Changed,
+    /// Its process could not be started, or has no GPU memory.
+    #[error("its process cannot use the GPU")]
+    Start(#[from] NotStarted),
+    /// The driver cannot do it, either.
+    #[error("the driver alone cannot checkpoint and restore its process")]
+    DriverAlone(#[source] Failure),
+    /// The results cannot be kept.
+    #[error("the directory of the results cannot be used")]
+    Results(#[source] io::Error),
+}
+
+/// The result that this version of stasis had with this build of libcuda and this kernel; `None` if
+/// it is not known ([`run`]).
+#[must_use]
+pub fn passed(settings: &Settings, build_id: &BuildId) -> Option<Verdict> {
+    let directory = settings.paths.state_dir.join(DIRECTORY);
+    kept::read(&directory, build_id)
+}
+
+/// The result for this node's libcuda: the known one, or one that is found out now, which takes
+/// some seconds, and half a GiB of a GPU's memory. Another process that does so is waited for.
+///
+/// # Errors
+/// [`CannotRun`]: nothing is known then.
+pub fn run(settings: &Settings) -> Result<(BuildId, Verdict), CannotRun> {
+    let driver = CudaDriver::open(settings.driver.libcuda.as_deref())?;
+    let build_id = kept::own_build_id().map_err(CannotRun::Build)?;
+    let directory = settings.paths.state_dir.join(DIRECTORY);
+    let _turn = turn(&directory).map_err(CannotRun::Results)?;
+    if let Some(verdict) = kept::read(&directory, &build_id) {
+        return Ok((build_id, verdict));
+    }
+    let (answer, work) = (LIMIT, LIMIT);
+    let driver = WatchedDriver::new(Arc::new(driver), CallLimits { answer, work });
+    let verdict = try_it(settings, &driver, &build_id)?;
+    let kept = Kept::now(verdict.clone());
+    kept.write(&directory, &build_id)
+        .map_err(CannotRun::Results)?;
+    Ok((build_id, verdict))
+}
+
+/// One at a time: the directory is its own lock.
+fn turn(directory: &Path) -> io::Result<File> {
+    let mut make = DirBuilder::new();
+    make.recursive(true).mode(0o700).create(directory)?;
+    let lock = File::open(directory)?;
+    lock_within(LIMIT * 2, &lock, Sharing::Exclusive)?;
+    Ok(lock)
+}
+
+fn try_it(
+    settings: &Settings,
+    driver: &WatchedDriver,
+    build_id: &BuildId,
+) -> Result<Verdict, CannotRun> {
+    let room = room::reserve(settings)?;
+    let subject = Subject::start(settings.driver.libcuda.clone(), room.gpu)?;
+    let deadline = Deadline::begin(subject.process(), LIMIT);
+    let mut trial = Trial::begin(driver, subject)?;
+    if trial.build_id().map_err(CannotRun::Build)? != *build_id {
+        return Err(CannotRun::Changed);
+    }
+    trial
+        .carry_out(Round::DriverAlone)
+        .map_err(|failure| CannotRun::DriverAlone(deadline.explain(failure)))?;
+    for round in [Round::Ours, Round::OursAndBackByDriver, Round::DriverAlone] {
+        if let Err(failure) = trial.carry_out(round) {
+            let why = error_chain(&deadline.explain(failure));
+            return Ok(Verdict::NotPassed {
+                why: format!("{round}: {why}"),
+            });
+        }
+    }
+    Ok(Verdict::Passed)
+}

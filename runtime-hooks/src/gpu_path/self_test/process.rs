@@ -1,0 +1,78 @@
+//! The process that is tried: it fills some GPU memory, and says whenever it is asked whether all
+//! of it is right. It ends with its input.
+
+use std::io::{self, BufRead, Write};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use stasis_linux::error_chain;
+
+use super::device::{DeviceError, DeviceMemory};
+use crate::cuda::{GpuUuid, end_process};
+use crate::host::respawn;
+
+/// The first argument of that process; neither runc nor crun has this verb.
+pub(super) const VERB: &str = "stasis-gpu-self-test";
+
+/// That process.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct SelfTest {
+    pub(super) libcuda: Option<PathBuf>,
+    pub(super) gpu: GpuUuid,
+}
+
+/// What it says, one line each. Each line that it is told asks it again.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Said {
+    /// It has its GPU memory at this address.
+    Ready { address: u64 },
+    /// So many words of it are not as they were filled in.
+    Wrong { words: u64 },
+    /// It cannot use the GPU.
+    Failed { why: String },
+}
+
+impl SelfTest {
+    /// If this process was started as one.
+    #[must_use]
+    pub fn of_this_process() -> Option<Self> {
+        respawn::job_of(VERB, c"gpu-self-test")
+    }
+
+    /// Does what it is for. Does not come back: libcuda's exit handlers wait for the lock of a
+    /// process that is locked.
+    pub fn run(self) -> ! {
+        let code = match self.serve() {
+            Ok(()) => 0,
+            Err(error) => {
+                let why = error_chain(&error);
+                u8::from(say(&Said::Failed { why }).is_err()) + 1
+            }
+        };
+        end_process(code)
+    }
+
+    fn serve(&self) -> Result<(), DeviceError> {
+        let memory = DeviceMemory::allocate(self.libcuda.as_deref(), self.gpu)?;
+        memory.fill()?;
+        let address = memory.address;
+        let mut said = say(&Said::Ready { address });
+        for _line in io::stdin().lock().lines().map_while(Result::ok) {
+            if said.is_err() {
+                break;
+            }
+            let words = memory.wrong_words()?;
+            said = say(&Said::Wrong { words });
+        }
+        Ok(())
+    }
+}
+
+fn say(said: &Said) -> io::Result<()> {
+    let mut line = serde_json::to_vec(said)?;
+    line.push(b'\n');
+    let mut output = io::stdout().lock();
+    output.write_all(&line)?;
+    output.flush()
+}

@@ -1,0 +1,242 @@
+//! Checkpoints and restores of the process that is tried.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::ops::ControlFlow;
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+
+use nix::sys::stat::{major, minor};
+use stasis_injection::slots::{self, BuildId, Refusal};
+use stasis_injection::{
+    InjectionError, PutBack, Returned, Span, Transfer, Unexpected, prepare, worker_count,
+};
+use stasis_linux::ProcessRef;
+use stasis_linux::memory_file::{self, Near};
+use stasis_linux::procfs::{children, for_each_mapping};
+
+use super::pattern::{self, BYTES};
+use super::subject::{NoAnswer, NotStarted, Subject};
+use crate::cuda::{CudaError, Driver, GpuMap};
+
+/// More than any driver adds of its own (driver 580: 0.6 GiB for a context on an H200). What is not
+/// written takes no memory.
+const MOST: u64 = 8 << 30;
+/// How long the lock may wait for work of the process; it has none.
+const LOCK: Duration = Duration::from_secs(5);
+
+/// Who copies, out and back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Round {
+    DriverAlone,
+    Ours,
+    /// As it is where nobody of ours is left who could copy back.
+    OursAndBackByDriver,
+}
+
+impl fmt::Display for Round {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::DriverAlone => "copied by the driver afterwards",
+            Self::Ours => "copied by our threads",
+            Self::OursAndBackByDriver => "copied out by our threads, and back by the driver",
+        })
+    }
+}
+
+/// What is not as it should be.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// A call of the driver.
+    #[error("the driver's {0}")]
+    Driver(&'static str, #[source] CudaError),
+    /// libcuda is not as it is known.
+    #[error("libcuda's calls cannot be led to our code")]
+    Refused(#[from] Refusal),
+    /// Our code does not get into the process, or out of it.
+    #[error(transparent)]
+    Injection(#[from] InjectionError),
+    /// libcuda does something else than is known.
+    #[error(
+        "libcuda does not copy by the calls that are known: our code has answered {answered} of \
+         its mappings, and copied {copied} bytes"
+    )]
+    NotUsed {
+        /// 0 or 1.
+        answered: u32,
+        /// Bytes.
+        copied: u64,
+    },
+    /// The driver's mapping is larger than any that is known.
+    #[error("libcuda asked for a mapping of {0} bytes")]
+    TooLarge(u64),
+    /// Something of ours is left in the process.
+    #[error("{0} is left in its process")]
+    Left(&'static str),
+    /// Our copying has lost something.
+    #[error("{0} words of GPU memory are not in the file")]
+    Missing(u64),
+    /// Something was lost on the way.
+    #[error("{0} words of GPU memory are wrong afterwards")]
+    Wrong(u64),
+    /// The process does not answer.
+    #[error(transparent)]
+    NoAnswer(#[from] NoAnswer),
+    /// It does not come to an end.
+    #[error("it was not done after {} s", .0.as_secs())]
+    Overdue(Duration),
+    /// Of files and `/proc`.
+    #[error("it cannot be looked at")]
+    Io(#[from] io::Error),
+}
+
+/// One process, which is checkpointed and restored again and again.
+pub(super) struct Trial<'a> {
+    driver: &'a dyn Driver,
+    subject: Subject,
+    process: ProcessRef,
+    /// Of its GPU memory.
+    address: u64,
+}
+
+impl<'a> Trial<'a> {
+    /// Waits until the process is ready.
+    ///
+    /// # Errors
+    /// [`NotStarted`].
+    pub(super) fn begin(driver: &'a dyn Driver, mut subject: Subject) -> Result<Self, NotStarted> {
+        let address = subject.ready()?;
+        Ok(Self {
+            driver,
+            process: subject.process().clone(),
+            subject,
+            address,
+        })
+    }
+
+    /// The build of libcuda that is tried.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub(super) fn build_id(&self) -> Result<BuildId, Refusal> {
+        slots::build_id(&self.process)
+    }
+
+    /// GPU contents to host memory, and back.
+    ///
+    /// # Errors
+    /// [`Failure`]; the process is of no use then.
+    pub(super) fn carry_out(&mut self, round: Round) -> Result<(), Failure> {
+        let locked = self.driver.lock(&self.process, LOCK);
+        locked.map_err(|error| Failure::Driver("lock", error))?;
+        match round {
+            Round::DriverAlone => {
+                self.checkpoint()?;
+                self.restore()?;
+            }
+            Round::Ours => self.through_a_file(Self::restore_by_us)?,
+            Round::OursAndBackByDriver => self.through_a_file(|trial, _| trial.restore())?,
+        }
+        let unlocked = self.driver.unlock(&self.process);
+        unlocked.map_err(|error| Failure::Driver("unlock", error))?;
+        match self.subject.wrong_words()? {
+            0 => Ok(()),
+            wrong => Err(Failure::Wrong(wrong)),
+        }
+    }
+
+    fn checkpoint(&self) -> Result<(), Failure> {
+        let done = self.driver.checkpoint(&self.process);
+        done.map_err(|error| Failure::Driver("checkpoint", error))
+    }
+
+    fn restore(&self) -> Result<(), Failure> {
+        let done = self.driver.restore(&self.process, &GpuMap::default());
+        done.map_err(|error| Failure::Driver("restore", error))
+    }
+
+    fn restore_by_us(&self, contents: Span) -> Result<(), Failure> {
+        let returned = self.by_us(Transfer::In { contents }, Self::restore)?;
+        used(&returned)
+    }
+
+    /// Out by us, into a file that is all there is of the contents then.
+    fn through_a_file(
+        &self,
+        back: impl FnOnce(&Self, Span) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let file = memory_file::create(MOST, Near::Toucher)?;
+        let transfer = Transfer::Out {
+            file: file.try_clone()?,
+            length: MOST,
+            unexpected: Unexpected::Refuse,
+        };
+        let returned = self.by_us(transfer, Self::checkpoint)?;
+        used(&returned)?;
+        let contents = returned.contents.ok_or_else(|| not_used(&returned))?;
+        match pattern::missing(&file, contents.length, self.address)? {
+            0 => {}
+            missing => return Err(Failure::Missing(missing)),
+        }
+        back(self, contents)?;
+        self.has_nothing_of(&file)
+    }
+
+    fn by_us(
+        &self,
+        transfer: Transfer,
+        call: impl FnOnce(&Self) -> Result<(), Failure>,
+    ) -> Result<Returned, Failure> {
+        let slots = slots::inspect(&self.process)?;
+        let workers = worker_count(&self.process);
+        let armed = prepare(&self.process, slots, transfer, workers)?.arm()?;
+        let called = call(self);
+        let reported = armed.reported();
+        let put_back = armed.disarm()?;
+        if let Some(length) = reported.ok().and_then(|reported| reported.unanswered) {
+            return Err(Failure::TooLarge(length));
+        }
+        called?;
+        match put_back {
+            PutBack::Returned(returned) => Ok(returned),
+            PutBack::CodeLeft(_) => Err(Failure::Left("code of ours")),
+            PutBack::NothingThere | PutBack::Ended => Err(Failure::Refused(Refusal::Ended)),
+        }
+    }
+
+    /// The driver has unmapped the file itself, and what was of ours is gone.
+    fn has_nothing_of(&self, file: &File) -> Result<(), Failure> {
+        let pid = self.process.pid();
+        // Slots that do not lead into libraries are refused.
+        slots::inspect(&self.process)?;
+        if !children(pid).is_empty() {
+            return Err(Failure::Left("a thread of ours"));
+        }
+        let metadata = file.metadata()?;
+        let (major, minor) = (major(metadata.dev()), minor(metadata.dev()));
+        let device = format!("{major:02x}:{minor:02x}").into_bytes();
+        let mapped = for_each_mapping(pid, |mapping| {
+            match mapping.inode == metadata.ino() && mapping.device == device {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        })?;
+        mapped.map_or(Ok(()), |()| Err(Failure::Left("a mapping of the file")))
+    }
+}
+
+fn used(returned: &Returned) -> Result<(), Failure> {
+    match returned.reported.copied >= BYTES {
+        true => Ok(()),
+        false => Err(not_used(returned)),
+    }
+}
+
+fn not_used(returned: &Returned) -> Failure {
+    let reported = returned.reported;
+    Failure::NotUsed {
+        answered: reported.answered.is_some().into(),
+        copied: reported.copied,
+    }
+}
