@@ -8,7 +8,7 @@
 use std::fs::File;
 use std::io::{self, BufRead, Write};
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 
 use serde::{Deserialize, Serialize};
@@ -127,9 +127,10 @@ impl Part {
         if !asked(Step::Arm)? {
             return Ok(());
         }
-        let (armed, record) = said(self.arm(file.as_ref()))?;
+        let armed = self.arm(file.as_ref());
+        let (armed, record) = armed.or_else(|error| said(Err(error)))?;
         // Also when nobody is there to hear it any more, the process is put back.
-        let goes_on = asked(Step::Disarm);
+        let goes_on = say(&Answer::Done).and_then(|()| asked(Step::Disarm));
         let copied = disarm(armed, &record, file.as_ref());
         if goes_on? {
             say(&copied.map_or_else(|error| Answer::Failed(error_chain(&error)), Answer::Copied))?;
@@ -182,13 +183,13 @@ fn arm(
     process: &ProcessRef,
     transfer: Transfer,
     together: u64,
-    records: &std::path::Path,
+    records: &Path,
 ) -> io::Result<(Armed, HeldRecord)> {
     let slots = slots::inspect(process).map_err(io::Error::other)?;
     let workers = (worker_count(process) / together.max(1)).max(1);
     let prepared = prepare(process, slots, transfer, workers).map_err(io::Error::other)?;
     let record = HeldRecord::write(records, process, prepared.record());
-    // What was put into the process stays there: nobody calls it, and nobody knows of it.
+    // Nobody else would know of what is in the process.
     let record =
         record.inspect_err(|_| drop(stasis_injection::put_back(process, prepared.record())))?;
     match prepared.arm() {
