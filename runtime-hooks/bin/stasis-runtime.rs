@@ -9,24 +9,20 @@ use std::path;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use stasis::bulk_memory::write_behind::WriteBehind;
 use stasis::checkpoint::checkpoint;
 use stasis::cli::oci::log::Report;
 use stasis::cli::oci::passthrough;
 use stasis::cli::oci::runtime_error::RuntimeError;
 use stasis::cli::oci::{Action, Invocation};
-use stasis::container::inherited_devices::Replacer;
+use stasis::cli::respawned;
 use stasis::context::{Context, Outcome};
 use stasis::cuda::watchdog;
 use stasis::delete::delete;
 use stasis::error::chain;
-use stasis::gpu_path::process::GpuCopy;
-use stasis::gpu_path::self_test::SelfTest;
 use stasis::host::cancel::Cancel;
 use stasis::host::disk::Sync;
 use stasis::low_level::default_root;
 use stasis::low_level::post_dump::PostDump;
-use stasis::recovery::keeper::Keeper;
 use stasis::restore::restore;
 use stasis::resume::resume;
 use stasis_config::{LowLevel, Settings};
@@ -34,16 +30,8 @@ use stasis_linux::open_files;
 
 fn main() -> ExitCode {
     open_files::raise_limit();
-    let code = if let Some(keeper) = Keeper::of_this_process() {
-        u8::from(keeper.run().is_err())
-    } else if let Some(copy) = WriteBehind::of_this_process() {
-        u8::from(copy.run().is_err())
-    } else if let Some(replacer) = Replacer::of_this_process() {
-        u8::from(replacer.run().is_err())
-    } else if let Some(copy) = GpuCopy::of_this_process() {
-        u8::from(copy.run().is_err())
-    } else if let Some(test) = SelfTest::of_this_process() {
-        test.run()
+    let code = if let Some(code) = respawned::run() {
+        code
     } else if let Some(sync) = Sync::of_this_process() {
         sync.run()
     } else if let Some(dump) = PostDump::of_this_process() {

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use stasis::bulk_memory::write_behind::WriteBehind;
 use stasis::cli::answer::{Format, answer, show, show_all};
 use stasis::cli::check::{CheckError, check};
 use stasis::cli::check_image::check_image;
@@ -19,13 +18,10 @@ use stasis::cli::memory::flush::flush;
 use stasis::cli::memory::prune::{Prune, prune};
 use stasis::cli::memory::verify::verify;
 use stasis::cli::recover::{Found, Outcome, Which, recover};
-use stasis::container::inherited_devices::Replacer;
+use stasis::cli::respawned;
 use stasis::cuda::watchdog;
 use stasis::error::chain;
-use stasis::gpu_path::process::GpuCopy;
-use stasis::gpu_path::self_test::SelfTest;
 use stasis::host::cancel::Cancel;
-use stasis::recovery::keeper::Keeper;
 use stasis_config::Settings;
 use stasis_linux::open_files;
 
@@ -155,16 +151,8 @@ const NO_ANSWER: u8 = 2;
 fn main() -> ExitCode {
     open_files::raise_limit();
     let called = env::args_os().next().unwrap_or_default();
-    let code = if let Some(keeper) = Keeper::of_this_process() {
-        u8::from(keeper.run().is_err())
-    } else if let Some(copy) = WriteBehind::of_this_process() {
-        u8::from(copy.run().is_err())
-    } else if let Some(replacer) = Replacer::of_this_process() {
-        u8::from(replacer.run().is_err())
-    } else if let Some(copy) = GpuCopy::of_this_process() {
-        u8::from(copy.run().is_err())
-    } else if let Some(test) = SelfTest::of_this_process() {
-        test.run()
+    let code = if let Some(code) = respawned::run() {
+        code
     } else if Path::new(&called).file_name() == Some(cuda_checkpoint::NAME.as_ref()) {
         cuda_checkpoint::main(env::args_os())
     } else {

@@ -6,8 +6,9 @@ use std::io;
 use nix::libc;
 use stasis_injected_copy::{Board, Settings, Unexpected};
 use stasis_linux::ProcessRef;
-use stasis_remote_call::{Proxy, Shared, memory};
+use stasis_remote_call::{Proxy, memory};
 
+use crate::area::in_process;
 use crate::code::{IMAGE, Image};
 use crate::error::InjectionError;
 use crate::record::{MAX_WORKERS, PAGE, Record, Span, length};
@@ -76,19 +77,10 @@ pub fn prepare(
     workers: u64,
 ) -> Result<Prepared, InjectionError> {
     let image = IMAGE.ok_or(InjectionError::NoCode)?;
-    let pid = process.pid();
-    let placed =
-        Proxy::of_running(pid, Shared::Memory, || process.is_gone()).and_then(|mut proxy| {
-            let placed = place(
-                &mut proxy,
-                &image,
-                slots,
-                &transfer,
-                workers.min(MAX_WORKERS),
-            );
-            proxy.end()?;
-            placed
-        });
+    let workers = workers.min(MAX_WORKERS);
+    let placed = in_process(process, |proxy| {
+        place(proxy, &image, slots, &transfer, workers)
+    });
     Ok(Prepared {
         process: process.clone(),
         image,

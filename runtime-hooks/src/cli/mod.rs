@@ -11,3 +11,4 @@ pub mod machine;
 pub mod memory;
 pub mod oci;
 pub mod recover;
+pub mod respawned;

@@ -6,7 +6,7 @@
 //! who touches it first.
 
 use std::fs::File;
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
@@ -21,7 +21,7 @@ use stasis_linux::{ProcessRef, error_chain};
 
 use super::records::{HeldRecord, put_back_all};
 use crate::cuda::process_set::as_found::ProcessId;
-use crate::host::respawn;
+use crate::host::respawn::{self, say};
 
 /// The first argument of such a process.
 pub(super) const VERB: &str = "stasis-gpu-copy";
@@ -237,12 +237,4 @@ fn said<T>(done: io::Result<T>) -> io::Result<T> {
         Err(error) => say(&Answer::Failed(error_chain(error)))?,
     }
     done
-}
-
-fn say(answer: &Answer) -> io::Result<()> {
-    let mut line = serde_json::to_vec(answer)?;
-    line.push(b'\n');
-    let mut output = io::stdout().lock();
-    output.write_all(&line)?;
-    output.flush()
 }

@@ -3,7 +3,7 @@
 use std::env::args_os;
 use std::ffi::{CStr, OsString};
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
@@ -83,6 +83,18 @@ pub(crate) fn job_of<T: DeserializeOwned>(verb: &str, name: &CStr) -> Option<T> 
     let _ = nix::sys::prctl::set_name(name);
     let _ = close_inherited();
     Some(job)
+}
+
+/// Says something to the starter, as a line of its own.
+///
+/// # Errors
+/// Nobody reads it any more.
+pub(crate) fn say(message: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    let mut output = io::stdout().lock();
+    output.write_all(&line)?;
+    output.flush()
 }
 
 fn close_inherited() -> io::Result<()> {

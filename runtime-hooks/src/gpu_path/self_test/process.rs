@@ -1,7 +1,7 @@
 //! The process that is tried: it fills some GPU memory, and says whenever it is asked whether all
 //! of it is right. It ends with its input.
 
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use stasis_linux::error_chain;
 
 use super::device::{DeviceError, DeviceMemory};
 use crate::cuda::{GpuUuid, end_process};
-use crate::host::respawn;
+use crate::host::respawn::{self, say};
 
 /// The first argument of that process; neither runc nor crun has this verb.
 pub(super) const VERB: &str = "stasis-gpu-self-test";
@@ -67,12 +67,4 @@ impl SelfTest {
         }
         Ok(())
     }
-}
-
-fn say(said: &Said) -> io::Result<()> {
-    let mut line = serde_json::to_vec(said)?;
-    line.push(b'\n');
-    let mut output = io::stdout().lock();
-    output.write_all(&line)?;
-    output.flush()
 }

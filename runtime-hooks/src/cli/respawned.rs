@@ -1,0 +1,26 @@
+//! The processes that our programs start of themselves, for work that goes on after their caller
+//! has its answer, or that must not be cut off with it.
+
+use crate::bulk_memory::write_behind::WriteBehind;
+use crate::container::inherited_devices::Replacer;
+use crate::gpu_path::process::GpuCopy;
+use crate::gpu_path::self_test::SelfTest;
+use crate::recovery::keeper::Keeper;
+
+/// Does the work of this process, if it was started as one of those that both programs start;
+/// returns the exit code.
+#[must_use]
+pub fn run() -> Option<u8> {
+    let result = if let Some(keeper) = Keeper::of_this_process() {
+        keeper.run().is_ok()
+    } else if let Some(copy) = WriteBehind::of_this_process() {
+        copy.run().is_ok()
+    } else if let Some(replacer) = Replacer::of_this_process() {
+        replacer.run().is_ok()
+    } else if let Some(copy) = GpuCopy::of_this_process() {
+        copy.run().is_ok()
+    } else {
+        SelfTest::of_this_process()?.run()
+    };
+    Some(u8::from(!result))
+}
