@@ -63,7 +63,8 @@ fn questions_are_answered(client: &Containerd, pid: u32, statistics: Code) -> Re
     let metrics = soon("metrics", || client.metrics("busy"))?;
     assert_eq!(code(&metrics), statistics);
     let pids = soon("pids", || client.pids("busy"))??;
-    assert_eq!(pids, [(pid, None)]);
+    // Who copies for the driver is in it as well, meanwhile.
+    assert!(pids.contains(&(pid, None)), "{pids:?}");
     let added = process(&["sh", "-c", "exit 4"], false);
     soon("exec", || {
         client.exec("busy", "added", &Streams::default(), added)
