@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use libloading::os::unix::{Library, Symbol};
 
 use crate::NAME;
+use crate::error::Error;
 
 const ERROR: c_uint = 1;
 const WARNING: c_uint = 2;
@@ -53,15 +54,21 @@ pub(crate) fn image_dir() -> Option<PathBuf> {
 
 /// Has CRIU record in its inventory image that a restore needs this plugin. CRIU can do that since
 /// 4.1; older ones have no such record, and this succeeds.
-pub(crate) fn note_in_image() -> bool {
+///
+/// # Errors
+/// [`Error::Criu`].
+pub(crate) fn note_in_image() -> Result<(), Error> {
     let (Ok(name), Some(add)) = (
         CString::new(NAME),
         find::<AddInventoryPlugin>(b"add_inventory_plugin\0"),
     ) else {
-        return true;
+        return Ok(());
     };
     // SAFETY: it copies the string.
-    unsafe { add(name.as_ptr()) == 0 }
+    match unsafe { add(name.as_ptr()) } {
+        0 => Ok(()),
+        _ => Err(Error::Criu("take a note of the plugin for its image")),
+    }
 }
 
 /// Strikes this plugin off the list in the inventory image. CRIU refuses a restore if a plugin is

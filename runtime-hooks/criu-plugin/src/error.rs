@@ -37,6 +37,12 @@ pub(crate) enum Error {
          stasis-runtime, of the version that made it or a later one"
     )]
     Hole { pid: i32, start: u64, bytes: u64 },
+    /// CRIU would write an image that lacks memory, and nothing in it would say where that is.
+    #[error(
+        "the image has no index of the memory that was stored before CRIU ran, for {image}: \
+         it was not written or has been deleted"
+    )]
+    NoIndex { image: String },
     /// A process of the index was not restored.
     #[error(
         "process {pid} of the container was not restored: \

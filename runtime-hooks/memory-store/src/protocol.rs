@@ -57,6 +57,9 @@ pub enum Take {
     GpuContents(Vec<GpuContents>),
     /// Large private areas of all processes, with the GPU contents among them.
     Heaps,
+    /// None: the engine has stored all that is to be stored, and written the index, whose areas are
+    /// holes of the image.
+    Nothing,
 }
 
 /// Where the GPU contents of a process are for the time of the dump.

@@ -100,6 +100,7 @@ impl<'a> MemoryDump<'a> {
         if let Some((request, files)) = &self.requested {
             let take = match &request.take {
                 Take::Heaps => Take::Heaps,
+                Take::Nothing => Take::Nothing,
                 Take::GpuContents(_) => Take::GpuContents(contents.to_vec()),
             };
             let request = DumpRequest {

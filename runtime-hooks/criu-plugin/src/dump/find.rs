@@ -114,6 +114,7 @@ fn has_io_under_way(task: &Task, mappings: &[Mapping]) -> Result<bool, Error> {
 fn ranges_of<'t>(task: &Task, take: &'t Take) -> Option<&'t [(u64, u64)]> {
     match take {
         Take::Heaps => None,
+        Take::Nothing => Some(&[]),
         Take::GpuContents(contents) => {
             let mut contents = contents.iter();
             let own = contents.find(|own| own.pid == task.pid_inside);
@@ -142,5 +143,6 @@ mod tests {
         assert_eq!(ranges_of(&task(7), &take), Some(&[(16, 32)][..]));
         assert_eq!(ranges_of(&task(8), &take), Some(&[][..]));
         assert_eq!(ranges_of(&task(7), &Take::Heaps), None);
+        assert_eq!(ranges_of(&task(7), &Take::Nothing), Some(&[][..]));
     }
 }

@@ -5,6 +5,7 @@
 //! Then:
 //! 1. [`tasks`](crate::tasks) finds the tasks, [`mod@verify`] compares them with the engine's
 //!    record, [`mod@find`] chooses areas of their mappings by [`select`].
+//!    If the engine has stored everything ([`Take::Nothing`]), [`holes`] is all that is left to do.
 //! 2. [`memory_proxies`] makes a process for each task that shares its memory, and with it a
 //!    userfaultfd ([`uffd`](crate::uffd)): a thread that touches a missing page will wait.
 //! 3. [`uffd_daemon`] is forked. It gives the memory back if CRIU is killed from here on.
@@ -23,6 +24,7 @@ mod find;
 mod fork;
 mod freezer_wakeup;
 mod give_back;
+mod holes;
 mod memory_proxies;
 mod select;
 mod source;
@@ -33,7 +35,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use stasis_linux::error_chain;
-use stasis_memory_store::{After, DumpRequest, ProcessMemory, Reader, Report, Writer, discard};
+use stasis_memory_store::{
+    After, DumpRequest, ProcessMemory, Reader, Report, Take, Writer, discard,
+};
 
 use self::drain::drain;
 use self::drained::Drained;
@@ -131,8 +135,12 @@ fn take_all(
     let tasks = dumped(root).map_err(Error::task("find the tasks below", root))?;
     verify(&tasks, &request.cuda)?;
     let found = find(&tasks, &request, report)?;
-    let mut reached = Reached::of(found, &mut report.left_to_criu);
     let image_dir = criu::image_dir().ok_or(Error::Criu("tell its image directory"))?;
+    if request.take == Take::Nothing {
+        holes::verify(&image_dir, request.image_id)?;
+        return criu::note_in_image().map(|()| None);
+    }
+    let mut reached = Reached::of(found, &mut report.left_to_criu);
     let mut writer = Writer::create(&image_dir, &request)?;
     report.not_reused = writer.not_reused();
     if reached.sources.is_empty() {
@@ -141,9 +149,7 @@ fn take_all(
         writer.finish(&[])?;
         return Ok(None);
     }
-    if !criu::note_in_image() {
-        return Err(Error::Criu("take a note of the plugin for its image"));
-    }
+    criu::note_in_image()?;
     let (mut taken, daemon, drained) = take_into(&writer, &mut reached, &request, report)?;
     let sources = reached.sources;
     let processes = taken.processes(&sources);
