@@ -105,15 +105,7 @@ pub fn check_image(settings: &Settings, directory: &Path) -> Result<Report, Chec
     if !is_settled(directory) {
         return Err(CheckImageError::CutOff(directory.to_owned()));
     }
-    let mut report = Report {
-        image: directory.to_owned(),
-        restorable: true,
-        kind: None,
-        refusals: Vec::new(),
-        notes: Vec::new(),
-        manifest: None,
-        memory: None,
-    };
+    let mut report = Report::of(directory);
     // An image without a manifest does not say whose it is.
     match image::find(directory, "") {
         Ok(Found::Image(manifest)) => report.read(settings, &manifest),
@@ -128,6 +120,19 @@ pub fn check_image(settings: &Settings, directory: &Path) -> Result<Report, Chec
 }
 
 impl Report {
+    /// Nothing was found yet.
+    fn of(image: &Path) -> Self {
+        Self {
+            image: image.to_owned(),
+            restorable: true,
+            kind: None,
+            refusals: Vec::new(),
+            notes: Vec::new(),
+            manifest: None,
+            memory: None,
+        }
+    }
+
     fn read(&mut self, settings: &Settings, manifest: &Manifest) {
         if !manifest.is_implied() {
             self.manifest = Some(About::of(manifest));
@@ -258,3 +263,6 @@ impl fmt::Display for About {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

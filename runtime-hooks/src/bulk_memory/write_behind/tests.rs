@@ -3,13 +3,17 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 use stasis_linux::file::Durability;
-use stasis_memory_store::ORIGIN_FILE;
+use stasis_memory_store::{ORIGIN_FILE, Tier};
 
 use super::*;
 use crate::bulk_memory::lost::lost_in;
 use crate::bulk_memory::origin::Origin;
 use crate::bulk_memory::origin::tests::origin;
+use crate::bulk_memory::restore::FoundMemory;
+use crate::bulk_memory::scrub::Scrub;
+use crate::bulk_memory::scrub::tests::{STORED, flip_bit_of, store_holes};
 use crate::bulk_memory::stores::tests::{Node, node, store};
+use crate::image::manifest::{Manifest, StoredMemory};
 
 fn pack(creator: u128, stream: u16) -> String {
     format!("stasis-memory-{}-{stream}.pack", ImageId::new(creator))
@@ -205,4 +209,36 @@ fn one_process_has_the_turn() {
     };
     ours.run().unwrap();
     assert!(node.on_disk(2).exists());
+}
+
+#[test]
+fn a_copy_of_what_fills_holes_is_all_that_a_restore_needs() {
+    let (node, image) = (node(), tempfile::tempdir().unwrap());
+    let image_id = ImageId::new(2);
+    let from = node.stores.ram.join(image_id.to_string());
+    let index = store_holes(image.path(), Tier::Ram, Some(from.clone()), 2);
+    let origin = origin("c1", 2);
+    origin.write(&from, Durability::Volatile).unwrap();
+    pending::record(&node.stores, image_id, &origin).unwrap();
+    assert!(matches!(node.copy()[..], [Outcome::Copied(_)]));
+    // As after a restart of the machine.
+    fs::remove_dir_all(&from).unwrap();
+    let mut manifest = Manifest::new("c1", String::new(), String::new());
+    manifest.memory = Some(StoredMemory {
+        image_id,
+        tier: Tier::Ram,
+        boot_id: None,
+    });
+    let found = FoundMemory::find(&node.settings, image.path(), &manifest, Ok(()));
+    let (found, to) = (found.unwrap().unwrap(), node.on_disk(2));
+    assert_eq!(found.store(), Some(&*to));
+    let damage = || {
+        let mut damage = Vec::new();
+        let amount = Scrub::default().read(found.index(), &to, |one| damage.push(one));
+        assert_eq!(amount.read, STORED);
+        damage
+    };
+    assert_eq!(damage(), [""; 0]);
+    flip_bit_of(&index.processes[0].areas[0].chunks[1], &index, &to);
+    assert_eq!(damage().len(), 1);
 }

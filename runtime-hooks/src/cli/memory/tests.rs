@@ -1,12 +1,15 @@
 use super::prune::{Prune, prune};
+use super::verify::verify;
 use super::*;
 use crate::bulk_memory::origin::Origin;
 use crate::bulk_memory::origin::tests::origin;
+use crate::bulk_memory::scrub::tests::{START, STORED, flip_bit_of, store_holes};
 use crate::bulk_memory::stores::tests::store;
 use std::fs::{self, File};
 use std::time::SystemTime;
 
-use stasis_memory_store::Index;
+use stasis_linux::file::Durability;
+use stasis_memory_store::{Index, Tier};
 
 use crate::bulk_memory::retention::CUT_OFF;
 use crate::bulk_memory::{in_use, stores};
@@ -69,7 +72,7 @@ fn only_what_no_image_needs_is_pruned() {
     for (id, name) in [(1, "there"), (7, "replaced")] {
         let index = Index {
             image_id: ImageId::new(id),
-            tier: stasis_memory_store::Tier::Disk,
+            tier: Tier::Disk,
             packs: Vec::new(),
             processes: Vec::new(),
         };
@@ -117,4 +120,79 @@ fn what_is_used_is_not_removed() {
     assert_eq!(refused.kind(), crate::error::kind::Kind::Busy);
     drop(user);
     remove(&settings, &name).unwrap();
+}
+
+#[test]
+fn what_fills_holes_is_listed_verified_and_pruned() {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = settings(directory.path());
+    let stores = Stores::of(&settings);
+    let image = |id: u8| directory.path().join(format!("image-{id}"));
+    let make = |id: u8, tier, parent: &Path| {
+        let (image_id, container) = (ImageId::new(id.into()), format!("c{id}"));
+        let packs = parent.join(image_id.to_string());
+        fs::create_dir_all(image(id)).unwrap();
+        let index = store_holes(&image(id), tier, Some(packs.clone()), id);
+        let origin = Origin {
+            image_path: image(id),
+            ..origin(&container, id.into())
+        };
+        origin.write(&packs, Durability::Volatile).unwrap();
+        (index, packs)
+    };
+    make(1, Tier::Disk, &stores.disk);
+    let (index, packs) = make(2, Tier::Ram, &stores.ram);
+    let listed = list(&settings).unwrap();
+    let whole = |kept: &Kept| kept.complete && kept.image == Image::There && kept.bytes >= STORED;
+    assert!(listed.len() == 2 && listed.iter().all(whole), "{listed:?}");
+    assert_eq!(prune(&settings, Prune::Show).unwrap(), [""; 0]);
+
+    let verified = verify(&settings, &[]).unwrap();
+    let amounts = verified
+        .iter()
+        .map(|one| (one.damaged, one.bytes, one.needed_bytes));
+    let amounts: Vec<_> = amounts.collect();
+    assert_eq!(amounts, [(0, STORED, STORED); 2], "{verified:?}");
+    flip_bit_of(&index.processes[0].areas[0].chunks[1], &index, &packs);
+    let verified = verify(&settings, &[]).unwrap();
+    assert_eq!(
+        (verified[0].damaged, verified[1].damaged),
+        (0, 1),
+        "{verified:?}"
+    );
+    let says = format!("chunk 2 of the area at {START:#x} of process 1 ");
+    assert!(verified[1].to_string().contains(&says), "{}", verified[1]);
+
+    // Another checkpoint into the same directory.
+    let newer = stores.disk.join(ImageId::new(3).to_string());
+    store_holes(&image(1), Tier::Disk, Some(newer), 3);
+    let pruned = prune(&settings, Prune::Remove).unwrap();
+    assert_eq!(pruned.len(), 1, "{pruned:?}");
+    let left = list(&settings).unwrap();
+    let left: Vec<_> = left.iter().map(|kept| kept.image_id).collect();
+    assert_eq!(left, [2, 3].map(ImageId::new));
+}
+
+#[test]
+fn what_two_stores_have_is_read_once_and_said_of_both() {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = settings(directory.path());
+    let disk = Stores::of(&settings).disk;
+    let [first, second] = [1, 2].map(|id| disk.join(ImageId::new(id).to_string()));
+    store_holes(directory.path(), Tier::Disk, Some(first.clone()), 1);
+    fs::create_dir(&second).unwrap();
+    for (name, path) in stores::names_in(&first).unwrap() {
+        fs::hard_link(path, second.join(name)).unwrap();
+    }
+    let mut said: Vec<_> = verify(&settings, &[]).unwrap();
+    said.sort_by_key(|verified| verified.needed_bytes - verified.bytes);
+    let said = said.iter().map(ToString::to_string);
+    let said: Vec<_> = said
+        .map(|said| said.split_once(": ").unwrap().1.to_owned())
+        .collect();
+    let expected = [
+        "whole, 7 MiB read",
+        "whole, 0 MiB read, 7 MiB with another store before",
+    ];
+    assert_eq!(said, expected);
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use stasis_config::Settings;
 use stasis_memory_store::{ImageId, Index};
 
-use super::{MemoryCommandError, list};
+use super::{MemoryCommandError, list, mib};
 use crate::bulk_memory::in_use;
 use crate::bulk_memory::kept::Kept;
 use crate::bulk_memory::retention::CUT_OFF;
@@ -33,6 +33,8 @@ pub struct Verified {
     pub directory: PathBuf,
     /// What was read of it; what several stores have is read once.
     pub bytes: u64,
+    /// All that its image needs of it, without pages that are zero.
+    pub needed_bytes: u64,
     /// How much of it is damaged.
     pub damaged: usize,
     /// What is damaged, as far as it is named.
@@ -86,12 +88,14 @@ fn read_store(
         image_path: kept.image_path.clone(),
         directory: directory.to_owned(),
         bytes: 0,
+        needed_bytes: 0,
         damaged: 0,
         damage: Vec::new(),
     };
     match Index::read_store(directory) {
         Ok(Some(index)) => {
-            verified.bytes = scrub.read(&index, directory, |damage| verified.found(damage));
+            let amount = scrub.read(&index, directory, |damage| verified.found(damage));
+            (verified.bytes, verified.needed_bytes) = (amount.read, amount.needed);
         }
         Ok(None) => verified.found("it has no index".to_owned()),
         Err(error) => verified.found(chain(&error)),
@@ -118,7 +122,11 @@ impl fmt::Display for Verified {
             write!(f, ", image {}", image.display())?;
         }
         if self.damaged == 0 {
-            return write!(f, ": whole, {} MiB read", self.bytes >> 20);
+            write!(f, ": whole, {} read", mib(self.bytes))?;
+            return match self.needed_bytes - self.bytes {
+                0 => Ok(()),
+                before => write!(f, ", {} with another store before", mib(before)),
+            };
         }
         write!(f, ": DAMAGED in {} places", self.damaged)?;
         for damage in &self.damage {

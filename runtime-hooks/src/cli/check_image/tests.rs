@@ -1,0 +1,47 @@
+use super::*;
+use crate::bulk_memory::scrub::tests::{FILES, START, flip_bit_of, store_holes};
+use crate::bulk_memory::stores::tests::node;
+use crate::image::manifest::StoredMemory;
+use stasis_memory_store::Tier;
+
+#[test]
+fn all_that_is_to_fill_holes_is_read_in_every_tier() {
+    for (id, tier) in (1..).zip([Tier::Portable, Tier::Disk, Tier::Ram]) {
+        let (node, image) = (node(), tempfile::tempdir().unwrap());
+        let store = match tier {
+            Tier::Portable => None,
+            Tier::Disk => Some(&node.stores.disk),
+            Tier::Ram => Some(&node.stores.ram),
+        };
+        let image_id = stasis_memory_store::ImageId::new(u128::from(id));
+        let store = store.map(|parent| parent.join(image_id.to_string()));
+        let index = store_holes(image.path(), tier, store.clone(), id);
+        let mut manifest = Manifest::new("c1", String::new(), String::new());
+        manifest.memory = Some(StoredMemory {
+            image_id,
+            tier,
+            boot_id: None,
+        });
+        let found = FoundMemory::find(&node.settings, image.path(), &manifest, Ok(()));
+        let memory = found.unwrap().unwrap();
+        assert_eq!(
+            memory.bytes(),
+            FILES,
+            "{tier:?}: the host memory of a restore"
+        );
+        let packs = store.unwrap_or_else(|| image.path().to_owned());
+        let read = || {
+            let mut report = Report::of(image.path());
+            report.read_memory(&memory);
+            report
+        };
+        let report = read();
+        assert!(report.restorable, "{report}");
+        assert_eq!(report.memory.as_ref(), Some(&packs));
+        flip_bit_of(&index.processes[0].areas[0].chunks[1], &index, &packs);
+        let report = read();
+        assert_eq!(report.kind, Some(Kind::ImageDamaged), "{report}");
+        let says = format!("chunk 2 of the area at {START:#x} of process 1 ");
+        assert!(report.refusals[0].text.contains(&says), "{report}");
+    }
+}
