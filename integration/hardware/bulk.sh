@@ -69,3 +69,45 @@ bulk() { # ram|disk|portable|criu MIB [zero=PERCENT]
     mv /var/log/stasis/operations.log /var/log/stasis/operations-$1-$2-${3:-full}.log
     settings
 }
+
+# The runtime's own commands on a container that nobody has paused: GPU contents go through files, or, with the path "driver", through
+# memory of the process and the plugin. Both in one run, in turns.
+from_files() { # TIER MIB
+    local path round
+    for round in 1 2; do
+        for path in auto driver; do from_files_once $1 $2 $path; done
+    done
+    settings
+}
+from_files_once() { # TIER MIB PATH
+    local name=direct bundle=/run/moved start first second third took exit
+    settings $'[bulk_memory]\nram_limit_percent = 70\ntier = "'$1$'"\n[gpu_checkpoint]\npath = "'$3$'"'
+    run $name /bin/memcheck $2 10060
+    first=$(until_up 10060)
+    mkdir -p $bundle/rootfs
+    cp /run/containerd/io.containerd.runtime.v2.task/default/$name/config.json $bundle/
+    ctr image mount --rw localhost/stasis-test:latest $bundle/rootfs >/dev/null
+    local runtime=(stasis-runtime --root /run/containerd/runc/default --log /run/direct.log)
+    warm $(($2 * 2))
+    start=$(clock)
+    "${runtime[@]}" checkpoint --leave-running --image-path /images/$name $name </dev/null
+    exit=$? took=$(since $start) second=$(ask 10060)
+    say "path $3, tier $1, $2 MiB | $first; goes on: exit $exit in $took, $second: $(one_line checkpoint) $(tail -n 1 /run/direct.log | cut -c1-400)"
+    warm $(($2 * 2))
+    start=$(clock)
+    "${runtime[@]}" checkpoint --image-path /images/$name-2 $name </dev/null
+    say "the same | ends: exit $? in $(since $start): $(one_line checkpoint) $(tail -n 1 /run/direct.log | cut -c1-400)"
+    remove $name
+    warm $(($2 * 2))
+    coproc sleep 1000
+    start=$(clock)
+    restore_moved $name-2
+    exit=$? took=$(since $start) third=$(ask 10060)
+    say "the same | restored: exit $exit in $took, $third: $(one_line restore) $(tail -n 1 /run/moved.log | cut -c1-400)"
+    stasis-runtime delete --force moved
+    kill $COPROC_PID
+    umount $bundle/rootfs
+    rm -rf $bundle /images/$name* /run/direct.log /run/moved.log
+    local image
+    for image in $(ls /run/stasis/memory /var/lib/stasis/memory 2>/dev/null | grep -E '^[0-9a-f]{32}$' | sort -u); do stasis memory remove $image; done
+}

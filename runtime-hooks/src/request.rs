@@ -3,6 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use stasis_linux::cgroup::FreezerState;
+
 /// Whether the container ends after a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterDump {
@@ -82,6 +84,14 @@ pub struct RestoreRequest {
     pub pid_file: Option<PathBuf>,
     /// `--detach`
     pub mode: RestoreMode,
+}
+
+impl CheckpointRequest {
+    /// Whether the processes of a container that was found so go on when its caller, who has paused
+    /// it, resumes it.
+    pub(crate) fn is_pending_on_resume(&self, found: FreezerState) -> bool {
+        self.after == AfterDump::LeaveRunning && found == FreezerState::Frozen
+    }
 }
 
 impl RestoreRequest {

@@ -17,6 +17,8 @@ const VERB: &str = "/run/stop-at";
 /// The engine, whose CRIU has the fault in the file.
 const FAULTY: &str = "/usr/local/bin/faulty-stasis-runtime";
 const FAULT: &str = "/run/memory-fault";
+/// CRIU's plugin moves the GPU contents.
+const BY_DRIVER: &str = "gpu_checkpoint.path = \"driver\"\n";
 
 on_hosts!(all_cases: sid, trixie_v2);
 
@@ -65,14 +67,18 @@ impl Hung<'_> {
     fn stops(&self, verb: &str, fault: &str) -> Result<()> {
         self.stasis.host.write(VERB, verb)?;
         self.stasis.host.write(FAULT, fault)?;
-        let settings = "runtime.flavor = \"runc\"\ndeadlines.stalled_s = 3\n";
-        self.stasis.set(STOPPING, settings)
+        self.set("deadlines.stalled_s = 3\n", BY_DRIVER)
     }
 
     fn nothing_stops(&self) -> Result<()> {
         self.stasis.host.write(VERB, "")?;
         self.stasis.host.write(FAULT, "")?;
-        self.stasis.set(STOPPING, "runtime.flavor = \"runc\"\n")
+        self.set("", BY_DRIVER)
+    }
+
+    fn set(&self, deadline: &str, path: &str) -> Result<()> {
+        let settings = format!("runtime.flavor = \"runc\"\n{deadline}{path}");
+        self.stasis.set(STOPPING, &settings)
     }
 
     fn says(&self, state: State, parts: &[&str]) -> Result<()> {
@@ -111,12 +117,17 @@ fn runc_in_a_checkpoint(here: &Hung<'_>) -> Result<()> {
     here.says(State::Unharmed, &parts)
 }
 
-/// In the middle of the GPU contents. It goes on for as long as it needs to let the tasks go.
+/// In the middle of the GPU contents: it goes on for as long as it needs to let the tasks go. And
+/// while they are away from the tasks.
 fn criu_in_a_checkpoint(here: &Hung<'_>) -> Result<()> {
-    here.stops("", "copy:2:stop")?;
-    here.job.checkpoint_fails("failed", &["--leave-running"])?;
-    let parts = ["(criu) was stopped", "runs on as before, with its GPU"];
-    here.says(State::Unharmed, &parts)
+    for (fault, path) in [("copy:2:stop", BY_DRIVER), ("take:1:stop", "")] {
+        here.stops("", fault)?;
+        here.set("deadlines.stalled_s = 3\n", path)?;
+        here.job.checkpoint_fails("failed", &["--leave-running"])?;
+        let parts = ["(criu) was stopped", "runs on as before, with its GPU"];
+        here.says(State::Unharmed, &parts).context(fault)?;
+    }
+    Ok(())
 }
 
 fn runc_in_a_resume(here: &Hung<'_>) -> Result<()> {

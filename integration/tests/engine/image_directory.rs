@@ -79,12 +79,11 @@ impl<'l> Kept<'l> {
 
     fn checkpoints_fail(&self, image: &BTreeMap<String, blake3::Hash>) -> Result<()> {
         let (host, id) = (self.host, &self.container.bundle.id);
-        let faults: [(&str, String); 5] = [
+        let faults: [(&str, String); 4] = [
             ("lock", format!("lock {id} busy")),
             ("gpu checkpoint", format!("checkpoint {id} error:801")),
-            ("copy:1:error", String::new()),
-            ("finish:1:error", String::new()),
-            ("end:1:kill", String::new()),
+            ("take:1:error", String::new()),
+            ("take:1:kill", String::new()),
         ];
         let criu = ["/usr/sbin/criu", "/usr/sbin/criu.away"];
         let mut options = [&[][..], &["--leave-running"]].into_iter().cycle();

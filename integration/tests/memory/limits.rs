@@ -1,4 +1,5 @@
-//! GPU contents in host memory: they count against the container's limit and need room on the host.
+//! GPU contents in memory of their processes: they count against the container's limit and need
+//! room on the host. Those in files of ours (`from_files.rs`) need no more than the host's.
 //! The limits are those of a real memory controller; on this stand-in a GPU's memory is charged to
 //! its process, too.
 
@@ -15,11 +16,14 @@ use stasis_integration::host::{Cgroups, HostKind};
 
 const MIB: u64 = 1 << 20;
 pub(crate) const LIMIT: u64 = 128 * MIB;
+const BY_DRIVER: &str = "gpu_checkpoint.path = \"driver\"\n";
+pub(crate) const KEEP_LIMITS: &str = "memory.raise_limits = false\n";
 
 #[test]
 fn limits_are_raised_and_put_back() -> Result<()> {
     let stasis = StasisHost::of(HostKind::trixie()?)?;
     let _containerd = stasis.containerd()?;
+    stasis.set("runc", BY_DRIVER)?;
     let memory = limited(&stasis)?;
     let file = limit_file(&stasis, &memory)?;
     let limit = || -> Result<String> { Ok(fs::read_to_string(&file)?.trim().to_owned()) };
@@ -70,14 +74,14 @@ fn what_has_no_room_is_refused_with_figures() -> Result<()> {
     let stasis = StasisHost::of(HostKind::trixie()?)?;
     let _containerd = stasis.containerd()?;
     let memory = limited(&stasis)?;
-    stasis.set("runc", "memory.raise_limits = false\n")?;
+    stasis.set("runc", &[BY_DRIVER, KEEP_LIMITS].concat())?;
     let message = memory.checkpoint_fails("limit", &[])?;
     assert!(
         message.contains("allows 128 MiB") && message.contains("nothing was changed"),
         "{message}"
     );
     assert!(!memory.image_path("limit").exists());
-    stasis.set("runc", "")?;
+    stasis.set("runc", BY_DRIVER)?;
 
     with_available(&stasis, 100, || {
         let message = memory.checkpoint_fails("host", &[])?;
@@ -101,7 +105,7 @@ fn what_has_no_room_is_refused_with_figures() -> Result<()> {
 fn a_suspended_container_needs_no_room() -> Result<()> {
     let stasis = StasisHost::of(HostKind::trixie()?)?;
     let _containerd = stasis.containerd()?;
-    stasis.set("runc", "gpu_checkpoint.path = \"driver\"\n")?;
+    stasis.set("runc", BY_DRIVER)?;
     let memory = limited(&stasis)?;
     let file = limit_file(&stasis, &memory)?;
     let toggle = [CUDA_CHECKPOINT, "--toggle", "--container", "memory"];
@@ -119,7 +123,7 @@ fn a_suspended_container_needs_no_room() -> Result<()> {
 }
 
 fn restores_without_room_are_refused(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
-    stasis.set("runc", "memory.raise_limits = false\n")?;
+    stasis.set("runc", &[BY_DRIVER, KEEP_LIMITS].concat())?;
     let spec = memory.spec()?;
     let message = memory.restore_fails("good")?;
     assert!(
@@ -127,7 +131,7 @@ fn restores_without_room_are_refused(stasis: &StasisHost, memory: &Bundle<'_>) -
         "{message}"
     );
     assert_eq!(memory.spec()?, spec);
-    stasis.set("runc", "")?;
+    stasis.set("runc", BY_DRIVER)?;
     with_available(stasis, 100, || {
         let message = memory.restore_fails("good")?;
         assert!(
@@ -148,6 +152,7 @@ fn limits_above_the_container_are_left_alone() -> Result<()> {
     };
     let stasis = StasisHost::of(kind)?;
     let _containerd = stasis.containerd()?;
+    stasis.set("runc", BY_DRIVER)?;
     let memory = below_a_pod(&stasis)?;
     let allow = |bytes: u64| stasis.host.write(pod, &bytes.to_string());
     let refused = |message: String| -> Result<()> {
@@ -190,6 +195,7 @@ fn limits_above_the_container_are_left_alone() -> Result<()> {
 fn a_restore_that_is_killed_leaves_no_raised_limit() -> Result<()> {
     let stasis = StasisHost::of(HostKind::trixie()?)?;
     let _containerd = stasis.containerd()?;
+    stasis.set("runc", BY_DRIVER)?;
     let memory = limited(&stasis)?;
     memory.checkpoint("good", &[])?;
     let spec = memory.spec()?;

@@ -5,6 +5,7 @@ mod copies;
 mod cycles;
 mod every_kind;
 mod faults;
+mod from_files;
 mod gpu_contents;
 mod images;
 mod left_to_criu;

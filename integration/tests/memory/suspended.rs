@@ -1,6 +1,7 @@
 //! GPU contents of a suspended container: in a file in memory, which it is not charged for.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use stasis_integration::container::bundle::{Bundle, ROOT};
@@ -28,21 +29,15 @@ fn its_limit_and_its_charge_stay_as_they_are() -> Result<()> {
     let memory = limited(stasis)?;
     stasis.set("runc", "memory.raise_limits = false\n")?;
     let file = limit_file(stasis, &memory)?;
-    let charged = || -> Result<u64> {
-        let (now, _) = usage_of(&file);
-        Ok(fs::read_to_string(now)?.trim().parse()?)
-    };
-    let before = charged()?;
+    let before = charged(&file)?;
     toggle(stasis)?;
     ensure!(in_file(stasis, &memory)? >= 48 * MIB, "they are elsewhere");
-    ensure!(charged()? < before + 16 * MIB, "they are charged");
+    ensure!(charged(&file)? < before + 16 * MIB, "they are charged");
     assert_eq!(fs::read_to_string(&file)?.trim(), LIMIT.to_string());
     toggle(stasis)?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
     ensure!(in_file(stasis, &memory)? == 0, "the file is still mapped");
-    let (_, peak) = usage_of(&file);
-    let peak: u64 = fs::read_to_string(peak)?.trim().parse()?;
-    ensure!(peak <= LIMIT, "{peak}");
+    ensure!(peak(&file)? <= LIMIT);
     memory.delete()
 }
 
@@ -61,7 +56,8 @@ fn nothing_grows_in_a_hundred_toggles() -> Result<()> {
     memory.delete()
 }
 
-/// CRIU cannot dump a mapping of a file without a name.
+/// CRIU cannot dump a mapping of a file without a name: they are stored from there, or, where the
+/// driver is to copy alone, made ordinary memory of the process.
 #[test]
 fn a_checkpoint_has_them_too() -> Result<()> {
     let stasis = &StasisHost::of(HostKind::trixie()?)?;
@@ -71,7 +67,11 @@ fn a_checkpoint_has_them_too() -> Result<()> {
     many_threads_copy(stasis, &memory)?;
     toggle(stasis)?;
     memory.checkpoint("goes-on", &["--leave-running"])?;
+    ensure!(in_file(stasis, &memory)? >= 48 * MIB, "they are elsewhere");
+    stasis.set("runc", "gpu_checkpoint.path = \"driver\"\n")?;
+    memory.checkpoint("by-criu", &["--leave-running"])?;
     ensure!(in_file(stasis, &memory)? == 0, "they are still in the file");
+    stasis.set("runc", "")?;
     toggle(stasis)?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 3"));
     assert_eq!(fs::read_to_string(&file)?.trim(), LIMIT.to_string());
@@ -157,8 +157,22 @@ pub(crate) fn seen(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<String> {
     stasis.host.run_for_text(&["sh", "-c", script, &pid])
 }
 
+/// What the cgroup of a limit uses, in bytes.
+pub(crate) fn charged(limit: &Path) -> Result<u64> {
+    number(usage_of(limit).0)
+}
+
+/// What it has used at most.
+pub(crate) fn peak(limit: &Path) -> Result<u64> {
+    number(usage_of(limit).1)
+}
+
+fn number(file: PathBuf) -> Result<u64> {
+    Ok(fs::read_to_string(file)?.trim().parse()?)
+}
+
 /// The files with what the cgroup of a limit uses, and has used at most.
-fn usage_of(limit: &std::path::Path) -> (std::path::PathBuf, std::path::PathBuf) {
+fn usage_of(limit: &Path) -> (PathBuf, PathBuf) {
     match limit.file_name().is_some_and(|name| name == "memory.max") {
         true => ["memory.current", "memory.peak"],
         false => ["memory.usage_in_bytes", "memory.max_usage_in_bytes"],

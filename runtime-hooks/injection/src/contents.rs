@@ -1,11 +1,13 @@
 //! Where the GPU contents of a checkpointed process are, if they are in a file of ours.
 
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::ControlFlow;
+use std::os::fd::AsRawFd;
 
 use stasis_linux::ProcessRef;
 use stasis_linux::memory_file::NAME;
-use stasis_linux::procfs::{Mapping, for_each_mapping};
+use stasis_linux::procfs::{Mapping, for_each_mapping, open_mapped};
 
 use crate::record::Span;
 
@@ -33,14 +35,37 @@ pub fn contents_of(process: &ProcessRef) -> io::Result<Vec<Span>> {
     Ok(found.into_iter().map(|piece| piece.span).collect())
 }
 
+/// The file that a process has contents in, open for reading and writing, and where in it they
+/// begin.
+///
+/// # Errors
+/// The process has no contents there, or an error of opening the file.
+pub fn file_of(process: &ProcessRef, contents: Span) -> io::Result<(File, u64)> {
+    check(process, contents)?;
+    let found = for_each_mapping(process.pid(), |mapping| match mapping.start {
+        start if start < contents.start => ControlFlow::Continue(()),
+        _ => ControlFlow::Break(open_mapped(process.pid(), &mapping).map(|opened| {
+            let file = opened.filter(|_| mapping.start == contents.start);
+            file.map(|file| (file, mapping.offset))
+        })),
+    })?;
+    let (file, offset) = found.transpose()?.flatten().ok_or_else(no_contents)?;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    let file = options.open(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    Ok((file, offset))
+}
+
 /// That exactly this is where a process has contents.
 pub(crate) fn check(process: &ProcessRef, contents: Span) -> io::Result<()> {
     if contents_of(process)?.contains(&contents) {
         return Ok(());
     }
-    Err(io::Error::other(
-        "it has no GPU contents at these addresses",
-    ))
+    Err(no_contents())
+}
+
+fn no_contents() -> io::Error {
+    io::Error::other("it has no GPU contents at these addresses")
 }
 
 /// Memory that is a part of a file.

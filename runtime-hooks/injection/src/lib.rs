@@ -11,7 +11,8 @@
 //!   says how to undo all that follows; it has to be on disk before.
 //! * [`Prepared::arm`]: workers begin, and the slots lead to the code. Now the driver is called.
 //! * [`Armed::disarm`]: all is as before, but for the mapping that the driver was given.
-//! * [`contents_of`]: where contents are in a file of ours, and [`make_private`]: no longer there.
+//! * [`contents_of`]: where contents are in a file of ours, [`file_of`]: which, and
+//!   [`make_private`]: no longer there.
 //! * [`hole`]: contents are taken away from their process, and given back.
 //! * [`put_back`]: the same, by whoever comes after a process of ours that was killed.
 //!
@@ -36,7 +37,7 @@ pub mod slots;
 mod workers;
 
 pub use arm::Armed;
-pub use contents::contents_of;
+pub use contents::{contents_of, file_of};
 pub use error::InjectionError;
 pub use prepare::{Prepared, Transfer, prepare};
 pub use private::make_private;

@@ -1,6 +1,7 @@
 //! The bulk memory of a checkpoint: requested from our CRIU plugin before the dump, and checked
 //! after it.
 
+mod away;
 mod keep;
 
 use std::cell::OnceCell;
@@ -12,6 +13,7 @@ use stasis_memory_store::{
     TreeMismatch,
 };
 
+use crate::bulk_memory::dump::away::Away;
 use crate::bulk_memory::in_use::InUse;
 use crate::bulk_memory::plugin::Plugins;
 use crate::bulk_memory::ram_tier;
@@ -38,6 +40,10 @@ pub(crate) struct MemoryDump<'a> {
     image: &'a NewImage,
     plugins: &'a Plugins,
     requested: Option<(DumpRequest, RequestFiles)>,
+    /// GPU contents that are stored already.
+    away: Option<Away>,
+    /// The operation's.
+    directory: &'a Path,
     /// Its store, before the image is where the origin says.
     in_use: OnceCell<InUse>,
 }
@@ -54,7 +60,7 @@ impl<'a> MemoryDump<'a> {
         image: &'a NewImage,
         plugins: &'a Plugins,
         container: &Container,
-        operation: &Operation,
+        operation: &'a Operation,
         timeline: &mut Timeline<'_>,
     ) -> Result<Self, Failure> {
         stasis_memory_store::discard(image.path(), None)?;
@@ -80,6 +86,8 @@ impl<'a> MemoryDump<'a> {
             image,
             plugins,
             requested,
+            away: None,
+            directory: operation.directory(),
             in_use: OnceCell::new(),
         })
     }
@@ -152,14 +160,17 @@ impl<'a> MemoryDump<'a> {
     /// After a successful dump: the manifest's entry for bulk memory.
     pub(crate) fn succeeded(&self, timeline: &mut Timeline<'_>) -> Option<StoredMemory> {
         let (_, files) = self.requested.as_ref()?;
-        let report = files.report();
+        let report = self.with_stored(files.report());
         let has_run = report.is_some();
         let has_moved = report.as_ref().is_none_or(|report| report.areas > 0);
         if let Some(report) = report {
             if let Some(error) = &report.error {
                 timeline.note(format!("bulk memory, after the dump: {error}"));
             }
-            request::record_report(timeline, "dump", "drain", report);
+            match &self.away {
+                Some(_) => timeline.set_bulk_memory(report),
+                None => request::record_report(timeline, "dump", "drain", report),
+            }
         }
         if !has_moved || !has_index(self.image.path()) {
             if !has_run {
@@ -182,7 +193,9 @@ impl<'a> MemoryDump<'a> {
         let (request, files) = self.requested.as_ref()?;
         match request.after {
             After::End => None,
-            After::GoOn => files.not_returned(self.context.settings.deadlines.stalled()),
+            After::GoOn => self
+                .give_back()
+                .or_else(|| files.not_returned(self.context.settings.deadlines.stalled())),
         }
     }
 
@@ -193,6 +206,7 @@ impl<'a> MemoryDump<'a> {
             return MemoryFailure::without_plugin();
         };
         let not_returned = files.not_returned(self.context.settings.deadlines.stalled());
+        let not_returned = self.give_back_to(container).or(not_returned);
         let report = files.report();
         let moved = report.as_ref().map(|report| report.bytes);
         let report = report.unwrap_or_default();

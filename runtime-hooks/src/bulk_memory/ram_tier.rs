@@ -18,6 +18,7 @@ use crate::bulk_memory::stores::{self, Stores};
 use crate::container::Container;
 use crate::container::host_memory::{available, needed_for};
 use crate::context::Context;
+use crate::gpu_path;
 use crate::host::file_lock::lock_soon;
 use crate::ledger::amounts::{Amounts, Resource, Short};
 use crate::ledger::{NotReserved, Patience, Reservation, WaitFor};
@@ -48,6 +49,7 @@ pub(crate) fn choose(
     let earlier = stores::newest_of(&stores.ram, container.id(), &context.root);
     let room = mount_once(stores, percent)
         .and_then(|()| anonymous_of(container))
+        .and_then(|bytes| Ok(bytes.saturating_add(in_files(container)?)))
         .and_then(|bytes| {
             let look = || free_and_available(&stores.ram);
             let earlier = earlier.as_deref();
@@ -67,6 +69,13 @@ pub(crate) fn choose(
     };
     timeline.note(format!("bulk memory goes to disk: {why}"));
     Tier::Disk
+}
+
+/// What its processes have in files of ours, in bytes.
+fn in_files(container: &Container) -> io::Result<u64> {
+    let snapshot = container.snapshot()?;
+    let processes = snapshot.candidates().iter();
+    processes.map(gpu_path::bytes_in_file).sum()
 }
 
 fn no_room(short: &Short) -> String {

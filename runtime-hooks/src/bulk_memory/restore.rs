@@ -3,10 +3,10 @@
 mod extent;
 mod found;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
-use stasis_memory_store::{Holes, RestoreRequest};
+use stasis_memory_store::{Area, CriuHas, Holes, Index, RestoreRequest};
 
 use crate::bulk_memory::in_use::InUse;
 use crate::bulk_memory::origin::Origin;
@@ -15,11 +15,15 @@ use crate::bulk_memory::ram_tier;
 use crate::bulk_memory::request::{self, RequestFiles};
 use crate::bulk_memory::stores::Stores;
 use crate::context::Context;
+use crate::cuda::gpu_use::gpu_bytes;
 use crate::error::Failure;
 use crate::error::bulk_memory::WithoutMemory;
 use crate::error::low_level::MemoryFailure;
+use crate::gpu_path::hole::{Load, Loaded};
 use crate::host::huge_pages::HugePages;
+use crate::image::manifest::Manifest;
 use crate::low_level::criu_plugins::Environment;
+use crate::operation::estimate::ProgressEstimate;
 use crate::operation::timeline::Timeline;
 
 use extent::Extent;
@@ -31,6 +35,10 @@ pub(crate) struct MemoryRestore {
     request: RestoreRequest,
     files: RequestFiles,
     extent: Extent,
+    /// The image.
+    image: PathBuf,
+    /// Processes that have holes, by their pids in the container.
+    holes: Vec<i32>,
     /// Nobody removes it before the restore is over.
     _in_use: Option<InUse>,
 }
@@ -56,11 +64,13 @@ impl MemoryRestore {
         let files = RequestFiles::of(directory);
         Self {
             extent,
+            image: image.to_owned(),
+            holes: holes_of(&index),
             request: RestoreRequest {
                 image_id: index.image_id,
                 directory: packs,
                 threads: request::threads(settings, index.tier),
-                holes: Holes::Nobody,
+                holes: Holes::Engine,
                 progress: Some(files.progress.clone()),
                 report: Some(files.report.clone()),
             },
@@ -72,6 +82,32 @@ impl MemoryRestore {
     /// The host memory that it takes, bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.extent.host_bytes()
+    }
+
+    /// Whether the GPU contents of all processes go into files of ours.
+    pub(crate) fn has_gpu_contents_of(&self, manifest: &Manifest) -> bool {
+        let mut processes = manifest.processes.iter();
+        processes.all(|process| gpu_bytes([process]) == 0 || self.holes.contains(&process.pid))
+    }
+
+    /// Loads GPU contents that go into files of ours, if there are any.
+    ///
+    /// # Errors
+    /// [`Failure::GpuContents`].
+    pub(crate) fn load(&self, timeline: &mut Timeline<'_>) -> Result<Option<Loaded>, Failure> {
+        if self.holes.is_empty() {
+            return Ok(None);
+        }
+        let load = Load {
+            image: self.image.clone(),
+            store: self.request.directory.clone(),
+            threads: self.request.threads,
+            progress: Some(self.files.progress.clone()),
+        };
+        let bytes = self.extent.file_bytes();
+        let estimate = ProgressEstimate::said(&self.files.progress);
+        let loaded = timeline.time_moving("load", estimate, || Loaded::load(load, bytes));
+        loaded.map(Some).map_err(Failure::GpuContents)
     }
 
     /// Writes the request to the plugin.
@@ -100,8 +136,10 @@ impl MemoryRestore {
     /// # Errors
     /// [`WithoutMemory`] if the plugin did not fill all areas.
     pub(crate) fn succeeded(&self, timeline: &mut Timeline<'_>) -> Result<(), WithoutMemory> {
-        let report = self.files.report().unwrap_or_default();
+        let mut report = self.files.report().unwrap_or_default();
         let is_whole = report.areas == self.extent.areas && report.error.is_none();
+        // What goes into files was loaded before CRIU.
+        report.bytes += self.extent.file_bytes();
         request::record_report(timeline, "criu restore", "refill", report);
         if is_whole { Ok(()) } else { Err(WithoutMemory) }
     }
@@ -115,6 +153,13 @@ impl MemoryRestore {
             not_returned: None,
         }
     }
+}
+
+fn holes_of(index: &Index) -> Vec<i32> {
+    let is_hole = |area: &Area| area.criu_has == CriuHas::Hole;
+    let processes = index.processes.iter();
+    let with_holes = processes.filter(|process| process.areas.iter().any(is_hole));
+    with_holes.map(|process| process.pid).collect()
 }
 
 /// The environment that passes the plugin directory and the request to CRIU at a restore.

@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::cuda::gpu_use::{CudaProcess, GpuUse, measure};
 use crate::cuda::nvml::Inventory;
 use crate::cuda::process_set::ProcessStates;
-use crate::cuda::process_set::as_found::SafeState;
+use crate::cuda::process_set::as_found::{ProcessId, SafeState};
 use crate::gpu_path;
 use crate::image::manifest::Manifest;
 use crate::image::pstree::PstreeError;
@@ -33,6 +33,10 @@ pub struct Captured {
     pub intent: Intent,
     /// The bytes that are still on GPUs, or in files in memory, and become memory of processes.
     pub to_host_bytes: u64,
+    /// Of it, what each process holds on GPUs, in bytes.
+    pub on_gpu: Vec<(ProcessId, u64)>,
+    /// Of it, what is in files in memory.
+    pub in_file_bytes: u64,
 }
 
 /// How a checkpoint found a container.
@@ -75,16 +79,14 @@ impl Captured {
         );
         let mut exec = Vec::new();
         let mut recorded = Vec::with_capacity(found.members.len());
-        let mut to_host_bytes = 0_u64;
+        let (mut on_gpu, mut in_file_bytes) = (Vec::new(), 0_u64);
         let processes: Vec<_> = found.members.iter().map(|(process, _)| *process).collect();
         let measured = measure(&processes, inventory)?;
         for ((process, state), gpus) in found.members.iter().zip(measured) {
             let earlier = found.earlier.and_then(|intent| intent.member(process));
-            let on_gpu = gpus.iter().map(|gpu| gpu.memory_bytes);
-            let in_file = gpu_path::bytes_in_file(process)?;
-            to_host_bytes = on_gpu
-                .chain([in_file])
-                .fold(to_host_bytes, u64::saturating_add);
+            let held: u64 = gpus.iter().map(|gpu| gpu.memory_bytes).sum();
+            on_gpu.push((ProcessId::of(process), held));
+            in_file_bytes = in_file_bytes.saturating_add(gpu_path::bytes_in_file(process)?);
             let described = describe_one(container, process, gpus, earlier)?;
             let member = Member::new(process, *state, described.clone(), earlier);
             recorded.push(member);
@@ -104,8 +106,21 @@ impl Captured {
             exec,
             intent,
             gpu_contents: Vec::new(),
-            to_host_bytes,
+            to_host_bytes: on_gpu
+                .iter()
+                .map(|(_, bytes)| *bytes)
+                .fold(in_file_bytes, u64::saturating_add),
+            on_gpu,
+            in_file_bytes,
         })
+    }
+
+    /// How much of it is, or is to be, in files of ours: what processes hold that hold at least
+    /// `minimum` bytes, and what is in files already.
+    pub(crate) fn in_files_bytes(&self, minimum: u64) -> u64 {
+        let to_files = self.on_gpu.iter().map(|(_, bytes)| *bytes);
+        let to_files: u64 = to_files.filter(|bytes| *bytes >= minimum).sum();
+        to_files.saturating_add(self.in_file_bytes)
     }
 
     /// The processes of which nobody knows what they held on GPUs: another program has moved their

@@ -9,6 +9,7 @@ use crate::bulk_memory::plugin::{GpuState, Plugins};
 use crate::bulk_memory::ram_tier;
 use crate::bulk_memory::stores::Stores;
 use crate::checkpoint::captured::{Captured, Found, as_reported};
+use crate::checkpoint::destination::Destination;
 use crate::checkpoint::disk_space::refuse_full;
 use crate::checkpoint::late_exec;
 use crate::container::host_memory::{self, HostRoom};
@@ -18,6 +19,7 @@ use crate::cuda::nvml::Inventory;
 use crate::cuda::process_set::ProcessStates;
 use crate::cuda::watchdog::WatchedDriver;
 use crate::error::Refusal;
+use crate::gpu_path::CopyingDriver;
 use crate::image::directory::NewImage;
 use crate::operation::Operation;
 use crate::preflight::blocker::{Blockers, Finding};
@@ -38,6 +40,8 @@ pub(super) enum Judged {
 /// What a checkpoint needs.
 pub(super) struct Checked {
     pub(super) driver: WatchedDriver,
+    /// The driver beneath it.
+    pub(super) copying: Arc<CopyingDriver>,
     /// Whether the caller had frozen the container.
     pub(super) found: FreezerState,
     pub(super) plugins: Plugins,
@@ -60,7 +64,12 @@ pub(super) fn judge(
     let snapshot = container.snapshot().map_err(ContainerError::Processes)?;
     late_exec::refuse(context, options, &snapshot)?;
     let cuda = cuda_members(context, container, &snapshot)?;
-    let Some(CudaMembers { driver, members }) = cuda else {
+    let Some(CudaMembers {
+        driver,
+        copying,
+        members,
+    }) = cuda
+    else {
         let none = ProcessStates::new();
         refuse_blockers(context, container, &snapshot, &none, &Inventory::default())?;
         return Ok(Judged::Idle);
@@ -83,12 +92,16 @@ pub(super) fn judge(
         reservation: operation.reservation(),
         patience: &context.patience(),
     };
-    admit_to_host(context, container, &members, bytes, room)?;
     let plugins = Plugins::for_checkpoint(context, options, GpuState::InMemory)?;
+    match Destination::wanted(context, options, &plugins, found) {
+        Destination::Files => drop(host_memory::admit_host(room, bytes).map_err(Refusal::from)?),
+        Destination::Memory => admit_to_host(context, container, &members, bytes, room)?,
+    }
     refuse_full(context, options, container, &plugins, bytes)?;
     let image = NewImage::begin(&options.image_path)?;
     Ok(Judged::Cuda(Box::new(Checked {
         driver: driver.with_room(Arc::new(operation.gpu_memory(context))),
+        copying,
         found,
         plugins,
         allowed,

@@ -6,9 +6,12 @@
 //! and the image is brought to disk. A failed step is rolled back.
 
 pub mod captured;
+pub(crate) mod destination;
 pub(crate) mod disk_space;
 pub(crate) mod dump;
 pub(crate) mod gpu_contents;
+pub(crate) mod gpu_state;
+pub(crate) mod into_files;
 pub(crate) mod judge;
 pub(crate) mod late_cuda;
 pub(crate) mod late_exec;
@@ -18,30 +21,25 @@ pub(crate) mod seal;
 pub mod without_gpu_state;
 pub(crate) mod write_image;
 
-use stasis_linux::ProcessRef;
 use stasis_linux::cgroup::FreezerState;
-use stasis_memory_store::GpuContents;
 
 use crate::checkpoint::captured::Captured;
 use crate::checkpoint::gpu_contents::MemoryBefore;
+use crate::checkpoint::gpu_state::{gpu_checkpoint, lock, note_ended, raise_limits};
+use crate::checkpoint::into_files::{find, lead_into_files, make_files};
 use crate::checkpoint::let_go::{after_let_go, let_go};
-use crate::checkpoint::plan::{Plan, Verdict, query_again};
+use crate::checkpoint::plan::{Plan, Verdict};
 use crate::checkpoint::seal::{seal, unsealed};
-use crate::checkpoint::write_image::{Written, write_image};
-use crate::container::Container;
-use crate::container::host_memory::{self, HostRoom};
+use crate::checkpoint::write_image::{Written, prepare, write_image};
 use crate::container::inherited_devices;
 use crate::context::{Context, Outcome};
 use crate::cuda::Driver;
-use crate::cuda::job::{Checkpointed, CudaJob, Locked};
+use crate::cuda::job::{Checkpointed, CudaJob};
 use crate::error::after_failure::AfterFailure;
 use crate::error::operations_log;
 use crate::error::{Error, Failure};
-use crate::gpu_path;
-use crate::host::huge_pages::HugePages;
-use crate::ledger::Patience;
-use crate::ledger::amounts::{Amounts, Resource};
-use crate::operation::estimate::ProgressEstimate;
+use crate::gpu_path::hole::are_away;
+use crate::ledger::amounts::Resource;
 use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
 use crate::operation::verb::Verb;
@@ -124,7 +122,10 @@ fn carry_out(
         let changed = plan.changed(captured);
         let lost = cause.take_lost();
         let after_failure = timeline.time("roll back", || roll_back(&changed, lost));
-        plan.image.give_up(plan.container.init());
+        match are_away(plan.operation.directory()) {
+            true => plan.image.keep_memory_only(),
+            false => plan.image.give_up(plan.container.init()),
+        }
         failed(cause, after_failure)
     })?;
     let let_go = let_go(plan, captured, job, &written.dumped, timeline);
@@ -180,112 +181,42 @@ fn save<'p>(
     low_level_args: LowLevelArgs<'_>,
     timeline: &mut Timeline<'_>,
 ) -> Result<(CudaJob<'p, Checkpointed>, Written<'p>), Failure> {
-    let cgroup = plan.container.cgroup();
     go_on(plan)?;
     plan.operation.record(&captured.intent)?;
+    let destination = make_files(plan, captured)?;
     let job = timeline.time("lock", || lock(plan, captured))?;
     note_ended(plan, job.members(), captured, timeline);
     plan.follow(job.members(), captured)?;
     plan.operation.record(&captured.intent)?;
     go_on(plan)?;
-    raise_limits(plan, captured, job.members(), timeline)?;
+    let destination = lead_into_files(plan, captured, destination);
+    raise_limits(plan, captured, job.members(), destination, timeline)?;
     let processes = plan.container.snapshot();
     for replaced in inherited_devices::give_up(&plan.driver, job.members(), processes)? {
         timeline.note(replaced.to_string());
     }
     let before = MemoryBefore::of(job.members());
     let job = gpu_checkpoint(plan, captured, timeline, job)?;
-    // CRIU cannot dump the mapping of a file that has no name.
-    gpu_path::make_private(job.members()).map_err(Failure::ContentsInFile)?;
-    captured.gpu_contents = gpu_contents(&plan.container, before);
+    let in_files = find(plan, captured, job.members(), before, destination)?;
     go_on(plan)?;
-    if plan.found == FreezerState::Frozen {
-        timeline.time("freeze", || cgroup.freeze())?;
-    }
-    let written = write_image(plan, captured, job.members(), low_level_args, timeline)?;
+    let mut memory = prepare(plan, timeline)?;
+    let taken = memory.take_away(in_files, timeline);
+    let dumped = taken.and_then(|()| {
+        if plan.found == FreezerState::Frozen {
+            timeline.time("freeze", || plan.container.cgroup().freeze())?;
+        }
+        write_image(
+            plan,
+            captured,
+            job.members(),
+            &memory,
+            low_level_args,
+            timeline,
+        )
+    });
+    let dumped = dumped.inspect_err(|_| memory.undo(&plan.container))?;
     plan.operation.reservation().retain(Resource::is_of_gpu);
-    Ok((job, written))
-}
-
-fn lock<'p>(plan: &'p Plan<'_>, captured: &Captured) -> Result<CudaJob<'p, Locked>, Failure> {
-    let (limits, as_found) = (plan.context.lock_limits(), captured.intent.as_found());
-    Ok(CudaJob::lock(&plan.driver, limits, as_found, || {
-        query_again(&plan.driver, &plan.container)
-    })?)
-}
-
-/// Notes processes that ended during the checkpoint. The checkpoint does not need them, but the
-/// driver may have ended them.
-fn note_ended(
-    plan: &Plan<'_>,
-    members: &[ProcessRef],
-    captured: &Captured,
-    timeline: &mut Timeline<'_>,
-) {
-    for known in captured.intent.processes() {
-        let is_there = |member: &ProcessRef| plan.container.pid_inside(member) == Some(known.pid);
-        if !members.iter().any(is_there) {
-            let (pid, name) = (known.pid, &known.name);
-            timeline.note(format!(
-                "process {pid} of the container ({name}) ended before all were locked"
-            ));
-        }
-    }
-}
-
-/// Raises the container's memory limits: the driver moves GPU contents into its memory. They may
-/// have become more than the pre-flight found. Nobody is waited for while they are locked.
-fn raise_limits(
-    plan: &Plan<'_>,
-    captured: &Captured,
-    members: &[ProcessRef],
-    timeline: &mut Timeline<'_>,
-) -> Result<(), Failure> {
-    let (settings, bytes) = (&plan.context.settings.memory, captured.to_host_bytes);
-    let cgroup = plan.container.memory_of(members)?;
-    let room = HostRoom {
-        reservation: plan.operation.reservation(),
-        patience: &Patience::none(),
-    };
-    host_memory::admit(settings, room, &cgroup, bytes)?;
-    if settings.raise_limits && bytes > 0 {
-        let directory = plan.operation.directory();
-        for raised in host_memory::raise_limits(&cgroup, bytes, directory)? {
-            timeline.note(raised.to_string());
-        }
-    }
-    Ok(())
-}
-
-fn gpu_checkpoint<'p>(
-    plan: &'p Plan<'_>,
-    captured: &Captured,
-    timeline: &mut Timeline<'_>,
-    job: CudaJob<'p, Locked>,
-) -> Result<CudaJob<'p, Checkpointed>, Failure> {
-    let reservation = plan.operation.reservation();
-    // Nobody else is to get the room that they may need again. If this cannot be written, others
-    // may, and these wait for it.
-    let _ = reservation.hold(&Amounts::from(&captured.intent.room_to_go_back()));
-    let _huge_pages = HugePages::if_wanted(&plan.context.settings);
-    let bytes = |process: &ProcessRef| captured.intent.bytes_of(process);
-    let held = job
-        .members()
-        .iter()
-        .map(|process| (process.clone(), bytes(process)));
-    plan.driver.expect(&held.collect::<Vec<_>>());
-    let estimate = ProgressEstimate::gpu_checkpoint(captured.to_host_bytes, job.members());
-    let job = timeline.time_moving("gpu checkpoint", estimate, || job.checkpoint())?;
-    reservation.retain(Resource::is_of_gpu);
-    Ok(job)
-}
-
-fn gpu_contents(container: &Container, before: MemoryBefore) -> Vec<GpuContents> {
-    let of = |(process, ranges): (ProcessRef, _)| {
-        let pid = container.pid_inside(&process)?;
-        Some(GpuContents { pid, ranges })
-    };
-    before.appeared().into_iter().filter_map(of).collect()
+    Ok((job, Written { dumped, memory }))
 }
 
 fn go_on(plan: &Plan<'_>) -> Result<(), Failure> {

@@ -1,5 +1,7 @@
 //! The checks before a checkpoint changes anything.
 
+use std::sync::Arc;
+
 use stasis_linux::cgroup::FreezerState;
 use stasis_linux::{ProcessRef, Snapshot};
 
@@ -17,6 +19,7 @@ use crate::cuda::process_set::{ProcessStates, query_states};
 use crate::cuda::watchdog::WatchedDriver;
 use crate::error::after_failure::AfterFailure;
 use crate::error::{Error, Failure, Refusal};
+use crate::gpu_path::CopyingDriver;
 use crate::image::directory::{self, NewImage};
 use crate::operation::Operation;
 use crate::operation::undo::{Begun, ImagePlace, Undo};
@@ -25,7 +28,7 @@ use crate::preflight::blocker::Finding;
 use crate::preflight::cuda_processes::refuse_frozen_above;
 use crate::recovery;
 use crate::recovery::rollback::Changed;
-use crate::request::{AfterDump, CheckpointRequest};
+use crate::request::CheckpointRequest;
 
 /// A checkpoint that passed all checks.
 #[derive(Debug)]
@@ -40,6 +43,8 @@ pub struct Plan<'a> {
     pub operation: Operation,
     /// The driver of its CUDA processes.
     pub driver: WatchedDriver,
+    /// The driver beneath it.
+    pub copying: Arc<CopyingDriver>,
     /// Whether the caller had frozen the container, also if an interrupted operation thawed it.
     pub found: FreezerState,
     /// CRIU's plugin directory.
@@ -111,6 +116,7 @@ impl<'a> Plan<'a> {
                     container,
                     operation,
                     driver: checked.driver,
+                    copying: checked.copying,
                     found: checked.found,
                     plugins: checked.plugins,
                     allowed: checked.allowed,
@@ -169,8 +175,7 @@ impl<'a> Plan<'a> {
     /// Whether the processes go on when the caller, who has paused the container, resumes it.
     #[must_use]
     pub fn is_pending_on_resume(&self) -> bool {
-        let goes_on = self.options.after == AfterDump::LeaveRunning;
-        goes_on && self.found == FreezerState::Frozen
+        self.options.is_pending_on_resume(self.found)
     }
 }
 

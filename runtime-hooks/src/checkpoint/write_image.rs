@@ -19,16 +19,15 @@ pub(crate) struct Written<'p> {
     pub(crate) memory: MemoryDump<'p>,
 }
 
-/// Writes the manifest, and lets the low-level runtime dump the process tree. `members` are the
-/// processes whose GPU state is in their memory now. The image is not sealed yet.
-pub(crate) fn write_image<'p>(
+/// Prepares the place for the container's bulk memory.
+///
+/// # Errors
+/// [`Failure`].
+pub(crate) fn prepare<'p>(
     plan: &'p Plan<'_>,
-    captured: &mut Captured,
-    members: &[ProcessRef],
-    low_level_args: LowLevelArgs<'_>,
     timeline: &mut Timeline<'_>,
-) -> Result<Written<'p>, Failure> {
-    let memory = MemoryDump::prepare(
+) -> Result<MemoryDump<'p>, Failure> {
+    MemoryDump::prepare(
         plan.context,
         plan.options,
         &plan.image,
@@ -36,7 +35,19 @@ pub(crate) fn write_image<'p>(
         &plan.container,
         &plan.operation,
         timeline,
-    )?;
+    )
+}
+
+/// Writes the manifest, and lets the low-level runtime dump the process tree. `members` are the
+/// processes whose GPU state is in their memory now. The image is not sealed yet.
+pub(crate) fn write_image<'p>(
+    plan: &'p Plan<'_>,
+    captured: &mut Captured,
+    members: &[ProcessRef],
+    memory: &MemoryDump<'p>,
+    low_level_args: LowLevelArgs<'_>,
+    timeline: &mut Timeline<'_>,
+) -> Result<Dumped, Failure> {
     let snapshot = plan.container.snapshot();
     let snapshot = snapshot.map_err(ContainerError::Processes)?;
     captured.verify(&plan.container, members, &snapshot)?;
@@ -52,7 +63,7 @@ pub(crate) fn write_image<'p>(
         options: plan.options,
         container: &plan.container,
         image: &plan.image,
-        memory: &memory,
+        memory,
         log: log_of(plan.options),
         recorded: &manifest.processes,
         exec: &captured.exec,
@@ -62,5 +73,5 @@ pub(crate) fn write_image<'p>(
     let dumped = dumped.map_err(|not_dumped| dump.failure(not_dumped))?;
     dump.verify(&dumped)?;
     manifest.memory = memory.succeeded(timeline);
-    Ok(Written { dumped, memory })
+    Ok(dumped)
 }

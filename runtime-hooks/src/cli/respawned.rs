@@ -3,6 +3,7 @@
 
 use crate::bulk_memory::write_behind::WriteBehind;
 use crate::container::inherited_devices::Replacer;
+use crate::gpu_path::hole::process::AwayProcess;
 use crate::gpu_path::process::GpuCopy;
 use crate::gpu_path::self_test::SelfTest;
 use crate::recovery::keeper::Keeper;
@@ -19,6 +20,8 @@ pub fn run() -> Option<u8> {
         replacer.run().is_ok()
     } else if let Some(copy) = GpuCopy::of_this_process() {
         copy.run().is_ok()
+    } else if let Some(away) = AwayProcess::of_this_process() {
+        away.run().is_ok()
     } else {
         SelfTest::of_this_process()?.run()
     };

@@ -122,7 +122,11 @@ impl ProcessFailure {
     pub fn may_pass(&self) -> bool {
         matches!(
             self.cause,
-            Cause::Stopped(_) | Cause::NoAnswer(_) | Cause::NoThread(_) | Cause::NoRoom(_)
+            Cause::Stopped(_)
+                | Cause::NoAnswer(_)
+                | Cause::NoThread(_)
+                | Cause::NoRoom(_)
+                | Cause::Driver(CudaError::ContentsAway)
         ) || self.is_not_permitted()
     }
 

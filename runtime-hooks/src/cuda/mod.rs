@@ -84,6 +84,9 @@ pub enum CudaError {
     Ended,
     /// The call was made, and what had sped it up could not be taken out of the process.
     NotPutBack,
+    /// The call was not made: GPU contents of the process are in the store of a checkpoint, and the
+    /// driver would end the process if it looked for them (measured on driver 580.159).
+    ContentsAway,
     /// 1: for a restore, the GPU map does not cover every GPU of the process.
     InvalidValue,
     /// 2: the GPU has too little free memory. If a *restore* returns this, the process is lost.
@@ -128,7 +131,11 @@ impl CudaError {
     #[must_use]
     pub fn code(self) -> i32 {
         match self {
-            Self::NoAnswer(_) | Self::NoThread(_) | Self::Ended | Self::NotPutBack => -1,
+            Self::NoAnswer(_)
+            | Self::NoThread(_)
+            | Self::Ended
+            | Self::NotPutBack
+            | Self::ContentsAway => -1,
             Self::InvalidValue => 1,
             Self::OutOfMemory => 2,
             Self::NotInitialized => 3,
@@ -147,6 +154,7 @@ impl CudaError {
             Self::NoAnswer(_) => "no answer",
             Self::NoThread(_) => "no thread for the call",
             Self::Ended => "the process has ended",
+            Self::ContentsAway => "its GPU contents, which a checkpoint has stored, are not mapped",
             Self::NotPutBack => "the process still has code of stasis, which copies for it",
             Self::InvalidValue => "CUDA_ERROR_INVALID_VALUE",
             Self::OutOfMemory => "CUDA_ERROR_OUT_OF_MEMORY",

@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use stasis_memory_store::StoreError;
 
+use crate::error::io_kind::of_store;
+use crate::error::kind::Kind;
+
 /// Why bulk memory cannot be restored.
 #[derive(Debug, thiserror::Error)]
 pub enum BulkMemoryError {
@@ -49,6 +52,19 @@ pub enum BulkMemoryError {
         /// The probable reason, beginning with ": ".
         why: &'static str,
     },
+}
+
+impl BulkMemoryError {
+    /// Why bulk memory cannot be restored.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::NoPlugin(_) => Kind::NoPlugin,
+            Self::Store(error) => of_store(error),
+            Self::NoIndex { .. } | Self::OtherImage { .. } => Kind::ImageDamaged,
+            Self::Gone { .. } => Kind::MemoryMissing,
+        }
+    }
 }
 
 /// CRIU reported success without loading our plugin.

@@ -7,8 +7,7 @@ use crate::cuda::failure::{Cause, ProcessFailure};
 use crate::cuda::stopped::Stop;
 use crate::cuda::{CudaError, OpenError};
 use crate::error::admission::AdmissionError;
-use crate::error::bulk_memory::BulkMemoryError;
-use crate::error::io_kind::{of_image, of_io, of_store};
+use crate::error::io_kind::{of_contents, of_image, of_io, of_store};
 use crate::error::kind::{Diagnosis, Kind, State};
 use crate::error::low_level::LowLevelFailure;
 use crate::error::{Error, Failure, Refusal};
@@ -88,6 +87,7 @@ impl Failure {
             Self::CudaStartedDuringDump { .. } => Kind::ProcessStartedCuda,
             Self::OtherDriver { .. } => Kind::OtherDriver,
             Self::ImageId(_) | Self::ContentsInFile(_) => Kind::Io,
+            Self::GpuContents(error) => of_contents(error),
             Self::NotReturned(_) => Kind::MemoryNotReturned,
             Self::WithoutMemory(_) => Kind::NoPlugin,
             Self::Container(error) => error.kind(),
@@ -188,6 +188,7 @@ impl CudaError {
     #[must_use]
     pub fn kind(self) -> Kind {
         match self {
+            Self::ContentsAway => Kind::MemoryNotReturned,
             Self::NoAnswer(_) | Self::NoThread(_) | Self::NotPutBack => Kind::NoAnswer,
             Self::Ended => Kind::ProcessEnded,
             Self::OutOfMemory => Kind::NoGpuMemory,
@@ -262,19 +263,6 @@ impl NoHostMemory {
             Self::Host { .. } => Kind::NoHostMemory,
             Self::Limit { .. } | Self::LimitAbove { .. } => Kind::MemoryLimit,
             Self::Io(error) | Self::Ledger(error) => of_io(error, Kind::Io),
-        }
-    }
-}
-
-impl BulkMemoryError {
-    /// Why bulk memory cannot be restored.
-    #[must_use]
-    pub fn kind(&self) -> Kind {
-        match self {
-            Self::NoPlugin(_) => Kind::NoPlugin,
-            Self::Store(error) => of_store(error),
-            Self::NoIndex { .. } | Self::OtherImage { .. } => Kind::ImageDamaged,
-            Self::Gone { .. } => Kind::MemoryMissing,
         }
     }
 }

@@ -59,6 +59,10 @@ pub enum Failure {
     /// What a suspended process keeps in a file in memory cannot become memory of its own.
     #[error("the GPU contents of a suspended process cannot be made memory that CRIU can dump")]
     ContentsInFile(#[source] io::Error),
+    /// GPU contents in files could not be stored, or not be moved out of the dump's way, or not be
+    /// brought back from the store.
+    #[error("the GPU contents of its processes cannot be moved between memory and the store")]
+    GpuContents(#[source] io::Error),
     /// There is no host memory for the GPU contents.
     #[error(transparent)]
     HostMemory(#[from] NoHostMemory),

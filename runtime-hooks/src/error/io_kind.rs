@@ -33,6 +33,15 @@ pub fn of_image(error: &io::Error) -> Kind {
     }
 }
 
+/// The kind of an error of moving GPU contents between memory and the store.
+#[must_use]
+pub(super) fn of_contents(error: &io::Error) -> Kind {
+    match error.kind() {
+        io::ErrorKind::InvalidData => Kind::ImageDamaged,
+        _ => of_io(error, Kind::BulkMemory),
+    }
+}
+
 /// The kind of an I/O error: [`Kind::NoSpace`] for a full file system or quota, [`Kind::Hung`] for
 /// what did not happen in time, `other` for the rest.
 #[must_use]

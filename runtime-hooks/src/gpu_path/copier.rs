@@ -5,8 +5,10 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-use super::process::{Answer, GpuCopy, Step, VERB};
+use super::steps::Answer;
 use crate::host::respawn;
 
 /// Far more than an answer has.
@@ -23,10 +25,11 @@ pub(super) struct Copier {
 }
 
 impl Copier {
-    pub(super) fn start(job: &GpuCopy) -> io::Result<Self> {
+    /// Starts this program as `verb`.
+    pub(super) fn start(verb: &str, job: &impl Serialize) -> io::Result<Self> {
         let (input, steps) = io::pipe()?;
         let (answers, output) = io::pipe()?;
-        let process = respawn::start_with(VERB, job, [input.into(), output.into()])?;
+        let process = respawn::start_with(verb, job, [input.into(), output.into()])?;
         Ok(Self {
             process,
             steps: Some(steps),
@@ -34,11 +37,15 @@ impl Copier {
         })
     }
 
-    /// Has it do a step. Returns how many bytes were copied, 0 if that is not known yet.
+    /// Has it do a step. Returns what that has given.
     ///
     /// # Errors
     /// It failed, has ended, or does not answer within `limit`.
-    pub(super) fn step(&mut self, step: Step, limit: Duration) -> io::Result<u64> {
+    pub(super) fn step<T: DeserializeOwned>(
+        &mut self,
+        step: impl Serialize,
+        limit: Duration,
+    ) -> io::Result<T> {
         let mut line = serde_json::to_vec(&step)?;
         line.push(b'\n');
         let steps = self.steps.as_mut();
@@ -46,16 +53,28 @@ impl Copier {
         self.answer(limit)
     }
 
-    /// Waits for the answer of one that does all that it has to do without being asked for steps.
+    /// Waits for the answer to a step, or of one that does all that it has to do without being
+    /// asked for steps.
     ///
     /// # Errors
     /// As [`Self::step`].
-    pub(super) fn answer(&mut self, limit: Duration) -> io::Result<u64> {
+    pub(super) fn answer<T: DeserializeOwned>(&mut self, limit: Duration) -> io::Result<T> {
         match serde_json::from_slice(&self.line(limit)?)? {
-            Answer::Done => Ok(0),
-            Answer::Copied(bytes) => Ok(bytes),
-            Answer::Failed(why) => Err(io::Error::other(why)),
+            Answer::Done(given) => Ok(given),
+            Answer::Failed(fault) => Err(fault.into()),
         }
+    }
+
+    /// Lets it end by itself, and does not wait for that.
+    pub(super) fn leave(&mut self) {
+        self.steps = None;
+    }
+
+    /// Ends one that is in no program.
+    pub(super) fn kill(&mut self) {
+        self.steps = None;
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 
     /// A line of it; none at its end.

@@ -13,7 +13,8 @@ use stasis_injection::{contents_of, slots};
 use stasis_linux::ProcessRef;
 
 use super::copier::Copier;
-use super::process::{Direction, GpuCopy, Part, Step};
+use super::hole;
+use super::process::{Direction, GpuCopy, Part, Step, VERB};
 use super::put_back_in;
 use super::records::{DIRECTORY, has_record};
 use super::self_test::{self, Verdict};
@@ -30,6 +31,8 @@ const BESIDE: u64 = 64 << 20;
 pub struct CopyingDriver {
     driver: Arc<dyn Driver>,
     settings: Settings,
+    /// The operation's.
+    directory: PathBuf,
     records: PathBuf,
     state: Mutex<State>,
 }
@@ -56,6 +59,7 @@ impl CopyingDriver {
         Self {
             driver,
             settings: settings.clone(),
+            directory: directory.to_owned(),
             records: directory.join(DIRECTORY),
             state: Mutex::default(),
         }
@@ -73,7 +77,7 @@ impl CopyingDriver {
             let bytes = bytes.saturating_add(BESIDE);
             let mut copier = self.start(process, Direction::Out(bytes), together)?;
             // The processes run meanwhile.
-            copier.step(Step::Make, self.settings.deadlines.driver())?;
+            copier.step::<()>(Step::Make, self.settings.deadlines.driver())?;
             Ok(Made { copier, bytes })
         };
         thread::scope(|scope| {
@@ -110,6 +114,13 @@ impl CopyingDriver {
         processes.filter(is_alone).cloned().collect()
     }
 
+    /// Undoes [`Self::make`] and [`Self::arm`]: the driver alone is to know of these processes.
+    pub(crate) fn disarm(&self) {
+        let made = std::mem::take(&mut self.state().made);
+        let armed = std::mem::take(&mut self.state().armed);
+        drop((made, armed));
+    }
+
     fn arm_one(&self, process: &ProcessRef, bytes: u64) -> io::Result<()> {
         let id = ProcessId::of(process);
         let Some(Made {
@@ -126,7 +137,7 @@ impl CopyingDriver {
             );
             return Err(io::Error::other(grown));
         }
-        copier.step(Step::Arm, LIMIT)?;
+        copier.step::<()>(Step::Arm, LIMIT)?;
         self.state().armed.insert(id, copier);
         Ok(())
     }
@@ -149,12 +160,15 @@ impl CopyingDriver {
         together: u64,
     ) -> io::Result<Copier> {
         self.refuse_build(process)?;
-        Copier::start(&GpuCopy::Take(Part {
-            process: ProcessId::of(process),
-            direction,
-            together,
-            records: self.records.clone(),
-        }))
+        Copier::start(
+            VERB,
+            &GpuCopy::Take(Part {
+                process: ProcessId::of(process),
+                direction,
+                together,
+                records: self.records.clone(),
+            }),
+        )
     }
 
     /// For a restore, or for a checkpoint into memory of the process. Nobody helps with little.
@@ -170,8 +184,8 @@ impl CopyingDriver {
             false => return Ok(None),
         };
         let mut copier = self.start(process, direction, together)?;
-        copier.step(Step::Make, LIMIT)?;
-        copier.step(Step::Arm, LIMIT)?;
+        copier.step::<()>(Step::Make, LIMIT)?;
+        copier.step::<()>(Step::Arm, LIMIT)?;
         Ok(Some(copier))
     }
 
@@ -198,7 +212,7 @@ impl CopyingDriver {
         let Some(mut copier) = copier else {
             return result;
         };
-        let error = match copier.step(Step::Disarm, LIMIT) {
+        let error = match copier.step::<u64>(Step::Disarm, LIMIT) {
             Ok(bytes) => {
                 self.state().copying.shared_out += bytes;
                 return result;
@@ -252,6 +266,9 @@ impl Driver for CopyingDriver {
     }
 
     fn restore(&self, process: &ProcessRef, map: &GpuMap) -> Result<(), CudaError> {
+        if hole::is_away(&self.directory, process) {
+            return Err(CudaError::ContentsAway);
+        }
         let armed = self.arm_now(process);
         self.during(process, armed, || self.driver.restore(process, map))
     }

@@ -9,9 +9,11 @@
 
 mod copier;
 pub mod driver;
+pub mod hole;
 pub mod process;
 mod records;
 pub mod self_test;
+mod steps;
 
 pub use driver::CopyingDriver;
 
@@ -23,7 +25,7 @@ use stasis_injection::contents_of;
 use stasis_linux::ProcessRef;
 
 use self::copier::Copier;
-use self::process::GpuCopy;
+use self::process::{GpuCopy, VERB};
 use self::records::{DIRECTORY, has_records};
 use crate::cuda::process_set::as_found::ProcessId;
 
@@ -44,7 +46,7 @@ fn put_back_in(records: &Path) -> io::Result<()> {
         return Ok(());
     }
     let job = GpuCopy::PutBack(records.to_owned());
-    Copier::start(&job)?.answer(LIMIT).map(drop)
+    Copier::start(VERB, &job)?.answer(LIMIT)
 }
 
 /// How much of a checkpointed process is in a file, in bytes.
@@ -71,5 +73,5 @@ pub(crate) fn make_private(processes: &[ProcessRef]) -> io::Result<()> {
         return Ok(());
     }
     let job = GpuCopy::MakePrivate(in_files);
-    Copier::start(&job)?.answer(LIMIT).map(drop)
+    Copier::start(VERB, &job)?.answer(LIMIT)
 }

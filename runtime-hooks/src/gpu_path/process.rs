@@ -6,7 +6,7 @@
 //! who touches it first.
 
 use std::fs::File;
-use std::io::{self, BufRead};
+use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
@@ -16,12 +16,13 @@ use stasis_injection::{
     Armed, InjectionError, PutBack, Returned, Transfer, Unexpected, contents_of, prepare, slots,
     worker_count,
 };
+use stasis_linux::ProcessRef;
 use stasis_linux::memory_file::{self, Near};
-use stasis_linux::{ProcessRef, error_chain};
 
 use super::records::{HeldRecord, put_back_all};
+use super::steps::{asked, said, say_result};
 use crate::cuda::process_set::as_found::ProcessId;
-use crate::host::respawn::{self, say};
+use crate::host::respawn;
 
 /// The first argument of such a process.
 pub(super) const VERB: &str = "stasis-gpu-copy";
@@ -72,17 +73,6 @@ pub(super) enum Step {
     Disarm,
 }
 
-/// What became of a step.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Answer {
-    /// It is done.
-    Done,
-    /// The process is put back, and the code has copied so many bytes.
-    Copied(u64),
-    /// It is not done; the process is as it was.
-    Failed(String),
-}
-
 impl GpuCopy {
     /// The process that this one was started as, if it was.
     #[must_use]
@@ -114,26 +104,32 @@ fn make_private(process: ProcessId) -> io::Result<()> {
     Ok(())
 }
 
-fn threads() -> NonZeroUsize {
+/// One for each CPU that we may use.
+pub(super) fn threads() -> NonZeroUsize {
     available_parallelism().unwrap_or(NonZeroUsize::MIN)
+}
+
+/// As many as the settings say.
+pub(super) fn threads_for(wanted: usize) -> NonZeroUsize {
+    NonZeroUsize::new(wanted).unwrap_or(NonZeroUsize::MIN)
 }
 
 impl Part {
     fn run(&self) -> io::Result<()> {
-        if !asked(Step::Make)? {
+        if !asked(&Step::Make)? {
             return Ok(());
         }
         let file = said(self.make())?;
-        if !asked(Step::Arm)? {
+        if !asked(&Step::Arm)? {
             return Ok(());
         }
         let armed = self.arm(file.as_ref());
         let (armed, record) = armed.or_else(|error| said(Err(error)))?;
         // Also when nobody is there to hear it any more, the process is put back.
-        let goes_on = say(&Answer::Done).and_then(|()| asked(Step::Disarm));
+        let goes_on = said(Ok(())).and_then(|()| asked(&Step::Disarm));
         let copied = disarm(armed, &record, file.as_ref());
         if goes_on? {
-            say(&copied.map_or_else(|error| Answer::Failed(error_chain(&error)), Answer::Copied))?;
+            say_result(copied.map_err(io::Error::other))?;
         }
         Ok(())
     }
@@ -217,24 +213,4 @@ fn disarm(armed: Armed, record: &HeldRecord, file: Option<&File>) -> Result<u64,
         let _ = file.set_len(contents.length);
     }
     Ok(reported.copied)
-}
-
-/// Waits for a step to be asked for; false at the end of the input.
-fn asked(expected: Step) -> io::Result<bool> {
-    let mut line = String::new();
-    if io::stdin().lock().read_line(&mut line)? == 0 {
-        return Ok(false);
-    }
-    match serde_json::from_str::<Step>(&line)? {
-        step if step == expected => Ok(true),
-        other => Err(io::Error::other(format!("asked for {other:?}"))),
-    }
-}
-
-fn said<T>(done: io::Result<T>) -> io::Result<T> {
-    match &done {
-        Ok(_) => say(&Answer::Done)?,
-        Err(error) => say(&Answer::Failed(error_chain(error)))?,
-    }
-    done
 }

@@ -17,8 +17,8 @@ const MAX_STATUS_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct ProgressEstimate<'a> {
     total: Option<u64>,
-    /// The source's value when the phase began.
-    baseline: u64,
+    /// What the processes had when the phase began.
+    baseline: Held,
     source: Source<'a>,
     /// The file where our CRIU plugin writes its progress once it has begun.
     plugin_progress: Option<&'a Path>,
@@ -26,7 +26,7 @@ pub struct ProgressEstimate<'a> {
 
 #[derive(Debug)]
 enum Source<'a> {
-    /// The driver moves GPU contents into anonymous memory of each process.
+    /// The driver moves GPU contents into memory of each process.
     Filling(Vec<Status>),
     /// The driver moves GPU contents out of that memory again and frees it.
     Emptying(Vec<Status>),
@@ -92,10 +92,16 @@ impl<'a> ProgressEstimate<'a> {
         }
     }
 
+    /// For a phase that says in a file how far it is, as our CRIU plugin does.
+    #[must_use]
+    pub fn said(progress: &'a Path) -> Self {
+        Self::criu_restore(Some(progress))
+    }
+
     fn new(total: Option<u64>, source: Source<'a>) -> Self {
         Self {
             total,
-            baseline: 0,
+            baseline: Held::default(),
             source,
             plugin_progress: None,
         }
@@ -114,7 +120,7 @@ impl<'a> ProgressEstimate<'a> {
     pub(crate) fn start(&mut self) {
         match &self.source {
             Source::Filling(statuses) | Source::Emptying(statuses) => {
-                self.baseline = anonymous(statuses);
+                self.baseline = held_by(statuses);
             }
             Source::Image { container, .. } => self.total = resident(container).ok(),
             Source::Plugin => {}
@@ -127,8 +133,8 @@ impl<'a> ProgressEstimate<'a> {
             return reading;
         }
         let done = match &self.source {
-            Source::Filling(statuses) => Some(anonymous(statuses).saturating_sub(self.baseline)),
-            Source::Emptying(statuses) => Some(self.baseline.saturating_sub(anonymous(statuses))),
+            Source::Filling(statuses) => Some(held_by(statuses).more_than(self.baseline)),
+            Source::Emptying(statuses) => Some(self.baseline.freed_since(held_by(statuses))),
             Source::Image {
                 directory, since, ..
             } => written(directory, *since).ok(),
@@ -170,10 +176,33 @@ fn open_all(processes: &[ProcessRef]) -> Vec<Status> {
     processes.iter().filter_map(Status::open).collect()
 }
 
-/// The sum of the anonymous memory; a process that has ended has none.
-fn anonymous(statuses: &[Status]) -> u64 {
+/// Memory of processes where GPU contents may be, in bytes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Held {
+    /// Pages of no file, and of files in memory.
+    pages: u64,
+    /// Addresses that are mapped. A file in memory that was mapped anew has no pages yet.
+    mapped: u64,
+}
+
+impl Held {
+    fn more_than(self, before: Self) -> u64 {
+        self.pages.saturating_sub(before.pages)
+    }
+
+    fn freed_since(self, now: Self) -> u64 {
+        let pages = self.pages.saturating_sub(now.pages);
+        pages.max(self.mapped.saturating_sub(now.mapped))
+    }
+}
+
+/// Of all; a process that has ended has nothing.
+fn held_by(statuses: &[Status]) -> Held {
     let read = statuses.iter().filter_map(|status| status.read().ok());
-    read.map(|status| bytes_of(&status, &["RssAnon"])).sum()
+    read.fold(Held::default(), |held, status| Held {
+        pages: held.pages + bytes_of(&status, &["RssAnon", "RssShmem"]),
+        mapped: held.mapped + bytes_of(&status, &["VmSize"]),
+    })
 }
 
 /// The anonymous memory of a container in bytes; shared pages count once for each process.

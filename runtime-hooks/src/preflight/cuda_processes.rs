@@ -20,6 +20,8 @@ use crate::operation::{directory_of, peek};
 pub struct CudaMembers {
     /// The driver library.
     pub driver: WatchedDriver,
+    /// The driver beneath it.
+    pub copying: Arc<CopyingDriver>,
     /// The processes with their states; not empty.
     pub members: ProcessStates,
 }
@@ -50,13 +52,17 @@ pub fn cuda_members(
     snapshot: &Snapshot,
 ) -> Result<Option<CudaMembers>, FindError> {
     let candidates = snapshot.candidates();
-    let driver = match open_driver(context, container.id()) {
-        Ok(driver) => driver,
+    let (driver, copying) = match open(context, container.id()) {
+        Ok(opened) => opened,
         Err(error) => return without_driver(error, candidates).map(|()| None),
     };
     refuse_frozen_above(container, candidates)?;
     let members = query_states(&driver, candidates.to_vec())?;
-    Ok((!members.is_empty()).then_some(CudaMembers { driver, members }))
+    Ok((!members.is_empty()).then_some(CudaMembers {
+        driver,
+        copying,
+        members,
+    }))
 }
 
 /// Opens the driver for the processes of the container `id`. After a killed operation the driver
@@ -66,6 +72,10 @@ pub fn cuda_members(
 /// # Errors
 /// [`OpenError`].
 pub fn open_driver(context: &Context, id: &str) -> Result<WatchedDriver, OpenError> {
+    open(context, id).map(|(driver, _)| driver)
+}
+
+fn open(context: &Context, id: &str) -> Result<(WatchedDriver, Arc<CopyingDriver>), OpenError> {
     let driver = CudaDriver::open(context.settings.driver.libcuda.as_deref())?;
     let deadlines = &context.settings.deadlines;
     let work = deadlines.driver();
@@ -74,11 +84,13 @@ pub fn open_driver(context: &Context, id: &str) -> Result<WatchedDriver, OpenErr
         Ok(None) => deadlines.lock() + MARGIN,
         _ => work.max(deadlines.lock() + MARGIN),
     };
-    let driver = CopyingDriver::new(Arc::new(driver), &context.settings, &directory);
-    Ok(WatchedDriver::new(
+    let copying = Arc::new(CopyingDriver::new(
         Arc::new(driver),
-        CallLimits { answer, work },
-    ))
+        &context.settings,
+        &directory,
+    ));
+    let driver = WatchedDriver::new(copying.clone(), CallLimits { answer, work });
+    Ok((driver, copying))
 }
 
 /// Refuses if a cgroup above the container's is frozen: a frozen process does not answer the

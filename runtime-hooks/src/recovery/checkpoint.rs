@@ -1,5 +1,7 @@
 //! The image and the bulk memory of a checkpoint whose operation was killed.
 
+use std::io;
+
 use stasis_linux::file::{self, Durability};
 use stasis_memory_store::{DumpRequest, STORE_INDEX_FILE, Tier};
 
@@ -7,8 +9,10 @@ use crate::bulk_memory::origin::Origin;
 use crate::bulk_memory::pending;
 use crate::bulk_memory::request::RequestFiles;
 use crate::bulk_memory::stores::Stores;
+use crate::container::Container;
 use crate::context::Context;
 use crate::error::after_failure::AfterFailure;
+use crate::gpu_path::hole::{self, are_away};
 use crate::image::directory::{has_inventory, taken_over};
 use crate::operation::Operation;
 use crate::operation::undo::{Begun, ImagePlace, Undo};
@@ -24,11 +28,12 @@ const MAX_REQUEST_BYTES: u64 = 16 << 20;
 pub(super) fn give_up(
     context: &Context,
     operation: &Operation,
+    container: &Container,
     image: &ImagePlace,
 ) -> Result<(), AfterFailure> {
     let files = RequestFiles::of(operation.directory());
     let limit = context.settings.deadlines.stalled();
-    if files.not_returned(limit).is_some() {
+    if files.not_returned(limit).is_some() || give_back(operation, container).is_err() {
         taken_over::keep_memory_only(image);
         return Err(AfterFailure::WithoutMemory);
     }
@@ -44,6 +49,16 @@ pub(super) fn give_up(
         let _ = pending::forget(&Stores::of(&context.settings), request.image_id);
     }
     Ok(())
+}
+
+/// Gives GPU contents back that are away from the processes. None of a frozen container can map
+/// anything; who brings it back to how it was found freezes it again.
+fn give_back(operation: &Operation, container: &Container) -> io::Result<()> {
+    if are_away(operation.directory()) {
+        // One that cannot be thawed is a process that cannot be given anything.
+        let _ = container.cgroup().thaw();
+    }
+    hole::give_back(operation.directory())
 }
 
 fn read(files: &RequestFiles) -> Option<DumpRequest> {

@@ -72,7 +72,8 @@ fn bring_back(
     let found = match begun {
         Begun::Checkpoint { found, image } => {
             if let Some(image) = image
-                && let Err(after_failure) = checkpoint::give_up(context, operation, image)
+                && let Err(after_failure) =
+                    checkpoint::give_up(context, operation, container, image)
             {
                 return after_failure;
             }

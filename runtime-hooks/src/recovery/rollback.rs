@@ -9,6 +9,7 @@ use crate::cuda::failure::{Cause, ProcessFailure, Step};
 use crate::cuda::process_set::bring_back;
 use crate::cuda::stopped::Stop;
 use crate::error::after_failure::AfterFailure;
+use crate::gpu_path::hole;
 use crate::operation::{Intent, Operation};
 use crate::recovery::hand_over;
 
@@ -34,6 +35,8 @@ pub(crate) fn roll_back(changed: &Changed<'_>, failed: Vec<ProcessFailure>) -> A
     {
         return still_frozen(changed, error);
     }
+    // A process that lacks its GPU contents is not restored, and left to the keeper.
+    let _ = hole::give_back(changed.operation.directory());
     let snapshot = match changed.container.snapshot() {
         Ok(snapshot) => snapshot,
         // The cgroup of a container that has ended may be gone.

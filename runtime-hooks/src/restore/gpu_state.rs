@@ -11,6 +11,7 @@ use crate::cuda::job::CudaJob;
 use crate::cuda::process_set::query_states;
 use crate::cuda::{CudaState, Driver};
 use crate::error::{Failure, Refusal};
+use crate::gpu_path::hole::Loaded;
 use crate::host::huge_pages::HugePages;
 use crate::image::manifest::Manifest;
 use crate::operation::estimate::ProgressEstimate;
@@ -28,10 +29,17 @@ pub(crate) fn restore_gpu_state(
     id: &str,
     gpus: &GpuPlace,
     manifest: &Manifest,
+    loaded: Option<Loaded>,
     timeline: &mut Timeline<'_>,
 ) -> Result<(), Failure> {
     let container = Container::load(context.low_level.flavor, &context.root, id)?;
     let processes = find(&container, manifest)?;
+    if let Some(loaded) = loaded {
+        let pids = manifest.processes.iter().map(|process| process.pid);
+        let inside: Vec<_> = pids.zip(processes.iter().cloned()).collect();
+        let filled = timeline.time("fill", || loaded.fill(&inside));
+        filled.map_err(Failure::GpuContents)?;
+    }
     make_nodes(&container, gpus, &processes, timeline)?;
     let bytes = manifest
         .processes

@@ -28,8 +28,8 @@ pub(crate) struct RestoredMemory {
     raised: Option<RaisedSpec>,
 }
 
-/// Checks that the host has enough memory for an image without GPU contents. The container's limits
-/// suffice, since it ran with them.
+/// Checks that the host has enough memory for an image none of whose GPU contents become memory of
+/// the container. The container's limits suffice, since it ran with them.
 ///
 /// # Errors
 /// [`NoHostMemory`].

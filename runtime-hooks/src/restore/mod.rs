@@ -27,6 +27,7 @@ use crate::error::after_failure::AfterFailure;
 use crate::error::low_level::LowLevelFailure;
 use crate::error::operations_log;
 use crate::error::{Error, Failure, Refusal};
+use crate::gpu_path::hole::Loaded;
 use crate::host::huge_pages::HugePages;
 use crate::image::directory::settle;
 use crate::image::manifest::Manifest;
@@ -207,6 +208,8 @@ impl<'a> Plan<'a> {
     ) -> Result<Restored, Failure> {
         let low_level =
             LowLevelRestore::new(self.context, self.options, low_level_args, &self.operation);
+        let loaded = self.memory.as_ref().map(|memory| memory.load(timeline));
+        let loaded = loaded.transpose()?.flatten();
         let restored = timeline.time_moving("criu restore", self.estimate(), || {
             let _huge_pages = self.huge_pages();
             low_level.run(Some(environment(&self.plugins, self.memory.as_ref())))
@@ -227,7 +230,7 @@ impl<'a> Plan<'a> {
             // the GPU.
             self.go_on()?;
         }
-        self.restore_gpu_state(timeline)?;
+        self.restore_gpu_state(loaded, timeline)?;
         Ok(restored)
     }
 
@@ -253,10 +256,14 @@ impl<'a> Plan<'a> {
         }
     }
 
-    fn restore_gpu_state(&self, timeline: &mut Timeline<'_>) -> Result<(), Failure> {
+    fn restore_gpu_state(
+        &self,
+        loaded: Option<Loaded>,
+        timeline: &mut Timeline<'_>,
+    ) -> Result<(), Failure> {
         let id = &self.options.id;
         if let Some(gpus) = &self.admission.gpus {
-            restore_gpu_state(self.context, id, gpus, &self.manifest, timeline)?;
+            restore_gpu_state(self.context, id, gpus, &self.manifest, loaded, timeline)?;
         }
         self.operation.reservation().release();
         if let Some(container) = self.context.container(id)? {

@@ -41,7 +41,8 @@ fn of_processes_on_hybrid_cgroups() -> Result<()> {
 fn of_a_gpu_container_on_cgroups_v2() -> Result<()> {
     let stasis = StasisHost::of(HostKind::crun_on_trixie_v2()?)?;
     let _containerd = stasis.containerd()?;
-    stasis.set("crun", "bulk_memory.tier = \"disk\"\n")?;
+    let settings = "bulk_memory.tier = \"disk\"\ngpu_checkpoint.path = \"driver\"\n";
+    stasis.set("crun", settings)?;
     let gpu = FaultyContainer::start(&stasis, "gpu", "exec /bin/memcheck 96", 10000)?;
     gpu.dumps_fail()?;
     gpu.dumps_succeed()?;
@@ -55,6 +56,7 @@ fn criu_is_killed_from_outside() -> Result<()> {
     let mut random = Rng::with_seed(seed);
     let stasis = StasisHost::of(HostKind::sid_v2()?)?;
     let _containerd = stasis.containerd()?;
+    stasis.set("runc", "gpu_checkpoint.path = \"driver\"\n")?;
     let gpu = FaultyContainer::start(&stasis, "gpu", "exec /bin/memcheck 192", 10000)?;
     gpu.dumps_are_killed(&mut random)?;
     gpu.restores_are_killed(&mut random)

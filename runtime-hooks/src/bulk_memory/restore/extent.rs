@@ -46,6 +46,11 @@ impl Extent {
         filled.saturating_add(self.file_bytes)
     }
 
+    /// The size of the files in memory that are mapped over holes, bytes.
+    pub(super) fn file_bytes(self) -> u64 {
+        self.file_bytes
+    }
+
     /// Whether there is something to fill in, and huge pages take hardly more.
     pub(super) fn is_dense(self) -> bool {
         self.bytes > 0 && self.fits_huge_pages()

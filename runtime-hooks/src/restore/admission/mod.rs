@@ -103,7 +103,11 @@ pub(crate) fn admit(
     let look = || Inventory::read(settings);
     needs.reserve(&operation.gpu_memory(context), look, Subject::Image)?;
     let mut notes = notes_of(&pairs);
-    let memory = host_memory::admit(context, room, bundle, &mut spec, image, bulk)?;
+    let is_outside = memory.is_some_and(|memory| memory.has_gpu_contents_of(manifest));
+    let memory = match is_outside {
+        true => host_memory::admit_host(room, image, bulk)?,
+        false => host_memory::admit(context, room, bundle, &mut spec, image, bulk)?,
+    };
     let changes = adapt(settings, &inventory, &mut spec);
     let nodes = DeviceNodes::of(&spec);
     notes.extend(changes.iter().cloned());

@@ -1,0 +1,104 @@
+//! GPU contents of a dump that are stored before it, and away from their processes during it.
+
+use std::cell::RefCell;
+
+use stasis_linux::cgroup::FreezerState;
+use stasis_linux::error_chain;
+use stasis_memory_store::{Report, Take};
+
+use super::MemoryDump;
+use crate::container::Container;
+use crate::error::Failure;
+use crate::gpu_path::hole::{self, Holder, InFile, are_away};
+use crate::operation::estimate::ProgressEstimate;
+use crate::operation::timeline::Timeline;
+
+/// What is stored, and who holds the contents.
+#[derive(Debug)]
+pub(super) struct Away {
+    stored: Report,
+    /// `None` once they are back.
+    holder: RefCell<Option<Holder>>,
+}
+
+impl MemoryDump<'_> {
+    /// Stores GPU contents that are in files, and takes them away from their processes. They come
+    /// back by [`Self::undo`], or with the end of a dump.
+    ///
+    /// # Errors
+    /// [`Failure::GpuContents`].
+    pub(crate) fn take_away(
+        &mut self,
+        in_files: Vec<InFile>,
+        timeline: &mut Timeline<'_>,
+    ) -> Result<(), Failure> {
+        let Some((request, files)) = self.requested.as_mut().filter(|_| !in_files.is_empty())
+        else {
+            return Ok(());
+        };
+        request.take = Take::Nothing;
+        // Whoever recovers this operation finds the store there.
+        files.write(&*request)?;
+        let image = self.image.path();
+        let estimate = ProgressEstimate::said(&files.progress);
+        let taken = timeline.time_moving("store", estimate, || {
+            let mut holder = Holder::start(in_files, image, request, self.directory)?;
+            let stored = holder.store()?;
+            let taken = holder.take_away();
+            let holder = RefCell::new(Some(holder));
+            self.away = Some(Away { stored, holder });
+            taken
+        });
+        taken.map_err(Failure::GpuContents)
+    }
+
+    /// Gives back what is away; returns the reason if that fails.
+    pub(super) fn give_back(&self) -> Option<String> {
+        let mut held = self.away.as_ref()?.holder.borrow_mut();
+        let given = held.take()?.give_back();
+        // One that was killed, or is late, is nobody's any more.
+        let given = given.or_else(|_| hole::give_back(self.directory));
+        given.err().map(|error| error_chain(&error))
+    }
+
+    /// The same for a container that may be frozen: no process of it can map anything then.
+    pub(super) fn give_back_to(&self, container: &Container) -> Option<String> {
+        if self.away.as_ref()?.holder.borrow().is_none() {
+            return None;
+        }
+        let cgroup = container.cgroup();
+        let found = cgroup.freezer_state();
+        // One that cannot be thawed is a process that cannot be given anything.
+        let _ = cgroup.thaw();
+        let failed = self.give_back();
+        if let Ok(FreezerState::Frozen) = found {
+            // Who rolls back sees to it.
+            let _ = cgroup.freeze();
+        }
+        failed
+    }
+
+    /// After a failure: gives back what is away, and removes what was stored.
+    pub(crate) fn undo(&self, container: &Container) {
+        if self.away.is_none() {
+            return;
+        }
+        let not_returned = self.give_back_to(container);
+        let is_stored_alone = not_returned.is_some() || are_away(self.directory);
+        if !is_stored_alone && !self.image.is_last_copy(container.init()) {
+            self.remove_unused();
+        }
+    }
+
+    /// The report of a dump, with what was stored before it.
+    pub(super) fn with_stored(&self, plugin: Option<Report>) -> Option<Report> {
+        let Some(away) = &self.away else {
+            return plugin;
+        };
+        plugin.map(|plugin| Report {
+            error: plugin.error,
+            left_to_criu: plugin.left_to_criu,
+            ..away.stored.clone()
+        })
+    }
+}

@@ -1,0 +1,107 @@
+//! The GPU state of the processes goes into host memory.
+
+use stasis_linux::ProcessRef;
+
+use crate::checkpoint::captured::Captured;
+use crate::checkpoint::destination::Destination;
+use crate::checkpoint::into_files::minimum;
+use crate::checkpoint::plan::{Plan, query_again};
+use crate::container::host_memory::{self, HostRoom};
+use crate::cuda::Driver;
+use crate::cuda::job::{Checkpointed, CudaJob, Locked};
+use crate::error::Failure;
+use crate::host::huge_pages::HugePages;
+use crate::ledger::Patience;
+use crate::ledger::amounts::{Amounts, Resource};
+use crate::operation::estimate::ProgressEstimate;
+use crate::operation::timeline::Timeline;
+
+/// Locks all CUDA processes of the container.
+///
+/// # Errors
+/// [`Failure::Job`]; every process has been brought back.
+pub(super) fn lock<'p>(
+    plan: &'p Plan<'_>,
+    captured: &Captured,
+) -> Result<CudaJob<'p, Locked>, Failure> {
+    let (limits, as_found) = (plan.context.lock_limits(), captured.intent.as_found());
+    Ok(CudaJob::lock(&plan.driver, limits, as_found, || {
+        query_again(&plan.driver, &plan.container)
+    })?)
+}
+
+/// Notes processes that ended during the checkpoint. The checkpoint does not need them, but the
+/// driver may have ended them.
+pub(super) fn note_ended(
+    plan: &Plan<'_>,
+    members: &[ProcessRef],
+    captured: &Captured,
+    timeline: &mut Timeline<'_>,
+) {
+    for known in captured.intent.processes() {
+        let is_there = |member: &ProcessRef| plan.container.pid_inside(member) == Some(known.pid);
+        if !members.iter().any(is_there) {
+            let (pid, name) = (known.pid, &known.name);
+            timeline.note(format!(
+                "process {pid} of the container ({name}) ended before all were locked"
+            ));
+        }
+    }
+}
+
+/// Raises the container's memory limits for GPU contents that the driver moves into its memory.
+/// They may have become more than the pre-flight found. Nobody is waited for while they are locked.
+///
+/// # Errors
+/// [`Failure::HostMemory`].
+pub(super) fn raise_limits(
+    plan: &Plan<'_>,
+    captured: &Captured,
+    members: &[ProcessRef],
+    destination: Destination,
+    timeline: &mut Timeline<'_>,
+) -> Result<(), Failure> {
+    let settings = &plan.context.settings.memory;
+    let bytes = destination.bytes_in_container(captured, minimum(plan));
+    let cgroup = plan.container.memory_of(members)?;
+    let room = HostRoom {
+        reservation: plan.operation.reservation(),
+        patience: &Patience::none(),
+    };
+    host_memory::admit_host(room, captured.to_host_bytes)?;
+    host_memory::admit_limits(settings, &cgroup, bytes)?;
+    if settings.raise_limits && bytes > 0 {
+        let directory = plan.operation.directory();
+        for raised in host_memory::raise_limits(&cgroup, bytes, directory)? {
+            timeline.note(raised.to_string());
+        }
+    }
+    Ok(())
+}
+
+/// Moves the GPU state of all processes into host memory.
+///
+/// # Errors
+/// [`Failure::Job`]; every process has been brought back.
+pub(super) fn gpu_checkpoint<'p>(
+    plan: &'p Plan<'_>,
+    captured: &Captured,
+    timeline: &mut Timeline<'_>,
+    job: CudaJob<'p, Locked>,
+) -> Result<CudaJob<'p, Checkpointed>, Failure> {
+    let reservation = plan.operation.reservation();
+    // Nobody else is to get the room that they may need again. If this cannot be written, others
+    // may, and these wait for it.
+    let _ = reservation.hold(&Amounts::from(&captured.intent.room_to_go_back()));
+    let _huge_pages = HugePages::if_wanted(&plan.context.settings);
+    let bytes = |process: &ProcessRef| captured.intent.bytes_of(process);
+    let held = job
+        .members()
+        .iter()
+        .map(|process| (process.clone(), bytes(process)));
+    plan.driver.expect(&held.collect::<Vec<_>>());
+    let estimate = ProgressEstimate::gpu_checkpoint(captured.to_host_bytes, job.members());
+    let job = timeline.time_moving("gpu checkpoint", estimate, || job.checkpoint())?;
+    reservation.retain(Resource::is_of_gpu);
+    Ok(job)
+}

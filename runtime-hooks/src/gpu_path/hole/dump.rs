@@ -1,0 +1,79 @@
+//! The operation's end of a process that holds GPU contents while their processes are dumped.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use stasis_memory_store::{DumpRequest, Report};
+
+use super::hold::{Hold, HoldStep};
+use super::in_file::InFile;
+use super::process::{AwayProcess, VERB};
+use super::{PATIENCE, limit_for};
+use crate::gpu_path::copier::Copier;
+
+/// For what takes milliseconds for each process.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A process that holds contents. When this is dropped it waits for who wants them back
+/// ([`super::give_back`]).
+#[derive(Debug)]
+pub(crate) struct Holder {
+    process: Copier,
+    limit: Duration,
+}
+
+impl Holder {
+    /// Starts it for an image; `directory` is the operation's.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(crate) fn start(
+        in_files: Vec<InFile>,
+        image: &Path,
+        request: &DumpRequest,
+        directory: &Path,
+    ) -> io::Result<Self> {
+        let bytes = in_files.iter().map(InFile::bytes).sum();
+        let job = AwayProcess::Hold(Box::new(Hold {
+            in_files,
+            image: image.to_owned(),
+            request: request.clone(),
+            directory: directory.to_owned(),
+        }));
+        Ok(Self {
+            process: Copier::start(VERB, &job)?,
+            limit: limit_for(bytes),
+        })
+    }
+
+    /// Stores the contents, with the index of the image.
+    ///
+    /// # Errors
+    /// Nothing of it is left in the store.
+    pub(crate) fn store(&mut self) -> io::Result<Report> {
+        self.process.step(HoldStep::Store, self.limit)
+    }
+
+    /// Takes the contents away from their processes.
+    ///
+    /// # Errors
+    /// All are there, or are recorded as away.
+    pub(crate) fn take_away(&mut self) -> io::Result<()> {
+        self.process.step(HoldStep::TakeAway, LIMIT)
+    }
+
+    /// Gives them back.
+    ///
+    /// # Errors
+    /// Some are still away.
+    pub(crate) fn give_back(mut self) -> io::Result<()> {
+        self.process.step(HoldStep::GiveBack, LIMIT + PATIENCE)
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        self.process.leave();
+    }
+}

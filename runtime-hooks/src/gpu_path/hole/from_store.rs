@@ -1,0 +1,69 @@
+//! Contents that are given back from the store, since nobody holds their file any more.
+
+use std::io;
+use std::path::Path;
+
+use stasis_injection::contents_of;
+use stasis_linux::ProcessRef;
+
+use super::in_file::InFile;
+use super::load::{Contents, Load};
+use super::record::{self, Away, lock_of, want};
+use super::{PATIENCE, map_again};
+use crate::gpu_path::process::threads;
+use crate::host::file_lock::{Sharing, lock_within};
+
+/// Waits for who holds the contents to give them back, and gives back from the store what is still
+/// away when that one has ended; `directory` is the operation's.
+///
+/// # Errors
+/// Some are still away.
+pub(super) fn give_back_from_store(directory: &Path) -> io::Result<()> {
+    if record::read(directory)?.is_none() {
+        return Ok(());
+    }
+    want(directory)?;
+    let lock = lock_of(directory)?;
+    // It tries as long, each one after the other.
+    lock_within(2 * PATIENCE, &lock, Sharing::Exclusive)?;
+    // Who held the contents may have given them back meanwhile.
+    if let Some(away) = record::read(directory)? {
+        let lacking = lacking(&away)?;
+        if !lacking.is_empty() {
+            let load = Load {
+                image: away.image,
+                store: away.store,
+                threads: threads().get(),
+                progress: None,
+            };
+            let loaded = load.load()?;
+            for (process, in_file) in lacking {
+                give_back(&process, &in_file, &loaded)?;
+            }
+        }
+    }
+    record::remove(directory);
+    Ok(())
+}
+
+/// The processes that live and do not have all that was away.
+fn lacking(away: &Away) -> io::Result<Vec<(ProcessRef, InFile)>> {
+    let mut lacking = Vec::new();
+    for in_file in &away.in_files {
+        if let Some(process) = in_file.process.open()?
+            && !contents_of(&process)?.contains(&in_file.contents)
+        {
+            lacking.push((process, *in_file));
+        }
+    }
+    Ok(lacking)
+}
+
+fn give_back(process: &ProcessRef, in_file: &InFile, loaded: &[Contents]) -> io::Result<()> {
+    let own = loaded.iter().find(|own| own.is_of(in_file));
+    let own = own.ok_or_else(|| {
+        let pid = in_file.pid;
+        io::Error::other(format!("the store has no contents of process {pid}"))
+    })?;
+    map_again(process, in_file.contents, &own.file, 0)
+}

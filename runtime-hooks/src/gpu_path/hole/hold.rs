@@ -1,0 +1,174 @@
+//! The process that holds GPU contents while their processes are dumped.
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use stasis_injection::file_of;
+use stasis_injection::hole::dig;
+use stasis_linux::ProcessRef;
+use stasis_memory_store::{DumpRequest, FileContents, Report, Writer};
+
+use super::in_file::InFile;
+use super::map_again;
+use super::progress::with_progress;
+use super::record::{Away, HeldRecord};
+use crate::gpu_path::process::threads_for;
+use crate::gpu_path::steps::{asked, said, say_result};
+
+/// What it is to do.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Hold {
+    pub(super) in_files: Vec<InFile>,
+    /// The directory of the image.
+    pub(super) image: PathBuf,
+    pub(super) request: DumpRequest,
+    /// The operation's.
+    pub(super) directory: PathBuf,
+}
+
+/// A step that the operation asks for; they come in this order. At the end of its input it waits
+/// for whoever recovers the operation, or for the end of the processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum HoldStep {
+    Store,
+    TakeAway,
+    GiveBack,
+}
+
+/// Contents that we have the file of.
+struct Held {
+    process: ProcessRef,
+    in_file: InFile,
+    file: File,
+    offset: u64,
+}
+
+impl Hold {
+    pub(super) fn run(&self) -> io::Result<()> {
+        if !asked(&HoldStep::Store)? {
+            return Ok(());
+        }
+        let held = match self.open() {
+            Ok(held) => held,
+            Err(error) => return say_result::<Report>(Err(error)),
+        };
+        say_result(self.store(&held))?;
+        if !asked(&HoldStep::TakeAway)? {
+            return Ok(());
+        }
+        let record = said(self.take_away(&held))?;
+        let goes_on = asked(&HoldStep::GiveBack);
+        if !matches!(goes_on, Ok(true)) {
+            // What the operation has started may go on without it, and save the processes.
+            record.until_wanted(|| held.iter().all(|held| held.process.is_gone()));
+        }
+        let given = give_back(&held);
+        if given.is_ok() {
+            record.remove();
+        }
+        if goes_on? {
+            say_result(given)?;
+        }
+        Ok(())
+    }
+
+    fn open(&self) -> io::Result<Vec<Held>> {
+        let mut held = Vec::with_capacity(self.in_files.len());
+        for in_file in &self.in_files {
+            let process = in_file.process.open()?;
+            let process = process.ok_or_else(|| io::Error::other("a process has ended"))?;
+            let (file, offset) = file_of(&process, in_file.contents)?;
+            held.push(Held {
+                process,
+                in_file: *in_file,
+                file,
+                offset,
+            });
+        }
+        Ok(held)
+    }
+
+    fn store(&self, held: &[Held]) -> io::Result<Report> {
+        let contents: Vec<_> = held.iter().map(Held::contents).collect();
+        let bytes = contents.iter().map(|contents| contents.bytes).sum();
+        let mut writer = Writer::create(&self.image, &self.request).map_err(io::Error::other)?;
+        let begun = Instant::now();
+        let progress = self.request.progress.as_deref();
+        let stored = with_progress(progress, bytes, |done| {
+            writer.store_files(&contents, threads_for(self.request.threads), done)
+        });
+        let (processes, stored) = stored.map_err(io::Error::other)?;
+        let not_reused = writer.not_reused();
+        let index = writer.finish(&processes).map_err(io::Error::other)?;
+        let chunks = index.areas().flat_map(|area| &area.chunks);
+        let with_contents: u64 = chunks.map(|chunk| chunk.pages.bytes() as u64).sum();
+        Ok(Report {
+            processes: processes.len(),
+            areas: contents.len(),
+            bytes,
+            zero_bytes: bytes.saturating_sub(with_contents),
+            reused_bytes: stored.reused_bytes,
+            stored_bytes: stored.stored_bytes,
+            copy_seconds: begun.elapsed().as_secs_f64(),
+            not_reused,
+            ..Report::default()
+        })
+    }
+
+    fn away(&self) -> Away {
+        Away {
+            image: self.image.clone(),
+            store: self.request.directory.clone(),
+            in_files: self.in_files.clone(),
+        }
+    }
+
+    /// From the record on, whoever comes after us gives them back.
+    fn take_away(&self, held: &[Held]) -> io::Result<HeldRecord> {
+        let record = HeldRecord::write(&self.directory, &self.away())?;
+        let dug = held.iter().try_for_each(|held| {
+            let dug = dig(&held.process, held.in_file.contents);
+            dug.map_err(io::Error::other)
+        });
+        match dug {
+            Ok(()) => Ok(record),
+            Err(error) => {
+                if give_back(held).is_ok() {
+                    record.remove();
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Held {
+    fn contents(&self) -> FileContents<'_> {
+        FileContents {
+            pid: self.in_file.pid,
+            start: self.in_file.contents.start,
+            file: &self.file,
+            offset: self.offset,
+            bytes: self.in_file.contents.length,
+        }
+    }
+}
+
+/// All that can be given back; the error is that of the last that cannot.
+fn give_back(held: &[Held]) -> io::Result<()> {
+    let mut result = Ok(());
+    for Held {
+        process,
+        in_file,
+        file,
+        offset,
+    } in held
+    {
+        let mapped = map_again(process, in_file.contents, file, *offset);
+        result = mapped.and(result);
+    }
+    result
+}

@@ -1,0 +1,42 @@
+//! GPU contents of processes that are to be dumped, in files of ours.
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+use stasis_injection::{Span, contents_of};
+use stasis_linux::ProcessRef;
+
+use crate::cuda::process_set::as_found::ProcessId;
+
+/// GPU contents of a process that is to be dumped, in a file of ours.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct InFile {
+    pub(super) process: ProcessId,
+    /// Its pid in the container.
+    pub(super) pid: i32,
+    pub(super) contents: Span,
+}
+
+impl InFile {
+    /// How much it is.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.contents.length
+    }
+}
+
+/// Where these processes, each with its pid in the container, have contents in files of ours.
+///
+/// # Errors
+/// An error of reading `/proc`.
+pub(crate) fn in_files(processes: &[(i32, ProcessRef)]) -> io::Result<Vec<InFile>> {
+    let mut found = Vec::new();
+    for (pid, process) in processes {
+        let contents = contents_of(process)?.into_iter();
+        found.extend(contents.map(|contents| InFile {
+            process: ProcessId::of(process),
+            pid: *pid,
+            contents,
+        }));
+    }
+    Ok(found)
+}

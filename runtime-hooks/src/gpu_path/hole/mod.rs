@@ -1,0 +1,85 @@
+//! GPU contents that are away from their processes while CRIU dumps these, or has restored them.
+//!
+//! CRIU cannot dump a mapping of a file that has no name, and what it dumps it copies once more. So
+//! contents that the driver has put into a file of ours are stored from there, and the processes
+//! have a hole of the same size when CRIU comes ([`Holder`]). If the processes go on, the same file
+//! is mapped again. A restore loads new files before CRIU begins, so that no task of a damaged
+//! image ever runs, and maps them afterwards ([`Loaded`]).
+//!
+//! # If we are killed
+//! What the operation has started may go on without it, and end the container with a whole image.
+//! So the process that holds the files waits, and gives them back when who recovers the operation
+//! wants it, once nobody traces or freezes the processes any more. If it was killed as well, that
+//! one gives the contents back from the store: they are taken away only when that has them, and
+//! after this is recorded in the operation's directory ([`record`]).
+
+mod dump;
+mod from_store;
+mod hold;
+mod in_file;
+mod load;
+mod loaded;
+pub mod process;
+mod progress;
+mod record;
+
+pub(crate) use dump::Holder;
+pub(crate) use in_file::{InFile, in_files};
+pub(crate) use load::Load;
+pub(crate) use loaded::Loaded;
+pub(crate) use record::are_away;
+pub(super) use record::is_away;
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use stasis_injection::Span;
+use stasis_injection::hole::{Sharing, fill};
+use stasis_linux::ProcessRef;
+
+use self::process::{AwayProcess, VERB};
+use super::copier::Copier;
+
+/// CRIU ends with the operation that has started it, and containers are thawed before anything of
+/// them is brought back.
+const PATIENCE: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(10);
+/// Slower than any disk that is fit for this, in bytes a second.
+const SLOWEST: u64 = 50 << 20;
+const LEAST: Duration = Duration::from_secs(120);
+
+/// Gives back all contents that are still away from processes of an operation that was cut off;
+/// `directory` is the operation's.
+///
+/// # Errors
+/// They are not all back: the driver must not be asked to restore those processes.
+pub(crate) fn give_back(directory: &Path) -> io::Result<()> {
+    let Some(away) = record::read(directory)? else {
+        return Ok(());
+    };
+    let limit = PATIENCE + limit_for(away.bytes());
+    let job = AwayProcess::GiveBack(directory.to_owned());
+    Copier::start(VERB, &job)?.answer(limit)
+}
+
+/// How long moving so many bytes may take.
+fn limit_for(bytes: u64) -> Duration {
+    LEAST + Duration::from_secs(bytes / SLOWEST)
+}
+
+/// Maps contents where they were; a process that has ended needs none. Somebody may still trace the
+/// process, or have frozen it.
+fn map_again(process: &ProcessRef, contents: Span, file: &File, offset: u64) -> io::Result<()> {
+    let begun = Instant::now();
+    loop {
+        match fill(process, contents, file, offset, Sharing::Shared) {
+            Ok(()) => return Ok(()),
+            Err(_) if process.is_gone() => return Ok(()),
+            Err(error) if begun.elapsed() > PATIENCE => return Err(io::Error::other(error)),
+            Err(_) => sleep(POLL),
+        }
+    }
+}

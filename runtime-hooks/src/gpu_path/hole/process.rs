@@ -1,0 +1,50 @@
+//! A process that has GPU contents while they are away from theirs.
+//!
+//! As the one that copies for the driver it is in stasis' own cgroup, which is charged for what it
+//! loads, and it makes the calls in programs that must not be cut off with the operation.
+
+use std::io;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::from_store::give_back_from_store;
+use super::hold::Hold;
+use super::load::Load;
+use crate::gpu_path::steps::said;
+use crate::host::respawn;
+
+/// The first argument of such a process.
+pub(super) const VERB: &str = "stasis-gpu-hold";
+
+/// What it is to do.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum AwayProcess {
+    /// Holds contents that are stored, while a checkpoint dumps their processes.
+    Hold(Box<Hold>),
+    /// Gives contents back that such a process had taken away and was killed: they are recorded in
+    /// the directory of the operation.
+    GiveBack(PathBuf),
+    /// Loads the contents of an image, for processes that are restored.
+    Load(Load),
+}
+
+impl AwayProcess {
+    /// The process that this one was started as, if it was.
+    #[must_use]
+    pub fn of_this_process() -> Option<Self> {
+        respawn::job_of(VERB, c"stasis-gpu-hold")
+    }
+
+    /// Does it.
+    ///
+    /// # Errors
+    /// Whoever asked for it hears of it, or is gone.
+    pub fn run(self) -> io::Result<()> {
+        match self {
+            Self::Hold(hold) => hold.run(),
+            Self::GiveBack(directory) => said(give_back_from_store(&directory)),
+            Self::Load(load) => load.run(),
+        }
+    }
+}

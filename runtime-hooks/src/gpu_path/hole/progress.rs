@@ -1,0 +1,36 @@
+//! How far the moving of contents has come, in a file as the CRIU plugin writes it.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// How often it is written.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// Does the work, which counts the bytes that are done, and writes them again and again.
+pub(super) fn with_progress<T>(
+    file: Option<&Path>,
+    total: u64,
+    work: impl FnOnce(&AtomicU64) -> T,
+) -> T {
+    let (done, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let Some(file) = file else {
+        return work(&done);
+    };
+    thread::scope(|scope| {
+        let shows = scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let done = done.load(Ordering::Relaxed);
+                // For people who wait.
+                let _ = fs::write(file, format!("{done} {total}\n"));
+                thread::park_timeout(AGAIN);
+            }
+        });
+        let result = work(&done);
+        is_over.store(true, Ordering::Relaxed);
+        shows.thread().unpark();
+        result
+    })
+}
