@@ -189,12 +189,13 @@ fn save<'p>(
     plan.follow(job.members(), captured)?;
     plan.operation.record(&captured.intent)?;
     go_on(plan)?;
-    let destination = lead_into_files(plan, captured, destination);
-    raise_limits(plan, captured, job.members(), destination, timeline)?;
     let processes = plan.container.snapshot();
     for replaced in inherited_devices::give_up(&plan.driver, job.members(), processes)? {
         timeline.note(replaced.to_string());
     }
+    // From here on workers of ours are in the container: each has the memory of a CUDA process.
+    let destination = lead_into_files(plan, captured, destination);
+    raise_limits(plan, captured, job.members(), destination, timeline)?;
     let before = MemoryBefore::of(job.members());
     let job = gpu_checkpoint(plan, captured, timeline, job)?;
     let in_files = find(plan, captured, job.members(), before, destination)?;
