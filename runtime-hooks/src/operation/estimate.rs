@@ -179,20 +179,23 @@ fn open_all(processes: &[ProcessRef]) -> Vec<Status> {
 /// Memory of processes where GPU contents may be, in bytes.
 #[derive(Debug, Clone, Copy, Default)]
 struct Held {
-    /// Pages of no file, and of files in memory.
-    pages: u64,
+    /// Pages of no file.
+    anonymous: u64,
+    /// Pages of files in memory.
+    in_files: u64,
     /// Addresses that are mapped. A file in memory that was mapped anew has no pages yet.
     mapped: u64,
 }
 
 impl Held {
     fn more_than(self, before: Self) -> u64 {
-        self.pages.saturating_sub(before.pages)
+        let anonymous = self.anonymous.saturating_sub(before.anonymous);
+        anonymous.max(self.in_files.saturating_sub(before.in_files))
     }
 
     fn freed_since(self, now: Self) -> u64 {
-        let pages = self.pages.saturating_sub(now.pages);
-        pages.max(self.mapped.saturating_sub(now.mapped))
+        let mapped = self.mapped.saturating_sub(now.mapped);
+        self.more_than(now).max(mapped)
     }
 }
 
@@ -200,7 +203,8 @@ impl Held {
 fn held_by(statuses: &[Status]) -> Held {
     let read = statuses.iter().filter_map(|status| status.read().ok());
     read.fold(Held::default(), |held, status| Held {
-        pages: held.pages + bytes_of(&status, &["RssAnon", "RssShmem"]),
+        anonymous: held.anonymous + bytes_of(&status, &["RssAnon"]),
+        in_files: held.in_files + bytes_of(&status, &["RssShmem"]),
         mapped: held.mapped + bytes_of(&status, &["VmSize"]),
     })
 }
