@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::io;
 
-use memmap2::{Mmap, MmapOptions};
+use memmap2::{Mmap, MmapMut, MmapOptions};
 use rustix::fs::{FsWord, fstatfs};
 
 /// linux/magic.h
@@ -29,6 +29,15 @@ pub(crate) fn map_part(file: &File, offset: u64, bytes: u64) -> io::Result<Mmap>
     // nor makes it shorter ([`Writer::store_files`](crate::Writer::store_files)): its process is
     // stopped, and has no descriptor of it.
     unsafe { MmapOptions::new().offset(offset).len(bytes).map(file) }
+}
+
+/// Maps a part of a new file, which it has, for writing: write(2) locks a file, so that only one
+/// thread at a time gets on.
+pub(crate) fn map_part_to_write(file: &File, offset: u64, bytes: u64) -> io::Result<MmapMut> {
+    let bytes = usize::try_from(bytes).map_err(io::Error::other)?;
+    // SAFETY: the file is new, and those who have contents loaded give it to nobody, nor make it
+    // shorter, before that is over ([`Reader::load_files`](crate::Reader::load_files)).
+    unsafe { MmapOptions::new().offset(offset).len(bytes).map_mut(file) }
 }
 
 #[cfg(test)]

@@ -2,11 +2,12 @@
 
 use std::io;
 use std::num::NonZeroUsize;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use crate::file_contents::FileContents;
 use crate::file_contents::pieces::{PIECE, Pieces, share_out};
+use crate::pack::mapping::map_part_to_write;
 use crate::{Area, Buffer, CHUNK, Chunk, CriuHas, ProcessMemory, Reader, Run, StoreError};
 
 /// Bytes that are verified and then written while they are still in a core's cache.
@@ -17,6 +18,8 @@ struct Piece<'a> {
     contents: &'a FileContents<'a>,
     area: &'a Area,
     chunks: &'a [Chunk],
+    /// What its file has from the first of them to the last.
+    target: Mutex<&'a mut [u8]>,
 }
 
 impl Reader {
@@ -36,17 +39,18 @@ impl Reader {
         threads: NonZeroUsize,
         progress: &AtomicU64,
     ) -> Result<(), StoreError> {
-        let mut pieces = Vec::new();
+        let mut targets = Vec::new();
         for (contents, area) in pairs(processes, contents)? {
             contents.check()?;
+            let mapped = map_part_to_write(contents.file, contents.offset, contents.bytes);
+            targets.push((contents, area, mapped.map_err(contents.failed("map"))?));
+        }
+        let mut pieces = Vec::new();
+        for (contents, area, mapped) in &mut targets {
             let stored = area.chunks.iter().map(|chunk| length(area, chunk));
             let zeros = area.bytes.saturating_sub(stored.sum());
             progress.fetch_add(zeros, Ordering::Relaxed);
-            pieces.extend(area.chunks.chunks(PIECE.into()).map(|chunks| Piece {
-                contents,
-                area,
-                chunks,
-            }));
+            pieces.extend(pieces_of(contents, area, mapped)?);
         }
         share_out(&pieces, threads, |pieces| {
             self.load_pieces(pieces, progress)
@@ -63,17 +67,54 @@ impl Reader {
         let mut buffer = Buffer::new();
         while let Some(piece) = pieces.take() {
             let Piece { contents, area, .. } = *piece;
+            // It is this thread's alone.
+            let mut target = piece.target.lock().unwrap_or_else(PoisonError::into_inner);
+            let first = piece.chunks.first().map_or(0, start);
             for chunk in piece.chunks {
                 let loaded = self.load(contents.pid, area.start, chunk, &mut buffer)?;
-                let start = contents.offset + u64::from(chunk.number) * CHUNK as u64;
-                loaded.hand_on(PART, |part, runs| {
-                    write(contents, start, part, runs).map_err(contents.failed("write"))
-                })?;
+                let from = start(chunk) - first;
+                loaded.hand_on(PART, |part, runs| write(&mut target[from..], part, runs))?;
                 progress.fetch_add(length(area, chunk), Ordering::Relaxed);
             }
         }
         Ok(())
     }
+}
+
+/// The chunks of an area in pieces, each with its part of the file.
+fn pieces_of<'a>(
+    contents: &'a FileContents<'a>,
+    area: &'a Area,
+    mapped: &'a mut [u8],
+) -> Result<Vec<Piece<'a>>, StoreError> {
+    let (mut pieces, mut rest, mut at) = (Vec::new(), mapped, 0);
+    for chunks in area.chunks.chunks(PIECE.into()) {
+        let from = chunks.first().map_or(at, start);
+        let to = chunks
+            .last()
+            .map_or(at, |last| start(last) + area.chunk_bytes(last.number));
+        let parts = from.checked_sub(at).zip(to.checked_sub(from));
+        let taken = parts.and_then(|(skipped, own)| {
+            let (_, behind) = std::mem::take(&mut rest).split_at_mut_checked(skipped)?;
+            behind.split_at_mut_checked(own)
+        });
+        let (target, behind) = taken.ok_or_else(|| StoreError::Impossible {
+            what: format!("chunks of the area at {:#x} overlap", area.start),
+        })?;
+        (rest, at) = (behind, to);
+        pieces.push(Piece {
+            contents,
+            area,
+            chunks,
+            target: Mutex::new(target),
+        });
+    }
+    Ok(pieces)
+}
+
+/// Where a chunk begins in its area.
+fn start(chunk: &Chunk) -> usize {
+    usize::try_from(chunk.number).map_or(usize::MAX, |number| number.saturating_mul(CHUNK))
 }
 
 /// Each hole with its file.
@@ -110,11 +151,18 @@ fn length(area: &Area, chunk: &Chunk) -> u64 {
     area.chunk_bytes(chunk.number) as u64
 }
 
-/// Writes pages of the chunk that begins at `start` in the file.
-fn write(contents: &FileContents<'_>, start: u64, mut part: &[u8], runs: &[Run]) -> io::Result<()> {
+/// Writes pages of a chunk, which has its place at the beginning of `target`.
+fn write(target: &mut [u8], mut part: &[u8], runs: &[Run]) -> Result<(), StoreError> {
     for run in runs {
         let (own, rest) = part.split_at(run.bytes);
-        contents.file.write_all_at(own, start + run.offset as u64)?;
+        let place = target.get_mut(run.offset..run.offset + run.bytes);
+        let place = place.ok_or_else(|| StoreError::Impossible {
+            what: format!(
+                "{} bytes at {} are not in their chunk",
+                run.bytes, run.offset
+            ),
+        })?;
+        place.copy_from_slice(own);
         part = rest;
     }
     Ok(())
