@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use super::installed::StasisHost;
+use crate::check::wait::wait_until_clear;
 
 /// Where the engine keeps one directory for each container that has an operation under way.
 const RECORDS: &str = "/run/stasis/containers";
@@ -41,5 +42,16 @@ impl StasisHost {
     pub fn keepers(&self) -> String {
         let found = self.host.run_for_text(&["pgrep", "-x", "stasis-keeper"]);
         found.unwrap_or_default()
+    }
+
+    /// Waits until nothing has to be put right, and nobody is putting anything right.
+    ///
+    /// # Errors
+    /// What is left after 30 s.
+    pub fn nothing_to_put_right(&self) -> Result<()> {
+        wait_until_clear(|| {
+            let left = [self.records()?, self.keepers()].concat();
+            Ok((!left.is_empty()).then_some(left))
+        })
     }
 }

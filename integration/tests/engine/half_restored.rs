@@ -4,7 +4,6 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
@@ -75,10 +74,7 @@ fn its_mounts_are_gone(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
         job.delete()?;
         stasis.host.run(&["bash", "-c", &mount("kept")])?;
         job.restore_fails(&image)?;
-        wait_until_clear(|| {
-            let left = stasis.records()? + &stasis.keepers();
-            Ok((!left.is_empty()).then_some(left))
-        })?;
+        stasis.nothing_to_put_right()?;
         let table = stasis.host.run_for_text(&["cat", "/proc/self/mountinfo"])?;
         ensure!(!table.contains(&format!("{root}/made")), "{end}: {table}");
         ensure!(table.contains(&format!("{root}/kept")), "{end}: {table}");
@@ -99,10 +95,7 @@ fn is_cut_off(stasis: &StasisHost, job: &Bundle<'_>, end: &str) -> Result<()> {
     let left = std::fs::read_to_string(stasis.host.path(LEFT))?;
     let process = stasis.host.path(format!("/proc/{}", left.trim()));
     if end == ENGINE_IS_KILLED {
-        wait_until_clear(|| {
-            let left = stasis.records()? + &stasis.keepers();
-            Ok((!left.is_empty()).then_some(left))
-        })?;
+        stasis.nothing_to_put_right()?;
     }
     ensure!(has_ended(&process), "what CRIU has started is left");
     Ok(())

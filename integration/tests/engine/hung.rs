@@ -4,7 +4,6 @@
 use anyhow::{Context, Result};
 use stasis::error::kind::{Kind, State};
 use stasis_integration::check::assert_text::assert_contains;
-use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{RUNTIME, StasisHost};
@@ -94,10 +93,7 @@ impl Hung<'_> {
 
     fn nothing_is_left(&self) -> Result<()> {
         self.stasis.no_criu()?;
-        wait_until_clear(|| {
-            let left = self.stasis.records()? + &self.stasis.keepers();
-            Ok((!left.is_empty()).then_some(left))
-        })
+        self.stasis.nothing_to_put_right()
     }
 
     fn good_image(&self) -> Result<()> {

@@ -34,7 +34,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     let mut count = 101;
     for (name, case) in CASES {
         case(here).context(name)?;
-        here.nothing_is_left().context(name)?;
+        here.stasis.nothing_to_put_right().context(name)?;
         count += 1;
         let answer = stasis.ask_until_up(PORT).context(name)?;
         ensure!(answer == count.to_string(), "{name}: {answer}, not {count}");
@@ -98,14 +98,6 @@ impl Killed<'_> {
         self.stasis.inject("")
     }
 
-    /// Waits until the keeper has done its work and has ended.
-    fn nothing_is_left(&self) -> Result<()> {
-        wait_until_clear(|| {
-            let left = [self.stasis.records()?, self.stasis.keepers()].concat();
-            Ok((!left.is_empty()).then_some(left))
-        })
-    }
-
     fn kill_keepers(&self) -> Result<()> {
         self.stasis
             .host
@@ -135,14 +127,14 @@ impl Killed<'_> {
 
 fn in_the_lock(here: &Killed<'_>) -> Result<()> {
     here.at("lock", || here.checkpoint())?;
-    here.nothing_is_left()?;
+    here.stasis.nothing_to_put_right()?;
     here.status_is("running")
 }
 
 fn while_paused(here: &Killed<'_>) -> Result<()> {
     here.counter.pause()?;
     here.at("checkpoint", || here.checkpoint())?;
-    here.nothing_is_left()?;
+    here.stasis.nothing_to_put_right()?;
     here.status_is("paused")?;
     here.counter.resume()
 }
@@ -159,7 +151,7 @@ fn in_the_dump(here: &Killed<'_>) -> Result<()> {
         .begin_checkpoint("in-dump", &["--leave-running"])?;
     ensure!(!operation.wait()?.success(), "it was not killed");
     here.stasis.set(&here.stasis.low_level, "")?;
-    here.nothing_is_left()?;
+    here.stasis.nothing_to_put_right()?;
     let image = here.counter.image_path("in-dump");
     ensure!(!image.join("stasis.json").exists() && !image.join("inventory.img").exists());
     // The container has ended, so its image is whole, and is where the caller wanted it.
@@ -174,7 +166,7 @@ fn in_the_dump(here: &Killed<'_>) -> Result<()> {
             .success()
     );
     here.stasis.set(&here.stasis.low_level, "")?;
-    here.nothing_is_left()?;
+    here.stasis.nothing_to_put_right()?;
     ensure!(
         here.counter.manifest("dump")? != earlier,
         "the earlier image"
@@ -186,7 +178,7 @@ fn in_the_dump(here: &Killed<'_>) -> Result<()> {
 
 fn in_a_suspend(here: &Killed<'_>) -> Result<()> {
     here.at("checkpoint", || here.toggle())?;
-    here.nothing_is_left()?;
+    here.stasis.nothing_to_put_right()?;
     ensure!(here.toggle()?.wait()?.success(), "it is not as it was");
     here.at("restore", || here.toggle())
 }
@@ -197,14 +189,14 @@ fn in_a_resume(here: &Killed<'_>) -> Result<()> {
     here.at("restore", || {
         Ok(here.counter.runtime(&["resume", "counter"]).spawn()?)
     })?;
-    here.nothing_is_left()?;
+    here.stasis.nothing_to_put_right()?;
     here.status_is("running")
 }
 
 /// Its caller may ignore that, and never resume it again: it is resumed.
 fn before_the_thaw(here: &Killed<'_>) -> Result<()> {
     cut_off_before_the_thaw(here, "kill -9 $PPID; exit 1")?;
-    here.nothing_is_left()?;
+    here.stasis.nothing_to_put_right()?;
     here.status_is("running")
 }
 
@@ -259,7 +251,7 @@ fn of_both(here: &Killed<'_>) -> Result<()> {
         .host
         .run_for_text(&[PROGRAM, "recover", "counter"])?;
     ensure!(recovered.contains("counter"), "{recovered}");
-    here.nothing_is_left()?;
+    here.stasis.nothing_to_put_right()?;
     let nothing = here
         .stasis
         .host
@@ -292,7 +284,7 @@ fn in_a_restore(here: &Killed<'_>) -> Result<()> {
         .path(format!("{}/config.json", here.counter.directory()));
     let before = fs::read(&config)?;
     here.at("restore", || here.counter.begin_restore("good"))?;
-    here.nothing_is_left()?;
+    here.stasis.nothing_to_put_right()?;
     here.status_is("")?;
     ensure!(fs::read(&config)? == before, "config.json was changed");
     here.counter.restore("good")

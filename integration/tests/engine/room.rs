@@ -7,7 +7,6 @@ mod host_memory;
 mod two_at_once;
 
 use anyhow::{Result, ensure};
-use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::host::installed::{CUDA_CHECKPOINT, StasisHost};
 
@@ -108,12 +107,4 @@ fn state(stasis: &StasisHost, container: &Bundle<'_>) -> Result<String> {
         .last()
         .unwrap_or_default()
         .to_owned())
-}
-
-/// Waits until nobody has anything to put right any more.
-fn nothing_is_left(stasis: &StasisHost) -> Result<()> {
-    wait_until_clear(|| {
-        let left = [stasis.records()?, stasis.keepers()].concat();
-        Ok((!left.is_empty()).then_some(left))
-    })
 }

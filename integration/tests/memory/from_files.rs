@@ -7,12 +7,13 @@ use std::process::Child;
 use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
-use stasis_integration::container::memory_container::{MemoryContainer, names_in};
+use stasis_integration::container::memory_container::MemoryContainer;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{PROGRAM, StasisHost};
 use stasis_integration::{needs, on_hosts};
 use stasis_memory_store::{CriuHas, Index};
 
+use crate::gpu_contents::with_criu;
 use crate::limits::{KEEP_LIMITS, LIMIT, limit_file, limited};
 use crate::suspended::{charged, in_file, peak, seen};
 
@@ -28,8 +29,7 @@ on_hosts!(every_tier_has_them: trixie, crun_on_trixie_v2);
 fn every_tier_has_them(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::of(kind)?;
     let _containerd = stasis.containerd()?;
-    let command = "exec /bin/memcheck 48 10000";
-    let holder = MemoryContainer::start(stasis, "job", command, 10000)?;
+    let holder = started(stasis)?;
     // A thread of the program gets memory of its own with its first answer.
     holder.bundle.checkpoint("first", &["--leave-running"])?;
     holder.goes_on()?;
@@ -59,18 +59,17 @@ fn every_tier_has_them(kind: HostKind) -> Result<()> {
     holder.end()
 }
 
+fn started(stasis: &StasisHost) -> Result<MemoryContainer<'_>> {
+    MemoryContainer::start(stasis, "job", "exec /bin/memcheck 48 10000", 10000)
+}
+
 /// CRIU has none of them.
 fn has_holes(holder: &MemoryContainer<'_>, image: &str) -> Result<()> {
-    let image = holder.bundle.image_path(image);
-    let index = Index::read(&image)?.context("no index")?;
+    let index = Index::read(&holder.bundle.image_path(image))?.context("no index")?;
     let holes = index.areas().filter(|area| area.criu_has == CriuHas::Hole);
     let bytes: u64 = holes.map(|hole| hole.bytes).sum();
     ensure!(bytes >= 48 * MIB, "{bytes} bytes are stored");
-    let names = names_in(&image)?.into_iter();
-    let pages = names.filter(|name| name.starts_with("pages-"));
-    let by_criu: u64 = pages
-        .map(|name| Ok(fs::metadata(image.join(name))?.len()))
-        .sum::<Result<_>>()?;
+    let by_criu = with_criu(&holder.bundle, image)?;
     ensure!(by_criu < 40 * MIB, "CRIU has {by_criu} bytes");
     Ok(())
 }
@@ -101,8 +100,7 @@ fn the_limit_and_the_charge_of_the_container_stay_as_they_are() -> Result<()> {
 fn they_come_back_whoever_fails_in_the_dump() -> Result<()> {
     let stasis = &StasisHost::of(HostKind::sid_v2()?)?;
     let _containerd = stasis.containerd()?;
-    let command = "exec /bin/memcheck 48 10000";
-    let holder = MemoryContainer::start(stasis, "job", command, 10000)?;
+    let holder = started(stasis)?;
     holder.bundle.checkpoint("good", &["--leave-running"])?;
     holder.goes_on()?;
     let before = seen(stasis, &holder.bundle)?;
@@ -133,8 +131,7 @@ fn they_come_back_whoever_is_killed_in_the_dump() -> Result<()> {
     let stasis = &StasisHost::of(HostKind::trixie()?)?;
     needs!(StandIn);
     let _containerd = stasis.containerd()?;
-    let command = "exec /bin/memcheck 48 10000";
-    let holder = MemoryContainer::start(stasis, "job", command, 10000)?;
+    let holder = started(stasis)?;
     // A thread of the program gets memory of its own with its first answer.
     holder.bundle.checkpoint("first", &["--leave-running"])?;
     holder.goes_on()?;
@@ -189,7 +186,7 @@ fn killed_in_the_dump(
         stasis.host.run(&["sh", "-c", kill])?;
         stasis.host.run(&[PROGRAM, "recover", "--all"])?;
     }
-    wait_until_clear(|| left(stasis))?;
+    stasis.nothing_to_put_right()?;
     holder.goes_on()?;
     holder.nothing_left_of_dump("killed")
 }
@@ -216,19 +213,12 @@ fn criu_stands(stasis: &StasisHost) -> Result<Option<String>> {
     Ok((!processes.lines().any(stands)).then_some(processes))
 }
 
-/// What is to be put right, or is being put right.
-fn left(stasis: &StasisHost) -> Result<Option<String>> {
-    let left = [stasis.records()?, stasis.keepers()].concat();
-    Ok((!left.is_empty()).then_some(left))
-}
-
 /// A container that was half restored is ended before its GPU is unlocked, and the image is named.
 #[test]
 fn what_is_damaged_is_not_restored() -> Result<()> {
     let stasis = &StasisHost::of(HostKind::trixie()?)?;
     let _containerd = stasis.containerd()?;
-    let command = "exec /bin/memcheck 48 10000";
-    let holder = MemoryContainer::start(stasis, "job", command, 10000)?;
+    let holder = started(stasis)?;
     holder.bundle.checkpoint("good", &[])?;
     let image = holder.bundle.image_path("good");
     let index = Index::read(&image)?.context("no index")?;

@@ -62,7 +62,7 @@ fn are_moved_alone(stasis: &StasisHost, job: &Bundle<'_>, image: &str) -> Result
 }
 
 /// How much CRIU's images of memory have.
-fn with_criu(job: &Bundle<'_>, image: &str) -> Result<u64> {
+pub(crate) fn with_criu(job: &Bundle<'_>, image: &str) -> Result<u64> {
     let directory = job.image_path(image);
     let names = names_in(&directory)?.into_iter();
     let pages = names.filter(|name| name.starts_with("pages-"));

@@ -134,7 +134,7 @@ impl Here<'_> {
             }
         } else {
             // Its keeper undoes a suspend that was killed, and finishes the end of one.
-            wait_until_clear(|| self.left())?;
+            self.stasis.nothing_to_put_right()?;
         }
         Ok(())
     }
@@ -145,7 +145,7 @@ impl Here<'_> {
         }
         self.cut_off(call, &[KEEPER, SUSPENDS, COPIER])?;
         self.stasis.host.run(&[PROGRAM, "recover", "--all"])?;
-        wait_until_clear(|| self.left())
+        self.stasis.nothing_to_put_right()
     }
 
     /// Kills these while the driver holds a call.
@@ -170,12 +170,6 @@ impl Here<'_> {
             let found = self.stasis.host.run_for_text(&["pgrep", "-x", name]);
             Ok(found.is_err().then(|| format!("there is no {name}")))
         })
-    }
-
-    /// What is to be put right, or is being put right.
-    fn left(&self) -> Result<Option<String>> {
-        let left = [self.stasis.records()?, self.stasis.keepers()].concat();
-        Ok((!left.is_empty()).then_some(left))
     }
 }
 

@@ -14,7 +14,7 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{PROGRAM, StasisHost};
 use stasis_integration::{needs, on_hosts};
 
-use super::{MEMORY, PORTS, nothing_is_left, nothing_is_reserved, state};
+use super::{MEMORY, PORTS, nothing_is_reserved, state};
 
 /// Once the operation is here, CRIU is about to start.
 const AT_DUMP: &str = "/run/at-dump";
@@ -113,7 +113,7 @@ impl Here<'_> {
     fn guest_leaves(&self) -> Result<()> {
         ensure!(self.stasis.ask(PORTS[1])?.as_deref() == Some("ok 1"));
         self.guest.delete()?;
-        nothing_is_left(self.stasis)
+        self.stasis.nothing_to_put_right()
     }
 
     /// A checkpoint and its keeper are killed while they wait for room.
@@ -230,7 +230,7 @@ fn nobody_is_left_and_an_operator_recovers(here: &Here<'_>) -> Result<()> {
         .host
         .run_for_text(&[PROGRAM, "recover", "home"])?;
     ensure!(recovered.contains("home"), "{recovered}");
-    nothing_is_left(here.stasis)
+    here.stasis.nothing_to_put_right()
 }
 
 fn who_recovers_in_vain_leaves_a_keeper(here: &Here<'_>) -> Result<()> {
