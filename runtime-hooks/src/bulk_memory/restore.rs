@@ -104,7 +104,7 @@ impl MemoryRestore {
             threads: self.request.threads,
             progress: Some(self.files.progress.clone()),
         };
-        let bytes = self.extent.file_bytes();
+        let bytes = self.extent.file_bytes;
         let estimate = ProgressEstimate::said(&self.files.progress);
         let loaded = timeline.time_moving("load", estimate, || Loaded::load(load, bytes));
         loaded.map(Some).map_err(Failure::GpuContents)
@@ -139,7 +139,7 @@ impl MemoryRestore {
         let mut report = self.files.report().unwrap_or_default();
         let is_whole = report.areas == self.extent.areas && report.error.is_none();
         // What goes into files was loaded before CRIU.
-        report.bytes += self.extent.file_bytes();
+        report.bytes += self.extent.file_bytes;
         request::record_report(timeline, "criu restore", "refill", report);
         if is_whole { Ok(()) } else { Err(WithoutMemory) }
     }

@@ -15,7 +15,7 @@ use stasis_linux::ProcessRef;
 use super::copier::Copier;
 use super::hole;
 use super::process::{Direction, GpuCopy, Part, Step, VERB};
-use super::put_back_in;
+use super::put_back;
 use super::records::{DIRECTORY, has_record};
 use super::self_test::{self, Verdict};
 use crate::cuda::process_set::as_found::ProcessId;
@@ -33,7 +33,6 @@ pub struct CopyingDriver {
     settings: Settings,
     /// The operation's.
     directory: PathBuf,
-    records: PathBuf,
     state: Mutex<State>,
 }
 
@@ -60,7 +59,6 @@ impl CopyingDriver {
             driver,
             settings: settings.clone(),
             directory: directory.to_owned(),
-            records: directory.join(DIRECTORY),
             state: Mutex::default(),
         }
     }
@@ -160,15 +158,13 @@ impl CopyingDriver {
         together: u64,
     ) -> io::Result<Copier> {
         self.refuse_build(process)?;
-        Copier::start(
-            VERB,
-            &GpuCopy::Take(Part {
-                process: ProcessId::of(process),
-                direction,
-                together,
-                records: self.records.clone(),
-            }),
-        )
+        let part = Part {
+            process: ProcessId::of(process),
+            direction,
+            together,
+            records: self.records(),
+        };
+        Copier::start(VERB, &GpuCopy::Take(part))
     }
 
     /// For a restore, or for a checkpoint into memory of the process. Nobody helps with little.
@@ -221,8 +217,8 @@ impl CopyingDriver {
         };
         drop(copier);
         // It was killed, or waits for what does not end.
-        let put_back = put_back_in(&self.records);
-        let now = match &put_back {
+        let put = put_back(&self.directory);
+        let now = match &put {
             Ok(()) => "it is now".to_owned(),
             Err(error) => error.to_string(),
         };
@@ -234,6 +230,10 @@ impl CopyingDriver {
     fn note(&self, process: &ProcessRef, error: &io::Error) {
         let note = format!("the driver alone copies the GPU contents of {process}: {error}");
         self.state().copying.notes.push(note);
+    }
+
+    fn records(&self) -> PathBuf {
+        self.directory.join(DIRECTORY)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -259,7 +259,7 @@ impl Driver for CopyingDriver {
         let armed = armed.or_else(|| self.arm_now(process));
         self.during(process, armed, || self.driver.checkpoint(process))?;
         // It must not be dumped so.
-        match has_record(&self.records, process) {
+        match has_record(&self.records(), process) {
             true => Err(CudaError::NotPutBack),
             false => Ok(()),
         }
@@ -294,7 +294,7 @@ impl Driver for CopyingDriver {
 impl fmt::Debug for CopyingDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CopyingDriver")
-            .field("records", &self.records)
+            .field("directory", &self.directory)
             .finish_non_exhaustive()
     }
 }

@@ -38,14 +38,11 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// # Errors
 /// Not all are put back, or it takes too long. What stays in a process is not in its way.
 pub(crate) fn put_back(directory: &Path) -> io::Result<()> {
-    put_back_in(&directory.join(DIRECTORY))
-}
-
-fn put_back_in(records: &Path) -> io::Result<()> {
-    if !has_records(records) {
+    let records = directory.join(DIRECTORY);
+    if !has_records(&records) {
         return Ok(());
     }
-    let job = GpuCopy::PutBack(records.to_owned());
+    let job = GpuCopy::PutBack(records);
     Copier::start(VERB, &job)?.answer(LIMIT)
 }
 

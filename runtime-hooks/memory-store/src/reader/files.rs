@@ -13,13 +13,11 @@ use crate::{Area, Buffer, CHUNK, Chunk, CriuHas, ProcessMemory, Reader, Run, Sto
 /// Bytes that are verified and then written while they are still in a core's cache.
 const PART: usize = 256 << 10;
 
-/// Chunks of an area that follow each other.
+/// Chunks of an area that follow each other, each with its place in the file. One thread has them.
 struct Piece<'a> {
     contents: &'a FileContents<'a>,
     area: &'a Area,
-    chunks: &'a [Chunk],
-    /// What its file has from the first of them to the last.
-    target: Mutex<&'a mut [u8]>,
+    chunks: Mutex<Vec<(&'a Chunk, &'a mut [u8])>>,
 }
 
 impl Reader {
@@ -67,13 +65,10 @@ impl Reader {
         let mut buffer = Buffer::new();
         while let Some(piece) = pieces.take() {
             let Piece { contents, area, .. } = *piece;
-            // It is this thread's alone.
-            let mut target = piece.target.lock().unwrap_or_else(PoisonError::into_inner);
-            let first = piece.chunks.first().map_or(0, start);
-            for chunk in piece.chunks {
+            let mut chunks = piece.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+            for (chunk, place) in chunks.iter_mut() {
                 let loaded = self.load(contents.pid, area.start, chunk, &mut buffer)?;
-                let from = start(chunk) - first;
-                loaded.hand_on(PART, |part, runs| write(&mut target[from..], part, runs))?;
+                loaded.hand_on(PART, |part, runs| write(place, part, runs))?;
                 progress.fetch_add(length(area, chunk), Ordering::Relaxed);
             }
         }
@@ -81,40 +76,32 @@ impl Reader {
     }
 }
 
-/// The chunks of an area in pieces, each with its part of the file.
+/// The chunks of an area in pieces; `mapped` is what its file has for it.
 fn pieces_of<'a>(
     contents: &'a FileContents<'a>,
     area: &'a Area,
     mapped: &'a mut [u8],
 ) -> Result<Vec<Piece<'a>>, StoreError> {
-    let (mut pieces, mut rest, mut at) = (Vec::new(), mapped, 0);
+    let mut places = (0..).zip(mapped.chunks_mut(CHUNK));
+    let mut pieces = Vec::new();
     for chunks in area.chunks.chunks(PIECE.into()) {
-        let from = chunks.first().map_or(at, start);
-        let to = chunks
-            .last()
-            .map_or(at, |last| start(last) + area.chunk_bytes(last.number));
-        let parts = from.checked_sub(at).zip(to.checked_sub(from));
-        let taken = parts.and_then(|(skipped, own)| {
-            let (_, behind) = std::mem::take(&mut rest).split_at_mut_checked(skipped)?;
-            behind.split_at_mut_checked(own)
+        let with_place = chunks.iter().map(|chunk| {
+            let place = places.find(|(number, _)| *number == chunk.number);
+            let (_, place) = place.ok_or_else(|| StoreError::Impossible {
+                what: format!(
+                    "the area at {:#x} has no chunk {}",
+                    area.start, chunk.number
+                ),
+            })?;
+            Ok((chunk, place))
         });
-        let (target, behind) = taken.ok_or_else(|| StoreError::Impossible {
-            what: format!("chunks of the area at {:#x} overlap", area.start),
-        })?;
-        (rest, at) = (behind, to);
         pieces.push(Piece {
             contents,
             area,
-            chunks,
-            target: Mutex::new(target),
+            chunks: Mutex::new(with_place.collect::<Result<_, StoreError>>()?),
         });
     }
     Ok(pieces)
-}
-
-/// Where a chunk begins in its area.
-fn start(chunk: &Chunk) -> usize {
-    usize::try_from(chunk.number).map_or(usize::MAX, |number| number.saturating_mul(CHUNK))
 }
 
 /// Each hole with its file.
@@ -151,18 +138,18 @@ fn length(area: &Area, chunk: &Chunk) -> u64 {
     area.chunk_bytes(chunk.number) as u64
 }
 
-/// Writes pages of a chunk, which has its place at the beginning of `target`.
-fn write(target: &mut [u8], mut part: &[u8], runs: &[Run]) -> Result<(), StoreError> {
+/// Writes pages of a chunk to its place.
+fn write(place: &mut [u8], mut part: &[u8], runs: &[Run]) -> Result<(), StoreError> {
     for run in runs {
         let (own, rest) = part.split_at(run.bytes);
-        let place = target.get_mut(run.offset..run.offset + run.bytes);
-        let place = place.ok_or_else(|| StoreError::Impossible {
+        let target = place.get_mut(run.offset..run.offset + run.bytes);
+        let target = target.ok_or_else(|| StoreError::Impossible {
             what: format!(
                 "{} bytes at {} are not in their chunk",
                 run.bytes, run.offset
             ),
         })?;
-        place.copy_from_slice(own);
+        target.copy_from_slice(own);
         part = rest;
     }
     Ok(())

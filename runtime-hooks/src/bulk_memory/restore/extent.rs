@@ -18,7 +18,7 @@ pub(super) struct Extent {
     /// The memory that they take if all of it is huge pages.
     with_huge_pages: u64,
     /// The size of the files in memory that are mapped over holes, which have all of their pages.
-    file_bytes: u64,
+    pub(super) file_bytes: u64,
 }
 
 impl Extent {
@@ -44,11 +44,6 @@ impl Extent {
             self.bytes
         };
         filled.saturating_add(self.file_bytes)
-    }
-
-    /// The size of the files in memory that are mapped over holes, bytes.
-    pub(super) fn file_bytes(self) -> u64 {
-        self.file_bytes
     }
 
     /// Whether there is something to fill in, and huge pages take hardly more.

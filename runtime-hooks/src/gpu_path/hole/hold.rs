@@ -51,10 +51,7 @@ impl Hold {
         if !asked(&HoldStep::Store)? {
             return Ok(());
         }
-        let held = match self.open() {
-            Ok(held) => held,
-            Err(error) => return say_result::<Report>(Err(error)),
-        };
+        let held = self.open().or_else(|error| said(Err(error)))?;
         say_result(self.store(&held))?;
         if !asked(&HoldStep::TakeAway)? {
             return Ok(());

@@ -4,12 +4,12 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stasis_linux::ProcessRef;
 use stasis_linux::file::{self, Access, Durability};
 
+use super::POLL;
 use super::in_file::InFile;
 use crate::cuda::process_set::as_found::ProcessId;
 use crate::host::file_lock::lock_soon;
@@ -19,7 +19,6 @@ const RECORD: &str = "gpu-contents-away.json";
 const LOCK: &str = "gpu-contents-away.lock";
 /// That somebody waits for the contents.
 const WANTED: &str = "gpu-contents-away.wanted";
-const POLL: Duration = Duration::from_millis(10);
 /// Contents of hundreds of thousands of processes.
 const MAX_BYTES: u64 = 64 << 20;
 
