@@ -36,28 +36,31 @@ fn all_moments(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     checkpoint(client, "victim", GOOD, true)?;
     client.delete("victim")?;
     while_it_runs(stasis, client, &victim)?;
-    for (order, phase) in [
-        ("lock victim slow:1500", "lock"),
-        ("checkpoint victim slow:1500", "gpu checkpoint"),
-        ("", "dump"),
-    ] {
+    for (call, phase) in [("lock", "lock"), ("checkpoint", "gpu checkpoint")] {
         run(stasis, client, &victim)?;
-        stasis.inject(order)?;
+        stasis.inject(&format!("{call} victim slow:1500"))?;
         kill_in(phase, client, &victim, || {
             victim.begin_checkpoint(client, CUT_OFF)
         })?;
     }
-    for (order, phase) in [
-        ("", "criu restore"),
-        ("restore victim slow:1500", "gpu restore"),
-    ] {
-        stasis.inject(order)?;
-        kill_in(phase, client, &victim, || {
-            victim.begin_restore(client, GOOD)
-        })?;
-        run(stasis, client, &victim)?;
-        victim.end(client)?;
-    }
+    run(stasis, client, &victim)?;
+    kill_in_criu(stasis, "post-dump", "dump", client, &victim, || {
+        victim.begin_checkpoint(client, CUT_OFF)
+    })?;
+    kill_in_criu(
+        stasis,
+        "post-restore",
+        "criu restore",
+        client,
+        &victim,
+        || victim.begin_restore(client, GOOD),
+    )?;
+    runs_and_ends(stasis, client, &victim)?;
+    stasis.inject("restore victim slow:1500")?;
+    kill_in("gpu restore", client, &victim, || {
+        victim.begin_restore(client, GOOD)
+    })?;
+    runs_and_ends(stasis, client, &victim)?;
     during_create(client, &victim)?;
     an_operation_is_killed(stasis, client, &victim)?;
     at_random_moments(stasis, client, &victim)?;
@@ -71,6 +74,15 @@ fn run(stasis: &StasisHost, client: &Containerd, victim: &CrashContainer<'_>) ->
     victim.start(client, None)?;
     assert_eq!(stasis.ask_until_up(10000)?, "ok 0");
     Ok(())
+}
+
+fn runs_and_ends(
+    stasis: &StasisHost,
+    client: &Containerd,
+    victim: &CrashContainer<'_>,
+) -> Result<()> {
+    run(stasis, client, victim)?;
+    Ok(victim.end(client)?)
 }
 
 fn while_it_runs(
@@ -92,11 +104,35 @@ fn kill_in(
     victim: &CrashContainer<'_>,
     begin: impl FnOnce() -> Result<JoinHandle<Answer<()>>>,
 ) -> Result<()> {
+    killed_in(phase, client, victim, begin, || Ok(()))
+}
+
+/// The same while CRIU stands at a stage of its work; it goes on at once then.
+fn kill_in_criu(
+    stasis: &StasisHost,
+    stage: &str,
+    phase: &str,
+    client: &Containerd,
+    victim: &CrashContainer<'_>,
+    begin: impl FnOnce() -> Result<JoinHandle<Answer<()>>>,
+) -> Result<()> {
+    stasis.hold_criu(stage)?;
+    killed_in(phase, client, victim, begin, || stasis.let_criu_go())
+}
+
+fn killed_in(
+    phase: &str,
+    client: &Containerd,
+    victim: &CrashContainer<'_>,
+    begin: impl FnOnce() -> Result<JoinHandle<Answer<()>>>,
+    then: impl FnOnce() -> Result<()>,
+) -> Result<()> {
     println!("{phase}");
     let mut events = client.events()?;
     let caller = begin()?;
     victim.in_phase(phase)?;
     victim.kill_shim(|| false)?;
+    then()?;
     let answer = answered(caller.join())?;
     ensure!(answer.is_err(), "a killed shim answered: {answer:?}");
     events.until("victim", ENDED)?;
