@@ -21,6 +21,7 @@ use crate::cuda::watchdog::WatchedDriver;
 use crate::error::after_failure::AfterFailure;
 use crate::error::operations_log;
 use crate::error::{Error, Failure, Refusal};
+use crate::gpu_path::hole;
 use crate::host::huge_pages::HugePages;
 use crate::ledger::Patience;
 use crate::ledger::gpu_memory::GpuMemory;
@@ -180,6 +181,8 @@ fn carry_out(
     let bytes = gpu_bytes(paused.intent.back_to_gpu());
     let estimate = ProgressEstimate::gpu_restore(bytes, candidates);
     let lost = timeline.time_moving("gpu restore", estimate, || {
+        // A process that lacks its GPU contents is not restored, and left to the keeper.
+        let _ = hole::give_back(paused.operation.directory());
         let _huge_pages = HugePages::if_wanted(&context.settings);
         bring_back(driver, candidates, &paused.intent.as_found())
     });

@@ -1,7 +1,7 @@
 //! The bulk memory of a checkpoint: requested from our CRIU plugin before the dump, and checked
 //! after it.
 
-mod away;
+pub(crate) mod away;
 mod keep;
 
 use std::cell::OnceCell;
@@ -194,7 +194,7 @@ impl<'a> MemoryDump<'a> {
         match request.after {
             After::End => None,
             After::GoOn => self
-                .give_back()
+                .give_back_at_once()
                 .or_else(|| files.not_returned(self.context.settings.deadlines.stalled())),
         }
     }

@@ -1,12 +1,10 @@
 //! Where GPU contents go while CRIU dumps their processes.
 
 use stasis_config::GpuCheckpointPath;
-use stasis_linux::cgroup::FreezerState;
 
 use crate::bulk_memory::plugin::Plugins;
 use crate::checkpoint::captured::Captured;
 use crate::context::Context;
-use crate::request::CheckpointRequest;
 
 /// Where GPU contents go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,18 +18,12 @@ pub(crate) enum Destination {
 
 impl Destination {
     /// Where a checkpoint has them go if it can.
-    pub(super) fn wanted(
-        context: &Context,
-        options: &CheckpointRequest,
-        plugins: &Plugins,
-        found: FreezerState,
-    ) -> Self {
+    pub(super) fn wanted(context: &Context, plugins: &Plugins) -> Self {
         let settings = &context.settings;
         let by_driver = settings.gpu_checkpoint.path == GpuCheckpointPath::Driver;
         // The store of a dump has one writer, which is the plugin where it moves heaps.
         let by_plugin = plugins.memory.is_err() || settings.bulk_memory.moves_heaps();
-        // A process of a frozen container cannot map anything before it is thawed.
-        match by_driver || by_plugin || options.is_pending_on_resume(found) {
+        match by_driver || by_plugin {
             true => Self::Memory,
             false => Self::Files,
         }

@@ -23,7 +23,7 @@ pub(super) fn minimum(plan: &Plan<'_>) -> u64 {
 /// # Errors
 /// [`Failure::HostMemory`].
 pub(super) fn make_files(plan: &Plan<'_>, captured: &Captured) -> Result<Destination, Failure> {
-    let wanted = Destination::wanted(plan.context, plan.options, &plan.plugins, plan.found);
+    let wanted = Destination::wanted(plan.context, &plan.plugins);
     if wanted == Destination::Memory {
         return Ok(Destination::Memory);
     }

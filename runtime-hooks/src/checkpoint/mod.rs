@@ -149,10 +149,10 @@ fn carry_out(
             Ok(())
         }
         (Ok(()), Err(cause)) => {
-            let ended = unsealed(&cause, &plan.image, memory, &plan.container, timeline);
             let rolled_back = timeline.time("roll back", || {
                 roll_back(&plan.changed(captured), Vec::new())
             });
+            let ended = unsealed(&cause, &plan.image, memory, &plan.container, timeline);
             Err(failed(cause, ended.unwrap_or(rolled_back)))
         }
         (Err(cause), sealed) => {
@@ -201,7 +201,7 @@ fn save<'p>(
     let in_files = find(plan, captured, job.members(), before, destination)?;
     go_on(plan)?;
     let mut memory = prepare(plan, timeline)?;
-    let taken = memory.take_away(in_files, timeline);
+    let taken = memory.take_away(in_files, plan.contents_come_back(), timeline);
     let dumped = taken.and_then(|()| {
         if plan.found == FreezerState::Frozen {
             timeline.time("freeze", || plan.container.cgroup().freeze())?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use stasis_linux::cgroup::FreezerState;
 use stasis_linux::{ProcessRef, Snapshot};
 
+use crate::bulk_memory::dump::away::Back;
 use crate::bulk_memory::plugin::Plugins;
 use crate::checkpoint::captured::{Captured, Found};
 use crate::checkpoint::judge::{Judged, judge, refuse_blockers};
@@ -19,7 +20,7 @@ use crate::cuda::process_set::{ProcessStates, query_states};
 use crate::cuda::watchdog::WatchedDriver;
 use crate::error::after_failure::AfterFailure;
 use crate::error::{Error, Failure, Refusal};
-use crate::gpu_path::CopyingDriver;
+use crate::gpu_path::{CopyingDriver, hole};
 use crate::image::directory::{self, NewImage};
 use crate::operation::Operation;
 use crate::operation::undo::{Begun, ImagePlace, Undo};
@@ -91,7 +92,13 @@ impl<'a> Plan<'a> {
         } else {
             Ok(())
         };
-        let judged = thawed.and_then(|()| judge(context, options, &container, &operation, found));
+        // What an earlier checkpoint has left for the resume of the paused container.
+        let has_contents = thawed.and_then(|()| {
+            let given = hole::give_back(operation.directory());
+            given.map_err(Refusal::GpuContents)
+        });
+        let judged =
+            has_contents.and_then(|()| judge(context, options, &container, &operation, found));
         if thaws
             && !matches!(judged, Ok(Judged::Cuda(_)))
             && let Err(error) = cgroup.freeze()
@@ -170,6 +177,14 @@ impl<'a> Plan<'a> {
         };
         *captured = Captured::describe(context, container, &snapshot, &inventory, as_found)?;
         Ok(())
+    }
+
+    /// When GPU contents that are away during the dump come back to processes that go on.
+    pub(crate) fn contents_come_back(&self) -> Back {
+        match self.is_pending_on_resume() {
+            true => Back::AtResume,
+            false => Back::AtOnce,
+        }
     }
 
     /// Whether the processes go on when the caller, who has paused the container, resumes it.

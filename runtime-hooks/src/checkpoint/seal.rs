@@ -72,6 +72,9 @@ pub(crate) fn unsealed(
     let is_last_copy = image.is_last_copy(container.init());
     if is_last_copy {
         memory.start_copy(timeline);
+    } else if memory.is_stored_alone() {
+        image.keep_memory_only();
+        return None;
     } else {
         memory.remove_unused();
     }

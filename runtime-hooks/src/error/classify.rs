@@ -49,6 +49,7 @@ impl Refusal {
             Self::Manifest(error) => error.kind(),
             Self::HostMemory(error) => error.kind(),
             Self::Store(error) => of_store(error),
+            Self::GpuContents(error) => of_contents(error),
             Self::Process(fault) => fault.kind(),
             Self::Blocked(_) => Kind::Blocked,
             Self::Directory { source, .. } => of_io(source, Kind::ImageDirectory),

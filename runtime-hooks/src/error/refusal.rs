@@ -42,6 +42,10 @@ pub enum Refusal {
     /// The image's manifest is not valid, or an earlier one cannot be removed.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
+    /// GPU contents that an earlier checkpoint has left for the container's resume cannot be given
+    /// back to its processes.
+    #[error("the GPU contents that its paused processes wait for cannot be given back to them")]
+    GpuContents(#[source] io::Error),
     /// There is no host memory for the GPU contents.
     #[error(transparent)]
     HostMemory(#[from] NoHostMemory),

@@ -13,23 +13,35 @@ use crate::gpu_path::hole::{self, Holder, InFile, are_away};
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::timeline::Timeline;
 
+/// When the contents come back to processes that go on after a dump that succeeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Back {
+    /// With the end of the dump.
+    AtOnce,
+    /// When their caller, who has paused the container, resumes it: no process of a frozen
+    /// container can map anything, and none of them may run before.
+    AtResume,
+}
+
 /// What is stored, and who holds the contents.
 #[derive(Debug)]
 pub(super) struct Away {
     stored: Report,
+    back: Back,
     /// `None` once they are back.
     holder: RefCell<Option<Holder>>,
 }
 
 impl MemoryDump<'_> {
     /// Stores GPU contents that are in files, and takes them away from their processes. They come
-    /// back by [`Self::undo`], or with the end of a dump.
+    /// back by [`Self::undo`], with the end of a dump, or by [`hole::give_back`].
     ///
     /// # Errors
     /// [`Failure::GpuContents`].
     pub(crate) fn take_away(
         &mut self,
         in_files: Vec<InFile>,
+        back: Back,
         timeline: &mut Timeline<'_>,
     ) -> Result<(), Failure> {
         let Some((request, files)) = self.requested.as_mut().filter(|_| !in_files.is_empty())
@@ -46,14 +58,27 @@ impl MemoryDump<'_> {
             let stored = holder.store()?;
             let taken = holder.take_away();
             let holder = RefCell::new(Some(holder));
-            self.away = Some(Away { stored, holder });
+            self.away = Some(Away {
+                stored,
+                back,
+                holder,
+            });
             taken
         });
         taken.map_err(Failure::GpuContents)
     }
 
+    /// After a dump that succeeded: gives back what is away from processes that go on now; returns
+    /// the reason if that fails.
+    pub(super) fn give_back_at_once(&self) -> Option<String> {
+        match self.away.as_ref()?.back {
+            Back::AtOnce => self.give_back(),
+            Back::AtResume => None,
+        }
+    }
+
     /// Gives back what is away; returns the reason if that fails.
-    pub(super) fn give_back(&self) -> Option<String> {
+    fn give_back(&self) -> Option<String> {
         let mut held = self.away.as_ref()?.holder.borrow_mut();
         let given = held.take()?.give_back();
         // One that was killed, or is late, is nobody's any more.
@@ -84,10 +109,15 @@ impl MemoryDump<'_> {
             return;
         }
         let not_returned = self.give_back_to(container);
-        let is_stored_alone = not_returned.is_some() || are_away(self.directory);
+        let is_stored_alone = not_returned.is_some() || self.is_stored_alone();
         if !is_stored_alone && !self.image.is_last_copy(container.init()) {
             self.remove_unused();
         }
+    }
+
+    /// Whether the store may have the only copy of what processes lack.
+    pub(crate) fn is_stored_alone(&self) -> bool {
+        are_away(self.directory)
     }
 
     /// The report of a dump, with what was stored before it.

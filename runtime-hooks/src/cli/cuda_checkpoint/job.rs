@@ -17,7 +17,8 @@ use crate::cuda::process_set::ProcessStates;
 use crate::cuda::process_set::as_found::{AsFound, SafeState};
 use crate::cuda::watchdog::{CallLimits, MARGIN, WatchedDriver};
 use crate::cuda::{CudaDriver, CudaState, Driver};
-use crate::gpu_path::CopyingDriver;
+use crate::error::Refusal;
+use crate::gpu_path::{CopyingDriver, hole};
 use crate::host::cancel::Cancel;
 use crate::host::huge_pages::HugePages;
 use crate::ledger::Reservation;
@@ -182,6 +183,10 @@ impl Group<'_> {
             Some(suspended) => suspended,
             None => self.suspended_by_others(&members),
         };
+        if let Some(operation) = &self.operation {
+            let given = hole::give_back(operation.directory());
+            given.map_err(|error| Error::Refused(Box::new(Refusal::GpuContents(error))))?;
+        }
         self.admit(&suspended, goal)?;
         let processes = members.into_iter().map(|(process, _)| process).collect();
         let job = CudaJob::<Checkpointed>::of_restored(&self.driver, processes)

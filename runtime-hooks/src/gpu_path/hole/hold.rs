@@ -1,6 +1,6 @@
 //! The process that holds GPU contents while their processes are dumped.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -51,6 +51,8 @@ impl Hold {
         if !asked(&HoldStep::Store)? {
             return Ok(());
         }
+        // What it holds is freed by nobody else's end, and lost with its own.
+        let _ = fs::write("/proc/self/oom_score_adj", "-1000");
         let held = self.open().or_else(|error| said(Err(error)))?;
         say_result(self.store(&held))?;
         if !asked(&HoldStep::TakeAway)? {
