@@ -9,6 +9,8 @@ use nix::sys::ptrace;
 use nix::unistd::Pid;
 use rustix::process::{WaitOptions, waitpid};
 
+use crate::status::is_alive;
+
 /// A thread that is in the kernel for longer cannot be stopped now.
 const PATIENCE: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_micros(100);
@@ -73,10 +75,15 @@ pub(crate) enum Event {
 /// `NotFound` if it has ended, `TimedOut`, and those of waitpid(2).
 pub(crate) fn next_event(thread: Pid, deadline: Deadline) -> io::Result<Event> {
     loop {
-        match event_now(thread)? {
-            None => deadline.poll()?,
-            Some(event) => return Ok(event),
+        if let Some(event) = event_now(thread)? {
+            return Ok(event);
         }
+        // Nobody is told of the end of a leader before all threads of its process have ended, and
+        // the last one of a pid namespace's init may wait for a child that is ours to reap.
+        if !is_alive(thread.as_raw())? {
+            return event_now(thread)?.ok_or(io::ErrorKind::NotFound.into());
+        }
+        deadline.poll()?;
     }
 }
 

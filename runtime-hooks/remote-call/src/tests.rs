@@ -12,9 +12,13 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use nix::libc;
+use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use self::program::Program;
+use super::event::{Deadline, Event, next_event};
+use super::ffi::{RunTo, resume};
 use super::seized::SeizedThread;
 
 fn pid(child: &Child) -> i32 {
@@ -135,4 +139,20 @@ fn one_that_ended_is_an_error() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(stop(&child).is_err());
+}
+
+/// Its tracer is told of it when all other threads have ended as well, and these may wait for the
+/// tracer: the last one of a pid namespace's init does, if a child of it is traced.
+#[test]
+fn a_leader_that_ended_before_other_threads_has_ended() {
+    let source = include_str!("tests/leaderless.c");
+    let program = Program::waiting(source, |_| Vec::<&str>::new());
+    let leader = Pid::from_raw(pid(&program.child));
+    ptrace::seize(leader, Options::empty()).unwrap();
+    kill(leader, Signal::SIGUSR1).unwrap();
+    let told = next_event(leader, Deadline::soon()).unwrap();
+    assert_eq!(told, Event::Signal(libc::SIGUSR1));
+    resume(leader, RunTo::Event, libc::SIGUSR1).unwrap();
+    let ended = next_event(leader, Deadline::soon()).unwrap_err();
+    assert_eq!(ended.kind(), io::ErrorKind::NotFound);
 }

@@ -1,0 +1,29 @@
+/* leaderless: its leader ends at SIGUSR1, and another thread goes on. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static volatile sig_atomic_t told;
+
+static void tell(int signal) {
+    told = signal;
+}
+
+static void *stay(void *unused) {
+    for (;;)
+        pause();
+    return unused;
+}
+
+int main(void) {
+    pthread_t thread;
+    signal(SIGUSR1, tell);
+    if (pthread_create(&thread, NULL, stay, NULL))
+        return 1;
+    puts("up");
+    fflush(stdout);
+    while (!told)
+        usleep(1000);
+    pthread_exit(NULL);
+}
