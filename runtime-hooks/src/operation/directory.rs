@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{self, Path, PathBuf};
 
+use crate::operation::lock;
+
 /// The directory of all, below the state directory.
 const CONTAINERS: &str = "containers";
 
@@ -36,6 +38,20 @@ pub(crate) fn directories(state_dir: &Path) -> io::Result<Vec<PathBuf>> {
         found.extend(entries(&root)?);
     }
     Ok(found)
+}
+
+/// Removes a directory whose lock the caller holds, the lock last: from then on somebody else may
+/// lock another one in its place, and what that one makes stays.
+pub(super) fn remove(directory: &Path) {
+    let lock = directory.join(lock::NAME);
+    for entry in entries(directory).unwrap_or_default() {
+        if entry != lock {
+            // Files left behind only make the next operation query the driver once more.
+            let _ = fs::remove_file(&entry).or_else(|_| fs::remove_dir_all(&entry));
+        }
+    }
+    let _ = fs::remove_file(lock);
+    let _ = fs::remove_dir(directory);
 }
 
 /// The entries of a directory; none if there is no such directory.

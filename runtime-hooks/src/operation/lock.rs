@@ -16,6 +16,9 @@ pub(crate) const NAME: &str = "lock";
 /// What a recovery writes in place of its pid.
 const RECOVERY: &str = "recovery";
 
+/// More do not happen while one tries.
+const MOST_REMOVALS: u32 = 1000;
+
 /// What a lock is taken for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
@@ -45,8 +48,16 @@ pub(super) enum Tried {
 /// Tries to lock the file in a directory, which is made if there is none.
 pub(super) fn try_lock(directory: &Path, purpose: Purpose) -> io::Result<Tried> {
     let path = directory.join(NAME);
+    let mut removals = 0;
     loop {
-        let mut lock = open(directory)?;
+        let mut lock = match open(directory) {
+            // Who had it before has removed the directory meanwhile.
+            Err(error) if is_removed(&error) && removals < MOST_REMOVALS => {
+                removals += 1;
+                continue;
+            }
+            opened => opened?,
+        };
         if file_lock::try_lock(&lock, Sharing::Exclusive)? == file_lock::Tried::Held {
             return Ok(Tried::Held(Holder::of(&mut lock)));
         }
@@ -64,6 +75,11 @@ pub(super) fn try_lock(directory: &Path, purpose: Purpose) -> io::Result<Tried> 
             return Ok(Tried::Locked(lock));
         }
     }
+}
+
+/// It was there when it was to be made, or not any more when it was to be used.
+fn is_removed(error: &io::Error) -> bool {
+    [io::ErrorKind::AlreadyExists, io::ErrorKind::NotFound].contains(&error.kind())
 }
 
 fn open(directory: &Path) -> io::Result<File> {

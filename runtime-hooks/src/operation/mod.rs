@@ -233,8 +233,7 @@ impl Operation {
         } else {
             // From here on nothing is to be undone; the keeper removes what is left.
             let _ = fs::remove_file(self.directory.join(undo::FILE_NAME));
-            // Files left behind only make the next operation query the driver once more.
-            let _ = fs::remove_dir_all(&self.directory);
+            directory::remove(&self.directory);
         }
         // Before the lock is released, another operation may make a directory of this name.
         self.kept().end = End::Cleared;

@@ -1,3 +1,5 @@
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use stasis_linux::cgroup::FreezerState;
 
 use super::*;
@@ -22,6 +24,32 @@ fn a_second_operation_is_refused_and_names_the_holder() {
     drop(first);
     drop(begin(state.path()).unwrap());
     assert!(!has_directory(state.path(), Path::new(ROOT), "c1"));
+}
+
+/// Who has had the lock removes the directory in which others look for it.
+#[test]
+fn who_comes_while_another_one_ends_is_alone() {
+    let state = tempfile::tempdir().unwrap();
+    let inside = AtomicU32::new(0);
+    let come_and_go = || {
+        for _ in 0..3000 {
+            match begin(state.path()) {
+                Ok(operation) => {
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                    assert!(operation.directory().join(lock::NAME).exists());
+                    inside.store(0, Ordering::SeqCst);
+                    operation.clear();
+                }
+                Err(OperationError::Busy { .. }) => {}
+                Err(other) => panic!("{other}"),
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(come_and_go);
+        }
+    });
 }
 
 #[test]
