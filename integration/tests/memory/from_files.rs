@@ -1,16 +1,18 @@
 //! GPU contents that are stored from files of ours, and away from their processes while CRIU dumps
 //! these.
 
+mod as_an_image;
+mod cut_off;
+mod paused;
+
 use std::fs;
-use std::process::Child;
 
 use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
-use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::memory_container::MemoryContainer;
 use stasis_integration::host::HostKind;
-use stasis_integration::host::installed::{PROGRAM, StasisHost};
-use stasis_integration::{needs, on_hosts};
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::on_hosts;
 use stasis_memory_store::{CriuHas, Index};
 
 use crate::gpu_contents::with_criu;
@@ -19,10 +21,8 @@ use crate::suspended::{charged, in_file, peak, seen};
 
 const MIB: u64 = 1 << 20;
 const HOLDS: &str = "stasis-gpu-hold";
-const OPERATES: &str = "stasis-runtime";
-const KEEPER: &str = "stasis-keeper";
-/// CRIU has stopped all tasks, and stops itself.
-const IN_THE_DUMP: &str = "take:1:stop";
+/// Where they become an image as they are.
+const IN_MEMORY: &str = "bulk_memory.tier = \"ram\"\n";
 
 on_hosts!(every_tier_has_them: trixie, crun_on_trixie_v2);
 
@@ -96,123 +96,6 @@ fn the_limit_and_the_charge_of_the_container_stay_as_they_are() -> Result<()> {
     memory.delete()
 }
 
-#[test]
-fn they_come_back_whoever_fails_in_the_dump() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::sid_v2()?)?;
-    let _containerd = stasis.containerd()?;
-    let holder = started(stasis)?;
-    holder.bundle.checkpoint("good", &["--leave-running"])?;
-    holder.goes_on()?;
-    let before = seen(stasis, &holder.bundle)?;
-    let inventory = stasis.inventory()?;
-    for fault in ["take:1:error", "take:1:panic", "take:1:kill"] {
-        for pauses in [false, true] {
-            holder.inject(fault)?;
-            if pauses {
-                holder.bundle.pause()?;
-            }
-            let message = holder.bundle.checkpoint_fails("failed", &[])?;
-            assert_contains(&message, &["as before"]);
-            if pauses {
-                holder.bundle.resume()?;
-            }
-            holder.inject("")?;
-            holder.goes_on().context(fault)?;
-            holder.nothing_left_of_dump("failed")?;
-            assert_eq!(seen(stasis, &holder.bundle)?, before, "{fault}");
-            assert_eq!(stasis.inventory()?, inventory, "{fault}");
-        }
-    }
-    holder.end()
-}
-
-#[test]
-fn they_come_back_whoever_is_killed_in_the_dump() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::trixie()?)?;
-    needs!(StandIn);
-    let _containerd = stasis.containerd()?;
-    let holder = started(stasis)?;
-    // A thread of the program gets memory of its own with its first answer.
-    holder.bundle.checkpoint("first", &["--leave-running"])?;
-    holder.goes_on()?;
-    let all = [
-        &[HOLDS][..],
-        &[OPERATES],
-        &[OPERATES, HOLDS],
-        &[KEEPER, OPERATES, HOLDS],
-    ];
-    for options in [&["--leave-running"][..], &[]] {
-        for killed in all {
-            let name = || format!("{killed:?} killed {options:?}");
-            let before = seen(stasis, &holder.bundle)?;
-            let task = holder.bundle.pid()?;
-            killed_in_the_dump(stasis, &holder, killed, options).with_context(name)?;
-            if holder.bundle.pid()? == task {
-                assert_eq!(seen(stasis, &holder.bundle)?, before, "{}", name());
-            }
-        }
-    }
-    holder.bundle.checkpoint("after-all", &[])?;
-    holder.bundle.restore("after-all")?;
-    holder.goes_on()?;
-    holder.end()
-}
-
-fn killed_in_the_dump(
-    stasis: &StasisHost,
-    holder: &MemoryContainer<'_>,
-    killed: &[&str],
-    options: &[&str],
-) -> Result<()> {
-    holder.inject(IN_THE_DUMP)?;
-    let image = match killed == [HOLDS] {
-        true => "good",
-        false => "killed",
-    };
-    let checkpoint = holder.bundle.begin_checkpoint(image, options)?;
-    wait_until_clear(|| criu_stands(stasis))?;
-    holder.inject("")?;
-    ensure!(in_file(stasis, &holder.bundle)? == 0, "they are not away");
-    let names = killed.join("|");
-    stasis.host.run(&["pkill", "-KILL", "-x", &names])?;
-    if killed == [HOLDS] {
-        stasis.host.run(&["pkill", "-CONT", "-x", "criu"])?;
-        return without_who_held_them(holder, checkpoint, options);
-    }
-    drop(checkpoint.wait_with_output()?);
-    if killed.contains(&KEEPER) {
-        // Its caller may have taken it along.
-        let kill = "pkill -KILL -x criu || true";
-        stasis.host.run(&["sh", "-c", kill])?;
-        stasis.host.run(&[PROGRAM, "recover", "--all"])?;
-    }
-    stasis.nothing_to_put_right()?;
-    holder.goes_on()?;
-    holder.nothing_left_of_dump("killed")
-}
-
-/// The image is good; who goes on gets them from the store.
-fn without_who_held_them(
-    holder: &MemoryContainer<'_>,
-    checkpoint: Child,
-    options: &[&str],
-) -> Result<()> {
-    let output = checkpoint.wait_with_output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{said}");
-    if options.is_empty() {
-        holder.bundle.restore("good")?;
-    }
-    holder.goes_on()
-}
-
-/// Why it does not.
-fn criu_stands(stasis: &StasisHost) -> Result<Option<String>> {
-    let processes = stasis.host.run_for_text(&["ps", "-eo", "stat=,comm="])?;
-    let stands = |line: &str| line.starts_with('T') && line.ends_with(" criu");
-    Ok((!processes.lines().any(stands)).then_some(processes))
-}
-
 /// A container that was half restored is ended before its GPU is unlocked, and the image is named.
 #[test]
 fn what_is_damaged_is_not_restored() -> Result<()> {
@@ -236,66 +119,4 @@ fn what_is_damaged_is_not_restored() -> Result<()> {
     holder.bundle.restore("good")?;
     holder.goes_on()?;
     holder.end()
-}
-
-/// No process of a frozen container can map anything: they come back with its resume, and what its
-/// caller does meanwhile finds it as always.
-#[test]
-fn a_paused_container_gets_them_back_at_its_resume() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::trixie()?)?;
-    let _containerd = stasis.containerd()?;
-    let holder = started(stasis)?;
-    holder.bundle.checkpoint("first", &["--leave-running"])?;
-    holder.goes_on()?;
-    let before = seen(stasis, &holder.bundle)?;
-    paused(stasis, &holder, "once")?;
-    holder.bundle.resume()?;
-    holder.goes_on()?;
-    assert_eq!(seen(stasis, &holder.bundle)?, before);
-
-    paused(stasis, &holder, "again")?;
-    holder.bundle.checkpoint("twice", &["--leave-running"])?;
-    ensure!(in_file(stasis, &holder.bundle)? == 0, "they are not away");
-    holder.bundle.resume()?;
-    holder.goes_on()?;
-    assert_eq!(seen(stasis, &holder.bundle)?, before);
-
-    paused(stasis, &holder, "who-holds-them-is-killed")?;
-    stasis.host.run(&["pkill", "-KILL", "-x", HOLDS])?;
-    holder.bundle.resume()?;
-    holder.goes_on()?;
-    assert_eq!(seen(stasis, &holder.bundle)?, before);
-
-    paused(stasis, &holder, "deleted")?;
-    let next = holder.next();
-    holder.bundle.delete()?;
-    wait_until_clear(|| nobody_holds(stasis))?;
-    stasis.nothing_to_put_right()?;
-    for image in ["twice", "deleted"] {
-        has_holes(&holder, image)?;
-    }
-    holder.bundle.restore("deleted")?;
-    holder.is_back_at(next);
-    holder.goes_on()?;
-    paused(stasis, &holder, "ends")?;
-    holder.bundle.checkpoint("ends", &[])?;
-    holder.bundle.restore("ends")?;
-    holder.goes_on()?;
-    holder.end()
-}
-
-/// Pauses it for a checkpoint.
-fn paused(stasis: &StasisHost, holder: &MemoryContainer<'_>, image: &str) -> Result<()> {
-    holder.bundle.pause()?;
-    holder.bundle.checkpoint(image, &["--leave-running"])?;
-    assert_eq!(holder.bundle.status()?, "paused");
-    ensure!(in_file(stasis, &holder.bundle)? == 0, "they are not away");
-    Ok(())
-}
-
-/// Why that is not so.
-fn nobody_holds(stasis: &StasisHost) -> Result<Option<String>> {
-    let processes = stasis.host.run_for_text(&["ps", "-eo", "comm="])?;
-    let mut lines = processes.lines();
-    Ok(lines.any(|line| line == HOLDS).then_some(processes.clone()))
 }

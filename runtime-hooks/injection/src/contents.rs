@@ -6,14 +6,16 @@ use std::ops::ControlFlow;
 use std::os::fd::AsRawFd;
 
 use stasis_linux::ProcessRef;
-use stasis_linux::memory_file::NAME;
+use stasis_linux::memory_file::{NAME, PACK_PREFIX, PACK_SUFFIX};
 use stasis_linux::procfs::{Mapping, for_each_mapping, open_mapped};
 
 use crate::record::Span;
 
 /// The mappings of files of ours in a process, found by the name that the kernel shows for them:
-/// nobody has to have recorded them. A process that has ended has none. One that maps a file of its
-/// own of that name deceives itself alone: how it is copied is all that depends on this.
+/// nobody has to have recorded them. They are files in memory ([`stasis_linux::memory_file`]), or
+/// packs of the store: that of a checkpoint under way, or of an image. A process that has ended has
+/// none. One that maps a file of its own of such a name deceives itself alone: how it is copied is
+/// all that depends on this.
 ///
 /// # Errors
 /// An error of reading `/proc/PID/maps`.
@@ -35,25 +37,50 @@ pub fn contents_of(process: &ProcessRef) -> io::Result<Vec<Span>> {
     Ok(found.into_iter().map(|piece| piece.span).collect())
 }
 
-/// The file that a process has contents in, open for reading and writing, and where in it they
-/// begin.
+/// Who sees what the process writes to its contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// The file.
+    Shared,
+    /// The process alone. The file may be open for reading only, and many may have it at once.
+    Private,
+}
+
+/// The file that a process has contents in.
+#[derive(Debug)]
+pub struct ContentsFile {
+    /// Open for writing as well, unless it is [`Sharing::Private`].
+    pub file: File,
+    /// Where in it the contents begin.
+    pub offset: u64,
+    /// How it is to be mapped again: a pack of the store belongs to images, too.
+    pub sharing: Sharing,
+}
+
+/// The file that a process has contents in.
 ///
 /// # Errors
 /// The process has no contents there, or an error of opening the file.
-pub fn file_of(process: &ProcessRef, contents: Span) -> io::Result<(File, u64)> {
+pub fn file_of(process: &ProcessRef, contents: Span) -> io::Result<ContentsFile> {
     check(process, contents)?;
     let found = for_each_mapping(process.pid(), |mapping| match mapping.start {
         start if start < contents.start => ControlFlow::Continue(()),
         _ => ControlFlow::Break(open_mapped(process.pid(), &mapping).map(|opened| {
             let file = opened.filter(|_| mapping.start == contents.start);
-            file.map(|file| (file, mapping.offset))
+            file.map(|file| (file, mapping.offset, is_pack(&mapping)))
         })),
     })?;
-    let (file, offset) = found.transpose()?.flatten().ok_or_else(no_contents)?;
+    let (file, offset, is_pack) = found.transpose()?.flatten().ok_or_else(no_contents)?;
     let mut options = OpenOptions::new();
-    options.read(true).write(true);
-    let file = options.open(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-    Ok((file, offset))
+    options.read(true).write(!is_pack);
+    Ok(ContentsFile {
+        file: options.open(format!("/proc/self/fd/{}", file.as_raw_fd()))?,
+        offset,
+        sharing: match is_pack {
+            true => Sharing::Private,
+            false => Sharing::Shared,
+        },
+    })
 }
 
 /// That exactly this is where a process has contents.
@@ -79,14 +106,10 @@ struct Piece {
 
 impl Piece {
     fn of(mapping: &Mapping<'_>) -> Option<Self> {
-        let name = mapping
-            .path
-            .strip_prefix(b"/")?
-            .strip_suffix(b" (deleted)")?;
         // A tmpfs has no device: its major number is 0.
-        let is_contents = name == NAME.as_bytes()
-            && mapping.device.starts_with(b"00:")
-            && mapping.permissions == *b"rw-s";
+        let is_contents = mapping.device.starts_with(b"00:")
+            && (is_nameless(mapping) || is_pack(mapping))
+            && mapping.permissions.starts_with(b"rw-");
         is_contents.then(|| Self {
             span: Span {
                 start: mapping.start,
@@ -103,4 +126,19 @@ impl Piece {
             && self.offset + self.span.length == next.offset
             && (&self.device, self.inode) == (&next.device, next.inode)
     }
+}
+
+/// A file in memory of ours.
+fn is_nameless(mapping: &Mapping<'_>) -> bool {
+    let name = mapping.path.strip_prefix(b"/");
+    let name = name.and_then(|path| path.strip_suffix(b" (deleted)"));
+    name == Some(NAME.as_bytes()) && mapping.permissions.ends_with(b"s")
+}
+
+/// A pack of the store, which may have been removed since.
+fn is_pack(mapping: &Mapping<'_>) -> bool {
+    let path = mapping.path;
+    let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    name.starts_with(PACK_PREFIX.as_bytes()) && name.ends_with(PACK_SUFFIX.as_bytes())
 }

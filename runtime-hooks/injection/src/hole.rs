@@ -18,19 +18,10 @@ use stasis_linux::procfs::{Mapping, open_mapped};
 use stasis_remote_call::Proxy;
 
 use crate::area::{Call, in_process, is_all, make};
-use crate::contents::check;
+use crate::contents::{Sharing, check};
 use crate::error::InjectionError;
 use crate::prepare::{map, unsigned};
 use crate::record::{PAGE, Span};
-
-/// Who sees what the process writes to its contents.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sharing {
-    /// The file: [`crate::contents_of`] finds it if it is one of ours.
-    Shared,
-    /// The process alone. The file may be open for reading only, and many may have it at once.
-    Private,
-}
 
 /// Takes the contents away: their file is not mapped any more, and the kernel frees it with the
 /// last descriptor of it. Nothing of the process may use them.

@@ -37,7 +37,7 @@ pub mod slots;
 mod workers;
 
 pub use arm::Armed;
-pub use contents::{contents_of, file_of};
+pub use contents::{ContentsFile, Sharing, contents_of, file_of};
 pub use error::InjectionError;
 pub use prepare::{Prepared, Transfer, prepare};
 pub use private::make_private;

@@ -32,6 +32,8 @@ pub enum Transfer {
     Out {
         /// Of whole pages; what the driver does not ask for is unmapped.
         file: File,
+        /// Where in it the mapping begins; whole huge pages (2 MiB).
+        offset: u64,
         /// In bytes.
         length: u64,
         /// What becomes of a call that the file is too short for.

@@ -75,8 +75,10 @@ fn make(prepared: &Prepared) -> io::Result<Vec<Worker>> {
     let (process, record) = (&prepared.process, &prepared.record);
     let listed = record.proxy(Turn::Arm);
     let mut proxy = Proxy::numbered(process.pid(), listed, || process.is_gone())?;
-    if let (Transfer::Out { file, .. }, Some(reserved)) = (&prepared.transfer, record.reserved) {
-        map_file(&mut proxy, file, reserved, record.scratch())?;
+    if let (Transfer::Out { file, offset, .. }, Some(reserved)) =
+        (&prepared.transfer, record.reserved)
+    {
+        map_file(&mut proxy, (file, *offset), reserved, record.scratch())?;
     }
     // Workers have no files: what the program closes meanwhile is closed. Where a filter refuses it
     // that comes later.
@@ -105,7 +107,7 @@ fn make(prepared: &Prepared) -> io::Result<Vec<Worker>> {
 /// the file's owner decides where it is.
 fn map_file(
     proxy: &mut Proxy,
-    file: &std::fs::File,
+    (file, offset): (&std::fs::File, u64),
     Span { start, length }: Span,
     scratch: u64,
 ) -> io::Result<()> {
@@ -113,7 +115,7 @@ fn map_file(
     let inside = proxy.receive(file.as_fd(), scratch)?;
     let protection = unsigned(libc::PROT_READ | libc::PROT_WRITE);
     let flags = unsigned(libc::MAP_SHARED | libc::MAP_FIXED);
-    let arguments = [start, length, protection, flags, inside, 0];
+    let arguments = [start, length, protection, flags, inside, offset];
     proxy.call(libc::SYS_mmap, &arguments)?;
     let stay = unsigned(libc::MADV_DONTFORK);
     proxy.call(libc::SYS_madvise, &[start, length, stay])?;

@@ -1,8 +1,8 @@
 //! Directories with packs: what is there, and removing it.
 
-use std::fs::{self, DirEntry};
+use std::fs::{self, DirBuilder, DirEntry};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -73,6 +73,16 @@ fn stored(image_id: ImageId, directory: PathBuf) -> Result<Option<Stored>, Store
     Ok(Some(stored))
 }
 
+/// Makes a directory of a store, which only root may enter. One that is there is no error, unless
+/// it is complete: who has chosen its random name has begun with it.
+pub(crate) fn make(directory: &Path) -> Result<(), StoreError> {
+    let is_begun = || !directory.join(STORE_INDEX_FILE).exists();
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && is_begun() => Ok(()),
+        made => made.map_err(StoreError::writing(directory)),
+    }
+}
+
 /// Removes a directory of a store. Packs that other checkpoints use stay, since those have links of
 /// their own. That it is not there is no error.
 ///
@@ -126,7 +136,7 @@ pub(crate) fn remove_file(path: &Path) -> Result<(), StoreError> {
 }
 
 /// What is in a directory; nothing if it is not there.
-fn entries(directory: &Path) -> Result<Vec<DirEntry>, StoreError> {
+pub(crate) fn entries(directory: &Path) -> Result<Vec<DirEntry>, StoreError> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other.and_then(Iterator::collect),

@@ -10,7 +10,8 @@
 //! * Writing: [`Writer`] makes the store of one checkpoint, [`Writer::stream`] is for one thread.
 //! * Reading: [`Reader`] opens the packs of an index, [`Reader::load`] gives the pages of a chunk.
 //! * Contents in files in memory ([`FileContents`]): [`Writer::store_files`] and
-//!   [`Reader::load_files`], by many threads.
+//!   [`Reader::load_files`], by many threads. What is in a pack from the beginning
+//!   ([`create_pack`]) is not copied: [`Reader::in_place`].
 //! * Managing: [`list`], [`remove`], [`discard`].
 //!
 //! Images are not trusted: an index is checked against its limits before anything is made of it,
@@ -50,6 +51,7 @@ pub use protocol::{
 };
 pub use reader::{Loaded, Reader};
 pub use write::Writer;
+pub use write::new_pack::{IN_PLACE_OFFSET, create_pack};
 pub use write::stream::{Stream, StreamReport};
 
 /// The unit of memory, bytes: the kernel's page size on the machines that we support.

@@ -1,6 +1,7 @@
-//! Reading chunks; [`files`] loads them into files in memory.
+//! Reading chunks; [`files`] loads them into files in memory, unless they are [`in_place`].
 
 mod files;
+mod in_place;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -104,6 +104,11 @@ impl Images {
         Self(TempDir::new_in(env!("CARGO_MANIFEST_DIR")).unwrap())
     }
 
+    /// In memory.
+    pub(crate) fn in_memory() -> Self {
+        Self(TempDir::new_in("/dev/shm").unwrap())
+    }
+
     pub(crate) fn store(&self) -> &Path {
         self.0.path()
     }

@@ -16,7 +16,7 @@ use stasis_memory_store::{
 use crate::bulk_memory::dump::away::Away;
 use crate::bulk_memory::in_use::InUse;
 use crate::bulk_memory::plugin::Plugins;
-use crate::bulk_memory::ram_tier;
+use crate::bulk_memory::ram_tier::{self, GpuContentsIn, Stored};
 use crate::bulk_memory::request::{self, RequestFiles};
 use crate::bulk_memory::stores::{self, Stores};
 use crate::container::Container;
@@ -40,6 +40,8 @@ pub(crate) struct MemoryDump<'a> {
     image: &'a NewImage,
     plugins: &'a Plugins,
     requested: Option<(DumpRequest, RequestFiles)>,
+    /// Where GPU contents are to be while their processes are dumped.
+    gpu_contents: GpuContentsIn,
     /// GPU contents that are stored already.
     away: Option<Away>,
     /// The operation's.
@@ -59,8 +61,8 @@ impl<'a> MemoryDump<'a> {
         options: &'a CheckpointRequest,
         image: &'a NewImage,
         plugins: &'a Plugins,
-        container: &Container,
         operation: &'a Operation,
+        stored: Stored<'_>,
         timeline: &mut Timeline<'_>,
     ) -> Result<Self, Failure> {
         stasis_memory_store::discard(image.path(), None)?;
@@ -69,7 +71,7 @@ impl<'a> MemoryDump<'a> {
                 let files = RequestFiles::of(operation.directory());
                 let stores = Stores::of(&context.settings);
                 let room = operation.reservation();
-                let tier = ram_tier::choose(context, room, &stores, container, timeline);
+                let tier = ram_tier::choose(context, room, &stores, stored, timeline);
                 let request = dump_request(context, options, tier, &stores, &files)?;
                 Some((request, files))
             }
@@ -86,6 +88,7 @@ impl<'a> MemoryDump<'a> {
             image,
             plugins,
             requested,
+            gpu_contents: stored.gpu,
             away: None,
             directory: operation.directory(),
             in_use: OnceCell::new(),

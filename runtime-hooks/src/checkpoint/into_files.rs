@@ -3,65 +3,124 @@
 use stasis_linux::ProcessRef;
 use stasis_memory_store::GpuContents;
 
+use crate::bulk_memory::dump::MemoryDump;
+use crate::bulk_memory::ram_tier::GpuContentsIn;
 use crate::checkpoint::captured::Captured;
 use crate::checkpoint::destination::Destination;
 use crate::checkpoint::gpu_contents::MemoryBefore;
 use crate::checkpoint::plan::Plan;
+use crate::checkpoint::write_image::prepare;
 use crate::container::{ContainerError, host_memory};
 use crate::error::Failure;
 use crate::gpu_path;
+use crate::gpu_path::driver::BESIDE;
 use crate::gpu_path::hole::{InFile, in_files};
+use crate::operation::timeline::Timeline;
 
 /// What a process has to hold for a file, in bytes.
 pub(super) fn minimum(plan: &Plan<'_>) -> u64 {
     plan.context.settings.gpu_checkpoint.minimum_mib << 20
 }
 
-/// Makes files for GPU contents, while the processes run, and checks that the container has room
-/// for what goes into its memory.
+/// Where GPU contents go, and what stores them.
+pub(super) struct Way<'p> {
+    pub(super) destination: Destination,
+    pub(super) memory: MemoryDump<'p>,
+}
+
+/// Prepares the store and makes files for GPU contents, while the processes run, and checks that
+/// the container has room for what goes into its memory.
 ///
 /// # Errors
-/// [`Failure::HostMemory`].
-pub(super) fn make_files(plan: &Plan<'_>, captured: &Captured) -> Result<Destination, Failure> {
-    let wanted = Destination::wanted(plan.context, &plan.plugins);
-    if wanted == Destination::Memory {
-        return Ok(Destination::Memory);
+/// [`Failure::HostMemory`], [`Failure::Operation`]; those of [`prepare`].
+pub(super) fn make_files<'p>(
+    plan: &'p Plan<'_>,
+    captured: &Captured,
+    timeline: &mut Timeline<'_>,
+) -> Result<Way<'p>, Failure> {
+    if Destination::wanted(plan.context, &plan.plugins) == Destination::Memory {
+        return into_memory(plan, captured, timeline);
     }
     let held = held(plan, captured);
-    plan.copying.make(&held);
-    let has_file = |(process, _): &(ProcessRef, u64)| plan.copying.has_file(process);
-    let is_there = held.iter().all(has_file) && captured.in_files_bytes(minimum(plan)) > 0;
-    let destination = match is_there {
-        true => Destination::Files,
-        false => Destination::Memory,
+    let beside = BESIDE.saturating_mul(held.len() as u64);
+    let bytes = captured.in_files_bytes(minimum(plan));
+    let in_files = GpuContentsIn::Files(bytes.saturating_add(beside));
+    let mut way = Way {
+        destination: Destination::Files,
+        memory: prepare(plan, in_files, timeline)?,
     };
-    if destination == Destination::Memory {
-        plan.copying.disarm();
+    let made = way.memory.new_files().and_then(|files| {
+        plan.copying.make(&held, &files);
+        let has_file = |(process, _): &(ProcessRef, u64)| plan.copying.has_file(process);
+        if bytes == 0 || !held.iter().all(has_file) {
+            give_up(plan, captured, &mut way, timeline)?;
+        }
+        admit_limits(plan, captured, way.destination)
+    });
+    match made {
+        Ok(()) => Ok(way),
+        Err(cause) => {
+            way.memory.undo(&plan.container);
+            Err(cause)
+        }
     }
+}
+
+fn admit_limits(
+    plan: &Plan<'_>,
+    captured: &Captured,
+    destination: Destination,
+) -> Result<(), Failure> {
     let members = plan.container.snapshot();
     let members = members.map_err(ContainerError::Processes)?;
     let cgroup = plan.container.memory_of(members.candidates())?;
     let bytes = destination.bytes_in_container(captured, minimum(plan));
     host_memory::admit_limits(&plan.context.settings.memory, &cgroup, bytes)?;
-    Ok(destination)
+    Ok(())
 }
 
 /// Has the driver's checkpoint of the locked processes put GPU contents into their files: either
 /// all of them, or none.
-pub(super) fn lead_into_files(
-    plan: &Plan<'_>,
+///
+/// # Errors
+/// Those of [`prepare`].
+pub(super) fn lead_into_files<'p>(
+    plan: &'p Plan<'_>,
     captured: &Captured,
-    destination: Destination,
-) -> Destination {
-    if destination == Destination::Memory {
-        return Destination::Memory;
+    way: &mut Way<'p>,
+    timeline: &mut Timeline<'_>,
+) -> Result<(), Failure> {
+    match way.destination {
+        Destination::Files if !plan.copying.arm(&held(plan, captured)).is_empty() => {
+            give_up(plan, captured, way, timeline)
+        }
+        Destination::Files | Destination::Memory => Ok(()),
     }
-    let alone = plan.copying.arm(&held(plan, captured));
-    if alone.is_empty() {
-        return Destination::Files;
-    }
+}
+
+/// They go into memory after all.
+fn give_up<'p>(
+    plan: &'p Plan<'_>,
+    captured: &Captured,
+    way: &mut Way<'p>,
+    timeline: &mut Timeline<'_>,
+) -> Result<(), Failure> {
     plan.copying.disarm();
-    Destination::Memory
+    way.memory.undo(&plan.container);
+    *way = into_memory(plan, captured, timeline)?;
+    Ok(())
+}
+
+fn into_memory<'p>(
+    plan: &'p Plan<'_>,
+    captured: &Captured,
+    timeline: &mut Timeline<'_>,
+) -> Result<Way<'p>, Failure> {
+    let in_memory = GpuContentsIn::Memory(captured.to_host_bytes);
+    Ok(Way {
+        destination: Destination::Memory,
+        memory: prepare(plan, in_memory, timeline)?,
+    })
 }
 
 /// The processes that hold enough on GPUs for a file, and how much.

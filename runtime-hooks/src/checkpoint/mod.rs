@@ -24,13 +24,14 @@ pub(crate) mod write_image;
 use stasis_linux::cgroup::FreezerState;
 
 use crate::checkpoint::captured::Captured;
+use crate::checkpoint::dump::Dumped;
 use crate::checkpoint::gpu_contents::MemoryBefore;
 use crate::checkpoint::gpu_state::{gpu_checkpoint, lock, note_ended, raise_limits};
-use crate::checkpoint::into_files::{find, lead_into_files, make_files};
+use crate::checkpoint::into_files::{Way, find, lead_into_files, make_files};
 use crate::checkpoint::let_go::{after_let_go, let_go};
 use crate::checkpoint::plan::{Plan, Verdict};
 use crate::checkpoint::seal::{seal, unsealed};
-use crate::checkpoint::write_image::{Written, prepare, write_image};
+use crate::checkpoint::write_image::{Written, write_image};
 use crate::container::inherited_devices;
 use crate::context::{Context, Outcome};
 use crate::cuda::Driver;
@@ -183,7 +184,26 @@ fn save<'p>(
 ) -> Result<(CudaJob<'p, Checkpointed>, Written<'p>), Failure> {
     go_on(plan)?;
     plan.operation.record(&captured.intent)?;
-    let destination = make_files(plan, captured)?;
+    let mut way = make_files(plan, captured, timeline)?;
+    let saved = save_by(&mut way, plan, captured, low_level_args, timeline);
+    let memory = way.memory;
+    match saved {
+        Ok((job, dumped)) => Ok((job, Written { dumped, memory })),
+        Err(cause) => {
+            memory.undo(&plan.container);
+            Err(cause)
+        }
+    }
+}
+
+/// Once there is a place for GPU contents.
+fn save_by<'p>(
+    way: &mut Way<'p>,
+    plan: &'p Plan<'_>,
+    captured: &mut Captured,
+    low_level_args: LowLevelArgs<'_>,
+    timeline: &mut Timeline<'_>,
+) -> Result<(CudaJob<'p, Checkpointed>, Dumped), Failure> {
     let job = timeline.time("lock", || lock(plan, captured))?;
     note_ended(plan, job.members(), captured, timeline);
     plan.follow(job.members(), captured)?;
@@ -194,30 +214,21 @@ fn save<'p>(
         timeline.note(replaced.to_string());
     }
     // From here on workers of ours are in the container: each has the memory of a CUDA process.
-    let destination = lead_into_files(plan, captured, destination);
-    raise_limits(plan, captured, job.members(), destination, timeline)?;
+    lead_into_files(plan, captured, way, timeline)?;
+    raise_limits(plan, captured, job.members(), way.destination, timeline)?;
     let before = MemoryBefore::of(job.members());
     let job = gpu_checkpoint(plan, captured, timeline, job)?;
-    let in_files = find(plan, captured, job.members(), before, destination)?;
+    let in_files = find(plan, captured, job.members(), before, way.destination)?;
     go_on(plan)?;
-    let mut memory = prepare(plan, timeline)?;
-    let taken = memory.take_away(in_files, plan.contents_come_back(), timeline);
-    let dumped = taken.and_then(|()| {
-        if plan.found == FreezerState::Frozen {
-            timeline.time("freeze", || plan.container.cgroup().freeze())?;
-        }
-        write_image(
-            plan,
-            captured,
-            job.members(),
-            &memory,
-            low_level_args,
-            timeline,
-        )
-    });
-    let dumped = dumped.inspect_err(|_| memory.undo(&plan.container))?;
+    let memory = &mut way.memory;
+    memory.take_away(in_files, plan.contents_come_back(), timeline)?;
+    if plan.found == FreezerState::Frozen {
+        timeline.time("freeze", || plan.container.cgroup().freeze())?;
+    }
+    let members = job.members();
+    let dumped = write_image(plan, captured, members, memory, low_level_args, timeline)?;
     plan.operation.reservation().retain(Resource::is_of_gpu);
-    Ok((job, Written { dumped, memory }))
+    Ok((job, dumped))
 }
 
 fn go_on(plan: &Plan<'_>) -> Result<(), Failure> {

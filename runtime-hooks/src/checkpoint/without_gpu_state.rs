@@ -10,6 +10,7 @@ use stasis_linux::exit_status;
 
 use crate::bulk_memory::dump::MemoryDump;
 use crate::bulk_memory::plugin::{GpuState, Plugins};
+use crate::bulk_memory::ram_tier::Stored;
 use crate::checkpoint::dump::{Dump, Dumped, NotDumped, log_of};
 use crate::checkpoint::seal::{seal, unsealed};
 use crate::checkpoint::{late_cuda, late_exec};
@@ -85,8 +86,9 @@ impl PlainDump<'_> {
             image.give_up(container.init());
             self.failed(failure)
         };
+        let stored = Stored::without_gpu(container);
         let memory = MemoryDump::prepare(
-            context, options, image, plugins, container, operation, timeline,
+            context, options, image, plugins, operation, stored, timeline,
         )
         .map_err(failed)?;
         let snapshot = container.snapshot().map_err(ContainerError::Processes);

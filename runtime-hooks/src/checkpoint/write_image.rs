@@ -3,6 +3,7 @@
 use stasis_linux::ProcessRef;
 
 use crate::bulk_memory::dump::MemoryDump;
+use crate::bulk_memory::ram_tier::{GpuContentsIn, Stored};
 use crate::checkpoint::captured::Captured;
 use crate::checkpoint::dump::{Dump, Dumped, log_of};
 use crate::checkpoint::late_exec;
@@ -25,15 +26,17 @@ pub(crate) struct Written<'p> {
 /// [`Failure`].
 pub(crate) fn prepare<'p>(
     plan: &'p Plan<'_>,
+    gpu: GpuContentsIn,
     timeline: &mut Timeline<'_>,
 ) -> Result<MemoryDump<'p>, Failure> {
+    let container = &plan.container;
     MemoryDump::prepare(
         plan.context,
         plan.options,
         &plan.image,
         &plan.plugins,
-        &plan.container,
         &plan.operation,
+        Stored { container, gpu },
         timeline,
     )
 }

@@ -14,6 +14,7 @@ use stasis_linux::ProcessRef;
 
 use super::copier::Copier;
 use super::hole;
+use super::new_file::NewFiles;
 use super::process::{Direction, GpuCopy, Part, Step, VERB};
 use super::put_back;
 use super::records::{DIRECTORY, has_record};
@@ -25,7 +26,7 @@ use crate::cuda::{Copying, CudaError, CudaState, Driver, GpuMap};
 const LIMIT: Duration = Duration::from_secs(10);
 /// What the driver asks for beside what NVML says that a process uses is 9 MiB (measured on driver
 /// 580.159); what is too much goes back to the machine.
-const BESIDE: u64 = 64 << 20;
+pub(crate) const BESIDE: u64 = 64 << 20;
 
 /// A driver that has GPU contents copied by many threads, in its checkpoints into files in memory.
 pub struct CopyingDriver {
@@ -66,21 +67,20 @@ impl CopyingDriver {
     /// Makes a file for the contents of each process, which holds so many bytes on its GPUs. The
     /// processes run meanwhile, and nothing of them is changed. Those for which it fails are
     /// checkpointed by the driver alone.
-    pub(crate) fn make(&self, processes: &[(ProcessRef, u64)]) {
+    pub(crate) fn make(&self, processes: &[(ProcessRef, u64)], files: &NewFiles) {
         if self.settings.gpu_checkpoint.path == GpuCheckpointPath::Driver {
             return;
         }
         let together = processes.len() as u64;
-        let make = |process: &ProcessRef, bytes: u64| -> io::Result<Made> {
-            let bytes = bytes.saturating_add(BESIDE);
-            let mut copier = self.start(process, Direction::Out(bytes), together)?;
-            // The processes run meanwhile.
+        let make = |process: &ProcessRef, bytes: u64, number| -> io::Result<Made> {
+            let (bytes, file) = (bytes.saturating_add(BESIDE), files.file(number)?);
+            let mut copier = self.start(process, Direction::Out { bytes, file }, together)?;
             copier.step::<()>(Step::Make, self.settings.deadlines.driver())?;
             Ok(Made { copier, bytes })
         };
         thread::scope(|scope| {
-            for (process, bytes) in processes {
-                scope.spawn(move || match make(process, *bytes) {
+            for (number, (process, bytes)) in processes.iter().enumerate() {
+                scope.spawn(move || match make(process, *bytes, number) {
                     Ok(made) => drop(self.state().made.insert(ProcessId::of(process), made)),
                     Err(error) => self.note(process, &error),
                 });

@@ -10,12 +10,14 @@
 mod copier;
 pub mod driver;
 pub mod hole;
+mod new_file;
 pub mod process;
 mod records;
 pub mod self_test;
 mod steps;
 
 pub use driver::CopyingDriver;
+pub(crate) use new_file::NewFiles;
 
 use std::io;
 use std::path::Path;

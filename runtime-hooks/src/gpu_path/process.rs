@@ -5,7 +5,6 @@
 //! cgroup, which so is charged for the contents: the kernel charges a page of a file in memory to
 //! who touches it first.
 
-use std::fs::File;
 use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -17,8 +16,8 @@ use stasis_injection::{
     worker_count,
 };
 use stasis_linux::ProcessRef;
-use stasis_linux::memory_file::{self, Near};
 
+use super::new_file::{Made, NewFile};
 use super::records::{HeldRecord, put_back_all};
 use super::steps::{asked, said, say_result};
 use crate::cuda::process_set::as_found::ProcessId;
@@ -51,10 +50,10 @@ pub struct Part {
 }
 
 /// Where the contents go.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Direction {
     /// From the GPU: the driver's checkpoint asks for at most so many bytes.
-    Out(u64),
+    Out { bytes: u64, file: NewFile },
     /// From the file that they are in: the driver's restore.
     In,
     /// From or to memory of the process, which the driver maps itself.
@@ -119,15 +118,15 @@ impl Part {
         if !asked(&Step::Make)? {
             return Ok(());
         }
-        let file = said(self.make())?;
+        let made = said(self.make())?;
         if !asked(&Step::Arm)? {
             return Ok(());
         }
-        let armed = self.arm(file.as_ref());
+        let armed = self.arm(made.as_ref());
         let (armed, record) = armed.or_else(|error| said(Err(error)))?;
         // Also when nobody is there to hear it any more, the process is put back.
         let goes_on = said(Ok(())).and_then(|()| asked(&Step::Disarm));
-        let copied = disarm(armed, &record, file.as_ref());
+        let copied = disarm(armed, &record, made.as_ref());
         if goes_on? {
             say_result(copied.map_err(io::Error::other))?;
         }
@@ -135,14 +134,12 @@ impl Part {
     }
 
     /// What can be known before the lock is a reason before it.
-    fn make(&self) -> io::Result<Option<File>> {
-        let Direction::Out(bytes) = self.direction else {
+    fn make(&self) -> io::Result<Option<Made>> {
+        let Direction::Out { bytes, file } = &self.direction else {
             return Ok(None);
         };
         slots::inspect(&self.there()?).map_err(io::Error::other)?;
-        let file = memory_file::create(bytes, Near::Toucher)?;
-        memory_file::populate(&file, bytes, self.threads())?;
-        Ok(Some(file))
+        file.make(*bytes, self.threads()).map(Some)
     }
 
     fn there(&self) -> io::Result<ProcessRef> {
@@ -156,16 +153,17 @@ impl Part {
         NonZeroUsize::new(threads().get() / together.max(1)).unwrap_or(NonZeroUsize::MIN)
     }
 
-    fn arm(&self, file: Option<&File>) -> io::Result<(Armed, HeldRecord)> {
+    fn arm(&self, made: Option<&Made>) -> io::Result<(Armed, HeldRecord)> {
         let process = self.there()?;
-        let transfer = match (self.direction, file) {
+        let transfer = match (&self.direction, made) {
             (Direction::Own, _) => Transfer::Own,
-            (Direction::Out(length), Some(file)) => Transfer::Out {
-                file: file.try_clone()?,
-                length,
+            (Direction::Out { bytes, .. }, Some(made)) => Transfer::Out {
+                file: made.file.try_clone()?,
+                offset: made.offset,
+                length: *bytes,
                 unexpected: Unexpected::Refuse,
             },
-            (Direction::In | Direction::Out(_), _) => match contents_of(&process)?[..] {
+            (Direction::In | Direction::Out { .. }, _) => match contents_of(&process)?[..] {
                 [contents] => Transfer::In { contents },
                 _ => return Err(io::Error::other(NO_CONTENTS)),
             },
@@ -199,7 +197,7 @@ fn arm(
 }
 
 /// Returns how much the code has copied.
-fn disarm(armed: Armed, record: &HeldRecord, file: Option<&File>) -> Result<u64, InjectionError> {
+fn disarm(armed: Armed, record: &HeldRecord, made: Option<&Made>) -> Result<u64, InjectionError> {
     let back = armed.disarm()?;
     let PutBack::Returned(Returned { contents, reported }) = back else {
         if !matches!(back, PutBack::CodeLeft(_)) {
@@ -209,8 +207,8 @@ fn disarm(armed: Armed, record: &HeldRecord, file: Option<&File>) -> Result<u64,
     };
     record.remove();
     // The driver asks for less than it might: the rest goes back to the machine.
-    if let (Some(file), Some(contents)) = (file, contents) {
-        let _ = file.set_len(contents.length);
+    if let (Some(made), Some(contents)) = (made, contents) {
+        let _ = made.file.set_len(made.offset + contents.length);
     }
     Ok(reported.copied)
 }

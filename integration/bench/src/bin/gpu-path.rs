@@ -75,6 +75,7 @@ impl Job {
         self.driver("lock")?;
         let transfer = Transfer::Out {
             file,
+            offset: 0,
             length: self.bytes,
             unexpected: Unexpected::Refuse,
         };

@@ -3,15 +3,16 @@
 use std::fs::File;
 use std::num::NonZeroUsize;
 
-use stasis_linux::memory_file::{self, Near};
+use stasis_linux::memory_file::{self, Near, is_sealed};
 
 use super::program::{Variant, Workload};
 use super::round::{BYTES, armed, assert_holds_contents, out_into, returned};
 use super::state::{State, smaps_kib};
 use crate::area::in_process;
+use crate::hole::{dig, fill};
 use crate::private::memory_beside;
 use crate::slots::inspect;
-use crate::{InjectionError, Span, Transfer, contents_of, make_private};
+use crate::{InjectionError, Sharing, Span, Transfer, contents_of, file_of, make_private};
 
 pub(super) const THREADS: NonZeroUsize = NonZeroUsize::new(3).unwrap();
 
@@ -120,4 +121,38 @@ fn what_is_not_there_is_left_as_it_is() {
         assert_eq!(State::of(&workload, &slots), before);
     }
     comes_back(workload, contents);
+}
+
+/// A pack of the store: nobody can change it once it is an image, and it is found all the same.
+#[test]
+fn contents_in_a_pack_come_back_private() {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = directory.path().join("stasis-memory-1-0.pack");
+    let pack = File::create_new(&path).unwrap();
+    pack.set_len(BYTES + (3 << 20)).unwrap();
+    drop(pack);
+    let mut options = File::options();
+    let pack = options.read(true).write(true).open(&path).unwrap();
+    let (workload, contents) = suspended_in(&pack, Variant::Lazy);
+    drop(pack);
+    let process = workload.process();
+    let found = file_of(&process, contents).unwrap();
+    assert_eq!((found.offset, found.sharing), (0, Sharing::Private));
+    assert!(
+        !is_sealed(&found.file).unwrap(),
+        "the process can write to it"
+    );
+    dig(&process, contents).unwrap();
+    assert!(is_sealed(&found.file).unwrap());
+    fill(&process, contents, &found.file, 0, found.sharing).unwrap();
+    assert!(is_sealed(&found.file).unwrap());
+    drop(directory);
+    // The image may be removed.
+    assert_eq!(contents_of(&process).unwrap(), [contents]);
+    assert_eq!(
+        file_of(&process, contents).unwrap().sharing,
+        Sharing::Private
+    );
+    comes_back(workload, contents);
+    assert_holds_contents(&found.file);
 }

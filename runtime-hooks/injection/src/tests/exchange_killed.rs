@@ -13,9 +13,9 @@ use super::contents::{THREADS, comes_back, in_memory, suspended_in};
 use super::hole::{is_locked, state};
 use super::program::{Variant, Workload};
 use crate::area::{in_process, make};
-use crate::hole::{Filling, Sharing, dig, digging, fill};
+use crate::hole::{Filling, dig, digging, fill};
 use crate::private::memory_beside;
-use crate::{Span, contents_of, make_private};
+use crate::{Sharing, Span, contents_of, make_private};
 
 /// Says what the process that is killed is to do: see [`Exchange`].
 const JOB: &str = "STASIS_TEST_EXCHANGE";

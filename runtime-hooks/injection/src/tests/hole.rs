@@ -13,9 +13,9 @@ use super::program::{Variant, Workload};
 use super::round::assert_holds_contents;
 use super::state::{State, smaps, smaps_kib};
 use crate::area::{in_process, make};
-use crate::hole::{Sharing, dig, digging, fill};
+use crate::hole::{dig, digging, fill};
 use crate::slots::inspect;
-use crate::{InjectionError, Span, contents_of};
+use crate::{InjectionError, Sharing, Span, contents_of};
 
 const BOTH: [Sharing; 2] = [Sharing::Shared, Sharing::Private];
 

@@ -22,6 +22,7 @@ pub(super) fn store() -> File {
 pub(super) fn out_into(file: &File) -> Transfer {
     Transfer::Out {
         file: file.try_clone().unwrap(),
+        offset: 0,
         length: file.metadata().unwrap().len(),
         unexpected: Unexpected::Refuse,
     }

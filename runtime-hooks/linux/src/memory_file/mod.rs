@@ -23,6 +23,11 @@ pub use sealed::is_sealed;
 
 /// What `/proc/PID/maps` shows for a mapping of it, behind a slash and before " (deleted)".
 pub const NAME: &str = "stasis-gpu-contents";
+/// What a pack of the store is named, before and behind its own name. One in memory may be mapped
+/// like a file of ours, and shows so in `/proc/PID/maps`.
+pub const PACK_PREFIX: &str = "stasis-memory-";
+/// See [`PACK_PREFIX`].
+pub const PACK_SUFFIX: &str = ".pack";
 /// The size of a huge page on x86-64, and on aarch64 with pages of 4 KiB.
 pub const HUGE_PAGE: u64 = 2 << 20;
 

@@ -1,3 +1,5 @@
+mod in_place;
+
 use std::fs::{self, OpenOptions};
 use std::num::NonZeroUsize;
 use std::os::unix::fs::FileExt;

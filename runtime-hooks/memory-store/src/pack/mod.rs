@@ -17,14 +17,13 @@ use memmap2::Mmap;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use stasis_linux::file;
+use stasis_linux::memory_file::{PACK_PREFIX, PACK_SUFFIX};
 
 use crate::chunk::buffer::Aligned;
 use crate::{ImageId, PAGE, StoreError, Tier};
 
 const MAGIC: &[u8; 8] = b"STASISMP";
 const VERSION: u32 = 1;
-const PREFIX: &str = "stasis-memory-";
-const SUFFIX: &str = ".pack";
 
 /// A pack, as an index describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,7 +43,19 @@ impl Pack {
         let Self {
             creator, stream, ..
         } = self;
-        format!("{PREFIX}{creator}-{stream}{SUFFIX}")
+        format!("{PACK_PREFIX}{creator}-{stream}{PACK_SUFFIX}")
+    }
+
+    /// The pack whose file has this name and length; `None`: it is no pack.
+    pub(crate) fn of_name(name: &str, bytes: u64) -> Option<Self> {
+        let name = name.strip_prefix(PACK_PREFIX)?.strip_suffix(PACK_SUFFIX)?;
+        let (creator, number) = name.split_once('-')?;
+        let stream: u16 = number.parse().ok()?;
+        (stream.to_string() == number).then_some(Self {
+            creator: creator.parse().ok()?,
+            stream,
+            bytes,
+        })
     }
 
     /// Its first page.
@@ -67,14 +78,7 @@ pub(crate) fn padded(bytes: usize) -> usize {
 /// Whether a file of this name is a pack.
 #[must_use]
 pub fn is_pack_name(name: &str) -> bool {
-    let parts = name
-        .strip_prefix(PREFIX)
-        .and_then(|rest| rest.strip_suffix(SUFFIX))
-        .and_then(|rest| rest.split_once('-'));
-    parts.is_some_and(|(creator, stream)| {
-        creator.parse::<ImageId>().is_ok()
-            && stream.parse::<u16>().is_ok_and(|n| n.to_string() == stream)
-    })
+    Pack::of_name(name, 0).is_some()
 }
 
 /// A pack that can be read.

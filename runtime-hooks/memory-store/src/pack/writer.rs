@@ -20,7 +20,7 @@ const PREALLOCATED: std::ops::RangeInclusive<u64> = 16 << 20..=64 << 20;
 /// room as well.
 const PLENTY: u64 = 64;
 /// Where the first chunk of a pack in memory begins: whole chunks then fill whole huge pages.
-const HUGE_PAGE: u64 = 2 << 20;
+pub(crate) const HUGE_PAGE: u64 = 2 << 20;
 /// More than the kernel takes at once (`IOV_MAX`) is given in parts.
 const MOST_PARTS: usize = 1024;
 

@@ -13,16 +13,23 @@ use crate::{Area, Buffer, CHUNK, Chunk, CriuHas, ProcessMemory, Reader, Run, Sto
 /// Bytes that are verified and then written while they are still in a core's cache.
 const PART: usize = 256 << 10;
 
-/// Chunks of an area that follow each other, each with its place in the file. One thread has them.
+/// Chunks of an area that follow each other. One thread has them.
 struct Piece<'a> {
     contents: &'a FileContents<'a>,
     area: &'a Area,
-    chunks: Mutex<Vec<(&'a Chunk, &'a mut [u8])>>,
+    chunks: Mutex<Vec<Loading<'a>>>,
+}
+
+struct Loading<'a> {
+    chunk: &'a Chunk,
+    /// `None`: it is there already.
+    place: Option<&'a mut [u8]>,
 }
 
 impl Reader {
     /// Fills new files, which hold nothing but zeros, with the contents of all holes of these
-    /// processes, by so many threads. Adds the bytes of contents that are done to `progress`.
+    /// processes, by so many threads. What is [`Self::in_place`] is read and verified alone. Adds
+    /// the bytes of contents that are done to `progress`.
     ///
     /// Everything is verified once this has succeeded; a file holds what was damaged as well if it
     /// has not.
@@ -40,15 +47,21 @@ impl Reader {
         let mut targets = Vec::new();
         for (contents, area) in pairs(processes, contents)? {
             contents.check()?;
-            let mapped = map_part_to_write(contents.file, contents.offset, contents.bytes);
-            targets.push((contents, area, mapped.map_err(contents.failed("map"))?));
+            let mapped = match self.has_in_place(contents, area) {
+                true => None,
+                false => {
+                    let mapped = map_part_to_write(contents.file, contents.offset, contents.bytes);
+                    Some(mapped.map_err(contents.failed("map"))?)
+                }
+            };
+            targets.push((contents, area, mapped));
         }
         let mut pieces = Vec::new();
         for (contents, area, mapped) in &mut targets {
             let stored = area.chunks.iter().map(|chunk| length(area, chunk));
             let zeros = area.bytes.saturating_sub(stored.sum());
             progress.fetch_add(zeros, Ordering::Relaxed);
-            pieces.extend(pieces_of(contents, area, mapped)?);
+            pieces.extend(pieces_of(contents, area, mapped.as_deref_mut())?);
         }
         share_out(&pieces, threads, |pieces| {
             self.load_pieces(pieces, progress)
@@ -66,9 +79,12 @@ impl Reader {
         while let Some(piece) = pieces.take() {
             let Piece { contents, area, .. } = *piece;
             let mut chunks = piece.chunks.lock().unwrap_or_else(PoisonError::into_inner);
-            for (chunk, place) in chunks.iter_mut() {
+            for Loading { chunk, place } in chunks.iter_mut() {
                 let loaded = self.load(contents.pid, area.start, chunk, &mut buffer)?;
-                loaded.hand_on(PART, |part, runs| write(place, part, runs))?;
+                match place {
+                    Some(place) => loaded.hand_on(PART, |part, runs| write(place, part, runs))?,
+                    None => drop(loaded.verified()?),
+                }
                 progress.fetch_add(length(area, chunk), Ordering::Relaxed);
             }
         }
@@ -76,16 +92,19 @@ impl Reader {
     }
 }
 
-/// The chunks of an area in pieces; `mapped` is what its file has for it.
+/// The chunks of an area in pieces; `mapped` is what its file has for it, unless they are there.
 fn pieces_of<'a>(
     contents: &'a FileContents<'a>,
     area: &'a Area,
-    mapped: &'a mut [u8],
+    mapped: Option<&'a mut [u8]>,
 ) -> Result<Vec<Piece<'a>>, StoreError> {
-    let mut places = (0..).zip(mapped.chunks_mut(CHUNK));
+    let mut places = mapped.map(|mapped| (0..).zip(mapped.chunks_mut(CHUNK)));
     let mut pieces = Vec::new();
     for chunks in area.chunks.chunks(PIECE.into()) {
         let with_place = chunks.iter().map(|chunk| {
+            let Some(places) = &mut places else {
+                return Ok(Loading { chunk, place: None });
+            };
             let place = places.find(|(number, _)| *number == chunk.number);
             let (_, place) = place.ok_or_else(|| StoreError::Impossible {
                 what: format!(
@@ -93,7 +112,8 @@ fn pieces_of<'a>(
                     area.start, chunk.number
                 ),
             })?;
-            Ok((chunk, place))
+            let place = Some(place);
+            Ok(Loading { chunk, place })
         });
         pieces.push(Piece {
             contents,

@@ -9,14 +9,15 @@ use memmap2::Mmap;
 use crate::file_contents::FileContents;
 use crate::file_contents::pieces::{PIECE, Pieces, share_out};
 use crate::pack::mapping;
-use crate::{
-    Area, CHUNK, Chunk, CriuHas, ProcessMemory, StoreError, StoredPages, StreamReport, Writer,
-};
+use crate::write::in_place::InPlace;
+use crate::{Area, CHUNK, Chunk, CriuHas, ProcessMemory, StoreError, Stream, StreamReport, Writer};
 
 /// Contents that can be read.
 struct Source {
     pid: i32,
     mapped: Mmap,
+    /// Where they are stored already.
+    in_place: Option<InPlace>,
     /// Its chunks are filled in when all threads have ended.
     area: Area,
 }
@@ -32,7 +33,9 @@ type Stored = (usize, Chunk);
 
 impl Writer {
     /// Stores contents by so many threads, each with a stream of its own, and adds the bytes of
-    /// contents that are done to `progress`. Returns the processes for [`Self::finish`]: what is in
+    /// contents that are done to `progress`. Those whose file is a pack of this store
+    /// ([`create_pack`](crate::create_pack)) stay where they are, unless an earlier checkpoint has
+    /// most of them. Returns the processes for [`Self::finish`]: what is in
     /// a file is a hole for CRIU.
     ///
     /// Nobody may write to the files meanwhile, nor make them shorter.
@@ -46,8 +49,8 @@ impl Writer {
         threads: NonZeroUsize,
         progress: &AtomicU64,
     ) -> Result<(Vec<ProcessMemory>, StreamReport), StoreError> {
-        let sources: Result<Vec<_>, _> = contents.iter().map(Source::of).collect();
-        let mut sources = sources?;
+        let sources = contents.iter().map(|contents| Source::of(self, contents));
+        let mut sources = sources.collect::<Result<Vec<_>, _>>()?;
         let mut pieces = Vec::new();
         for (number, source) in sources.iter().enumerate() {
             pieces.extend(source.pieces(number)?);
@@ -74,35 +77,58 @@ impl Writer {
         progress: &AtomicU64,
     ) -> Result<(Vec<Stored>, StreamReport), StoreError> {
         let mut stream = self.stream()?;
+        let mut in_place = StreamReport::default();
         let mut stored = Vec::new();
         while let Some(piece) = pieces.take() {
             let source = &sources[piece.source];
             for number in piece.numbers.clone() {
                 let content = source.content(number);
-                if let Some(pages) = StoredPages::of(content) {
-                    let (checksum, place) = stream.put_pages(content, &pages)?;
-                    let chunk = Chunk {
-                        number,
-                        pages,
-                        checksum,
-                        place,
-                    };
-                    stored.push((piece.source, chunk));
-                }
+                let chunk = match source.in_place {
+                    Some(place) => {
+                        in_place.stored_bytes += content.len() as u64;
+                        Some(place.chunk(number, content))
+                    }
+                    None => self.put_file(&mut stream, number, content)?,
+                };
+                stored.extend(chunk.map(|chunk| (piece.source, chunk)));
                 progress.fetch_add(content.len() as u64, Ordering::Relaxed);
             }
         }
-        Ok((stored, stream.close()?))
+        let mut report = stream.close()?;
+        report.stored_bytes += in_place.stored_bytes;
+        Ok((stored, report))
+    }
+
+    /// `None`: it is all zero.
+    fn put_file(
+        &self,
+        stream: &mut Stream<'_>,
+        number: u32,
+        content: &[u8],
+    ) -> Result<Option<Chunk>, StoreError> {
+        let Some(pages) = self.pages_of(content) else {
+            return Ok(None);
+        };
+        let (checksum, place) = stream.put_pages(content, &pages)?;
+        Ok(Some(Chunk {
+            number,
+            pages,
+            checksum,
+            place,
+        }))
     }
 }
 
 impl Source {
-    fn of(contents: &FileContents<'_>) -> Result<Self, StoreError> {
+    fn of(writer: &Writer, contents: &FileContents<'_>) -> Result<Self, StoreError> {
         contents.check()?;
         let mapped = mapping::map_part(contents.file, contents.offset, contents.bytes);
+        let mapped = mapped.map_err(contents.failed("map"))?;
+        let in_place = writer.in_place(contents)?;
         Ok(Self {
             pid: contents.pid,
-            mapped: mapped.map_err(contents.failed("map"))?,
+            in_place: in_place.filter(|_| !writer.is_mostly_known(&mapped)),
+            mapped,
             area: Area {
                 start: contents.start,
                 bytes: contents.bytes,

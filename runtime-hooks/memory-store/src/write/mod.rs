@@ -1,17 +1,18 @@
 //! Storing the memory of a checkpoint: a [`Writer`] makes the store, and each thread puts chunks
-//! into a pack of its own by a [`stream`]. What lies in [`files`] in memory is stored as a whole.
+//! into a pack of its own by a [`stream`]. What lies in [`files`] in memory is stored as a whole,
+//! and stays where it is if its file is a pack already ([`in_place`], [`new_pack`]).
 //!
 //! Contents that are stored already ([`content_index`]) are referred to and not stored again, also
 //! those of an earlier checkpoint of the container ([`reuse`]).
 
 mod content_index;
 mod files;
+mod in_place;
+pub(crate) mod new_pack;
 mod reuse;
 pub(crate) mod stream;
 
 use std::collections::{HashMap, HashSet};
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -20,7 +21,7 @@ use stasis_linux::file::{self, Access, Durability};
 
 use self::content_index::ContentIndex;
 use self::reuse::ReusedPacks;
-use crate::directory::{clear, remove, remove_file};
+use crate::directory::{self, clear, remove, remove_file};
 use crate::index::limits;
 use crate::pack::PackFile;
 use crate::pack::writer::PackWriter;
@@ -69,8 +70,7 @@ impl Writer {
         let directory = match (request.tier, &request.directory) {
             (Tier::Portable, _) => image_dir,
             (_, Some(directory)) => {
-                let made = DirBuilder::new().mode(0o700).create(directory);
-                made.map_err(StoreError::writing(directory))?;
+                directory::make(directory)?;
                 directory
             }
             (_, None) => {

@@ -1,14 +1,18 @@
 //! GPU contents of a dump that are stored before it, and away from their processes during it.
 
 use std::cell::RefCell;
+use std::path::Path;
 
 use stasis_linux::cgroup::FreezerState;
 use stasis_linux::error_chain;
-use stasis_memory_store::{Report, Take};
+use stasis_memory_store::{DumpRequest, Report, Take, Tier};
 
 use super::MemoryDump;
+use crate::bulk_memory::ram_tier::GpuContentsIn;
+use crate::bulk_memory::request::RequestFiles;
 use crate::container::Container;
 use crate::error::Failure;
+use crate::gpu_path::NewFiles;
 use crate::gpu_path::hole::{self, Holder, InFile, are_away};
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::timeline::Timeline;
@@ -103,9 +107,36 @@ impl MemoryDump<'_> {
         failed
     }
 
+    /// What files for GPU contents are to be. Whoever recovers this operation finds the store from
+    /// now on.
+    ///
+    /// # Errors
+    /// [`Failure::Operation`].
+    pub(crate) fn new_files(&self) -> Result<NewFiles, Failure> {
+        let Some((directory, request, files)) = self.own_files() else {
+            return Ok(NewFiles::Nameless);
+        };
+        files.write(request)?;
+        Ok(NewFiles::Packs {
+            directory: directory.to_owned(),
+            id: request.image_id,
+        })
+    }
+
+    /// The store's directory, if it has files for GPU contents from the beginning.
+    fn own_files(&self) -> Option<(&Path, &DumpRequest, &RequestFiles)> {
+        let (request, files) = self.requested.as_ref()?;
+        let has = request.tier == Tier::Ram && matches!(self.gpu_contents, GpuContentsIn::Files(_));
+        let directory = request.directory.as_deref().filter(|_| has)?;
+        Some((directory, request, files))
+    }
+
     /// After a failure: gives back what is away, and removes what was stored.
     pub(crate) fn undo(&self, container: &Container) {
         if self.away.is_none() {
+            if self.own_files().is_some() {
+                self.remove_unused();
+            }
             return;
         }
         let not_returned = self.give_back_to(container);

@@ -20,6 +20,7 @@ use crate::cuda::gpu_use::{CudaProcess, GpuUse, gpu_bytes, measure};
 use crate::cuda::nvml::Inventory;
 use crate::cuda::process_set::ProcessStates;
 use crate::cuda::process_set::as_found::SafeState;
+use crate::gpu_path::NewFiles;
 use crate::ledger::Patience;
 use crate::ledger::gpu_memory::GpuMemory;
 use crate::operation::{Intent, Member, Operation, OperationError};
@@ -64,7 +65,7 @@ impl Group<'_> {
             .iter()
             .map(|(process, _)| (process.clone(), intent.bytes_of(process)))
             .collect();
-        copying.make(&held);
+        copying.make(&held, &NewFiles::Nameless);
         let outside = held
             .iter()
             .filter(|(process, _)| !copying.has_file(process));

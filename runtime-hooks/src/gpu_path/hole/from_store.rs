@@ -65,5 +65,5 @@ fn give_back(process: &ProcessRef, in_file: &InFile, loaded: &[Contents]) -> io:
         let pid = in_file.pid;
         io::Error::other(format!("the store has no contents of process {pid}"))
     })?;
-    map_again(process, in_file.contents, &own.file, 0)
+    map_again(process, in_file.contents, &own.from)
 }

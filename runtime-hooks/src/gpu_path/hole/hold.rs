@@ -1,14 +1,15 @@
 //! The process that holds GPU contents while their processes are dumped.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use stasis_injection::file_of;
 use stasis_injection::hole::dig;
+use stasis_injection::{ContentsFile, Sharing, file_of};
 use stasis_linux::ProcessRef;
+use stasis_linux::memory_file::is_sealed;
 use stasis_memory_store::{DumpRequest, FileContents, Report, Writer};
 
 use super::in_file::InFile;
@@ -42,8 +43,7 @@ pub(super) enum HoldStep {
 struct Held {
     process: ProcessRef,
     in_file: InFile,
-    file: File,
-    offset: u64,
+    from: ContentsFile,
 }
 
 impl Hold {
@@ -79,12 +79,11 @@ impl Hold {
         for in_file in &self.in_files {
             let process = in_file.process.open()?;
             let process = process.ok_or_else(|| io::Error::other("a process has ended"))?;
-            let (file, offset) = file_of(&process, in_file.contents)?;
+            let from = file_of(&process, in_file.contents)?;
             held.push(Held {
                 process,
                 in_file: *in_file,
-                file,
-                offset,
+                from,
             });
         }
         Ok(held)
@@ -128,10 +127,7 @@ impl Hold {
     /// From the record on, whoever comes after us gives them back.
     fn take_away(&self, held: &[Held]) -> io::Result<HeldRecord> {
         let record = HeldRecord::write(&self.directory, &self.away())?;
-        let dug = held.iter().try_for_each(|held| {
-            let dug = dig(&held.process, held.in_file.contents);
-            dug.map_err(io::Error::other)
-        });
+        let dug = held.iter().try_for_each(Held::take_away);
         match dug {
             Ok(()) => Ok(record),
             Err(error) => {
@@ -149,10 +145,23 @@ impl Held {
         FileContents {
             pid: self.in_file.pid,
             start: self.in_file.contents.start,
-            file: &self.file,
-            offset: self.offset,
+            file: &self.from.file,
+            offset: self.from.offset,
             bytes: self.in_file.contents.length,
         }
+    }
+
+    /// What has become an image must not be changed through a mapping that a process has kept.
+    fn take_away(&self) -> io::Result<()> {
+        dig(&self.process, self.in_file.contents).map_err(io::Error::other)?;
+        if self.from.sharing == Sharing::Private && !is_sealed(&self.from.file)? {
+            let process = &self.process;
+            return Err(io::Error::other(format!(
+                "{process}, or another process, has kept a mapping of its GPU contents, and could \
+                 change the image with it"
+            )));
+        }
+        Ok(())
     }
 }
 
@@ -162,11 +171,10 @@ fn give_back(held: &[Held]) -> io::Result<()> {
     for Held {
         process,
         in_file,
-        file,
-        offset,
+        from,
     } in held
     {
-        let mapped = map_again(process, in_file.contents, file, *offset);
+        let mapped = map_again(process, in_file.contents, from);
         result = mapped.and(result);
     }
     result

@@ -7,14 +7,14 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use stasis_injection::Span;
-use stasis_injection::hole::{Sharing, fill};
-use stasis_linux::memory_file::{self, Near};
+use stasis_injection::hole::fill;
+use stasis_injection::{ContentsFile, Sharing, Span};
 use stasis_memory_store::{Area, CriuHas, FileContents, Index, Reader};
 
 use super::in_file::InFile;
 use super::progress::with_progress;
 use crate::cuda::process_set::as_found::ProcessId;
+use crate::gpu_path::new_file::NewFile;
 use crate::gpu_path::process::threads_for;
 use crate::gpu_path::steps::{next, said, say_result};
 
@@ -42,7 +42,7 @@ impl Load {
         say_result(fill_all(&loaded, &restored))
     }
 
-    /// Into files of their own.
+    /// Into files of their own, or verifies what can be mapped as it is stored.
     pub(super) fn load(&self) -> io::Result<Vec<Contents>> {
         let index = Index::read(&self.image).map_err(io::Error::other)?;
         let index = index.ok_or_else(|| io::Error::other("the image has no index"))?;
@@ -53,7 +53,11 @@ impl Load {
         for process in &index.processes {
             let areas = process.areas.iter();
             for hole in areas.filter(|area| area.criu_has == CriuHas::Hole) {
-                loaded.push(Contents::new(process.pid, hole, threads)?);
+                let from = match reader.in_place(hole) {
+                    Some((file, offset)) => as_image(file, offset)?,
+                    None => new_file(hole, threads)?,
+                };
+                loaded.push(Contents::new(process.pid, hole, from));
             }
         }
         let files: Vec<_> = loaded.iter().map(Contents::in_file).collect();
@@ -70,7 +74,7 @@ fn fill_all(loaded: &[Contents], restored: &Restored) -> io::Result<()> {
     for Contents {
         pid,
         contents,
-        file,
+        from,
     } in loaded
     {
         let found = restored.iter().find(|(inside, _)| inside == pid);
@@ -80,35 +84,51 @@ fn fill_all(loaded: &[Contents], restored: &Restored) -> io::Result<()> {
         };
         let missing = || io::Error::other(format!("process {pid} of the container is not there"));
         let process = process.ok_or_else(missing)?;
-        let filled = fill(&process, *contents, file, 0, Sharing::Shared);
+        let filled = fill(&process, *contents, &from.file, from.offset, from.sharing);
         filled.map_err(io::Error::other)?;
     }
     Ok(())
 }
 
-/// Contents in a file of their own.
+/// Room for the contents of a hole.
+fn new_file(hole: &Area, threads: NonZeroUsize) -> io::Result<ContentsFile> {
+    let made = NewFile::Nameless.make(hole.bytes, threads)?;
+    Ok(ContentsFile {
+        file: made.file,
+        offset: made.offset,
+        sharing: Sharing::Shared,
+    })
+}
+
+/// Many may have it at once, and none can change it.
+fn as_image(file: &File, offset: u64) -> io::Result<ContentsFile> {
+    Ok(ContentsFile {
+        file: file.try_clone()?,
+        offset,
+        sharing: Sharing::Private,
+    })
+}
+
+/// Contents of an image, and the file that they are in.
 #[derive(Debug)]
 pub(super) struct Contents {
     /// Their process, in the container.
     pid: i32,
     contents: Span,
-    pub(super) file: File,
+    pub(super) from: ContentsFile,
 }
 
 impl Contents {
-    /// Room for those of a hole.
-    fn new(pid: i32, hole: &Area, threads: NonZeroUsize) -> io::Result<Self> {
-        let file = memory_file::create(hole.bytes, Near::Toucher)?;
-        memory_file::populate(&file, hole.bytes, threads)?;
+    fn new(pid: i32, hole: &Area, from: ContentsFile) -> Self {
         let contents = Span {
             start: hole.start,
             length: hole.bytes,
         };
-        Ok(Self {
+        Self {
             pid,
             contents,
-            file,
-        })
+            from,
+        }
     }
 
     pub(super) fn is_of(&self, in_file: &InFile) -> bool {
@@ -119,8 +139,8 @@ impl Contents {
         FileContents {
             pid: self.pid,
             start: self.contents.start,
-            file: &self.file,
-            offset: 0,
+            file: &self.from.file,
+            offset: self.from.offset,
             bytes: self.contents.length,
         }
     }

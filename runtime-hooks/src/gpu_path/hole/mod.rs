@@ -6,6 +6,10 @@
 //! is mapped again. A restore loads new files before CRIU begins, so that no task of a damaged
 //! image ever runs, and maps them afterwards ([`Loaded`]).
 //!
+//! In the tier "ram" the file is a pack of the store from the beginning ([`super::NewFiles`]). It
+//! is mapped again privately, and so it is by all containers that are restored from it: nobody can
+//! change what has become an image, and all have one copy of it.
+//!
 //! # If we are killed
 //! What the operation has started may go on without it, and end the container with a whole image.
 //! So the process that holds the files waits, and gives them back when who recovers the operation
@@ -30,14 +34,13 @@ pub(crate) use loaded::Loaded;
 pub(crate) use record::are_away;
 pub(super) use record::is_away;
 
-use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use stasis_injection::Span;
-use stasis_injection::hole::{Sharing, fill};
+use stasis_injection::hole::fill;
+use stasis_injection::{ContentsFile, Span};
 use stasis_linux::ProcessRef;
 
 use self::process::{AwayProcess, VERB};
@@ -72,10 +75,10 @@ fn limit_for(bytes: u64) -> Duration {
 
 /// Maps contents where they were; a process that has ended needs none. Somebody may still trace the
 /// process, or have frozen it.
-fn map_again(process: &ProcessRef, contents: Span, file: &File, offset: u64) -> io::Result<()> {
+fn map_again(process: &ProcessRef, contents: Span, from: &ContentsFile) -> io::Result<()> {
     let begun = Instant::now();
     loop {
-        match fill(process, contents, file, offset, Sharing::Shared) {
+        match fill(process, contents, &from.file, from.offset, from.sharing) {
             Ok(()) => return Ok(()),
             Err(_) if process.is_gone() => return Ok(()),
             Err(error) if begun.elapsed() > PATIENCE => return Err(io::Error::other(error)),

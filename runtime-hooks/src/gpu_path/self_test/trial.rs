@@ -169,6 +169,7 @@ impl<'a> Trial<'a> {
         let file = memory_file::create(MOST, Near::Toucher)?;
         let transfer = Transfer::Out {
             file: file.try_clone()?,
+            offset: 0,
             length: MOST,
             unexpected: Unexpected::Refuse,
         };

@@ -3,6 +3,8 @@
 //! Its files outlive operations, but not a reboot. Stores that are also on disk are evicted when a
 //! new one needs room, and when a container needs the host's memory.
 
+mod room;
+
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -15,29 +17,26 @@ use stasis_memory_store::Tier;
 
 use crate::bulk_memory::in_use::{self, Removed};
 use crate::bulk_memory::stores::{self, Stores};
-use crate::container::Container;
 use crate::container::host_memory::{available, needed_for};
 use crate::context::Context;
-use crate::gpu_path;
 use crate::host::file_lock::lock_soon;
+use crate::ledger::Reservation;
 use crate::ledger::amounts::{Amounts, Resource, Short};
-use crate::ledger::{NotReserved, Patience, Reservation, WaitFor};
-use crate::operation::estimate::anonymous_of;
 use crate::operation::timeline::Timeline;
 
-/// The store's page tables, its index, and the padding to huge pages.
-const MARGIN: u64 = 128 << 20;
+pub(crate) use room::{GpuContentsIn, Stored};
+use room::{no_room, reserve, wanted};
 
-/// Chooses the tier: the settings' tier, or disk if the RAM tier has no room.
+/// Chooses the tier: the settings' tier, or disk if the RAM tier has no room. Nobody is waited for.
 ///
-/// The memory is needed twice: once in the tier, and once more in the processes, which get theirs
-/// back when they go on, or if the dump fails. So the host must have as much available as the tier.
-/// Nobody is waited for, since the processes are locked.
+/// What is copied is needed twice: once in the tier, and once more in the processes, which get
+/// theirs back when they go on, or if the dump fails. Room on the host for what is in files alone
+/// is reserved already.
 pub(crate) fn choose(
     context: &Context,
     reservation: &Reservation,
     stores: &Stores,
-    container: &Container,
+    stored: Stored<'_>,
     timeline: &mut Timeline<'_>,
 ) -> Tier {
     match context.settings.bulk_memory.tier {
@@ -46,14 +45,13 @@ pub(crate) fn choose(
         MemoryTier::Ram => {}
     }
     let percent = context.settings.bulk_memory.ram_limit_percent;
-    let earlier = stores::newest_of(&stores.ram, container.id(), &context.root);
+    let earlier = stores::newest_of(&stores.ram, stored.container.id(), &context.root);
     let room = mount_once(stores, percent)
-        .and_then(|()| anonymous_of(container))
-        .and_then(|bytes| Ok(bytes.saturating_add(in_files(container)?)))
-        .and_then(|bytes| {
+        .and_then(|()| wanted(stored))
+        .and_then(|wanted| {
             let look = || free_and_available(&stores.ram);
             let earlier = earlier.as_deref();
-            evict_for(stores, earlier, || reserve(reservation, bytes, look))
+            evict_for(stores, earlier, || reserve(reservation, &wanted, look))
         });
     let why = match room {
         Ok(Evicted { notes, short }) => {
@@ -69,41 +67,6 @@ pub(crate) fn choose(
     };
     timeline.note(format!("bulk memory goes to disk: {why}"));
     Tier::Disk
-}
-
-/// What its processes have in files of ours, in bytes.
-fn in_files(container: &Container) -> io::Result<u64> {
-    let snapshot = container.snapshot()?;
-    let processes = snapshot.candidates().iter();
-    processes.map(gpu_path::bytes_in_file).sum()
-}
-
-fn no_room(short: &Short) -> String {
-    format!(
-        "there is no room for it in memory: {} has {} free{}, and {} MiB are needed \
-         (bulk_memory.ram_limit_percent)",
-        short.resource,
-        short.free,
-        short.reserved,
-        short.wanted.div_ceil(1 << 20)
-    )
-}
-
-/// Reserves room for `bytes` in the tier and on the host; returns what there is too little of.
-fn reserve(
-    reservation: &Reservation,
-    bytes: u64,
-    look: impl Fn() -> io::Result<Amounts>,
-) -> io::Result<Option<Box<Short>>> {
-    let needed = bytes.saturating_add(MARGIN);
-    let wanted = [Resource::RamTier, Resource::HostMemory].map(|resource| (resource, needed));
-    let wanted = wanted.into_iter().collect();
-    let reservations = WaitFor::Reservations;
-    match reservation.reserve(&wanted, reservations, &Patience::none(), look) {
-        Ok(()) => Ok(None),
-        Err(NotReserved::Short(short)) => Ok(Some(short)),
-        Err(NotReserved::Unknown(error) | NotReserved::Ledger(error)) => Err(error),
-    }
 }
 
 fn free_and_available(directory: &Path) -> io::Result<Amounts> {
@@ -218,6 +181,7 @@ fn free(directory: &Path) -> io::Result<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::room::{MARGIN, both};
     use super::*;
     use crate::bulk_memory::origin::tests::origin;
     use crate::bulk_memory::stores::tests::store;
@@ -233,8 +197,9 @@ mod tests {
         let reservation = Reservation::new(directory.path(), "c1");
         let other = Reservation::new(directory.path(), "c2");
         let gib = |gib: u64| gib << 30;
-        let short = |of: &Reservation, wanted, free, available| {
-            let short = reserve(of, wanted, || Ok(amounts(free, available))).unwrap();
+        let short = |of: &Reservation, wanted: u64, free, available| {
+            let wanted = both(wanted + MARGIN, 0).into_iter().collect();
+            let short = reserve(of, &wanted, || Ok(amounts(free, available))).unwrap();
             short.map(|short| short.resource)
         };
         assert_eq!(short(&reservation, gib(8), gib(9), gib(9)), None);
@@ -272,9 +237,10 @@ mod tests {
             store(&stores.disk, id, &origin("c1", id.try_into().unwrap()));
         }
         let reservation = Reservation::new(directory.path(), "c1");
-        let evict = |wanted, available, earlier| {
+        let evict = |wanted: u64, available, earlier| {
             let look = || Ok(amounts(u64::MAX, available));
-            evict_for(&stores, earlier, || reserve(&reservation, wanted, look)).unwrap()
+            let wanted = both(wanted + MARGIN, 0).into_iter().collect();
+            evict_for(&stores, earlier, || reserve(&reservation, &wanted, look)).unwrap()
         };
         let enough = evict(0, u64::MAX, None);
         assert!(enough.short.is_none() && enough.notes.is_empty());

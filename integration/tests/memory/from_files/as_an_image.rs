@@ -1,0 +1,80 @@
+//! In memory their file is a pack of the image from the beginning: nothing is copied.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::needs;
+use stasis_memory_store::{Index, Reader};
+
+use super::{IN_MEMORY, MIB, has_holes, started};
+
+const RAM: &str = "/run/stasis/memory";
+/// What a pack is named.
+const PACK: &str = "/stasis-memory-";
+
+#[test]
+fn a_restored_process_has_no_copy_of_its_own() -> Result<()> {
+    let stasis = &StasisHost::of(HostKind::trixie()?)?;
+    needs!(StandIn);
+    let _containerd = stasis.containerd()?;
+    stasis.set(&stasis.low_level, IN_MEMORY)?;
+    let holder = started(stasis)?;
+    holder.bundle.checkpoint("image", &[])?;
+    has_holes(&holder, "image")?;
+    let image = holder.bundle.image_path("image");
+    let index = Index::read(&image)?.context("no index")?;
+    let directory = stasis.host.path(RAM).join(index.image_id.to_string());
+    let reader = Reader::open(&image, &index, Some(&directory))?;
+    ensure!(index.areas().all(|area| reader.in_place(area).is_some()));
+    let stored = packs_in(&directory)?;
+    ensure!(stored.len() == 1, "{stored:?}");
+
+    stasis.hold_driver("restore job", "restoring")?;
+    let restore = holder.bundle.begin_restore("image")?;
+    stasis.until_driver_is_called()?;
+    wait_until_clear(|| mapped_alone(stasis))?;
+    stasis.let_driver_go("restoring")?;
+    let output = restore.wait_with_output()?;
+    ensure!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    holder.goes_on()?;
+    assert_eq!(packs_in(&directory)?, stored);
+    // It is good for the next one, too.
+    holder.end()?;
+    holder.bundle.restore("image")?;
+    holder.is_back_at(holder.next() - 1);
+    holder.goes_on()?;
+    holder.end()
+}
+
+/// The packs in a directory, and what they hold.
+fn packs_in(directory: &Path) -> Result<Vec<(String, blake3::Hash)>> {
+    let mut packs = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        let name = path.display().to_string();
+        if name.contains(PACK) {
+            packs.push((name, blake3::hash(&fs::read(&path)?)));
+        }
+    }
+    Ok(packs)
+}
+
+/// Why no process has a pack mapped for itself, of which it has no page of its own.
+fn mapped_alone(stasis: &StasisHost) -> Result<Option<String>> {
+    let script = "grep -hs -A 22 'rw-p.*/stasis-memory-.*[.]pack' /proc/[0-9]*/smaps || true";
+    let smaps = stasis.host.run_for_text(&["sh", "-c", script])?;
+    let number = |name: &str| -> Option<u64> {
+        let line = smaps.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().strip_suffix(" kB")?.parse().ok()
+    };
+    let is_so = number("Size:") >= Some((48 * MIB) >> 10) && number("Anonymous:") == Some(0);
+    Ok((!is_so).then_some(smaps))
+}

@@ -1,0 +1,140 @@
+//! Contents whose file is a pack from the beginning.
+
+use super::*;
+use crate::{IN_PLACE_OFFSET, ImageId, Pack, create_pack};
+
+/// As the driver leaves them in packs of a checkpoint.
+fn packed(directory: &Path, id: u128, held: Vec<Held>) -> Vec<Held> {
+    let packed = |(number, held): (u16, Held)| {
+        let bytes = held.content.len() as u64;
+        let file = create_pack(directory, ImageId::new(id), number, 2 * bytes).unwrap();
+        file.write_all_at(&held.content, IN_PLACE_OFFSET).unwrap();
+        file.set_len(IN_PLACE_OFFSET + bytes).unwrap();
+        Held {
+            offset: IN_PLACE_OFFSET,
+            file,
+            ..held
+        }
+    };
+    (0..).zip(held).map(packed).collect()
+}
+
+/// The areas that can be mapped as they are stored, of all.
+fn in_place(image: &Path, request: &DumpRequest) -> (usize, usize) {
+    let index = Index::read(image).unwrap().unwrap();
+    let reader = Reader::open(image, &index, request.directory.as_deref()).unwrap();
+    let found = index.areas().filter(|area| reader.in_place(area).is_some());
+    (found.count(), index.areas().count())
+}
+
+/// Verifies what can be mapped, and loads the rest.
+fn verify(image: &Path, request: &DumpRequest) -> Result<(), StoreError> {
+    let index = Index::read(image).unwrap().unwrap();
+    let reader = Reader::open(image, &index, request.directory.as_deref()).unwrap();
+    let mut contents = Vec::new();
+    for process in &index.processes {
+        for area in &process.areas {
+            let (file, offset) = reader.in_place(area).unwrap();
+            contents.push(FileContents {
+                pid: process.pid,
+                start: area.start,
+                file,
+                offset,
+                bytes: area.bytes,
+            });
+        }
+    }
+    let progress = AtomicU64::new(0);
+    reader.load_files(&index.processes, &contents, THREADS, &progress)?;
+    assert_eq!(
+        progress.into_inner(),
+        index.areas().map(|area| area.bytes).sum()
+    );
+    Ok(())
+}
+
+#[test]
+fn they_stay_where_they_are() {
+    let images = Images::in_memory();
+    let (image, request) = (images.image(1), images.request(Tier::Ram, 1));
+    let held = packed(&images.directory(1), 1, held());
+    let (index, report) = dump(&image, &request, &held);
+    assert_eq!(report.stored_bytes, bytes(&held));
+    assert_eq!(index.packs.len(), held.len(), "nothing was copied");
+    assert_eq!(in_place(&image, &request), (4, 4));
+    verify(&image, &request).unwrap();
+    // As from any other pack.
+    let loaded = load(&image, &request, &held).unwrap();
+    assert!(loaded.iter().all(Held::is_whole));
+    let at = IN_PLACE_OFFSET + CHUNK as u64 + 5000;
+    held[0]
+        .file
+        .write_all_at(&[held[0].content[CHUNK + 5000] ^ 1], at)
+        .unwrap();
+    let message = text(&verify(&image, &request).unwrap_err());
+    assert!(
+        message.contains("of process 7 cannot be read from"),
+        "{message}"
+    );
+}
+
+#[test]
+fn zeros_that_are_no_more_are_found() {
+    let images = Images::in_memory();
+    let (image, request) = (images.image(1), images.request(Tier::Ram, 1));
+    let zeros = Held::new(9, START, 0, vec![0; CHUNK + PAGE]);
+    let held = packed(&images.directory(1), 1, vec![zeros]);
+    dump(&image, &request, &held);
+    verify(&image, &request).unwrap();
+    held[0]
+        .file
+        .write_all_at(&[1], IN_PLACE_OFFSET + 7000)
+        .unwrap();
+    assert!(verify(&image, &request).is_err());
+}
+
+#[test]
+fn what_an_earlier_checkpoint_has_is_used_again_and_the_pack_goes() {
+    let images = Images::in_memory();
+    let first = packed(&images.directory(1), 1, held());
+    dump(&images.image(1), &images.request(Tier::Ram, 1), &first);
+    let mut request = images.request(Tier::Ram, 2);
+    request.earlier = Some(images.directory(1));
+    let mut changed = held();
+    // The last chunk of the first alone is another one.
+    changed[0].content[2 * CHUNK] ^= 1;
+    // Nothing of this one is as it was.
+    changed[1].content = [content(21), content(22), content(23)].concat();
+    let second = packed(&images.directory(2), 2, changed);
+    let (index, report) = dump(&images.image(2), &request, &second);
+    assert!(report.reused_bytes >= 3 * CHUNK as u64, "{report:?}");
+    let own = index
+        .packs
+        .iter()
+        .filter(|pack| pack.creator == request.image_id);
+    assert_eq!(
+        own.count(),
+        names(&images.directory(2))
+            .iter()
+            .filter(|name| { name.contains(&request.image_id.to_string()) })
+            .count()
+    );
+    let loaded = load(&images.image(2), &request, &second).unwrap();
+    assert!(loaded.iter().all(Held::is_whole));
+}
+
+#[test]
+fn a_file_that_is_no_pack_of_this_checkpoint_is_copied() {
+    let images = Images::in_memory();
+    let strange = packed(&images.directory(9), 9, held());
+    let (image, request) = (images.image(1), images.request(Tier::Ram, 1));
+    let (index, _) = dump(&image, &request, &strange);
+    let is_own = |pack: &Pack| pack.creator == request.image_id;
+    assert!(index.packs.iter().all(is_own));
+    assert!(index.packs.len() <= THREADS.get());
+    let disk = packed(&images.directory(8), 8, held());
+    let (image, request) = (images.image(2), images.request(Tier::Disk, 2));
+    dump(&image, &request, &disk);
+    let loaded = load(&image, &request, &disk).unwrap();
+    assert!(loaded.iter().all(Held::is_whole));
+}

@@ -1,0 +1,47 @@
+//! Contents that lie in a pack as they lay in their process.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+
+use crate::file_contents::FileContents;
+use crate::pack::PackFile;
+use crate::{Area, CHUNK, Chunk, Encoding, PAGE, Reader, StoredPages};
+
+impl Reader {
+    /// The file that can be mapped for an area, for reading alone, and where in it the area begins:
+    /// a pack in memory that has all of it as it was. `None`: it has to be loaded.
+    #[must_use]
+    pub fn in_place(&self, area: &Area) -> Option<(&File, u64)> {
+        let first = area.chunks.first()?.place;
+        let pack = self.packs.get(usize::try_from(first.pack).ok()?)?;
+        let whole = area.bytes.div_ceil(CHUNK as u64) == area.chunks.len() as u64;
+        let mut chunks = (0..).zip(&area.chunks);
+        let is_so = whole
+            && is_in_memory(pack)
+            && chunks.all(|(number, chunk)| {
+                let offset = first.offset.checked_add(u64::from(number) * CHUNK as u64);
+                let place = &chunk.place;
+                chunk.number == number
+                    && (place.pack, Some(place.offset)) == (first.pack, offset)
+                    && has_all(area, chunk)
+            });
+        is_so.then_some((&pack.file, first.offset))
+    }
+
+    pub(super) fn has_in_place(&self, contents: &FileContents<'_>, area: &Area) -> bool {
+        let id = |file: &File| file.metadata().map(|file| (file.dev(), file.ino())).ok();
+        self.in_place(area).is_some_and(|(file, offset)| {
+            offset == contents.offset && id(file).is_some() && id(file) == id(contents.file)
+        })
+    }
+}
+
+fn is_in_memory(pack: &PackFile) -> bool {
+    pack.mapped.is_some()
+}
+
+fn has_all(area: &Area, chunk: &Chunk) -> bool {
+    let pages = area.chunk_bytes(chunk.number) / PAGE;
+    chunk.place.encoding == Encoding::Raw
+        && matches!(chunk.pages, StoredPages::All(all) if usize::from(all) == pages)
+}

@@ -1,0 +1,132 @@
+//! Contents whose file is a pack of the store already.
+
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+
+use super::HeldPack;
+use crate::directory::entries;
+use crate::file_contents::FileContents;
+use crate::pack::PackFile;
+use crate::{
+    CHUNK, Checksum, Chunk, Encoding, PAGE, Pack, Place, StoreError, StoredPages, Tier, Writer,
+};
+
+/// So many chunks say whether an earlier checkpoint has most of the contents already.
+const SAMPLE: usize = 64;
+
+/// Where contents lie in a pack, as they lie in their process.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct InPlace {
+    /// The writer's.
+    pack: u32,
+    /// Of the first byte.
+    offset: u64,
+}
+
+impl InPlace {
+    /// A chunk with all of its pages, also those that are zero.
+    pub(super) fn chunk(self, number: u32, content: &[u8]) -> Chunk {
+        Chunk {
+            number,
+            pages: all_of(content),
+            checksum: Checksum::of(content),
+            place: Place {
+                pack: self.pack,
+                offset: self.offset + u64::from(number) * CHUNK as u64,
+                bytes: u32::try_from(content.len()).unwrap_or(u32::MAX),
+                encoding: Encoding::Raw,
+            },
+        }
+    }
+}
+
+/// At most those of a chunk.
+fn all_of(content: &[u8]) -> StoredPages {
+    StoredPages::All(u16::try_from(content.len() / PAGE).unwrap_or(u16::MAX))
+}
+
+impl Writer {
+    /// Where these contents are, if their file is a pack of this store. One that nothing refers to
+    /// is removed at the end.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub(super) fn in_place(
+        &self,
+        contents: &FileContents<'_>,
+    ) -> Result<Option<InPlace>, StoreError> {
+        if self.tier != Tier::Ram {
+            return Ok(None);
+        }
+        let file = contents.file.metadata();
+        let file = file.map_err(contents.failed("look at"))?;
+        for entry in entries(&self.directory)? {
+            let Some(name) = entry.file_name().to_str().map(str::to_owned) else {
+                continue;
+            };
+            let own = Pack::of_name(&name, file.len());
+            let Some(pack) = own.filter(|pack| pack.creator == self.image_id) else {
+                continue;
+            };
+            let found = entry.metadata();
+            let found = found.map_err(StoreError::io("look at", &entry.path()))?;
+            if (found.dev(), found.ino()) == (file.dev(), file.ino()) {
+                let pack = self.adopt(pack)?;
+                let offset = contents.offset;
+                return Ok(Some(InPlace { pack, offset }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Its number.
+    fn adopt(&self, pack: Pack) -> Result<u32, StoreError> {
+        let file = PackFile::open(&self.directory, &pack)?;
+        let mut state = self.state();
+        let number = u32::try_from(state.packs.len()).unwrap_or(u32::MAX);
+        state.streams = state.streams.max(pack.stream.saturating_add(1));
+        state.packs.push(HeldPack {
+            pack,
+            file: Arc::new(file),
+            closed: true,
+        });
+        Ok(number)
+    }
+
+    /// Whether most of these contents seem to be stored already: then they are looked for one by
+    /// one, and else none is.
+    pub(super) fn is_mostly_known(&self, contents: &[u8]) -> bool {
+        if self.state().known.is_empty() {
+            return false;
+        }
+        let step = (contents.len() / CHUNK / SAMPLE).max(1);
+        let (mut known, mut seen) = (0, 0);
+        for content in contents.chunks(CHUNK).step_by(step) {
+            if let Some(pages) = self.pages_of(content) {
+                seen += 1;
+                known += usize::from(self.knows(content, &pages));
+            }
+        }
+        2 * known > seen
+    }
+
+    /// The pages of a chunk to store; `None`: all are zero. An earlier checkpoint may have all of
+    /// them, also those that are zero.
+    pub(super) fn pages_of(&self, content: &[u8]) -> Option<StoredPages> {
+        let pages = StoredPages::of(content)?;
+        let all = all_of(content);
+        Some(match pages != all && self.knows(content, &all) {
+            true => all,
+            false => pages,
+        })
+    }
+
+    fn knows(&self, content: &[u8], pages: &StoredPages) -> bool {
+        let is_empty = self.state().known.is_empty();
+        let parts = pages.slices(content).filter(|_| !is_empty);
+        parts.is_some_and(|parts| {
+            let key = (Checksum::of_parts(&parts), pages.bytes());
+            self.known(key).is_some()
+        })
+    }
+}

@@ -1,0 +1,37 @@
+//! Packs that hold contents of a process where somebody else has put them: the file that the
+//! process had mapped is the pack. Nothing is copied, neither into the store nor out of it.
+
+use std::fs::File;
+use std::path::Path;
+
+use crate::directory;
+use crate::pack::writer::{HUGE_PAGE, PackWriter};
+use crate::{ImageId, Pack, StoreError, Tier};
+
+/// Where contents begin in such a pack, bytes: its huge pages are huge pages of the contents.
+pub const IN_PLACE_OFFSET: u64 = HUGE_PAGE;
+
+/// Makes a pack with room for so many bytes of contents, in a directory of the tier "ram", which is
+/// made if it is not there. [`Writer::store_files`](crate::Writer::store_files) finds it.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn create_pack(
+    directory: &Path,
+    image_id: ImageId,
+    stream: u16,
+    bytes: u64,
+) -> Result<File, StoreError> {
+    directory::make(directory)?;
+    let pack = Pack {
+        creator: image_id,
+        stream,
+        bytes: 0,
+    };
+    let pack = PackWriter::create(directory, &pack, Tier::Ram)?;
+    let pack = pack.pack_file();
+    let length = IN_PLACE_OFFSET.saturating_add(bytes.next_multiple_of(HUGE_PAGE));
+    let made = pack.file.set_len(length);
+    let made = made.and_then(|()| pack.file.try_clone());
+    made.map_err(StoreError::writing(&pack.path))
+}

@@ -1,0 +1,77 @@
+//! Files that GPU contents go into.
+
+use std::fs::File;
+use std::io;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use stasis_linux::memory_file::{self, Near};
+use stasis_memory_store::{IN_PLACE_OFFSET, ImageId, create_pack};
+
+/// What the files for contents are.
+#[derive(Debug, Clone)]
+pub(crate) enum NewFiles {
+    /// None has a name, and each ends with its last mapping.
+    Nameless,
+    /// Packs of the store that a checkpoint makes in memory.
+    Packs { directory: PathBuf, id: ImageId },
+}
+
+/// A file for the contents of one process.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) enum NewFile {
+    Nameless,
+    Pack {
+        directory: PathBuf,
+        id: ImageId,
+        number: u16,
+    },
+}
+
+/// A file with memory for contents.
+#[derive(Debug)]
+pub(super) struct Made {
+    pub(super) file: File,
+    /// Where contents begin in it.
+    pub(super) offset: u64,
+}
+
+impl NewFiles {
+    /// That of the process of this number among all.
+    ///
+    /// # Errors
+    /// A store has no more.
+    pub(super) fn file(&self, number: usize) -> io::Result<NewFile> {
+        Ok(match self {
+            Self::Nameless => NewFile::Nameless,
+            Self::Packs { directory, id } => NewFile::Pack {
+                directory: directory.clone(),
+                id: *id,
+                number: u16::try_from(number).map_err(io::Error::other)?,
+            },
+        })
+    }
+}
+
+impl NewFile {
+    /// Makes it, and has so many threads give it its memory.
+    pub(super) fn make(&self, bytes: u64, threads: NonZeroUsize) -> io::Result<Made> {
+        let made = match self {
+            Self::Nameless => Made {
+                file: memory_file::create(bytes, Near::Toucher)?,
+                offset: 0,
+            },
+            Self::Pack {
+                directory,
+                id,
+                number,
+            } => Made {
+                file: create_pack(directory, *id, *number, bytes).map_err(io::Error::other)?,
+                offset: IN_PLACE_OFFSET,
+            },
+        };
+        memory_file::populate(&made.file, made.offset + bytes, threads)?;
+        Ok(made)
+    }
+}
