@@ -1,13 +1,19 @@
 /*
- * memcheck MIB [PORT] [managed|zero=PERCENT|grow=MIB]: fills MIB of GPU memory and 16 MiB of host memory with a pattern. Each packet has every word of
+ * memcheck MIB [PORT] [managed|zero=PERCENT|grow=MIB|keep]: fills MIB of GPU memory and 16 MiB of host memory with a pattern. Each packet has every word of
  * both verified and filled with the next generation's; the answer is "ok GENERATION" or "bad WORDS". With `managed` it also
  * holds managed memory, which no driver can checkpoint so far. With `zero` that part of the GPU memory is zeros, of which one block in
- * sixteen is verified. With `grow` it takes so much more GPU memory with each packet.
+ * sixteen is verified. With `grow` it takes so much more GPU memory with each packet. With `keep` a mapping of the first pack that
+ * stasis maps in the process is kept there and in a child.
  */
+#define _GNU_SOURCE
 #include "gpu.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define HOST_WORDS ((16ULL << 20) / sizeof(uint64_t))
 #define SEED_OF(generation) ((generation)*0x10000000000ULL)
@@ -60,6 +66,36 @@ static void answer(char *text, size_t room) {
     fill();
 }
 
+static int keep_at(void *start) {
+    void *own = mremap(start, 0, 4096, MREMAP_MAYMOVE);
+    if (own == MAP_FAILED || madvise(own, 4096, MADV_DOFORK))
+        return 0;
+    pid_t child = fork();
+    if (child)
+        return child > 0;
+    for (;;)
+        pause();
+}
+
+static int kept_one(void) {
+    char line[4096];
+    unsigned long start;
+    int kept = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (maps && !kept && fgets(line, sizeof line, maps))
+        if (strstr(line, "rw-s") && strstr(line, ".pack") && sscanf(line, "%lx", &start) == 1)
+            kept = keep_at((void *)start);
+    if (maps)
+        fclose(maps);
+    return kept;
+}
+
+static void *keep(void *unused) {
+    while (!kept_one())
+        usleep(1000);
+    return unused;
+}
+
 int main(int argc, char **argv) {
     gpu_open();
     uint64_t bytes = (uint64_t)argument(argc, argv, 1, 64) << 20;
@@ -75,7 +111,11 @@ int main(int argc, char **argv) {
     unsigned mib = 0;
     if (argc > 3 && sscanf(argv[3], "grow=%u", &mib) == 1)
         grow = (uint64_t)mib << 20;
-    if (argc > 3 && !percent && !grow) {
+    int keeps = argc > 3 && !strcmp(argv[3], "keep");
+    pthread_t thread;
+    if (keeps && pthread_create(&thread, NULL, keep, NULL))
+        return 1;
+    if (argc > 3 && !percent && !grow && !keeps) {
         CUdeviceptr managed;
         CUDA(cuMemAllocManaged(&managed, 1 << 20, 1));
     }

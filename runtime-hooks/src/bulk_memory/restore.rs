@@ -52,8 +52,11 @@ impl MemoryRestore {
         found: FoundMemory,
         directory: &Path,
     ) -> Self {
-        let FoundMemory { index, store } = found;
-        let extent = Extent::of(&index);
+        let FoundMemory {
+            index,
+            extent,
+            store,
+        } = found;
         let (packs, in_use) = store.unzip();
         if let Some(packs) = &packs {
             // Only `stasis memory prune` could miss it.

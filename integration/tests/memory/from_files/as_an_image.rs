@@ -4,7 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::container::memory_container::MemoryContainer;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::needs;
@@ -52,6 +54,52 @@ fn a_restored_process_has_no_copy_of_its_own() -> Result<()> {
     holder.is_back_at(holder.next() - 1);
     holder.goes_on()?;
     holder.end()
+}
+
+/// Who could still write to it could change what others restore.
+#[test]
+fn what_a_process_keeps_mapped_becomes_no_image() -> Result<()> {
+    let stasis = &StasisHost::of(HostKind::sid_v2()?)?;
+    needs!(StandIn);
+    let _containerd = stasis.containerd()?;
+    stasis.set(&stasis.low_level, IN_MEMORY)?;
+    let command = "exec /bin/memcheck 48 10000 keep";
+    let keeper = MemoryContainer::start(stasis, "keeper", command, 10000)?;
+    stasis.hold_driver("checkpoint keeper", "copied")?;
+    let checkpoint = keeper
+        .bundle
+        .begin_checkpoint("kept", &["--leave-running"])?;
+    stasis.until_driver_is_called()?;
+    wait_until_clear(|| kept(stasis, &keeper))?;
+    stasis.let_driver_go("copied")?;
+    ensure!(
+        !checkpoint.wait_with_output()?.status.success(),
+        "it has become an image"
+    );
+    let message = keeper.bundle.message()?.context("no message")?;
+    assert_contains(&message, &["has kept a mapping", "as before"]);
+    keeper.goes_on()?;
+    let stores = fs::read_dir(stasis.host.path(RAM))?.count();
+    ensure!(stores == 0, "{stores} are left");
+    // What the process itself has kept is taken away with the rest.
+    stasis.host.run(&[
+        "sh",
+        "-c",
+        "pkill -KILL -P $0",
+        &keeper.bundle.pid()?.to_string(),
+    ])?;
+    keeper.bundle.checkpoint("taken", &[])?;
+    keeper.bundle.restore("taken")?;
+    keeper.goes_on()?;
+    keeper.end()
+}
+
+/// Why it has not kept a mapping.
+fn kept(stasis: &StasisHost, keeper: &MemoryContainer<'_>) -> Result<Option<String>> {
+    let maps = format!("/proc/{}/maps", keeper.bundle.pid()?);
+    let maps = stasis.host.run_for_text(&["cat", &maps])?;
+    let mapped = maps.lines().filter(|line| line.contains(PACK));
+    Ok((mapped.count() < 2).then_some(maps))
 }
 
 /// The packs in a directory, and what they hold.

@@ -79,10 +79,14 @@ impl Writer {
         Ok(None)
     }
 
-    /// Its number.
+    /// Its number. A process may have it mapped more than once.
     fn adopt(&self, pack: Pack) -> Result<u32, StoreError> {
         let file = PackFile::open(&self.directory, &pack)?;
         let mut state = self.state();
+        let mut numbered = (0..).zip(&state.packs);
+        if let Some((number, _)) = numbered.find(|(_, held)| held.pack == pack) {
+            return Ok(number);
+        }
         let number = u32::try_from(state.packs.len()).unwrap_or(u32::MAX);
         state.streams = state.streams.max(pack.stream.saturating_add(1));
         state.packs.push(HeldPack {

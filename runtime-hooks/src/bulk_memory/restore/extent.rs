@@ -1,6 +1,6 @@
 //! How much memory the bulk memory of an image takes.
 
-use stasis_memory_store::{Area, CHUNK, CriuHas, Index};
+use stasis_memory_store::{Area, CHUNK, CriuHas, Index, Reader};
 
 const HUGE_PAGE: u64 = 2 << 20;
 /// Huge pages may take this part more than what is filled in: where pages of a range were missing,
@@ -19,20 +19,24 @@ pub(super) struct Extent {
     with_huge_pages: u64,
     /// The size of the files in memory that are mapped over holes, which have all of their pages.
     pub(super) file_bytes: u64,
+    /// Of it, what is not in memory yet.
+    new_bytes: u64,
 }
 
 impl Extent {
-    pub(super) fn of(index: &Index) -> Self {
+    /// `reader` is of the packs where they are now: what it has in place needs no memory.
+    pub(super) fn of(index: &Index, reader: Option<&Reader>) -> Self {
         let filled = || areas(index, CriuHas::Memory);
         let chunks = filled().flat_map(|area| &area.chunks);
-        let holes = areas(index, CriuHas::Hole);
+        let holes = || areas(index, CriuHas::Hole);
+        let has = |hole: &&Area| reader.is_some_and(|reader| reader.in_place(hole).is_some());
+        let in_file = |hole: &Area| hole.bytes.next_multiple_of(HUGE_PAGE);
         Self {
             areas: filled().count(),
             bytes: chunks.map(|chunk| chunk.pages.bytes() as u64).sum(),
             with_huge_pages: with_huge_pages(index),
-            file_bytes: holes
-                .map(|hole| hole.bytes.next_multiple_of(HUGE_PAGE))
-                .sum(),
+            file_bytes: holes().map(in_file).sum(),
+            new_bytes: holes().filter(|hole| !has(hole)).map(in_file).sum(),
         }
     }
 
@@ -43,7 +47,7 @@ impl Extent {
         } else {
             self.bytes
         };
-        filled.saturating_add(self.file_bytes)
+        filled.saturating_add(self.new_bytes)
     }
 
     /// Whether there is something to fill in, and huge pages take hardly more.

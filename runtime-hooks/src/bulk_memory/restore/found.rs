@@ -17,6 +17,7 @@ use crate::image::manifest::Manifest;
 #[derive(Debug)]
 pub(crate) struct FoundMemory {
     pub(super) index: Index,
+    pub(super) extent: Extent,
     /// The store with its packs, unless they are in the image.
     pub(super) store: Option<(PathBuf, InUse)>,
 }
@@ -49,7 +50,13 @@ impl FoundMemory {
         }
         plugin.map_err(|why| BulkMemoryError::NoPlugin(why.to_string()))?;
         let store = find_packs(&Stores::of(settings), image, &index, manifest)?;
-        Ok(Some(Self { index, store }))
+        let directory = store.as_ref().map(|(directory, _)| directory.as_path());
+        let reader = Reader::open(image, &index, directory)?;
+        Ok(Some(Self {
+            extent: Extent::of(&index, Some(&reader)),
+            index,
+            store,
+        }))
     }
 
     /// What it describes.
@@ -66,7 +73,7 @@ impl FoundMemory {
 
     /// The host memory that it takes, bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        Extent::of(&self.index).host_bytes()
+        self.extent.host_bytes()
     }
 }
 

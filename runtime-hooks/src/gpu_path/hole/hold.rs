@@ -128,6 +128,7 @@ impl Hold {
     fn take_away(&self, held: &[Held]) -> io::Result<HeldRecord> {
         let record = HeldRecord::write(&self.directory, &self.away())?;
         let dug = held.iter().try_for_each(Held::take_away);
+        let dug = dug.and_then(|()| held.iter().try_for_each(Held::seal));
         match dug {
             Ok(()) => Ok(record),
             Err(error) => {
@@ -151,17 +152,20 @@ impl Held {
         }
     }
 
-    /// What has become an image must not be changed through a mapping that a process has kept.
     fn take_away(&self) -> io::Result<()> {
-        dig(&self.process, self.in_file.contents).map_err(io::Error::other)?;
-        if self.from.sharing == Sharing::Private && !is_sealed(&self.from.file)? {
-            let process = &self.process;
-            return Err(io::Error::other(format!(
-                "{process}, or another process, has kept a mapping of its GPU contents, and could \
-                 change the image with it"
-            )));
+        dig(&self.process, self.in_file.contents).map_err(io::Error::other)
+    }
+
+    /// What has become an image must not be changed through a mapping that a process has kept.
+    fn seal(&self) -> io::Result<()> {
+        if self.from.sharing == Sharing::Shared || is_sealed(&self.from.file)? {
+            return Ok(());
         }
-        Ok(())
+        let process = &self.process;
+        Err(io::Error::other(format!(
+            "a process has kept a mapping of the GPU contents of {process}, and could change the \
+             image with it"
+        )))
     }
 }
 

@@ -40,7 +40,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use stasis_injection::hole::fill;
-use stasis_injection::{ContentsFile, Span};
+use stasis_injection::{ContentsFile, Span, contents_of};
 use stasis_linux::ProcessRef;
 
 use self::process::{AwayProcess, VERB};
@@ -76,6 +76,10 @@ fn limit_for(bytes: u64) -> Duration {
 /// Maps contents where they were; a process that has ended needs none. Somebody may still trace the
 /// process, or have frozen it.
 fn map_again(process: &ProcessRef, contents: Span, from: &ContentsFile) -> io::Result<()> {
+    if contents_of(process)?.contains(&contents) {
+        // They were not taken away.
+        return Ok(());
+    }
     let begun = Instant::now();
     loop {
         match fill(process, contents, &from.file, from.offset, from.sharing) {

@@ -39,7 +39,7 @@ fn one_page_in(so_many: usize) -> Index {
 #[test]
 fn huge_pages_are_for_dense_memory() {
     let dense = |so_many| {
-        let extent = Extent::of(&one_page_in(so_many));
+        let extent = Extent::of(&one_page_in(so_many), None);
         (extent.with_huge_pages, extent.host_bytes())
     };
     // 8 MiB are in five huge pages of 2 MiB.
@@ -51,17 +51,17 @@ fn huge_pages_are_for_dense_memory() {
 #[test]
 fn a_hole_takes_a_whole_file_and_nothing_is_filled_by_the_plugin() {
     let mut index = one_page_in(512);
-    let memory = Extent::of(&index);
+    let memory = Extent::of(&index, None);
     let mut hole = index.processes[0].areas[0].clone();
     hole.criu_has = CriuHas::Hole;
     hole.start += 1 << 30;
     hole.bytes += PAGE as u64;
     index.processes[0].areas.push(hole);
-    let both = Extent::of(&index);
+    let both = Extent::of(&index, None);
     assert_eq!((memory.areas, both.areas), (1, 1));
     assert_eq!(both.host_bytes(), memory.host_bytes() + (10 << 20));
     index.processes[0].areas.remove(0);
-    let hole = Extent::of(&index);
+    let hole = Extent::of(&index, None);
     assert_eq!((hole.areas, hole.host_bytes()), (0, 10 << 20));
     assert!(!hole.is_dense());
 }
