@@ -64,17 +64,16 @@ bulk() { # ram|disk|portable|criu MIB [zero=PERCENT]
     say "bulk $* | host memory taken at most: $((before - $(</work/least))) MiB for $mib MiB on the GPU"
     rm -rf /images/bulk
     forget $name
-    local image
-    for image in $(ls /run/stasis/memory /var/lib/stasis/memory | grep -E '^[0-9a-f]{32}$' | sort -u); do stasis memory remove $image; done
+    forget_stores
     mv /var/log/stasis/operations.log /var/log/stasis/operations-$1-$2-${3:-full}.log
     settings
 }
 
-# The runtime's own commands on a container that nobody has paused: GPU contents go through files, or, with the path "driver", through
-# memory of the process and the plugin. Both in one run, in turns.
-from_files() { # TIER MIB
+# The runtime's own commands on a container that nobody has paused, and ctr's, which pauses it: GPU contents go through files, or, with the
+# path "driver", through memory of the process and the plugin. Both in one run, in turns.
+from_files() { # TIER MIB [ROUNDS]
     local path round
-    for round in 1 2; do
+    for ((round = 0; round < ${3:-2}; round++)); do
         for path in auto driver; do from_files_once $1 $2 $path; done
     done
     settings
@@ -88,17 +87,24 @@ from_files_once() { # TIER MIB PATH
     cp /run/containerd/io.containerd.runtime.v2.task/default/$name/config.json $bundle/
     ctr image mount --rw localhost/stasis-test:latest $bundle/rootfs >/dev/null
     local runtime=(stasis-runtime --root /run/containerd/runc/default --log /run/direct.log)
-    warm $(($2 * 2))
+    warm $(($2 + $2 / 4))
     start=$(clock)
     "${runtime[@]}" checkpoint --leave-running --image-path /images/$name $name </dev/null
     exit=$? took=$(since $start) second=$(ask 10060)
     say "path $3, tier $1, $2 MiB | $first; goes on: exit $exit in $took, $second: $(one_line checkpoint) $(tail -n 1 /run/direct.log | cut -c1-400)"
-    warm $(($2 * 2))
+    forget_stores
+    warm $(($2 + $2 / 4))
+    start=$(clock)
+    ctr t checkpoint --image-path /images/$name-3 $name
+    exit=$? took=$(since $start) second=$(ask 10060)
+    say "the same | by ctr, paused, goes on: exit $exit in $took, $second: $(one_line checkpoint), resume: $(one_line resume)"
+    forget_stores
+    warm $(($2 + $2 / 4))
     start=$(clock)
     "${runtime[@]}" checkpoint --image-path /images/$name-2 $name </dev/null
     say "the same | ends: exit $? in $(since $start): $(one_line checkpoint) $(tail -n 1 /run/direct.log | cut -c1-400)"
     remove $name
-    warm $(($2 * 2))
+    warm $(($2 + $2 / 4))
     coproc sleep 1000
     start=$(clock)
     restore_moved $name-2
@@ -108,6 +114,9 @@ from_files_once() { # TIER MIB PATH
     kill $COPROC_PID
     umount $bundle/rootfs
     rm -rf $bundle /images/$name* /run/direct.log /run/moved.log
+    forget_stores
+}
+forget_stores() {
     local image
     for image in $(ls /run/stasis/memory /var/lib/stasis/memory 2>/dev/null | grep -E '^[0-9a-f]{32}$' | sort -u); do stasis memory remove $image; done
 }
