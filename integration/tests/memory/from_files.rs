@@ -12,11 +12,11 @@ use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::container::memory_container::MemoryContainer;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
-use stasis_integration::on_hosts;
+use stasis_integration::{needs, on_hosts};
 use stasis_memory_store::{CriuHas, Index};
 
 use crate::gpu_contents::with_criu;
-use crate::limits::{KEEP_LIMITS, LIMIT, limit_file, limited};
+use crate::limits::{KEEP_LIMITS, LIMIT, limit_file, limited, with_available};
 use crate::suspended::{charged, in_file, peak, seen};
 
 const MIB: u64 = 1 << 20;
@@ -118,5 +118,32 @@ fn what_is_damaged_is_not_restored() -> Result<()> {
     fs::write(&pack, whole)?;
     holder.bundle.restore("good")?;
     holder.goes_on()?;
+    holder.end()
+}
+
+/// Once the files are there they have it.
+#[test]
+fn the_host_needs_room_for_them_once() -> Result<()> {
+    let stasis = &StasisHost::of(HostKind::trixie()?)?;
+    needs!(StandIn);
+    let _containerd = stasis.containerd()?;
+    let holder = started(stasis)?;
+    for settings in ["", IN_MEMORY] {
+        stasis.set(&stasis.low_level, settings)?;
+        stasis.hold_driver("lock job", "made")?;
+        let checkpoint = holder
+            .bundle
+            .begin_checkpoint("once", &["--leave-running"])?;
+        stasis.until_driver_is_called()?;
+        let said = with_available(stasis, 10, || {
+            stasis.let_driver_go("made")?;
+            let output = checkpoint.wait_with_output()?;
+            ensure!(output.status.success(), "{output:?}");
+            Ok(())
+        });
+        said.context(settings)?;
+        has_holes(&holder, "once")?;
+        holder.goes_on()?;
+    }
     holder.end()
 }

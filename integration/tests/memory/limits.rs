@@ -217,7 +217,11 @@ fn a_restore_that_is_killed_leaves_no_raised_limit() -> Result<()> {
 }
 
 /// Has the host say that it has so many MiB of memory left.
-fn with_available(stasis: &StasisHost, mib: u64, work: impl FnOnce() -> Result<()>) -> Result<()> {
+pub(crate) fn with_available(
+    stasis: &StasisHost,
+    mib: u64,
+    work: impl FnOnce() -> Result<()>,
+) -> Result<()> {
     let figures = format!("MemTotal: 400000 kB\nMemAvailable: {} kB\n", mib << 10);
     stasis.host.write("/run/meminfo", &figures)?;
     stasis

@@ -6,7 +6,7 @@ use crate::checkpoint::captured::Captured;
 use crate::checkpoint::destination::Destination;
 use crate::checkpoint::into_files::minimum;
 use crate::checkpoint::plan::{Plan, query_again};
-use crate::container::host_memory::{self, HostRoom};
+use crate::container::host_memory::{self, HostRoom, needed_for};
 use crate::cuda::Driver;
 use crate::cuda::job::{Checkpointed, CudaJob, Locked};
 use crate::error::Failure;
@@ -51,6 +51,7 @@ pub(super) fn note_ended(
 
 /// Raises the container's memory limits for GPU contents that the driver moves into its memory.
 /// They may have become more than the pre-flight found. Nobody is waited for while they are locked.
+/// Those that go into files need no more of the host: the files have their memory.
 ///
 /// # Errors
 /// [`Failure::HostMemory`].
@@ -68,7 +69,13 @@ pub(super) fn raise_limits(
         reservation: plan.operation.reservation(),
         patience: &Patience::none(),
     };
-    host_memory::admit_host(room, captured.to_host_bytes)?;
+    let reserved = room.reservation.amount(Resource::HostMemory);
+    match destination {
+        Destination::Files => drop(host_memory::admit_host(room, bytes)?),
+        // What is stored from there needs more, and has it.
+        Destination::Memory if needed_for(bytes) <= reserved => {}
+        Destination::Memory => drop(host_memory::admit_host(room, bytes)?),
+    }
     host_memory::admit_limits(settings, &cgroup, bytes)?;
     if settings.raise_limits && bytes > 0 {
         let directory = plan.operation.directory();

@@ -220,6 +220,11 @@ impl Reservation {
         }
     }
 
+    /// What the operation has reserved of a resource, in bytes.
+    pub(crate) fn amount(&self, resource: Resource) -> u64 {
+        self.own().amounts.of(resource)
+    }
+
     /// Releases everything.
     pub(crate) fn release(&self) {
         self.retain(|_| false);
@@ -231,10 +236,8 @@ impl Reservation {
             return Ok(None);
         }
         let mut directory = DirBuilder::new();
-        directory
-            .recursive(true)
-            .mode(0o700)
-            .create(&self.directory)?;
+        let directory = directory.recursive(true).mode(0o700);
+        directory.create(&self.directory)?;
         let lock = File::open(&self.directory)?;
         lock_within(GATE, &lock, Sharing::Exclusive)?;
         Ok(Some(lock))
@@ -265,11 +268,8 @@ impl Reservation {
         let name = format!("{}.{:016x}", std::process::id(), fastrand::u64(..));
         let path = self.directory.join(name);
         let mut options = OpenOptions::new();
-        let file = options
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path)?;
+        options.write(true).create_new(true).mode(0o600);
+        let file = options.open(&path)?;
         lock_soon(&file)?;
         Ok((path, file))
     }
