@@ -71,11 +71,14 @@ bulk() { # ram|disk|portable|criu MIB [zero=PERCENT]
 
 # The runtime's own commands on a container that nobody has paused, and ctr's, which pauses it: GPU contents go through files, or, with the
 # path "driver", through memory of the process and the plugin. Both in one run, in turns.
-from_files() { # TIER MIB [ROUNDS]
+from_files() { # TIER MIB [ROUNDS [PATHS]]
     local path round
+    # The machine's disk is memory: a copy there would take what is measured.
+    [ $1 != ram ] || { mkdir -p /var/lib/stasis/memory && mount -t tmpfs -o size=64M tmpfs /var/lib/stasis/memory; }
     for ((round = 0; round < ${3:-2}; round++)); do
-        for path in auto driver; do from_files_once $1 $2 $path; done
+        for path in ${4:-auto driver}; do from_files_once $1 $2 $path; done
     done
+    [ $1 != ram ] || umount -l /var/lib/stasis/memory
     settings
 }
 from_files_once() { # TIER MIB PATH
