@@ -22,8 +22,8 @@ integration/check-dependencies.sh
 # The end-to-end tests run the programs, and CRIU's plugin, as they are installed.
 step "programs"
 cargo build --locked --workspace
-step "fuzz targets, a minute each"
-integration/fuzz.sh 60
+step "fuzz targets, half a minute each"
+integration/fuzz.sh 30
 step "tests (the first start of a test host builds it from Debian packages: a minute each)"
 result=0
 cargo test --locked --workspace --no-fail-fast -- --test-threads 2 || result=$?
