@@ -73,11 +73,16 @@ impl MemoryDump<'_> {
     }
 
     /// After a dump that succeeded: gives back what is away from processes that go on now; returns
-    /// the reason if that fails.
+    /// the reason if that fails. What is to come back later is left to who asks for it
+    /// ([`hole::give_back`]), also if this checkpoint fails after all.
     pub(super) fn give_back_at_once(&self) -> Option<String> {
-        match self.away.as_ref()?.back {
+        let away = self.away.as_ref()?;
+        match away.back {
             Back::AtOnce => self.give_back(),
-            Back::AtResume => None,
+            Back::AtResume => {
+                drop(away.holder.take());
+                None
+            }
         }
     }
 
