@@ -112,6 +112,10 @@ fn ends_are_reported(stasis: &StasisHost, cri: &Cri) -> Result<()> {
     // The kernel spares the first process of a pid namespace the signals that it has no handler
     // for.
     let deaf = pod.run(&ContainerConfig::new("deaf", &["tail", "-f", "/dev/null"]))?;
+    // Until then it is runc, whose Go runtime ends it with status 2.
+    let until_exec = "until [ \"$(cat /proc/1/comm)\" = tail ]; do :; done";
+    let executed = cri.exec(&deaf.id, &["sh", "-c", until_exec])?;
+    assert_eq!(executed.exit_code, 0);
     cri.stop(&deaf.id, 1)?;
     assert_eq!(cri.status(&deaf.id)?.exit_code, 137);
 
