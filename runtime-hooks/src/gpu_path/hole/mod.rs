@@ -10,6 +10,9 @@
 //! is mapped again privately, and so it is by all containers that are restored from it: nobody can
 //! change what has become an image, and all have one copy of it.
 //!
+//! No process of a frozen container can map anything: one that its caller has paused gets them back
+//! by [`give_back`], when it is resumed.
+//!
 //! # If we are killed
 //! What the operation has started may go on without it, and end the container with a whole image.
 //! So the process that holds the files waits, and gives them back when who recovers the operation
