@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use stasis_linux::memory_file::{self, Near};
+use stasis_linux::memory_file::{self, Near, Populating};
 use stasis_memory_store::{IN_PLACE_OFFSET, ImageId, create_pack};
 
 /// What the files for contents are.
@@ -29,12 +29,13 @@ pub(super) enum NewFile {
     },
 }
 
-/// A file with memory for contents.
+/// A file with memory for contents, which is cleared meanwhile.
 #[derive(Debug)]
 pub(super) struct Made {
     pub(super) file: File,
     /// Where contents begin in it.
     pub(super) offset: u64,
+    populating: Populating,
 }
 
 impl NewFiles {
@@ -55,23 +56,34 @@ impl NewFiles {
 }
 
 impl NewFile {
-    /// Makes it, and has so many threads give it its memory.
+    /// Makes it, and has so many threads clear its memory until it is [done](Made::done).
     pub(super) fn make(&self, bytes: u64, threads: NonZeroUsize) -> io::Result<Made> {
-        let made = match self {
-            Self::Nameless => Made {
-                file: memory_file::create(bytes, Near::Toucher)?,
-                offset: 0,
-            },
+        let (file, offset) = match self {
+            Self::Nameless => (memory_file::create(bytes, Near::Toucher)?, 0),
             Self::Pack {
                 directory,
                 id,
                 number,
-            } => Made {
-                file: create_pack(directory, *id, *number, bytes).map_err(io::Error::other)?,
-                offset: IN_PLACE_OFFSET,
-            },
+            } => {
+                let pack = create_pack(directory, *id, *number, bytes);
+                (pack.map_err(io::Error::other)?, IN_PLACE_OFFSET)
+            }
         };
-        memory_file::populate(&made.file, made.offset + bytes, threads)?;
-        Ok(made)
+        memory_file::allocate(&file, offset + bytes)?;
+        let populating = Populating::start(&file, offset + bytes, threads)?;
+        Ok(Made {
+            file,
+            offset,
+            populating,
+        })
+    }
+}
+
+impl Made {
+    /// The contents are in it, and have so many bytes. The driver asks for less than it might: the
+    /// rest goes back to the machine.
+    pub(super) fn done(self, bytes: u64) {
+        drop(self.populating);
+        let _ = self.file.set_len(self.offset + bytes);
     }
 }

@@ -126,7 +126,7 @@ impl Part {
         let (armed, record) = armed.or_else(|error| said(Err(error)))?;
         // Also when nobody is there to hear it any more, the process is put back.
         let goes_on = said(Ok(())).and_then(|()| asked(&Step::Disarm));
-        let copied = disarm(armed, &record, made.as_ref());
+        let copied = disarm(armed, &record, made);
         if goes_on? {
             say_result(copied.map_err(io::Error::other))?;
         }
@@ -197,7 +197,7 @@ fn arm(
 }
 
 /// Returns how much the code has copied.
-fn disarm(armed: Armed, record: &HeldRecord, made: Option<&Made>) -> Result<u64, InjectionError> {
+fn disarm(armed: Armed, record: &HeldRecord, made: Option<Made>) -> Result<u64, InjectionError> {
     let back = armed.disarm()?;
     let PutBack::Returned(Returned { contents, reported }) = back else {
         if !matches!(back, PutBack::CodeLeft(_)) {
@@ -206,9 +206,8 @@ fn disarm(armed: Armed, record: &HeldRecord, made: Option<&Made>) -> Result<u64,
         return Ok(0);
     };
     record.remove();
-    // The driver asks for less than it might: the rest goes back to the machine.
     if let (Some(made), Some(contents)) = (made, contents) {
-        let _ = made.file.set_len(made.offset + contents.length);
+        made.done(contents.length);
     }
     Ok(reported.copied)
 }

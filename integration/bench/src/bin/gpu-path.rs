@@ -14,7 +14,7 @@ use stasis_injection::{
     Prepared, PutBack, Returned, Transfer, Unexpected, prepare, slots, worker_count,
 };
 use stasis_linux::ProcessRef;
-use stasis_linux::memory_file::{self, Near};
+use stasis_linux::memory_file::{self, Near, Populating};
 
 const USAGE: &str = "gpu-path both|driver|ours PID MIB [ROUNDS] [WORKERS]";
 
@@ -69,9 +69,8 @@ impl Job {
     fn by_us(&self) -> Result<()> {
         let file = memory_file::create(self.bytes, Near::Toucher)?;
         let threads = available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        timed("populate", || {
-            Ok(memory_file::populate(&file, self.bytes, threads)?)
-        })?;
+        timed("allocate", || Ok(memory_file::allocate(&file, self.bytes)?))?;
+        let _populating = Populating::start(&file, self.bytes, threads)?;
         self.driver("lock")?;
         let transfer = Transfer::Out {
             file,

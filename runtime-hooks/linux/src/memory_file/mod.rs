@@ -18,7 +18,7 @@ use rustix::mount::{
     fsconfig_set_string, fsmount, fsopen,
 };
 
-pub use populate::populate;
+pub use populate::{Populating, allocate};
 pub use sealed::is_sealed;
 
 /// What `/proc/PID/maps` shows for a mapping of it, behind a slash and before " (deleted)".
@@ -40,7 +40,7 @@ pub enum Near {
     Node(u32),
 }
 
-/// Makes a file of this size, rounded up to whole huge pages. It has no pages yet ([`populate`]),
+/// Makes a file of this size, rounded up to whole huge pages. It has no pages yet ([`allocate`]),
 /// and none of them is ever swapped out where the kernel knows how (Linux 6.4).
 ///
 /// # Errors

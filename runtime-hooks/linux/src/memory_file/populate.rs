@@ -1,75 +1,154 @@
-//! Gives the pages of a file in memory their memory before anybody waits for it.
+//! Gives a file in memory its pages before anybody waits for them.
 
 #![allow(unsafe_code)] // FFI: mmap(2), madvise(2), munmap(2)
 
+use std::ffi::c_void;
 use std::fs::File;
 use std::io;
 use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::ptr::null_mut;
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
+use std::thread::{Builder, JoinHandle};
 
+use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 /// What a thread does at a time: the kernel clears it in some 20 ms.
 const PIECE: u64 = 64 << 20;
 
-/// Has so many threads touch the first `bytes` of a file in memory.
+/// Gives the first `bytes` of a file in memory their pages, which takes milliseconds for each GiB:
+/// they are not cleared before somebody touches them ([`Populating`]).
 ///
-/// The pages are charged to the memory cgroup of the process that calls this, and to nobody who
-/// maps them later (Linux, Documentation/admin-guide/cgroup-v2.rst, "Memory Ownership").
+/// They are charged to the memory cgroup of the process that calls this, and to nobody who maps or
+/// touches them later (Linux, Documentation/admin-guide/cgroup-v2.rst, "Memory Ownership"; tmpfs
+/// clears a page of fallocate(2) at its first use: `shmem_get_folio_gfp` in mm/shmem.c).
 ///
 /// # Errors
-/// Those of mmap(2) and of madvise(2) with MADV_POPULATE_WRITE: EINVAL before Linux 5.14, EFAULT
-/// where the file system is full or the file ends.
-pub fn populate(file: &File, bytes: u64, threads: NonZeroUsize) -> io::Result<()> {
-    let next = AtomicU64::new(0);
-    let work = || -> io::Result<()> {
-        loop {
-            let start = next.fetch_add(PIECE, Ordering::Relaxed);
-            if start >= bytes {
-                return Ok(());
-            }
-            let end = bytes.min(start.saturating_add(PIECE));
-            let touched = touch(file, start..end);
-            if touched.is_err() {
-                // The others need not go on.
-                next.store(bytes, Ordering::Relaxed);
-                return touched;
-            }
-        }
-    };
-    thread::scope(|scope| {
-        let others: Vec<_> = (1..threads.get()).map(|_| scope.spawn(work)).collect();
-        let own = work();
-        others.into_iter().fold(own, |result, other| {
-            let other = other
-                .join()
-                .unwrap_or_else(|_| Err(io::Error::other("a thread panicked")));
-            result.and(other)
-        })
-    })
+/// Those of fallocate(2): ENOSPC where the file system is full; no page is kept then.
+pub fn allocate(file: &File, bytes: u64) -> io::Result<()> {
+    Ok(fallocate(file, FallocateFlags::empty(), 0, bytes)?)
 }
 
-fn touch(file: &File, range: Range<u64>) -> io::Result<()> {
-    let length = usize::try_from(range.end - range.start).map_err(io::Error::other)?;
-    let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping at an address that the kernel chooses; nothing here reads or writes it.
-    let address = unsafe {
-        mmap(
-            null_mut(),
-            length,
-            protection,
-            MapFlags::SHARED,
-            file,
-            range.start,
-        )?
-    };
-    // SAFETY: the range is that of the mapping, which nobody else knows; the advice changes no
-    // contents, and reports what would be SIGBUS as an error.
-    let populated = unsafe { madvise(address, length, Advice::LinuxPopulateWrite) };
-    // SAFETY: as above, and nothing points into it.
-    unsafe { munmap(address, length)? };
-    Ok(populated?)
+/// Threads that clear the pages of a file from its start on, beside those who use it. Where they
+/// come too late or fail, whoever touches a page waits for it to be cleared: nothing depends on
+/// them. They stop when this is dropped, within some 20 ms, and the file is mapped no longer.
+#[derive(Debug)]
+pub struct Populating {
+    work: Arc<Work>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Work {
+    mapping: Mapping,
+    next: AtomicU64,
+}
+
+impl Populating {
+    /// Starts so many for the first `bytes` of the file.
+    ///
+    /// # Errors
+    /// Those of mmap(2) and of starting a thread.
+    pub fn start(file: &File, bytes: u64, threads: NonZeroUsize) -> io::Result<Self> {
+        let work = Arc::new(Work {
+            mapping: Mapping::of(file, bytes)?,
+            next: AtomicU64::new(0),
+        });
+        let mut populating = Self {
+            work,
+            threads: Vec::new(),
+        };
+        for _ in 0..threads.get() {
+            let work = Arc::clone(&populating.work);
+            let thread = Builder::new().spawn(move || work.touch_all())?;
+            populating.threads.push(thread);
+        }
+        Ok(populating)
+    }
+
+    /// Waits until all is cleared.
+    pub fn wait(mut self) {
+        self.join();
+    }
+
+    fn join(&mut self) {
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Populating {
+    fn drop(&mut self) {
+        self.work.stop();
+        self.join();
+    }
+}
+
+impl Work {
+    /// An error ends it, for all threads: before Linux 5.14 there is no MADV_POPULATE_WRITE, and a
+    /// file that was cut meanwhile has no pages there.
+    fn touch_all(&self) {
+        let end = self.mapping.length as u64;
+        loop {
+            let start = self.next.fetch_add(PIECE, Ordering::Relaxed);
+            if start >= end {
+                return;
+            }
+            let range = start..end.min(start.saturating_add(PIECE));
+            if self.mapping.touch(range).is_err() {
+                return self.stop();
+            }
+        }
+    }
+
+    fn stop(&self) {
+        let end = self.mapping.length as u64;
+        self.next.store(end, Ordering::Relaxed);
+    }
+}
+
+/// One mapping for all threads: while pages are touched nobody of the process can map or unmap
+/// (`mmap_lock`), so with a mapping for each piece the threads would wait for each other.
+#[derive(Debug)]
+struct Mapping {
+    address: NonNull<c_void>,
+    length: usize,
+}
+
+// SAFETY: nothing is read or written through the address.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn of(file: &File, bytes: u64) -> io::Result<Self> {
+        let length = usize::try_from(bytes).map_err(io::Error::other)?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address that the kernel chooses; nothing here reads or
+        // writes it.
+        let address = unsafe { mmap(null_mut(), length, protection, MapFlags::SHARED, file, 0)? };
+        let address = NonNull::new(address).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        Ok(Self { address, length })
+    }
+
+    /// `range` lies inside of the mapping.
+    fn touch(&self, range: Range<u64>) -> io::Result<()> {
+        let start = usize::try_from(range.start).map_err(io::Error::other)?;
+        let length = usize::try_from(range.end - range.start).map_err(io::Error::other)?;
+        let address = self.address.as_ptr().wrapping_byte_add(start);
+        // SAFETY: the range is that of a mapping that nobody else knows; the advice changes no
+        // contents, and reports what would be SIGBUS as an error.
+        unsafe { madvise(address, length, Advice::LinuxPopulateWrite)? };
+        Ok(())
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is that of the mapping, and nothing points into it.
+        let _ = unsafe { munmap(self.address.as_ptr(), self.length) };
+    }
 }

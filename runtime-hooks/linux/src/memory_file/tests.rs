@@ -13,12 +13,14 @@ fn allocated(file: &File) -> u64 {
 }
 
 #[test]
-fn a_populated_file_has_all_its_pages_and_is_empty() {
+fn a_file_that_has_its_pages_is_empty() {
     let mut file = create((150 << 20) + 1, Near::Toucher).unwrap();
     let size = file.metadata().unwrap().len();
     assert_eq!(size, 152 << 20);
     assert_eq!(allocated(&file), 0);
-    populate(&file, size, FOUR).unwrap();
+    allocate(&file, size).unwrap();
+    assert_eq!(allocated(&file), size);
+    Populating::start(&file, size, FOUR).unwrap().wait();
     assert_eq!(allocated(&file), size);
     file.seek(SeekFrom::End(-4)).unwrap();
     file.write_all(b"last").unwrap();
@@ -31,11 +33,32 @@ fn a_populated_file_has_all_its_pages_and_is_empty() {
 }
 
 #[test]
-fn a_file_that_has_no_room_is_an_error() {
+fn a_file_that_has_no_room_is_an_error_and_has_no_pages() {
     let file = create(4 << 20, Near::Toucher).unwrap();
     file.set_len(400 << 20).unwrap();
-    let error = populate(&file, 400 << 20, FOUR).unwrap_err();
-    assert_eq!(error.raw_os_error(), Some(Errno::FAULT.raw_os_error()));
+    let error = allocate(&file, 400 << 20).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    assert_eq!(allocated(&file), 0);
+}
+
+#[test]
+fn who_populates_a_file_that_is_cut_meanwhile_ends() {
+    let file = create(400 << 20, Near::Toucher).unwrap();
+    let populating = Populating::start(&file, 400 << 20, FOUR).unwrap();
+    file.set_len(0).unwrap();
+    populating.wait();
+    assert_eq!(allocated(&file), 0);
+}
+
+#[test]
+fn a_file_can_be_sealed_once_nobody_populates_it() {
+    let file = create(400 << 20, Near::Toucher).unwrap();
+    allocate(&file, 400 << 20).unwrap();
+    drop(Populating::start(&file, 400 << 20, FOUR).unwrap());
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let inode = format!(" {} ", file.metadata().unwrap().ino());
+    let of_file = |line: &&str| line.contains(NAME) && line.contains(&inode);
+    assert!(!maps.lines().any(|line| of_file(&line)), "{maps}");
 }
 
 #[test]
