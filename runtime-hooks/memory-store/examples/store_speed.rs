@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
-use stasis_linux::memory_file::{self, Near, Populating};
+use stasis_linux::memory_file::{self, Near};
 use stasis_memory_store::{
     After, Area, Buffer, CHUNK, Checksum, Chunk, Compression, CriuHas, CudaPids, DumpRequest,
     FileContents, ImageId, PAGE, ProcessMemory, Reader, StoredPages, Take, Tier, Writer, discard,
@@ -123,7 +123,7 @@ fn through_files(name: &str, directory: &Path, threads: NonZeroUsize, chunks: us
     let [from, into] = [(); 2].map(|()| {
         let file = memory_file::create(bytes, Near::Toucher).unwrap();
         memory_file::allocate(&file, bytes).unwrap();
-        Populating::start(&file, bytes, threads).unwrap().wait();
+        memory_file::clear(&file, bytes, threads).unwrap();
         file
     });
     let mut content = vec![0; CHUNK];

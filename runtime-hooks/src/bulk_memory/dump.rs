@@ -66,7 +66,11 @@ impl<'a> MemoryDump<'a> {
         timeline: &mut Timeline<'_>,
     ) -> Result<Self, Failure> {
         stasis_memory_store::discard(image.path(), None)?;
-        let requested = match &plugins.memory {
+        let ours = match stored.gpu {
+            GpuContentsIn::Files(_) => plugins.ours.for_files(),
+            GpuContentsIn::Memory(_) => plugins.ours.for_memory(),
+        };
+        let requested = match ours {
             Ok(()) => {
                 let files = RequestFiles::of(operation.directory());
                 let stores = Stores::of(&context.settings);

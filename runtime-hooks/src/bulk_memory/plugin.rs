@@ -93,22 +93,54 @@ pub(crate) fn usable(
     }
 }
 
-/// The plugin for a dump, which empties memory, if it can be used.
-///
-/// # Errors
-/// [`PluginUnavailable`].
-pub(crate) fn usable_for_dump(
-    settings: &BulkMemory,
-    has: &Capabilities,
-) -> Result<PathBuf, PluginUnavailable> {
-    let plugin = usable(settings, has)?;
-    if !has.kernel.pagemap_scan {
-        return Err(PluginUnavailable::Kernel("PAGEMAP_SCAN (Linux 6.7)"));
+/// What the plugin is of use for in a dump.
+#[derive(Debug)]
+pub(crate) enum DumpUse {
+    /// It moves memory of processes.
+    Memory,
+    /// It sees to it that images with holes are not restored without it, for GPU contents in files
+    /// of ours. CRIU moves what is memory of processes, for this reason.
+    Files(PluginUnavailable),
+    /// CRIU moves all memory.
+    Nothing(PluginUnavailable),
+}
+
+impl DumpUse {
+    /// Whether it can be loaded, and can empty memory.
+    pub(crate) fn of(settings: &BulkMemory, has: &Capabilities) -> Self {
+        match usable(settings, has) {
+            Err(why) => Self::Nothing(why),
+            Ok(_) if !has.kernel.pagemap_scan => {
+                Self::Files(PluginUnavailable::Kernel("PAGEMAP_SCAN (Linux 6.7)"))
+            }
+            Ok(_) if !has.kernel.userfaultfd => {
+                Self::Files(PluginUnavailable::Kernel("userfaultfd"))
+            }
+            Ok(_) => Self::Memory,
+        }
     }
-    if !has.kernel.userfaultfd {
-        return Err(PluginUnavailable::Kernel("userfaultfd"));
+
+    /// Whether GPU contents in files can be stored.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn for_files(&self) -> Result<(), &PluginUnavailable> {
+        match self {
+            Self::Memory | Self::Files(_) => Ok(()),
+            Self::Nothing(why) => Err(why),
+        }
     }
-    Ok(plugin)
+
+    /// Whether it moves memory of processes.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn for_memory(&self) -> Result<(), &PluginUnavailable> {
+        match self {
+            Self::Memory => Ok(()),
+            Self::Files(why) | Self::Nothing(why) => Err(why),
+        }
+    }
 }
 
 /// Whether the processes of a checkpoint have GPU state.
@@ -120,14 +152,14 @@ pub(crate) enum GpuState {
     None,
 }
 
-/// CRIU's plugin directory for one operation, and whether our plugin is in it.
+/// CRIU's plugin directory for a checkpoint, and what our plugin in it is of use for.
 #[derive(Debug)]
 pub struct Plugins {
     pub(crate) directory: PathBuf,
-    /// CRIU's configuration file for a checkpoint ([`post_dump`]).
+    /// CRIU's configuration file ([`post_dump`]).
     pub(crate) configuration: Option<PathBuf>,
-    pub(crate) memory: Result<(), PluginUnavailable>,
-    /// The file system of the tier "disk", at a checkpoint that may use it. Opened before anything
+    pub(crate) ours: DumpUse,
+    /// The file system of the tier "disk", where it may be used. Opened before anything
     /// is written to it ([`FileSystem::sync`]).
     pub(crate) store: Option<FileSystem>,
 }
@@ -144,49 +176,61 @@ impl Plugins {
     ) -> Result<Self, Refusal> {
         let settings = &context.settings.bulk_memory;
         let has = Capabilities::probe(&context.settings);
-        let found = match (options.memory, gpu) {
-            (_, GpuState::None) if !settings.heaps => Err(PluginUnavailable::NoGpuContents),
-            (MemoryTarget::Elsewhere, _) => Err(PluginUnavailable::Elsewhere),
-            (MemoryTarget::IntoImage, _) => usable_for_dump(settings, &has),
+        let ours = match (options.memory, gpu) {
+            (_, GpuState::None) if !settings.heaps => {
+                DumpUse::Nothing(PluginUnavailable::NoGpuContents)
+            }
+            (MemoryTarget::Elsewhere, _) => DumpUse::Nothing(PluginUnavailable::Elsewhere),
+            (MemoryTarget::IntoImage, _) => DumpUse::of(settings, &has),
         };
-        let mut plugins = Self::prepare(found, context)?;
+        let plugin = ours.for_files().is_ok().then_some(has.plugin.as_deref());
+        let directory = prepare(plugin.flatten(), context)?;
         let state_dir = &context.settings.paths.state_dir;
-        plugins.configuration = post_dump::prepare(state_dir, has.criu.version())
+        let configuration = post_dump::prepare(state_dir, has.criu.version())
             .map_err(below("the configuration for CRIU in", state_dir))?;
-        if plugins.memory.is_ok() && settings.tier != MemoryTier::Portable {
+        let mut store = None;
+        if ours.for_files().is_ok() && settings.tier != MemoryTier::Portable {
             let opened = stores::prepare(&settings.directory)
                 .and_then(|()| FileSystem::of(&settings.directory));
             let what = "the directory for bulk memory (bulk_memory.directory in the settings)";
-            plugins.store = Some(opened.map_err(below(what, &settings.directory))?);
+            store = Some(opened.map_err(below(what, &settings.directory))?);
         }
-        Ok(plugins)
+        Ok(Self {
+            directory,
+            configuration,
+            ours,
+            store,
+        })
     }
+}
 
-    /// Prepares the plugin directory for a restore.
+/// CRIU's plugin directory for a restore, and whether our plugin is in it.
+#[derive(Debug)]
+pub(crate) struct PluginsForRestore {
+    pub(crate) directory: PathBuf,
+    pub(crate) ours: Result<(), PluginUnavailable>,
+}
+
+impl PluginsForRestore {
+    /// Prepares the plugin directory.
     ///
     /// # Errors
     /// [`Refusal::Directory`].
-    pub(crate) fn for_restore(context: &Context) -> Result<Self, Refusal> {
+    pub(crate) fn prepare(context: &Context) -> Result<Self, Refusal> {
         let has = Capabilities::probe(&context.settings);
-        Self::prepare(usable(&context.settings.bulk_memory, &has), context)
-    }
-
-    fn prepare(
-        ours: Result<PathBuf, PluginUnavailable>,
-        context: &Context,
-    ) -> Result<Self, Refusal> {
-        let state_dir = &context.settings.paths.state_dir;
-        let distribution = context.settings.criu.plugin_dir.as_deref();
-        let memory = ours.as_deref().ok();
-        let directory = criu_plugins::prepare(state_dir, distribution, memory)
-            .map_err(below("the plugin directory in", state_dir))?;
+        let ours = usable(&context.settings.bulk_memory, &has);
         Ok(Self {
-            directory,
-            configuration: None,
-            memory: ours.map(|_| ()),
-            store: None,
+            directory: prepare(ours.as_deref().ok(), context)?,
+            ours: ours.map(drop),
         })
     }
+}
+
+fn prepare(ours: Option<&Path>, context: &Context) -> Result<PathBuf, Refusal> {
+    let state_dir = &context.settings.paths.state_dir;
+    let distribution = context.settings.criu.plugin_dir.as_deref();
+    criu_plugins::prepare(state_dir, distribution, ours)
+        .map_err(below("the plugin directory in", state_dir))
 }
 
 fn below(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Refusal {
@@ -220,7 +264,8 @@ pub(crate) mod tests {
     #[test]
     fn without_any_of_its_needs_criu_moves_the_memory() {
         let settings = BulkMemory::default();
-        assert!(usable_for_dump(&settings, &capable()).is_ok());
+        let all = DumpUse::of(&settings, &capable());
+        assert!(all.for_memory().is_ok() && all.for_files().is_ok());
         type Lose = fn(&mut Capabilities);
         let cases: [(&str, Lose); 6] = [
             ("no plugin", |has| has.plugin = None),
@@ -235,13 +280,13 @@ pub(crate) mod tests {
         for (says, lose) in cases {
             let mut has = capable();
             lose(&mut has);
-            let why = usable_for_dump(&settings, &has).unwrap_err();
-            let note = why.note().unwrap();
+            let left = DumpUse::of(&settings, &has);
+            let note = left.for_memory().unwrap_err().note().unwrap();
             assert!(note.contains(says), "{note}");
+            // Files need nothing of the kernel, and a restore only fills.
+            let of_kernel = ["PAGEMAP_SCAN", "userfaultfd"].contains(&says);
+            assert_eq!(left.for_files().is_ok(), of_kernel, "{says}");
+            assert_eq!(usable(&settings, &has).is_ok(), of_kernel, "{says}");
         }
-        // A restore only fills.
-        let mut old = capable();
-        old.kernel.pagemap_scan = false;
-        assert!(usable(&settings, &old).is_ok());
     }
 }

@@ -10,7 +10,7 @@ use stasis_memory_store::{Area, CriuHas, Holes, Index, RestoreRequest};
 
 use crate::bulk_memory::in_use::InUse;
 use crate::bulk_memory::origin::Origin;
-use crate::bulk_memory::plugin::Plugins;
+use crate::bulk_memory::plugin::PluginsForRestore;
 use crate::bulk_memory::ram_tier;
 use crate::bulk_memory::request::{self, RequestFiles};
 use crate::bulk_memory::stores::Stores;
@@ -167,7 +167,7 @@ fn holes_of(index: &Index) -> Vec<i32> {
 
 /// The environment that passes the plugin directory and the request to CRIU at a restore.
 pub(crate) fn environment<'a>(
-    plugins: &'a Plugins,
+    plugins: &'a PluginsForRestore,
     memory: Option<&'a MemoryRestore>,
 ) -> Environment<'a> {
     Environment {

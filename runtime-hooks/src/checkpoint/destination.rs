@@ -1,10 +1,9 @@
 //! Where GPU contents go while CRIU dumps their processes.
 
-use stasis_config::GpuCheckpointPath;
+use stasis_config::{GpuCheckpointPath, Settings};
 
-use crate::bulk_memory::plugin::Plugins;
+use crate::bulk_memory::plugin::DumpUse;
 use crate::checkpoint::captured::Captured;
-use crate::context::Context;
 
 /// Where GPU contents go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,12 +17,12 @@ pub(crate) enum Destination {
 
 impl Destination {
     /// Where a checkpoint has them go if it can.
-    pub(super) fn wanted(context: &Context, plugins: &Plugins) -> Self {
-        let settings = &context.settings;
+    pub(crate) fn wanted(settings: &Settings, plugin: &DumpUse) -> Self {
         let by_driver = settings.gpu_checkpoint.path == GpuCheckpointPath::Driver;
+        let cannot = plugin.for_files().is_err();
         // The store of a dump has one writer, which is the plugin where it moves heaps.
-        let by_plugin = plugins.memory.is_err() || settings.bulk_memory.moves_heaps();
-        match by_driver || by_plugin {
+        let by_plugin = settings.bulk_memory.moves_heaps() && plugin.for_memory().is_ok();
+        match by_driver || cannot || by_plugin {
             true => Self::Memory,
             false => Self::Files,
         }

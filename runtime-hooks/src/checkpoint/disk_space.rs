@@ -3,7 +3,7 @@
 
 use stasis_config::{BulkMemory, DiskSpace, MemoryTier};
 
-use crate::bulk_memory::plugin::{PluginUnavailable, Plugins};
+use crate::bulk_memory::plugin::{DumpUse, Plugins};
 use crate::bulk_memory::stores::{Stores, newest_of};
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
@@ -23,22 +23,22 @@ pub(crate) struct MostWritten {
 }
 
 impl MostWritten {
-    /// `plugin` is whether our plugin moves the memory.
+    /// `plugin` is what our plugin is of use for.
     ///
     /// # Errors
     /// The container's processes cannot be read.
     pub(crate) fn of(
         settings: &BulkMemory,
         container: &Container,
-        plugin: Result<(), &PluginUnavailable>,
+        plugin: &DumpUse,
         gpu_bytes: u64,
     ) -> Result<Self, ContainerError> {
         let anonymous = anonymous_of(container).map_err(ContainerError::Processes)?;
         let all = anonymous.saturating_add(gpu_bytes);
         let (image, store) = match (plugin, settings.tier) {
-            (Err(_), _) | (Ok(()), MemoryTier::Portable) => (all, 0),
-            (Ok(()), _) if settings.heaps => (0, all),
-            (Ok(()), _) => (anonymous, gpu_bytes),
+            (DumpUse::Nothing(_), _) | (_, MemoryTier::Portable) => (all, 0),
+            (DumpUse::Memory, _) if settings.heaps => (0, all),
+            (DumpUse::Memory | DumpUse::Files(_), _) => (anonymous, gpu_bytes),
         };
         Ok(Self { image, store })
     }
@@ -76,8 +76,7 @@ pub(super) fn refuse_full(
     if settings.preflight.disk_space == DiskSpace::Ignore {
         return Ok(());
     }
-    let plugin = plugins.memory.as_ref().copied();
-    let most = MostWritten::of(&settings.bulk_memory, container, plugin, gpu_bytes)?;
+    let most = MostWritten::of(&settings.bulk_memory, container, &plugins.ours, gpu_bytes)?;
     admit(&options.image_path, most.image)?;
     Ok(most.admit_to_store(context, &options.id)?)
 }

@@ -38,7 +38,7 @@ pub(super) fn make_files<'p>(
     captured: &Captured,
     timeline: &mut Timeline<'_>,
 ) -> Result<Way<'p>, Failure> {
-    if Destination::wanted(plan.context, &plan.plugins) == Destination::Memory {
+    if Destination::wanted(&plan.context.settings, &plan.plugins.ours) == Destination::Memory {
         return into_memory(plan, captured, timeline);
     }
     let held = held(plan, captured);

@@ -93,7 +93,7 @@ pub(super) fn judge(
         patience: &context.patience(),
     };
     let plugins = Plugins::for_checkpoint(context, options, GpuState::InMemory)?;
-    match Destination::wanted(context, &plugins) {
+    match Destination::wanted(&context.settings, &plugins.ours) {
         Destination::Files => drop(host_memory::admit_host(room, bytes).map_err(Refusal::from)?),
         Destination::Memory => admit_to_host(context, container, &members, bytes, room)?,
     }

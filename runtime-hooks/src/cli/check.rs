@@ -10,13 +10,14 @@ use stasis_linux::Snapshot;
 use stasis_linux::cgroup::FreezerState;
 use stasis_linux::snapshot::{Member, Origin};
 
-use crate::bulk_memory::plugin;
+use crate::bulk_memory::plugin::{DumpUse, PluginUnavailable};
 use crate::checkpoint::captured::{Captured, Found, as_reported};
+use crate::checkpoint::destination::Destination;
 use crate::checkpoint::disk_space::MostWritten;
 use crate::checkpoint::judge::{admit_to_host, find_blockers};
 use crate::checkpoint::plan::is_plain;
 use crate::cli::locate::LocateError;
-use crate::container::host_memory::HostRoom;
+use crate::container::host_memory::{HostRoom, admit_host};
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
 use crate::cuda::OpenError;
@@ -232,14 +233,17 @@ impl Report {
             reservation: &Reservation::only_asking(&settings.paths.state_dir),
             patience: &Patience::none(),
         };
-        admit_to_host(context, container, members, bytes, room)?;
         let memory = &settings.bulk_memory;
-        let plugin = plugin::usable_for_dump(memory, &Capabilities::probe(settings));
-        if let Err(why) = &plugin {
-            self.notes.extend(why.note());
+        let plugin = DumpUse::of(memory, &Capabilities::probe(settings));
+        match Destination::wanted(settings, &plugin) {
+            Destination::Files => drop(admit_host(room, bytes).map_err(Refusal::from)?),
+            Destination::Memory => {
+                admit_to_host(context, container, members, bytes, room)?;
+                let note = plugin.for_memory().err().and_then(PluginUnavailable::note);
+                self.notes.extend(note);
+            }
         }
-        let plugin = plugin.as_ref().map(drop);
-        let most = MostWritten::of(memory, container, plugin, bytes)?;
+        let most = MostWritten::of(memory, container, &plugin, bytes)?;
         Ok(most.admit_to_store(context, container.id())?)
     }
 

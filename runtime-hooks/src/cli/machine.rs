@@ -7,7 +7,7 @@ use std::fmt;
 use serde::Serialize;
 use stasis_config::Settings;
 
-use crate::bulk_memory::plugin;
+use crate::bulk_memory::plugin::DumpUse;
 pub use crate::cli::machine::gpu_contents::Copying;
 use crate::preflight::capabilities::{Capabilities, Cgroups, Criu, driver_version};
 
@@ -49,10 +49,15 @@ fn fall_backs(settings: &Settings, has: &Capabilities, no_driver: Option<&String
         Criu::Missing => lines.push("nothing is checkpointed: no criu is in PATH".to_owned()),
         Criu::Unknown(why) => lines.push(format!("nothing may be checkpointed: {why}")),
     }
-    if let Err(why) = plugin::usable_for_dump(&settings.bulk_memory, has) {
-        lines.push(format!(
+    match DumpUse::of(&settings.bulk_memory, has) {
+        DumpUse::Memory => {}
+        DumpUse::Files(why) => lines.push(format!(
+            "CRIU alone moves heaps, and GPU contents that cannot go through files, with one \
+             thread: {why}"
+        )),
+        DumpUse::Nothing(why) => lines.push(format!(
             "CRIU alone moves GPU contents, with one thread: {why}"
-        ));
+        )),
     }
     if has.cgroups == Cgroups::None {
         lines.push("no container is found: no cgroups are mounted".to_owned());

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use stasis_linux::memory_file::{self, Near, Populating};
+use stasis_linux::memory_file::{self, Near};
 use stasis_memory_store::{IN_PLACE_OFFSET, ImageId, create_pack};
 
 /// What the files for contents are.
@@ -29,13 +29,12 @@ pub(super) enum NewFile {
     },
 }
 
-/// A file with memory for contents, which is cleared meanwhile.
+/// A file with memory for contents.
 #[derive(Debug)]
 pub(super) struct Made {
     pub(super) file: File,
     /// Where contents begin in it.
     pub(super) offset: u64,
-    populating: Populating,
 }
 
 impl NewFiles {
@@ -56,7 +55,7 @@ impl NewFiles {
 }
 
 impl NewFile {
-    /// Makes it, and has so many threads clear its memory until it is [done](Made::done).
+    /// Makes it, and has so many threads clear its memory.
     pub(super) fn make(&self, bytes: u64, threads: NonZeroUsize) -> io::Result<Made> {
         let (file, offset) = match self {
             Self::Nameless => (memory_file::create(bytes, Near::Toucher)?, 0),
@@ -70,12 +69,9 @@ impl NewFile {
             }
         };
         memory_file::allocate(&file, offset + bytes)?;
-        let populating = Populating::start(&file, offset + bytes, threads)?;
-        Ok(Made {
-            file,
-            offset,
-            populating,
-        })
+        // Otherwise it is done while the driver copies, which waits for it.
+        let _ = memory_file::clear(&file, offset + bytes, threads);
+        Ok(Made { file, offset })
     }
 }
 
@@ -83,7 +79,6 @@ impl Made {
     /// The contents are in it, and have so many bytes. The driver asks for less than it might: the
     /// rest goes back to the machine.
     pub(super) fn done(self, bytes: u64) {
-        drop(self.populating);
         let _ = self.file.set_len(self.offset + bytes);
     }
 }

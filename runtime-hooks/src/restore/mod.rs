@@ -18,7 +18,7 @@ use std::path::Path;
 
 use stasis_linux::cgroup::criu_yard;
 
-use crate::bulk_memory::plugin::Plugins;
+use crate::bulk_memory::plugin::PluginsForRestore;
 use crate::bulk_memory::restore::{FoundMemory, MemoryRestore, environment};
 use crate::container::host_memory::NoHostMemory;
 use crate::container::memory_limit;
@@ -107,7 +107,7 @@ struct Plan<'a> {
     operation: Operation,
     /// What is recorded to be undone.
     undo: Restore,
-    plugins: Plugins,
+    plugins: PluginsForRestore,
 }
 
 impl<'a> Plan<'a> {
@@ -117,14 +117,13 @@ impl<'a> Plan<'a> {
         manifest: Manifest,
     ) -> Result<Self, Refusal> {
         let (id, image) = (&options.id, &options.image_path);
-        let plugins = Plugins::for_restore(context)?;
+        let plugins = PluginsForRestore::prepare(context)?;
         let operation = recovery::begin(context, id)?;
         let directory = operation.directory();
         // What an earlier restore has raised and was killed before it could put it back.
         memory_limit::put_back(directory).map_err(NoHostMemory::from)?;
         let settings = &context.settings;
-        let found =
-            FoundMemory::find(settings, image, &manifest, plugins.memory.as_ref().copied())?;
+        let found = FoundMemory::find(settings, image, &manifest, plugins.ours.as_ref().copied())?;
         let memory = found.map(|found| MemoryRestore::of(settings, image, found, directory));
         let bundle = &options.bundle;
         let bulk = memory.as_ref();

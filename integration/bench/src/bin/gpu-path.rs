@@ -14,7 +14,7 @@ use stasis_injection::{
     Prepared, PutBack, Returned, Transfer, Unexpected, prepare, slots, worker_count,
 };
 use stasis_linux::ProcessRef;
-use stasis_linux::memory_file::{self, Near, Populating};
+use stasis_linux::memory_file::{self, Near};
 
 const USAGE: &str = "gpu-path both|driver|ours PID MIB [ROUNDS] [WORKERS]";
 
@@ -70,7 +70,9 @@ impl Job {
         let file = memory_file::create(self.bytes, Near::Toucher)?;
         let threads = available_parallelism().unwrap_or(NonZeroUsize::MIN);
         timed("allocate", || Ok(memory_file::allocate(&file, self.bytes)?))?;
-        let _populating = Populating::start(&file, self.bytes, threads)?;
+        timed("clear", || {
+            Ok(memory_file::clear(&file, self.bytes, threads)?)
+        })?;
         self.driver("lock")?;
         let transfer = Transfer::Out {
             file,

@@ -5,7 +5,7 @@
 //! A tmpfs of its own, and not memfd_create(2): huge pages and the NUMA node are options of a mount
 //! there, so the machine's setting for shared memory stays as it is (tmpfs(5)).
 
-mod populate;
+mod pages;
 mod sealed;
 
 use std::fs::File;
@@ -18,7 +18,7 @@ use rustix::mount::{
     fsconfig_set_string, fsmount, fsopen,
 };
 
-pub use populate::{Populating, allocate};
+pub use pages::{allocate, clear};
 pub use sealed::is_sealed;
 
 /// What `/proc/PID/maps` shows for a mapping of it, behind a slash and before " (deleted)".

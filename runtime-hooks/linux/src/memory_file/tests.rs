@@ -20,7 +20,7 @@ fn a_file_that_has_its_pages_is_empty() {
     assert_eq!(allocated(&file), 0);
     allocate(&file, size).unwrap();
     assert_eq!(allocated(&file), size);
-    Populating::start(&file, size, FOUR).unwrap().wait();
+    clear(&file, size, FOUR).unwrap();
     assert_eq!(allocated(&file), size);
     file.seek(SeekFrom::End(-4)).unwrap();
     file.write_all(b"last").unwrap();
@@ -42,23 +42,14 @@ fn a_file_that_has_no_room_is_an_error_and_has_no_pages() {
 }
 
 #[test]
-fn who_populates_a_file_that_is_cut_meanwhile_ends() {
-    let file = create(400 << 20, Near::Toucher).unwrap();
-    let populating = Populating::start(&file, 400 << 20, FOUR).unwrap();
-    file.set_len(0).unwrap();
-    populating.wait();
-    assert_eq!(allocated(&file), 0);
-}
-
-#[test]
-fn a_file_can_be_sealed_once_nobody_populates_it() {
-    let file = create(400 << 20, Near::Toucher).unwrap();
-    allocate(&file, 400 << 20).unwrap();
-    drop(Populating::start(&file, 400 << 20, FOUR).unwrap());
+fn pages_that_are_not_there_are_an_error() {
+    let file = create(4 << 20, Near::Toucher).unwrap();
+    let error = clear(&file, 400 << 20, FOUR).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(Errno::FAULT.raw_os_error()));
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let inode = format!(" {} ", file.metadata().unwrap().ino());
-    let of_file = |line: &&str| line.contains(NAME) && line.contains(&inode);
-    assert!(!maps.lines().any(|line| of_file(&line)), "{maps}");
+    let of_file = |line: &str| line.contains(NAME) && line.contains(&inode);
+    assert!(!maps.lines().any(of_file), "{maps}");
 }
 
 #[test]

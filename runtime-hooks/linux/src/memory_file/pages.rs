@@ -8,9 +8,8 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::ptr::{NonNull, null_mut};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::{Builder, JoinHandle};
+use std::thread;
 
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
@@ -18,8 +17,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 /// What a thread does at a time: the kernel clears it in some 20 ms.
 const PIECE: u64 = 64 << 20;
 
-/// Gives the first `bytes` of a file in memory their pages, which takes milliseconds for each GiB:
-/// they are not cleared before somebody touches them ([`Populating`]).
+/// Gives the first `bytes` of a file in memory their pages, which takes 2 ms for each GiB where they
+/// are huge: they are not cleared before somebody touches them ([`clear`]).
 ///
 /// They are charged to the memory cgroup of the process that calls this, and to nobody who maps or
 /// touches them later (Linux, Documentation/admin-guide/cgroup-v2.rst, "Memory Ownership"; tmpfs
@@ -31,96 +30,49 @@ pub fn allocate(file: &File, bytes: u64) -> io::Result<()> {
     Ok(fallocate(file, FallocateFlags::empty(), 0, bytes)?)
 }
 
-/// Threads that clear the pages of a file from its start on, beside those who use it. Where they
-/// come too late or fail, whoever touches a page waits for it to be cleared: nothing depends on
-/// them. They stop when this is dropped, within some 20 ms, and the file is mapped no longer.
-#[derive(Debug)]
-pub struct Populating {
-    work: Arc<Work>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-#[derive(Debug)]
-struct Work {
-    mapping: Mapping,
-    next: AtomicU64,
-}
-
-impl Populating {
-    /// Starts so many for the first `bytes` of the file.
-    ///
-    /// # Errors
-    /// Those of mmap(2) and of starting a thread.
-    pub fn start(file: &File, bytes: u64, threads: NonZeroUsize) -> io::Result<Self> {
-        let work = Arc::new(Work {
-            mapping: Mapping::of(file, bytes)?,
-            next: AtomicU64::new(0),
-        });
-        let mut populating = Self {
-            work,
-            threads: Vec::new(),
-        };
-        for _ in 0..threads.get() {
-            let work = Arc::clone(&populating.work);
-            let thread = Builder::new().spawn(move || work.touch_all())?;
-            populating.threads.push(thread);
-        }
-        Ok(populating)
-    }
-
-    /// Waits until all is cleared.
-    pub fn wait(mut self) {
-        self.join();
-    }
-
-    fn join(&mut self) {
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for Populating {
-    fn drop(&mut self) {
-        self.work.stop();
-        self.join();
-    }
-}
-
-impl Work {
-    /// An error ends it, for all threads: before Linux 5.14 there is no MADV_POPULATE_WRITE, and a
-    /// file that was cut meanwhile has no pages there.
-    fn touch_all(&self) {
-        let end = self.mapping.length as u64;
+/// Has so many threads clear the first `bytes` of a file that has its pages ([`allocate`]). Where
+/// that fails nobody clears them: who touches a page waits for it.
+///
+/// # Errors
+/// Those of mmap(2) and of madvise(2) with MADV_POPULATE_WRITE: EINVAL before Linux 5.14, EFAULT
+/// where the file ends, or a page without memory gets none.
+pub fn clear(file: &File, bytes: u64, threads: NonZeroUsize) -> io::Result<()> {
+    let mapping = Mapping::of(file, bytes)?;
+    let next = AtomicU64::new(0);
+    let work = || -> io::Result<()> {
         loop {
-            let start = self.next.fetch_add(PIECE, Ordering::Relaxed);
-            if start >= end {
-                return;
+            let start = next.fetch_add(PIECE, Ordering::Relaxed);
+            if start >= bytes {
+                return Ok(());
             }
-            let range = start..end.min(start.saturating_add(PIECE));
-            if self.mapping.touch(range).is_err() {
-                return self.stop();
+            let touched = mapping.touch(start..bytes.min(start.saturating_add(PIECE)));
+            if touched.is_err() {
+                // The others need not go on.
+                next.store(bytes, Ordering::Relaxed);
+                return touched;
             }
         }
-    }
-
-    fn stop(&self) {
-        let end = self.mapping.length as u64;
-        self.next.store(end, Ordering::Relaxed);
-    }
+    };
+    thread::scope(|scope| {
+        let others: Vec<_> = (1..threads.get()).map(|_| scope.spawn(work)).collect();
+        let own = work();
+        others.into_iter().fold(own, |result, other| {
+            let other = other
+                .join()
+                .unwrap_or_else(|_| Err(io::Error::other("a thread panicked")));
+            result.and(other)
+        })
+    })
 }
 
 /// One mapping for all threads: while pages are touched nobody of the process can map or unmap
 /// (`mmap_lock`), so with a mapping for each piece the threads would wait for each other.
-#[derive(Debug)]
 struct Mapping {
     address: NonNull<c_void>,
     length: usize,
 }
 
 // SAFETY: nothing is read or written through the address.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
