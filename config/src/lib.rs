@@ -83,7 +83,7 @@ pub struct Driver {
 }
 
 /// `[memory]`
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Memory {
     /// Whether a container's memory limit is raised for the time that GPU contents are in its host
@@ -216,12 +216,6 @@ impl Default for Runtime {
             path: "runc".into(),
             flavor: None,
         }
-    }
-}
-
-impl Default for Memory {
-    fn default() -> Self {
-        Self { raise_limits: true }
     }
 }
 

@@ -179,11 +179,16 @@ impl StasisHost {
             Ok(lines)
         };
         let mounts = ["cut", "-d", " ", "-f", "5", "/proc/self/mountinfo"];
-        let mut processes = lines(&["ps", "-e", "-o", "comm="])?;
-        // It tidies up for a moment after each checkpoint.
-        processes.retain(|name| name != "stasis-durable");
+        let processes = || lines(&["ps", "-e", "-o", "comm="]);
+        // It removes stores that nobody needs for a moment after each checkpoint.
+        wait_until_clear(|| {
+            let tidies = processes()?
+                .into_iter()
+                .find(|name| name == "stasis-durable");
+            Ok(tidies)
+        })?;
         let mut inventory = Inventory::from([
-            ("processes", processes),
+            ("processes", processes()?),
             ("mounts", lines(&mounts)?),
             ("cgroups", lines(&["find", "/sys/fs/cgroup", "-type", "d"])?),
         ]);

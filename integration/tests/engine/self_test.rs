@@ -1,5 +1,5 @@
-//! `stasis check --machine` has a process of its own checkpointed with copying by threads of ours,
-//! once for each build of libcuda, and keeps what came of it.
+//! `stasis check --machine`, or the first checkpoint, has a process of its own checkpointed with
+//! copying by threads of ours, once for each build of libcuda, and keeps what came of it.
 
 use std::fs;
 use std::process::Stdio;
@@ -12,12 +12,15 @@ use stasis_integration::check::process_tree::descendant;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::host::HostKind;
-use stasis_integration::host::installed::{CUDA_CHECKPOINT, PROGRAM, StasisHost};
+use stasis_integration::host::installed::{
+    CUDA_CHECKPOINT, PROGRAM, SELF_TESTS as RESULTS, StasisHost,
+};
 use stasis_integration::{needs, on_hosts};
 
 /// How orders for the driver name the process that is tried.
 const TRIED: &str = "stasis-gpu-self-test";
-const RESULTS: &str = "/run/stasis/gpu-self-test";
+const PORT: u16 = 10311;
+const LIMIT: u64 = 128 << 20;
 const ALONE: &str = "the driver alone copies GPU contents";
 
 on_hosts!(all_cases: trixie, sid_v2);
@@ -27,6 +30,7 @@ type Case = fn(&StasisHost) -> Result<()>;
 fn all_cases(kind: HostKind) -> Result<()> {
     needs!(StandIn);
     let stasis = &StasisHost::of(kind)?;
+    stasis.host.run(&["rm", "-r", RESULTS])?;
     let cases: [(&str, Case); 4] = [
         ("a build is tried once", a_build_is_tried_once),
         ("the driver's own failures", what_the_driver_cannot_do_alone),
@@ -181,4 +185,46 @@ fn one_that_is_killed(stasis: &StasisHost) -> Result<()> {
     nothing_is_left(stasis)?;
     assert_eq!(results(stasis)?, [] as [Value; 0]);
     passed(&check(stasis)?).map(drop)
+}
+
+/// A container's memory limit has no room for what does not go through a file.
+#[test]
+fn the_first_checkpoint_tries_it() -> Result<()> {
+    needs!(StandIn);
+    let stasis = &StasisHost::of(HostKind::trixie()?)?;
+    stasis.host.run(&["rm", "-r", RESULTS])?;
+    let _containerd = stasis.containerd()?;
+    let memory = limited(stasis)?;
+    stasis.inject(&format!("checkpoint {TRIED} error:801 1"))?;
+    let message = memory.checkpoint_fails("refused", &[])?;
+    assert_contains(&message, &["[memory-limit]", "runs on as before"]);
+    assert_eq!(results(stasis)?, [] as [Value; 0]);
+    stasis.inject("")?;
+    memory.checkpoint("good", &["--leave-running"])?;
+    ensure!(results(stasis)?.len() == 1, "it was not tried");
+    let line = stasis.operation("checkpoint")?;
+    ensure!(line["notes"].is_null(), "{line}");
+    nothing_is_left(stasis)?;
+    memory.checkpoint("last", &[])?;
+    // As after a reboot.
+    stasis.host.run(&["rm", "-r", RESULTS])?;
+    memory.restore("last")?;
+    let notes = stasis.operation("restore")?["notes"].to_string();
+    assert_contains(
+        &notes,
+        &["the driver alone copies", "was not tried on this node"],
+    );
+    assert_eq!(stasis.ask(PORT)?.as_deref(), Some("ok 1"));
+    memory.delete()
+}
+
+/// 48 MiB on the GPU and 16 MiB beside it, 128 MiB allowed.
+fn limited(stasis: &StasisHost) -> Result<Bundle<'_>> {
+    let memory = Bundle::make(stasis, "memory", &["/bin/memcheck", "48", "10311"])?;
+    memory.change(|spec| {
+        spec["linux"]["resources"]["memory"] = json!({ "limit": LIMIT, "swap": LIMIT });
+    })?;
+    memory.run()?;
+    ensure!(stasis.ask_until_up(PORT)? == "ok 0");
+    Ok(memory)
 }

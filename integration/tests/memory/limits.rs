@@ -17,13 +17,18 @@ use stasis_integration::host::{Cgroups, HostKind};
 const MIB: u64 = 1 << 20;
 pub(crate) const LIMIT: u64 = 128 * MIB;
 const BY_DRIVER: &str = "gpu_checkpoint.path = \"driver\"\n";
-pub(crate) const KEEP_LIMITS: &str = "memory.raise_limits = false\n";
+const RAISE: &str = "memory.raise_limits = true\n";
+
+/// The driver alone copies, and limits that leave too little are raised.
+pub(crate) fn by_driver() -> String {
+    [BY_DRIVER, RAISE].concat()
+}
 
 #[test]
 fn limits_are_raised_and_put_back() -> Result<()> {
     let stasis = StasisHost::of(HostKind::trixie()?)?;
     let _containerd = stasis.containerd()?;
-    stasis.set("runc", BY_DRIVER)?;
+    stasis.set("runc", &by_driver())?;
     let memory = limited(&stasis)?;
     let file = limit_file(&stasis, &memory)?;
     let limit = || -> Result<String> { Ok(fs::read_to_string(&file)?.trim().to_owned()) };
@@ -74,14 +79,14 @@ fn what_has_no_room_is_refused_with_figures() -> Result<()> {
     let stasis = StasisHost::of(HostKind::trixie()?)?;
     let _containerd = stasis.containerd()?;
     let memory = limited(&stasis)?;
-    stasis.set("runc", &[BY_DRIVER, KEEP_LIMITS].concat())?;
+    stasis.set("runc", BY_DRIVER)?;
     let message = memory.checkpoint_fails("limit", &[])?;
     assert!(
         message.contains("allows 128 MiB") && message.contains("nothing was changed"),
         "{message}"
     );
     assert!(!memory.image_path("limit").exists());
-    stasis.set("runc", BY_DRIVER)?;
+    stasis.set("runc", &by_driver())?;
 
     with_available(&stasis, 100, || {
         let message = memory.checkpoint_fails("host", &[])?;
@@ -105,7 +110,7 @@ fn what_has_no_room_is_refused_with_figures() -> Result<()> {
 fn a_suspended_container_needs_no_room() -> Result<()> {
     let stasis = StasisHost::of(HostKind::trixie()?)?;
     let _containerd = stasis.containerd()?;
-    stasis.set("runc", BY_DRIVER)?;
+    stasis.set("runc", &by_driver())?;
     let memory = limited(&stasis)?;
     let file = limit_file(&stasis, &memory)?;
     let toggle = [CUDA_CHECKPOINT, "--toggle", "--container", "memory"];
@@ -123,7 +128,8 @@ fn a_suspended_container_needs_no_room() -> Result<()> {
 }
 
 fn restores_without_room_are_refused(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
-    stasis.set("runc", &[BY_DRIVER, KEEP_LIMITS].concat())?;
+    stasis.set("runc", BY_DRIVER)?;
+    limit_to(memory, LIMIT / 4)?;
     let spec = memory.spec()?;
     let message = memory.restore_fails("good")?;
     assert!(
@@ -131,7 +137,8 @@ fn restores_without_room_are_refused(stasis: &StasisHost, memory: &Bundle<'_>) -
         "{message}"
     );
     assert_eq!(memory.spec()?, spec);
-    stasis.set("runc", BY_DRIVER)?;
+    limit_to(memory, LIMIT)?;
+    stasis.set("runc", &by_driver())?;
     with_available(stasis, 100, || {
         let message = memory.restore_fails("good")?;
         assert!(
@@ -152,7 +159,7 @@ fn limits_above_the_container_are_left_alone() -> Result<()> {
     };
     let stasis = StasisHost::of(kind)?;
     let _containerd = stasis.containerd()?;
-    stasis.set("runc", BY_DRIVER)?;
+    stasis.set("runc", &by_driver())?;
     let memory = below_a_pod(&stasis)?;
     let allow = |bytes: u64| stasis.host.write(pod, &bytes.to_string());
     let refused = |message: String| -> Result<()> {
@@ -195,7 +202,7 @@ fn limits_above_the_container_are_left_alone() -> Result<()> {
 fn a_restore_that_is_killed_leaves_no_raised_limit() -> Result<()> {
     let stasis = StasisHost::of(HostKind::trixie()?)?;
     let _containerd = stasis.containerd()?;
-    stasis.set("runc", BY_DRIVER)?;
+    stasis.set("runc", &by_driver())?;
     let memory = limited(&stasis)?;
     memory.checkpoint("good", &[])?;
     let spec = memory.spec()?;
@@ -246,10 +253,14 @@ pub(crate) fn limited(stasis: &StasisHost) -> Result<Bundle<'_>> {
 
 fn made(stasis: &StasisHost) -> Result<Bundle<'_>> {
     let memory = Bundle::make(stasis, "memory", &["/bin/memcheck", "48", "10000"])?;
-    memory.change(|spec| {
-        spec["linux"]["resources"]["memory"] = json!({ "limit": LIMIT, "swap": LIMIT });
-    })?;
+    limit_to(&memory, LIMIT)?;
     Ok(memory)
+}
+
+fn limit_to(memory: &Bundle<'_>, bytes: u64) -> Result<()> {
+    memory.change(|spec| {
+        spec["linux"]["resources"]["memory"] = json!({ "limit": bytes, "swap": bytes });
+    })
 }
 
 fn started<'l>(stasis: &StasisHost, memory: Bundle<'l>) -> Result<Bundle<'l>> {

@@ -70,7 +70,6 @@ fn a_debugger_is_in_the_way() -> Result<()> {
     let here = Here { stasis, memory };
     let pid = traced(stasis, memory)?;
     let debugger = Debugger::of(pid)?;
-    stasis.set("runc", "memory.raise_limits = false\n")?;
     // Its tracer is of another namespace, where the process cannot see it.
     let refused = stasis
         .host
@@ -86,7 +85,7 @@ fn a_debugger_is_in_the_way() -> Result<()> {
             "nothing was done",
         ],
     );
-    stasis.set("runc", "")?;
+    stasis.set("runc", "memory.raise_limits = true\n")?;
     here.toggles("Operation not permitted")?;
     assert_eq!(in_file(stasis, memory)?, 0);
     here.toggles("")?;

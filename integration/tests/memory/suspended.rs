@@ -9,7 +9,7 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{CUDA_CHECKPOINT, StasisHost};
 use stasis_integration::needs;
 
-use crate::limits::{LIMIT, limit_file, limited};
+use crate::limits::{LIMIT, by_driver, limit_file, limited};
 
 /// What the mapping of such a file is named.
 const FILE: &str = "/stasis-gpu-contents (deleted)";
@@ -27,7 +27,6 @@ fn its_limit_and_its_charge_stay_as_they_are() -> Result<()> {
     let stasis = &StasisHost::of(HostKind::trixie()?)?;
     let _containerd = stasis.containerd()?;
     let memory = limited(stasis)?;
-    stasis.set("runc", "memory.raise_limits = false\n")?;
     let file = limit_file(stasis, &memory)?;
     let before = charged(&file)?;
     toggle(stasis)?;
@@ -68,7 +67,7 @@ fn a_checkpoint_has_them_too() -> Result<()> {
     toggle(stasis)?;
     memory.checkpoint("goes-on", &["--leave-running"])?;
     ensure!(in_file(stasis, &memory)? >= 48 * MIB, "they are elsewhere");
-    stasis.set("runc", "gpu_checkpoint.path = \"driver\"\n")?;
+    stasis.set("runc", &by_driver())?;
     memory.checkpoint("by-criu", &["--leave-running"])?;
     ensure!(in_file(stasis, &memory)? == 0, "they are still in the file");
     stasis.set("runc", "")?;
@@ -102,7 +101,7 @@ fn many_threads_copy(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
     memory.resume()?;
     copied("resume")?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 2"));
-    stasis.set("runc", "gpu_checkpoint.path = \"driver\"\n")?;
+    stasis.set("runc", &by_driver())?;
     memory.checkpoint("alone", &["--leave-running"])?;
     ensure!(copied("checkpoint").is_err());
     stasis.set("runc", "")
@@ -114,7 +113,7 @@ fn the_settings_can_leave_it_to_the_driver() -> Result<()> {
     needs!(StandIn);
     let _containerd = stasis.containerd()?;
     let memory = limited(stasis)?;
-    stasis.set("runc", "gpu_checkpoint.path = \"driver\"\n")?;
+    stasis.set("runc", &by_driver())?;
     toggle(stasis)?;
     assert_eq!(in_file(stasis, &memory)?, 0);
     // What is in a file is taken from there all the same.
@@ -122,7 +121,7 @@ fn the_settings_can_leave_it_to_the_driver() -> Result<()> {
     stasis.set("runc", "")?;
     toggle(stasis)?;
     ensure!(in_file(stasis, &memory)? > 0);
-    stasis.set("runc", "gpu_checkpoint.path = \"driver\"\n")?;
+    stasis.set("runc", &by_driver())?;
     toggle(stasis)?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
     memory.delete()

@@ -11,6 +11,11 @@ const LIMIT: u64 = 64 << 20;
 /// While a job is suspended its limits are raised, without systemd's knowledge: it writes its own
 /// again.
 pub(crate) fn raised_limits_and_systemd(node: &mut Node) -> Result<()> {
+    // What the driver copies alone becomes memory of the container.
+    node.run(
+        "printf 'gpu_checkpoint.path = \"driver\"\nmemory.raise_limits = true\n' \
+         >>/etc/stasis/stasis.toml",
+    )?;
     let high = LIMIT / 2;
     let limits = format!("--memory={LIMIT} --memory-swap={LIMIT} --cgroup-conf=memory.high={high}");
     node.run_job("limited", PORT, &limits)?;

@@ -4,7 +4,6 @@ use stasis_linux::ProcessRef;
 
 use crate::checkpoint::captured::Captured;
 use crate::checkpoint::destination::Destination;
-use crate::checkpoint::into_files::minimum;
 use crate::checkpoint::plan::{Plan, query_again};
 use crate::container::host_memory::{self, HostRoom, needed_for};
 use crate::cuda::Driver;
@@ -63,7 +62,7 @@ pub(super) fn raise_limits(
     timeline: &mut Timeline<'_>,
 ) -> Result<(), Failure> {
     let settings = &plan.context.settings.memory;
-    let bytes = destination.bytes_in_container(captured, minimum(plan));
+    let bytes = destination.bytes_in_container(captured);
     let cgroup = plan.container.memory_of(members)?;
     let room = HostRoom {
         reservation: plan.operation.reservation(),
@@ -71,7 +70,7 @@ pub(super) fn raise_limits(
     };
     let reserved = room.reservation.amount(Resource::HostMemory);
     match destination {
-        Destination::Files => drop(host_memory::admit_host(room, bytes)?),
+        Destination::Files { .. } => drop(host_memory::admit_host(room, bytes)?),
         // What is stored from there needs more, and has it.
         Destination::Memory if needed_for(bytes) <= reserved => {}
         Destination::Memory => drop(host_memory::admit_host(room, bytes)?),
@@ -107,7 +106,8 @@ pub(super) fn gpu_checkpoint<'p>(
         .iter()
         .map(|process| (process.clone(), bytes(process)));
     plan.driver.expect(&held.collect::<Vec<_>>());
-    let estimate = ProgressEstimate::gpu_checkpoint(captured.to_host_bytes, job.members());
+    let estimate =
+        ProgressEstimate::gpu_checkpoint(captured.to_host_bytes, job.members(), &plan.driver);
     let job = timeline.time_moving("gpu checkpoint", estimate, || job.checkpoint())?;
     reservation.retain(Resource::is_of_gpu);
     Ok(job)

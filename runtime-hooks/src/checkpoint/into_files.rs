@@ -1,5 +1,6 @@
 //! GPU contents go into files of ours, and are found where they are.
 
+use stasis_config::Memory;
 use stasis_linux::ProcessRef;
 use stasis_memory_store::GpuContents;
 
@@ -10,17 +11,13 @@ use crate::checkpoint::destination::Destination;
 use crate::checkpoint::gpu_contents::MemoryBefore;
 use crate::checkpoint::plan::Plan;
 use crate::checkpoint::write_image::prepare;
+use crate::container::host_memory::NoHostMemory;
 use crate::container::{ContainerError, host_memory};
 use crate::error::Failure;
 use crate::gpu_path;
 use crate::gpu_path::driver::BESIDE;
 use crate::gpu_path::hole::{InFile, in_files};
 use crate::operation::timeline::Timeline;
-
-/// What a process has to hold for a file, in bytes.
-pub(super) fn minimum(plan: &Plan<'_>) -> u64 {
-    plan.context.settings.gpu_checkpoint.minimum_mib << 20
-}
 
 /// Where GPU contents go, and what stores them.
 pub(super) struct Way<'p> {
@@ -38,15 +35,18 @@ pub(super) fn make_files<'p>(
     captured: &Captured,
     timeline: &mut Timeline<'_>,
 ) -> Result<Way<'p>, Failure> {
-    if Destination::wanted(&plan.context.settings, &plan.plugins.ours) == Destination::Memory {
+    let destination = destination(plan, captured)?;
+    let copied_from = destination.minimum(&plan.context.settings);
+    plan.copying.try_driver(&held(captured, copied_from));
+    let Destination::Files { minimum } = destination else {
         return into_memory(plan, captured, timeline);
-    }
-    let held = held(plan, captured);
+    };
+    let held = held(captured, minimum);
     let beside = BESIDE.saturating_mul(held.len() as u64);
-    let bytes = captured.in_files_bytes(minimum(plan));
+    let bytes = captured.in_files_bytes(minimum);
     let in_files = GpuContentsIn::Files(bytes.saturating_add(beside));
     let mut way = Way {
-        destination: Destination::Files,
+        destination,
         memory: prepare(plan, in_files, timeline)?,
     };
     let made = way.memory.new_files().and_then(|files| {
@@ -55,7 +55,8 @@ pub(super) fn make_files<'p>(
         if bytes == 0 || !held.iter().all(has_file) {
             give_up(plan, captured, &mut way, timeline)?;
         }
-        admit_limits(plan, captured, way.destination)
+        let settings = &plan.context.settings.memory;
+        Ok(admit_limits(plan, captured, settings, way.destination)??)
     });
     match made {
         Ok(()) => Ok(way),
@@ -66,17 +67,31 @@ pub(super) fn make_files<'p>(
     }
 }
 
+/// Where they go, if all goes well.
+fn destination(plan: &Plan<'_>, captured: &Captured) -> Result<Destination, Failure> {
+    let wanted = Destination::wanted(&plan.context.settings, &plan.plugins.ours);
+    // A file is better than a raised limit.
+    let as_they_are = Memory {
+        raise_limits: false,
+    };
+    Ok(match admit_limits(plan, captured, &as_they_are, wanted)? {
+        Ok(()) => wanted,
+        Err(_) => wanted.in_files_only(),
+    })
+}
+
+/// Whether the limits of the container have room for what goes into its memory.
 fn admit_limits(
     plan: &Plan<'_>,
     captured: &Captured,
+    settings: &Memory,
     destination: Destination,
-) -> Result<(), Failure> {
+) -> Result<Result<(), NoHostMemory>, Failure> {
     let members = plan.container.snapshot();
     let members = members.map_err(ContainerError::Processes)?;
     let cgroup = plan.container.memory_of(members.candidates())?;
-    let bytes = destination.bytes_in_container(captured, minimum(plan));
-    host_memory::admit_limits(&plan.context.settings.memory, &cgroup, bytes)?;
-    Ok(())
+    let bytes = destination.bytes_in_container(captured);
+    Ok(host_memory::admit_limits(settings, &cgroup, bytes))
 }
 
 /// Has the driver's checkpoint of the locked processes put GPU contents into their files: either
@@ -90,11 +105,12 @@ pub(super) fn lead_into_files<'p>(
     way: &mut Way<'p>,
     timeline: &mut Timeline<'_>,
 ) -> Result<(), Failure> {
-    match way.destination {
-        Destination::Files if !plan.copying.arm(&held(plan, captured)).is_empty() => {
-            give_up(plan, captured, way, timeline)
-        }
-        Destination::Files | Destination::Memory => Ok(()),
+    let Destination::Files { minimum } = way.destination else {
+        return Ok(());
+    };
+    match plan.copying.arm(&held(captured, minimum))[..] {
+        [] => Ok(()),
+        _ => give_up(plan, captured, way, timeline),
     }
 }
 
@@ -123,10 +139,10 @@ fn into_memory<'p>(
     })
 }
 
-/// The processes that hold enough on GPUs for a file, and how much.
-fn held(plan: &Plan<'_>, captured: &Captured) -> Vec<(ProcessRef, u64)> {
+/// The processes that hold at least `minimum` bytes on GPUs, and how much.
+fn held(captured: &Captured, minimum: u64) -> Vec<(ProcessRef, u64)> {
     let large = captured.on_gpu.iter();
-    let large = large.filter(|(_, bytes)| *bytes >= minimum(plan));
+    let large = large.filter(|(_, bytes)| *bytes >= minimum);
     let held = large.filter_map(|(process, bytes)| Some((process.open().ok()??, *bytes)));
     held.collect()
 }
@@ -143,7 +159,7 @@ pub(super) fn find(
     destination: Destination,
 ) -> Result<Vec<InFile>, Failure> {
     let container = &plan.container;
-    if destination == Destination::Files {
+    if destination != Destination::Memory {
         let dumped = |member: &ProcessRef| {
             let pid = container.pid_inside(member)?;
             let mut dumped = captured.manifest.processes.iter();

@@ -94,7 +94,9 @@ pub(super) fn judge(
     };
     let plugins = Plugins::for_checkpoint(context, options, GpuState::InMemory)?;
     match Destination::wanted(&context.settings, &plugins.ours) {
-        Destination::Files => drop(host_memory::admit_host(room, bytes).map_err(Refusal::from)?),
+        Destination::Files { .. } => {
+            host_memory::admit_host(room, bytes)?;
+        }
         Destination::Memory => admit_to_host(context, container, &members, bytes, room)?,
     }
     refuse_full(context, options, container, &plugins, bytes)?;

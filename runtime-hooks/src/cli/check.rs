@@ -236,7 +236,9 @@ impl Report {
         let memory = &settings.bulk_memory;
         let plugin = DumpUse::of(memory, &Capabilities::probe(settings));
         match Destination::wanted(settings, &plugin) {
-            Destination::Files => drop(admit_host(room, bytes).map_err(Refusal::from)?),
+            Destination::Files { .. } => {
+                admit_host(room, bytes)?;
+            }
             Destination::Memory => {
                 admit_to_host(context, container, members, bytes, room)?;
                 let note = plugin.for_memory().err().and_then(PluginUnavailable::note);

@@ -9,16 +9,14 @@ use std::thread;
 use std::time::Duration;
 
 use stasis_config::{GpuCheckpointPath, Settings};
-use stasis_injection::{contents_of, slots};
+use stasis_injection::contents_of;
 use stasis_linux::ProcessRef;
 
 use super::copier::Copier;
-use super::hole;
 use super::new_file::NewFiles;
 use super::process::{Direction, GpuCopy, Part, Step, VERB};
-use super::put_back;
 use super::records::{DIRECTORY, has_record};
-use super::self_test::{self, Verdict};
+use super::{build, hole, put_back};
 use crate::cuda::process_set::as_found::ProcessId;
 use crate::cuda::{Copying, CudaError, CudaState, Driver, GpuMap};
 
@@ -61,6 +59,15 @@ impl CopyingDriver {
             settings: settings.clone(),
             directory: directory.to_owned(),
             state: Mutex::default(),
+        }
+    }
+
+    /// Before anything of these processes is locked: has this node's driver tried, if it was not.
+    pub(crate) fn try_driver(&self, processes: &[(ProcessRef, u64)]) {
+        if self.settings.gpu_checkpoint.path == GpuCheckpointPath::Auto {
+            let processes = processes.iter().map(|(process, _)| process);
+            let note = build::try_unknown(&self.settings, processes);
+            self.state().copying.notes.extend(note);
         }
     }
 
@@ -140,24 +147,13 @@ impl CopyingDriver {
         Ok(())
     }
 
-    /// A build of libcuda that is known not to work so is left alone.
-    fn refuse_build(&self, process: &ProcessRef) -> io::Result<()> {
-        let build_id = slots::build_id(process).map_err(io::Error::other)?;
-        match self_test::passed(&self.settings, &build_id) {
-            Some(Verdict::NotPassed { why }) => Err(io::Error::other(format!(
-                "build {build_id} of libcuda has not passed the self-test: {why}"
-            ))),
-            Some(Verdict::Passed) | None => Ok(()),
-        }
-    }
-
     fn start(
         &self,
         process: &ProcessRef,
         direction: Direction,
         together: u64,
     ) -> io::Result<Copier> {
-        self.refuse_build(process)?;
+        build::admit(&self.settings, process)?;
         let part = Part {
             process: ProcessId::of(process),
             direction,

@@ -59,7 +59,8 @@ pub(crate) fn admit(
     image: &Path,
     bulk: u64,
 ) -> Result<RestoredMemory, NoHostMemory> {
-    let needed = host_memory::admit_host(room, image_bytes(image)?.saturating_add(bulk))?;
+    let bytes = image_bytes(image)?.saturating_add(bulk);
+    let needed = host_memory::admit_host(room, bytes)?;
     let cgroup = match spec.cgroups_path() {
         Some(path) => cgroup_at(path)?,
         None => None,
@@ -67,20 +68,31 @@ pub(crate) fn admit(
     if let Some(cgroup) = &cgroup {
         host_memory::check_limits_above(cgroup, needed)?;
     }
+    if !context.settings.memory.raise_limits {
+        refuse_tight(bundle, spec, bytes)?;
+        let raised = None;
+        return Ok(RestoredMemory { cgroup, raised });
+    }
     let raised = RaisedSpec::of(bundle, spec, needed);
     if let Some(raised) = &raised {
-        if !context.settings.memory.raise_limits {
-            let (name, limit) = raised.lowest();
-            return Err(NoHostMemory::Limit {
-                file: format!("the memory limit of the new container ({name})").into(),
-                limit,
-                used: 0,
-                needed,
-            });
-        }
         raised.apply(spec);
     }
     Ok(RestoredMemory { cgroup, raised })
+}
+
+/// Refuses a container whose own limits cannot hold so many bytes. Nothing is asked for beside
+/// them: with these limits it was checkpointed.
+fn refuse_tight(bundle: &Path, spec: &Spec, bytes: u64) -> Result<(), NoHostMemory> {
+    let Some(tight) = RaisedSpec::of(bundle, spec, bytes) else {
+        return Ok(());
+    };
+    let (name, limit) = tight.lowest();
+    Err(NoHostMemory::Limit {
+        file: format!("the memory limit of the new container ({name})").into(),
+        limit,
+        used: 0,
+        needed: bytes,
+    })
 }
 
 impl RestoredMemory {

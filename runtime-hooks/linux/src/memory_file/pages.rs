@@ -17,8 +17,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 /// What a thread does at a time: the kernel clears it in some 20 ms.
 const PIECE: u64 = 64 << 20;
 
-/// Gives the first `bytes` of a file in memory their pages, which takes 2 ms for each GiB where they
-/// are huge: they are not cleared before somebody touches them ([`clear`]).
+/// Gives the first `bytes` of a file in memory their pages, which takes 2 ms for each GiB where
+/// they are huge: they are not cleared before somebody touches them ([`clear`]).
 ///
 /// They are charged to the memory cgroup of the process that calls this, and to nobody who maps or
 /// touches them later (Linux, Documentation/admin-guide/cgroup-v2.rst, "Memory Ownership"; tmpfs

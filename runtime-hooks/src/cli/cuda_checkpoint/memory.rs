@@ -65,6 +65,7 @@ impl Group<'_> {
             .iter()
             .map(|(process, _)| (process.clone(), intent.bytes_of(process)))
             .collect();
+        copying.try_driver(&held);
         copying.make(&held, &NewFiles::Nameless);
         let outside = held
             .iter()

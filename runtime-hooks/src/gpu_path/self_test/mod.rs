@@ -44,7 +44,7 @@ use trial::{Failure, Round, Trial};
 
 /// The directory of the results, below the state directory: it is lost at a reboot.
 const DIRECTORY: &str = "gpu-self-test";
-/// How long all of it may take. It takes some three seconds, most of them the driver's.
+/// How long all of it may take. It takes some four seconds, most of them the driver's.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// What came of it.
@@ -140,7 +140,12 @@ fn try_it(
     trial
         .carry_out(Round::DriverAlone)
         .map_err(|failure| CannotRun::DriverAlone(deadline.explain(failure)))?;
-    for round in [Round::Ours, Round::OursAndBackByDriver, Round::DriverAlone] {
+    for round in [
+        Round::Ours,
+        Round::OursAndBackByDriver,
+        Round::OursInMemory,
+        Round::DriverAlone,
+    ] {
         if let Err(failure) = trial.carry_out(round) {
             let why = error_chain(&deadline.explain(failure));
             return Ok(Verdict::NotPassed {

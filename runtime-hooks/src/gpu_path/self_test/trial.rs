@@ -33,6 +33,8 @@ pub(super) enum Round {
     Ours,
     /// As it is where nobody of ours is left who could copy back.
     OursAndBackByDriver,
+    /// Into memory of the process, which the driver maps itself.
+    OursInMemory,
 }
 
 impl fmt::Display for Round {
@@ -41,6 +43,7 @@ impl fmt::Display for Round {
             Self::DriverAlone => "copied by the driver afterwards",
             Self::Ours => "copied by our threads",
             Self::OursAndBackByDriver => "copied out by our threads, and back by the driver",
+            Self::OursInMemory => "copied by our threads into memory of its own",
         })
     }
 }
@@ -137,6 +140,10 @@ impl<'a> Trial<'a> {
             }
             Round::Ours => self.through_a_file(Self::restore_by_us)?,
             Round::OursAndBackByDriver => self.through_a_file(|trial, _| trial.restore())?,
+            Round::OursInMemory => {
+                used(&self.by_us(Transfer::Own, Self::checkpoint)?)?;
+                used(&self.by_us(Transfer::Own, Self::restore)?)?;
+            }
         }
         let unlocked = self.driver.unlock(&self.process);
         unlocked.map_err(|error| Failure::Driver("unlock", error))?;
