@@ -141,6 +141,7 @@ static int serve(void) {
         is_lost |= box->request == RESTORE && box->fault_argument == OUT_OF_MEMORY;
         return box->fault_argument;
     }
+    memory_wait_ms = box->fault == FAULT_SLOWNESS ? (unsigned)box->fault_argument : 0;
     switch (box->request) {
     case LOCK:
         return lock(box->timeout_ms, box->fault == FAULT_BUSY);

@@ -12,7 +12,8 @@ static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL); 
 
 /*
  * A fault that was ordered for this call, if any. Each line of the file is "CALL TAG ACTION [COUNT]": CALL is lock, checkpoint,
- * restore, unlock or get-state; TAG a workload's tag or *; ACTION error:N, hang, slow:MS, hold:NAME, crash or busy;
+ * restore, unlock or get-state; TAG a workload's tag or *; ACTION error:N, hang, slow:MS, slowly:MS
+ * (behind each 2 MiB that it copies), hold:NAME, crash or busy;
  * COUNT how many calls it is for (default: all). Counts are kept in the file, under a lock. A call that is held waits
  * until the file NAME beside this one is gone. Other lines describe the machine: machine.h.
  */
@@ -45,6 +46,8 @@ static void obey(const char *action, struct order *order) {
         order->fault = FAULT_CRASH;
     else if (!strcmp(action, "busy"))
         order->fault = FAULT_BUSY;
+    else if (sscanf(action, "slowly:%d", &order->argument) == 1)
+        order->fault = FAULT_SLOWNESS;
     else
         abort(); /* a test with a typing error must not pass */
 }

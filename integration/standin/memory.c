@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #define DEVICE_MEMORY 0x600000000000ULL
@@ -73,11 +74,14 @@ static void transfer(void *to, const void *from, size_t bytes) {
 /* By order, a driver that copies in another way than driver 580. */
 static int copies_itself;
 
+unsigned memory_wait_ms;
+
 static void copy(void *to, const void *from, size_t bytes) {
     if (copies_itself)
         transfer(to, from, bytes);
     else
         memcpy(to, from, bytes);
+    nanosleep(&(struct timespec){.tv_sec = memory_wait_ms / 1000, .tv_nsec = memory_wait_ms % 1000 * 1000000L}, NULL);
 }
 
 static int is_zero(const char *page) { return page[0] == 0 && !memcmp(page, page + 1, PAGE - 1); }

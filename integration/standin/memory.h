@@ -10,7 +10,8 @@ void *memory_allocate(size_t *bytes, unsigned device);
 size_t memory_release(void *address, unsigned *device);
 /* The bytes of the largest allocation. */
 size_t memory_largest(void);
-/* Device memory to host memory and back; each a CUresult, and all or nothing. */
+/* Device memory to host memory and back; each a CUresult, and all or nothing. By order they wait behind each 2 MiB. */
+extern unsigned memory_wait_ms;
 int memory_to_host(void);
 int memory_to_devices(void);
 

@@ -179,7 +179,7 @@ fn carry_out(
     })?;
     let candidates = snapshot.candidates();
     let bytes = gpu_bytes(paused.intent.back_to_gpu());
-    let estimate = ProgressEstimate::gpu_restore(bytes, candidates);
+    let estimate = ProgressEstimate::gpu_restore(bytes, candidates, driver);
     let lost = timeline.time_moving("gpu restore", estimate, || {
         // A process that lacks its GPU contents is not restored, and left to the keeper.
         let _ = hole::give_back(paused.operation.directory());

@@ -11,6 +11,7 @@ use stasis::operation::progress::{FILE_NAME, UnderWay};
 use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
+use stasis_integration::needs;
 
 /// Two processes: one that the driver has served shows while it is still at the other.
 const JOB: [&str; 3] = [
@@ -39,6 +40,40 @@ fn of_operations() -> Result<()> {
     a_roll_back_is_told(&stasis, &job)?;
     both_answer(&stasis, "ok 4")?;
     a_plain_container_has_no_file(&stasis)
+}
+
+/// The memory of a process tells nothing while it is read: the code that copies does.
+#[test]
+fn of_what_threads_of_ours_copy() -> Result<()> {
+    needs!(StandIn);
+    let stasis = StasisHost::of(HostKind::sid()?)?;
+    let _containerd = stasis.containerd()?;
+    let job = Bundle::make(&stasis, "job", &["/bin/memcheck", "64", "10000"])?;
+    job.run()?;
+    assert_eq!(stasis.ask_until_up(10000)?, "ok 0");
+    stasis.inject("checkpoint job slowly:40\nrestore job slowly:40")?;
+    let mut child = job.begin_checkpoint("one", &["--leave-running"])?;
+    for phase in ["gpu checkpoint", "gpu restore"] {
+        let moved = until(&stasis, &job, |now| in_the_middle(now, phase))?;
+        assert!(moved.bytes_total >= Some(2 * HALF), "{moved:?}");
+    }
+    ensure!(child.wait()?.success());
+    job.checkpoint("two", &[])?;
+    scope(|scope| {
+        let restore = scope.spawn(|| job.restore("two"));
+        let moved = until(&stasis, &job, |now| in_the_middle(now, "gpu restore"));
+        restore.join().ok().context("the restore panicked")??;
+        moved
+    })?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
+    job.delete()
+}
+
+fn in_the_middle(under_way: &UnderWay, phase: &str) -> bool {
+    let Some(done) = under_way.bytes_done else {
+        return false;
+    };
+    under_way.phase == phase && (HALF / 2..HALF * 3 / 2).contains(&done)
 }
 
 fn both_answer(stasis: &StasisHost, answer: &str) -> Result<()> {

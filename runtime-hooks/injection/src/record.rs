@@ -122,8 +122,11 @@ impl Record {
         Ok(words.iter().map(|word| i32::from_ne_bytes(*word)).collect())
     }
 
-    /// What the code has done.
-    pub(crate) fn reported(&self, pid: i32) -> io::Result<Reported> {
+    /// What the code has done up to now in the process with this record, while it is there.
+    ///
+    /// # Errors
+    /// That of process_vm_readv(2).
+    pub fn reported(&self, pid: i32) -> io::Result<Reported> {
         let mut bytes = [0; 32];
         memory::read(pid, self.report, &mut bytes)?;
         Ok(Reported::from_bytes(&bytes))

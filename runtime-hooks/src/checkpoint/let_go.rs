@@ -41,7 +41,7 @@ pub(crate) fn let_go(
         return Ok(());
     }
     let bytes = gpu_bytes(captured.intent.back_to_gpu());
-    let estimate = ProgressEstimate::gpu_restore(bytes, job.members());
+    let estimate = ProgressEstimate::gpu_restore(bytes, job.members(), &plan.driver);
     let job = timeline.time_moving("gpu restore", estimate, || {
         let _huge_pages = HugePages::if_wanted(&plan.context.settings);
         job.restore(&GpuMap::identity())

@@ -234,6 +234,12 @@ pub trait Driver: Send + Sync {
         Copying::default()
     }
 
+    /// How many bytes threads of ours have copied in the calls that are under way, by their own
+    /// count. No call of the driver's.
+    fn copied(&self) -> u64 {
+        0
+    }
+
     /// Reserves room on GPUs for processes that are to be restored next. No call of the driver's:
     /// without a ledger it is taken for granted.
     ///

@@ -214,6 +214,10 @@ impl Driver for WatchedDriver {
         self.driver.copying()
     }
 
+    fn copied(&self) -> u64 {
+        self.driver.copied()
+    }
+
     fn reserve(&self, needed: &GpuBytes) -> Result<(), NoRoom> {
         self.room
             .as_ref()

@@ -15,7 +15,7 @@ use stasis_linux::ProcessRef;
 use super::copier::Copier;
 use super::new_file::NewFiles;
 use super::process::{Direction, GpuCopy, Part, Step, VERB};
-use super::records::{DIRECTORY, has_record};
+use super::records::{DIRECTORY, copied, has_record};
 use super::{build, hole, put_back};
 use crate::cuda::process_set::as_found::ProcessId;
 use crate::cuda::{Copying, CudaError, CudaState, Driver, GpuMap};
@@ -271,6 +271,10 @@ impl Driver for CopyingDriver {
 
     fn copying(&self) -> Copying {
         std::mem::take(&mut self.state().copying)
+    }
+
+    fn copied(&self) -> u64 {
+        copied(&self.records())
     }
 
     fn expect(&self, held: &[(ProcessRef, u64)]) {

@@ -74,6 +74,18 @@ pub(super) fn has_records(directory: &Path) -> bool {
     !records_in(directory).is_empty()
 }
 
+/// How many bytes have been copied up to now in the processes that have a record here.
+pub(super) fn copied(directory: &Path) -> u64 {
+    let copied = |path: PathBuf| {
+        let text = file::read(&path, MAX_BYTES).ok()??;
+        let recorded: Recorded = serde_json::from_slice(&text).ok()?;
+        let process = recorded.process.open().ok()??;
+        Some(recorded.record.reported(process.pid()).ok()?.copied)
+    };
+    let copied = records_in(directory).into_iter().filter_map(copied);
+    copied.fold(0, u64::saturating_add)
+}
+
 /// Puts back every process that has a record here, once who wrote it has ended.
 ///
 /// # Errors

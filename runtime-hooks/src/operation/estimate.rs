@@ -1,17 +1,19 @@
 //! An estimate of how far a phase has come, from outside: the driver reports no progress during a
 //! call, and queries would only delay it.
 
-use std::fs::{self, File};
-use std::io::{self, Seek};
+mod observed;
+
+use std::fs;
+use std::io;
 use std::path::Path;
 use std::time::SystemTime;
 
-use stasis_linux::{ProcessRef, file, procfs};
+use stasis_linux::{ProcessRef, procfs};
 
 use crate::container::Container;
+use crate::cuda::Driver;
 
-/// A process may have many groups, all on one line (proc_pid_status(5)).
-const MAX_STATUS_BYTES: u64 = 1 << 20;
+use observed::{Held, Observed, bytes_of, held_by};
 
 /// The bytes that a phase moves, and where they can be observed. An estimate, for people who wait.
 #[derive(Debug)]
@@ -27,9 +29,10 @@ pub struct ProgressEstimate<'a> {
 #[derive(Debug)]
 enum Source<'a> {
     /// The driver moves GPU contents into memory of each process.
-    Filling(Vec<Status>),
-    /// The driver moves GPU contents out of that memory again and frees it.
-    Emptying(Vec<Status>),
+    Filling(Observed<'a>),
+    /// The driver moves GPU contents out of that memory again, and frees all of it at the end.
+    /// Until then threads of ours that copy tell how far they are.
+    Emptying(Observed<'a>),
     /// CRIU writes the container's memory into the image directory.
     Image {
         container: &'a Container,
@@ -52,14 +55,16 @@ pub struct Reading {
 impl<'a> ProgressEstimate<'a> {
     /// For the GPU checkpoint of these processes, which hold `bytes` of GPU memory.
     #[must_use]
-    pub fn gpu_checkpoint(bytes: u64, processes: &[ProcessRef]) -> Self {
-        Self::new(Some(bytes), Source::Filling(open_all(processes)))
+    pub fn gpu_checkpoint(bytes: u64, processes: &[ProcessRef], driver: &'a dyn Driver) -> Self {
+        let source = Source::Filling(Observed::of(processes, driver));
+        Self::new(Some(bytes), source)
     }
 
     /// For the GPU restore of these processes, which held `bytes` of GPU memory.
     #[must_use]
-    pub fn gpu_restore(bytes: u64, processes: &[ProcessRef]) -> Self {
-        Self::new(Some(bytes), Source::Emptying(open_all(processes)))
+    pub fn gpu_restore(bytes: u64, processes: &[ProcessRef], driver: &'a dyn Driver) -> Self {
+        let source = Source::Emptying(Observed::of(processes, driver));
+        Self::new(Some(bytes), source)
     }
 
     /// For the dump of a container. Files of the image directory that are older than `since`, the
@@ -119,8 +124,8 @@ impl<'a> ProgressEstimate<'a> {
     /// Reads the values at the beginning of the phase.
     pub(crate) fn start(&mut self) {
         match &self.source {
-            Source::Filling(statuses) | Source::Emptying(statuses) => {
-                self.baseline = held_by(statuses);
+            Source::Filling(observed) | Source::Emptying(observed) => {
+                self.baseline = held_by(&observed.statuses);
             }
             Source::Image { container, .. } => self.total = resident(container).ok(),
             Source::Plugin => {}
@@ -133,8 +138,14 @@ impl<'a> ProgressEstimate<'a> {
             return reading;
         }
         let done = match &self.source {
-            Source::Filling(statuses) => Some(held_by(statuses).more_than(self.baseline)),
-            Source::Emptying(statuses) => Some(self.baseline.freed_since(held_by(statuses))),
+            Source::Filling(observed) => {
+                let filled = held_by(&observed.statuses).more_than(self.baseline);
+                Some(filled.max(observed.driver.copied()))
+            }
+            Source::Emptying(observed) => {
+                let freed = self.baseline.freed_since(held_by(&observed.statuses));
+                Some(freed.saturating_add(observed.driver.copied()))
+            }
             Source::Image {
                 directory, since, ..
             } => written(directory, *since).ok(),
@@ -150,63 +161,6 @@ impl<'a> ProgressEstimate<'a> {
             total: self.total,
         }
     }
-}
-
-/// `/proc/PID/status` of one process: a file opened once never becomes the file of another process
-/// with the same pid. Unlike `smaps_rollup` it is read without the process's memory lock.
-#[derive(Debug)]
-struct Status(File);
-
-impl Status {
-    fn open(process: &ProcessRef) -> Option<Self> {
-        let file = File::open(format!("/proc/{}/status", process.pid())).ok()?;
-        // The process is alive after the open, so the file is this process's.
-        process.is_alive().ok()?.then_some(Self(file))
-    }
-
-    fn read(&self) -> io::Result<procfs::Status> {
-        let mut file = &self.0;
-        file.rewind()?;
-        let text = file::read_limited(file, MAX_STATUS_BYTES)?;
-        Ok(procfs::Status::from_text(text))
-    }
-}
-
-fn open_all(processes: &[ProcessRef]) -> Vec<Status> {
-    processes.iter().filter_map(Status::open).collect()
-}
-
-/// Memory of processes where GPU contents may be, in bytes.
-#[derive(Debug, Clone, Copy, Default)]
-struct Held {
-    /// Pages of no file.
-    anonymous: u64,
-    /// Pages of files in memory.
-    in_files: u64,
-    /// Addresses that are mapped. A file in memory that was mapped anew has no pages yet.
-    mapped: u64,
-}
-
-impl Held {
-    fn more_than(self, before: Self) -> u64 {
-        let anonymous = self.anonymous.saturating_sub(before.anonymous);
-        anonymous.max(self.in_files.saturating_sub(before.in_files))
-    }
-
-    fn freed_since(self, now: Self) -> u64 {
-        let mapped = self.mapped.saturating_sub(now.mapped);
-        self.more_than(now).max(mapped)
-    }
-}
-
-/// Of all; a process that has ended has nothing.
-fn held_by(statuses: &[Status]) -> Held {
-    let read = statuses.iter().filter_map(|status| status.read().ok());
-    read.fold(Held::default(), |held, status| Held {
-        anonymous: held.anonymous + bytes_of(&status, &["RssAnon"]),
-        in_files: held.in_files + bytes_of(&status, &["RssShmem"]),
-        mapped: held.mapped + bytes_of(&status, &["VmSize"]),
-    })
 }
 
 /// The anonymous memory of a container in bytes; shared pages count once for each process.
@@ -230,16 +184,6 @@ fn sum_of(container: &Container, fields: &[&str]) -> io::Result<u64> {
         bytes += status.map_or(0, |status| bytes_of(&status, fields));
     }
     Ok(bytes)
-}
-
-/// The sum of fields of `/proc/PID/status`, which are in KiB. A kernel thread has none of them.
-fn bytes_of(status: &procfs::Status, fields: &[&str]) -> u64 {
-    let values = fields.iter().filter_map(|field| {
-        let value = std::str::from_utf8(status.field(field)?).ok()?;
-        let kib: u64 = value.strip_suffix(" kB")?.parse().ok()?;
-        kib.checked_mul(1024)
-    });
-    values.sum()
 }
 
 /// Reads "BYTES TOTAL" from the first line. `None` as long as the plugin has nothing to move.

@@ -48,7 +48,7 @@ pub(crate) fn restore_gpu_state(
     let held: Vec<_> = processes.iter().cloned().zip(bytes).collect();
     gpus.driver.expect(&held);
     let job = CudaJob::of_restored(&gpus.driver, processes)?;
-    let estimate = ProgressEstimate::gpu_restore(manifest.gpu_bytes(), job.members());
+    let estimate = ProgressEstimate::gpu_restore(manifest.gpu_bytes(), job.members(), &gpus.driver);
     let job = timeline.time_moving("gpu restore", estimate, || {
         let _huge_pages = HugePages::if_wanted(&context.settings);
         job.restore(&gpus.map)

@@ -1,5 +1,9 @@
-use super::*;
+use std::fs::File;
 use std::time::Duration;
+
+use super::observed::Status;
+use super::*;
+use crate::cuda::job::tests::FakeDriver;
 
 /// A status file with the values that a test wants: this process's own memory varies.
 fn fake(directory: &Path, name: &str) -> (std::path::PathBuf, Status) {
@@ -24,7 +28,14 @@ fn growth_and_shrinkage_of_all_processes_count() {
     let (one, first) = fake(directory.path(), "1");
     let (two, second) = fake(directory.path(), "2");
     write_status(&one, 100);
-    let mut filling = ProgressEstimate::new(Some(20 << 10), Source::Filling(vec![first, second]));
+    let driver = FakeDriver::default();
+    let mut filling = ProgressEstimate::new(
+        Some(20 << 10),
+        Source::Filling(Observed {
+            statuses: vec![first, second],
+            driver: &driver,
+        }),
+    );
     assert_eq!(filling.gpu_bytes(), Some(20 << 10));
     filling.start();
     assert_eq!(filling.read(), reading(0, Some(20 << 10)));
@@ -43,7 +54,13 @@ fn growth_and_shrinkage_of_all_processes_count() {
 
     let (one, first) = fake(directory.path(), "1");
     write_status(&one, 100);
-    let mut emptying = ProgressEstimate::new(None, Source::Emptying(vec![first]));
+    let mut emptying = ProgressEstimate::new(
+        None,
+        Source::Emptying(Observed {
+            statuses: vec![first],
+            driver: &driver,
+        }),
+    );
     emptying.start();
     write_status(&one, 30);
     assert_eq!(emptying.read(), reading(70 << 10, None));
@@ -55,7 +72,8 @@ fn growth_and_shrinkage_of_all_processes_count() {
 fn a_live_process_has_memory() {
     let pid = i32::try_from(std::process::id()).unwrap();
     let own = ProcessRef::open(pid).unwrap().unwrap();
-    let statuses = open_all(&[own]);
+    let driver = FakeDriver::default();
+    let statuses = Observed::of(&[own], &driver).statuses;
     assert!(held_by(&statuses).anonymous > 0);
     assert!(
         held_by(&statuses).anonymous > 0,
@@ -118,7 +136,8 @@ fn a_process_that_has_ended_holds_nothing() {
         .unwrap();
     let pid = i32::try_from(child.id()).unwrap();
     let processes = [ProcessRef::open(pid).unwrap().unwrap()];
-    let mut estimate = ProgressEstimate::gpu_checkpoint(0, &processes);
+    let driver = FakeDriver::default();
+    let mut estimate = ProgressEstimate::gpu_checkpoint(0, &processes, &driver);
     estimate.start();
     child.kill().unwrap();
     child.wait().unwrap();

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use stasis_linux::cgroup::FreezerState;
 
 use super::*;
+use crate::cuda::job::tests::FakeDriver;
 use crate::operation::Intent;
 
 fn begin(state: &Path) -> Operation {
@@ -72,7 +73,8 @@ fn the_bytes_of_a_phase_are_sampled_repeatedly() {
     let directory = operation.directory();
     let pid = rustix::process::getpid().as_raw_nonzero().get();
     let own = [ProcessRef::open(pid).unwrap().unwrap()];
-    let mut estimate = ProgressEstimate::gpu_checkpoint(1 << 30, &own);
+    let driver = FakeDriver::default();
+    let mut estimate = ProgressEstimate::gpu_checkpoint(1 << 30, &own, &driver);
     let mut progress = progress(&operation);
     let memory = progress.during("gpu checkpoint", Some(&mut estimate), || {
         let first = until(directory, |told| told.bytes_total.is_some());
@@ -114,7 +116,8 @@ fn an_operation_that_is_over_leaves_no_file_but_its_intent() {
 fn work_that_panics_ends_its_sampler() {
     let state = tempfile::tempdir().unwrap();
     let operation = begin(state.path());
-    let mut estimate = ProgressEstimate::gpu_restore(0, &[]);
+    let driver = FakeDriver::default();
+    let mut estimate = ProgressEstimate::gpu_restore(0, &[], &driver);
     let mut progress = progress(&operation);
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         progress.during("gpu restore", Some(&mut estimate), || {
