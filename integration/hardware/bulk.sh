@@ -123,3 +123,54 @@ forget_stores() {
     local image
     for image in $(ls /run/stasis/memory /var/lib/stasis/memory 2>/dev/null | grep -E '^[0-9a-f]{32}$' | sort -u); do stasis memory remove $image; done
 }
+
+# Whole commands of ctr in the tier "ram", memory warm, words verified each time; and how long a checkpoint by the runtime that goes on
+# keeps the job from working. Ends with a line for each: median and worst, in seconds.
+gpu_bench() { # GIB ROUNDS PATH...
+    local gib=$1 rounds=$2 path round
+    mkdir -p /var/lib/stasis/memory && mount -t tmpfs -o size=64M tmpfs /var/lib/stasis/memory
+    for path in "${@:3}"; do
+        local goes_on=() stopped=() restored=() ended=()
+        for ((round = 0; round < rounds; round++)); do gpu_bench_once $((gib * 1024)) $path; done
+        figures gpu-${gib}g-goes-on $path "${goes_on[@]}"
+        figures gpu-${gib}g-stop $path "${stopped[@]}"
+        figures gpu-${gib}g-restore $path "${restored[@]}"
+        figures gpu-${gib}g-checkpoint $path "${ended[@]}"
+    done
+    umount -l /var/lib/stasis/memory
+    settings
+}
+gpu_bench_once() { # MIB PATH
+    local name=bench start answers
+    settings $'[bulk_memory]\nram_limit_percent = 70\ntier = "ram"\n[gpu_checkpoint]\npath = "'$2$'"'
+    run $name /bin/memcheck $1 10061
+    answers=$(until_up 10061)
+    warm $(($1 + $1 / 4))
+    stasis-runtime --root /run/containerd/runc/default checkpoint --leave-running --image-path /images/$name $name </dev/null
+    stopped+=("$(tail -n 1 /var/log/stasis/operations.log | sed 's/.*"locked_seconds":\([0-9.]*\).*/\1/')")
+    answers+=", $(ask 10061)"
+    forget_stores
+    warm $(($1 + $1 / 4))
+    start=$(clock)
+    ctr c checkpoint --rw --image --task $name $name:1
+    goes_on+=("$(since $start)")
+    answers+=", $(ask 10061)"
+    remove $name
+    warm $(($1 + $1 / 4))
+    start=$(clock)
+    ctr c restore --rw --live $name $name:1
+    restored+=("$(since $start)")
+    answers+=", $(ask 10061)"
+    forget_stores
+    warm $(($1 + $1 / 4))
+    start=$(clock)
+    ctr t checkpoint --exit --image-path /images/$name-2 $name
+    ended+=("$(since $start)")
+    rm -rf /images/$name*
+    forget $name
+    forget_stores
+    say "gpu_bench $* | $answers: $(one_line checkpoint)"
+}
+figures() { # NAME PATH SECONDS...
+    say "bench $1 $2 $(printf '%s\n' "${@:3}" | sort -n | awk '{ all[NR] = $1 } END { printf "%.2f %.2f", all[int((NR + 1) / 2)], all[NR] }')"
+}

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
-use stasis_linux::memory_file::{self, Near};
+use stasis_linux::memory_file;
 use stasis_memory_store::{
     After, Area, Buffer, CHUNK, Checksum, Chunk, Compression, CriuHas, CudaPids, DumpRequest,
     FileContents, ImageId, PAGE, ProcessMemory, Reader, StoredPages, Take, Tier, Writer, discard,
@@ -121,7 +121,7 @@ fn through_store(name: &str, directory: &Path, threads: usize, chunks: usize) {
 fn through_files(name: &str, directory: &Path, threads: NonZeroUsize, chunks: usize) {
     let bytes = (chunks * CHUNK) as u64;
     let [from, into] = [(); 2].map(|()| {
-        let file = memory_file::create(bytes, Near::Toucher).unwrap();
+        let file = memory_file::create(bytes).unwrap();
         memory_file::allocate(&file, bytes).unwrap();
         memory_file::clear(&file, bytes, threads).unwrap();
         file

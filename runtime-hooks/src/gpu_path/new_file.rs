@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use stasis_linux::memory_file::{self, Near};
+use stasis_linux::memory_file;
 use stasis_memory_store::{IN_PLACE_OFFSET, ImageId, create_pack};
 
 /// What the files for contents are.
@@ -58,7 +58,7 @@ impl NewFile {
     /// Makes it, and has so many threads clear its memory.
     pub(super) fn make(&self, bytes: u64, threads: NonZeroUsize) -> io::Result<Made> {
         let (file, offset) = match self {
-            Self::Nameless => (memory_file::create(bytes, Near::Toucher)?, 0),
+            Self::Nameless => (memory_file::create(bytes)?, 0),
             Self::Pack {
                 directory,
                 id,

@@ -14,7 +14,7 @@ use stasis_injection::{
     Prepared, PutBack, Returned, Transfer, Unexpected, prepare, slots, worker_count,
 };
 use stasis_linux::ProcessRef;
-use stasis_linux::memory_file::{self, Near};
+use stasis_linux::memory_file;
 
 const USAGE: &str = "gpu-path both|driver|ours PID MIB [ROUNDS] [WORKERS]";
 
@@ -67,7 +67,7 @@ impl Job {
     }
 
     fn by_us(&self) -> Result<()> {
-        let file = memory_file::create(self.bytes, Near::Toucher)?;
+        let file = memory_file::create(self.bytes)?;
         let threads = available_parallelism().unwrap_or(NonZeroUsize::MIN);
         timed("allocate", || Ok(memory_file::allocate(&file, self.bytes)?))?;
         timed("clear", || {

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::num::NonZeroUsize;
 
-use stasis_linux::memory_file::{self, Near, is_sealed};
+use stasis_linux::memory_file::{self, is_sealed};
 
 use super::program::{Variant, Workload};
 use super::round::{BYTES, armed, assert_holds_contents, out_into, returned};
@@ -18,7 +18,7 @@ pub(super) const THREADS: NonZeroUsize = NonZeroUsize::new(3).unwrap();
 
 /// A file as it is made for contents.
 pub(super) fn in_memory() -> File {
-    memory_file::create(BYTES + (3 << 20), Near::Toucher).unwrap()
+    memory_file::create(BYTES + (3 << 20)).unwrap()
 }
 
 /// Checkpointed into a file that nobody but the process has any more.

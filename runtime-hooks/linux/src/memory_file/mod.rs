@@ -2,8 +2,8 @@
 //! it with the last descriptor and the last mapping of it, whoever has those, and nothing has to be
 //! removed after a crash.
 //!
-//! A tmpfs of its own, and not memfd_create(2): huge pages and the NUMA node are options of a mount
-//! there, so the machine's setting for shared memory stays as it is (tmpfs(5)).
+//! A tmpfs of its own, and not memfd_create(2): huge pages are an option of a mount there, so the
+//! machine's setting for shared memory stays as it is (tmpfs(5)).
 
 mod pages;
 mod sealed;
@@ -31,22 +31,13 @@ pub const PACK_SUFFIX: &str = ".pack";
 /// The size of a huge page on x86-64, and on aarch64 with pages of 4 KiB.
 pub const HUGE_PAGE: u64 = 2 << 20;
 
-/// Where the pages of a file in memory are taken from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Near {
-    /// Wherever who touches them first runs.
-    Toucher,
-    /// From the memory of this NUMA node as long as it has some.
-    Node(u32),
-}
-
 /// Makes a file of this size, rounded up to whole huge pages. It has no pages yet ([`allocate`]),
 /// and none of them is ever swapped out where the kernel knows how (Linux 6.4).
 ///
 /// # Errors
 /// Those of fsopen(2), fsconfig(2), fsmount(2) (EPERM without CAP_SYS_ADMIN; ENOSYS before Linux
 /// 5.2) and open(2).
-pub fn create(bytes: u64, near: Near) -> io::Result<File> {
+pub fn create(bytes: u64) -> io::Result<File> {
     let tmpfs = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     let size = bytes.next_multiple_of(HUGE_PAGE);
     fsconfig_set_string(&tmpfs, "size", size.to_string())?;
@@ -54,13 +45,6 @@ pub fn create(bytes: u64, near: Near) -> io::Result<File> {
     // A kernel without them says EINVAL, and the file is slower or may be swapped out.
     if_known(fsconfig_set_string(&tmpfs, "huge", "always"))?;
     if_known(fsconfig_set_flag(&tmpfs, "noswap"))?;
-    if let Near::Node(node) = near {
-        if_known(fsconfig_set_string(
-            &tmpfs,
-            "mpol",
-            format!("prefer:{node}"),
-        ))?;
-    }
     fsconfig_create(&tmpfs)?;
     let attributes = MountAttrFlags::MOUNT_ATTR_NODEV
         | MountAttrFlags::MOUNT_ATTR_NOSUID

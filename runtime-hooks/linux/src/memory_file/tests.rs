@@ -14,7 +14,7 @@ fn allocated(file: &File) -> u64 {
 
 #[test]
 fn a_file_that_has_its_pages_is_empty() {
-    let mut file = create((150 << 20) + 1, Near::Toucher).unwrap();
+    let mut file = create((150 << 20) + 1).unwrap();
     let size = file.metadata().unwrap().len();
     assert_eq!(size, 152 << 20);
     assert_eq!(allocated(&file), 0);
@@ -34,7 +34,7 @@ fn a_file_that_has_its_pages_is_empty() {
 
 #[test]
 fn a_file_that_has_no_room_is_an_error_and_has_no_pages() {
-    let file = create(4 << 20, Near::Toucher).unwrap();
+    let file = create(4 << 20).unwrap();
     file.set_len(400 << 20).unwrap();
     let error = allocate(&file, 400 << 20).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::StorageFull);
@@ -43,7 +43,7 @@ fn a_file_that_has_no_room_is_an_error_and_has_no_pages() {
 
 #[test]
 fn pages_that_are_not_there_are_an_error() {
-    let file = create(4 << 20, Near::Toucher).unwrap();
+    let file = create(4 << 20).unwrap();
     let error = clear(&file, 400 << 20, FOUR).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(Errno::FAULT.raw_os_error()));
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
@@ -55,7 +55,7 @@ fn pages_that_are_not_there_are_an_error() {
 #[test]
 fn it_is_on_a_file_system_of_its_own_that_is_mounted_nowhere() {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let files = [(); 2].map(|()| create(1, Near::Node(0)).unwrap());
+    let files = [(); 2].map(|()| create(1).unwrap());
     let devices = files.each_ref().map(|file| file.metadata().unwrap().dev());
     assert_ne!(devices[0], devices[1]);
     assert_eq!(fs::read_to_string("/proc/self/mountinfo").unwrap(), mounts);

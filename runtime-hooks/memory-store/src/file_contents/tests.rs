@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
-use stasis_linux::memory_file::{self, Near};
+use stasis_linux::memory_file;
 
 use super::*;
 use crate::test_data::{Images, START, content, names, text};
@@ -34,7 +34,7 @@ impl Held {
     }
 
     fn empty(pid: i32, start: u64, offset: u64, content: Vec<u8>) -> Self {
-        let file = memory_file::create(offset + content.len() as u64, Near::Toucher).unwrap();
+        let file = memory_file::create(offset + content.len() as u64).unwrap();
         Self {
             pid,
             start,

@@ -13,7 +13,7 @@ use stasis_injection::{
     InjectionError, PutBack, Returned, Span, Transfer, Unexpected, prepare, worker_count,
 };
 use stasis_linux::ProcessRef;
-use stasis_linux::memory_file::{self, Near};
+use stasis_linux::memory_file;
 use stasis_linux::procfs::{children, for_each_mapping};
 
 use super::pattern::{self, BYTES};
@@ -173,7 +173,7 @@ impl<'a> Trial<'a> {
         &self,
         back: impl FnOnce(&Self, Span) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let file = memory_file::create(MOST, Near::Toucher)?;
+        let file = memory_file::create(MOST)?;
         let transfer = Transfer::Out {
             file: file.try_clone()?,
             offset: 0,
