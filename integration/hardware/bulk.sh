@@ -147,7 +147,7 @@ gpu_bench_once() { # MIB PATH
     answers=$(until_up 10061)
     warm $(($1 + $1 / 4))
     stasis-runtime --root /run/containerd/runc/default checkpoint --leave-running --image-path /images/$name $name </dev/null
-    stopped+=("$(tail -n 1 /var/log/stasis/operations.log | sed 's/.*"locked_seconds":\([0-9.]*\).*/\1/')")
+    stopped+=("$(grep '"operation":"checkpoint"' /var/log/stasis/operations.log | tail -n 1 | sed 's/.*"locked_seconds":\([0-9.]*\).*/\1/')")
     answers+=", $(ask 10061)"
     forget_stores
     warm $(($1 + $1 / 4))
