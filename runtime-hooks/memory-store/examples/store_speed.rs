@@ -11,9 +11,9 @@ use std::num::NonZeroUsize;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use stasis_linux::memory_file;
+use stasis_linux::memory_file::{self, Clearing};
 use stasis_memory_store::{
     After, Area, Buffer, CHUNK, Checksum, Chunk, Compression, CriuHas, CudaPids, DumpRequest,
     FileContents, ImageId, PAGE, ProcessMemory, Reader, StoredPages, Take, Tier, Writer, discard,
@@ -123,7 +123,8 @@ fn through_files(name: &str, directory: &Path, threads: NonZeroUsize, chunks: us
     let [from, into] = [(); 2].map(|()| {
         let file = memory_file::create(bytes).unwrap();
         memory_file::allocate(&file, bytes).unwrap();
-        memory_file::clear(&file, bytes, threads).unwrap();
+        let clearing = Clearing::start(&file, bytes, threads).unwrap();
+        assert!(clearing.ends_within(Duration::MAX));
         file
     });
     let mut content = vec![0; CHUNK];

@@ -10,6 +10,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 
+use nix::unistd::{SysconfVar, sysconf};
 use serde::{Deserialize, Serialize};
 use stasis_injection::{
     Armed, InjectionError, PutBack, Returned, Transfer, Unexpected, contents_of, prepare, slots,
@@ -108,6 +109,11 @@ pub(super) fn threads() -> NonZeroUsize {
     available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
+fn online_cpus() -> u64 {
+    let online = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
+    online.and_then(|count| count.try_into().ok()).unwrap_or(1)
+}
+
 /// As many as the settings say.
 pub(super) fn threads_for(wanted: usize) -> NonZeroUsize {
     NonZeroUsize::new(wanted).unwrap_or(NonZeroUsize::MIN)
@@ -168,7 +174,17 @@ impl Part {
                 _ => return Err(io::Error::other(NO_CONTENTS)),
             },
         };
-        arm(&process, transfer, self.together, &self.records)
+        let workers = self.workers(&process, made);
+        arm(&process, transfer, workers, &self.records)
+    }
+
+    /// Its part of the CPUs that the process may use, without those of who clears its file: with
+    /// more threads than CPUs each step waits for one that does not run.
+    fn workers(&self, process: &ProcessRef, made: Option<&Made>) -> u64 {
+        let others = made.map_or(0, Made::threads) as u64 + 1;
+        let together = self.together.max(1);
+        let left = (online_cpus() / together).saturating_sub(others);
+        (worker_count(process) / together).min(left).max(1)
     }
 }
 
@@ -176,11 +192,10 @@ impl Part {
 fn arm(
     process: &ProcessRef,
     transfer: Transfer,
-    together: u64,
+    workers: u64,
     records: &Path,
 ) -> io::Result<(Armed, HeldRecord)> {
     let slots = slots::inspect(process).map_err(io::Error::other)?;
-    let workers = (worker_count(process) / together.max(1)).max(1);
     let prepared = prepare(process, slots, transfer, workers).map_err(io::Error::other)?;
     let record = HeldRecord::write(records, process, prepared.record());
     // Nobody else would know of what is in the process.

@@ -7,14 +7,14 @@ use std::env::args;
 use std::num::NonZeroUsize;
 use std::process::Command;
 use std::thread::available_parallelism;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use stasis_injection::{
     Prepared, PutBack, Returned, Transfer, Unexpected, prepare, slots, worker_count,
 };
 use stasis_linux::ProcessRef;
-use stasis_linux::memory_file;
+use stasis_linux::memory_file::{self, Clearing};
 
 const USAGE: &str = "gpu-path both|driver|ours PID MIB [ROUNDS] [WORKERS]";
 
@@ -71,7 +71,9 @@ impl Job {
         let threads = available_parallelism().unwrap_or(NonZeroUsize::MIN);
         timed("allocate", || Ok(memory_file::allocate(&file, self.bytes)?))?;
         timed("clear", || {
-            Ok(memory_file::clear(&file, self.bytes, threads)?)
+            let clearing = Clearing::start(&file, self.bytes, threads)?;
+            ensure!(clearing.ends_within(Duration::MAX), "it goes on for ever");
+            Ok(())
         })?;
         self.driver("lock")?;
         let transfer = Transfer::Out {

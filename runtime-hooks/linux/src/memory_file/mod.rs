@@ -18,7 +18,7 @@ use rustix::mount::{
     fsconfig_set_string, fsmount, fsopen,
 };
 
-pub use pages::{allocate, clear};
+pub use pages::{Clearing, allocate};
 pub use sealed::is_sealed;
 
 /// What `/proc/PID/maps` shows for a mapping of it, behind a slash and before " (deleted)".

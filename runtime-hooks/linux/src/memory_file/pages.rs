@@ -8,17 +8,20 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-/// What a thread does at a time: the kernel clears it in some 20 ms.
-const PIECE: u64 = 64 << 20;
+/// What a thread does at a time: the kernel clears it in some 5 ms.
+const PIECE: u64 = 16 << 20;
 
 /// Gives the first `bytes` of a file in memory their pages, which takes 2 ms for each GiB where
-/// they are huge: they are not cleared before somebody touches them ([`clear`]).
+/// they are huge: they are not cleared before somebody touches them ([`Clearing`]).
 ///
 /// They are charged to the memory cgroup of the process that calls this, and to nobody who maps or
 /// touches them later (Linux, Documentation/admin-guide/cgroup-v2.rst, "Memory Ownership"; tmpfs
@@ -30,49 +33,110 @@ pub fn allocate(file: &File, bytes: u64) -> io::Result<()> {
     Ok(fallocate(file, FallocateFlags::empty(), 0, bytes)?)
 }
 
-/// Has so many threads clear the first `bytes` of a file that has its pages ([`allocate`]). Where
-/// that fails nobody clears them: who touches a page waits for it.
-///
-/// # Errors
-/// Those of mmap(2) and of madvise(2) with MADV_POPULATE_WRITE: EINVAL before Linux 5.14, EFAULT
-/// where the file ends, or a page without memory gets none.
-pub fn clear(file: &File, bytes: u64, threads: NonZeroUsize) -> io::Result<()> {
-    let mapping = Mapping::of(file, bytes)?;
-    let next = AtomicU64::new(0);
-    let work = || -> io::Result<()> {
-        loop {
-            let start = next.fetch_add(PIECE, Ordering::Relaxed);
-            if start >= bytes {
-                return Ok(());
+/// Threads that clear the pages of a file ([`allocate`]) from its start on, also beside those who
+/// use it. Who touches a page that is not cleared yet waits for that: nothing depends on them. When
+/// this is dropped they stop, within some 5 ms, and the file is mapped no longer.
+#[derive(Debug)]
+pub struct Clearing {
+    work: Arc<Work>,
+    threads: Vec<JoinHandle<()>>,
+    /// Nothing is ever sent: its end is that of all threads.
+    end: Receiver<()>,
+}
+
+#[derive(Debug)]
+struct Work {
+    mapping: Mapping,
+    next: AtomicU64,
+    /// Threads with this number and higher ones end.
+    most: AtomicUsize,
+}
+
+impl Clearing {
+    /// Starts so many for the first `bytes` of the file.
+    ///
+    /// # Errors
+    /// Those of mmap(2) and of starting a thread.
+    pub fn start(file: &File, bytes: u64, threads: NonZeroUsize) -> io::Result<Self> {
+        let work = Arc::new(Work {
+            mapping: Mapping::of(file, bytes)?,
+            next: AtomicU64::new(0),
+            most: AtomicUsize::new(usize::MAX),
+        });
+        let (lives, end) = mpsc::channel();
+        let mut clearing = Self {
+            work,
+            threads: Vec::new(),
+            end,
+        };
+        for number in 0..threads.get() {
+            let (work, lives) = (Arc::clone(&clearing.work), lives.clone());
+            let thread = Builder::new().spawn(move || {
+                work.touch_all(number);
+                drop::<Sender<()>>(lives);
+            })?;
+            clearing.threads.push(thread);
+        }
+        Ok(clearing)
+    }
+
+    /// Whether all threads end within this time: there is nothing left to clear, or no way to.
+    #[must_use]
+    pub fn ends_within(&self, limit: Duration) -> bool {
+        self.end.recv_timeout(limit) == Err(RecvTimeoutError::Disconnected)
+    }
+
+    /// Lets only so many threads go on.
+    pub fn go_on_with(&self, threads: usize) {
+        self.work.most.store(threads, Ordering::Relaxed);
+    }
+
+    /// How many threads still clear.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        let going_on = |thread: &&JoinHandle<()>| !thread.is_finished();
+        self.threads.iter().filter(going_on).count()
+    }
+}
+
+impl Drop for Clearing {
+    fn drop(&mut self) {
+        self.go_on_with(0);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Work {
+    /// An error ends it, for all threads: before Linux 5.14 there is no MADV_POPULATE_WRITE, and a
+    /// file that was cut meanwhile has no pages there.
+    fn touch_all(&self, number: usize) {
+        let end = self.mapping.length as u64;
+        while number < self.most.load(Ordering::Relaxed) {
+            let start = self.next.fetch_add(PIECE, Ordering::Relaxed);
+            if start >= end {
+                return;
             }
-            let touched = mapping.touch(start..bytes.min(start.saturating_add(PIECE)));
-            if touched.is_err() {
-                // The others need not go on.
-                next.store(bytes, Ordering::Relaxed);
-                return touched;
+            let range = start..end.min(start.saturating_add(PIECE));
+            if self.mapping.touch(range).is_err() {
+                self.most.store(0, Ordering::Relaxed);
             }
         }
-    };
-    thread::scope(|scope| {
-        let others: Vec<_> = (1..threads.get()).map(|_| scope.spawn(work)).collect();
-        let own = work();
-        others.into_iter().fold(own, |result, other| {
-            let other = other
-                .join()
-                .unwrap_or_else(|_| Err(io::Error::other("a thread panicked")));
-            result.and(other)
-        })
-    })
+    }
 }
 
 /// One mapping for all threads: while pages are touched nobody of the process can map or unmap
 /// (`mmap_lock`), so with a mapping for each piece the threads would wait for each other.
+#[derive(Debug)]
 struct Mapping {
     address: NonNull<c_void>,
     length: usize,
 }
 
 // SAFETY: nothing is read or written through the address.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {

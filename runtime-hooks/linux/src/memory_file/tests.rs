@@ -2,10 +2,15 @@ use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::num::NonZeroUsize;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{major, minor};
 
 use super::*;
 
+const PATIENCE: Duration = Duration::from_secs(60);
 const FOUR: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 
 fn allocated(file: &File) -> u64 {
@@ -20,7 +25,8 @@ fn a_file_that_has_its_pages_is_empty() {
     assert_eq!(allocated(&file), 0);
     allocate(&file, size).unwrap();
     assert_eq!(allocated(&file), size);
-    clear(&file, size, FOUR).unwrap();
+    let clearing = Clearing::start(&file, size, FOUR).unwrap();
+    assert!(clearing.ends_within(PATIENCE));
     assert_eq!(allocated(&file), size);
     file.seek(SeekFrom::End(-4)).unwrap();
     file.write_all(b"last").unwrap();
@@ -42,14 +48,59 @@ fn a_file_that_has_no_room_is_an_error_and_has_no_pages() {
 }
 
 #[test]
-fn pages_that_are_not_there_are_an_error() {
+fn where_there_are_no_pages_all_threads_end() {
     let file = create(4 << 20).unwrap();
-    let error = clear(&file, 400 << 20, FOUR).unwrap_err();
-    assert_eq!(error.raw_os_error(), Some(Errno::FAULT.raw_os_error()));
+    let clearing = Clearing::start(&file, 400 << 20, FOUR).unwrap();
+    assert!(clearing.ends_within(PATIENCE));
+    while clearing.threads() > 0 {
+        thread::yield_now();
+    }
+    drop(clearing);
+    assert_eq!(mappings_of(&file), 0);
+}
+
+/// Whoever writes meanwhile finds zeros before, and what was written afterwards.
+#[test]
+fn what_is_written_meanwhile_stays() {
+    const BYTES: u64 = 256 << 20;
+    const STEP: u64 = 1 << 20;
+    let file = create(BYTES).unwrap();
+    allocate(&file, BYTES).unwrap();
+    let clearing = Clearing::start(&file, BYTES, FOUR).unwrap();
+    clearing.go_on_with(1);
+    let starts = || (0..BYTES / STEP).map(|number| number * STEP + number);
+    for start in starts() {
+        let mut found = [1; 8];
+        file.read_exact_at(&mut found, start).unwrap();
+        assert_eq!(found, [0; 8]);
+        file.write_all_at(&(start + 1).to_ne_bytes(), start)
+            .unwrap();
+    }
+    assert!(clearing.ends_within(PATIENCE));
+    for start in starts() {
+        let mut found = [0; 8];
+        file.read_exact_at(&mut found, start).unwrap();
+        assert_eq!(u64::from_ne_bytes(found), start + 1);
+    }
+}
+
+/// Otherwise it could not be sealed.
+#[test]
+fn a_file_is_not_mapped_once_it_is_cleared_no_more() {
+    let file = create(400 << 20).unwrap();
+    allocate(&file, 400 << 20).unwrap();
+    let clearing = Clearing::start(&file, 400 << 20, FOUR).unwrap();
+    assert_eq!(mappings_of(&file), 1);
+    drop(clearing);
+    assert_eq!(mappings_of(&file), 0);
+}
+
+fn mappings_of(file: &File) -> usize {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
-    let inode = format!(" {} ", file.metadata().unwrap().ino());
-    let of_file = |line: &str| line.contains(NAME) && line.contains(&inode);
-    assert!(!maps.lines().any(of_file), "{maps}");
+    let metadata = file.metadata().unwrap();
+    let (major, minor) = (major(metadata.dev()), minor(metadata.dev()));
+    let place = format!(" {major:02x}:{minor:02x} {} ", metadata.ino());
+    maps.lines().filter(|line| line.contains(&place)).count()
 }
 
 #[test]
