@@ -10,10 +10,9 @@ use serde::{Deserialize, Serialize};
 use stasis_linux::memory_file::{self, Clearing};
 use stasis_memory_store::{IN_PLACE_OFFSET, ImageId, create_pack};
 
-/// So long all threads clear a file before its process is locked: 16 GiB on an H200's machine. Then
-/// one of four goes on, and is ahead of the driver. With 64 GiB that was faster than clearing all of
-/// it before, by 1 s of 9 s, and with more threads, which the workers then lack, or without a head
-/// start (docs/benchmarks.md).
+/// So long all threads clear a file before its process is locked: 16 GiB on an H200's machine.
+/// Then one of four goes on, and is ahead of the driver. That was the fastest way for 64 GiB
+/// (docs/benchmarks.md, "Clearing the file"): more threads lack the workers, fewer are too slow.
 const HEAD_START: Duration = Duration::from_millis(300);
 const ONE_OF: usize = 4;
 
