@@ -44,7 +44,7 @@ use trial::{Failure, Round, Trial};
 
 /// The directory of the results, below the state directory: it is lost at a reboot.
 const DIRECTORY: &str = "gpu-self-test";
-/// How long all of it may take. It takes some four seconds, most of them the driver's.
+/// How long all of it may take. It takes some seconds, most of them the driver's.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// What came of it.
