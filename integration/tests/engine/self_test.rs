@@ -221,9 +221,7 @@ fn the_first_checkpoint_tries_it() -> Result<()> {
 /// 48 MiB on the GPU and 16 MiB beside it, 128 MiB allowed.
 fn limited(stasis: &StasisHost) -> Result<Bundle<'_>> {
     let memory = Bundle::make(stasis, "memory", &["/bin/memcheck", "48", "10311"])?;
-    memory.change(|spec| {
-        spec["linux"]["resources"]["memory"] = json!({ "limit": LIMIT, "swap": LIMIT });
-    })?;
+    memory.limit_memory(LIMIT)?;
     memory.run()?;
     ensure!(stasis.ask_until_up(PORT)? == "ok 0");
     Ok(memory)

@@ -129,7 +129,7 @@ fn a_suspended_container_needs_no_room() -> Result<()> {
 
 fn restores_without_room_are_refused(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
     stasis.set("runc", BY_DRIVER)?;
-    limit_to(memory, LIMIT / 4)?;
+    memory.limit_memory(LIMIT / 4)?;
     let spec = memory.spec()?;
     let message = memory.restore_fails("good")?;
     assert!(
@@ -137,7 +137,7 @@ fn restores_without_room_are_refused(stasis: &StasisHost, memory: &Bundle<'_>) -
         "{message}"
     );
     assert_eq!(memory.spec()?, spec);
-    limit_to(memory, LIMIT)?;
+    memory.limit_memory(LIMIT)?;
     stasis.set("runc", &by_driver())?;
     with_available(stasis, 100, || {
         let message = memory.restore_fails("good")?;
@@ -253,14 +253,8 @@ pub(crate) fn limited(stasis: &StasisHost) -> Result<Bundle<'_>> {
 
 fn made(stasis: &StasisHost) -> Result<Bundle<'_>> {
     let memory = Bundle::make(stasis, "memory", &["/bin/memcheck", "48", "10000"])?;
-    limit_to(&memory, LIMIT)?;
+    memory.limit_memory(LIMIT)?;
     Ok(memory)
-}
-
-fn limit_to(memory: &Bundle<'_>, bytes: u64) -> Result<()> {
-    memory.change(|spec| {
-        spec["linux"]["resources"]["memory"] = json!({ "limit": bytes, "swap": bytes });
-    })
 }
 
 fn started<'l>(stasis: &StasisHost, memory: Bundle<'l>) -> Result<Bundle<'l>> {

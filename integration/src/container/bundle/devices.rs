@@ -19,6 +19,15 @@ impl Bundle<'_> {
         Ok(std::fs::write(path, serde_json::to_vec(&spec)?)?)
     }
 
+    /// Limits its memory to so many bytes, swap included.
+    ///
+    /// # Errors
+    /// As [`Bundle::change`].
+    pub fn limit_memory(&self, bytes: u64) -> Result<()> {
+        let limit = json!({ "limit": bytes, "swap": bytes });
+        self.change(|spec| spec["linux"]["resources"]["memory"] = limit)
+    }
+
     /// Does what crun needs for checkpoints, and nothing that would matter to runc.
     ///
     /// # Errors

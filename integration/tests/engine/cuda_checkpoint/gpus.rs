@@ -1,7 +1,6 @@
 //! A GPU without room, and another GPU.
 
 use anyhow::Result;
-use serde_json::json;
 use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::needs;
@@ -16,8 +15,7 @@ pub(crate) fn a_suspended_container_is_not_lost_for_want_of_room(
     stasis.inject("memory 400")?;
     let memory = Bundle::make(stasis, "suspended", &["/bin/memcheck", "64", "10205"])?;
     if stasis.host.path("/sys/fs/cgroup/memory").exists() {
-        let limit = json!({ "limit": 128 << 20, "swap": 128 << 20 });
-        memory.change(|spec| spec["linux"]["resources"]["memory"] = limit)?;
+        memory.limit_memory(128 << 20)?;
     }
     memory.run()?;
     assert_eq!(stasis.ask_until_up(10205)?, "ok 0");
