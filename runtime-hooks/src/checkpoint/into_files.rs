@@ -11,7 +11,7 @@ use crate::checkpoint::destination::Destination;
 use crate::checkpoint::gpu_contents::MemoryBefore;
 use crate::checkpoint::plan::Plan;
 use crate::checkpoint::write_image::prepare;
-use crate::container::host_memory::NoHostMemory;
+use crate::container::memory_limit::MemoryCgroup;
 use crate::container::{ContainerError, host_memory};
 use crate::error::Failure;
 use crate::gpu_path;
@@ -35,7 +35,8 @@ pub(super) fn make_files<'p>(
     captured: &Captured,
     timeline: &mut Timeline<'_>,
 ) -> Result<Way<'p>, Failure> {
-    let destination = destination(plan, captured)?;
+    let limits = limits(plan)?;
+    let destination = destination(plan, captured, &limits);
     let copied_from = destination.minimum(&plan.context.settings);
     plan.copying.try_driver(&held(captured, copied_from));
     let Destination::Files { minimum } = destination else {
@@ -55,8 +56,9 @@ pub(super) fn make_files<'p>(
         if bytes == 0 || !held.iter().all(has_file) {
             give_up(plan, captured, &mut way, timeline)?;
         }
-        let settings = &plan.context.settings.memory;
-        Ok(admit_limits(plan, captured, settings, way.destination)??)
+        let bytes = way.destination.bytes_in_container(captured);
+        host_memory::admit_limits(&plan.context.settings.memory, &limits, bytes)?;
+        Ok(())
     });
     match made {
         Ok(()) => Ok(way),
@@ -68,30 +70,24 @@ pub(super) fn make_files<'p>(
 }
 
 /// Where they go, if all goes well.
-fn destination(plan: &Plan<'_>, captured: &Captured) -> Result<Destination, Failure> {
+fn destination(plan: &Plan<'_>, captured: &Captured, limits: &MemoryCgroup) -> Destination {
     let wanted = Destination::wanted(&plan.context.settings, &plan.plugins.ours);
+    let bytes = wanted.bytes_in_container(captured);
     // A file is better than a raised limit.
     let as_they_are = Memory {
         raise_limits: false,
     };
-    Ok(match admit_limits(plan, captured, &as_they_are, wanted)? {
+    match host_memory::admit_limits(&as_they_are, limits, bytes) {
         Ok(()) => wanted,
         Err(_) => wanted.in_files_only(),
-    })
+    }
 }
 
-/// Whether the limits of the container have room for what goes into its memory.
-fn admit_limits(
-    plan: &Plan<'_>,
-    captured: &Captured,
-    settings: &Memory,
-    destination: Destination,
-) -> Result<Result<(), NoHostMemory>, Failure> {
+/// The memory limits of all processes.
+fn limits(plan: &Plan<'_>) -> Result<MemoryCgroup, ContainerError> {
     let members = plan.container.snapshot();
     let members = members.map_err(ContainerError::Processes)?;
-    let cgroup = plan.container.memory_of(members.candidates())?;
-    let bytes = destination.bytes_in_container(captured);
-    Ok(host_memory::admit_limits(settings, &cgroup, bytes))
+    plan.container.memory_of(members.candidates())
 }
 
 /// Has the driver's checkpoint of the locked processes put GPU contents into their files: either

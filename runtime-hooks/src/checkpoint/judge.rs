@@ -93,12 +93,8 @@ pub(super) fn judge(
         patience: &context.patience(),
     };
     let plugins = Plugins::for_checkpoint(context, options, GpuState::InMemory)?;
-    match Destination::wanted(&context.settings, &plugins.ours) {
-        Destination::Files { .. } => {
-            host_memory::admit_host(room, bytes)?;
-        }
-        Destination::Memory => admit_to_host(context, container, &members, bytes, room)?,
-    }
+    let destination = Destination::wanted(&context.settings, &plugins.ours);
+    admit_to_host(context, container, &members, bytes, destination, room)?;
     refuse_full(context, options, container, &plugins, bytes)?;
     let image = NewImage::begin(&options.image_path)?;
     Ok(Judged::Cuda(Box::new(Checked {
@@ -122,8 +118,8 @@ fn refuse_pre_dump(options: &CheckpointRequest, members: &ProcessStates) -> Resu
     }
 }
 
-/// Refuses if the host, or the container's limits, have no room for so many bytes of these
-/// processes' GPU contents.
+/// Refuses if the host has no room for so many bytes of these processes' GPU contents, or, where
+/// they become memory of the container, its limits have none.
 ///
 /// # Errors
 /// [`Refusal`].
@@ -132,8 +128,13 @@ pub(crate) fn admit_to_host(
     container: &Container,
     members: &ProcessStates,
     bytes: u64,
+    destination: Destination,
     room: HostRoom<'_>,
 ) -> Result<(), Refusal> {
+    if let Destination::Files { .. } = destination {
+        host_memory::admit_host(room, bytes)?;
+        return Ok(());
+    }
     let cgroup = container.memory_of(members.iter().map(|(process, _)| process))?;
     Ok(host_memory::admit(
         &context.settings.memory,

@@ -17,7 +17,7 @@ use crate::checkpoint::disk_space::MostWritten;
 use crate::checkpoint::judge::{admit_to_host, find_blockers};
 use crate::checkpoint::plan::is_plain;
 use crate::cli::locate::LocateError;
-use crate::container::host_memory::{HostRoom, admit_host};
+use crate::container::host_memory::HostRoom;
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
 use crate::cuda::OpenError;
@@ -235,15 +235,11 @@ impl Report {
         };
         let memory = &settings.bulk_memory;
         let plugin = DumpUse::of(memory, &Capabilities::probe(settings));
-        match Destination::wanted(settings, &plugin) {
-            Destination::Files { .. } => {
-                admit_host(room, bytes)?;
-            }
-            Destination::Memory => {
-                admit_to_host(context, container, members, bytes, room)?;
-                let note = plugin.for_memory().err().and_then(PluginUnavailable::note);
-                self.notes.extend(note);
-            }
+        let destination = Destination::wanted(settings, &plugin);
+        admit_to_host(context, container, members, bytes, destination, room)?;
+        if destination == Destination::Memory {
+            let note = plugin.for_memory().err().and_then(PluginUnavailable::note);
+            self.notes.extend(note);
         }
         let most = MostWritten::of(memory, container, &plugin, bytes)?;
         Ok(most.admit_to_store(context, container.id())?)

@@ -42,8 +42,7 @@ pub(super) struct Made {
     pub(super) file: File,
     /// Where contents begin in it.
     pub(super) offset: u64,
-    /// What is not cleared yet.
-    clearing: Option<Clearing>,
+    clearing: Clearing,
 }
 
 impl NewFiles {
@@ -85,12 +84,12 @@ impl NewFile {
             0 => Duration::MAX,
             _ => HEAD_START,
         };
-        let is_over = clearing.ends_within(head_start);
+        let _ = clearing.ends_within(head_start);
         clearing.go_on_with(beside);
         Ok(Made {
             file,
             offset,
-            clearing: (!is_over).then_some(clearing),
+            clearing,
         })
     }
 }
@@ -98,7 +97,7 @@ impl NewFile {
 impl Made {
     /// How many threads of ours still clear it.
     pub(super) fn threads(&self) -> usize {
-        self.clearing.as_ref().map_or(0, Clearing::threads)
+        self.clearing.threads()
     }
 
     /// The contents are in it, and have so many bytes. The driver asks for less than it might: the
