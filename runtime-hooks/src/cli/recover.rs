@@ -14,8 +14,8 @@ use crate::host::cancel::Cancel;
 use crate::operation::undo::Undo;
 use crate::operation::{Operation, OperationError, directories, directory_of, id_of};
 use crate::recovery::report::Recovered;
-use crate::recovery::take_up;
 use crate::recovery::waiting::waits_for;
+use crate::recovery::{begin_recovery, take_up};
 
 /// The containers that are meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,7 +123,7 @@ fn recover_one(settings: &Settings, undo: &Undo) -> Found {
 
 fn attempt(settings: &Settings, undo: &Undo) -> Result<Recovered, OperationError> {
     let directory = directory_of(&settings.paths.state_dir, &undo.root, &undo.id);
-    let operation = Operation::begin_recovery(directory)?;
+    let operation = begin_recovery(&directory)?;
     // It may have been undone before the lock was taken.
     let Some(undo) = operation.left_behind()? else {
         return Ok(Recovered::Undone(State::Unharmed));

@@ -1,5 +1,6 @@
 //! Begins an operation on a container, after what a killed one has left.
 
+use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -66,6 +67,25 @@ pub(crate) fn begin_within(
                 }
             }
             _ => return Ok(operation),
+        }
+    }
+}
+
+/// Takes the lock of the container that has this directory, to undo what is left there. Waits for
+/// whoever tries to do so just now: a keeper that waits for room looks after it every few seconds.
+///
+/// # Errors
+/// [`OperationError`].
+pub(crate) fn begin_recovery(directory: &Path) -> Result<Operation, OperationError> {
+    let began = Instant::now();
+    loop {
+        match Operation::begin_recovery(directory.to_owned()) {
+            Err(OperationError::Busy { holder })
+                if holder.ends_soon() && began.elapsed() < PATIENCE =>
+            {
+                sleep(POLL);
+            }
+            begun => return begun,
         }
     }
 }
