@@ -6,7 +6,8 @@ use serde::Deserialize;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GpuCheckpoint {
-    /// Whether transparent huge pages are switched on while the driver fills host memory.
+    /// Whether transparent huge pages are switched on while the driver fills memory of a process.
+    /// Contents in files do without.
     pub huge_pages: bool,
     /// Who copies GPU contents.
     pub path: GpuCheckpointPath,

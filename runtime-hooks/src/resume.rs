@@ -22,7 +22,6 @@ use crate::error::after_failure::AfterFailure;
 use crate::error::operations_log;
 use crate::error::{Error, Failure, Refusal};
 use crate::gpu_path::hole;
-use crate::host::huge_pages::HugePages;
 use crate::ledger::Patience;
 use crate::ledger::gpu_memory::GpuMemory;
 use crate::low_level;
@@ -183,7 +182,6 @@ fn carry_out(
     let lost = timeline.time_moving("gpu restore", estimate, || {
         // A process that lacks its GPU contents is not restored, and left to the keeper.
         let _ = hole::give_back(paused.operation.directory());
-        let _huge_pages = HugePages::if_wanted(&context.settings);
         bring_back(driver, candidates, &paused.intent.as_found())
     });
     timeline.set_copying(driver.copying());

@@ -84,11 +84,18 @@ fn inventory(
     ]))
 }
 
+/// By threads of ours into files, and by the driver into memory of the process.
+const COPIED_BY: [&str; 2] = ["auto", "driver"];
+
+fn settings(path: &str) -> String {
+    format!("gpu_checkpoint.huge_pages = true\ngpu_checkpoint.path = \"{path}\"\n")
+}
+
 #[test]
 fn fifty_checkpoints_and_restores_leave_everything_as_it_was() -> Result<()> {
     let _huge_pages = HugePages::set("madvise")?;
     let stasis = StasisHost::of(HostKind::sid_v2()?)?;
-    stasis.set("runc", "gpu_checkpoint.huge_pages = true\n")?;
+    stasis.set("runc", &settings(COPIED_BY[0]))?;
     let _containerd = stasis.containerd()?;
     let memory = Bundle::make(&stasis, "memory", &["/bin/memcheck", "8", "10000"])?;
     memory.run()?;
@@ -97,8 +104,18 @@ fn fifty_checkpoints_and_restores_leave_everything_as_it_was() -> Result<()> {
     memory.checkpoint("image", &["--leave-running"])?;
     memory.checkpoint("image", &[])?;
     memory.restore("image")?;
+    let gate = stasis.host.path("/run/stasis/huge-pages.gate");
+    assert!(!gate.exists(), "files need no huge pages");
+    stasis.set("runc", &settings(COPIED_BY[1]))?;
+    memory.checkpoint("image", &[])?;
+    memory.restore("image")?;
+    assert!(
+        gate.exists(),
+        "memory of a process is filled faster with them"
+    );
     let before = inventory(&stasis, &memory)?;
-    for round in 1..=ROUNDS {
+    for (round, path) in (1..=ROUNDS).zip(COPIED_BY.into_iter().cycle()) {
+        stasis.set("runc", &settings(path))?;
         memory.checkpoint("image", &["--leave-running"])?;
         assert_eq!(selected()?, "madvise");
         memory.checkpoint("image", &[])?;

@@ -157,11 +157,14 @@ impl<'a> MemoryDump<'a> {
         })
     }
 
-    /// Huge pages for memory that may have to come back: when the container continues, or the dump
-    /// fails.
+    /// Huge pages for memory that the plugin takes, and that may have to come back: when the
+    /// container continues, or the dump fails.
     pub(crate) fn huge_pages(&self) -> Option<HugePages> {
-        self.requested.as_ref()?;
-        HugePages::if_wanted(&self.context.settings)
+        let (request, _) = self.requested.as_ref()?;
+        match request.take {
+            Take::Nothing => None,
+            Take::Heaps | Take::GpuContents(_) => HugePages::if_wanted(&self.context.settings),
+        }
     }
 
     /// After a successful dump: the manifest's entry for bulk memory.

@@ -9,7 +9,6 @@ use crate::container::host_memory::{self, HostRoom, needed_for};
 use crate::cuda::Driver;
 use crate::cuda::job::{Checkpointed, CudaJob, Locked};
 use crate::error::Failure;
-use crate::host::huge_pages::HugePages;
 use crate::ledger::Patience;
 use crate::ledger::amounts::{Amounts, Resource};
 use crate::operation::estimate::ProgressEstimate;
@@ -99,7 +98,6 @@ pub(super) fn gpu_checkpoint<'p>(
     // Nobody else is to get the room that they may need again. If this cannot be written, others
     // may, and these wait for it.
     let _ = reservation.hold(&Amounts::from(&captured.intent.room_to_go_back()));
-    let _huge_pages = HugePages::if_wanted(&plan.context.settings);
     let bytes = |process: &ProcessRef| captured.intent.bytes_of(process);
     let held = job
         .members()

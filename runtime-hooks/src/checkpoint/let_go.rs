@@ -9,7 +9,6 @@ use crate::cuda::gpu_use::gpu_bytes;
 use crate::cuda::job::{Checkpointed, CudaJob};
 use crate::error::after_failure::AfterFailure;
 use crate::error::{Failure, chain};
-use crate::host::huge_pages::HugePages;
 use crate::operation::PendingOn;
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::timeline::Timeline;
@@ -42,10 +41,7 @@ pub(crate) fn let_go(
     }
     let bytes = gpu_bytes(captured.intent.back_to_gpu());
     let estimate = ProgressEstimate::gpu_restore(bytes, job.members(), &plan.driver);
-    let job = timeline.time_moving("gpu restore", estimate, || {
-        let _huge_pages = HugePages::if_wanted(&plan.context.settings);
-        job.restore(&GpuMap::identity())
-    })?;
+    let job = timeline.time_moving("gpu restore", estimate, || job.restore(&GpuMap::identity()))?;
     timeline.time("unlock", || job.unlock())?;
     Ok(())
 }

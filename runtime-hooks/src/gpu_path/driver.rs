@@ -1,11 +1,12 @@
 //! The driver, with its copying of GPU contents sped up where that can be.
 
+mod into_files;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use stasis_config::{GpuCheckpointPath, Settings};
@@ -13,18 +14,25 @@ use stasis_injection::contents_of;
 use stasis_linux::ProcessRef;
 
 use super::copier::Copier;
-use super::new_file::NewFiles;
 use super::process::{Direction, GpuCopy, Part, Step, VERB};
 use super::records::{DIRECTORY, copied, has_record};
 use super::{build, hole, put_back};
 use crate::cuda::process_set::as_found::ProcessId;
 use crate::cuda::{Copying, CudaError, CudaState, Driver, GpuMap};
+use crate::host::huge_pages::HugePages;
+pub(crate) use into_files::BESIDE;
+use into_files::Made;
 
 /// For what takes milliseconds. The processes stand still meanwhile.
 const LIMIT: Duration = Duration::from_secs(10);
-/// What the driver asks for beside what NVML says that a process uses is 9 MiB (measured on driver
-/// 580.159); what is too much goes back to the machine.
-pub(crate) const BESIDE: u64 = 64 << 20;
+/// Where a process has its GPU contents while they are not on its GPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// In a file of ours.
+    File,
+    /// In memory of its own.
+    Memory,
+}
 
 /// A driver that has GPU contents copied by many threads, in its checkpoints into files in memory.
 pub struct CopyingDriver {
@@ -42,12 +50,6 @@ struct State {
     /// What is checkpointed or restored next.
     expected: BTreeMap<ProcessId, u64>,
     copying: Copying,
-}
-
-/// A file that waits for the contents of a process.
-struct Made {
-    copier: Copier,
-    bytes: u64,
 }
 
 impl CopyingDriver {
@@ -71,82 +73,6 @@ impl CopyingDriver {
         }
     }
 
-    /// Makes a file for the contents of each process, which holds so many bytes on its GPUs. The
-    /// processes run meanwhile, and nothing of them is changed. Those for which it fails are
-    /// checkpointed by the driver alone.
-    pub(crate) fn make(&self, processes: &[(ProcessRef, u64)], files: &NewFiles) {
-        if self.settings.gpu_checkpoint.path == GpuCheckpointPath::Driver {
-            return;
-        }
-        let together = processes.len() as u64;
-        let make = |process: &ProcessRef, bytes: u64, number| -> io::Result<Made> {
-            let (bytes, file) = (bytes.saturating_add(BESIDE), files.file(number)?);
-            let mut copier = self.start(process, Direction::Out { bytes, file }, together)?;
-            copier.step::<()>(Step::Make, self.settings.deadlines.driver())?;
-            Ok(Made { copier, bytes })
-        };
-        thread::scope(|scope| {
-            for (number, (process, bytes)) in processes.iter().enumerate() {
-                scope.spawn(move || match make(process, *bytes, number) {
-                    Ok(made) => drop(self.state().made.insert(ProcessId::of(process), made)),
-                    Err(error) => self.note(process, &error),
-                });
-            }
-        });
-    }
-
-    /// Whether there is a file for a process.
-    pub(crate) fn has_file(&self, process: &ProcessRef) -> bool {
-        self.state().made.contains_key(&ProcessId::of(process))
-    }
-
-    /// Has the driver's next checkpoint of each of these locked processes, which hold so many
-    /// bytes, put their contents into its file. Returns those that the driver checkpoints alone.
-    pub(crate) fn arm(&self, processes: &[(ProcessRef, u64)]) -> Vec<ProcessRef> {
-        thread::scope(|scope| {
-            for (process, bytes) in processes {
-                scope.spawn(move || match self.arm_one(process, *bytes) {
-                    Ok(()) => {}
-                    Err(error) => self.note(process, &error),
-                });
-            }
-        });
-        // Of those that have ended.
-        self.state().made.clear();
-        let state = self.state();
-        let is_alone = |process: &&ProcessRef| !state.armed.contains_key(&ProcessId::of(process));
-        let processes = processes.iter().map(|(process, _)| process);
-        processes.filter(is_alone).cloned().collect()
-    }
-
-    /// Undoes [`Self::make`] and [`Self::arm`]: the driver alone is to know of these processes.
-    pub(crate) fn disarm(&self) {
-        let made = std::mem::take(&mut self.state().made);
-        let armed = std::mem::take(&mut self.state().armed);
-        drop((made, armed));
-    }
-
-    fn arm_one(&self, process: &ProcessRef, bytes: u64) -> io::Result<()> {
-        let id = ProcessId::of(process);
-        let Some(Made {
-            mut copier,
-            bytes: made,
-        }) = self.state().made.remove(&id)
-        else {
-            return Ok(());
-        };
-        if bytes.saturating_add(BESIDE / 2) > made {
-            let grown = format!(
-                "it holds {} MiB now, more than there is room for",
-                bytes >> 20
-            );
-            return Err(io::Error::other(grown));
-        }
-        copier.step::<()>(Step::Arm, LIMIT)?;
-        self.state().armed.insert(id, copier);
-        Ok(())
-    }
-
     fn start(
         &self,
         process: &ProcessRef,
@@ -163,34 +89,55 @@ impl CopyingDriver {
         Copier::start(VERB, &GpuCopy::Take(part))
     }
 
-    /// For a restore, or for a checkpoint into memory of the process. Nobody helps with little.
-    fn armed_for(&self, process: &ProcessRef, is_in_file: bool) -> io::Result<Option<Copier>> {
-        let (bytes, together) = {
-            let expected = &self.state().expected;
-            let bytes = expected.get(&ProcessId::of(process)).copied();
-            (bytes.unwrap_or_default(), expected.len() as u64)
+    /// For a call that moves contents from or to this place. Nobody helps with little.
+    fn armed_for(&self, process: &ProcessRef, place: Place) -> io::Result<Option<Copier>> {
+        let direction = match place {
+            Place::File => Direction::In,
+            Place::Memory if self.is_much(process) => Direction::Own,
+            Place::Memory => return Ok(None),
         };
-        let direction = match is_in_file {
-            true => Direction::In,
-            false if bytes >> 20 >= self.settings.gpu_checkpoint.minimum_mib => Direction::Own,
-            false => return Ok(None),
-        };
+        let together = self.state().expected.len() as u64;
         let mut copier = self.start(process, direction, together)?;
         copier.step::<()>(Step::Make, LIMIT)?;
         copier.step::<()>(Step::Arm, LIMIT)?;
         Ok(Some(copier))
     }
 
-    fn arm_now(&self, process: &ProcessRef) -> Option<Copier> {
+    fn arm_now(&self, process: &ProcessRef, place: Place) -> Option<Copier> {
         if self.settings.gpu_checkpoint.path == GpuCheckpointPath::Driver {
             return None;
         }
-        let armed =
-            contents_of(process).and_then(|contents| self.armed_for(process, !contents.is_empty()));
-        armed.unwrap_or_else(|error| {
+        self.armed_for(process, place).unwrap_or_else(|error| {
             self.note(process, &error);
             None
         })
+    }
+
+    /// Whether a process holds so much that it is worth changing something for its sake.
+    fn is_much(&self, process: &ProcessRef) -> bool {
+        let state = self.state();
+        let bytes = state.expected.get(&ProcessId::of(process));
+        bytes.is_some_and(|bytes| bytes >> 20 >= self.settings.gpu_checkpoint.minimum_mib)
+    }
+
+    /// For a call that moves contents from or to this place: a file has its pages.
+    fn huge_pages(&self, process: &ProcessRef, place: Place) -> Option<HugePages> {
+        let fills = place == Place::Memory && self.is_much(process);
+        fills
+            .then(|| HugePages::if_wanted(&self.settings))
+            .flatten()
+    }
+
+    /// Where the contents of a checkpointed process are.
+    fn place(&self, process: &ProcessRef) -> Place {
+        match contents_of(process) {
+            Ok(contents) if contents.is_empty() => Place::Memory,
+            Ok(_) => Place::File,
+            Err(error) => {
+                self.note(process, &error);
+                Place::Memory
+            }
+        }
     }
 
     /// Makes a call of the driver, and puts the process back after it, whatever it says.
@@ -252,7 +199,13 @@ impl Driver for CopyingDriver {
 
     fn checkpoint(&self, process: &ProcessRef) -> Result<(), CudaError> {
         let armed = self.state().armed.remove(&ProcessId::of(process));
-        let armed = armed.or_else(|| self.arm_now(process));
+        let (armed, _huge_pages) = match armed {
+            Some(armed) => (Some(armed), None),
+            None => (
+                self.arm_now(process, Place::Memory),
+                self.huge_pages(process, Place::Memory),
+            ),
+        };
         self.during(process, armed, || self.driver.checkpoint(process))?;
         // It must not be dumped so.
         match has_record(&self.records(), process) {
@@ -265,7 +218,9 @@ impl Driver for CopyingDriver {
         if hole::is_away(&self.directory, process) {
             return Err(CudaError::ContentsAway);
         }
-        let armed = self.arm_now(process);
+        let place = self.place(process);
+        let _huge_pages = self.huge_pages(process, place);
+        let armed = self.arm_now(process, place);
         self.during(process, armed, || self.driver.restore(process, map))
     }
 

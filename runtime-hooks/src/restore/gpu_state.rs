@@ -12,7 +12,6 @@ use crate::cuda::process_set::query_states;
 use crate::cuda::{CudaState, Driver};
 use crate::error::{Failure, Refusal};
 use crate::gpu_path::hole::Loaded;
-use crate::host::huge_pages::HugePages;
 use crate::image::manifest::Manifest;
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::timeline::Timeline;
@@ -49,10 +48,7 @@ pub(crate) fn restore_gpu_state(
     gpus.driver.expect(&held);
     let job = CudaJob::of_restored(&gpus.driver, processes)?;
     let estimate = ProgressEstimate::gpu_restore(manifest.gpu_bytes(), job.members(), &gpus.driver);
-    let job = timeline.time_moving("gpu restore", estimate, || {
-        let _huge_pages = HugePages::if_wanted(&context.settings);
-        job.restore(&gpus.map)
-    });
+    let job = timeline.time_moving("gpu restore", estimate, || job.restore(&gpus.map));
     timeline.set_copying(gpus.driver.copying());
     let job = job?;
     timeline.time("unlock", || job.unlock())?;

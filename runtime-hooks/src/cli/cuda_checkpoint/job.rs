@@ -188,7 +188,11 @@ impl Group<'_> {
             given.map_err(|error| Error::Refused(Box::new(Refusal::GpuContents(error))))?;
         }
         self.admit(&suspended, goal)?;
-        let processes = members.into_iter().map(|(process, _)| process).collect();
+        let processes: Vec<_> = members.into_iter().map(|(process, _)| process).collect();
+        let held = processes
+            .iter()
+            .map(|process| (process.clone(), suspended.bytes_of(process)));
+        self.driver.expect(&held.collect::<Vec<_>>());
         let job = CudaJob::<Checkpointed>::of_restored(&self.driver, processes)
             .map_err(Error::Untouched)?;
         // Who finds this operation killed finishes it.
@@ -205,12 +209,20 @@ impl Group<'_> {
     }
 
     fn restore(&self, job: CudaJob<'_, Checkpointed>, goal: SafeState) -> Result<(), Error> {
-        let _huge_pages = HugePages::if_wanted(&self.settings);
+        let _huge_pages = self.huge_pages();
         let job = job.restore(&self.arguments.map())?;
         if goal == SafeState::Running {
             job.unlock()?;
         }
         Ok(())
+    }
+
+    /// For the driver's copying of a tree. That of a container asks for them where they help.
+    pub(super) fn huge_pages(&self) -> Option<HugePages> {
+        match &self.copying {
+            Some(_) => None,
+            None => HugePages::if_wanted(&self.settings),
+        }
     }
 
     pub(super) fn refuse_blockers(

@@ -4,20 +4,11 @@ use super::Error;
 use super::job::Group;
 use super::memory::only;
 use crate::container::inherited_devices;
+use crate::cuda::Driver;
 use crate::cuda::job::{Checkpointed, CudaJob, Locked};
 use crate::cuda::process_set::ProcessStates;
-use crate::host::huge_pages::HugePages;
 use crate::ledger::amounts::Amounts;
 use crate::operation::{Intent, PendingOn};
-
-/// Who copies the GPU contents of all processes.
-#[derive(Debug, Clone, Copy)]
-enum Copied {
-    /// Threads of ours, into files of ours.
-    ByMany,
-    /// The driver alone, at least those of one process.
-    ByDriver,
-}
 
 impl Group<'_> {
     pub(super) fn suspend(&self, members: &ProcessStates) -> Result<(), Error> {
@@ -45,11 +36,8 @@ impl Group<'_> {
         // For a roll-back; if this cannot be written, that waits for room that others take.
         let to_go_back = Amounts::from(&intent.room_to_go_back());
         let _ = self.reservation.hold(&to_go_back);
-        let (job, copied) = self.lead_into_files(job)?;
-        let _huge_pages = match copied {
-            Copied::ByMany => None,
-            Copied::ByDriver => HugePages::if_wanted(&self.settings),
-        };
+        let job = self.lead_into_files(job)?;
+        let _huge_pages = self.huge_pages();
         let job = job.checkpoint()?;
         if self.cancel.requested() {
             let lost = job.roll_back();
@@ -59,23 +47,17 @@ impl Group<'_> {
     }
 
     /// Has GPU contents go into files, and makes room in the container for those that do not.
-    fn lead_into_files<'d>(
-        &self,
-        job: CudaJob<'d, Locked>,
-    ) -> Result<(CudaJob<'d, Locked>, Copied), Error> {
+    fn lead_into_files<'d>(&self, job: CudaJob<'d, Locked>) -> Result<CudaJob<'d, Locked>, Error> {
         let Some(copying) = &self.copying else {
-            return Ok((job, Copied::ByDriver));
+            return Ok(job);
         };
         let led = self.measured(job.members()).and_then(|held| {
+            self.driver.expect(&held);
             let alone = copying.arm(&held);
-            self.raise_limits(&only(held, &alone))?;
-            Ok(match alone.is_empty() {
-                true => Copied::ByMany,
-                false => Copied::ByDriver,
-            })
+            self.raise_limits(&only(held, &alone))
         });
         match led {
-            Ok(copied) => Ok((job, copied)),
+            Ok(()) => Ok(job),
             Err(cause) => Err(Error::NoRoomInside {
                 cause: Box::new(cause),
                 lost: job.roll_back(),

@@ -1,0 +1,101 @@
+//! Makes the files for GPU contents, and leads the driver's next checkpoints into them.
+
+use std::io;
+use std::thread;
+
+use stasis_config::GpuCheckpointPath;
+use stasis_linux::ProcessRef;
+
+use super::{CopyingDriver, LIMIT};
+use crate::cuda::process_set::as_found::ProcessId;
+use crate::gpu_path::copier::Copier;
+use crate::gpu_path::new_file::NewFiles;
+use crate::gpu_path::process::{Direction, Step};
+
+/// What the driver asks for beside what NVML says that a process uses is 9 MiB (measured on driver
+/// 580.159); what is too much goes back to the machine.
+pub(crate) const BESIDE: u64 = 64 << 20;
+
+/// A file that waits for the contents of a process.
+pub(super) struct Made {
+    copier: Copier,
+    bytes: u64,
+}
+
+impl CopyingDriver {
+    /// Makes a file for the contents of each process, which holds so many bytes on its GPUs. The
+    /// processes run meanwhile, and nothing of them is changed. Those for which it fails are
+    /// checkpointed by the driver alone.
+    pub(crate) fn make(&self, processes: &[(ProcessRef, u64)], files: &NewFiles) {
+        if self.settings.gpu_checkpoint.path == GpuCheckpointPath::Driver {
+            return;
+        }
+        let together = processes.len() as u64;
+        let make = |process: &ProcessRef, bytes: u64, number| -> io::Result<Made> {
+            let (bytes, file) = (bytes.saturating_add(BESIDE), files.file(number)?);
+            let mut copier = self.start(process, Direction::Out { bytes, file }, together)?;
+            copier.step::<()>(Step::Make, self.settings.deadlines.driver())?;
+            Ok(Made { copier, bytes })
+        };
+        thread::scope(|scope| {
+            for (number, (process, bytes)) in processes.iter().enumerate() {
+                scope.spawn(move || match make(process, *bytes, number) {
+                    Ok(made) => drop(self.state().made.insert(ProcessId::of(process), made)),
+                    Err(error) => self.note(process, &error),
+                });
+            }
+        });
+    }
+
+    /// Whether there is a file for a process.
+    pub(crate) fn has_file(&self, process: &ProcessRef) -> bool {
+        self.state().made.contains_key(&ProcessId::of(process))
+    }
+
+    /// Has the driver's next checkpoint of each of these locked processes, which hold so many
+    /// bytes, put their contents into its file. Returns those that the driver checkpoints alone.
+    pub(crate) fn arm(&self, processes: &[(ProcessRef, u64)]) -> Vec<ProcessRef> {
+        thread::scope(|scope| {
+            for (process, bytes) in processes {
+                scope.spawn(move || match self.arm_one(process, *bytes) {
+                    Ok(()) => {}
+                    Err(error) => self.note(process, &error),
+                });
+            }
+        });
+        // Of those that have ended.
+        self.state().made.clear();
+        let state = self.state();
+        let is_alone = |process: &&ProcessRef| !state.armed.contains_key(&ProcessId::of(process));
+        let processes = processes.iter().map(|(process, _)| process);
+        processes.filter(is_alone).cloned().collect()
+    }
+
+    /// Undoes [`Self::make`] and [`Self::arm`]: the driver alone is to know of these processes.
+    pub(crate) fn disarm(&self) {
+        let made = std::mem::take(&mut self.state().made);
+        let armed = std::mem::take(&mut self.state().armed);
+        drop((made, armed));
+    }
+
+    fn arm_one(&self, process: &ProcessRef, bytes: u64) -> io::Result<()> {
+        let id = ProcessId::of(process);
+        let Some(Made {
+            mut copier,
+            bytes: made,
+        }) = self.state().made.remove(&id)
+        else {
+            return Ok(());
+        };
+        if bytes.saturating_add(BESIDE / 2) > made {
+            let grown = format!(
+                "it holds {} MiB now, more than there is room for",
+                bytes >> 20
+            );
+            return Err(io::Error::other(grown));
+        }
+        copier.step::<()>(Step::Arm, LIMIT)?;
+        self.state().armed.insert(id, copier);
+        Ok(())
+    }
+}
