@@ -88,7 +88,7 @@ fn a_debugger_is_in_the_way() -> Result<()> {
     stasis.set("runc", "memory.raise_limits = true\n")?;
     here.toggles("Operation not permitted")?;
     assert_eq!(in_file(stasis, memory)?, 0);
-    here.toggles("")?;
+    here.toggles("Operation not permitted")?;
     drop(debugger);
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
     let limit = fs::read_to_string(limit_file(stasis, memory)?)?;

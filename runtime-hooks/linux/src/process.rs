@@ -9,7 +9,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -125,10 +125,18 @@ impl ProcessRef {
     /// # Errors
     /// The error of poll(2).
     pub fn outlives(&self, time: Duration) -> io::Result<bool> {
-        let mut fds = [PollFd::from_borrowed_fd(self.pidfd.as_fd(), PollFlags::IN)];
-        let time = Timespec::try_from(time).map_err(io::Error::other)?;
-        // A pidfd becomes readable when its process ends (pidfd_open(2)).
-        Ok(poll(&mut fds, Some(&time))? == 0)
+        let began = Instant::now();
+        loop {
+            let mut fds = [PollFd::from_borrowed_fd(self.pidfd.as_fd(), PollFlags::IN)];
+            let left = time.saturating_sub(began.elapsed());
+            let left = Timespec::try_from(left).map_err(io::Error::other)?;
+            // A pidfd becomes readable when its process ends (pidfd_open(2)). A signal that we have
+            // a handler for cuts poll(2) off.
+            match poll(&mut fds, Some(&left)) {
+                Err(Errno::INTR) => {}
+                polled => return Ok(polled? == 0),
+            }
+        }
     }
 
     /// Whether the process is known to have ended.

@@ -20,6 +20,7 @@ use crate::error::Failure;
 use crate::error::bulk_memory::WithoutMemory;
 use crate::error::low_level::MemoryFailure;
 use crate::gpu_path::hole::{Load, Loaded};
+use crate::host::cancel::Cancel;
 use crate::host::huge_pages::HugePages;
 use crate::image::manifest::Manifest;
 use crate::low_level::criu_plugins::Environment;
@@ -96,8 +97,12 @@ impl MemoryRestore {
     /// Loads GPU contents that go into files of ours, if there are any.
     ///
     /// # Errors
-    /// [`Failure::GpuContents`].
-    pub(crate) fn load(&self, timeline: &mut Timeline<'_>) -> Result<Option<Loaded>, Failure> {
+    /// [`Failure::GpuContents`], [`Failure::Cancelled`].
+    pub(crate) fn load(
+        &self,
+        cancel: &Cancel,
+        timeline: &mut Timeline<'_>,
+    ) -> Result<Option<Loaded>, Failure> {
         if self.holes.is_empty() {
             return Ok(None);
         }
@@ -109,8 +114,8 @@ impl MemoryRestore {
         };
         let bytes = self.extent.file_bytes;
         let estimate = ProgressEstimate::said(&self.files.progress);
-        let loaded = timeline.time_moving("load", estimate, || Loaded::load(load, bytes));
-        loaded.map(Some).map_err(Failure::GpuContents)
+        let loaded = timeline.time_moving("load", estimate, || Loaded::load(load, bytes, cancel));
+        Ok(loaded.map(Some)?)
     }
 
     /// Writes the request to the plugin.

@@ -18,6 +18,7 @@ use crate::cuda::failure::ProcessFailure;
 use crate::error::bulk_memory::WithoutMemory;
 use crate::error::low_level::LowLevelFailure;
 use crate::error::refusal::Refusal;
+use crate::gpu_path::Unanswered;
 use crate::image::directory::ImageDirectoryError;
 use crate::image::files::FileError;
 use crate::image::manifest::ManifestError;
@@ -205,6 +206,15 @@ impl Failure {
                 Some(&error.fault)
             }
             _ => None,
+        }
+    }
+}
+
+impl From<Unanswered> for Failure {
+    fn from(unanswered: Unanswered) -> Self {
+        match unanswered {
+            Unanswered::Cancelled => Self::Cancelled,
+            Unanswered::Failed(error) => Self::GpuContents(error),
         }
     }
 }

@@ -5,16 +5,29 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::steps::Answer;
+use crate::host::cancel::Cancel;
 use crate::host::respawn;
 
 /// Far more than an answer has.
 const MAX_ANSWER: usize = 64 << 10;
 /// One that ends has nothing to wait for.
 const AT_END: Duration = Duration::from_secs(2);
+/// A signal may have come to another thread than the one that waits.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Why there is no answer, where the operation may be cancelled meanwhile.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    /// The operation is to end. Whoever was asked goes on.
+    Cancelled,
+    /// It failed, has ended, or does not answer.
+    Failed(io::Error),
+}
 
 /// A process that copies. It puts everything back and ends when this is dropped.
 #[derive(Debug)]
@@ -46,11 +59,29 @@ impl Copier {
         step: impl Serialize,
         limit: Duration,
     ) -> io::Result<T> {
+        self.ask(step)?;
+        self.answer(limit)
+    }
+
+    /// The same, until the operation is cancelled.
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    pub(super) fn step_unless<T: DeserializeOwned>(
+        &mut self,
+        cancel: &Cancel,
+        step: impl Serialize,
+        limit: Duration,
+    ) -> Result<T, Unanswered> {
+        self.ask(step)?;
+        self.answer_unless(cancel, limit)
+    }
+
+    fn ask(&mut self, step: impl Serialize) -> io::Result<()> {
         let mut line = serde_json::to_vec(&step)?;
         line.push(b'\n');
         let steps = self.steps.as_mut();
-        steps.ok_or(io::ErrorKind::BrokenPipe)?.write_all(&line)?;
-        self.answer(limit)
+        steps.ok_or(io::ErrorKind::BrokenPipe)?.write_all(&line)
     }
 
     /// Waits for the answer to a step, or of one that does all that it has to do without being
@@ -59,9 +90,22 @@ impl Copier {
     /// # Errors
     /// As [`Self::step`].
     pub(super) fn answer<T: DeserializeOwned>(&mut self, limit: Duration) -> io::Result<T> {
-        match serde_json::from_slice(&self.line(limit)?)? {
-            Answer::Done(given) => Ok(given),
-            Answer::Failed(fault) => Err(fault.into()),
+        let line = self.line(limit, || false)?;
+        read(&line.unwrap_or_default())
+    }
+
+    /// The same, until the operation is cancelled.
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    pub(super) fn answer_unless<T: DeserializeOwned>(
+        &mut self,
+        cancel: &Cancel,
+        limit: Duration,
+    ) -> Result<T, Unanswered> {
+        match self.line(limit, || cancel.requested())? {
+            Some(line) => Ok(read(&line)?),
+            None => Err(Unanswered::Cancelled),
         }
     }
 
@@ -77,16 +121,24 @@ impl Copier {
         let _ = self.process.wait();
     }
 
-    /// A line of it; none at its end.
-    fn line(&mut self, limit: Duration) -> io::Result<Vec<u8>> {
+    /// A line of it, an empty one at its end; none if the operation is cancelled before.
+    fn line(
+        &mut self,
+        limit: Duration,
+        is_cancelled: impl Fn() -> bool,
+    ) -> io::Result<Option<Vec<u8>>> {
         let began = Instant::now();
         let mut line = Vec::new();
         while line.len() < MAX_ANSWER && line.last() != Some(&b'\n') {
+            if is_cancelled() {
+                return Ok(None);
+            }
             let left = limit.saturating_sub(began.elapsed());
-            let left = Timespec::try_from(left).map_err(io::Error::other)?;
-            let mut descriptors = [PollFd::new(&self.answers, PollFlags::IN)];
-            if poll(&mut descriptors, Some(&left))? == 0 {
-                return Err(io::ErrorKind::TimedOut.into());
+            if !self.has_more(left.min(LOOK))? {
+                if left.is_zero() {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                continue;
             }
             let mut byte = [0];
             match self.answers.read(&mut byte)? {
@@ -94,7 +146,32 @@ impl Copier {
                 _ => line.push(byte[0]),
             }
         }
-        Ok(line)
+        Ok(Some(line))
+    }
+
+    /// Whether something can be read of it, or its end.
+    fn has_more(&self, within: Duration) -> io::Result<bool> {
+        let within = Timespec::try_from(within).map_err(io::Error::other)?;
+        let mut descriptors = [PollFd::new(&self.answers, PollFlags::IN)];
+        match poll(&mut descriptors, Some(&within)) {
+            Ok(ready) => Ok(ready > 0),
+            // A signal only asks for the operation's end, and poll(2) is never restarted after one.
+            Err(Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn read<T: DeserializeOwned>(line: &[u8]) -> io::Result<T> {
+    match serde_json::from_slice(line)? {
+        Answer::Done(given) => Ok(given),
+        Answer::Failed(fault) => Err(fault.into()),
+    }
+}
+
+impl From<io::Error> for Unanswered {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error)
     }
 }
 
@@ -104,8 +181,8 @@ impl Drop for Copier {
         if self.steps.take().is_none() {
             return;
         }
-        let ended = self.line(AT_END);
-        if ended.is_ok_and(|line| line.is_empty()) {
+        let ended = self.line(AT_END, || false);
+        if ended.is_ok_and(|line| line.is_some_and(|line| line.is_empty())) {
             let _ = self.process.wait();
         }
     }

@@ -17,6 +17,7 @@ mod records;
 pub mod self_test;
 mod steps;
 
+pub(crate) use copier::Unanswered;
 pub use driver::CopyingDriver;
 pub(crate) use new_file::NewFiles;
 

@@ -207,7 +207,9 @@ impl<'a> Plan<'a> {
     ) -> Result<Restored, Failure> {
         let low_level =
             LowLevelRestore::new(self.context, self.options, low_level_args, &self.operation);
-        let loaded = self.memory.as_ref().map(|memory| memory.load(timeline));
+        let cancel = &self.context.cancel;
+        let memory = self.memory.as_ref();
+        let loaded = memory.map(|memory| memory.load(cancel, timeline));
         let loaded = loaded.transpose()?.flatten();
         let restored = timeline.time_moving("criu restore", self.estimate(), || {
             let _huge_pages = self.huge_pages();

@@ -12,8 +12,8 @@ use crate::bulk_memory::ram_tier::GpuContentsIn;
 use crate::bulk_memory::request::RequestFiles;
 use crate::container::Container;
 use crate::error::Failure;
-use crate::gpu_path::NewFiles;
 use crate::gpu_path::hole::{self, Holder, InFile, are_away};
+use crate::gpu_path::{NewFiles, Unanswered};
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::timeline::Timeline;
 
@@ -41,7 +41,7 @@ impl MemoryDump<'_> {
     /// back by [`Self::undo`], with the end of a dump, or by [`hole::give_back`].
     ///
     /// # Errors
-    /// [`Failure::GpuContents`].
+    /// [`Failure::GpuContents`], [`Failure::Cancelled`].
     pub(crate) fn take_away(
         &mut self,
         in_files: Vec<InFile>,
@@ -59,7 +59,7 @@ impl MemoryDump<'_> {
         let estimate = ProgressEstimate::said(&files.progress);
         let taken = timeline.time_moving("store", estimate, || {
             let mut holder = Holder::start(in_files, image, request, self.directory)?;
-            let stored = holder.store()?;
+            let stored = holder.store(&self.context.cancel)?;
             let taken = holder.take_away();
             let holder = RefCell::new(Some(holder));
             self.away = Some(Away {
@@ -67,9 +67,9 @@ impl MemoryDump<'_> {
                 back,
                 holder,
             });
-            taken
+            Ok(taken?)
         });
-        taken.map_err(Failure::GpuContents)
+        taken.map_err(|error: Unanswered| error.into())
     }
 
     /// After a dump that succeeded: gives back what is away from processes that go on now; returns
@@ -139,7 +139,7 @@ impl MemoryDump<'_> {
     /// After a failure: gives back what is away, and removes what was stored.
     pub(crate) fn undo(&self, container: &Container) {
         if self.away.is_none() {
-            if self.own_files().is_some() {
+            if self.is_stored_by_us() {
                 self.remove_unused();
             }
             return;
@@ -149,6 +149,14 @@ impl MemoryDump<'_> {
         if !is_stored_alone && !self.image.is_last_copy(container.init()) {
             self.remove_unused();
         }
+    }
+
+    /// Whether the engine stores GPU contents, and not the plugin: as long as they are not taken
+    /// away from their processes, those have them as well.
+    fn is_stored_by_us(&self) -> bool {
+        let requested = self.requested.as_ref();
+        self.own_files().is_some()
+            || requested.is_some_and(|(request, _)| request.take == Take::Nothing)
     }
 
     /// Whether the store may have the only copy of what processes lack.

@@ -10,7 +10,8 @@ use super::hold::{Hold, HoldStep};
 use super::in_file::InFile;
 use super::process::{AwayProcess, VERB};
 use super::{PATIENCE, limit_for};
-use crate::gpu_path::copier::Copier;
+use crate::gpu_path::copier::{Copier, Unanswered};
+use crate::host::cancel::Cancel;
 
 /// For what takes milliseconds for each process.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -47,12 +48,19 @@ impl Holder {
         })
     }
 
-    /// Stores the contents, with the index of the image.
+    /// Stores the contents, with the index of the image, unless the operation is cancelled before.
     ///
     /// # Errors
-    /// Nothing of it is left in the store.
-    pub(crate) fn store(&mut self) -> io::Result<Report> {
-        self.process.step(HoldStep::Store, self.limit)
+    /// [`Unanswered`]; nobody stores any more.
+    pub(crate) fn store(&mut self, cancel: &Cancel) -> Result<Report, Unanswered> {
+        let stored = self
+            .process
+            .step_unless(cancel, HoldStep::Store, self.limit);
+        if stored.is_err() {
+            // It is in no program yet.
+            self.process.kill();
+        }
+        stored
     }
 
     /// Takes the contents away from their processes.

@@ -9,7 +9,8 @@ use super::limit_for;
 use super::load::{Load, Restored};
 use super::process::{AwayProcess, VERB};
 use crate::cuda::process_set::as_found::ProcessId;
-use crate::gpu_path::copier::Copier;
+use crate::gpu_path::copier::{Copier, Unanswered};
+use crate::host::cancel::Cancel;
 
 /// For what takes milliseconds for each process.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -19,14 +20,15 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub(crate) struct Loaded(Copier);
 
 impl Loaded {
-    /// Loads the contents of the holes of an image, so many bytes, and verifies them.
+    /// Loads the contents of the holes of an image, so many bytes, and verifies them, unless the
+    /// operation is cancelled before.
     ///
     /// # Errors
-    /// A part of the image is damaged or missing ([`io::ErrorKind::InvalidData`]), or there is no
-    /// memory for it.
-    pub(crate) fn load(load: Load, bytes: u64) -> io::Result<Self> {
+    /// [`Unanswered`]: a part of the image is damaged or missing ([`io::ErrorKind::InvalidData`]),
+    /// there is no memory for it, or the operation is cancelled.
+    pub(crate) fn load(load: Load, bytes: u64, cancel: &Cancel) -> Result<Self, Unanswered> {
         let mut process = Copier::start(VERB, &AwayProcess::Load(load))?;
-        match process.answer(limit_for(bytes)) {
+        match process.answer_unless(cancel, limit_for(bytes)) {
             Ok(()) => Ok(Self(process)),
             Err(error) => {
                 // One that is late is in no program yet.
