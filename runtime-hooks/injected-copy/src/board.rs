@@ -18,6 +18,7 @@ pub(crate) const PARTS: usize = 64;
 pub struct Board {
     pub(crate) settings: Settings,
     pub(crate) report: Report,
+    pub(crate) arrival: Arrival,
     pub(crate) news: News,
     pub(crate) job: Job,
     pub(crate) parts: [Part; PARTS],
@@ -64,6 +65,14 @@ pub(crate) struct Report {
     pub(crate) unanswered: AtomicU64,
     /// Why the rest of the prepared mapping is still there (errno); 0: it is not.
     pub(crate) rest_errno: AtomicU64,
+}
+
+/// What is written while contents are still being loaded.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    /// So many bytes at the end of the prepared mapping are not all there yet; it only falls.
+    pub(crate) missing: AtomicU64,
 }
 
 /// What helpers that wait look at.
@@ -123,6 +132,9 @@ impl Board {
     pub const SETTINGS: usize = offset_of!(Self, settings);
     /// Where the bytes for [`Reported::from_bytes`] are read.
     pub const REPORT: usize = offset_of!(Self, report);
+    /// Where a `u64` says how many bytes at the end of the prepared mapping are not all there yet.
+    /// Who copies from there waits, and looks every 10 ms.
+    pub const MISSING: usize = offset_of!(Self, arrival.missing);
     /// Where a `u64` that is not 0 ends all helpers; one that sleeps, within 10 ms.
     pub const QUIT: usize = offset_of!(Self, news.quit);
 

@@ -1,20 +1,25 @@
 //! memcpy(3), as the driver calls it.
 #![allow(unsafe_code)] // raw memory of the process
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::hint::spin_loop;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::board::{Board, Settings};
 use crate::bytes::{move_bytes, overlap};
 use crate::job::ROUND;
+use crate::system::{self, Slept};
 
 /// From how many bytes on a copy is shared out; the driver's have 2 MiB.
 const SHARED_FROM: usize = 256 << 10;
+/// How often a thread looks for what it waits for before it sleeps: about a millisecond.
+const LOOKS: u32 = 20_000;
 
 /// Copies `length` bytes: as memcpy(3), and as memmove(3) where the ranges overlap.
 ///
 /// # Safety
 /// As for memmove(3).
 pub unsafe fn memcpy(board: &Board, to: *mut u8, from: *const u8, length: usize) {
+    board.wait_for(from, length);
     // SAFETY: as the caller promises; ranges that overlap are not shared out.
     unsafe {
         if length < SHARED_FROM || overlap(to, from, length) || !board.take_helpers() {
@@ -28,6 +33,32 @@ pub unsafe fn memcpy(board: &Board, to: *mut u8, from: *const u8, length: usize)
     }
     if board.settings.prepared(to) || board.settings.prepared(from) {
         board.report.copied.fetch_add(length as u64, Relaxed);
+    }
+}
+
+impl Board {
+    /// Waits until what is to be copied from there has been loaded.
+    fn wait_for(&self, from: *const u8, length: usize) {
+        if !self.settings.prepared(from) {
+            return;
+        }
+        let start = (from.addr() as u64).wrapping_sub(self.settings.mapping);
+        let behind = self.settings.mapping_length - start;
+        // What lies behind the last byte that is copied.
+        let may_miss = behind.saturating_sub(length as u64);
+        let mut looks = 0;
+        loop {
+            let missing = self.arrival.missing.load(Acquire);
+            if missing <= may_miss {
+                return;
+            }
+            if looks < LOOKS {
+                looks += 1;
+                spin_loop();
+            } else if system::sleep(&self.arrival.missing, missing) == Slept::Refused {
+                system::yield_now();
+            }
+        }
     }
 }
 

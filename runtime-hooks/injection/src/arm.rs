@@ -56,6 +56,15 @@ impl Armed {
         self.record.reported(self.process.pid())
     }
 
+    /// Says that all contents but so many bytes at their end have been loaded
+    /// ([`crate::Transfer::Arriving`]).
+    ///
+    /// # Errors
+    /// That of process_vm_writev(2).
+    pub fn loaded(&self, missing: u64) -> io::Result<()> {
+        self.record.set_missing(self.process.pid(), missing)
+    }
+
     /// Puts everything back once the driver's call has returned.
     ///
     /// # Errors

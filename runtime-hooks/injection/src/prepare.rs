@@ -44,6 +44,12 @@ pub enum Transfer {
         /// Where they are.
         contents: Span,
     },
+    /// Its restore, from contents that are mapped, and of which nothing has been loaded yet: who
+    /// copies waits for [`crate::Armed::loaded`].
+    Arriving {
+        /// Where they are.
+        contents: Span,
+    },
     /// Either, with contents in memory that the driver has mapped itself: its copies alone are
     /// shared out.
     Own,
@@ -137,7 +143,9 @@ fn fill(
             record.reserved = Some(reserved);
             (reserved, ANSWERED_FROM, *unexpected)
         }
-        Transfer::In { contents } => (*contents, u64::MAX, Unexpected::PassOn),
+        Transfer::In { contents } | Transfer::Arriving { contents } => {
+            (*contents, u64::MAX, Unexpected::PassOn)
+        }
         Transfer::Own => (EVERYWHERE, u64::MAX, Unexpected::PassOn),
     };
     let settings = Settings {
@@ -152,6 +160,9 @@ fn fill(
         board + Board::SETTINGS as u64,
         &settings.to_bytes(),
     )?;
+    if let Transfer::Arriving { contents } = transfer {
+        record.set_missing(proxy.pid(), contents.length)?;
+    }
     Ok(record)
 }
 

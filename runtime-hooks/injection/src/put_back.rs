@@ -56,6 +56,8 @@ fn in_order(process: &ProcessRef, record: &Record) -> io::Result<PutBack> {
     if !is_there(pid, record)? {
         return Ok(PutBack::NothingThere);
     }
+    // Nobody would say so any more to a thread that waits there.
+    record.set_missing(pid, 0)?;
     // Workers execute the code, too; those of a process of ours that was killed are ending.
     reap(pid, &record.numbers(pid)?, is_gone)?;
     if let Err(error) = wait_until_outside(pid, &record.code(), is_gone) {

@@ -50,6 +50,9 @@ pub struct Record {
     pub(crate) own_page: u64,
     /// Where the code reports.
     pub(crate) report: u64,
+    /// Where the code looks how much is not loaded yet. That of an earlier version does not.
+    #[serde(default)]
+    pub(crate) missing: Option<u64>,
     pub(crate) workers: u64,
     /// Addresses for the mapping that the driver is to be given.
     pub(crate) reserved: Option<Span>,
@@ -71,6 +74,7 @@ impl Record {
             mark: fastrand::u64(1..),
             own_page: at(image.board + Board::LENGTH),
             report: at(image.board + Board::REPORT),
+            missing: Some(at(image.board + Board::MISSING)),
             workers,
             reserved: None,
         }
@@ -120,6 +124,14 @@ impl Record {
         memory::read(pid, self.own_page + NUMBERS, &mut bytes)?;
         let (words, _) = bytes.as_chunks();
         Ok(words.iter().map(|word| i32::from_ne_bytes(*word)).collect())
+    }
+
+    /// Says how many bytes at the end of the contents are not all there yet.
+    pub(crate) fn set_missing(&self, pid: i32, bytes: u64) -> io::Result<()> {
+        match self.missing {
+            Some(address) => memory::write(pid, address, &bytes.to_ne_bytes()),
+            None => Ok(()),
+        }
     }
 
     /// What the code has done up to now in the process with this record, while it is there.

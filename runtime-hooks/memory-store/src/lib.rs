@@ -49,6 +49,7 @@ pub use protocol::{
     After, Compression, CudaPids, DumpRequest, GpuContents, Holes, MAX_REPORT_BYTES,
     REQUEST_VARIABLE, Report, RestoreRequest, Take, Tier, TreeMismatch,
 };
+pub use reader::progress::LoadProgress;
 pub use reader::{Loaded, Reader};
 pub use write::Writer;
 pub use write::new_pack::{IN_PLACE_OFFSET, create_pack};

@@ -2,6 +2,7 @@
 
 mod files;
 mod in_place;
+pub(crate) mod progress;
 
 use std::path::Path;
 use std::sync::Arc;

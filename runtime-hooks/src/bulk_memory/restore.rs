@@ -5,8 +5,8 @@ mod found;
 
 use std::path::{Path, PathBuf};
 
-use stasis_config::Settings;
-use stasis_memory_store::{Area, CriuHas, Holes, Index, RestoreRequest};
+use stasis_config::{GpuCheckpointPath, Settings};
+use stasis_memory_store::{Area, CriuHas, Holes, Index, RestoreRequest, Tier};
 
 use crate::bulk_memory::in_use::InUse;
 use crate::bulk_memory::origin::Origin;
@@ -19,7 +19,7 @@ use crate::cuda::gpu_use::gpu_bytes;
 use crate::error::Failure;
 use crate::error::bulk_memory::WithoutMemory;
 use crate::error::low_level::MemoryFailure;
-use crate::gpu_path::hole::{Load, Loaded};
+use crate::gpu_path::hole::{Load, Loaded, Until};
 use crate::host::cancel::Cancel;
 use crate::host::huge_pages::HugePages;
 use crate::image::manifest::Manifest;
@@ -40,8 +40,29 @@ pub(crate) struct MemoryRestore {
     image: PathBuf,
     /// Processes that have holes, by their pids in the container.
     holes: Vec<i32>,
+    begins: Begins,
     /// Nobody removes it before the restore is over.
     _in_use: Option<InUse>,
+}
+
+/// When CRIU begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Begins {
+    /// Once GPU contents are loaded, and verified: no task of a damaged image ever runs.
+    Loaded,
+    /// With their loading, which takes longer than all else: a damaged part ends the container
+    /// before a process of it can use its GPU.
+    AtOnce,
+}
+
+impl Begins {
+    fn of(settings: &Settings, tier: Tier) -> Self {
+        match (settings.gpu_checkpoint.path, tier) {
+            // A driver that copies alone waits for all contents.
+            (GpuCheckpointPath::Driver, _) | (_, Tier::Ram) => Self::Loaded,
+            (GpuCheckpointPath::Auto, Tier::Disk | Tier::Portable) => Self::AtOnce,
+        }
+    }
 }
 
 impl MemoryRestore {
@@ -70,6 +91,7 @@ impl MemoryRestore {
             extent,
             image: image.to_owned(),
             holes: holes_of(&index),
+            begins: Begins::of(settings, index.tier),
             request: RestoreRequest {
                 image_id: index.image_id,
                 directory: packs,
@@ -110,7 +132,10 @@ impl MemoryRestore {
             image: self.image.clone(),
             store: self.request.directory.clone(),
             threads: self.request.threads,
-            progress: Some(self.files.progress.clone()),
+            until: match self.begins {
+                Begins::Loaded => Until::Loaded(Some(self.files.progress.clone())),
+                Begins::AtOnce => Until::Begun,
+            },
         };
         let bytes = self.extent.file_bytes;
         let estimate = ProgressEstimate::said(&self.files.progress);

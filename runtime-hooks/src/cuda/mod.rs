@@ -6,6 +6,7 @@
 //! bare pid. [`Driver`] takes a [`ProcessRef`], so that no call acts on another process that has
 //! been given the pid of an ended one.
 
+pub mod arrivals;
 pub(crate) mod device_node;
 pub(crate) mod driver_version;
 pub mod failure;
@@ -22,10 +23,12 @@ mod threads;
 pub mod watchdog;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use stasis_linux::ProcessRef;
 
+use crate::cuda::arrivals::Arrivals;
 use crate::cuda::failure::NoRoom;
 use crate::cuda::gpu_use::GpuBytes;
 pub use ffi::{CudaDriver, OpenError};
@@ -227,6 +230,12 @@ pub trait Driver: Send + Sync {
     /// each has on GPUs, or had. No call of the driver's.
     fn expect(&self, held: &[(ProcessRef, u64)]) {
         let _ = held;
+    }
+
+    /// Says that contents of the processes that are restored next are still being loaded. No call of
+    /// the driver's.
+    fn expect_arrivals(&self, arrivals: &Arc<Arrivals>) {
+        let _ = arrivals;
     }
 
     /// How contents were copied since this was asked last. No call of the driver's.

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use stasis_linux::ProcessRef;
 
+use crate::cuda::arrivals::Arrivals;
 use crate::cuda::failure::NoRoom;
 use crate::cuda::gpu_use::GpuBytes;
 use crate::cuda::locked_time::LockedTime;
@@ -208,6 +209,10 @@ impl Driver for WatchedDriver {
 
     fn expect(&self, held: &[(ProcessRef, u64)]) {
         self.driver.expect(held);
+    }
+
+    fn expect_arrivals(&self, arrivals: &Arc<Arrivals>) {
+        self.driver.expect_arrivals(arrivals);
     }
 
     fn copying(&self) -> Copying {

@@ -10,7 +10,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::steps::Answer;
-use crate::host::cancel::Cancel;
 use crate::host::respawn;
 
 /// Far more than an answer has.
@@ -69,12 +68,12 @@ impl Copier {
     /// [`Unanswered`].
     pub(super) fn step_unless<T: DeserializeOwned>(
         &mut self,
-        cancel: &Cancel,
+        is_cancelled: impl Fn() -> bool,
         step: impl Serialize,
         limit: Duration,
     ) -> Result<T, Unanswered> {
         self.ask(step)?;
-        self.answer_unless(cancel, limit)
+        self.answer_unless(is_cancelled, limit)
     }
 
     fn ask(&mut self, step: impl Serialize) -> io::Result<()> {
@@ -100,10 +99,10 @@ impl Copier {
     /// [`Unanswered`].
     pub(super) fn answer_unless<T: DeserializeOwned>(
         &mut self,
-        cancel: &Cancel,
+        is_cancelled: impl Fn() -> bool,
         limit: Duration,
     ) -> Result<T, Unanswered> {
-        match self.line(limit, || cancel.requested())? {
+        match self.line(limit, is_cancelled)? {
             Some(line) => Ok(read(&line)?),
             None => Err(Unanswered::Cancelled),
         }

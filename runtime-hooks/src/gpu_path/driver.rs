@@ -1,6 +1,7 @@
 //! The driver, with its copying of GPU contents sped up where that can be.
 
 mod into_files;
+mod while_loading;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,11 +18,13 @@ use super::copier::Copier;
 use super::process::{Direction, GpuCopy, Part, Step, VERB};
 use super::records::{DIRECTORY, copied, has_record};
 use super::{build, hole, put_back};
+use crate::cuda::arrivals::Arrivals;
 use crate::cuda::process_set::as_found::ProcessId;
 use crate::cuda::{Copying, CudaError, CudaState, Driver, GpuMap};
 use crate::host::huge_pages::HugePages;
 pub(crate) use into_files::BESIDE;
 use into_files::Made;
+use while_loading::while_they_arrive;
 
 /// For what takes milliseconds. The processes stand still meanwhile.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -49,6 +52,7 @@ struct State {
     armed: BTreeMap<ProcessId, Copier>,
     /// What is checkpointed or restored next.
     expected: BTreeMap<ProcessId, u64>,
+    arrivals: Option<Arc<Arrivals>>,
     copying: Copying,
 }
 
@@ -91,7 +95,9 @@ impl CopyingDriver {
 
     /// For a call that moves contents from or to this place. Nobody helps with little.
     fn armed_for(&self, process: &ProcessRef, place: Place) -> io::Result<Option<Copier>> {
+        let is_arriving = self.state().arrivals.is_some();
         let direction = match place {
+            Place::File if is_arriving => Direction::Arriving,
             Place::File => Direction::In,
             Place::Memory if self.is_much(process) => Direction::Own,
             Place::Memory => return Ok(None),
@@ -148,13 +154,18 @@ impl CopyingDriver {
         call: impl FnOnce() -> Result<(), CudaError>,
     ) -> Result<(), CudaError> {
         let result = call();
-        let Some(mut copier) = copier else {
-            return result;
-        };
+        if let Some(copier) = copier {
+            self.put_back(process, copier);
+        }
+        result
+    }
+
+    /// Puts the process back after a call.
+    fn put_back(&self, process: &ProcessRef, mut copier: Copier) {
         let error = match copier.step::<u64>(Step::Disarm, LIMIT) {
             Ok(bytes) => {
                 self.state().copying.shared_out += bytes;
-                return result;
+                return;
             }
             Err(error) => error,
         };
@@ -167,7 +178,6 @@ impl CopyingDriver {
         };
         let note = format!("{process} could not be put back at once ({error}): {now}");
         self.state().copying.notes.push(note);
-        result
     }
 
     fn note(&self, process: &ProcessRef, error: &io::Error) {
@@ -221,7 +231,24 @@ impl Driver for CopyingDriver {
         let place = self.place(process);
         let _huge_pages = self.huge_pages(process, place);
         let armed = self.arm_now(process, place);
-        self.during(process, armed, || self.driver.restore(process, map))
+        let restore = || self.driver.restore(process, map);
+        let arrivals = self.state().arrivals.clone();
+        match (arrivals.filter(|_| place == Place::File), armed) {
+            (None, armed) => self.during(process, armed, restore),
+            (Some(arrivals), None) if arrivals.all_are_there() => restore(),
+            (Some(_), None) => Err(CudaError::ContentsAway),
+            (Some(arrivals), Some(mut copier)) => {
+                let restored = while_they_arrive(process, &mut copier, &arrivals, restore, || {
+                    let _ = put_back(&self.directory);
+                });
+                self.put_back(process, copier);
+                restored
+            }
+        }
+    }
+
+    fn expect_arrivals(&self, arrivals: &Arc<Arrivals>) {
+        self.state().arrivals = Some(Arc::clone(arrivals));
     }
 
     fn copying(&self) -> Copying {

@@ -20,7 +20,7 @@ use stasis_linux::ProcessRef;
 
 use super::new_file::{Made, NewFile};
 use super::records::{HeldRecord, put_back_all};
-use super::steps::{asked, said, say_result};
+use super::steps::{asked, next, said, say_result};
 use crate::cuda::process_set::as_found::ProcessId;
 use crate::host::respawn;
 
@@ -57,6 +57,8 @@ pub(super) enum Direction {
     Out { bytes: u64, file: NewFile },
     /// From the file that they are in: the driver's restore.
     In,
+    /// The same, from a file that they are still loaded into ([`Step::Loaded`]).
+    Arriving,
     /// From or to memory of the process, which the driver maps itself.
     Own,
 }
@@ -69,6 +71,9 @@ pub(super) enum Step {
     Make,
     /// Lead the driver's calls to our code.
     Arm,
+    /// Let all be copied but so many bytes at the end, which are not loaded yet. It comes as often
+    /// as there is more.
+    Loaded { missing: u64 },
     /// Put everything back.
     Disarm,
 }
@@ -131,7 +136,7 @@ impl Part {
         let armed = self.arm(made.as_ref());
         let (armed, record) = armed.or_else(|error| said(Err(error)))?;
         // Also when nobody is there to hear it any more, the process is put back.
-        let goes_on = said(Ok(())).and_then(|()| asked(&Step::Disarm));
+        let goes_on = said(Ok(())).and_then(|()| until_disarm(&armed));
         let copied = disarm(armed, &record, made);
         if goes_on? {
             say_result(copied.map_err(io::Error::other))?;
@@ -169,8 +174,9 @@ impl Part {
                 length: *bytes,
                 unexpected: Unexpected::Refuse,
             },
-            (Direction::In | Direction::Out { .. }, _) => match contents_of(&process)?[..] {
-                [contents] => Transfer::In { contents },
+            (direction, _) => match (direction, &contents_of(&process)?[..]) {
+                (Direction::Arriving, &[contents]) => Transfer::Arriving { contents },
+                (_, &[contents]) => Transfer::In { contents },
                 _ => return Err(io::Error::other(NO_CONTENTS)),
             },
         };
@@ -185,6 +191,19 @@ impl Part {
         let together = self.together.max(1);
         let left = (online_cpus() / together).saturating_sub(others);
         (worker_count(process) / together).min(left).max(1)
+    }
+}
+
+/// Says in the program what has been loaded, until the driver's call is over; false at the end of
+/// the input.
+fn until_disarm(armed: &Armed) -> io::Result<bool> {
+    loop {
+        match next::<Step>()? {
+            None => return Ok(false),
+            Some(Step::Disarm) => return Ok(true),
+            Some(Step::Loaded { missing }) => say_result(armed.loaded(missing))?,
+            Some(other) => return Err(io::Error::other(format!("asked for {other:?}"))),
+        }
     }
 }
 

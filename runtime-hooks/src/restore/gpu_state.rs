@@ -11,7 +11,7 @@ use crate::cuda::job::CudaJob;
 use crate::cuda::process_set::query_states;
 use crate::cuda::{CudaState, Driver};
 use crate::error::{Failure, Refusal};
-use crate::gpu_path::hole::Loaded;
+use crate::gpu_path::hole::{Arriving, Loaded};
 use crate::image::manifest::Manifest;
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::timeline::Timeline;
@@ -33,12 +33,10 @@ pub(crate) fn restore_gpu_state(
 ) -> Result<(), Failure> {
     let container = Container::load(context.low_level.flavor, &context.root, id)?;
     let processes = find(&container, manifest)?;
-    if let Some(loaded) = loaded {
-        let pids = manifest.processes.iter().map(|process| process.pid);
-        let inside: Vec<_> = pids.zip(processes.iter().cloned()).collect();
-        let filled = timeline.time("fill", || loaded.fill(&inside));
-        filled.map_err(Failure::GpuContents)?;
-    }
+    let arriving = match loaded {
+        Some(loaded) => fill(loaded, gpus, manifest, &processes, timeline)?,
+        None => None,
+    };
     make_nodes(&container, gpus, &processes, timeline)?;
     let bytes = manifest
         .processes
@@ -50,9 +48,38 @@ pub(crate) fn restore_gpu_state(
     let estimate = ProgressEstimate::gpu_restore(manifest.gpu_bytes(), job.members(), &gpus.driver);
     let job = timeline.time_moving("gpu restore", estimate, || job.restore(&gpus.map));
     timeline.set_copying(gpus.driver.copying());
+    // What it has is right only if all was: nothing goes on before that is known.
+    if let Some(arriving) = arriving
+        && (job.is_ok() || arriving.arrivals().have_failed())
+    {
+        timeline.time("load", || arriving.finish())?;
+    }
     let job = job?;
     timeline.time("unlock", || job.unlock())?;
     Ok(())
+}
+
+/// Gives processes their contents, or the files that these are still loaded into.
+fn fill(
+    loaded: Loaded,
+    gpus: &GpuPlace,
+    manifest: &Manifest,
+    processes: &[ProcessRef],
+    timeline: &mut Timeline<'_>,
+) -> Result<Option<Arriving>, Failure> {
+    let pids = manifest.processes.iter().map(|process| process.pid);
+    let inside: Vec<_> = pids.zip(processes.iter().cloned()).collect();
+    let filled = timeline.time("fill", || loaded.fill(&inside));
+    let Some(arriving) = filled.map_err(Failure::GpuContents)? else {
+        return Ok(None);
+    };
+    timeline.time("load", || arriving.arrivals().until_soon());
+    if arriving.arrivals().have_failed() {
+        arriving.finish()?;
+        return Ok(None);
+    }
+    gpus.driver.expect_arrivals(arriving.arrivals());
+    Ok(Some(arriving))
 }
 
 /// Makes device nodes in every `/dev` that one of the processes, or the container's init, sees.

@@ -2,8 +2,10 @@
 #![allow(unsafe_code)] // memory given as addresses
 
 use std::sync::atomic::Ordering::SeqCst;
+use std::thread;
+use std::time::Duration;
 
-use super::{board, random, with_helpers};
+use super::{board, random, until, with_helpers};
 use crate::board::{Board, Settings, Unexpected};
 use crate::copy::memcpy;
 use crate::job::{PART, ROUND};
@@ -83,4 +85,44 @@ fn what_goes_in_and_out_of_the_mapping_is_counted_to_the_byte() {
     assert_eq!(copied(), 7 * PART as u64 + 1008);
     copy_within(&board, &mut bytes, 16 * PART, 8 * PART, 7 * PART);
     assert_eq!(copied(), 7 * PART as u64 + 1008, "copied elsewhere");
+}
+
+#[test]
+fn what_has_not_been_loaded_is_waited_for() {
+    const PIECE: usize = 2 << 20;
+    let (source, mut target) = (random(3 * PIECE), vec![0; 3 * PIECE]);
+    let mut board = board();
+    board.settings.mapping = source.as_ptr() as u64;
+    board.settings.mapping_length = source.len() as u64;
+    board.arrival.missing.store(source.len() as u64, SeqCst);
+    let board = &*board;
+    let copied = || usize::try_from(board.report.copied.load(SeqCst)).unwrap();
+    thread::scope(|scope| {
+        let (from, to) = (&source, &mut target);
+        let copies = scope.spawn(move || {
+            for (from, to) in from.chunks(PIECE).zip(to.chunks_mut(PIECE)) {
+                // SAFETY: both are of this length.
+                unsafe { memcpy(board, to.as_mut_ptr(), from.as_ptr(), from.len()) };
+            }
+        });
+        for (missing, there) in [(3, 0), (2, 1), (1, 2)] {
+            // One byte too few is not enough.
+            let missing = (missing * PIECE) as u64;
+            board
+                .arrival
+                .missing
+                .store(missing + u64::from(there > 0), SeqCst);
+            thread::sleep(Duration::from_millis(30));
+            assert!(
+                copied() <= (there.max(1) - 1) * PIECE,
+                "{} of {there}",
+                copied()
+            );
+            board.arrival.missing.store(missing, SeqCst);
+            until(|| copied() == there * PIECE);
+        }
+        board.arrival.missing.store(0, SeqCst);
+        copies.join().unwrap();
+    });
+    assert!(source == target);
 }

@@ -2,6 +2,9 @@
 
 use std::fs::File;
 use std::num::NonZeroUsize;
+use std::os::unix::fs::FileExt;
+use std::thread;
+use std::time::Duration;
 
 use stasis_linux::memory_file::{self, is_sealed};
 
@@ -155,4 +158,50 @@ fn contents_in_a_pack_come_back_private() {
     );
     comes_back(workload, contents);
     assert_holds_contents(&found.file);
+}
+
+/// The driver is asked before anything is there, and has all of it in the end.
+#[test]
+fn contents_are_copied_as_they_are_loaded() {
+    let (mut workload, contents) = suspended(Variant::Lazy);
+    let process = workload.process();
+    let from = file_of(&process, contents).unwrap();
+    let mut bytes = vec![0; usize::try_from(BYTES).unwrap()];
+    from.file.read_exact_at(&mut bytes, from.offset).unwrap();
+    let nothing = vec![0; bytes.len()];
+    from.file.write_all_at(&nothing, from.offset).unwrap();
+    let into = armed(&workload, Transfer::Arriving { contents });
+    thread::scope(|scope| {
+        let loads = scope.spawn(|| {
+            for (index, piece) in bytes.chunks(3 << 20).enumerate() {
+                let at = (index * (3 << 20)) as u64;
+                assert!(into.reported().unwrap().copied <= at);
+                from.file.write_all_at(piece, from.offset + at).unwrap();
+                let missing = BYTES - at - piece.len() as u64;
+                into.loaded(missing).unwrap();
+            }
+        });
+        assert_eq!(workload.tell("in"), 0);
+        loads.join().unwrap();
+    });
+    assert_eq!(returned(into.disarm().unwrap()).reported.copied, BYTES);
+    assert_eq!(workload.tell("wrong"), 0);
+}
+
+/// Who would say what has been loaded is gone: nobody waits for ever.
+#[test]
+fn who_waits_is_let_go_when_the_process_is_put_back() {
+    let (mut workload, contents) = suspended(Variant::Lazy);
+    let process = workload.process();
+    let into = armed(&workload, Transfer::Arriving { contents });
+    thread::scope(|scope| {
+        let put_back = scope.spawn(|| {
+            thread::sleep(Duration::from_millis(50));
+            into.disarm()
+        });
+        assert_eq!(workload.tell("in"), 0);
+        drop(put_back.join().unwrap().unwrap());
+    });
+    assert_eq!(workload.tell("wrong"), 0);
+    assert_eq!(contents_of(&process).unwrap(), []);
 }

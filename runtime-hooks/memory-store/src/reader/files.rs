@@ -1,13 +1,14 @@
 //! Loading contents into files in memory.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::file_contents::FileContents;
 use crate::file_contents::pieces::{PIECE, Pieces, share_out};
 use crate::pack::mapping::map_part_to_write;
+use crate::reader::progress::{Front, LoadProgress};
 use crate::{Area, Buffer, CHUNK, Chunk, CriuHas, ProcessMemory, Reader, Run, StoreError};
 
 /// Bytes that are verified and then written while they are still in a core's cache.
@@ -15,6 +16,9 @@ const PART: usize = 256 << 10;
 
 /// Chunks of an area that follow each other. One thread has them.
 struct Piece<'a> {
+    /// Of which file, in the order in which they were given, and which of its pieces.
+    index: usize,
+    number: usize,
     contents: &'a FileContents<'a>,
     area: &'a Area,
     chunks: Mutex<Vec<Loading<'a>>>,
@@ -28,8 +32,8 @@ struct Loading<'a> {
 
 impl Reader {
     /// Fills new files, which hold nothing but zeros, with the contents of all holes of these
-    /// processes, by so many threads. What is [`Self::in_place`] is read and verified alone. Adds
-    /// the bytes of contents that are done to `progress`.
+    /// processes, by so many threads. What is [`Self::in_place`] is read and verified alone. Tells
+    /// `progress` what is done, which for each file goes on from its beginning.
     ///
     /// Everything is verified once this has succeeded; a file holds what was damaged as well if it
     /// has not.
@@ -42,10 +46,10 @@ impl Reader {
         processes: &[ProcessMemory],
         contents: &[FileContents<'_>],
         threads: NonZeroUsize,
-        progress: &AtomicU64,
+        progress: &dyn LoadProgress,
     ) -> Result<(), StoreError> {
         let mut targets = Vec::new();
-        for (contents, area) in pairs(processes, contents)? {
+        for (index, contents, area) in pairs(processes, contents)? {
             contents.check()?;
             let mapped = match self.has_in_place(contents, area) {
                 true => None,
@@ -54,17 +58,19 @@ impl Reader {
                     Some(mapped.map_err(contents.failed("map"))?)
                 }
             };
-            targets.push((contents, area, mapped));
+            targets.push((index, contents, area, mapped));
         }
         let mut pieces = Vec::new();
-        for (contents, area, mapped) in &mut targets {
+        let mut fronts = BTreeMap::new();
+        for (index, contents, area, mapped) in &mut targets {
             let stored = area.chunks.iter().map(|chunk| length(area, chunk));
             let zeros = area.bytes.saturating_sub(stored.sum());
-            progress.fetch_add(zeros, Ordering::Relaxed);
-            pieces.extend(pieces_of(contents, area, mapped.as_deref_mut())?);
+            progress.loaded(zeros);
+            fronts.insert(*index, Front::new(ends_of(area)));
+            pieces.extend(pieces_of(*index, contents, area, mapped.as_deref_mut())?);
         }
         share_out(&pieces, threads, |pieces| {
-            self.load_pieces(pieces, progress)
+            self.load_pieces(pieces, &fronts, progress)
         })?;
         Ok(())
     }
@@ -73,7 +79,8 @@ impl Reader {
     fn load_pieces(
         &self,
         pieces: &Pieces<'_, Piece<'_>>,
-        progress: &AtomicU64,
+        fronts: &BTreeMap<usize, Front>,
+        progress: &dyn LoadProgress,
     ) -> Result<(), StoreError> {
         let mut buffer = Buffer::new();
         while let Some(piece) = pieces.take() {
@@ -85,7 +92,10 @@ impl Reader {
                     Some(place) => loaded.hand_on(PART, |part, runs| write(place, part, runs))?,
                     None => drop(loaded.verified()?),
                 }
-                progress.fetch_add(length(area, chunk), Ordering::Relaxed);
+                progress.loaded(length(area, chunk));
+            }
+            if let Some(front) = fronts.get(&piece.index) {
+                front.done(piece.number, |end| progress.loaded_up_to(piece.index, end));
             }
         }
         Ok(())
@@ -94,13 +104,14 @@ impl Reader {
 
 /// The chunks of an area in pieces; `mapped` is what its file has for it, unless they are there.
 fn pieces_of<'a>(
+    index: usize,
     contents: &'a FileContents<'a>,
     area: &'a Area,
     mapped: Option<&'a mut [u8]>,
 ) -> Result<Vec<Piece<'a>>, StoreError> {
     let mut places = mapped.map(|mapped| (0..).zip(mapped.chunks_mut(CHUNK)));
     let mut pieces = Vec::new();
-    for chunks in area.chunks.chunks(PIECE.into()) {
+    for (number, chunks) in area.chunks.chunks(PIECE.into()).enumerate() {
         let with_place = chunks.iter().map(|chunk| {
             let Some(places) = &mut places else {
                 return Ok(Loading { chunk, place: None });
@@ -116,6 +127,8 @@ fn pieces_of<'a>(
             Ok(Loading { chunk, place })
         });
         pieces.push(Piece {
+            index,
+            number,
             contents,
             area,
             chunks: Mutex::new(with_place.collect::<Result<_, StoreError>>()?),
@@ -124,27 +137,34 @@ fn pieces_of<'a>(
     Ok(pieces)
 }
 
-/// Each hole with its file.
+/// Where its pieces end: each where the next begins, since what is not stored is zeros.
+fn ends_of(area: &Area) -> impl Iterator<Item = u64> {
+    let begins = area.chunks.chunks(PIECE.into()).skip(1);
+    let begins = begins.filter_map(|chunks| chunks.first());
+    let begin = |chunk: &Chunk| u64::from(chunk.number) * CHUNK as u64;
+    begins.map(begin).chain([area.bytes])
+}
+
+/// Each hole with its file, and the place of that among all.
 fn pairs<'a>(
     processes: &'a [ProcessMemory],
     contents: &'a [FileContents<'a>],
-) -> Result<Vec<(&'a FileContents<'a>, &'a Area)>, StoreError> {
+) -> Result<Vec<(usize, &'a FileContents<'a>, &'a Area)>, StoreError> {
     let mut pairs = Vec::with_capacity(contents.len());
     for process in processes {
         let holes = process.areas.iter();
         for area in holes.filter(|area| area.criu_has == CriuHas::Hole) {
-            let mut own = contents
-                .iter()
-                .filter(|each| each.are_of(process.pid, area));
-            let found = own.next().ok_or(StoreError::NoFile {
+            let mut own = contents.iter().enumerate();
+            let own = own.find(|(_, each)| each.are_of(process.pid, area));
+            let (index, found) = own.ok_or(StoreError::NoFile {
                 process: process.pid,
                 area: area.start,
             })?;
-            pairs.push((found, area));
+            pairs.push((index, found, area));
         }
     }
     let is_used =
-        |each: &&FileContents<'_>| pairs.iter().any(|(used, _)| std::ptr::eq(*used, *each));
+        |each: &&FileContents<'_>| pairs.iter().any(|(_, used, _)| std::ptr::eq(*used, *each));
     match contents.iter().find(|each| !is_used(each)) {
         None => Ok(pairs),
         Some(more) => Err(more.failed("fill")(io::Error::other(

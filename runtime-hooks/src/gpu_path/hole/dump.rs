@@ -55,7 +55,7 @@ impl Holder {
     pub(crate) fn store(&mut self, cancel: &Cancel) -> Result<Report, Unanswered> {
         let stored = self
             .process
-            .step_unless(cancel, HoldStep::Store, self.limit);
+            .step_unless(|| cancel.requested(), HoldStep::Store, self.limit);
         if stored.is_err() {
             // It is in no program yet.
             self.process.kill();

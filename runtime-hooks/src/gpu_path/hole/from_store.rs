@@ -7,7 +7,7 @@ use stasis_injection::contents_of;
 use stasis_linux::ProcessRef;
 
 use super::in_file::InFile;
-use super::load::{Contents, Load};
+use super::load::{Contents, Load, Until};
 use super::record::{self, Away, lock_of, want};
 use super::{PATIENCE, map_again};
 use crate::gpu_path::process::threads;
@@ -34,9 +34,9 @@ pub(super) fn give_back_from_store(directory: &Path) -> io::Result<()> {
                 image: away.image,
                 store: away.store,
                 threads: threads().get(),
-                progress: None,
+                until: Until::Loaded(None),
             };
-            let loaded = load.load()?;
+            let loaded = load.load(None)?;
             for (process, in_file) in lacking {
                 give_back(&process, &in_file, &loaded)?;
             }

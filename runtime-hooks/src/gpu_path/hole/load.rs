@@ -4,12 +4,16 @@
 use std::fs::File;
 use std::io;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stasis_injection::hole::fill;
 use stasis_injection::{ContentsFile, Sharing, Span};
-use stasis_memory_store::{Area, CriuHas, FileContents, Index, Reader};
+use stasis_memory_store::{Area, CriuHas, FileContents, Index, LoadProgress, Reader, StoreError};
 
 use super::in_file::InFile;
 use super::progress::with_progress;
@@ -17,6 +21,9 @@ use crate::cuda::process_set::as_found::ProcessId;
 use crate::gpu_path::new_file::NewFile;
 use crate::gpu_path::process::threads_for;
 use crate::gpu_path::steps::{next, said, say_result};
+
+/// How often it is said what is there.
+const AGAIN: Duration = Duration::from_millis(5);
 
 /// What the process that loads is to do.
 #[derive(Debug, Serialize, Deserialize)]
@@ -26,8 +33,24 @@ pub struct Load {
     /// That of the packs, unless they are in the image.
     pub(crate) store: Option<PathBuf>,
     pub(crate) threads: usize,
-    /// The file that says how far it is.
-    pub(crate) progress: Option<PathBuf>,
+    pub(crate) until: Until,
+}
+
+/// What is there before CRIU begins.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Until {
+    /// All contents, and they are verified. This file says how far it is.
+    Loaded(Option<PathBuf>),
+    /// Their files: contents are loaded beside CRIU and the driver, who waits for what it copies.
+    Begun,
+}
+
+/// What the operation hears of contents that are loaded while it goes on.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Arrived {
+    /// How many bytes at the end of the contents of each process are missing.
+    Missing(Vec<(ProcessId, u64)>),
+    All,
 }
 
 /// The processes whose holes are to be filled, by their pids in the container.
@@ -35,21 +58,75 @@ pub(super) type Restored = Vec<(i32, ProcessId)>;
 
 impl Load {
     pub(super) fn run(&self) -> io::Result<()> {
-        let loaded = said(self.load())?;
-        let Some(restored) = next::<Restored>()? else {
-            return Ok(());
-        };
-        say_result(fill_all(&loaded, &restored))
+        match &self.until {
+            Until::Begun => self.beside_the_driver(),
+            Until::Loaded(progress) => {
+                let loaded = said(self.load(progress.as_deref()))?;
+                let Some(restored) = next::<Restored>()? else {
+                    return Ok(());
+                };
+                say_result(fill_all(&loaded, &restored))
+            }
+        }
     }
 
     /// Into files of their own, or verifies what can be mapped as it is stored.
-    pub(super) fn load(&self) -> io::Result<Vec<Contents>> {
+    pub(super) fn load(&self, progress: Option<&Path>) -> io::Result<Vec<Contents>> {
+        let Source { index, reader } = self.source()?;
+        let loaded = self.files_for(&index, &reader)?;
+        let files: Vec<_> = loaded.iter().map(Contents::in_file).collect();
+        let bytes = files.iter().map(|contents| contents.bytes).sum();
+        let filled = with_progress(progress, bytes, |done| {
+            reader.load_files(&index.processes, &files, threads_for(self.threads), done)
+        });
+        filled.map_err(io::Error::other)?;
+        Ok(loaded)
+    }
+
+    /// What is mapped in the processes meanwhile is copied only as far as it is said to be there.
+    fn beside_the_driver(&self) -> io::Result<()> {
+        let Source { index, reader } = self.source().or_else(|error| said(Err(error)))?;
+        let contents = said(self.files_for(&index, &reader))?;
+        let files: Vec<_> = contents.iter().map(Contents::in_file).collect();
+        let fronts = Fronts::of(&files);
+        let load = || {
+            let threads = threads_for(self.threads);
+            reader.load_files(&index.processes, &files, threads, &fronts)
+        };
+        thread::scope(|scope| {
+            let loading = scope.spawn(load);
+            let told = next::<Restored>().and_then(|restored| {
+                let restored = restored.ok_or(io::ErrorKind::UnexpectedEof)?;
+                say_result(fill_all(&contents, &restored))?;
+                while !loading.is_finished() {
+                    let missing = fronts.missing(&contents, &restored);
+                    say_result(Ok(Arrived::Missing(missing)))?;
+                    thread::sleep(AGAIN);
+                }
+                Ok(())
+            });
+            if told.is_err() {
+                // The operation is over, and nobody needs the rest.
+                process::exit(1);
+            }
+            let loaded = loading.join().unwrap_or(Err(StoreError::Panic));
+            let loaded = loaded.map(|()| Arrived::All);
+            say_result(loaded.map_err(io::Error::other))
+        })
+    }
+
+    fn source(&self) -> io::Result<Source> {
         let index = Index::read(&self.image).map_err(io::Error::other)?;
         let index = index.ok_or_else(|| io::Error::other("the image has no index"))?;
         let reader = Reader::open(&self.image, &index, self.store.as_deref());
         let reader = reader.map_err(io::Error::other)?;
+        Ok(Source { index, reader })
+    }
+
+    /// Files for the contents of all holes, empty unless they are what is stored.
+    fn files_for(&self, index: &Index, reader: &Reader) -> io::Result<Vec<Contents>> {
         let threads = threads_for(self.threads);
-        let mut loaded = Vec::new();
+        let mut files = Vec::new();
         for process in &index.processes {
             let areas = process.areas.iter();
             for hole in areas.filter(|area| area.criu_has == CriuHas::Hole) {
@@ -57,16 +134,51 @@ impl Load {
                     Some((file, offset)) => as_image(file, offset)?,
                     None => new_file(hole, threads)?,
                 };
-                loaded.push(Contents::new(process.pid, hole, from));
+                files.push(Contents::new(process.pid, hole, from));
             }
         }
-        let files: Vec<_> = loaded.iter().map(Contents::in_file).collect();
-        let bytes = files.iter().map(|contents| contents.bytes).sum();
-        let filled = with_progress(self.progress.as_deref(), bytes, |done| {
-            reader.load_files(&index.processes, &files, threads, done)
-        });
-        filled.map_err(io::Error::other)?;
-        Ok(loaded)
+        Ok(files)
+    }
+}
+
+/// An image, and where its contents are read.
+struct Source {
+    index: Index,
+    reader: Reader,
+}
+
+/// How far each file is loaded, in bytes, and its length.
+struct Fronts(Vec<(AtomicU64, u64)>);
+
+impl Fronts {
+    fn of(files: &[FileContents<'_>]) -> Self {
+        let front = |file: &FileContents<'_>| (AtomicU64::new(0), file.bytes);
+        Self(files.iter().map(front).collect())
+    }
+
+    /// Of each process; one with contents in several files has all of them, or none.
+    fn missing(&self, contents: &[Contents], restored: &Restored) -> Vec<(ProcessId, u64)> {
+        let missing = |pid: i32| {
+            let own = self.0.iter().zip(contents);
+            let own = own.filter(|(_, contents)| contents.pid == pid);
+            let of = |((front, bytes), _): (&(AtomicU64, u64), _)| {
+                bytes.saturating_sub(front.load(Ordering::Acquire))
+            };
+            own.map(of).sum()
+        };
+        let each = restored.iter();
+        each.map(|(pid, process)| (*process, missing(*pid)))
+            .collect()
+    }
+}
+
+impl LoadProgress for Fronts {
+    fn loaded(&self, _: u64) {}
+
+    fn loaded_up_to(&self, index: usize, end: u64) {
+        if let Some((front, _)) = self.0.get(index) {
+            front.fetch_max(end, Ordering::Release);
+        }
     }
 }
 

@@ -32,8 +32,8 @@ mod record;
 
 pub(crate) use dump::Holder;
 pub(crate) use in_file::{InFile, in_files};
-pub(crate) use load::Load;
-pub(crate) use loaded::Loaded;
+pub(crate) use load::{Load, Until};
+pub(crate) use loaded::{Arriving, Loaded};
 pub(crate) use record::are_away;
 pub(super) use record::is_away;
 

@@ -14,6 +14,7 @@ mod deadline;
 mod device;
 mod kept;
 mod pattern;
+mod pieces;
 mod process;
 mod room;
 mod subject;
@@ -143,6 +144,7 @@ fn try_it(
     for round in [
         Round::Ours,
         Round::OursAndBackByDriver,
+        Round::OursWhileLoading,
         Round::OursInMemory,
         Round::DriverAlone,
     ] {

@@ -5,18 +5,21 @@ use std::fs::File;
 use std::io;
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
+use std::thread;
 use std::time::Duration;
 
 use nix::sys::stat::{major, minor};
+use rustix::fs::{FallocateFlags, fallocate};
 use stasis_injection::slots::{self, BuildId, Refusal};
 use stasis_injection::{
-    InjectionError, PutBack, Returned, Span, Transfer, Unexpected, prepare, worker_count,
+    Armed, InjectionError, PutBack, Returned, Span, Transfer, Unexpected, prepare, worker_count,
 };
 use stasis_linux::ProcessRef;
 use stasis_linux::memory_file;
 use stasis_linux::procfs::{children, for_each_mapping};
 
 use super::pattern::{self, BYTES};
+use super::pieces::copy_pieces;
 use super::subject::{NoAnswer, NotStarted, Subject};
 use crate::cuda::{CudaError, Driver, GpuMap};
 
@@ -33,6 +36,8 @@ pub(super) enum Round {
     Ours,
     /// As it is where nobody of ours is left who could copy back.
     OursAndBackByDriver,
+    /// From a file that is loaded while the driver copies.
+    OursWhileLoading,
     /// Into memory of the process, which the driver maps itself.
     OursInMemory,
 }
@@ -43,6 +48,7 @@ impl fmt::Display for Round {
             Self::DriverAlone => "copied by the driver afterwards",
             Self::Ours => "copied by our threads",
             Self::OursAndBackByDriver => "copied out by our threads, and back by the driver",
+            Self::OursWhileLoading => "copied by our threads while they were loaded",
             Self::OursInMemory => "copied by our threads into memory of its own",
         })
     }
@@ -139,10 +145,11 @@ impl<'a> Trial<'a> {
                 self.restore()?;
             }
             Round::Ours => self.through_a_file(Self::restore_by_us)?,
-            Round::OursAndBackByDriver => self.through_a_file(|trial, _| trial.restore())?,
+            Round::OursAndBackByDriver => self.through_a_file(|trial, _, _| trial.restore())?,
+            Round::OursWhileLoading => self.through_a_file(Self::restore_while_loading)?,
             Round::OursInMemory => {
-                used(&self.by_us(Transfer::Own, Self::checkpoint)?)?;
-                used(&self.by_us(Transfer::Own, Self::restore)?)?;
+                used(&self.by_us(Transfer::Own, |_| self.checkpoint())?)?;
+                used(&self.by_us(Transfer::Own, |_| self.restore())?)?;
             }
         }
         let unlocked = self.driver.unlock(&self.process);
@@ -163,15 +170,40 @@ impl<'a> Trial<'a> {
         done.map_err(|error| Failure::Driver("restore", error))
     }
 
-    fn restore_by_us(&self, contents: Span) -> Result<(), Failure> {
-        let returned = self.by_us(Transfer::In { contents }, Self::restore)?;
+    fn restore_by_us(&self, _: &File, contents: Span) -> Result<(), Failure> {
+        let returned = self.by_us(Transfer::In { contents }, |_| self.restore())?;
+        used(&returned)
+    }
+
+    /// The file is empty when the driver is called: what it reads by other calls than those that are
+    /// known is lost.
+    fn restore_while_loading(&self, file: &File, contents: Span) -> Result<(), Failure> {
+        let stored = memory_file::create(contents.length)?;
+        copy_pieces(file, &stored, contents.length, |_| Ok(()))?;
+        let empty = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(file, empty, 0, contents.length).map_err(io::Error::from)?;
+        let returned = self.by_us(Transfer::Arriving { contents }, |armed| {
+            thread::scope(|scope| {
+                let loads = scope.spawn(|| {
+                    let loaded = |end| armed.loaded(contents.length - end);
+                    let copied = copy_pieces(&stored, file, contents.length, loaded);
+                    // Nobody is to wait for what does not come.
+                    copied.or_else(|error| armed.loaded(0).and(Err(error)))
+                });
+                let restored = self.restore();
+                loads
+                    .join()
+                    .unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))?;
+                restored
+            })
+        })?;
         used(&returned)
     }
 
     /// Out by us, into a file that is all there is of the contents then.
     fn through_a_file(
         &self,
-        back: impl FnOnce(&Self, Span) -> Result<(), Failure>,
+        back: impl FnOnce(&Self, &File, Span) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let file = memory_file::create(MOST)?;
         let transfer = Transfer::Out {
@@ -180,26 +212,26 @@ impl<'a> Trial<'a> {
             length: MOST,
             unexpected: Unexpected::Refuse,
         };
-        let returned = self.by_us(transfer, Self::checkpoint)?;
+        let returned = self.by_us(transfer, |_| self.checkpoint())?;
         used(&returned)?;
         let contents = returned.contents.ok_or_else(|| not_used(&returned))?;
         match pattern::missing(&file, contents.length, self.address)? {
             0 => {}
             missing => return Err(Failure::Missing(missing)),
         }
-        back(self, contents)?;
+        back(self, &file, contents)?;
         self.has_nothing_of(&file)
     }
 
     fn by_us(
         &self,
         transfer: Transfer,
-        call: impl FnOnce(&Self) -> Result<(), Failure>,
+        call: impl FnOnce(&Armed) -> Result<(), Failure>,
     ) -> Result<Returned, Failure> {
         let slots = slots::inspect(&self.process)?;
         let workers = worker_count(&self.process);
         let armed = prepare(&self.process, slots, transfer, workers)?.arm()?;
-        let called = call(self);
+        let called = call(&armed);
         let reported = armed.reported();
         let put_back = armed.disarm()?;
         if let Some(length) = reported.ok().and_then(|reported| reported.unanswered) {

@@ -1,0 +1,150 @@
+//! What is not loaded yet of the contents of restored processes, while the driver restores them.
+
+use std::collections::BTreeMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::cuda::process_set::as_found::ProcessId;
+
+/// The longest wait for news of who loads, who may also have hung.
+const LOOK: Duration = Duration::from_millis(100);
+/// The driver is asked once the rest should be there within this time: its deadline is for its own
+/// work.
+const SOON: Duration = Duration::from_secs(60);
+
+/// Told by who loads, and heard by who copies.
+#[derive(Debug)]
+pub struct Arrivals {
+    began: Instant,
+    bytes: u64,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Bytes at the end of each process's contents.
+    missing: BTreeMap<ProcessId, u64>,
+    load: Load,
+}
+
+/// How the loading is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Load {
+    UnderWay,
+    Done,
+    Failed,
+}
+
+/// What a process is to be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum News {
+    /// No more than before.
+    None,
+    /// So many bytes at the end of its contents are missing.
+    Missing(u64),
+    /// Nobody loads any more: nothing is to be waited for. What is not there comes to nothing,
+    /// since the restore fails.
+    Over,
+}
+
+impl Arrivals {
+    /// Of contents of so many bytes, which have been loaded since `began`.
+    pub(crate) fn new(began: Instant, bytes: u64) -> Self {
+        Self {
+            began,
+            bytes,
+            state: Mutex::new(State {
+                missing: BTreeMap::new(),
+                load: Load::UnderWay,
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn set(&self, missing: BTreeMap<ProcessId, u64>) {
+        self.state().missing = missing;
+        self.changed.notify_all();
+    }
+
+    /// Says how it has ended.
+    pub(crate) fn over(&self, succeeded: &Result<(), impl Sized>) {
+        self.state().load = match succeeded {
+            Ok(()) => Load::Done,
+            Err(_) => Load::Failed,
+        };
+        self.changed.notify_all();
+    }
+
+    /// Whether the loading has failed.
+    pub(crate) fn have_failed(&self) -> bool {
+        self.state().load == Load::Failed
+    }
+
+    /// What a process is to be told that was told `last`; waits a moment for it.
+    pub(crate) fn news(&self, process: &ProcessId, last: Option<u64>) -> News {
+        let is_old = |state: &mut State| {
+            state.load == Load::UnderWay && state.missing.get(process).copied() == last
+        };
+        let waited = self.changed.wait_timeout_while(self.state(), LOOK, is_old);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match (state.load, state.missing.get(process)) {
+            (Load::Done | Load::Failed, _) => News::Over,
+            (Load::UnderWay, Some(&missing)) if Some(missing) != last => News::Missing(missing),
+            (Load::UnderWay, _) => News::None,
+        }
+    }
+
+    /// Waits for the end of the loading; whether all is there.
+    pub(crate) fn all_are_there(&self) -> bool {
+        let under_way = |state: &mut State| state.load == Load::UnderWay;
+        let waited = self.changed.wait_while(self.state(), under_way);
+        waited.unwrap_or_else(PoisonError::into_inner).load == Load::Done
+    }
+
+    /// Waits until the rest should be there soon, as fast as it has come up to now.
+    pub(crate) fn until_soon(&self) {
+        let is_late = |state: &mut State| {
+            let missing = state.missing.values().sum::<u64>();
+            let come = self.bytes.saturating_sub(missing);
+            let took = self.began.elapsed().as_secs_f64();
+            let is_known = !state.missing.is_empty() && come > 0;
+            let left = missing as f64 * took / come.max(1) as f64;
+            state.load == Load::UnderWay && !(is_known && left <= SOON.as_secs_f64())
+        };
+        drop(self.changed.wait_while(self.state(), is_late));
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn who_waits_hears_of_what_comes_and_of_the_end() {
+        let process = ProcessId {
+            pid: 1,
+            start_time: 2,
+        };
+        let arrivals = Arc::new(Arrivals::new(Instant::now(), 10));
+        let tells = Arc::clone(&arrivals);
+        assert_eq!(arrivals.news(&process, None), News::None);
+        arrivals.set(BTreeMap::from([(process, 7)]));
+        assert_eq!(arrivals.news(&process, None), News::Missing(7));
+        assert_eq!(arrivals.news(&process, Some(7)), News::None);
+        arrivals.until_soon();
+        let all = thread::spawn(move || arrivals.all_are_there());
+        assert!(!tells.have_failed());
+        tells.over(&Err::<(), _>(()));
+        assert!(!all.join().unwrap());
+        assert!(tells.have_failed());
+        assert_eq!(tells.news(&process, None), News::Over);
+    }
+}
