@@ -162,6 +162,10 @@ impl Copier {
 }
 
 fn read<T: DeserializeOwned>(line: &[u8]) -> io::Result<T> {
+    if line.is_empty() {
+        let ended = "the process that was to do so has ended, or was killed";
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, ended));
+    }
     match serde_json::from_slice(line)? {
         Answer::Done(given) => Ok(given),
         Answer::Failed(fault) => Err(fault.into()),
