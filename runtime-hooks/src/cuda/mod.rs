@@ -6,7 +6,6 @@
 //! bare pid. [`Driver`] takes a [`ProcessRef`], so that no call acts on another process that has
 //! been given the pid of an ended one.
 
-pub mod arrivals;
 pub(crate) mod device_node;
 pub(crate) mod driver_version;
 pub mod failure;
@@ -28,9 +27,9 @@ use std::time::Duration;
 
 use stasis_linux::ProcessRef;
 
-use crate::cuda::arrivals::Arrivals;
 use crate::cuda::failure::NoRoom;
 use crate::cuda::gpu_use::GpuBytes;
+use crate::cuda::process_set::arrivals::Arrivals;
 pub use ffi::{CudaDriver, OpenError};
 pub(crate) use ffi::{end_process, open_library};
 pub use gpu::{GpuMap, GpuUuid, InvalidGpuUuid};
@@ -232,8 +231,8 @@ pub trait Driver: Send + Sync {
         let _ = held;
     }
 
-    /// Says that contents of the processes that are restored next are still being loaded. No call of
-    /// the driver's.
+    /// Says that contents of the processes that are restored next are still being loaded. No call
+    /// of the driver's.
     fn expect_arrivals(&self, arrivals: &Arc<Arrivals>) {
         let _ = arrivals;
     }

@@ -1,5 +1,6 @@
 //! Queries the states of a container's CUDA processes, and brings them back to how they were found.
 
+pub mod arrivals;
 pub mod as_found;
 pub mod room;
 

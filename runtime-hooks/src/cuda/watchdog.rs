@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use stasis_linux::ProcessRef;
 
-use crate::cuda::arrivals::Arrivals;
 use crate::cuda::failure::NoRoom;
 use crate::cuda::gpu_use::GpuBytes;
 use crate::cuda::locked_time::LockedTime;
+use crate::cuda::process_set::arrivals::Arrivals;
 use crate::cuda::process_set::room::Room;
 use crate::cuda::stopped::Stop;
 use crate::cuda::{Copying, CudaError, CudaState, Driver, GpuMap, end_process};

@@ -34,10 +34,17 @@ pub(super) fn try_unknown<'p>(
 pub(super) fn admit(settings: &Settings, process: &ProcessRef) -> io::Result<()> {
     let build_id = slots::build_id(process).map_err(io::Error::other)?;
     let why = match self_test::passed(settings, &build_id) {
-        Some(Verdict::Passed) => return Ok(()),
+        Some(Verdict::Passed | Verdict::PassedOnceLoaded { .. }) => return Ok(()),
         Some(Verdict::NotPassed { why }) => format!("has not passed the self-test: {why}"),
         None => "was not tried on this node (`stasis check --machine` tries it)".to_owned(),
     };
     let refused = format!("build {build_id} of libcuda {why}");
     Err(io::Error::other(refused))
+}
+
+/// Whether contents of a process may still be loaded while they are copied. One whose build is not
+/// known to wait for them is copied once all are there.
+pub(super) fn waits_for_loading(settings: &Settings, process: &ProcessRef) -> bool {
+    let build_id = slots::build_id(process);
+    build_id.is_ok_and(|id| self_test::passed(settings, &id) == Some(Verdict::Passed))
 }

@@ -18,7 +18,7 @@ use super::copier::Copier;
 use super::process::{Direction, GpuCopy, Part, Step, VERB};
 use super::records::{DIRECTORY, copied, has_record};
 use super::{build, hole, put_back};
-use crate::cuda::arrivals::Arrivals;
+use crate::cuda::process_set::arrivals::Arrivals;
 use crate::cuda::process_set::as_found::ProcessId;
 use crate::cuda::{Copying, CudaError, CudaState, Driver, GpuMap};
 use crate::host::huge_pages::HugePages;
@@ -33,6 +33,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 enum Place {
     /// In a file of ours.
     File,
+    /// In one that they are still loaded into.
+    Arriving,
     /// In memory of its own.
     Memory,
 }
@@ -95,10 +97,9 @@ impl CopyingDriver {
 
     /// For a call that moves contents from or to this place. Nobody helps with little.
     fn armed_for(&self, process: &ProcessRef, place: Place) -> io::Result<Option<Copier>> {
-        let is_arriving = self.state().arrivals.is_some();
         let direction = match place {
-            Place::File if is_arriving => Direction::Arriving,
             Place::File => Direction::In,
+            Place::Arriving => Direction::Arriving,
             Place::Memory if self.is_much(process) => Direction::Own,
             Place::Memory => return Ok(None),
         };
@@ -158,6 +159,29 @@ impl CopyingDriver {
             self.put_back(process, copier);
         }
         result
+    }
+
+    /// A restore from a file that is still loaded into.
+    fn restore_arriving(
+        &self,
+        process: &ProcessRef,
+        arrivals: &Arrivals,
+        restore: impl FnOnce() -> Result<(), CudaError>,
+    ) -> Result<(), CudaError> {
+        let may_wait = build::waits_for_loading(&self.settings, process);
+        let copier = may_wait.then(|| self.arm_now(process, Place::Arriving));
+        if let Some(mut copier) = copier.flatten() {
+            let restored = while_they_arrive(process, &mut copier, arrivals, restore, || {
+                let _ = put_back(&self.directory);
+            });
+            self.put_back(process, copier);
+            return restored;
+        }
+        if !arrivals.all_are_there() {
+            return Err(CudaError::ContentsAway);
+        }
+        let copier = (!may_wait).then(|| self.arm_now(process, Place::File));
+        self.during(process, copier.flatten(), restore)
     }
 
     /// Puts the process back after a call.
@@ -228,21 +252,13 @@ impl Driver for CopyingDriver {
         if hole::is_away(&self.directory, process) {
             return Err(CudaError::ContentsAway);
         }
-        let place = self.place(process);
-        let _huge_pages = self.huge_pages(process, place);
-        let armed = self.arm_now(process, place);
         let restore = || self.driver.restore(process, map);
         let arrivals = self.state().arrivals.clone();
-        match (arrivals.filter(|_| place == Place::File), armed) {
-            (None, armed) => self.during(process, armed, restore),
-            (Some(arrivals), None) if arrivals.all_are_there() => restore(),
-            (Some(_), None) => Err(CudaError::ContentsAway),
-            (Some(arrivals), Some(mut copier)) => {
-                let restored = while_they_arrive(process, &mut copier, &arrivals, restore, || {
-                    let _ = put_back(&self.directory);
-                });
-                self.put_back(process, copier);
-                restored
+        match (self.place(process), arrivals) {
+            (Place::File, Some(arrivals)) => self.restore_arriving(process, &arrivals, restore),
+            (place, _) => {
+                let _huge_pages = self.huge_pages(process, place);
+                self.during(process, self.arm_now(process, place), restore)
             }
         }
     }

@@ -34,7 +34,7 @@ impl Copying {
         let why = match settings.gpu_checkpoint.path {
             GpuCheckpointPath::Driver => "the settings say so (gpu_checkpoint.path)".to_owned(),
             GpuCheckpointPath::Auto => match self_test::run(settings) {
-                Ok((libcuda, Verdict::Passed)) => {
+                Ok((libcuda, Verdict::Passed | Verdict::PassedOnceLoaded { .. })) => {
                     let workers = workers();
                     return Self::Threads { workers, libcuda };
                 }

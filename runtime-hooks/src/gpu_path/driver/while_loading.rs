@@ -7,7 +7,7 @@ use stasis_linux::ProcessRef;
 
 use super::LIMIT;
 use crate::cuda::CudaError;
-use crate::cuda::arrivals::{Arrivals, News};
+use crate::cuda::process_set::arrivals::{Arrivals, News};
 use crate::cuda::process_set::as_found::ProcessId;
 use crate::gpu_path::copier::Copier;
 use crate::gpu_path::process::Step;

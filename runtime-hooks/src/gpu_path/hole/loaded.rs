@@ -12,7 +12,7 @@ use stasis_linux::ProcessRef;
 use super::limit_for;
 use super::load::{Arrived, Load, Restored, Until};
 use super::process::{AwayProcess, VERB};
-use crate::cuda::arrivals::Arrivals;
+use crate::cuda::process_set::arrivals::Arrivals;
 use crate::cuda::process_set::as_found::ProcessId;
 use crate::gpu_path::copier::{Copier, Unanswered};
 use crate::host::cancel::Cancel;

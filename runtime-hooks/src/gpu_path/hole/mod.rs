@@ -3,8 +3,10 @@
 //! CRIU cannot dump a mapping of a file that has no name, and what it dumps it copies once more. So
 //! contents that the driver has put into a file of ours are stored from there, and the processes
 //! have a hole of the same size when CRIU comes ([`Holder`]). If the processes go on, the same file
-//! is mapped again. A restore loads new files before CRIU begins, so that no task of a damaged
-//! image ever runs, and maps them afterwards ([`Loaded`]).
+//! is mapped again. A restore loads new files, and maps them once CRIU has made the processes
+//! ([`Loaded`]). What is loaded from disk takes longer than all else, so CRIU and the driver go on
+//! meanwhile, and the injected code waits for what it is to copy ([`Arriving`]); if a part turns
+//! out to be damaged, the container is ended before any process of it is unlocked.
 //!
 //! In the tier "ram" the file is a pack of the store from the beginning ([`super::NewFiles`]). It
 //! is mapped again privately, and so it is by all containers that are restored from it: nobody can

@@ -175,8 +175,8 @@ impl<'a> Trial<'a> {
         used(&returned)
     }
 
-    /// The file is empty when the driver is called: what it reads by other calls than those that are
-    /// known is lost.
+    /// The file is empty when the driver is called: what it reads by other calls than those that
+    /// are known is lost.
     fn restore_while_loading(&self, file: &File, contents: Span) -> Result<(), Failure> {
         let stored = memory_file::create(contents.length)?;
         copy_pieces(file, &stored, contents.length, |_| Ok(()))?;
