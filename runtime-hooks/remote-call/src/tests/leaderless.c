@@ -18,9 +18,15 @@ static void *stay(void *unused) {
 
 int main(void) {
     pthread_t thread;
+    sigset_t own;
     signal(SIGUSR1, tell);
+    /* It is of the process, and any thread would take it that does not block it: a new one, once it has its mask. */
+    sigemptyset(&own);
+    sigaddset(&own, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &own, NULL);
     if (pthread_create(&thread, NULL, stay, NULL))
         return 1;
+    pthread_sigmask(SIG_UNBLOCK, &own, NULL);
     puts("up");
     fflush(stdout);
     while (!told)
