@@ -13,4 +13,4 @@ mod tracer;
 
 pub use gate::{Gate, Held};
 pub use plan::{Action, At, Hit, Plan};
-pub use tracer::{Phase, Trace, Traced};
+pub use tracer::{Phase, Trace, Traced, phase_in};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -14,6 +14,7 @@ use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
+use stasis::operation::progress::UnderWay;
 
 use super::call::Call;
 use super::gate::Held;
@@ -22,6 +23,15 @@ use super::stop::{self, Stop};
 
 /// Says in which phase an operation is.
 pub type Phase = Box<dyn Fn() -> String + Send>;
+
+/// The phase of the operation that has its record in this directory; empty if there is none.
+#[must_use]
+pub fn phase_in(record: PathBuf) -> Phase {
+    Box::new(move || match UnderWay::read(&record) {
+        Ok(Some(under_way)) => under_way.phase,
+        _ => String::new(),
+    })
+}
 
 /// A tracer at work, in a thread of its own.
 #[derive(Debug)]

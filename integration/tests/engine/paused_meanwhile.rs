@@ -1,16 +1,14 @@
 //! A container that somebody pauses while it is being checkpointed.
 
 use std::fs;
-use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use nix::errno::Errno;
-use stasis::operation::progress::UnderWay;
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::faults::call::Class;
-use stasis_integration::faults::{Action, At, Gate, Hit, Phase, Plan, Trace};
+use stasis_integration::faults::{Action, At, Gate, Hit, Plan, Trace, phase_in};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{RUNTIME, StasisHost};
 use stasis_integration::{needs, on_hosts};
@@ -100,11 +98,4 @@ fn fails(gate: &Gate<'_>, counter: &Bundle<'_>, image: &str, plan: Plan) -> Resu
 fn is_of(hit: &Hit, call: &str, file: &str) -> bool {
     let path = hit.call.path.as_deref();
     hit.call.name.starts_with(call) && path.is_some_and(|path| path.ends_with(file))
-}
-
-fn phase_in(record: PathBuf) -> Phase {
-    Box::new(move || match UnderWay::read(&record) {
-        Ok(Some(under_way)) => under_way.phase,
-        _ => String::new(),
-    })
 }

@@ -40,29 +40,10 @@ pub(crate) struct MemoryRestore {
     image: PathBuf,
     /// Processes that have holes, by their pids in the container.
     holes: Vec<i32>,
-    begins: Begins,
+    /// What is there of their contents before CRIU begins.
+    until: Until,
     /// Nobody removes it before the restore is over.
     _in_use: Option<InUse>,
-}
-
-/// When CRIU begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Begins {
-    /// Once GPU contents are loaded, and verified: no task of a damaged image ever runs.
-    Loaded,
-    /// With their loading, which takes longer than all else: a damaged part ends the container
-    /// before a process of it can use its GPU.
-    AtOnce,
-}
-
-impl Begins {
-    fn of(settings: &Settings, tier: Tier) -> Self {
-        match (settings.gpu_checkpoint.path, tier) {
-            // A driver that copies alone waits for all contents.
-            (GpuCheckpointPath::Driver, _) | (_, Tier::Ram) => Self::Loaded,
-            (GpuCheckpointPath::Auto, Tier::Disk | Tier::Portable) => Self::AtOnce,
-        }
-    }
 }
 
 impl MemoryRestore {
@@ -91,7 +72,7 @@ impl MemoryRestore {
             extent,
             image: image.to_owned(),
             holes: holes_of(&index),
-            begins: Begins::of(settings, index.tier),
+            until: until(settings, index.tier, &files),
             request: RestoreRequest {
                 image_id: index.image_id,
                 directory: packs,
@@ -132,10 +113,7 @@ impl MemoryRestore {
             image: self.image.clone(),
             store: self.request.directory.clone(),
             threads: self.request.threads,
-            until: match self.begins {
-                Begins::Loaded => Until::Loaded(Some(self.files.progress.clone())),
-                Begins::AtOnce => Until::Begun,
-            },
+            until: self.until.clone(),
         };
         let bytes = self.extent.file_bytes;
         let estimate = ProgressEstimate::said(&self.files.progress);
@@ -185,6 +163,17 @@ impl MemoryRestore {
             error: report.and_then(|report| report.error),
             not_returned: None,
         }
+    }
+}
+
+/// Loading from memory takes no longer than all else does, and a driver that copies alone waits for
+/// all contents.
+fn until(settings: &Settings, tier: Tier, files: &RequestFiles) -> Until {
+    match (settings.gpu_checkpoint.path, tier) {
+        (GpuCheckpointPath::Driver, _) | (_, Tier::Ram) => {
+            Until::Loaded(Some(files.progress.clone()))
+        }
+        (GpuCheckpointPath::Auto, Tier::Disk | Tier::Portable) => Until::Begun,
     }
 }
 

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
-use stasis::operation::progress::UnderWay;
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::faults::call::Class;
-use stasis_integration::faults::{Action, At, Gate, Plan, Trace};
+use stasis_integration::faults::{Action, At, Gate, Plan, Trace, phase_in};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{RUNTIME, StasisHost};
 use stasis_integration::needs;
@@ -96,12 +95,7 @@ fn met(
     };
     let mut restore = job.begin_restore("image")?;
     let held = gate.held(|| false)?.context("no runtime was started")?;
-    let record = job.record();
-    let phase = move || match UnderWay::read(&record) {
-        Ok(Some(under_way)) => under_way.phase,
-        _ => String::new(),
-    };
-    let traced = Trace::from_start(held, plan, Box::new(phase))?.seen()?;
+    let traced = Trace::from_start(held, plan, phase_in(job.record()))?.seen()?;
     ensure!(!traced.hits.is_empty(), "not among {:?}", traced.calls);
     match restore.wait()?.success() {
         true => Ok(None),

@@ -1,11 +1,10 @@
 //! A checkpoint whose caller gives up while contents are stored: they are with their processes.
 
 use anyhow::{Context, Result, ensure};
-use stasis::operation::progress::UnderWay;
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::faults::call::Class;
-use stasis_integration::faults::{Action, At, Gate, Plan, Trace};
+use stasis_integration::faults::{Action, At, Gate, Plan, Trace, phase_in};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{RUNTIME, StasisHost};
 use stasis_integration::needs;
@@ -78,12 +77,7 @@ fn cancelled_while_it_stores(
             Ok(())
         })),
     };
-    let record = job.record();
-    let phase = move || match UnderWay::read(&record) {
-        Ok(Some(under_way)) => under_way.phase,
-        _ => String::new(),
-    };
-    let traced = Trace::from_start(held, plan, Box::new(phase))?.seen()?;
+    let traced = Trace::from_start(held, plan, phase_in(job.record()))?.seen()?;
     ensure!(!traced.hits.is_empty(), "not among {:?}", traced.calls);
     let output = checkpoint.wait_with_output()?;
     ensure!(!output.status.success(), "it has succeeded");

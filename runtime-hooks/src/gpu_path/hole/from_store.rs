@@ -36,7 +36,7 @@ pub(super) fn give_back_from_store(directory: &Path) -> io::Result<()> {
                 threads: threads().get(),
                 until: Until::Loaded(None),
             };
-            let loaded = load.load(None)?;
+            let loaded = load.load()?;
             for (process, in_file) in lacking {
                 give_back(&process, &in_file, &loaded)?;
             }

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -39,9 +39,11 @@ pub struct Load {
 /// What is there before CRIU begins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Until {
-    /// All contents, and they are verified. This file says how far it is.
+    /// All contents, and they are verified: no task of a damaged image ever runs. This file says
+    /// how far it is.
     Loaded(Option<PathBuf>),
-    /// Their files: contents are loaded beside CRIU and the driver, who waits for what it copies.
+    /// Their files: contents are loaded beside CRIU and the driver, who waits for what it copies. A
+    /// damaged part ends the container before a process of it can use its GPU.
     Begun,
 }
 
@@ -60,8 +62,8 @@ impl Load {
     pub(super) fn run(&self) -> io::Result<()> {
         match &self.until {
             Until::Begun => self.beside_the_driver(),
-            Until::Loaded(progress) => {
-                let loaded = said(self.load(progress.as_deref()))?;
+            Until::Loaded(_) => {
+                let loaded = said(self.load())?;
                 let Some(restored) = next::<Restored>()? else {
                     return Ok(());
                 };
@@ -71,7 +73,11 @@ impl Load {
     }
 
     /// Into files of their own, or verifies what can be mapped as it is stored.
-    pub(super) fn load(&self, progress: Option<&Path>) -> io::Result<Vec<Contents>> {
+    pub(super) fn load(&self) -> io::Result<Vec<Contents>> {
+        let progress = match &self.until {
+            Until::Loaded(progress) => progress.as_deref(),
+            Until::Begun => None,
+        };
         let Source { index, reader } = self.source()?;
         let loaded = self.files_for(&index, &reader)?;
         let files: Vec<_> = loaded.iter().map(Contents::in_file).collect();
