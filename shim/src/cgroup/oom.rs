@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::inotify;
+use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -17,8 +18,8 @@ use crate::cgroup::stats::each_pair;
 #[cfg(test)]
 mod tests;
 
-/// Watches one cgroup, without a thread of its own. Drop it when the container is deleted: on v2
-/// the kernel does not notify that a cgroup is removed (see [`OomWatch::next`]).
+/// Watches one cgroup, without a thread of its own. Drop it when the container has ended: on v2 the
+/// kernel does not notify that a cgroup is removed (see [`OomWatch::next`]).
 #[derive(Debug)]
 pub(crate) struct OomWatch {
     /// The cgroup's directory; on v1, that of the memory controller.
@@ -83,7 +84,7 @@ impl OomWatch {
                 let mut notices = [0; size_of::<u64>()];
                 read(eventfd, &mut notices).await?;
                 let outcome = classify_v1(u64::from_ne_bytes(notices), self.directory.exists());
-                *ended = outcome == V1Notice::LastOom || outcome == V1Notice::Removed;
+                *ended = outcome != V1Notice::Oom;
                 Ok((outcome != V1Notice::Removed).then_some(()))
             }
             Source::V2 { inotify, kills } => loop {
@@ -96,6 +97,32 @@ impl OomWatch {
                 // All events mean "read the files again", so a batch of them is one.
                 read(inotify, &mut [0; 1024]).await?;
             },
+        }
+    }
+
+    /// Whether the container ran out of memory since [`OomWatch::next`] last said so, without
+    /// waiting. Once a process has ended, why it was killed is known: the kernel counts and tells
+    /// before it sends the signal.
+    ///
+    /// # Errors
+    ///
+    /// As [`OomWatch::next`].
+    pub(crate) fn look(&mut self) -> io::Result<bool> {
+        match &mut self.source {
+            Source::V1 { ended: true, .. } => Ok(false),
+            Source::V1 { eventfd, .. } => {
+                let mut notices = [0; size_of::<u64>()];
+                match rustix::io::read(&*eventfd, &mut notices) {
+                    Err(Errno::AGAIN) => return Ok(false),
+                    read => read?,
+                };
+                let outcome = classify_v1(u64::from_ne_bytes(notices), self.directory.exists());
+                Ok(outcome != V1Notice::Removed)
+            }
+            Source::V2 { kills, .. } => {
+                let state = read_v2(&self.directory, kills).map_err(io::Error::other)?;
+                Ok(state == V2State::Killed)
+            }
         }
     }
 }

@@ -24,7 +24,6 @@ impl Task {
         };
         self.runtime.ignore_if_gone(&self.id, deleted)?;
         self.bundle.unmount()?;
-        self.deleted.notify_one();
         Ok(self.final_snapshot())
     }
 

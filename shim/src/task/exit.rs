@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use containerd_shim::protos::events::task::TaskExit;
 
-use crate::cgroup::Cgroup;
+use crate::cgroup::{Cgroup, controllers};
 use crate::child::reaper::{Exit, PendingExit};
 use crate::containerd::timestamp;
 use crate::runtime::Target;
@@ -24,10 +24,13 @@ impl Task {
         record.pid = pid;
         record.io = Some(io);
         record.cgroup = cgroup;
+        if let Some(cgroup) = &record.cgroup {
+            controllers::enable_in_ancestors(cgroup);
+        }
         drop(record);
-        let task = Arc::clone(self);
+        let (task, watch) = (Arc::clone(self), self.watch_memory());
         tokio::spawn(async move {
-            let exit = exit.wait().await;
+            let exit = task.publish_ooms_until(exit, watch).await;
             task.init_exited(exit).await;
         });
     }

@@ -68,8 +68,6 @@ pub(crate) struct Task {
     record: Mutex<Record>,
     /// The init process's exit, once its event is published: Wait waits for it.
     pub(crate) exit: watch::Sender<Option<Exit>>,
-    /// Notified when the task is deleted.
-    pub(crate) deleted: tokio::sync::Notify,
 }
 
 /// The part of a task that changes.
@@ -119,7 +117,6 @@ impl Task {
                 recorded_by_stasis: false,
             }),
             exit: watch::Sender::new(None),
-            deleted: tokio::sync::Notify::new(),
         })
     }
 

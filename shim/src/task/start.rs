@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use containerd_shim::protos::events::task::TaskStart;
 
-use crate::cgroup::controllers;
 use crate::child::reaper::ExitWatch;
 use crate::io_error::IoError;
 use crate::runtime::call::RunningCall;
@@ -36,10 +35,6 @@ pub(crate) async fn start(task: &Arc<Task>) -> Result<u32> {
 }
 
 fn publish_start(task: &Arc<Task>) -> Result<u32> {
-    if let Some(cgroup) = &task.record().cgroup {
-        controllers::enable_in_ancestors(cgroup);
-    }
-    task.watch_memory();
     let pid = task.record().pid;
     task.events().publish(TaskStart {
         container_id: task.id.clone(),

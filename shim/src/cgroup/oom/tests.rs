@@ -101,6 +101,18 @@ async fn v2_tells_of_the_kill_that_emptied_the_cgroup_and_then_ends() {
 }
 
 #[tokio::test]
+async fn v2_sees_at_a_look_what_it_has_not_told() {
+    let (directory, cgroup) = v2_with_a_process();
+    let mut watch = OomWatch::start(&cgroup).unwrap();
+    assert!(!watch.look().unwrap());
+
+    set_kills(directory.path(), 1);
+    set_populated(directory.path(), 0);
+    assert!(watch.look().unwrap());
+    assert!(!watch.look().unwrap());
+}
+
+#[tokio::test]
 async fn v2_ends_when_the_directory_is_gone() {
     let (directory, cgroup) = v2_with_a_process();
     let mut watch = OomWatch::start(&cgroup).unwrap();
@@ -188,6 +200,9 @@ async fn v1_tells_of_a_real_kill_and_of_the_removal() {
         assert_eq!(next(&mut watch).await.unwrap(), Some(()));
         assert!(is_quiet(&mut watch).await);
     }
+    run_out_of_memory(&directory);
+    assert!(watch.look().unwrap());
+    assert!(!watch.look().unwrap());
 
     fs::remove_dir(&directory).unwrap();
     assert_eq!(next(&mut watch).await.unwrap(), None);
