@@ -9,8 +9,8 @@ use crate::child::reaper::{Exit, PendingExit};
 use crate::task::Task;
 
 impl Task {
-    /// Starts to watch its cgroup. Call it before the user's program runs: on v1 the kernel tells of
-    /// later kills only.
+    /// Starts to watch its cgroup. Call it before the user's program runs: on v1 the kernel tells
+    /// of later kills only.
     pub(crate) fn watch_memory(&self) -> Option<OomWatch> {
         let watch = self.record().cgroup.as_ref().map(OomWatch::start)?;
         // A host without a memory controller can run containers, too.
