@@ -9,6 +9,7 @@ mod crash_steps;
 mod cri;
 mod cri_checkpoint;
 mod events;
+mod exec_starts;
 mod lifetime;
 mod limits;
 mod outcomes;

@@ -2,9 +2,11 @@
 //! reaper that the shim has.
 
 use std::io::{self, PipeReader};
+use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use stasis_linux::pdeathsig::kill_with_parent;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
@@ -21,6 +23,8 @@ const MAX_OUTPUT_BYTES: u64 = 4 << 20;
 pub(crate) struct Child {
     /// Its pid.
     pub(crate) pid: u32,
+    /// Its pidfd.
+    pub(crate) process: OwnedFd,
     exit: PendingExit,
     stdout: Option<pipe::Receiver>,
     stderr: Option<pipe::Receiver>,
@@ -53,8 +57,12 @@ pub(crate) fn spawn(reaper: &Arc<Reaper>, mut command: Command) -> io::Result<Ch
 pub(crate) fn spawn_detached(reaper: &Arc<Reaper>, mut command: Command) -> io::Result<Child> {
     let watch = reaper.watch();
     let pid = command.spawn()?.id();
+    // It cannot have been reaped yet: that is done between two steps of this thread.
+    let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let process = pidfd_open(raw.ok_or(io::ErrorKind::InvalidData)?, PidfdFlags::empty())?;
     Ok(Child {
         pid,
+        process,
         exit: watch.exit_of(pid),
         stdout: None,
         stderr: None,

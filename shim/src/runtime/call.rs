@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -118,6 +119,11 @@ impl RunningCall {
     /// The runtime's pid.
     pub(crate) fn pid(&self) -> u32 {
         self.child.pid
+    }
+
+    /// The runtime's pidfd.
+    pub(crate) fn process(&self) -> io::Result<OwnedFd> {
+        self.child.process.try_clone()
     }
 
     /// Waits until the runtime has ended, and returns its standard output.

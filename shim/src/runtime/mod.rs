@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use containerd_shim::api::Options;
 
-use self::call::RuntimeCall;
+use self::call::{RunningCall, RuntimeCall};
 use self::error::RuntimeError;
 use self::log::RuntimeMessage;
 use crate::bundle::Bundle;
@@ -110,23 +110,22 @@ impl OciRuntime {
         self.low_level("start").arg(id).run().await
     }
 
-    /// Starts another process in a container.
-    pub(crate) async fn exec(
+    /// Starts a call that starts another process in a container.
+    pub(crate) fn start_exec(
         &self,
         id: &str,
         process: &Path,
         pid_file: &Path,
         streams: Streams,
         console: Option<&Path>,
-    ) -> Result<(), RuntimeError> {
+    ) -> Result<RunningCall, RuntimeError> {
         self.low_level("exec")
             .option("--process", process)
             .arg("--detach")
             .option("--pid-file", pid_file)
             .option_if("--console-socket", console)
             .arg(id)
-            .run_with(streams)
-            .await
+            .start_with(streams)
     }
 
     /// Sends a signal.

@@ -14,7 +14,7 @@ use containerd_shim::api::{
 };
 use containerd_shim::protos::protobuf::MessageField;
 use containerd_shim::protos::ttrpc::Result as TtrpcResult;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 use self::tasks::Tasks;
 use crate::containerd::timestamp;
@@ -101,7 +101,9 @@ impl TaskService for Service {
             run_uncancelled(async move { start::start(&task).await }).await?
         } else {
             let exec = task.exec(&request.exec_id)?;
-            run_uncancelled(async move { exec::start(&task, &exec).await }).await?
+            // ttrpc drops this handler, and with it the sender, at the caller's deadline.
+            let (_caller, gone) = oneshot::channel::<()>();
+            run_uncancelled(async move { exec::start(&task, &exec, gone).await }).await?
         };
         Ok(StartResponse {
             pid,

@@ -60,6 +60,7 @@ async fn begin(
     work: &Path,
     options: &CheckpointOptions,
 ) -> Result<RunningCall> {
+    let _no_starts = task.without_exec_starts().await?;
     let _lock = task.verb_lock.lock().await;
     let mut record = task.record();
     record.state.may_checkpoint()?;

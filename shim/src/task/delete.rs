@@ -32,7 +32,7 @@ impl Task {
     fn final_snapshot(&self) -> Snapshot {
         let mut snapshot = self.snapshot();
         if snapshot.exit.is_none() {
-            let exit = self.record().init_exit;
+            let exit = *self.init_exit.borrow();
             snapshot.exit = Some(exit.unwrap_or_else(Exit::killed));
         }
         snapshot

@@ -1,10 +1,16 @@
 //! Exec: adds a process to a task; and Start of such a process.
 
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use containerd_shim::api::ExecProcessRequest;
 use containerd_shim::io::Stdio;
 use containerd_shim::protos::events::task::{TaskExecAdded, TaskExecStarted};
+use rustix::process::{Pid, Signal, kill_process, pidfd_send_signal};
+use tokio::sync::RwLockWriteGuard;
+use tokio::time::{sleep, timeout};
 
 use crate::bundle::Bundle;
 use crate::child::reaper::{Exit, PendingExit};
@@ -12,7 +18,13 @@ use crate::io_error::IoError;
 use crate::stdio::Io;
 use crate::task::Task;
 use crate::task::error::{Result, TaskError};
-use crate::task::exec_process::ExecProcess;
+use crate::task::exec_process::{ExecProcess, wait_for_exit};
+
+/// How long Pause and Checkpoint wait for processes that are being started.
+const STARTS: Duration = Duration::from_secs(10);
+
+/// How long a start may go on after the init process has ended.
+const AFTER_INIT: Duration = Duration::from_secs(2);
 
 /// Adds a process.
 pub(crate) fn add(task: &Task, request: &ExecProcessRequest) -> Result<()> {
@@ -54,16 +66,22 @@ fn process_spec(spec: &[u8], terminal: bool) -> Result<Vec<u8>> {
     serde_json::to_vec(&spec).map_err(unreadable)
 }
 
-/// Starts a process that was added; returns its pid.
-pub(crate) async fn start(task: &Arc<Task>, exec: &Arc<ExecProcess>) -> Result<u32> {
-    let lock = task.verb_lock.lock().await;
+/// Starts a process that was added; returns its pid. `caller` ends when nobody waits for the answer
+/// any more.
+pub(crate) async fn start(
+    task: &Arc<Task>,
+    exec: &Arc<ExecProcess>,
+    caller: impl Future,
+) -> Result<u32> {
+    let shared = task.exec_starts.read().await;
     task.check_exec()?;
     exec.begin_start()?;
-    let (pid, io, exit) = match spawn(task, exec).await {
+    let spawned = spawn(task, exec, caller).await;
+    drop(shared);
+    let (pid, io, exit) = match spawned {
         Ok(spawned) => spawned,
         Err(error) => {
             exec.start_failed();
-            drop(lock);
             task.publish_exit_if_done();
             return Err(error);
         }
@@ -83,7 +101,25 @@ pub(crate) async fn start(task: &Arc<Task>, exec: &Arc<ExecProcess>) -> Result<u
     Ok(pid)
 }
 
-async fn spawn(task: &Arc<Task>, exec: &ExecProcess) -> Result<(u32, Io, PendingExit)> {
+impl Task {
+    /// Waits until no process is being started, and lets none start until the guard is dropped.
+    pub(crate) async fn without_exec_starts(&self) -> Result<RwLockWriteGuard<'_, ()>> {
+        let wait = timeout(STARTS, self.exec_starts.write());
+        wait.await.map_err(|_| {
+            TaskError::FailedPrecondition(format!(
+                "processes of {} that exec added have been starting for {} s; nothing was changed",
+                self.id,
+                STARTS.as_secs()
+            ))
+        })
+    }
+}
+
+async fn spawn(
+    task: &Arc<Task>,
+    exec: &ExecProcess,
+    caller: impl Future,
+) -> Result<(u32, Io, PendingExit)> {
     let (streams, pending_io) = task.prepare_io(&exec.stdio).await?;
     // Removed with its files when the pid has been read.
     let scratch = tempfile::Builder::new()
@@ -99,12 +135,49 @@ async fn spawn(task: &Arc<Task>, exec: &ExecProcess) -> Result<(u32, Io, Pending
     std::fs::write(&process, &exec.spec)
         .map_err(IoError::cannot("write the process's specification"))?;
     let watch = task.context.reaper.watch();
-    task.runtime
-        .exec(&task.id, &process, &pid_file, streams, pending_io.console())
-        .await?;
-    let pid = Bundle::read_pid(&pid_file)?;
-    let io = pending_io.connect().await?;
-    Ok((pid, io, watch.exit_of(pid)))
+    let console = pending_io.console();
+    let call = task
+        .runtime
+        .start_exec(&task.id, &process, &pid_file, streams, console)?;
+    let runtime = call.process().map_err(IoError::cannot("watch the start"))?;
+    let launch = async {
+        call.wait().await?;
+        let pid = Bundle::read_pid(&pid_file)?;
+        Ok((pid, pending_io.connect().await?))
+    };
+    tokio::select! {
+        biased;
+        launched = launch => launched.map(|(pid, io)| (pid, io, watch.exit_of(pid))),
+        reason = given_up(task, caller) => {
+            kill_start(&runtime, &pid_file);
+            let message = format!("the start of process {} was ended: {reason}", exec.id);
+            Err(TaskError::FailedPrecondition(message))
+        }
+    }
+}
+
+/// Waits until a start has become useless. The low-level runtime ends by itself when the init
+/// process has, unless it is stopped or hangs.
+async fn given_up(task: &Task, caller: impl Future) -> &'static str {
+    let init_ended = async {
+        wait_for_exit(&task.init_exit).await;
+        sleep(AFTER_INIT).await;
+    };
+    tokio::select! {
+        _ = caller => "its caller has gone",
+        () = init_ended => "the container's init process has ended",
+    }
+}
+
+/// Ends a low-level runtime and, if it has made one, its process, which nobody would know.
+fn kill_start(runtime: &OwnedFd, pid_file: &Path) {
+    // Fails only if it has ended.
+    let _ = pidfd_send_signal(runtime, Signal::KILL);
+    let made = Bundle::read_pid(pid_file).ok();
+    let made = made.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+    if let Some(pid) = made {
+        let _ = kill_process(pid, Signal::KILL);
+    }
 }
 
 fn exited(task: &Task, exec: &ExecProcess, pid: u32, exit: Exit) {

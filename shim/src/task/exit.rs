@@ -38,11 +38,8 @@ impl Task {
     async fn init_exited(&self, exit: Exit) {
         // Wait for a Start that is under way: its event must come first.
         let lock = self.verb_lock.lock().await;
-        let others = {
-            let mut record = self.record();
-            record.init_exit = Some(exit);
-            record.execs.values().any(|exec| exec.is_running())
-        };
+        self.init_exit.send_replace(Some(exit));
+        let others = self.record().execs.values().any(|exec| exec.is_running());
         // Without a pid namespace of the container's own, its other processes outlive the init
         // process.
         if others && !self.bundle.has_own_pid_namespace().unwrap_or(true) {
@@ -58,8 +55,10 @@ impl Task {
     /// Publishes the exit of the task if its init process has ended, the exits of its other
     /// processes are published, and no operation is under way.
     pub(crate) fn publish_exit_if_done(&self) {
+        let Some(exit) = *self.init_exit.borrow() else {
+            return;
+        };
         let mut record = self.record();
-        let Some(exit) = record.init_exit else { return };
         let waits = record.execs.values().any(|exec| exec.is_running())
             || record.state.operation().is_some()
             || record.state.exit().is_some();

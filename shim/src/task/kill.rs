@@ -25,7 +25,7 @@ impl Task {
             if record.pid == 0 {
                 return Err(TaskError::NotFound(format!("a process of {}", self.id)));
             }
-            if record.init_exit.is_some() {
+            if self.init_exit.borrow().is_some() {
                 return Err(TaskError::Finished(self.id.clone()));
             }
         }
@@ -43,8 +43,7 @@ impl Task {
     }
 
     fn has_ended(&self) -> bool {
-        let record = self.record();
-        record.init_exit.is_some() || !is_alive(record.pid)
+        self.init_exit.borrow().is_some() || !is_alive(self.record().pid)
     }
 }
 

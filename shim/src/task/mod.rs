@@ -1,10 +1,12 @@
 //! A task: a container's init process with everything that containerd asks about it. Each verb of
 //! containerd's task service is a file, by its ttrpc name.
 //!
-//! A task has two locks, and neither is held while a checkpoint or restore runs. `verb_lock`
-//! serialises the short verbs (Start, Pause, Kill ...). The lock of [`Record`] is held while the
-//! record is read or changed. A checkpoint or restore is a state of the task instead, which all
-//! other verbs see.
+//! No lock of a task is held while a checkpoint or restore runs. `verb_lock` serialises the short
+//! verbs (Start, Pause, Kill ...). The lock of [`Record`] is held while the record is read or
+//! changed. A checkpoint or restore is a state of the task instead, which all other verbs see.
+//! Processes that Exec added are started beside all of that, and beside each other; `exec_starts`
+//! lets Pause and Checkpoint wait for them, because one that is half-way in the container would be
+//! frozen, or dumped, half-way.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -66,6 +68,11 @@ pub(crate) struct Task {
     /// Serialises the short verbs.
     pub(crate) verb_lock: tokio::sync::Mutex<()>,
     record: Mutex<Record>,
+    /// Shared by the starts of processes that Exec added; alone for Pause and Checkpoint.
+    pub(crate) exec_starts: tokio::sync::RwLock<()>,
+    /// The init process's exit. Its event is published when the task's other processes have ended
+    /// and no operation is under way.
+    pub(crate) init_exit: watch::Sender<Option<Exit>>,
     /// The init process's exit, once its event is published: Wait waits for it.
     pub(crate) exit: watch::Sender<Option<Exit>>,
 }
@@ -83,9 +90,6 @@ pub(crate) struct Record {
     pub(crate) cgroup: Option<Cgroup>,
     /// The processes that Exec added, by their ids.
     pub(crate) execs: BTreeMap<String, Arc<ExecProcess>>,
-    /// The init process's exit. Its event is published when the task's other processes have ended
-    /// and no operation is under way.
-    pub(crate) init_exit: Option<Exit>,
     /// Whether `stasis-runtime` may have a record of the container below `/run/stasis`.
     pub(crate) recorded_by_stasis: bool,
 }
@@ -113,9 +117,10 @@ impl Task {
                 io: None,
                 cgroup: None,
                 execs: BTreeMap::new(),
-                init_exit: None,
                 recorded_by_stasis: false,
             }),
+            exec_starts: tokio::sync::RwLock::new(()),
+            init_exit: watch::Sender::new(None),
             exit: watch::Sender::new(None),
         })
     }
@@ -176,13 +181,12 @@ impl Task {
 
     /// Whether an added process may be started now.
     pub(crate) fn check_exec(&self) -> Result<()> {
-        let record = self.record();
-        if record.init_exit.is_some() {
+        if self.init_exit.borrow().is_some() {
             return Err(TaskError::FailedPrecondition(format!(
                 "the init process of {} is not running",
                 self.id
             )));
         }
-        Ok(record.state.may_exec()?)
+        Ok(self.record().state.may_exec()?)
     }
 }

@@ -9,6 +9,7 @@ use crate::task::state::State;
 impl Task {
     /// Freezes it.
     pub(crate) async fn pause(&self) -> Result<()> {
+        let _no_starts = self.without_exec_starts().await?;
         let _lock = self.verb_lock.lock().await;
         self.record().state.may_pause()?;
         self.runtime.pause(&self.id).await?;

@@ -41,13 +41,19 @@ impl Containerd {
 
     /// Starts the first process of a task, or an exec process; its pid.
     pub fn start(&self, id: &str, exec: &str) -> Answer<u32> {
+        self.start_within(CALL_DEADLINE, id, exec)
+    }
+
+    /// The same by a caller who does not wait longer than this, and tells the shim so.
+    pub fn start_within(&self, deadline: Duration, id: &str, exec: &str) -> Answer<u32> {
         let (container_id, exec_id) = (id.to_owned(), exec.to_owned());
-        let request = api::StartRequest {
+        let mut request = of(api::StartRequest {
             container_id,
             exec_id,
-        };
+        });
+        request.set_timeout(deadline);
         Ok(self
-            .tasks(async |mut tasks| tasks.start(of(request)).await)?
+            .tasks(async |mut tasks| tasks.start(request).await)?
             .pid)
     }
 

@@ -1,0 +1,140 @@
+//! Starts of processes that Exec added wait for nothing, nothing waits for them, and one that nobody
+//! wants any more is ended.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use anyhow::Result;
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::client::containerd::{
+    Beside, Code, Containerd, INIT, Streams, code, process,
+};
+use stasis_integration::client::shim::in_host;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::on_hosts;
+
+const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 3] = [
+    container_dies_beside_a_stopped_start,
+    start_ends_with_its_caller,
+    pause_is_refused_beside_a_stopped_start,
+];
+
+on_hosts!(checks: trixie, sid_v2);
+
+const SIGKILL: u32 = 9;
+
+/// A runtime that stops itself at the exec of each process while [`STOPPING`] exists.
+const RUNTIME: &str = "/opt/stopping/runc";
+const SCRIPT: &str = r#"#!/bin/sh
+case " $* " in *" exec "*) if [ -e /opt/stopping/now ]; then
+    echo $$ > /opt/stopping/stopped
+    kill -STOP $$
+fi ;; esac
+exec runc "$@"
+"#;
+const STOPPING: &str = "/opt/stopping/now";
+const STOPPED: &str = "/opt/stopping/stopped";
+
+fn checks(kind: HostKind) -> Result<()> {
+    in_host(kind, &CHECKS)
+}
+
+/// A container whose runtime is [`RUNTIME`].
+fn start(stasis: &StasisHost, client: &Containerd, id: &str) -> Result<u32> {
+    let runtime = stasis.host.path(RUNTIME);
+    fs::create_dir_all(stasis.host.path("/opt/stopping"))?;
+    fs::write(&runtime, SCRIPT)?;
+    fs::set_permissions(&runtime, fs::Permissions::from_mode(0o755))?;
+    stasis.set(RUNTIME, "")?;
+    stasis.start_container(client, id, &[], &["/bin/pause"])
+}
+
+/// Starts a process whose runtime stops itself, and waits until it has.
+fn stopped_start<T: Send + 'static>(
+    stasis: &StasisHost,
+    client: &Containerd,
+    id: &str,
+    start: impl FnOnce(&Containerd) -> T + Send + 'static,
+) -> Result<Beside<T>> {
+    client.exec(
+        id,
+        "stopped",
+        &Streams::default(),
+        process(&["true"], false),
+    )?;
+    let stopped = stasis.host.path(STOPPED);
+    fs::write(stasis.host.path(STOPPING), "")?;
+    let starting = client.beside(start)?;
+    wait_until_clear(|| {
+        let pid = fs::read_to_string(&stopped).unwrap_or_default();
+        let stat = stasis.host.path(format!("/proc/{}/stat", pid.trim()));
+        let stat = fs::read_to_string(stat).unwrap_or_default();
+        Ok((!stat.contains(") T ")).then(|| format!("the runtime {pid:?} is {stat:?}")))
+    })?;
+    fs::remove_file(stasis.host.path(STOPPING))?;
+    fs::remove_file(stopped)?;
+    Ok(starting)
+}
+
+/// Another process starts and ends.
+fn another_runs(client: &Containerd, id: &str) -> Result<()> {
+    client.exec(id, "other", &Streams::default(), process(&["true"], false))?;
+    client.start(id, "other")?;
+    assert_eq!(client.wait(id, "other")?.status, 0);
+    client.delete_exec(id, "other")?;
+    Ok(())
+}
+
+fn container_dies_beside_a_stopped_start(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let id = "dies";
+    let pid = start(stasis, client, id)?;
+    let mut events = client.events()?;
+    let starting = stopped_start(stasis, client, id, |client| client.start("dies", "stopped"))?;
+    another_runs(client, id)?;
+    client.kill(id, INIT, SIGKILL)?;
+    assert_eq!(client.wait(id, INIT)?.status, 137);
+    assert_eq!(code(&starting.outcome()?), Code::FailedPrecondition);
+    events.until(id, "exit dies 137")?;
+    client.delete_exec(id, "stopped")?;
+    client.delete(id)?;
+    assert!(!stasis.lives(pid));
+    stasis.ctr_remove(id)?;
+    stasis.nothing_left_of(&[id])
+}
+
+fn start_ends_with_its_caller(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let id = "gone";
+    start(stasis, client, id)?;
+    let starting = stopped_start(stasis, client, id, |client| {
+        client.start_within(Duration::from_secs(5), "gone", "stopped")
+    })?;
+    assert_ne!(code(&starting.outcome()?), Code::Ok);
+    // The shim hears of the deadline by itself.
+    wait_until_clear(|| {
+        let deleted = client.delete_exec(id, "stopped");
+        Ok(deleted.err().map(|status| status.to_string()))
+    })?;
+    another_runs(client, id)?;
+    client.pause(id)?;
+    client.resume(id)?;
+    stasis.ctr_remove(id)?;
+    stasis.nothing_left_of(&[id])
+}
+
+/// A process that is half-way in the container would be frozen, or dumped, half-way.
+fn pause_is_refused_beside_a_stopped_start(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let id = "waits";
+    start(stasis, client, id)?;
+    let starting = stopped_start(stasis, client, id, |client| {
+        client.start_within(Duration::from_secs(30), "waits", "stopped")
+    })?;
+    let refused = client.pause(id);
+    assert_eq!(code(&refused), Code::FailedPrecondition, "{refused:?}");
+    another_runs(client, id)?;
+    client.kill(id, INIT, SIGKILL)?;
+    assert_ne!(code(&starting.outcome()?), Code::Ok);
+    stasis.ctr_remove(id)?;
+    stasis.nothing_left_of(&[id])
+}
