@@ -6,6 +6,10 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Signal, pidfd_send_signal};
+use tokio::time::timeout;
 
 use crate::child::reaper::Reaper;
 use crate::child::{Child, ChildOutput, spawn, spawn_captured};
@@ -20,6 +24,7 @@ pub(crate) struct RuntimeCall<'r> {
     command: Command,
     log: &'r Path,
     reaper: &'r Arc<Reaper>,
+    deadline: Option<Duration>,
 }
 
 /// A call of a runtime that is under way.
@@ -28,6 +33,7 @@ pub(crate) struct RunningCall {
     verb: &'static str,
     child: Child,
     mark: Mark,
+    deadline: Option<Duration>,
 }
 
 /// How the program is started: with the streams that its command has, or with its output captured.
@@ -48,6 +54,7 @@ impl<'r> RuntimeCall<'r> {
             command,
             log,
             reaper,
+            deadline: None,
         }
     }
 
@@ -73,6 +80,13 @@ impl<'r> RuntimeCall<'r> {
     /// Adds an option without a value, if it is set.
     pub(crate) fn switch(self, name: &str, set: bool) -> Self {
         if set { self.arg(name) } else { self }
+    }
+
+    /// Has the call killed when it takes longer than this. `stasis-runtime` has deadlines of its
+    /// own, and must not be killed half-way.
+    pub(crate) fn within(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
     }
 
     /// Runs the call and waits for it.
@@ -111,6 +125,7 @@ impl<'r> RuntimeCall<'r> {
             verb: self.verb,
             child,
             mark,
+            deadline: self.deadline,
         })
     }
 }
@@ -128,7 +143,15 @@ impl RunningCall {
 
     /// Waits until the runtime has ended, and returns its standard output.
     pub(crate) async fn wait(self) -> Result<Vec<u8>, RuntimeError> {
-        let ended = self.child.wait().await;
+        let process = self.process();
+        let wait = self.child.wait();
+        let ended = match self.deadline {
+            None => wait.await,
+            Some(deadline) => match timeout(deadline, wait).await {
+                Ok(ended) => ended,
+                Err(_) => return Err(killed(self.verb, deadline, process)),
+            },
+        };
         if ended.exit.status == 0 {
             return Ok(ended.stdout);
         }
@@ -136,6 +159,22 @@ impl RunningCall {
             verb: self.verb,
             message: error_message(&self.mark, &ended),
         })
+    }
+}
+
+/// Kills a runtime that has taken too long.
+fn killed(verb: &'static str, deadline: Duration, process: io::Result<OwnedFd>) -> RuntimeError {
+    let signalled = process.map(|process| pidfd_send_signal(process, Signal::KILL));
+    if let Err(error) = signalled {
+        log::warn!("a hanging runtime cannot be killed: {error}");
+    }
+    let text = format!(
+        "it had not ended after {} s, and was killed",
+        deadline.as_secs()
+    );
+    RuntimeError::Failed {
+        verb,
+        message: RuntimeMessage::new(text),
     }
 }
 

@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use containerd_shim::api::Options;
 
@@ -28,6 +29,11 @@ pub(crate) mod stasis;
 /// Where runtimes keep their containers unless the options name another directory. Each namespace
 /// of containerd has a directory below it.
 const DEFAULT_ROOT: &str = "/run/containerd/runc";
+
+/// How long a call may take that only looks, signals or sets limits.
+const SHORT: Duration = Duration::from_secs(120);
+/// How long a call may take that makes, starts or removes a container: it runs the user's hooks.
+const LONG: Duration = Duration::from_secs(600);
 
 /// Which processes a signal is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,7 +113,7 @@ impl OciRuntime {
 
     /// Starts the user's program in a container.
     pub(crate) async fn start(&self, id: &str) -> Result<(), RuntimeError> {
-        self.low_level("start").arg(id).run().await
+        self.low_level("start").arg(id).within(LONG).run().await
     }
 
     /// Starts a call that starts another process in a container.
@@ -139,6 +145,7 @@ impl OciRuntime {
             .switch("--all", target == Target::All)
             .arg(id)
             .arg(signal.to_string())
+            .within(SHORT)
             .run()
             .await
     }
@@ -146,7 +153,12 @@ impl OciRuntime {
     /// Removes a container whose init process has ended or never ran. Not with `--force`: runc then
     /// sleeps 100 ms before it looks for processes that are left.
     pub(crate) async fn delete(&self, id: &str) -> Result<(), RuntimeError> {
-        self.low_level("delete").arg(id).run().await
+        self.low_level("delete").arg(id).within(LONG).run().await
+    }
+
+    /// Thaws a container whose init process has ended.
+    pub(crate) async fn thaw(&self, id: &str) -> Result<(), RuntimeError> {
+        self.low_level("resume").arg(id).within(SHORT).run().await
     }
 
     /// Changes limits; `resources` is a file with them.
@@ -154,6 +166,7 @@ impl OciRuntime {
         self.low_level("update")
             .option("--resources", resources)
             .arg(id)
+            .within(SHORT)
             .run()
             .await
     }
@@ -164,6 +177,7 @@ impl OciRuntime {
             .low_level("ps")
             .option("--format", "json")
             .arg(id)
+            .within(SHORT)
             .output()
             .await?;
         // runc prints "null" for an empty list.

@@ -73,15 +73,25 @@ async fn begin(
     Ok(call)
 }
 
-/// Leaves the state Checkpointing, and sends the signals that came meanwhile.
+/// Sends the signals that came meanwhile, and leaves the state Checkpointing. In this order: until
+/// then others queue up behind these, and the exit that a signal causes is not told before
+/// TaskCheckpointed.
 async fn end(task: &Arc<Task>) {
     let _lock = task.verb_lock.lock().await;
-    let operation = task.record().state.end_checkpoint();
-    for signal in operation.map(Operation::into_pending).unwrap_or_default() {
-        if let Err(error) = task.deliver(signal.signal, signal.target).await {
-            log::info!("signal {} for {}: {error}", signal.signal, task.id);
+    loop {
+        let pending = task.record().state.operation().map(Operation::take_pending);
+        let pending = pending.unwrap_or_default();
+        if pending.is_empty() {
+            break;
+        }
+        for signal in pending {
+            if let Err(error) = task.deliver(signal.signal, signal.target).await {
+                log::info!("signal {} for {}: {error}", signal.signal, task.id);
+            }
         }
     }
+    task.thaw_if_ended().await;
+    task.record().state.end_checkpoint();
 }
 
 /// CRIU's work directory.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use containerd_shim::api::Status;
 use containerd_shim::protos::events::task::TaskExit;
 
 use crate::cgroup::{Cgroup, controllers};
@@ -35,31 +36,44 @@ impl Task {
         });
     }
 
+    /// Waits for no lock: a verb whose runtime hangs must not keep the exit from being told.
     async fn init_exited(&self, exit: Exit) {
-        // Wait for a Start that is under way: its event must come first.
-        let lock = self.verb_lock.lock().await;
         self.init_exit.send_replace(Some(exit));
-        let others = self.record().execs.values().any(|exec| exec.is_running());
         // Without a pid namespace of the container's own, its other processes outlive the init
-        // process.
-        if others && !self.bundle.has_own_pid_namespace().unwrap_or(true) {
+        // process, and hold what it held: GPU memory, for example.
+        if !self.bundle.has_own_pid_namespace().unwrap_or(false) {
             let killed = self.runtime.kill(&self.id, SIGKILL, Target::All).await;
             if let Err(error) = killed {
                 log::warn!("processes of {} may have survived it: {error}", self.id);
             }
         }
-        drop(lock);
+        if matches!(self.record().state, State::Paused) {
+            self.thaw_if_ended().await;
+        }
         self.publish_exit_if_done();
     }
 
+    /// Thaws it if its init process ended while it was paused: runc deletes no container whose
+    /// cgroup is frozen, not even one without processes.
+    pub(crate) async fn thaw_if_ended(&self) {
+        let ended = self.init_exit.borrow().is_some();
+        if ended
+            && self.snapshot().status == Status::PAUSED
+            && let Err(error) = self.runtime.thaw(&self.id).await
+        {
+            log::warn!("{} ended paused, and its cgroup stays so: {error}", self.id);
+        }
+    }
+
     /// Publishes the exit of the task if its init process has ended, the exits of its other
-    /// processes are published, and no operation is under way.
+    /// processes are published, and neither its start nor an operation is under way.
     pub(crate) fn publish_exit_if_done(&self) {
         let Some(exit) = *self.init_exit.borrow() else {
             return;
         };
         let mut record = self.record();
         let waits = record.execs.values().any(|exec| exec.is_running())
+            || matches!(record.state, State::Starting)
             || record.state.operation().is_some()
             || record.state.exit().is_some();
         if waits {

@@ -13,9 +13,9 @@ pub(crate) const SIGKILL: u32 = 9;
 impl Task {
     /// Sends a signal. During an operation the caller is answered at once, and the signal is sent
     /// when the operation is over.
+    ///
+    /// Waits for no lock: it is the way out when another verb hangs.
     pub(crate) async fn kill(&self, signal: u32, target: Target) -> Result<()> {
-        // An operation does not hold this lock.
-        let _lock = self.verb_lock.lock().await;
         {
             let mut record = self.record();
             if let Some(operation) = record.state.operation() {
@@ -25,9 +25,10 @@ impl Task {
             if record.pid == 0 {
                 return Err(TaskError::NotFound(format!("a process of {}", self.id)));
             }
-            if self.init_exit.borrow().is_some() {
-                return Err(TaskError::Finished(self.id.clone()));
-            }
+        }
+        // In a shared pid namespace other processes may have outlived the init process.
+        if self.init_exit.borrow().is_some() && target == Target::Init {
+            return Err(TaskError::Finished(self.id.clone()));
         }
         self.deliver(signal, target).await
     }

@@ -60,8 +60,8 @@ impl Operation {
     }
 
     /// The signals that are to be sent now.
-    pub(crate) fn into_pending(self) -> Vec<PendingSignal> {
-        self.pending
+    pub(crate) fn take_pending(&mut self) -> Vec<PendingSignal> {
+        std::mem::take(&mut self.pending)
     }
 }
 

@@ -21,8 +21,16 @@ pub(crate) async fn start(task: &Arc<Task>) -> Result<u32> {
     let from = task.record().state.may_start()?;
     match from {
         StartFrom::Created => {
-            task.runtime.start(&task.id).await?;
-            task.record().state = State::Running;
+            task.record().state = State::Starting;
+            let started = task.runtime.start(&task.id).await;
+            task.record().state = match started {
+                Ok(()) => State::Running,
+                Err(_) => State::Created,
+            };
+            if let Err(error) = started {
+                task.publish_exit_if_done();
+                return Err(error.into());
+            }
         }
         StartFrom::Image(image) => {
             let restore = begin_restore(task, &image).await?;
@@ -31,17 +39,20 @@ pub(crate) async fn start(task: &Arc<Task>) -> Result<u32> {
             return restore.finish(task).await;
         }
     }
-    publish_start(task)
+    let pid = publish_start(task);
+    // The init process may have ended meanwhile.
+    task.publish_exit_if_done();
+    Ok(pid)
 }
 
-fn publish_start(task: &Arc<Task>) -> Result<u32> {
+fn publish_start(task: &Arc<Task>) -> u32 {
     let pid = task.record().pid;
     task.events().publish(TaskStart {
         container_id: task.id.clone(),
         pid,
         ..TaskStart::default()
     });
-    Ok(pid)
+    pid
 }
 
 /// A restore that is under way.
@@ -81,9 +92,10 @@ impl Restore {
         let outcome = attached.as_ref().map(drop).map_err(drop);
         let operation = task.record().state.end_restore(outcome);
         attached?;
-        let pid = publish_start(task)?;
+        let pid = publish_start(task);
         // Their callers were answered at once; the signals were queued.
-        for signal in operation.map(Operation::into_pending).unwrap_or_default() {
+        let pending = operation.map(|mut operation| operation.take_pending());
+        for signal in pending.unwrap_or_default() {
             if let Err(error) = task.deliver(signal.signal, signal.target).await {
                 log::warn!(
                     "signal {} did not reach {}: {error}",

@@ -13,6 +13,8 @@ use crate::task::operation::Operation;
 pub(crate) enum State {
     /// The low-level runtime has created the container; the user's program has not started.
     Created,
+    /// The low-level runtime starts the user's program.
+    Starting,
     /// Created from a checkpoint: there is no process before Start restores it.
     Prepared {
         /// The image directory.
@@ -104,7 +106,9 @@ impl State {
     /// that was paused for its checkpoint is paused, although `stasis-runtime` thaws it in between.
     pub(crate) fn status(&self) -> Status {
         match self {
-            State::Created | State::Prepared { .. } | State::Restoring { .. } => Status::CREATED,
+            State::Created | State::Starting | State::Prepared { .. } | State::Restoring { .. } => {
+                Status::CREATED
+            }
             State::Running => Status::RUNNING,
             State::Paused => Status::PAUSED,
             State::Checkpointing { before, .. } => match before {
@@ -153,7 +157,7 @@ impl State {
     /// Whether a process that Exec added may be started.
     pub(crate) fn may_exec(&self) -> Result<(), IllegalTransition> {
         match self {
-            State::Created | State::Running => Ok(()),
+            State::Created | State::Starting | State::Running => Ok(()),
             _ => Err(self.refuse(Verb::Exec)),
         }
     }
@@ -258,6 +262,7 @@ impl State {
     fn refuse(&self, verb: Verb) -> IllegalTransition {
         let state = match self {
             State::Created => "created and not started",
+            State::Starting => "being started",
             State::Prepared { .. } => "made from a checkpoint and not started",
             State::Restoring { .. } => "being restored",
             State::Running => "running",

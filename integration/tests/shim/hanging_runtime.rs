@@ -1,4 +1,4 @@
-//! Starts of processes that Exec added wait for nothing, nothing waits for them, and one that nobody
+//! A low-level runtime that hangs: nothing waits for it that need not, and a call of it that nobody
 //! wants any more is ended.
 
 use std::fs;
@@ -6,17 +6,20 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use anyhow::Result;
+use serde_json::json;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::client::containerd::{
-    Beside, Code, Containerd, INIT, Streams, code, process,
+    Answer, Beside, Code, Containerd, INIT, Resources, Streams, code, process,
 };
 use stasis_integration::client::shim::in_host;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
-const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 3] = [
+const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 5] = [
     container_dies_beside_a_stopped_start,
+    container_dies_beside_a_stopped_kill,
+    exit_is_told_beside_a_stopped_update,
     start_ends_with_its_caller,
     pause_is_refused_beside_a_stopped_start,
 ];
@@ -25,13 +28,14 @@ on_hosts!(checks: trixie, sid_v2);
 
 const SIGKILL: u32 = 9;
 
-/// A runtime that stops itself at the exec of each process while [`STOPPING`] exists.
+/// A runtime that stops itself at the verb that [`STOPPING`] names.
 const RUNTIME: &str = "/opt/stopping/runc";
 const SCRIPT: &str = r#"#!/bin/sh
-case " $* " in *" exec "*) if [ -e /opt/stopping/now ]; then
+verb=$(cat /opt/stopping/now 2>/dev/null)
+case " $* " in *" ${verb:-none} "*)
     echo $$ > /opt/stopping/stopped
     kill -STOP $$
-fi ;; esac
+esac
 exec runc "$@"
 "#;
 const STOPPING: &str = "/opt/stopping/now";
@@ -51,22 +55,16 @@ fn start(stasis: &StasisHost, client: &Containerd, id: &str) -> Result<u32> {
     stasis.start_container(client, id, &[], &["/bin/pause"])
 }
 
-/// Starts a process whose runtime stops itself, and waits until it has.
-fn stopped_start<T: Send + 'static>(
+/// Makes calls beside, and waits until the runtime has stopped itself at a verb; its pid.
+fn stopped_at<T: Send + 'static>(
+    verb: &str,
     stasis: &StasisHost,
     client: &Containerd,
-    id: &str,
-    start: impl FnOnce(&Containerd) -> T + Send + 'static,
-) -> Result<Beside<T>> {
-    client.exec(
-        id,
-        "stopped",
-        &Streams::default(),
-        process(&["true"], false),
-    )?;
+    calls: impl FnOnce(&Containerd) -> T + Send + 'static,
+) -> Result<(Beside<T>, String)> {
     let stopped = stasis.host.path(STOPPED);
-    fs::write(stasis.host.path(STOPPING), "")?;
-    let starting = client.beside(start)?;
+    fs::write(stasis.host.path(STOPPING), verb)?;
+    let beside = client.beside(calls)?;
     wait_until_clear(|| {
         let pid = fs::read_to_string(&stopped).unwrap_or_default();
         let stat = stasis.host.path(format!("/proc/{}/stat", pid.trim()));
@@ -74,7 +72,27 @@ fn stopped_start<T: Send + 'static>(
         Ok((!stat.contains(") T ")).then(|| format!("the runtime {pid:?} is {stat:?}")))
     })?;
     fs::remove_file(stasis.host.path(STOPPING))?;
+    let pid = fs::read_to_string(&stopped)?;
     fs::remove_file(stopped)?;
+    Ok((beside, pid.trim().to_owned()))
+}
+
+/// Starts a process whose runtime stops itself.
+fn stopped_start(
+    stasis: &StasisHost,
+    client: &Containerd,
+    id: &'static str,
+    patience: Duration,
+) -> Result<Beside<Answer<u32>>> {
+    client.exec(
+        id,
+        "stopped",
+        &Streams::default(),
+        process(&["true"], false),
+    )?;
+    let (starting, _) = stopped_at("exec", stasis, client, move |client| {
+        client.start_within(patience, id, "stopped")
+    })?;
     Ok(starting)
 }
 
@@ -91,7 +109,7 @@ fn container_dies_beside_a_stopped_start(stasis: &StasisHost, client: &Container
     let id = "dies";
     let pid = start(stasis, client, id)?;
     let mut events = client.events()?;
-    let starting = stopped_start(stasis, client, id, |client| client.start("dies", "stopped"))?;
+    let starting = stopped_start(stasis, client, id, Duration::from_secs(60))?;
     another_runs(client, id)?;
     client.kill(id, INIT, SIGKILL)?;
     assert_eq!(client.wait(id, INIT)?.status, 137);
@@ -104,12 +122,41 @@ fn container_dies_beside_a_stopped_start(stasis: &StasisHost, client: &Container
     stasis.nothing_left_of(&[id])
 }
 
+fn container_dies_beside_a_stopped_kill(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let id = "stubborn";
+    start(stasis, client, id)?;
+    let (hangs, runtime) = stopped_at("kill", stasis, client, |client| {
+        client.kill("stubborn", INIT, 15)
+    })?;
+    client.kill(id, INIT, SIGKILL)?;
+    assert_eq!(client.wait(id, INIT)?.status, 137);
+    assert!(hangs.goes_on(), "the runtime did not hang");
+    stasis.host.run(&["kill", "-KILL", &runtime])?;
+    assert_ne!(code(&hangs.outcome()?), Code::Ok);
+    client.delete(id)?;
+    stasis.ctr_remove(id)?;
+    stasis.nothing_left_of(&[id])
+}
+
+fn exit_is_told_beside_a_stopped_update(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let id = "updated";
+    start(stasis, client, id)?;
+    let (hangs, runtime) = stopped_at("update", stasis, client, |client| {
+        client.update("updated", &Resources(json!({})))
+    })?;
+    client.kill(id, INIT, SIGKILL)?;
+    assert_eq!(client.wait(id, INIT)?.status, 137);
+    assert!(hangs.goes_on(), "the runtime did not hang");
+    stasis.host.run(&["kill", "-KILL", &runtime])?;
+    assert_ne!(code(&hangs.outcome()?), Code::Ok);
+    stasis.ctr_remove(id)?;
+    stasis.nothing_left_of(&[id])
+}
+
 fn start_ends_with_its_caller(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let id = "gone";
     start(stasis, client, id)?;
-    let starting = stopped_start(stasis, client, id, |client| {
-        client.start_within(Duration::from_secs(5), "gone", "stopped")
-    })?;
+    let starting = stopped_start(stasis, client, id, Duration::from_secs(5))?;
     assert_ne!(code(&starting.outcome()?), Code::Ok);
     // The shim hears of the deadline by itself.
     wait_until_clear(|| {
@@ -127,9 +174,7 @@ fn start_ends_with_its_caller(stasis: &StasisHost, client: &Containerd) -> Resul
 fn pause_is_refused_beside_a_stopped_start(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let id = "waits";
     start(stasis, client, id)?;
-    let starting = stopped_start(stasis, client, id, |client| {
-        client.start_within(Duration::from_secs(30), "waits", "stopped")
-    })?;
+    let starting = stopped_start(stasis, client, id, Duration::from_secs(30))?;
     let refused = client.pause(id);
     assert_eq!(code(&refused), Code::FailedPrecondition, "{refused:?}");
     another_runs(client, id)?;

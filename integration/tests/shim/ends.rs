@@ -1,0 +1,85 @@
+//! Ends of containers that leave something behind: processes in a pid namespace that is not theirs,
+//! a frozen cgroup.
+
+use std::fs;
+
+use anyhow::Result;
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::client::containerd::{Containerd, INIT};
+use stasis_integration::client::shim::in_host;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::on_hosts;
+
+on_hosts!(all: trixie, sid_v2);
+
+mod frozen {
+    stasis_integration::on_hosts!(super::while_frozen: trixie_v2, sid_v2);
+}
+
+const SIGKILL: u32 = 9;
+
+fn all(kind: HostKind) -> Result<()> {
+    in_host(kind, &[nothing_outlives_init_in_a_shared_pid_namespace])
+}
+
+/// A frozen process of version 1 does not die before it is thawed.
+fn while_frozen(kind: HostKind) -> Result<()> {
+    in_host(kind, &[init_that_ends_while_paused_can_be_deleted])
+}
+
+fn nothing_outlives_init_in_a_shared_pid_namespace(
+    stasis: &StasisHost,
+    client: &Containerd,
+) -> Result<()> {
+    let (sandbox, id) = ("sandbox", "shares");
+    let pause = stasis.start_container(client, sandbox, &[], &["/bin/pause"])?;
+    let namespace = format!("pid:/proc/{pause}/ns/pid");
+    let command = ["sh", "-c", "/bin/pause & exec /bin/pause"];
+    let init = stasis.start_container(client, id, &["--with-ns", &namespace], &command)?;
+    wait_until_clear(|| {
+        let pids = client.pids(id)?;
+        Ok((pids.len() != 2).then(|| format!("{pids:?}")))
+    })?;
+    let pids = client.pids(id)?;
+    stasis.host.run(&["kill", "-KILL", &init.to_string()])?;
+    assert_eq!(client.wait(id, INIT)?.status, 137);
+    wait_until_clear(|| {
+        let alive = pids.iter().find(|(pid, _)| works(stasis, *pid));
+        Ok(alive.map(|(pid, _)| format!("process {pid} outlives its container")))
+    })?;
+    assert!(stasis.lives(pause));
+    stasis.ctr_remove(id)?;
+    stasis.ctr_remove(sandbox)?;
+    stasis.nothing_left_of(&[id, sandbox])
+}
+
+/// Whether a process executes a program. The sandbox's init process reaps nothing, and a zombie has
+/// no command line.
+fn works(stasis: &StasisHost, pid: u32) -> bool {
+    let line = fs::read(stasis.host.path(format!("/proc/{pid}/cmdline")));
+    line.is_ok_and(|line| !line.is_empty())
+}
+
+/// An OOM kill, or one by hand: runc deletes no container whose cgroup is frozen.
+fn init_that_ends_while_paused_can_be_deleted(
+    stasis: &StasisHost,
+    client: &Containerd,
+) -> Result<()> {
+    let id = "frozen";
+    let init = stasis.start_container(client, id, &[], &["/bin/pause"])?;
+    client.pause(id)?;
+    stasis.host.run(&["kill", "-KILL", &init.to_string()])?;
+    assert_eq!(client.wait(id, INIT)?.status, 137);
+    assert_eq!(client.delete(id)?.status, 137);
+    stasis.ctr_remove(id)?;
+
+    // Killed by its caller, whom the low-level runtime thaws it for.
+    stasis.start_container(client, id, &[], &["/bin/pause"])?;
+    client.pause(id)?;
+    client.kill(id, INIT, SIGKILL)?;
+    assert_eq!(client.wait(id, INIT)?.status, 137);
+    assert_eq!(client.delete(id)?.status, 137);
+    stasis.ctr_remove(id)?;
+    stasis.nothing_left_of(&[id])
+}
