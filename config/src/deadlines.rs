@@ -20,6 +20,9 @@ pub struct Deadlines {
     pub room_s: u32,
     /// Seconds for which a program or a disk may do nothing.
     pub stalled_s: u32,
+    /// Seconds after which the shim resumes a container that was paused for a checkpoint whose
+    /// caller has gone; 0 is never.
+    pub resume_s: u32,
 }
 
 impl Default for Deadlines {
@@ -31,6 +34,7 @@ impl Default for Deadlines {
             nvml_s: 30,
             room_s: 30,
             stalled_s: 300,
+            resume_s: 60,
         }
     }
 }
@@ -72,6 +76,12 @@ impl Deadlines {
         Duration::from_secs(self.stalled_s.into())
     }
 
+    /// For the resume of a container whose checkpoint's caller has gone, if it is resumed at all.
+    #[must_use]
+    pub fn resume(&self) -> Option<Duration> {
+        (self.resume_s > 0).then(|| Duration::from_secs(self.resume_s.into()))
+    }
+
     pub(crate) fn check(&self) -> Result<(), (&'static str, &'static str)> {
         let sane = 1..=3_600_000;
         if !sane.contains(&self.lock_ms) {
@@ -94,6 +104,9 @@ impl Deadlines {
         }
         if !(1..=86_400).contains(&self.stalled_s) {
             return Err(("deadlines.stalled_s", "must be between 1 and 86400"));
+        }
+        if self.resume_s > 86_400 {
+            return Err(("deadlines.resume_s", "must be at most 86400"));
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ mod cri;
 mod cri_checkpoint;
 mod ends;
 mod events;
+mod gone_callers;
 mod hanging_runtime;
 mod lifetime;
 mod limits;

@@ -83,6 +83,11 @@ impl Reaper {
         }
     }
 
+    /// The pids of the children that somebody waits for.
+    pub(crate) fn awaited(&self) -> Vec<u32> {
+        self.table().waiting.keys().copied().collect()
+    }
+
     /// Reaps all children that have ended. Call it at SIGCHLD.
     pub(crate) fn reap(&self) {
         // Any error but EINTR means that there are no children.

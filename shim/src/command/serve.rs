@@ -57,6 +57,7 @@ pub(crate) async fn serve(flags: &Flags) -> io::Result<()> {
         .add_listener(Listener::try_from(socket)?)
         .register_service(v2_and_v3(&service));
     server.start().await.map_err(io::Error::other)?;
+    tokio::spawn(log_tasks_at_signal(service)?);
     wait_for_shutdown(&shutdown).await?;
     events.flush(LAST_EVENTS).await;
     if let Some(path) = path {
@@ -105,6 +106,8 @@ fn log_to_containerd(flags: &Flags) {
     };
     if log::set_boxed_logger(Box::new(FifoLogger::with_file(fifo))).is_ok() {
         log::set_max_level(level);
+        // The panic of one call is answered, and the shim goes on; standard error is /dev/null.
+        std::panic::set_hook(Box::new(|panic| log::error!("the shim panicked: {panic}")));
     }
 }
 
@@ -113,6 +116,16 @@ fn reap(reaper: Arc<Reaper>) -> io::Result<impl Future<Output = ()>> {
     Ok(async move {
         while ended.recv().await.is_some() {
             reaper.reap();
+        }
+    })
+}
+
+/// Logs what the shim does at each SIGUSR1, as containerd's own shim logs its stacks.
+fn log_tasks_at_signal(service: Arc<Service>) -> io::Result<impl Future<Output = ()>> {
+    let mut asked = signal(SignalKind::user_defined1())?;
+    Ok(async move {
+        while asked.recv().await.is_some() {
+            service.log_tasks();
         }
     })
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use containerd_shim::api::Options;
 use stasis_config::{Settings, SettingsError};
@@ -40,6 +41,11 @@ fn of_settings(file: Option<&Path>) -> Result<PathBuf, SettingsError> {
         log::warn!("{}", error_chain(&error));
     }
     Ok(settings.runtime.resolve()?.path)
+}
+
+/// The settings' deadline for resuming a container whose checkpoint's caller has gone.
+pub(crate) fn resume_deadline() -> Option<Duration> {
+    Settings::load_usable(None).0.deadlines.resume()
 }
 
 #[cfg(test)]

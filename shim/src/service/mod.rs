@@ -14,7 +14,7 @@ use containerd_shim::api::{
 };
 use containerd_shim::protos::protobuf::MessageField;
 use containerd_shim::protos::ttrpc::Result as TtrpcResult;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, watch};
 
 use self::tasks::Tasks;
 use crate::containerd::timestamp;
@@ -33,17 +33,21 @@ mod tasks;
 #[derive(Debug, Clone)]
 pub(crate) struct Service {
     tasks: Tasks,
-    /// Notified when the shim may end.
-    shutdown: Arc<Notify>,
 }
 
 impl Service {
     /// A service without tasks. It notifies `shutdown` when the shim may end.
     pub(crate) fn new(context: ShimContext, shutdown: Arc<Notify>) -> Self {
         Self {
-            tasks: Tasks::new(context),
-            shutdown,
+            tasks: Tasks::new(context, shutdown),
         }
+    }
+}
+
+impl Service {
+    /// Logs the tasks, their processes, and what is under way.
+    pub(crate) fn log_tasks(&self) {
+        self.tasks.log();
     }
 }
 
@@ -97,13 +101,13 @@ impl TaskService for Service {
 
     async fn start(&self, _: &TtrpcContext, request: StartRequest) -> TtrpcResult<StartResponse> {
         let task = self.tasks.get(&request.id)?;
+        // ttrpc drops this handler, and with it this end, at the caller's deadline.
+        let (_caller, caller) = watch::channel(());
         let pid = if request.exec_id.is_empty() {
-            run_uncancelled(async move { start::start(&task).await }).await?
+            run_uncancelled(async move { start::start(&task, caller).await }).await?
         } else {
             let exec = task.exec(&request.exec_id)?;
-            // ttrpc drops this handler, and with it the sender, at the caller's deadline.
-            let (_caller, gone) = oneshot::channel::<()>();
-            run_uncancelled(async move { exec::start(&task, &exec, gone).await }).await?
+            run_uncancelled(async move { exec::start(&task, &exec, caller).await }).await?
         };
         Ok(StartResponse {
             pid,
@@ -116,6 +120,7 @@ impl TaskService for Service {
         _: &TtrpcContext,
         request: DeleteRequest,
     ) -> TtrpcResult<DeleteResponse> {
+        self.tasks.give_up(&request.id);
         let task = self.tasks.get(&request.id)?;
         if request.exec_id.is_empty() {
             let tasks = self.tasks.clone();
@@ -155,7 +160,8 @@ impl TaskService for Service {
         request: CheckpointTaskRequest,
     ) -> TtrpcResult<Empty> {
         let task = self.tasks.get(&request.id)?;
-        run_uncancelled(async move { checkpoint(&task, &request).await }).await?;
+        let (_caller, caller) = watch::channel(());
+        run_uncancelled(async move { checkpoint(&task, &request, caller).await }).await?;
         Ok(Empty::default())
     }
 
@@ -258,10 +264,7 @@ impl TaskService for Service {
     }
 
     async fn shutdown(&self, _: &TtrpcContext, _: ShutdownRequest) -> TtrpcResult<Empty> {
-        // A shim that still serves other containers of a pod does not end.
-        if self.tasks.is_empty() {
-            self.shutdown.notify_one();
-        }
+        self.tasks.shut_down();
         Ok(Empty::default())
     }
 }

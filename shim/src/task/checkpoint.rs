@@ -13,15 +13,19 @@ use crate::runtime::error::RuntimeError;
 use crate::runtime::options;
 use crate::task::Task;
 use crate::task::error::{Result, TaskError};
-use crate::task::operation::Operation;
+use crate::task::operation::{Caller, Operation};
 
 /// CRIU's log in its work directory.
 const CRIU_LOG: &str = "dump.log";
 /// The copy in the bundle of the log of a failed checkpoint, as in containerd's shim.
 const KEPT_LOG: &str = "criu-dump.log";
 
-/// Checkpoints a task.
-pub(crate) async fn checkpoint(task: &Arc<Task>, request: &CheckpointTaskRequest) -> Result<()> {
+/// Checkpoints a task. What its caller paused is resumed later if that has gone.
+pub(crate) async fn checkpoint(
+    task: &Arc<Task>,
+    request: &CheckpointTaskRequest,
+    caller: Caller,
+) -> Result<()> {
     let options = options::of_checkpoint(request.options.as_ref())?;
     let image = match request.path.as_str() {
         "" => PathBuf::from(&options.image_path),
@@ -33,9 +37,12 @@ pub(crate) async fn checkpoint(task: &Arc<Task>, request: &CheckpointTaskRequest
         )));
     }
     let work = Work::of(task, &options)?;
-    let call = begin(task, &image, work.path(), &options).await?;
+    let call = begin(task, &image, work.path(), &options, &caller).await?;
     let outcome = call.wait().await;
     end(task).await;
+    if caller.has_changed().is_err() {
+        task.resume_later();
+    }
     match outcome {
         Ok(_) => {
             task.events().publish(TaskCheckpointed {
@@ -59,6 +66,7 @@ async fn begin(
     image: &Path,
     work: &Path,
     options: &CheckpointOptions,
+    caller: &Caller,
 ) -> Result<RunningCall> {
     let _no_starts = task.without_exec_starts().await?;
     let _lock = task.verb_lock.lock().await;
@@ -67,7 +75,8 @@ async fn begin(
     let call = task
         .runtime
         .start_checkpoint(&task.id, image, work, options)?;
-    let operation = Operation::of(call.pid()).map_err(IoError::cannot("watch the checkpoint"))?;
+    let operation = Operation::of(call.pid(), caller.clone())
+        .map_err(IoError::cannot("watch the checkpoint"))?;
     record.recorded_by_stasis = true;
     record.state.begin_checkpoint(operation)?;
     Ok(call)

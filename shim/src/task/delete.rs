@@ -1,13 +1,24 @@
 //! Delete: removes a container that has ended or never started.
 
+use std::time::Duration;
+
+use tokio::time::timeout;
+
 use crate::child::reaper::Exit;
+use crate::runtime::Target;
 use crate::task::Task;
 use crate::task::error::Result;
 use crate::task::exec_process::Snapshot;
+use crate::task::kill::SIGKILL;
+use crate::task::state::State;
+
+/// How far the clock of a caller with a deadline may be ahead.
+const CLOCKS: Duration = Duration::from_millis(300);
 
 impl Task {
     /// Removes the container. The task must not be used afterwards.
     pub(crate) async fn delete(&self) -> Result<Snapshot> {
+        self.end_restore().await;
         let _lock = self.verb_lock.lock().await;
         let (io, recorded_by_stasis) = {
             let mut record = self.record();
@@ -25,6 +36,27 @@ impl Task {
         self.runtime.ignore_if_gone(&self.id, deleted)?;
         self.bundle.unmount()?;
         Ok(self.final_snapshot())
+    }
+
+    /// Ends a restore whose caller has gone: nobody else would ever end the container.
+    async fn end_restore(&self) {
+        let mut caller = match &self.record().state {
+            State::Restoring { operation, .. } => operation.caller(),
+            _ => return,
+        };
+        // The caller's own clock may be ahead: this may come before its deadline does here.
+        if timeout(CLOCKS, caller.changed()).await.is_err() {
+            return;
+        }
+        log::warn!("{} is deleted while it is restored", self.id);
+        // Asks the restore to end, and is delivered if the task has been restored all the same.
+        if let Err(error) = self.kill(SIGKILL, Target::All).await {
+            log::warn!("the restore of {} goes on: {error}", self.id);
+        }
+        drop(self.restore.lock().await);
+        if self.record().pid != 0 {
+            self.wait().await;
+        }
     }
 
     /// The exit that Delete reports. For a task that never ran it is SIGKILL's, as in containerd's

@@ -19,6 +19,7 @@ use crate::stdio::Io;
 use crate::task::Task;
 use crate::task::error::{Result, TaskError};
 use crate::task::exec_process::{ExecProcess, wait_for_exit};
+use crate::task::operation::Caller;
 
 /// How long Pause and Checkpoint wait for processes that are being started.
 const STARTS: Duration = Duration::from_secs(10);
@@ -66,12 +67,11 @@ fn process_spec(spec: &[u8], terminal: bool) -> Result<Vec<u8>> {
     serde_json::to_vec(&spec).map_err(unreadable)
 }
 
-/// Starts a process that was added; returns its pid. `caller` ends when nobody waits for the answer
-/// any more.
+/// Starts a process that was added; returns its pid. It is ended if its caller goes.
 pub(crate) async fn start(
     task: &Arc<Task>,
     exec: &Arc<ExecProcess>,
-    caller: impl Future,
+    caller: Caller,
 ) -> Result<u32> {
     let shared = task.exec_starts.read().await;
     task.check_exec()?;
@@ -118,7 +118,7 @@ impl Task {
 async fn spawn(
     task: &Arc<Task>,
     exec: &ExecProcess,
-    caller: impl Future,
+    caller: Caller,
 ) -> Result<(u32, Io, PendingExit)> {
     let (streams, pending_io) = task.prepare_io(&exec.stdio).await?;
     // Removed with its files when the pid has been read.
@@ -158,13 +158,13 @@ async fn spawn(
 
 /// Waits until a start has become useless. The low-level runtime ends by itself when the init
 /// process has, unless it is stopped or hangs.
-async fn given_up(task: &Task, caller: impl Future) -> &'static str {
+async fn given_up(task: &Task, mut caller: Caller) -> &'static str {
     let init_ended = async {
         wait_for_exit(&task.init_exit).await;
         sleep(AFTER_INIT).await;
     };
     tokio::select! {
-        _ = caller => "its caller has gone",
+        _ = caller.changed() => "its caller has gone",
         () = init_ended => "the container's init process has ended",
     }
 }

@@ -9,6 +9,7 @@
 //! frozen, or dumped, half-way.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use containerd_shim::io::Stdio;
@@ -70,6 +71,12 @@ pub(crate) struct Task {
     record: Mutex<Record>,
     /// Shared by the starts of processes that Exec added; alone for Pause and Checkpoint.
     pub(crate) exec_starts: tokio::sync::RwLock<()>,
+    /// How often it was resumed.
+    pub(crate) resumes: watch::Sender<u64>,
+    /// Held while a restore is under way.
+    pub(crate) restore: Arc<tokio::sync::Mutex<()>>,
+    /// Whether Delete is under way.
+    pub(crate) is_being_deleted: AtomicBool,
     /// The init process's exit. Its event is published when the task's other processes have ended
     /// and no operation is under way.
     pub(crate) init_exit: watch::Sender<Option<Exit>>,
@@ -120,6 +127,9 @@ impl Task {
                 recorded_by_stasis: false,
             }),
             exec_starts: tokio::sync::RwLock::new(()),
+            resumes: watch::Sender::new(0),
+            restore: Arc::default(),
+            is_being_deleted: AtomicBool::new(false),
             init_exit: watch::Sender::new(None),
             exit: watch::Sender::new(None),
         })
@@ -156,6 +166,31 @@ impl Task {
             CgroupError::Gone { .. } => TaskError::NotFound(format!("the cgroup of {}", self.id)),
             other => TaskError::Cgroup(other),
         })
+    }
+
+    /// Logs what is under way.
+    pub(crate) fn log(&self) {
+        let record = self.record();
+        log::warn!(
+            "{}: pid {}, {:?}, {}, {}, init {:?}",
+            self.id,
+            record.pid,
+            record.state,
+            if self.verb_lock.try_lock().is_ok() {
+                "no verb"
+            } else {
+                "a verb"
+            },
+            if self.exec_starts.try_write().is_ok() {
+                "no start"
+            } else {
+                "starts of processes"
+            },
+            *self.init_exit.borrow(),
+        );
+        for exec in record.execs.values() {
+            log::warn!("{}: process {}: {:?}", self.id, exec.id, exec.snapshot());
+        }
     }
 
     /// The init process's state, for State.

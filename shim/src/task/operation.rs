@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use stasis_linux::procfs::Stat;
+use tokio::sync::watch;
 
 use crate::runtime::Target;
 use crate::runtime::programs::STASIS_RUNTIME;
@@ -15,10 +16,15 @@ use crate::runtime::programs::STASIS_RUNTIME;
 pub(crate) struct Operation {
     process: OwnedFd,
     pid: Pid,
+    caller: Caller,
     /// Signals for the task that came meanwhile. They are sent when the operation is over, if the
     /// init process still runs.
     pending: Vec<PendingSignal>,
 }
+
+/// Whoever waits for a call's answer. The call's handler holds the other end, and ttrpc drops the
+/// handler at the caller's deadline.
+pub(crate) type Caller = watch::Receiver<()>;
 
 /// A signal that waits for the end of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,12 +37,13 @@ pub(crate) struct PendingSignal {
 
 impl Operation {
     /// The operation of the child `pid`, which has not been reaped.
-    pub(crate) fn of(pid: u32) -> io::Result<Self> {
+    pub(crate) fn of(pid: u32, caller: Caller) -> io::Result<Self> {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or(io::ErrorKind::InvalidInput)?;
         Ok(Self {
             process: pidfd_open(pid, PidfdFlags::empty())?,
             pid,
+            caller,
             pending: Vec::new(),
         })
     }
@@ -57,6 +64,11 @@ impl Operation {
     fn is_stasis_runtime(&self) -> bool {
         let stat = Stat::of(self.pid.as_raw_nonzero().get());
         matches!(stat, Ok(Some(stat)) if stat.name == STASIS_RUNTIME.as_bytes())
+    }
+
+    /// Whoever waits for its outcome.
+    pub(crate) fn caller(&self) -> Caller {
+        self.caller.clone()
     }
 
     /// The signals that are to be sent now.

@@ -1,6 +1,11 @@
 //! Pause and Resume: freezes and thaws a task.
 
+use std::sync::Arc;
+
 use containerd_shim::protos::events::task::{TaskPaused, TaskResumed};
+use tokio::time::sleep;
+
+use crate::runtime::programs::resume_deadline;
 
 use crate::task::Task;
 use crate::task::error::Result;
@@ -24,14 +29,50 @@ impl Task {
     /// Thaws it.
     pub(crate) async fn resume(&self) -> Result<()> {
         let _lock = self.verb_lock.lock().await;
+        self.resume_locked().await
+    }
+
+    async fn resume_locked(&self) -> Result<()> {
         self.record().state.may_resume()?;
         self.runtime.resume(&self.id).await?;
         self.set_state(State::Running);
+        self.resumes.send_modify(|resumes| *resumes += 1);
         self.events().publish(TaskResumed {
             container_id: self.id.clone(),
             ..TaskResumed::default()
         });
         Ok(())
+    }
+
+    /// Thaws it in a while if nobody else does. Callers pause a task, checkpoint it, and resume it;
+    /// one whose deadline has passed in the checkpoint resumes nothing (containerd's client resumes
+    /// with the context that has expired).
+    pub(crate) fn resume_later(self: &Arc<Self>) {
+        if !matches!(self.record().state, State::Paused) {
+            return;
+        }
+        let Some(wait) = resume_deadline() else {
+            log::error!("{} stays paused: its checkpoint's caller has gone", self.id);
+            return;
+        };
+        log::error!(
+            "the caller of {}'s checkpoint has gone; it is resumed in {} s if nobody does",
+            self.id,
+            wait.as_secs()
+        );
+        let (task, resumes) = (Arc::clone(self), *self.resumes.borrow());
+        tokio::spawn(async move {
+            sleep(wait).await;
+            let _lock = task.verb_lock.lock().await;
+            let others = *task.resumes.borrow() != resumes;
+            if others || !matches!(task.record().state, State::Paused) {
+                return;
+            }
+            match task.resume_locked().await {
+                Ok(()) => log::error!("{} was resumed for its caller, who has gone", task.id),
+                Err(error) => log::error!("{} stays paused: {error}", task.id),
+            }
+        });
     }
 
     /// Enters a state after a verb, unless the task has ended or been deleted meanwhile.

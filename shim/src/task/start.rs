@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use containerd_shim::protos::events::task::TaskStart;
 
+use tokio::sync::OwnedMutexGuard;
+
 use crate::child::reaper::ExitWatch;
 use crate::io_error::IoError;
 use crate::runtime::call::RunningCall;
@@ -12,11 +14,11 @@ use crate::stdio::PendingIo;
 use crate::task::Task;
 use crate::task::create::attach_init;
 use crate::task::error::Result;
-use crate::task::operation::Operation;
+use crate::task::operation::{Caller, Operation};
 use crate::task::state::{StartFrom, State};
 
 /// Starts a task's init process; returns its pid.
-pub(crate) async fn start(task: &Arc<Task>) -> Result<u32> {
+pub(crate) async fn start(task: &Arc<Task>, caller: Caller) -> Result<u32> {
     let lock = task.verb_lock.lock().await;
     let from = task.record().state.may_start()?;
     match from {
@@ -33,7 +35,7 @@ pub(crate) async fn start(task: &Arc<Task>) -> Result<u32> {
             }
         }
         StartFrom::Image(image) => {
-            let restore = begin_restore(task, &image).await?;
+            let restore = begin_restore(task, &image, caller).await?;
             // From here on the state Restoring refuses other verbs, which need the lock for that.
             drop(lock);
             return restore.finish(task).await;
@@ -60,17 +62,21 @@ struct Restore {
     call: RunningCall,
     watch: ExitWatch,
     pending_io: PendingIo,
+    /// Delete waits for it.
+    _under_way: OwnedMutexGuard<()>,
 }
 
-async fn begin_restore(task: &Arc<Task>, image: &Path) -> Result<Restore> {
+async fn begin_restore(task: &Arc<Task>, image: &Path, caller: Caller) -> Result<Restore> {
     let (streams, pending_io) = task.prepare_io(&task.stdio).await?;
+    let under_way = Arc::clone(&task.restore).lock_owned().await;
     let work = task.bundle.work();
     std::fs::create_dir_all(&work).map_err(IoError::cannot(format!("make {}", work.display())))?;
     let watch = task.context.reaper.watch();
     let call =
         task.runtime
             .start_restore(&task.id, &task.bundle, image, streams, pending_io.console())?;
-    let operation = Operation::of(call.pid()).map_err(IoError::cannot("watch the restore"))?;
+    let operation =
+        Operation::of(call.pid(), caller).map_err(IoError::cannot("watch the restore"))?;
     let mut record = task.record();
     record.recorded_by_stasis = true;
     record.state.begin_restore(operation)?;
@@ -78,6 +84,7 @@ async fn begin_restore(task: &Arc<Task>, image: &Path) -> Result<Restore> {
         call,
         watch,
         pending_io,
+        _under_way: under_way,
     })
 }
 

@@ -2,7 +2,8 @@ use super::*;
 
 /// An operation must be a process; nothing is done to it here.
 fn operation() -> Operation {
-    Operation::of(std::process::id()).unwrap()
+    let caller = tokio::sync::watch::channel(()).1;
+    Operation::of(std::process::id(), caller).unwrap()
 }
 
 #[test]

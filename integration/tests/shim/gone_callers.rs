@@ -1,0 +1,113 @@
+//! Callers that have gone in the middle: what they began is undone or brought to its end, and the
+//! shim does not stay behind.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::Result;
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::client::containerd::{
+    CheckpointOptions, Code, Containerd, INIT, RuntimeOptions, Streams, code, to_any,
+};
+use stasis_integration::container::gpu_task::{in_host, into};
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::on_hosts;
+
+const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 3] = [
+    paused_task_is_resumed_for_its_caller,
+    restore_ends_with_its_task,
+    shim_says_what_is_under_way,
+];
+const COUNTER: [&str; 2] = ["/bin/counter", "10000"];
+/// What containerd and its shims log.
+const LOG: &str = "/run/containerd.log";
+/// Milliseconds.
+const SLOW: u32 = 6000;
+
+on_hosts!(checks: trixie, sid_v2);
+
+fn checks(kind: HostKind) -> Result<()> {
+    in_host(kind, &CHECKS)
+}
+
+/// containerd's client pauses, checkpoints and resumes, the last with a context that may have
+/// expired by then.
+fn paused_task_is_resumed_for_its_caller(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let id = "abandoned";
+    stasis.set("runc", "deadlines.resume_s = 3\n")?;
+    stasis.start_gpu_task(client, id, &[], &COUNTER)?;
+    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    let mut events = client.events()?;
+    stasis.slow_checkpoint(id, SLOW)?;
+    client.pause(id)?;
+    let hasty = client.beside(move |client| {
+        let patience = Duration::from_secs(3);
+        client.checkpoint_within(patience, id, &into("/images/abandoned"))
+    })?;
+    assert_ne!(code(&hasty.outcome()?), Code::Ok);
+    events.until(id, "resumed")?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
+
+    // A caller that waits, and leaves it paused, means that.
+    stasis.inject("")?;
+    client.pause(id)?;
+    client.checkpoint(id, &into("/images/kept"))?;
+    std::thread::sleep(Duration::from_secs(4));
+    assert_eq!(events.count(id, "resumed"), 1);
+    client.resume(id)?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("103"));
+    stasis.set("runc", "")?;
+    stasis.ctr_remove(id)
+}
+
+/// containerd deletes a task whose restore has failed for it, and asks the shim to end, each once.
+fn restore_ends_with_its_task(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let id = "unwanted";
+    stasis.start_gpu_task(client, id, &[], &COUNTER)?;
+    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    let options = CheckpointOptions {
+        exit: true,
+        ..into("/images/unwanted")
+    };
+    client.checkpoint(id, &options)?;
+    client.wait(id, INIT)?;
+    client.delete(id)?;
+
+    let from = RuntimeOptions {
+        criu_image_path: "/images/unwanted".to_owned(),
+        ..RuntimeOptions::default()
+    };
+    client.create(id, &Streams::default(), Some(to_any(&from)?))?;
+    stasis.inject(&format!("restore {id} slow:{SLOW} 1"))?;
+    let hasty =
+        client.beside(move |client| client.start_within(Duration::from_secs(3), id, INIT))?;
+    stasis.until_phase(id, "gpu restore")?;
+    assert_ne!(code(&hasty.outcome()?), Code::Ok);
+    client.delete(id)?;
+    assert_eq!(stasis.gpu_processes()?, 0);
+    stasis.inject("")?;
+    wait_until_clear(|| {
+        let shims = stasis.shims()?;
+        Ok((!shims.is_empty()).then(|| format!("shims {shims:?}")))
+    })?;
+    stasis.ctr_remove(id)?;
+    stasis.nothing_left_of(&[id])
+}
+
+/// containerd's own shim logs its stacks at this signal, so people send it to a shim that hangs.
+fn shim_says_what_is_under_way(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let id = "asked";
+    let pid = stasis.start_gpu_task(client, id, &[], &["/bin/pause"])?;
+    for shim in stasis.shims()? {
+        stasis.host.run(&["kill", "-USR1", &shim.to_string()])?;
+    }
+    let expected = format!("{id}: pid {pid}, Running");
+    wait_until_clear(|| {
+        let log = fs::read_to_string(stasis.host.path(LOG))?;
+        Ok((!log.contains(&expected)).then(|| format!("no {expected:?} in containerd's log")))
+    })?;
+    assert!(stasis.lives(pid));
+    stasis.ctr_remove(id)?;
+    stasis.nothing_left_of(&[id])
+}
