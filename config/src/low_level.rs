@@ -37,14 +37,16 @@ pub struct LowLevel {
 }
 
 impl Runtime {
-    /// Finds the low-level runtime.
+    /// Finds the low-level runtime. One whose name is neither runc's nor crun's, and has no flavor
+    /// in the settings, is taken for a program in front of runc: nvidia-container-runtime, which
+    /// GPU nodes have as a rule, or a script.
     ///
     /// # Errors
     /// [`SettingsError::Runtime`].
     pub fn resolve(&self) -> Result<LowLevel, SettingsError> {
         let path = find(&self.path)?;
         let flavor = self.flavor.or_else(|| flavor_of(&path));
-        self.with(path, flavor)
+        Ok(with(path, flavor))
     }
 
     /// Finds another low-level runtime, chosen for one container. The flavor in the settings
@@ -55,17 +57,14 @@ impl Runtime {
     pub fn resolve_instead(&self, chosen: &Path) -> Result<LowLevel, SettingsError> {
         let path = find(chosen)?;
         let flavor = flavor_of(&path).or(self.flavor);
-        self.with(path, flavor)
+        Ok(with(path, flavor))
     }
+}
 
-    fn with(&self, path: PathBuf, flavor: Option<Flavor>) -> Result<LowLevel, SettingsError> {
-        match flavor {
-            Some(flavor) => Ok(LowLevel { path, flavor }),
-            None => Err(SettingsError::Runtime {
-                path,
-                what: "has a name that is neither runc's nor crun's (set runtime.flavor)",
-            }),
-        }
+fn with(path: PathBuf, flavor: Option<Flavor>) -> LowLevel {
+    LowLevel {
+        path,
+        flavor: flavor.unwrap_or(Flavor::Runc),
     }
 }
 

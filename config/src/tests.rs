@@ -173,7 +173,8 @@ fn the_low_level_runtime_is_an_executable_of_a_known_kind() {
         Flavor::Crun
     );
     assert!(program("runc-not-executable", 0o644).resolve().is_err());
-    assert!(program("youki", 0o755).resolve().is_err());
+    let nvidia = program("nvidia-container-runtime", 0o755);
+    assert_eq!(nvidia.resolve().unwrap().flavor, Flavor::Runc);
     let named = Runtime {
         flavor: Some(Flavor::Crun),
         ..program("youki", 0o755)

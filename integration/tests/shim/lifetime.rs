@@ -1,9 +1,10 @@
 //! How long shims live: containers that share one, daemons that come back, kills, and what must not
 //! be left.
 
+use std::fs;
 use std::thread;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::client::containerd::{
     Code, Containerd, INIT, Input, Output, State, Streams, code, process,
@@ -16,11 +17,12 @@ use stasis_integration::on_hosts;
 /// How many containers are started at once.
 const MANY: usize = 50;
 
-const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 4] = [
+const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 5] = [
     containers_of_a_sandbox_share_a_shim,
     containers_of_a_group_share_a_shim,
     killed_shim_leaves_nothing,
     many_starts_at_once_leave_nothing,
+    shim_may_open_as_many_files_as_anybody,
 ];
 
 on_hosts!(checks: trixie, sid_v2);
@@ -203,4 +205,21 @@ fn tasks_outlive_containerd(kind: HostKind) -> Result<()> {
 fn kill_in_host(stasis: &StasisHost, pid: u32) -> Result<()> {
     stasis.host.run(&["kill", "-KILL", &pid.to_string()])?;
     wait_until_clear(|| Ok(stasis.lives(pid).then(|| format!("process {pid}"))))
+}
+
+/// systemd starts containerd with a soft limit of 1024, and a shim serves all of a pod.
+fn shim_may_open_as_many_files_as_anybody(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let lower = "prlimit --pid $(pidof containerd) --nofile=1024:";
+    stasis.host.run(&["sh", "-c", lower])?;
+    let id = "files";
+    stasis.start_container(client, id, &[], &["/bin/pause"])?;
+    for shim in stasis.shims()? {
+        let limits = fs::read_to_string(stasis.host.path(format!("/proc/{shim}/limits")))?;
+        let files = limits.lines().find(|line| line.contains("open files"));
+        let files = files.context("a limit of open files")?;
+        let limits: Vec<_> = files.split_whitespace().skip(3).take(2).collect();
+        assert_eq!(limits[0], limits[1], "{files}");
+    }
+    stasis.ctr_remove(id)?;
+    stasis.nothing_left_of(&[id])
 }

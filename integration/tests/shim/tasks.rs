@@ -212,6 +212,8 @@ fn execs_go_through_their_states(stasis: &StasisHost, client: &Containerd) -> Re
     let state = client.state(id, "e1")?;
     assert_eq!((state.status(), state.pid), (State::Created, 0));
     assert_eq!(code(&client.kill(id, "e1", 9)), Code::FailedPrecondition);
+    // nerdctl does so; there is no terminal yet.
+    client.resize_pty(id, "e1", (80, 24))?;
     let twice = client.exec(id, "e1", &streams, waiting());
     assert_eq!(code(&twice), Code::AlreadyExists);
 

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use stasis_linux::open_files::keep_callers_limit;
 use stasis_linux::pdeathsig::kill_with_parent;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
@@ -55,6 +56,7 @@ pub(crate) fn spawn(reaper: &Arc<Reaper>, mut command: Command) -> io::Result<Ch
 
 /// Starts a program that outlives the shim.
 pub(crate) fn spawn_detached(reaper: &Arc<Reaper>, mut command: Command) -> io::Result<Child> {
+    keep_callers_limit(&mut command);
     let watch = reaper.watch();
     let pid = command.spawn()?.id();
     // It cannot have been reaped yet: that is done between two steps of this thread.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use containerd_shim::Flags;
 use containerd_shim::api::DeleteResponse;
 use stasis_linux::cgroup::Everywhere;
+use stasis_linux::error_chain;
 
 use crate::bundle::Bundle;
 use crate::cgroup;
@@ -27,10 +28,18 @@ pub(crate) async fn delete(flags: &Flags, reaper: &Arc<Reaper>) -> Result<()> {
     // In a pod, containerd runs this in the bundle of the container that the shim was started for.
     let path = own.parent().map_or(own.clone(), |all| all.join(&flags.id));
     let bundle = Bundle::new(path);
-    let removed = remove_container(flags, &bundle, reaper).await;
+    if let Err(error) = remove_container(flags, &bundle, reaper).await {
+        // containerd removes the bundle only after an answer, and until then the name is taken. It
+        // logs what is written here.
+        eprintln!(
+            "{}: something may be left: {}",
+            flags.id,
+            error_chain(&error)
+        );
+    }
     socket::remove_dead(bundle.path());
+    // The one thing for which there is no answer: containerd would remove what is mounted.
     bundle.unmount()?;
-    removed?;
     answer::write(&answer::encode(&response(&bundle))?)
 }
 

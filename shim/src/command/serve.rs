@@ -17,6 +17,7 @@ use containerd_shim::protos::ttrpc::r#async::{Server, Service as TtrpcService};
 use containerd_shim::protos::ttrpc::asynchronous::transport::Listener;
 use rustix::fs::OFlags;
 use rustix::process::{Pid, set_child_subreaper};
+use stasis_linux::open_files::raise_limit;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
@@ -42,6 +43,8 @@ pub(crate) async fn serve(flags: &Flags) -> io::Result<()> {
     // The container's init process becomes our child when the low-level runtime ends.
     set_child_subreaper(Some(Pid::INIT))?;
     log_to_containerd(flags);
+    // An exec with its three streams costs nine, and systemd's default is 1024 for all of a pod.
+    raise_limit();
     let reaper = Arc::new(Reaper::default());
     tokio::spawn(reap(Arc::clone(&reaper))?);
     let address = std::env::var(TTRPC_ADDRESS).map_err(io::Error::other)?;

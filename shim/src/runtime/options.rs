@@ -1,5 +1,8 @@
 //! The options of requests: containerd's options of runc, for a task and for a checkpoint.
 
+use std::fs::{File, Permissions};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use containerd_shim::api::Options;
@@ -7,13 +10,15 @@ use containerd_shim::bootstrap::any_is;
 use containerd_shim::protos::protobuf::MessageFull;
 use containerd_shim::protos::protobuf::well_known_types::any::Any;
 use containerd_shim::protos::shim::oci::CheckpointOptions;
-use containerd_shim::util::JsonOptions;
+use serde::{Deserialize, Serialize};
 
 use crate::io_error::IoError;
 
 /// The file in the bundle that keeps the task's runtime options for the command `delete`, which
 /// runs after the shim has died. containerd's own shim keeps them in a file of this name.
 const FILE: &str = "options.json";
+/// The file from which containerd's own shim takes the low-level runtime's name when it cleans up.
+const RUNTIME_FILE: &str = "runtime";
 
 /// Why options cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -74,15 +79,62 @@ fn decode<M: MessageFull>(any: Option<&Any>) -> Result<M, OptionsError> {
     })
 }
 
-/// Writes the options into the bundle.
+/// The file's contents. containerd's own shim leaves out what is not set, and a later one may have
+/// options that we do not know.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Kept {
+    no_pivot_root: bool,
+    no_new_keyring: bool,
+    shim_cgroup: String,
+    io_uid: u32,
+    io_gid: u32,
+    binary_name: String,
+    root: String,
+    systemd_cgroup: bool,
+    criu_image_path: String,
+    criu_work_path: String,
+    task_api_address: String,
+    task_api_version: u32,
+}
+
+/// Writes the options into the bundle, and the low-level runtime's name into the file from which
+/// containerd's own shim takes it, in case that is what cleans up after us.
 pub(crate) fn write(bundle: &Path, options: &Options) -> Result<(), OptionsError> {
     let path = bundle.join(FILE);
-    let text =
-        serde_json::to_vec(&JsonOptions::from(options.clone())).map_err(json_error(&path))?;
-    Ok(
-        std::fs::write(&path, text)
-            .map_err(IoError::cannot(format!("write {}", path.display())))?,
-    )
+    let options = options.clone();
+    let kept = Kept {
+        no_pivot_root: options.no_pivot_root,
+        no_new_keyring: options.no_new_keyring,
+        shim_cgroup: options.shim_cgroup,
+        io_uid: options.io_uid,
+        io_gid: options.io_gid,
+        binary_name: options.binary_name,
+        root: options.root,
+        systemd_cgroup: options.systemd_cgroup,
+        criu_image_path: options.criu_image_path,
+        criu_work_path: options.criu_work_path,
+        task_api_address: options.task_api_address,
+        task_api_version: options.task_api_version,
+    };
+    let text = serde_json::to_vec(&kept).map_err(json_error(&path))?;
+    write_private(&path, &text)?;
+    Ok(write_private(
+        &bundle.join(RUNTIME_FILE),
+        kept.binary_name.as_bytes(),
+    )?)
+}
+
+/// Whole or not at all: `delete` may read it after the shim was killed in the middle.
+fn write_private(path: &Path, bytes: &[u8]) -> Result<(), IoError> {
+    let write = || {
+        let new = path.with_extension("new");
+        let mut file = File::create(&new)?;
+        file.set_permissions(Permissions::from_mode(0o600))?;
+        file.write_all(bytes)?;
+        std::fs::rename(&new, path)
+    };
+    write().map_err(IoError::cannot(format!("write {}", path.display())))
 }
 
 /// Reads the options from the bundle. A bundle without the file has the default options.
@@ -92,8 +144,22 @@ pub(crate) fn read(bundle: &Path) -> Result<Options, OptionsError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Options::new()),
         other => other.map_err(IoError::cannot(format!("read {}", path.display())))?,
     };
-    let options: JsonOptions = serde_json::from_slice(&text).map_err(json_error(&path))?;
-    Ok(options.into())
+    let kept: Kept = serde_json::from_slice(&text).map_err(json_error(&path))?;
+    Ok(Options {
+        no_pivot_root: kept.no_pivot_root,
+        no_new_keyring: kept.no_new_keyring,
+        shim_cgroup: kept.shim_cgroup,
+        io_uid: kept.io_uid,
+        io_gid: kept.io_gid,
+        binary_name: kept.binary_name,
+        root: kept.root,
+        systemd_cgroup: kept.systemd_cgroup,
+        criu_image_path: kept.criu_image_path,
+        criu_work_path: kept.criu_work_path,
+        task_api_address: kept.task_api_address,
+        task_api_version: kept.task_api_version,
+        ..Options::new()
+    })
 }
 
 fn json_error(path: &Path) -> impl FnOnce(serde_json::Error) -> OptionsError {
@@ -140,5 +206,21 @@ mod tests {
         };
         write(bundle.path(), &options).unwrap();
         assert_eq!(read(bundle.path()).unwrap(), options);
+    }
+
+    #[test]
+    fn options_of_containerds_own_shim_are_read() {
+        let bundle = tempfile::tempdir().unwrap();
+        let theirs = r#"{"binary_name":"crun","systemd_cgroup":true,"of_tomorrow":[1]}"#;
+        std::fs::write(bundle.path().join(FILE), theirs).unwrap();
+        let expected = Options {
+            binary_name: "crun".to_owned(),
+            systemd_cgroup: true,
+            ..Options::new()
+        };
+        assert_eq!(read(bundle.path()).unwrap(), expected);
+        write(bundle.path(), &expected).unwrap();
+        let named = std::fs::read_to_string(bundle.path().join(RUNTIME_FILE)).unwrap();
+        assert_eq!(named, "crun");
     }
 }

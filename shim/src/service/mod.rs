@@ -194,7 +194,7 @@ impl TaskService for Service {
             }
         } else {
             let exec = task.exec(&request.exec_id)?;
-            exec.with_io(|io| Ok(io.resize(width, height)?))?;
+            exec.resize(width, height)?;
         }
         Ok(Empty::default())
     }

@@ -174,6 +174,19 @@ impl ExecProcess {
         }
     }
 
+    /// Sets the size of its terminal. Before the start there is none yet, and no error, as in
+    /// containerd's own shim: nerdctl asks then.
+    pub(crate) fn resize(&self, width: u32, height: u32) -> Result<()> {
+        match &*self.state() {
+            ExecState::Added | ExecState::Starting => Ok(()),
+            ExecState::Running { io, .. } => Ok(io.resize(width, height)?),
+            ExecState::Stopped { .. } => Err(TaskError::FailedPrecondition(format!(
+                "cannot resize the terminal of process {}, which is stopped",
+                self.id
+            ))),
+        }
+    }
+
     /// Takes its streams for Delete; refused while it runs.
     pub(crate) fn take_for_delete(&self) -> Result<(Snapshot, Option<Io>)> {
         if self.is_running() {
