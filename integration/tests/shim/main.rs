@@ -19,3 +19,4 @@ mod restore;
 mod signals;
 mod stdio;
 mod tasks;
+mod terminals;

@@ -1,7 +1,6 @@
-//! The standard streams of the shim's processes: pipes, files, loggers and terminals.
+//! The standard streams of the shim's processes: pipes, files and loggers.
 
 use anyhow::Result;
-use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::client::containerd::{
     Code, Containerd, INIT, Input, Output, State, Streams, code, process,
 };
@@ -27,15 +26,13 @@ wait
 echo ended >$directory/ended
 ";
 
-const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 8] = [
+const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 6] = [
     streams_are_separate,
     much_output_arrives_whole,
     output_of_an_exec_ends_with_it,
     closed_input_ends_a_reader,
     output_goes_into_a_file,
     output_goes_to_a_logger,
-    terminal_has_the_size_it_is_given,
-    exec_has_a_terminal_of_its_own,
 ];
 
 on_hosts!(checks: trixie, sid_v2);
@@ -197,64 +194,6 @@ fn output_goes_to_a_logger(stasis: &StasisHost, client: &Containerd) -> Result<(
     let refused = client.create(id, &streams, None);
     assert!(refused.is_err(), "{refused:?}");
     assert_eq!(code(&client.state(id, INIT)), Code::NotFound);
-    stasis.ctr_remove(id)
-}
-
-fn terminal_has_the_size_it_is_given(stasis: &StasisHost, client: &Containerd) -> Result<()> {
-    let id = "terminal";
-    let script = "tty; read line; stty size; read line; echo got $line";
-    stasis.create_container(id, &["-t"], &["sh", "-c", script])?;
-    let stdin = Input::new(&stasis.host, "/run/streams/terminal-in")?;
-    let stdout = Output::new(&stasis.host, "/run/streams/terminal-out")?;
-    let streams = Streams {
-        stdin: stdin.path.clone(),
-        stdout: stdout.path.clone(),
-        terminal: true,
-        ..Streams::default()
-    };
-    client.create(id, &streams, None)?;
-    assert!(client.state(id, INIT)?.terminal);
-    client.resize_pty(id, INIT, (91, 37))?;
-    client.start(id, INIT)?;
-    stdout.expect("/dev/")?;
-    stdin.write("go\n")?;
-    stdout.expect("37 91")?;
-    stdin.write("on\n")?;
-    stdout.expect("got on")?;
-    assert_eq!(client.wait(id, INIT)?.status, 0);
-    client.delete(id)?;
-    // The terminal's newlines, and its echo of what was typed.
-    assert!(
-        stdout.text()?.contains("go\r\n37 91\r\n"),
-        "{:?}",
-        stdout.text()?
-    );
-    stasis.ctr_remove(id)
-}
-
-fn exec_has_a_terminal_of_its_own(stasis: &StasisHost, client: &Containerd) -> Result<()> {
-    let id = "exec-terminal";
-    stasis.start_container(client, id, &[], &["/bin/pause"])?;
-    let stdin = Input::new(&stasis.host, "/run/streams/exec-terminal-in")?;
-    let stdout = Output::new(&stasis.host, "/run/streams/exec-terminal-out")?;
-    let streams = Streams {
-        stdin: stdin.path.clone(),
-        stdout: stdout.path.clone(),
-        terminal: true,
-        ..Streams::default()
-    };
-    let script = "echo ready; read line; stty size; exit 6";
-    client.exec(id, "e1", &streams, process(&["sh", "-c", script], true))?;
-    client.start(id, "e1")?;
-    stdout.expect("ready")?;
-    client.resize_pty(id, "e1", (120, 40))?;
-    stdin.write("go\n")?;
-    stdout.expect("40 120")?;
-    assert_eq!(client.wait(id, "e1")?.status, 6);
-    assert_eq!(client.delete_exec(id, "e1")?.status, 6);
-    wait_until_clear(|| Ok((!stdout.ended()).then(|| "open output".to_owned())))?;
     stasis.ctr_remove(id)?;
-    stasis.nothing_left_of(&[
-        id, "terminal", "logged", "file", "reader", "much", "separate",
-    ])
+    stasis.nothing_left_of(&["logged", "file", "reader", "much", "separate"])
 }

@@ -6,6 +6,7 @@ pub(crate) mod error;
 mod logger;
 pub(crate) mod pipes;
 mod target;
+mod terminal;
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use containerd_shim::io::{IoTasks, Pty, Stdio as Wanted};
 use rustix::termios::{Winsize, tcsetwinsize};
 use tokio::net::unix::pipe;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use self::console::ConsoleSocket;
@@ -24,6 +26,7 @@ use self::error::{Result, StdioError};
 use self::logger::Logger;
 use self::pipes::{End, Owner, owned_pipe};
 use self::target::Target;
+use self::terminal::TerminalOutput;
 use crate::child::reaper::Reaper;
 use crate::io_error::IoError;
 
@@ -66,6 +69,7 @@ pub(crate) struct Io {
     copies: Vec<JoinHandle<()>>,
     console: Option<Pty>,
     logger: Option<Logger>,
+    exited: watch::Sender<bool>,
 }
 
 impl std::fmt::Debug for Io {
@@ -140,6 +144,7 @@ impl PendingIo {
             copies: Vec::new(),
             console: None,
             logger: self.logger,
+            exited: watch::Sender::new(false),
         };
         if let Some(console) = self.console {
             let console = console.receive().await?;
@@ -183,17 +188,17 @@ impl Io {
                 .copy_from_fifo(&wanted.stdin, console.clone())
                 .map_err(failed)?;
         }
+        let mut from = TerminalOutput::new(console.clone(), self.exited.subscribe());
         match logger {
             Some(logger) => {
                 let mut to =
                     pipe::Sender::from_owned_fd(logger).map_err(IoError::cannot("use a pipe"))?;
-                let mut from = console.clone();
                 self.copies.push(tokio::spawn(async move {
-                    // A terminal whose process has ended returns EIO.
+                    // Fails if the logger has ended.
                     let _ = tokio::io::copy(&mut from, &mut to).await;
                 }));
             }
-            None if !wanted.stdout.is_empty() => self.copy_out(console.clone(), &wanted.stdout)?,
+            None if !wanted.stdout.is_empty() => self.copy_out(from, &wanted.stdout)?,
             None => {}
         }
         self.console = Some(console);
@@ -235,6 +240,11 @@ impl Io {
         Ok(tcsetwinsize(console, size).map_err(IoError::cannot("resize the terminal"))?)
     }
 
+    /// Tells that the process has ended: its terminal, which others may have open, ends with it.
+    pub(crate) fn process_exited(&self) {
+        self.exited.send_replace(true);
+    }
+
     /// Closes the process's standard input.
     pub(crate) fn close_input(&self) {
         self.fifos.close_input();
@@ -242,6 +252,7 @@ impl Io {
 
     /// Delivers the rest of the process's output, and closes everything.
     pub(crate) async fn finish(self) {
+        self.process_exited();
         drop(self.console);
         let copies = async {
             for mut copy in self.copies {

@@ -104,11 +104,14 @@ impl ExecProcess {
         let mut state = self.state();
         let before = std::mem::replace(&mut *state, ExecState::Starting);
         *state = match before {
-            ExecState::Running { pid, io } => ExecState::Stopped {
-                pid,
-                io: Some(io),
-                exit,
-            },
+            ExecState::Running { pid, io } => {
+                io.process_exited();
+                ExecState::Stopped {
+                    pid,
+                    io: Some(io),
+                    exit,
+                }
+            }
             other => other,
         };
         drop(state);

@@ -39,6 +39,9 @@ impl Task {
     /// Waits for no lock: a verb whose runtime hangs must not keep the exit from being told.
     async fn init_exited(&self, exit: Exit) {
         self.init_exit.send_replace(Some(exit));
+        if let Some(io) = &self.record().io {
+            io.process_exited();
+        }
         // Without a pid namespace of the container's own, its other processes outlive the init
         // process, and hold what it held: GPU memory, for example.
         if !self.bundle.has_own_pid_namespace().unwrap_or(false) {
