@@ -150,27 +150,6 @@ managed() {
     forget managed
 }
 
-torch() {
-    has_torch PyTorch || return
-    torch_run torch -- 'exec /opt/torch/.venv/bin/python3 /run/torch/train.py >>/run/torch/output.txt 2>&1'
-    local try
-    for try in {1..150}; do [ -s /run/torch/loss.txt ] && [ $(wc -l </run/torch/loss.txt) -gt 20 ] && break; sleep 0.3; done
-    local before=$(tail -n 1 /run/torch/loss.txt)
-    ctr c checkpoint --rw --image --task torch torch:1
-    tail -n 2 /var/log/stasis/operations.log >>/out/operations.txt
-    sleep 2
-    local went_on=$(tail -n 1 /run/torch/loss.txt)
-    remove torch
-    local killed=$(tail -n 1 /run/torch/loss.txt)
-    ctr c restore --rw --live torch torch:1
-    tail -n 1 /var/log/stasis/operations.log >>/out/operations.txt
-    sleep 3
-    local restored=$(tail -n 1 /run/torch/loss.txt)
-    say "PyTorch AdamW training (step loss) through $way | before: $before; went on after the checkpoint: $went_on; killed at: $killed; restored, 3 s later: $restored"
-    cp /run/torch/*.txt /out/
-    forget torch
-}
-
 with_podman() {
     [ -x /usr/bin/podman ] || { say "podman | not packed"; return; }
     # podman looks for its network program, which a container on the host's network never needs.
@@ -323,7 +302,9 @@ out_of_memory() {
 }
 
 . /work/hard.sh
+. /work/torch.sh
 . /work/bulk.sh
+. /work/many.sh
 . /work/faults.sh
 . /work/suspend.sh
 
@@ -341,7 +322,7 @@ sections=(counter exit_and_free tree managed with_podman torch "memory ${MIB:-10
     "through_shim counter" "through_shim tree" "through_shim torch" "through_shim memory ${MIB:-8192}" "through_shim out_of_memory"
     "through_shim killed_in_gpu_checkpoint" "through_shim shim_killed_in_gpu_checkpoint" runtime_killed
     forked dataloader exec_session "through_shim exec_session" earlier_image stopped_member sixteen limited_memory no_room operator stopped_in_gpu_checkpoint
-    random_kills two_that_do_not_fit filled_meanwhile other_gpu two_in_parallel "through_shim ddp_off" "through_shim ddp_on")
+    generation random_kills two_that_do_not_fit filled_meanwhile other_gpu two_in_parallel "through_shim ddp_off" "through_shim ddp_on")
 [ -z "${SECTIONS:-}" ] || IFS=, read -ra sections <<<"$SECTIONS"
 for section in "${sections[@]}"; do
     start=$(clock)

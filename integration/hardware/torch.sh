@@ -1,0 +1,94 @@
+# PyTorch, from the machine's own installation; sourced by inside.sh.
+
+torch_run() { # ID ENVIRONMENT... -- COMMAND: a container with the machine's Python
+    local id=$1 environment=() binds=() directory
+    shift
+    while [ "$1" != -- ]; do environment+=(--env "$1"); shift; done
+    for directory in usr lib lib64 opt; do
+        binds+=(--mount "type=bind,src=/machine/$directory,dst=/$directory,options=bind:ro")
+    done
+    binds=("${binds[@]/\/machine\/lib,/\/machine\/usr\/lib,}")
+    binds=("${binds[@]/\/machine\/lib64,/\/machine\/usr\/lib64,}")
+    mkdir -p /run/torch
+    cp /work/*.py /run/torch/
+    ctr run -d "${network[@]}" "${through[@]}" "${extra[@]}" \
+        --device /dev/nvidia0 --device /dev/nvidiactl --device /dev/nvidia-uvm \
+        "${binds[@]}" --mount "type=bind,src=$nvidia,dst=$nvidia,options=rbind:ro" --mount type=bind,src=/run/torch,dst=/run/torch,options=rbind:rw \
+        --env LD_LIBRARY_PATH=$nvidia/lib64 --env OMP_NUM_THREADS=2 --env HOME=/root --env USER=root --env PATH=/usr/bin:/bin \
+        "${environment[@]}" localhost/stasis-test:latest "$id" /bin/sh -c "$2" </dev/null
+}
+grow_shm() { # ID: NCCL shares memory there, more than the usual 64 MiB; ctr has no option for its size
+    # In the pid namespace, too: mount reads /proc/mounts, which is a link to a process.
+    /bin/busybox nsenter -t "$(pids_of "$1" | head -n 1)" -m -p /bin/busybox mount -o remount,size=4g /dev/shm
+}
+has_torch() { [ -L /machine/opt/torch/.venv/bin/python3 ] || { say "$1 | no PyTorch here"; return 1; }; }
+python=/opt/torch/.venv/bin/python3
+losses() { cat /run/torch/$1.txt 2>/dev/null; }
+until_steps() { # FILE COUNT
+    local try
+    for try in {1..200}; do [ "$(losses $1 | wc -l)" -ge $2 ] && return; sleep 0.2; done
+}
+
+torch() {
+    has_torch PyTorch || return
+    torch_run torch -- 'exec /opt/torch/.venv/bin/python3 /run/torch/train.py >>/run/torch/output.txt 2>&1'
+    local try
+    for try in {1..150}; do [ -s /run/torch/loss.txt ] && [ $(wc -l </run/torch/loss.txt) -gt 20 ] && break; sleep 0.3; done
+    local before=$(tail -n 1 /run/torch/loss.txt)
+    ctr c checkpoint --rw --image --task torch torch:1
+    tail -n 2 /var/log/stasis/operations.log >>/out/operations.txt
+    sleep 2
+    local went_on=$(tail -n 1 /run/torch/loss.txt)
+    remove torch
+    local killed=$(tail -n 1 /run/torch/loss.txt)
+    ctr c restore --rw --live torch torch:1
+    tail -n 1 /var/log/stasis/operations.log >>/out/operations.txt
+    sleep 3
+    local restored=$(tail -n 1 /run/torch/loss.txt)
+    say "PyTorch AdamW training (step loss) through $way | before: $before; went on after the checkpoint: $went_on; killed at: $killed; restored, 3 s later: $restored"
+    cp /run/torch/*.txt /out/
+    forget torch
+}
+
+dataloader() {
+    has_torch DataLoader || return
+    local before after killed restored
+    torch_run loader -- "exec $python /run/torch/loader.py >>/run/torch/loader-output.txt 2>&1"
+    until_steps loader 20
+    local devices=$(for pid in $(pids_of loader); do ls -l /proc/$pid/fd; done | grep -c /dev/nvidia)
+    before=$(losses loader | tail -n 1)
+    ctr c checkpoint --rw --image --task loader loader:1 || say "DataLoader | checkpoint failed: $(tail -n 3 /out/log.txt)"
+    say "DataLoader | $(notes checkpoint)"
+    sleep 1
+    after=$(losses loader | tail -n 1)
+    remove loader
+    killed=$(losses loader | tail -n 1)
+    ctr c restore --rw --live loader loader:1
+    sleep 3
+    restored=$(losses loader | tail -n 1)
+    say "DataLoader training, 4 forked workers (step loss) through $way | $devices descriptors of NVIDIA devices; before $before; went on $after; killed at $killed; restored, 3 s later: $restored"
+    cp /run/torch/loader*.txt /out/
+    forget loader
+}
+
+generation() { # the tokens after a restore are those that it would have made
+    has_torch "a Llama that generates" || return
+    local steps=600 first killed differing
+    torch_run whole -- "exec $python /run/torch/llama.py /run/torch/whole.txt 0 >/run/torch/llama-output.txt 2>&1"
+    until_steps whole $steps
+    remove whole
+    torch_run parts -- "exec $python /run/torch/llama.py /run/torch/parts.txt 0.02 >>/run/torch/llama-output.txt 2>&1"
+    until_steps parts 100
+    first=$(losses parts | tail -n 1)
+    ctr c checkpoint --rw --image --task parts parts:1 || say "generation | checkpoint failed: $(tail -n 3 /out/log.txt)"
+    sleep 2
+    remove parts
+    killed=$(losses parts | tail -n 1)
+    ctr c restore --rw --live parts parts:1 || say "generation | restore failed: $(tail -n 3 /out/log.txt)"
+    until_steps parts $((steps + 200))
+    # Made twice, by the job that went on and by the restored one, tokens must be the same, too.
+    differing=$(losses parts | sort -n -u | head -n $steps | diff - <(losses whole | head -n $steps) | grep -c '^[<>]')
+    say "Llama, a CUDA graph that samples (step token) through $way | checkpointed after $first; killed at $killed; restored, until $(losses parts | tail -n 1); of $steps tokens, from those of a whole run differ: $differing; $(losses whole | cut -d' ' -f2 | sort -u | wc -l) different tokens"
+    cp /run/torch/{whole,parts,llama-output}.txt /out/
+    forget parts
+}
