@@ -133,7 +133,7 @@ fn add_part(
 ) {
     // A value that is not a duration counts as zero.
     let duration = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-    timeline.add_part(&format!("{phase}: {part}"), duration, bytes);
+    timeline.add(&format!("{phase}: {part}"), duration, bytes);
 }
 
 #[cfg(test)]

@@ -215,7 +215,7 @@ fn log(
     let mut timeline = Timeline::default();
     let failure = match outcome {
         Outcome::Copied(copied) => {
-            timeline.add_part("copy", took, Some(copied.bytes));
+            timeline.add("copy", took, Some(copied.bytes));
             timeline.note(format!(
                 "bulk memory {id} is on disk: {} MiB written, {} MiB there before",
                 copied.bytes >> 20,

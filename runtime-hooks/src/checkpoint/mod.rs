@@ -21,6 +21,8 @@ pub(crate) mod seal;
 pub mod without_gpu_state;
 pub(crate) mod write_image;
 
+use std::time::Instant;
+
 use stasis_linux::cgroup::FreezerState;
 
 use crate::checkpoint::captured::Captured;
@@ -73,6 +75,7 @@ fn attempt(
     options: &CheckpointRequest,
     low_level_args: LowLevelArgs<'_>,
 ) -> Result<Outcome, Error> {
+    let began = Instant::now();
     let (plan, mut captured) = match Plan::make(context, options) {
         Ok(Verdict::Plain) => return Ok(Outcome::PassThrough),
         Ok(Verdict::PlainDump(idle)) => return idle.dump(low_level_args),
@@ -85,6 +88,7 @@ fn attempt(
     };
     let progress = Progress::begin(context, &plan.operation, Verb::Checkpoint);
     let mut timeline = Timeline::with_progress(progress);
+    timeline.add("check", began.elapsed(), None);
     for finding in &plan.allowed {
         timeline.note(format!("allowed {}: process {finding}", finding.kind));
     }
@@ -184,7 +188,10 @@ fn save<'p>(
 ) -> Result<(CudaJob<'p, Checkpointed>, Written<'p>), Failure> {
     go_on(plan)?;
     plan.operation.record(&captured.intent)?;
-    let mut way = make_files(plan, captured, timeline)?;
+    let began = Instant::now();
+    let way = make_files(plan, captured, timeline);
+    timeline.add("make room", began.elapsed(), None);
+    let mut way = way?;
     let saved = save_by(&mut way, plan, captured, low_level_args, timeline);
     let memory = way.memory;
     match saved {

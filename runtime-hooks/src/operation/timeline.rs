@@ -95,8 +95,8 @@ impl<'o> Timeline<'o> {
         result
     }
 
-    /// Adds a part of the last phase, as measured by another program.
-    pub fn add_part(&mut self, name: &str, duration: Duration, bytes: Option<u64>) {
+    /// Adds a phase, or a part of the last one, that was measured elsewhere.
+    pub fn add(&mut self, name: &str, duration: Duration, bytes: Option<u64>) {
         self.phases.push(Phase::new(name, duration, bytes));
     }
 

@@ -51,6 +51,7 @@ impl Writer {
     ) -> Result<(Vec<ProcessMemory>, StreamReport), StoreError> {
         let sources = contents.iter().map(|contents| Source::of(self, contents));
         let mut sources = sources.collect::<Result<Vec<_>, _>>()?;
+        self.leave_to_earlier(&mut sources, threads)?;
         let mut pieces = Vec::new();
         for (number, source) in sources.iter().enumerate() {
             pieces.extend(source.pieces(number)?);
@@ -67,6 +68,21 @@ impl Writer {
             }
         }
         Ok((processes(sources), report))
+    }
+
+    /// What an earlier checkpoint has for the most part does not stay where it is.
+    fn leave_to_earlier(
+        &self,
+        sources: &mut [Source],
+        threads: NonZeroUsize,
+    ) -> Result<(), StoreError> {
+        let contents = sources.iter().map(|source| &source.mapped[..]);
+        let contents: Vec<_> = contents.collect();
+        let known = self.mostly_known(&contents, threads)?;
+        for (source, _) in sources.iter_mut().zip(known).filter(|(_, known)| *known) {
+            source.in_place = None;
+        }
+        Ok(())
     }
 
     /// The work of one thread.
@@ -124,10 +140,9 @@ impl Source {
         contents.check()?;
         let mapped = mapping::map_part(contents.file, contents.offset, contents.bytes);
         let mapped = mapped.map_err(contents.failed("map"))?;
-        let in_place = writer.in_place(contents)?;
         Ok(Self {
             pid: contents.pid,
-            in_place: in_place.filter(|_| !writer.is_mostly_known(&mapped)),
+            in_place: writer.in_place(contents)?,
             mapped,
             area: Area {
                 start: contents.start,

@@ -1,11 +1,13 @@
 //! Contents whose file is a pack of the store already.
 
+use std::num::NonZeroUsize;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use super::HeldPack;
 use crate::directory::entries;
 use crate::file_contents::FileContents;
+use crate::file_contents::pieces::share_out;
 use crate::pack::PackFile;
 use crate::{
     CHUNK, Checksum, Chunk, Encoding, PAGE, Pack, Place, StoreError, StoredPages, Tier, Writer,
@@ -97,21 +99,39 @@ impl Writer {
         Ok(number)
     }
 
-    /// Whether most of these contents seem to be stored already: then they are looked for one by
-    /// one, and else none is.
-    pub(super) fn is_mostly_known(&self, contents: &[u8]) -> bool {
+    /// Which of these contents seem to be stored already, for the most part: those are looked for
+    /// one by one, and of the others none is. All threads look, since the processes stand still.
+    ///
+    /// # Errors
+    /// [`StoreError::Panic`].
+    pub(super) fn mostly_known(
+        &self,
+        contents: &[&[u8]],
+        threads: NonZeroUsize,
+    ) -> Result<Vec<bool>, StoreError> {
         if self.state().known.is_empty() {
-            return false;
+            return Ok(vec![false; contents.len()]);
         }
-        let step = (contents.len() / CHUNK / SAMPLE).max(1);
-        let (mut known, mut seen) = (0, 0);
-        for content in contents.chunks(CHUNK).step_by(step) {
-            if let Some(pages) = self.pages_of(content) {
-                seen += 1;
-                known += usize::from(self.knows(content, &pages));
+        let chunks = contents.iter().enumerate().flat_map(|(number, content)| {
+            let step = (content.len() / CHUNK / SAMPLE).max(1);
+            let sample = content.chunks(CHUNK).step_by(step);
+            sample.map(move |chunk| (number, chunk))
+        });
+        let chunks: Vec<_> = chunks.collect();
+        let seen = share_out(&chunks, threads, |chunks| {
+            let mut seen = Vec::new();
+            while let Some((number, chunk)) = chunks.take() {
+                if let Some(pages) = self.pages_of(chunk) {
+                    seen.push((*number, self.knows(chunk, &pages)));
+                }
             }
+            Ok(seen)
+        })?;
+        let mut more_known = vec![0_i64; contents.len()];
+        for (number, is_known) in seen.into_iter().flatten() {
+            more_known[number] += if is_known { 1 } else { -1 };
         }
-        2 * known > seen
+        Ok(more_known.into_iter().map(|more| more > 0).collect())
     }
 
     /// The pages of a chunk to store; `None`: all are zero. An earlier checkpoint may have all of

@@ -20,6 +20,9 @@ pub enum Copying {
         workers: u64,
         /// The build of libcuda that has passed the self-test.
         libcuda: BuildId,
+        /// Why contents are read from disk before the driver is asked for them, and not beside it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        loads_first: Option<String>,
     },
     /// The driver's one thread.
     Driver {
@@ -34,9 +37,9 @@ impl Copying {
         let why = match settings.gpu_checkpoint.path {
             GpuCheckpointPath::Driver => "the settings say so (gpu_checkpoint.path)".to_owned(),
             GpuCheckpointPath::Auto => match self_test::run(settings) {
-                Ok((libcuda, Verdict::Passed | Verdict::PassedOnceLoaded { .. })) => {
-                    let workers = workers();
-                    return Self::Threads { workers, libcuda };
+                Ok((libcuda, Verdict::Passed)) => return Self::threads(libcuda, None),
+                Ok((libcuda, Verdict::PassedOnceLoaded { why })) => {
+                    return Self::threads(libcuda, Some(why));
                 }
                 Ok((libcuda, Verdict::NotPassed { why })) => {
                     format!("build {libcuda} of libcuda has not passed the self-test: {why}")
@@ -47,10 +50,20 @@ impl Copying {
         Self::Driver { why }
     }
 
+    fn threads(libcuda: BuildId, loads_first: Option<String>) -> Self {
+        Self::Threads {
+            workers: workers(),
+            libcuda,
+            loads_first,
+        }
+    }
+
     /// What is done in another way.
     pub(super) fn fall_back(&self) -> Option<String> {
         match self {
-            Self::Threads { .. } => None,
+            Self::Threads { loads_first, .. } => loads_first.as_ref().map(|why| {
+                format!("a restore reads GPU contents from disk before it asks the driver: {why}")
+            }),
             Self::Driver { why } => Some(format!(
                 "the driver alone copies GPU contents, with one thread: {why}"
             )),
@@ -61,7 +74,9 @@ impl Copying {
 impl fmt::Display for Copying {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Threads { workers, libcuda } => write!(
+            Self::Threads {
+                workers, libcuda, ..
+            } => write!(
                 f,
                 "GPU contents are copied by {workers} workers beside the driver's thread (libcuda \
                  {libcuda} has passed the self-test)"
