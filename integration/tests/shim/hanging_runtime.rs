@@ -16,30 +16,42 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
-const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 5] = [
+const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 7] = [
     container_dies_beside_a_stopped_start,
     container_dies_beside_a_stopped_kill,
     exit_is_told_beside_a_stopped_update,
     start_ends_with_its_caller,
     pause_is_refused_beside_a_stopped_start,
+    create_ends_with_its_caller,
+    container_of_another_bundle_stays,
 ];
 
 on_hosts!(checks: trixie, sid_v2);
 
 const SIGKILL: u32 = 9;
 
-/// A runtime that stops itself at the verb that [`STOPPING`] names.
+/// A runtime that stops itself at the verb that [`STOPPING`] names, or after it.
 const RUNTIME: &str = "/opt/stopping/runc";
 const SCRIPT: &str = r#"#!/bin/sh
 verb=$(cat /opt/stopping/now 2>/dev/null)
 case " $* " in *" ${verb:-none} "*)
+    [ ! -e /opt/stopping/after ] || runc "$@"
     echo $$ > /opt/stopping/stopped
     kill -STOP $$
 esac
 exec runc "$@"
 "#;
+/// A container of the same name in containerd's directory of runc.
+const ANOTHER: &str = r#"
+mkdir -p /opt/another/rootfs && cd /opt/another
+ctr image mount localhost/stasis-test:latest rootfs >/dev/null
+runc spec
+sed -i 's/"terminal": true/"terminal": false/; s|"sh"|"/bin/pause"|' config.json
+runc --root /run/containerd/runc/default run --detach shared-name </dev/null >/dev/null 2>&1
+"#;
 const STOPPING: &str = "/opt/stopping/now";
 const STOPPED: &str = "/opt/stopping/stopped";
+const AFTER: &str = "/opt/stopping/after";
 
 fn checks(kind: HostKind) -> Result<()> {
     in_host(kind, &CHECKS)
@@ -47,12 +59,16 @@ fn checks(kind: HostKind) -> Result<()> {
 
 /// A container whose runtime is [`RUNTIME`].
 fn start(stasis: &StasisHost, client: &Containerd, id: &str) -> Result<u32> {
+    install(stasis)?;
+    stasis.start_container(client, id, &[], &["/bin/pause"])
+}
+
+fn install(stasis: &StasisHost) -> Result<()> {
     let runtime = stasis.host.path(RUNTIME);
     fs::create_dir_all(stasis.host.path("/opt/stopping"))?;
     fs::write(&runtime, SCRIPT)?;
     fs::set_permissions(&runtime, fs::Permissions::from_mode(0o755))?;
-    stasis.set(RUNTIME, "")?;
-    stasis.start_container(client, id, &[], &["/bin/pause"])
+    stasis.set(RUNTIME, "")
 }
 
 /// Makes calls beside, and waits until the runtime has stopped itself at a verb; its pid.
@@ -180,6 +196,56 @@ fn pause_is_refused_beside_a_stopped_start(stasis: &StasisHost, client: &Contain
     another_runs(client, id)?;
     client.kill(id, INIT, SIGKILL)?;
     assert_ne!(code(&starting.outcome()?), Code::Ok);
+    stasis.ctr_remove(id)?;
+    stasis.nothing_left_of(&[id])
+}
+
+/// Before and after its runtime has made something.
+fn create_ends_with_its_caller(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    install(stasis)?;
+    for id in ["early", "late"] {
+        stasis.create_container(id, &[], &["/bin/pause"])?;
+        if id == "late" {
+            fs::write(stasis.host.path(AFTER), "")?;
+        }
+        let (creating, _) = stopped_at("create", stasis, client, move |client| {
+            client.try_create(Duration::from_secs(5), id)
+        })?;
+        assert_ne!(code(&creating.outcome()?), Code::Ok);
+        stasis.nothing_left_of(&[id])?;
+    }
+    fs::remove_file(stasis.host.path(AFTER))?;
+    for id in ["early", "late"] {
+        client.create(id, &Streams::default(), None)?;
+        client.start(id, INIT)?;
+        stasis.ctr_remove(id)?;
+    }
+    stasis.nothing_left_of(&["early", "late"])
+}
+
+/// Who uses runc beside containerd may have given the same name.
+fn container_of_another_bundle_stays(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let id = "shared-name";
+    install(stasis)?;
+    stasis.create_container(id, &[], &["/bin/pause"])?;
+    stasis.host.run(&["sh", "-c", ANOTHER])?;
+    let (creating, _) = stopped_at("create", stasis, client, move |client| {
+        client.try_create(Duration::from_secs(5), id)
+    })?;
+    assert_ne!(code(&creating.outcome()?), Code::Ok);
+    let runc = ["runc", "--root", "/run/containerd/runc/default"];
+    // Its shim has ended, and has looked by then.
+    wait_until_clear(|| {
+        let shims = stasis.shims()?;
+        Ok((!shims.is_empty()).then(|| format!("{shims:?} run")))
+    })?;
+    let state = stasis.host.run(&[&runc[..], &["state", id]].concat())?;
+    let state = String::from_utf8(state.stdout)?;
+    assert!(state.contains("\"status\": \"running\""), "{state}");
+    stasis
+        .host
+        .run(&[&runc[..], &["delete", "--force", id]].concat())?;
+    stasis.host.run(&["umount", "/opt/another/rootfs"])?;
     stasis.ctr_remove(id)?;
     stasis.nothing_left_of(&[id])
 }

@@ -8,7 +8,6 @@
 use std::io::{self, IsTerminal, Read};
 
 use containerd_shim::bootstrap::{BootstrapParams, BootstrapResult, Extension};
-use containerd_shim::protos::TASK_API_VERSION;
 use containerd_shim::protos::protobuf::Message;
 use containerd_shim::protos::protobuf::well_known_types::any::Any;
 use containerd_shim::{Flags, StartOpts};
@@ -17,6 +16,12 @@ use crate::command::answer;
 use crate::command::error::{CommandError, Result};
 use crate::command::serve::TTRPC_ADDRESS;
 use crate::io_error::IoError;
+
+/// The version of the task service in the answer. We serve version 3, too, but for that containerd
+/// 2.3 only connects to a pod's shim for each of its containers, and when the shim is killed cleans
+/// up after the first alone (core/runtime/v2/shim_manager.go): the others would go on with their
+/// GPUs, managed by nobody. For version 2 it calls `start` and `delete` for each.
+const VERSION: i32 = 2;
 
 /// containerd reads at most as much.
 const MAX_INPUT_BYTES: u64 = 10 << 20;
@@ -76,7 +81,7 @@ impl Reply {
         match self {
             Reply::Address => Ok(address.as_bytes().to_vec()),
             Reply::Message => answer::encode(&BootstrapResult {
-                version: TASK_API_VERSION,
+                version: VERSION,
                 address: address.to_owned(),
                 protocol: "ttrpc".to_owned(),
                 ..BootstrapResult::default()
@@ -168,7 +173,7 @@ mod tests {
         assert_eq!(request.options.ttrpc_address, "there");
         let reply = request.reply.encode("unix:///s").unwrap();
         let reply = BootstrapResult::parse_from_bytes(&reply).unwrap();
-        assert_eq!((reply.version, reply.address.as_str()), (3, "unix:///s"));
+        assert_eq!((reply.version, reply.address.as_str()), (2, "unix:///s"));
     }
 
     #[test]

@@ -65,7 +65,7 @@ async fn delete_by_force(flags: &Flags, bundle: &Bundle, reaper: &Arc<Reaper>) -
     let options = options::read(bundle.path())?;
     let runtime = OciRuntime::find(options, bundle, &flags.namespace, reaper)?;
     // stasis-runtime also ends an operation that is under way.
-    let deleted = runtime.delete_by_force(&flags.id).await;
+    let deleted = runtime.delete_by_force(&flags.id, bundle).await;
     Ok(runtime.ignore_if_gone(&flags.id, deleted)?)
 }
 

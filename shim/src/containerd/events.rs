@@ -1,13 +1,13 @@
 //! Publishes events to containerd, in order, and keeps them while containerd restarts.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use containerd_shim::event::Event;
 use containerd_shim::protos::protobuf::MessageField;
 use containerd_shim::protos::shim::event::Envelope;
 use containerd_shim::protos::shim::events::ForwardRequest;
 use containerd_shim::protos::shim_async::{Client, EventsClient};
-use containerd_shim::protos::ttrpc::context;
+use containerd_shim::protos::ttrpc::{self, Code, context};
 use containerd_shim::util::{convert_to_any, timestamp};
 use tokio::sync::{mpsc, oneshot};
 
@@ -16,6 +16,8 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an event is kept while containerd does not accept it: longer than containerd takes to
 /// restart. After a longer time containerd asks for the tasks' states itself (State, Wait).
 const RETRY_FOR: Duration = Duration::from_secs(60);
+/// How long an event is kept that containerd refuses: others wait behind it, TaskExit for example.
+const REFUSED_FOR: Duration = Duration::from_secs(2);
 /// The time between two attempts to send an event.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -85,30 +87,46 @@ async fn deliver(address: &str, containerd: &mut Option<EventsClient>, envelope:
         envelope: MessageField::some(envelope),
         ..ForwardRequest::default()
     };
-    let mut why = String::new();
-    let delivered = tokio::time::timeout(RETRY_FOR, async {
-        while let Err(error) = forward(address, containerd, &request).await {
-            *containerd = None;
-            why = error;
-            tokio::time::sleep(RETRY_INTERVAL).await;
+    let began = Instant::now();
+    while let Err(error) = forward(address, containerd, &request).await {
+        *containerd = None;
+        let keep = match is_refusal(&error) {
+            true => REFUSED_FOR,
+            false => RETRY_FOR,
+        };
+        if began.elapsed() > keep {
+            log::warn!("event {topic} is dropped, containerd did not accept it: {error}");
+            return;
         }
-    });
-    if delivered.await.is_err() {
-        log::warn!("event {topic} is dropped, containerd did not accept it: {why}");
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
+}
+
+/// Whether containerd does not want the event. Other errors say that it is away, or does not answer.
+fn is_refusal(error: &ttrpc::Error) -> bool {
+    let ttrpc::Error::RpcStatus(status) = error else {
+        return false;
+    };
+    matches!(
+        status.code(),
+        Code::INVALID_ARGUMENT
+            | Code::FAILED_PRECONDITION
+            | Code::NOT_FOUND
+            | Code::PERMISSION_DENIED
+            | Code::UNIMPLEMENTED
+    )
 }
 
 async fn forward(
     address: &str,
     containerd: &mut Option<EventsClient>,
     request: &ForwardRequest,
-) -> Result<(), String> {
+) -> ttrpc::Result<()> {
     let client = match containerd {
         Some(client) => client,
         None => {
             let address = format!("unix://{}", address.trim_start_matches("unix://"));
-            let client = Client::connect(&address).await;
-            let client = client.map_err(|error| error.to_string())?;
+            let client = Client::connect(&address).await?;
             containerd.insert(EventsClient::new(client))
         }
     };
@@ -116,5 +134,5 @@ async fn forward(
     let taken = client
         .forward(context::with_timeout(nanoseconds), request)
         .await;
-    taken.map(drop).map_err(|error| error.to_string())
+    taken.map(drop)
 }

@@ -99,12 +99,6 @@ impl<'r> RuntimeCall<'r> {
         self.start().map(RunningCall::wait)?.await
     }
 
-    /// Runs the call and waits for it; the runtime hands the streams to the container's process.
-    pub(crate) async fn run_with(self, streams: Streams) -> Result<(), RuntimeError> {
-        let running = self.start_with(streams)?;
-        running.wait().await.map(drop)
-    }
-
     /// Starts the call.
     pub(crate) fn start(self) -> Result<RunningCall, RuntimeError> {
         self.start_by(spawn_captured)

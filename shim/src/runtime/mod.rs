@@ -10,10 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use containerd_shim::api::Options;
+use serde::Deserialize;
 
 use self::call::{RunningCall, RuntimeCall};
 use self::error::RuntimeError;
 use self::log::RuntimeMessage;
+use self::programs::LowLevel;
 use crate::bundle::Bundle;
 use crate::child::reaper::Reaper;
 use crate::child::spawn_captured;
@@ -33,7 +35,7 @@ const DEFAULT_ROOT: &str = "/run/containerd/runc";
 /// How long a call may take that only looks, signals or sets limits.
 const SHORT: Duration = Duration::from_secs(120);
 /// How long a call may take that makes, starts or removes a container: it runs the user's hooks.
-const LONG: Duration = Duration::from_secs(600);
+pub(crate) const LONG: Duration = Duration::from_secs(600);
 
 /// Which processes a signal is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +49,7 @@ pub(crate) enum Target {
 /// The runtimes of one task.
 #[derive(Debug)]
 pub(crate) struct OciRuntime {
-    low_level: PathBuf,
+    low_level: LowLevel,
     stasis: PathBuf,
     root: PathBuf,
     log: PathBuf,
@@ -95,20 +97,30 @@ impl OciRuntime {
         &self.options
     }
 
-    /// Creates a container.
-    pub(crate) async fn create(
+    /// Starts a call that creates a container.
+    pub(crate) fn start_create(
         &self,
         id: &str,
         bundle: &Bundle,
         streams: Streams,
         console: Option<&Path>,
-    ) -> Result<(), RuntimeError> {
+    ) -> Result<RunningCall, RuntimeError> {
         let call = self.low_level("create").option("--bundle", bundle.path());
         self.init_options(call, console, &bundle.init_pid_file())
             .switch("--no-new-keyring", self.options.no_new_keyring)
             .arg(id)
-            .run_with(streams)
-            .await
+            .start_with(streams)
+    }
+
+    /// The bundle of the container that the low-level runtime knows by this id, if it knows one.
+    pub(crate) async fn bundle_of(&self, id: &str) -> Option<PathBuf> {
+        #[derive(Deserialize)]
+        struct Known {
+            bundle: PathBuf,
+        }
+        let known = self.low_level("state").arg(id).within(SHORT).output();
+        let known: Known = serde_json::from_slice(&known.await.ok()?).ok()?;
+        Some(known.bundle)
     }
 
     /// Starts the user's program in a container.
@@ -202,15 +214,17 @@ impl OciRuntime {
     }
 
     fn low_level(&self, verb: &'static str) -> RuntimeCall<'_> {
-        self.call(verb, Command::new(&self.low_level))
+        self.call(verb, Command::new(self.low_level.program()))
     }
 
     /// A call of `stasis-runtime`. `--stasis-low-level` names the low-level runtime that the caller
     /// chose. A caller that chose `stasis-runtime` itself gets the one in the settings.
     pub(crate) fn stasis(&self, verb: &'static str) -> RuntimeCall<'_> {
         let mut command = Command::new(&self.stasis);
-        if !self.options.binary_name.is_empty() && !programs::is_stasis_runtime(&self.low_level) {
-            command.arg("--stasis-low-level").arg(&self.low_level);
+        if let LowLevel::Named(program) = &self.low_level
+            && !programs::is_stasis_runtime(program)
+        {
+            command.arg("--stasis-low-level").arg(program);
         }
         self.call(verb, command)
     }
@@ -230,7 +244,7 @@ impl OciRuntime {
 
 /// The output of `<low-level runtime> features`, if the runtime has this command.
 pub(crate) async fn features(options: &Options, reaper: &Arc<Reaper>) -> Option<Vec<u8>> {
-    let mut command = Command::new(programs::find_low_level(options).ok()?);
+    let mut command = Command::new(programs::find_low_level(options).ok()?.program());
     command.arg("features").stdin(Stdio::null());
     let ended = spawn_captured(reaper, command).ok()?.wait().await;
     (ended.exit.status == 0).then_some(ended.stdout)

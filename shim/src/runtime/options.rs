@@ -31,6 +31,9 @@ pub(crate) enum OptionsError {
         /// The type that the request takes.
         expected: String,
     },
+    /// The caller sent an option of a checkpoint that this shim does not know.
+    #[error("option {0} of CheckpointOptions is not known to this shim; nothing was changed")]
+    Unknown(u32),
     /// The options are not valid protobuf.
     #[error("options of type {type_url:?} cannot be read: {reason}")]
     Decode {
@@ -59,8 +62,15 @@ pub(crate) fn of_task(any: Option<&Any>) -> Result<Options, OptionsError> {
 }
 
 /// The options of a Checkpoint request.
+///
+/// One that we do not know is refused: containerd 2.4 has a parent image, without which the dump
+/// that its caller believes to have is another.
 pub(crate) fn of_checkpoint(any: Option<&Any>) -> Result<CheckpointOptions, OptionsError> {
-    decode(any)
+    let options: CheckpointOptions = decode(any)?;
+    match options.special_fields.unknown_fields().iter().next() {
+        Some((number, _)) => Err(OptionsError::Unknown(number)),
+        None => Ok(options),
+    }
 }
 
 fn decode<M: MessageFull>(any: Option<&Any>) -> Result<M, OptionsError> {
@@ -193,6 +203,19 @@ mod tests {
         let error = of_task(Some(&foreign)).unwrap_err();
         assert!(error.to_string().contains("runtimeoptions.v1.Options"));
         assert_eq!(of_task(None).unwrap(), Options::new());
+    }
+
+    #[test]
+    fn an_unknown_option_of_a_checkpoint_is_refused() {
+        // Field 10, a string: the parent path of containerd 2.4.
+        let any = |value: &[u8]| Any {
+            type_url: "containerd.runc.v1.CheckpointOptions".to_owned(),
+            value: value.to_vec(),
+            ..Any::default()
+        };
+        assert!(of_checkpoint(Some(&any(&[]))).is_ok());
+        let error = of_checkpoint(Some(&any(b"\x52\x02/p"))).unwrap_err();
+        assert!(error.to_string().contains("option 10"), "{error}");
     }
 
     #[test]

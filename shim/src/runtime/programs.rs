@@ -25,12 +25,48 @@ pub(super) fn is_stasis_runtime(program: &Path) -> bool {
     program.file_name() == Some(OsStr::new(STASIS_RUNTIME))
 }
 
-/// The low-level runtime that the caller chose, else that of the settings.
-pub(super) fn find_low_level(options: &Options) -> Result<PathBuf, SettingsError> {
-    match options.binary_name.as_str() {
-        "" => of_settings(None),
-        name => Ok(PathBuf::from(name)),
+/// A low-level runtime.
+#[derive(Debug)]
+pub(super) enum LowLevel {
+    /// The one of the settings, which `stasis-runtime` finds by itself.
+    OfSettings(PathBuf),
+    /// Another, which it has to be told.
+    Named(PathBuf),
+}
+
+impl LowLevel {
+    /// Its program.
+    pub(super) fn program(&self) -> &Path {
+        match self {
+            LowLevel::OfSettings(program) | LowLevel::Named(program) => program,
+        }
     }
+}
+
+/// The low-level runtime that the caller chose, else that of the settings. If the settings name none
+/// that exists, the one that containerd itself would find on its PATH: no container may fail to
+/// start, and none may stay when its shim has died, because of this file.
+pub(super) fn find_low_level(options: &Options) -> Result<LowLevel, SettingsError> {
+    if !options.binary_name.is_empty() {
+        return Ok(LowLevel::Named(PathBuf::from(&options.binary_name)));
+    }
+    of_settings(None)
+        .map(LowLevel::OfSettings)
+        .or_else(|error| {
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            let found = on_path("runc", &path).ok_or(error)?;
+            log::warn!(
+                "the settings name no low-level runtime that exists; {} is used",
+                found.display()
+            );
+            Ok(LowLevel::Named(found))
+        })
+}
+
+fn on_path(name: &str, path: &OsStr) -> Option<PathBuf> {
+    let candidates = std::env::split_paths(path).map(|directory| directory.join(name));
+    let mut absolute = candidates.filter(|candidate| candidate.is_absolute());
+    absolute.find(|candidate| candidate.is_file())
 }
 
 /// The low-level runtime of the settings. A mistake elsewhere in the file must not prevent anybody
@@ -54,6 +90,17 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn a_bare_name_is_looked_up_where_containerd_does() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("runc"), "").unwrap();
+        let path = std::env::join_paths([Path::new("relative"), Path::new("/nonexistent")]);
+        assert_eq!(on_path("runc", &path.unwrap()), None);
+        let path = std::env::join_paths([Path::new("/nonexistent"), directory.path()]);
+        let expected = directory.path().join("runc");
+        assert_eq!(on_path("runc", &path.unwrap()), Some(expected));
+    }
 
     #[test]
     fn a_mistake_in_another_table_keeps_the_low_level_runtime() {

@@ -1,5 +1,6 @@
 //! The calls of `stasis-runtime`, for all verbs that concern GPU state.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use containerd_shim::protos::shim::oci::CheckpointOptions;
@@ -27,8 +28,20 @@ impl OciRuntime {
         self.stasis("delete").arg(id).run().await
     }
 
-    /// Kills all processes of a container, ends an operation on it, and removes it.
-    pub(crate) async fn delete_by_force(&self, id: &str) -> Result<(), RuntimeError> {
+    /// Kills all processes of the container of a bundle, ends an operation on it, and removes it. A
+    /// container of this id that somebody has made from another bundle stays.
+    pub(crate) async fn delete_by_force(
+        &self,
+        id: &str,
+        bundle: &Bundle,
+    ) -> Result<(), RuntimeError> {
+        if let Some(known) = self.bundle_of(id).await
+            && file_number(&known) != file_number(bundle.path())
+        {
+            let known = known.display();
+            log::warn!("{id} is the container of another bundle, {known}, and stays");
+            return Ok(());
+        }
         self.stasis("delete").arg("--force").arg(id).run().await
     }
 
@@ -82,4 +95,10 @@ impl OciRuntime {
             .arg(id)
             .start_with(streams)
     }
+}
+
+/// runc names a bundle by the path without links.
+fn file_number(bundle: &Path) -> Option<(u64, u64)> {
+    let metadata = bundle.metadata().ok()?;
+    Some((metadata.dev(), metadata.ino()))
 }

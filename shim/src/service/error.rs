@@ -42,9 +42,10 @@ fn code(error: &TaskError) -> Code {
 
 fn options_code(error: &OptionsError) -> Code {
     match error {
-        OptionsError::Type { .. } | OptionsError::Decode { .. } | OptionsError::Json { .. } => {
-            Code::INVALID_ARGUMENT
-        }
+        OptionsError::Type { .. }
+        | OptionsError::Unknown(_)
+        | OptionsError::Decode { .. }
+        | OptionsError::Json { .. } => Code::INVALID_ARGUMENT,
         OptionsError::Io(_) => Code::UNKNOWN,
     }
 }

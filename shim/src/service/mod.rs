@@ -92,7 +92,9 @@ impl TaskService for Service {
         request: CreateTaskRequest,
     ) -> TtrpcResult<CreateTaskResponse> {
         let tasks = self.tasks.clone();
-        let pid = run_uncancelled(async move { tasks.create(&request).await }).await?;
+        // ttrpc drops this handler, and with it this end, at the caller's deadline.
+        let (_caller, caller) = watch::channel(());
+        let pid = run_uncancelled(async move { tasks.create(&request, caller).await }).await?;
         Ok(CreateTaskResponse {
             pid,
             ..CreateTaskResponse::default()
@@ -101,7 +103,6 @@ impl TaskService for Service {
 
     async fn start(&self, _: &TtrpcContext, request: StartRequest) -> TtrpcResult<StartResponse> {
         let task = self.tasks.get(&request.id)?;
-        // ttrpc drops this handler, and with it this end, at the caller's deadline.
         let (_caller, caller) = watch::channel(());
         let pid = if request.exec_id.is_empty() {
             run_uncancelled(async move { start::start(&task, caller).await }).await?

@@ -11,6 +11,7 @@ use crate::service::messages;
 use crate::task::create::create;
 use crate::task::error::{Result, TaskError};
 use crate::task::exec_process::Snapshot;
+use crate::task::operation::Caller;
 use crate::task::{ShimContext, Task};
 
 /// The tasks of the shim.
@@ -81,14 +82,14 @@ impl Tasks {
     }
 
     /// Creates a task; returns its pid, which is 0 if Start will restore it.
-    pub(super) async fn create(&self, request: &CreateTaskRequest) -> Result<u32> {
+    pub(super) async fn create(&self, request: &CreateTaskRequest, caller: Caller) -> Result<u32> {
         let taken = self.entries().insert(request.id.clone(), Entry::Reserved);
         if let Some(taken) = taken {
             self.entries().insert(request.id.clone(), taken);
             return Err(TaskError::AlreadyExists(format!("task {}", request.id)));
         }
         self.shutdown_wanted.store(false, Ordering::Relaxed);
-        let task = match create(request, &self.context).await {
+        let task = match create(request, &self.context, caller).await {
             Ok(task) => task,
             Err(error) => {
                 self.remove(&request.id);

@@ -199,7 +199,10 @@ impl Io {
                 }));
             }
             None if !wanted.stdout.is_empty() => self.copy_out(from, &wanted.stdout)?,
-            None => {}
+            // Somebody has to read it, or the process waits once the terminal's buffer is full.
+            None => self.copies.push(tokio::spawn(async move {
+                let _ = tokio::io::copy(&mut from, &mut tokio::io::sink()).await;
+            })),
         }
         self.console = Some(console);
         Ok(())

@@ -6,21 +6,30 @@ use std::sync::Arc;
 use containerd_shim::api::{CreateTaskRequest, Options};
 use containerd_shim::io::Stdio;
 use containerd_shim::protos::types::mount::Mount;
+use rustix::process::{Signal, pidfd_send_signal};
+use tokio::time::sleep;
 
 use crate::bundle::Bundle;
 use crate::child::reaper::ExitWatch;
-use crate::runtime::OciRuntime;
-use crate::runtime::options;
+use crate::io_error::IoError;
+use crate::runtime::{LONG, OciRuntime, options};
 use crate::stdio::PendingIo;
 use crate::task::error::{Result, TaskError};
+use crate::task::operation::Caller;
 use crate::task::state::State;
 use crate::task::{ShimContext, Task};
 
-/// Creates a task. If it fails, what was made is removed again.
+/// Creates a task. If it fails, or its caller goes, what was made is removed again.
 pub(crate) async fn create(
     request: &CreateTaskRequest,
     context: &ShimContext,
+    caller: Caller,
 ) -> Result<Arc<Task>> {
+    if !request.parent_checkpoint.is_empty() {
+        return Err(TaskError::Invalid(
+            "a checkpoint with a parent cannot be restored by this shim".to_owned(),
+        ));
+    }
     let options = options::of_task(request.options.as_ref())?;
     let bundle = Bundle::new(&request.bundle);
     options::write(bundle.path(), &options)?;
@@ -43,7 +52,7 @@ pub(crate) async fn create(
         context.clone(),
         state,
     );
-    let made = create_container(&task, &request.rootfs).await;
+    let made = create_container(&task, &request.rootfs, caller).await;
     if let Err(error) = made {
         if let Err(more) = task.bundle.unmount() {
             log::warn!("after a failed create of {}: {more}", task.id);
@@ -68,7 +77,7 @@ fn image(request: &CreateTaskRequest, options: &Options) -> Result<Option<PathBu
     }
 }
 
-async fn create_container(task: &Arc<Task>, mounts: &[Mount]) -> Result<()> {
+async fn create_container(task: &Arc<Task>, mounts: &[Mount], caller: Caller) -> Result<()> {
     task.bundle.mount(mounts)?;
     let to_be_restored = matches!(task.record().state, State::Prepared { .. });
     if to_be_restored {
@@ -76,10 +85,33 @@ async fn create_container(task: &Arc<Task>, mounts: &[Mount]) -> Result<()> {
     }
     let (streams, pending_io) = task.prepare_io(&task.stdio).await?;
     let watch = task.context.reaper.watch();
-    task.runtime
-        .create(&task.id, &task.bundle, streams, pending_io.console())
-        .await?;
+    let console = pending_io.console();
+    let call = task
+        .runtime
+        .start_create(&task.id, &task.bundle, streams, console)?;
+    let runtime = call
+        .process()
+        .map_err(IoError::cannot("watch the create"))?;
+    tokio::select! {
+        biased;
+        made = call.wait() => drop(made?),
+        reason = given_up(caller) => {
+            // Fails only if it has ended.
+            let _ = pidfd_send_signal(runtime, Signal::KILL);
+            remove(task).await;
+            let message = format!("the create of {} was ended: {reason}", task.id);
+            return Err(TaskError::FailedPrecondition(message));
+        }
+    }
     attach_init(task, pending_io, &watch).await
+}
+
+/// Waits until a create has become useless.
+async fn given_up(mut caller: Caller) -> &'static str {
+    tokio::select! {
+        _ = caller.changed() => "its caller has gone",
+        () = sleep(LONG) => "the low-level runtime hangs",
+    }
 }
 
 /// Connects the streams of the init process that a runtime has made or restored, and waits for its
@@ -96,10 +128,16 @@ pub(crate) async fn attach_init(
         Ok(())
     };
     let attached = attached.await;
-    if attached.is_err()
-        && let Err(more) = task.runtime.delete_by_force(&task.id).await
-    {
-        log::warn!("{} has no streams and cannot be removed: {more}", task.id);
+    if attached.is_err() {
+        remove(task).await;
     }
     attached
+}
+
+/// Removes what a low-level runtime has made for nothing: a container without streams, or, if it
+/// was killed, a directory without a state.
+async fn remove(task: &Task) {
+    if let Err(error) = task.runtime.delete_by_force(&task.id, &task.bundle).await {
+        log::warn!("{} was not made and cannot be removed: {error}", task.id);
+    }
 }

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 use crate::child::reaper::Exit;
 use crate::runtime::Target;
 use crate::task::Task;
-use crate::task::error::Result;
+use crate::task::error::{Result, TaskError};
 use crate::task::exec_process::Snapshot;
 use crate::task::kill::SIGKILL;
 use crate::task::state::State;
@@ -22,6 +22,10 @@ impl Task {
         let _lock = self.verb_lock.lock().await;
         let (io, recorded_by_stasis) = {
             let mut record = self.record();
+            // Another Delete was waited for, whose caller has tried again.
+            if record.is_deleted {
+                return Err(TaskError::NotFound(format!("task {}", self.id)));
+            }
             record.state.may_delete()?;
             (record.io.take(), record.recorded_by_stasis)
         };
@@ -35,6 +39,7 @@ impl Task {
         };
         self.runtime.ignore_if_gone(&self.id, deleted)?;
         self.bundle.unmount()?;
+        self.record().is_deleted = true;
         Ok(self.final_snapshot())
     }
 

@@ -97,6 +97,8 @@ pub(crate) struct Record {
     pub(crate) cgroup: Option<Cgroup>,
     /// The processes that Exec added, by their ids.
     pub(crate) execs: BTreeMap<String, Arc<ExecProcess>>,
+    /// Whether Delete has removed the container.
+    pub(crate) is_deleted: bool,
     /// Whether `stasis-runtime` may have a record of the container below `/run/stasis`.
     pub(crate) recorded_by_stasis: bool,
 }
@@ -124,6 +126,7 @@ impl Task {
                 io: None,
                 cgroup: None,
                 execs: BTreeMap::new(),
+                is_deleted: false,
                 recorded_by_stasis: false,
             }),
             exec_starts: tokio::sync::RwLock::new(()),

@@ -34,8 +34,25 @@ impl Containerd {
             options,
             ..Default::default()
         };
+        self.create_within(CALL_DEADLINE, request)
+    }
+
+    /// Creates a task without streams, by a caller who does not wait longer than this, and tells
+    /// the shim so.
+    pub fn try_create(&self, deadline: Duration, id: &str) -> Answer<u32> {
+        let request = api::CreateTaskRequest {
+            container_id: id.to_owned(),
+            rootfs: self.mounts(id)?,
+            ..Default::default()
+        };
+        self.create_within(deadline, request)
+    }
+
+    fn create_within(&self, deadline: Duration, request: api::CreateTaskRequest) -> Answer<u32> {
+        let mut request = of(request);
+        request.set_timeout(deadline);
         Ok(self
-            .tasks(async |mut tasks| tasks.create(of(request)).await)?
+            .tasks(async |mut tasks| tasks.create(request).await)?
             .pid)
     }
 
