@@ -102,7 +102,8 @@ async fn deliver(address: &str, containerd: &mut Option<EventsClient>, envelope:
     }
 }
 
-/// Whether containerd does not want the event. Other errors say that it is away, or does not answer.
+/// Whether containerd does not want the event. Other errors say that it is away, or does not
+/// answer.
 fn is_refusal(error: &ttrpc::Error) -> bool {
     let ttrpc::Error::RpcStatus(status) = error else {
         return false;

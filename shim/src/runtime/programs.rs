@@ -43,9 +43,9 @@ impl LowLevel {
     }
 }
 
-/// The low-level runtime that the caller chose, else that of the settings. If the settings name none
-/// that exists, the one that containerd itself would find on its PATH: no container may fail to
-/// start, and none may stay when its shim has died, because of this file.
+/// The low-level runtime that the caller chose, else that of the settings. If the settings name
+/// none that exists, the one that containerd itself would find on its PATH: no container may fail
+/// to start, and none may stay when its shim has died, because of this file.
 pub(super) fn find_low_level(options: &Options) -> Result<LowLevel, SettingsError> {
     if !options.binary_name.is_empty() {
         return Ok(LowLevel::Named(PathBuf::from(&options.binary_name)));

@@ -31,8 +31,8 @@ pub(super) struct LoggerUri {
 }
 
 impl Target {
-    /// Parses the caller's text. Without a scheme it is a path: of a regular file, which is appended
-    /// to as containerd's own shim does, else of a fifo, also if it is empty.
+    /// Parses the caller's text. Without a scheme it is a path: of a regular file, which is
+    /// appended to as containerd's own shim does, else of a fifo, also if it is empty.
     pub(super) fn parse(wanted: &str) -> Result<Self> {
         let Some((scheme, rest)) = wanted.split_once("://") else {
             return Ok(match fs::metadata(wanted) {
