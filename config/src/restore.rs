@@ -1,6 +1,7 @@
 //! Settings of restores.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde::Deserialize;
 
@@ -8,6 +9,9 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Restore {
+    /// Directories below which images have to be that are restored, with nothing in them that
+    /// others than root can write; all images may be restored if there are none.
+    pub images: Vec<PathBuf>,
     /// Maps old to new GPUs, by UUID.
     pub gpu_map: BTreeMap<String, String>,
     /// How to treat mounts of driver libraries that do not exist here.

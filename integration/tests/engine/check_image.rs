@@ -1,7 +1,7 @@
 //! `stasis check --image` says of an image what its restore would say, and changes nothing.
 
-use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, symlink};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -56,6 +56,7 @@ fn each(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     memory_that_changed(stasis, job)?;
     other_versions(stasis, job)?;
     other_machines(stasis, job)?;
+    who_may_be_restored(stasis, job)?;
     restorable(stasis, job)?;
     assert_eq!(contents(&image)?, before.0, "a check changed the image");
     assert_eq!(difference(&before.1, &stasis.inventory()?), None);
@@ -258,6 +259,26 @@ fn other_machines(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
         "{report}"
     );
     stasis.inject(&format!("gpus 2\n{DRIVER}"))
+}
+
+fn who_may_be_restored(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
+    let path = stasis.host.path("/etc/stasis/stasis.toml");
+    let settings = fs::read_to_string(&path)?;
+    let allow = |directory: &str| {
+        let allowed = format!("{settings}\nrestore.images = [\"{directory}\"]\n");
+        fs::write(&path, allowed)
+    };
+    allow("/root")?;
+    refused(stasis, job, "image-not-allowed")?;
+    allow(&job.image("image"))?;
+    restorable(stasis, job)?;
+    let for_group: Change = |path| Ok(fs::set_permissions(path, Permissions::from_mode(0o660))?);
+    changed(
+        &job.image_path("image").join("inventory.img"),
+        for_group,
+        || refused(stasis, job, "image-not-allowed"),
+    )?;
+    Ok(fs::write(&path, &settings)?)
 }
 
 fn what_is_no_image_is_no_answer(stasis: &StasisHost) -> Result<()> {

@@ -107,14 +107,14 @@ pub fn check_image(settings: &Settings, directory: &Path) -> Result<Report, Chec
     }
     let mut report = Report::of(directory);
     // An image without a manifest does not say whose it is.
-    match image::find(directory, "") {
+    match image::find(settings, directory, "") {
         Ok(Found::Image(manifest)) => report.read(settings, &manifest),
         Ok(Found::Plain) => report.notes.push(
             "it has no manifest, so nothing is known of it: the low-level runtime would restore it"
                 .to_owned(),
         ),
         Ok(Found::Nothing) => return Err(CheckImageError::NoImage(directory.to_owned())),
-        Err(error) => report.refuse(&error.into()),
+        Err(error) => report.refuse(&error),
     }
     Ok(report)
 }

@@ -11,6 +11,7 @@ use crate::error::io_kind::{of_contents, of_image, of_io, of_store};
 use crate::error::kind::{Diagnosis, Kind, State};
 use crate::error::low_level::LowLevelFailure;
 use crate::error::{Error, Failure, Refusal};
+use crate::image::allowed::NotAllowed;
 use crate::image::directory::ImageDirectoryError;
 use crate::image::files::FileError;
 use crate::image::manifest::ManifestError;
@@ -54,6 +55,7 @@ impl Refusal {
             Self::Blocked(_) => Kind::Blocked,
             Self::Directory { source, .. } => of_io(source, Kind::ImageDirectory),
             Self::PreDump { .. } => Kind::PreDump,
+            Self::NotAllowed(error) => error.kind(),
             Self::ImageDirectory(error) => error.kind(),
             Self::NoDiskSpace(_) => Kind::NoSpace,
             Self::ImageFile(error) => error.kind(),
@@ -97,6 +99,20 @@ impl Failure {
             Self::Unanswered => Kind::NoAnswer,
             Self::CutOff { .. } => Kind::CutOff,
             Self::Cancelled => Kind::Cancelled,
+        }
+    }
+}
+
+impl NotAllowed {
+    /// Why an image may not be restored.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Elsewhere { .. }
+            | Self::NotRoots { .. }
+            | Self::OtherFile { .. }
+            | Self::TooMuch { .. } => Kind::ImageNotAllowed,
+            Self::Io { source, .. } => of_io(source, Kind::ImageDirectory),
         }
     }
 }

@@ -83,6 +83,8 @@ words! {
         ImageDamaged = "image-damaged",
         /// A directory for the image or for bulk memory cannot be used.
         ImageDirectory = "image-directory",
+        /// The settings do not allow restores of this image.
+        ImageNotAllowed = "image-not-allowed",
         /// The image was written by another version of stasis.
         ImageVersion = "image-version",
         /// A forked child does not give up the NVIDIA devices that it inherited.

@@ -13,6 +13,7 @@ use crate::cuda::failure::ProcessFailure;
 use crate::cuda::nvml::InventoryError;
 use crate::error::admission::AdmissionError;
 use crate::error::bulk_memory::BulkMemoryError;
+use crate::image::allowed::NotAllowed;
 use crate::image::directory::ImageDirectoryError;
 use crate::image::disk_space::NoDiskSpace;
 use crate::image::files::FileError;
@@ -80,6 +81,9 @@ pub enum Refusal {
         /// Its command name.
         name: String,
     },
+    /// The settings do not allow restores of this image.
+    #[error(transparent)]
+    NotAllowed(#[from] NotAllowed),
     /// The image directory cannot be used.
     #[error(transparent)]
     ImageDirectory(#[from] ImageDirectoryError),

@@ -1,4 +1,4 @@
-//! What a restore reads of an image before anything is started. Changes nothing.
+//! What a restore reads of an image before anything is started.
 
 use std::path::Path;
 
@@ -7,9 +7,11 @@ use stasis_memory_store::Tier;
 
 use crate::bulk_memory::dump::has_index;
 use crate::bulk_memory::request::threads;
+use crate::error::Refusal;
+use crate::image::allowed::admit;
 use crate::image::directory::{INVENTORY, has_inventory};
 use crate::image::files::{self, FileError};
-use crate::image::manifest::{Manifest, ManifestError};
+use crate::image::manifest::Manifest;
 
 /// What there is in an image directory.
 #[derive(Debug)]
@@ -22,11 +24,16 @@ pub(crate) enum Found {
     Nothing,
 }
 
-/// Looks for an image. `container` is for the manifest of one that has none.
+/// Looks for an image that may be restored. `container` is for the manifest of one that has none.
 ///
 /// # Errors
-/// [`ManifestError`].
-pub(crate) fn find(directory: &Path, container: &str) -> Result<Found, ManifestError> {
+/// [`Refusal`].
+pub(crate) fn find(
+    settings: &Settings,
+    directory: &Path,
+    container: &str,
+) -> Result<Found, Refusal> {
+    admit(&settings.restore.images, directory)?;
     Ok(match Manifest::read(directory)? {
         Some(manifest) => Found::Image(Box::new(manifest)),
         // Only stasis can restore memory that is not in CRIU's own files.

@@ -67,8 +67,8 @@ pub fn restore(
         return Ok(Outcome::PassThrough);
     }
     settle(&options.image_path).map_err(|error| refused(error.into()))?;
-    let found = image::find(&options.image_path, &options.id);
-    let manifest = match found.map_err(|error| refused(error.into()))? {
+    let found = image::find(&context.settings, &options.image_path, &options.id);
+    let manifest = match found.map_err(refused)? {
         Found::Image(manifest) => *manifest,
         Found::Plain => return restore_plain(context, options, low_level_args),
         // The low-level runtime reports that.
