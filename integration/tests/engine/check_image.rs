@@ -1,7 +1,9 @@
 //! `stasis check --image` says of an image what its restore would say, and changes nothing.
 
-use std::fs::{self, File, Permissions};
-use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+mod not_here;
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -9,11 +11,13 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use serde_json::{Value, json};
 use stasis_integration::container::bundle::Bundle;
-use stasis_integration::container::image_files::{contents, manifest, unlist};
+use stasis_integration::container::image_files::{contents, manifest};
 use stasis_integration::container::memory_container::difference;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{PROGRAM, StasisHost};
 use stasis_integration::needs;
+
+use self::not_here::{other_machines, other_versions, who_may_be_restored};
 
 const PORT: u16 = 10000;
 const DRIVER: &str = "driver 580.95.05";
@@ -201,84 +205,6 @@ fn packs(stasis: &StasisHost, job: &Bundle<'_>) -> Result<Vec<PathBuf>> {
     }
     ensure!(!found.is_empty(), "no packs");
     Ok(found)
-}
-
-fn other_versions(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
-    let image = job.image_path("image");
-    let path = image.join("stasis.json");
-    let newer = |path: &Path| {
-        let mut manifest = manifest(&image)?;
-        manifest["version"] = 99.into();
-        Ok(fs::write(path, manifest.to_string())?)
-    };
-    changed(&path, newer, || refused(stasis, job, "image-version"))?;
-    let older = |_: &Path| unlist(&image);
-    changed(&path, older, || {
-        let report = restorable(stasis, job)?;
-        ensure!(report["manifest"]["version"] == 3, "{report}");
-        ensure!(
-            report["notes"][0]
-                .to_string()
-                .contains("does not list its files"),
-            "{report}"
-        );
-        // What CRIU writes last is needed of any version.
-        let inventory = image.join("inventory.img");
-        let missing = |path: &Path| Ok(fs::write(path, "")?);
-        changed(&inventory, missing, || {
-            refused(stasis, job, "image-damaged")
-        })
-    })
-}
-
-/// What the machine is like, and how both refuse it.
-fn other_machines(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
-    let cases = [
-        (format!("gpus 1\n{DRIVER}"), "no-gpu"),
-        (
-            format!("gpus 2\n{DRIVER}\nmemory 65 0\nmemory 65 1"),
-            "no-gpu-memory",
-        ),
-        (format!("gpus 2\n{DRIVER}\nmig 0"), "mig"),
-        (
-            format!("gpus 2\n{DRIVER}\npersistence-off 0"),
-            "no-persistence",
-        ),
-        ("gpus 2\ndriver 570.211.01".to_owned(), "other-driver"),
-    ];
-    for (machine, kind) in cases {
-        stasis.inject(&machine)?;
-        refused(stasis, job, kind).context(machine)?;
-    }
-    stasis.inject("gpus 2\ndriver 580.105.08")?;
-    let report = restorable(stasis, job)?;
-    ensure!(
-        report["notes"][0]
-            .to_string()
-            .contains("other driver libraries"),
-        "{report}"
-    );
-    stasis.inject(&format!("gpus 2\n{DRIVER}"))
-}
-
-fn who_may_be_restored(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
-    let path = stasis.host.path("/etc/stasis/stasis.toml");
-    let settings = fs::read_to_string(&path)?;
-    let allow = |directory: &str| {
-        let allowed = format!("{settings}\nrestore.images = [\"{directory}\"]\n");
-        fs::write(&path, allowed)
-    };
-    allow("/root")?;
-    refused(stasis, job, "image-not-allowed")?;
-    allow(&job.image("image"))?;
-    restorable(stasis, job)?;
-    let for_group: Change = |path| Ok(fs::set_permissions(path, Permissions::from_mode(0o660))?);
-    changed(
-        &job.image_path("image").join("inventory.img"),
-        for_group,
-        || refused(stasis, job, "image-not-allowed"),
-    )?;
-    Ok(fs::write(&path, &settings)?)
 }
 
 fn what_is_no_image_is_no_answer(stasis: &StasisHost) -> Result<()> {

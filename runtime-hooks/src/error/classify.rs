@@ -1,21 +1,18 @@
 //! The kind of every error of an operation. No match has a catch-all: a new error does not compile
 //! without a kind.
 
+mod image;
+
 use crate::container::ContainerError;
 use crate::container::host_memory::NoHostMemory;
 use crate::cuda::failure::{Cause, ProcessFailure};
 use crate::cuda::stopped::Stop;
 use crate::cuda::{CudaError, OpenError};
 use crate::error::admission::AdmissionError;
-use crate::error::io_kind::{of_contents, of_image, of_io, of_store};
+use crate::error::io_kind::{of_contents, of_io, of_store};
 use crate::error::kind::{Diagnosis, Kind, State};
 use crate::error::low_level::LowLevelFailure;
 use crate::error::{Error, Failure, Refusal};
-use crate::image::allowed::NotAllowed;
-use crate::image::directory::ImageDirectoryError;
-use crate::image::files::FileError;
-use crate::image::manifest::ManifestError;
-use crate::image::pstree::PstreeError;
 use crate::operation::OperationError;
 
 impl Error {
@@ -99,65 +96,6 @@ impl Failure {
             Self::Unanswered => Kind::NoAnswer,
             Self::CutOff { .. } => Kind::CutOff,
             Self::Cancelled => Kind::Cancelled,
-        }
-    }
-}
-
-impl NotAllowed {
-    /// Why an image may not be restored.
-    #[must_use]
-    pub fn kind(&self) -> Kind {
-        match self {
-            Self::Elsewhere { .. }
-            | Self::NotRoots { .. }
-            | Self::OtherFile { .. }
-            | Self::TooMuch { .. } => Kind::ImageNotAllowed,
-            Self::Io { source, .. } => of_io(source, Kind::ImageDirectory),
-        }
-    }
-}
-
-impl ImageDirectoryError {
-    /// Why an image directory cannot be used.
-    #[must_use]
-    pub fn kind(&self) -> Kind {
-        match self {
-            Self::Busy(_) => Kind::Busy,
-            Self::Incomplete(_) => Kind::Criu,
-            Self::Io { source, .. } | Self::NotOnDisk { source, .. } => {
-                of_io(source, Kind::ImageDirectory)
-            }
-            Self::Manifest(error) => error.kind(),
-            Self::Store(error) => of_store(error),
-        }
-    }
-}
-
-impl FileError {
-    /// Why an image is not whole.
-    #[must_use]
-    pub fn kind(&self) -> Kind {
-        match self {
-            Self::Io { source, .. } => of_image(source),
-            Self::Missing { .. }
-            | Self::Length { .. }
-            | Self::Contents { .. }
-            | Self::Owner { .. } => Kind::ImageDamaged,
-        }
-    }
-}
-
-impl PstreeError {
-    /// Why the image is not reported good.
-    #[must_use]
-    pub fn kind(&self) -> Kind {
-        match self {
-            Self::Io { .. }
-            | Self::Malformed { .. }
-            | Self::WithoutTmpfs { .. }
-            | Self::WithoutOwner { .. } => Kind::ImageDamaged,
-            Self::Store(error) => of_store(error),
-            Self::WithoutProcess { .. } | Self::Adopted { .. } => Kind::ProcessEnded,
         }
     }
 }
@@ -255,19 +193,6 @@ impl OperationError {
             Self::Busy { .. } | Self::UnderWay { .. } | Self::Orphans => Kind::Busy,
             Self::Unfinished(_) => Kind::CutOff,
             Self::Keeper(error) | Self::Io { source: error, .. } => of_io(error, Kind::Io),
-        }
-    }
-}
-
-impl ManifestError {
-    /// Why the manifest cannot be written or is not valid.
-    #[must_use]
-    pub fn kind(&self) -> Kind {
-        match self {
-            Self::Io { source, .. } => of_image(source),
-            Self::Malformed { .. } => Kind::ImageDamaged,
-            Self::Unreadable { .. } => Kind::Unsupported,
-            Self::Version { .. } => Kind::ImageVersion,
         }
     }
 }

@@ -1,0 +1,81 @@
+//! The kinds of errors of images.
+
+use crate::error::io_kind::{of_image, of_io, of_store};
+use crate::error::kind::Kind;
+use crate::image::allowed::NotAllowed;
+use crate::image::directory::ImageDirectoryError;
+use crate::image::files::FileError;
+use crate::image::manifest::ManifestError;
+use crate::image::pstree::PstreeError;
+
+impl NotAllowed {
+    /// Why an image may not be restored.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Elsewhere { .. }
+            | Self::NotRoots { .. }
+            | Self::OtherFile { .. }
+            | Self::TooMuch { .. } => Kind::ImageNotAllowed,
+            Self::Io { source, .. } => of_io(source, Kind::ImageDirectory),
+        }
+    }
+}
+
+impl ImageDirectoryError {
+    /// Why an image directory cannot be used.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Busy(_) => Kind::Busy,
+            Self::Incomplete(_) => Kind::Criu,
+            Self::Io { source, .. } | Self::NotOnDisk { source, .. } => {
+                of_io(source, Kind::ImageDirectory)
+            }
+            Self::Manifest(error) => error.kind(),
+            Self::Store(error) => of_store(error),
+        }
+    }
+}
+
+impl FileError {
+    /// Why an image is not whole.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Io { source, .. } => of_image(source),
+            Self::Missing { .. }
+            | Self::Length { .. }
+            | Self::Contents { .. }
+            | Self::Owner { .. } => Kind::ImageDamaged,
+        }
+    }
+}
+
+impl PstreeError {
+    /// Why the image is not reported good.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Io { .. }
+            | Self::Malformed { .. }
+            | Self::WithoutTmpfs { .. }
+            | Self::WithoutOwner { .. } => Kind::ImageDamaged,
+            Self::Store(error) => of_store(error),
+            Self::WithoutProcess { .. } | Self::Adopted { .. } => Kind::ProcessEnded,
+        }
+    }
+}
+
+impl ManifestError {
+    /// Why the manifest cannot be written or is not valid.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Io { source, .. } => of_image(source),
+            Self::Malformed { .. } => Kind::ImageDamaged,
+            Self::Unreadable { .. } => Kind::Unsupported,
+            Self::Version { .. } => Kind::ImageVersion,
+        }
+    }
+}
