@@ -4,6 +4,7 @@ use std::io;
 
 use stasis_config::BlockerKind;
 use stasis_linux::cgroup::FreezerState;
+use stasis_linux::numa::NumaNode;
 use stasis_linux::snapshot::Origin;
 use stasis_linux::{ProcessRef, Snapshot};
 use stasis_memory_store::GpuContents;
@@ -33,10 +34,21 @@ pub struct Captured {
     pub intent: Intent,
     /// The bytes that are still on GPUs, or in files in memory, and become memory of processes.
     pub to_host_bytes: u64,
-    /// Of it, what each process holds on GPUs, in bytes.
-    pub on_gpu: Vec<(ProcessId, u64)>,
+    /// Of it, what each process holds on GPUs.
+    pub on_gpu: Vec<OnGpu>,
     /// Of it, what is in files in memory.
     pub in_file_bytes: u64,
+}
+
+/// What a process holds on GPUs.
+#[derive(Debug, Clone, Copy)]
+pub struct OnGpu {
+    /// The process.
+    pub id: ProcessId,
+    /// On all GPUs together, its contexts included.
+    pub bytes: u64,
+    /// Whose memory is near to all of them.
+    pub near: Option<NumaNode>,
 }
 
 /// How a checkpoint found a container.
@@ -85,7 +97,11 @@ impl Captured {
         for ((process, state), gpus) in found.members.iter().zip(measured) {
             let earlier = found.earlier.and_then(|intent| intent.member(process));
             let held: u64 = gpus.iter().map(|gpu| gpu.memory_bytes).sum();
-            on_gpu.push((ProcessId::of(process), held));
+            on_gpu.push(OnGpu {
+                id: ProcessId::of(process),
+                bytes: held,
+                near: inventory.numa_node(gpus.iter().map(|gpu| gpu.uuid)),
+            });
             in_file_bytes = in_file_bytes.saturating_add(gpu_path::bytes_in_file(process)?);
             let described = describe_one(container, process, gpus, earlier)?;
             let member = Member::new(process, *state, described.clone(), earlier);
@@ -108,7 +124,7 @@ impl Captured {
             gpu_contents: Vec::new(),
             to_host_bytes: on_gpu
                 .iter()
-                .map(|(_, bytes)| *bytes)
+                .map(|on_gpu| on_gpu.bytes)
                 .fold(in_file_bytes, u64::saturating_add),
             on_gpu,
             in_file_bytes,
@@ -118,9 +134,17 @@ impl Captured {
     /// How much of it is, or is to be, in files of ours: what processes hold that hold at least
     /// `minimum` bytes, and what is in files already.
     pub(crate) fn in_files_bytes(&self, minimum: u64) -> u64 {
-        let to_files = self.on_gpu.iter().map(|(_, bytes)| *bytes);
+        let to_files = self.on_gpu.iter().map(|on_gpu| on_gpu.bytes);
         let to_files: u64 = to_files.filter(|bytes| *bytes >= minimum).sum();
         to_files.saturating_add(self.in_file_bytes)
+    }
+
+    /// Whose memory is near to all GPUs of a process.
+    pub(crate) fn near(&self, process: &ProcessRef) -> Option<NumaNode> {
+        let mut on_gpu = self.on_gpu.iter();
+        on_gpu
+            .find(|on_gpu| on_gpu.id == ProcessId::of(process))?
+            .near
     }
 
     /// The processes of which nobody knows what they held on GPUs: another program has moved their

@@ -51,7 +51,8 @@ pub(super) fn make_files<'p>(
         memory: prepare(plan, in_files, timeline)?,
     };
     let made = way.memory.new_files().and_then(|files| {
-        plan.copying.make(&held, &files);
+        plan.copying
+            .make(&held, &files, |process| captured.near(process));
         let has_file = |(process, _): &(ProcessRef, u64)| plan.copying.has_file(process);
         if bytes == 0 || !held.iter().all(has_file) {
             give_up(plan, captured, &mut way, timeline)?;
@@ -138,8 +139,8 @@ fn into_memory<'p>(
 /// The processes that hold at least `minimum` bytes on GPUs, and how much.
 fn held(captured: &Captured, minimum: u64) -> Vec<(ProcessRef, u64)> {
     let large = captured.on_gpu.iter();
-    let large = large.filter(|(_, bytes)| *bytes >= minimum);
-    let held = large.filter_map(|(process, bytes)| Some((process.open().ok()??, *bytes)));
+    let large = large.filter(|on_gpu| on_gpu.bytes >= minimum);
+    let held = large.filter_map(|on_gpu| Some((on_gpu.id.open().ok()??, on_gpu.bytes)));
     held.collect()
 }
 

@@ -12,6 +12,7 @@ use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 use serde::{Deserialize, Serialize};
 use stasis_config::Settings;
+use stasis_linux::numa::NumaNode;
 
 use crate::cuda::nvml::report::GpuReport;
 use crate::cuda::{GpuUuid, InvalidGpuUuid};
@@ -82,6 +83,8 @@ pub struct GpuFacts {
     pub mig: Mig,
     /// The processes that use it through an MPS server.
     pub mps_clients: Vec<i32>,
+    /// Whose memory is near to it; `None` where all of the machine's is as near.
+    pub numa_node: Option<NumaNode>,
 }
 
 /// A GPU that NVML cannot report on.
@@ -214,6 +217,15 @@ impl Inventory {
         }
         let is_it = |gpu: &&UnreadGpu| gpu.uuid.is_none_or(|known| known == uuid);
         self.unread.iter().find(is_it)
+    }
+
+    /// Whose memory is near to all of these GPUs.
+    #[must_use]
+    pub fn numa_node(&self, gpus: impl IntoIterator<Item = GpuUuid>) -> Option<NumaNode> {
+        let node = |uuid| self.facts.get(&uuid)?.numa_node;
+        let mut nodes = gpus.into_iter().map(node);
+        let first = nodes.next()??;
+        nodes.all(|node| node == Some(first)).then_some(first)
     }
 
     /// The GPU memory of a process; empty if NVML does not list it.

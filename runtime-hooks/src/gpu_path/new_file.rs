@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stasis_linux::memory_file::{self, Clearing};
+use stasis_linux::numa::NumaNode;
 use stasis_memory_store::{IN_PLACE_OFFSET, ImageId, create_pack};
 
 /// So long all threads clear a file before its process is locked: 16 GiB on an H200's machine.
@@ -63,9 +64,14 @@ impl NewFiles {
 }
 
 impl NewFile {
-    /// Makes it, and has so many threads clear its memory: most of it at once, and the rest beside
-    /// the driver's copying.
-    pub(super) fn make(&self, bytes: u64, threads: NonZeroUsize) -> io::Result<Made> {
+    /// Makes it, of the memory of this node as long as that has some, and has so many threads clear
+    /// it: most of it at once, and the rest beside the driver's copying.
+    pub(super) fn make(
+        &self,
+        bytes: u64,
+        threads: NonZeroUsize,
+        near: Option<NumaNode>,
+    ) -> io::Result<Made> {
         let (file, offset) = match self {
             Self::Nameless => (memory_file::create(bytes)?, 0),
             Self::Pack {
@@ -77,7 +83,8 @@ impl NewFile {
                 (pack.map_err(io::Error::other)?, IN_PLACE_OFFSET)
             }
         };
-        memory_file::allocate(&file, offset + bytes)?;
+        let allocate = || memory_file::allocate(&file, offset + bytes);
+        near.map_or_else(allocate, |node| node.near(allocate))?;
         let clearing = Clearing::start(&file, offset + bytes, threads)?;
         let beside = threads.get() / ONE_OF;
         let head_start = match beside {

@@ -17,6 +17,7 @@ use stasis_injection::{
     worker_count,
 };
 use stasis_linux::ProcessRef;
+use stasis_linux::numa::NumaNode;
 
 use super::new_file::{Made, NewFile};
 use super::records::{HeldRecord, put_back_all};
@@ -54,7 +55,12 @@ pub struct Part {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Direction {
     /// From the GPU: the driver's checkpoint asks for at most so many bytes.
-    Out { bytes: u64, file: NewFile },
+    /// `near` is whose memory is near to its GPUs.
+    Out {
+        bytes: u64,
+        file: NewFile,
+        near: Option<NumaNode>,
+    },
     /// From the file that they are in: the driver's restore.
     In,
     /// The same, from a file that they are still loaded into ([`Step::Loaded`]).
@@ -146,11 +152,11 @@ impl Part {
 
     /// What can be known before the lock is a reason before it.
     fn make(&self) -> io::Result<Option<Made>> {
-        let Direction::Out { bytes, file } = &self.direction else {
+        let Direction::Out { bytes, file, near } = &self.direction else {
             return Ok(None);
         };
         slots::inspect(&self.there()?).map_err(io::Error::other)?;
-        file.make(*bytes, self.threads()).map(Some)
+        file.make(*bytes, self.threads(), *near).map(Some)
     }
 
     fn there(&self) -> io::Result<ProcessRef> {

@@ -17,6 +17,7 @@ fn inventory(mig: Mig, mps_clients: Vec<i32>) -> Inventory {
         persistence: Persistence::On,
         mig,
         mps_clients,
+        numa_node: None,
     };
     let gpu = ListedUse {
         uuid,

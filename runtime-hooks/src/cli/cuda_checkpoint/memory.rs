@@ -42,7 +42,12 @@ impl Group<'_> {
     ///
     /// # Errors
     /// [`Error::NoHostMemory`], [`Error::Operation`]; nothing is changed then.
-    pub(super) fn make_room(&self, members: &ProcessStates, intent: &Intent) -> Result<(), Error> {
+    pub(super) fn make_room(
+        &self,
+        members: &ProcessStates,
+        intent: &Intent,
+        inventory: &Inventory,
+    ) -> Result<(), Error> {
         let bytes = gpu_bytes(&intent.processes());
         let room = HostRoom {
             reservation: &self.reservation,
@@ -66,7 +71,10 @@ impl Group<'_> {
             .map(|(process, _)| (process.clone(), intent.bytes_of(process)))
             .collect();
         copying.try_driver(&held);
-        copying.make(&held, &NewFiles::Nameless);
+        copying.make(&held, &NewFiles::Nameless, |process| {
+            let gpus = &intent.member(process)?.process.gpus;
+            inventory.numa_node(gpus.iter().map(|gpu| gpu.uuid))
+        });
         let outside = held
             .iter()
             .filter(|(process, _)| !copying.has_file(process));

@@ -16,7 +16,7 @@ impl Group<'_> {
         self.refuse_blockers(members, &inventory)?;
         let intent = self.intent(members, &inventory)?;
         let suspended = self
-            .make_room(members, &intent)
+            .make_room(members, &intent, &inventory)
             .and_then(|()| self.lock(intent.as_found()))
             .and_then(|job| self.checkpoint(job, &intent))
             .and_then(|job| self.leave_to_operator(job, intent.clone()));

@@ -4,6 +4,7 @@ use nvml_wrapper::Device;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use stasis_linux::error_chain;
+use stasis_linux::numa::NumaNode;
 
 use super::{Gpu, GpuFacts, InventoryError, Mig, Persistence, UnreadGpu, query_failed};
 
@@ -86,6 +87,10 @@ impl GpuFacts {
                 .iter()
                 .filter_map(|client| i32::try_from(client.pid).ok())
                 .collect(),
+            numa_node: device
+                .pci_info()
+                .ok()
+                .and_then(|pci| NumaNode::of_pci_device(&pci.bus_id)),
         })
     }
 }

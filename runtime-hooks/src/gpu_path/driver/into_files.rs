@@ -5,6 +5,7 @@ use std::thread;
 
 use stasis_config::GpuCheckpointPath;
 use stasis_linux::ProcessRef;
+use stasis_linux::numa::NumaNode;
 
 use super::{CopyingDriver, LIMIT};
 use crate::cuda::process_set::as_found::ProcessId;
@@ -23,23 +24,30 @@ pub(super) struct Made {
 }
 
 impl CopyingDriver {
-    /// Makes a file for the contents of each process, which holds so many bytes on its GPUs. The
-    /// processes run meanwhile, and nothing of them is changed. Those for which it fails are
-    /// checkpointed by the driver alone.
-    pub(crate) fn make(&self, processes: &[(ProcessRef, u64)], files: &NewFiles) {
+    /// Makes a file for the contents of each process, which holds so many bytes on its GPUs; `near`
+    /// says whose memory is near to them. The processes run meanwhile, and nothing of them is
+    /// changed. Those for which it fails are checkpointed by the driver alone.
+    pub(crate) fn make(
+        &self,
+        processes: &[(ProcessRef, u64)],
+        files: &NewFiles,
+        near: impl Fn(&ProcessRef) -> Option<NumaNode>,
+    ) {
         if self.settings.gpu_checkpoint.path == GpuCheckpointPath::Driver {
             return;
         }
         let together = processes.len() as u64;
-        let make = |process: &ProcessRef, bytes: u64, number| -> io::Result<Made> {
+        let make = |process: &ProcessRef, bytes: u64, near, number| -> io::Result<Made> {
             let (bytes, file) = (bytes.saturating_add(BESIDE), files.file(number)?);
-            let mut copier = self.start(process, Direction::Out { bytes, file }, together)?;
+            let out = Direction::Out { bytes, file, near };
+            let mut copier = self.start(process, out, together)?;
             copier.step::<()>(Step::Make, self.settings.deadlines.driver())?;
             Ok(Made { copier, bytes })
         };
         thread::scope(|scope| {
             for (number, (process, bytes)) in processes.iter().enumerate() {
-                scope.spawn(move || match make(process, *bytes, number) {
+                let near = near(process);
+                scope.spawn(move || match make(process, *bytes, near, number) {
                     Ok(made) => drop(self.state().made.insert(ProcessId::of(process), made)),
                     Err(error) => self.note(process, &error),
                 });

@@ -210,7 +210,7 @@ fn fill_all(loaded: &[Contents], restored: &Restored) -> io::Result<()> {
 
 /// Room for the contents of a hole.
 fn new_file(hole: &Area, threads: NonZeroUsize) -> io::Result<ContentsFile> {
-    let made = NewFile::Nameless.make(hole.bytes, threads)?;
+    let made = NewFile::Nameless.make(hole.bytes, threads, None)?;
     Ok(ContentsFile {
         file: made.file,
         offset: made.offset,

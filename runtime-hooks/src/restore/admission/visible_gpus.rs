@@ -119,6 +119,7 @@ pub(crate) mod tests {
                 persistence: Persistence::On,
                 mig: Mig::Disabled,
                 mps_clients: Vec::new(),
+                numa_node: None,
             };
             inventory.facts.insert(uuid, facts);
             inventory.free_bytes.insert(uuid, 100 << 20);
