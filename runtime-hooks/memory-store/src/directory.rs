@@ -116,6 +116,11 @@ pub fn discard(image_dir: &Path, directory: Option<&Path>) -> Result<(), StoreEr
 pub(crate) fn clear(directory: &Path, index: &str) -> Result<(), StoreError> {
     // First, so that what is left by a crash here does not look whole.
     remove_replaced(&directory.join(index))?;
+    clear_packs(directory)
+}
+
+/// Removes the packs from a directory, and nothing else.
+pub(crate) fn clear_packs(directory: &Path) -> Result<(), StoreError> {
     for entry in entries(directory)? {
         if entry.file_name().to_str().is_some_and(pack::is_pack_name) {
             remove_file(&entry.path())?;

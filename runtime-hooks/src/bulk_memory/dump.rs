@@ -3,22 +3,24 @@
 
 pub(crate) mod away;
 mod keep;
+mod requests;
+mod staged;
 
 use std::cell::OnceCell;
 use std::path::Path;
 
 use stasis_linux::file_system::FileSystem;
 use stasis_memory_store::{
-    After, Compression, CudaPids, DumpRequest, GpuContents, INDEX_FILE, ImageId, Take, Tier,
-    TreeMismatch,
+    After, CudaPids, DumpRequest, GpuContents, INDEX_FILE, Take, Tier, TreeMismatch,
 };
 
 use crate::bulk_memory::dump::away::Away;
+use crate::bulk_memory::dump::requests::requests;
+use crate::bulk_memory::dump::staged::InTier;
 use crate::bulk_memory::in_use::InUse;
 use crate::bulk_memory::plugin::Plugins;
-use crate::bulk_memory::ram_tier::{self, GpuContentsIn, Stored};
+use crate::bulk_memory::ram_tier::{GpuContentsIn, Stored};
 use crate::bulk_memory::request::{self, RequestFiles};
-use crate::bulk_memory::stores::{self, Stores};
 use crate::container::Container;
 use crate::context::Context;
 use crate::error::Failure;
@@ -30,7 +32,7 @@ use crate::image::manifest::StoredMemory;
 use crate::low_level::criu_plugins::Environment;
 use crate::operation::Operation;
 use crate::operation::timeline::Timeline;
-use crate::request::{AfterDump, CheckpointRequest};
+use crate::request::CheckpointRequest;
 
 /// The bulk memory of one dump.
 #[derive(Debug)]
@@ -40,6 +42,8 @@ pub(crate) struct MemoryDump<'a> {
     image: &'a NewImage,
     plugins: &'a Plugins,
     requested: Option<(DumpRequest, RequestFiles)>,
+    /// How GPU contents are stored once their processes go on, if they are in memory until then.
+    in_tier: Option<InTier>,
     /// Where GPU contents are to be while their processes are dumped.
     gpu_contents: GpuContentsIn,
     /// GPU contents that are stored already.
@@ -66,24 +70,20 @@ impl<'a> MemoryDump<'a> {
         timeline: &mut Timeline<'_>,
     ) -> Result<Self, Failure> {
         stasis_memory_store::discard(image.path(), None)?;
-        let ours = match stored.gpu {
-            GpuContentsIn::Files(_) => plugins.ours.for_files(),
-            GpuContentsIn::Memory(_) => plugins.ours.for_memory(),
+        let ours = match stored.gpu.are_in_files() {
+            true => plugins.ours.for_files(),
+            false => plugins.ours.for_memory(),
         };
-        let requested = match ours {
+        let (requested, in_tier) = match ours {
             Ok(()) => {
-                let files = RequestFiles::of(operation.directory());
-                let stores = Stores::of(&context.settings);
-                let room = operation.reservation();
-                let tier = ram_tier::choose(context, room, &stores, stored, timeline);
-                let request = dump_request(context, options, tier, &stores, &files)?;
-                Some((request, files))
+                let (requested, in_tier) = requests(context, options, operation, stored, timeline)?;
+                (Some(requested), in_tier)
             }
             Err(why) => {
                 if let Some(note) = why.note() {
                     timeline.note(note);
                 }
-                None
+                (None, None)
             }
         };
         Ok(Self {
@@ -92,6 +92,7 @@ impl<'a> MemoryDump<'a> {
             image,
             plugins,
             requested,
+            in_tier,
             gpu_contents: stored.gpu,
             away: None,
             directory: operation.directory(),
@@ -188,7 +189,10 @@ impl<'a> MemoryDump<'a> {
             }
             return None;
         }
-        if let Err(error) = self.write_origin() {
+        // Who copies to disk leaves a store without an origin alone.
+        if self.in_tier.is_none()
+            && let Err(error) = self.write_origin()
+        {
             // The image can be restored without this file.
             timeline.note(format!(
                 "cannot write the origin of its bulk memory: {error}"
@@ -241,46 +245,12 @@ impl<'a> MemoryDump<'a> {
     /// Once no manifest lists bulk memory: removes the empty index that the plugin wrote, so that
     /// the image is one that CRIU made alone.
     pub(crate) fn remove_unused(&self) {
-        if let Some((request, _)) = &self.requested {
+        let in_tier = self.in_tier.as_ref().map(|in_tier| &in_tier.request);
+        let requested = self.requested.as_ref().map(|(request, _)| request);
+        for request in in_tier.into_iter().chain(requested) {
             self.discard(request);
         }
     }
-}
-
-fn dump_request(
-    context: &Context,
-    options: &CheckpointRequest,
-    tier: Tier,
-    stores: &Stores,
-    files: &RequestFiles,
-) -> Result<DumpRequest, Failure> {
-    let settings = &context.settings.bulk_memory;
-    let image_id = ImageId::random().map_err(Failure::ImageId)?;
-    let directory = stores.directory_of(tier, image_id);
-    let parent = directory.as_deref().and_then(Path::parent);
-    let earlier = parent.and_then(|parent| stores::newest_of(parent, &options.id, &context.root));
-    let level = settings.compression_level;
-    Ok(DumpRequest {
-        image_id,
-        tier,
-        directory,
-        earlier,
-        threads: request::threads(&context.settings, tier),
-        compression: (level > 0).then_some(Compression { level }),
-        after: match options.after {
-            AfterDump::Exit => After::End,
-            AfterDump::LeaveRunning => After::GoOn,
-        },
-        take: if settings.heaps {
-            Take::Heaps
-        } else {
-            Take::GpuContents(Vec::new())
-        },
-        minimum_mib: settings.minimum_mib,
-        cuda: CudaPids::default(),
-        progress: Some(files.progress.clone()),
-        report: Some(files.report.clone()),
-    })
 }
 
 /// Whether an image has bulk memory that CRIU alone does not restore.

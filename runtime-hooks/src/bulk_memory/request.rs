@@ -35,6 +35,15 @@ impl RequestFiles {
         }
     }
 
+    /// The same of what is stored once the processes go on ([`super::dump`]).
+    pub(crate) fn of_tier(directory: &Path) -> Self {
+        Self {
+            request: directory.join("memory-request-of-tier.json"),
+            progress: directory.join("memory-progress-of-tier"),
+            report: directory.join("memory-report-of-tier.json"),
+        }
+    }
+
     /// Writes the request, and removes the progress and the report of an earlier one.
     ///
     /// # Errors

@@ -45,7 +45,11 @@ pub(super) fn make_files<'p>(
     let held = held(captured, minimum);
     let beside = BESIDE.saturating_mul(held.len() as u64);
     let bytes = captured.in_files_bytes(minimum);
-    let in_files = GpuContentsIn::Files(bytes.saturating_add(beside));
+    let bytes_of_files = bytes.saturating_add(beside);
+    let in_files = match plan.goes_on_at_once() {
+        true => GpuContentsIn::FilesUntilTheyGoOn(bytes_of_files),
+        false => GpuContentsIn::Files(bytes_of_files),
+    };
     let mut way = Way {
         destination,
         memory: prepare(plan, in_files, timeline)?,

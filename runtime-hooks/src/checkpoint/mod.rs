@@ -115,7 +115,7 @@ fn carry_out(
         Error::failed(Verb::Checkpoint, &plan.options.id, cause, after_failure)
     };
     let saved = save(plan, captured, low_level_args, timeline);
-    let (job, written) = saved.map_err(|cause| {
+    let (job, mut written) = saved.map_err(|cause| {
         if cause.is_without_memory() {
             // A process that waits for its memory does not answer the driver.
             plan.image.keep_memory_only();
@@ -137,7 +137,7 @@ fn carry_out(
     if let_go.is_ok() && !plan.is_pending_on_resume() {
         plan.operation.reservation().release();
     }
-    let memory = &written.memory;
+    let memory = &mut written.memory;
     let manifest = &mut captured.manifest;
     let sealed = seal(plan.context, &plan.image, manifest, memory, timeline);
     if sealed.is_ok() {

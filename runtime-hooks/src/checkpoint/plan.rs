@@ -29,6 +29,7 @@ use crate::preflight::blocker::Finding;
 use crate::preflight::cuda_processes::refuse_frozen_above;
 use crate::recovery;
 use crate::recovery::rollback::Changed;
+use crate::request::AfterDump;
 use crate::request::CheckpointRequest;
 
 /// A checkpoint that passed all checks.
@@ -185,6 +186,11 @@ impl<'a> Plan<'a> {
             true => Back::AtResume,
             false => Back::AtOnce,
         }
+    }
+
+    /// Whether the processes go on as soon as CRIU has dumped them.
+    pub(crate) fn goes_on_at_once(&self) -> bool {
+        self.options.after == AfterDump::LeaveRunning && !self.is_pending_on_resume()
     }
 
     /// Whether the processes go on when the caller, who has paused the container, resumes it.

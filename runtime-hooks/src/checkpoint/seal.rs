@@ -27,9 +27,12 @@ pub(crate) fn seal(
     context: &Context,
     image: &NewImage,
     manifest: &mut Manifest,
-    memory: &MemoryDump<'_>,
+    memory: &mut MemoryDump<'_>,
     timeline: &mut Timeline<'_>,
 ) -> Result<(), Failure> {
+    if let Some(stored) = memory.store_in_tier(timeline)? {
+        manifest.memory = Some(stored);
+    }
     if manifest.memory.is_none() {
         // The manifest from before the dump promises an index.
         describe(manifest, image.path())?;

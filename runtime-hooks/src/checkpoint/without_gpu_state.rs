@@ -87,7 +87,7 @@ impl PlainDump<'_> {
             self.failed(failure)
         };
         let stored = Stored::without_gpu(container);
-        let memory = MemoryDump::prepare(
+        let mut memory = MemoryDump::prepare(
             context, options, image, plugins, operation, stored, timeline,
         )
         .map_err(failed)?;
@@ -119,7 +119,7 @@ impl PlainDump<'_> {
         let mut manifest = Manifest::new(container.id(), created, String::new());
         manifest.memory = memory.succeeded(timeline);
         self.operation.reservation().release();
-        let sealed = seal(context, image, &mut manifest, &memory, timeline);
+        let sealed = seal(context, image, &mut manifest, &mut memory, timeline);
         if sealed.is_ok() {
             self.has_image(None);
         }

@@ -1,9 +1,10 @@
 //! The image and the bulk memory of a checkpoint whose operation was killed.
 
 use std::io;
+use std::path::Path;
 
 use stasis_linux::file::{self, Durability};
-use stasis_memory_store::{DumpRequest, STORE_INDEX_FILE, Tier};
+use stasis_memory_store::{DumpRequest, Index, STORE_INDEX_FILE, Tier};
 
 use crate::bulk_memory::origin::Origin;
 use crate::bulk_memory::pending;
@@ -37,16 +38,24 @@ pub(super) fn give_up(
         taken_over::keep_memory_only(image);
         return Err(AfterFailure::WithoutMemory);
     }
-    let request = read(&files);
-    let store = request
-        .as_ref()
-        .and_then(|request| request.directory.as_deref());
+    let in_tier = RequestFiles::of_tier(operation.directory());
+    // Who stores for a disk that hangs ends when that does.
+    let _ = in_tier.wait_until_done(limit);
+    let requests: Vec<_> = [&files, &in_tier].into_iter().filter_map(read).collect();
+    let stores = requests.iter();
+    let stores: Vec<_> = stores
+        .filter_map(|request| request.directory.as_deref())
+        .collect();
     // What stays here is in the way of nobody: the next checkpoint in the directory removes it.
-    let _ = taken_over::give_up(image, store);
-    if let Some(request) = &request
-        && store.is_some_and(|store| !store.exists())
-    {
-        let _ = pending::forget(&Stores::of(&context.settings), request.image_id);
+    let _ = taken_over::give_up(image, &stores);
+    for request in &requests {
+        if request
+            .directory
+            .as_ref()
+            .is_some_and(|store| !store.exists())
+        {
+            let _ = pending::forget(&Stores::of(&context.settings), request.image_id);
+        }
     }
     Ok(())
 }
@@ -84,21 +93,51 @@ pub(super) fn has_ended(context: &Context, operation: &Operation, undo: &Undo) -
 /// Records whose memory is in the store of an image that is whole. If that is in memory alone, its
 /// copy to disk is pending from now on.
 fn keep_memory(context: &Context, operation: &Operation, undo: &Undo, image: &ImagePlace) {
-    let files = RequestFiles::of(operation.directory());
-    let Some(request) = read(&files) else {
-        return;
-    };
     let image = image.directory();
-    let Some(store) = request.directory.filter(|_| has_inventory(image)) else {
+    if !has_inventory(image) {
         return;
-    };
-    if !store.join(STORE_INDEX_FILE).exists() || Origin::read(&store).is_some() {
+    }
+    let files = [
+        RequestFiles::of_tier(operation.directory()),
+        RequestFiles::of(operation.directory()),
+    ];
+    // The index is of one of them; the other is not finished, or not needed any more.
+    let index = Index::read(image)
+        .ok()
+        .flatten()
+        .map(|index| index.image_id);
+    for files in files {
+        let Some(request) = read(&files) else {
+            continue;
+        };
+        let Some(store) = &request.directory else {
+            continue;
+        };
+        match index {
+            Some(other) if other != request.image_id => {
+                // What stays is found by `stasis memory prune`.
+                let _ = stasis_memory_store::remove(store);
+            }
+            _ => keep_store(context, undo, image, &files, &request, store),
+        }
+    }
+}
+
+fn keep_store(
+    context: &Context,
+    undo: &Undo,
+    image: &Path,
+    files: &RequestFiles,
+    request: &DumpRequest,
+    store: &Path,
+) {
+    if !store.join(STORE_INDEX_FILE).exists() || Origin::read(store).is_some() {
         return;
     }
     let began = files.request.metadata().and_then(|file| file.modified());
     let began = began.unwrap_or(context.began);
     let origin = Origin::new(&undo.id, &undo.root, image, began);
-    let written = origin.write(&store, Durability::Volatile);
+    let written = origin.write(store, Durability::Volatile);
     if written.is_ok() && request.tier == Tier::Ram {
         // Who copies it records it, too.
         let _ = pending::record(&Stores::of(&context.settings), request.image_id, &origin);

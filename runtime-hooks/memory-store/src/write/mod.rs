@@ -8,11 +8,11 @@
 mod content_index;
 mod files;
 mod in_place;
+mod index;
 pub(crate) mod new_pack;
 mod reuse;
 pub(crate) mod stream;
 
-use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,7 +21,7 @@ use stasis_linux::file::{self, Access, Durability};
 
 use self::content_index::ContentIndex;
 use self::reuse::ReusedPacks;
-use crate::directory::{self, clear, remove, remove_file};
+use crate::directory::{self, clear, clear_packs, remove, remove_file};
 use crate::index::limits;
 use crate::pack::PackFile;
 use crate::pack::writer::PackWriter;
@@ -40,8 +40,17 @@ pub struct Writer {
     /// Where the packs lie.
     directory: PathBuf,
     level: Option<i32>,
+    replaces: Replaces,
     state: Mutex<State>,
     finished: bool,
+}
+
+/// What the index of a store takes the place of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Replaces {
+    Nothing,
+    /// The index of the same memory in another store, which is good until then.
+    Another,
 }
 
 #[derive(Debug, Default)]
@@ -67,6 +76,24 @@ impl Writer {
     /// [`StoreError`].
     pub fn create(image_dir: &Path, request: &DumpRequest) -> Result<Self, StoreError> {
         clear(image_dir, INDEX_FILE)?;
+        Self::begin(image_dir, request, Replaces::Nothing)
+    }
+
+    /// The same for memory of an image that another store has: the image's index is the one of that
+    /// until [`Self::finish`] replaces it.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn replace(image_dir: &Path, request: &DumpRequest) -> Result<Self, StoreError> {
+        clear_packs(image_dir)?;
+        Self::begin(image_dir, request, Replaces::Another)
+    }
+
+    fn begin(
+        image_dir: &Path,
+        request: &DumpRequest,
+        replaces: Replaces,
+    ) -> Result<Self, StoreError> {
         let directory = match (request.tier, &request.directory) {
             (Tier::Portable, _) => image_dir,
             (_, Some(directory)) => {
@@ -84,6 +111,7 @@ impl Writer {
             tier: request.tier,
             directory: directory.to_owned(),
             level: request.compression.map(|compression| compression.level),
+            replaces,
             state: Mutex::default(),
             finished: false,
         };
@@ -160,41 +188,6 @@ impl Writer {
         Ok(index)
     }
 
-    /// The index of these processes, with the packs that they use, and the names of the other
-    /// packs.
-    fn index(&self, processes: &[ProcessMemory]) -> Result<(Index, Vec<String>), StoreError> {
-        let mut processes = processes.to_vec();
-        let areas = || processes.iter().flat_map(|process| &process.areas);
-        let chunks = areas().flat_map(|area| &area.chunks);
-        let used: HashSet<u32> = chunks.map(|chunk| chunk.place.pack).collect();
-        let mut new_numbers = HashMap::new();
-        let (mut packs, mut unused) = (Vec::new(), Vec::new());
-        for (number, held) in (0..).zip(&self.state().packs) {
-            if !held.closed {
-                let what = format!("{} is still being written", held.pack.file_name());
-                return Err(StoreError::Impossible { what });
-            }
-            if used.contains(&number) {
-                new_numbers.insert(number, u32::try_from(packs.len()).unwrap_or(u32::MAX));
-                packs.push(held.pack);
-            } else {
-                unused.push(held.pack.file_name());
-            }
-        }
-        let areas = processes.iter_mut().flat_map(|process| &mut process.areas);
-        for chunk in areas.flat_map(|area| &mut area.chunks) {
-            let number = new_numbers.get(&chunk.place.pack);
-            chunk.place.pack = number.copied().unwrap_or(u32::MAX);
-        }
-        let index = Index {
-            image_id: self.image_id,
-            tier: self.tier,
-            packs,
-            processes,
-        };
-        Ok((index, unused))
-    }
-
     pub(crate) fn level(&self) -> Option<i32> {
         self.level
     }
@@ -256,7 +249,10 @@ impl Drop for Writer {
         if self.finished {
             return;
         }
-        let _ = clear(&self.image_dir, INDEX_FILE);
+        let _ = match self.replaces {
+            Replaces::Nothing => clear(&self.image_dir, INDEX_FILE),
+            Replaces::Another => clear_packs(&self.image_dir),
+        };
         if self.tier != Tier::Portable {
             let _ = remove(&self.directory);
         }

@@ -8,7 +8,6 @@ use stasis_linux::error_chain;
 use stasis_memory_store::{DumpRequest, Report, Take, Tier};
 
 use super::MemoryDump;
-use crate::bulk_memory::ram_tier::GpuContentsIn;
 use crate::bulk_memory::request::RequestFiles;
 use crate::container::Container;
 use crate::error::Failure;
@@ -48,8 +47,11 @@ impl MemoryDump<'_> {
         back: Back,
         timeline: &mut Timeline<'_>,
     ) -> Result<(), Failure> {
-        let Some((request, files)) = self.requested.as_mut().filter(|_| !in_files.is_empty())
-        else {
+        if in_files.is_empty() {
+            self.store_at_once();
+            return Ok(());
+        }
+        let Some((request, files)) = self.requested.as_mut() else {
             return Ok(());
         };
         request.take = Take::Nothing;
@@ -131,7 +133,7 @@ impl MemoryDump<'_> {
     /// The store's directory, if it has files for GPU contents from the beginning.
     fn own_files(&self) -> Option<(&Path, &DumpRequest, &RequestFiles)> {
         let (request, files) = self.requested.as_ref()?;
-        let has = request.tier == Tier::Ram && matches!(self.gpu_contents, GpuContentsIn::Files(_));
+        let has = request.tier == Tier::Ram && self.gpu_contents.are_in_files();
         let directory = request.directory.as_deref().filter(|_| has)?;
         Some((directory, request, files))
     }

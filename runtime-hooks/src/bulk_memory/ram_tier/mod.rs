@@ -44,6 +44,29 @@ pub(crate) fn choose(
         MemoryTier::Disk => return Tier::Disk,
         MemoryTier::Ram => {}
     }
+    let notes = match make_room(context, reservation, stores, stored) {
+        Ok(notes) => notes,
+        Err(why) => {
+            timeline.note(format!("bulk memory goes to disk: {why}"));
+            return Tier::Disk;
+        }
+    };
+    for note in notes {
+        timeline.note(note);
+    }
+    Tier::Ram
+}
+
+/// Makes room in the tier, and reserves it. Returns what was given up for that.
+///
+/// # Errors
+/// Why there is none.
+pub(crate) fn make_room(
+    context: &Context,
+    reservation: &Reservation,
+    stores: &Stores,
+    stored: Stored<'_>,
+) -> Result<Vec<String>, String> {
     let percent = context.settings.bulk_memory.ram_limit_percent;
     let earlier = stores::newest_of(&stores.ram, stored.container.id(), &context.root);
     let room = mount_once(stores, percent)
@@ -53,20 +76,13 @@ pub(crate) fn choose(
             let earlier = earlier.as_deref();
             evict_for(stores, earlier, || reserve(reservation, &wanted, look))
         });
-    let why = match room {
-        Ok(Evicted { notes, short }) => {
-            for note in notes {
-                timeline.note(note);
-            }
-            match short {
-                None => return Tier::Ram,
-                Some(short) => no_room(&short),
-            }
-        }
-        Err(error) => format!("{}: {error}", stores.ram.display()),
-    };
-    timeline.note(format!("bulk memory goes to disk: {why}"));
-    Tier::Disk
+    match room {
+        Ok(Evicted { notes, short: None }) => Ok(notes),
+        Ok(Evicted {
+            short: Some(short), ..
+        }) => Err(no_room(&short)),
+        Err(error) => Err(format!("{}: {error}", stores.ram.display())),
+    }
 }
 
 fn free_and_available(directory: &Path) -> io::Result<Amounts> {
@@ -96,8 +112,10 @@ pub(crate) fn mount_once(stores: &Stores, percent: u8) -> io::Result<()> {
         mount(source, directory, Some("tmpfs"), flags, Some(options))
     };
     let options = format!("size={percent}%,mode=0700");
-    // Without huge pages the tier works, but more slowly.
-    mount(&format!("{options},huge=always")).or_else(|_| mount(&options))?;
+    // Without huge pages the tier works, but more slowly; before Linux 6.4 it may be swapped out.
+    mount(&format!("{options},huge=always,noswap"))
+        .or_else(|_| mount(&format!("{options},huge=always")))
+        .or_else(|_| mount(&options))?;
     Ok(())
 }
 

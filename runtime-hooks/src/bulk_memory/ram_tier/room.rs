@@ -15,8 +15,20 @@ pub(super) const MARGIN: u64 = 128 << 20;
 pub(crate) enum GpuContentsIn {
     /// Files, which are the store's own if that is in memory.
     Files(u64),
+    /// The same, of processes that go on once CRIU has dumped them.
+    FilesUntilTheyGoOn(u64),
     /// Memory of their processes, from where they are copied.
     Memory(u64),
+}
+
+impl GpuContentsIn {
+    /// Whether they are in files.
+    pub(crate) fn are_in_files(self) -> bool {
+        match self {
+            Self::Files(_) | Self::FilesUntilTheyGoOn(_) => true,
+            Self::Memory(_) => false,
+        }
+    }
 }
 
 /// What is to be stored.
@@ -39,7 +51,9 @@ impl<'c> Stored<'c> {
 /// What is to be reserved.
 pub(super) fn wanted(stored: Stored<'_>) -> io::Result<Amounts> {
     let wanted = match stored.gpu {
-        GpuContentsIn::Files(bytes) => vec![(Resource::RamTier, bytes.saturating_add(MARGIN))],
+        GpuContentsIn::Files(bytes) | GpuContentsIn::FilesUntilTheyGoOn(bytes) => {
+            vec![(Resource::RamTier, bytes.saturating_add(MARGIN))]
+        }
         GpuContentsIn::Memory(bytes) => {
             let all = anonymous_of(stored.container)?.saturating_add(bytes);
             both(all.saturating_add(MARGIN), bytes)

@@ -3,7 +3,6 @@
 use std::fs;
 use std::io;
 use std::path::PathBuf;
-use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use stasis_injection::hole::dig;
@@ -14,9 +13,8 @@ use stasis_memory_store::{DumpRequest, FileContents, Report, Writer};
 
 use super::in_file::InFile;
 use super::map_again;
-use super::progress::with_progress;
 use super::record::{Away, HeldRecord};
-use crate::gpu_path::process::threads_for;
+use super::store::store;
 use crate::gpu_path::steps::{asked, said, say_result};
 
 /// What it is to do.
@@ -91,29 +89,8 @@ impl Hold {
 
     fn store(&self, held: &[Held]) -> io::Result<Report> {
         let contents: Vec<_> = held.iter().map(Held::contents).collect();
-        let bytes = contents.iter().map(|contents| contents.bytes).sum();
-        let mut writer = Writer::create(&self.image, &self.request).map_err(io::Error::other)?;
-        let begun = Instant::now();
-        let progress = self.request.progress.as_deref();
-        let stored = with_progress(progress, bytes, |done| {
-            writer.store_files(&contents, threads_for(self.request.threads), done)
-        });
-        let (processes, stored) = stored.map_err(io::Error::other)?;
-        let not_reused = writer.not_reused();
-        let index = writer.finish(&processes).map_err(io::Error::other)?;
-        let chunks = index.areas().flat_map(|area| &area.chunks);
-        let with_contents: u64 = chunks.map(|chunk| chunk.pages.bytes() as u64).sum();
-        Ok(Report {
-            processes: processes.len(),
-            areas: contents.len(),
-            bytes,
-            zero_bytes: bytes.saturating_sub(with_contents),
-            reused_bytes: stored.reused_bytes,
-            stored_bytes: stored.stored_bytes,
-            copy_seconds: begun.elapsed().as_secs_f64(),
-            not_reused,
-            ..Report::default()
-        })
+        let writer = Writer::create(&self.image, &self.request).map_err(io::Error::other)?;
+        store(writer, &contents, &self.request)
     }
 
     fn away(&self) -> Away {

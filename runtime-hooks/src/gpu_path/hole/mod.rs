@@ -22,6 +22,7 @@
 //! one gives the contents back from the store: they are taken away only when that has them, and
 //! after this is recorded in the operation's directory ([`record`]).
 
+mod again;
 mod dump;
 mod from_store;
 mod hold;
@@ -31,7 +32,9 @@ mod loaded;
 pub mod process;
 mod progress;
 mod record;
+mod store;
 
+pub(crate) use again::store_again;
 pub(crate) use dump::Holder;
 pub(crate) use in_file::{InFile, in_files};
 pub(crate) use load::{Load, Until};

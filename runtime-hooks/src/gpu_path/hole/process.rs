@@ -8,10 +8,11 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::again::StoreAgain;
 use super::from_store::give_back_from_store;
 use super::hold::Hold;
 use super::load::Load;
-use crate::gpu_path::steps::said;
+use crate::gpu_path::steps::{said, say_result};
 use crate::host::respawn;
 
 /// The first argument of such a process.
@@ -27,6 +28,8 @@ pub enum AwayProcess {
     GiveBack(PathBuf),
     /// Loads the contents of an image, for processes that are restored.
     Load(Load),
+    /// Stores the contents of an image in another store.
+    StoreAgain(Box<StoreAgain>),
 }
 
 impl AwayProcess {
@@ -45,6 +48,7 @@ impl AwayProcess {
             Self::Hold(hold) => hold.run(),
             Self::GiveBack(directory) => said(give_back_from_store(&directory)),
             Self::Load(load) => load.run(),
+            Self::StoreAgain(again) => say_result(again.run()),
         }
     }
 }

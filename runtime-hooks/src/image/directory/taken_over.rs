@@ -32,17 +32,17 @@ pub(crate) fn finish(image: &ImagePlace) -> Result<(), ImageDirectoryError> {
     }
 }
 
-/// While the container lives: removes what was written, and the store of its bulk memory.
+/// While the container lives: removes what was written, and the stores of its bulk memory.
 ///
 /// # Errors
 /// [`ImageDirectoryError`].
-pub(crate) fn give_up(image: &ImagePlace, store: Option<&Path>) -> Result<(), ImageDirectoryError> {
+pub(crate) fn give_up(image: &ImagePlace, stores: &[&Path]) -> Result<(), ImageDirectoryError> {
     match image {
         ImagePlace::Direct(directory) => {
             // First, so that neither we nor CRIU alone restore it.
             let _ = file::remove(&directory.join(INVENTORY));
             Manifest::remove(directory)?;
-            Ok(stasis_memory_store::discard(directory, store)?)
+            discard(directory, stores)
         }
         // It was verified, and is on its way to its place.
         ImagePlace::Staged(directory) if exists(&directory.join(COMPLETE)) => settle(directory),
@@ -51,10 +51,18 @@ pub(crate) fn give_up(image: &ImagePlace, store: Option<&Path>) -> Result<(), Im
             let Some(_lock) = lock(&staging)? else {
                 return Ok(());
             };
-            stasis_memory_store::discard(&staging, store)?;
+            discard(&staging, stores)?;
             remove_staging(&staging)
         }
     }
+}
+
+fn discard(image: &Path, stores: &[&Path]) -> Result<(), ImageDirectoryError> {
+    stasis_memory_store::discard(image, None)?;
+    for store in stores {
+        stasis_memory_store::remove(store)?;
+    }
+    Ok(())
 }
 
 /// The packs may be all that there is of the memory of tasks, and stay; but what is there is no
