@@ -1,20 +1,21 @@
 //! One call of a runtime: its command line, its exit status, and its error.
 
 use std::ffi::OsStr;
+use std::future::pending;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Signal, pidfd_send_signal};
-use tokio::time::timeout;
+use rustix::process::Signal;
+use tokio::time::sleep;
 
 use crate::child::reaper::Reaper;
 use crate::child::{Child, ChildOutput, spawn, spawn_captured};
 use crate::runtime::error::RuntimeError;
 use crate::runtime::log::{Mark, RuntimeMessage, last_error};
+use crate::runtime::process::RuntimeProcess;
 use crate::stdio::Streams;
 
 /// A call of a runtime that has not been started.
@@ -82,8 +83,8 @@ impl<'r> RuntimeCall<'r> {
         if set { self.arg(name) } else { self }
     }
 
-    /// Has the call killed when it takes longer than this. `stasis-runtime` has deadlines of its
-    /// own, and must not be killed half-way.
+    /// Has the call killed when it takes longer than this. Not while it is `stasis-runtime`, which
+    /// has deadlines of its own and must not be killed half-way.
     pub(crate) fn within(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
@@ -125,51 +126,62 @@ impl<'r> RuntimeCall<'r> {
 }
 
 impl RunningCall {
-    /// The runtime's pid.
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.pid
-    }
-
-    /// The runtime's pidfd.
-    pub(crate) fn process(&self) -> io::Result<OwnedFd> {
-        self.child.process.try_clone()
+    /// The runtime's process.
+    pub(crate) fn process(&self) -> io::Result<RuntimeProcess> {
+        let process = self.child.process.try_clone()?;
+        Ok(RuntimeProcess::new(self.child.pid, process))
     }
 
     /// Waits until the runtime has ended, and returns its standard output.
     pub(crate) async fn wait(self) -> Result<Vec<u8>, RuntimeError> {
-        let process = self.process();
-        let wait = self.child.wait();
-        let ended = match self.deadline {
-            None => wait.await,
-            Some(deadline) => match timeout(deadline, wait).await {
-                Ok(ended) => ended,
-                Err(_) => return Err(killed(self.verb, deadline, process)),
-            },
+        self.wait_unless(pending()).await
+    }
+
+    /// Waits until the runtime has ended, and returns its standard output. A low-level runtime is
+    /// killed once `useless` says why nobody needs it any longer.
+    pub(crate) async fn wait_unless(
+        self,
+        useless: impl Future<Output = &'static str>,
+    ) -> Result<Vec<u8>, RuntimeError> {
+        let verb = self.verb;
+        let process = self
+            .process()
+            .map_err(|source| RuntimeError::Watch { verb, source })?;
+        let given_up = async {
+            let reason = tokio::select! {
+                reason = useless => reason.to_owned(),
+                after = passed(self.deadline) => format!("it had not ended after {} s", after.as_secs()),
+            };
+            process.becomes_low_level().await;
+            reason
+        };
+        let ended = tokio::select! {
+            biased;
+            ended = self.child.wait() => ended,
+            reason = given_up => {
+                if let Err(error) = process.signal(Signal::KILL) {
+                    log::warn!("a runtime that is given up cannot be killed: {error}");
+                }
+                return Err(RuntimeError::Killed { verb, reason });
+            }
         };
         if ended.exit.status == 0 {
             return Ok(ended.stdout);
         }
         Err(RuntimeError::Failed {
-            verb: self.verb,
+            verb,
             message: error_message(&self.mark, &ended),
         })
     }
 }
 
-/// Kills a runtime that has taken too long.
-fn killed(verb: &'static str, deadline: Duration, process: io::Result<OwnedFd>) -> RuntimeError {
-    let signalled = process.map(|process| pidfd_send_signal(process, Signal::KILL));
-    if let Err(error) = signalled {
-        log::warn!("a hanging runtime cannot be killed: {error}");
+/// Waits until a deadline has passed, if there is one.
+async fn passed(deadline: Option<Duration>) -> Duration {
+    match deadline {
+        Some(deadline) => sleep(deadline).await,
+        None => pending().await,
     }
-    let text = format!(
-        "it had not ended after {} s, and was killed",
-        deadline.as_secs()
-    );
-    RuntimeError::Failed {
-        verb,
-        message: RuntimeMessage::new(text),
-    }
+    deadline.unwrap_or_default()
 }
 
 /// The error in the runtime's log, else the first line of its standard error.
@@ -186,4 +198,51 @@ fn first_line(bytes: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(bytes);
     let line = text.lines().next()?.trim();
     (!line.is_empty()).then(|| line.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::runtime::programs::STASIS_RUNTIME;
+
+    /// A program of this name that hangs, called with a deadline that soon passes.
+    fn hanging(directory: &Path, name: &str) -> RunningCall {
+        let program = directory.join(name);
+        fs::write(&program, "#!/bin/sh\nexec 1>&-\nkill -STOP $$\n").unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let reaper = Arc::new(Reaper::default());
+        let log = directory.join("log");
+        RuntimeCall::new("pause", Command::new(program), &log, &reaper)
+            .within(Duration::from_millis(50))
+            .start()
+            .unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_low_level_runtime_that_hangs_is_killed() {
+        let directory = tempfile::tempdir().unwrap();
+        let call = hanging(directory.path(), "runc");
+        let process = call.process().unwrap();
+        let error = call.wait().await.unwrap_err();
+        assert!(matches!(error, RuntimeError::Killed { .. }), "{error}");
+        while process.is_low_level() {
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn stasis_runtime_is_not_killed_half_way() {
+        let directory = tempfile::tempdir().unwrap();
+        let call = hanging(directory.path(), STASIS_RUNTIME);
+        let process = call.process().unwrap();
+        let waited = timeout(Duration::from_secs(1), call.wait()).await;
+        assert!(waited.is_err(), "{waited:?}");
+        assert!(process.is_stasis_runtime());
+        process.signal(Signal::KILL).unwrap();
+    }
 }

@@ -30,4 +30,20 @@ pub(crate) enum RuntimeError {
         /// The runtime's own error.
         message: RuntimeMessage,
     },
+    /// The runtime did not end, and was killed.
+    #[error("OCI runtime {verb} failed: {reason}, and the runtime was killed")]
+    Killed {
+        /// The runtime's command.
+        verb: &'static str,
+        /// Why nobody waited any longer.
+        reason: String,
+    },
+    /// The runtime was started and cannot be watched.
+    #[error("cannot watch OCI runtime {verb}: {source}")]
+    Watch {
+        /// The runtime's command.
+        verb: &'static str,
+        /// The system call's error.
+        source: io::Error,
+    },
 }

@@ -1,4 +1,5 @@
-//! The calls of `stasis-runtime`, for all verbs that concern GPU state.
+//! The calls of `stasis-runtime`, for all verbs that concern GPU state. For a container without it
+//! `stasis-runtime` becomes the low-level runtime, for which the deadlines here are.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -6,26 +7,37 @@ use std::path::{Path, PathBuf};
 use containerd_shim::protos::shim::oci::CheckpointOptions;
 
 use crate::bundle::Bundle;
-use crate::runtime::OciRuntime;
 use crate::runtime::call::RunningCall;
 use crate::runtime::error::RuntimeError;
+use crate::runtime::{LONG, OciRuntime, SHORT};
 use crate::stdio::Streams;
 
 impl OciRuntime {
-    /// Freezes a container.
-    pub(crate) async fn pause(&self, id: &str) -> Result<(), RuntimeError> {
-        self.stasis("pause").arg(id).run().await
+    /// Freezes a container, unless `useless` says why nobody needs that any longer.
+    pub(crate) async fn pause(
+        &self,
+        id: &str,
+        useless: impl Future<Output = &'static str>,
+    ) -> Result<(), RuntimeError> {
+        let call = self.stasis("pause").arg(id).within(SHORT).start()?;
+        call.wait_unless(useless).await.map(drop)
     }
 
-    /// Thaws a container, and gives back GPU state that a checkpoint left in host memory.
-    pub(crate) async fn resume(&self, id: &str) -> Result<(), RuntimeError> {
-        self.stasis("resume").arg(id).run().await
+    /// Thaws a container, and gives back GPU state that a checkpoint left in host memory; unless
+    /// `useless` says why nobody needs that any longer.
+    pub(crate) async fn resume(
+        &self,
+        id: &str,
+        useless: impl Future<Output = &'static str>,
+    ) -> Result<(), RuntimeError> {
+        let call = self.stasis("resume").arg(id).within(SHORT).start()?;
+        call.wait_unless(useless).await.map(drop)
     }
 
     /// Removes a container as [`OciRuntime::delete`] does, and what `stasis-runtime` has recorded
     /// of it below `/run/stasis`.
     pub(crate) async fn delete_with_record(&self, id: &str) -> Result<(), RuntimeError> {
-        self.stasis("delete").arg(id).run().await
+        self.stasis("delete").arg(id).within(LONG).run().await
     }
 
     /// Kills all processes of the container of a bundle, ends an operation on it, and removes it. A
@@ -42,7 +54,8 @@ impl OciRuntime {
             log::warn!("{id} is the container of another bundle, {known}, and stays");
             return Ok(());
         }
-        self.stasis("delete").arg("--force").arg(id).run().await
+        let call = self.stasis("delete").arg("--force").arg(id);
+        call.within(LONG).run().await
     }
 
     /// Starts a checkpoint.

@@ -75,8 +75,10 @@ async fn begin(
     let call = task
         .runtime
         .start_checkpoint(&task.id, image, work, options)?;
-    let operation = Operation::of(call.pid(), caller.clone())
+    let process = call
+        .process()
         .map_err(IoError::cannot("watch the checkpoint"))?;
+    let operation = Operation::of(process, caller.clone());
     record.recorded_by_stasis = true;
     record.state.begin_checkpoint(operation)?;
     Ok(call)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use containerd_shim::api::{CreateTaskRequest, Options};
 use containerd_shim::io::Stdio;
 use containerd_shim::protos::types::mount::Mount;
-use rustix::process::{Signal, pidfd_send_signal};
+use rustix::process::Signal;
 use tokio::time::sleep;
 
 use crate::bundle::Bundle;
@@ -97,8 +97,8 @@ async fn create_container(task: &Arc<Task>, mounts: &[Mount], caller: Caller) ->
         made = call.wait() => drop(made?),
         reason = given_up(caller) => {
             // Fails only if it has ended.
-            let _ = pidfd_send_signal(runtime, Signal::KILL);
-            remove(task).await;
+            let _ = runtime.signal(Signal::KILL);
+            task.remove_by_force().await;
             let message = format!("the create of {} was ended: {reason}", task.id);
             return Err(TaskError::FailedPrecondition(message));
         }
@@ -129,15 +129,7 @@ pub(crate) async fn attach_init(
     };
     let attached = attached.await;
     if attached.is_err() {
-        remove(task).await;
+        task.remove_by_force().await;
     }
     attached
-}
-
-/// Removes what a low-level runtime has made for nothing: a container without streams, or, if it
-/// was killed, a directory without a state.
-async fn remove(task: &Task) {
-    if let Err(error) = task.runtime.delete_by_force(&task.id, &task.bundle).await {
-        log::warn!("{} was not made and cannot be removed: {error}", task.id);
-    }
 }

@@ -1,5 +1,6 @@
 //! Delete: removes a container that has ended or never started.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -17,7 +18,7 @@ const CLOCKS: Duration = Duration::from_millis(300);
 
 impl Task {
     /// Removes the container. The task must not be used afterwards.
-    pub(crate) async fn delete(&self) -> Result<Snapshot> {
+    pub(crate) async fn delete(self: &Arc<Self>) -> Result<Snapshot> {
         self.end_restore().await;
         let _lock = self.verb_lock.lock().await;
         let (io, recorded_by_stasis) = {
@@ -44,7 +45,7 @@ impl Task {
     }
 
     /// Ends a restore whose caller has gone: nobody else would ever end the container.
-    async fn end_restore(&self) {
+    async fn end_restore(self: &Arc<Self>) {
         let mut caller = match &self.record().state {
             State::Restoring { operation, .. } => operation.caller(),
             _ => return,

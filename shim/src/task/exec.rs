@@ -1,6 +1,5 @@
 //! Exec: adds a process to a task; and Start of such a process.
 
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,24 +7,22 @@ use std::time::Duration;
 use containerd_shim::api::ExecProcessRequest;
 use containerd_shim::io::Stdio;
 use containerd_shim::protos::events::task::{TaskExecAdded, TaskExecStarted};
-use rustix::process::{Pid, Signal, kill_process, pidfd_send_signal};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::RwLockWriteGuard;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::bundle::Bundle;
 use crate::child::reaper::{Exit, PendingExit};
 use crate::io_error::IoError;
+use crate::runtime::process::RuntimeProcess;
 use crate::stdio::Io;
 use crate::task::Task;
 use crate::task::error::{Result, TaskError};
-use crate::task::exec_process::{ExecProcess, wait_for_exit};
+use crate::task::exec_process::ExecProcess;
 use crate::task::operation::Caller;
 
 /// How long Pause and Checkpoint wait for processes that are being started.
 const STARTS: Duration = Duration::from_secs(10);
-
-/// How long a start may go on after the init process has ended.
-const AFTER_INIT: Duration = Duration::from_secs(2);
 
 /// Adds a process.
 pub(crate) fn add(task: &Task, request: &ExecProcessRequest) -> Result<()> {
@@ -159,20 +156,16 @@ async fn spawn(
 /// Waits until a start has become useless. The low-level runtime ends by itself when the init
 /// process has, unless it is stopped or hangs.
 async fn given_up(task: &Task, mut caller: Caller) -> &'static str {
-    let init_ended = async {
-        wait_for_exit(&task.init_exit).await;
-        sleep(AFTER_INIT).await;
-    };
     tokio::select! {
         _ = caller.changed() => "its caller has gone",
-        () = init_ended => "the container's init process has ended",
+        reason = task.useless() => reason,
     }
 }
 
 /// Ends a low-level runtime and, if it has made one, its process, which nobody would know.
-fn kill_start(runtime: &OwnedFd, pid_file: &Path) {
+fn kill_start(runtime: &RuntimeProcess, pid_file: &Path) {
     // Fails only if it has ended.
-    let _ = pidfd_send_signal(runtime, Signal::KILL);
+    let _ = runtime.signal(Signal::KILL);
     let made = Bundle::read_pid(pid_file).ok();
     let made = made.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
     if let Some(pid) = made {

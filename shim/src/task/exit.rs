@@ -1,9 +1,11 @@
 //! The exit of a task: when its init process ends, and when TaskExit is published.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use containerd_shim::api::Status;
 use containerd_shim::protos::events::task::TaskExit;
+use tokio::time::{sleep, timeout};
 
 use crate::cgroup::{Cgroup, controllers};
 use crate::child::reaper::{Exit, PendingExit};
@@ -11,8 +13,15 @@ use crate::containerd::timestamp;
 use crate::runtime::Target;
 use crate::stdio::Io;
 use crate::task::Task;
+use crate::task::exec_process::wait_for_exit;
 use crate::task::kill::SIGKILL;
 use crate::task::state::State;
+
+/// How long the clean-up after the init process may hold up the news of its exit.
+const CLEAN_UP: Duration = Duration::from_secs(5);
+
+/// How long a verb for the running task may go on after the init process has ended.
+const AFTER_INIT: Duration = Duration::from_secs(2);
 
 impl Task {
     /// Records the init process and waits for its exit.
@@ -36,12 +45,23 @@ impl Task {
         });
     }
 
-    /// Waits for no lock: a verb whose runtime hangs must not keep the exit from being told.
-    async fn init_exited(&self, exit: Exit) {
+    /// Waits for no lock: a verb whose runtime hangs must not keep the exit from being told. Nor
+    /// may the clean-up after the init process, which goes on beside then.
+    async fn init_exited(self: &Arc<Self>, exit: Exit) {
         self.init_exit.send_replace(Some(exit));
         if let Some(io) = &self.record().io {
             io.process_exited();
         }
+        let task = Arc::clone(self);
+        let cleaning = tokio::spawn(async move { task.clean_up_after_init().await });
+        if timeout(CLEAN_UP, cleaning).await.is_err() {
+            log::warn!("the low-level runtime hangs after the end of {}", self.id);
+        }
+        self.publish_exit_if_done();
+    }
+
+    async fn clean_up_after_init(&self) {
+        let was_paused = matches!(self.record().state, State::Paused);
         // Without a pid namespace of the container's own, its other processes outlive the init
         // process, and hold what it held: GPU memory, for example.
         if !self.bundle.has_own_pid_namespace().unwrap_or(false) {
@@ -50,22 +70,32 @@ impl Task {
                 log::warn!("processes of {} may have survived it: {error}", self.id);
             }
         }
-        if matches!(self.record().state, State::Paused) {
-            self.thaw_if_ended().await;
+        if was_paused {
+            self.thaw().await;
         }
-        self.publish_exit_if_done();
     }
 
     /// Thaws it if its init process ended while it was paused: runc deletes no container whose
     /// cgroup is frozen, not even one without processes.
     pub(crate) async fn thaw_if_ended(&self) {
         let ended = self.init_exit.borrow().is_some();
-        if ended
-            && self.snapshot().status == Status::PAUSED
-            && let Err(error) = self.runtime.thaw(&self.id).await
-        {
+        if ended && self.snapshot().status == Status::PAUSED {
+            self.thaw().await;
+        }
+    }
+
+    async fn thaw(&self) {
+        if let Err(error) = self.runtime.thaw(&self.id).await {
             log::warn!("{} ended paused, and its cgroup stays so: {error}", self.id);
         }
+    }
+
+    /// Waits until a verb for the running task has become useless. A low-level runtime ends by
+    /// itself when the init process has, unless it is stopped or hangs.
+    pub(crate) async fn useless(&self) -> &'static str {
+        wait_for_exit(&self.init_exit).await;
+        sleep(AFTER_INIT).await;
+        "the container's init process has ended"
     }
 
     /// Publishes the exit of the task if its init process has ended, the exits of its other

@@ -1,5 +1,7 @@
 //! Kill: sends signals to a task, also while an operation is under way.
 
+use std::sync::Arc;
+
 use stasis_linux::procfs::{Stat, TaskState};
 
 use crate::runtime::Target;
@@ -15,11 +17,14 @@ impl Task {
     /// when the operation is over.
     ///
     /// Waits for no lock: it is the way out when another verb hangs.
-    pub(crate) async fn kill(&self, signal: u32, target: Target) -> Result<()> {
+    pub(crate) async fn kill(self: &Arc<Self>, signal: u32, target: Target) -> Result<()> {
         {
             let mut record = self.record();
             if let Some(operation) = record.state.operation() {
                 operation.signal(PendingSignal { signal, target });
+                if signal == SIGKILL {
+                    self.end_if_it_hangs(operation.process());
+                }
                 return Ok(());
             }
             if record.pid == 0 {

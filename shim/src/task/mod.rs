@@ -33,6 +33,7 @@ pub(crate) mod error;
 pub(crate) mod exec;
 pub(crate) mod exec_process;
 pub(crate) mod exit;
+pub(crate) mod force;
 pub(crate) mod kill;
 pub(crate) mod oom;
 pub(crate) mod operation;

@@ -1,21 +1,17 @@
 //! A checkpoint or restore that is under way, in a process of its own.
 
-use std::io;
-use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-
-use stasis_linux::procfs::Stat;
+use rustix::process::Signal;
 use tokio::sync::watch;
 
 use crate::runtime::Target;
-use crate::runtime::programs::STASIS_RUNTIME;
+use crate::runtime::process::RuntimeProcess;
 
 /// A running `stasis-runtime checkpoint` or `restore`.
 #[derive(Debug)]
 pub(crate) struct Operation {
-    process: OwnedFd,
-    pid: Pid,
+    process: Arc<RuntimeProcess>,
     caller: Caller,
     /// Signals for the task that came meanwhile. They are sent when the operation is over, if the
     /// init process still runs.
@@ -36,16 +32,13 @@ pub(crate) struct PendingSignal {
 }
 
 impl Operation {
-    /// The operation of the child `pid`, which has not been reaped.
-    pub(crate) fn of(pid: u32, caller: Caller) -> io::Result<Self> {
-        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(Self {
-            process: pidfd_open(pid, PidfdFlags::empty())?,
-            pid,
+    /// The operation of a process.
+    pub(crate) fn of(process: RuntimeProcess, caller: Caller) -> Self {
+        Self {
+            process: Arc::new(process),
             caller,
             pending: Vec::new(),
-        })
+        }
     }
 
     /// Queues a signal for the task. A signal that is meant to end the task also asks the operation
@@ -53,17 +46,21 @@ impl Operation {
     /// once and as a whole. For a container without GPU state it has become the low-level runtime
     /// (execve), which SIGTERM would end at once while its CRIU went on: that one is not signalled.
     pub(crate) fn signal(&mut self, signal: PendingSignal) {
-        if ends_a_task(signal.signal) && self.is_stasis_runtime() {
+        if ends_a_task(signal.signal) && self.process.is_stasis_runtime() {
             // Fails if the operation has just ended; the queued signal is sent soon then.
-            let _ = pidfd_send_signal(&self.process, Signal::TERM);
+            let _ = self.process.signal(Signal::TERM);
         }
         self.pending.push(signal);
     }
 
-    /// Whether the process is still `stasis-runtime`: execve(2) changes the name.
-    fn is_stasis_runtime(&self) -> bool {
-        let stat = Stat::of(self.pid.as_raw_nonzero().get());
-        matches!(stat, Ok(Some(stat)) if stat.name == STASIS_RUNTIME.as_bytes())
+    /// Its process.
+    pub(crate) fn process(&self) -> Arc<RuntimeProcess> {
+        Arc::clone(&self.process)
+    }
+
+    /// Whether it is that of a process.
+    pub(crate) fn is_of(&self, process: &Arc<RuntimeProcess>) -> bool {
+        Arc::ptr_eq(&self.process, process)
     }
 
     /// Whoever waits for its outcome.

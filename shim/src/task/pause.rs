@@ -5,8 +5,8 @@ use std::sync::Arc;
 use containerd_shim::protos::events::task::{TaskPaused, TaskResumed};
 use tokio::time::sleep;
 
+use crate::runtime::error::RuntimeError;
 use crate::runtime::programs::resume_deadline;
-
 use crate::task::Task;
 use crate::task::error::Result;
 use crate::task::state::State;
@@ -17,7 +17,13 @@ impl Task {
         let _no_starts = self.without_exec_starts().await?;
         let _lock = self.verb_lock.lock().await;
         self.record().state.may_pause()?;
-        self.runtime.pause(&self.id).await?;
+        let paused = self.runtime.pause(&self.id, self.useless()).await;
+        if let Err(RuntimeError::Killed { .. }) = &paused
+            && let Err(error) = self.runtime.thaw(&self.id).await
+        {
+            log::error!("{} may be half paused: {error}", self.id);
+        }
+        paused?;
         self.set_state(State::Paused);
         self.events().publish(TaskPaused {
             container_id: self.id.clone(),
@@ -34,7 +40,7 @@ impl Task {
 
     async fn resume_locked(&self) -> Result<()> {
         self.record().state.may_resume()?;
-        self.runtime.resume(&self.id).await?;
+        self.runtime.resume(&self.id, self.useless()).await?;
         self.set_state(State::Running);
         self.resumes.send_modify(|resumes| *resumes += 1);
         self.events().publish(TaskResumed {

@@ -75,8 +75,10 @@ async fn begin_restore(task: &Arc<Task>, image: &Path, caller: Caller) -> Result
     let call =
         task.runtime
             .start_restore(&task.id, &task.bundle, image, streams, pending_io.console())?;
-    let operation =
-        Operation::of(call.pid(), caller).map_err(IoError::cannot("watch the restore"))?;
+    let process = call
+        .process()
+        .map_err(IoError::cannot("watch the restore"))?;
+    let operation = Operation::of(process, caller);
     let mut record = task.record();
     record.recorded_by_stasis = true;
     record.state.begin_restore(operation)?;

@@ -1,9 +1,13 @@
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
+
 use super::*;
+use crate::runtime::process::RuntimeProcess;
 
 /// An operation must be a process; nothing is done to it here.
 fn operation() -> Operation {
     let caller = tokio::sync::watch::channel(()).1;
-    Operation::of(std::process::id(), caller).unwrap()
+    let own = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
+    Operation::of(RuntimeProcess::new(std::process::id(), own), caller)
 }
 
 #[test]

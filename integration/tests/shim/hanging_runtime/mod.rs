@@ -16,6 +16,8 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
+mod verbs;
+
 const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 7] = [
     container_dies_beside_a_stopped_start,
     container_dies_beside_a_stopped_kill,

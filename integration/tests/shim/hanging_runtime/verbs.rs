@@ -1,0 +1,121 @@
+//! The low-level runtime hangs in a verb that goes through `stasis-runtime`, and in the clean-up
+//! after the init process: the container can still be killed and deleted.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use stasis_integration::client::containerd::{
+    Code, Containerd, INIT, RuntimeOptions, Streams, code, to_any,
+};
+use stasis_integration::client::shim::in_host;
+use stasis_integration::container::gpu_task::into;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::on_hosts;
+
+use super::{RUNTIME, SIGKILL, install, start, stopped_at};
+
+const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 5] = [
+    stopped_pause_ends_with_init,
+    stopped_resume_ends_with_init,
+    stopped_checkpoint_ends_with_a_kill,
+    stopped_restore_ends_by_its_deadline,
+    exit_is_told_beside_a_stopped_kill_of_the_rest,
+];
+
+on_hosts!(checks: trixie, sid_v2);
+
+fn checks(kind: HostKind) -> Result<()> {
+    in_host(kind, &CHECKS)
+}
+
+fn stopped_pause_ends_with_init(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let id = "half-paused";
+    start(stasis, client, id)?;
+    let (pausing, _) = stopped_at("pause", stasis, client, move |client| client.pause(id))?;
+    client.kill(id, INIT, SIGKILL)?;
+    assert_eq!(client.wait(id, INIT)?.status, 137);
+    assert_eq!(client.delete(id)?.status, 137);
+    assert_ne!(code(&pausing.outcome()?), Code::Ok);
+    stasis.ctr_remove(id)?;
+    stasis.nothing_left_of(&[id])
+}
+
+fn stopped_resume_ends_with_init(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let id = "half-resumed";
+    start(stasis, client, id)?;
+    client.pause(id)?;
+    let (resuming, _) = stopped_at("resume", stasis, client, move |client| client.resume(id))?;
+    client.kill(id, INIT, SIGKILL)?;
+    assert_eq!(client.wait(id, INIT)?.status, 137);
+    assert_eq!(client.delete(id)?.status, 137);
+    assert_ne!(code(&resuming.outcome()?), Code::Ok);
+    stasis.ctr_remove(id)?;
+    stasis.nothing_left_of(&[id])
+}
+
+fn stopped_checkpoint_ends_with_a_kill(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let id = "half-dumped";
+    start(stasis, client, id)?;
+    let (dumping, _) = stopped_at("checkpoint", stasis, client, move |client| {
+        client.checkpoint(id, &into("/images/half-dumped"))
+    })?;
+    client.kill(id, INIT, SIGKILL)?;
+    assert_eq!(client.wait(id, INIT)?.status, 137);
+    assert_ne!(code(&dumping.outcome()?), Code::Ok);
+    assert_eq!(client.delete(id)?.status, 137);
+    stasis.ctr_remove(id)?;
+    stasis.nothing_left_of(&[id])
+}
+
+/// By `stasis-runtime`, which waits for the low-level runtime as long as the settings say. The caller
+/// has gone by then, as containerd deletes the task.
+fn stopped_restore_ends_by_its_deadline(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let (id, image) = ("half-restored", "/images/half-restored");
+    start(stasis, client, id)?;
+    let root = "/run/containerd/runc/default";
+    let dump = ["runc", "--root", root, "checkpoint", "--image-path", image];
+    stasis.host.run(&[&dump[..], &[id]].concat())?;
+    client.wait(id, INIT)?;
+    client.delete(id)?;
+    stasis.set(RUNTIME, "deadlines.stalled_s = 5\n")?;
+    let from = RuntimeOptions {
+        criu_image_path: image.to_owned(),
+        ..RuntimeOptions::default()
+    };
+    client.create(id, &Streams::default(), Some(to_any(&from)?))?;
+    let patience = Duration::from_secs(3);
+    let (restoring, _) = stopped_at("restore", stasis, client, move |client| {
+        client.start_within(patience, id, INIT)
+    })?;
+    assert_ne!(code(&restoring.outcome()?), Code::Ok);
+    client.delete(id)?;
+    install(stasis)?;
+    client.create(id, &Streams::default(), Some(to_any(&from)?))?;
+    client.start(id, INIT)?;
+    stasis.ctr_remove(id)?;
+    stasis.nothing_left_of(&[id])
+}
+
+/// In a shared pid namespace the other processes have to be killed.
+fn exit_is_told_beside_a_stopped_kill_of_the_rest(
+    stasis: &StasisHost,
+    client: &Containerd,
+) -> Result<()> {
+    let (sandbox, id) = ("beside", "rest");
+    let pause = start(stasis, client, sandbox)?;
+    let namespace = format!("pid:/proc/{pause}/ns/pid");
+    stasis.start_container(client, id, &["--with-ns", &namespace], &["/bin/pause"])?;
+    let mut events = client.events()?;
+    let (ending, runtime) = stopped_at("kill --all", stasis, client, move |client| {
+        client.kill(id, INIT, SIGKILL)
+    })?;
+    ending.outcome()??;
+    assert_eq!(client.wait(id, INIT)?.status, 137);
+    events.until(id, "exit rest 137")?;
+    stasis.host.run(&["kill", "-KILL", &runtime])?;
+    assert_eq!(client.delete(id)?.status, 137);
+    stasis.ctr_remove(id)?;
+    stasis.ctr_remove(sandbox)?;
+    stasis.nothing_left_of(&[id, sandbox])
+}
