@@ -8,11 +8,12 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
-const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 4] = [
+const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 5] = [
     terminal_has_the_size_it_is_given,
     terminal_that_was_closed_is_used_again,
     terminal_ends_with_its_process,
     exec_has_a_terminal_of_its_own,
+    terminal_is_hung_up_when_its_input_ends,
 ];
 
 on_hosts!(checks: trixie, sid_v2);
@@ -124,4 +125,29 @@ fn exec_has_a_terminal_of_its_own(stasis: &StasisHost, client: &Containerd) -> R
     wait_until_clear(|| Ok((!stdout.ended()).then(|| "open output".to_owned())))?;
     stasis.ctr_remove(id)?;
     stasis.nothing_left_of(&[id, "console", "job", "terminal"])
+}
+
+/// A shell whose user has gone would stay for ever.
+fn terminal_is_hung_up_when_its_input_ends(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let id = "lost-client";
+    stasis.start_container(client, id, &[], &["/bin/pause"])?;
+    let stdin = Input::new(&stasis.host, "/run/streams/lost-client-in")?;
+    let stdout = Output::new(&stasis.host, "/run/streams/lost-client-out")?;
+    let streams = Streams {
+        stdin: stdin.path.clone(),
+        stdout: stdout.path.clone(),
+        terminal: true,
+        ..Streams::default()
+    };
+    let script = "trap 'exit 7' HUP; echo ready; while :; do :; done";
+    client.exec(id, "e1", &streams, process(&["sh", "-c", script], true))?;
+    client.start(id, "e1")?;
+    stdout.expect("ready")?;
+    drop(stdin);
+    client.close_stdin(id, "e1")?;
+    assert_eq!(client.wait(id, "e1")?.status, 7);
+    client.resize_pty(id, INIT, (80, 24))?;
+    assert_eq!(client.delete_exec(id, "e1")?.status, 7);
+    stasis.ctr_remove(id)?;
+    stasis.nothing_left_of(&[id])
 }

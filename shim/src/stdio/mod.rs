@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use containerd_shim::io::{IoTasks, Pty, Stdio as Wanted};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::termios::Winsize;
 use tokio::net::unix::pipe;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -26,7 +26,7 @@ use self::error::{Result, StdioError};
 use self::logger::Logger;
 use self::pipes::{End, Owner, owned_pipe};
 use self::target::Target;
-use self::terminal::TerminalOutput;
+use self::terminal::{Console, Line, TerminalInput, TerminalOutput};
 use crate::child::reaper::Reaper;
 use crate::io_error::IoError;
 
@@ -67,9 +67,10 @@ pub(crate) struct PendingIo {
 pub(crate) struct Io {
     fifos: IoTasks,
     copies: Vec<JoinHandle<()>>,
-    console: Option<Pty>,
+    console: Option<Console>,
     logger: Option<Logger>,
-    exited: watch::Sender<bool>,
+    /// What becomes of the terminal, if there is one.
+    line: watch::Sender<Line>,
 }
 
 impl std::fmt::Debug for Io {
@@ -144,7 +145,7 @@ impl PendingIo {
             copies: Vec::new(),
             console: None,
             logger: self.logger,
-            exited: watch::Sender::new(false),
+            line: watch::Sender::new(Line::Open),
         };
         if let Some(console) = self.console {
             let console = console.receive().await?;
@@ -182,13 +183,15 @@ impl Io {
         logger: Option<OwnedFd>,
     ) -> Result<()> {
         let failed = |error| StdioError::Connect(format!("cannot use the terminal: {error}"));
-        let console = Pty::new(console).map_err(failed)?;
+        let pty = Pty::new(console).map_err(failed)?;
+        let mut from = TerminalOutput::new(pty.clone(), self.line.subscribe());
+        let console = Console::new(pty.clone());
         if !wanted.stdin.is_empty() {
+            let to = TerminalInput::new(pty, console.clone(), self.line.clone());
             self.fifos
-                .copy_from_fifo(&wanted.stdin, console.clone())
+                .copy_from_fifo(&wanted.stdin, to)
                 .map_err(failed)?;
         }
-        let mut from = TerminalOutput::new(console.clone(), self.exited.subscribe());
         match logger {
             Some(logger) => {
                 let mut to =
@@ -240,12 +243,14 @@ impl Io {
             ws_xpixel: 0,
             ws_ypixel: 0,
         };
-        Ok(tcsetwinsize(console, size).map_err(IoError::cannot("resize the terminal"))?)
+        let resized = console.resize(size);
+        Ok(resized.map_err(IoError::cannot("resize the terminal"))?)
     }
 
     /// Tells that the process has ended: its terminal, which others may have open, ends with it.
     pub(crate) fn process_exited(&self) {
-        self.exited.send_replace(true);
+        self.line
+            .send_if_modified(|line| line.becomes(Line::ProcessEnded));
     }
 
     /// Closes the process's standard input.
