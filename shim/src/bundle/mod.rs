@@ -2,20 +2,24 @@
 //! what is mounted in it.
 
 use std::fs::DirBuilder;
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use containerd_shim::mount;
 use containerd_shim::protos::types::mount::Mount;
-use oci_spec::runtime::{LinuxNamespaceType, Spec};
 use stasis_linux::pid_file;
 
 use self::error::{BundleError, Result};
+use self::long_options::Options as LongOptions;
 use self::mounts::unmount_below;
+use self::spec::Spec;
 use crate::io_error::IoError;
 
 pub(crate) mod error;
+mod long_options;
 mod mounts;
+mod spec;
 
 /// The annotations that name the group of containers that one shim serves. The first one wins
 /// (containerd runtime/v2/runc/manager).
@@ -61,41 +65,26 @@ impl Bundle {
         self.path.join("rootfs")
     }
 
-    /// The container's specification.
-    pub(crate) fn spec(&self) -> Result<Spec> {
-        let path = self.path.join("config.json");
-        Spec::load(&path).map_err(|error| BundleError::Spec {
-            path,
-            reason: error.to_string(),
-        })
+    fn spec(&self) -> Result<Spec> {
+        Spec::read(&self.path.join("config.json"))
     }
 
     /// The group that the container belongs to, else the container's own id.
     pub(crate) fn group(&self, id: &str) -> Result<String> {
         let spec = self.spec()?;
-        let annotations = spec.annotations().as_ref();
-        let group = GROUPS
-            .iter()
-            .find_map(|name| annotations.and_then(|annotations| annotations.get(*name)));
-        Ok(group.cloned().unwrap_or_else(|| id.to_owned()))
+        let group = GROUPS.iter().find_map(|name| spec.annotation(name));
+        Ok(group.unwrap_or(id).to_owned())
     }
 
     /// Whether the container has a pid namespace of its own: then the kernel ends all its processes
     /// with its init process (pid_namespaces(7)).
     pub(crate) fn has_own_pid_namespace(&self) -> Result<bool> {
-        let spec = self.spec()?;
-        let linux = spec.linux().as_ref();
-        let namespaces = linux.and_then(|linux| linux.namespaces().as_ref());
-        let pid =
-            namespaces.and_then(|all| all.iter().find(|one| one.typ() == LinuxNamespaceType::Pid));
-        Ok(pid.is_some_and(|namespace| namespace.path().is_none()))
+        Ok(self.spec()?.has_own_pid_namespace())
     }
 
     /// The cgroup that the specification names, if it names one.
     pub(crate) fn cgroups_path(&self) -> Result<Option<PathBuf>> {
-        let spec = self.spec()?;
-        let linux = spec.linux().as_ref();
-        Ok(linux.and_then(|linux| linux.cgroups_path().clone()))
+        Ok(self.spec()?.cgroups_path())
     }
 
     /// Mounts the root file system. Without mounts the caller has prepared it already.
@@ -106,7 +95,7 @@ impl Bundle {
         }
         let made = DirBuilder::new().mode(0o711).create(&target);
         if let Err(error) = made
-            && error.kind() != std::io::ErrorKind::AlreadyExists
+            && error.kind() != io::ErrorKind::AlreadyExists
         {
             return Err(IoError::cannot(format!("make {}", target.display()))(error).into());
         }
@@ -152,10 +141,12 @@ fn mount_all(mounts: &[Mount], target: &Path) -> Result<()> {
                 "it is to be idmapped ({map}), which this shim cannot do"
             )));
         }
+        let named = LongOptions::of(&one.type_, &one.options)
+            .map_err(|error| failed(format!("its layers cannot be named: {error}")))?;
         mount::mount_rootfs(
             text(&one.type_).as_deref(),
             text(&one.source).as_deref(),
-            &one.options,
+            &named.options,
             target,
         )
         .map_err(|error| failed(error.to_string()))?;
@@ -201,6 +192,35 @@ mod tests {
         assert!(own.has_own_pid_namespace().unwrap());
         let (_directory, joined) = bundle(&namespace(r#","path":"/proc/1/ns/pid""#));
         assert!(!joined.has_own_pid_namespace().unwrap());
+    }
+
+    #[test]
+    fn what_a_low_level_runtime_ignores_is_not_looked_at() {
+        let (_directory, bundle) = bundle(
+            r#"{"ociVersion":"9.0","process":{"capabilities":{"bounding":["CAP_OF_TOMORROW"]}},
+            "annotations":null,"linux":{"cgroupsPath":"/a/b","namespaces":[
+            {"type":"tomorrow"},{"type":"pid","path":""}],
+            "seccomp":{"defaultAction":"SCMP_ACT_OF_TOMORROW"}}}"#,
+        );
+        assert_eq!(bundle.group("c1").unwrap(), "c1");
+        assert!(bundle.has_own_pid_namespace().unwrap());
+        assert_eq!(bundle.cgroups_path().unwrap(), Some("/a/b".into()));
+    }
+
+    /// The crate would end this process.
+    #[test]
+    fn many_layers_below_a_missing_directory_are_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let layers: Vec<_> = (0..500)
+            .map(|number| format!("/nonexistent/{number}"))
+            .collect();
+        let overlay = Mount {
+            type_: "overlay".to_owned(),
+            options: vec![format!("lowerdir={}", layers.join(":"))],
+            ..Mount::default()
+        };
+        let error = Bundle::new(directory.path()).mount(&[overlay]).unwrap_err();
+        assert!(error.to_string().contains("/nonexistent"), "{error}");
     }
 
     #[test]

@@ -13,8 +13,9 @@ pub(crate) enum RuntimeError {
     /// The settings name no low-level runtime that exists.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// The runtime's program cannot be started.
-    #[error("cannot start {program}: {source}")]
+    /// The runtime's program cannot be started. Clients look for its name in quotes, as
+    /// containerd's own shim writes it.
+    #[error("cannot start {program:?}: {source}")]
     Start {
         /// The program.
         program: PathBuf,

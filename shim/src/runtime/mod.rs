@@ -1,6 +1,6 @@
 //! The programs that do the work: the low-level runtime (runc or crun) in this file,
-//! `stasis-runtime` in `stasis.rs`. `call.rs` is one call of either, `process.rs` its process, `log.rs`
-//! reads its error.
+//! `stasis-runtime` in `stasis.rs`. `call.rs` is one call of either, `process.rs` its
+//! process, `log.rs` reads its error.
 //!
 //! Order and spelling of the arguments are those of go-runc, because runc, crun and the programs
 //! that wrap them are used with those.

@@ -23,7 +23,7 @@ use containerd_client::tonic::metadata::MetadataValue;
 use containerd_client::tonic::transport::Channel;
 pub use containerd_client::tonic::{Code, Status};
 use containerd_client::tonic::{Request, Response};
-use containerd_client::types::Mount;
+pub use containerd_client::types::Mount;
 pub use containerd_client::types::v1::{Process, Status as State};
 pub use prost_types::Any;
 use tokio::runtime::Runtime;

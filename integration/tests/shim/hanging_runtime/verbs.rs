@@ -68,8 +68,8 @@ fn stopped_checkpoint_ends_with_a_kill(stasis: &StasisHost, client: &Containerd)
     stasis.nothing_left_of(&[id])
 }
 
-/// By `stasis-runtime`, which waits for the low-level runtime as long as the settings say. The caller
-/// has gone by then, as containerd deletes the task.
+/// By `stasis-runtime`, which waits for the low-level runtime as long as the settings say. The
+/// caller has gone by then, as containerd deletes the task.
 fn stopped_restore_ends_by_its_deadline(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let (id, image) = ("half-restored", "/images/half-restored");
     start(stasis, client, id)?;

@@ -13,6 +13,9 @@ use stasis_integration::host::image::Image;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
+mod load;
+mod requests;
+
 const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 10] = [
     exit_status_is_passed_on,
     shim_is_found_by_its_path,
