@@ -28,6 +28,13 @@ const GROUPS: [&str; 2] = [
     "io.kubernetes.cri.sandbox-id",
 ];
 
+/// The file in the bundle with the path of an image that the runtime's options name.
+const IMAGE_OF_ALL: &str = "criu-image-path-of-all";
+
+/// The annotation that each container of a pod has, with what it is there
+/// (containerd internal/cri/annotations).
+const CONTAINER_TYPE: &str = "io.kubernetes.cri.container-type";
+
 /// A container's bundle.
 #[derive(Debug, Clone)]
 pub(crate) struct Bundle {
@@ -74,6 +81,26 @@ impl Bundle {
         let spec = self.spec()?;
         let group = GROUPS.iter().find_map(|name| spec.annotation(name));
         Ok(group.unwrap_or(id).to_owned())
+    }
+
+    /// Keeps the image path that the options of all containers of a runtime name, if this is one of
+    /// a pod's. With those alone Create would not know it from a path for this container.
+    pub(crate) fn keep_image_of_all(&self, image: &str) -> Result<()> {
+        if image.is_empty() || self.spec()?.annotation(CONTAINER_TYPE).is_none() {
+            return Ok(());
+        }
+        let file = self.path.join(IMAGE_OF_ALL);
+        let written = std::fs::write(&file, image);
+        Ok(written.map_err(IoError::cannot(format!("write {}", file.display())))?)
+    }
+
+    /// The path that [`Bundle::keep_image_of_all`] has kept.
+    ///
+    /// # Errors
+    ///
+    /// None has been kept, or it cannot be read.
+    pub(crate) fn image_of_all(&self) -> io::Result<String> {
+        std::fs::read_to_string(self.path.join(IMAGE_OF_ALL))
     }
 
     /// Whether the container has a pid namespace of its own: then the kernel ends all its processes
@@ -192,6 +219,21 @@ mod tests {
         assert!(own.has_own_pid_namespace().unwrap());
         let (_directory, joined) = bundle(&namespace(r#","path":"/proc/1/ns/pid""#));
         assert!(!joined.has_own_pid_namespace().unwrap());
+    }
+
+    #[test]
+    fn the_image_of_all_containers_is_kept_in_a_pod() {
+        let (_directory, other) = bundle(r#"{"ociVersion":"1.0.2"}"#);
+        other.keep_image_of_all("/images/x").unwrap();
+        assert!(other.image_of_all().is_err());
+        let (_directory, pod) = bundle(
+            r#"{"ociVersion":"1.0.2","annotations":
+            {"io.kubernetes.cri.container-type":"sandbox"}}"#,
+        );
+        pod.keep_image_of_all("").unwrap();
+        assert!(pod.image_of_all().is_err());
+        pod.keep_image_of_all("/images/x").unwrap();
+        assert_eq!(pod.image_of_all().unwrap(), "/images/x");
     }
 
     #[test]

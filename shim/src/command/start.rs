@@ -27,7 +27,11 @@ const SCHED_CORE: &str = "SCHED_CORE";
 pub(crate) fn start(flags: &Flags) -> Result<()> {
     let request = StartRequest::read(flags)?;
     let bundle = std::env::current_dir().map_err(IoError::cannot("find the bundle"))?;
-    let group = Bundle::new(bundle).group(&request.options.id)?;
+    let bundle = Bundle::new(bundle);
+    let group = bundle.group(&request.options.id)?;
+    if let Ok(Some(options)) = request.options.extension::<Options>() {
+        bundle.keep_image_of_all(&options.criu_image_path)?;
+    }
     let address = request.options.socket_address(&group);
     socket::write_address(&address)?;
     if let Some(listener) = socket::listen(&address)? {

@@ -34,7 +34,7 @@ pub(crate) async fn create(
     let bundle = Bundle::new(&request.bundle);
     options::write(bundle.path(), &options)?;
     let runtime = OciRuntime::find(options, &bundle, &context.namespace, &context.reaper)?;
-    let state = match image(request, runtime.options())? {
+    let state = match image(request, runtime.options(), &bundle)? {
         Some(image) => State::Prepared { image },
         None => State::Created,
     };
@@ -64,8 +64,20 @@ pub(crate) async fn create(
 
 /// The image to restore from: the directory that containerd unpacked, or the one that the options
 /// name. A missing one is an error of Create, so that the caller learns of it before Start.
-fn image(request: &CreateTaskRequest, options: &Options) -> Result<Option<PathBuf>> {
-    let named = [&request.checkpoint, &options.criu_image_path]
+fn image(
+    request: &CreateTaskRequest,
+    options: &Options,
+    bundle: &Bundle,
+) -> Result<Option<PathBuf>> {
+    let mut of_options = options.criu_image_path.as_str();
+    if !of_options.is_empty() && bundle.image_of_all().is_ok_and(|all| all == of_options) {
+        log::warn!(
+            "CriuImagePath = {of_options:?} of the runtime's options would make every container of \
+             a pod a restore, and is ignored"
+        );
+        of_options = "";
+    }
+    let named = [request.checkpoint.as_str(), of_options]
         .into_iter()
         .find(|path| !path.is_empty());
     match named.map(PathBuf::from) {
