@@ -4,5 +4,6 @@
 mod containerd_config;
 mod ctr;
 mod docker;
+mod exchange;
 mod hosts;
 mod podman;

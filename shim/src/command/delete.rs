@@ -62,7 +62,10 @@ fn find_cgroup(bundle: &Bundle, id: &str) -> Result<Everywhere> {
 }
 
 async fn delete_by_force(flags: &Flags, bundle: &Bundle, reaper: &Arc<Reaper>) -> Result<()> {
-    let options = options::read(bundle.path())?;
+    let options = options::read(bundle.path()).unwrap_or_else(|error| {
+        eprintln!("{}: {}", flags.id, error_chain(&error));
+        options::without_file(bundle.path())
+    });
     let runtime = OciRuntime::find(options, bundle, &flags.namespace, reaper)?;
     // stasis-runtime also ends an operation that is under way.
     let deleted = runtime.delete_by_force(&flags.id, bundle).await;

@@ -94,6 +94,11 @@ impl OciRuntime {
         }
     }
 
+    /// The low-level runtime's program.
+    pub(crate) fn program(&self) -> &Path {
+        self.low_level.program()
+    }
+
     /// The options of the task's Create request.
     pub(crate) fn options(&self) -> &Options {
         &self.options

@@ -109,8 +109,13 @@ struct Kept {
 }
 
 /// Writes the options into the bundle, and the low-level runtime's name into the file from which
-/// containerd's own shim takes it, in case that is what cleans up after us.
-pub(crate) fn write(bundle: &Path, options: &Options) -> Result<(), OptionsError> {
+/// containerd's own shim takes it, in case that is what cleans up after us. It knows nothing of our
+/// settings: both get the name of the program that is used.
+pub(crate) fn write(
+    bundle: &Path,
+    options: &Options,
+    low_level: &Path,
+) -> Result<(), OptionsError> {
     let path = bundle.join(FILE);
     let options = options.clone();
     let kept = Kept {
@@ -119,7 +124,7 @@ pub(crate) fn write(bundle: &Path, options: &Options) -> Result<(), OptionsError
         shim_cgroup: options.shim_cgroup,
         io_uid: options.io_uid,
         io_gid: options.io_gid,
-        binary_name: options.binary_name,
+        binary_name: low_level.to_string_lossy().into_owned(),
         root: options.root,
         systemd_cgroup: options.systemd_cgroup,
         criu_image_path: options.criu_image_path,
@@ -170,6 +175,14 @@ pub(crate) fn read(bundle: &Path) -> Result<Options, OptionsError> {
         task_api_version: kept.task_api_version,
         ..Options::new()
     })
+}
+
+/// What is known without the options: the low-level runtime's program.
+pub(crate) fn without_file(bundle: &Path) -> Options {
+    Options {
+        binary_name: std::fs::read_to_string(bundle.join(RUNTIME_FILE)).unwrap_or_default(),
+        ..Options::new()
+    }
 }
 
 fn json_error(path: &Path) -> impl FnOnce(serde_json::Error) -> OptionsError {
@@ -227,8 +240,12 @@ mod tests {
             systemd_cgroup: true,
             ..Options::new()
         };
-        write(bundle.path(), &options).unwrap();
-        assert_eq!(read(bundle.path()).unwrap(), options);
+        write(bundle.path(), &options, Path::new("/opt/crun")).unwrap();
+        let used = Options {
+            binary_name: "/opt/crun".to_owned(),
+            ..options
+        };
+        assert_eq!(read(bundle.path()).unwrap(), used);
     }
 
     #[test]
@@ -242,7 +259,7 @@ mod tests {
             ..Options::new()
         };
         assert_eq!(read(bundle.path()).unwrap(), expected);
-        write(bundle.path(), &expected).unwrap();
+        write(bundle.path(), &expected, Path::new("crun")).unwrap();
         let named = std::fs::read_to_string(bundle.path().join(RUNTIME_FILE)).unwrap();
         assert_eq!(named, "crun");
     }

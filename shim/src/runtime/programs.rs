@@ -1,6 +1,7 @@
 //! Where the runtimes' programs are.
 
 use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -47,13 +48,13 @@ impl LowLevel {
 /// none that exists, the one that containerd itself would find on its PATH: no container may fail
 /// to start, and none may stay when its shim has died, because of this file.
 pub(super) fn find_low_level(options: &Options) -> Result<LowLevel, SettingsError> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
     if !options.binary_name.is_empty() {
-        return Ok(LowLevel::Named(PathBuf::from(&options.binary_name)));
+        return Ok(LowLevel::Named(named(&options.binary_name, &path)));
     }
     of_settings(None)
         .map(LowLevel::OfSettings)
         .or_else(|error| {
-            let path = std::env::var_os("PATH").unwrap_or_default();
             let found = on_path("runc", &path).ok_or(error)?;
             log::warn!(
                 "the settings name no low-level runtime that exists; {} is used",
@@ -63,10 +64,20 @@ pub(super) fn find_low_level(options: &Options) -> Result<LowLevel, SettingsErro
         })
 }
 
+/// The program of a name that the caller chose. `stasis-runtime` has to find the same, and has
+/// another PATH.
+fn named(name: &str, path: &OsStr) -> PathBuf {
+    let found = (!name.contains('/')).then(|| on_path(name, path)).flatten();
+    found.unwrap_or_else(|| PathBuf::from(name))
+}
+
 fn on_path(name: &str, path: &OsStr) -> Option<PathBuf> {
     let candidates = std::env::split_paths(path).map(|directory| directory.join(name));
     let mut absolute = candidates.filter(|candidate| candidate.is_absolute());
-    absolute.find(|candidate| candidate.is_file())
+    absolute.find(|candidate| {
+        let metadata = candidate.metadata();
+        metadata.is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    })
 }
 
 /// The low-level runtime of the settings. A mistake elsewhere in the file must not prevent anybody
@@ -87,19 +98,26 @@ pub(crate) fn resume_deadline() -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
     #[test]
     fn a_bare_name_is_looked_up_where_containerd_does() {
         let directory = tempfile::tempdir().unwrap();
-        fs::write(directory.path().join("runc"), "").unwrap();
+        let expected = directory.path().join("runc");
+        fs::write(&expected, "").unwrap();
+        fs::set_permissions(&expected, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(directory.path().join("no-program"), "").unwrap();
         let path = std::env::join_paths([Path::new("relative"), Path::new("/nonexistent")]);
         assert_eq!(on_path("runc", &path.unwrap()), None);
         let path = std::env::join_paths([Path::new("/nonexistent"), directory.path()]);
-        let expected = directory.path().join("runc");
-        assert_eq!(on_path("runc", &path.unwrap()), Some(expected));
+        let path = path.unwrap();
+        assert_eq!(on_path("runc", &path), Some(expected.clone()));
+        assert_eq!(on_path("no-program", &path), None);
+        assert_eq!(named("runc", &path), expected);
+        for as_it_is in ["no-runc", "no-program", "./runc", "/usr/bin/runc"] {
+            assert_eq!(named(as_it_is, &path), Path::new(as_it_is));
+        }
     }
 
     #[test]

@@ -32,8 +32,8 @@ pub(crate) async fn create(
     }
     let options = options::of_task(request.options.as_ref())?;
     let bundle = Bundle::new(&request.bundle);
-    options::write(bundle.path(), &options)?;
     let runtime = OciRuntime::find(options, &bundle, &context.namespace, &context.reaper)?;
+    options::write(bundle.path(), runtime.options(), runtime.program())?;
     let state = match image(request, runtime.options(), &bundle)? {
         Some(image) => State::Prepared { image },
         None => State::Created,

@@ -13,6 +13,7 @@ use stasis_integration::host::image::Image;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
+mod damage;
 mod load;
 mod requests;
 

@@ -1,0 +1,102 @@
+//! containerd's own shim and ours are exchanged under running containers, both ways: the link that
+//! containerd has recorded leads to the other one, and containerd is started again. Whoever cleans
+//! up after a killed shim then is the other one.
+
+use std::fs;
+
+use anyhow::Result;
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::client::containerd::{Containerd, INIT, State, Streams, process};
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::on_hosts;
+
+/// The link that containerd finds.
+const LINK: &str = "/usr/local/bin/containerd-shim-runc-v2";
+const OURS: &str = "/usr/local/bin/containerd-shim-stasis-v2";
+const THEIRS: &str = "/usr/bin/containerd-shim-runc-v2";
+const RUNTIME: [&str; 2] = ["--runtime", "io.containerd.runc.v2"];
+const BUNDLES: &str = "/run/containerd/io.containerd.runtime.v2.task/default";
+
+on_hosts!(exchanged: trixie, sid_v2);
+
+mod with_crun {
+    stasis_integration::on_hosts!(super::exchanged_with_crun: trixie_v2, sid_v2);
+}
+
+fn exchanged(kind: HostKind) -> Result<()> {
+    both_ways(kind, "runc")
+}
+
+fn exchanged_with_crun(kind: HostKind) -> Result<()> {
+    both_ways(kind, "crun")
+}
+
+fn both_ways(kind: HostKind, low_level: &str) -> Result<()> {
+    let stasis = StasisHost::of(kind)?;
+    stasis.set(low_level, "")?;
+    stasis.install_shim()?;
+    assert!(stasis.host.path(THEIRS).exists());
+    for (before, after) in [(OURS, THEIRS), (THEIRS, OURS)] {
+        lead_to(&stasis, before)?;
+        let client = start(&stasis)?;
+        let ids = ["goes-on", "killed"];
+        for id in ids {
+            stasis.ctr_create(id, &RUNTIME, &["/bin/pause"])?;
+            client.create(id, &Streams::default(), None)?;
+            client.start(id, INIT)?;
+            let recorded = format!("{BUNDLES}/{id}/shim-binary-path");
+            assert_eq!(fs::read_to_string(stasis.host.path(recorded))?, LINK);
+        }
+        lead_to(&stasis, after)?;
+        stop(&stasis)?;
+        let client = start(&stasis)?;
+        is_managed(&stasis, &client, ids[0])?;
+        is_cleaned_up_after(&stasis, &client, ids[1])?;
+        stasis.no_container_left_of(&ids)?;
+        stop(&stasis)?;
+    }
+    Ok(())
+}
+
+/// In one step, so that there is a program at every moment.
+fn lead_to(stasis: &StasisHost, program: &str) -> Result<()> {
+    let script = "ln -sfn \"$0\" /usr/local/bin/.new && mv -T /usr/local/bin/.new \"$1\"";
+    stasis
+        .host
+        .run(&["sh", "-ec", script, program, LINK])
+        .map(drop)
+}
+
+fn start(stasis: &StasisHost) -> Result<Containerd> {
+    stasis.containerd()?;
+    Containerd::connect(&stasis.host)
+}
+
+fn stop(stasis: &StasisHost) -> Result<()> {
+    let pid = stasis.host.run_for_text(&["pidof", "containerd"])?;
+    stasis.host.run(&["kill", "-KILL", &pid])?;
+    wait_until_clear(|| Ok(stasis.lives(pid.parse()?).then(|| "containerd".to_owned())))
+}
+
+fn is_managed(stasis: &StasisHost, client: &Containerd, id: &str) -> Result<()> {
+    assert_eq!(client.state(id, INIT)?.status(), State::Running);
+    client.exec(id, "e1", &Streams::default(), process(&["true"], false))?;
+    client.start(id, "e1")?;
+    assert_eq!(client.wait(id, "e1")?.status, 0);
+    client.delete_exec(id, "e1")?;
+    client.kill(id, INIT, 9)?;
+    assert_eq!(client.wait(id, INIT)?.status, 137);
+    assert_eq!(client.delete(id)?.status, 137);
+    stasis.ctr_remove(id)
+}
+
+fn is_cleaned_up_after(stasis: &StasisHost, client: &Containerd, id: &str) -> Result<()> {
+    let init = client.state(id, INIT)?.pid;
+    let shim = stasis.parent(init)?;
+    let mut events = client.events()?;
+    stasis.host.run(&["kill", "-KILL", &shim.to_string()])?;
+    events.until(id, "delete 137")?;
+    wait_until_clear(|| Ok(stasis.lives(init).then(|| format!("process {init}"))))?;
+    stasis.ctr_remove(id)
+}

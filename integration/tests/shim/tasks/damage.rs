@@ -1,0 +1,99 @@
+//! Files that are damaged, and a runtime by another name: containers without a GPU start, end, and
+//! are cleaned up after when their shim is killed.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use anyhow::Result;
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::client::containerd::{
+    CheckpointOptions, Containerd, INIT, RuntimeOptions, State, Streams, process, to_any,
+};
+use stasis_integration::client::shim::in_host;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::{SETTINGS, StasisHost};
+use stasis_integration::on_hosts;
+
+const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 3] = [
+    damaged_settings_stop_no_container_without_a_gpu,
+    spoilt_options_keep_no_container,
+    program_in_front_of_runc_is_taken_for_it,
+];
+/// What GPU nodes have in front of runc.
+const NVIDIA: &str = "/opt/nvidia/nvidia-container-runtime";
+
+on_hosts!(checks: trixie, sid_v2);
+
+fn checks(kind: HostKind) -> Result<()> {
+    in_host(kind, &CHECKS)
+}
+
+/// A process is added and ends; the shim is killed, and nothing stays.
+fn works_until_its_shim_is_killed(
+    stasis: &StasisHost,
+    client: &Containerd,
+    id: &str,
+    init: u32,
+) -> Result<()> {
+    client.exec(id, "e1", &Streams::default(), process(&["true"], false))?;
+    client.start(id, "e1")?;
+    assert_eq!(client.wait(id, "e1")?.status, 0);
+    client.delete_exec(id, "e1")?;
+    let mut events = client.events()?;
+    let shim = stasis.parent(init)?;
+    stasis.host.run(&["kill", "-KILL", &shim.to_string()])?;
+    events.until(id, "delete 137")?;
+    wait_until_clear(|| Ok(stasis.lives(init).then(|| format!("process {init}"))))?;
+    stasis.ctr_remove(id)?;
+    stasis.nothing_left_of(&[id])
+}
+
+fn damaged_settings_stop_no_container_without_a_gpu(
+    stasis: &StasisHost,
+    client: &Containerd,
+) -> Result<()> {
+    let id = "unsettled";
+    stasis
+        .host
+        .write(SETTINGS, "runtime.path = \"runc\n[of tomorrow")?;
+    stasis.start_container(client, id, &[], &["/bin/pause"])?;
+    client.kill(id, INIT, 9)?;
+    assert_eq!(client.wait(id, INIT)?.status, 137);
+    client.delete(id)?;
+    stasis.ctr_remove(id)?;
+    let init = stasis.start_container(client, id, &[], &["/bin/pause"])?;
+    works_until_its_shim_is_killed(stasis, client, id, init)?;
+    stasis.set("runc", "")
+}
+
+fn spoilt_options_keep_no_container(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let id = "spoilt";
+    let init = stasis.start_container(client, id, &[], &["/bin/pause"])?;
+    let bundle = "/run/containerd/io.containerd.runtime.v2.task/default/spoilt";
+    let options = stasis.host.path(format!("{bundle}/options.json"));
+    assert!(options.exists());
+    fs::write(options, "{\"root\":")?;
+    works_until_its_shim_is_killed(stasis, client, id, init)
+}
+
+fn program_in_front_of_runc_is_taken_for_it(
+    stasis: &StasisHost,
+    client: &Containerd,
+) -> Result<()> {
+    let id = "in-front";
+    stasis.host.write(NVIDIA, "#!/bin/sh\nexec runc \"$@\"\n")?;
+    fs::set_permissions(stasis.host.path(NVIDIA), fs::Permissions::from_mode(0o755))?;
+    stasis.create_container(id, &[], &["/bin/pause"])?;
+    let options = RuntimeOptions {
+        binary_name: NVIDIA.to_owned(),
+        ..RuntimeOptions::default()
+    };
+    let init = client.create(id, &Streams::default(), Some(to_any(&options)?))?;
+    client.start(id, INIT)?;
+    client.pause(id)?;
+    assert_eq!(client.state(id, INIT)?.status(), State::Paused);
+    client.resume(id)?;
+    client.checkpoint(id, &CheckpointOptions::default())?;
+    assert_eq!(client.state(id, INIT)?.status(), State::Running);
+    works_until_its_shim_is_killed(stasis, client, id, init)
+}
