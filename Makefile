@@ -3,7 +3,7 @@
 # Units here are found by systemd, and need not be enabled.
 UNITS = /usr/local/lib/systemd/system
 
-.PHONY: demo test test-node fuzz campaign soak bench install requirements
+.PHONY: demo test test-node fuzz campaign soak bench install uninstall requirements
 
 requirements:
 	@echo "== what test hosts need on this machine"
@@ -52,3 +52,7 @@ install:
 	mkdir -p $(DESTDIR)$(UNITS)/multi-user.target.wants
 	ln -sf ../stasis-recover.service $(DESTDIR)$(UNITS)/multi-user.target.wants/stasis-recover.service
 	test -e $(DESTDIR)/etc/stasis/stasis.toml || install -D -m 644 config/stasis.toml $(DESTDIR)/etc/stasis/stasis.toml
+
+# Refuses while a container needs the shim.
+uninstall:
+	DESTDIR=$(DESTDIR) config/uninstall.sh

@@ -8,7 +8,7 @@ use anyhow::Result;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::client::containerd::{Containerd, INIT, State, Streams, process};
 use stasis_integration::host::HostKind;
-use stasis_integration::host::installed::StasisHost;
+use stasis_integration::host::installed::{SETTINGS, StasisHost};
 use stasis_integration::on_hosts;
 
 /// The link that containerd finds.
@@ -19,6 +19,10 @@ const RUNTIME: [&str; 2] = ["--runtime", "io.containerd.runc.v2"];
 const BUNDLES: &str = "/run/containerd/io.containerd.runtime.v2.task/default";
 
 on_hosts!(exchanged: trixie, sid_v2);
+
+mod then_uninstalled {
+    stasis_integration::on_hosts!(super::uninstalled_when_nobody_needs_it: trixie);
+}
 
 mod with_crun {
     stasis_integration::on_hosts!(super::exchanged_with_crun: trixie_v2, sid_v2);
@@ -56,6 +60,45 @@ fn both_ways(kind: HostKind, low_level: &str) -> Result<()> {
         stasis.no_container_left_of(&ids)?;
         stop(&stasis)?;
     }
+    Ok(())
+}
+
+/// `make uninstall`.
+fn uninstalled_when_nobody_needs_it(kind: HostKind) -> Result<()> {
+    const UNINSTALL: [&str; 2] = ["sh", "/root/uninstall.sh"];
+    let stasis = StasisHost::of(kind)?;
+    stasis.install_shim()?;
+    let script = include_str!("../../../config/uninstall.sh");
+    stasis.host.write(UNINSTALL[1], script)?;
+    lead_to(&stasis, OURS)?;
+    let client = start(&stasis)?;
+    let id = "needs-it";
+    stasis.ctr_create(id, &RUNTIME, &["/bin/pause"])?;
+    client.create(id, &Streams::default(), None)?;
+    client.start(id, INIT)?;
+    let refused = stasis.fails(&UNINSTALL)?;
+    assert!(refused.contains(&format!("{BUNDLES}/{id}\n")), "{refused}");
+    assert!(refused.contains("a link leads to it"), "{refused}");
+
+    // The shim still runs, and calls the programs that are installed.
+    lead_to(&stasis, THEIRS)?;
+    let refused = stasis.fails(&UNINSTALL)?;
+    assert!(!refused.contains(BUNDLES), "{refused}");
+    assert!(refused.contains("it runs: process"), "{refused}");
+    is_managed(&stasis, &client, id)?;
+    wait_until_clear(|| {
+        let shims = stasis.shims()?;
+        Ok((!shims.is_empty()).then(|| format!("{shims:?} run")))
+    })?;
+    stasis.host.run(&UNINSTALL)?;
+    for program in [
+        OURS,
+        "/usr/local/bin/stasis",
+        "/usr/local/bin/cuda-checkpoint",
+    ] {
+        assert!(!stasis.host.path(program).exists(), "{program}");
+    }
+    assert!(stasis.host.path(SETTINGS).exists());
     Ok(())
 }
 
