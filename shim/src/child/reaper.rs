@@ -33,9 +33,12 @@ pub(crate) struct Reaper {
 struct Table {
     /// The waiting tasks, by pid.
     waiting: HashMap<u32, oneshot::Sender<Exit>>,
-    /// Exits that nobody has asked for yet. They are kept only while an [`ExitWatch`] exists.
-    unclaimed: HashMap<u32, Exit>,
+    /// Exits that nobody has asked for yet, by pid, each with its number. They are kept only while
+    /// an [`ExitWatch`] exists.
+    unclaimed: HashMap<u32, Vec<(u64, Exit)>>,
     watches: usize,
+    /// How many exits there were.
+    exits: u64,
 }
 
 /// Keeps the exits of all children until it is dropped: a process may end before the task that
@@ -43,6 +46,9 @@ struct Table {
 #[derive(Debug)]
 pub(crate) struct ExitWatch {
     reaper: Arc<Reaper>,
+    /// How many exits there were before: an earlier one of the same pid is another process's. In a
+    /// restore of minutes pids come again.
+    since: u64,
 }
 
 /// The exit of one process, which may not have ended yet.
@@ -77,9 +83,11 @@ impl Exit {
 impl Reaper {
     /// Starts to keep exits. Call it before the process is started.
     pub(crate) fn watch(self: &Arc<Self>) -> ExitWatch {
-        self.table().watches += 1;
+        let mut table = self.table();
+        table.watches += 1;
         ExitWatch {
             reaper: Arc::clone(self),
+            since: table.exits,
         }
     }
 
@@ -100,10 +108,14 @@ impl Reaper {
     fn exited(&self, pid: Pid, exit: Exit) {
         let pid = pid.as_raw_nonzero().get().unsigned_abs();
         let mut table = self.table();
+        let number = table.exits;
+        table.exits += 1;
         match table.waiting.remove(&pid) {
             // The receiver may have been dropped.
             Some(waiter) => drop(waiter.send(exit)),
-            None if table.watches > 0 => drop(table.unclaimed.insert(pid, exit)),
+            None if table.watches > 0 => {
+                table.unclaimed.entry(pid).or_default().push((number, exit));
+            }
             None => {}
         }
     }
@@ -113,12 +125,21 @@ impl Reaper {
     }
 }
 
+impl Table {
+    /// Takes the first exit of a pid that is not earlier than a watch.
+    fn claim(&mut self, pid: u32, since: u64) -> Option<Exit> {
+        let exits = self.unclaimed.get_mut(&pid)?;
+        let index = exits.iter().position(|(number, _)| *number >= since)?;
+        Some(exits.remove(index).1)
+    }
+}
+
 impl ExitWatch {
     /// The exit of a child that was started after this watch.
     pub(crate) fn exit_of(&self, pid: u32) -> PendingExit {
         let (sender, receiver) = oneshot::channel();
         let mut table = self.reaper.table();
-        match table.unclaimed.remove(&pid) {
+        match table.claim(pid, self.since) {
             Some(exit) => drop(sender.send(exit)),
             None => drop(table.waiting.insert(pid, sender)),
         }
@@ -180,5 +201,17 @@ mod tests {
         assert_eq!(reaper.table().unclaimed.len(), 1);
         drop(second);
         assert!(reaper.table().unclaimed.is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_exit_of_a_pid_that_comes_again_is_not_taken_for_a_later_one() {
+        let reaper = Arc::new(Reaper::default());
+        let long = reaper.watch();
+        reaper.exited(pid(10), exit(1));
+        let later = reaper.watch();
+        let pending = later.exit_of(10);
+        reaper.exited(pid(10), exit(2));
+        assert_eq!(pending.wait().await, exit(2));
+        assert_eq!(long.exit_of(10).wait().await, exit(1));
     }
 }
