@@ -20,7 +20,13 @@ mod frozen {
 const SIGKILL: u32 = 9;
 
 fn all(kind: HostKind) -> Result<()> {
-    in_host(kind, &[nothing_outlives_init_in_a_shared_pid_namespace])
+    in_host(
+        kind,
+        &[
+            nothing_outlives_init_in_a_shared_pid_namespace,
+            root_file_system_in_use_is_waited_for,
+        ],
+    )
 }
 
 /// A frozen process of version 1 does not die before it is thawed.
@@ -80,6 +86,24 @@ fn init_that_ends_while_paused_can_be_deleted(
     client.kill(id, INIT, SIGKILL)?;
     assert_eq!(client.wait(id, INIT)?.status, 137);
     assert_eq!(client.delete(id)?.status, 137);
+    stasis.ctr_remove(id)?;
+    stasis.nothing_left_of(&[id])
+}
+
+/// A backup, or `du`: the snapshot must not be removed while it is mounted.
+fn root_file_system_in_use_is_waited_for(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let id = "looked-at";
+    stasis.start_container(client, id, &[], &["/bin/pause"])?;
+    client.kill(id, INIT, SIGKILL)?;
+    client.wait(id, INIT)?;
+    let root = format!("/run/containerd/io.containerd.runtime.v2.task/default/{id}/rootfs");
+    let script = "cd \"$0\" && : >/run/looking && sleep 0.5 && rm /run/looking";
+    let mut looking = stasis.command("sh").args(["-c", script, &root]).spawn()?;
+    let mark = stasis.host.path("/run/looking");
+    wait_until_clear(|| Ok((!mark.exists()).then(|| "nobody looks".to_owned())))?;
+    client.delete(id)?;
+    assert!(!mark.exists(), "it was detached from who looks");
+    assert!(looking.wait()?.success());
     stasis.ctr_remove(id)?;
     stasis.nothing_left_of(&[id])
 }

@@ -7,6 +7,8 @@
 
 use std::io;
 use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
@@ -14,7 +16,12 @@ use stasis_linux::mountinfo::{self, Mount};
 
 use crate::io_error::IoError;
 
-/// Unmounts everything below a directory. A directory that does not exist has no mounts.
+/// How long what is in use is tried again; containerd gives a dead shim's `delete` 5 s in all.
+const BUSY: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_millis(20);
+
+/// Unmounts everything below a directory, which may take [`BUSY`]. A directory that does not exist
+/// has no mounts.
 pub(super) fn unmount_below(directory: &Path) -> Result<(), IoError> {
     // The paths in the mount table have no symbolic links.
     let directory = match directory.canonicalize() {
@@ -22,19 +29,30 @@ pub(super) fn unmount_below(directory: &Path) -> Result<(), IoError> {
         other => other.map_err(IoError::cannot(format!("find {}", directory.display())))?,
     };
     let table = mountinfo::mounts().map_err(IoError::cannot("read the mount table"))?;
+    let deadline = Instant::now() + BUSY;
     for point in points_below(&table, &directory) {
-        let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
-        match unmount(point, flags) {
-            // Already unmounted, with a mount above it or by another process.
-            Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
-            Err(error) => {
-                return Err(IoError::cannot(format!("unmount {}", point.display()))(
-                    error,
-                ));
-            }
-        }
+        unmount_one(point, deadline)
+            .map_err(IoError::cannot(format!("unmount {}", point.display())))?;
     }
     Ok(())
+}
+
+/// Unmounts, and detaches only what is still in use at the deadline: what is detached is still
+/// mounted for those who use it, when its snapshot may already be removed.
+fn unmount_one(point: &Path, deadline: Instant) -> rustix::io::Result<()> {
+    let mut flags = UnmountFlags::NOFOLLOW;
+    loop {
+        match unmount(point, flags) {
+            // Already unmounted, with a mount above it or by another process.
+            Ok(()) | Err(Errno::INVAL | Errno::NOENT) => return Ok(()),
+            Err(Errno::BUSY) if Instant::now() < deadline => sleep(POLL),
+            Err(Errno::BUSY) if !flags.contains(UnmountFlags::DETACH) => {
+                log::warn!("{} is in use, and is detached", point.display());
+                flags |= UnmountFlags::DETACH;
+            }
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// The mount points below a directory, the latest first.

@@ -54,7 +54,7 @@ pub(crate) async fn create(
     );
     let made = create_container(&task, &request.rootfs, caller).await;
     if let Err(error) = made {
-        if let Err(more) = task.bundle.unmount() {
+        if let Err(more) = task.unmount().await {
             log::warn!("after a failed create of {}: {more}", task.id);
         }
         return Err(error);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::child::reaper::Exit;
@@ -39,9 +40,17 @@ impl Task {
             self.runtime.delete(&self.id).await
         };
         self.runtime.ignore_if_gone(&self.id, deleted)?;
-        self.bundle.unmount()?;
+        self.unmount().await?;
         self.record().is_deleted = true;
         Ok(self.final_snapshot())
+    }
+
+    /// Beside the one thread: somebody may use the root file system.
+    pub(super) async fn unmount(&self) -> Result<()> {
+        let bundle = self.bundle.clone();
+        let unmounted = spawn_blocking(move || bundle.unmount()).await;
+        let panicked = |error| TaskError::FailedPrecondition(format!("unmounting: {error}"));
+        Ok(unmounted.map_err(panicked)??)
     }
 
     /// Ends a restore whose caller has gone: nobody else would ever end the container.
