@@ -102,10 +102,15 @@ fn shim_says_what_is_under_way(stasis: &StasisHost, client: &Containerd) -> Resu
     for shim in stasis.shims()? {
         stasis.host.run(&["kill", "-USR1", &shim.to_string()])?;
     }
-    let expected = format!("{id}: pid {pid}, Running");
+    let lines = [
+        format!("{id}: pid {pid}, Running"),
+        format!("child {pid}, for "),
+        format!(" s: the init process of {id}"),
+    ];
     wait_until_clear(|| {
         let log = fs::read_to_string(stasis.host.path(LOG))?;
-        Ok((!log.contains(&expected)).then(|| format!("no {expected:?} in containerd's log")))
+        let missing = lines.iter().find(|line| !log.contains(line.as_str()));
+        Ok(missing.map(|line| format!("no {line:?} in containerd's log")))
     })?;
     assert!(stasis.lives(pid));
     stasis.ctr_remove(id)?;

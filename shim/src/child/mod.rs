@@ -58,6 +58,7 @@ pub(crate) fn spawn(reaper: &Arc<Reaper>, mut command: Command) -> io::Result<Ch
 pub(crate) fn spawn_detached(reaper: &Arc<Reaper>, mut command: Command) -> io::Result<Child> {
     keep_callers_limit(&mut command);
     let watch = reaper.watch();
+    let what = line_of(&command);
     let pid = command.spawn()?.id();
     // It cannot have been reaped yet: that is done between two steps of this thread.
     let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
@@ -65,10 +66,17 @@ pub(crate) fn spawn_detached(reaper: &Arc<Reaper>, mut command: Command) -> io::
     Ok(Child {
         pid,
         process,
-        exit: watch.exit_of(pid),
+        exit: watch.exit_of(pid, what),
         stdout: None,
         stderr: None,
     })
+}
+
+/// The command line, without what is changed in the environment.
+fn line_of(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    format!("{:?}", words.join(" "))
 }
 
 /// Starts a program, as [`spawn`] does, and captures its output.

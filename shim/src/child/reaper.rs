@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use rustix::process::{Pid, WaitOptions, WaitStatus, wait};
 use stasis_linux::exit_status;
@@ -32,13 +32,21 @@ pub(crate) struct Reaper {
 #[derive(Debug, Default)]
 struct Table {
     /// The waiting tasks, by pid.
-    waiting: HashMap<u32, oneshot::Sender<Exit>>,
+    waiting: HashMap<u32, Waiting>,
     /// Exits that nobody has asked for yet, by pid, each with its number. They are kept only while
     /// an [`ExitWatch`] exists.
     unclaimed: HashMap<u32, Vec<(u64, Exit)>>,
     watches: usize,
     /// How many exits there were.
     exits: u64,
+}
+
+/// A task that waits for an exit.
+#[derive(Debug)]
+struct Waiting {
+    waiter: oneshot::Sender<Exit>,
+    since: Instant,
+    what: String,
 }
 
 /// Keeps the exits of all children until it is dropped: a process may end before the task that
@@ -91,9 +99,14 @@ impl Reaper {
         }
     }
 
-    /// The pids of the children that somebody waits for.
-    pub(crate) fn awaited(&self) -> Vec<u32> {
-        self.table().waiting.keys().copied().collect()
+    /// The children that somebody waits for: the pid of each, for how long, and what it is.
+    pub(crate) fn awaited(&self) -> Vec<String> {
+        let table = self.table();
+        let line = |(pid, waiting): (&u32, &Waiting)| {
+            let seconds = waiting.since.elapsed().as_secs();
+            format!("{pid}, for {seconds} s: {}", waiting.what)
+        };
+        table.waiting.iter().map(line).collect()
     }
 
     /// Reaps all children that have ended. Call it at SIGCHLD.
@@ -112,7 +125,7 @@ impl Reaper {
         table.exits += 1;
         match table.waiting.remove(&pid) {
             // The receiver may have been dropped.
-            Some(waiter) => drop(waiter.send(exit)),
+            Some(waiting) => drop(waiting.waiter.send(exit)),
             None if table.watches > 0 => {
                 table.unclaimed.entry(pid).or_default().push((number, exit));
             }
@@ -135,13 +148,21 @@ impl Table {
 }
 
 impl ExitWatch {
-    /// The exit of a child that was started after this watch.
-    pub(crate) fn exit_of(&self, pid: u32) -> PendingExit {
-        let (sender, receiver) = oneshot::channel();
+    /// The exit of a child that was started after this watch; `what` says what it is, for the log.
+    pub(crate) fn exit_of(&self, pid: u32, what: impl Into<String>) -> PendingExit {
+        let (waiter, receiver) = oneshot::channel();
         let mut table = self.reaper.table();
         match table.claim(pid, self.since) {
-            Some(exit) => drop(sender.send(exit)),
-            None => drop(table.waiting.insert(pid, sender)),
+            Some(exit) => drop(waiter.send(exit)),
+            None => {
+                let (since, what) = (Instant::now(), what.into());
+                let waiting = Waiting {
+                    waiter,
+                    since,
+                    what,
+                };
+                table.waiting.insert(pid, waiting);
+            }
         }
         PendingExit(receiver)
     }
@@ -183,11 +204,12 @@ mod tests {
     async fn an_exit_reaches_whoever_asked_before_or_after() {
         let reaper = Arc::new(Reaper::default());
         let watch = reaper.watch();
-        let before = watch.exit_of(10);
+        let before = watch.exit_of(10, "runc");
+        assert_eq!(reaper.awaited(), ["10, for 0 s: runc"]);
         reaper.exited(pid(10), exit(3));
         reaper.exited(pid(11), exit(4));
         assert_eq!(before.wait().await, exit(3));
-        assert_eq!(watch.exit_of(11).wait().await, exit(4));
+        assert_eq!(watch.exit_of(11, "runc").wait().await, exit(4));
     }
 
     #[test]
@@ -209,9 +231,9 @@ mod tests {
         let long = reaper.watch();
         reaper.exited(pid(10), exit(1));
         let later = reaper.watch();
-        let pending = later.exit_of(10);
+        let pending = later.exit_of(10, "runc");
         reaper.exited(pid(10), exit(2));
         assert_eq!(pending.wait().await, exit(2));
-        assert_eq!(long.exit_of(10).wait().await, exit(1));
+        assert_eq!(long.exit_of(10, "runc").wait().await, exit(1));
     }
 }

@@ -122,7 +122,9 @@ impl Tasks {
                 Entry::Created(task) => task.log(),
             }
         }
-        log::warn!("children: {:?}", self.context.reaper.awaited());
+        for child in self.context.reaper.awaited() {
+            log::warn!("child {child}");
+        }
     }
 
     /// Has a task removed that is being created, once it exists.

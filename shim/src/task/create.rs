@@ -136,7 +136,8 @@ pub(crate) async fn attach_init(
     let attached = async {
         let pid = Bundle::read_pid(&task.bundle.init_pid_file())?;
         let io = pending_io.connect().await?;
-        task.track_init(pid, io, watch.exit_of(pid));
+        let exit = watch.exit_of(pid, format!("the init process of {}", task.id));
+        task.track_init(pid, io, exit);
         Ok(())
     };
     let attached = attached.await;

@@ -144,7 +144,10 @@ async fn spawn(
     };
     tokio::select! {
         biased;
-        launched = launch => launched.map(|(pid, io)| (pid, io, watch.exit_of(pid))),
+        launched = launch => launched.map(|(pid, io)| {
+            let what = format!("process {} of {}", exec.id, task.id);
+            (pid, io, watch.exit_of(pid, what))
+        }),
         reason = given_up(task, caller) => {
             kill_start(&runtime, &pid_file);
             let message = format!("the start of process {} was ended: {reason}", exec.id);
