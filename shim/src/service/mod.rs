@@ -81,7 +81,7 @@ impl TaskService for Service {
         Ok(messages::state_response(
             &task,
             &exec.id,
-            exec.snapshot(),
+            task.snapshot_of(&exec),
             &exec.stdio,
         ))
     }

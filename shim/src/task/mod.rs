@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use containerd_shim::api::Status;
 use containerd_shim::io::Stdio;
 use containerd_shim::protos::protobuf::well_known_types::any::Any;
 use tokio::sync::watch;
@@ -205,6 +206,15 @@ impl Task {
             status: record.state.status(),
             exit: record.state.exit(),
         }
+    }
+
+    /// The state of a process that Exec added, for State: paused with the task.
+    pub(crate) fn snapshot_of(&self, exec: &ExecProcess) -> Snapshot {
+        let mut snapshot = exec.snapshot();
+        if snapshot.status == Status::RUNNING && self.snapshot().status == Status::PAUSED {
+            snapshot.status = Status::PAUSED;
+        }
+        snapshot
     }
 
     /// Waits until the task's exit is published.

@@ -174,6 +174,9 @@ fn paused_task_is_refused_what_needs_a_running_one(
     client: &Containerd,
 ) -> Result<()> {
     stasis.start_container(client, "paused", &[], &["/bin/pause"])?;
+    let added = process(&["/bin/pause"], false);
+    client.exec("paused", "e0", &Streams::default(), added)?;
+    client.start("paused", "e0")?;
     client.pause("paused")?;
     assert_eq!(client.state("paused", INIT)?.status(), State::Paused);
     is_refused(&client.pause("paused"), "paused");
@@ -181,7 +184,9 @@ fn paused_task_is_refused_what_needs_a_running_one(
     let exec = client.exec("paused", "e1", &Streams::default(), command);
     is_refused(&exec, "paused");
     is_refused(&client.delete("paused"), "paused");
+    assert_eq!(client.state("paused", "e0")?.status(), State::Paused);
     client.resume("paused")?;
+    assert_eq!(client.state("paused", "e0")?.status(), State::Running);
     assert_eq!(client.state("paused", INIT)?.status(), State::Running);
     stasis.ctr_remove("paused")
 }
