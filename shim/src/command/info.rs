@@ -1,5 +1,6 @@
 //! `-info`: describes the runtime to containerd, which asks before there is any container.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use containerd_shim::protos::protobuf::well_known_types::any::Any;
@@ -10,7 +11,7 @@ use crate::child::reaper::Reaper;
 use crate::command::answer;
 use crate::command::bootstrap::read_stdin;
 use crate::command::error::{CommandError, Result};
-use crate::containerd::RUNTIME;
+use crate::containerd::runtime_of;
 use crate::runtime::features;
 use crate::runtime::options;
 
@@ -24,8 +25,10 @@ pub(crate) async fn info(reaper: &Arc<Reaper>) -> Result<()> {
         Any::parse_from_bytes(&input).map_err(|error| CommandError::Input(error.to_string()))?;
     let options = Some(options).filter(|options| !options.type_url.is_empty());
     let features = features(&options::of_task(options.as_ref())?, reaper).await;
+    let program = std::env::args_os().next().map(PathBuf::from);
+    let program = program.unwrap_or_default();
     let info = RuntimeInfo {
-        name: RUNTIME.to_owned(),
+        name: runtime_of(&program),
         version: MessageField::some(RuntimeVersion {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ..RuntimeVersion::default()

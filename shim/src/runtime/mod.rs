@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use containerd_shim::api::Options;
 use serde::Deserialize;
+use tokio::time::timeout;
 
 use self::call::{RunningCall, RuntimeCall};
 use self::error::RuntimeError;
@@ -38,6 +39,8 @@ const DEFAULT_ROOT: &str = "/run/containerd/runc";
 const SHORT: Duration = Duration::from_secs(120);
 /// How long a call may take that makes, starts or removes a container: it runs the user's hooks.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
+/// How long a runtime may take to say what it can do: containerd waits, also at its start.
+const FEATURES: Duration = Duration::from_secs(5);
 
 /// Which processes a signal is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -253,6 +256,8 @@ impl OciRuntime {
 pub(crate) async fn features(options: &Options, reaper: &Arc<Reaper>) -> Option<Vec<u8>> {
     let mut command = Command::new(programs::find_low_level(options).ok()?.program());
     command.arg("features").stdin(Stdio::null());
-    let ended = spawn_captured(reaper, command).ok()?.wait().await;
+    let child = spawn_captured(reaper, command).ok()?;
+    // One that hangs ends with this process (`spawn`).
+    let ended = timeout(FEATURES, child.wait()).await.ok()?;
     (ended.exit.status == 0).then_some(ended.stdout)
 }

@@ -1,9 +1,11 @@
 //! The low-level runtime hangs in a verb that goes through `stasis-runtime`, and in the clean-up
 //! after the init process: the container can still be killed and deleted.
 
+use std::fs;
 use std::time::Duration;
 
 use anyhow::Result;
+use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::client::containerd::{
     Code, Containerd, INIT, RuntimeOptions, Streams, code, to_any,
 };
@@ -13,14 +15,17 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
-use super::{RUNTIME, SIGKILL, install, start, stopped_at};
+use super::{RUNTIME, SIGKILL, STOPPED, STOPPING, install, start, stopped_at};
 
-const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 5] = [
+const SHIM: &str = "/usr/local/bin/containerd-shim-stasis-v2";
+
+const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 6] = [
     stopped_pause_ends_with_init,
     stopped_resume_ends_with_init,
     stopped_checkpoint_ends_with_a_kill,
     stopped_restore_ends_by_its_deadline,
     exit_is_told_beside_a_stopped_kill_of_the_rest,
+    runtime_is_described_beside_stopped_features,
 ];
 
 on_hosts!(checks: trixie, sid_v2);
@@ -118,4 +123,18 @@ fn exit_is_told_beside_a_stopped_kill_of_the_rest(
     stasis.ctr_remove(id)?;
     stasis.ctr_remove(sandbox)?;
     stasis.nothing_left_of(&[id, sandbox])
+}
+
+/// containerd asks before there is any container, and waits.
+fn runtime_is_described_beside_stopped_features(stasis: &StasisHost, _: &Containerd) -> Result<()> {
+    install(stasis)?;
+    fs::write(stasis.host.path(STOPPING), "features")?;
+    let described = stasis.host.run(&["timeout", "30", SHIM, "-info"])?;
+    let text = String::from_utf8_lossy(&described.stdout);
+    assert!(text.contains("io.containerd.stasis.v2"), "{text}");
+    fs::remove_file(stasis.host.path(STOPPING))?;
+    let stopped = fs::read_to_string(stasis.host.path(STOPPED))?;
+    fs::remove_file(stasis.host.path(STOPPED))?;
+    let stopped = stopped.trim().parse()?;
+    wait_until_clear(|| Ok(stasis.lives(stopped).then(|| format!("runtime {stopped}"))))
 }
