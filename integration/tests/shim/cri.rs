@@ -28,6 +28,10 @@ mod with_a_new_containerd {
     stasis_integration::on_hosts!(super::pods_outlive_containerd: trixie, sid);
 }
 
+mod with_an_image_for_all {
+    stasis_integration::on_hosts!(super::image_for_all_is_ignored: trixie, sid);
+}
+
 fn waiting(name: &str) -> ContainerConfig {
     ContainerConfig::new(name, &["/bin/pause"])
 }
@@ -216,4 +220,18 @@ fn pods_outlive_containerd(kind: HostKind) -> Result<()> {
     assert_eq!(cri.status(&going_on.id)?.exit_code, 0);
     cri.remove_pod(&pod.id)?;
     stasis.nothing_left_of(&[&pod.id, &going_on.id, &ending.id])
+}
+
+/// A mistake in the settings must not make every container a restore, nor the sandbox.
+fn image_for_all_is_ignored(kind: HostKind) -> Result<()> {
+    let stasis = StasisHost::of(kind)?;
+    let _node = stasis.node_with(kind.suite, "CriuImagePath = \"/images\"")?;
+    let cri = Cri::connect(&stasis.host)?;
+    cri.pull()?;
+    let pod = cri.pod("made-anew")?;
+    let container = pod.run(&waiting("too"))?;
+    assert_eq!(cri.status(&container.id)?.state(), ContainerState::Running);
+    let ids = [pod.id.clone(), container.id];
+    pod.remove()?;
+    stasis.nothing_left_of(&ids.each_ref().map(String::as_str))
 }

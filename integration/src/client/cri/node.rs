@@ -9,6 +9,8 @@ use crate::host::registry::Registry;
 use crate::host::{Daemon, HostKind, Suite};
 
 const OUR_SHIM: &str = "/usr/local/bin/containerd-shim-stasis-v2";
+/// What the shipped settings suggest last.
+const LAST_OPTION: &str = "#CriuWorkPath = \"\"";
 const GO_SHIM: &str = "/usr/bin/containerd-shim-runc-v2";
 
 /// A host's containerd with CRI, and the registry that it pulls the test image from.
@@ -46,9 +48,17 @@ impl StasisHost {
     /// # Errors
     /// containerd fails.
     pub fn node(&self, suite: Suite) -> Result<Node<'_>> {
-        let shipped = settings::shipped(suite);
+        self.node_with(suite, LAST_OPTION)
+    }
+
+    /// The same with another option of the runtime.
+    ///
+    /// # Errors
+    /// containerd fails.
+    pub fn node_with(&self, suite: Suite, option: &str) -> Result<Node<'_>> {
+        let shipped = settings::shipped(suite).replace(LAST_OPTION, option);
         let snippet = match Shim::under_test() {
-            Shim::Stasis => shipped.to_owned(),
+            Shim::Stasis => shipped,
             Shim::Go => shipped.replace(OUR_SHIM, GO_SHIM),
         };
         self.install_shim()?;
