@@ -132,7 +132,9 @@ fn expected() -> Vec<String> {
         "checkpoint --image-path /images/second --work-path /run/chosen --tcp-established \
          --ext-unix-sk --shell-job --file-locks --manage-cgroups-mode soft --empty-ns network said",
         "delete said",
-        // When a shim has ended containerd runs its program once more, to delete what may be left.
+        // When a shim has ended containerd runs its program once more, to delete what may be left,
+        // and not the container of another bundle.
+        "state said",
         "delete --force said",
         &format!(
             "restore --image-path /images/first --work-path /run/chosen --detach \
@@ -140,6 +142,7 @@ fn expected() -> Vec<String> {
         ),
         "kill said 9",
         "delete said",
+        "state said",
         "delete --force said",
     ]
     .map(str::to_owned)
