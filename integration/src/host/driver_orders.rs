@@ -101,8 +101,16 @@ impl StasisHost {
     /// # Errors
     /// An I/O error.
     pub fn hold_driver(&self, call: &str, name: &str) -> Result<()> {
+        self.hold_driver_for(call, name, 1)
+    }
+
+    /// The same for so many calls.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn hold_driver_for(&self, call: &str, name: &str, calls: usize) -> Result<()> {
         self.host.write(&format!("{DRIVER_ORDERS}/{name}"), "")?;
-        self.inject(&format!("{call} hold:{name} 1"))
+        self.inject(&format!("{call} hold:{name} {calls}"))
     }
 
     /// Lets a held driver call go on.
@@ -122,6 +130,20 @@ impl StasisHost {
     pub fn driver_is_called(&self) -> Result<bool> {
         let orders = fs::read_to_string(self.host.path(ORDERS))?;
         Ok(orders.ends_with(" 0\n"))
+    }
+
+    /// For how many more calls the last order is.
+    ///
+    /// # Errors
+    /// An I/O error, or it has no COUNT.
+    pub fn calls_left(&self) -> Result<usize> {
+        // Half of what somebody writes anew is no order.
+        let mut file = File::open(self.host.path(ORDERS))?;
+        file.lock_shared()?;
+        let mut orders = String::new();
+        file.read_to_string(&mut orders)?;
+        let count = orders.trim_end().rsplit(' ').next();
+        Ok(count.unwrap_or_default().parse()?)
     }
 
     /// Waits for [`StasisHost::driver_is_called`].

@@ -7,6 +7,7 @@ mod cancelled;
 mod cut_off;
 mod in_tier;
 mod paused;
+mod replicas;
 
 use std::fs;
 

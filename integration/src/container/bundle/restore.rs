@@ -21,11 +21,19 @@ impl Bundle<'_> {
     /// # Errors
     /// The runtime cannot be started.
     pub fn begin_restore(&self, name: &str) -> Result<Child> {
-        let (image, bundle) = (self.image(name), self.directory());
+        self.begin_restore_from(&self.image(name))
+    }
+
+    /// Begins a restore from a directory of the host, which may be another container's image.
+    ///
+    /// # Errors
+    /// As [`Bundle::begin_restore`].
+    pub fn begin_restore_from(&self, image: &str) -> Result<Child> {
+        let bundle = self.directory();
         let work = format!("{bundle}/work");
         let paths = [
             "--image-path",
-            &image,
+            image,
             "--work-path",
             &work,
             "--bundle",
