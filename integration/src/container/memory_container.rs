@@ -42,7 +42,15 @@ impl<'l> MemoryContainer<'l> {
             &format!("#!/bin/sh\nSTASIS_MEMORY_FAULT=$(cat {FAULT}) exec {RUNTIME} \"$@\"\n"),
         )?;
         stasis.host.run(&["chmod", "755", FAULTY_RUNTIME])?;
-        let bundle = Bundle::make(stasis, id, &["/bin/sh", "-c", command])?.through(FAULTY_RUNTIME);
+        let bundle = Bundle::make(stasis, id, &["/bin/sh", "-c", command])?;
+        Self::of(stasis, bundle.through(FAULTY_RUNTIME), port)
+    }
+
+    /// Starts the one of a bundle.
+    ///
+    /// # Errors
+    /// The runtime fails.
+    pub fn of(stasis: &'l StasisHost, bundle: Bundle<'l>, port: u16) -> Result<Self> {
         bundle.suit_crun()?;
         bundle.run()?;
         let first = count(&stasis.ask_until_up(port)?)?;
@@ -107,6 +115,16 @@ impl<'l> MemoryContainer<'l> {
         let output = self.stasis.command("bash").args(["-c", &script]).output()?;
         let text = String::from_utf8_lossy(&output.stdout);
         Ok(text.lines().map(str::to_owned).collect())
+    }
+
+    /// The processes that its init process has made to copy with it, and its children.
+    ///
+    /// # Errors
+    /// The container does not run.
+    pub fn workers(&self) -> Result<Vec<String>> {
+        let children = format!("cat /proc/{}/task/*/children", self.bundle.pid()?);
+        let children = self.stasis.host.run_for_text(&["sh", "-c", &children])?;
+        Ok(children.split_whitespace().map(str::to_owned).collect())
     }
 
     /// Pages of its processes that somebody would have to wait for.

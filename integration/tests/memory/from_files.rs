@@ -5,9 +5,11 @@ mod as_an_image;
 mod beside_the_driver;
 mod cancelled;
 mod cut_off;
+mod ended;
 mod in_tier;
 mod paused;
 mod replicas;
+mod usual_pod;
 
 use std::fs;
 

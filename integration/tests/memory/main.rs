@@ -7,6 +7,7 @@ mod every_kind;
 mod faults;
 mod from_files;
 mod gpu_contents;
+mod half_copied;
 mod images;
 mod left_to_criu;
 mod limits;

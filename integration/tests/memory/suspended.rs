@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use anyhow::{Result, ensure};
 use stasis_integration::container::bundle::{Bundle, ROOT};
@@ -131,6 +132,14 @@ fn toggle(stasis: &StasisHost) -> Result<()> {
     let said = stasis.host.run_for_text(&[&TOGGLE[..], &[ROOT]].concat())?;
     assert_eq!(said, "");
     Ok(())
+}
+
+/// Suspends a container of [`ROOT`], or takes it up again.
+pub(crate) fn toggled(stasis: &StasisHost, id: &str) -> Command {
+    let mut command = stasis.command(CUDA_CHECKPOINT);
+    command.args(["--toggle", "--container", id, "--root", ROOT]);
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    command
 }
 
 /// How many bytes of it are in a file of ours.

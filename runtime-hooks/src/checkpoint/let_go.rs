@@ -72,6 +72,10 @@ pub(crate) fn after_let_go(
 
 /// Reports that the container did not resume after its image was written.
 fn image_complete(plan: &Plan<'_>, captured: &Captured, lost: Vec<ProcessFailure>) -> AfterFailure {
+    if plan.container.init().is_gone() {
+        plan.operation.clear();
+        return AfterFailure::EndedImageComplete;
+    }
     if lost.is_empty() {
         // The rollback brought back the processes that the step did not.
         let _ = plan.operation.settle(captured.intent.clone());

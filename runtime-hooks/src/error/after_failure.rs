@@ -18,6 +18,10 @@ const NOT_PAUSED: &str = "the container runs although its caller had paused it, 
 /// The text of [`AfterFailure::NotStarted`].
 const NOT_STARTED: &str = "nothing had been restored yet, and the image is unchanged";
 
+/// The text of [`AfterFailure::EndedImageComplete`].
+const ENDED_IMAGE_COMPLETE: &str = "the image is complete and restores, and the container has \
+                                    ended meanwhile";
+
 /// The container's state after a failure.
 #[derive(Debug)]
 pub enum AfterFailure {
@@ -54,6 +58,8 @@ pub enum AfterFailure {
     Killed,
     /// A half-restored container, whose init has this pid, was killed and has not ended.
     NotEnded(i32),
+    /// The workload has ended, and a complete image of it was written before.
+    EndedImageComplete,
     /// A complete image was written; these processes did not resume.
     ImageComplete(Vec<ProcessFailure>),
     /// A complete image was written; these processes do not answer, and a keeper waits
@@ -67,7 +73,11 @@ impl AfterFailure {
     pub fn state(&self) -> State {
         match self {
             Self::Unharmed(_) | Self::AsBefore(_) => State::Unharmed,
-            Self::Ended | Self::EndedNotOnDisk(_) | Self::NotStarted | Self::Killed => State::Ended,
+            Self::Ended
+            | Self::EndedNotOnDisk(_)
+            | Self::EndedImageComplete
+            | Self::NotStarted
+            | Self::Killed => State::Ended,
             Self::Lost(_) | Self::NotEnded(_) => State::Lost,
             Self::PendingRecovery(waiting)
             | Self::Held(waiting)
@@ -84,7 +94,8 @@ impl AfterFailure {
     #[must_use]
     pub fn image(&self) -> Image {
         match self {
-            Self::ImageComplete(_)
+            Self::EndedImageComplete
+            | Self::ImageComplete(_)
             | Self::ImageCompleteWaiting(_)
             | Self::ImageCompleteWithoutMemory => Image::Complete,
             Self::Unharmed(_)
@@ -124,6 +135,7 @@ impl fmt::Display for AfterFailure {
             Self::AsBefore(found) => f.write_str(as_before(*found)),
             Self::Ended => f.write_str("the container has ended meanwhile"),
             Self::EndedNotOnDisk(image) => ended_not_on_disk(f, image),
+            Self::EndedImageComplete => f.write_str(ENDED_IMAGE_COMPLETE),
             Self::Lost(failures) if failures.is_empty() => {
                 f.write_str("other processes of the container may run; kill it")
             }

@@ -63,6 +63,7 @@ impl Recovered {
             AfterFailure::Unharmed(_)
             | AfterFailure::AsBefore(_)
             | AfterFailure::Ended
+            | AfterFailure::EndedImageComplete
             | AfterFailure::NotStarted
             | AfterFailure::Killed
             | AfterFailure::StillPaused => Self::Undone(state),

@@ -16,7 +16,7 @@ use crate::suspended::{in_file, seen};
 const OPERATES: &str = "stasis-runtime";
 const KEEPER: &str = "stasis-keeper";
 /// CRIU has stopped all tasks, and stops itself.
-const IN_THE_DUMP: &str = "take:1:stop";
+pub(super) const IN_THE_DUMP: &str = "take:1:stop";
 
 mod whoever_fails_in_the_dump {
     use super::*;
@@ -157,7 +157,7 @@ fn without_who_held_them(
 }
 
 /// Why it does not.
-fn criu_stands(stasis: &StasisHost) -> Result<Option<String>> {
+pub(super) fn criu_stands(stasis: &StasisHost) -> Result<Option<String>> {
     let processes = stasis.host.run_for_text(&["ps", "-eo", "stat=,comm="])?;
     let stands = |line: &str| line.starts_with('T') && line.ends_with(" criu");
     Ok((!processes.lines().any(stands)).then_some(processes))
