@@ -1,9 +1,10 @@
 /*
- * memcheck MIB [PORT] [managed|zero=PERCENT|grow=MIB|keep]: fills MIB of GPU memory and 16 MiB of host memory with a pattern. Each packet has every word of
+ * memcheck MIB [PORT] [managed|zero=PERCENT|grow=MIB|keep|locked|waits|takes]: fills MIB of GPU memory and 16 MiB of host memory with a pattern. Each packet has every word of
  * both verified and filled with the next generation's; the answer is "ok GENERATION" or "bad WORDS". With `managed` it also
  * holds managed memory, which no driver can checkpoint so far. With `zero` that part of the GPU memory is zeros, of which one block in
  * sixteen is verified. With `grow` it takes so much more GPU memory with each packet. With `keep` a mapping of the first pack that
- * stasis maps in the process is kept there and in a child.
+ * stasis maps in the process is kept there and in a child. With `locked` all its memory is, now and in future. With `waits` it waits for
+ * children, of which it has none, and one that it is told of makes all answers "foreign". With `takes` it takes whatever __WALL gives.
  */
 #define _GNU_SOURCE
 #include "gpu.h"
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define HOST_WORDS ((16ULL << 20) / sizeof(uint64_t))
@@ -54,7 +56,29 @@ static uint64_t bad_words(void) {
     return bad;
 }
 
+static volatile int foreign;
+
+static void *wait_for_children(void *unused) {
+    for (;;) {
+        if (waitpid(-1, NULL, 0) > 0)
+            foreign = 1;
+        usleep(100);
+    }
+    return unused;
+}
+
+static void *take_all(void *unused) {
+    for (;;)
+        if (waitpid(-1, NULL, __WALL) < 0)
+            usleep(100);
+    return unused;
+}
+
 static void answer(char *text, size_t room) {
+    if (foreign) {
+        snprintf(text, room, "foreign\n");
+        return;
+    }
     if (grow)
         gpu_allocate(grow);
     uint64_t bad = bad_words();
@@ -111,11 +135,17 @@ int main(int argc, char **argv) {
     unsigned mib = 0;
     if (argc > 3 && sscanf(argv[3], "grow=%u", &mib) == 1)
         grow = (uint64_t)mib << 20;
-    int keeps = argc > 3 && !strcmp(argv[3], "keep");
+    const char *mode = argc > 3 ? argv[3] : "";
     pthread_t thread;
-    if (keeps && pthread_create(&thread, NULL, keep, NULL))
+    if (!strcmp(mode, "keep") && pthread_create(&thread, NULL, keep, NULL))
         return 1;
-    if (argc > 3 && !percent && !grow && !keeps) {
+    if (!strcmp(mode, "waits") && pthread_create(&thread, NULL, wait_for_children, NULL))
+        return 1;
+    if (!strcmp(mode, "takes") && pthread_create(&thread, NULL, take_all, NULL))
+        return 1;
+    if (!strcmp(mode, "locked") && mlockall(MCL_CURRENT | MCL_FUTURE))
+        return 1;
+    if (!strcmp(mode, "managed")) {
         CUdeviceptr managed;
         CUDA(cuMemAllocManaged(&managed, 1 << 20, 1));
     }

@@ -3,6 +3,7 @@
 
 mod copies;
 mod cycles;
+mod debugger;
 mod every_kind;
 mod faults;
 mod from_files;

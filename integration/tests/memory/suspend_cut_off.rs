@@ -3,15 +3,8 @@
 
 use std::fs;
 use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use nix::sys::ptrace;
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::{Bundle, ROOT};
@@ -19,6 +12,7 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{PROGRAM, StasisHost};
 use stasis_integration::needs;
 
+use crate::debugger::Debugger;
 use crate::limits::{LIMIT, limit_file, limited};
 use crate::suspended::{TOGGLE, in_file, seen};
 
@@ -68,8 +62,7 @@ fn a_debugger_is_in_the_way() -> Result<()> {
     let _containerd = stasis.containerd()?;
     let memory = &limited(stasis)?;
     let here = Here { stasis, memory };
-    let pid = traced(stasis, memory)?;
-    let debugger = Debugger::of(pid)?;
+    let debugger = Debugger::of(stasis, &memory.pid()?.to_string())?;
     // Its tracer is of another namespace, where the process cannot see it.
     let refused = stasis
         .host
@@ -169,55 +162,5 @@ impl Here<'_> {
             let found = self.stasis.host.run_for_text(&["pgrep", "-x", name]);
             Ok(found.is_err().then(|| format!("there is no {name}")))
         })
-    }
-}
-
-/// Its number outside of the test host.
-fn traced(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<Pid> {
-    let (host, wanted) = (stasis.host.init(), memory.pid()?.to_string());
-    for entry in fs::read_dir("/proc")?.flatten() {
-        let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();
-        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
-        let inside = field("NSpid:").and_then(|pids| pids.split_whitespace().nth(1));
-        let parent = field("PPid:").map(str::trim);
-        if inside == Some(&wanted) && parent == Some(&host.to_string()) {
-            return Ok(Pid::from_raw(entry.file_name().to_string_lossy().parse()?));
-        }
-    }
-    anyhow::bail!("there is no process {wanted} in the host")
-}
-
-/// Traces a process, and has it go on whenever it stops for that. It ends with its thread.
-struct Debugger {
-    goes_on: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Debugger {
-    fn of(pid: Pid) -> Result<Self> {
-        let goes_on = Arc::new(AtomicBool::new(true));
-        let (seized, result) = mpsc::channel();
-        let until = Arc::clone(&goes_on);
-        let thread = thread::spawn(move || {
-            let _ = seized.send(ptrace::seize(pid, ptrace::Options::empty()));
-            while until.load(Ordering::SeqCst) {
-                let flags = WaitPidFlag::__WALL | WaitPidFlag::WNOHANG;
-                match waitpid(pid, Some(flags)) {
-                    Ok(WaitStatus::Stopped(_, signal)) => drop(ptrace::cont(pid, signal)),
-                    Ok(WaitStatus::PtraceEvent(..)) => drop(ptrace::cont(pid, None)),
-                    _ => thread::sleep(Duration::from_millis(1)),
-                }
-            }
-        });
-        result.recv()??;
-        let thread = Some(thread);
-        Ok(Self { goes_on, thread })
-    }
-}
-
-impl Drop for Debugger {
-    fn drop(&mut self) {
-        self.goes_on.store(false, Ordering::SeqCst);
-        let _ = self.thread.take().map(JoinHandle::join);
     }
 }

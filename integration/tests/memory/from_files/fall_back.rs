@@ -1,0 +1,115 @@
+//! Processes that get no file, or whose file cannot be used: the driver copies alone, a note says
+//! why, and CRIU or its plugin has the contents.
+
+use std::process::Child;
+
+use anyhow::{Context, Result, ensure};
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::container::memory_container::MemoryContainer;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::needs;
+use stasis_memory_store::{CriuHas, Index};
+
+use super::{IN_MEMORY, started};
+use crate::debugger::Debugger;
+
+const ALONE: &str = "the driver alone copies the GPU contents of";
+const LEAVES: [&str; 1] = ["--leave-running"];
+
+/// Only one may trace a process: one that comes when the file is made.
+#[test]
+fn it_cannot_be_armed_after_the_lock() -> Result<()> {
+    let stasis = &StasisHost::of(HostKind::trixie()?)?;
+    needs!(StandIn);
+    let _containerd = stasis.containerd()?;
+    let job = started(stasis)?;
+    for settings in ["", IN_MEMORY] {
+        stasis.set(&stasis.low_level, settings)?;
+        let checkpoint = with_files_made(stasis, &job)?;
+        let debugger = Debugger::of(stasis, &job.bundle.pid()?.to_string())?;
+        stasis.hold_driver("checkpoint job", "armed")?;
+        stasis.let_driver_go("made")?;
+        stasis.until_driver_is_called()?;
+        // CRIU is to trace it itself.
+        drop(debugger);
+        stasis.let_driver_go("armed")?;
+        went_the_other_way(stasis, &job, checkpoint, "Operation not permitted")
+            .context(settings)?;
+    }
+    job.end()
+}
+
+#[test]
+fn they_have_grown_past_their_file() -> Result<()> {
+    let stasis = &StasisHost::of(HostKind::sid_v2()?)?;
+    needs!(StandIn);
+    let _containerd = stasis.containerd()?;
+    let command = "exec /bin/memcheck 48 10000 grow=48";
+    let job = MemoryContainer::start(stasis, "job", command, 10000)?;
+    for settings in ["", IN_MEMORY] {
+        stasis.set(&stasis.low_level, settings)?;
+        let checkpoint = with_files_made(stasis, &job)?;
+        // It takes more with each answer.
+        job.goes_on()?;
+        stasis.let_driver_go("made")?;
+        went_the_other_way(stasis, &job, checkpoint, "more than there is room for")
+            .context(settings)?;
+    }
+    job.end()
+}
+
+/// All or nothing: a store has one writer.
+#[test]
+fn one_of_two_processes_is_refused() -> Result<()> {
+    let stasis = &StasisHost::of(HostKind::trixie()?)?;
+    needs!(StandIn);
+    let _containerd = stasis.containerd()?;
+    let command = "/bin/memcheck 24 10001 & exec /bin/memcheck 48 10000";
+    let job = MemoryContainer::start(stasis, "job", command, 10000)?;
+    ensure!(stasis.ask_until_up(10001)? == "ok 0");
+    let (first, processes) = (job.bundle.pid()?.to_string(), job.processes()?);
+    let second = processes.iter().find(|pid| **pid != first);
+    let debugger = Debugger::of(stasis, second.context("there is one alone")?)?;
+    stasis.hold_driver("checkpoint job", "copies")?;
+    let checkpoint = job.bundle.begin_checkpoint("image", &LEAVES)?;
+    stasis.until_driver_is_called()?;
+    drop(debugger);
+    stasis.let_driver_go("copies")?;
+    went_the_other_way(stasis, &job, checkpoint, "Operation not permitted")?;
+    ensure!(stasis.ask(10001)?.as_deref() == Some("ok 1"));
+    job.end()
+}
+
+/// A checkpoint that has made the files, and locked nothing yet.
+fn with_files_made(stasis: &StasisHost, job: &MemoryContainer<'_>) -> Result<Child> {
+    stasis.hold_driver("lock job", "made")?;
+    let checkpoint = job.bundle.begin_checkpoint("image", &LEAVES)?;
+    stasis.until_driver_is_called()?;
+    Ok(checkpoint)
+}
+
+/// The job goes on from it and, restored, from its image.
+fn went_the_other_way(
+    stasis: &StasisHost,
+    job: &MemoryContainer<'_>,
+    checkpoint: Child,
+    why: &str,
+) -> Result<()> {
+    let output = checkpoint.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{said}");
+    stasis.inject("")?;
+    let notes = stasis.operation("checkpoint")?["notes"].to_string();
+    assert_contains(&notes, &[ALONE, why]);
+    let index = Index::read(&job.bundle.image_path("image"))?.context("no index")?;
+    let holes = index.areas().filter(|area| area.criu_has == CriuHas::Hole);
+    ensure!(holes.count() == 0, "some went through files");
+    let next = job.next();
+    job.goes_on()?;
+    stasis.nothing_to_put_right()?;
+    job.end()?;
+    job.bundle.restore("image")?;
+    job.is_back_at(next);
+    job.goes_on()
+}

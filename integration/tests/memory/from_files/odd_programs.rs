@@ -1,0 +1,68 @@
+//! Programs that are in nobody's way, whatever they do themselves.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+use stasis_integration::container::bundle::Bundle;
+use stasis_integration::container::memory_container::MemoryContainer;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::needs;
+
+use super::{IN_MEMORY, has_holes};
+use crate::suspended::seen;
+
+#[test]
+fn all_symbols_are_bound_at_once() -> Result<()> {
+    goes_through_files(
+        HostKind::trixie()?,
+        "LD_BIND_NOW=1 exec /bin/memcheck 48 10000",
+    )
+}
+
+/// What is mapped for them is not to be locked into memory.
+#[test]
+fn all_memory_is_locked() -> Result<()> {
+    goes_through_files(HostKind::sid_v2()?, "exec /bin/memcheck 48 10000 locked")
+}
+
+/// A program hears of no child but its own.
+#[test]
+fn children_are_waited_for() -> Result<()> {
+    goes_through_files(HostKind::trixie()?, "exec /bin/memcheck 48 10000 waits")
+}
+
+/// One that asks the kernel for children which send no signal (`__WALL`) takes some of ours.
+#[test]
+fn every_child_is_taken() -> Result<()> {
+    goes_through_files(HostKind::sid_v2()?, "exec /bin/memcheck 48 10000 takes")
+}
+
+fn goes_through_files(kind: HostKind, command: &str) -> Result<()> {
+    let stasis = &StasisHost::of(kind)?;
+    needs!(StandIn);
+    let _containerd = stasis.containerd()?;
+    let bundle = Bundle::make(stasis, "job", &["/bin/sh", "-c", command])?;
+    bundle.change(|spec| {
+        for set in ["bounding", "effective", "permitted"] {
+            let set = spec["process"]["capabilities"][set].as_array_mut();
+            set.into_iter()
+                .for_each(|set| set.push(json!("CAP_IPC_LOCK")));
+        }
+    })?;
+    let job = MemoryContainer::of(stasis, bundle, 10000)?;
+    // A thread of the program gets memory of its own with its first answer.
+    job.bundle.checkpoint("first", &["--leave-running"])?;
+    job.goes_on()?;
+    for settings in ["", IN_MEMORY] {
+        stasis.set(&stasis.low_level, settings)?;
+        let before = seen(stasis, &job.bundle)?;
+        job.bundle.checkpoint("goes-on", &["--leave-running"])?;
+        has_holes(&job, "goes-on").context(settings)?;
+        job.goes_on().context(settings)?;
+        ensure!(seen(stasis, &job.bundle)? == before, "it is not as before");
+        job.bundle.checkpoint("ends", &[])?;
+        job.bundle.restore("ends")?;
+        job.goes_on().context(settings)?;
+    }
+    job.end()
+}
