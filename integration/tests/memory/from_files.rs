@@ -7,10 +7,12 @@ mod cancelled;
 mod cut_off;
 mod ended;
 mod fall_back;
+mod filtered;
 mod in_tier;
 mod odd_programs;
 mod paused;
 mod replicas;
+mod stock_runc;
 mod usual_pod;
 
 use std::fs;

@@ -1,0 +1,55 @@
+//! An image with holes and a stock runc: it is no container without its GPU contents, but none.
+
+use std::fs;
+
+use anyhow::{Result, ensure};
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::{PLUGIN, RUNTIME, StasisHost};
+use stasis_integration::needs;
+
+use super::{IN_MEMORY, has_holes, started};
+
+/// What makes CRIU look for plugins that an image needs.
+const DEFAULT_PLUGINS: &str = "/usr/lib/criu";
+const WITH_PLUGIN: &str = "/usr/local/bin/runc-with-plugin";
+
+#[test]
+fn nothing_is_restored() -> Result<()> {
+    let stasis = &StasisHost::of(HostKind::sid()?)?;
+    needs!(StandIn);
+    let _containerd = stasis.containerd()?;
+    let plugins = PLUGIN
+        .rsplit_once('/')
+        .map_or("/", |(directory, _)| directory);
+    let script = format!("#!/bin/sh\nCRIU_LIBS_DIR={plugins} exec runc \"$@\"\n");
+    stasis.host.write(WITH_PLUGIN, &script)?;
+    stasis.host.run(&["chmod", "755", WITH_PLUGIN])?;
+    stasis.host.run(&["mkdir", "-p", DEFAULT_PLUGINS])?;
+    let mut holder = started(stasis)?;
+    for settings in ["", IN_MEMORY] {
+        stasis.set(&stasis.low_level, settings)?;
+        holder.bundle.checkpoint("image", &[])?;
+        has_holes(&holder, "image")?;
+        // Without our plugin; and with it, which nobody has asked to leave the holes to an engine.
+        for (runc, why) in [
+            ("runc", "plugin: stasis_memory"),
+            (WITH_PLUGIN, "Failed in init"),
+        ] {
+            holder.bundle = holder.bundle.through(runc);
+            holder.bundle.restore_fails("image")?;
+            let log = format!("{}/work/restore.log", holder.bundle.directory());
+            let log = fs::read_to_string(stasis.host.path(log))?;
+            let errors: Vec<&str> = log.lines().filter(|line| line.contains("rror")).collect();
+            assert_contains(&errors.join("\n"), &[why]);
+            stasis.no_criu()?;
+            ensure!(holder.processes()?.is_empty(), "{runc}: something is left");
+            let all = stasis.host.run_for_text(&["ps", "-eo", "comm="])?;
+            ensure!(!all.contains("memcheck"), "{runc}: {all}");
+        }
+        holder.bundle = holder.bundle.through(RUNTIME);
+        holder.bundle.restore("image")?;
+        holder.goes_on()?;
+    }
+    holder.end()
+}
