@@ -5,6 +5,7 @@ mod as_an_image;
 mod beside_the_driver;
 mod cancelled;
 mod cut_off;
+mod eight_processes;
 mod ended;
 mod fall_back;
 mod filtered;
