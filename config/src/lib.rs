@@ -218,6 +218,7 @@ impl Default for Runtime {
         }
     }
 }
+        self.restore.check()?;
 
 impl Default for Criu {
     fn default() -> Self {

@@ -41,3 +41,13 @@ pub enum Persistence {
     /// Try it.
     Ignore,
 }
+
+impl Restore {
+    pub(crate) fn check(&self) -> Result<(), (&'static str, &'static str)> {
+        // Any other would depend on the directory in which a caller starts us.
+        if self.images.iter().all(|directory| directory.is_absolute()) {
+            return Ok(());
+        }
+        Err(("restore.images", "must have absolute paths only"))
+    }
+}

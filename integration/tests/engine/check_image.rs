@@ -1,5 +1,6 @@
 //! `stasis check --image` says of an image what its restore would say, and changes nothing.
 
+mod exchanged;
 mod not_here;
 
 use std::fs::{self, File};

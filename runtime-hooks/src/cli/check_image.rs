@@ -14,6 +14,7 @@ use crate::cuda::nvml::Gpu;
 use crate::error::kind::Kind;
 use crate::error::{Refusal, chain};
 use crate::image::directory::is_settled;
+use crate::image::allowed::admit;
 use crate::image::manifest::{Manifest, StoredMemory};
 use crate::preflight::capabilities::Capabilities;
 use crate::restore::admission::node;
@@ -102,12 +103,19 @@ impl CheckImageError {
 /// # Errors
 /// [`CheckImageError`]; reasons for which a restore would be refused are in the report.
 pub fn check_image(settings: &Settings, directory: &Path) -> Result<Report, CheckImageError> {
-    if !is_settled(directory) {
+    let mut report = Report::of(directory);
+    match admit(&settings.restore.images, directory) {
+        Ok(admitted) => report.image = admitted,
+        Err(error) => {
+            report.refuse(&error.into());
+            return Ok(report);
+        }
+    }
+    if !is_settled(&report.image) {
         return Err(CheckImageError::CutOff(directory.to_owned()));
     }
-    let mut report = Report::of(directory);
     // An image without a manifest does not say whose it is.
-    match image::find(settings, directory, "") {
+    match image::find(&report.image, "") {
         Ok(Found::Image(manifest)) => report.read(settings, &manifest),
         Ok(Found::Plain) => report.notes.push(
             "it has no manifest, so nothing is known of it: the low-level runtime would restore it"

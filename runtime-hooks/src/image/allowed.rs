@@ -3,12 +3,14 @@
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// CRIU reads a directory of earlier memory by this name of a link.
 const PARENT: &str = "parent";
 /// So many images may refer to each other.
 const MAX_PARENTS: usize = 64;
+/// As many links as the kernel follows in a path (path_resolution(7)).
+const MAX_LINKS: usize = 40;
 /// Far more files than CRIU writes for the most processes that fit into a machine.
 const MAX_FILES: usize = 1_000_000;
 
@@ -21,14 +23,20 @@ pub enum NotAllowed {
     /// It is not below one of the directories that the settings name.
     #[error(
         "the image {image} is not below a directory from which images may be restored \
-         (restore.images: {})", allowed.iter().map(|path| path.display().to_string())
-            .collect::<Vec<_>>().join(", ")
+         (restore.images: {})", allowed.join(", ")
     )]
     Elsewhere {
         /// The image directory, without links.
         image: PathBuf,
-        /// The directories.
-        allowed: Vec<PathBuf>,
+        /// The directories, and what is wrong with those that cannot be looked at.
+        allowed: Vec<String>,
+    },
+    /// There is none. The low-level runtime does not report it, since one could be put there
+    /// before it looks.
+    #[error("there is no image in {image}")]
+    NoImage {
+        /// The directory.
+        image: PathBuf,
     },
     /// Somebody else than root may have written it.
     #[error("{path} belongs to user {uid} and has mode {mode:o}: others than root may write it")]
@@ -64,52 +72,44 @@ pub enum NotAllowed {
 }
 
 /// Looks at an image, and at those that it refers to, unless the settings allow all (`allowed` is
-/// empty). What only root can write does not change after this.
+/// empty). Returns the path by which it is to be opened from now on: without links, so that what
+/// only root can write does not change after this. Of an image that refers to others, CRIU follows
+/// a link, and so nobody else may be able to change what that leads to, either.
 ///
 /// # Errors
 /// [`NotAllowed`].
-pub(crate) fn admit(allowed: &[PathBuf], image: &Path) -> Result<(), NotAllowed> {
+pub(crate) fn admit(allowed: &[PathBuf], image: &Path) -> Result<PathBuf, NotAllowed> {
     if allowed.is_empty() {
-        return Ok(());
+        return Ok(image.to_owned());
     }
-    let mut next = Some(image.to_owned());
+    let first = fs::canonicalize(image).map_err(io_error(image))?;
+    let mut next = Some(first.clone());
     for _ in 0..MAX_PARENTS {
         let Some(image) = next else {
-            return Ok(());
+            return Ok(first);
         };
         next = admit_one(allowed, &image)?;
     }
-    Err(NotAllowed::TooMuch {
-        path: image.to_owned(),
-    })
+    Err(NotAllowed::TooMuch { path: first })
 }
 
-/// Returns the image that this one refers to.
+/// Returns the image that this one refers to. Both are paths without links.
 fn admit_one(allowed: &[PathBuf], image: &Path) -> Result<Option<PathBuf>, NotAllowed> {
-    let image = fs::canonicalize(image).map_err(io_error(image))?;
-    let mut below = allowed
-        .iter()
-        .filter_map(|allowed| fs::canonicalize(allowed).ok());
-    if !below.any(|allowed| image.starts_with(allowed)) {
-        return Err(NotAllowed::Elsewhere {
-            image,
-            allowed: allowed.to_vec(),
-        });
-    }
+    refuse_elsewhere(allowed, image)?;
     for directory in image.ancestors() {
         let found = directory.symlink_metadata().map_err(io_error(directory))?;
         refuse_others(directory, &found)?;
     }
     let mut parent = None;
-    let entries = fs::read_dir(&image).map_err(io_error(&image))?;
+    let entries = fs::read_dir(image).map_err(io_error(image))?;
     for (number, entry) in entries.enumerate() {
-        let path = entry.map_err(io_error(&image))?.path();
+        let path = entry.map_err(io_error(image))?.path();
         if number >= MAX_FILES {
             return Err(NotAllowed::TooMuch { path });
         }
         let found = path.symlink_metadata().map_err(io_error(&path))?;
         if found.is_symlink() && path.file_name().is_some_and(|name| name == PARENT) {
-            parent = Some(path);
+            parent = Some(follow(image, &path)?);
         } else if found.is_file() || found.is_dir() {
             refuse_others(&path, &found)?;
         } else {
@@ -119,17 +119,76 @@ fn admit_one(allowed: &[PathBuf], image: &Path) -> Result<Option<PathBuf>, NotAl
     Ok(parent)
 }
 
+fn refuse_elsewhere(allowed: &[PathBuf], image: &Path) -> Result<(), NotAllowed> {
+    let mut named = Vec::new();
+    for directory in allowed {
+        match fs::canonicalize(directory) {
+            Ok(found) if image.starts_with(&found) => return Ok(()),
+            Ok(_) => named.push(directory.display().to_string()),
+            Err(error) => named.push(format!("{}, unusable: {error}", directory.display())),
+        }
+    }
+    Err(NotAllowed::Elsewhere {
+        image: image.to_owned(),
+        allowed: named,
+    })
+}
+
+/// Follows a link as the kernel does, step by step: nobody else than root may be able to change any
+/// of them.
+fn follow(directory: &Path, link: &Path) -> Result<PathBuf, NotAllowed> {
+    let (mut at, mut links) = (directory.to_owned(), 0);
+    let mut rest = target(link)?;
+    while let Some(next) = rest.pop() {
+        let path = at.join(&next);
+        match next.components().next() {
+            Some(Component::ParentDir) => {
+                at.pop();
+                continue;
+            }
+            Some(Component::CurDir) | None => continue,
+            _ => {}
+        }
+        let found = path.symlink_metadata().map_err(io_error(&path))?;
+        if !found.is_symlink() {
+            refuse_others(&path, &found)?;
+            at = path;
+            continue;
+        }
+        links += 1;
+        if found.uid() != 0 {
+            return Err(not_roots(&path, &found));
+        }
+        if links > MAX_LINKS {
+            return Err(NotAllowed::TooMuch { path });
+        }
+        rest.extend(target(&path)?);
+    }
+    Ok(at)
+}
+
+/// The steps of what a link says, the first one last.
+fn target(link: &Path) -> Result<Vec<PathBuf>, NotAllowed> {
+    let target = fs::read_link(link).map_err(io_error(link))?;
+    let steps = target.components().rev();
+    Ok(steps.map(|step| PathBuf::from(step.as_os_str())).collect())
+}
+
 /// In a sticky directory nobody else can exchange what is root's.
 fn refuse_others(path: &Path, found: &Metadata) -> Result<(), NotAllowed> {
     let is_sticky = found.is_dir() && found.mode() & STICKY != 0;
     if found.uid() == 0 && (is_sticky || found.mode() & WRITABLE_BY_OTHERS == 0) {
         return Ok(());
     }
-    Err(NotAllowed::NotRoots {
+    Err(not_roots(path, found))
+}
+
+fn not_roots(path: &Path, found: &Metadata) -> NotAllowed {
+    NotAllowed::NotRoots {
         path: path.to_owned(),
         uid: found.uid(),
         mode: found.mode() & 0o7777,
-    })
+    }
 }
 
 fn io_error(path: &Path) -> impl FnOnce(io::Error) -> NotAllowed {
@@ -138,75 +197,4 @@ fn io_error(path: &Path) -> impl FnOnce(io::Error) -> NotAllowed {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs::Permissions;
-    use std::os::unix::fs::{PermissionsExt, chown, symlink};
-
-    use super::*;
-
-    /// An image of root's with two files.
-    fn image(directory: &Path, name: &str) -> PathBuf {
-        let image = directory.join(name);
-        fs::create_dir_all(image.join("parts")).unwrap();
-        fs::write(image.join("inventory.img"), "").unwrap();
-        image
-    }
-
-    #[test]
-    fn an_image_of_roots_in_a_named_directory_is_allowed() {
-        let directory = tempfile::tempdir().unwrap();
-        let named = [directory.path().join("images")];
-        let image = image(&named[0], "one");
-        admit(&[], Path::new("/nowhere")).unwrap();
-        admit(&named, &image).unwrap();
-        let link = directory.path().join("link");
-        symlink(&image, &link).unwrap();
-        admit(&named, &link).unwrap();
-    }
-
-    #[test]
-    fn an_image_elsewhere_is_not() {
-        let directory = tempfile::tempdir().unwrap();
-        let named = [directory.path().join("images")];
-        let wanted = image(&named[0], "one");
-        let elsewhere = image(&directory.path().join("images-2"), "one");
-        let error = admit(&named, &elsewhere).unwrap_err();
-        assert!(matches!(error, NotAllowed::Elsewhere { .. }), "{error}");
-        symlink("../../images-2/one", wanted.join("parent")).unwrap();
-        let error = admit(&named, &wanted).unwrap_err();
-        assert!(matches!(error, NotAllowed::Elsewhere { .. }), "{error}");
-        fs::remove_file(wanted.join("parent")).unwrap();
-        symlink(".", wanted.join("parent")).unwrap();
-        let error = admit(&named, &wanted).unwrap_err();
-        assert!(matches!(error, NotAllowed::TooMuch { .. }), "{error}");
-    }
-
-    #[test]
-    fn what_others_than_root_may_write_is_not() {
-        let directory = tempfile::tempdir().unwrap();
-        let named = [directory.path().join("images")];
-        let image = image(&named[0], "one");
-        for path in [
-            &named[0],
-            &image,
-            &image.join("parts"),
-            &image.join("inventory.img"),
-        ] {
-            let before = path.metadata().unwrap().permissions();
-            for mode in [0o775, 0o757] {
-                fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
-                let error = admit(&named, &image).unwrap_err();
-                assert!(matches!(error, NotAllowed::NotRoots { .. }), "{error}");
-            }
-            fs::set_permissions(path, before).unwrap();
-            chown(path, Some(1000), None).unwrap();
-            let error = admit(&named, &image).unwrap_err();
-            assert!(matches!(error, NotAllowed::NotRoots { .. }), "{error}");
-            chown(path, Some(0), None).unwrap();
-        }
-        admit(&named, &image).unwrap();
-        symlink("/etc/passwd", image.join("core-1.img")).unwrap();
-        let error = admit(&named, &image).unwrap_err();
-        assert!(matches!(error, NotAllowed::OtherFile { .. }), "{error}");
-    }
-}
+mod tests;

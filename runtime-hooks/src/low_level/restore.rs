@@ -118,13 +118,15 @@ impl<'a> LowLevelRestore<'a> {
     fn start(&self, criu: Option<Environment<'_>>) -> io::Result<Child> {
         let low_level = &self.context.low_level;
         low_level::clear_bundle(low_level, &self.options.bundle);
-        let args = match self.options.pid_file {
-            Some(_) => (self.low_level_args)(&[]),
-            None => {
-                let extra: [(&str, &OsStr); 1] = [("--pid-file", self.pid_file.as_os_str())];
-                (self.low_level_args)(&extra)
-            }
-        };
+        let mut ours: Vec<(&str, &OsStr)> = Vec::new();
+        // Of all the caller's paths to the image this is the one that was looked at.
+        if !self.context.settings.restore.images.is_empty() {
+            ours.push(("--image-path", self.options.image_path.as_os_str()));
+        }
+        if self.options.pid_file.is_none() {
+            ours.push(("--pid-file", self.pid_file.as_os_str()));
+        }
+        let args = (self.low_level_args)(&ours);
         low_level::start(low_level, &args, criu, self.options.mode)
     }
 

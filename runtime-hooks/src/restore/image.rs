@@ -8,10 +8,11 @@ use stasis_memory_store::Tier;
 use crate::bulk_memory::dump::has_index;
 use crate::bulk_memory::request::threads;
 use crate::error::Refusal;
-use crate::image::allowed::admit;
-use crate::image::directory::{INVENTORY, has_inventory};
+use crate::image::allowed::{NotAllowed, admit};
+use crate::image::directory::{INVENTORY, has_inventory, settle};
 use crate::image::files::{self, FileError};
 use crate::image::manifest::Manifest;
+use crate::request::RestoreRequest;
 
 /// What there is in an image directory.
 #[derive(Debug)]
@@ -24,16 +25,47 @@ pub(crate) enum Found {
     Nothing,
 }
 
-/// Looks for an image that may be restored. `container` is for the manifest of one that has none.
+/// The request with the path by which its image is opened from now on, if it may be restored.
 ///
 /// # Errors
 /// [`Refusal`].
-pub(crate) fn find(
+pub(crate) fn admitted(
     settings: &Settings,
-    directory: &Path,
-    container: &str,
+    options: &RestoreRequest,
+) -> Result<RestoreRequest, Refusal> {
+    let image_path = admit(&settings.restore.images, &options.image_path)?;
+    Ok(RestoreRequest {
+        image_path,
+        ..options.clone()
+    })
+}
+
+/// Looks for the image of a restore, after the end of a checkpoint that was cut off.
+///
+/// # Errors
+/// [`Refusal`].
+pub(crate) fn find_settled(
+    settings: &Settings,
+    options: &RestoreRequest,
 ) -> Result<Found, Refusal> {
-    admit(&settings.restore.images, directory)?;
+    let (allowed, directory) = (&settings.restore.images, &options.image_path);
+    settle(directory)?;
+    // It may have moved files up that were not looked at below.
+    admit(allowed, directory)?;
+    match find(directory, &options.id)? {
+        Found::Nothing if !allowed.is_empty() => Err(NotAllowed::NoImage {
+            image: directory.clone(),
+        }
+        .into()),
+        found => Ok(found),
+    }
+}
+
+/// Looks for an image. `container` is for the manifest of one that has none.
+///
+/// # Errors
+/// [`Refusal`].
+pub(crate) fn find(directory: &Path, container: &str) -> Result<Found, Refusal> {
     Ok(match Manifest::read(directory)? {
         Some(manifest) => Found::Image(Box::new(manifest)),
         // Only stasis can restore memory that is not in CRIU's own files.

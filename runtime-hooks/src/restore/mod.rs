@@ -29,7 +29,6 @@ use crate::error::operations_log;
 use crate::error::{Error, Failure, Refusal};
 use crate::gpu_path::hole::Loaded;
 use crate::host::huge_pages::HugePages;
-use crate::image::directory::settle;
 use crate::image::manifest::Manifest;
 use crate::ledger::amounts::Resource;
 use crate::low_level::criu_log::CriuLog;
@@ -47,7 +46,7 @@ use crate::restore::admission::Admission;
 use crate::restore::gpu_state::{restore_gpu_state, verify};
 use crate::restore::image::Found;
 use crate::restore::plain::restore_plain;
-use crate::restore::undo::{is_taken, refuse_taken, started, to_undo};
+use crate::restore::undo::{is_taken, leave_taken, refuse_taken, started, to_undo};
 
 /// Restores a container. The low-level runtime restores an image with neither a manifest nor bulk
 /// memory, and its CUDA processes are checked afterwards.
@@ -64,11 +63,10 @@ pub fn restore(
     // A container with this id exists: the low-level runtime refuses. We must not reach the end of
     // a failed restore, which would end the container that runs.
     if is_taken(context, &options.id) {
-        return Ok(Outcome::PassThrough);
+        return leave_taken(context, &options.id).map_err(|error| refused(error.into()));
     }
-    settle(&options.image_path).map_err(|error| refused(error.into()))?;
-    let found = image::find(&context.settings, &options.image_path, &options.id);
-    let manifest = match found.map_err(refused)? {
+    let options = &image::admitted(&context.settings, options).map_err(refused)?;
+    let manifest = match image::find_settled(&context.settings, options).map_err(refused)? {
         Found::Image(manifest) => *manifest,
         Found::Plain => return restore_plain(context, options, low_level_args),
         // The low-level runtime reports that.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::container::restored_cgroup;
 use crate::container::root_mounts::RootMounts;
-use crate::context::Context;
+use crate::context::{Context, Outcome};
 use crate::low_level::restore::pid_file;
 use crate::operation::undo::{Restore, Stage};
 use crate::operation::{Operation, OperationError};
@@ -44,6 +44,19 @@ pub(crate) fn is_taken(context: &Context, id: &str) -> bool {
     context.root.join(id).exists()
 }
 
+/// The low-level runtime refuses a restore to an id that is taken. Not where the settings name the
+/// images that may be restored: the container may be gone by the time that it looks, and then it
+/// would restore an image at which nobody has looked.
+///
+/// # Errors
+/// [`OperationError::Io`].
+pub(crate) fn leave_taken(context: &Context, id: &str) -> Result<Outcome, OperationError> {
+    if context.settings.restore.images.is_empty() {
+        return Ok(Outcome::PassThrough);
+    }
+    Err(taken(context, id, "there is a container of this id"))
+}
+
 /// Admission may have waited for room, and all of the image has been read, so somebody may have
 /// made a container of this id by now. A restore that fails must not end it.
 ///
@@ -53,8 +66,13 @@ pub(crate) fn refuse_taken(context: &Context, id: &str) -> Result<(), OperationE
     if !is_taken(context, id) {
         return Ok(());
     }
-    let path = context.root.join(id);
-    let taken = "somebody has made a container of the same id meanwhile";
-    let source = io::Error::new(io::ErrorKind::AlreadyExists, taken);
-    Err(OperationError::Io { path, source })
+    let what = "somebody has made a container of the same id meanwhile";
+    Err(taken(context, id, what))
+}
+
+fn taken(context: &Context, id: &str, what: &str) -> OperationError {
+    OperationError::Io {
+        path: context.root.join(id),
+        source: io::Error::new(io::ErrorKind::AlreadyExists, what),
+    }
 }

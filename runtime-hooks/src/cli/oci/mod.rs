@@ -121,7 +121,13 @@ impl Invocation {
         let (global, rest) = self.args.split_at(subcommand + 1);
         let mut ours = extra.to_vec();
         if let (Flavor::Crun, Action::Restore(options)) = (flavor, &self.action) {
-            ours.extend(options.paths());
+            let is_ours = |name| extra.iter().any(|(ours, _)| *ours == name);
+            ours.extend(
+                options
+                    .paths()
+                    .into_iter()
+                    .filter(|(name, _)| !is_ours(*name)),
+            );
         }
         let rest = match (flavor, &self.action) {
             (Flavor::Crun, Action::Restore(_) | Action::Checkpoint(_)) => {

@@ -17,6 +17,7 @@ impl NotAllowed {
             | Self::NotRoots { .. }
             | Self::OtherFile { .. }
             | Self::TooMuch { .. } => Kind::ImageNotAllowed,
+            Self::NoImage { .. } => Kind::ImageDirectory,
             Self::Io { source, .. } => of_io(source, Kind::ImageDirectory),
         }
     }

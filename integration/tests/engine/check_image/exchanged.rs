@@ -1,0 +1,55 @@
+//! With `restore.images` nothing is done to an image, and nothing of it reaches runc, before it was
+//! looked at; what runc restores is what was looked at, whatever becomes of the path.
+
+use anyhow::{Context, Result, ensure};
+use stasis_integration::container::bundle::Bundle;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::on_hosts;
+
+const PORT: u16 = 10000;
+
+on_hosts!(only_what_was_looked_at_is_restored: sid_v2);
+
+fn only_what_was_looked_at_is_restored(kind: HostKind) -> Result<()> {
+    let stasis = &StasisHost::of(kind)?;
+    let _containerd = stasis.containerd()?;
+    let job = Bundle::make(stasis, "exchanged", &["/bin/counter", "10000"])?;
+    job.run()?;
+    assert_eq!(stasis.ask_until_up(PORT)?, "101");
+    // As the owner of a directory does in which the caller's path has a link.
+    let link = job.image("link");
+    let exchange = format!("ln -sfn /nowhere {link}");
+    let allowed = format!("restore.images = [\"{}\"]\n", job.image("image"));
+    job.before("restore", &exchange, &allowed)?;
+    job.checkpoint("image", &[])?;
+    stasis.host.run(&["ln", "-s", &job.image("image"), &link])?;
+    job.restore("link")?;
+    assert_eq!(stasis.ask(PORT)?.as_deref(), Some("102"));
+    job.delete()?;
+
+    let nothing = job.image("nothing");
+    stasis.host.run(&["mkdir", &nothing])?;
+    let allowed = format!("restore.images = [\"{nothing}\"]\n");
+    stasis.set("runc", &allowed)?;
+    refused(&job, "nothing", "image-directory")?;
+
+    // A checkpoint into it was cut off; what it has left is moved only if the image is allowed.
+    let half = format!("{nothing}/.stasis-complete/inventory.img");
+    stasis.host.write(&half, "x")?;
+    stasis.set("runc", "restore.images = [\"/root\"]\n")?;
+    refused(&job, "nothing", "image-not-allowed")?;
+    ensure!(
+        stasis.host.path(&half).exists(),
+        "an image elsewhere was changed"
+    );
+    Ok(())
+}
+
+fn refused(job: &Bundle<'_>, image: &str, kind: &str) -> Result<()> {
+    job.restore_fails(image)?;
+    let failure = job.failure()?.context("it reports nothing")?;
+    let found = failure.kind.map(|kind| kind.name());
+    ensure!(found == Some(kind), "{failure:?}");
+    Ok(())
+}
