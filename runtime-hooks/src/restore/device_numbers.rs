@@ -4,6 +4,9 @@
 //! loaded, so it may differ after a reboot or on another machine. Callers that keep a container's
 //! specification (containerd) keep the old number in it, in the device and in the device cgroup's
 //! rule; the low-level runtime reads both from `config.json`.
+//!
+//! GPUs have a fixed major number. A caller may give GPU 3 to a container as `/dev/nvidia0`, so that
+//! its number does not say what its name says, and is right: another would be somebody else's GPU.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -13,6 +16,18 @@ use rustix::fs::{major, minor};
 use serde_json::{Value, json};
 
 use crate::container::spec::{Device, Spec};
+
+/// The major number of the GPUs, of nvidiactl and of nvidia-modeset (devices.txt of the kernel).
+const GPUS: u32 = 195;
+/// The devices of nvidia-uvm, each of which there is once.
+const UVM: [&str; 2] = ["/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"];
+/// What names begin with of which there may be several, with the minor number of each. One may
+/// be given to a container by the name of another, as GPUs are.
+const NUMBERED: [&str; 3] = [
+    "/dev/nvidia-caps/",
+    "/dev/nvidia-caps-imex-channels/",
+    "/dev/nvidia-nvswitch",
+];
 
 /// The type and number of a device node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,15 +76,25 @@ pub(crate) fn is_nvidia(path: &str) -> bool {
     plain && path.starts_with("/dev/nvidia")
 }
 
-/// Sets the numbers of NVIDIA's devices in the specification, and in their rules of the device
-/// cgroup, to those that `here` returns. Returns a note for each change.
+/// Whether the number in a specification may be one that the kernel assigned another time.
+fn is_stale(path: &str, old: Number, new: Number) -> bool {
+    let is_for_gpus = old.major == GPUS || new.major == GPUS;
+    if old == new || is_for_gpus || !is_nvidia(path) {
+        return false;
+    }
+    let is_numbered = NUMBERED.iter().any(|start| path.starts_with(start));
+    UVM.contains(&path) || is_numbered && old.kind == new.kind && old.minor == new.minor
+}
+
+/// Sets the numbers of NVIDIA's devices whose number the kernel assigns in the specification, and
+/// in their rules of the device cgroup, to those that `here` returns. Returns a note for each
+/// change.
 pub(crate) fn correct(spec: &mut Spec, here: impl Fn(&str) -> Option<Number>) -> Vec<String> {
     let stale: Vec<(Device, Number, Number)> = spec
         .devices()
-        .filter(|device| is_nvidia(&device.path))
         .filter_map(|device| {
             let (old, new) = (Number::of(&device)?, here(&device.path)?);
-            (old != new).then_some((device, old, new))
+            is_stale(&device.path, old, new).then_some((device, old, new))
         })
         .collect();
     let tree = spec.tree_mut();
@@ -198,6 +223,26 @@ mod tests {
         assert!(correct(&mut unchanged, here).is_empty());
         assert_eq!(*unchanged.tree_mut(), tree);
         assert!(correct(&mut spec(json!({})), here).is_empty());
+    }
+
+    #[test]
+    fn a_gpu_or_an_instance_that_has_the_name_of_another_stays_what_it_is() {
+        let tree = json!({"linux": {
+            "devices": [
+                device("/dev/nvidia0", 195, 3),
+                device("/dev/nvidia-uvm", 195, 3),
+                device("/dev/nvidia-caps/nvidia-cap1", 510, 7),
+                device("/dev/nvidia-caps/nvidia-cap1", 508, 7),
+            ],
+            "resources": {"devices": [rule(195, &json!(3)), rule(510, &json!(7))]},
+        }});
+        let mut unchanged = spec(tree.clone());
+        assert_eq!(correct(&mut unchanged, here), [""; 0]);
+        assert_eq!(*unchanged.tree_mut(), tree);
+        // A name of the host that leads to a GPU.
+        let mut unchanged =
+            spec(json!({"linux": {"devices": [device("/dev/nvidia-uvm", 510, 0)]}}));
+        assert_eq!(correct(&mut unchanged, |_| Some(number(195, 0))), [""; 0]);
     }
 
     #[test]
