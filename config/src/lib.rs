@@ -97,6 +97,20 @@ pub struct Memory {
 pub struct Criu {
     /// The distribution's CRIU plugins, which stay in use apart from the CUDA one.
     pub plugin_dir: Option<PathBuf>,
+    /// What is done about a container whose annotation gives CRIU a configuration file.
+    pub configuration: CriuConfiguration,
+}
+
+/// What is done about a container whose annotation `org.criu.config` gives CRIU a configuration
+/// file: it may name programs that run as root.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CriuConfiguration {
+    /// It is neither checkpointed nor restored.
+    #[default]
+    Refuse,
+    /// CRIU gets the file.
+    Allow,
 }
 
 /// `[paths]`
@@ -204,6 +218,7 @@ impl Settings {
         if !name.is_absolute() && name.components().count() != 1 {
             return Err(("runtime.path", "must be a bare name or an absolute path"));
         }
+        self.restore.check()?;
         self.preflight.check()?;
         self.bulk_memory.check()?;
         self.deadlines.check()
@@ -218,7 +233,6 @@ impl Default for Runtime {
         }
     }
 }
-        self.restore.check()?;
 
 impl Default for Criu {
     fn default() -> Self {
@@ -226,7 +240,10 @@ impl Default for Criu {
             .iter()
             .map(PathBuf::from)
             .find(|path| path.is_dir());
-        Self { plugin_dir: there }
+        Self {
+            plugin_dir: there,
+            configuration: CriuConfiguration::default(),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ mod as_found;
 mod capabilities;
 mod check_beside;
 mod check_image;
+mod criu_configuration;
 mod cuda_checkpoint;
 mod driver_errors;
 mod earlier_images;

@@ -10,7 +10,7 @@ use crate::bulk_memory::plugin::Plugins;
 use crate::checkpoint::captured::{Captured, Found};
 use crate::checkpoint::judge::{Judged, judge, refuse_blockers};
 use crate::checkpoint::without_gpu_state::PlainDump;
-use crate::container::{Container, ContainerError};
+use crate::container::{Container, ContainerError, criu_configuration};
 use crate::context::Context;
 use crate::cuda::Driver;
 use crate::cuda::failure::ProcessFailure;
@@ -209,6 +209,8 @@ fn begin(
     let Some(container) = context.container(&options.id)? else {
         return Ok(None);
     };
+    let (settings, flavor) = (&context.settings, context.low_level.flavor);
+    criu_configuration::refuse_running(settings, flavor, &context.root, &container)?;
     // Before anything of ours is needed, or written: its image is the low-level runtime's
     // alone. But one that takes the place of an image of ours must not keep its GPU state.
     if !directory::is_ours(&options.image_path) && is_plain(context, &container)? {

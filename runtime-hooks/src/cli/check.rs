@@ -17,6 +17,7 @@ use crate::checkpoint::disk_space::MostWritten;
 use crate::checkpoint::judge::{admit_to_host, find_blockers};
 use crate::checkpoint::plan::is_plain;
 use crate::cli::locate::LocateError;
+use crate::container::criu_configuration::refuse_running;
 use crate::container::host_memory::HostRoom;
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
@@ -129,9 +130,14 @@ pub fn check(context: &Context, container: &Container) -> Result<Report, CheckEr
         blockers: Vec::new(),
         notes: Vec::new(),
     };
-    match cuda_members(context, container, &snapshot) {
+    let (settings, flavor) = (&context.settings, context.low_level.flavor);
+    let accepted = refuse_running(settings, flavor, &context.root, container);
+    let members = accepted
+        .map_err(Refusal::from)
+        .and_then(|()| Ok(cuda_members(context, container, &snapshot)?));
+    match members {
         Ok(members) => report.fill(context, container, &snapshot, members)?,
-        Err(error) => report.refuse(&error.into()),
+        Err(refusal) => report.refuse(&refusal),
     }
     // An operation may have begun meanwhile.
     refuse_under_way(state_dir, &context.root, container.id())?;

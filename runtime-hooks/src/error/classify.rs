@@ -4,6 +4,7 @@
 mod image;
 
 use crate::container::ContainerError;
+use crate::container::criu_configuration::CriuConfigurationError;
 use crate::container::host_memory::NoHostMemory;
 use crate::cuda::failure::{Cause, ProcessFailure};
 use crate::cuda::stopped::Stop;
@@ -40,6 +41,7 @@ impl Refusal {
     pub fn kind(&self) -> Kind {
         match self {
             Self::Container(error) => error.kind(),
+            Self::CriuConfiguration(error) => error.kind(),
             Self::Operation(error) => error.kind(),
             Self::Driver(error) => error.kind(),
             Self::Inventory(_) => Kind::Nvml,
@@ -181,6 +183,18 @@ impl ContainerError {
             | Self::Malformed { .. }
             | Self::NotVisible { .. }
             | Self::Processes(_) => Kind::ContainerUnreadable,
+        }
+    }
+}
+
+impl CriuConfigurationError {
+    /// Why CRIU is not started for the container.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Annotated { .. } => Kind::CriuConfiguration,
+            Self::Container(error) => error.kind(),
+            Self::Spec(_) => Kind::Bundle,
         }
     }
 }

@@ -63,6 +63,8 @@ words! {
         ContainerUnreadable = "container-unreadable",
         /// CRIU failed.
         Criu = "criu",
+        /// An annotation of the container gives CRIU a configuration file.
+        CriuConfiguration = "criu-configuration",
         /// An operation was killed, and what it had begun could not be undone yet.
         CutOff = "cut-off",
         /// The container's device nodes could not be made.

@@ -7,6 +7,7 @@ use stasis_linux::cgroup::FreezerError;
 use stasis_memory_store::StoreError;
 
 use crate::container::ContainerError;
+use crate::container::criu_configuration::CriuConfigurationError;
 use crate::container::host_memory::NoHostMemory;
 use crate::cuda::OpenError;
 use crate::cuda::failure::ProcessFailure;
@@ -28,6 +29,9 @@ pub enum Refusal {
     /// The container or its processes cannot be read.
     #[error(transparent)]
     Container(#[from] ContainerError),
+    /// An annotation of it gives CRIU a configuration file.
+    #[error(transparent)]
+    CriuConfiguration(#[from] CriuConfigurationError),
     /// Another operation is under way, or the state directory cannot be used.
     #[error(transparent)]
     Operation(#[from] OperationError),

@@ -7,6 +7,7 @@ use stasis_memory_store::Tier;
 
 use crate::bulk_memory::dump::has_index;
 use crate::bulk_memory::request::threads;
+use crate::container::criu_configuration;
 use crate::error::Refusal;
 use crate::image::allowed::{NotAllowed, admit};
 use crate::image::directory::{INVENTORY, has_inventory, settle};
@@ -25,7 +26,8 @@ pub(crate) enum Found {
     Nothing,
 }
 
-/// The request with the path by which its image is opened from now on, if it may be restored.
+/// The request with the path by which its image is opened from now on, if it may be restored in
+/// this container.
 ///
 /// # Errors
 /// [`Refusal`].
@@ -33,6 +35,7 @@ pub(crate) fn admitted(
     settings: &Settings,
     options: &RestoreRequest,
 ) -> Result<RestoreRequest, Refusal> {
+    criu_configuration::refuse_new(settings, &options.bundle)?;
     let image_path = admit(&settings.restore.images, &options.image_path)?;
     Ok(RestoreRequest {
         image_path,

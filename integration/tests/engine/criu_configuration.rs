@@ -1,0 +1,105 @@
+//! A container's annotation does not give CRIU a configuration file, which may name programs that
+//! run as root on the host.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use stasis_integration::container::bundle::Bundle;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::{PROGRAM, StasisHost};
+use stasis_integration::on_hosts;
+
+const CONFIGURATION: &str = "/root/criu.conf";
+const SCRIPT: &str = "/root/script";
+const TRACE: &str = "/root/trace";
+
+on_hosts!(an_annotation_gives_criu_no_configuration: trixie_v2, sid_v2);
+
+fn an_annotation_gives_criu_no_configuration(kind: HostKind) -> Result<()> {
+    let stasis = &StasisHost::of(kind)?;
+    let _containerd = stasis.containerd()?;
+    let script = format!("#!/bin/sh\necho $CRTOOLS_SCRIPT_ACTION >>{TRACE}\n");
+    stasis.host.write(SCRIPT, &script)?;
+    stasis.host.run(&["chmod", "755", SCRIPT])?;
+    let configuration = format!("action-script {SCRIPT}\n");
+    stasis.host.write(CONFIGURATION, &configuration)?;
+    let flavors = match kind.cgroups {
+        stasis_integration::host::Cgroups::V2 => &["runc", "crun"][..],
+        stasis_integration::host::Cgroups::Hybrid => &["runc"][..],
+    };
+    for low_level in flavors {
+        for devices in [Devices::Gpu, Devices::None] {
+            each(stasis, low_level, devices).with_context(|| format!("{low_level} {devices:?}"))?;
+        }
+    }
+    Ok(())
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Devices {
+    Gpu,
+    None,
+}
+
+fn each(stasis: &StasisHost, low_level: &str, devices: Devices) -> Result<()> {
+    stasis.set(low_level, "")?;
+    let job = Bundle::make(stasis, &format!("{low_level}-{devices:?}"), &["/bin/pause"])?;
+    job.change(|spec| {
+        spec["linux"]["maskedPaths"] = json!([]);
+        spec["linux"]["readonlyPaths"] = json!([]);
+        if devices == Devices::None {
+            spec["linux"]["devices"] = json!([]);
+        }
+    })?;
+    stasis
+        .host
+        .run(&["mkdir", "-p", &format!("{}/work", job.directory())])?;
+    let plain = job.spec()?;
+    job.change(annotate)?;
+    job.run()?;
+    job.checkpoint_fails("refused", &[])?;
+    refused(&job)?;
+    let check = stasis
+        .command(PROGRAM)
+        .args(["check", "--json", &job.id])
+        .output()?;
+    let report: Value = serde_json::from_slice(&check.stdout)?;
+    ensure!(report["kind"] == "criu-configuration", "{report}");
+    ensure!(
+        !stasis.host.path(TRACE).exists(),
+        "a script of a container's ran at a checkpoint"
+    );
+    job.delete()?;
+
+    job.change(|spec| *spec = plain)?;
+    job.run()?;
+    job.checkpoint("image", &[])?;
+    job.change(annotate)?;
+    job.restore_fails("image")?;
+    refused(&job)?;
+    ensure!(
+        !stasis.host.path(TRACE).exists(),
+        "a script of a container's ran at a restore"
+    );
+
+    // Where it is allowed, the file takes effect: else nothing was tried above.
+    stasis.set(low_level, "criu.configuration = \"allow\"\n")?;
+    job.restore("image")?;
+    ensure!(
+        stasis.host.path(TRACE).exists(),
+        "CRIU has read no such file"
+    );
+    job.delete()?;
+    stasis.host.run(&["rm", TRACE])?;
+    Ok(())
+}
+
+fn annotate(spec: &mut Value) {
+    spec["annotations"] = json!({ "org.criu.config": CONFIGURATION });
+}
+
+fn refused(job: &Bundle<'_>) -> Result<()> {
+    let failure = job.failure()?.context("it reports nothing")?;
+    let kind = failure.kind.map(|kind| kind.name());
+    ensure!(kind == Some("criu-configuration"), "{failure:?}");
+    Ok(())
+}
