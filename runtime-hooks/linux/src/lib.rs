@@ -11,6 +11,7 @@
 //!   their processes and their freezer.
 //! * [`kcmp`], [`pdeathsig`], [`open_files`]: single system calls.
 //! * [`mod@file`]: files that are replaced whole or not at all, and read up to a limit.
+//! * [`directory`]: directories that nobody else can write into.
 //! * [`file_system`]: what has to be on disk as a whole.
 //! * [`memory_file`]: files in memory without a name.
 //! * [`numa`]: memory near a device.
@@ -20,6 +21,7 @@
 //!   see.
 
 pub mod cgroup;
+pub mod directory;
 pub mod error_chain;
 pub mod escape;
 pub mod exit_status;

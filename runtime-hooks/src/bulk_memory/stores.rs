@@ -1,13 +1,13 @@
 //! The directories that hold bulk memory outside of images: one for each checkpoint, named by its
 //! image id.
 
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use stasis_config::Settings;
+use stasis_linux::directory::Directory;
 use stasis_memory_store::{ImageId, StoreError, Stored, Tier};
 
 use crate::bulk_memory::origin::Origin;
@@ -61,15 +61,12 @@ impl Stores {
     }
 }
 
-/// Creates a directory for stores, which only root may read.
+/// Creates a directory for stores, which only root may read, or looks at the one that is there.
 ///
 /// # Errors
 /// The I/O error.
 pub(crate) fn prepare(directory: &Path) -> io::Result<()> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)
+    Directory::make(directory, 0o700).map(drop)
 }
 
 /// All stores in `parent`, the oldest first.

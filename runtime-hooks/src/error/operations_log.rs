@@ -1,13 +1,12 @@
 //! One line for each operation in `operations.log`: time, operation, result, and how long each
 //! phase took. Callers keep neither the timings nor, in most cases, the whole error.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::SystemTime;
 
 use serde::Serialize;
+use stasis_linux::directory::{Directory, Earlier};
 use stasis_linux::escape::escaped;
 use stasis_memory_store::Report;
 
@@ -119,42 +118,71 @@ impl Failed {
 }
 
 fn append(directory: &Path, line: &Line<'_>) -> io::Result<()> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)?;
+    let directory = Directory::make(directory, 0o700)?;
     let mut text = serde_json::to_vec(line)?;
     text.push(b'\n');
     // A log that is too long is no reason to lose this line.
-    let _ = put_aside(directory, MOST_BYTES);
-    let mut options = OpenOptions::new();
-    // One write to a file opened for appending: lines of concurrent operations do not mix.
-    options
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .open(directory.join(FILE_NAME))?
+    let _ = put_aside(&directory, MOST_BYTES);
+    // In one write: lines of concurrent operations do not mix.
+    directory
+        .log(FILE_NAME, Earlier::Continued)?
         .write_all(&text)
 }
 
 /// Begins a new file once the old one is longer than this; the one before that is replaced.
-fn put_aside(directory: &Path, most_bytes: u64) -> io::Result<()> {
-    let log = directory.join(FILE_NAME);
-    let is_too_long = || log.metadata().is_ok_and(|log| log.len() > most_bytes);
-    if !is_too_long() {
+fn put_aside(directory: &Directory, most_bytes: u64) -> io::Result<()> {
+    let is_too_long = || {
+        let log = directory.log(FILE_NAME, Earlier::Continued)?;
+        Ok::<_, io::Error>(log.metadata()?.len() > most_bytes)
+    };
+    if !is_too_long()? {
         return Ok(());
     }
     // Of two that find it too long, the second must not put the new one aside.
-    let gate = File::open(directory)?;
-    if try_lock(&gate, Sharing::Exclusive)? == Tried::Locked && is_too_long() {
-        fs::rename(&log, directory.join(EARLIER))?;
+    if try_lock(directory.file(), Sharing::Exclusive)? == Tried::Locked && is_too_long()? {
+        directory.rename(FILE_NAME, EARLIER)?;
     }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
     use super::*;
+
+    fn written(directory: &Path) -> io::Result<()> {
+        let mut timeline = Timeline::default();
+        timeline.note("noted");
+        let line = Line {
+            time: String::new(),
+            operation: String::new(),
+            container: "c1",
+            failure: None,
+            notes: timeline.notes(),
+            phases: timeline.phases(),
+            stop: timeline.stop(),
+            shared_out_bytes: None,
+            bulk_memory: None,
+        };
+        append(directory, &line)
+    }
+
+    #[test]
+    fn lines_go_nowhere_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let theirs = directory.path().join("theirs");
+        fs::write(&theirs, "kept").unwrap();
+        let log_dir = directory.path().join("log");
+        written(&log_dir).unwrap();
+        fs::remove_file(log_dir.join(FILE_NAME)).unwrap();
+        symlink(&theirs, log_dir.join(FILE_NAME)).unwrap();
+        written(&log_dir).unwrap_err();
+        symlink(&log_dir, directory.path().join("link")).unwrap();
+        written(&directory.path().join("link")).unwrap_err();
+        assert_eq!(fs::read_to_string(theirs).unwrap(), "kept");
+    }
 
     #[test]
     fn a_long_log_is_put_aside_once() {
@@ -162,9 +190,11 @@ mod tests {
         let [log, earlier] = [FILE_NAME, EARLIER].map(|name| directory.path().join(name));
         for (text, is_long) in [("12345", false), ("123456", true)] {
             fs::write(&log, text).unwrap();
-            put_aside(directory.path(), 5).unwrap();
-            put_aside(directory.path(), 5).unwrap();
-            assert_eq!(log.exists(), !is_long);
+            let directory = Directory::make(directory.path(), 0o700).unwrap();
+            put_aside(&directory, 5).unwrap();
+            put_aside(&directory, 5).unwrap();
+            let left = if is_long { "" } else { text };
+            assert_eq!(fs::read_to_string(&log).unwrap(), left);
         }
         assert_eq!(fs::read(earlier).unwrap(), b"123456");
     }

@@ -12,13 +12,15 @@ pub mod amounts;
 mod entries;
 pub(crate) mod gpu_memory;
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+
+use stasis_linux::directory::Directory;
 
 use crate::host::cancel::Cancel;
 use crate::host::file_lock::{Sharing, lock_soon, lock_within};
@@ -235,10 +237,7 @@ impl Reservation {
         if own.gate.is_some() {
             return Ok(None);
         }
-        let mut directory = DirBuilder::new();
-        let directory = directory.recursive(true).mode(0o700);
-        directory.create(&self.directory)?;
-        let lock = File::open(&self.directory)?;
+        let lock = Directory::make(&self.directory, 0o700)?.into_file();
         lock_within(GATE, &lock, Sharing::Exclusive)?;
         Ok(Some(lock))
     }

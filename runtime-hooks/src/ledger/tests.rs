@@ -190,12 +190,13 @@ fn who_undoes_it_asks_for_itself() {
 
 #[test]
 fn who_goes_back_and_can_write_no_entry_keeps_others_out() {
-    let state_dir = tempfile::tempdir().unwrap();
-    let ledger = state_dir.path().join(DIRECTORY);
-    // Nobody can make a file there, as on a full disk.
-    std::os::unix::fs::symlink("/proc/self/ns", &ledger).unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let state_dir = long_below(place.path(), 4090 - DIRECTORY.len());
+    let ledger = state_dir.join(DIRECTORY);
+    // Nobody can make a file there, as on a full disk: its path would be longer than PATH_MAX.
+    std::fs::create_dir_all(&ledger).unwrap();
     let tried = || try_lock(File::open(&ledger).unwrap(), Sharing::Exclusive).unwrap();
-    let a = Reservation::new(state_dir.path(), "a");
+    let a = Reservation::new(&state_dir, "a");
     let go_back = || {
         let look = || Ok::<_, io::Error>(host(100));
         a.reserve(&host(60), WaitFor::Room, &Patience::none(), look)
@@ -210,4 +211,16 @@ fn who_goes_back_and_can_write_no_entry_keeps_others_out() {
     let refused = a.reserve(&host(60), WaitFor::Reservations, &Patience::none(), look);
     assert!(matches!(refused, Err(NotReserved::Ledger(_))));
     assert_eq!(tried(), Tried::Locked);
+}
+
+/// A path of so many bytes.
+fn long_below(place: &Path, bytes: usize) -> PathBuf {
+    let mut path = place.to_owned();
+    loop {
+        let more = bytes - path.as_os_str().len() - 1;
+        if more <= 200 {
+            return path.join("x".repeat(more));
+        }
+        path.push("x".repeat(100));
+    }
 }

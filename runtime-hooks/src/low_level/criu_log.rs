@@ -4,11 +4,12 @@
 //! bundle), so stasis copies the log before it returns.
 
 use std::collections::VecDeque;
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{self, File, Metadata};
 use std::io::{self, BufRead, BufReader, Read};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use stasis_linux::directory::{Directory, Earlier};
 use stasis_linux::file;
 
 use crate::context::Context;
@@ -96,19 +97,11 @@ fn keep(criu: &CriuLog, log_dir: &Path, name: &str) -> io::Result<Option<KeptLog
     if found.len() == 0 || criu.before == Some(Stamp::of(&found)) {
         return Ok(None);
     }
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(log_dir)?;
+    let directory = Directory::make(log_dir, 0o700)?;
     let file_name = criu.path.file_name().unwrap_or_default().to_string_lossy();
-    let path = log_dir.join(format!("{name}-{file_name}"));
-    let mut kept = OpenOptions::new();
-    let mut kept = kept
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&path)?;
+    let name = format!("{name}-{file_name}");
+    let mut kept = directory.log(&name, Earlier::Replaced)?;
+    let path = log_dir.join(name);
     io::copy(&mut log.take(MAX_LOG_BYTES), &mut kept)?;
     // Too many are no reason to do without this one.
     let _ = remove_oldest(log_dir, MOST_LOGS, MOST_BYTES);

@@ -8,14 +8,15 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use stasis_memory_store::REQUEST_VARIABLE;
 
+use stasis_linux::directory::Directory;
 use stasis_linux::file;
 
 use crate::low_level::post_dump;
@@ -44,7 +45,7 @@ impl Environment<'_> {
         command.env(VARIABLE, self.plugins);
         match self.memory_request {
             Some(request) => command.env(REQUEST_VARIABLE, request),
-            // Our caller's value must not reach the plugin.
+            // Another's value must not reach the plugin.
             None => command.env_remove(REQUEST_VARIABLE),
         };
         if let Some(configuration) = self.configuration {
@@ -68,10 +69,8 @@ pub fn prepare(
         Some(_) => "criu-plugins-memory",
         None => "criu-plugins",
     });
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&directory)?;
+    Directory::make(state_dir, 0o700)?;
+    Directory::make(&directory, 0o700)?;
     let mut wanted = match distribution {
         Some(distribution) => plugins_of(distribution)?,
         None => BTreeMap::new(),

@@ -23,6 +23,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use stasis_linux::directory::Directory;
+
 use crate::container::memory_limit;
 use crate::context::Context;
 use crate::ledger::Reservation;
@@ -151,6 +153,11 @@ impl Operation {
     }
 
     fn begin_for(purpose: Purpose, directory: PathBuf) -> Result<Self, OperationError> {
+        let state_dir = state_dir_of(&directory);
+        Directory::make(state_dir, 0o700).map_err(|source| OperationError::Io {
+            path: state_dir.to_owned(),
+            source,
+        })?;
         let tried = try_lock(&directory, purpose).map_err(|source| OperationError::Io {
             path: directory.join(lock::NAME),
             source,

@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+
+use stasis_linux::directory::Directory;
 
 use crate::io_error::IoError;
 
@@ -22,9 +24,8 @@ pub(super) fn listen(address: &str) -> Result<Option<UnixListener>, IoError> {
     let path = path_of(address);
     let failed = || IoError::cannot(format!("listen at {}", path.display()));
     if let Some(directory) = path.parent() {
-        let mut builder = fs::DirBuilder::new();
-        let made = builder.recursive(true).mode(0o711).create(directory);
-        made.map_err(failed())?;
+        // Who can write into it could listen in our place.
+        Directory::make(directory, 0o711).map_err(failed())?;
     }
     match bind(&path) {
         Ok(socket) => Ok(Some(socket)),

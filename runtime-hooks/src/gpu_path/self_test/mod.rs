@@ -20,9 +20,8 @@ mod room;
 mod subject;
 mod trial;
 
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +29,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use stasis_config::Settings;
 use stasis_injection::slots::{BuildId, Refusal};
+use stasis_linux::directory::Directory;
 use stasis_linux::error_chain;
 
 use crate::cuda::watchdog::{CallLimits, WatchedDriver};
@@ -124,9 +124,7 @@ pub fn run(settings: &Settings) -> Result<(BuildId, Verdict), CannotRun> {
 
 /// One at a time: the directory is its own lock.
 fn turn(directory: &Path) -> io::Result<File> {
-    let mut make = DirBuilder::new();
-    make.recursive(true).mode(0o700).create(directory)?;
-    let lock = File::open(directory)?;
+    let lock = Directory::make(directory, 0o700)?.into_file();
     lock_within(LIMIT * 2, &lock, Sharing::Exclusive)?;
     Ok(lock)
 }
