@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use stasis::cli::answer::{Format, answer, show, show_all};
+use stasis::cli::answer::{Format, answer, show, show_all, show_error};
 use stasis::cli::check::{CheckError, check};
 use stasis::cli::check_image::check_image;
 use stasis::cli::command_error::CommandError;
@@ -223,7 +223,7 @@ fn run_memory(settings: &Settings, verb: MemoryVerb) -> Result<u8, CommandError>
         MemoryVerb::Prune { force } => {
             let what = if force { Prune::Remove } else { Prune::Show };
             let found = prune(settings, what)?;
-            found.iter().for_each(|line| println!("{line}"));
+            show_all(&found, Format::Text)?;
             if !(force || found.is_empty()) {
                 println!("nothing was removed; --force removes these");
             }
@@ -259,7 +259,7 @@ fn run_check_machine(settings: &Settings, format: Format) -> Result<u8, CommandE
 /// Reports an error on standard error, and with `--json` also on standard output for programs.
 fn report_error(error: &CommandError, format: Format) {
     let (text, diagnosis) = (chain(error), error.diagnosis());
-    eprintln!("stasis: {text} [{}]", diagnosis.kind);
+    show_error(&format!("{text} [{}]", diagnosis.kind));
     if format == Format::Json {
         let (kind, state) = (diagnosis.kind, diagnosis.state);
         // No channel is left to report that this write failed.

@@ -10,11 +10,12 @@ use stasis_config::Settings;
 use crate::bulk_memory::plugin;
 use crate::bulk_memory::restore::FoundMemory;
 use crate::bulk_memory::scrub::Scrub;
+use crate::cli::answer::name;
 use crate::cuda::nvml::Gpu;
 use crate::error::kind::Kind;
 use crate::error::{Refusal, chain};
-use crate::image::directory::is_settled;
 use crate::image::allowed::admit;
+use crate::image::directory::is_settled;
 use crate::image::manifest::{Manifest, StoredMemory};
 use crate::preflight::capabilities::Capabilities;
 use crate::restore::admission::node;
@@ -224,18 +225,18 @@ impl About {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "image {}", self.image.display())?;
+        writeln!(f, "image {}", name(&self.image.display()))?;
         if let Some(manifest) = &self.manifest {
             writeln!(f, "{manifest}")?;
         }
         if let Some(memory) = &self.memory {
-            writeln!(f, "  bulk memory in {}", memory.display())?;
+            writeln!(f, "  bulk memory in {}", name(&memory.display()))?;
         }
         for note in &self.notes {
-            writeln!(f, "{note}")?;
+            writeln!(f, "{}", name(note))?;
         }
         for refused in &self.refusals {
-            writeln!(f, "{} [{}]", refused.text, refused.kind)?;
+            writeln!(f, "{} [{}]", name(&refused.text), refused.kind)?;
         }
         match self.kind {
             Some(kind) => write!(f, "a restore would be refused [{kind}]"),
@@ -246,27 +247,23 @@ impl fmt::Display for Report {
 
 impl fmt::Display for About {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            version,
-            written_by,
-            created,
-            container,
-            ..
-        } = self;
+        let version = self.version;
+        let written_by = name(&self.written_by);
+        let (created, container) = (name(&self.created), name(&self.container));
         write!(
             f,
             "  of container {container}, {created}, by {written_by} (version {version})"
         )?;
         if self.processes > 0 {
             let (processes, mib) = (self.processes, self.gpu_bytes >> 20);
-            let driver = &self.driver_version;
+            let driver = name(&self.driver_version);
             write!(
                 f,
                 "\n  {processes} processes with GPU state of {mib} MiB, of driver {driver}"
             )?;
         }
         for gpu in &self.gpus {
-            write!(f, "\n  {} ({})", gpu.uuid, gpu.name)?;
+            write!(f, "\n  {} ({})", gpu.uuid, name(&gpu.name))?;
         }
         Ok(())
     }

@@ -14,6 +14,7 @@ use stasis_memory_store::{ImageId, StoreError};
 use crate::bulk_memory::in_use::Removed;
 use crate::bulk_memory::kept::{self, Image, Kept};
 use crate::bulk_memory::stores::Stores;
+use crate::cli::answer::name;
 
 /// Why bulk memory cannot be listed or removed.
 #[derive(Debug, thiserror::Error)]
@@ -103,7 +104,7 @@ impl fmt::Display for Kept {
             }
         }
         if let (Some(container), Some(created)) = (&self.container, &self.created) {
-            write!(f, ", container {container} at {created}")?;
+            write!(f, ", container {} at {}", name(container), name(created))?;
         }
         if let Some(path) = &self.image_path {
             let state = match self.image {
@@ -113,7 +114,7 @@ impl fmt::Display for Kept {
                 Image::Gone => " (not there any more)",
                 Image::Unknown => " (cannot be read)",
             };
-            write!(f, ", image {}{state}", path.display())?;
+            write!(f, ", image {}{state}", name(&path.display()))?;
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use stasis_config::Settings;
 
 use crate::bulk_memory::write_behind;
+use crate::cli::answer::name;
 use crate::error::chain;
 use crate::error::kind::State;
 use crate::host::cancel::Cancel;
@@ -138,7 +139,7 @@ fn attempt(settings: &Settings, undo: &Undo) -> Result<Recovered, OperationError
 
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (id, root) = (&self.container, self.root.display());
+        let (id, root) = (name(&self.container), name(&self.root.display()));
         write!(f, "{id} ({root}): a {} was cut off; ", self.operation)?;
         match self.result {
             Outcome::Undone => f.write_str("undone")?,
@@ -147,7 +148,7 @@ impl fmt::Display for Found {
             Outcome::UnderWay => f.write_str("left alone")?,
         }
         match &self.error {
-            Some(error) => write!(f, ": {error}"),
+            Some(error) => write!(f, ": {}", name(error)),
             None => Ok(()),
         }
     }

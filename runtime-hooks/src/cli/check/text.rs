@@ -5,6 +5,7 @@ use std::fmt;
 use stasis_config::BlockerKind;
 
 use super::{Blocker, Report};
+use crate::cli::answer::name;
 
 impl Blocker {
     /// Whether a checkpoint that leaves the container running would begin with it.
@@ -15,10 +16,11 @@ impl Blocker {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "container {} ({})", self.container, self.root.display())?;
+        let (container, root) = (name(&self.container), name(&self.root.display()));
+        writeln!(f, "container {container} ({root})")?;
         for process in &self.processes {
             let state = process.cuda.as_deref().unwrap_or("no CUDA");
-            write!(f, "  {} {}: {state}", process.pid, process.name)?;
+            write!(f, "  {} {}: {state}", process.pid, name(&process.name))?;
             for gpu in &process.gpus {
                 write!(f, ", {}", gpu.uuid)?;
                 if let Some(bytes) = gpu.memory_bytes {
@@ -34,10 +36,10 @@ impl fmt::Display for Report {
             writeln!(f, "{blocker}")?;
         }
         for note in &self.notes {
-            writeln!(f, "{note}")?;
+            writeln!(f, "{}", name(note))?;
         }
         if let Some(refusal) = &self.refusal {
-            writeln!(f, "{refusal}")?;
+            writeln!(f, "{}", name(refusal))?;
         }
         if let Some(kind) = self.kind {
             let is_of_the_end =
@@ -61,7 +63,7 @@ impl fmt::Display for Report {
 
 impl fmt::Display for Blocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}: process {}", self.finding.kind, self.finding)?;
+        writeln!(f, "{}: process {}", self.finding.kind, name(&self.finding))?;
         writeln!(f, "  {}", self.consequence)?;
         write!(f, "  way out: {}", self.way_out)?;
         if self.allowed {

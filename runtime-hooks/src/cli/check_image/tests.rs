@@ -45,3 +45,36 @@ fn all_that_is_to_fill_holes_is_read_in_every_tier() {
         assert!(report.refusals[0].text.contains(&says), "{report}");
     }
 }
+
+#[test]
+fn nothing_that_a_manifest_says_acts_on_a_terminal_or_forges_a_line() {
+    let forged = "x\na restore would begin\u{1b}[2J\u{202e}".to_owned();
+    let mut manifest = Manifest::new(&forged, forged.clone(), forged.clone());
+    manifest.written_by = forged.clone();
+    let mut about = About::of(&manifest);
+    (about.processes, about.driver_version) = (1, forged.clone());
+    about.gpus = vec![Gpu {
+        uuid: "GPU-57415349-5300-4000-8000-000000000001".parse().unwrap(),
+        name: forged.clone(),
+        memory_bytes: 0,
+    }];
+    let mut report = Report::of(Path::new(&forged));
+    report.manifest = Some(about);
+    report.memory = Some(PathBuf::from(&forged));
+    report.notes.push(forged.clone());
+    report.add(Kind::ImageDamaged, forged);
+    let text = report.to_string();
+    assert!(!text.contains(['\u{1b}', '\u{202e}']), "{text:?}");
+    assert!(
+        !text
+            .lines()
+            .any(|line| line.starts_with("a restore would begin")),
+        "{text}"
+    );
+    assert_eq!(
+        text.matches("x\\na restore would begin\\u{1b}[2J\\u{202e}")
+            .count(),
+        9,
+        "{text}"
+    );
+}

@@ -9,6 +9,7 @@ use stasis_memory_store::ImageId;
 
 use crate::bulk_memory::pending::Pending;
 use crate::bulk_memory::write_behind::{self, Outcome, copy_all};
+use crate::cli::answer::name;
 
 /// A copy that was pending.
 #[derive(Debug, Serialize)]
@@ -54,10 +55,15 @@ impl Flushed {
 
 impl fmt::Display for Flushed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of container {}: ", self.image_id, self.container)?;
+        write!(
+            f,
+            "{} of container {}: ",
+            self.image_id,
+            name(&self.container)
+        )?;
         match &self.error {
             None => f.write_str("on disk"),
-            Some(error) => write!(f, "not on disk, which is tried again: {error}"),
+            Some(error) => write!(f, "not on disk, which is tried again: {}", name(error)),
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::bulk_memory::in_use::Removed;
 use crate::bulk_memory::kept::Kept;
 use crate::bulk_memory::retention::{CUT_OFF, excess, why_left_over};
 use crate::bulk_memory::stores::{self, Stores};
+use crate::cli::answer::name;
 
 /// Whether unneeded bulk memory is listed or removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +50,10 @@ pub fn prune(settings: &Settings, what: Prune) -> Result<Vec<String>, MemoryComm
         if what == Prune::Remove {
             fs::remove_dir_all(&path).map_err(&io)?;
         }
-        lines.push(format!("{}: its copy was interrupted", path.display()));
+        lines.push(format!(
+            "{}: its copy was interrupted",
+            name(&path.display())
+        ));
     }
     Ok(lines)
 }
@@ -57,7 +61,7 @@ pub fn prune(settings: &Settings, what: Prune) -> Result<Vec<String>, MemoryComm
 fn line(kept: &Kept, why: &str, removed: Removed) -> String {
     let (id, bytes) = (kept.image_id, mib(kept.own_bytes));
     let place = kept.image_path.as_deref();
-    let place = place.map(|path| format!(" ({})", path.display()));
+    let place = place.map(|path| format!(" ({})", name(&path.display())));
     let stays = match removed {
         Removed::Yes => "",
         Removed::InUse => "; it stays for now, since it is in use",

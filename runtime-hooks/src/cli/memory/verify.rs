@@ -13,6 +13,7 @@ use crate::bulk_memory::in_use;
 use crate::bulk_memory::kept::Kept;
 use crate::bulk_memory::retention::CUT_OFF;
 use crate::bulk_memory::scrub::Scrub;
+use crate::cli::answer::name;
 use crate::error::chain;
 
 /// More damage of one store is counted and not named.
@@ -114,12 +115,12 @@ impl Verified {
 
 impl fmt::Display for Verified {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.directory.display())?;
+        write!(f, "{}", name(&self.directory.display()))?;
         if let Some(container) = &self.container {
-            write!(f, ", container {container}")?;
+            write!(f, ", container {}", name(container))?;
         }
         if let Some(image) = &self.image_path {
-            write!(f, ", image {}", image.display())?;
+            write!(f, ", image {}", name(&image.display()))?;
         }
         if self.damaged == 0 {
             write!(f, ": whole, {} read", mib(self.bytes))?;
@@ -130,7 +131,7 @@ impl fmt::Display for Verified {
         }
         write!(f, ": DAMAGED in {} places", self.damaged)?;
         for damage in &self.damage {
-            write!(f, "\n  {damage}")?;
+            write!(f, "\n  {}", name(damage))?;
         }
         Ok(())
     }
