@@ -12,6 +12,7 @@ mod cuda_checkpoint;
 mod driver_errors;
 mod earlier_images;
 mod ended_members;
+mod environment;
 mod exec_sessions;
 mod failures;
 mod forked_children;

@@ -5,6 +5,7 @@ pub(crate) mod boot;
 pub mod cancel;
 pub mod deadline;
 pub mod disk;
+pub(crate) mod environment;
 pub(crate) mod file_lock;
 pub mod huge_pages;
 pub(crate) mod respawn;

@@ -12,6 +12,8 @@ use serde::de::DeserializeOwned;
 use stasis_linux::cgroup::set_apart;
 use stasis_linux::open_files::keep_callers_limit;
 
+use crate::host::environment;
+
 /// The cgroup of these processes: what ends the caller's unit, session or pod does not end them.
 const CGROUP: &str = "stasis";
 
@@ -37,8 +39,8 @@ pub(crate) fn start_with(
     spawn(program(verb, job)?, streams)
 }
 
-/// As [`start_with`], without the caller's environment: what it starts calls libraries that obey
-/// variables of their own.
+/// As [`start_with`], without any environment: what it starts calls libraries that obey variables
+/// of their own.
 ///
 /// # Errors
 /// As [`start`].
@@ -59,6 +61,7 @@ fn program(verb: &str, job: &impl Serialize) -> io::Result<Command> {
         .args([verb, &serde_json::to_string(job)?])
         // The caller's directory must stay removable.
         .current_dir("/");
+    environment::make(&mut command);
     Ok(command)
 }
 

@@ -1,7 +1,7 @@
 //! Finds the CRIU that the low-level runtime will use, and its version.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use stasis_linux::file::{self, Access, Durability};
 use stasis_linux::open_files::keep_callers_limit;
 
-/// Where the C library looks for programs if there is no `PATH`.
-const DEFAULT_PATH: &str = "/bin:/usr/bin";
+use crate::host::environment;
+
 /// The record of the last query, below the state directory.
 const RECORD: &str = "criu-version.json";
 /// One path and some numbers.
@@ -48,7 +48,7 @@ impl CriuVersion {
     /// # Errors
     /// `criu --version` cannot be run or prints no version.
     pub fn installed(state_dir: &Path) -> io::Result<Option<Self>> {
-        let Some(program) = find(env::var_os("PATH")) else {
+        let Some(program) = find(&environment::path()) else {
             return Ok(None);
         };
         let metadata = program.metadata()?;
@@ -90,9 +90,8 @@ impl fmt::Display for CriuVersion {
     }
 }
 
-fn find(path: Option<OsString>) -> Option<PathBuf> {
-    let path = path.unwrap_or_else(|| DEFAULT_PATH.into());
-    let programs = env::split_paths(&path).map(|directory| directory.join("criu"));
+fn find(path: &OsStr) -> Option<PathBuf> {
+    let programs = env::split_paths(path).map(|directory| directory.join("criu"));
     let is_program =
         |metadata: fs::Metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0;
     programs
@@ -102,6 +101,7 @@ fn find(path: Option<OsString>) -> Option<PathBuf> {
 
 fn query(program: &Path) -> io::Result<CriuVersion> {
     let mut command = Command::new(program);
+    environment::make(&mut command);
     keep_callers_limit(&mut command);
     let output = command.arg("--version").stdin(Stdio::null()).output()?;
     let output_text = String::from_utf8_lossy(&output.stdout);
@@ -154,9 +154,9 @@ mod tests {
             fs::write(place.join("criu"), "").unwrap();
         }
         let path = env::join_paths([&one, &two]).unwrap();
-        assert_eq!(find(Some(path.clone())), None, "not executable");
+        assert_eq!(find(&path), None, "not executable");
         fs::set_permissions(two.join("criu"), fs::Permissions::from_mode(0o755)).unwrap();
-        assert_eq!(find(Some(path)), Some(two.join("criu")));
+        assert_eq!(find(&path), Some(two.join("criu")));
     }
 
     #[test]

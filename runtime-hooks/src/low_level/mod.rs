@@ -1,6 +1,7 @@
 //! The low-level runtime (runc or crun) as a child process of a GPU operation.
 //!
-//! It gets the caller's own arguments, standard streams and descriptors. For a checkpoint it gets
+//! It gets the caller's own arguments, standard streams and descriptors, and an environment that we
+//! make. For a checkpoint it gets
 //! no parent-death signal: killing it in the middle of a dump would kill CRIU with parasite
 //! code inside the workload.
 
@@ -31,6 +32,7 @@ use stasis_config::{Flavor, LowLevel};
 use stasis_linux::open_files::keep_callers_limit;
 use stasis_linux::pdeathsig::kill_with_parent;
 
+use crate::host::environment;
 use crate::low_level::criu_plugins::Environment;
 use crate::low_level::watch::{Hung, Victims, Watch};
 use crate::request::RestoreMode;
@@ -277,6 +279,7 @@ pub fn delete(low_level: &LowLevel, root: &Path, id: &str, limit: Duration) {
 fn command(low_level: &LowLevel, args: &[impl AsRef<OsStr>]) -> Command {
     let mut command = Command::new(&low_level.path);
     command.args(args);
+    environment::make(&mut command);
     keep_callers_limit(&mut command);
     command
 }

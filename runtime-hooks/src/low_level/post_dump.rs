@@ -34,10 +34,10 @@ const SCRIPT: &str = "criu-post-dump";
 pub(crate) fn prepare(state_dir: &Path, criu: Option<CriuVersion>) -> io::Result<Option<PathBuf>> {
     let program = env::current_exe()?;
     let script = state_dir.join(SCRIPT);
-    // CRIU 3.17 aborts if it has a script and a caller that wants to be notified. Whoever has a
-    // configuration of their own keeps it. A program that was replaced has no path.
+    // CRIU 3.17 aborts if it has a script and a caller that wants to be notified. A program that
+    // was replaced has no path. A caller's variable of this name does not reach CRIU.
     let asks = criu.is_some_and(|version| version >= CriuVersion::WITH_HOOKS);
-    if !asks || env::var_os(VARIABLE).is_some() || !program.exists() {
+    if !asks || !program.exists() {
         return Ok(None);
     }
     let Some(statement) = statement(&script) else {

@@ -1,0 +1,123 @@
+//! The environment of what we start: made, not inherited.
+//!
+//! runc, crun and CRIU obey variables: `CRIU_CONFIG_FILE` names an action script (criu/config.c),
+//! `CRIU_LIBS_DIR` libraries (criu/plugin.c), `HOME` a directory with a configuration file, and the
+//! dynamic linker and the Go runtime have theirs. A caller whose own caller chose them (sudo, a
+//! unit, a wrapper) would hand on more than it knows.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
+
+/// Where the distributions have programs; runc without any `PATH` finds no CRIU.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// What else is handed on. Sockets and the directory of the user's services are runc's and crun's
+/// to use: activation, sd_notify(3), systemd's cgroup driver.
+const HANDED_ON: [&str; 9] = [
+    "DBUS_SESSION_BUS_ADDRESS",
+    "LANG",
+    "LISTEN_FDNAMES",
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "NOTIFY_SOCKET",
+    "TMPDIR",
+    "XDG_RUNTIME_DIR",
+    // Read by debug builds of our plugin alone.
+    "STASIS_MEMORY_FAULT",
+];
+/// What has another program run, or libraries of somebody else's in it.
+const OF_THE_LINKER: &[u8] = b"LD_";
+const OF_CRIU: &[u8] = b"CRIU_";
+
+/// Gives a program the environment that we make.
+pub(crate) fn make(command: &mut Command) {
+    command.env_clear().env("PATH", path());
+    for name in HANDED_ON {
+        if let Some(value) = env::var_os(name) {
+            command.env(name, value);
+        }
+    }
+}
+
+/// Leaves a program that takes our place its caller's environment, but for what would have other
+/// code run in it, or in CRIU.
+pub(crate) fn clean(command: &mut Command) {
+    for (name, _) in env::vars_os().filter(|(name, _)| is_foreign_code(name)) {
+        command.env_remove(name);
+    }
+}
+
+/// Where programs are looked for: our caller's directories in which only root can put any.
+pub(crate) fn path() -> OsString {
+    trusted(env::var_os("PATH").as_deref())
+}
+
+fn trusted(path: Option<&OsStr>) -> OsString {
+    let standard: Vec<_> = env::split_paths(PATH).collect();
+    let directories = env::split_paths(path.unwrap_or_default());
+    let trusted = directories.filter(|path| standard.contains(path) || is_roots(path));
+    match env::join_paths(trusted) {
+        Ok(path) if !path.is_empty() => path,
+        _ => PATH.into(),
+    }
+}
+
+fn is_roots(directory: &Path) -> bool {
+    let found = directory.metadata();
+    directory.is_absolute()
+        && found.is_ok_and(|found| found.is_dir() && found.uid() == 0 && found.mode() & 0o022 == 0)
+}
+
+fn is_foreign_code(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    name.starts_with(OF_THE_LINKER) || name.starts_with(OF_CRIU)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn programs_are_looked_for_where_only_root_can_put_them() {
+        let place = tempfile::tempdir().unwrap();
+        let [ours, open] = ["ours", "open"].map(|name| place.path().join(name));
+        for (directory, mode) in [(&ours, 0o755), (&open, 0o777)] {
+            fs::create_dir(directory).unwrap();
+            fs::set_permissions(directory, Permissions::from_mode(mode)).unwrap();
+        }
+        let (ours, open) = (ours.display(), open.display());
+        for (given, made) in [
+            (
+                format!("{open}:{ours}::bin:/usr/bin"),
+                format!("{ours}:/usr/bin"),
+            ),
+            (format!("{open}:."), PATH.to_owned()),
+            (String::new(), PATH.to_owned()),
+        ] {
+            assert_eq!(trusted(Some(OsStr::new(&given))), *made, "{given}");
+        }
+        assert_eq!(trusted(None), PATH);
+    }
+
+    #[test]
+    fn nothing_else_is_handed_on() {
+        let mut command = Command::new("true");
+        command
+            .env("CRIU_LIBS_DIR", "/theirs")
+            .env("HOME", "/theirs");
+        make(&mut command);
+        let names: Vec<_> = command.get_envs().map(|(name, _)| name).collect();
+        let is_known = |name: &&OsStr| *name == "PATH" || HANDED_ON.iter().any(|it| name == it);
+        assert!(names.iter().all(is_known), "{names:?}");
+        for name in ["LD_PRELOAD", "LD_LIBRARY_PATH", "CRIU_CONFIG_FILE"] {
+            assert!(is_foreign_code(OsStr::new(name)), "{name}");
+        }
+        assert!(!is_foreign_code(OsStr::new("_OCI_SYNCPIPE")));
+    }
+}
