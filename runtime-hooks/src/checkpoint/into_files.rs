@@ -46,7 +46,8 @@ pub(super) fn make_files<'p>(
     let beside = BESIDE.saturating_mul(held.len() as u64);
     let bytes = captured.in_files_bytes(minimum);
     let bytes_of_files = bytes.saturating_add(beside);
-    let in_files = match plan.goes_on_at_once() {
+    // What the operator has suspended is in files that are no packs, and does not go on.
+    let in_files = match plan.goes_on_at_once() && captured.in_file_bytes == 0 {
         true => GpuContentsIn::FilesUntilTheyGoOn(bytes_of_files),
         false => GpuContentsIn::Files(bytes_of_files),
     };

@@ -114,8 +114,11 @@ fn offered(elf: &Elf<'_>, wanted: Function) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::io::Write;
+
+    use object::elf::EM_AARCH64;
+
+    use super::*;
 
     fn read(bytes: &[u8]) -> Result<Symbols, Refusal> {
         let mut file = tempfile::tempfile().unwrap();
@@ -140,6 +143,17 @@ mod tests {
             bytes[place] ^= 0xff;
             let _ = read(&bytes).map(|symbols| symbols.slot(Function::Memcpy).unwrap_err());
         }
+    }
+
+    /// The code is not tried there, and the driver copies alone.
+    #[test]
+    fn a_library_for_another_processor_is_refused() {
+        const MACHINE: usize = 18;
+        let mut bytes = std::fs::read("/proc/self/exe").unwrap();
+        assert_eq!(bytes[MACHINE..][..2], EM_X86_64.to_le_bytes());
+        bytes[MACHINE..][..2].copy_from_slice(&EM_AARCH64.to_le_bytes());
+        let refusal = read(&bytes).unwrap_err();
+        assert!(matches!(refusal, Refusal::Architecture), "{refusal}");
     }
 
     #[test]
