@@ -5,6 +5,7 @@ mod as_an_image;
 mod beside_the_driver;
 mod cancelled;
 mod cut_off;
+mod damaged;
 mod eight_processes;
 mod ended;
 mod fall_back;
@@ -14,12 +15,12 @@ mod odd_programs;
 mod paused;
 mod replicas;
 mod stock_runc;
+mod tier_is_full;
 mod usual_pod;
 
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
-use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::container::memory_container::MemoryContainer;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
@@ -106,31 +107,6 @@ fn the_limit_and_the_charge_of_the_container_stay_as_they_are() -> Result<()> {
     ensure!(peak(&limit)? <= LIMIT);
     ensure!(in_file(stasis, &memory)? == 0, "a file is still mapped");
     memory.delete()
-}
-
-/// A container that was half restored is ended before its GPU is unlocked, and the image is named.
-#[test]
-fn what_is_damaged_is_not_restored() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::trixie()?)?;
-    let _containerd = stasis.containerd()?;
-    let holder = started(stasis)?;
-    holder.bundle.checkpoint("good", &[])?;
-    let image = holder.bundle.image_path("good");
-    let index = Index::read(&image)?.context("no index")?;
-    let chunks = index.areas().flat_map(|area| &area.chunks);
-    let place = chunks.last().context("nothing is stored")?.place;
-    let pack = index.packs[usize::try_from(place.pack)?].file_name();
-    let pack = image.join(pack);
-    let whole = fs::read(&pack)?;
-    let mut damaged = whole.clone();
-    damaged[usize::try_from(place.offset)? + 5000] ^= 1;
-    fs::write(&pack, damaged)?;
-    let message = holder.bundle.restore_fails("good")?;
-    assert_contains(&message, &["[image-damaged]", "cannot be read from"]);
-    fs::write(&pack, whole)?;
-    holder.bundle.restore("good")?;
-    holder.goes_on()?;
-    holder.end()
 }
 
 /// Once the files are there they have it.

@@ -1,0 +1,137 @@
+//! The tier in memory has no room, wherever that is noticed: they go to disk.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::container::bundle::Bundle;
+use stasis_integration::container::memory_container::{MemoryContainer, names_in};
+use stasis_integration::faults::call::Class;
+use stasis_integration::faults::{Action, At, Gate, Plan, Trace, phase_in};
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::{RUNTIME, StasisHost};
+use stasis_integration::needs;
+
+use super::as_an_image::RAM;
+use super::{IN_MEMORY, has_holes, started};
+
+const LEAVES: [&str; 1] = ["--leave-running"];
+/// A script before the runtime.
+const GATED: &str = "/usr/local/bin/gated-runtime";
+/// Enough for 48 MiB and all that is reserved beside them.
+const ENOUGH: u64 = 512;
+
+/// By what is reserved before anything is locked.
+#[test]
+fn it_is_too_small() -> Result<()> {
+    let stasis = &StasisHost::of(HostKind::sid_v2()?)?;
+    needs!(StandIn);
+    let _containerd = stasis.containerd()?;
+    stasis.set(&stasis.low_level, IN_MEMORY)?;
+    let holder = started(stasis)?;
+    let mut tiers = Vec::new();
+    for mib in [1, 48, 64, 112, 120, 176, 240, ENOUGH] {
+        mount(stasis, mib)?;
+        holder.bundle.checkpoint("image", &LEAVES)?;
+        has_holes(&holder, "image").with_context(|| format!("{mib} MiB"))?;
+        let is_in_memory = !names_in(&stasis.host.path(RAM))?.is_empty();
+        let notes = stasis.operation("checkpoint")?["notes"].to_string();
+        let says = notes.contains("bulk memory goes to disk: there is no room for it in memory");
+        ensure!(says != is_in_memory, "{mib} MiB: {notes}");
+        tiers.push(is_in_memory);
+        holder.goes_on()?;
+        let next = holder.next();
+        holder.end()?;
+        holder.bundle.restore("image")?;
+        holder.is_back_at(next - 1);
+        holder.goes_on()?;
+        unmount(stasis)?;
+    }
+    ensure!(
+        !tiers[0] && tiers.is_sorted() && tiers[tiers.len() - 1],
+        "{tiers:?}"
+    );
+    holder.end()
+}
+
+/// Somebody else takes the room that was found, before the packs get theirs.
+#[test]
+fn it_is_filled_meanwhile() -> Result<()> {
+    let stasis = &StasisHost::of(HostKind::trixie()?)?;
+    needs!(StandIn);
+    let _containerd = stasis.containerd()?;
+    stasis.set(&stasis.low_level, IN_MEMORY)?;
+    let gate = &Gate::build(stasis, "runtime", GATED, RUNTIME, "*")?;
+    let bundle = Bundle::make(stasis, "job", &["/bin/memcheck", "48", "10000"])?.through(GATED);
+    let job = MemoryContainer::of(stasis, bundle, 10000)?;
+    job.bundle.checkpoint("first", &LEAVES)?;
+    job.goes_on()?;
+    for left in [0, 1, 64, 111] {
+        mount(stasis, ENOUGH)?;
+        filled(stasis, gate, &job, left).with_context(|| format!("{left} MiB"))?;
+        let notes = stasis.operation("checkpoint")?["notes"].to_string();
+        assert_contains(&notes, &["No space left", "bulk memory goes to disk"]);
+        assert_eq!(names_in(&stasis.host.path(RAM))?, ["filler"]);
+        job.goes_on()?;
+        stasis.host.run(&["rm", &format!("{RAM}/filler")])?;
+        job.end()?;
+        job.bundle.restore("full")?;
+        job.is_back_at(job.next() - 1);
+        job.goes_on().with_context(|| format!("{left} MiB"))?;
+        job.bundle.checkpoint("next", &LEAVES)?;
+        has_holes(&job, "next")?;
+        job.goes_on()?;
+        unmount(stasis)?;
+    }
+    job.bundle.checkpoint("ends", &[])?;
+    job.bundle.restore("ends")?;
+    job.goes_on()?;
+    job.end()
+}
+
+/// A checkpoint that finds so many MiB left when the files are made.
+fn filled(
+    stasis: &StasisHost,
+    gate: &Gate<'_>,
+    job: &MemoryContainer<'_>,
+    left: u64,
+) -> Result<()> {
+    gate.close()?;
+    let script = format!("head -c $(({ENOUGH} - {left}))M /dev/zero > {RAM}/filler || true");
+    let mut fills = stasis.command("bash");
+    fills.args(["-c", &script]);
+    let mut is_reserved = false;
+    let plan = Plan {
+        class: Class::Changes,
+        // Room is reserved, and who is to make the file is put into a cgroup of its own.
+        at: At::First(Box::new(move |hit| {
+            let path = hit.call.path.as_deref().unwrap_or(Path::new(""));
+            is_reserved |= path.starts_with("/run/stasis/ledger");
+            is_reserved && path.ends_with("cgroup.procs")
+        })),
+        action: Action::Do(Box::new(move || {
+            ensure!(fills.status()?.success(), "it is not filled");
+            Ok(())
+        })),
+    };
+    let checkpoint = job.bundle.begin_checkpoint("full", &LEAVES)?;
+    let held = gate.held(|| false)?.context("no runtime was started")?;
+    let traced = Trace::from_start(held, plan, phase_in(job.bundle.record()))?.seen()?;
+    ensure!(!traced.hits.is_empty(), "not among {:?}", traced.calls);
+    let output = checkpoint.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success() && said.is_empty(), "{said}");
+    Ok(())
+}
+
+fn mount(stasis: &StasisHost, mib: u64) -> Result<()> {
+    let size = format!("size={mib}m,mode=0700");
+    stasis.host.run(&["mkdir", "-p", RAM])?;
+    let mount = ["mount", "-t", "tmpfs", "-o", &size, "tmpfs", RAM];
+    stasis.host.run(&mount).map(drop)
+}
+
+/// Processes may still have a pack of it mapped.
+fn unmount(stasis: &StasisHost) -> Result<()> {
+    stasis.host.run(&["umount", "--lazy", RAM]).map(drop)
+}
