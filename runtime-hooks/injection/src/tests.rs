@@ -4,6 +4,7 @@ mod contents;
 mod exchange_killed;
 mod hole;
 mod killed;
+mod mappings;
 mod program;
 mod programs;
 mod round;

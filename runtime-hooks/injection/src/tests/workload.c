@@ -85,6 +85,35 @@ static int guards(void) {
            mmap(contents + gpu_bytes(), 4096, PROT_NONE, flags, -1, 0) == MAP_FAILED;
 }
 
+enum { PAGE = 4096, MANY = 70000, SHARED = 100 };
+static void *shared[2 * SHARED];
+static size_t shared_count;
+
+/* Mappings of one page that the kernel joins with no other. */
+static void map_shared(void) {
+    while (shared_count < sizeof shared / sizeof *shared) {
+        void *page = mmap(NULL, PAGE, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        if (page == MAP_FAILED)
+            return;
+        shared[shared_count++] = page;
+        if (shared_count == SHARED)
+            return;
+    }
+}
+
+/* As many mappings as the kernel allows; how many of them were made one by one. */
+static size_t map_all(void) {
+    char *all = mmap(NULL, 2ul * MANY * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    map_shared();
+    for (size_t i = 0; i < MANY && !mprotect(all + (2 * i + 1) * PAGE, PAGE, PROT_READ);)
+        i++;
+    map_shared();
+    return shared_count;
+}
+
+/* One mapping less. */
+static int unmap_one(void) { return shared_count == 0 || munmap(shared[--shared_count], PAGE); }
+
 /* A child that has all that its parent has, and does the same. */
 static int in_a_child(void) {
     int status;
@@ -120,6 +149,10 @@ int main(int argc, char **argv) {
             answer = (unsigned long)mlock(gpu_contents(), 4096);
         else if (!strcmp(word, "guards"))
             answer = (unsigned long)guards();
+        else if (!strcmp(word, "map-all"))
+            answer = map_all();
+        else if (!strcmp(word, "unmap-one"))
+            answer = (unsigned long)unmap_one();
         else if (!strcmp(word, "fork"))
             answer = (unsigned long)in_a_child();
         else if (strcmp(word, "nothing"))
