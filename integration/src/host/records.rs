@@ -28,10 +28,11 @@ impl StasisHost {
     /// The host cannot be looked at.
     pub fn records(&self) -> Result<String> {
         let is_held = "! -exec flock --nonblock {} true ';'";
-        // There is no directory before the first operation.
+        // There is no directory before the first operation, and find fails if one that it has found
+        // is gone before it looks there.
         let script = format!(
             "[ ! -e {RECORDS} ] || \
-             find {RECORDS} -type f '(' ! -name lock -o {is_held} ')' -print",
+             find {RECORDS} -type f '(' ! -name lock -o {is_held} ')' -print || true",
         );
         self.host.run_for_text(&["bash", "-c", &script])
     }
