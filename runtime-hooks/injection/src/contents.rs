@@ -71,6 +71,10 @@ pub fn file_of(process: &ProcessRef, contents: Span) -> io::Result<ContentsFile>
         })),
     })?;
     let (file, offset, is_pack) = found.transpose()?.flatten().ok_or_else(no_contents)?;
+    // Checked after all was opened, since the pid may have been given to another process before it.
+    if process.is_gone() {
+        return Err(no_contents());
+    }
     let mut options = OpenOptions::new();
     options.read(true).write(!is_pack);
     Ok(ContentsFile {

@@ -9,7 +9,7 @@ use crate::tree::descendants;
 /// The processes of a container as they were at one look: who they are, which of them CRIU dumps,
 /// and which may use CUDA. Only the latter are held by pidfd: a container may have more processes
 /// than we may open files.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     members: Vec<Member>,
     candidates: Vec<ProcessRef>,

@@ -4,11 +4,13 @@
 //! when it is opened (`/dev/watchdog` reboots the machine when it is closed again), a fifo without
 //! a writer, or a file of a FUSE mount that never answers.
 
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
+use rustix::fs::{Dir, Mode, OFlags, ResolveFlags, open, openat2};
 use stasis_linux::ProcessRef;
 use stasis_linux::file::open_found;
 
@@ -42,6 +44,22 @@ pub(crate) fn read_file(root: impl AsFd, path: &Path, limit: u64) -> io::Result<
     let mut bytes = Vec::new();
     file.take(limit).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// The names in a directory of the file system mounted at `root`, whatever is mounted there.
+///
+/// # Errors
+/// The error of openat2(2) or getdents(2).
+pub(crate) fn names_in(root: impl AsFd, path: &Path) -> io::Result<Vec<OsString>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    // A link leads to what is in the container, as for the container itself.
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let directory = openat2(root, path, flags, Mode::empty(), resolve)?;
+    let mut names = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        names.push(OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned());
+    }
+    Ok(names)
 }
 
 #[cfg(test)]

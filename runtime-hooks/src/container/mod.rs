@@ -14,8 +14,8 @@ pub(crate) mod root_mounts;
 pub(crate) mod spec;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -190,12 +190,21 @@ impl Container {
         within(PROC, move || Snapshot::take(&init, &cgroup.pids()?))?
     }
 
-    /// Whether it has a GPU: its `/dev` has an NVIDIA device node.
+    /// Whether it has a GPU: its `/dev` has an NVIDIA device node. One whose `/dev` does not answer
+    /// counts as having one, since nothing of a GPU may be left out.
     #[must_use]
     pub fn has_nvidia_node(&self) -> bool {
-        let entries = fs::read_dir(format!("/proc/{}/root/dev", self.init.pid()));
-        let mut names = entries.into_iter().flatten().flatten();
-        names.any(|entry| entry.file_name().to_string_lossy().starts_with("nvidia"))
+        let init = self.init.clone();
+        let names = within(PROC, move || {
+            inside::names_in(inside::root_of(&init)?, Path::new("dev"))
+        });
+        match names {
+            Ok(names) => names
+                .unwrap_or_default()
+                .iter()
+                .any(|name| name.as_bytes().starts_with(b"nvidia")),
+            Err(_) => true,
+        }
     }
 
     /// The pid of one of its processes in the container's own pid namespace.

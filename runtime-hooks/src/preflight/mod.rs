@@ -21,6 +21,7 @@ use crate::cuda::device_node::minor_of;
 use crate::cuda::nvml::{Inventory, Mig, Persistence};
 use crate::cuda::process_set::ProcessStates;
 use crate::cuda::{CudaState, GpuUuid};
+use crate::host::deadline::{PROC, within};
 use crate::preflight::blocker::Finding;
 use crate::preflight::nccl::{Candidate, sharing_ranks};
 use crate::preflight::open_files::{Environment, IO_URING, OpenFiles};
@@ -50,8 +51,23 @@ pub struct ContainerFacts<'a> {
 /// Finds all blockers of all processes.
 ///
 /// # Errors
-/// An error of reading `/proc`.
+/// An error of reading `/proc`; [`io::ErrorKind::TimedOut`] if that, or a file of the container's,
+/// does not answer: its CUDA processes may be locked meanwhile.
 pub fn find(facts: &ContainerFacts<'_>) -> io::Result<Vec<Finding>> {
+    let snapshot = facts.snapshot.clone();
+    let (members, inventory) = (facts.members.clone(), facts.inventory.clone());
+    let peer_access = facts.peer_access;
+    within(PROC, move || {
+        find_now(&ContainerFacts {
+            snapshot: &snapshot,
+            members: &members,
+            inventory: &inventory,
+            peer_access,
+        })
+    })?
+}
+
+fn find_now(facts: &ContainerFacts<'_>) -> io::Result<Vec<Finding>> {
     let mut found = Vec::new();
     let mut candidates = Vec::new();
     for member in facts.snapshot.members() {

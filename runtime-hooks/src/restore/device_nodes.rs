@@ -186,14 +186,19 @@ impl Node {
 fn open_dev(process: &ProcessRef) -> io::Result<Option<OwnedFd>> {
     let root = inside::root_of(process)?;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    // Found without being opened: a file system of the container's own (FUSE) need not answer.
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dev = match openat2(&root, "dev", flags, Mode::empty(), resolve) {
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
         other => other?,
     };
     let machines = fs::metadata("/dev")?.dev() == fstat(&dev)?.st_dev;
     let in_memory = fstatfs(&dev)?.f_type == TMPFS_MAGIC;
-    Ok((in_memory && !machines).then_some(dev))
+    if !in_memory || machines {
+        return Ok(None);
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(Some(openat(&dev, ".", flags, Mode::empty())?))
 }
 
 /// Opens a directory in the container's `/dev`, and creates it if it is missing. `None` for a mount

@@ -6,13 +6,17 @@
 
 use std::io::{self, Read, Write};
 use std::process::Stdio;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stasis_linux::ProcessRef;
 
 use super::replace::{InheritedDevices, Replaced};
+use crate::host::deadline::within;
 use crate::host::respawn;
 
+/// How long it may take for all of them: what it does to one has deadlines of its own.
+const MOST: Duration = Duration::from_mins(2);
 /// The first argument of such a process.
 const VERB: &str = "stasis-replace";
 
@@ -51,8 +55,12 @@ pub(super) fn replace_all(
     let (mut answers, write) = io::pipe()?;
     let job = Replacer(job.collect());
     let mut process = respawn::start_with(VERB, &job, [Stdio::null(), write.into()])?;
-    let mut text = String::new();
-    answers.read_to_string(&mut text)?;
+    let text = within(MOST, move || {
+        let mut text = String::new();
+        answers.read_to_string(&mut text).map(|_| text)
+    });
+    // One that is overdue is left behind: its end would be that of the child whose thread it has.
+    let text = text??;
     let status = process.wait()?;
     if !status.success() {
         return Err(io::Error::other(format!("{VERB} ended with {status}")));

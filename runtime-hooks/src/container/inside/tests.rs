@@ -110,3 +110,21 @@ fn the_root_of_a_process_that_has_ended_is_nobodys() {
     assert!(root_of(&process).is_err());
     child.wait().unwrap();
 }
+
+#[test]
+fn a_link_leads_to_a_directory_of_the_container() {
+    let root = Root::new();
+    fs::create_dir_all(root.path("own/dev")).unwrap();
+    fs::write(root.path("own/dev/nvidia7"), "").unwrap();
+    // On the host this is a directory of the host's.
+    symlink("/own/dev", root.path("dev")).unwrap();
+    symlink("/proc/self/fd", root.path("of-the-host")).unwrap();
+    let names = |path: &str| {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = open(root.directory.path(), flags, Mode::empty()).unwrap();
+        names_in(directory, Path::new(path))
+    };
+    assert!(names("dev").unwrap().iter().any(|name| name == "nvidia7"));
+    assert!(names("of-the-host").is_err());
+    assert!(names("missing").is_err());
+}
