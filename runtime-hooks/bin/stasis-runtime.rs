@@ -19,6 +19,7 @@ use stasis::context::{Context, Outcome};
 use stasis::cuda::watchdog;
 use stasis::delete::delete;
 use stasis::error::chain;
+use stasis::host::caller;
 use stasis::host::cancel::Cancel;
 use stasis::host::disk::Sync;
 use stasis::low_level::default_root;
@@ -72,6 +73,7 @@ fn run(invocation: &Invocation) -> Result<u8, RuntimeError> {
     if matches!(invocation.action, Action::PassThrough) {
         return Err(hand_over(&low_level, invocation));
     }
+    caller::remember();
     let root = invocation.global.root.clone();
     let root = root.unwrap_or_else(|| default_root(low_level.flavor));
     // runc accepts a relative root, but our detached processes run in another directory.

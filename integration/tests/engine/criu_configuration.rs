@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use stasis_integration::container::bundle::Bundle;
+use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{PROGRAM, StasisHost};
 use stasis_integration::on_hosts;
@@ -57,10 +57,10 @@ fn each(stasis: &StasisHost, low_level: &str, devices: Devices) -> Result<()> {
     job.change(annotate)?;
     job.run()?;
     job.checkpoint_fails("refused", &[])?;
-    refused(&job)?;
+    refused(stasis, &job, "checkpoint")?;
     let check = stasis
         .command(PROGRAM)
-        .args(["check", "--json", &job.id])
+        .args(["check", "--json", "--root", ROOT, &job.id])
         .output()?;
     let report: Value = serde_json::from_slice(&check.stdout)?;
     ensure!(report["kind"] == "criu-configuration", "{report}");
@@ -75,7 +75,7 @@ fn each(stasis: &StasisHost, low_level: &str, devices: Devices) -> Result<()> {
     job.checkpoint("image", &[])?;
     job.change(annotate)?;
     job.restore_fails("image")?;
-    refused(&job)?;
+    refused(stasis, &job, "restore")?;
     ensure!(
         !stasis.host.path(TRACE).exists(),
         "a script of a container's ran at a restore"
@@ -97,9 +97,22 @@ fn annotate(spec: &mut Value) {
     spec["annotations"] = json!({ "org.criu.config": CONFIGURATION });
 }
 
-fn refused(job: &Bundle<'_>) -> Result<()> {
+fn refused(stasis: &StasisHost, job: &Bundle<'_>, verb: &str) -> Result<()> {
     let failure = job.failure()?.context("it reports nothing")?;
     let kind = failure.kind.map(|kind| kind.name());
     ensure!(kind == Some("criu-configuration"), "{failure:?}");
+    // Who has asked for it is logged.
+    let line = stasis.last_operation()?;
+    let (caller, operation) = (&line["caller"], &line["operation"]);
+    let argv: Vec<_> = caller["argv"].as_array().into_iter().flatten().collect();
+    ensure!(
+        operation == verb && line["kind"] == "criu-configuration",
+        "{line}"
+    );
+    ensure!(
+        argv.iter().any(|it| **it == *verb) && argv.iter().any(|it| **it == job.id),
+        "{line}"
+    );
+    ensure!(caller["uid"] == 0 && caller["cgroup"].is_string(), "{line}");
     Ok(())
 }

@@ -5,6 +5,7 @@
 //! middle of a letter (prctl(2) `PR_SET_NAME`), and a mapped file may be called anything.
 
 mod descriptors;
+mod login;
 mod maps;
 mod stat;
 mod status;
@@ -19,6 +20,7 @@ use rustix::io::Errno;
 use crate::file::read_limited;
 
 pub use descriptors::{Descriptor, close_on_exec, descriptors};
+pub use login::login_user;
 pub use maps::{Mapping, any_mapping, for_each_mapping, open_mapped};
 pub use stat::{Stat, TaskState};
 pub use status::Status;

@@ -13,6 +13,7 @@ use stasis_memory_store::Report;
 use crate::context::Context;
 use crate::error::kind::Diagnosis;
 use crate::error::{Error, Refusal};
+use crate::host::caller::Caller;
 use crate::host::file_lock::{Sharing, Tried, try_lock};
 use crate::host::time::rfc3339;
 use crate::operation::timeline::{Phase, Stop, Timeline};
@@ -29,6 +30,8 @@ struct Line<'a> {
     time: String,
     operation: String,
     container: &'a str,
+    /// Of the process that writes the line: of a keeper, who has started that.
+    caller: &'static Caller,
     #[serde(flatten)]
     failure: Option<Failed>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
@@ -63,6 +66,7 @@ pub(crate) fn write(
         time: context.began_text(),
         operation: verb.to_string(),
         container,
+        caller: Caller::of_this_process(),
         failure: error.map(|error| Failed::new(&error.to_string(), error.diagnosis())),
         notes: timeline.notes(),
         phases: timeline.phases(),
@@ -99,6 +103,7 @@ pub(crate) fn write_afterwards(
         time: rfc3339(began),
         operation: operation.to_owned(),
         container,
+        caller: Caller::of_this_process(),
         failure,
         notes: timeline.notes(),
         phases: timeline.phases(),
@@ -159,6 +164,7 @@ mod tests {
             time: String::new(),
             operation: String::new(),
             container: "c1",
+            caller: Caller::of_this_process(),
             failure: None,
             notes: timeline.notes(),
             phases: timeline.phases(),
@@ -176,6 +182,9 @@ mod tests {
         fs::write(&theirs, "kept").unwrap();
         let log_dir = directory.path().join("log");
         written(&log_dir).unwrap();
+        let line = fs::read_to_string(log_dir.join(FILE_NAME)).unwrap();
+        let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(line["caller"]["pid"], std::os::unix::process::parent_id());
         fs::remove_file(log_dir.join(FILE_NAME)).unwrap();
         symlink(&theirs, log_dir.join(FILE_NAME)).unwrap();
         written(&log_dir).unwrap_err();

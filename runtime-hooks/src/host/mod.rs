@@ -2,6 +2,7 @@
 //! pages, respawning, time.
 
 pub(crate) mod boot;
+pub mod caller;
 pub mod cancel;
 pub mod deadline;
 pub mod disk;

@@ -37,7 +37,7 @@ pub(crate) fn restore_plain(
             operation.keep(Undo::new(context, &options.id, begun))?;
             Ok((operation, undo))
         })
-        .map_err(|error| Error::refused(Verb::Restore, &options.id, error))?;
+        .map_err(|error| operations_log::refused(context, Verb::Restore, &options.id, error))?;
     let low_level = LowLevelRestore::new(context, options, low_level_args, &operation);
     let restored = bring_up(context, options, &low_level).map_err(|cause| {
         let after_failure = end(context, &options.id, &undo);

@@ -70,6 +70,14 @@ impl Membership {
         unified.map(|line| line.path.as_path())
     }
 
+    /// The longest path in any hierarchy: which of them names the service, session or pod differs
+    /// between machines.
+    #[must_use]
+    pub fn deepest(&self) -> Option<&Path> {
+        let paths = self.lines.iter().map(|line| line.path.as_path());
+        paths.max_by_key(|path| path.as_os_str().len())
+    }
+
     /// Every controller of version 1 with the path in its hierarchy. A hierarchy with a name
     /// ("name=systemd") has no controllers.
     pub fn v1_controllers(&self) -> impl Iterator<Item = (&[u8], &Path)> {
@@ -96,6 +104,7 @@ mod tests {
         assert_eq!(membership.v1(""), None);
         assert_eq!(membership.v2(), Some(Path::new("/u")));
         assert_eq!(membership.v1_controllers().count(), 3);
+        assert_eq!(membership.deepest(), Some(Path::new("/k8s/pod:1/c1")));
     }
 
     #[test]
