@@ -2,8 +2,8 @@
 //!
 //! runc (libcontainer/criu_linux.go, `handleCriuConfigurationFile`) and crun (src/libcrun/criu.c)
 //! have CRIU read the file that the annotation `org.criu.config` names, and what it says comes
-//! before the request. It may name an action script, which CRIU runs as root on the host, so whoever
-//! may annotate a container would be root at its checkpoint or restore.
+//! before the request. It may name an action script, which CRIU runs as root on the host, so
+//! whoever may annotate a container would be root at its checkpoint or restore.
 
 use std::io;
 use std::path::Path;

@@ -5,8 +5,9 @@
 //! specification (containerd) keep the old number in it, in the device and in the device cgroup's
 //! rule; the low-level runtime reads both from `config.json`.
 //!
-//! GPUs have a fixed major number. A caller may give GPU 3 to a container as `/dev/nvidia0`, so that
-//! its number does not say what its name says, and is right: another would be somebody else's GPU.
+//! GPUs have a fixed major number. A caller may give GPU 3 to a container as `/dev/nvidia0`, so
+//! that its number does not say what its name says, and is right: another would be somebody else's
+//! GPU.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
