@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use stasis_linux::directory::Directory;
 use stasis_linux::file;
 
 use crate::{INDEX_FILE, ImageId, ORIGIN_FILE, STORE_INDEX_FILE, StoreError, pack};
@@ -78,7 +79,10 @@ fn stored(image_id: ImageId, directory: PathBuf) -> Result<Option<Stored>, Store
 pub(crate) fn make(directory: &Path) -> Result<(), StoreError> {
     let is_begun = || !directory.join(STORE_INDEX_FILE).exists();
     match DirBuilder::new().mode(0o700).create(directory) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && is_begun() => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && is_begun() => {
+            let ours = Directory::make(directory, 0o700).map(drop);
+            ours.map_err(StoreError::writing(directory))
+        }
         made => made.map_err(StoreError::writing(directory)),
     }
 }

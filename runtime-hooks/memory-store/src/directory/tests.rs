@@ -72,3 +72,16 @@ fn a_dump_that_came_to_nothing_is_discarded() {
         assert_eq!(names(images.store()), ["image-1"]);
     }
 }
+
+#[test]
+fn what_somebody_else_has_made_is_no_store() {
+    let parent = tempfile::tempdir().unwrap();
+    let [ours, link] = ["ours", "link"].map(|name| parent.path().join(name));
+    for _ in 0..2 {
+        make(&ours).unwrap();
+    }
+    std::os::unix::fs::symlink(&ours, &link).unwrap();
+    make(&link).unwrap_err();
+    std::os::unix::fs::chown(&ours, Some(1000), None).unwrap();
+    make(&ours).unwrap_err();
+}
