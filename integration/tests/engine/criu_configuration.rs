@@ -4,8 +4,8 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use stasis_integration::container::bundle::{Bundle, ROOT};
-use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{PROGRAM, StasisHost};
+use stasis_integration::host::{HostKind, Suite};
 use stasis_integration::on_hosts;
 
 const CONFIGURATION: &str = "/root/criu.conf";
@@ -22,9 +22,10 @@ fn an_annotation_gives_criu_no_configuration(kind: HostKind) -> Result<()> {
     stasis.host.run(&["chmod", "755", SCRIPT])?;
     let configuration = format!("action-script {SCRIPT}\n");
     stasis.host.write(CONFIGURATION, &configuration)?;
-    let flavors = match kind.cgroups {
-        stasis_integration::host::Cgroups::V2 => &["runc", "crun"][..],
-        stasis_integration::host::Cgroups::Hybrid => &["runc"][..],
+    // crun 1.21 does not know the annotation, 1.28 does.
+    let flavors = match kind.suite {
+        Suite::Trixie => &["runc"][..],
+        Suite::Sid => &["runc", "crun"][..],
     };
     for low_level in flavors {
         for devices in [Devices::Gpu, Devices::None] {
