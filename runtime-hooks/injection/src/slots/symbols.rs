@@ -150,8 +150,8 @@ mod tests {
     fn a_library_for_another_processor_is_refused() {
         const MACHINE: usize = 18;
         let mut bytes = std::fs::read("/proc/self/exe").unwrap();
-        assert_eq!(bytes[MACHINE..][..2], EM_X86_64.to_le_bytes());
-        bytes[MACHINE..][..2].copy_from_slice(&EM_AARCH64.to_le_bytes());
+        assert_eq!(bytes[MACHINE..][..2], EM_X86_64.0.to_le_bytes());
+        bytes[MACHINE..][..2].copy_from_slice(&EM_AARCH64.0.to_le_bytes());
         let refusal = read(&bytes).unwrap_err();
         assert!(matches!(refusal, Refusal::Architecture), "{refusal}");
     }
