@@ -8,6 +8,7 @@
 mod bulk;
 mod engine;
 mod figure;
+mod gpu_path;
 mod options;
 mod runtime;
 mod shim_checkpoint;
@@ -26,11 +27,14 @@ type Case = fn(&mut dyn Write) -> Result<Figure>;
 
 /// The memory of the runtime comes first, since the kernel only tells the peak of all children so
 /// far.
-const CASES: [(&str, Case); 14] = [
+const CASES: [(&str, Case); 17] = [
     ("passthrough-memory-mb", runtime::passthrough_memory),
     ("passthrough-extra-ms", runtime::passthrough_extra),
     ("engine-100-ms", engine::of_100_processes),
     ("eight-processes", engine::eight_processes),
+    ("gpu-path-out", gpu_path::out),
+    ("gpu-path-in", gpu_path::back),
+    ("standin-copy", gpu_path::standin_copy),
     ("shim-run", shim_run::shim_run),
     ("shim-memory", shim_memory::shim_memory),
     ("shim-checkpoint", shim_checkpoint::shim_checkpoint),

@@ -10,9 +10,9 @@ use anyhow::{Context, Result, ensure};
 pub use crate::check::requirement::has_gpu;
 
 /// The workload programs.
-pub const WORKLOADS: [&str; 11] = [
-    "aio", "counter", "deny", "forker", "heaps", "late", "memcheck", "peers", "ranks", "ring",
-    "tree",
+pub const WORKLOADS: [&str; 12] = [
+    "aio", "copy", "counter", "deny", "forker", "heaps", "late", "memcheck", "peers", "ranks",
+    "ring", "tree",
 ];
 
 /// How many GPUs the stand-in can have.
@@ -51,6 +51,26 @@ pub fn build() -> Result<&'static Path> {
         Ok(directory) => Ok(directory),
         Err(error) => Err(anyhow::anyhow!("{error}")),
     }
+}
+
+/// A workload on this machine itself, with the stand-in: its /dev has the nodes of so many GPUs and
+/// nothing else. The shell is replaced by the program, which so has the pid that the caller knows.
+///
+/// # Errors
+/// Those of [`build`].
+pub fn on_standin(program: &str, gpus: usize) -> Result<Command> {
+    let built = build()?;
+    let mut made = String::new();
+    for (path, kind, major, minor) in nodes(gpus) {
+        made += &format!("mknod {path} {kind} {major} {minor} && ");
+    }
+    let script = format!("mount -t tmpfs tmpfs /dev && {made}exec \"$0\" \"$@\"");
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--propagation", "private", "sh", "-c", &script])
+        .arg(built.join("bin").join(program))
+        .env("LD_LIBRARY_PATH", built.join("lib64"));
+    Ok(command)
 }
 
 /// The directory that cargo puts programs of this build into.

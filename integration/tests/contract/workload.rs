@@ -156,25 +156,12 @@ impl Question {
     }
 }
 
-/// The program on the real driver; or on the stand-in, with a /dev of its own that has the
-/// stand-in's nodes. The shell is replaced by the program, which so has the pid that we know.
+/// The program on the real driver; or on the stand-in.
 fn command_for(program: &str, gpus: usize) -> Result<Command> {
-    let built = c_build::build()?;
-    let path = built.join("bin").join(program);
     if c_build::has_gpu() {
-        return Ok(Command::new(path));
+        return Ok(Command::new(c_build::build()?.join("bin").join(program)));
     }
-    let mut nodes = String::new();
-    for (path, kind, major, minor) in c_build::nodes(gpus) {
-        nodes += &format!("mknod {path} {kind} {major} {minor} && ");
-    }
-    let script = format!("mount -t tmpfs tmpfs /dev && {nodes}exec \"$0\" \"$@\"");
-    let mut command = Command::new("unshare");
-    command
-        .args(["--mount", "--propagation", "private", "sh", "-c", &script])
-        .arg(path)
-        .env("LD_LIBRARY_PATH", built.join("lib64"));
-    Ok(command)
+    c_build::on_standin(program, gpus)
 }
 
 /// A port below those that the kernel gives to sockets without one, other tests' sockets among

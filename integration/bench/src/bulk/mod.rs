@@ -23,6 +23,7 @@ use self::measured::{Measured, measure};
 use crate::figure::{Aim, Figure};
 use crate::options;
 
+pub(crate) use self::memory::warm;
 pub(crate) use self::second::second_checkpoint;
 
 /// Sizes of the tables, GiB.

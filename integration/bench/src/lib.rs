@@ -1,0 +1,3 @@
+//! What the benchmarks and the programs beside them have in common.
+
+pub mod gpu_contents;
