@@ -290,33 +290,3 @@ ddp_on() { # NVLink: refused, and it trains on
     cp /run/torch/on.txt /run/torch/ddp-on*.txt /out/
     remove p2p
 }
-
-gpu_path() { # MIB: the driver's own copying beside ours, in turns
-    local name=path$1 first pid exit
-    run $name /bin/memcheck $1 10060
-    first=$(until_up 10060)
-    pid=$(ctr t ls | awk -v name=$name '$1 == name { print $2 }')
-    gpu-path both $pid $(($1 + 1024)) ${ROUNDS:-3} >/out/gpu-path-$1.txt 2>&1
-    exit=$?
-    say "GPU path, $1 MiB | $first, exit $exit: $(grep -E 'driver|ours|Error' /out/gpu-path-$1.txt | tr -s '\n ' ' '); $(ask 10060)"
-    forget $name
-}
-
-gpu_path_of_many() { # COUNT: so many containers of 1 GiB, all at the same time
-    local way workers id pid pids=() start line="GPU path of $1 containers of 1 GiB |"
-    for ((id = 0; id < $1; id++)); do run many$id /bin/memcheck 1024 $((10100 + id)); done
-    for ((id = 0; id < $1; id++)); do until_up $((10100 + id)) >/dev/null; done
-    pids=($(ctr t ls | awk '/^many/ { print $2 }'))
-    for way in driver 'ours 0' 'ours 1' 'ours 3' 'ours 7'; do
-        read -r way workers <<<"$way"
-        start=$(clock)
-        for pid in ${pids[@]}; do gpu-path $way $pid 1700 1 $workers >/out/many-$way-$workers-$pid.txt 2>&1 & done
-        wait $(jobs -p)
-        line+=" $way $workers: $(since $start), slowest out $(slowest $way-$workers out), in $(slowest $way-$workers in);"
-    done
-    for ((id = 0; id < $1; id++)); do line+=" $(ask $((10100 + id)))"; remove many$id; done
-    say "$line"
-}
-slowest() { # FILES DIRECTION
-    grep -h "\(driver\|ours\) $2:" /out/many-$1-*.txt | awk '{ print $3 }' | sort -n | tail -n 1
-}

@@ -150,24 +150,6 @@ managed() {
     forget managed
 }
 
-with_podman() {
-    [ -x /usr/bin/podman ] || { say "podman | not packed"; return; }
-    # podman looks for its network program, which a container on the host's network never needs.
-    mkdir -p /usr/lib/podman && printf '#!/bin/sh\n' >/usr/lib/podman/netavark && chmod 755 /usr/lib/podman/netavark
-    local p="podman --runtime /usr/local/bin/stasis-runtime --cgroup-manager cgroupfs"
-    $p load -i /images/test.tar >/dev/null
-    $p run -d --network host --name pod --device /dev/nvidia0 --device /dev/nvidiactl --device /dev/nvidia-uvm \
-        -v $nvidia:$nvidia:ro -e LD_LIBRARY_PATH=$nvidia/lib64 localhost/stasis-test:latest /bin/counter 10004 </dev/null >/dev/null
-    local first=$(until_up 10004)
-    $p container checkpoint pod >/dev/null
-    local gpu=$(on_gpu)
-    phases >>/out/phases.txt
-    $p container restore pod >/dev/null
-    phases >>/out/phases.txt
-    say "counter through podman | $first, checkpointed (processes on the GPU: $gpu), restored: $(ask 10004)"
-    $p rm -f -t 0 pod >/dev/null
-}
-
 through_shim() { # SECTION...
     through=(--runtime io.containerd.stasis.v2)
     way="the shim"
@@ -304,6 +286,8 @@ out_of_memory() {
 . /work/hard.sh
 . /work/torch.sh
 . /work/bulk.sh
+. /work/podman.sh
+. /work/gpu-path.sh
 . /work/many.sh
 . /work/faults.sh
 . /work/suspend.sh
@@ -323,6 +307,7 @@ sections=(counter exit_and_free tree managed with_podman torch "memory ${MIB:-10
     "through_shim killed_in_gpu_checkpoint" "through_shim shim_killed_in_gpu_checkpoint" runtime_killed
     forked dataloader exec_session "through_shim exec_session" earlier_image stopped_member sixteen limited_memory no_room operator stopped_in_gpu_checkpoint
     generation random_kills two_that_do_not_fit filled_meanwhile other_gpu two_in_parallel "through_shim ddp_off" "through_shim ddp_on")
+[ -z "${PRESET:-}" ] || preset "$PRESET"
 [ -z "${SECTIONS:-}" ] || IFS=, read -ra sections <<<"$SECTIONS"
 for section in "${sections[@]}"; do
     start=$(clock)

@@ -25,8 +25,8 @@ sixteen_bench() { # ROUNDS [MIB]
         forget crowd
         forget_stores
     done
-    figures gpu-16x1g-checkpoint auto "${ended[@]}"
-    figures gpu-16x1g-restore auto "${restored[@]}"
+    figure gpu-16x1g-checkpoint "${ended[@]% s}"
+    figure gpu-16x1g-restore "${restored[@]% s}"
     umount -l /var/lib/stasis/memory
     settings
 }

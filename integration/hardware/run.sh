@@ -1,5 +1,6 @@
 #!/bin/bash
 # The run on a GPU machine: run.sh DIRECTORY, with what pack.sh made there. Writes results to $OUT (default: ./gpu-results).
+# PRESET names a list of sections (gpu-path.sh), SECTIONS="one,two 3,.." lists them, SECTION_S says how long each may take.
 #
 # Everything happens below one root file system, entered by pivot_root (CRIU cannot work under chroot), in the machine's
 # own pid namespace: NVML names processes by the machine's pids. Without a GPU the stand-in is used, to try the script.
@@ -12,7 +13,7 @@ root=$(mktemp -d /tmp/stasis-gpu.XXXXXX)
 mount -t tmpfs -o size=100G,mode=755 tmpfs "$root"
 trap 'umount -l "$root" && rmdir "$root"' EXIT
 tar -C "$root" -xJf "$packed/root.tar.xz"
-cp "$here"/{inside,hard,torch,bulk,many,faults,suspend}.sh "$here"/*.py "$root/work/"
+cp "$here"/{inside,hard,torch,bulk,podman,gpu-path,many,faults,suspend}.sh "$here"/*.py "$root/work/"
 
 : >"$OUT/table.txt"
 rm -f "$OUT/contract-left-out.txt"

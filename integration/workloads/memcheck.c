@@ -1,9 +1,9 @@
 /*
- * memcheck MIB [PORT] [managed|zero=PERCENT|grow=MIB|keep|locked|waits|takes]: fills MIB of GPU memory and 16 MiB of host memory with a pattern. Each packet has every word of
+ * memcheck MIB [PORT] [managed|zero=PERCENT|grow=MIB|keep|gpus=2|locked|waits|takes]: fills MIB of GPU memory and 16 MiB of host memory with a pattern. Each packet has every word of
  * both verified and filled with the next generation's; the answer is "ok GENERATION" or "bad WORDS". With `managed` it also
  * holds managed memory, which no driver can checkpoint so far. With `zero` that part of the GPU memory is zeros, of which one block in
  * sixteen is verified. With `grow` it takes so much more GPU memory with each packet. With `keep` a mapping of the first pack that
- * stasis maps in the process is kept there and in a child. With `locked` all its memory is, now and in future. With `waits` it waits for
+ * stasis maps in the process is kept there and in a child. With `gpus=2` it has MIB on each of two GPUs. With `locked` all its memory is, now and in future. With `waits` it waits for
  * children, of which it has none, and one that it is told of makes all answers "foreign". With `takes` it takes whatever __WALL gives.
  */
 #define _GNU_SOURCE
@@ -22,11 +22,17 @@
 
 #define BLOCK (16ULL << 20)
 
-static CUdeviceptr data, mismatches, zeros;
+#define MOST_GPUS 2
+
+static int gpus = 1;
+static CUdeviceptr data[MOST_GPUS], mismatches[MOST_GPUS], zeros;
 static uint64_t words, generation, grow, *host, *block, zero_blocks;
 
 static void fill(void) {
-    pattern_fill(data, words, SEED_OF(generation));
+    for (int i = 0; i < gpus; i++) {
+        gpu_use(i);
+        pattern_fill(data[i], words, SEED_OF(generation) + (uint64_t)i);
+    }
     for (uint64_t i = 0; i < HOST_WORDS; i++)
         host[i] = pattern_word(i, ~SEED_OF(generation));
 }
@@ -50,7 +56,11 @@ static uint64_t bad_zeros(void) {
 }
 
 static uint64_t bad_words(void) {
-    uint64_t bad = bad_zeros() + pattern_mismatches(data, words, SEED_OF(generation), mismatches);
+    uint64_t bad = bad_zeros();
+    for (int i = 0; i < gpus; i++) {
+        gpu_use(i);
+        bad += pattern_mismatches(data[i], words, SEED_OF(generation) + (uint64_t)i, mismatches[i]);
+    }
     for (uint64_t i = 0; i < HOST_WORDS; i++)
         bad += host[i] != pattern_word(i, ~SEED_OF(generation));
     return bad;
@@ -120,8 +130,18 @@ static void *keep(void *unused) {
     return unused;
 }
 
+static void hold_data(uint64_t bytes) {
+    for (int i = 0; i < gpus; i++) {
+        gpu_use(i);
+        data[i] = gpu_allocate(bytes);
+        mismatches[i] = gpu_allocate(sizeof(uint64_t));
+    }
+}
+
 int main(int argc, char **argv) {
-    gpu_open();
+    gpus = argc > 3 && !strcmp(argv[3], "gpus=2") ? 2 : 1;
+    for (int i = 0; i < gpus; i++)
+        gpu_open_device(i);
     uint64_t bytes = (uint64_t)argument(argc, argv, 1, 64) << 20;
     unsigned percent = 0;
     if (argc > 3 && sscanf(argv[3], "zero=%u", &percent) == 1 && percent > 0 && percent < 100) {
@@ -129,8 +149,7 @@ int main(int argc, char **argv) {
         bytes -= zero_blocks * BLOCK;
     }
     words = bytes / sizeof(uint64_t);
-    data = gpu_allocate(bytes);
-    mismatches = gpu_allocate(sizeof(uint64_t));
+    hold_data(bytes);
     host = (uint64_t *)malloc(HOST_WORDS * sizeof(uint64_t));
     unsigned mib = 0;
     if (argc > 3 && sscanf(argv[3], "grow=%u", &mib) == 1)
