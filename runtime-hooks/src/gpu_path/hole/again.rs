@@ -2,7 +2,7 @@
 //! nobody changes any more, so the processes go on meanwhile.
 
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::exit;
 use std::thread;
 
@@ -10,51 +10,19 @@ use serde::{Deserialize, Serialize};
 use stasis_linux::file;
 use stasis_memory_store::{Area, DumpRequest, FileContents, Index, Reader, Report, Writer};
 
-use super::limit_for;
-use super::process::{AwayProcess, VERB};
 use super::store::store;
-use crate::gpu_path::copier::{Copier, Unanswered};
-use crate::host::cancel::Cancel;
 use crate::host::file_lock::lock_soon;
 
 /// What is stored again.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct StoreAgain {
     /// The directory of the image, whose index is replaced.
-    image: PathBuf,
+    pub(super) image: PathBuf,
     /// That of the packs in memory.
-    staged: Option<PathBuf>,
-    request: DumpRequest,
+    pub(super) staged: Option<PathBuf>,
+    pub(super) request: DumpRequest,
     /// The request in the operation's directory: whoever recovers that waits for its lock.
-    request_file: PathBuf,
-}
-
-/// Stores what is in the store of `staged` in that of `request`, and replaces the index of the
-/// image, unless the operation is cancelled before.
-///
-/// # Errors
-/// [`Unanswered`]; nobody stores any more, and the index is as it was.
-pub(crate) fn store_again(
-    image: &Path,
-    staged: &DumpRequest,
-    (request, request_file): (&DumpRequest, &Path),
-    cancel: &Cancel,
-) -> Result<Report, Unanswered> {
-    let again = StoreAgain {
-        image: image.to_owned(),
-        staged: staged.directory.clone(),
-        request: request.clone(),
-        request_file: request_file.to_owned(),
-    };
-    let limit = limit_for(again.index()?.areas().map(|area| area.bytes).sum());
-    let job = AwayProcess::StoreAgain(Box::new(again));
-    let mut process = Copier::start(VERB, &job)?;
-    let stored = process.answer_unless(|| cancel.requested(), limit);
-    if stored.is_err() {
-        // It is in no program.
-        process.kill();
-    }
-    stored
+    pub(super) request_file: PathBuf,
 }
 
 impl StoreAgain {
@@ -78,7 +46,8 @@ impl StoreAgain {
         store(writer, &contents, &self.request)
     }
 
-    fn index(&self) -> io::Result<Index> {
+    /// The image's index as it is now.
+    pub(super) fn index(&self) -> io::Result<Index> {
         let index = Index::read(&self.image).map_err(io::Error::other)?;
         index.ok_or_else(|| io::Error::other("the image has no index"))
     }

@@ -1,4 +1,5 @@
-//! The operation's end of a process that holds GPU contents while their processes are dumped.
+//! The operation's end of a process that holds GPU contents while their processes are dumped, and
+//! of one that stores them again.
 
 use std::io;
 use std::path::Path;
@@ -6,6 +7,7 @@ use std::time::Duration;
 
 use stasis_memory_store::{DumpRequest, Report};
 
+use super::again::StoreAgain;
 use super::hold::{Hold, HoldStep};
 use super::in_file::InFile;
 use super::process::{AwayProcess, VERB};
@@ -84,4 +86,32 @@ impl Drop for Holder {
     fn drop(&mut self) {
         self.process.leave();
     }
+}
+
+/// Stores what is in the store of `staged` in that of `request`, and replaces the index of the
+/// image, unless the operation is cancelled before.
+///
+/// # Errors
+/// [`Unanswered`]; nobody stores any more, and the index is as it was.
+pub(crate) fn store_again(
+    image: &Path,
+    staged: &DumpRequest,
+    (request, request_file): (&DumpRequest, &Path),
+    cancel: &Cancel,
+) -> Result<Report, Unanswered> {
+    let again = StoreAgain {
+        image: image.to_owned(),
+        staged: staged.directory.clone(),
+        request: request.clone(),
+        request_file: request_file.to_owned(),
+    };
+    let limit = limit_for(again.index()?.areas().map(|area| area.bytes).sum());
+    let job = AwayProcess::StoreAgain(Box::new(again));
+    let mut process = Copier::start(VERB, &job)?;
+    let stored = process.answer_unless(|| cancel.requested(), limit);
+    if stored.is_err() {
+        // It is in no program.
+        process.kill();
+    }
+    stored
 }

@@ -34,8 +34,7 @@ mod progress;
 mod record;
 mod store;
 
-pub(crate) use again::store_again;
-pub(crate) use dump::Holder;
+pub(crate) use dump::{Holder, store_again};
 pub(crate) use in_file::{InFile, in_files};
 pub(crate) use load::{Load, Until};
 pub(crate) use loaded::{Arriving, Loaded};
