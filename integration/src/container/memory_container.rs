@@ -197,6 +197,8 @@ impl StasisHost {
             Ok(lines)
         };
         let mounts = ["cut", "-d", " ", "-f", "5", "/proc/self/mountinfo"];
+        let mut mounts = lines(&mounts)?;
+        mounts.retain(|mount| mount != "/run/stasis/memory");
         let processes = || lines(&["ps", "-e", "-o", "comm="]);
         // It removes stores that nobody needs for a moment after each checkpoint.
         wait_until_clear(|| {
@@ -207,7 +209,7 @@ impl StasisHost {
         })?;
         let mut inventory = Inventory::from([
             ("processes", processes()?),
-            ("mounts", lines(&mounts)?),
+            ("mounts", mounts),
             ("cgroups", lines(&["find", "/sys/fs/cgroup", "-type", "d"])?),
         ]);
         let kept = ["/var/lib/stasis", "/run/stasis"].map(|path| self.host.path(path));
@@ -215,8 +217,8 @@ impl StasisHost {
         for path in &kept {
             files_below(path, &mut stored)?;
         }
-        // These stay from the first operation on that needs them.
-        let stay = ["ledger", "criu-plugins", "criu-plugins-memory"];
+        // These stay from the first operation on that needs them; what is in them does not.
+        let stay = ["ledger", "criu-plugins", "criu-plugins-memory", "memory"];
         let stay = stay.map(|name| kept[1].join(name).display().to_string());
         stored.retain(|path| !stay.contains(path));
         stored.sort();
