@@ -74,7 +74,7 @@ bulk() { # ram|disk|portable|criu MIB [zero=PERCENT]
 from_files() { # TIER MIB [ROUNDS [PATHS]]
     local path round
     # The machine's disk is memory: a copy there would take what is measured.
-    [ $1 != ram ] || { mkdir -p /var/lib/stasis/memory && mount -t tmpfs -o size=64M tmpfs /var/lib/stasis/memory; }
+    [ $1 != ram ] || { mkdir -p /var/lib/stasis/memory && mount -t tmpfs -o size=64M,mode=700 tmpfs /var/lib/stasis/memory; }
     for ((round = 0; round < ${3:-2}; round++)); do
         for path in ${4:-auto driver}; do from_files_once $1 $2 $path; done
     done

@@ -25,7 +25,7 @@ preset() { # NAME
 gpu_bench() { # GIB ROUNDS PATH...
     local gib=$1 round path what
     local -A took=()
-    mkdir -p /var/lib/stasis/memory && mount -t tmpfs -o size=64M tmpfs /var/lib/stasis/memory
+    mkdir -p /var/lib/stasis/memory && mount -t tmpfs -o size=64M,mode=700 tmpfs /var/lib/stasis/memory
     for ((round = 0; round < $2; round++)); do
         for path in "${@:3}"; do
             gpu_bench_once $((gib * 1024)) $path

@@ -3,7 +3,7 @@
 # Sixteen processes of 1 GiB in one container, whole commands, tier "ram", memory warm.
 sixteen_bench() { # ROUNDS [MIB]
     local rounds=$1 mib=${2:-1024} round port start ended=() restored=() answers
-    mkdir -p /var/lib/stasis/memory && mount -t tmpfs -o size=64M tmpfs /var/lib/stasis/memory
+    mkdir -p /var/lib/stasis/memory && mount -t tmpfs -o size=64M,mode=700 tmpfs /var/lib/stasis/memory
     settings $'[bulk_memory]\nram_limit_percent = 70\ntier = "ram"'
     for ((round = 0; round < rounds; round++)); do
         run crowd /bin/sh -c "for port in \$(seq 11000 11015); do STASIS_TAG=p\$port /bin/memcheck $mib \$port & done; wait"
@@ -35,7 +35,7 @@ sixteen_bench() { # ROUNDS [MIB]
 replicas() { # MIB
     local mib=$1 copy before least number answers=() watcher restores=()
     # The machine's disk is memory: a copy there would be counted.
-    mkdir -p /var/lib/stasis/memory && mount -t tmpfs -o size=64M tmpfs /var/lib/stasis/memory
+    mkdir -p /var/lib/stasis/memory && mount -t tmpfs -o size=64M,mode=700 tmpfs /var/lib/stasis/memory
     settings $'[bulk_memory]\nram_limit_percent = 70\ntier = "ram"'
     local gpu_options=("${gpu_options[@]:1}")
     run replica0 /bin/memcheck $mib 10070

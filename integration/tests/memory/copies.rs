@@ -74,7 +74,15 @@ impl Copies<'_> {
     /// No more room than for CRIU's files.
     fn fill_disk(&self) -> Result<()> {
         self.stasis.host.run(&["mkdir", "-p", DISK])?;
-        let small = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", DISK];
+        let small = [
+            "mount",
+            "-t",
+            "tmpfs",
+            "-o",
+            "size=16m,mode=700",
+            "tmpfs",
+            DISK,
+        ];
         self.stasis.host.run(&small).map(drop)
     }
 

@@ -41,7 +41,7 @@ fn set(stasis: &StasisHost, tier: &str) -> Result<()> {
 }
 
 fn mount(stasis: &StasisHost, bytes: u64, at: &str) -> Result<()> {
-    let size = format!("size={bytes}");
+    let size = format!("size={bytes},mode=700");
     stasis.host.run(&["mkdir", "-p", at])?;
     stasis
         .host

@@ -6,7 +6,7 @@
 //! contents go into the tier of the settings, before the image is reported good.
 
 use stasis_config::MemoryTier;
-use stasis_memory_store::{DumpRequest, Take, Tier};
+use stasis_memory_store::{DumpRequest, Report, Take, Tier};
 
 use super::MemoryDump;
 use crate::bulk_memory::ram_tier::{self, GpuContentsIn, Stored};
@@ -82,7 +82,12 @@ impl MemoryDump<'_> {
         let report = timeline.time_moving("store in tier", estimate, || {
             hole::store_again(image, staged, (&*request, &files.request), cancel)
         })?;
-        timeline.set_bulk_memory(report);
+        let of_dump = timeline.bulk_memory().cloned().unwrap_or_default();
+        timeline.set_bulk_memory(Report {
+            error: of_dump.error,
+            left_to_criu: of_dump.left_to_criu,
+            ..report
+        });
         self.remove_staged();
         if let Err(error) = self.write_origin() {
             timeline.note(format!(
