@@ -190,13 +190,8 @@ impl<'a> MemoryDump<'a> {
             return None;
         }
         // Who copies to disk leaves a store without an origin alone.
-        if self.in_tier.is_none()
-            && let Err(error) = self.write_origin()
-        {
-            // The image can be restored without this file.
-            timeline.note(format!(
-                "cannot write the origin of its bulk memory: {error}"
-            ));
+        if self.in_tier.is_none() {
+            self.write_origin_or_note(timeline);
         }
         self.record()
     }

@@ -48,7 +48,8 @@ impl MemoryDump<'_> {
         timeline: &mut Timeline<'_>,
     ) -> Result<(), Failure> {
         if in_files.is_empty() {
-            self.store_at_once();
+            // There is nothing to wait for: the plugin stores what there is.
+            self.remove_staged();
             return Ok(());
         }
         let Some((request, files)) = self.requested.as_mut() else {

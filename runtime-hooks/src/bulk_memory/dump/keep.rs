@@ -26,6 +26,15 @@ impl MemoryDump<'_> {
         self.origin().write(directory, Durability::Volatile)
     }
 
+    /// The same for an image that can be restored without this file.
+    pub(super) fn write_origin_or_note(&self, timeline: &mut Timeline<'_>) {
+        if let Err(error) = self.write_origin() {
+            timeline.note(format!(
+                "cannot write the origin of its bulk memory: {error}"
+            ));
+        }
+    }
+
     fn origin(&self) -> Origin {
         let (context, options) = (self.context, self.options);
         let image = &options.image_path;

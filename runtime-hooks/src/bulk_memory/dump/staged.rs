@@ -44,11 +44,8 @@ pub(super) fn tier_afterwards(
         MemoryTier::Disk => Tier::Disk,
         MemoryTier::Ram => return None,
     };
-    match ram_tier::make_room(context, reservation, stores, stored) {
-        Ok(notes) => {
-            notes.into_iter().for_each(|note| timeline.note(note));
-            Some(tier)
-        }
+    match ram_tier::make_room(context, reservation, stores, stored, timeline) {
+        Ok(()) => Some(tier),
         Err(why) => {
             timeline.note(format!(
                 "the processes go on only when their GPU contents are stored: {why}"
@@ -89,16 +86,12 @@ impl MemoryDump<'_> {
             ..report
         });
         self.remove_staged();
-        if let Err(error) = self.write_origin() {
-            timeline.note(format!(
-                "cannot write the origin of its bulk memory: {error}"
-            ));
-        }
+        self.write_origin_or_note(timeline);
         Ok(self.record())
     }
 
-    /// What is in the tier is what there is.
-    fn remove_staged(&mut self) {
+    /// From now on what the tier has, or is to have, is what there is.
+    pub(super) fn remove_staged(&mut self) {
         let Some(InTier { request, files }) = self.in_tier.take() else {
             return;
         };
@@ -108,11 +101,5 @@ impl MemoryDump<'_> {
                 .directory
                 .map(|staged| stasis_memory_store::remove(&staged));
         }
-    }
-
-    /// If nothing is in files after all, there is nothing to wait for: the plugin stores what there
-    /// is.
-    pub(super) fn store_at_once(&mut self) {
-        self.remove_staged();
     }
 }

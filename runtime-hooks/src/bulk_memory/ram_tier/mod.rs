@@ -44,20 +44,16 @@ pub(crate) fn choose(
         MemoryTier::Disk => return Tier::Disk,
         MemoryTier::Ram => {}
     }
-    let notes = match make_room(context, reservation, stores, stored) {
-        Ok(notes) => notes,
+    match make_room(context, reservation, stores, stored, timeline) {
+        Ok(()) => Tier::Ram,
         Err(why) => {
             timeline.note(format!("bulk memory goes to disk: {why}"));
-            return Tier::Disk;
+            Tier::Disk
         }
-    };
-    for note in notes {
-        timeline.note(note);
     }
-    Tier::Ram
 }
 
-/// Makes room in the tier, and reserves it. Returns what was given up for that.
+/// Makes room in the tier, and reserves it.
 ///
 /// # Errors
 /// Why there is none.
@@ -66,7 +62,8 @@ pub(crate) fn make_room(
     reservation: &Reservation,
     stores: &Stores,
     stored: Stored<'_>,
-) -> Result<Vec<String>, String> {
+    timeline: &mut Timeline<'_>,
+) -> Result<(), String> {
     let percent = context.settings.bulk_memory.ram_limit_percent;
     let earlier = stores::newest_of(&stores.ram, stored.container.id(), &context.root);
     let room = mount_once(stores, percent)
@@ -76,13 +73,12 @@ pub(crate) fn make_room(
             let earlier = earlier.as_deref();
             evict_for(stores, earlier, || reserve(reservation, &wanted, look))
         });
-    match room {
-        Ok(Evicted { notes, short: None }) => Ok(notes),
-        Ok(Evicted {
-            short: Some(short), ..
-        }) => Err(no_room(&short)),
-        Err(error) => Err(format!("{}: {error}", stores.ram.display())),
+    let Evicted { notes, short } =
+        room.map_err(|error| format!("{}: {error}", stores.ram.display()))?;
+    for note in notes {
+        timeline.note(note);
     }
+    short.map_or(Ok(()), |short| Err(no_room(&short)))
 }
 
 fn free_and_available(directory: &Path) -> io::Result<Amounts> {
