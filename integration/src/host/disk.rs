@@ -1,4 +1,4 @@
-//! Disks of test hosts: ext4 file systems in files, on loop devices.
+//! Disks of test hosts: ext4 file systems in files, on loop devices, and small ones in memory.
 
 use std::fs::File;
 use std::path::Path;
@@ -31,6 +31,18 @@ impl Host {
         File::create(&file)?.set_len(bytes)?;
         format(&file, &[])?;
         self.mount_file(&disk, at)
+    }
+
+    /// Mounts a file system of so many bytes in memory, for root alone: by itself a tmpfs is
+    /// everybody's to write, and no place for stores.
+    ///
+    /// # Errors
+    /// It cannot be mounted.
+    pub fn mount_memory(&self, bytes: u64, at: &str) -> Result<()> {
+        let options = format!("size={bytes},mode=700");
+        self.run(&["mkdir", "-p", at])?;
+        let mount = ["mount", "-t", "tmpfs", "-o", &options, "tmpfs", at];
+        self.run(&mount).map(drop)
     }
 
     /// Mounts a disk that says it has sixteen times as many bytes as it takes: no write fails, as

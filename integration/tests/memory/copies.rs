@@ -73,17 +73,7 @@ impl Copies<'_> {
 
     /// No more room than for CRIU's files.
     fn fill_disk(&self) -> Result<()> {
-        self.stasis.host.run(&["mkdir", "-p", DISK])?;
-        let small = [
-            "mount",
-            "-t",
-            "tmpfs",
-            "-o",
-            "size=16m,mode=700",
-            "tmpfs",
-            DISK,
-        ];
-        self.stasis.host.run(&small).map(drop)
+        self.stasis.host.mount_memory(16 << 20, DISK)
     }
 
     fn empty_disk(&self) -> Result<()> {

@@ -40,15 +40,6 @@ fn set(stasis: &StasisHost, tier: &str) -> Result<()> {
     )
 }
 
-fn mount(stasis: &StasisHost, bytes: u64, at: &str) -> Result<()> {
-    let size = format!("size={bytes},mode=700");
-    stasis.host.run(&["mkdir", "-p", at])?;
-    stasis
-        .host
-        .run(&["mount", "-t", "tmpfs", "-o", &size, "tmpfs", at])?;
-    Ok(())
-}
-
 /// At the first chunk, in the middle, at the last chunk, and at the index.
 fn store_is_full(
     stasis: &StasisHost,
@@ -59,17 +50,17 @@ fn store_is_full(
     let page = PAGE as u64;
     for bytes in [page, packs / 2 / page * page, packs - page, packs] {
         for options in [&[][..], &["--leave-running"]] {
-            mount(stasis, bytes, STORE)?;
+            stasis.host.mount_memory(bytes, STORE)?;
             fails(stasis, holder, options).with_context(|| format!("with {bytes} bytes"))?;
             stasis.host.run(&["umount", STORE])?;
         }
     }
-    mount(stasis, packs + index, STORE)?;
+    stasis.host.mount_memory(packs + index, STORE)?;
     holder.bundle.checkpoint("good", &["--leave-running"])?;
     holder.goes_on()?;
     stasis.host.run(&["umount", STORE])?;
 
-    mount(stasis, 2 * packs, STORE)?;
+    stasis.host.mount_memory(2 * packs, STORE)?;
     stasis.host.run(&["mount", "-o", "remount,ro", STORE])?;
     let message = holder.bundle.checkpoint_fails("full", &[])?;
     assert_contains(&message, &[STORE, "Read-only file system", RUNS_ON]);
@@ -112,7 +103,7 @@ fn image_is_full(stasis: &StasisHost, holder: &MemoryContainer<'_>, bytes: u64) 
         (bytes / 2, &["cannot write", "pack", "the disk is full"][..]),
         (bytes + (96 << 10), &["CRIU: Error"]),
     ] {
-        mount(stasis, bytes, &image)?;
+        stasis.host.mount_memory(bytes, &image)?;
         let message = holder.bundle.checkpoint_fails("full", &[])?;
         assert_contains(&message, parts);
         assert_contains(&message, &[RUNS_ON]);

@@ -207,16 +207,7 @@ fn a_disk_has_unchanged_memory_once(stasis: &StasisHost, gpu: &Bundle<'_>) -> Re
 }
 
 fn a_full_disk_changes_nothing(stasis: &StasisHost, gpu: &Bundle<'_>) -> Result<()> {
-    let small = [
-        "mount",
-        "-t",
-        "tmpfs",
-        "-o",
-        "size=16m,mode=700",
-        "tmpfs",
-        DISK,
-    ];
-    stasis.host.run(&small)?;
+    stasis.host.mount_memory(16 << 20, DISK)?;
     let message = gpu.checkpoint_fails("full", &[])?;
     assert_contains(
         &message,
@@ -281,15 +272,7 @@ fn memory_is_copied_to_disk_afterwards(stasis: &StasisHost, gpu: &Bundle<'_>) ->
         "runc",
         "bulk_memory = { tier = \"ram\", ram_limit_percent = 1 }\n",
     )?;
-    stasis.host.run(&[
-        "mount",
-        "-t",
-        "tmpfs",
-        "-o",
-        "size=8m,mode=700",
-        "tmpfs",
-        RAM,
-    ])?;
+    stasis.host.mount_memory(8 << 20, RAM)?;
     gpu.checkpoint("no-room", &["--leave-running"])?;
     let notes = stasis.operation("checkpoint")?["notes"].to_string();
     assert_contains(&notes, &["goes to disk", "no room"]);

@@ -60,16 +60,7 @@ fn no_process_uses_cuda(stasis: &StasisHost) -> Result<()> {
 
 fn the_disk_of_bulk_memory_is_full(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     stasis.set("runc", "bulk_memory.tier = \"disk\"\n")?;
-    stasis.host.run(&["mkdir", "-p", DISK])?;
-    stasis.host.run(&[
-        "mount",
-        "-t",
-        "tmpfs",
-        "-o",
-        "size=1m,mode=700",
-        "tmpfs",
-        DISK,
-    ])?;
+    stasis.host.mount_memory(1 << 20, DISK)?;
     let refused = refused(stasis, job, "no-space");
     stasis.host.run(&["umount", DISK])?;
     refused?;

@@ -31,7 +31,7 @@ fn it_is_too_small() -> Result<()> {
     let holder = started(stasis)?;
     let mut tiers = Vec::new();
     for mib in [1, 48, 64, 112, 120, 176, 240, ENOUGH] {
-        mount(stasis, mib)?;
+        stasis.host.mount_memory(mib << 20, RAM)?;
         holder.bundle.checkpoint("image", &LEAVES)?;
         has_holes(&holder, "image").with_context(|| format!("{mib} MiB"))?;
         let is_in_memory = !names_in(&stasis.host.path(RAM))?.is_empty();
@@ -67,7 +67,7 @@ fn it_is_filled_meanwhile() -> Result<()> {
     job.bundle.checkpoint("first", &LEAVES)?;
     job.goes_on()?;
     for left in [0, 1, 64, 111] {
-        mount(stasis, ENOUGH)?;
+        stasis.host.mount_memory(ENOUGH << 20, RAM)?;
         filled(stasis, gate, &job, left).with_context(|| format!("{left} MiB"))?;
         let notes = stasis.operation("checkpoint")?["notes"].to_string();
         assert_contains(&notes, &["No space left", "bulk memory goes to disk"]);
@@ -122,13 +122,6 @@ fn filled(
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success() && said.is_empty(), "{said}");
     Ok(())
-}
-
-fn mount(stasis: &StasisHost, mib: u64) -> Result<()> {
-    let size = format!("size={mib}m,mode=0700");
-    stasis.host.run(&["mkdir", "-p", RAM])?;
-    let mount = ["mount", "-t", "tmpfs", "-o", &size, "tmpfs", RAM];
-    stasis.host.run(&mount).map(drop)
 }
 
 /// Processes may still have a pack of it mapped.
