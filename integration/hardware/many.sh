@@ -21,6 +21,7 @@ sixteen_bench() { # ROUNDS [MIB]
         start=$(clock)
         ctr t checkpoint --exit --image-path /images/crowd crowd
         ended+=("$(since $start)")
+        say "16 processes of $mib MiB, ended | ${ended[-1]}: $(one_line checkpoint)"
         rm -rf /images/crowd
         forget crowd
         forget_stores

@@ -1,9 +1,9 @@
 //! The driver, with its copying of GPU contents sped up where that can be.
 
 mod into_files;
+mod state;
 mod while_loading;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,15 +15,16 @@ use stasis_injection::contents_of;
 use stasis_linux::ProcessRef;
 
 use super::copier::Copier;
-use super::process::{Direction, GpuCopy, Part, Step, VERB};
+use super::process::{Direction, GpuCopy, Part, Step, VERB, online_cpus};
 use super::records::{DIRECTORY, copied, has_record};
+use super::share::Share;
 use super::{build, hole, put_back};
 use crate::cuda::process_set::arrivals::Arrivals;
 use crate::cuda::process_set::as_found::ProcessId;
 use crate::cuda::{Copying, CudaError, CudaState, Driver, GpuMap};
 use crate::host::huge_pages::HugePages;
 pub(crate) use into_files::BESIDE;
-use into_files::Made;
+use state::State;
 use while_loading::while_they_arrive;
 
 /// For what takes milliseconds. The processes stand still meanwhile.
@@ -46,16 +47,6 @@ pub struct CopyingDriver {
     /// The operation's.
     directory: PathBuf,
     state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    made: BTreeMap<ProcessId, Made>,
-    armed: BTreeMap<ProcessId, Copier>,
-    /// What is checkpointed or restored next.
-    expected: BTreeMap<ProcessId, u64>,
-    arrivals: Option<Arc<Arrivals>>,
-    copying: Copying,
 }
 
 impl CopyingDriver {
@@ -83,28 +74,30 @@ impl CopyingDriver {
         &self,
         process: &ProcessRef,
         direction: Direction,
-        together: u64,
+        share: Share,
     ) -> io::Result<Copier> {
         build::admit(&self.settings, process)?;
         let part = Part {
             process: ProcessId::of(process),
             direction,
-            together,
+            share,
             records: self.records(),
         };
         Copier::start(VERB, &GpuCopy::Take(part))
     }
 
-    /// For a call that moves contents from or to this place. Nobody helps with little.
+    /// For a call that moves contents from or to this place. Nobody helps with little, nor a
+    /// process that has but one CPU: the driver's own thread is enough for that.
     fn armed_for(&self, process: &ProcessRef, place: Place) -> io::Result<Option<Copier>> {
+        let share = self.state().share(process);
+        let has_more = share.of(online_cpus()) > 1;
         let direction = match place {
-            Place::File => Direction::In,
+            Place::File if has_more => Direction::In,
             Place::Arriving => Direction::Arriving,
-            Place::Memory if self.is_much(process) => Direction::Own,
-            Place::Memory => return Ok(None),
+            Place::Memory if has_more && self.is_much(process) => Direction::Own,
+            Place::File | Place::Memory => return Ok(None),
         };
-        let together = self.state().expected.len() as u64;
-        let mut copier = self.start(process, direction, together)?;
+        let mut copier = self.start(process, direction, share)?;
         copier.step::<()>(Step::Make, LIMIT)?;
         copier.step::<()>(Step::Arm, LIMIT)?;
         Ok(Some(copier))

@@ -15,6 +15,7 @@ mod new_file;
 pub mod process;
 mod records;
 pub mod self_test;
+mod share;
 mod steps;
 
 pub(crate) use copier::Unanswered;

@@ -14,6 +14,9 @@ use stasis_memory_store::{IN_PLACE_OFFSET, ImageId, create_pack};
 /// So long all threads clear a file before its process is locked: 16 GiB on an H200's machine.
 /// Then one of four goes on, and is ahead of the driver. That was the fastest way for 64 GiB
 /// (docs/benchmarks.md, "Clearing the file"): more threads lack the workers, fewer are too slow.
+///
+/// A process with fewer threads than four is one of many. The driver makes and ends their contexts
+/// one after the other, and nobody needs to be ahead of that: all threads clear beside it.
 const HEAD_START: Duration = Duration::from_millis(300);
 const ONE_OF: usize = 4;
 
@@ -86,13 +89,10 @@ impl NewFile {
         let allocate = || memory_file::allocate(&file, offset + bytes);
         near.map_or_else(allocate, |node| node.near(allocate))?;
         let clearing = Clearing::start(&file, offset + bytes, threads)?;
-        let beside = threads.get() / ONE_OF;
-        let head_start = match beside {
-            0 => Duration::MAX,
-            _ => HEAD_START,
-        };
-        let _ = clearing.ends_within(head_start);
-        clearing.go_on_with(beside);
+        if threads.get() >= ONE_OF {
+            let _ = clearing.ends_within(HEAD_START);
+            clearing.go_on_with(threads.get() / ONE_OF);
+        }
         Ok(Made {
             file,
             offset,

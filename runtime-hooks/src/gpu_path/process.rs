@@ -21,6 +21,7 @@ use stasis_linux::numa::NumaNode;
 
 use super::new_file::{Made, NewFile};
 use super::records::{HeldRecord, put_back_all};
+use super::share::Share;
 use super::steps::{asked, next, said, say_result};
 use crate::cuda::process_set::as_found::ProcessId;
 use crate::host::respawn;
@@ -45,8 +46,8 @@ pub enum GpuCopy {
 pub struct Part {
     pub(super) process: ProcessId,
     pub(super) direction: Direction,
-    /// How many are copied at the same time, and share the CPUs.
-    pub(super) together: u64,
+    /// Its part of the CPUs.
+    pub(super) share: Share,
     /// The directory of the records.
     pub(super) records: PathBuf,
 }
@@ -120,7 +121,7 @@ pub(super) fn threads() -> NonZeroUsize {
     available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
-fn online_cpus() -> u64 {
+pub(super) fn online_cpus() -> u64 {
     let online = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
     online.and_then(|count| count.try_into().ok()).unwrap_or(1)
 }
@@ -156,18 +157,13 @@ impl Part {
             return Ok(None);
         };
         slots::inspect(&self.there()?).map_err(io::Error::other)?;
-        file.make(*bytes, self.threads(), *near).map(Some)
+        let threads = self.share.of_threads(threads());
+        file.make(*bytes, threads, *near).map(Some)
     }
 
     fn there(&self) -> io::Result<ProcessRef> {
         let process = self.process.open()?;
         process.ok_or_else(|| io::Error::other("it has ended"))
-    }
-
-    /// Its part of the CPUs.
-    fn threads(&self) -> NonZeroUsize {
-        let together = usize::try_from(self.together).unwrap_or(usize::MAX);
-        NonZeroUsize::new(threads().get() / together.max(1)).unwrap_or(NonZeroUsize::MIN)
     }
 
     fn arm(&self, made: Option<&Made>) -> io::Result<(Armed, HeldRecord)> {
@@ -194,9 +190,8 @@ impl Part {
     /// more threads than CPUs each step waits for one that does not run.
     fn workers(&self, process: &ProcessRef, made: Option<&Made>) -> u64 {
         let others = made.map_or(0, Made::threads) as u64 + 1;
-        let together = self.together.max(1);
-        let left = (online_cpus() / together).saturating_sub(others);
-        (worker_count(process) / together).min(left).max(1)
+        let left = self.share.of(online_cpus()).saturating_sub(others);
+        self.share.of(worker_count(process)).min(left).max(1)
     }
 }
 

@@ -12,6 +12,7 @@ use crate::cuda::process_set::as_found::ProcessId;
 use crate::gpu_path::copier::Copier;
 use crate::gpu_path::new_file::NewFiles;
 use crate::gpu_path::process::{Direction, Step};
+use crate::gpu_path::share::Share;
 
 /// What the driver asks for beside what NVML says that a process uses is 9 MiB (measured on driver
 /// 580.159); what is too much goes back to the machine.
@@ -36,11 +37,12 @@ impl CopyingDriver {
         if self.settings.gpu_checkpoint.path == GpuCheckpointPath::Driver {
             return;
         }
-        let together = processes.len() as u64;
+        let all = processes.iter().map(|(_, bytes)| bytes).sum();
         let make = |process: &ProcessRef, bytes: u64, near, number| -> io::Result<Made> {
+            let share = Share::new(bytes, all);
             let (bytes, file) = (bytes.saturating_add(BESIDE), files.file(number)?);
             let out = Direction::Out { bytes, file, near };
-            let mut copier = self.start(process, out, together)?;
+            let mut copier = self.start(process, out, share)?;
             copier.step::<()>(Step::Make, self.settings.deadlines.driver())?;
             Ok(Made { copier, bytes })
         };

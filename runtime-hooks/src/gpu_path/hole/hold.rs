@@ -12,9 +12,9 @@ use stasis_linux::memory_file::is_sealed;
 use stasis_memory_store::{DumpRequest, FileContents, Report, Writer};
 
 use super::in_file::InFile;
-use super::map_again;
 use super::record::{Away, HeldRecord};
 use super::store::store;
+use super::{OfProcess, in_processes, map_again};
 use crate::gpu_path::steps::{asked, said, say_result};
 
 /// What it is to do.
@@ -104,8 +104,8 @@ impl Hold {
     /// From the record on, whoever comes after us gives them back.
     fn take_away(&self, held: &[Held]) -> io::Result<HeldRecord> {
         let record = HeldRecord::write(&self.directory, &self.away())?;
-        let dug = held.iter().try_for_each(Held::take_away);
-        let dug = dug.and_then(|()| held.iter().try_for_each(Held::seal));
+        let dug = in_processes(held, Held::take_away);
+        let dug = dug.and_then(|()| in_processes(held, Held::seal));
         match dug {
             Ok(()) => Ok(record),
             Err(error) => {
@@ -115,6 +115,12 @@ impl Hold {
                 Err(error)
             }
         }
+    }
+}
+
+impl OfProcess for Held {
+    fn pid(&self) -> i32 {
+        self.in_file.pid
     }
 }
 
@@ -146,17 +152,9 @@ impl Held {
     }
 }
 
-/// All that can be given back; the error is that of the last that cannot.
+/// All that can be given back.
 fn give_back(held: &[Held]) -> io::Result<()> {
-    let mut result = Ok(());
-    for Held {
-        process,
-        in_file,
-        from,
-    } in held
-    {
-        let mapped = map_again(process, in_file.contents, from);
-        result = mapped.and(result);
-    }
-    result
+    in_processes(held, |held| {
+        map_again(&held.process, held.in_file.contents, &held.from)
+    })
 }

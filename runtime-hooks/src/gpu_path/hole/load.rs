@@ -17,6 +17,7 @@ use stasis_memory_store::{Area, CriuHas, FileContents, Index, LoadProgress, Read
 
 use super::in_file::InFile;
 use super::progress::with_progress;
+use super::{OfProcess, in_processes};
 use crate::cuda::process_set::as_found::ProcessId;
 use crate::gpu_path::new_file::NewFile;
 use crate::gpu_path::process::threads_for;
@@ -189,23 +190,7 @@ impl LoadProgress for Fronts {
 }
 
 fn fill_all(loaded: &[Contents], restored: &Restored) -> io::Result<()> {
-    for Contents {
-        pid,
-        contents,
-        from,
-    } in loaded
-    {
-        let found = restored.iter().find(|(inside, _)| inside == pid);
-        let process = match found {
-            Some((_, process)) => process.open()?,
-            None => None,
-        };
-        let missing = || io::Error::other(format!("process {pid} of the container is not there"));
-        let process = process.ok_or_else(missing)?;
-        let filled = fill(&process, *contents, &from.file, from.offset, from.sharing);
-        filled.map_err(io::Error::other)?;
-    }
-    Ok(())
+    in_processes(loaded, |contents| contents.fill(restored))
 }
 
 /// Room for the contents of a hole.
@@ -236,6 +221,12 @@ pub(super) struct Contents {
     pub(super) from: ContentsFile,
 }
 
+impl OfProcess for Contents {
+    fn pid(&self) -> i32 {
+        self.pid
+    }
+}
+
 impl Contents {
     fn new(pid: i32, hole: &Area, from: ContentsFile) -> Self {
         let contents = Span {
@@ -247,6 +238,27 @@ impl Contents {
             contents,
             from,
         }
+    }
+
+    fn fill(&self, restored: &Restored) -> io::Result<()> {
+        let found = restored.iter().find(|(inside, _)| *inside == self.pid);
+        let process = match found {
+            Some((_, process)) => process.open()?,
+            None => None,
+        };
+        let missing = || {
+            io::Error::other(format!(
+                "process {} of the container is not there",
+                self.pid
+            ))
+        };
+        let process = process.ok_or_else(missing)?;
+        let ContentsFile {
+            file,
+            offset,
+            sharing,
+        } = &self.from;
+        fill(&process, self.contents, file, *offset, *sharing).map_err(io::Error::other)
     }
 
     pub(super) fn is_of(&self, in_file: &InFile) -> bool {

@@ -41,9 +41,10 @@ pub(crate) use loaded::{Arriving, Loaded};
 pub(crate) use record::are_away;
 pub(super) use record::is_away;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
-use std::thread::sleep;
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use stasis_injection::hole::fill;
@@ -96,4 +97,36 @@ fn map_again(process: &ProcessRef, contents: Span, from: &ContentsFile) -> io::R
             Err(_) => sleep(POLL),
         }
     }
+}
+
+/// What belongs to a process.
+trait OfProcess: Sync {
+    /// Its pid in the container.
+    fn pid(&self) -> i32;
+}
+
+/// Does this with all of them: processes at the same time, and what is of one process in its order,
+/// since only one thread at a time can have a process make a call. The error is that of the first.
+fn in_processes<T: OfProcess>(
+    all: &[T],
+    each: impl Fn(&T) -> io::Result<()> + Sync,
+) -> io::Result<()> {
+    let mut processes: BTreeMap<i32, Vec<&T>> = BTreeMap::new();
+    for one in all {
+        processes.entry(one.pid()).or_default().push(one);
+    }
+    let of_one = |own: Vec<&T>| own.into_iter().map(&each).fold(Ok(()), io::Result::and);
+    thread::scope(|scope| {
+        let of_one = &of_one;
+        let threads: Vec<_> = processes
+            .into_values()
+            .map(|own| scope.spawn(move || of_one(own)))
+            .collect();
+        let ended = threads.into_iter().map(|thread| {
+            let panicked = |_| Err(io::Error::other("a thread has panicked"));
+            thread.join().unwrap_or_else(panicked)
+        });
+        // Each is waited for.
+        ended.fold(Ok(()), io::Result::and)
+    })
 }

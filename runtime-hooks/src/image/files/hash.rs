@@ -16,7 +16,7 @@ use blake3::hazmat::{
 use blake3::{Hash, Hasher};
 
 /// What a thread hashes in one go, bytes; a power of two.
-pub(super) const PART: u64 = 16 << 20;
+pub(super) const PART: u64 = 2 << 20;
 /// What is read at once: it stays in the core's cache until it is hashed.
 const BUFFER: usize = 256 << 10;
 

@@ -1,0 +1,33 @@
+//! What is to come, and what there is for it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use stasis_linux::ProcessRef;
+
+use super::into_files::Made;
+use crate::cuda::Copying;
+use crate::cuda::process_set::arrivals::Arrivals;
+use crate::cuda::process_set::as_found::ProcessId;
+use crate::gpu_path::copier::Copier;
+use crate::gpu_path::share::Share;
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) made: BTreeMap<ProcessId, Made>,
+    pub(super) armed: BTreeMap<ProcessId, Copier>,
+    /// What is checkpointed or restored next, in bytes.
+    pub(super) expected: BTreeMap<ProcessId, u64>,
+    pub(super) arrivals: Option<Arc<Arrivals>>,
+    pub(super) copying: Copying,
+}
+
+impl State {
+    /// The share of a process among those that are expected.
+    pub(super) fn share(&self, process: &ProcessRef) -> Share {
+        let own = self.expected.get(&ProcessId::of(process));
+        own.map_or(Share::WHOLE, |own| {
+            Share::new(*own, self.expected.values().sum())
+        })
+    }
+}
