@@ -10,6 +10,7 @@
 mod blockers;
 mod by_pid;
 mod caller;
+mod copied_contents;
 mod criu_dump;
 mod faults;
 mod forked;
