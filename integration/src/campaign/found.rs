@@ -153,15 +153,13 @@ impl StasisHost {
     }
 }
 
-/// A keeper is told which record is its own by its argument, in JSON.
+/// A keeper that tries has a file of its record open.
 fn is_keeper_that_waits(host: &Host, process: &Path) -> bool {
     let command = fs::read_to_string(process.join("cmdline")).unwrap_or_default();
-    let mut words = command.split('\0');
-    let record = (words.next() == Some(KEEPER))
-        .then(|| words.find_map(|word| serde_json::from_str::<String>(word).ok()));
-    record
-        .flatten()
-        .is_some_and(|record| waits_for_room(&host.path(record)))
+    let open = fs::read_dir(process.join("fd")).into_iter().flatten();
+    let open = open.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+    let mut records = open.filter_map(|file| Some(host.path(file.parent()?)));
+    command.starts_with(KEEPER) && records.any(|record| waits_for_room(&record))
 }
 
 /// Whether all that is left to be undone is to give processes their GPU contents back.

@@ -2,11 +2,14 @@
 
 use std::env::args_os;
 use std::ffi::{CStr, OsString};
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::{Errno, pread};
+use rustix::stdio::{dup2_stderr, stderr};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use stasis_linux::cgroup::set_apart;
@@ -16,6 +19,8 @@ use crate::host::environment;
 
 /// The cgroup of these processes: what ends the caller's unit, session or pod does not end them.
 const CGROUP: &str = "stasis";
+/// Far more than a job for hundreds of thousands of processes has, in bytes.
+const MAX_JOB: usize = 64 << 20;
 
 /// Starts this program with `job` as the verb `verb`, which runc and crun do not have; returns the
 /// pid.
@@ -58,15 +63,30 @@ fn program(verb: &str, job: &impl Serialize) -> io::Result<Command> {
     let mut command = Command::new("/proc/self/exe");
     command
         .arg0(verb)
-        .args([verb, &serde_json::to_string(job)?])
+        .arg(verb)
+        .stderr(file_of(job)?)
         // The caller's directory must stay removable.
         .current_dir("/");
     environment::make(&mut command);
     Ok(command)
 }
 
+/// A file in memory with a job. Anybody may read a command line, and an argument has 128 KiB at
+/// most (`MAX_ARG_STRLEN`): too few for a thousand processes.
+fn file_of(job: &impl Serialize) -> io::Result<File> {
+    let made = |flags| memfd_create("stasis-job", MemfdFlags::CLOEXEC | flags);
+    // `vm.memfd_noexec` may ask for the flag, which kernels before Linux 6.3 do not know.
+    let file = match made(MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => made(MemfdFlags::empty())?,
+        other => other?,
+    };
+    let mut file = File::from(file);
+    file.write_all(&serde_json::to_vec(job)?)?;
+    Ok(file)
+}
+
 fn spawn(mut command: Command, [input, output]: [Stdio; 2]) -> io::Result<Child> {
-    command.stdin(input).stdout(output).stderr(Stdio::null());
+    command.stdin(input).stdout(output);
     keep_callers_limit(&mut command);
     let started = command.spawn()?;
     // Where it must stay in the caller's cgroups, it works all the same as long as those live.
@@ -77,15 +97,37 @@ fn spawn(mut command: Command, [input, output]: [Stdio; 2]) -> io::Result<Child>
 /// The job of this process, if it was started as `verb`. Leaves the starter's session and name, and
 /// closes the inherited files but the standard ones, since a reader may wait for their end.
 pub(crate) fn job_of<T: DeserializeOwned>(verb: &str, name: &CStr) -> Option<T> {
-    let mut arguments = args_os().skip(1);
-    if arguments.next() != Some(OsString::from(verb)) {
+    if args_os().nth(1) != Some(OsString::from(verb)) {
         return None;
     }
-    let job = serde_json::from_str(arguments.next()?.to_str()?).ok()?;
+    let job = serde_json::from_slice(&job_in_stderr().ok()?).ok()?;
     let _ = nix::unistd::setsid();
     let _ = nix::sys::prctl::set_name(name);
     let _ = close_inherited();
     Some(job)
+}
+
+/// What [`file_of`] has written. In its place comes `/dev/null`.
+fn job_in_stderr() -> io::Result<Vec<u8>> {
+    let mut job = vec![0; 64 << 10];
+    let mut length = 0;
+    loop {
+        // Who calls us by hand has no file there (ESPIPE), or one for writing (EBADF).
+        match pread(stderr(), &mut job[length..], length as u64) {
+            Ok(0) => break,
+            Ok(read) => length += read,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        match job.len() {
+            MAX_JOB => return Err(io::ErrorKind::FileTooLarge.into()),
+            size if size == length => job.resize(MAX_JOB.min(size * 2), 0),
+            _ => {}
+        }
+    }
+    job.truncate(length);
+    dup2_stderr(File::options().write(true).open("/dev/null")?)?;
+    Ok(job)
 }
 
 /// Says something to the starter, as a line of its own.
@@ -110,4 +152,21 @@ fn close_inherited() -> io::Result<()> {
         let _ = nix::unistd::close(descriptor);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_of_any_size_is_in_its_file_and_in_no_argument() {
+        let job = vec!["process".to_owned(); 100_000];
+        let command = program("stasis-test", &job).unwrap();
+        assert_eq!(command.get_args().collect::<Vec<_>>(), ["stasis-test"]);
+        let file = file_of(&job).unwrap();
+        let mut written = vec![0; 2 << 20];
+        let length = pread(&file, &mut written, 0).unwrap();
+        let read: Vec<String> = serde_json::from_slice(&written[..length]).unwrap();
+        assert_eq!(read, job);
+    }
 }
