@@ -42,5 +42,6 @@ mod restore;
 mod room;
 mod self_test;
 mod stop;
+mod versions;
 mod whole_images;
 mod without_gpu;

@@ -1,6 +1,9 @@
 //! `stasis check --machine`: what the machine can do, and what happens without it.
 
+mod advisories;
 mod gpu_contents;
+mod programs;
+mod version;
 
 use std::fmt;
 
@@ -8,7 +11,10 @@ use serde::Serialize;
 use stasis_config::Settings;
 
 use crate::bulk_memory::plugin::DumpUse;
+pub use crate::cli::machine::advisories::{Finding, Verdict};
 pub use crate::cli::machine::gpu_contents::Copying;
+pub use crate::cli::machine::programs::{Installed, Known};
+pub use crate::cli::machine::version::{Program, Version};
 use crate::preflight::capabilities::{Capabilities, Cgroups, Criu, driver_version};
 
 /// What a machine can do.
@@ -23,6 +29,10 @@ pub struct Machine {
     pub gpu_contents: Option<Copying>,
     /// What is done in another way, or not at all, and why.
     pub fall_backs: Vec<String>,
+    /// The low-level runtime and containerd.
+    pub programs: Vec<Installed>,
+    /// Versions of programs with known holes.
+    pub findings: Vec<Finding>,
 }
 
 /// Looks at this machine. Whether this build of the driver can be helped with its copying is tried
@@ -34,8 +44,11 @@ pub fn machine(settings: &Settings) -> Machine {
     let gpu_contents = driver.is_ok().then(|| Copying::find_out(settings));
     let mut fall_backs = fall_backs(settings, &capabilities, driver.as_ref().err());
     fall_backs.extend(gpu_contents.as_ref().and_then(Copying::fall_back));
+    let programs = programs::installed(settings);
     Machine {
         fall_backs,
+        findings: programs::findings(&programs, &capabilities.criu),
+        programs,
         driver: driver.ok(),
         gpu_contents,
         capabilities,
@@ -95,6 +108,9 @@ impl fmt::Display for Machine {
             Criu::Missing => writeln!(f, "CRIU: none")?,
             Criu::Unknown(_) => writeln!(f, "CRIU: of an unknown version")?,
         }
+        for program in &self.programs {
+            writeln!(f, "{program}")?;
+        }
         match plugin {
             Some(plugin) => writeln!(f, "plugin: {}", plugin.display())?,
             None => writeln!(f, "plugin: none")?,
@@ -105,6 +121,9 @@ impl fmt::Display for Machine {
         }
         for line in &self.fall_backs {
             write!(f, "\n{line}")?;
+        }
+        for finding in &self.findings {
+            write!(f, "\n{finding}")?;
         }
         Ok(())
     }

@@ -1,0 +1,163 @@
+//! The programs that stasis and containerd run, and their versions as they say themselves.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use stasis_config::Settings;
+
+use super::advisories::{self, Finding, Verdict};
+use super::version::{self, Program, Version};
+use crate::host::environment;
+use crate::low_level::criu_version::CriuVersion;
+use crate::preflight::capabilities::Criu;
+
+/// An answer to `--version` comes at once, and is a few lines.
+const DEADLINE: Duration = Duration::from_secs(5);
+const MOST_BYTES: u64 = 4096;
+
+/// An installed program.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct Installed {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it is, and which version; `None` if it does not say so.
+    #[serde(flatten)]
+    pub version: Option<Known>,
+}
+
+/// What a program has said of itself.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct Known {
+    /// What it is, whatever its file is called.
+    pub program: Program,
+    /// Its version.
+    pub version: Version,
+}
+
+/// The low-level runtime of the settings, and the containerd of `PATH`.
+pub(super) fn installed(settings: &Settings) -> Vec<Installed> {
+    let runtime = settings.runtime.resolve().ok().map(|found| found.path);
+    let programs = runtime.into_iter().chain(in_path("containerd"));
+    let ask = |path: PathBuf| {
+        let answer = ask(&path).ok();
+        let known = answer.and_then(|answer| version::read(&answer));
+        Installed {
+            path,
+            version: known.map(|(program, version)| Known { program, version }),
+        }
+    };
+    programs.map(ask).collect()
+}
+
+/// What is to be said of them, and of CRIU.
+pub(super) fn findings(programs: &[Installed], criu: &Criu) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for installed in programs {
+        if let Some(Known { program, version }) = installed.version {
+            let path = installed.path.display().to_string();
+            findings.extend(advisories::of(program, version, &path));
+        }
+    }
+    if let Some(version) = criu.version()
+        && version < CriuVersion::WITH_HOOKS
+    {
+        findings.push(Finding {
+            id: "criu-version".to_owned(),
+            verdict: Verdict::Warning,
+            evidence: format!("CRIU {version} has no hooks for GPU contents"),
+            remedy: format!("install CRIU {} or newer", CriuVersion::WITH_HOOKS),
+        });
+    }
+    findings
+}
+
+fn in_path(name: &str) -> Option<PathBuf> {
+    let path = environment::path();
+    let mut files = std::env::split_paths(&path).map(|directory| directory.join(name));
+    files.find(|file| is_program(file))
+}
+
+fn is_program(file: &Path) -> bool {
+    let metadata = fs::metadata(file);
+    metadata.is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+/// What a program answers to `--version`: one that does not end is killed, and no more is read than
+/// is there then.
+fn ask(program: &Path) -> io::Result<String> {
+    let mut command = Command::new(program);
+    environment::make(&mut command);
+    command.arg("--version");
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.stderr(Stdio::null()).spawn()?;
+    let ended = wait(&mut child);
+    if ended.is_err() {
+        // It may have ended just now.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    ended?;
+    let mut answer = Vec::new();
+    if let Some(stdout) = child.stdout.take() {
+        // Something that it has left behind may hold the other end.
+        rustix::io::ioctl_fionbio(&stdout, true)?;
+        match stdout.take(MOST_BYTES).read_to_end(&mut answer) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+fn wait(child: &mut Child) -> io::Result<()> {
+    let deadline = Instant::now() + DEADLINE;
+    while child.try_wait()?.is_none() {
+        if Instant::now() > deadline {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+impl fmt::Display for Installed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        match &self.version {
+            Some(Known { program, version }) => write!(f, "{program} {version}: {path}"),
+            None => write!(f, "of an unknown version: {path}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn script(directory: &Path, text: &str) -> PathBuf {
+        let path = directory.join("runc");
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    #[test]
+    fn an_answer_is_bounded() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = script(directory.path(), "yes runc version | head -c 20000; exit 3");
+        assert_eq!(ask(&path).unwrap().len(), 4096);
+        // Nobody waits for what is left behind.
+        let path = script(directory.path(), "echo runc version 1.3.6; sleep 1 &");
+        let begun = Instant::now();
+        assert_eq!(ask(&path).unwrap(), "runc version 1.3.6\n");
+        assert!(begun.elapsed() < DEADLINE);
+        assert!(ask(Path::new("/nowhere")).is_err());
+    }
+}

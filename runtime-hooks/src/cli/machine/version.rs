@@ -1,0 +1,210 @@
+//! Versions of programs, as they print them.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+/// A version: major, minor, patch, and the number of a release candidate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    major: u32,
+    minor: u32,
+    patch: u32,
+    /// `u32::MAX` for a release, which follows its candidates.
+    candidate: u32,
+}
+
+/// A program that others know by its version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Program {
+    /// runc.
+    Runc,
+    /// crun.
+    Crun,
+    /// containerd.
+    Containerd,
+    /// CRIU.
+    Criu,
+}
+
+impl Version {
+    /// A release.
+    pub(super) const fn release(major: u32, minor: u32, patch: u32) -> Self {
+        Self::candidate(major, minor, patch, u32::MAX)
+    }
+
+    /// A release candidate.
+    pub(super) const fn candidate(major: u32, minor: u32, patch: u32, candidate: u32) -> Self {
+        Self {
+            major,
+            minor,
+            patch,
+            candidate,
+        }
+    }
+
+    /// Whether both are of the series `MAJOR.MINOR`.
+    pub(super) fn is_of_series(self, other: Self) -> bool {
+        (self.major, self.minor) == (other.major, other.minor)
+    }
+
+    /// "v1.4.0-rc.3", and as distributions have it: "1.1.15+ds1", "1.7.24~ds1".
+    fn parse(word: &str) -> Option<Self> {
+        let (numbers, rest) = split_numbers(word.strip_prefix('v').unwrap_or(word))?;
+        let candidate = rest
+            .trim_start_matches(['-', '~'])
+            .strip_prefix("rc")
+            .map(|number| number.trim_start_matches('.'));
+        let candidate = match candidate {
+            Some(number) => split_numbers(number).map_or(0, |(numbers, _)| numbers[0]),
+            None => u32::MAX,
+        };
+        let [major, minor, patch] = numbers;
+        Some(Self::candidate(major, minor, patch, candidate))
+    }
+}
+
+/// Up to three numbers with dots between them, and what is behind them.
+fn split_numbers(text: &str) -> Option<([u32; 3], &str)> {
+    let mut numbers = [0; 3];
+    let mut rest = text;
+    for number in &mut numbers {
+        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let Ok(value) = rest[..digits].parse() else {
+            break;
+        };
+        *number = value;
+        rest = &rest[digits..];
+        match rest.strip_prefix('.') {
+            Some(more) => rest = more,
+            None => break,
+        }
+    }
+    (rest.len() < text.len()).then_some((numbers, rest))
+}
+
+/// Which program has answered `--version`, and its version. What stands in front of runc
+/// (nvidia-container-runtime) tells its own version before runc's, and is skipped.
+pub(super) fn read(answer: &str) -> Option<(Program, Version)> {
+    answer.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        let (program, version) = match (words.next()?, words.next()?) {
+            ("runc", "version") => (Program::Runc, words.next()?),
+            ("crun", "version") => (Program::Crun, words.next()?),
+            ("containerd", _source) => (Program::Containerd, words.next()?),
+            ("Version:", version) => (Program::Criu, version),
+            _ => return None,
+        };
+        Some((program, Version::parse(version)?))
+    })
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)?;
+        match self.candidate {
+            u32::MAX => Ok(()),
+            candidate => write!(f, "-rc.{candidate}"),
+        }
+    }
+}
+
+impl Serialize for Version {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Runc => "runc",
+            Self::Crun => "crun",
+            Self::Containerd => "containerd",
+            Self::Criu => "CRIU",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_programs_print_is_understood() {
+        let release = Version::release;
+        for (answer, program, version) in [
+            (
+                "runc version 1.1.15+ds1\ncommit: 1.1.15+ds1-2+b4\nspec: 1.0.2-dev\ngo: go1.24.4\n",
+                Program::Runc,
+                release(1, 1, 15),
+            ),
+            (
+                "runc version 1.4.0-rc.3\ncommit: v1.4.0-rc.3-0-g6bae6cad\nspec: 1.3.0\n",
+                Program::Runc,
+                Version::candidate(1, 4, 0, 3),
+            ),
+            (
+                "NVIDIA Container Runtime version 1.17.8\ncommit: f202b80a9b9d0db00d9b1d73c0128c8962c\n\
+                 spec: 1.2.1\n\nrunc version 1.2.5\ncommit: v1.2.5-0-g59923ef\nspec: 1.2.0\n",
+                Program::Runc,
+                release(1, 2, 5),
+            ),
+            (
+                "crun version 1.21\ncommit: 10269840aa07fb7e6b7e1acff6198692d8ff5c88\n",
+                Program::Crun,
+                release(1, 21, 0),
+            ),
+            (
+                "containerd github.com/containerd/containerd 1.7.24~ds1 1.7.24~ds1-6+deb13u1\n",
+                Program::Containerd,
+                release(1, 7, 24),
+            ),
+            (
+                "containerd github.com/containerd/containerd/v2 v2.3.4 \n",
+                Program::Containerd,
+                release(2, 3, 4),
+            ),
+            (
+                "containerd containerd.io 1.6.33 d2d58213f83a351ca8f528a95fbd145f5654e957\n",
+                Program::Containerd,
+                release(1, 6, 33),
+            ),
+            (
+                "Version: 4.2.1\nGitID: v4.2.1\n",
+                Program::Criu,
+                release(4, 2, 1),
+            ),
+        ] {
+            assert_eq!(read(answer), Some((program, version)), "{answer}");
+        }
+        for answer in [
+            "",
+            "runc",
+            "runc version",
+            "runc version unknown",
+            "youki version 0.5.4\ncommit: 0.5.4-0-g\n",
+            "runc version 99999999999999999999.1",
+        ] {
+            assert_eq!(read(answer), None, "{answer}");
+        }
+    }
+
+    #[test]
+    fn candidates_come_before_the_release() {
+        let parsed = [
+            "1.4.0-rc.2",
+            "1.4.0~rc3",
+            "1.4.0-rc.10",
+            "1.4.0",
+            "1.4.1-dev",
+            "2",
+        ];
+        let parsed = parsed.map(|word| Version::parse(word).unwrap());
+        assert!(parsed.is_sorted(), "{parsed:?}");
+        let printed = parsed.map(|version| version.to_string());
+        assert_eq!(printed[1], "1.4.0-rc.3");
+        assert_eq!(printed[5], "2.0.0");
+    }
+}
