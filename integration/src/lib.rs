@@ -5,6 +5,7 @@
 //! * [`client`]: callers of stasis: ctr, containerd's API, CRI, podman, Docker, and our shim;
 //! * [`container`]: containers to checkpoint, and what they may leave behind;
 //! * [`faults`]: faults at a step of a program, found by counting its system calls;
+//! * [`load`]: many containers and processes at once, and a containerd that is killed meanwhile;
 //! * [`campaign`]: containers to which everything happens, and the judge of what becomes of them;
 //! * [`node`]: a machine with systemd and another kernel.
 
@@ -14,6 +15,7 @@ pub mod client;
 pub mod container;
 pub mod faults;
 pub mod host;
+pub mod load;
 pub mod node;
 #[cfg(test)]
 mod structure;

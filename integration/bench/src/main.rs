@@ -12,6 +12,7 @@ mod gpu_path;
 mod options;
 mod runtime;
 mod shim_checkpoint;
+mod shim_load;
 mod shim_memory;
 mod shim_run;
 mod shims;
@@ -27,7 +28,7 @@ type Case = fn(&mut dyn Write) -> Result<Figure>;
 
 /// The memory of the runtime comes first, since the kernel only tells the peak of all children so
 /// far.
-const CASES: [(&str, Case); 17] = [
+const CASES: [(&str, Case); 18] = [
     ("passthrough-memory-mb", runtime::passthrough_memory),
     ("passthrough-extra-ms", runtime::passthrough_extra),
     ("engine-100-ms", engine::of_100_processes),
@@ -38,6 +39,7 @@ const CASES: [(&str, Case); 17] = [
     ("shim-run", shim_run::shim_run),
     ("shim-memory", shim_memory::shim_memory),
     ("shim-checkpoint", shim_checkpoint::shim_checkpoint),
+    ("shim-load", shim_load::shim_load),
     ("dump-ram-4g", bulk::dump_ram),
     ("restore-ram-4g", bulk::restore_ram),
     ("dump-disk-4g", bulk::dump_disk),

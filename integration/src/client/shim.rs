@@ -167,7 +167,14 @@ impl StasisHost {
     /// # Errors
     /// The host's `/proc` cannot be read.
     pub fn shims(&self) -> Result<Vec<u32>> {
-        let program = self.shim_program();
+        self.shims_of(self.shim_program())
+    }
+
+    /// The pids of the shims of a program that run in the host.
+    ///
+    /// # Errors
+    /// The host's `/proc` cannot be read.
+    pub fn shims_of(&self, program: &str) -> Result<Vec<u32>> {
         let mut shims = Vec::new();
         for entry in fs::read_dir(self.host.path("/proc"))? {
             let path = entry?.path();

@@ -3,7 +3,7 @@
 use containerd_client::services::v1 as api;
 use serde_json::Value;
 
-use super::{Answer, Containerd, messages, of};
+use super::{Answer, Containerd, Status, messages, of};
 
 impl Containerd {
     /// Makes a container with this specification.
@@ -23,6 +23,27 @@ impl Containerd {
         let mut containers = self.containers();
         self.runtime
             .block_on(containers.create(of(request)))
+            .map(drop)
+    }
+
+    /// Has a container's next task begun in this cgroup, which `ctr containers create` cannot say.
+    pub fn put_into_cgroup(&self, id: &str, cgroup: &str) -> Answer<()> {
+        let request = api::GetContainerRequest { id: id.to_owned() };
+        let mut containers = self.containers();
+        let answer = self.runtime.block_on(containers.get(of(request)))?;
+        let missing = || Status::internal("a container without a specification");
+        let mut container = answer.into_inner().container.ok_or_else(missing)?;
+        let spec = container.spec.as_mut().ok_or_else(missing)?;
+        let mut value: Value = serde_json::from_slice(&spec.value)
+            .map_err(|error| Status::internal(error.to_string()))?;
+        value["linux"]["cgroupsPath"] = cgroup.into();
+        spec.value = value.to_string().into_bytes();
+        let request = api::UpdateContainerRequest {
+            container: Some(container),
+            update_mask: None,
+        };
+        self.runtime
+            .block_on(containers.update(of(request)))
             .map(drop)
     }
 

@@ -1,5 +1,6 @@
 //! The events of tasks, as containerd delivers them to its subscribers.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,9 @@ pub struct Event {
     /// The directory of the checkpoint.
     pub checkpoint: String,
 }
+
+/// A container, and an [`Event::brief`] of it.
+pub type Told = (String, String);
 
 /// The events since a subscription.
 #[derive(Debug)]
@@ -197,6 +201,50 @@ impl Events {
                     "waiting for the event {brief:?} of {container}: {error}; there were {:?}",
                     briefs(&found)
                 ),
+            }
+        }
+    }
+
+    /// How often each [`Event::brief`] of a container has come, once all of these have, or none has
+    /// come for 30 s.
+    ///
+    /// # Errors
+    /// containerd has ended.
+    pub fn counts_until(&mut self, mut awaited: HashSet<Told>) -> Result<HashMap<Told, usize>> {
+        let mut counts = HashMap::new();
+        let mut seen = std::mem::take(&mut self.seen).into_iter();
+        loop {
+            let event = match seen.next() {
+                Some(event) => event,
+                None if awaited.is_empty() => return Ok(counts),
+                None => match self.incoming.recv_timeout(DEADLINE) {
+                    Ok(event) => event?,
+                    Err(RecvTimeoutError::Timeout) => return Ok(counts),
+                    Err(error) => bail!("waiting for {awaited:?}: {error}"),
+                },
+            };
+            let told = (event.container.clone(), event.brief());
+            awaited.remove(&told);
+            *counts.entry(told).or_default() += 1;
+        }
+    }
+
+    /// The same for all that a containerd has delivered up to its end.
+    ///
+    /// # Errors
+    /// It goes on.
+    pub fn counts_until_the_end(&mut self) -> Result<HashMap<Told, usize>> {
+        let mut counts = HashMap::new();
+        let mut count = |event: &Event| {
+            let told = (event.container.clone(), event.brief());
+            *counts.entry(told).or_default() += 1;
+        };
+        self.seen.iter().for_each(&mut count);
+        loop {
+            match self.incoming.recv_timeout(DEADLINE) {
+                Ok(Ok(event)) => count(&event),
+                Ok(Err(_)) | Err(RecvTimeoutError::Disconnected) => return Ok(counts),
+                Err(RecvTimeoutError::Timeout) => bail!("containerd has not ended"),
             }
         }
     }

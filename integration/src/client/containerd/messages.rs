@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use containerd_shim_protos::cgroups::metrics::Metrics as MetricsV1;
-use containerd_shim_protos::cgroups_v2::metrics::Metrics as MetricsV2;
+pub use containerd_shim_protos::cgroups_v2::metrics::Metrics as MetricsV2;
 use containerd_shim_protos::protobuf::{Message, MessageFull};
 use containerd_shim_protos::shim::oci::ProcessDetails;
 pub use containerd_shim_protos::shim::oci::{CheckpointOptions, Options as RuntimeOptions};

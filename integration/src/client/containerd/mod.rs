@@ -9,8 +9,10 @@ mod messages;
 mod streams;
 mod tasks;
 
-pub use events::{Event, Events, briefs};
-pub use messages::{CheckpointOptions, Resources, RuntimeOptions, Usage, process, to_any};
+pub use events::{Event, Events, Told, briefs};
+pub use messages::{
+    CheckpointOptions, MetricsV2, Resources, RuntimeOptions, Usage, process, to_any,
+};
 pub use streams::{Input, Output, Streams};
 
 use std::path::{Path, PathBuf};
@@ -115,7 +117,11 @@ impl Containerd {
         Self::connect_to(&self.socket)
     }
 
-    fn connect_to(socket: &Path) -> Result<Self> {
+    /// Connects to the containerd at this socket.
+    ///
+    /// # Errors
+    /// None answers there.
+    pub fn connect_to(socket: &Path) -> Result<Self> {
         let runtime = new_runtime()?;
         let channel = runtime
             .block_on(containerd_client::connect(socket))

@@ -58,7 +58,15 @@ impl Output {
     /// # Errors
     /// An I/O error.
     pub fn new(host: &Host, path: &str) -> Result<Self> {
-        let reached = make_fifo(host, path)?;
+        Self::reached_at(host.path(path), path)
+    }
+
+    /// The same where this process sees the pipe at `reached`.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn reached_at(reached: PathBuf, path: &str) -> Result<Self> {
+        make_fifo(&reached)?;
         let shared = Arc::new(Shared::default());
         let filled = Arc::clone(&shared);
         // It ends with the test program if the shim never opens the pipe.
@@ -172,9 +180,11 @@ impl Input {
     /// # Errors
     /// An I/O error.
     pub fn new(host: &Host, path: &str) -> Result<Self> {
+        let reached = host.path(path);
+        make_fifo(&reached)?;
         Ok(Self {
             path: path.to_owned(),
-            reached: make_fifo(host, path)?,
+            reached,
         })
     }
 
@@ -204,12 +214,10 @@ impl Input {
     }
 }
 
-fn make_fifo(host: &Host, path: &str) -> Result<PathBuf> {
-    let reached = host.path(path);
-    if let Some(directory) = reached.parent() {
+fn make_fifo(path: &Path) -> Result<()> {
+    if let Some(directory) = path.parent() {
         std::fs::create_dir_all(directory)?;
     }
-    nix::unistd::mkfifo(&reached, Mode::from_bits_truncate(0o600))
-        .with_context(|| format!("making the pipe {path}"))?;
-    Ok(reached)
+    let mode = Mode::from_bits_truncate(0o600);
+    nix::unistd::mkfifo(path, mode).with_context(|| format!("making the pipe {}", path.display()))
 }

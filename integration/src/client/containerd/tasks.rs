@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use containerd_client::services::v1 as api;
+use containerd_shim_protos::protobuf::Message;
 use prost_types::Any;
 
 use super::{
-    Answer, CALL_DEADLINE, CheckpointOptions, Containerd, Ended, Mount, Process, Resources, Status,
-    Streams, Usage, messages, of, to_any,
+    Answer, CALL_DEADLINE, CheckpointOptions, Containerd, Ended, MetricsV2, Mount, Process,
+    Resources, Status, Streams, Usage, messages, of, to_any,
 };
 
 impl Containerd {
@@ -206,13 +207,24 @@ impl Containerd {
 
     /// What a task uses.
     pub fn metrics(&self, id: &str) -> Answer<Usage> {
+        let data = self.metrics_data(id)?;
+        Usage::decode(&data).map_err(|error| Status::internal(error.to_string()))
+    }
+
+    /// All that a task of version 2 of cgroups uses.
+    pub fn metrics_of_version_2(&self, id: &str) -> Answer<MetricsV2> {
+        let data = self.metrics_data(id)?;
+        let metrics = MetricsV2::parse_from_bytes(&data.value);
+        metrics.map_err(|error| Status::internal(error.to_string()))
+    }
+
+    fn metrics_data(&self, id: &str) -> Answer<Any> {
         let filters = vec![format!("id=={id}")];
         let request = api::MetricsRequest { filters };
         let answer = self.tasks(async |mut tasks| tasks.metrics(of(request)).await)?;
         let data = answer.metrics.into_iter().find(|metric| metric.id == id);
         let data = data.and_then(|metric| metric.data);
-        let data = data.ok_or_else(|| Status::not_found(format!("no metrics of {id}")))?;
-        Usage::decode(&data).map_err(|error| Status::internal(error.to_string()))
+        data.ok_or_else(|| Status::not_found(format!("no metrics of {id}")))
     }
 
     /// Checkpoints a task into the directory that the options name.

@@ -1,14 +1,16 @@
 //! Many processes in one container at once: they all start and end, others are answered meanwhile,
-//! and nothing of them stays.
+//! and nothing of them stays. Many containers, many processes, and a containerd that is killed in
+//! the middle: nothing is lost.
 
 use std::fs;
 
 use anyhow::Result;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::client::containerd::{Answer, Beside, Containerd, INIT, Streams, process};
-use stasis_integration::client::shim::in_host;
+use stasis_integration::client::shim::{Shim, in_host};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
+use stasis_integration::load::{self, Size};
 use stasis_integration::on_hosts;
 
 /// Callers at the same time.
@@ -16,7 +18,16 @@ const CALLERS: usize = 40;
 /// What each of them starts.
 const EACH: usize = 25;
 
+/// "full" for as much as a node has.
+const SIZE: &str = "STASIS_LOAD";
+/// What a shim may grow by, in KiB.
+const GROWTH: usize = 2048;
+
 on_hosts!(checks: sid_v2);
+
+mod with_a_restart {
+    stasis_integration::on_hosts!(super::nothing_is_lost: sid_v2);
+}
 
 fn checks(kind: HostKind) -> Result<()> {
     in_host(kind, &[a_thousand_processes_are_added_at_once])
@@ -54,6 +65,33 @@ fn a_thousand_processes_are_added_at_once(stasis: &StasisHost, client: &Containe
     })?;
     stasis.ctr_remove(id)?;
     stasis.nothing_left_of(&[id])
+}
+
+fn nothing_is_lost(kind: HostKind) -> Result<()> {
+    let size = match std::env::var(SIZE).as_deref() {
+        Ok("full") => Size::FULL,
+        _ => Size::SMALL,
+    };
+    let stasis = StasisHost::of(kind)?;
+    stasis.install_shim()?;
+    let containerd = load::containerd(&stasis)?;
+    let shim = Shim::under_test();
+    let outcome = size.carry_out(&stasis, (shim.runtime(), shim.program()), containerd)?;
+    println!("{outcome:#?}");
+    assert_eq!(outcome.faults, Vec::<String>::new());
+    let (before, after) = (outcome.before, outcome.after);
+    assert_eq!(after.count, before.count);
+    // A program in Go has as many threads as it sees fit.
+    assert!(
+        after.threads <= before.threads || shim == Shim::Go,
+        "{before:?} {after:?}"
+    );
+    assert!(after.files <= before.files, "{before:?} {after:?}");
+    let growth = after.resident.saturating_sub(before.resident) / before.count;
+    assert!(growth <= GROWTH, "{before:?} {after:?}");
+    let ids: Vec<String> = size.ids().collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    stasis.nothing_left_of(&ids)
 }
 
 fn start_each(client: &Containerd, id: &str, caller: usize) -> Answer<()> {

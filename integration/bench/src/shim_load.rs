@@ -1,0 +1,52 @@
+//! Two hundred containers, and two thousand processes that are added to them while containerd is
+//! killed and starts again.
+
+use std::io::Write;
+
+use anyhow::{Context, Result, ensure};
+use stasis_integration::load::{self, Outcome, Size};
+
+use crate::figure::{Aim, Figure, Sample};
+use crate::shims;
+
+/// What runs its shims, in the order of [`shims::RUNTIMES`].
+const PROGRAMS: [&str; 2] = ["containerd-shim-runc-v2", "containerd-shim-stasis-v2"];
+/// Each goes first as often as the other.
+const ORDER: [usize; 4] = [0, 1, 1, 0];
+
+/// The time that it takes, and the memory of the shims when all processes have come and gone: the
+/// ratio that is the worse one. Ours may lose nothing; what theirs loses is told.
+pub(crate) fn shim_load(screen: &mut dyn Write) -> Result<Figure> {
+    let (mut seconds, mut mebibytes) = ([vec![], vec![]], [vec![], vec![]]);
+    for shim in ORDER {
+        let name = shims::RUNTIMES[shim];
+        let outcome = match carry_out(shim) {
+            Err(error) if shim == 0 => {
+                writeln!(screen, "{name}, again: {error:#}")?;
+                carry_out(shim)
+            }
+            outcome => outcome,
+        };
+        let outcome = outcome.with_context(|| name)?;
+        writeln!(screen, "{name}: {outcome:?}")?;
+        let nothing_lost = outcome.faults.is_empty();
+        ensure!(shim == 0 || nothing_lost, "{name} lost something");
+        let took = outcome.start + outcome.execs + outcome.end;
+        seconds[shim].push(took.as_secs_f64());
+        mebibytes[shim].push(outcome.after.resident as f64 / 1024.0);
+    }
+    let [go, stasis] = seconds.map(Sample::new);
+    let time = stasis.median() / go.median();
+    let parts = format!("go {go} s, stasis {stasis} s, ratio {time:.3}, ");
+    let [go, stasis] = mebibytes.map(Sample::new);
+    let memory = stasis.median() / go.median();
+    let parts = format!("{parts}go {go} MiB, stasis {stasis} MiB, ratio {memory:.3}, the worse ");
+    Ok(Figure::of(parts, time.max(memory), Aim::AtMost(1.05)))
+}
+
+fn carry_out(shim: usize) -> Result<Outcome> {
+    let stasis = shims::stasis_host()?;
+    let containerd = load::containerd(&stasis)?;
+    let runtime = (shims::RUNTIMES[shim], PROGRAMS[shim]);
+    Size::FULL.carry_out(&stasis, runtime, containerd)
+}

@@ -1,0 +1,159 @@
+//! Many containers, and many processes added to them, while containerd is killed and starts again:
+//! what that takes, and whether anything of it is lost.
+
+mod caller;
+mod containers;
+mod exec;
+mod restart;
+mod shims;
+mod told;
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use crate::client::containerd::Containerd;
+use crate::host::Daemon;
+use crate::host::installed::StasisHost;
+use crate::load::containers::Containers;
+use crate::load::exec::Exec;
+use crate::load::restart::Restart;
+pub use crate::load::shims::Shims;
+use crate::load::told::Told;
+
+/// How much there is.
+#[derive(Debug, Clone, Copy)]
+pub struct Size {
+    /// Pods, each with a shim.
+    pub pods: usize,
+    /// Containers of a pod.
+    pub in_a_pod: usize,
+    /// Processes that are added to each container, one after the other.
+    pub execs: usize,
+    /// Callers at the same time.
+    pub callers: usize,
+}
+
+/// What it has taken, and what there was to complain of.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Until all containers ran.
+    pub start: Duration,
+    /// Until all that was added had ended and was deleted, with containerd's restart.
+    pub execs: Duration,
+    /// Until all containers were killed and deleted.
+    pub end: Duration,
+    /// The shims before anything was added.
+    pub before: Shims,
+    /// The shims when all of it was gone again.
+    pub after: Shims,
+    /// What was lost, or told twice.
+    pub faults: Vec<String>,
+}
+
+impl Size {
+    /// What an issue of the project asks for.
+    pub const FULL: Self = Self {
+        pods: 20,
+        in_a_pod: 10,
+        execs: 10,
+        callers: 10,
+    };
+    /// For machines with few processors.
+    pub const SMALL: Self = Self {
+        pods: 4,
+        in_a_pod: 6,
+        execs: 8,
+        callers: 4,
+    };
+
+    /// How many containers there are.
+    #[must_use]
+    pub fn containers(&self) -> usize {
+        self.pods * self.in_a_pod
+    }
+
+    /// The ids of the containers.
+    pub fn ids(self) -> impl Iterator<Item = String> {
+        (0..self.containers()).map(move |number| containers::id(self, number))
+    }
+
+    /// Has a host, whose containerd runs, bear it under a runtime of containerd's. `program` is
+    /// that of its shims.
+    ///
+    /// # Errors
+    /// A container or a process cannot be had, or does not end as it should.
+    pub fn carry_out(
+        self,
+        stasis: &StasisHost,
+        (runtime, program): (&str, &str),
+        containerd: Daemon<'_>,
+    ) -> Result<Outcome> {
+        let client = Containerd::connect(&stasis.host)?;
+        let containers = Containers::plan(stasis, self, runtime)?;
+        let mut told = Told::listen(&client)?;
+
+        let begin = Instant::now();
+        containers.start(&client)?;
+        let start = begin.elapsed();
+        let before = Shims::measure(stasis, program)?;
+        ensure!(before.count == self.pods, "{before:?}");
+
+        let begin = Instant::now();
+        let (client, ended) = restart_in_the_middle(self, stasis, containerd, &mut told)?;
+        let execs = begin.elapsed();
+        let after = Shims::settled(stasis, program, &before)?;
+
+        let begin = Instant::now();
+        containers.end(&client)?;
+        let end = begin.elapsed();
+        let faults = told.faults(&containers, &ended)?;
+        Ok(Outcome {
+            start,
+            execs,
+            end,
+            before,
+            after,
+            faults,
+        })
+    }
+}
+
+/// Starts containerd in a host, one that gives shims time to answer when it finds them: while so
+/// much is under way 5 s, its default, may be too short, and then it forgets their containers.
+///
+/// # Errors
+/// As [`StasisHost::containerd`].
+pub fn containerd(stasis: &StasisHost) -> Result<Daemon<'_>> {
+    let settings = stasis.host.path("/etc/containerd/config.toml");
+    let mut text = fs::read_to_string(&settings)?;
+    text.push_str("\n[timeouts]\n    \"io.containerd.timeout.shim.load\" = \"120s\"\n");
+    fs::write(&settings, text)?;
+    stasis.containerd()
+}
+
+/// Adds processes to all containers; containerd is killed once half of them have been deleted.
+fn restart_in_the_middle(
+    size: Size,
+    stasis: &StasisHost,
+    containerd: Daemon<'_>,
+    told: &mut Told,
+) -> Result<(Containerd, Vec<Exec>)> {
+    let restart = Restart::at(size.containers() * size.execs / 2);
+    std::thread::scope(|scope| {
+        let callers: Vec<_> = (0..size.callers)
+            .map(|number| {
+                let restart = &restart;
+                scope.spawn(move || caller::add_all(stasis, restart, size, number))
+            })
+            .collect();
+        let client = restart.carry_out(stasis, containerd, told);
+        let mut ended = Vec::new();
+        for caller in callers {
+            let of_caller = caller.join();
+            ended.extend(of_caller.map_err(|_| anyhow::anyhow!("a caller panicked"))??);
+        }
+        Ok((client?, ended))
+    })
+}

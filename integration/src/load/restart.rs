@@ -1,0 +1,124 @@
+//! containerd is killed at a known amount of work, and starts again; callers learn of both.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::exec::Phase;
+use super::told::Told;
+use crate::client::containerd::{Answer, Containerd};
+use crate::host::Daemon;
+use crate::host::installed::StasisHost;
+
+/// The work up to the restart, and the restart itself, have to be done in this time.
+const DEADLINE: Duration = Duration::from_secs(300);
+
+/// How far callers and containerd are.
+#[derive(Debug)]
+pub(super) struct Restart {
+    at: usize,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    done: usize,
+    phase: Phase,
+    failed: bool,
+}
+
+impl Restart {
+    /// Once that many processes have been deleted.
+    pub(super) fn at(done: usize) -> Self {
+        Self {
+            at: done,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        self.lock().phase
+    }
+
+    /// A process has been deleted.
+    pub(super) fn one_is_done(&self) {
+        self.lock().done += 1;
+        self.changed.notify_all();
+    }
+
+    /// A caller has given up: nobody is to wait for its work.
+    pub(super) fn caller_has_failed(&self) {
+        self.lock().failed = true;
+        self.changed.notify_all();
+    }
+
+    /// What a call has given, if containerd did not go meanwhile, or had gone; else, once the next
+    /// one answers, `None` and a connection to that one.
+    pub(super) fn outlived<T>(
+        &self,
+        stasis: &StasisHost,
+        client: &mut Containerd,
+        begun: Phase,
+        answer: Answer<T>,
+    ) -> Result<Option<Answer<T>>> {
+        let killed = answer.is_err() && (begun == Phase::Down || self.phase() != begun);
+        if !killed {
+            return Ok(Some(answer));
+        }
+        let restarted = self.wait(|state| state.phase == Phase::Second || state.failed);
+        ensure!(!restarted?.failed, "containerd has not come back");
+        *client = Containerd::connect(&stasis.host)?;
+        Ok(None)
+    }
+
+    /// Kills containerd when it is time, and starts the next one.
+    pub(super) fn carry_out(
+        &self,
+        stasis: &StasisHost,
+        containerd: Daemon<'_>,
+        told: &mut Told,
+    ) -> Result<Containerd> {
+        let client = self.kill_and_start(stasis, containerd, told);
+        let mut state = self.lock();
+        match &client {
+            Ok(_) => state.phase = Phase::Second,
+            Err(_) => state.failed = true,
+        }
+        self.changed.notify_all();
+        client
+    }
+
+    fn kill_and_start(
+        &self,
+        stasis: &StasisHost,
+        containerd: Daemon<'_>,
+        told: &mut Told,
+    ) -> Result<Containerd> {
+        {
+            let mut reached = self.wait(|state| state.done >= self.at || state.failed)?;
+            ensure!(!reached.failed, "a caller has failed");
+            reached.phase = Phase::Down;
+        }
+        containerd.kill()?;
+        stasis.host.containerd()?;
+        let client = Containerd::connect(&stasis.host)?;
+        told.listen_again(&client)?;
+        Ok(client)
+    }
+
+    fn wait(&self, done: impl Fn(&State) -> bool) -> Result<MutexGuard<'_, State>> {
+        let waited = self
+            .changed
+            .wait_timeout_while(self.lock(), DEADLINE, |state| !done(state));
+        let (state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        ensure!(!timeout.timed_out(), "within 300 s no more than {state:?}");
+        Ok(state)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
