@@ -164,7 +164,12 @@ fn bring_along(directory: &Path) -> Result<()> {
     let built = c_build::build()?;
     let programs = c_build::programs()?;
     fs::create_dir_all(directory.join("lib64"))?;
-    for name in ["stasis-runtime", "stasis", "containerd-shim-stasis-v2"] {
+    for name in [
+        "stasis-runtime",
+        "stasis",
+        "containerd-shim-stasis-v2",
+        "on-node",
+    ] {
         let program = programs.join(name);
         fs::copy(&program, directory.join(name))
             .with_context(|| format!("{}: build the workspace first", program.display()))?;

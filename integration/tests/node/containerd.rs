@@ -39,7 +39,21 @@ pub(crate) fn restarts(node: &mut Node) -> Result<()> {
     next_one_works(node)
 }
 
-fn start(node: &mut Node) -> Result<()> {
+/// What only cgroups of version 2 with all controllers show, and systemd's driver; systemd in a
+/// container.
+pub(crate) fn limits_and_systemd(node: &mut Node) -> Result<()> {
+    start_containerd(node)?;
+    for check in ["limits", "oom", "systemd"] {
+        node.run(&format!("/machine/on-node {check}"))
+            .context(check)?;
+    }
+    node.run("while pgrep -x containerd-shim; do sleep 0.2; done")?;
+    let left = node.run("ls /run/containerd/io.containerd.runtime.v2.task/default")?;
+    ensure!(left.is_empty(), "{left}");
+    Ok(())
+}
+
+fn start_containerd(node: &mut Node) -> Result<()> {
     // What containerd gives a shim that it finds is short for an emulated processor.
     node.run(
         "set -e
@@ -52,6 +66,11 @@ fn start(node: &mut Node) -> Result<()> {
          systemctl unmask containerd && systemctl start containerd
          ctr image import /machine/image.tar",
     )?;
+    Ok(())
+}
+
+fn start(node: &mut Node) -> Result<()> {
+    start_containerd(node)?;
     let devices: String = DEVICES.map(|device| format!("--device {device} ")).concat();
     node.run(&format!(
         "ctr run -d --runc-systemd-cgroup --cgroup system.slice:stasis:task --net-host {devices} \

@@ -48,6 +48,12 @@ fn containerd_restarts() -> Result<()> {
 
 #[test]
 #[ignore = "part of make test-node"]
+fn limits_and_systemd() -> Result<()> {
+    containerd::limits_and_systemd(&mut Node::boot()?)
+}
+
+#[test]
+#[ignore = "part of make test-node"]
 fn power_fails_in_a_checkpoint() -> Result<()> {
     power::fails_in_a_checkpoint(Node::boot()?)
 }
