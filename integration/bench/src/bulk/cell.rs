@@ -48,14 +48,18 @@ impl Tier {
 pub(crate) enum System {
     /// runc and CRIU, images on a plain tmpfs.
     PlainTmpfs,
+    /// The same with the pages that stasis has: huge ones on the tmpfs, and the machine's switch on
+    /// "always" meanwhile.
+    PlainHuge,
     /// The same with images on the disk.
     PlainDisk,
     /// Stasis with so many threads; 0: as many as it likes.
     Stasis { tier: Tier, threads: u32 },
 }
 
-pub(crate) const SYSTEMS: [System; 8] = [
+pub(crate) const SYSTEMS: [System; 9] = [
     System::PlainTmpfs,
+    System::PlainHuge,
     System::Stasis {
         tier: Tier::Portable,
         threads: 1,
@@ -98,7 +102,13 @@ impl System {
 
     /// The place in [`SYSTEMS`] of what it is compared with.
     pub(crate) fn baseline(self) -> usize {
-        if self.is_on_disk() { 5 } else { 0 }
+        let plain = if self.is_on_disk() {
+            Self::PlainDisk
+        } else {
+            Self::PlainTmpfs
+        };
+        let place = SYSTEMS.iter().position(|system| *system == plain);
+        place.unwrap_or_default()
     }
 }
 
@@ -106,6 +116,7 @@ impl fmt::Display for System {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PlainTmpfs => write!(formatter, "CRIU, tmpfs"),
+            Self::PlainHuge => write!(formatter, "CRIU, tmpfs, THP always, huge=always"),
             Self::PlainDisk => write!(formatter, "CRIU, disk"),
             Self::Stasis { tier, threads: 1 } => write!(formatter, "{}, 1 thread", tier.name()),
             Self::Stasis { tier, threads: 0 } => write!(formatter, "{}, all cores", tier.name()),

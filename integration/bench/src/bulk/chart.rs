@@ -15,8 +15,9 @@ const TOP: f64 = 40.0;
 const PLOT_WIDTH: f64 = 600.0;
 const PLOT_HEIGHT: f64 = 270.0;
 /// One for each system; those of CRIU are grey.
-const COLORS: [&str; 8] = [
-    "#888888", "#a6cee3", "#1f78b4", "#b2df8a", "#33a02c", "#444444", "#fdbf6f", "#ff7f00",
+const COLORS: [&str; 9] = [
+    "#888888", "#bbbbbb", "#a6cee3", "#1f78b4", "#b2df8a", "#33a02c", "#444444", "#fdbf6f",
+    "#ff7f00",
 ];
 
 /// A group of bars, one for each system; what was not measured leaves a gap.

@@ -11,6 +11,7 @@ use stasis_integration::host::installed::{OPERATIONS_LOG, RUNTIME, StasisHost};
 
 use super::cell::{Cell, System, Tier};
 use super::disk::DISK;
+use super::huge_pages::HugePages;
 use super::memory::{growth_during, warm};
 
 /// Names another runtime to be measured as ours. The low-level runtime there shows how far the
@@ -240,6 +241,9 @@ pub(crate) fn round(stasis: &StasisHost, cell: &Cell, id: &str) -> Result<Round>
 }
 
 fn take_and_bring_back(setting: &Setting<'_>, bundle: &Bundle<'_>, cell: &Cell) -> Result<Round> {
+    let _huge = (cell.system == System::PlainHuge)
+        .then(|| HugePages::everywhere(setting.stasis, TMPFS))
+        .transpose()?;
     warm()?;
     let begun = Instant::now();
     let (times, growth) = growth_during(|| setting.checkpoint(bundle, "image", &[]))?;
