@@ -1,6 +1,7 @@
 //! Waiting and asserting, without anything of stasis.
 
 pub mod assert_text;
+pub(crate) mod left_out;
 pub mod process_tree;
 pub mod requirement;
 pub mod seed;

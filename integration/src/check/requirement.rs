@@ -4,11 +4,12 @@
 //! past the test harness, and in the file that `STASIS_LEFT_OUT` names. It is a failure instead
 //! where the machine has what the case says it lacks, or where `STASIS_MUST_RUN` asks for it.
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+
+use crate::check::left_out::say_left_out;
 
 /// What not every machine has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,14 +113,7 @@ pub fn leave_out(case: &str, lacks: Requirement) -> Result<()> {
     if asked.split_whitespace().any(|asked| asked == word) {
         bail!("{case} needs {word}, which this machine lacks and STASIS_MUST_RUN asks for");
     }
-    let line = format!("left out: {case}: this machine has no {word}\n");
-    // The test harness takes what the print macros write, and shows it for failed tests only.
-    std::io::stderr().write_all(line.as_bytes())?;
-    if let Some(path) = std::env::var_os("STASIS_LEFT_OUT") {
-        let mut file = File::options().create(true).append(true).open(path)?;
-        file.write_all(line.as_bytes())?;
-    }
-    Ok(())
+    Ok(say_left_out(case, &format!("this machine has no {word}"))?)
 }
 
 /// Leaves the rest of a test out unless the machine meets a requirement: `needs!(StandIn)`.

@@ -28,6 +28,9 @@ mod error;
 mod file_contents;
 mod image_id;
 mod index;
+#[cfg(test)]
+#[path = "../../../integration/src/check/left_out.rs"]
+mod left_out;
 mod pack;
 mod protocol;
 mod reader;

@@ -1,3 +1,7 @@
+#[path = "../../../integration/src/check/left_out.rs"]
+pub(super) mod left_out;
+
+use left_out::say_left_out;
 use stasis_linux::mountinfo;
 
 use super::*;
@@ -100,7 +104,7 @@ fn a_cgroup_that_is_gone_has_no_metrics() {
 fn the_cgroup_of_the_test_itself_can_be_read() {
     // Not so in a build sandbox without a cgroup mount.
     let Ok(cgroup) = Cgroup::of_process(std::process::id()) else {
-        eprintln!("skipped: no cgroup is visible here");
+        say_left_out("the cgroup of the test itself", "no cgroup is visible here").unwrap();
         return;
     };
     let metrics = cgroup.metrics().unwrap();
