@@ -33,6 +33,17 @@ pub struct Size {
     pub execs: usize,
     /// Callers at the same time.
     pub callers: usize,
+    /// What becomes of containerd meanwhile.
+    pub fate: Fate,
+}
+
+/// What becomes of containerd while processes are added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It is killed once half of them have been deleted, and started again.
+    Killed,
+    /// Nothing.
+    Spared,
 }
 
 /// What it has taken, and what there was to complain of.
@@ -59,6 +70,7 @@ impl Size {
         in_a_pod: 10,
         execs: 10,
         callers: 10,
+        fate: Fate::Killed,
     };
     /// For machines with few processors.
     pub const SMALL: Self = Self {
@@ -66,6 +78,7 @@ impl Size {
         in_a_pod: 6,
         execs: 8,
         callers: 4,
+        fate: Fate::Killed,
     };
 
     /// How many containers there are.
@@ -101,7 +114,7 @@ impl Size {
         ensure!(before.count == self.pods, "{before:?}");
 
         let begin = Instant::now();
-        let (client, ended) = restart_in_the_middle(self, stasis, containerd, &mut told)?;
+        let (client, ended) = add_processes(self, stasis, containerd, &mut told)?;
         let execs = begin.elapsed();
         let after = Shims::settled(stasis, program, &before)?;
 
@@ -133,14 +146,14 @@ pub fn containerd(stasis: &StasisHost) -> Result<Daemon<'_>> {
     stasis.containerd()
 }
 
-/// Adds processes to all containers; containerd is killed once half of them have been deleted.
-fn restart_in_the_middle(
+/// Adds processes to all containers, while containerd meets its fate.
+fn add_processes(
     size: Size,
     stasis: &StasisHost,
     containerd: Daemon<'_>,
     told: &mut Told,
 ) -> Result<(Containerd, Vec<Exec>)> {
-    let restart = Restart::at(size.containers() * size.execs / 2);
+    let restart = Restart::of(size);
     std::thread::scope(|scope| {
         let callers: Vec<_> = (0..size.callers)
             .map(|number| {

@@ -7,6 +7,7 @@ use anyhow::{Result, ensure};
 
 use super::exec::Phase;
 use super::told::Told;
+use super::{Fate, Size};
 use crate::client::containerd::{Answer, Containerd};
 use crate::host::Daemon;
 use crate::host::installed::StasisHost;
@@ -18,6 +19,7 @@ const DEADLINE: Duration = Duration::from_secs(300);
 #[derive(Debug)]
 pub(super) struct Restart {
     at: usize,
+    fate: Fate,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -30,10 +32,14 @@ struct State {
 }
 
 impl Restart {
-    /// Once that many processes have been deleted.
-    pub(super) fn at(done: usize) -> Self {
+    pub(super) fn of(size: Size) -> Self {
+        let all = size.containers() * size.execs;
         Self {
-            at: done,
+            at: match size.fate {
+                Fate::Killed => all / 2,
+                Fate::Spared => all,
+            },
+            fate: size.fate,
             state: Mutex::default(),
             changed: Condvar::new(),
         }
@@ -74,7 +80,7 @@ impl Restart {
         Ok(None)
     }
 
-    /// Kills containerd when it is time, and starts the next one.
+    /// Kills containerd when it is time, and starts the next one, unless it is spared.
     pub(super) fn carry_out(
         &self,
         stasis: &StasisHost,
@@ -84,6 +90,7 @@ impl Restart {
         let client = self.kill_and_start(stasis, containerd, told);
         let mut state = self.lock();
         match &client {
+            Ok(_) if self.fate == Fate::Spared => {}
             Ok(_) => state.phase = Phase::Second,
             Err(_) => state.failed = true,
         }
@@ -100,6 +107,9 @@ impl Restart {
         {
             let mut reached = self.wait(|state| state.done >= self.at || state.failed)?;
             ensure!(!reached.failed, "a caller has failed");
+            if self.fate == Fate::Spared {
+                return Containerd::connect(&stasis.host);
+            }
             reached.phase = Phase::Down;
         }
         containerd.kill()?;

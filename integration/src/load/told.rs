@@ -37,11 +37,19 @@ impl Told {
         containers: &Containers<'_>,
         ended: &[Exec],
     ) -> Result<Vec<String>> {
-        let first = self.first.counts_until_the_end()?;
         let end = |id: String| (id.clone(), format!("exit {id} 137"));
-        let second = match &mut self.second {
-            Some(second) => second.counts_until(containers.ids().map(end).collect())?,
-            None => Counts::new(),
+        let ends = containers.ids().map(end).collect();
+        // The last one has seen the ends.
+        let (first, last) = match &mut self.second {
+            Some(second) => (
+                self.first.counts_until_the_end()?,
+                second.counts_until(ends)?,
+            ),
+            None => (Counts::new(), self.first.counts_until(ends)?),
+        };
+        let last_phase = match self.second {
+            Some(_) => Phase::Second,
+            None => Phase::First,
         };
         let times = |counts: &Counts, event: &Event| counts.get(event).copied().unwrap_or(0);
         let mut faults = Vec::new();
@@ -51,10 +59,11 @@ impl Told {
                 one.container.clone(),
                 format!("exit {} {}", one.name, one.status),
             );
-            let times = (times(&first, &event), times(&second, &event));
-            let right = match one.seen_by {
-                Phase::Second => times == (0, 1),
-                Phase::First | Phase::Down => times.0 + times.1 <= 1,
+            let times = (times(&first, &event), times(&last, &event));
+            let right = if one.seen_by == last_phase {
+                times == (0, 1)
+            } else {
+                times.0 + times.1 <= 1
             };
             missed += usize::from(times == (0, 0));
             if one.given != Some(one.status) {
@@ -74,7 +83,7 @@ impl Told {
         );
         for id in containers.ids() {
             let event = end(id);
-            let times = times(&second, &event);
+            let times = times(&last, &event);
             if times != 1 {
                 faults.push(format!("{event:?} was told {times} times"));
             }
