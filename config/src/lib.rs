@@ -8,6 +8,7 @@ mod deadlines;
 mod error;
 mod file;
 mod gpu_checkpoint;
+pub mod interface;
 mod low_level;
 mod preflight;
 mod restore;

@@ -65,6 +65,7 @@ fn carry_out() -> u8 {
 
 /// Returns the exit code; does not return if the low-level runtime replaces this process.
 fn run(invocation: &Invocation) -> Result<u8, RuntimeError> {
+    invocation.check_interface()?;
     let settings = settings_for(invocation)?;
     let low_level = match &invocation.global.low_level {
         Some(chosen) => settings.runtime.resolve_instead(chosen)?,

@@ -7,3 +7,4 @@ mod docker;
 mod exchange;
 mod hosts;
 mod podman;
+mod upgrade;

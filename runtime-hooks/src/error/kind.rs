@@ -91,6 +91,8 @@ words! {
         ImageVersion = "image-version",
         /// A forked child does not give up the NVIDIA devices that it inherited.
         InheritedDevices = "inherited-devices",
+        /// The caller's shim is too old, or too new, to be understood.
+        InterfaceVersion = "interface-version",
         /// A file of the host could not be read or written.
         Io = "io",
         /// Work that a process had submitted to its GPU did not finish in time.

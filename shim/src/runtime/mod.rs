@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use containerd_shim::api::Options;
 use serde::Deserialize;
+use stasis_config::interface;
 use tokio::time::timeout;
 
 use self::call::{RunningCall, RuntimeCall};
@@ -227,10 +228,12 @@ impl OciRuntime {
         self.call(verb, Command::new(self.low_level.program()))
     }
 
-    /// A call of `stasis-runtime`. `--stasis-low-level` names the low-level runtime that the caller
-    /// chose. A caller that chose `stasis-runtime` itself gets the one in the settings.
+    /// A call of `stasis-runtime`, which may be of another version: this shim lives as long as its
+    /// containers. `--stasis-low-level` names the low-level runtime that the caller chose. A caller
+    /// that chose `stasis-runtime` itself gets the one in the settings.
     pub(crate) fn stasis(&self, verb: &'static str) -> RuntimeCall<'_> {
         let mut command = Command::new(&self.stasis);
+        command.arg(format!("--{}={}", interface::OPTION, interface::VERSION));
         if let LowLevel::Named(program) = &self.low_level
             && !programs::is_stasis_runtime(program)
         {

@@ -4,8 +4,10 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use stasis_config::interface;
+
 /// Our own options, allowed before the subcommand.
-const OWN: [&str; 2] = ["stasis-config", "stasis-low-level"];
+const OWN: [&str; 3] = ["stasis-config", "stasis-low-level", interface::OPTION];
 
 /// Options before the subcommand that take a value: runc's, and crun's `--cgroup-manager` and
 /// `--log-level`.
@@ -19,6 +21,7 @@ const GLOBAL_VALUES: &[&str] = &[
     "log-level",
     OWN[0],
     OWN[1],
+    OWN[2],
 ];
 
 /// Options of checkpoint, restore, resume and delete that take a value (runc 1.1 to 1.5, crun).
@@ -178,6 +181,8 @@ pub(super) struct Own {
     pub(super) settings: Option<PathBuf>,
     /// `--stasis-low-level PATH`
     pub(super) low_level: Option<PathBuf>,
+    /// `--stasis-interface VERSION`
+    pub(super) interface: Option<OsString>,
 }
 
 /// Removes our own options from the options before the subcommand.
@@ -191,12 +196,11 @@ pub(super) fn take_own_options(args: Vec<OsString>) -> (Vec<OsString>, Own) {
             Some((name, inline)) if at < end && OWN.iter().any(|own| name == *own) => {
                 let inline = inline.map(OsStr::to_os_string);
                 let value = inline.or_else(|| args.next().map(|(_, value)| value));
-                let meant = if name == OWN[0] {
-                    &mut own.settings
-                } else {
-                    &mut own.low_level
-                };
-                *meant = value.map(PathBuf::from);
+                match OWN.iter().position(|own| name == *own) {
+                    Some(0) => own.settings = value.map(PathBuf::from),
+                    Some(1) => own.low_level = value.map(PathBuf::from),
+                    _ => own.interface = value,
+                }
             }
             // Skip the value of another option.
             Some((name, None)) if at < end && GLOBAL_VALUES.iter().any(|known| name == *known) => {

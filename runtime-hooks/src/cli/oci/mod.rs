@@ -13,12 +13,13 @@ pub mod runtime_error;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use stasis_config::Flavor;
+use stasis_config::{Flavor, interface};
 
 use crate::request::{
     AfterDump, CheckpointRequest, DeleteMode, MemoryTarget, PreDump, RestoreMode, RestoreRequest,
 };
 use grammar::{Scan, scan};
+use runtime_error::RuntimeError;
 
 /// A parsed command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +48,8 @@ pub struct GlobalOptions {
     /// `--stasis-low-level`, our own: replaces the low-level runtime of the settings, for a shim
     /// whose caller chose another.
     pub low_level: Option<PathBuf>,
+    /// `--stasis-interface`, our own: the version that the caller speaks, if it is a shim.
+    pub interface: Option<OsString>,
 }
 
 /// The format of the log.
@@ -97,12 +100,38 @@ impl Invocation {
         let mut global = scan.as_ref().map(global_options).unwrap_or_default();
         global.settings = own.settings;
         global.low_level = own.low_level;
+        global.interface = own.interface;
         let subcommand = scan.map(|scan| scan.subcommand);
         Self {
             global,
             action: action.unwrap_or(Action::PassThrough),
             args,
             subcommand,
+        }
+    }
+
+    /// Refuses what begins something for a shim that is too old or too new to be understood. What
+    /// ends something, or looks, is done for everybody: its command line is runc's, and a container
+    /// that nobody can thaw or delete would be worse.
+    ///
+    /// # Errors
+    ///
+    /// The caller's version is not served, and this is a checkpoint or a restore.
+    pub fn check_interface(&self) -> Result<(), RuntimeError> {
+        let (Action::Checkpoint(_) | Action::Restore(_), Some(given)) =
+            (&self.action, &self.global.interface)
+        else {
+            return Ok(());
+        };
+        let version = given.to_str().and_then(|text| text.parse().ok());
+        match version {
+            Some(version) if interface::SERVED.contains(&version) => Ok(()),
+            Some(version) if version < *interface::SERVED.start() => {
+                Err(RuntimeError::ShimTooOld { version })
+            }
+            _ => Err(RuntimeError::ShimTooNew {
+                version: given.to_string_lossy().into_owned(),
+            }),
         }
     }
 
@@ -158,6 +187,7 @@ fn global_options(scan: &Scan<'_>) -> GlobalOptions {
         },
         settings: None,
         low_level: None,
+        interface: None,
     }
 }
 

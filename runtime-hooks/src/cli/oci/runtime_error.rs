@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use stasis_config::SettingsError;
+use stasis_config::interface::SERVED;
 
 use crate::cli::command_error::of_settings;
 use crate::delete::DeleteError;
@@ -20,6 +21,30 @@ pub enum RuntimeError {
     /// No signal handler can be installed, so a signal would end an operation in the middle.
     #[error("cannot prepare for signals")]
     Signals(#[source] io::Error),
+    /// The shim was started before an upgrade that no longer serves it.
+    #[error(
+        "nothing was done: the shim of this container is too old for this stasis-runtime (it speaks \
+         interface {version}, {} to {} are served); the container runs on, and can be stopped and \
+         deleted; to checkpoint it, install the version again that had started it",
+        SERVED.start(),
+        SERVED.end()
+    )]
+    ShimTooOld {
+        /// The shim's version of the interface.
+        version: u32,
+    },
+    /// The shim is of a later version than this program.
+    #[error(
+        "nothing was done: the shim of this container is too new for this stasis-runtime (it speaks \
+         interface {version:?}, {} to {} are served); the container runs on; install the \
+         stasis-runtime of the shim's version beside it, nothing has to be restarted",
+        SERVED.start(),
+        SERVED.end()
+    )]
+    ShimTooNew {
+        /// What the shim says of its version.
+        version: String,
+    },
     /// A signal came before the low-level runtime could replace this process.
     #[error("not passed on to the low-level runtime")]
     StandDown(#[source] io::Error),
@@ -48,6 +73,9 @@ impl RuntimeError {
             Self::Operation(error) => return error.diagnosis(),
             Self::Settings(error) => (of_settings(error), State::Unharmed),
             Self::Signals(error) => (of_io(error, Kind::Io), State::Unharmed),
+            Self::ShimTooOld { .. } | Self::ShimTooNew { .. } => {
+                (Kind::InterfaceVersion, State::Unharmed)
+            }
             Self::StandDown(_) => (Kind::Cancelled, State::Unharmed),
             Self::HandOver { .. } => (Kind::LowLevelRuntime, State::Unharmed),
             // The container may have ended, with only its record left.
@@ -63,6 +91,8 @@ impl RuntimeError {
             Self::Operation(error) => error.criu_log(),
             Self::Settings(_)
             | Self::Signals(_)
+            | Self::ShimTooOld { .. }
+            | Self::ShimTooNew { .. }
             | Self::StandDown(_)
             | Self::HandOver { .. }
             | Self::Delete(_) => None,

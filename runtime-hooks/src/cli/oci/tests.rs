@@ -191,3 +191,34 @@ proptest! {
         });
     }
 }
+
+#[test]
+fn a_shim_that_cannot_be_understood_begins_nothing_and_ends_everything() {
+    let refused = |version: &str, verb: &str| {
+        let given = format!("--root /r --stasis-interface={version} --log /l {verb} c1");
+        let invocation = parse(&given);
+        let passed = line(&invocation.pass_on(Flavor::Runc));
+        assert_eq!(passed, format!("--root /r --log /l {verb} c1"));
+        invocation
+            .check_interface()
+            .err()
+            .map(|error| error.to_string())
+    };
+    for verb in ["checkpoint", "restore"] {
+        assert_eq!(refused("1", verb), None);
+        let old = refused("0", verb).unwrap();
+        assert!(old.contains("too old") && old.contains("install the version again"));
+        for version in ["2", "99999999999", "x"] {
+            let new = refused(version, verb).unwrap();
+            assert!(
+                new.contains("too new") && new.contains("beside it"),
+                "{new}"
+            );
+        }
+        assert!(parse(&format!("{verb} c1")).check_interface().is_ok());
+    }
+    for verb in ["resume", "pause", "delete --force", "kill", "state"] {
+        assert_eq!(refused("0", verb), None);
+        assert_eq!(refused("99", verb), None);
+    }
+}

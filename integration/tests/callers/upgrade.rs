@@ -1,0 +1,122 @@
+//! stasis is upgraded under a running container: its shim lives on, and calls the programs that are
+//! installed now.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use anyhow::Result;
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::client::containerd::{Containerd, INIT, State};
+use stasis_integration::container::gpu_task::{in_host, into, refused};
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::{RUNTIME, StasisHost};
+use stasis_integration::on_hosts;
+
+const COUNTER: [&str; 2] = ["/bin/counter", "10000"];
+/// The shim, in the place of containerd's own.
+const SHIM: &str = "/usr/local/bin/containerd-shim-runc-v2";
+/// Where the engine is that [`another_engine`] calls.
+const ENGINE: &str = "/opt/engine/stasis-runtime";
+/// An engine to which the shim is one of another version.
+const SCRIPT: &str = r#"#!/bin/sh
+given=$1
+shift
+[ "$given" = --stasis-interface=1 ] || { echo "no version: $given" >&2; exit 9; }
+exec /opt/engine/stasis-runtime --stasis-interface=VERSION "$@"
+"#;
+
+on_hosts!(checks: trixie, sid_v2);
+
+fn checks(kind: HostKind) -> Result<()> {
+    in_host(
+        kind,
+        &[
+            old_shim_calls_a_new_engine,
+            new_shim_calls_an_old_engine,
+            programs_are_replaced_under_a_container,
+        ],
+    )
+}
+
+fn old_shim_calls_a_new_engine(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    begins_nothing_and_ends_everything(stasis, client, "0", "install the version again")
+}
+
+fn new_shim_calls_an_old_engine(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    begins_nothing_and_ends_everything(stasis, client, "2", "of the shim's version beside it")
+}
+
+/// The checkpoint is refused and says what to do, which is enough; everything else works.
+fn begins_nothing_and_ends_everything(
+    stasis: &StasisHost,
+    client: &Containerd,
+    version: &str,
+    advice: &str,
+) -> Result<()> {
+    let id = "other-version";
+    stasis.start_gpu_task(client, id, &[], &COUNTER)?;
+    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    another_engine(stasis, version)?;
+    for part in ["[interface-version]", advice] {
+        refused("checkpoint", part, || {
+            client.checkpoint(id, &into("/images/other-version"))
+        })?;
+    }
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
+    client.pause(id)?;
+    assert_eq!(client.state(id, INIT)?.status(), State::Paused);
+    client.resume(id)?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("103"));
+
+    own_engine(stasis)?;
+    client.checkpoint(id, &into("/images/other-version"))?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("104"));
+
+    another_engine(stasis, version)?;
+    ends_with_its_shim(stasis, client, id)?;
+    own_engine(stasis)
+}
+
+/// As a package does it: a new file takes the name, in one step.
+fn programs_are_replaced_under_a_container(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let id = "upgraded";
+    stasis.start_gpu_task(client, id, &[], &COUNTER)?;
+    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    for program in [RUNTIME, SHIM] {
+        let script = "cp \"$0\" \"$0.new\" && mv -T \"$0.new\" \"$0\"";
+        stasis.host.run(&["sh", "-ec", script, program])?;
+    }
+    client.checkpoint(id, &into("/images/upgraded"))?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
+    ends_with_its_shim(stasis, client, id)
+}
+
+fn another_engine(stasis: &StasisHost, version: &str) -> Result<()> {
+    let script = SCRIPT.replace("VERSION", version);
+    stasis.host.run(&["install", "-D", RUNTIME, ENGINE])?;
+    stasis.host.write("/opt/engine/script", &script)?;
+    let path = stasis.host.path("/opt/engine/script");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
+    let replace = "cp -p /opt/engine/script \"$0.new\" && mv -T \"$0.new\" \"$0\"";
+    stasis.host.run(&["sh", "-ec", replace, RUNTIME]).map(drop)
+}
+
+fn own_engine(stasis: &StasisHost) -> Result<()> {
+    let script = "cp -p \"$0\" \"$1.new\" && mv -T \"$1.new\" \"$1\"";
+    stasis
+        .host
+        .run(&["sh", "-ec", script, ENGINE, RUNTIME])
+        .map(drop)
+}
+
+/// The shim is killed, and the one that is installed now cleans up.
+fn ends_with_its_shim(stasis: &StasisHost, client: &Containerd, id: &str) -> Result<()> {
+    let init = client.state(id, INIT)?.pid;
+    let shim = stasis.parent(init)?;
+    let mut events = client.events()?;
+    stasis.host.run(&["kill", "-KILL", &shim.to_string()])?;
+    events.until(id, "delete 137")?;
+    wait_until_clear(|| Ok(stasis.lives(init).then(|| format!("process {init}"))))?;
+    stasis.ctr_remove(id)?;
+    stasis.nothing_left_of(&[id])
+}
