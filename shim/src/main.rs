@@ -32,6 +32,7 @@
 
 #![forbid(unsafe_code)]
 
+mod beside;
 mod bundle;
 mod cgroup;
 mod child;
@@ -84,6 +85,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         "delete" => Ok(with_reaper(async |reaper| {
             command::delete::delete(&flags, reaper).await
         })??),
+        "hold-user-namespace" => Ok(bundle::rootfs::hold_user_namespace()?),
         "" => Ok(serve_on_this_thread(&flags)?),
         other => {
             Err(format!("unknown action {other:?}: this program is started by containerd").into())
@@ -95,7 +97,10 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
 /// thread that lives as long as the shim ([`child::spawn`]).
 fn serve_on_this_thread(flags: &Flags) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(command::serve::serve(flags))
+    let served = runtime.block_on(command::serve::serve(flags));
+    // Not waiting for a mount that hangs.
+    runtime.shutdown_background();
+    served
 }
 
 /// Runs a command that starts programs, and reaps them.

@@ -16,12 +16,12 @@ pub(crate) enum BundleError {
         reason: String,
     },
     /// The root file system cannot be mounted.
-    #[error("cannot mount the root file system at {target}: {reason}")]
+    #[error("cannot mount the root file system at {target}: {source}")]
     Mount {
         /// The mount point.
         target: PathBuf,
         /// The mount's error.
-        reason: String,
+        source: IoError,
     },
     /// A system call failed.
     #[error(transparent)]

@@ -5,20 +5,20 @@ use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use containerd_shim::mount;
 use containerd_shim::protos::types::mount::Mount;
 use stasis_linux::pid_file;
 
 use self::error::{BundleError, Result};
-use self::long_options::Options as LongOptions;
 use self::mounts::unmount_below;
 use self::spec::Spec;
+use crate::child::reaper::Reaper;
 use crate::io_error::IoError;
 
 pub(crate) mod error;
-mod long_options;
 mod mounts;
+pub(crate) mod rootfs;
 mod spec;
 
 /// The annotations that name the group of containers that one shim serves. The first one wins
@@ -30,6 +30,9 @@ const GROUPS: [&str; 2] = [
 
 /// The file in the bundle with the path of an image that the runtime's options name.
 const IMAGE_OF_ALL: &str = "criu-image-path-of-all";
+
+/// Where layers are mounted with other ids, while a root file system is.
+const LAYERS: &str = "layers";
 
 /// The annotation that each container of a pod has, with what it is there
 /// (containerd internal/cri/annotations).
@@ -115,7 +118,7 @@ impl Bundle {
     }
 
     /// Mounts the root file system. Without mounts the caller has prepared it already.
-    pub(crate) fn mount(&self, mounts: &[Mount]) -> Result<()> {
+    pub(crate) async fn mount(&self, mounts: &[Mount], reaper: &Arc<Reaper>) -> Result<()> {
         let target = self.rootfs();
         if mounts.is_empty() {
             return Ok(());
@@ -126,18 +129,9 @@ impl Bundle {
         {
             return Err(IoError::cannot(format!("make {}", target.display()))(error).into());
         }
-        // With many layers the crate changes the working directory, which must not become the
-        // shim's. It unshares it first (unshare(2), CLONE_FS), so on a thread of its own only that
-        // thread has the other directory.
-        std::thread::scope(|scope| {
-            let mounting = scope.spawn(|| mount_all(mounts, &target));
-            mounting.join().unwrap_or_else(|_| {
-                Err(BundleError::Mount {
-                    target: target.clone(),
-                    reason: "the mounting thread panicked".to_owned(),
-                })
-            })
-        })
+        let scratch = self.path.join(LAYERS);
+        let mounted = rootfs::mount_all(mounts, &target, &scratch, reaper).await;
+        mounted.map_err(|source| BundleError::Mount { target, source })
     }
 
     /// Unmounts the root file system, and everything else that is mounted in the directories that
@@ -151,34 +145,6 @@ impl Bundle {
     pub(crate) fn read_pid(path: &Path) -> Result<u32> {
         Ok(pid_file::read(path).map_err(IoError::cannot(format!("read {}", path.display())))?)
     }
-}
-
-fn mount_all(mounts: &[Mount], target: &Path) -> Result<()> {
-    let failed = |reason: String| BundleError::Mount {
-        target: target.to_owned(),
-        reason,
-    };
-    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    for one in mounts {
-        // containerd 2 asks for an idmapped mount with these options, which are not the kernel's.
-        let is_map =
-            |option: &&String| option.starts_with("uidmap=") || option.starts_with("gidmap=");
-        if let Some(map) = one.options.iter().find(is_map) {
-            return Err(failed(format!(
-                "it is to be idmapped ({map}), which this shim cannot do"
-            )));
-        }
-        let named = LongOptions::of(&one.type_, &one.options)
-            .map_err(|error| failed(format!("its layers cannot be named: {error}")))?;
-        mount::mount_rootfs(
-            text(&one.type_).as_deref(),
-            text(&one.source).as_deref(),
-            &named.options,
-            target,
-        )
-        .map_err(|error| failed(error.to_string()))?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -247,34 +213,6 @@ mod tests {
         assert_eq!(bundle.group("c1").unwrap(), "c1");
         assert!(bundle.has_own_pid_namespace().unwrap());
         assert_eq!(bundle.cgroups_path().unwrap(), Some("/a/b".into()));
-    }
-
-    /// The crate would end this process.
-    #[test]
-    fn many_layers_below_a_missing_directory_are_an_error() {
-        let directory = tempfile::tempdir().unwrap();
-        let layers: Vec<_> = (0..500)
-            .map(|number| format!("/nonexistent/{number}"))
-            .collect();
-        let overlay = Mount {
-            type_: "overlay".to_owned(),
-            options: vec![format!("lowerdir={}", layers.join(":"))],
-            ..Mount::default()
-        };
-        let error = Bundle::new(directory.path()).mount(&[overlay]).unwrap_err();
-        assert!(error.to_string().contains("/nonexistent"), "{error}");
-    }
-
-    #[test]
-    fn an_idmapped_root_file_system_is_refused() {
-        let directory = tempfile::tempdir().unwrap();
-        let mapped = Mount {
-            type_: "overlay".to_owned(),
-            options: vec!["uidmap=0:1000:65536".to_owned()],
-            ..Mount::default()
-        };
-        let error = Bundle::new(directory.path()).mount(&[mapped]).unwrap_err();
-        assert!(error.to_string().contains("uidmap=0:1000:65536"), "{error}");
     }
 
     #[test]

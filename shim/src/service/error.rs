@@ -93,7 +93,9 @@ mod tests {
     fn a_failed_mount_has_no_code_of_its_own() {
         let bundle = BundleError::Mount {
             target: "/run/b/rootfs".into(),
-            reason: "no such device".to_owned(),
+            source: crate::io_error::IoError::cannot("mount it")(std::io::Error::other(
+                "no such device",
+            )),
         };
         assert_eq!(code_of(bundle), Code::UNKNOWN);
     }

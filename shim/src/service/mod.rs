@@ -239,7 +239,7 @@ impl TaskService for Service {
     }
 
     async fn stats(&self, _: &TtrpcContext, request: StatsRequest) -> TtrpcResult<StatsResponse> {
-        let metrics = self.tasks.get(&request.id)?.metrics()?;
+        let metrics = self.tasks.get(&request.id)?.metrics().await?;
         Ok(StatsResponse {
             stats: MessageField::some(metrics),
             ..StatsResponse::default()

@@ -27,6 +27,7 @@ use self::logger::Logger;
 use self::pipes::{End, Owner, owned_pipe};
 use self::target::Target;
 use self::terminal::{Console, Line, TerminalInput, TerminalOutput};
+use crate::beside::beside;
 use crate::child::reaper::Reaper;
 use crate::io_error::IoError;
 
@@ -100,7 +101,8 @@ pub(crate) async fn prepare(
         console: None,
         logger: None,
     };
-    let target = Target::parse(&wanted.stdout)?;
+    let named = wanted.stdout.clone();
+    let target = beside(move || Target::parse(&named)).await?;
     if wanted.terminal {
         pending_io.console = Some(ConsoleSocket::open()?);
         if let Target::Logger(uri) = &target {
@@ -139,7 +141,15 @@ impl PendingIo {
     }
 
     /// Connects the streams once the process exists.
-    pub(crate) async fn connect(self) -> Result<Io> {
+    pub(crate) async fn connect(mut self) -> Result<Io> {
+        let console = match self.console.take() {
+            Some(console) => Some(console.receive().await?),
+            None => None,
+        };
+        beside(move || self.connect_now(console)).await
+    }
+
+    fn connect_now(self, console: Option<File>) -> Result<Io> {
         let mut io = Io {
             fifos: IoTasks::default(),
             copies: Vec::new(),
@@ -147,8 +157,7 @@ impl PendingIo {
             logger: self.logger,
             line: watch::Sender::new(Line::Open),
         };
-        if let Some(console) = self.console {
-            let console = console.receive().await?;
+        if let Some(console) = console {
             io.connect_console(console, &self.wanted, self.stdout)?;
             return Ok(io);
         }

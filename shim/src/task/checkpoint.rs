@@ -7,6 +7,7 @@ use containerd_shim::api::CheckpointTaskRequest;
 use containerd_shim::protos::events::task::TaskCheckpointed;
 use containerd_shim::protos::shim::oci::CheckpointOptions;
 
+use crate::beside::beside;
 use crate::io_error::IoError;
 use crate::runtime::call::RunningCall;
 use crate::runtime::error::RuntimeError;
@@ -56,7 +57,7 @@ pub(crate) async fn checkpoint(
         }
         Err(error) => {
             task.publish_exit_if_done();
-            Err(work.keep_log(task, error).into())
+            Err(work.keep_log(task, error).await.into())
         }
     }
 }
@@ -137,15 +138,14 @@ impl Work {
     }
 
     /// Keeps CRIU's log of a failed checkpoint, unless `stasis-runtime` has.
-    fn keep_log(&self, task: &Task, mut error: RuntimeError) -> RuntimeError {
+    async fn keep_log(&self, task: &Task, mut error: RuntimeError) -> RuntimeError {
         let (Work::Own(directory), RuntimeError::Failed { message, .. }) = (self, &mut error)
         else {
             return error;
         };
         let kept = task.bundle.path().join(KEPT_LOG);
-        if message.criu_log.is_none()
-            && std::fs::copy(directory.path().join(CRIU_LOG), &kept).is_ok()
-        {
+        let (log, copy) = (directory.path().join(CRIU_LOG), kept.clone());
+        if message.criu_log.is_none() && beside(move || std::fs::copy(log, copy)).await.is_ok() {
             message.name_criu_log(&kept);
         }
         error

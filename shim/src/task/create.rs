@@ -9,6 +9,7 @@ use containerd_shim::protos::types::mount::Mount;
 use rustix::process::Signal;
 use tokio::time::sleep;
 
+use crate::beside::beside;
 use crate::bundle::Bundle;
 use crate::child::reaper::ExitWatch;
 use crate::io_error::IoError;
@@ -34,7 +35,7 @@ pub(crate) async fn create(
     let bundle = Bundle::new(&request.bundle);
     let runtime = OciRuntime::find(options, &bundle, &context.namespace, &context.reaper)?;
     options::write(bundle.path(), runtime.options(), runtime.program())?;
-    let state = match image(request, runtime.options(), &bundle)? {
+    let state = match image(request, runtime.options(), &bundle).await? {
         Some(image) => State::Prepared { image },
         None => State::Created,
     };
@@ -64,7 +65,7 @@ pub(crate) async fn create(
 
 /// The image to restore from: the directory that containerd unpacked, or the one that the options
 /// name. A missing one is an error of Create, so that the caller learns of it before Start.
-fn image(
+async fn image(
     request: &CreateTaskRequest,
     options: &Options,
     bundle: &Bundle,
@@ -81,16 +82,20 @@ fn image(
         .into_iter()
         .find(|path| !path.is_empty());
     match named.map(PathBuf::from) {
-        Some(image) if !image.is_dir() => Err(TaskError::Invalid(format!(
-            "the checkpoint {} is no directory",
-            image.display()
-        ))),
-        image => Ok(image),
+        None => Ok(None),
+        Some(image) => {
+            let found = image.clone();
+            if beside(move || found.is_dir()).await {
+                return Ok(Some(image));
+            }
+            let text = format!("the checkpoint {} is no directory", image.display());
+            Err(TaskError::Invalid(text))
+        }
     }
 }
 
 async fn create_container(task: &Arc<Task>, mounts: &[Mount], caller: Caller) -> Result<()> {
-    task.bundle.mount(mounts)?;
+    task.bundle.mount(mounts, &task.context.reaper).await?;
     let to_be_restored = matches!(task.record().state, State::Prepared { .. });
     if to_be_restored {
         return Ok(());
@@ -104,25 +109,28 @@ async fn create_container(task: &Arc<Task>, mounts: &[Mount], caller: Caller) ->
     let runtime = call
         .process()
         .map_err(IoError::cannot("watch the create"))?;
+    let making = async {
+        call.wait().await?;
+        attach_init(task, pending_io, &watch).await
+    };
     tokio::select! {
         biased;
-        made = call.wait() => drop(made?),
+        made = making => made,
         reason = given_up(caller) => {
             // Fails only if it has ended.
             let _ = runtime.signal(Signal::KILL);
             task.remove_by_force().await;
             let message = format!("the create of {} was ended: {reason}", task.id);
-            return Err(TaskError::FailedPrecondition(message));
+            Err(TaskError::FailedPrecondition(message))
         }
     }
-    attach_init(task, pending_io, &watch).await
 }
 
 /// Waits until a create has become useless.
 async fn given_up(mut caller: Caller) -> &'static str {
     tokio::select! {
         _ = caller.changed() => "its caller has gone",
-        () = sleep(LONG) => "the low-level runtime hangs",
+        () = sleep(LONG) => "the low-level runtime, or a stream of the container, hangs",
     }
 }
 
@@ -137,7 +145,7 @@ pub(crate) async fn attach_init(
         let pid = Bundle::read_pid(&task.bundle.init_pid_file())?;
         let io = pending_io.connect().await?;
         let exit = watch.exit_of(pid, format!("the init process of {}", task.id));
-        task.track_init(pid, io, exit);
+        task.track_init(pid, io, exit).await;
         Ok(())
     };
     let attached = attached.await;

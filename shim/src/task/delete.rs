@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
+use crate::beside::beside;
 use crate::child::reaper::Exit;
 use crate::runtime::Target;
 use crate::task::Task;
@@ -45,12 +45,10 @@ impl Task {
         Ok(self.final_snapshot())
     }
 
-    /// Beside the one thread: somebody may use the root file system.
+    /// Somebody may use the root file system, which is waited for.
     pub(super) async fn unmount(&self) -> Result<()> {
         let bundle = self.bundle.clone();
-        let unmounted = spawn_blocking(move || bundle.unmount()).await;
-        let panicked = |error| TaskError::FailedPrecondition(format!("unmounting: {error}"));
-        Ok(unmounted.map_err(panicked)??)
+        Ok(beside(move || bundle.unmount()).await?)
     }
 
     /// Ends a restore whose caller has gone: nobody else would ever end the container.

@@ -7,7 +7,8 @@ use containerd_shim::api::Status;
 use containerd_shim::protos::events::task::TaskExit;
 use tokio::time::{sleep, timeout};
 
-use crate::cgroup::{Cgroup, controllers};
+use crate::beside::beside;
+use crate::cgroup::{Cgroup, CgroupError, controllers};
 use crate::child::reaper::{Exit, PendingExit};
 use crate::containerd::timestamp;
 use crate::runtime::Target;
@@ -25,18 +26,21 @@ const AFTER_INIT: Duration = Duration::from_secs(2);
 
 impl Task {
     /// Records the init process and waits for its exit.
-    pub(crate) fn track_init(self: &Arc<Self>, pid: u32, io: Io, exit: PendingExit) {
+    pub(crate) async fn track_init(self: &Arc<Self>, pid: u32, io: Io, exit: PendingExit) {
+        let cgroup = beside(move || {
+            let cgroup = Cgroup::of_process(pid)?;
+            controllers::enable_in_ancestors(&cgroup);
+            Ok::<_, CgroupError>(cgroup)
+        });
         // A process that has ended is in no cgroup, and needs no statistics.
-        let cgroup = Cgroup::of_process(pid)
+        let cgroup = cgroup
+            .await
             .inspect_err(|error| log::warn!("no statistics of {}: {error}", self.id))
             .ok();
         let mut record = self.record();
         record.pid = pid;
         record.io = Some(io);
         record.cgroup = cgroup;
-        if let Some(cgroup) = &record.cgroup {
-            controllers::enable_in_ancestors(cgroup);
-        }
         drop(record);
         let (task, watch) = (Arc::clone(self), self.watch_memory());
         tokio::spawn(async move {

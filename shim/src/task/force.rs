@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
+use crate::beside::beside;
 use crate::cgroup;
 use crate::runtime::process::RuntimeProcess;
 use crate::task::Task;
@@ -49,10 +49,8 @@ impl Task {
         };
         let id = self.id.clone();
         let kill = move || cgroup::own(path.as_deref(), &id).map(|cgroup| cgroup.kill(ENDING));
-        match spawn_blocking(kill).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => log::warn!("{}: {error}", self.id),
-            Err(error) => log::warn!("{}: {error}", self.id),
+        if let Err(error) = beside(kill).await {
+            log::warn!("{}: {error}", self.id);
         }
     }
 

@@ -19,6 +19,7 @@ use tokio::sync::watch;
 
 use self::exec_process::{ExecProcess, Snapshot};
 use self::state::State;
+use crate::beside::beside;
 use crate::bundle::Bundle;
 use crate::cgroup::{Cgroup, CgroupError};
 use crate::child::reaper::{Exit, Reaper};
@@ -162,15 +163,18 @@ impl Task {
     }
 
     /// The statistics of its cgroup.
-    pub(crate) fn metrics(&self) -> Result<Any> {
-        let record = self.record();
-        let Some(cgroup) = &record.cgroup else {
+    pub(crate) async fn metrics(&self) -> Result<Any> {
+        let Some(cgroup) = self.record().cgroup.clone() else {
             return Err(TaskError::NotFound(format!("the cgroup of {}", self.id)));
         };
-        cgroup.metrics().map_err(|error| match error {
-            CgroupError::Gone { .. } => TaskError::NotFound(format!("the cgroup of {}", self.id)),
-            other => TaskError::Cgroup(other),
-        })
+        beside(move || cgroup.metrics())
+            .await
+            .map_err(|error| match error {
+                CgroupError::Gone { .. } => {
+                    TaskError::NotFound(format!("the cgroup of {}", self.id))
+                }
+                other => TaskError::Cgroup(other),
+            })
     }
 
     /// Logs what is under way.

@@ -14,8 +14,10 @@ use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
 mod damage;
+mod hung_files;
 mod load;
 mod requests;
+mod roots;
 
 const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 10] = [
     exit_status_is_passed_on,

@@ -1,5 +1,7 @@
 //! The file system that a directory is on, as a whole.
 
+pub mod idmapped;
+
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,0 +1,247 @@
+//! Root file systems of all kinds that containerd's snapshotters ask for.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+use anyhow::Result;
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::client::containerd::{Containerd, INIT, Mount, Streams, process};
+use stasis_integration::client::shim::{Shim, in_host};
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::on_hosts;
+
+const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 5] = [
+    files_belong_to_the_ids_of_a_user_namespace,
+    bind_mount_is_mapped,
+    many_layers_are_mounted,
+    mount_inside_another_does_not_leave_it,
+    fuse_is_mounted_by_its_helper,
+];
+const BUNDLES: &str = "/run/containerd/io.containerd.runtime.v2.task/default";
+/// The image's files, where they may be mounted with other ids.
+const FILES: &str = r"
+mountpoint -q /opt/roots && exit
+mkdir -p /opt/roots /opt/image
+mount -t tmpfs roots /opt/roots
+ctr image mount localhost/stasis-test:latest /opt/image >/dev/null
+mkdir -p /opt/roots/image /opt/roots/more /opt/roots/upper /opt/roots/work
+cp -a /opt/image/. /opt/roots/image
+ctr image unmount /opt/image >/dev/null
+mkdir -p /opt/roots/image/proc /opt/roots/image/dev /opt/roots/image/sys /opt/roots/image/run
+chown 1000:1000 /opt/roots/upper /opt/roots/work
+";
+/// A container in a user namespace, with a name and a runtime.
+const IN_A_USER_NAMESPACE: &str = r#"
+cd /opt/roots && rm -f config.json && runc spec
+maps='[{"containerID": 0, "hostID": 1000, "size": 65536}]'
+sed -i 's/"terminal": true/"terminal": false/; s|"sh"|"/bin/pause"|; s/"readonly": true/"readonly": false/
+    s/"namespaces": \[/"uidMappings": '"$maps"', "gidMappings": '"$maps"',\n"namespaces": [{"type": "user"},/' config.json
+ctr c create --runtime "$1" --config config.json "$0"
+"#;
+const MAPS: [&str; 2] = ["uidmap=0:1000:65536", "gidmap=0:1000:65536"];
+
+on_hosts!(checks: trixie, sid_v2);
+
+fn checks(kind: HostKind) -> Result<()> {
+    in_host(kind, &CHECKS)
+}
+
+fn mount(kind: &str, source: &str, options: &[&str]) -> Mount {
+    Mount {
+        r#type: kind.to_owned(),
+        source: source.to_owned(),
+        options: options.iter().map(|&option| option.to_owned()).collect(),
+        ..Mount::default()
+    }
+}
+
+/// Starts a container on these mounts; its pid.
+fn start_on(stasis: &StasisHost, client: &Containerd, id: &str, mounts: Vec<Mount>) -> Result<u32> {
+    stasis.create_container(id, &[], &["/bin/pause"])?;
+    let pid = client.create_on(mounts, id, &Streams::default(), None)?;
+    client.start(id, INIT)?;
+    Ok(pid)
+}
+
+fn start_mapped(
+    stasis: &StasisHost,
+    client: &Containerd,
+    id: &str,
+    mounts: Vec<Mount>,
+) -> Result<u32> {
+    let runtime = Shim::under_test().runtime();
+    stasis
+        .host
+        .run(&["sh", "-ec", IN_A_USER_NAMESPACE, id, runtime])?;
+    let pid = client.create_on(mounts, id, &Streams::default(), None)?;
+    client.start(id, INIT)?;
+    Ok(pid)
+}
+
+/// Runs a script in a container; it has to succeed.
+fn holds(client: &Containerd, id: &str, script: &str) -> Result<()> {
+    let spec = process(&["sh", "-c", script], false);
+    client.exec(id, "holds", &Streams::default(), spec)?;
+    client.start(id, "holds")?;
+    assert_eq!(client.wait(id, "holds")?.status, 0, "{script}");
+    client.delete_exec(id, "holds")?;
+    Ok(())
+}
+
+fn remove(stasis: &StasisHost, client: &Containerd, id: &str) -> Result<()> {
+    client.kill(id, INIT, 9)?;
+    client.wait(id, INIT)?;
+    client.delete(id)?;
+    stasis.ctr_remove(id)?;
+    stasis.nothing_left_of(&[id])
+}
+
+fn files_belong_to_the_ids_of_a_user_namespace(
+    stasis: &StasisHost,
+    client: &Containerd,
+) -> Result<()> {
+    let id = "mapped";
+    if Shim::under_test() == Shim::Go {
+        // containerd's of 1.7 cannot do it.
+        return Ok(());
+    }
+    stasis.host.run(&["sh", "-ec", FILES])?;
+    let layers = "lowerdir=/opt/roots/more:/opt/roots/image";
+    let above = [
+        "upperdir=/opt/roots/upper",
+        "workdir=/opt/roots/work",
+        layers,
+    ];
+    let overlay = mount("overlay", "overlay", &[&above[..], &MAPS].concat());
+    let pid = start_mapped(stasis, client, id, vec![overlay])?;
+    let maps = fs::read_to_string(stasis.host.path(format!("/proc/{pid}/uid_map")))?;
+    assert!(maps.split_whitespace().eq(["0", "1000", "65536"]), "{maps}");
+    let inside = stasis
+        .host
+        .path(format!("{BUNDLES}/{id}/rootfs/bin/busybox"));
+    assert_eq!(fs::metadata(inside)?.uid(), 1000);
+    let lower = stasis.host.path("/opt/roots/image/bin/busybox");
+    assert_eq!(fs::metadata(lower)?.uid(), 0);
+    holds(client, id, "test \"$(stat -c %u:%g /bin/busybox)\" = 0:0")?;
+    holds(client, id, "echo new > /new")?;
+    let new = fs::metadata(stasis.host.path("/opt/roots/upper/new"))?;
+    assert_eq!((new.uid(), new.gid()), (1000, 1000));
+    let table = stasis.host.run_for_text(&["cat", "/proc/mounts"])?;
+    let points = table.lines().filter_map(|line| line.split(' ').nth(1));
+    assert_eq!(
+        points.filter(|point| point.contains("/layers")).count(),
+        0,
+        "{table}"
+    );
+    remove(stasis, client, id)
+}
+
+fn bind_mount_is_mapped(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let id = "mapped-bind";
+    if Shim::under_test() == Shim::Go {
+        return Ok(());
+    }
+    stasis.host.run(&["sh", "-ec", FILES])?;
+    let bind = mount(
+        "bind",
+        "/opt/roots/image",
+        &[&["rbind", "rw"][..], &MAPS].concat(),
+    );
+    start_mapped(stasis, client, id, vec![bind])?;
+    holds(client, id, "test \"$(stat -c %u:%g /bin/busybox)\" = 0:0")?;
+    remove(stasis, client, id)
+}
+
+/// More than one page of options, in one directory and in several.
+fn many_layers_are_mounted(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    const FIRST: &str = "/opt/roots/with-a-long-name-such-as-snapshotters-have";
+    const LAYERS: &str = r"
+        for n in $(seq 120); do
+            mkdir -p /opt/roots/with-a-long-name-such-as-snapshotters-have/$n/fs /$0/with-a-long-name/$n
+            echo $n > /$0/with-a-long-name/$n/number-$n
+        done
+        ln -sfn /opt/roots/image /opt/roots/with-a-long-name-such-as-snapshotters-have/image
+    ";
+    stasis.host.run(&["sh", "-ec", FILES])?;
+    stasis.host.run(&["mkdir", "-p", "/mnt/other"])?;
+    stasis
+        .host
+        .run(&["mount", "-t", "tmpfs", "other", "/mnt/other"])?;
+    stasis.host.run(&["sh", "-ec", LAYERS, "mnt/other"])?;
+    let below = |directory: &str, end: &str| {
+        let layers = (1..=120).map(|number| format!("{directory}/{number}{end}"));
+        layers.collect::<Vec<_>>().join(":")
+    };
+    let one = below(
+        "/opt/roots/with-a-long-name-such-as-snapshotters-have",
+        "/fs",
+    );
+    let other = below("/mnt/other/with-a-long-name", "");
+    for (id, layers) in [("many", one.clone()), ("apart", format!("{other}:{one}"))] {
+        if id == "apart" && Shim::under_test() == Shim::Go {
+            // "mount options is too long".
+            break;
+        }
+        let layers = format!("lowerdir={layers}:{FIRST}/image");
+        let overlay = mount("overlay", "overlay", &["index=off", &layers]);
+        start_on(stasis, client, id, vec![overlay])?;
+        holds(client, id, "test -x /bin/pause")?;
+        if id == "apart" {
+            holds(client, id, "test \"$(cat /number-120)\" = 120")?;
+        }
+        remove(stasis, client, id)?;
+    }
+    stasis.host.run(&["umount", "/mnt/other"]).map(drop)
+}
+
+/// The image's own links lead into it.
+fn mount_inside_another_does_not_leave_it(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let id = "inside";
+    stasis.host.run(&["sh", "-ec", FILES])?;
+    let link = "mkdir -p /opt/roots/image/mnt/real && ln -sfn /mnt/real /opt/roots/image/link";
+    stasis.host.run(&["sh", "-ec", link])?;
+    let root = mount("bind", "/opt/roots/image", &["rbind", "rw"]);
+    let inside = Mount {
+        target: "/link".to_owned(),
+        ..mount("tmpfs", "inside", &["size=1m"])
+    };
+    start_on(stasis, client, id, vec![root, inside])?;
+    holds(client, id, "grep -q ' /mnt/real tmpfs ' /proc/mounts")?;
+    let table = stasis.host.run_for_text(&["cat", "/proc/mounts"])?;
+    assert!(!table.contains(" /mnt/real "), "{table}");
+    remove(stasis, client, id)
+}
+
+/// A helper that writes down what it was asked for, and mounts something.
+fn fuse_is_mounted_by_its_helper(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    const HELPER: &str = "/usr/local/bin/mount.fuse3";
+    const SCRIPT: &str = "#!/bin/sh\necho \"$@\" > /opt/roots/asked\n\
+                          exec mount --bind /opt/roots/image \"$2\"\n";
+    let id = "fuse";
+    stasis.host.run(&["sh", "-ec", FILES])?;
+    stasis.host.write(HELPER, SCRIPT)?;
+    fs::set_permissions(stasis.host.path(HELPER), fs::Permissions::from_mode(0o755))?;
+    let fuse = mount("fuse3.some-fs", "source", &["lowerdir=/x", "ro"]);
+    start_on(stasis, client, id, vec![fuse])?;
+    let asked = fs::read_to_string(stasis.host.path("/opt/roots/asked"))?;
+    let root = format!("{BUNDLES}/{id}/rootfs");
+    let expected = format!("source {root} -o lowerdir=/x -o ro -t some-fs\n");
+    assert_eq!(asked, expected);
+    remove(stasis, client, id)?;
+    stasis
+        .host
+        .write(HELPER, "#!/bin/sh\necho it cannot be done >&2\nexit 3\n")?;
+    stasis.create_container(id, &[], &["/bin/pause"])?;
+    let fuse = mount("fuse3.some-fs", "source", &[]);
+    let refused = client.create_on(vec![fuse], id, &Streams::default(), None);
+    let message = format!("{refused:?}");
+    assert!(message.contains("it cannot be done"), "{message}");
+    stasis.ctr_remove(id)?;
+    wait_until_clear(|| {
+        Ok(stasis
+            .nothing_left_of(&[id])
+            .err()
+            .map(|left| left.to_string()))
+    })
+}

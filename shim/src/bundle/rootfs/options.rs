@@ -1,0 +1,177 @@
+//! The options of a mount, as fstab(5) has them: flags of mount(2), what is this program's to do,
+//! and the rest, which is the file system's.
+
+use std::io;
+
+use nix::mount::MsFlags;
+
+use super::maps::Maps;
+use crate::io_error::IoError;
+
+/// The options of a mount.
+#[derive(Debug)]
+pub(super) struct Options {
+    /// Flags of mount(2), without those of propagation.
+    pub(super) flags: MsFlags,
+    /// How mounts at it spread; empty for as it is.
+    pub(super) propagation: MsFlags,
+    /// The file system's options.
+    pub(super) data: Vec<String>,
+    /// Whether the source is a file that needs a loop device.
+    pub(super) is_loop: bool,
+    /// The ids that the files are to belong to.
+    pub(super) maps: Option<Maps>,
+}
+
+/// What a word does to the flags.
+enum Change {
+    Set(MsFlags),
+    Clear(MsFlags),
+    Spread(MsFlags),
+}
+
+impl Options {
+    /// Parses a caller's options.
+    ///
+    /// # Errors
+    ///
+    /// One is meant for a program in front of us, which should have done it, or the maps of ids are
+    /// none.
+    pub(super) fn parse(given: &[String]) -> Result<Self, IoError> {
+        let mut options = Self {
+            flags: MsFlags::empty(),
+            propagation: MsFlags::empty(),
+            data: Vec::new(),
+            is_loop: false,
+            maps: None,
+        };
+        let (mut users, mut groups) = (None, None);
+        for option in given {
+            if let Some(map) = option.strip_prefix("uidmap=") {
+                users = Some(map);
+            } else if let Some(map) = option.strip_prefix("gidmap=") {
+                groups = Some(map);
+            } else if option.starts_with("X-containerd.") {
+                return Err(refused(option, "it is for containerd's mount manager"));
+            } else if option == "loop" {
+                options.is_loop = true;
+            } else {
+                options.add(option);
+            }
+        }
+        options.maps = match (users, groups) {
+            (None, None) => None,
+            (Some(users), Some(groups)) => {
+                let maps = Maps::parse(users, groups);
+                let text = || format!("uidmap={users},gidmap={groups}");
+                Some(maps.ok_or_else(|| refused(&text(), "it is no map of ids"))?)
+            }
+            (Some(map), None) | (None, Some(map)) => {
+                return Err(refused(
+                    map,
+                    "ids are mapped for users and groups, or not at all",
+                ));
+            }
+        };
+        Ok(options)
+    }
+
+    fn add(&mut self, option: &str) {
+        match change(option) {
+            Some(Change::Set(flags)) => self.flags |= flags,
+            Some(Change::Clear(flags)) => self.flags -= flags,
+            Some(Change::Spread(flags)) => self.propagation |= flags,
+            None if option == "defaults" => {}
+            None => self.data.push(option.to_owned()),
+        }
+    }
+}
+
+fn refused(option: &str, reason: &str) -> IoError {
+    let error = io::Error::new(io::ErrorKind::InvalidInput, reason);
+    IoError::cannot(format!("use the mount option {option:?}"))(error)
+}
+
+fn change(option: &str) -> Option<Change> {
+    let set = |flags| Some(Change::Set(flags));
+    let clear = |flags| Some(Change::Clear(flags));
+    let spread = |flags| Some(Change::Spread(flags));
+    match option {
+        "bind" => set(MsFlags::MS_BIND),
+        "rbind" => set(MsFlags::MS_BIND | MsFlags::MS_REC),
+        "remount" => set(MsFlags::MS_REMOUNT),
+        "ro" => set(MsFlags::MS_RDONLY),
+        "rw" => clear(MsFlags::MS_RDONLY),
+        "nodev" => set(MsFlags::MS_NODEV),
+        "dev" => clear(MsFlags::MS_NODEV),
+        "noexec" => set(MsFlags::MS_NOEXEC),
+        "exec" => clear(MsFlags::MS_NOEXEC),
+        "nosuid" => set(MsFlags::MS_NOSUID),
+        "suid" => clear(MsFlags::MS_NOSUID),
+        "noatime" => set(MsFlags::MS_NOATIME),
+        "atime" => clear(MsFlags::MS_NOATIME),
+        "nodiratime" => set(MsFlags::MS_NODIRATIME),
+        "diratime" => clear(MsFlags::MS_NODIRATIME),
+        "relatime" => set(MsFlags::MS_RELATIME),
+        "norelatime" => clear(MsFlags::MS_RELATIME),
+        "strictatime" => set(MsFlags::MS_STRICTATIME),
+        "nostrictatime" => clear(MsFlags::MS_STRICTATIME),
+        "sync" => set(MsFlags::MS_SYNCHRONOUS),
+        "async" => clear(MsFlags::MS_SYNCHRONOUS),
+        "dirsync" => set(MsFlags::MS_DIRSYNC),
+        "mand" => set(MsFlags::MS_MANDLOCK),
+        "nomand" => clear(MsFlags::MS_MANDLOCK),
+        "private" => spread(MsFlags::MS_PRIVATE),
+        "rprivate" => spread(MsFlags::MS_PRIVATE | MsFlags::MS_REC),
+        "shared" => spread(MsFlags::MS_SHARED),
+        "rshared" => spread(MsFlags::MS_SHARED | MsFlags::MS_REC),
+        "slave" => spread(MsFlags::MS_SLAVE),
+        "rslave" => spread(MsFlags::MS_SLAVE | MsFlags::MS_REC),
+        "unbindable" => spread(MsFlags::MS_UNBINDABLE),
+        "runbindable" => spread(MsFlags::MS_UNBINDABLE | MsFlags::MS_REC),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(given: &[&str]) -> Result<Options, IoError> {
+        let given: Vec<String> = given.iter().map(|option| (*option).to_owned()).collect();
+        Options::parse(&given)
+    }
+
+    #[test]
+    fn flags_are_told_from_the_file_systems_options() {
+        let given = [
+            "rbind",
+            "ro",
+            "rw",
+            "nosuid",
+            "rslave",
+            "defaults",
+            "index=off",
+        ];
+        let options = parse(&given).unwrap();
+        let expected = MsFlags::MS_BIND | MsFlags::MS_REC | MsFlags::MS_NOSUID;
+        assert_eq!(options.flags, expected);
+        assert_eq!(options.propagation, MsFlags::MS_SLAVE | MsFlags::MS_REC);
+        assert_eq!(options.data, ["index=off"]);
+        assert!(options.maps.is_none());
+    }
+
+    #[test]
+    fn what_another_should_have_done_is_named() {
+        for given in [
+            &["X-containerd.mkdir.path=/a"][..],
+            &["uidmap=0:1000:65536"],
+            &["uidmap=0:1000:65536", "gidmap=0:many:65536"],
+        ] {
+            let error = parse(given).unwrap_err().to_string();
+            assert!(error.contains("mount option"), "{error}");
+        }
+        let maps = parse(&["uidmap=0:1000:65536", "gidmap=0:2000:65536"]).unwrap();
+        assert!(maps.maps.is_some() && maps.data.is_empty());
+    }
+}
