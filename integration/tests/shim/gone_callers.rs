@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::client::containerd::{
-    CheckpointOptions, Code, Containerd, INIT, RuntimeOptions, Streams, code, to_any,
+    CheckpointOptions, Code, Containerd, INIT, RuntimeOptions, State, Streams, code, to_any,
 };
 use stasis_integration::container::gpu_task::{in_host, into};
 use stasis_integration::host::HostKind;
@@ -20,6 +20,10 @@ const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 3] = [
     shim_says_what_is_under_way,
 ];
 const COUNTER: [&str; 2] = ["/bin/counter", "10000"];
+mod without_containerd {
+    stasis_integration::on_hosts!(super::task_is_resumed_after_containerd: trixie, sid_v2);
+}
+
 /// What containerd and its shims log.
 const LOG: &str = "/run/containerd.log";
 /// Milliseconds.
@@ -113,6 +117,40 @@ fn shim_says_what_is_under_way(stasis: &StasisHost, client: &Containerd) -> Resu
         Ok(missing.map(|line| format!("no {line:?} in containerd's log")))
     })?;
     assert!(stasis.lives(pid));
+    stasis.ctr_remove(id)?;
+    stasis.nothing_left_of(&[id])
+}
+
+/// containerd is killed when a checkpoint has been made, while its client would write the archive.
+fn task_is_resumed_after_containerd(kind: HostKind) -> Result<()> {
+    let id = "orphaned";
+    let stasis = StasisHost::of(kind)?.through_the_shim()?;
+    stasis.containerd()?;
+    let client = Containerd::connect(&stasis.host)?;
+    stasis.set("runc", "deadlines.resume_s = 3\n")?;
+    stasis.start_gpu_task(&client, id, &[], &COUNTER)?;
+    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    let waiting = client.beside(move |client| client.wait(id, INIT))?;
+    client.pause(id)?;
+    client.checkpoint(id, &into("/images/orphaned"))?;
+    assert!(waiting.goes_on());
+    let containerd = stasis.host.run_for_text(&["pidof", "containerd"])?;
+    stasis.host.run(&["kill", "-KILL", &containerd])?;
+    assert_ne!(code(&waiting.outcome()?), Code::Ok);
+    assert_eq!(stasis.ask_within(10000, 60)?.as_deref(), Some("102"));
+
+    stasis.host.containerd()?;
+    let client = Containerd::connect(&stasis.host)?;
+    assert_eq!(client.state(id, INIT)?.status(), State::Running);
+    // Who only pauses means it.
+    client.pause(id)?;
+    let containerd = stasis.host.run_for_text(&["pidof", "containerd"])?;
+    stasis.host.run(&["kill", "-KILL", &containerd])?;
+    std::thread::sleep(Duration::from_secs(4));
+    stasis.host.containerd()?;
+    let client = Containerd::connect(&stasis.host)?;
+    assert_eq!(client.state(id, INIT)?.status(), State::Paused);
+    client.resume(id)?;
     stasis.ctr_remove(id)?;
     stasis.nothing_left_of(&[id])
 }

@@ -4,7 +4,7 @@ use anyhow::Result;
 use stasis_integration::client::containerd::{
     Code, Containerd, INIT, Input, Output, State, Streams, code, process,
 };
-use stasis_integration::client::shim::in_host;
+use stasis_integration::client::shim::{Shim, in_host};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
@@ -26,13 +26,15 @@ wait
 echo ended >$directory/ended
 ";
 
-const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 6] = [
+const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 8] = [
     streams_are_separate,
     much_output_arrives_whole,
     output_of_an_exec_ends_with_it,
     closed_input_ends_a_reader,
     output_goes_into_a_file,
     output_goes_to_a_logger,
+    logger_of_version_2_says_that_it_is_ready,
+    output_goes_to_the_end_of_a_file,
 ];
 
 on_hosts!(checks: trixie, sid_v2);
@@ -196,4 +198,74 @@ fn output_goes_to_a_logger(stasis: &StasisHost, client: &Containerd) -> Result<(
     assert_eq!(code(&client.state(id, INIT)), Code::NotFound);
     stasis.ctr_remove(id)?;
     stasis.nothing_left_of(&["logged", "file", "reader", "much", "separate"])
+}
+
+/// It gets two variables alone, the id of an added process, and ends when it is told to.
+fn logger_of_version_2_says_that_it_is_ready(
+    stasis: &StasisHost,
+    client: &Containerd,
+) -> Result<()> {
+    const SCRIPT: &str = "#!/bin/bash\n\
+        [ -z \"$1\" ] || exit 1\n\
+        echo ready >&5; exec 5>&-\n\
+        trap 'echo told >>/run/logs/second; exit' TERM\n\
+        mapfile -t -n 1 first <&3\n\
+        env | grep -v -e ^PWD= -e ^SHLVL= -e ^_= | sort >/run/logs/second\n\
+        echo \"$first\" >>/run/logs/second\n\
+        while :; do sleep 0.1; done\n";
+    stasis.host.write(LOGGER, SCRIPT)?;
+    stasis.host.run(&["chmod", "755", LOGGER])?;
+    stasis.host.run(&["mkdir", "-p", "/run/logs"])?;
+    let id = "second";
+    stasis.start_container(client, id, &[], &["/bin/pause"])?;
+    let to = |uri: &str| Streams {
+        stdout: uri.to_owned(),
+        ..Streams::default()
+    };
+    let command = process(&["echo", "said"], false);
+    // containerd's own has it since 2.2.
+    if Shim::under_test() == Shim::Stasis {
+        client.exec(id, "e1", &to("binary-v2:///usr/local/bin/logger?"), command)?;
+        client.start(id, "e1")?;
+        assert_eq!(client.wait(id, "e1")?.status, 0);
+        client.delete_exec(id, "e1")?;
+        let log = std::fs::read_to_string(stasis.host.path("/run/logs/second"))?;
+        let expected = "CONTAINER_ID=e1\nCONTAINER_NAMESPACE=default\nsaid\ntold\n";
+        assert_eq!(log, expected);
+        let ended = to("binary-v2:///usr/local/bin/logger?ends=now");
+        client.exec(id, "e2", &ended, process(&["true"], false))?;
+        let refused = client.start(id, "e2");
+        assert!(refused.is_err(), "{refused:?}");
+    }
+    stasis.ctr_remove(id)?;
+    stasis.nothing_left_of(&[id])
+}
+
+/// A path of a file that exists, and the scheme for standard output alone, which takes both.
+fn output_goes_to_the_end_of_a_file(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    let id = "appended";
+    let path = "/run/logs/appended";
+    for (number, stdout) in [path.to_owned(), format!("file://{path}")]
+        .iter()
+        .enumerate()
+    {
+        stasis.host.write(path, "earlier\n")?;
+        stasis.create_container(id, &[], &["sh", "-c", "echo error >&2; echo out"])?;
+        let streams = Streams {
+            stdout: stdout.clone(),
+            stderr: [path, ""][number].to_owned(),
+            ..Streams::default()
+        };
+        client.create(id, &streams, None)?;
+        client.start(id, INIT)?;
+        assert_eq!(client.wait(id, INIT)?.status, 0);
+        client.delete(id)?;
+        let text = std::fs::read_to_string(stasis.host.path(path))?;
+        let mut lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.remove(0), "earlier");
+        lines.sort_unstable();
+        assert_eq!(lines, ["error", "out"]);
+        stasis.ctr_remove(id)?;
+    }
+    stasis.nothing_left_of(&[id])
 }

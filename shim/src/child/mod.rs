@@ -14,6 +14,7 @@ use tokio::net::unix::pipe;
 
 use self::reaper::{Exit, PendingExit, Reaper};
 
+pub(crate) mod environment;
 pub(crate) mod reaper;
 
 /// The most that is kept of what a program prints. A runtime also writes its errors to its log.

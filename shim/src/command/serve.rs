@@ -29,6 +29,12 @@ use crate::task::ShimContext;
 /// containerd's socket for events. containerd sets this variable for `start`, which passes it on.
 pub(crate) const TTRPC_ADDRESS: &str = "TTRPC_ADDRESS";
 
+/// Services that other shims have, and containerd may look for.
+const NOT_HERE: [&str; 2] = [
+    "containerd.runtime.sandbox.v1.Sandbox",
+    "containerd.services.streaming.v1.Streaming",
+];
+
 /// How long the last events may take to be sent.
 const LAST_EVENTS: Duration = Duration::from_secs(2);
 /// How long the last responses may take to be sent.
@@ -80,7 +86,17 @@ fn v2_and_v3(service: &Arc<Service>) -> HashMap<String, TtrpcService> {
     let second = second
         .into_iter()
         .map(|(name, methods)| (name.replace(".v3.", ".v2."), methods));
-    third.into_iter().chain(second).collect()
+    let not_here = NOT_HERE.map(|name| (name.to_owned(), no_method()));
+    third.into_iter().chain(second).chain(not_here).collect()
+}
+
+/// A service with no method: it answers UNIMPLEMENTED, as containerd's own shim does. For a service
+/// that it has not, the crate answers INVALID_ARGUMENT.
+fn no_method() -> TtrpcService {
+    TtrpcService {
+        methods: HashMap::new(),
+        streams: HashMap::new(),
+    }
 }
 
 fn take_socket() -> io::Result<UnixListener> {

@@ -12,6 +12,7 @@ use rustix::process::getpid;
 use rustix::thread::{CoreSchedulingScope, create_core_scheduling_cookie};
 
 use crate::bundle::Bundle;
+use crate::child::environment;
 use crate::command::bootstrap::StartRequest;
 use crate::command::error::{CommandError, Result};
 use crate::command::serve::TTRPC_ADDRESS;
@@ -58,6 +59,7 @@ fn spawn(flags: &Flags, options: &StartOpts, socket: UnixListener) -> Result<Chi
     if flags.debug || options.debug {
         command.arg("-debug");
     }
+    environment::make(&mut command);
     command.env(TTRPC_ADDRESS, &options.ttrpc_address);
     command.stdin(OwnedFd::from(socket));
     command.stdout(Stdio::null()).stderr(Stdio::null());

@@ -16,7 +16,8 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an event is kept while containerd does not accept it: longer than containerd takes to
 /// restart. After a longer time containerd asks for the tasks' states itself (State, Wait).
 const RETRY_FOR: Duration = Duration::from_secs(60);
-/// How long an event is kept that containerd refuses: others wait behind it, TaskExit for example.
+/// How long an event is tried again that containerd refuses; beside the others, TaskExit for
+/// example.
 const REFUSED_FOR: Duration = Duration::from_secs(2);
 /// The time between two attempts to send an event.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
@@ -90,16 +91,34 @@ async fn deliver(address: &str, containerd: &mut Option<EventsClient>, envelope:
     let began = Instant::now();
     while let Err(error) = forward(address, containerd, &request).await {
         *containerd = None;
-        let keep = match is_refusal(&error) {
-            true => REFUSED_FOR,
-            false => RETRY_FOR,
-        };
-        if began.elapsed() > keep {
+        if is_refusal(&error) {
+            tokio::spawn(deliver_refused(address.to_owned(), topic, request, error));
+            return;
+        }
+        if began.elapsed() > RETRY_FOR {
             log::warn!("event {topic} is dropped, containerd did not accept it: {error}");
             return;
         }
         tokio::time::sleep(RETRY_INTERVAL).await;
     }
+}
+
+async fn deliver_refused(
+    address: String,
+    topic: String,
+    request: ForwardRequest,
+    mut error: ttrpc::Error,
+) {
+    let (began, mut containerd) = (Instant::now(), None);
+    while began.elapsed() < REFUSED_FOR {
+        tokio::time::sleep(RETRY_INTERVAL).await;
+        match forward(&address, &mut containerd, &request).await {
+            Ok(()) => return,
+            Err(again) => error = again,
+        }
+        containerd = None;
+    }
+    log::warn!("event {topic} is dropped, containerd refuses it: {error}");
 }
 
 /// Whether containerd does not want the event. Other errors say that it is away, or does not
@@ -136,4 +155,54 @@ async fn forward(
         .forward(context::with_timeout(nanoseconds), request)
         .await;
     taken.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use async_trait::async_trait;
+    use containerd_shim::protos::events::task::{TaskOOM, TaskPaused};
+    use containerd_shim::protos::protobuf::well_known_types::empty::Empty;
+    use containerd_shim::protos::shim_async::{Events, create_events};
+    use containerd_shim::protos::ttrpc::asynchronous::{Server, TtrpcContext};
+
+    use super::*;
+
+    /// A containerd that does not want to hear of memory.
+    struct Containerd(Arc<Mutex<Vec<String>>>);
+
+    #[async_trait]
+    impl Events for Containerd {
+        async fn forward(&self, _: &TtrpcContext, request: ForwardRequest) -> ttrpc::Result<Empty> {
+            let topic = request.envelope.topic.clone();
+            let is_refused = topic == "/tasks/oom";
+            self.0.lock().unwrap().push(topic);
+            match is_refused {
+                true => Err(ttrpc::Error::RpcStatus(ttrpc::get_status(
+                    Code::INVALID_ARGUMENT,
+                    "no",
+                ))),
+                false => Ok(Empty::default()),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refused_event_does_not_hold_up_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let address = format!("unix://{}/socket", directory.path().display());
+        let topics = Arc::default();
+        let mut server = Server::new()
+            .bind(&address)
+            .unwrap()
+            .register_service(create_events(Arc::new(Containerd(Arc::clone(&topics)))));
+        server.start().await.unwrap();
+        let publisher = Publisher::start(address, "default".to_owned());
+        publisher.publish(TaskOOM::default());
+        publisher.publish(TaskPaused::default());
+        publisher.flush(Duration::from_secs(60)).await;
+        assert_eq!(*topics.lock().unwrap(), ["/tasks/oom", "/tasks/paused"]);
+        server.shutdown().await.unwrap();
+    }
 }

@@ -21,7 +21,7 @@ use self::log::RuntimeMessage;
 use self::programs::LowLevel;
 use crate::bundle::Bundle;
 use crate::child::reaper::Reaper;
-use crate::child::spawn_captured;
+use crate::child::{environment, spawn_captured};
 use crate::stdio::Streams;
 
 pub(crate) mod call;
@@ -243,8 +243,7 @@ impl OciRuntime {
     }
 
     fn call(&self, verb: &'static str, mut command: Command) -> RuntimeCall<'_> {
-        // runc would hand systemd's notification socket to the container; go-runc removes it, too.
-        command.env_remove("NOTIFY_SOCKET");
+        environment::make(&mut command);
         command.arg("--root").arg(&self.root);
         command.arg("--log").arg(&self.log);
         command.args(["--log-format", "json"]);
@@ -258,6 +257,7 @@ impl OciRuntime {
 /// The output of `<low-level runtime> features`, if the runtime has this command.
 pub(crate) async fn features(options: &Options, reaper: &Arc<Reaper>) -> Option<Vec<u8>> {
     let mut command = Command::new(programs::find_low_level(options).ok()?.program());
+    environment::make(&mut command);
     command.arg("features").stdin(Stdio::null());
     let child = spawn_captured(reaper, command).ok()?;
     // One that hangs ends with this process (`spawn`).

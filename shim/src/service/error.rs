@@ -60,7 +60,7 @@ fn bundle_code(error: &BundleError) -> Code {
 fn stdio_code(error: &StdioError) -> Code {
     match error {
         StdioError::Uri(_) | StdioError::Connect(_) => Code::INVALID_ARGUMENT,
-        StdioError::LoggerNotReady { .. } => Code::FAILED_PRECONDITION,
+        StdioError::LoggerEnded(_) | StdioError::LoggerNotReady { .. } => Code::FAILED_PRECONDITION,
         StdioError::Io(_) => Code::UNKNOWN,
     }
 }

@@ -19,11 +19,11 @@ use tokio::sync::{Notify, watch};
 use self::tasks::Tasks;
 use crate::containerd::timestamp;
 use crate::runtime::Target;
-use crate::task::ShimContext;
 use crate::task::checkpoint::checkpoint;
 use crate::task::error::{Result, TaskError};
 use crate::task::exec;
 use crate::task::start;
+use crate::task::{ShimContext, Task};
 
 mod error;
 mod messages;
@@ -63,6 +63,29 @@ async fn run_uncancelled<T: Send + 'static>(
             "the shim panicked: {error}"
         )))
     })
+}
+
+/// Someone who waits for the end of a task; ttrpc drops the handler when the connection is lost.
+struct Waiter {
+    task: Arc<Task>,
+    is_answered: bool,
+}
+
+impl Waiter {
+    fn of(task: &Arc<Task>) -> Self {
+        Self {
+            task: Arc::clone(task),
+            is_answered: false,
+        }
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.task.waiter_has_gone();
+        }
+    }
 }
 
 #[async_trait]
@@ -201,10 +224,8 @@ impl TaskService for Service {
     }
 
     async fn close_io(&self, _: &TtrpcContext, request: CloseIORequest) -> TtrpcResult<Empty> {
+        // Whatever the request says of standard input, as containerd's own shim.
         let task = self.tasks.get(&request.id)?;
-        if !request.stdin {
-            return Ok(Empty::default());
-        }
         if request.exec_id.is_empty() {
             if let Some(io) = &task.record().io {
                 io.close_input();
@@ -227,7 +248,10 @@ impl TaskService for Service {
     async fn wait(&self, _: &TtrpcContext, request: WaitRequest) -> TtrpcResult<WaitResponse> {
         let task = self.tasks.get(&request.id)?;
         let exit = if request.exec_id.is_empty() {
-            task.wait().await
+            let mut waiter = Waiter::of(&task);
+            let exit = task.wait().await;
+            waiter.is_answered = true;
+            exit
         } else {
             task.exec(&request.exec_id)?.wait().await
         };

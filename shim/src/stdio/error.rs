@@ -19,6 +19,9 @@ pub(crate) enum StdioError {
         /// How long the shim waited.
         seconds: u64,
     },
+    /// The logger ended, or closed its descriptor, before it had reported that it is ready.
+    #[error("the logger {0} ended before it was ready")]
+    LoggerEnded(String),
     /// A system call failed.
     #[error(transparent)]
     Io(#[from] IoError),

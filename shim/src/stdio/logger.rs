@@ -1,28 +1,33 @@
 //! A logging program (`binary://`). It reads the container's output from descriptors 3 and 4, and
-//! closes descriptor 5 when it is ready (containerd runtime/v2/README.md, "Logging").
+//! writes to descriptor 5, or closes it, when it is ready (containerd runtime/v2/README.md,
+//! "Logging").
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::pin::pin;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use command_fds::{CommandFdExt, FdMapping};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, pidfd_send_signal};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
+use tokio::time::timeout;
 
 use crate::child::reaper::Reaper;
 use crate::child::{Child, spawn_detached};
 use crate::io_error::IoError;
 use crate::stdio::error::{Result, StdioError};
 use crate::stdio::pipes::{End, Owner, owned_pipe};
-use crate::stdio::target::LoggerUri;
+use crate::stdio::target::{LoggerUri, Ready};
 
 /// How long a logger may take to be ready.
 const READY: Duration = Duration::from_secs(10);
-/// How long a logger may take to end after its input; containerd's shim waits as long.
-const END: Duration = Duration::from_secs(12);
+/// How long a logger may take to end by itself after its input.
+const BY_ITSELF: Duration = Duration::from_secs(1);
+/// How long a logger may take that was told to end; containerd's shim waits as long.
+const TOLD: Duration = Duration::from_secs(12);
 
 /// A logger that runs.
 #[derive(Debug)]
@@ -50,7 +55,9 @@ impl Logger {
         let (ready, ready_writer) = io::pipe().map_err(IoError::cannot("make a pipe"))?;
         let mut command = Command::new(&uri.program);
         command.args(&uri.arguments);
-        command.env("CONTAINER_ID", owner.container);
+        // Nothing else, as containerd's shim.
+        command.env_clear();
+        command.env("CONTAINER_ID", owner.id);
         command.env("CONTAINER_NAMESPACE", owner.namespace);
         let mapping = |parent_fd, child_fd| FdMapping {
             parent_fd,
@@ -68,11 +75,14 @@ impl Logger {
         let logger = Self { child };
         let mut ready =
             pipe::Receiver::from_owned_fd(ready.into()).map_err(IoError::cannot("use a pipe"))?;
-        match tokio::time::timeout(READY, ready.read_u8()).await {
-            // The logger closed its end or wrote to it.
+        match timeout(READY, ready.read_u8()).await {
+            Ok(Err(_)) if uri.ready == Ready::Byte => {
+                logger.signal(Signal::KILL);
+                Err(StdioError::LoggerEnded(program.to_string()))
+            }
             Ok(_) => Ok((logger, Ends { stdout, stderr })),
             Err(_) => {
-                logger.kill();
+                logger.signal(Signal::KILL);
                 Err(StdioError::LoggerNotReady {
                     program: program.to_string(),
                     seconds: READY.as_secs(),
@@ -81,23 +91,23 @@ impl Logger {
         }
     }
 
-    /// Waits until the logger has ended. The caller has closed its input.
+    /// Waits until the logger has ended. The caller has closed its input; one that does not end of
+    /// that is told to.
     pub(super) async fn finish(self) {
-        let pid = self.child.pid;
-        if tokio::time::timeout(END, self.child.wait()).await.is_err() {
-            kill(pid);
+        let Ok(process) = self.child.process.try_clone() else {
+            return;
+        };
+        let mut ended = pin!(self.child.wait());
+        for (wait, then) in [(BY_ITSELF, Signal::TERM), (TOLD, Signal::KILL)] {
+            if timeout(wait, &mut ended).await.is_ok() {
+                return;
+            }
+            // Fails only if it has ended.
+            let _ = pidfd_send_signal(&process, then);
         }
     }
 
-    fn kill(&self) {
-        kill(self.child.pid);
-    }
-}
-
-/// Kills a logger whose exit has not been received.
-fn kill(pid: u32) {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    if let Some(pid) = pid {
-        let _ = kill_process(pid, Signal::KILL);
+    fn signal(&self, signal: Signal) {
+        let _ = pidfd_send_signal(&self.child.process, signal);
     }
 }

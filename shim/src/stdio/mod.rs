@@ -92,6 +92,7 @@ pub(crate) async fn prepare(
     owner: &Owner<'_>,
     reaper: &Arc<Reaper>,
 ) -> Result<(Streams, PendingIo)> {
+    let wanted = &with_both_in_a_file(wanted);
     let mut streams = Streams::default();
     let mut pending_io = PendingIo {
         wanted: wanted.clone(),
@@ -132,6 +133,15 @@ pub(crate) async fn prepare(
         (streams.stderr, pending_io.stderr) = (Some(theirs), Some(ours));
     }
     Ok((streams, pending_io))
+}
+
+/// With `file://` for standard output alone, containerd's own shim writes both into the file.
+fn with_both_in_a_file(wanted: &Wanted) -> Wanted {
+    let mut wanted = wanted.clone();
+    if wanted.stdout.starts_with("file://") && wanted.stderr.is_empty() {
+        wanted.stderr.clone_from(&wanted.stdout);
+    }
+    wanted
 }
 
 impl PendingIo {

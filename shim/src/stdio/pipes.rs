@@ -7,11 +7,11 @@ use rustix::fs::{Gid, Uid, fchown};
 
 use crate::io_error::IoError;
 
-/// The container that a process's streams belong to, and the owner of its pipes.
+/// Whose streams they are, and the owner of their pipes.
 #[derive(Debug)]
 pub(crate) struct Owner<'a> {
-    /// The container's id, which loggers get.
-    pub(crate) container: &'a str,
+    /// The id that loggers get: the container's, or that of the process that Exec added.
+    pub(crate) id: &'a str,
     /// containerd's namespace, which loggers get.
     pub(crate) namespace: &'a str,
     /// The owner of the pipes, so that an unprivileged program can reopen them.

@@ -21,13 +21,24 @@ pub(super) enum Target {
     Logger(LoggerUri),
 }
 
-/// `binary://`: a program and its arguments.
+/// `binary://` and `binary-v2://`: a program and its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LoggerUri {
     /// The program.
     pub(super) program: PathBuf,
     /// Its arguments: each name of the query with its value.
     pub(super) arguments: Vec<String>,
+    /// How it says that it is ready.
+    pub(super) ready: Ready,
+}
+
+/// How a logger says that it is ready, on descriptor 5.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ready {
+    /// It writes a byte or closes it. That it has ended looks the same.
+    ByteOrEnd,
+    /// It writes a byte (`binary-v2`, containerd 2.2).
+    Byte,
 }
 
 impl Target {
@@ -43,18 +54,22 @@ impl Target {
         match scheme {
             "fifo" => Ok(Target::Fifo(path(rest)?)),
             "file" => Ok(Target::File(path(rest)?.into())),
-            "binary" => {
-                let (program, query) = rest.split_once('?').unwrap_or((rest, ""));
-                Ok(Target::Logger(LoggerUri {
-                    program: path(program)?.into(),
-                    arguments: arguments(query),
-                }))
-            }
+            "binary" => logger(rest, Ready::ByteOrEnd),
+            "binary-v2" => logger(rest, Ready::Byte),
             _ => Err(StdioError::Uri(format!(
-                "output to {wanted:?}: the scheme is none of fifo, file and binary"
+                "output to {wanted:?}: the scheme is none of fifo, file, binary and binary-v2"
             ))),
         }
     }
+}
+
+fn logger(rest: &str, ready: Ready) -> Result<Target> {
+    let (program, query) = rest.split_once('?').unwrap_or((rest, ""));
+    Ok(Target::Logger(LoggerUri {
+        program: path(program)?.into(),
+        arguments: arguments(query),
+        ready,
+    }))
 }
 
 fn path(encoded: &str) -> Result<String> {
@@ -67,11 +82,10 @@ fn path(encoded: &str) -> Result<String> {
     }
 }
 
-/// A name without a value is an argument, too (containerd pkg/process NewBinaryCmd).
+/// A name without a value has an empty one (containerd pkg/process NewBinaryCmd).
 fn arguments(query: &str) -> Vec<String> {
     form_urlencoded::parse(query.as_bytes())
         .flat_map(|(name, value)| [name.into_owned(), value.into_owned()])
-        .filter(|argument| !argument.is_empty())
         .collect()
 }
 
@@ -117,9 +131,12 @@ mod tests {
         let target = Target::parse("binary:///usr/bin/log%20ger?--dir=/var/a%2Fb&-v").unwrap();
         let uri = LoggerUri {
             program: "/usr/bin/log ger".into(),
-            arguments: ["--dir", "/var/a/b", "-v"].map(str::to_owned).to_vec(),
+            arguments: ["--dir", "/var/a/b", "-v", ""].map(str::to_owned).to_vec(),
+            ready: Ready::ByteOrEnd,
         };
         assert_eq!(target, Target::Logger(uri));
+        let target = Target::parse("binary-v2:///usr/bin/logger").unwrap();
+        assert!(matches!(target, Target::Logger(uri) if uri.ready == Ready::Byte));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use containerd_shim::api::CheckpointTaskRequest;
 use containerd_shim::protos::events::task::TaskCheckpointed;
@@ -15,6 +16,7 @@ use crate::runtime::options;
 use crate::task::Task;
 use crate::task::error::{Result, TaskError};
 use crate::task::operation::{Caller, Operation};
+use crate::task::state::State;
 
 /// CRIU's log in its work directory.
 const CRIU_LOG: &str = "dump.log";
@@ -103,7 +105,10 @@ async fn end(task: &Arc<Task>) {
         }
     }
     task.thaw_if_ended().await;
-    task.record().state.end_checkpoint();
+    let mut record = task.record();
+    record.state.end_checkpoint();
+    let is_paused = matches!(record.state, State::Paused);
+    record.checkpointed_paused = is_paused.then(Instant::now);
 }
 
 /// CRIU's work directory.

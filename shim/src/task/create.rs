@@ -100,7 +100,7 @@ async fn create_container(task: &Arc<Task>, mounts: &[Mount], caller: Caller) ->
     if to_be_restored {
         return Ok(());
     }
-    let (streams, pending_io) = task.prepare_io(&task.stdio).await?;
+    let (streams, pending_io) = task.prepare_io(&task.id, &task.stdio).await?;
     let watch = task.context.reaper.watch();
     let console = pending_io.console();
     let call = task

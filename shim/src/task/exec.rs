@@ -117,7 +117,7 @@ async fn spawn(
     exec: &ExecProcess,
     caller: Caller,
 ) -> Result<(u32, Io, PendingExit)> {
-    let (streams, pending_io) = task.prepare_io(&exec.stdio).await?;
+    let (streams, pending_io) = task.prepare_io(&exec.id, &exec.stdio).await?;
     // Removed with its files when the pid has been read.
     let scratch = tempfile::Builder::new()
         .prefix("exec-")

@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use containerd_shim::api::Status;
 use containerd_shim::io::Stdio;
@@ -100,6 +101,8 @@ pub(crate) struct Record {
     pub(crate) cgroup: Option<Cgroup>,
     /// The processes that Exec added, by their ids.
     pub(crate) execs: BTreeMap<String, Arc<ExecProcess>>,
+    /// When its last checkpoint ended, if it has been paused since before that.
+    pub(crate) checkpointed_paused: Option<Instant>,
     /// Whether Delete has removed the container.
     pub(crate) is_deleted: bool,
     /// Whether `stasis-runtime` may have a record of the container below `/run/stasis`.
@@ -129,6 +132,7 @@ impl Task {
                 io: None,
                 cgroup: None,
                 execs: BTreeMap::new(),
+                checkpointed_paused: None,
                 is_deleted: false,
                 recorded_by_stasis: false,
             }),
@@ -152,9 +156,13 @@ impl Task {
     }
 
     /// Prepares the streams of one of its processes.
-    pub(crate) async fn prepare_io(&self, wanted: &Stdio) -> Result<(Streams, PendingIo)> {
+    pub(crate) async fn prepare_io(
+        &self,
+        id: &str,
+        wanted: &Stdio,
+    ) -> Result<(Streams, PendingIo)> {
         let owner = crate::stdio::pipes::Owner {
-            container: &self.id,
+            id,
             namespace: &self.context.namespace,
             uid: self.runtime.options().io_uid,
             gid: self.runtime.options().io_gid,

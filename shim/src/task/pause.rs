@@ -1,6 +1,7 @@
 //! Pause and Resume: freezes and thaws a task.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use containerd_shim::protos::events::task::{TaskPaused, TaskResumed};
 use tokio::time::sleep;
@@ -10,6 +11,9 @@ use crate::runtime::programs::resume_deadline;
 use crate::task::Task;
 use crate::task::error::Result;
 use crate::task::state::State;
+
+/// How long after a checkpoint its caller may be writing the archive, and resume the task then.
+const ARCHIVE: Duration = Duration::from_secs(600);
 
 impl Task {
     /// Freezes it.
@@ -42,12 +46,25 @@ impl Task {
         self.record().state.may_resume()?;
         self.runtime.resume(&self.id, self.useless()).await?;
         self.set_state(State::Running);
+        self.record().checkpointed_paused = None;
         self.resumes.send_modify(|resumes| *resumes += 1);
         self.events().publish(TaskResumed {
             container_id: self.id.clone(),
             ..TaskResumed::default()
         });
         Ok(())
+    }
+
+    /// Someone who waited for its end has gone without an answer: containerd was killed or
+    /// restarted. If it was paused for a checkpoint that has just been made, whose archive its
+    /// caller would write now, nobody comes back to resume it.
+    ///
+    /// A task that is only paused stays so: nothing tells that from a pause that is meant.
+    pub(crate) fn waiter_has_gone(self: &Arc<Self>) {
+        let checkpointed = self.record().checkpointed_paused;
+        if checkpointed.is_some_and(|at| at.elapsed() < ARCHIVE) {
+            self.resume_later();
+        }
     }
 
     /// Thaws it in a while if nobody else does. Callers pause a task, checkpoint it, and resume it;

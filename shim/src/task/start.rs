@@ -67,7 +67,7 @@ struct Restore {
 }
 
 async fn begin_restore(task: &Arc<Task>, image: &Path, caller: Caller) -> Result<Restore> {
-    let (streams, pending_io) = task.prepare_io(&task.stdio).await?;
+    let (streams, pending_io) = task.prepare_io(&task.id, &task.stdio).await?;
     let under_way = Arc::clone(&task.restore).lock_owned().await;
     let work = task.bundle.work();
     std::fs::create_dir_all(&work).map_err(IoError::cannot(format!("make {}", work.display())))?;

@@ -9,7 +9,7 @@ use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::client::containerd::{
     CheckpointOptions, Containerd, INIT, RuntimeOptions, State, Streams, process, to_any,
 };
-use stasis_integration::client::shim::in_host;
+use stasis_integration::client::shim::{Shim, in_host};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{SETTINGS, StasisHost};
 use stasis_integration::on_hosts;
@@ -81,7 +81,8 @@ fn program_in_front_of_runc_is_taken_for_it(
     client: &Containerd,
 ) -> Result<()> {
     let id = "in-front";
-    stasis.host.write(NVIDIA, "#!/bin/sh\nexec runc \"$@\"\n")?;
+    let script = "#!/bin/sh\nenv >> /opt/nvidia/env\nexec runc \"$@\"\n";
+    stasis.host.write(NVIDIA, script)?;
     fs::set_permissions(stasis.host.path(NVIDIA), fs::Permissions::from_mode(0o755))?;
     stasis.create_container(id, &[], &["/bin/pause"])?;
     let options = RuntimeOptions {
@@ -95,5 +96,34 @@ fn program_in_front_of_runc_is_taken_for_it(
     client.resume(id)?;
     client.checkpoint(id, &CheckpointOptions::default())?;
     assert_eq!(client.state(id, INIT)?.status(), State::Running);
+    gets_no_environment_of_containerds(stasis)?;
     works_until_its_shim_is_killed(stasis, client, id, init)
+}
+
+/// containerd's own shim hands everything on.
+fn gets_no_environment_of_containerds(stasis: &StasisHost) -> Result<()> {
+    const MADE: [&str; 8] = [
+        "DBUS_SESSION_BUS_ADDRESS",
+        "LANG",
+        "PATH",
+        "TMPDIR",
+        "XDG_RUNTIME_DIR",
+        // The shell's.
+        "PWD",
+        "OLDPWD",
+        "_",
+    ];
+    let containerd = stasis.host.run_for_text(&["pidof", "containerd"])?;
+    let theirs = stasis.host.path(format!("/proc/{containerd}/environ"));
+    let theirs = fs::read(theirs)?;
+    assert!(theirs.len() > 100, "{}", String::from_utf8_lossy(&theirs));
+    let given = fs::read_to_string(stasis.host.path("/opt/nvidia/env"))?;
+    let names = given
+        .lines()
+        .filter_map(|line| Some(line.split_once('=')?.0));
+    let mut foreign = names.filter(|name| !MADE.contains(name));
+    if Shim::under_test() == Shim::Stasis {
+        assert_eq!(foreign.next(), None, "{given}");
+    }
+    Ok(())
 }

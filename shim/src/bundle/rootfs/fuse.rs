@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::Wanted;
 use crate::child::reaper::Reaper;
-use crate::child::spawn_captured;
+use crate::child::{environment, spawn_captured};
 use crate::io_error::IoError;
 
 /// How long a helper may take; what it leaves behind serves the file system.
@@ -38,6 +38,7 @@ impl<'m> Helper<'m> {
     pub(super) async fn mount(&self, wanted: &Wanted, reaper: &Arc<Reaper>) -> Result<(), IoError> {
         let failed = || IoError::cannot(format!("mount {} by {}", wanted.kind, self.program));
         let mut command = Command::new(self.program);
+        environment::make(&mut command);
         command
             .arg(&wanted.source)
             .arg(wanted.place.find()?.path_for_others()?);

@@ -23,7 +23,7 @@ use super::options::Options;
 use super::overlay::LAYERS;
 use super::place::Place;
 use crate::child::reaper::Reaper;
-use crate::child::spawn;
+use crate::child::{environment, spawn};
 use crate::io_error::IoError;
 
 /// The command that has this program hold a user namespace.
@@ -39,6 +39,7 @@ pub(super) async fn user_namespace(maps: &Maps, reaper: &Arc<Reaper>) -> Result<
     let (hold_reader, hold) = io::pipe().map_err(failed())?;
     // Also if the program's file has been replaced.
     let mut command = Command::new("/proc/self/exe");
+    environment::make(&mut command);
     command.arg(HOLD).stdin(hold_reader).stdout(ready_writer);
     command.stderr(Stdio::null());
     let child = spawn(reaper, command).map_err(failed())?;
