@@ -6,5 +6,6 @@ mod ctr;
 mod docker;
 mod exchange;
 mod hosts;
+mod older_containerd;
 mod podman;
 mod upgrade;
