@@ -1,6 +1,7 @@
 //! Those who call stasis: ctr, Docker and podman, containerd with the shipped settings; and the
 //! test hosts themselves, with stock programs alone.
 
+mod bootstrap;
 mod containerd_config;
 mod ctr;
 mod docker;
