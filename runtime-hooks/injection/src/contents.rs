@@ -6,35 +6,54 @@ use std::ops::ControlFlow;
 use std::os::fd::AsRawFd;
 
 use stasis_linux::ProcessRef;
-use stasis_linux::memory_file::{NAME, PACK_PREFIX, PACK_SUFFIX};
+use stasis_linux::memory_file::{NAME, PACK_PREFIX, PACK_SUFFIX, is_marked};
 use stasis_linux::procfs::{Mapping, for_each_mapping, open_mapped};
 
 use crate::record::Span;
 
-/// The mappings of files of ours in a process, found by the name that the kernel shows for them:
-/// nobody has to have recorded them. They are files in memory ([`stasis_linux::memory_file`]), or
-/// packs of the store: that of a checkpoint under way, or of an image. A process that has ended has
-/// none. One that maps a file of its own of such a name deceives itself alone: how it is copied is
-/// all that depends on this.
+/// The mappings of files of ours in a process: nobody has to have recorded them. They are files in
+/// memory ([`stasis_linux::memory_file`]), or packs of the store: that of a checkpoint under way,
+/// or of an image. They have a name that anybody can give, and are marked, which nobody else can
+/// do. A process that has ended has none.
 ///
 /// # Errors
-/// An error of reading `/proc/PID/maps`.
+/// An error of reading `/proc/PID/maps`, or of opening a file that has such a name.
 pub fn contents_of(process: &ProcessRef) -> io::Result<Vec<Span>> {
     let mut found: Vec<Piece> = Vec::new();
-    for_each_mapping(process.pid(), |mapping| {
-        if let Some(piece) = Piece::of(&mapping) {
-            match found.last_mut().filter(|last| last.goes_on_with(&piece)) {
-                // A mapping is in pieces where advice or locks differ (madvise(2), mlock(2)).
-                Some(last) => last.span.length += piece.span.length,
-                None => found.push(piece),
-            }
+    let failed = for_each_mapping(process.pid(), |mapping| {
+        let Some(piece) = Piece::of(&mapping) else {
+            return ControlFlow::Continue(());
+        };
+        if let Some(last) = found.last_mut().filter(|last| last.goes_on_with(&piece)) {
+            // A mapping is in pieces where advice or locks differ (madvise(2), mlock(2)).
+            last.span.length += piece.span.length;
+            return ControlFlow::Continue(());
         }
-        ControlFlow::<()>::Continue(())
+        match is_ours(process.pid(), &mapping) {
+            Ok(true) => found.push(piece),
+            Ok(false) => {}
+            Err(error) => return ControlFlow::Break(error),
+        }
+        ControlFlow::Continue(())
     })?;
     if process.is_gone() {
         return Ok(Vec::new());
     }
+    failed.map_or(Ok(()), Err)?;
     Ok(found.into_iter().map(|piece| piece.span).collect())
+}
+
+/// Whether the file behind a mapping is one that we have given to a process.
+fn is_ours(pid: i32, mapping: &Mapping<'_>) -> io::Result<bool> {
+    match open_mapped(pid, mapping) {
+        Ok(Some(file)) => is_marked(&file),
+        Ok(None) => Ok(false),
+        // A device, or what its file system lets nobody of the machine open.
+        Err(error) => match error.kind() {
+            io::ErrorKind::InvalidData | io::ErrorKind::PermissionDenied => Ok(false),
+            _ => Err(error),
+        },
+    }
 }
 
 /// Who sees what the process writes to its contents.
@@ -99,7 +118,7 @@ fn no_contents() -> io::Error {
     io::Error::other("it has no GPU contents at these addresses")
 }
 
-/// Memory that is a part of a file.
+/// Memory that is a part of a file, which has a name of ours.
 #[derive(Debug)]
 struct Piece {
     span: Span,
@@ -132,14 +151,14 @@ impl Piece {
     }
 }
 
-/// A file in memory of ours.
+/// What a file in memory of ours is called.
 fn is_nameless(mapping: &Mapping<'_>) -> bool {
     let name = mapping.path.strip_prefix(b"/");
     let name = name.and_then(|path| path.strip_suffix(b" (deleted)"));
     name == Some(NAME.as_bytes()) && mapping.permissions.ends_with(b"s")
 }
 
-/// A pack of the store, which may have been removed since.
+/// What a pack of the store is called, which may have been removed since.
 fn is_pack(mapping: &Mapping<'_>) -> bool {
     let path = mapping.path;
     let path = path.strip_suffix(b" (deleted)").unwrap_or(path);

@@ -14,6 +14,7 @@ use std::os::unix::fs::MetadataExt;
 
 use nix::libc;
 use stasis_linux::ProcessRef;
+use stasis_linux::memory_file::mark;
 use stasis_linux::procfs::{Mapping, open_mapped};
 use stasis_remote_call::Proxy;
 
@@ -97,6 +98,7 @@ impl Filling<'_> {
 
     /// Only the proxy has the descriptor.
     pub(crate) fn received(self, proxy: &mut Proxy) -> io::Result<u64> {
+        mark(self.file)?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let scratch = map(proxy, 0, PAGE, protection, flags)?;

@@ -9,6 +9,7 @@ use nix::libc;
 use stasis_injected_copy::Board;
 use stasis_linux::ProcessRef;
 use stasis_linux::cgroup::cpu_limit;
+use stasis_linux::memory_file::mark;
 use stasis_linux::procfs::Status;
 use stasis_remote_call::{Life, Proxy, Start, Worker};
 
@@ -112,6 +113,7 @@ fn map_file(
     scratch: u64,
 ) -> io::Result<()> {
     use std::os::fd::AsFd;
+    mark(file)?;
     let inside = proxy.receive(file.as_fd(), scratch)?;
     let protection = unsigned(libc::PROT_READ | libc::PROT_WRITE);
     let flags = unsigned(libc::MAP_SHARED | libc::MAP_FIXED);

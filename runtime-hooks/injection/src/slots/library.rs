@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::ops::ControlFlow;
 
+use stasis_linux::ProcessRef;
 use stasis_linux::procfs::{Mapping, for_each_mapping, open_mapped};
 
 use super::Refusal;
@@ -29,11 +30,13 @@ pub(super) struct Area {
     pub(super) is_code_of_a_file: bool,
 }
 
-/// The libraries whose file name `is_wanted`, once for each time that they are mapped.
+/// The libraries whose file name `is_wanted`, once for each time that they are mapped. Opening them
+/// takes as long as their file system takes.
 pub(super) fn libraries(
-    pid: i32,
+    process: &ProcessRef,
     is_wanted: impl Fn(&[u8]) -> bool,
 ) -> Result<Vec<Library>, Refusal> {
+    let pid = process.pid();
     let mut found = Vec::new();
     let failed = for_each_mapping(pid, |mapping| {
         let name = mapping.path.rsplit(|byte| *byte == b'/').next();
@@ -51,6 +54,11 @@ pub(super) fn libraries(
         }
         ControlFlow::Continue(())
     })?;
+    // Checked after all was opened, since the pid may have been given to another process before it:
+    // nothing is read of a stranger's files.
+    if process.is_gone() {
+        return Err(Refusal::Ended);
+    }
     failed.map_or(Ok(found), |error| Err(error.into()))
 }
 

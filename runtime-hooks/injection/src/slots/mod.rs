@@ -51,7 +51,7 @@ pub struct Slot {
 /// Why the process has to be left as it is.
 pub fn inspect(process: &ProcessRef) -> Result<Slots, Refusal> {
     let pid = process.pid();
-    let found = untraced(pid).and_then(|()| find(pid));
+    let found = untraced(pid).and_then(|()| find(process));
     if process.is_gone() {
         return Err(Refusal::Ended);
     }
@@ -64,20 +64,21 @@ pub fn inspect(process: &ProcessRef) -> Result<Slots, Refusal> {
 /// # Errors
 /// Why it is not known.
 pub fn build_id(process: &ProcessRef) -> Result<BuildId, Refusal> {
-    let found = the_driver(process.pid()).and_then(|driver| Symbols::read(&driver)?.build_id());
+    let found = the_driver(process).and_then(|driver| Symbols::read(&driver)?.build_id());
     if process.is_gone() {
         return Err(Refusal::Ended);
     }
     found
 }
 
-fn find(pid: i32) -> Result<Slots, Refusal> {
-    let driver = the_driver(pid)?;
+fn find(process: &ProcessRef) -> Result<Slots, Refusal> {
+    let pid = process.pid();
+    let driver = the_driver(process)?;
     let symbols = Symbols::read(&driver)?;
     Ok(Slots {
         memcpy: slot(pid, &symbols, Function::Memcpy)?,
         mmap: slot(pid, &symbols, Function::Mmap)?,
-        libc_mmap: libc_mmap(pid)?,
+        libc_mmap: libc_mmap(process)?,
         build_id: symbols.build_id()?,
     })
 }
@@ -94,9 +95,9 @@ fn untraced(pid: i32) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn the_driver(pid: i32) -> Result<Library, Refusal> {
+fn the_driver(process: &ProcessRef) -> Result<Library, Refusal> {
     let is_driver = |name: &[u8]| name.starts_with(b"libcuda.so");
-    let mut found = libraries(pid, is_driver)?;
+    let mut found = libraries(process, is_driver)?;
     match (found.pop(), found.is_empty()) {
         (None, _) => Err(Refusal::NoDriver),
         (Some(driver), true) => Ok(driver),
@@ -124,19 +125,19 @@ fn slot(pid: i32, symbols: &Symbols, function: Function) -> Result<Slot, Refusal
 }
 
 /// That of the only C library: with two, it is not known whose the driver's library calls.
-fn libc_mmap(pid: i32) -> Result<u64, Refusal> {
+fn libc_mmap(process: &ProcessRef) -> Result<u64, Refusal> {
     let is_libc = |name: &[u8]| {
         [&b"libc.so"[..], b"libc-", b"libc.musl", b"ld-musl"]
             .iter()
             .any(|begin| name.starts_with(begin))
     };
-    let mut found = libraries(pid, is_libc)?;
+    let mut found = libraries(process, is_libc)?;
     let libc = match (found.pop(), found.is_empty()) {
         (Some(libc), true) if !libc.name.windows(4).any(|part| part == b"musl") => libc,
         _ => return Err(Refusal::OtherLibc),
     };
     let address = Symbols::read(&libc)?.mmap.ok_or(Refusal::OtherLibc)?;
-    match area_at(pid, address)? {
+    match area_at(process.pid(), address)? {
         Some(area) if area.is_code_of_a_file => Ok(address),
         _ => Err(Refusal::OtherLibc),
     }

@@ -126,6 +126,20 @@ fn what_is_not_there_is_left_as_it_is() {
     comes_back(workload, contents);
 }
 
+/// A container can give a file the name of ours, and map it.
+#[test]
+fn a_file_of_such_a_name_alone_is_not_ours() {
+    let file = in_memory();
+    let (workload, contents) = suspended_in(&file, Variant::Lazy);
+    let process = workload.process();
+    rustix::fs::fremovexattr(&file, "trusted.stasis").unwrap();
+    assert_eq!(contents_of(&process).unwrap(), []);
+    assert!(file_of(&process, contents).is_err());
+    assert!(make_private(&process, contents, THREADS).is_err());
+    memory_file::mark(&file).unwrap();
+    comes_back(workload, contents);
+}
+
 /// A pack of the store: nobody can change it once it is an image, and it is found all the same.
 #[test]
 fn contents_in_a_pack_come_back_private() {

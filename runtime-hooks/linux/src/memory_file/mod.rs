@@ -5,6 +5,7 @@
 //! A tmpfs of its own, and not memfd_create(2): huge pages are an option of a mount there, so the
 //! machine's setting for shared memory stays as it is (tmpfs(5)).
 
+mod mark;
 mod pages;
 mod sealed;
 
@@ -18,6 +19,7 @@ use rustix::mount::{
     fsconfig_set_string, fsmount, fsopen,
 };
 
+pub use mark::{is_marked, mark};
 pub use pages::{Clearing, allocate};
 pub use sealed::is_sealed;
 
