@@ -35,6 +35,8 @@ pub(crate) struct Calls {
     options: TraceOptions,
     /// Where it has stopped; `None` while it runs.
     at: Option<Event>,
+    /// The number of its last call.
+    last: Option<libc::c_long>,
     was_told_to_stop: bool,
 }
 
@@ -45,6 +47,7 @@ impl Calls {
             gate,
             options,
             at: Some(Event::Stop),
+            last: None,
             was_told_to_stop: false,
         }
     }
@@ -58,12 +61,19 @@ impl Calls {
         self.was_told_to_stop
     }
 
+    /// Whether it may be in a call that changes memory, which the kernel finishes also for a thread
+    /// that was killed. One that closes descriptors may wait for a server, and changes none.
+    pub(crate) fn may_change_memory(&self) -> bool {
+        self.at.is_none() && self.last != Some(libc::SYS_close_range)
+    }
+
     /// Has the thread make one system call.
     ///
     /// # Errors
     /// The call's own, those of ptrace(2), and `TimedOut`: the thread may be in the call then.
     pub(crate) fn call(&mut self, number: libc::c_long, arguments: &[u64]) -> io::Result<u64> {
         let deadline = Deadline::soon();
+        self.last = Some(number);
         let calling = Registers::read(self.thread)?.calling(self.gate, number, arguments);
         calling.write(self.thread)?;
         self.run_to(Event::SyscallEntry, deadline)?;

@@ -167,7 +167,9 @@ impl Proxy {
     /// Ends it; its owner is as if it had never been.
     ///
     /// # Errors
-    /// Those of ptrace(2); the owner may have a child then that it knows nothing of.
+    /// Those of ptrace(2), and `TimedOut`: it has a copy of its owner's descriptors, and the kernel
+    /// closes one of them for as long as a file system does not answer. The owner may have a child
+    /// then that it knows nothing of.
     pub fn end(mut self) -> io::Result<()> {
         self.finish()
     }
@@ -178,10 +180,14 @@ impl Proxy {
         }
         self.ended = true;
         kill(self.calls.thread(), Signal::SIGKILL)?;
-        // As long as it takes: the kernel finishes its last call first, which may still change the
+        // As long as it takes, if the kernel finishes a call first that may still change the
         // owner's memory.
+        let deadline = match self.calls.may_change_memory() {
+            true => Deadline::never(),
+            false => Deadline::soon(),
+        };
         loop {
-            match next_event(self.calls.thread(), Deadline::never()) {
+            match next_event(self.calls.thread(), deadline) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => break,
                 other => other.map(drop)?,
             }

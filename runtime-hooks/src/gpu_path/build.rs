@@ -2,12 +2,17 @@
 //! this node.
 
 use std::io;
+use std::time::Duration;
 
 use stasis_config::Settings;
-use stasis_injection::slots;
+use stasis_injection::slots::{self, BuildId};
 use stasis_linux::{ProcessRef, error_chain};
 
 use super::self_test::{self, Verdict};
+use crate::host::deadline::{Overdue, within};
+
+/// A library is opened and read for its build, on a file system that may not answer.
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// Tries this node's build, if one of these processes has one of which nothing is known: that takes
 /// seconds, once. Returns why it could not be tried, if so.
@@ -15,11 +20,14 @@ pub(super) fn try_unknown<'p>(
     settings: &Settings,
     processes: impl IntoIterator<Item = &'p ProcessRef>,
 ) -> Option<String> {
-    let is_unknown = |process| {
-        let build_id = slots::build_id(process);
-        build_id.is_ok_and(|build_id| self_test::passed(settings, &build_id).is_none())
-    };
-    if !processes.into_iter().any(is_unknown) {
+    let processes: Vec<ProcessRef> = processes.into_iter().cloned().collect();
+    let build_ids = within(LIMIT, move || {
+        let build_ids = processes.iter().map(slots::build_id);
+        build_ids.filter_map(Result::ok).collect::<Vec<_>>()
+    });
+    let is_unknown = |build_id| self_test::passed(settings, build_id).is_none();
+    // Those that cannot be looked at have no file made for them either, which says why.
+    if !build_ids.unwrap_or_default().iter().any(is_unknown) {
         return None;
     }
     let cannot = self_test::run(settings).err()?;
@@ -32,7 +40,7 @@ pub(super) fn try_unknown<'p>(
 /// # Errors
 /// Why it has not.
 pub(super) fn admit(settings: &Settings, process: &ProcessRef) -> io::Result<()> {
-    let build_id = slots::build_id(process).map_err(io::Error::other)?;
+    let build_id = build_of(process)?;
     let why = match self_test::passed(settings, &build_id) {
         Some(Verdict::Passed | Verdict::PassedOnceLoaded { .. }) => return Ok(()),
         Some(Verdict::NotPassed { why }) => format!("has not passed the self-test: {why}"),
@@ -45,6 +53,19 @@ pub(super) fn admit(settings: &Settings, process: &ProcessRef) -> io::Result<()>
 /// Whether contents of a process may still be loaded while they are copied. One whose build is not
 /// known to wait for them is copied once all are there.
 pub(super) fn waits_for_loading(settings: &Settings, process: &ProcessRef) -> bool {
-    let build_id = slots::build_id(process);
+    let build_id = build_of(process);
     build_id.is_ok_and(|id| self_test::passed(settings, &id) == Some(Verdict::Passed))
 }
+
+/// The engine waits no longer for the file system of a container than this.
+fn build_of(process: &ProcessRef) -> io::Result<BuildId> {
+    let looked_at = process.clone();
+    let found = within(LIMIT, move || slots::build_id(&looked_at))
+        .map_err(|overdue| io::Error::new(io::ErrorKind::TimedOut, UnreadDriver(overdue)))?;
+    found.map_err(io::Error::other)
+}
+
+/// What a note says of it.
+#[derive(Debug, thiserror::Error)]
+#[error("its libcuda.so cannot be read, as on a file system that does not answer")]
+struct UnreadDriver(#[source] Overdue);
