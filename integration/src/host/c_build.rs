@@ -10,10 +10,12 @@ use anyhow::{Context, Result, ensure};
 pub use crate::check::requirement::has_gpu;
 
 /// The workload programs.
-pub const WORKLOADS: [&str; 12] = [
-    "aio", "copy", "counter", "deny", "forker", "heaps", "late", "memcheck", "peers", "ranks",
-    "ring", "tree",
+pub const WORKLOADS: [&str; 14] = [
+    "aio", "copy", "counter", "deny", "forker", "heaps", "hostile", "late", "memcheck", "peers",
+    "ranks", "ring", "silent", "tree",
 ];
+/// Those of several files that use CUDA.
+const WITH_CUDA: [&str; 1] = ["hostile"];
 
 /// How many GPUs the stand-in can have.
 pub const MOST_GPUS: usize = 4;
@@ -141,11 +143,12 @@ fn workload(into: &Path, name: &str, sources: &Path, libraries: &Path) -> Result
     let mut gcc = gcc();
     gcc.arg(sources.join("serve.c"));
     let parts = sources.join(name);
-    if parts.is_dir() {
-        // Made of several files, and without CUDA.
-        gcc.args(c_files(&parts)?).arg("-pthread");
-    } else {
-        gcc.args([format!("{name}.c"), "gpu.c".to_owned()].map(|file| sources.join(file)));
+    match parts.is_dir() {
+        true => gcc.args(c_files(&parts)?).arg("-pthread"),
+        false => gcc.arg(sources.join(format!("{name}.c"))),
+    };
+    if !parts.is_dir() || WITH_CUDA.contains(&name) {
+        gcc.arg(sources.join("gpu.c"));
         gcc.arg("-L").arg(libraries).arg("-l:libcuda.so.1");
     }
     compile(&mut gcc, &into.join(name))

@@ -61,6 +61,21 @@ fn what_is_deadly() -> Result<()> {
     })
 }
 
+/// The program has no handler.
+#[test]
+fn what_is_trapped() -> Result<()> {
+    goes_through_files(HostKind::trixie()?, |rule| {
+        let starts_threads = rule["names"] == json!(["clone3"]);
+        rule["action"] = json!(match starts_threads {
+            true => "SCMP_ACT_ERRNO",
+            false => "SCMP_ACT_TRAP",
+        });
+        if starts_threads {
+            rule["errnoRet"] = json!(38);
+        }
+    })
+}
+
 fn goes_through_files(kind: HostKind, act: impl Fn(&mut Value)) -> Result<()> {
     let stasis = &StasisHost::of(kind)?;
     needs!(StandIn);

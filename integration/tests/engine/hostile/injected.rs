@@ -1,0 +1,64 @@
+//! What the injector reads of a process, what it puts there, and who helps it.
+//!
+//! A mapping of contents that is kept is `memory/from_files/as_an_image.rs`.
+
+use anyhow::Result;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::needs;
+
+use super::trial::{Harm, Trial};
+
+fn endured(kind: HostKind, trick: &str, harm: Harm) -> Result<()> {
+    let stasis = &StasisHost::of(kind)?;
+    needs!(StandIn);
+    let _containerd = stasis.containerd()?;
+    Trial::start(stasis, trick, harm)?.endures()
+}
+
+#[test]
+fn a_second_library_of_the_drivers_name() -> Result<()> {
+    endured(HostKind::trixie()?, "false-library", Harm::ToOthers)
+}
+
+#[test]
+fn a_damaged_library_of_the_drivers_name() -> Result<()> {
+    endured(HostKind::sid_v2()?, "spoiled-library", Harm::ToOthers)
+}
+
+/// What it spoils is its own.
+#[test]
+fn code_that_is_overwritten() -> Result<()> {
+    endured(HostKind::trixie()?, "overwritten-code", Harm::ToItself)
+}
+
+#[test]
+fn a_job_that_is_overwritten() -> Result<()> {
+    endured(HostKind::sid_v2()?, "overwritten-job", Harm::ToItself)
+}
+
+#[test]
+fn slots_that_are_exchanged() -> Result<()> {
+    endured(HostKind::trixie()?, "exchanged-slots", Harm::ToOthers)
+}
+
+#[test]
+fn helpers_that_are_stopped() -> Result<()> {
+    endured(HostKind::trixie()?, "helpers-stopped", Harm::ToOthers)
+}
+
+#[test]
+fn helpers_that_are_killed() -> Result<()> {
+    endured(HostKind::sid_v2()?, "helpers-killed", Harm::ToOthers)
+}
+
+#[test]
+fn helpers_that_are_traced() -> Result<()> {
+    endured(HostKind::trixie()?, "helpers-traced", Harm::ToOthers)
+}
+
+/// 128 GiB of nothing, which would be stored for ever.
+#[test]
+fn files_that_are_named_as_ours() -> Result<()> {
+    endured(HostKind::trixie()?, "false-contents", Harm::ToOthers)
+}

@@ -1,0 +1,30 @@
+//! Names, and what is behind paths that are read.
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::needs;
+
+use super::trial::{Harm, Trial};
+
+/// Of threads, files, mappings and command lines.
+#[test]
+fn names_that_act_on_terminals_or_are_no_text() -> Result<()> {
+    let stasis = &StasisHost::of(HostKind::sid_v2()?)?;
+    needs!(StandIn);
+    let _containerd = stasis.containerd()?;
+    Trial::start(stasis, "odd-names", Harm::ToOthers)?.endures()
+}
+
+/// Where the settings of NCCL are looked for, which are read of ranks alone, and among the nodes.
+#[test]
+fn devices_fifos_and_links_behind_paths() -> Result<()> {
+    let stasis = &StasisHost::of(HostKind::trixie()?)?;
+    needs!(StandIn);
+    let _containerd = stasis.containerd()?;
+    let trial = Trial::start(stasis, "paths", Harm::ToOthers)?;
+    let report = trial.is_looked_at()?;
+    ensure!(report["blockers"] != json!([]), "no ranks: {report}");
+    trial.endures()
+}

@@ -1,0 +1,278 @@
+//! One hostile container, with another one beside it.
+
+use std::cell::Cell;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+use stasis::error::kind::{Kind, State};
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::container::bundle::{Bundle, ROOT};
+use stasis_integration::container::failure::Failure;
+use stasis_integration::container::memory_container::{Inventory, difference};
+use stasis_integration::host::installed::{CUDA_CHECKPOINT, PROGRAM, RUNTIME, StasisHost};
+
+const PORT: u16 = 10300;
+const NEIGHBOURS_PORT: u16 = 10301;
+/// The runtime, which is killed if it takes so long that it would never end.
+const BOUNDED: &str = "/usr/local/bin/bounded-runtime";
+const BOUND: [&str; 4] = ["timeout", "--signal", "KILL", "150"];
+/// What engines give to a container.
+const CAPABILITIES: [&str; 14] = [
+    "CAP_AUDIT_WRITE",
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_FOWNER",
+    "CAP_FSETID",
+    "CAP_KILL",
+    "CAP_MKNOD",
+    "CAP_NET_BIND_SERVICE",
+    "CAP_NET_RAW",
+    "CAP_SETFCAP",
+    "CAP_SETGID",
+    "CAP_SETPCAP",
+    "CAP_SETUID",
+    "CAP_SYS_CHROOT",
+];
+/// Shorter than the bound. What a stopped process or a silent file system delays is given up.
+const DEADLINES: &str = "deadlines.lock_ms = 4000\ndeadlines.driver_s = 30\n\
+                         deadlines.stalled_s = 20\n";
+
+/// What came of an operation.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// It was carried out.
+    Done,
+    /// It was not, and said so by name.
+    Refused(Failure),
+}
+
+/// Whether a trick may end its own process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Harm {
+    /// The others of the container live on.
+    ToOthers,
+    /// The process may end itself.
+    ToItself,
+}
+
+/// A hostile container, and what is to be as it was.
+pub(super) struct Trial<'l> {
+    pub(super) stasis: &'l StasisHost,
+    pub(super) hostile: Bundle<'l>,
+    harm: Harm,
+    neighbour: Bundle<'l>,
+    neighbour_counts: Cell<u32>,
+    before: Inventory,
+}
+
+impl<'l> Trial<'l> {
+    /// Starts both. The trick has been played once when this returns.
+    pub(super) fn start(stasis: &'l StasisHost, trick: &str, harm: Harm) -> Result<Self> {
+        Self::start_with(stasis, trick, harm, |_| {})
+    }
+
+    /// The same with a specification that is changed.
+    pub(super) fn start_with(
+        stasis: &'l StasisHost,
+        trick: &str,
+        harm: Harm,
+        change: impl FnOnce(&mut Value),
+    ) -> Result<Self> {
+        stasis.set(&stasis.low_level, DEADLINES)?;
+        let bound = BOUND.join(" ");
+        let script = format!("#!/bin/sh\nexec {bound} {RUNTIME} \"$@\"\n");
+        stasis.host.write(BOUNDED, &script)?;
+        stasis.host.run(&["chmod", "755", BOUNDED])?;
+        let port = NEIGHBOURS_PORT.to_string();
+        let neighbour = Bundle::make(stasis, "neighbour", &["/bin/counter", &port])?;
+        neighbour.run()?;
+        assert_eq!(stasis.ask_until_up(NEIGHBOURS_PORT)?, "101");
+        // The first operation makes what stays.
+        neighbour.checkpoint("first", &["--leave-running"])?;
+        // Its first process is a shell: signals of its own would not reach that.
+        let command = format!("/bin/hostile {trick} {PORT}; exit 70");
+        let hostile = Bundle::make(stasis, "hostile", &["/bin/sh", "-c", &command])?;
+        let hostile = hostile.through(BOUNDED);
+        hostile.give(&[0])?;
+        hostile.change(as_engines_do)?;
+        hostile.change(change)?;
+        let before = stasis.inventory()?;
+        hostile.run()?;
+        let trial = Self {
+            stasis,
+            hostile,
+            harm,
+            neighbour,
+            neighbour_counts: Cell::new(101),
+            before,
+        };
+        stasis.ask_until_up(PORT)?;
+        wait_until_clear(|| trial.is_not_played())?;
+        Ok(trial)
+    }
+
+    /// Carries out everything that is done to containers, as long as it is there, and ends it.
+    pub(super) fn endures(self) -> Result<()> {
+        self.is_looked_at().context("check")?;
+        self.checkpoint("goes-on", &["--leave-running"])?;
+        if self.is_there()? && matches!(self.toggle()?, Outcome::Done) {
+            self.toggle()?;
+        }
+        if self.is_there()? && matches!(self.checkpoint("ends", &[])?, Outcome::Done) {
+            self.restore("ends")?;
+        }
+        self.end()
+    }
+
+    fn is_there(&self) -> Result<bool> {
+        Ok(self.hostile.status()? == "running")
+    }
+
+    /// Once more, and nothing is left of it.
+    pub(super) fn end(self) -> Result<()> {
+        self.neighbour_counts_on()?;
+        self.hostile.delete()?;
+        wait_until_clear(|| Ok(difference(&self.before, &self.stasis.inventory()?)))?;
+        self.neighbour.checkpoint("last", &[])?;
+        self.neighbour.restore("last")?;
+        self.neighbour_counts_on()?;
+        self.neighbour.delete()
+    }
+
+    /// Whatever `stasis check` says of it, it says something.
+    pub(super) fn is_looked_at(&self) -> Result<Value> {
+        let mut check = self.stasis.command(BOUND[0]);
+        check.args(&BOUND[1..]);
+        let output = check
+            .args([PROGRAM, "check", "--json", "--root", ROOT, "hostile"])
+            .output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let report: Value = serde_json::from_slice(&output.stdout).with_context(|| {
+            let status = output.status;
+            format!("{status}: {said}")
+        })?;
+        let is_refused = !report["kind"].is_null() || report["blockers"] != json!([]);
+        assert_eq!(report["checkpointable"], !is_refused, "{report}");
+        self.is_as(&Outcome::Done)?;
+        Ok(report)
+    }
+
+    pub(super) fn checkpoint(&self, image: &str, options: &[&str]) -> Result<Outcome> {
+        let what = format!("checkpoint {image}");
+        let outcome = match self.hostile.checkpoint(image, options) {
+            Ok(()) => Outcome::Done,
+            Err(error) => self.refused(&what, &error)?,
+        };
+        match (&outcome, options.is_empty()) {
+            (Outcome::Done, true) => self.has_ended(),
+            _ => self.is_as(&outcome),
+        }
+        .with_context(|| format!("{what}: {outcome:?}"))?;
+        Ok(outcome)
+    }
+
+    pub(super) fn restore(&self, image: &str) -> Result<Outcome> {
+        let outcome = match self.hostile.restore(image) {
+            Ok(()) => Outcome::Done,
+            Err(error) => self.refused("restore", &error)?,
+        };
+        match &outcome {
+            Outcome::Done => self.is_as(&outcome),
+            Outcome::Refused(_) => self.has_ended(),
+        }
+        .with_context(|| format!("restore: {outcome:?}"))?;
+        Ok(outcome)
+    }
+
+    /// Suspends it, or takes it up again.
+    pub(super) fn toggle(&self) -> Result<Outcome> {
+        let mut toggle = self.stasis.command(BOUND[0]);
+        toggle.args(&BOUND[1..]).arg(CUDA_CHECKPOINT);
+        toggle.args(["--toggle", "--container", "hostile", "--root", ROOT]);
+        let output = toggle.output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() {
+            self.neighbour_counts_on()?;
+            return Ok(Outcome::Done);
+        }
+        // It names the kind alone, behind the message.
+        let kind = said
+            .trim()
+            .rsplit('[')
+            .next()
+            .and_then(|word| word.strip_suffix(']'));
+        let kind = Kind::ALL.iter().find(|known| Some(known.name()) == kind);
+        let outcome = Outcome::Refused(Failure {
+            message: said.to_string(),
+            kind: Some(*kind.with_context(|| format!("not named: {}: {said}", output.status))?),
+            state: Some(State::Unharmed),
+            image_complete: false,
+        });
+        self.is_as(&outcome)
+            .with_context(|| format!("toggle: {outcome:?}"))?;
+        Ok(outcome)
+    }
+
+    fn refused(&self, what: &str, error: &anyhow::Error) -> Result<Outcome> {
+        let failure = self.hostile.failure()?;
+        let failure = failure.with_context(|| format!("{what} says nothing: {error:#}"))?;
+        let named = failure.kind.is_some() && failure.state.is_some();
+        ensure!(named, "{what} is not named: {failure:?}");
+        let is_printable = |letter: char| !letter.is_control() || letter == '\n';
+        ensure!(failure.message.chars().all(is_printable), "{failure:?}");
+        Ok(Outcome::Refused(failure))
+    }
+
+    /// The container is how an operation says that it is.
+    fn is_as(&self, outcome: &Outcome) -> Result<()> {
+        self.neighbour_counts_on()?;
+        let state = match outcome {
+            Outcome::Done => State::Unharmed,
+            Outcome::Refused(failure) => failure.state.context("no state")?,
+        };
+        match (state, self.harm) {
+            (State::Unharmed, Harm::ToOthers) => self.goes_on(),
+            (State::Unharmed | State::Ended | State::Lost, Harm::ToItself) => Ok(()),
+            (State::Ended, _) => self.has_ended(),
+            (State::Waiting, _) => {
+                wait_until_clear(|| Ok(self.goes_on().err().map(|e| e.to_string())))
+            }
+            (other, _) => bail!("its state is {other}"),
+        }
+    }
+
+    pub(super) fn goes_on(&self) -> Result<()> {
+        assert_eq!(self.hostile.status()?, "running");
+        let answer = self.stasis.ask_within(PORT, 20)?;
+        ensure!(answer.is_some(), "it does not answer");
+        Ok(())
+    }
+
+    fn has_ended(&self) -> Result<()> {
+        self.neighbour_counts_on()?;
+        let status = self.hostile.status()?;
+        ensure!(status.is_empty() || status == "stopped", "it is {status}");
+        Ok(())
+    }
+
+    fn neighbour_counts_on(&self) -> Result<()> {
+        let next = self.neighbour_counts.get() + 1;
+        self.neighbour_counts.set(next);
+        let answer = self.stasis.ask_within(NEIGHBOURS_PORT, 20)?;
+        assert_eq!(answer, Some(next.to_string()), "the container beside it");
+        Ok(())
+    }
+
+    fn is_not_played(&self) -> Result<Option<String>> {
+        let answer = self.stasis.ask(PORT)?.unwrap_or_default();
+        let played = answer.split(' ').nth(1).unwrap_or("0");
+        Ok((played == "0").then_some(answer))
+    }
+}
+
+/// Capabilities and limits as engines set them, where `runc spec` sets less.
+fn as_engines_do(spec: &mut Value) {
+    for set in ["bounding", "effective", "permitted"] {
+        spec["process"]["capabilities"][set] = json!(CAPABILITIES);
+    }
+}
