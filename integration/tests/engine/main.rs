@@ -18,6 +18,7 @@ mod failures;
 mod forked_children;
 mod gpu_memory;
 mod half_restored;
+mod harsher_hosts;
 mod hostile;
 mod hung;
 mod image_directory;

@@ -5,6 +5,7 @@
 //! beside them counts on; and once they are gone nothing is left of them.
 
 mod descriptors;
+mod images;
 mod injected;
 mod names;
 mod processes;

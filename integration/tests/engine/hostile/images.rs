@@ -1,0 +1,178 @@
+//! Images that somebody has made hostile. What else may be in the place of their files is tried in
+//! `engine/check_image.rs`, what is in them in `memory/images.rs`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+use stasis_integration::container::bundle::Bundle;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::needs;
+
+const PORT: u16 = 10310;
+const ROUNDS: u32 = 6;
+
+#[test]
+fn hostile_images_are_refused_by_name() -> Result<()> {
+    let stasis = &StasisHost::of(HostKind::sid_v2()?)?;
+    needs!(StandIn);
+    let _containerd = stasis.containerd()?;
+    let job = Bundle::make(stasis, "job", &["/bin/memcheck", "24", "10310"])?;
+    job.run()?;
+    assert_eq!(stasis.ask_until_up(PORT)?, "ok 0");
+    job.checkpoint("image", &[])?;
+    manifests(&job)?;
+    what_is_no_file(&job)?;
+    let image = job.image("image");
+    // A backup by links (cp -al, rsync --link-dest) is an image as any.
+    stasis
+        .host
+        .run(&["cp", "-al", &image, &job.image("backup")])?;
+    job.restore("backup")?;
+    assert_eq!(stasis.ask(PORT)?.as_deref(), Some("ok 1"));
+    job.delete()?;
+    exchanged(stasis, &job)?;
+    job.restore("image")?;
+    assert_eq!(stasis.ask(PORT)?.as_deref(), Some("ok 1"));
+    job.delete()
+}
+
+/// A job that has ended is restored from its image, which has to be refused.
+fn refused(job: &Bundle<'_>, kinds: &[&str]) -> Result<()> {
+    job.restore_fails("image")?;
+    let failure = job.failure()?.context("it reports nothing")?;
+    let kind = failure.kind.map_or("", |kind| kind.name());
+    ensure!(kinds.contains(&kind), "{failure:?}");
+    Ok(())
+}
+
+/// Has something else in the place of a file, and puts that back.
+fn replaced(
+    path: &Path,
+    put: impl FnOnce(&Path) -> Result<()>,
+    then: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let aside = path.with_extension("aside");
+    fs::rename(path, &aside)?;
+    let result = put(path).and_then(|()| then());
+    fs::remove_file(path)?;
+    fs::rename(&aside, path)?;
+    result.with_context(|| path.display().to_string())
+}
+
+fn manifests(job: &Bundle<'_>) -> Result<()> {
+    let path = job.image_path("image").join("stasis.json");
+    let text = fs::read_to_string(&path)?;
+    let with = |first: &str| text.replacen('{', &format!("{{{first},"), 1);
+    let deep = "[".repeat(200_000);
+    let hostile = [
+        deep.clone(),
+        with(&format!("\"unknown\":{deep}")),
+        with("\"unknown\":1"),
+        with("\"container\":\"another\""),
+        with("\"container\":\"\\u001b[2J\\nlevel=error\""),
+    ];
+    for manifest in hostile {
+        let put = |path: &Path| Ok(fs::write(path, &manifest)?);
+        replaced(&path, put, || refused(job, &["image-damaged"]))
+            .with_context(|| manifest[..60.min(manifest.len())].to_owned())?;
+    }
+    Ok(())
+}
+
+fn what_is_no_file(job: &Bundle<'_>) -> Result<()> {
+    let image = job.image_path("image");
+    let device = |path: &Path| {
+        let mode = Mode::from_bits_retain(0o600);
+        Ok(mknod(path, SFlag::S_IFCHR, mode, makedev(1, 5))?)
+    };
+    let fifo = |path: &Path| Ok(nix::unistd::mkfifo(path, Mode::from_bits_retain(0o600))?);
+    for path in [
+        image.join("inventory.img"),
+        image.join("stasis.json"),
+        pack(&image)?,
+    ] {
+        let damaged = || refused(job, &["image-damaged", "memory-missing"]);
+        replaced(&path, device, damaged)?;
+        replaced(&path, fifo, damaged)?;
+    }
+    Ok(())
+}
+
+fn pack(image: &Path) -> Result<PathBuf> {
+    for entry in fs::read_dir(image)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|end| end == "pack") {
+            return Ok(path);
+        }
+    }
+    anyhow::bail!("no pack in {}", image.display())
+}
+
+/// Somebody exchanges files of ours while they are read: it is restored as it was, or refused.
+fn exchanged(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
+    let image = job.image_path("image");
+    for path in [
+        image.join("stasis.json"),
+        image.join("stasis-memory.index"),
+        pack(&image)?,
+    ] {
+        let (whole, other) = (path.with_extension("whole"), path.with_extension("other"));
+        fs::copy(&path, &whole)?;
+        let mut bytes = fs::read(&path)?;
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(&other, bytes)?;
+        for _ in 0..ROUNDS {
+            while_exchanged(&path, &whole, &other, || restored_or_refused(stasis, job))?;
+        }
+        fs::rename(&whole, &path)?;
+        fs::remove_file(&other)?;
+    }
+    Ok(())
+}
+
+fn while_exchanged(
+    path: &Path,
+    whole: &Path,
+    other: &Path,
+    then: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let goes_on = AtomicBool::new(true);
+    let new = path.with_extension("new");
+    let exchange = || -> Result<()> {
+        while goes_on.load(Ordering::SeqCst) {
+            for file in [other, whole] {
+                fs::hard_link(file, &new)?;
+                fs::rename(&new, path)?;
+                // Where both are the same file, that has done nothing.
+                let _ = fs::remove_file(&new);
+            }
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let exchanging = scope.spawn(exchange);
+        let result = then();
+        goes_on.store(false, Ordering::SeqCst);
+        let exchanged = exchanging.join().unwrap_or_else(|_| Ok(()));
+        result.and(exchanged)
+    })
+}
+
+fn restored_or_refused(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
+    if job.restore("image").is_ok() {
+        // All its memory is verified for that.
+        assert_eq!(stasis.ask_within(PORT, 20)?.as_deref(), Some("ok 1"));
+        return job.delete();
+    }
+    let failure = job.failure()?.context("it reports nothing")?;
+    let named = failure.kind.is_some() && failure.state.is_some();
+    ensure!(named, "not named: {failure:?}");
+    ensure!(job.status()?.is_empty(), "{failure:?} left a container");
+    Ok(())
+}
