@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::Mode;
+use rustix::process::umask;
 use stasis_linux::directory::Directory;
 
 use crate::io_error::IoError;
@@ -62,9 +63,31 @@ fn path_of(address: &str) -> PathBuf {
     PathBuf::from(address.trim_start_matches("unix://"))
 }
 
-/// Only root may connect to a shim.
+/// Only root may connect to a shim, from the beginning. Nobody else makes files meanwhile: `start`
+/// has one thread.
 fn bind(path: &Path) -> io::Result<UnixListener> {
-    let socket = UnixListener::bind(path)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-    Ok(socket)
+    let before = umask(Mode::from_bits_retain(0o177));
+    let bound = UnixListener::bind(path);
+    umask(before);
+    bound
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_socket_is_private_whatever_the_umask() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let before = umask(Mode::empty());
+        let socket = bind(&path);
+        let meanwhile = umask(before);
+        socket.unwrap();
+        assert_eq!(meanwhile, Mode::empty());
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
 }
