@@ -4,8 +4,9 @@ use std::collections::HashSet;
 
 use crate::{Area, CHUNK, Chunk, Encoding, Index, PAGE, Pack, ProcessMemory, StoredPages};
 
-/// Enough for tens of TiB.
-pub(crate) const INDEX_BYTES: u64 = 1 << 30;
+/// Enough for six TiB, if every chunk lacks pages. Decoded it takes less than three times as much
+/// memory, whoever has written it.
+pub(crate) const INDEX_BYTES: u64 = 256 << 20;
 /// More than a checkpoint refers to; each is an open file.
 const PACKS: usize = 1 << 14;
 /// As the kernel's own limit for pids.
