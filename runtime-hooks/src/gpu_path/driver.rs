@@ -11,14 +11,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use stasis_config::{GpuCheckpointPath, Settings};
-use stasis_injection::contents_of;
 use stasis_linux::ProcessRef;
 
 use super::copier::Copier;
 use super::process::{Direction, GpuCopy, Part, Step, VERB, online_cpus};
 use super::records::{DIRECTORY, copied, has_record};
 use super::share::Share;
-use super::{build, hole, put_back};
+use super::{build, contents_in_time, hole, put_back};
 use crate::cuda::process_set::arrivals::Arrivals;
 use crate::cuda::process_set::as_found::ProcessId;
 use crate::cuda::{Copying, CudaError, CudaState, Driver, GpuMap};
@@ -130,7 +129,7 @@ impl CopyingDriver {
 
     /// Where the contents of a checkpointed process are.
     fn place(&self, process: &ProcessRef) -> Place {
-        match contents_of(process) {
+        match contents_in_time(process) {
             Ok(contents) if contents.is_empty() => Place::Memory,
             Ok(_) => Place::File,
             Err(error) => {

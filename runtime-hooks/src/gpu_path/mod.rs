@@ -26,13 +26,14 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use stasis_injection::contents_of;
+use stasis_injection::{Span, contents_of};
 use stasis_linux::ProcessRef;
 
 use self::copier::Copier;
 use self::process::{GpuCopy, VERB};
 use self::records::{DIRECTORY, has_records};
 use crate::cuda::process_set::as_found::ProcessId;
+use crate::host::deadline::{PROC, within};
 
 /// Far more than it takes, also with GPU contents of hundreds of GiB.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -51,12 +52,21 @@ pub(crate) fn put_back(directory: &Path) -> io::Result<()> {
     Copier::start(VERB, &job)?.answer(LIMIT)
 }
 
+/// What a process has in files of ours, for the engine's own process: nobody ends that for it.
+///
+/// # Errors
+/// An error of reading `/proc`, which may take as long as a file system that the process uses.
+fn contents_in_time(process: &ProcessRef) -> io::Result<Vec<Span>> {
+    let looked_at = process.clone();
+    within(PROC, move || contents_of(&looked_at))?
+}
+
 /// How much of a checkpointed process is in a file, in bytes.
 ///
 /// # Errors
-/// An error of reading `/proc`.
+/// An error of reading `/proc`, also if that takes too long.
 pub(crate) fn bytes_in_file(process: &ProcessRef) -> io::Result<u64> {
-    let contents = contents_of(process)?;
+    let contents = contents_in_time(process)?;
     Ok(contents.iter().map(|contents| contents.length).sum())
 }
 
