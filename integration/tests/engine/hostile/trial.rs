@@ -80,7 +80,12 @@ impl<'l> Trial<'l> {
     ) -> Result<Self> {
         stasis.set(&stasis.low_level, DEADLINES)?;
         let bound = BOUND.join(" ");
-        let script = format!("#!/bin/sh\nexec {bound} {RUNTIME} \"$@\"\n");
+        // What `timeout` itself has to say is not the runtime's: signals that wait count for all
+        // processes of root, so it may find no timer of its first kind, and takes another.
+        let script = format!(
+            "#!/bin/sh\nexec 3>&2 2>/dev/null\n\
+             exec {bound} sh -c 'exec \"$@\" 2>&3 3>&-' sh {RUNTIME} \"$@\"\n"
+        );
         stasis.host.write(BOUNDED, &script)?;
         stasis.host.run(&["chmod", "755", BOUNDED])?;
         let port = NEIGHBOURS_PORT.to_string();
