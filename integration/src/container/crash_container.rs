@@ -158,6 +158,17 @@ impl<'host> CrashContainer<'host> {
         }
     }
 
+    /// Waits until no shim is left: one whose last task was deleted ends a moment later.
+    ///
+    /// # Errors
+    /// One is, after 30 s.
+    pub fn without_shim(&self) -> Result<()> {
+        wait_until_clear(|| {
+            let shims = self.stasis.shims_outside()?;
+            Ok((!shims.is_empty()).then(|| format!("{shims:?}")))
+        })
+    }
+
     /// Waits until nothing is left of its task.
     ///
     /// # Errors

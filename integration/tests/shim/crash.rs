@@ -143,6 +143,7 @@ fn killed_in(
 fn during_create(client: &Containerd, victim: &CrashContainer<'_>) -> Result<()> {
     for delay in [0, 20, 40, 60, 80] {
         println!("create, after {delay} ms");
+        victim.without_shim()?;
         let caller = victim.begin(client, |client| start(client, "victim", None))?;
         sleep(Duration::from_millis(delay));
         victim.kill_shim(|| caller.is_finished())?;
