@@ -201,7 +201,7 @@ fn the_index_is_not_what_it_was(images: &Images<'_>) -> Result<()> {
             let file = fs::File::create(image.join(INDEX_FILE))?;
             Ok(file.set_len(1 << 40)?)
         },
-        &[INDEX_FILE, "it is larger than 1073741824 bytes", untouched],
+        &[INDEX_FILE, "it is larger than 268435456 bytes", untouched],
     )?;
     let other = images.holder.bundle.image_path("other").join(INDEX_FILE);
     images.refused(
