@@ -48,6 +48,7 @@ use std::env;
 use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use containerd_shim::Flags;
 use stasis_linux::error_chain;
@@ -93,10 +94,16 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     }
 }
 
+/// How long a thread for what may hang ([`beside`]) waits for more: a node has hundreds of shims.
+const IDLE: Duration = Duration::from_secs(1);
+
 /// Serves on one thread. Other processes do what takes long, and programs must be started by a
 /// thread that lives as long as the shim ([`child::spawn`]).
 fn serve_on_this_thread(flags: &Flags) -> io::Result<()> {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .thread_keep_alive(IDLE)
+        .build()?;
     let served = runtime.block_on(command::serve::serve(flags));
     // Not waiting for a mount that hangs.
     runtime.shutdown_background();

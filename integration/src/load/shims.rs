@@ -34,13 +34,15 @@ impl Shims {
         Ok(all)
     }
 
-    /// Waits until they hold no more files than before: what ends, ends after its answer.
+    /// Waits until they hold no more files and threads than before: what ends, ends after its
+    /// answer.
     pub(super) fn settled(stasis: &StasisHost, program: &str, before: &Self) -> Result<Self> {
         let mut now = Self::default();
         // containerd's own keeps some for its next call; then this is what there is.
         let _ = wait_until_clear(|| {
             now = Self::measure(stasis, program)?;
-            Ok((now.files > before.files).then(|| format!("{now:?}, and {before:?} before")))
+            let has_more = now.files > before.files || now.threads > before.threads;
+            Ok(has_more.then(|| format!("{now:?}, and {before:?} before")))
         });
         Ok(now)
     }
