@@ -134,7 +134,12 @@ fn is_managed(stasis: &StasisHost, client: &Containerd, id: &str) -> Result<()> 
     stasis.ctr_remove(id)
 }
 
-fn is_cleaned_up_after(stasis: &StasisHost, client: &Containerd, id: &str) -> Result<()> {
+/// The shim is killed, and the one that is installed now cleans up.
+pub(super) fn is_cleaned_up_after(
+    stasis: &StasisHost,
+    client: &Containerd,
+    id: &str,
+) -> Result<()> {
     let init = client.state(id, INIT)?.pid;
     let shim = stasis.parent(init)?;
     let mut events = client.events()?;

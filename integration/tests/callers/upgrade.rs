@@ -5,12 +5,13 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use anyhow::Result;
-use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::client::containerd::{Containerd, INIT, State};
 use stasis_integration::container::gpu_task::{in_host, into, refused};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{RUNTIME, StasisHost};
 use stasis_integration::on_hosts;
+
+use crate::exchange::is_cleaned_up_after;
 
 const COUNTER: [&str; 2] = ["/bin/counter", "10000"];
 /// The shim, in the place of containerd's own.
@@ -109,14 +110,8 @@ fn own_engine(stasis: &StasisHost) -> Result<()> {
         .map(drop)
 }
 
-/// The shim is killed, and the one that is installed now cleans up.
+/// As another version's shim is cleaned up after, and nothing is left.
 fn ends_with_its_shim(stasis: &StasisHost, client: &Containerd, id: &str) -> Result<()> {
-    let init = client.state(id, INIT)?.pid;
-    let shim = stasis.parent(init)?;
-    let mut events = client.events()?;
-    stasis.host.run(&["kill", "-KILL", &shim.to_string()])?;
-    events.until(id, "delete 137")?;
-    wait_until_clear(|| Ok(stasis.lives(init).then(|| format!("process {init}"))))?;
-    stasis.ctr_remove(id)?;
+    is_cleaned_up_after(stasis, client, id)?;
     stasis.nothing_left_of(&[id])
 }

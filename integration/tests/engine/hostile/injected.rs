@@ -4,17 +4,9 @@
 
 use anyhow::Result;
 use stasis_integration::host::HostKind;
-use stasis_integration::host::installed::StasisHost;
-use stasis_integration::needs;
 
-use super::trial::{Harm, Trial};
-
-fn endured(kind: HostKind, trick: &str, harm: Harm) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
-    needs!(StandIn);
-    let _containerd = stasis.containerd()?;
-    Trial::start(stasis, trick, harm)?.endures()
-}
+use super::endured;
+use super::trial::Harm;
 
 #[test]
 fn a_second_library_of_the_drivers_name() -> Result<()> {

@@ -12,3 +12,18 @@ mod processes;
 mod silent_files;
 mod trial;
 mod unsteady_memory;
+
+use anyhow::Result;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::needs;
+
+use self::trial::{Harm, Trial};
+
+/// A host of this kind bears a container that plays this trick.
+fn endured(kind: HostKind, trick: &str, harm: Harm) -> Result<()> {
+    let stasis = &StasisHost::of(kind)?;
+    needs!(StandIn);
+    let _containerd = stasis.containerd()?;
+    Trial::start(stasis, trick, harm)?.endures()
+}

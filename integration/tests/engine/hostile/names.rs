@@ -6,15 +6,13 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::needs;
 
+use super::endured;
 use super::trial::{Harm, Trial};
 
 /// Of threads, files, mappings and command lines.
 #[test]
 fn names_that_act_on_terminals_or_are_no_text() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::sid_v2()?)?;
-    needs!(StandIn);
-    let _containerd = stasis.containerd()?;
-    Trial::start(stasis, "odd-names", Harm::ToOthers)?.endures()
+    endured(HostKind::sid_v2()?, "odd-names", Harm::ToOthers)
 }
 
 /// Where the settings of NCCL are looked for, which are read of ranks alone, and among the nodes.

@@ -6,28 +6,22 @@ use stasis_integration::host::installed::StasisHost;
 use stasis_integration::host::{Cgroups, HostKind};
 use stasis_integration::needs;
 
+use super::endured;
 use super::trial::{Harm, Trial};
-
-fn endured(kind: HostKind, trick: &str) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
-    needs!(StandIn);
-    let _containerd = stasis.containerd()?;
-    Trial::start(stasis, trick, Harm::ToOthers)?.endures()
-}
 
 #[test]
 fn a_flood_of_signals() -> Result<()> {
-    endured(HostKind::trixie()?, "signals")
+    endured(HostKind::trixie()?, "signals", Harm::ToOthers)
 }
 
 #[test]
 fn a_process_that_is_stopped_and_let_go_on() -> Result<()> {
-    endured(HostKind::sid_v2()?, "stops")
+    endured(HostKind::sid_v2()?, "stops", Harm::ToOthers)
 }
 
 #[test]
 fn a_tracer_in_the_container() -> Result<()> {
-    endured(HostKind::trixie()?, "tracer")
+    endured(HostKind::trixie()?, "tracer", Harm::ToOthers)
 }
 
 /// As many as `pids.max` allows, where a host has that controller.
