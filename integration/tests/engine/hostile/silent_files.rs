@@ -31,10 +31,10 @@ fn a_mapped_file_whose_file_system_does_not_answer() -> Result<()> {
     server.signal("STOP")?;
     trial.is_looked_at()?;
     trial.checkpoint("goes-on", &["--leave-running"])?;
-    let suspended = trial.toggle()?;
+    let suspended = trial.suspend()?;
     server.signal("CONT")?;
     if let Outcome::Done = suspended {
-        trial.toggle()?;
+        trial.resume()?;
     }
     trial.goes_on()?;
     trial.end()

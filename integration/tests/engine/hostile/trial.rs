@@ -16,6 +16,8 @@ const NEIGHBOURS_PORT: u16 = 10301;
 /// The runtime, which is killed if it takes so long that it would never end.
 const BOUNDED: &str = "/usr/local/bin/bounded-runtime";
 const BOUND: [&str; 4] = ["timeout", "--signal", "KILL", "150"];
+/// How often a container is resumed that prevents it now and then.
+const ATTEMPTS: u32 = 50;
 /// What engines give to a container.
 const CAPABILITIES: [&str; 14] = [
     "CAP_AUDIT_WRITE",
@@ -120,8 +122,8 @@ impl<'l> Trial<'l> {
     pub(super) fn endures(self) -> Result<()> {
         self.is_looked_at().context("check")?;
         self.checkpoint("goes-on", &["--leave-running"])?;
-        if self.is_there()? && matches!(self.toggle()?, Outcome::Done) {
-            self.toggle()?;
+        if self.is_there()? && matches!(self.suspend()?, Outcome::Done) {
+            self.resume()?;
         }
         if self.is_there()? && matches!(self.checkpoint("ends", &[])?, Outcome::Done) {
             self.restore("ends")?;
@@ -189,15 +191,38 @@ impl<'l> Trial<'l> {
         Ok(outcome)
     }
 
-    /// Suspends it, or takes it up again.
-    pub(super) fn toggle(&self) -> Result<Outcome> {
+    /// If that is refused, it runs on.
+    pub(super) fn suspend(&self) -> Result<Outcome> {
+        let outcome = self.toggle()?;
+        match outcome {
+            Outcome::Done => self.neighbour_counts_on(),
+            Outcome::Refused(_) => self.is_as(&outcome),
+        }
+        .with_context(|| format!("suspend: {outcome:?}"))?;
+        Ok(outcome)
+    }
+
+    /// If that is refused it stays suspended, and can be resumed by another attempt.
+    pub(super) fn resume(&self) -> Result<()> {
+        let mut outcome = self.toggle()?;
+        for _ in 1..ATTEMPTS {
+            if matches!(outcome, Outcome::Done) || !self.is_there()? {
+                break;
+            }
+            self.neighbour_counts_on()?;
+            outcome = self.toggle()?;
+        }
+        self.is_as(&outcome)
+            .with_context(|| format!("resume: {outcome:?}"))
+    }
+
+    fn toggle(&self) -> Result<Outcome> {
         let mut toggle = self.stasis.command(BOUND[0]);
         toggle.args(&BOUND[1..]).arg(CUDA_CHECKPOINT);
         toggle.args(["--toggle", "--container", "hostile", "--root", ROOT]);
         let output = toggle.output()?;
         let said = String::from_utf8_lossy(&output.stderr);
         if output.status.success() {
-            self.neighbour_counts_on()?;
             return Ok(Outcome::Done);
         }
         // It names the kind alone, behind the message.
@@ -207,15 +232,12 @@ impl<'l> Trial<'l> {
             .next()
             .and_then(|word| word.strip_suffix(']'));
         let kind = Kind::ALL.iter().find(|known| Some(known.name()) == kind);
-        let outcome = Outcome::Refused(Failure {
+        Ok(Outcome::Refused(Failure {
             message: said.to_string(),
             kind: Some(*kind.with_context(|| format!("not named: {}: {said}", output.status))?),
             state: Some(State::Unharmed),
             image_complete: false,
-        });
-        self.is_as(&outcome)
-            .with_context(|| format!("toggle: {outcome:?}"))?;
-        Ok(outcome)
+        }))
     }
 
     fn refused(&self, what: &str, error: &anyhow::Error) -> Result<Outcome> {
