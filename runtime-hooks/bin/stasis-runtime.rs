@@ -16,6 +16,7 @@ use stasis::cli::oci::runtime_error::RuntimeError;
 use stasis::cli::oci::{Action, Invocation};
 use stasis::cli::respawned;
 use stasis::context::{Context, Outcome};
+use stasis::create::prepare;
 use stasis::cuda::watchdog;
 use stasis::delete::delete;
 use stasis::error::chain;
@@ -71,8 +72,13 @@ fn run(invocation: &Invocation) -> Result<u8, RuntimeError> {
         Some(chosen) => settings.runtime.resolve_instead(chosen)?,
         None => settings.runtime.resolve()?,
     };
-    if matches!(invocation.action, Action::PassThrough) {
-        return Err(hand_over(&low_level, invocation));
+    match &invocation.action {
+        Action::Create { bundle } => {
+            prepare(bundle)?;
+            return Err(hand_over(&low_level, invocation));
+        }
+        Action::PassThrough => return Err(hand_over(&low_level, invocation)),
+        _ => {}
     }
     caller::remember();
     let root = invocation.global.root.clone();
@@ -95,7 +101,7 @@ fn run(invocation: &Invocation) -> Result<u8, RuntimeError> {
         Action::Restore(options) => restore(&context, options, &args_with)?,
         Action::Resume { id } => resume(&context, id, &args)?,
         Action::Delete { id, mode } => delete(&context, id, *mode, &args)?,
-        Action::PassThrough => Outcome::PassThrough,
+        Action::Create { .. } | Action::PassThrough => Outcome::PassThrough,
     };
     match outcome {
         Outcome::Done(code) => Ok(code),

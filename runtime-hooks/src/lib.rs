@@ -48,6 +48,7 @@ pub mod checkpoint;
 pub mod cli;
 pub mod container;
 pub mod context;
+pub mod create;
 pub mod cuda;
 pub mod delete;
 pub mod error;

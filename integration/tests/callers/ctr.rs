@@ -31,7 +31,30 @@ fn all_paths(stasis: &StasisHost) -> Result<()> {
     terminal_container(stasis)?;
     paused_task_stays_paused(stasis)?;
     plain_container_gets_a_plain_image(stasis)?;
-    nested_cgroup_is_seen(stasis)
+    nested_cgroup_is_seen(stasis)?;
+    nccl_is_made_checkpointable(stasis)
+}
+
+/// What the annotation asks for is in the environment when the program starts.
+fn nccl_is_made_checkpointable(stasis: &StasisHost) -> Result<()> {
+    let annotated = ["--annotation", "io.stasis.nccl=checkpointable"];
+    stasis.ctr_run("nccl", &annotated, &["/bin/counter", "10009"])?;
+    assert_eq!(stasis.ask_until_up(10009)?, "101");
+    let pid = stasis.host.run(&["pgrep", "-x", "counter"])?.stdout;
+    let pid = String::from_utf8_lossy(&pid).trim().to_owned();
+    let environment = stasis.host.run(&["cat", &format!("/proc/{pid}/environ")])?;
+    let environment = String::from_utf8_lossy(&environment.stdout).into_owned();
+    let has = |variable: &str| environment.split('\0').any(|it| it == variable);
+    assert!(
+        has("NCCL_P2P_DISABLE=1") && has("NCCL_IB_DISABLE=1"),
+        "{environment}"
+    );
+    stasis.ctr_remove("nccl")?;
+    let unknown = ["--annotation", "io.stasis.nccl=yes"];
+    let refused = stasis.ctr_run("nccl", &unknown, &["/bin/counter", "10009"]);
+    let said = format!("{:#}", refused.unwrap_err());
+    assert!(said.contains("nothing was created"), "{said}");
+    Ok(())
 }
 
 /// The container goes on after the checkpoint; after it is gone, the restored one counts on from

@@ -6,13 +6,9 @@ use std::fmt;
 use serde::Serialize;
 use stasis_config::{BlockerKind, DEFAULT_PATH, Settings};
 
+use crate::create;
 use crate::preflight::peer_access::{ANNOTATION, NONE};
 
-/// The variables that keep NCCL from sharing memory of the driver, as they go into a container's
-/// environment. Fewer are enough (`preflight/nccl.rs`); these were tried longest (driver 580.159,
-/// H200).
-const NCCL_APART: &str =
-    "NCCL_P2P_DISABLE=1 NCCL_CUMEM_ENABLE=0 NCCL_CUMEM_HOST_ENABLE=0 NCCL_NVLS_ENABLE=0";
 /// What keeps the driver from saving or restoring a process; the rest keeps CRIU from dumping it.
 pub const OF_THE_DRIVER: [BlockerKind; 9] = [
     BlockerKind::FailedState,
@@ -169,10 +165,17 @@ pub fn way_out(kind: BlockerKind) -> String {
     match kind {
         BlockerKind::DriverVersion => "install driver 570 (CUDA 12.8) or newer".to_owned(),
         BlockerKind::FailedState => "end the process and start it again".to_owned(),
-        BlockerKind::NcclP2p => format!(
-            "start the job with {NCCL_APART} in the container's environment or its /etc/nccl.conf \
-             (what a program sets for itself after its start cannot be seen from outside)"
-        ),
+        BlockerKind::NcclP2p => {
+            let variables = create::NCCL_APART.map(|(name, value)| format!("{name}={value}"));
+            format!(
+                "start the container with the annotation {}={}, or the job with {} in its \
+                 environment or the container's /etc/nccl.conf (what a program sets for itself \
+                 after its start cannot be seen from outside)",
+                create::ANNOTATION,
+                create::CHECKPOINTABLE,
+                variables.join(" ")
+            )
+        }
         BlockerKind::PeerAccess => format!(
             "have each process use one GPU (CUDA_VISIBLE_DEVICES); if no process of the container \
              has peer access, or all call cudaDeviceDisablePeerAccess before a checkpoint, start it \

@@ -38,6 +38,18 @@ const LAYERS: &str = "layers";
 /// (containerd internal/cri/annotations).
 const CONTAINER_TYPE: &str = "io.kubernetes.cri.container-type";
 
+/// How annotations begin that `stasis-runtime` reads.
+const OURS: &str = "io.stasis.";
+
+/// Who creates a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Creator {
+    /// runc or crun.
+    LowLevel,
+    /// `stasis-runtime`, to which the container says something, and which becomes runc or crun.
+    Stasis,
+}
+
 /// A container's bundle.
 #[derive(Debug, Clone)]
 pub(crate) struct Bundle {
@@ -104,6 +116,15 @@ impl Bundle {
     /// None has been kept, or it cannot be read.
     pub(crate) fn image_of_all(&self) -> io::Result<String> {
         std::fs::read_to_string(self.path.join(IMAGE_OF_ALL))
+    }
+
+    /// Who creates the container. A specification that cannot be read is refused by the low-level
+    /// runtime, in its own words.
+    pub(crate) fn creator(&self) -> Creator {
+        match self.spec() {
+            Ok(spec) if spec.has_annotation_of(OURS) => Creator::Stasis,
+            Ok(_) | Err(_) => Creator::LowLevel,
+        }
     }
 
     /// Whether the container has a pid namespace of its own: then the kernel ends all its processes

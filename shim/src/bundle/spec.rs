@@ -49,6 +49,12 @@ impl Spec {
         annotations.get(name).map(String::as_str)
     }
 
+    /// Whether an annotation begins so.
+    pub(super) fn has_annotation_of(&self, prefix: &str) -> bool {
+        let mut names = self.annotations.iter().flat_map(HashMap::keys);
+        names.any(|name| name.starts_with(prefix))
+    }
+
     /// Whether the container gets a pid namespace of its own.
     pub(super) fn has_own_pid_namespace(&self) -> bool {
         let namespaces = self

@@ -19,7 +19,7 @@ use self::call::{RunningCall, RuntimeCall};
 use self::error::RuntimeError;
 use self::log::RuntimeMessage;
 use self::programs::LowLevel;
-use crate::bundle::Bundle;
+use crate::bundle::{Bundle, Creator};
 use crate::child::reaper::Reaper;
 use crate::child::{environment, spawn_captured};
 use crate::stdio::Streams;
@@ -113,10 +113,15 @@ impl OciRuntime {
         &self,
         id: &str,
         bundle: &Bundle,
+        creator: Creator,
         streams: Streams,
         console: Option<&Path>,
     ) -> Result<RunningCall, RuntimeError> {
-        let call = self.low_level("create").option("--bundle", bundle.path());
+        let call = match creator {
+            Creator::Stasis => self.stasis("create"),
+            Creator::LowLevel => self.low_level("create"),
+        };
+        let call = call.option("--bundle", bundle.path());
         self.init_options(call, console, &bundle.init_pid_file())
             .switch("--no-new-keyring", self.options.no_new_keyring)
             .arg(id)

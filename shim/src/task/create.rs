@@ -100,12 +100,14 @@ async fn create_container(task: &Arc<Task>, mounts: &[Mount], caller: Caller) ->
     if to_be_restored {
         return Ok(());
     }
+    let bundle = task.bundle.clone();
+    let creator = beside(move || bundle.creator()).await;
     let (streams, pending_io) = task.prepare_io(&task.id, &task.stdio).await?;
     let watch = task.context.reaper.watch();
     let console = pending_io.console();
     let call = task
         .runtime
-        .start_create(&task.id, &task.bundle, streams, console)?;
+        .start_create(&task.id, &task.bundle, creator, streams, console)?;
     let runtime = call
         .process()
         .map_err(IoError::cannot("watch the create"))?;

@@ -81,6 +81,11 @@ pub enum Action {
         /// Whether a running container is ended.
         mode: DeleteMode,
     },
+    /// `create` or `run`, which the low-level runtime carries out.
+    Create {
+        /// `--bundle`, absolute.
+        bundle: PathBuf,
+    },
     /// Any other subcommand, or a command line that the low-level runtime will refuse.
     PassThrough,
 }
@@ -199,6 +204,9 @@ fn action(scan: &Scan<'_>, cwd: &Path) -> Option<Action> {
     let bundle = bundle.as_deref().unwrap_or(cwd);
     let image_path = within(bundle, "image-path").unwrap_or_else(|| cwd.join("checkpoint"));
     Some(match scan.name.to_str()? {
+        "create" | "run" => Action::Create {
+            bundle: bundle.to_owned(),
+        },
         "checkpoint" => Action::Checkpoint(CheckpointRequest {
             id,
             image_path,

@@ -7,6 +7,7 @@ use stasis_config::SettingsError;
 use stasis_config::interface::SERVED;
 
 use crate::cli::command_error::of_settings;
+use crate::create::CreateError;
 use crate::delete::DeleteError;
 use crate::error::Error;
 use crate::error::io_kind::of_io;
@@ -60,6 +61,9 @@ pub enum RuntimeError {
     /// A checkpoint, restore or resume was refused or failed.
     #[error(transparent)]
     Operation(#[from] Error),
+    /// A container was not created.
+    #[error("cannot create")]
+    Create(#[from] CreateError),
     /// A container could not be deleted.
     #[error("cannot delete")]
     Delete(#[from] DeleteError),
@@ -78,6 +82,7 @@ impl RuntimeError {
             }
             Self::StandDown(_) => (Kind::Cancelled, State::Unharmed),
             Self::HandOver { .. } => (Kind::LowLevelRuntime, State::Unharmed),
+            Self::Create(_) => (Kind::Bundle, State::Unharmed),
             // The container may have ended, with only its record left.
             Self::Delete(error) => (error.kind(), State::Unknown),
         };
@@ -95,6 +100,7 @@ impl RuntimeError {
             | Self::ShimTooNew { .. }
             | Self::StandDown(_)
             | Self::HandOver { .. }
+            | Self::Create(_)
             | Self::Delete(_) => None,
         }
     }

@@ -22,7 +22,8 @@ fn all_blockers_are_told_together_each_way_out_once() {
         .unwrap_err()
         .to_string();
     for part in [
-        "process 1 (rank): evidence 1, process 2 (rank): evidence 2; start the job with",
+        "process 1 (rank): evidence 1, process 2 (rank): evidence 2; start the container with",
+        "io.stasis.nccl=checkpointable, or the job with NCCL_P2P_DISABLE=1",
         "evidence 3",
         "allow = [\"nccl-p2p\", \"io-uring\"] in /etc/stasis/stasis.toml",
     ] {

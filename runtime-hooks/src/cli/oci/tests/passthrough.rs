@@ -13,8 +13,6 @@ fn what_is_not_ours_passes_through() {
         "--help",
         "--version",
         "features",
-        "run c1",
-        "create c1",
         "kill c1 KILL",
         "delete --regex c",
         "delete -f -r c",
@@ -29,6 +27,15 @@ fn what_is_not_ours_passes_through() {
             line_for_runc(line),
             line.split_whitespace().collect::<Vec<_>>().join(" ")
         );
+    }
+    for (line, bundle) in [
+        ("run c1", "/cwd"),
+        ("create --bundle /b --pid-file /p c1", "/b"),
+        ("create -b b c1", "/cwd/b"),
+    ] {
+        let bundle = bundle.into();
+        assert_eq!(parse(line).action, Action::Create { bundle }, "{line}");
+        assert_eq!(line_for_runc(line), line);
     }
     assert_eq!(
         parse("resume c1").action,

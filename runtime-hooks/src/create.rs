@@ -1,0 +1,171 @@
+//! OCI create and run: a container that shall be checkpointable gets what that takes in its
+//! environment. All else is the low-level runtime's.
+//!
+//! Ranks of NCCL that share GPU memory are saved by the driver and lost at their restore, so such a
+//! checkpoint is refused (`preflight/nccl.rs`). The variables that keep NCCL from it have to be
+//! there when a program starts, hours before somebody reads the refusal.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::container::spec::{Spec, SpecError};
+
+/// The annotation that asks for it.
+pub(crate) const ANNOTATION: &str = "io.stasis.nccl";
+/// Its only value.
+pub(crate) const CHECKPOINTABLE: &str = "checkpointable";
+
+/// The variables that keep NCCL from sharing memory of the driver. Fewer are enough
+/// (`preflight/nccl.rs`); these were tried longest (driver 580.159, H200).
+pub(crate) const NCCL_APART: [(&str, &str); 4] = [
+    ("NCCL_P2P_DISABLE", "1"),
+    ("NCCL_CUMEM_ENABLE", "0"),
+    ("NCCL_CUMEM_HOST_ENABLE", "0"),
+    ("NCCL_NVLS_ENABLE", "0"),
+];
+/// RDMA devices that are open are refused, too (`rdma`): NCCL opens those that it finds.
+const WITHOUT_RDMA: (&str, &str) = ("NCCL_IB_DISABLE", "1");
+
+/// Why a container was not created.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateError {
+    /// The annotation has a value that we do not know.
+    #[error(
+        "the annotation {ANNOTATION}={given:?} of the container is unknown, so nothing was created; \
+         {ANNOTATION}={CHECKPOINTABLE} is what there is"
+    )]
+    Unknown {
+        /// Its value.
+        given: String,
+    },
+    /// The environment cannot be written.
+    #[error(
+        "nothing was created: the annotation {ANNOTATION} asks for variables in the container's \
+         environment"
+    )]
+    Write(#[from] SpecError),
+}
+
+/// Prepares the specification in a bundle for its container. What the container's own environment
+/// says of a variable stays. A specification that cannot be read is left to the low-level runtime,
+/// which refuses it in its own words.
+///
+/// # Errors
+/// [`CreateError`]; the specification is as it was.
+pub fn prepare(bundle: &Path) -> Result<(), CreateError> {
+    let Ok(mut spec) = Spec::read(bundle) else {
+        return Ok(());
+    };
+    match spec.annotation(ANNOTATION) {
+        None => return Ok(()),
+        Some(CHECKPOINTABLE) => {}
+        Some(given) => {
+            let given = given.to_owned();
+            return Err(CreateError::Unknown { given });
+        }
+    }
+    let missing: Vec<Value> = NCCL_APART
+        .into_iter()
+        .chain([WITHOUT_RDMA])
+        .filter(|(name, _)| spec.environment(name).is_none())
+        .map(|(name, value)| Value::from(format!("{name}={value}")))
+        .collect();
+    let Some(process) = spec
+        .tree_mut()
+        .get_mut("process")
+        .filter(|it| it.is_object())
+    else {
+        return Ok(());
+    };
+    match process.get_mut("env") {
+        Some(Value::Array(variables)) => variables.extend(missing),
+        Some(Value::Null) | None => process["env"] = missing.into(),
+        Some(_) => return Ok(()),
+    }
+    Ok(spec.write()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use serde_json::json;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn bundle(spec: &Value) -> TempDir {
+        let bundle = tempfile::tempdir().unwrap();
+        fs::write(bundle.path().join("config.json"), spec.to_string()).unwrap();
+        bundle
+    }
+
+    fn specification(bundle: &TempDir) -> Value {
+        let text = fs::read(bundle.path().join("config.json")).unwrap();
+        serde_json::from_slice(&text).unwrap()
+    }
+
+    #[test]
+    fn what_the_container_says_itself_stays() {
+        let own = json!({
+            "annotations": {ANNOTATION: CHECKPOINTABLE},
+            "process": {"args": ["x"], "env": ["A=1", "NCCL_NVLS_ENABLE=1"]}
+        });
+        let bundle = bundle(&own);
+        prepare(bundle.path()).unwrap();
+        let expected = json!([
+            "A=1",
+            "NCCL_NVLS_ENABLE=1",
+            "NCCL_P2P_DISABLE=1",
+            "NCCL_CUMEM_ENABLE=0",
+            "NCCL_CUMEM_HOST_ENABLE=0",
+            "NCCL_IB_DISABLE=1",
+        ]);
+        assert_eq!(specification(&bundle)["process"]["env"], expected);
+        // A bundle of which a second container is made.
+        prepare(bundle.path()).unwrap();
+        assert_eq!(specification(&bundle)["process"]["env"], expected);
+        assert_eq!(specification(&bundle)["process"]["args"], json!(["x"]));
+    }
+
+    #[test]
+    fn there_may_have_been_no_environment() {
+        for process in [json!({}), json!({"env": null}), json!({"env": []})] {
+            let annotations = json!({ANNOTATION: CHECKPOINTABLE});
+            let bundle = bundle(&json!({"annotations": annotations, "process": process}));
+            prepare(bundle.path()).unwrap();
+            let spec = specification(&bundle);
+            let variables = spec["process"]["env"].as_array().unwrap();
+            assert_eq!(variables.len(), NCCL_APART.len() + 1, "{spec}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_ask_or_is_no_specification_is_not_touched() {
+        for spec in [
+            json!({"process": {"env": ["A=1"]}}),
+            json!({"annotations": null, "process": {}}),
+            json!({"annotations": {ANNOTATION: CHECKPOINTABLE}, "process": 1}),
+            json!({"annotations": {ANNOTATION: CHECKPOINTABLE}, "process": {"env": "A"}}),
+            json!([]),
+        ] {
+            let bundle = bundle(&spec);
+            prepare(bundle.path()).unwrap();
+            assert_eq!(specification(&bundle), spec);
+        }
+        prepare(Path::new("/nonexistent")).unwrap();
+    }
+
+    #[test]
+    fn another_value_is_refused_before_anything_is_written() {
+        let spec = json!({"annotations": {ANNOTATION: "yes"}, "process": {}});
+        let bundle = bundle(&spec);
+        let said = prepare(bundle.path()).unwrap_err().to_string();
+        assert!(
+            said.contains("\"yes\" of the container is unknown"),
+            "{said}"
+        );
+        assert_eq!(specification(&bundle), spec);
+    }
+}
