@@ -2,6 +2,7 @@
 //! these.
 
 mod as_an_image;
+mod beside_others;
 mod beside_the_driver;
 mod cancelled;
 mod cut_off;

@@ -9,8 +9,9 @@
 //!
 //! * Writing: [`Writer`] makes the store of one checkpoint, [`Writer::stream`] is for one thread.
 //! * Reading: [`Reader`] opens the packs of an index, [`Reader::load`] gives the pages of a chunk.
-//! * Contents in files in memory ([`FileContents`]): [`Writer::store_files`] and
-//!   [`Reader::load_files`], by many threads. What is in a pack from the beginning
+//! * Contents in files in memory ([`FileContents`]): [`Writer::store_files`],
+//!   while more of them come ([`Writer::store_coming`]), and [`Reader::load_files`], by many
+//!   threads. What is in a pack from the beginning
 //!   ([`create_pack`]) is not copied: [`Reader::in_place`].
 //! * Managing: [`list`], [`remove`], [`discard`].
 //!
@@ -55,6 +56,7 @@ pub use protocol::{
 pub use reader::progress::LoadProgress;
 pub use reader::{Loaded, Reader};
 pub use write::Writer;
+pub use write::files::Coming;
 pub use write::new_pack::{IN_PLACE_OFFSET, create_pack};
 pub use write::stream::{Stream, StreamReport};
 

@@ -25,6 +25,7 @@ use crate::container::Container;
 use crate::context::Context;
 use crate::error::Failure;
 use crate::error::low_level::MemoryFailure;
+use crate::gpu_path::hole::Holder;
 use crate::host::boot::boot_id;
 use crate::host::huge_pages::HugePages;
 use crate::image::directory::NewImage;
@@ -46,6 +47,8 @@ pub(crate) struct MemoryDump<'a> {
     in_tier: Option<InTier>,
     /// Where GPU contents are to be while their processes are dumped.
     gpu_contents: GpuContentsIn,
+    /// Who stores GPU contents while the driver is at work; nobody stores once this is dropped.
+    storing: Option<Holder>,
     /// GPU contents that are stored already.
     away: Option<Away>,
     /// The operation's.
@@ -94,6 +97,7 @@ impl<'a> MemoryDump<'a> {
             requested,
             in_tier,
             gpu_contents: stored.gpu,
+            storing: None,
             away: None,
             directory: operation.directory(),
             in_use: OnceCell::new(),

@@ -84,7 +84,8 @@ pub(super) fn raise_limits(
     Ok(())
 }
 
-/// Moves the GPU state of all processes into host memory.
+/// Moves the GPU state of all processes into host memory. `is_done` is called for each whose state
+/// is there, while that of others is still moved.
 ///
 /// # Errors
 /// [`Failure::Job`]; every process has been brought back.
@@ -93,6 +94,7 @@ pub(super) fn gpu_checkpoint<'p>(
     captured: &Captured,
     timeline: &mut Timeline<'_>,
     job: CudaJob<'p, Locked>,
+    is_done: impl Fn(&ProcessRef) + Sync,
 ) -> Result<CudaJob<'p, Checkpointed>, Failure> {
     let reservation = plan.operation.reservation();
     // Nobody else is to get the room that they may need again. If this cannot be written, others
@@ -106,7 +108,7 @@ pub(super) fn gpu_checkpoint<'p>(
     plan.driver.expect(&held.collect::<Vec<_>>());
     let estimate =
         ProgressEstimate::gpu_checkpoint(captured.to_host_bytes, job.members(), &plan.driver);
-    let job = timeline.time_moving("gpu checkpoint", estimate, || job.checkpoint())?;
+    let job = timeline.time_moving("gpu checkpoint", estimate, || job.checkpoint_each(is_done))?;
     reservation.retain(Resource::is_of_gpu);
     Ok(job)
 }

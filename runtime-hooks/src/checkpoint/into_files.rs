@@ -16,7 +16,7 @@ use crate::container::{ContainerError, host_memory};
 use crate::error::Failure;
 use crate::gpu_path;
 use crate::gpu_path::driver::BESIDE;
-use crate::gpu_path::hole::{InFile, in_files};
+use crate::gpu_path::hole::{Holder, InFile, in_files};
 use crate::operation::timeline::Timeline;
 
 /// Where GPU contents go, and what stores them.
@@ -149,6 +149,39 @@ fn held(captured: &Captured, minimum: u64) -> Vec<(ProcessRef, u64)> {
     held.collect()
 }
 
+/// Starts who stores what the driver is to put into files.
+///
+/// # Errors
+/// Those of [`MemoryDump::begin_to_store`].
+pub(super) fn begin_to_store(captured: &Captured, way: &mut Way<'_>) -> Result<(), Failure> {
+    match way.destination {
+        Destination::Files { minimum } => {
+            let expected = captured.in_files_bytes(minimum);
+            way.memory.begin_to_store(expected)
+        }
+        Destination::Memory => Ok(()),
+    }
+}
+
+/// Has the contents of a checkpointed process stored, while the driver is at work on others.
+pub(super) fn store_beside_others(
+    plan: &Plan<'_>,
+    captured: &Captured,
+    storing: Option<&Holder>,
+    process: &ProcessRef,
+) {
+    if let (Some(storing), Some(pid)) = (storing, pid_in_image(plan, captured, process)) {
+        storing.is_checkpointed(process, pid);
+    }
+}
+
+/// The pid of a process in the container, if CRIU is to dump it.
+fn pid_in_image(plan: &Plan<'_>, captured: &Captured, process: &ProcessRef) -> Option<i32> {
+    let pid = plan.container.pid_inside(process)?;
+    let mut dumped = captured.manifest.processes.iter();
+    dumped.any(|process| process.pid == pid).then_some(pid)
+}
+
 /// Finds the GPU contents of checkpointed processes: in files, or in their memory.
 ///
 /// # Errors
@@ -163,10 +196,8 @@ pub(super) fn find(
     let container = &plan.container;
     if destination != Destination::Memory {
         let dumped = |member: &ProcessRef| {
-            let pid = container.pid_inside(member)?;
-            let mut dumped = captured.manifest.processes.iter();
-            let is_dumped = dumped.any(|process| process.pid == pid);
-            is_dumped.then(|| (pid, member.clone()))
+            let pid = pid_in_image(plan, captured, member)?;
+            Some((pid, member.clone()))
         };
         let dumped: Vec<_> = members.iter().filter_map(dumped).collect();
         let found = in_files(&dumped).map_err(Failure::GpuContents)?;

@@ -23,13 +23,16 @@ pub(crate) mod write_image;
 
 use std::time::Instant;
 
+use stasis_linux::ProcessRef;
 use stasis_linux::cgroup::FreezerState;
 
 use crate::checkpoint::captured::Captured;
 use crate::checkpoint::dump::Dumped;
 use crate::checkpoint::gpu_contents::MemoryBefore;
 use crate::checkpoint::gpu_state::{gpu_checkpoint, lock, note_ended, raise_limits};
-use crate::checkpoint::into_files::{Way, find, lead_into_files, make_files};
+use crate::checkpoint::into_files::{
+    Way, begin_to_store, find, lead_into_files, make_files, store_beside_others,
+};
 use crate::checkpoint::let_go::{after_let_go, let_go};
 use crate::checkpoint::plan::{Plan, Verdict};
 use crate::checkpoint::seal::{seal, unsealed};
@@ -193,7 +196,7 @@ fn save<'p>(
     timeline.add("make room", began.elapsed(), None);
     let mut way = way?;
     let saved = save_by(&mut way, plan, captured, low_level_args, timeline);
-    let memory = way.memory;
+    let mut memory = way.memory;
     match saved {
         Ok((job, dumped)) => Ok((job, Written { dumped, memory })),
         Err(cause) => {
@@ -224,7 +227,10 @@ fn save_by<'p>(
     lead_into_files(plan, captured, way, timeline)?;
     raise_limits(plan, captured, job.members(), way.destination, timeline)?;
     let before = MemoryBefore::of(job.members());
-    let job = gpu_checkpoint(plan, captured, timeline, job)?;
+    begin_to_store(captured, way)?;
+    let storing = way.memory.storing();
+    let is_done = |process: &ProcessRef| store_beside_others(plan, captured, storing, process);
+    let job = gpu_checkpoint(plan, captured, timeline, job, is_done)?;
     let in_files = find(plan, captured, job.members(), before, way.destination)?;
     go_on(plan)?;
     let memory = &mut way.memory;

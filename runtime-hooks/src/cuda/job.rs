@@ -67,9 +67,23 @@ impl<'d> CudaJob<'d, Locked> {
     /// # Errors
     /// [`JobError`]; every member has been brought back.
     pub fn checkpoint(self) -> Result<CudaJob<'d, Checkpointed>, JobError> {
+        self.checkpoint_each(|_| {})
+    }
+
+    /// As [`Self::checkpoint`]; `is_done` is called for each member whose state is there, while
+    /// that of others is still moved.
+    ///
+    /// # Errors
+    /// As [`Self::checkpoint`].
+    pub(crate) fn checkpoint_each(
+        self,
+        is_done: impl Fn(&ProcessRef) + Sync,
+    ) -> Result<CudaJob<'d, Checkpointed>, JobError> {
         let driver = self.driver;
         self.advance(Step::Checkpoint, SafeState::Checkpointed, |process| {
-            driver.checkpoint(process)
+            driver.checkpoint(process)?;
+            is_done(process);
+            Ok(())
         })
     }
 

@@ -76,11 +76,29 @@ impl Copier {
         self.answer_unless(is_cancelled, limit)
     }
 
+    /// Asks for a step that has no answer, unless that would have to wait: what is not told may be
+    /// told later.
+    pub(super) fn tell(&mut self, step: impl Serialize) {
+        let Some(steps) = &self.steps else {
+            return;
+        };
+        let mut descriptors = [PollFd::new(steps, PollFlags::OUT)];
+        // A pipe that can be written to takes a short line at once: pipe(7), PIPE_BUF.
+        let has_room = poll(&mut descriptors, Some(&Timespec::default()));
+        if matches!(has_room, Ok(1)) {
+            let _ = self.ask(step);
+        }
+    }
+
     fn ask(&mut self, step: impl Serialize) -> io::Result<()> {
         let mut line = serde_json::to_vec(&step)?;
         line.push(b'\n');
-        let steps = self.steps.as_mut();
-        steps.ok_or(io::ErrorKind::BrokenPipe)?.write_all(&line)
+        let steps = self.steps.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        match steps.write_all(&line) {
+            // What it has said before it ended, or that it has said nothing, says more.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            written => written,
+        }
     }
 
     /// Waits for the answer to a step, or of one that does all that it has to do without being

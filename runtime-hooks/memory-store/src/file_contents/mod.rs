@@ -2,6 +2,7 @@
 //! which CRIU has a hole.
 
 pub(crate) mod pieces;
+pub(crate) mod queue;
 
 use std::fs::File;
 use std::io;

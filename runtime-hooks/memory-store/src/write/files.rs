@@ -3,33 +3,47 @@
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memmap2::Mmap;
 
 use crate::file_contents::FileContents;
-use crate::file_contents::pieces::{PIECE, Pieces, share_out};
+use crate::file_contents::pieces::PIECE;
+use crate::file_contents::queue::{Queue, Worker, share_out_coming};
 use crate::pack::mapping;
 use crate::write::in_place::InPlace;
 use crate::{Area, CHUNK, Chunk, CriuHas, ProcessMemory, StoreError, Stream, StreamReport, Writer};
 
 /// Contents that can be read.
+#[derive(Debug)]
 struct Source {
+    /// Among all that have come.
+    number: usize,
     pid: i32,
+    start: u64,
+    bytes: u64,
     mapped: Mmap,
     /// Where they are stored already.
     in_place: Option<InPlace>,
-    /// Its chunks are filled in when all threads have ended.
-    area: Area,
 }
 
 /// Neighbouring chunks of a source.
+#[derive(Debug)]
 struct Piece {
-    source: usize,
+    source: Arc<Source>,
     numbers: Range<u32>,
 }
 
 /// A chunk and the number of its source.
 type Stored = (usize, Chunk);
+
+/// Contents that are stored while more of them come ([`Writer::store_coming`]).
+#[derive(Debug)]
+pub struct Coming<'w> {
+    writer: &'w Writer,
+    queue: &'w Queue<Piece>,
+    sources: &'w Mutex<Vec<Arc<Source>>>,
+}
 
 impl Writer {
     /// Stores contents by so many threads, each with a stream of its own, and adds the bytes of
@@ -49,55 +63,56 @@ impl Writer {
         threads: NonZeroUsize,
         progress: &AtomicU64,
     ) -> Result<(Vec<ProcessMemory>, StreamReport), StoreError> {
-        let sources = contents.iter().map(|contents| Source::of(self, contents));
-        let mut sources = sources.collect::<Result<Vec<_>, _>>()?;
-        self.leave_to_earlier(&mut sources, threads)?;
-        let mut pieces = Vec::new();
-        for (number, source) in sources.iter().enumerate() {
-            pieces.extend(source.pieces(number)?);
-        }
-        let done = share_out(&pieces, threads, |pieces| {
-            self.store_pieces(&sources, pieces, progress)
+        self.store_coming(threads, progress, |coming| {
+            let mut contents = contents.iter();
+            contents.try_for_each(|contents| coming.add(contents, threads))
+        })
+    }
+
+    /// As [`Self::store_files`], of contents that `bring` adds while others are stored. When it has
+    /// brought the last, all threads work.
+    ///
+    /// # Errors
+    /// Those of `bring`, and of [`Self::store_files`].
+    pub fn store_coming<E: From<StoreError>>(
+        &self,
+        threads: NonZeroUsize,
+        progress: &AtomicU64,
+        bring: impl FnOnce(&Coming<'_>) -> Result<(), E>,
+    ) -> Result<(Vec<ProcessMemory>, StreamReport), E> {
+        let sources = Mutex::default();
+        let work = |worker: &Worker<'_, Piece>| self.store_pieces(worker, progress);
+        let done = share_out_coming(threads, work, |queue| {
+            bring(&Coming {
+                writer: self,
+                queue,
+                sources: &sources,
+            })
         })?;
+        let sources = sources.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut areas: Vec<_> = sources.iter().map(|source| source.area()).collect();
         let mut report = StreamReport::default();
         for (chunks, own) in done {
             report.stored_bytes += own.stored_bytes;
             report.reused_bytes += own.reused_bytes;
             for (source, chunk) in chunks {
-                sources[source].area.chunks.push(chunk);
+                areas[source].1.chunks.push(chunk);
             }
         }
-        Ok((processes(sources), report))
-    }
-
-    /// What an earlier checkpoint has for the most part does not stay where it is.
-    fn leave_to_earlier(
-        &self,
-        sources: &mut [Source],
-        threads: NonZeroUsize,
-    ) -> Result<(), StoreError> {
-        let contents = sources.iter().map(|source| &source.mapped[..]);
-        let contents: Vec<_> = contents.collect();
-        let known = self.mostly_known(&contents, threads)?;
-        for (source, _) in sources.iter_mut().zip(known).filter(|(_, known)| *known) {
-            source.in_place = None;
-        }
-        Ok(())
+        Ok((processes(areas), report))
     }
 
     /// The work of one thread.
     fn store_pieces(
         &self,
-        sources: &[Source],
-        pieces: &Pieces<'_, Piece>,
+        pieces: &Worker<'_, Piece>,
         progress: &AtomicU64,
     ) -> Result<(Vec<Stored>, StreamReport), StoreError> {
         let mut stream = self.stream()?;
         let mut in_place = StreamReport::default();
         let mut stored = Vec::new();
-        while let Some(piece) = pieces.take() {
-            let source = &sources[piece.source];
-            for number in piece.numbers.clone() {
+        while let Some(Piece { source, numbers }) = pieces.take() {
+            for number in numbers {
                 let content = source.content(number);
                 let chunk = match source.in_place {
                     Some(place) => {
@@ -106,7 +121,7 @@ impl Writer {
                     }
                     None => self.put_file(&mut stream, number, content)?,
                 };
-                stored.extend(chunk.map(|chunk| (piece.source, chunk)));
+                stored.extend(chunk.map(|chunk| (source.number, chunk)));
                 progress.fetch_add(content.len() as u64, Ordering::Relaxed);
             }
         }
@@ -135,32 +150,61 @@ impl Writer {
     }
 }
 
+impl Coming<'_> {
+    /// Has so many threads store these contents, and what else has come, from now on.
+    ///
+    /// # Errors
+    /// [`StoreError`]: they cannot be used.
+    pub fn add(
+        &self,
+        contents: &FileContents<'_>,
+        at_work: NonZeroUsize,
+    ) -> Result<(), StoreError> {
+        let source = Source::of(self.writer, self.sources().len(), contents, at_work)?;
+        let source = Arc::new(source);
+        self.sources().push(Arc::clone(&source));
+        self.queue.add(source.pieces()?, at_work);
+        Ok(())
+    }
+
+    fn sources(&self) -> MutexGuard<'_, Vec<Arc<Source>>> {
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Source {
-    fn of(writer: &Writer, contents: &FileContents<'_>) -> Result<Self, StoreError> {
+    fn of(
+        writer: &Writer,
+        number: usize,
+        contents: &FileContents<'_>,
+        threads: NonZeroUsize,
+    ) -> Result<Self, StoreError> {
         contents.check()?;
         let mapped = mapping::map_part(contents.file, contents.offset, contents.bytes);
         let mapped = mapped.map_err(contents.failed("map"))?;
+        let in_place = match writer.in_place(contents)? {
+            // What an earlier checkpoint has for the most part does not stay where it is.
+            Some(_) if writer.has_most_of(&mapped, threads)? => None,
+            in_place => in_place,
+        };
         Ok(Self {
+            number,
             pid: contents.pid,
-            in_place: writer.in_place(contents)?,
+            start: contents.start,
+            bytes: contents.bytes,
             mapped,
-            area: Area {
-                start: contents.start,
-                bytes: contents.bytes,
-                criu_has: CriuHas::Hole,
-                chunks: Vec::new(),
-            },
+            in_place,
         })
     }
 
-    fn pieces(&self, source: usize) -> Result<impl Iterator<Item = Piece>, StoreError> {
-        let chunks = self.area.bytes.div_ceil(CHUNK as u64);
+    fn pieces(self: Arc<Self>) -> Result<impl Iterator<Item = Piece>, StoreError> {
+        let chunks = self.bytes.div_ceil(CHUNK as u64);
         let chunks = u32::try_from(chunks).map_err(|_| StoreError::Impossible {
-            what: format!("{} bytes are too many for an area", self.area.bytes),
+            what: format!("{} bytes are too many for an area", self.bytes),
         })?;
         let starts = (0..chunks).step_by(PIECE.into());
         Ok(starts.map(move |start| Piece {
-            source,
+            source: Arc::clone(&self),
             numbers: start..chunks.min(start.saturating_add(PIECE.into())),
         }))
     }
@@ -169,13 +213,24 @@ impl Source {
         let number = usize::try_from(number).unwrap_or(usize::MAX);
         self.mapped.chunks(CHUNK).nth(number).unwrap_or_default()
     }
+
+    /// Of which process it is, and its area, whose chunks are not known yet.
+    fn area(&self) -> (i32, Area) {
+        let area = Area {
+            start: self.start,
+            bytes: self.bytes,
+            criu_has: CriuHas::Hole,
+            chunks: Vec::new(),
+        };
+        (self.pid, area)
+    }
 }
 
 /// The processes of these areas, all in order.
-fn processes(mut sources: Vec<Source>) -> Vec<ProcessMemory> {
-    sources.sort_by_key(|source| (source.pid, source.area.start));
+fn processes(mut areas: Vec<(i32, Area)>) -> Vec<ProcessMemory> {
+    areas.sort_by_key(|(pid, area)| (*pid, area.start));
     let mut processes: Vec<ProcessMemory> = Vec::new();
-    for Source { pid, mut area, .. } in sources {
+    for (pid, mut area) in areas {
         area.chunks.sort_by_key(|chunk| chunk.number);
         match processes.last_mut() {
             Some(process) if process.pid == pid => process.areas.push(area),

@@ -99,39 +99,31 @@ impl Writer {
         Ok(number)
     }
 
-    /// Which of these contents seem to be stored already, for the most part: those are looked for
-    /// one by one, and of the others none is. All threads look, since the processes stand still.
+    /// Whether an earlier checkpoint seems to have these contents, for the most part: then they are
+    /// looked for one by one, and else none of them is.
     ///
     /// # Errors
     /// [`StoreError::Panic`].
-    pub(super) fn mostly_known(
+    pub(super) fn has_most_of(
         &self,
-        contents: &[&[u8]],
+        content: &[u8],
         threads: NonZeroUsize,
-    ) -> Result<Vec<bool>, StoreError> {
+    ) -> Result<bool, StoreError> {
         if self.state().known.is_empty() {
-            return Ok(vec![false; contents.len()]);
+            return Ok(false);
         }
-        let chunks = contents.iter().enumerate().flat_map(|(number, content)| {
-            let step = (content.len() / CHUNK / SAMPLE).max(1);
-            let sample = content.chunks(CHUNK).step_by(step);
-            sample.map(move |chunk| (number, chunk))
-        });
-        let chunks: Vec<_> = chunks.collect();
-        let seen = share_out(&chunks, threads, |chunks| {
-            let mut seen = Vec::new();
-            while let Some((number, chunk)) = chunks.take() {
+        let step = (content.len() / CHUNK / SAMPLE).max(1);
+        let sample: Vec<_> = content.chunks(CHUNK).step_by(step).collect();
+        let seen = share_out(&sample, threads, |chunks| {
+            let mut more_known = 0_i64;
+            while let Some(chunk) = chunks.take() {
                 if let Some(pages) = self.pages_of(chunk) {
-                    seen.push((*number, self.knows(chunk, &pages)));
+                    more_known += if self.knows(chunk, &pages) { 1 } else { -1 };
                 }
             }
-            Ok(seen)
+            Ok(more_known)
         })?;
-        let mut more_known = vec![0_i64; contents.len()];
-        for (number, is_known) in seen.into_iter().flatten() {
-            more_known[number] += if is_known { 1 } else { -1 };
-        }
-        Ok(more_known.into_iter().map(|more| more > 0).collect())
+        Ok(seen.iter().sum::<i64>() > 0)
     }
 
     /// The pages of a chunk to store; `None`: all are zero. An earlier checkpoint may have all of

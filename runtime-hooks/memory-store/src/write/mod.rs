@@ -6,7 +6,7 @@
 //! those of an earlier checkpoint of the container ([`reuse`]).
 
 mod content_index;
-mod files;
+pub(crate) mod files;
 mod in_place;
 mod index;
 pub(crate) mod new_pack;
@@ -215,13 +215,17 @@ impl Writer {
     /// One more pack, with its number.
     pub(crate) fn add_pack(&self) -> Result<(u32, PackWriter), StoreError> {
         let mut state = self.state();
-        let pack = Pack {
+        let mut pack = Pack {
             creator: self.image_id,
             stream: state.streams,
             bytes: 0,
         };
+        // Contents that are still to come have packs as well.
+        while self.directory.join(pack.file_name()).exists() && pack.stream < u16::MAX {
+            pack.stream += 1;
+        }
         let writer = PackWriter::create(&self.directory, &pack, self.tier)?;
-        state.streams = state.streams.saturating_add(1);
+        state.streams = pack.stream.saturating_add(1);
         let number = u32::try_from(state.packs.len()).unwrap_or(u32::MAX);
         state.packs.push(HeldPack {
             pack,

@@ -36,6 +36,28 @@ pub(super) struct Away {
 }
 
 impl MemoryDump<'_> {
+    /// Before the driver puts GPU contents into files, so many bytes in all: starts who stores them
+    /// ([`Self::storing`], [`Self::take_away`]).
+    ///
+    /// # Errors
+    /// [`Failure::Operation`], [`Failure::GpuContents`].
+    pub(crate) fn begin_to_store(&mut self, expected: u64) -> Result<(), Failure> {
+        let Some((request, files)) = &self.requested else {
+            return Ok(());
+        };
+        // Whoever recovers this operation finds the store there.
+        files.write(request)?;
+        let request = (request, files.request.as_path());
+        let holder = Holder::start(expected, self.image.path(), request, self.directory);
+        self.storing = Some(holder.map_err(Failure::GpuContents)?);
+        Ok(())
+    }
+
+    /// Who stores them, and is to hear of each process that has its contents in its file.
+    pub(crate) fn storing(&self) -> Option<&Holder> {
+        self.storing.as_ref()
+    }
+
     /// Stores GPU contents that are in files, and takes them away from their processes. They come
     /// back by [`Self::undo`], with the end of a dump, or by [`hole::give_back`].
     ///
@@ -49,20 +71,22 @@ impl MemoryDump<'_> {
     ) -> Result<(), Failure> {
         if in_files.is_empty() {
             // There is nothing to wait for: the plugin stores what there is.
+            if let (Some(_), Some((request, _))) = (self.storing.take(), &self.requested) {
+                self.discard(request);
+            }
             self.remove_staged();
             return Ok(());
         }
-        let Some((request, files)) = self.requested.as_mut() else {
+        let (Some((request, files)), Some(mut holder)) = (&mut self.requested, self.storing.take())
+        else {
             return Ok(());
         };
         request.take = Take::Nothing;
         // Whoever recovers this operation finds the store there.
         files.write(&*request)?;
-        let image = self.image.path();
         let estimate = ProgressEstimate::said(&files.progress);
         let taken = timeline.time_moving("store", estimate, || {
-            let mut holder = Holder::start(in_files, image, request, self.directory)?;
-            let stored = holder.store(&self.context.cancel)?;
+            let stored = holder.store(in_files, &self.context.cancel)?;
             let taken = holder.take_away();
             let holder = RefCell::new(Some(holder));
             self.away = Some(Away {
@@ -140,9 +164,10 @@ impl MemoryDump<'_> {
     }
 
     /// After a failure: gives back what is away, and removes what was stored.
-    pub(crate) fn undo(&self, container: &Container) {
+    pub(crate) fn undo(&mut self, container: &Container) {
+        let was_storing = self.storing.take().is_some();
         if self.away.is_none() {
-            if self.is_stored_by_us() {
+            if was_storing || self.is_stored_by_us() {
                 self.remove_unused();
             }
             return;

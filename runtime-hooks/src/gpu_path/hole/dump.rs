@@ -3,66 +3,89 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use stasis_linux::ProcessRef;
 use stasis_memory_store::{DumpRequest, Report};
 
 use super::again::StoreAgain;
-use super::hold::{Hold, HoldStep};
+use super::hold::{Checkpointed, Hold, HoldStep};
 use super::in_file::InFile;
 use super::process::{AwayProcess, VERB};
 use super::{PATIENCE, limit_for};
+use crate::cuda::process_set::as_found::ProcessId;
 use crate::gpu_path::copier::{Copier, Unanswered};
 use crate::host::cancel::Cancel;
 
 /// For what takes milliseconds for each process.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A process that holds contents. When this is dropped it waits for who wants them back
-/// ([`super::give_back`]).
+/// A process that stores contents and holds them. When this is dropped before they are stored, it
+/// has ended; after that it waits for who wants them back ([`super::give_back`]).
 #[derive(Debug)]
 pub(crate) struct Holder {
-    process: Copier,
-    limit: Duration,
+    process: Mutex<Copier>,
+    has: Has,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Has {
+    /// It is in no program yet.
+    NotStored,
+    Stored,
 }
 
 impl Holder {
-    /// Starts it for an image; `directory` is the operation's.
+    /// Starts it for an image whose processes are expected to have so many bytes, before the driver
+    /// has put them into files; `directory` is the operation's, and has the request in this file.
     ///
     /// # Errors
     /// It cannot be started.
     pub(crate) fn start(
-        in_files: Vec<InFile>,
+        expected: u64,
         image: &Path,
-        request: &DumpRequest,
+        (request, request_file): (&DumpRequest, &Path),
         directory: &Path,
     ) -> io::Result<Self> {
-        let bytes = in_files.iter().map(InFile::bytes).sum();
         let job = AwayProcess::Hold(Box::new(Hold {
-            in_files,
             image: image.to_owned(),
             request: request.clone(),
+            request_file: request_file.to_owned(),
+            expected,
             directory: directory.to_owned(),
         }));
         Ok(Self {
-            process: Copier::start(VERB, &job)?,
-            limit: limit_for(bytes),
+            process: Mutex::new(Copier::start(VERB, &job)?),
+            has: Has::NotStored,
         })
     }
 
-    /// Stores the contents, with the index of the image, unless the operation is cancelled before.
+    /// Says that the driver has put the contents of a process, with this pid in the container, into
+    /// its file. If that cannot be said now, they are stored with all.
+    pub(crate) fn is_checkpointed(&self, process: &ProcessRef, pid: i32) {
+        let process = ProcessId::of(process);
+        let step = HoldStep::Store(Checkpointed { process, pid });
+        let told = self.process.lock();
+        told.unwrap_or_else(PoisonError::into_inner).tell(step);
+    }
+
+    /// Stores the contents of all processes, with the index of the image, unless the operation is
+    /// cancelled before.
     ///
     /// # Errors
-    /// [`Unanswered`]; nobody stores any more.
-    pub(crate) fn store(&mut self, cancel: &Cancel) -> Result<Report, Unanswered> {
-        let stored = self
-            .process
-            .step_unless(|| cancel.requested(), HoldStep::Store, self.limit);
-        if stored.is_err() {
-            // It is in no program yet.
-            self.process.kill();
-        }
-        stored
+    /// [`Unanswered`].
+    pub(crate) fn store(
+        &mut self,
+        in_files: Vec<InFile>,
+        cancel: &Cancel,
+    ) -> Result<Report, Unanswered> {
+        let limit = limit_for(in_files.iter().map(InFile::bytes).sum());
+        let all = HoldStep::StoreAll(in_files);
+        let is_cancelled = || cancel.requested();
+        let stored = self.process().step_unless(is_cancelled, all, limit)?;
+        self.has = Has::Stored;
+        Ok(stored)
     }
 
     /// Takes the contents away from their processes.
@@ -70,7 +93,7 @@ impl Holder {
     /// # Errors
     /// All are there, or are recorded as away.
     pub(crate) fn take_away(&mut self) -> io::Result<()> {
-        self.process.step(HoldStep::TakeAway, LIMIT)
+        self.process().step(HoldStep::TakeAway, LIMIT)
     }
 
     /// Gives them back.
@@ -78,13 +101,21 @@ impl Holder {
     /// # Errors
     /// Some are still away.
     pub(crate) fn give_back(mut self) -> io::Result<()> {
-        self.process.step(HoldStep::GiveBack, LIMIT + PATIENCE)
+        self.process().step(HoldStep::GiveBack, LIMIT + PATIENCE)
+    }
+
+    fn process(&mut self) -> &mut Copier {
+        let process = self.process.get_mut();
+        process.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        self.process.leave();
+        match self.has {
+            Has::NotStored => self.process().kill(),
+            Has::Stored => self.process().leave(),
+        }
     }
 }
 

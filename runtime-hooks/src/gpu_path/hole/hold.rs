@@ -1,5 +1,6 @@
 //! The process that holds GPU contents while their processes are dumped.
 
+use std::cell::RefCell;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
@@ -7,34 +8,51 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use stasis_injection::hole::dig;
 use stasis_injection::{ContentsFile, Sharing, file_of};
-use stasis_linux::ProcessRef;
 use stasis_linux::memory_file::is_sealed;
+use stasis_linux::{ProcessRef, file};
 use stasis_memory_store::{DumpRequest, FileContents, Report, Writer};
 
-use super::in_file::InFile;
+use super::in_file::{InFile, in_files};
 use super::record::{Away, HeldRecord};
-use super::store::store;
+use super::store::{Storing, store_coming};
 use super::{OfProcess, in_processes, map_again};
-use crate::gpu_path::steps::{asked, said, say_result};
+use crate::cuda::process_set::as_found::ProcessId;
+use crate::gpu_path::share::Share;
+use crate::gpu_path::steps::{asked, next, said, say_result};
+use crate::host::file_lock::lock_soon;
 
 /// What it is to do.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Hold {
-    pub(super) in_files: Vec<InFile>,
     /// The directory of the image.
     pub(super) image: PathBuf,
     pub(super) request: DumpRequest,
+    /// The request in the operation's directory: whoever recovers that waits for its lock.
+    pub(super) request_file: PathBuf,
+    /// How much all processes together are expected to have.
+    pub(super) expected: u64,
     /// The operation's.
     pub(super) directory: PathBuf,
 }
 
 /// A step that the operation asks for; they come in this order. At the end of its input it waits
 /// for whoever recovers the operation, or for the end of the processes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum HoldStep {
-    Store,
+    /// The driver has put the contents of a process into its file: store them while it works on
+    /// others. It comes for as many as there are, and has no answer.
+    Store(Checkpointed),
+    /// These are all; store what is not stored yet.
+    StoreAll(Vec<InFile>),
     TakeAway,
     GiveBack,
+}
+
+/// A process, and its pid in the container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Checkpointed {
+    pub(super) process: ProcessId,
+    pub(super) pid: i32,
 }
 
 /// Contents that we have the file of.
@@ -44,15 +62,24 @@ struct Held {
     from: ContentsFile,
 }
 
+/// What the operation has told us.
+#[derive(Default)]
+struct Told {
+    all: Option<Vec<InFile>>,
+}
+
 impl Hold {
     pub(super) fn run(&self) -> io::Result<()> {
-        if !asked(&HoldStep::Store)? {
-            return Ok(());
-        }
         // What it holds is freed by nobody else's end, and lost with its own.
         let _ = fs::write("/proc/self/oom_score_adj", "-1000");
-        let held = self.open().or_else(|error| said(Err(error)))?;
-        say_result(self.store(&held))?;
+        let mut told = Told::default();
+        let stored = self.store(&mut told);
+        // Also of what has failed before.
+        if !told.until_all()? {
+            return Ok(());
+        }
+        let (held, report) = stored.or_else(|error| said(Err(error)))?;
+        say_result(Ok(report))?;
         if !asked(&HoldStep::TakeAway)? {
             return Ok(());
         }
@@ -72,38 +99,54 @@ impl Hold {
         Ok(())
     }
 
-    fn open(&self) -> io::Result<Vec<Held>> {
-        let mut held = Vec::with_capacity(self.in_files.len());
-        for in_file in &self.in_files {
-            let process = in_file.process.open()?;
-            let process = process.ok_or_else(|| io::Error::other("a process has ended"))?;
-            let from = file_of(&process, in_file.contents)?;
-            held.push(Held {
-                process,
-                in_file: *in_file,
-                from,
-            });
-        }
-        Ok(held)
-    }
-
-    fn store(&self, held: &[Held]) -> io::Result<Report> {
-        let contents: Vec<_> = held.iter().map(Held::contents).collect();
+    /// Stores contents as the driver's calls return. A process of which nothing is known yet is
+    /// looked at again when all have returned.
+    fn store(&self, told: &mut Told) -> io::Result<(Vec<Held>, Report)> {
+        let request = file::open(&self.request_file)?.ok_or(io::ErrorKind::NotFound)?;
+        lock_soon(&request)?;
         let writer = Writer::create(&self.image, &self.request).map_err(io::Error::other)?;
-        store(writer, &contents, &self.request)
+        let held = RefCell::new(Vec::new());
+        let bring = |storing: &Storing<'_>| {
+            let mut held = held.borrow_mut();
+            while let Some(checkpointed) = told.next()? {
+                let new = checkpointed.open().and_then(|process| in_files(&[process]));
+                let new = new.and_then(open);
+                self.add(&mut held, new.unwrap_or_default(), storing)?;
+            }
+            let all = told.all.as_deref().ok_or(io::ErrorKind::UnexpectedEof)?;
+            held.retain(|held| all.contains(&held.in_file));
+            let is_new = |all: &&InFile| !held.iter().any(|held| held.in_file == **all);
+            let new: Vec<_> = all.iter().filter(is_new).copied().collect();
+            self.add(&mut held, open(new)?, storing)
+        };
+        let is_held = |key| held.borrow().iter().any(|held| held.key() == key);
+        let report = store_coming(writer, &self.request, bring, is_held)?;
+        Ok((held.into_inner(), report))
     }
 
-    fn away(&self) -> Away {
+    /// So many threads work beside the driver as processes had for their copying that it is done
+    /// with.
+    fn add(&self, held: &mut Vec<Held>, new: Vec<Held>, storing: &Storing<'_>) -> io::Result<()> {
+        let done = held.iter().chain(&new).map(|held| held.in_file.bytes());
+        let at_work = Share::new(done.sum(), self.expected).of_threads(storing.threads());
+        for held in &new {
+            storing.add(&held.contents(), at_work)?;
+        }
+        held.extend(new);
+        Ok(())
+    }
+
+    fn away(&self, held: &[Held]) -> Away {
         Away {
             image: self.image.clone(),
             store: self.request.directory.clone(),
-            in_files: self.in_files.clone(),
+            in_files: held.iter().map(|held| held.in_file).collect(),
         }
     }
 
     /// From the record on, whoever comes after us gives them back.
     fn take_away(&self, held: &[Held]) -> io::Result<HeldRecord> {
-        let record = HeldRecord::write(&self.directory, &self.away())?;
+        let record = HeldRecord::write(&self.directory, &self.away(held))?;
         let dug = in_processes(held, Held::take_away);
         let dug = dug.and_then(|()| in_processes(held, Held::seal));
         match dug {
@@ -124,7 +167,58 @@ impl OfProcess for Held {
     }
 }
 
+impl Told {
+    /// The next process that the driver is done with; none once all are told, or at the end of the
+    /// input.
+    fn next(&mut self) -> io::Result<Option<Checkpointed>> {
+        match next()? {
+            Some(HoldStep::Store(checkpointed)) => Ok(Some(checkpointed)),
+            Some(HoldStep::StoreAll(all)) => {
+                self.all = Some(all);
+                Ok(None)
+            }
+            None => Ok(None),
+            Some(other) => Err(io::Error::other(format!("asked for {other:?}"))),
+        }
+    }
+
+    /// Reads on until all are told; false at the end of the input.
+    fn until_all(&mut self) -> io::Result<bool> {
+        while self.all.is_none() && self.next()?.is_some() {}
+        Ok(self.all.is_some())
+    }
+}
+
+impl Checkpointed {
+    fn open(&self) -> io::Result<(i32, ProcessRef)> {
+        Ok((self.pid, there(self.process)?))
+    }
+}
+
+fn there(process: ProcessId) -> io::Result<ProcessRef> {
+    let process = process.open()?;
+    process.ok_or_else(|| io::Error::other("a process has ended"))
+}
+
+fn open(in_files: Vec<InFile>) -> io::Result<Vec<Held>> {
+    let open = |in_file: InFile| {
+        let process = there(in_file.process)?;
+        let from = file_of(&process, in_file.contents)?;
+        Ok(Held {
+            process,
+            in_file,
+            from,
+        })
+    };
+    in_files.into_iter().map(open).collect()
+}
+
 impl Held {
+    /// What an index knows it by.
+    fn key(&self) -> (i32, u64) {
+        (self.in_file.pid, self.in_file.contents.start)
+    }
+
     fn contents(&self) -> FileContents<'_> {
         FileContents {
             pid: self.in_file.pid,

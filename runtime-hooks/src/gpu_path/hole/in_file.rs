@@ -9,7 +9,7 @@ use stasis_linux::ProcessRef;
 use crate::cuda::process_set::as_found::ProcessId;
 
 /// GPU contents of a process that is to be dumped, in a file of ours.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct InFile {
     pub(super) process: ProcessId,
     /// Its pid in the container.

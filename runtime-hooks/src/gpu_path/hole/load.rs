@@ -82,8 +82,8 @@ impl Load {
         let Source { index, reader } = self.source()?;
         let loaded = self.files_for(&index, &reader)?;
         let files: Vec<_> = loaded.iter().map(Contents::in_file).collect();
-        let bytes = files.iter().map(|contents| contents.bytes).sum();
-        let filled = with_progress(progress, bytes, |done| {
+        let bytes = files.iter().map(|contents| contents.bytes).sum::<u64>();
+        let filled = with_progress(progress, &bytes.into(), |done| {
             reader.load_files(&index.processes, &files, threads_for(self.threads), done)
         });
         filled.map_err(io::Error::other)?;

@@ -9,10 +9,11 @@ use std::time::Duration;
 /// How often it is written.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Does the work, which counts the bytes that are done, and writes them again and again.
+/// Does the work, which counts the bytes that are done, and writes them again and again, with how
+/// many there are.
 pub(super) fn with_progress<T>(
     file: Option<&Path>,
-    total: u64,
+    total: &AtomicU64,
     work: impl FnOnce(&AtomicU64) -> T,
 ) -> T {
     let (done, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -22,7 +23,7 @@ pub(super) fn with_progress<T>(
     thread::scope(|scope| {
         let shows = scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                let done = done.load(Ordering::Relaxed);
+                let [done, total] = [&done, total].map(|bytes| bytes.load(Ordering::Relaxed));
                 // For people who wait.
                 let _ = fs::write(file, format!("{done} {total}\n"));
                 thread::park_timeout(AGAIN);
