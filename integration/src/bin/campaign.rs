@@ -8,6 +8,7 @@ use std::env;
 use std::time::Duration;
 
 use anyhow::Result;
+use stasis_integration::campaign::chance::Victims;
 use stasis_integration::campaign::run::{Extent, run};
 use stasis_integration::campaign::sequence::hosts;
 use stasis_integration::check::seed::number;
@@ -25,6 +26,7 @@ fn main() -> Result<()> {
         seed: number("SEED", 1)?,
         jobs: number("JOBS", 1)?.try_into()?,
         kinds: if named.is_empty() { hosts()? } else { named },
+        victims: Victims::Movers,
         time: Duration::from_mins(number("MINUTES", MINUTES)?),
     })
 }

@@ -4,7 +4,7 @@ use fastrand::Rng;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 
-use crate::campaign::fault::{AtCall, DriverFault, Fault, Program, What};
+use crate::campaign::fault::{AtCall, DriverFault, Fault, Mover, Program, What};
 use crate::campaign::verb::Verb;
 use crate::faults::call::Class;
 
@@ -21,9 +21,27 @@ pub enum Company {
     Among,
 }
 
+/// Who can be hit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Victims {
+    /// The programs of an operation.
+    Programs,
+    /// Also who moves GPU contents for it.
+    Movers,
+}
+
 impl Fault {
     /// One for an operation on a container whose processes have these tags.
-    pub fn any(random: &mut Rng, verb: Verb, tags: &[String], company: Company) -> Self {
+    pub fn any(
+        random: &mut Rng,
+        verb: Verb,
+        tags: &[String],
+        company: Company,
+        victims: Victims,
+    ) -> Self {
+        if victims == Victims::Movers && random.u32(..4) == 0 {
+            return Self::AtCall(AtCall::of_mover(random, verb));
+        }
         match random.u32(..20) {
             0 => Self::None,
             1..5 => Self::Driver(DriverFault::any(random, tags)),
@@ -33,6 +51,17 @@ impl Fault {
 }
 
 impl AtCall {
+    fn of_mover(random: &mut Rng, verb: Verb) -> Self {
+        let (counted, class) = (Program::Engine, Class::Changes);
+        let mover = [Mover::Copies, Mover::Holds][random.usize(..2)];
+        Self {
+            counted,
+            class,
+            number: random.u32(1..=most_calls(counted, verb, class)),
+            what: What::KillMover(mover),
+        }
+    }
+
     fn any(random: &mut Rng, verb: Verb, company: Company) -> Self {
         let counted = counted(random, verb, company);
         let what = match (counted, random.u32(..20)) {

@@ -46,10 +46,21 @@ pub enum What {
     KillCaller,
     /// The process that gives memory back if CRIU is killed, is killed.
     KillHelper,
+    /// A process that moves GPU contents for the operation is killed, if there is one.
+    KillMover(Mover),
     /// The program is killed, and then its keeper, at its call of this number.
     KillThenKeeper(u32),
     /// The same, and then the first `stasis recover`, at its call of this number.
     KillUpToRecover(u32, u32),
+}
+
+/// A process that moves GPU contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mover {
+    /// Leads the driver's calls to our code, and copies.
+    Copies,
+    /// Stores, holds or loads them.
+    Holds,
 }
 
 /// A program of an operation.
@@ -88,6 +99,17 @@ impl Program {
     }
 }
 
+impl Mover {
+    /// What it is called.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Copies => "stasis-gpu-copy",
+            Self::Holds => "stasis-gpu-hold",
+        }
+    }
+}
+
 impl AtCall {
     /// What is hit, and by what, for the table.
     #[must_use]
@@ -100,6 +122,8 @@ impl AtCall {
             What::KillKeeper => "keeper killed".to_owned(),
             What::KillCaller => "caller killed".to_owned(),
             What::KillHelper => "memory helper killed".to_owned(),
+            What::KillMover(Mover::Copies) => "who copies GPU contents killed".to_owned(),
+            What::KillMover(Mover::Holds) => "who holds GPU contents killed".to_owned(),
             What::KillThenKeeper(_) => "engine, then keeper killed".to_owned(),
             What::KillUpToRecover(..) => "engine, keeper, then recover killed".to_owned(),
         }

@@ -146,6 +146,9 @@ impl Subject<'_> {
             What::Fail(error) => Action::Fail(error),
             What::Signal(signal) => Action::Do(Box::new(move || Ok(kill(program, signal)?))),
             What::KillKeeper => victim::kill_found(move || victim::keeper_of(program)),
+            What::KillMover(mover) => {
+                victim::kill_found(move || victim::started_by(program, mover.name()))
+            }
             What::KillCaller => victim::kill_caller(program, Arc::clone(&begun.reader)),
             What::KillHelper => {
                 let init = self.stasis.host.init();

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
+use crate::campaign::chance::Victims;
 use crate::campaign::sequence::sequence;
 use crate::campaign::tally::Tally;
 use crate::host::HostKind;
@@ -26,6 +27,8 @@ pub struct Extent {
     pub jobs: usize,
     /// The hosts, of which each sequence draws one.
     pub kinds: Vec<HostKind>,
+    /// Who can be hit.
+    pub victims: Victims,
     /// No sequence is begun after this time.
     pub time: Duration,
 }
@@ -78,7 +81,8 @@ impl Work<'_> {
         while !self.is_over() {
             let seed = self.next.fetch_add(1, Ordering::SeqCst);
             let mut tally = Tally::default();
-            let result = sequence(seed, &self.extent.kinds, &mut tally);
+            let Extent { kinds, victims, .. } = self.extent;
+            let result = sequence(seed, kinds, *victims, &mut tally);
             let failure = result.err().map(|error| {
                 let names: Vec<_> = self.extent.kinds.iter().map(|kind| kind.name).collect();
                 let hosts = names.join(" ");

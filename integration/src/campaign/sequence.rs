@@ -7,7 +7,7 @@ use std::thread;
 use anyhow::{Context, Result, anyhow, ensure};
 use fastrand::Rng;
 
-use crate::campaign::chance::Company;
+use crate::campaign::chance::{Company, Victims};
 use crate::campaign::fault::Fault;
 use crate::campaign::judge::Outcome;
 use crate::campaign::subject::{SharedGates, Subject};
@@ -34,6 +34,7 @@ struct Sequence<'l, 't> {
     stasis: &'l StasisHost,
     random: Rng,
     subjects: Vec<Subject<'l>>,
+    victims: Victims,
     tally: &'t mut Tally,
 }
 
@@ -54,10 +55,10 @@ pub fn hosts() -> Result<Vec<HostKind>> {
 ///
 /// # Errors
 /// A job is lost, an image is wrong, or something is left behind.
-pub fn sequence(seed: u64, kinds: &[HostKind], tally: &mut Tally) -> Result<()> {
+pub fn sequence(seed: u64, kinds: &[HostKind], victims: Victims, tally: &mut Tally) -> Result<()> {
     let mut random = Rng::with_seed(seed);
     let stasis = StasisHost::of(kinds[random.usize(..kinds.len())])?;
-    let result = in_host(seed, random, &stasis, tally);
+    let result = in_host(seed, random, &stasis, (victims, tally));
     if result.is_err() && env::var_os("KEEP").is_some() {
         let init = stasis.host.init();
         eprintln!("{result:?}\nnsenter --all --target {init} shows the host; interrupt to end it");
@@ -68,7 +69,12 @@ pub fn sequence(seed: u64, kinds: &[HostKind], tally: &mut Tally) -> Result<()> 
     result
 }
 
-fn in_host(seed: u64, mut random: Rng, stasis: &StasisHost, tally: &mut Tally) -> Result<()> {
+fn in_host(
+    seed: u64,
+    mut random: Rng,
+    stasis: &StasisHost,
+    (victims, tally): (Victims, &mut Tally),
+) -> Result<()> {
     let _containerd = stasis.containerd()?;
     let shared = SharedGates::build(stasis, SETTINGS)?;
     // What an operation leaves for the next one, or for it to remove, is no leak.
@@ -95,6 +101,7 @@ fn in_host(seed: u64, mut random: Rng, stasis: &StasisHost, tally: &mut Tally) -
         stasis,
         random,
         subjects,
+        victims,
         tally,
     };
     for _ in 0..sequence.random.u32(6..12) {
@@ -132,7 +139,8 @@ impl Sequence<'_, '_> {
             .iter()
             .map(|subject| {
                 let verb = Verb::any(&mut self.random, &subject.place);
-                let fault = Fault::any(&mut self.random, verb, &subject.tags(), company);
+                let (tags, victims) = (subject.tags(), self.victims);
+                let fault = Fault::any(&mut self.random, verb, &tags, company, victims);
                 let paused = verb == Verb::Paused || subject.place == Place::Paused;
                 let fault = Some(fault).filter(|fault| !is_endless(paused, fault));
                 (verb, fault.unwrap_or(Fault::None))

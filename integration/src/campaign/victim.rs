@@ -45,9 +45,15 @@ pub(super) fn kill_criu(criu: Pid, tasks_were_held: Arc<AtomicBool>) -> Action {
 
 /// The process that undoes what an operation has begun, if there is one.
 pub(super) fn keeper_of(operation: Pid) -> Option<Pid> {
+    started_by(operation, "stasis-keeper")
+}
+
+/// A process of this name that an operation has started, if there is one.
+pub(super) fn started_by(operation: Pid, name: &str) -> Option<Pid> {
     processes().find(|pid| {
-        let name = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        name.starts_with(b"stasis-keeper\0") && parent(*pid) == Some(operation)
+        let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let first = arguments.split(|byte| *byte == 0).next();
+        first == Some(name.as_bytes()) && parent(*pid) == Some(operation)
     })
 }
 

@@ -9,6 +9,7 @@ mod sweep;
 use std::time::Duration;
 
 use anyhow::Result;
+use stasis_integration::campaign::chance::Victims;
 use stasis_integration::campaign::run::{Extent, run};
 use stasis_integration::campaign::sequence::hosts;
 use stasis_integration::check::seed::seed;
@@ -23,6 +24,8 @@ fn fifty_random_faults() -> Result<()> {
         seed: seed()?,
         jobs: 1,
         kinds: hosts()?,
+        // Who moves GPU contents is hit by `make campaign`.
+        victims: Victims::Programs,
         time: Duration::MAX,
     })
 }
