@@ -10,6 +10,7 @@
 
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -40,6 +41,10 @@ static char *contents;
 static size_t contents_bytes;
 
 static int is_large(const struct allocation *allocation) { return allocation->bytes >= LARGE; }
+
+/* With STASIS_STANDIN_OWN_MEMORY large allocations keep their pages while their contents are on the host, as a device does: the kernel would clear
+   new ones in a restore, which took longer than all copying. Who measures asks for it; a process that CRIU dumps must have none of them. */
+static int stays(const struct allocation *allocation) { return is_large(allocation) && getenv("STASIS_STANDIN_OWN_MEMORY"); }
 
 /* A forked child has no CUDA, and so no device memory. */
 static int map(struct allocation *allocation) {
@@ -98,7 +103,7 @@ static void copy(void *to, const void *from, size_t bytes) {
 static int is_zero(const char *page) { return page[0] == 0 && !memcmp(page, page + 1, PAGE - 1); }
 
 /* Device memory that holds nothing takes no room on the host. */
-static void transfer_to_device(char *to, const char *from, size_t bytes) {
+static void transfer_to_new(char *to, const char *from, size_t bytes) {
     for (size_t at = 0; at < bytes; at += PAGE)
         if (!is_zero(from + at))
             transfer(to + at, from + at, PAGE);
@@ -114,16 +119,23 @@ static void move_to_host(const struct allocation *allocation, char *to, void *bu
         size_t bytes = piece_at(allocation, at);
         transfer(buffer, (char *)allocation->address + at, bytes);
         copy(to + at, buffer, bytes);
+        if (stays(allocation))
+            continue;
         madvise((char *)allocation->address + at, bytes, is_large(allocation) ? MADV_DONTNEED : MADV_REMOVE);
     }
-    munmap(allocation->address, allocation->bytes);
+    if (!stays(allocation))
+        munmap(allocation->address, allocation->bytes);
 }
 
 static void move_to_device(const struct allocation *allocation, const char *from, void *buffer) {
     for (size_t at = 0; at < allocation->bytes; at += PIECE) {
         size_t bytes = piece_at(allocation, at);
         copy(buffer, from + at, bytes);
-        transfer_to_device((char *)allocation->address + at, buffer, bytes);
+        char *to = (char *)allocation->address + at;
+        if (stays(allocation))
+            transfer(to, buffer, bytes);
+        else
+            transfer_to_new(to, buffer, bytes);
     }
 }
 
@@ -164,7 +176,7 @@ static void unmap_before(const struct allocation *end) {
 
 static int map_all(void) {
     for (struct allocation *each = allocations; each < allocations + ALLOCATIONS; each++)
-        if (each->address && map(each)) {
+        if (each->address && !stays(each) && map(each)) {
             unmap_before(each);
             return OUT_OF_MEMORY;
         }
