@@ -48,7 +48,7 @@ impl Workers {
         let thread = Builder::new().spawn(move || match make(&prepared) {
             Ok(workers) => {
                 let _ = result.send(Ok(()));
-                look_after(workers, &ended);
+                look_after(&prepared.process, workers, &ended);
             }
             Err(error) => drop(result.send(Err(error))),
         })?;
@@ -125,8 +125,12 @@ fn map_file(
     Ok(())
 }
 
-fn look_after(mut workers: Vec<Worker>, ended: &Receiver<()>) {
+fn look_after(process: &ProcessRef, mut workers: Vec<Worker>, ended: &Receiver<()>) {
     while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+        // They would keep its memory, and the driver waiting for it.
+        if process.is_gone() {
+            workers.clear();
+        }
         // The code sees the end of one by itself. One that cannot be looked after is ended.
         workers.retain_mut(|worker| matches!(worker.look_after(), Ok(Life::Goes)));
     }

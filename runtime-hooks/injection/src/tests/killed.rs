@@ -1,13 +1,19 @@
-//! Our process is killed at each step, and somebody else puts back what it has left.
+//! Our process is killed at each step, and somebody else puts back what it has left. Or the program
+//! is.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use stasis_linux::ProcessRef;
 
 use super::program::{Variant, Workload};
 use super::round::{PIECES, out_and_in, out_into, returned, store};
-use super::state::State;
+use super::state::{State, memory};
 use crate::slots::inspect;
 use crate::{PutBack, Record, prepare, put_back};
 
@@ -141,4 +147,27 @@ fn when_half_is_copied() {
 #[test]
 fn when_all_is_copied() {
     killed_at(Step::Copied);
+}
+
+#[test]
+fn workers_do_not_outlive_the_program() {
+    let workload = Workload::start(PIECES, Variant::BindNow);
+    let process = workload.process();
+    let slots = inspect(&process).unwrap();
+    let prepared = prepare(&process, slots, out_into(&store()), 3).unwrap();
+    let address = prepared.record().all.start;
+    let armed = prepared.arm().unwrap();
+    let memory = memory(&workload);
+    assert_eq!(memory.read_at(&mut [0], address).unwrap(), 1);
+    kill(Pid::from_raw(workload.pid()), Signal::SIGKILL).unwrap();
+    let began = Instant::now();
+    // The driver, too, waits for as long as its memory is there.
+    while memory
+        .read_at(&mut [0], address)
+        .is_ok_and(|read| read == 1)
+    {
+        assert!(began.elapsed() < Duration::from_secs(30), "it is kept");
+        sleep(Duration::from_millis(5));
+    }
+    drop(armed);
 }
