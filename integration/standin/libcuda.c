@@ -209,26 +209,6 @@ EXPORT int cuCheckpointProcessGetState(int pid, int *state) {
     return 0;
 }
 
-/* The thread that has this id in the innermost pid namespace of its process, as the caller sees it; 0 if there is none. */
-static int thread_here(int pid, int inside) {
-    char path[64], line[256];
-    snprintf(path, sizeof path, "/proc/%d/task", pid);
-    DIR *tasks = opendir(path);
-    int found = 0;
-    for (struct dirent *task; tasks && !found && (task = readdir(tasks));) {
-        snprintf(path, sizeof path, "/proc/%d/task/%.16s/status", pid, task->d_name);
-        FILE *status = fopen(path, "re");
-        while (status && fgets(line, sizeof line, status))
-            if (!strncmp(line, "NSpid:", 6) && atoi(strrchr(line, '\t')) == inside)
-                found = atoi(task->d_name);
-        if (status)
-            fclose(status);
-    }
-    if (tasks)
-        closedir(tasks);
-    return found;
-}
-
 EXPORT int cuCheckpointProcessGetRestoreThreadId(int pid, int *thread) {
     struct mailbox box;
     int memory = peer_open(pid, &box);

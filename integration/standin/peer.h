@@ -6,39 +6,48 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <linux/kcmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
-#include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
 
-/* Opens /proc/PID/mem of a process with a mailbox and reads it; -1 for any other process. */
+/* The thread that has this id in the innermost pid namespace of its process, as the caller sees it; 0 if there is none. */
+static int thread_here(int pid, int inside) {
+    char path[64], line[256];
+    snprintf(path, sizeof path, "/proc/%d/task", pid);
+    DIR *tasks = opendir(path);
+    int found = 0;
+    for (struct dirent *task; tasks && !found && (task = readdir(tasks));) {
+        snprintf(path, sizeof path, "/proc/%d/task/%.16s/status", pid, task->d_name);
+        FILE *status = fopen(path, "re");
+        while (status && fgets(line, sizeof line, status))
+            if (!strncmp(line, "NSpid:", 6) && atoi(strrchr(line, '\t')) == inside)
+                found = atoi(task->d_name);
+        if (status)
+            fclose(status);
+    }
+    if (tasks)
+        closedir(tasks);
+    return found;
+}
+
+/*
+ * Opens /proc/PID/mem of a process with a mailbox and reads it; -1 for any other process. One that merely has its memory in common with
+ * such a process, as a child of vfork(2) has, is none: driver 580 says NOT_INITIALIZED of it, whatever state the other one is in.
+ */
 static int peer_open(int pid, struct mailbox *box) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/mem", pid);
     int memory = open(path, O_RDWR | O_CLOEXEC);
     if (memory < 0)
         return -1;
-    if (pread(memory, box, sizeof *box, (off_t)MAILBOX_ADDRESS) != sizeof *box || box->magic != MAILBOX_MAGIC) {
+    if (pread(memory, box, sizeof *box, (off_t)MAILBOX_ADDRESS) != sizeof *box || box->magic != MAILBOX_MAGIC ||
+        !thread_here(pid, box->restore_thread)) {
         close(memory);
         return -1;
     }
     return memory;
-}
-
-/* Whether it has its memory in common with its parent, as a process for one system call has: the driver knows only one of them. */
-static int has_memory_of_parent(int pid) {
-    char path[64], line[256];
-    snprintf(path, sizeof path, "/proc/%d/status", pid);
-    FILE *status = fopen(path, "re");
-    int parent = 0;
-    while (status && fgets(line, sizeof line, status) && sscanf(line, "PPid: %d", &parent) != 1)
-        ;
-    if (status)
-        fclose(status);
-    return parent > 0 && syscall(SYS_kcmp, pid, parent, KCMP_VM, 0, 0) == 0;
 }
 
 /* What the process holds on a GPU now; 0 if it is not on it. */
@@ -65,7 +74,7 @@ static void each_on_gpu(unsigned gpu, void (*visit)(int pid, const struct mailbo
             continue;
         close(memory);
         uint64_t bytes = bytes_on(&box, gpu);
-        if (bytes > 0 && !has_memory_of_parent(pid))
+        if (bytes > 0)
             visit(pid, &box, bytes, context);
     }
     closedir(proc);

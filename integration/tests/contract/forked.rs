@@ -1,9 +1,9 @@
 //! Children that a process with CUDA has forked and that never exec: they keep its nodes and have
-//! no CUDA.
+//! no CUDA, also those that have its memory.
 
 use crate::by_pid::ByPid;
 use anyhow::Result;
-use stasis::cuda::CudaError;
+use stasis::cuda::{CudaError, CudaState};
 
 use crate::nodes::{descriptors, holds_device, mappings};
 use crate::workload::Workload;
@@ -40,5 +40,35 @@ fn their_parent_is_checkpointed_and_restored_without_them() -> Result<()> {
     }
     bring_back(pid)?;
     assert_eq!(forker.ask()?, "102 202 302");
+    Ok(())
+}
+
+/// Before it execs, a child of vfork(2) has its parent's memory; whatever is asked about it is not
+/// the parent's.
+#[test]
+fn who_has_the_memory_of_a_cuda_process_has_no_cuda() -> Result<()> {
+    let workload = Workload::with_same_memory()?;
+    let count = workload.ask()?;
+    assert!(count.starts_with("101 "), "{count}");
+    let (pid, children) = (workload.pid(), workload.children()?);
+    let [child] = children[..] else {
+        panic!("its children are {children:?}");
+    };
+    let has_no_cuda = || {
+        let not_initialized = CudaError::NotInitialized;
+        assert_eq!(driver().state(child), Err(not_initialized));
+        assert_eq!(driver().restore_thread(child), Err(not_initialized));
+        assert_eq!(lock(child), Err(not_initialized));
+        assert_eq!(driver().unlock(child), Err(not_initialized));
+    };
+    has_no_cuda();
+    put_away(pid)?;
+    has_no_cuda();
+    assert_eq!(driver().state(pid), Ok(CudaState::Checkpointed));
+    assert!(!descriptors(child)?.is_empty(), "they are its own");
+    bring_back(pid)?;
+    has_no_cuda();
+    let count = workload.ask()?;
+    assert!(count.starts_with("102 "), "{count}");
     Ok(())
 }

@@ -49,6 +49,11 @@ impl Workload {
         Self::start("forker", 1, &[], options, &[])
     }
 
+    /// A counter and a process that has its memory, as a child of vfork(2) has.
+    pub(crate) fn with_same_memory() -> Result<Self> {
+        Self::start("hostile", 1, &["same-memory"], &[], &[])
+    }
+
     /// So many ranks, on two GPUs if there are so many.
     pub(crate) fn ranks(count: u32, options: &[&str]) -> Result<Self> {
         let count = count.to_string();

@@ -30,6 +30,7 @@ void many_mappings(void);
 void all_mappings(void);
 void busy_mappings(void);
 void busy_mappings_elsewhere(void);
+void same_memory(void);
 void false_library(void);
 void spoiled_library(void);
 void mapped_elsewhere(void);

@@ -83,6 +83,7 @@ static const struct {
     {"all-mappings", all_mappings},
     {"busy-mappings", busy_mappings},
     {"busy-mappings-elsewhere", busy_mappings_elsewhere},
+    {"same-memory", same_memory},
     {"false-library", false_library},
     {"spoiled-library", spoiled_library},
     {"mapped-elsewhere", mapped_elsewhere},

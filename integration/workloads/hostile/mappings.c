@@ -4,10 +4,12 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #define PAGE 4096UL
@@ -147,6 +149,19 @@ static int change_in_process(void *unused) {
 
 void busy_mappings_elsewhere(void) {
     in_shared_memory(change_in_process);
+}
+
+static int wait_in_process(void *unused) {
+    (void)unused;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    played = 1;
+    while (pause())
+        continue;
+    return 0;
+}
+
+void same_memory(void) {
+    in_shared_memory(wait_in_process);
 }
 
 static void map_file(int file, size_t length) {

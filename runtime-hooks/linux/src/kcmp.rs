@@ -1,4 +1,4 @@
-//! kcmp(2): whether two processes share an open file.
+//! kcmp(2): whether two processes share an open file, their memory or their descriptors.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -8,8 +8,14 @@ use nix::libc;
 
 use crate::process::ProcessRef;
 
-/// `KCMP_FILE` (linux/kcmp.h).
-const FILE: libc::c_int = 0;
+/// What of two processes is compared (linux/kcmp.h).
+#[derive(Debug, Clone, Copy)]
+#[repr(i32)]
+enum Compared {
+    File = 0,
+    Memory = 1,
+    Descriptors = 2,
+}
 
 /// Whether a descriptor of one process and a descriptor of another are the same open file: one
 /// was inherited from the other, or sent over a socket, and not opened anew. A descriptor that is
@@ -18,17 +24,24 @@ const FILE: libc::c_int = 0;
 /// # Errors
 /// The error of kcmp(2); CRIU needs a kernel that has it, too.
 pub fn same_file(one: (&ProcessRef, u32), other: (&ProcessRef, u32)) -> io::Result<bool> {
+    same(Compared::File, one, other)
+}
+
+/// Whether two processes have one memory (`CLONE_VM`, as vfork(2) makes them) or one table of
+/// descriptors (`CLONE_FILES`): what is changed in one is changed in the other.
+///
+/// # Errors
+/// As [`same_file`].
+pub fn shares_memory_or_descriptors(one: &ProcessRef, other: &ProcessRef) -> io::Result<bool> {
+    let (one, other) = ((one, 0), (other, 0));
+    Ok(same(Compared::Memory, one, other)? || same(Compared::Descriptors, one, other)?)
+}
+
+fn same(what: Compared, one: (&ProcessRef, u32), other: (&ProcessRef, u32)) -> io::Result<bool> {
+    let (pid, other_pid) = (one.0.pid(), other.0.pid());
     // SAFETY: kcmp takes five numbers and touches no memory of ours.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_kcmp,
-            one.0.pid(),
-            other.0.pid(),
-            FILE,
-            one.1,
-            other.1,
-        )
-    };
+    let result =
+        unsafe { libc::syscall(libc::SYS_kcmp, pid, other_pid, what as i32, one.1, other.1) };
     match Errno::result(result) {
         // 1, 2 and 3 are orders of things that differ.
         Ok(order) => Ok(order == 0),

@@ -1,10 +1,12 @@
 //! Mappings that lie, are too many, or never stay as they are.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::needs;
 
 use super::endured;
-use super::trial::Harm;
+use super::trial::{Harm, Outcome, Trial};
 
 #[test]
 fn a_sparse_file_that_is_called_vdso() -> Result<()> {
@@ -32,12 +34,29 @@ fn mappings_and_threads_that_come_and_go() -> Result<()> {
     endured(HostKind::trixie()?, "busy-mappings", Harm::ToOthers)
 }
 
-/// To the driver it is two processes with one memory.
+/// The other process has no CUDA of its own, but the devices of the one whose memory it has.
 #[test]
 fn mappings_that_another_process_changes() -> Result<()> {
     endured(
         HostKind::sid_v2()?,
         "busy-mappings-elsewhere",
-        Harm::ToItself,
+        Harm::ToOthers,
     )
+}
+
+/// As a child of vfork(2) has until it execs. Devices that are taken from it were mapped by the
+/// other one.
+#[test]
+fn a_process_that_has_the_memory_of_another() -> Result<()> {
+    let stasis = &StasisHost::of(HostKind::trixie()?)?;
+    needs!(StandIn);
+    let _containerd = stasis.containerd()?;
+    let trial = Trial::start(stasis, "same-memory", Harm::ToOthers)?;
+    let with_devices = stasis.gpu_processes()?;
+    for _ in 0..2 {
+        let toggled = trial.toggle()?;
+        ensure!(matches!(toggled, Outcome::Done), "{toggled:?}");
+    }
+    assert_eq!(stasis.gpu_processes()?, with_devices);
+    trial.endures()
 }

@@ -12,6 +12,10 @@
 //! parent's in a GPU checkpoint and opens others in a GPU restore, so there is nothing to share
 //! from the first GPU checkpoint on: this has to be done before it, and whatever cuts it off has to
 //! leave a child that shares a descriptor, or has none (`replace.rs`).
+//!
+//! A child that has the memory or the descriptor table of its parent, as one of vfork(2) has before
+//! it execs, keeps its devices: to replace them would be to replace the parent's. The driver returns
+//! NOT_INITIALIZED for it, too (measured on driver 580.159.04), and CRIU dumps no such process.
 
 mod replace;
 mod replacer;
@@ -19,7 +23,7 @@ mod replacer;
 use std::fmt;
 use std::io;
 
-use stasis_linux::kcmp::same_file;
+use stasis_linux::kcmp::{same_file, shares_memory_or_descriptors};
 use stasis_linux::{ProcessRef, Snapshot};
 
 use crate::cuda::{CudaError, Driver};
@@ -114,8 +118,16 @@ fn has_inherited(process: &ProcessRef, members: &[ProcessRef]) -> io::Result<boo
         descriptors,
         mappings,
     } = InheritedDevices::of(process)?;
+    if descriptors.is_empty() && mappings.is_empty() {
+        return Ok(false);
+    }
+    for member in members {
+        if shares_memory_or_descriptors(process, member)? {
+            return Ok(false);
+        }
+    }
     if descriptors.is_empty() {
-        return Ok(!mappings.is_empty());
+        return Ok(true);
     }
     for Descriptor { number, .. } in descriptors {
         for member in members {
