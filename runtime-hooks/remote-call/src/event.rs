@@ -32,6 +32,12 @@ impl Deadline {
         Self(Some(Instant::now() + PATIENCE))
     }
 
+    /// For what cannot be left half done: a thread that is let go with our registers faults, and
+    /// one that is killed may change memory until the kernel has ended it. Our calls do not sleep,
+    /// so only a frozen cgroup of version 1, or a disk or file system that does not answer, keeps
+    /// it. Nobody waits for that without end: who traces is a process made for it (the engine's
+    /// `stasis-replace`, `stasis-gpu-copy` and `stasis-gpu-hold`, CRIU and what our plugin forks),
+    /// which the operation leaves behind, or gives up, at a deadline of its own.
     pub(crate) fn never() -> Self {
         Self(None)
     }

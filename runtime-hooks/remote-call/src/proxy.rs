@@ -180,8 +180,8 @@ impl Proxy {
         }
         self.ended = true;
         kill(self.calls.thread(), Signal::SIGKILL)?;
-        // As long as it takes, if the kernel finishes a call first that may still change the
-        // owner's memory.
+        // As long as it takes ([`Deadline::never`]), if the kernel finishes a call first that may
+        // still change the owner's memory.
         let deadline = match self.calls.may_change_memory() {
             true => Deadline::never(),
             false => Deadline::soon(),
@@ -219,7 +219,8 @@ pub struct ProxyRemains {
 impl ProxyRemains {
     /// Waits for its end, however long its last call takes. Until then that call may still change
     /// the owner's memory: SIGKILL does not interrupt a call that does not sleep. A cgroup of
-    /// version 1 that is frozen keeps the proxy from ending.
+    /// version 1 that is frozen keeps the proxy from ending; so this is for a process that nobody
+    /// waits for without a deadline.
     ///
     /// # Errors
     /// Those of `/proc`.

@@ -3,10 +3,11 @@
 use std::io;
 
 use serde::{Deserialize, Serialize};
-use stasis_injection::{Span, contents_of};
+use stasis_injection::Span;
 use stasis_linux::ProcessRef;
 
 use crate::cuda::process_set::as_found::ProcessId;
+use crate::gpu_path::contents_in_time;
 
 /// GPU contents of a process that is to be dumped, in a file of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,11 +28,11 @@ impl InFile {
 /// Where these processes, each with its pid in the container, have contents in files of ours.
 ///
 /// # Errors
-/// An error of reading `/proc`.
+/// An error of reading `/proc`, also if that takes too long.
 pub(crate) fn in_files(processes: &[(i32, ProcessRef)]) -> io::Result<Vec<InFile>> {
     let mut found = Vec::new();
     for (pid, process) in processes {
-        let contents = contents_of(process)?.into_iter();
+        let contents = contents_in_time(process)?.into_iter();
         found.extend(contents.map(|contents| InFile {
             process: ProcessId::of(process),
             pid: *pid,
