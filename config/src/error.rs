@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::exposure::Exposed;
+
 /// The settings cannot be used. stasis has done nothing yet when it returns this error.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
@@ -52,6 +54,14 @@ pub enum SettingsError {
         path: PathBuf,
         /// What is wrong with it.
         what: &'static str,
+    },
+    /// Anybody could have root run something else.
+    #[error("the low-level runtime {path} is not run: {exposed}; take that right away (chmod o-w)")]
+    RuntimeExposed {
+        /// The low-level runtime.
+        path: PathBuf,
+        /// What everybody may change.
+        exposed: Exposed,
     },
 }
 

@@ -6,6 +6,7 @@
 mod bulk_memory;
 mod deadlines;
 mod error;
+pub mod exposure;
 mod file;
 mod gpu_checkpoint;
 pub mod interface;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::exposure::{Others, exposed};
 use crate::{Runtime, SettingsError};
 
 /// Where a bare name is looked up.
@@ -78,10 +79,19 @@ fn find(path: &Path) -> Result<PathBuf, SettingsError> {
             .map(|directory| Path::new(directory).join(path));
         candidates.into_iter().find(|path| is_program(path))
     };
-    found.ok_or_else(|| SettingsError::Runtime {
+    let found = found.ok_or_else(|| SettingsError::Runtime {
         path: path.to_owned(),
         what: "is not an executable file",
-    })
+    })?;
+    match exposed(&found) {
+        // A group's, or another owner's, is reported alone (`stasis check --machine`): some
+        // distributions have such directories. One that cannot be looked at cannot be run.
+        Ok(Some(exposed)) if exposed.to == Others::All => Err(SettingsError::RuntimeExposed {
+            path: found,
+            exposed,
+        }),
+        _ => Ok(found),
+    }
 }
 
 fn is_program(path: &Path) -> bool {

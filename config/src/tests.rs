@@ -181,6 +181,10 @@ fn the_low_level_runtime_is_an_executable_of_a_known_kind() {
         ..program("youki", 0o755)
     };
     assert_eq!(named.resolve().unwrap().flavor, Flavor::Crun);
+    let open = program("runc-for-all", 0o757).resolve().unwrap_err();
+    let text = open.to_string();
+    assert!(text.contains("all users may change"), "{text}");
+    assert!(program("runc-of-a-group", 0o775).resolve().is_ok());
     let missing = Runtime {
         path: "no-such-runtime".into(),
         flavor: None,

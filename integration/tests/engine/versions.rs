@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::host::HostKind;
-use stasis_integration::host::installed::{PROGRAM, StasisHost};
+use stasis_integration::host::installed::{PROGRAM, RUNTIME, StasisHost};
 use stasis_integration::on_hosts;
 
 const OLD_RUNC: &str = "/opt/old/runc";
@@ -41,6 +41,24 @@ fn known_holes_are_named(kind: HostKind) -> Result<()> {
             "install runc 1.1.12 or newer, or a package in which your distribution has closed it",
         ],
     );
+    who_could_change_it_matters(&stasis)
+}
+
+/// A program that everybody can exchange is not run by root, one of a group's is reported.
+fn who_could_change_it_matters(stasis: &StasisHost) -> Result<()> {
+    stasis.host.run(&["chmod", "775", "/opt/old"])?;
+    let found = ids(stasis)?;
+    ensure!(
+        found.last().is_some_and(|id| id == "exposed-runc"),
+        "{found:?}"
+    );
+    stasis.host.run(&["chmod", "777", "/opt/old"])?;
+    let output = stasis.command(RUNTIME).arg("list").output()?;
+    ensure!(!output.status.success(), "it was run");
+    let said = String::from_utf8_lossy(&output.stderr);
+    let expected = "the low-level runtime /opt/old/runc is not run: all users may change /opt/old";
+    assert_contains(&said, &[expected]);
+    stasis.host.run(&["chmod", "755", "/opt/old"])?;
     Ok(())
 }
 

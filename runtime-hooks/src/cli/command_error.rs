@@ -88,7 +88,9 @@ impl MemoryCommandError {
 #[must_use]
 pub fn of_settings(error: &SettingsError) -> Kind {
     match error {
-        SettingsError::Runtime { .. } => Kind::LowLevelRuntime,
+        SettingsError::Runtime { .. } | SettingsError::RuntimeExposed { .. } => {
+            Kind::LowLevelRuntime
+        }
         SettingsError::Read { .. }
         | SettingsError::Untrusted { .. }
         | SettingsError::Syntax { .. }

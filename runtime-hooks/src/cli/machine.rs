@@ -1,6 +1,7 @@
 //! `stasis check --machine`: what the machine can do, and what happens without it.
 
 mod advisories;
+mod exposed;
 mod gpu_contents;
 mod programs;
 mod version;
@@ -45,9 +46,11 @@ pub fn machine(settings: &Settings) -> Machine {
     let mut fall_backs = fall_backs(settings, &capabilities, driver.as_ref().err());
     fall_backs.extend(gpu_contents.as_ref().and_then(Copying::fall_back));
     let programs = programs::installed(settings);
+    let mut findings = programs::findings(&programs, &capabilities.criu);
+    findings.extend(exposed::findings(settings, &programs));
     Machine {
         fall_backs,
-        findings: programs::findings(&programs, &capabilities.criu),
+        findings,
         programs,
         driver: driver.ok(),
         gpu_contents,

@@ -8,9 +8,9 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::process::Command;
+
+use stasis_config::exposure::{Others, exposed};
 
 /// Where the distributions have programs; runc without any `PATH` finds no CRIU.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -58,17 +58,18 @@ pub(crate) fn path() -> OsString {
 fn trusted(path: Option<&OsStr>) -> OsString {
     let standard: Vec<_> = env::split_paths(PATH).collect();
     let directories = env::split_paths(path.unwrap_or_default());
-    let trusted = directories.filter(|path| standard.contains(path) || is_roots(path));
+    let trusted = directories.filter(|path| match exposed(path).map(|it| it.map(|it| it.to)) {
+        Ok(None) => path.is_dir(),
+        // Distributions have some of these for a group.
+        Ok(Some(Others::Some)) => standard.contains(path),
+        Ok(Some(Others::All)) => false,
+        // One that is not there.
+        Err(_) => standard.contains(path),
+    });
     match env::join_paths(trusted) {
         Ok(path) if !path.is_empty() => path,
         _ => PATH.into(),
     }
-}
-
-fn is_roots(directory: &Path) -> bool {
-    let found = directory.metadata();
-    directory.is_absolute()
-        && found.is_ok_and(|found| found.is_dir() && found.uid() == 0 && found.mode() & 0o022 == 0)
 }
 
 fn is_foreign_code(name: &OsStr) -> bool {

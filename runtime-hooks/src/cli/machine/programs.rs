@@ -78,7 +78,7 @@ pub(super) fn findings(programs: &[Installed], criu: &Criu) -> Vec<Finding> {
     findings
 }
 
-fn in_path(name: &str) -> Option<PathBuf> {
+pub(super) fn in_path(name: &str) -> Option<PathBuf> {
     let path = environment::path();
     let mut files = std::env::split_paths(&path).map(|directory| directory.join(name));
     files.find(|file| is_program(file))
