@@ -47,6 +47,18 @@ impl Failure {
             image_complete: object["image_complete"] == true,
         })
     }
+
+    /// What `cuda-checkpoint --container` says of a failure.
+    ///
+    /// # Errors
+    /// It ends with no kind and state that the engine knows.
+    pub fn of_cuda_checkpoint(said: &str) -> Result<Self> {
+        let end = said.trim_end().rsplit_once(" [");
+        let words = end.and_then(|(_, words)| words.split_once("] state="));
+        let (kind, state) = words.with_context(|| format!("not named: {said}"))?;
+        let failure = serde_json::json!({"msg": said, "kind": kind, "state": state});
+        Self::of(&failure)
+    }
 }
 
 /// The word of a closed list that a field has, if it is there.

@@ -2,7 +2,7 @@
 //! a linker that is told to load something, engines' capabilities, device rules and seccomp
 //! profile, a user namespace. (A test machine has a pid_max of 32,768 as it is.)
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use stasis::error::kind::{Kind, State};
 use stasis_integration::container::bundle::Bundle;
@@ -86,8 +86,8 @@ fn the_default_seccomp_profile() -> Result<()> {
     stasis.ctr_remove("filtered")
 }
 
-/// Whose root is nobody on the host. CRIU opens images in there, too, so their directory needs the
-/// right to be searched; what is above it keeps others out.
+/// Whose root is nobody on the host. CRIU opens images in there, too, so that user gets the right to
+/// search their directory, and nobody else does.
 #[test]
 fn a_user_namespace() -> Result<()> {
     let stasis = &StasisHost::of(HostKind::sid_v2()?)?;
@@ -118,15 +118,37 @@ fn a_user_namespace() -> Result<()> {
     job.checkpoint("goes-on", &["--leave-running"])?;
     assert_eq!(stasis.ask(PORT)?.as_deref(), Some("ok 1"));
     job.checkpoint("ends", &[])?;
-    job.restore_fails("ends")?;
+    stasis.host.run(&["chmod", "700", "/images"])?;
+    let image = job.image("ends");
+    stasis.host.run(&["chmod", "700", &image])?;
+    job.restore("ends")?;
+    assert_eq!(stasis.ask(PORT)?.as_deref(), Some("ok 2"));
+    let others = stasis.host.run_for_text(&["stat", "-c", "%A", &image])?;
+    ensure!(others.ends_with("---"), "{others}");
+    job.delete()?;
+    is_refused_without_lists(stasis, &job)
+}
+
+/// A file system that has no access control lists.
+fn is_refused_without_lists(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
+    let (image, bare) = (job.image("ends"), job.image("bare"));
+    stasis.host.run(&["mkdir", &bare])?;
+    stasis
+        .host
+        .run(&["mount", "-t", "ramfs", "-o", "mode=700", "ramfs", &bare])?;
+    stasis
+        .host
+        .run(&["sh", "-c", &format!("cp -rp {image}/* {bare}")])?;
+    stasis.host.run(&["chmod", "700", &bare])?;
+    job.restore_fails("bare")?;
     let failure = job.failure()?.context("it reports nothing")?;
     assert_eq!(
         (failure.kind, failure.state),
-        (Some(Kind::Criu), Some(State::Ended))
+        (Some(Kind::ImageDirectory), Some(State::Unharmed))
     );
-    stasis.host.run(&["chmod", "700", "/images"])?;
-    stasis.host.run(&["chmod", "711", &job.image("ends")])?;
-    job.restore("ends")?;
+    assert!(failure.message.contains("chmod o+x"), "{}", failure.message);
+    stasis.host.run(&["chmod", "711", &bare])?;
+    job.restore("bare")?;
     assert_eq!(stasis.ask(PORT)?.as_deref(), Some("ok 2"));
     job.delete()
 }

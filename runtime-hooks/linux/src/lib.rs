@@ -12,6 +12,7 @@
 //! * [`kcmp`], [`pdeathsig`], [`open_files`]: single system calls.
 //! * [`mod@file`]: files that are replaced whole or not at all, and read up to a limit.
 //! * [`directory`]: directories that nobody else can write into.
+//! * [`search_right`]: lets one user search a directory.
 //! * [`file_system`]: what has to be on disk as a whole.
 //! * [`memory_file`]: files in memory without a name.
 //! * [`numa`]: memory near a device.
@@ -37,6 +38,7 @@ pub mod pdeathsig;
 pub mod pid_file;
 pub mod process;
 pub mod procfs;
+pub mod search_right;
 pub mod snapshot;
 pub mod tree;
 

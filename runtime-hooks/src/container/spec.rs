@@ -131,6 +131,14 @@ impl Spec {
         list(&self.tree, "/mounts").iter().filter_map(bind)
     }
 
+    /// The user of the host who is root in the container's own user namespace; `None` if it has
+    /// none, or joins another's.
+    pub(crate) fn root_of_user_namespace(&self) -> Option<u32> {
+        let mut mappings = list(&self.tree, "/linux/uidMappings").iter();
+        let root = mappings.find(|mapping| mapping["containerID"] == 0)?;
+        root["hostID"].as_u64()?.try_into().ok()
+    }
+
     /// The cgroup of the container, in the low-level runtime's notation.
     pub(crate) fn cgroups_path(&self) -> Option<&str> {
         self.tree.pointer("/linux/cgroupsPath")?.as_str()

@@ -5,12 +5,16 @@ use std::io;
 use std::time::Duration;
 
 use stasis_linux::ProcessRef;
+use stasis_linux::procfs::{count_mappings, most_mappings};
 
 use crate::cuda::stopped::Stop;
 use crate::cuda::{CudaError, CudaState, GpuUuid};
+use crate::host::deadline::{PROC, within};
 
 /// How long the kernel may take to end a process that has crashed.
 const DYING: Duration = Duration::from_millis(200);
+/// The driver and libc unmap again what they had mapped until one more was refused.
+const FEW_MAPPINGS: usize = 64;
 
 /// The driver call during which a member failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +37,19 @@ pub enum Cause {
     /// The driver returned an error.
     #[error("the driver returned {0}")]
     Driver(CudaError),
+    /// The driver returned `CUDA_ERROR_OUT_OF_MEMORY`, and the process cannot map any more memory.
+    #[error(
+        "the driver returned {}, and the process has {count} mappings of the {most} that it may have \
+         (vm.max_map_count): there may be memory enough, but nothing can be mapped; raise that limit \
+         with sysctl, or have the program map less",
+        CudaError::OutOfMemory
+    )]
+    NoMappings {
+        /// Its mappings.
+        count: usize,
+        /// How many it may have.
+        most: usize,
+    },
     /// The driver call did not return in time; it may still take effect.
     #[error("the driver's call did not come back within {:.1} s", .0.as_secs_f64())]
     NoAnswer(Duration),
@@ -115,6 +132,15 @@ impl From<CudaError> for Cause {
     }
 }
 
+impl Cause {
+    /// That a process has nearly as many mappings as it may have, if so.
+    fn no_mappings(pid: i32) -> Option<Self> {
+        let most = most_mappings().ok()?;
+        let count = within(PROC, move || count_mappings(pid)).ok()?.ok()?;
+        (count + FEW_MAPPINGS >= most).then_some(Self::NoMappings { count, most })
+    }
+}
+
 impl ProcessFailure {
     /// Whether the failure may be temporary: the process cannot be reached or restored now, but is
     /// not known to be lost.
@@ -153,6 +179,9 @@ impl ProcessFailure {
             cause @ Cause::Driver(CudaError::NotReady) => cause,
             Cause::Driver(_) if matches!(process.outlives(DYING), Ok(false)) => Cause::Gone,
             _ if process.is_gone() => Cause::Gone,
+            cause @ Cause::Driver(CudaError::OutOfMemory) => {
+                Cause::no_mappings(process.pid()).unwrap_or(cause)
+            }
             cause => cause,
         };
         Self {

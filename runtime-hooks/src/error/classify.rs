@@ -53,6 +53,7 @@ impl Refusal {
             Self::Process(fault) => fault.kind(),
             Self::Blocked(_) => Kind::Blocked,
             Self::Directory { source, .. } => of_io(source, Kind::ImageDirectory),
+            Self::UserNamespace { .. } => Kind::ImageDirectory,
             Self::PreDump { .. } => Kind::PreDump,
             Self::NotAllowed(error) => error.kind(),
             Self::ImageDirectory(error) => error.kind(),
@@ -134,6 +135,7 @@ impl ProcessFailure {
             Cause::Stopped(Stop::FrozenAbove) => Kind::FrozenAbove,
             Cause::NoDriver => Kind::NoDriver,
             Cause::NoRoom(_) => Kind::NoGpuMemory,
+            Cause::NoMappings { .. } => Kind::NoMappings,
             Cause::Gone => Kind::ProcessEnded,
             Cause::Io(_) => Kind::ContainerUnreadable,
         }

@@ -123,6 +123,8 @@ words! {
         NoGpuMemory = "no-gpu-memory",
         /// The host has too little free memory.
         NoHostMemory = "no-host-memory",
+        /// A process has as many mappings as it may have.
+        NoMappings = "no-mappings",
         /// A GPU is not in persistence mode.
         NoPersistence = "no-persistence",
         /// CRIU does not use the plugin that the image needs.

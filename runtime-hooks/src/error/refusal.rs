@@ -74,6 +74,20 @@ pub enum Refusal {
         #[source]
         source: io::Error,
     },
+    /// The root of the container's user namespace cannot be let into the image's directory.
+    #[error(
+        "CRIU opens the image as user {uid}, who is root in the container's user namespace and may \
+         not search {path}; let all users (chmod o+x), and keep others out by a directory above it"
+    )]
+    UserNamespace {
+        /// The image directory.
+        path: PathBuf,
+        /// The user of the host.
+        uid: u32,
+        /// The I/O error.
+        #[source]
+        source: io::Error,
+    },
     /// CRIU cannot dump memory in advance while GPU memory is mapped.
     #[error(
         "process {pid} ({name}) uses CUDA, and memory cannot be dumped in advance (--pre-dump) \

@@ -3,11 +3,13 @@
 use std::path::Path;
 
 use stasis_config::Settings;
+use stasis_linux::search_right;
 use stasis_memory_store::Tier;
 
 use crate::bulk_memory::dump::has_index;
 use crate::bulk_memory::request::threads;
 use crate::container::criu_configuration;
+use crate::container::spec::Spec;
 use crate::error::Refusal;
 use crate::image::allowed::{NotAllowed, admit};
 use crate::image::directory::{INVENTORY, has_inventory, settle};
@@ -60,8 +62,28 @@ pub(crate) fn find_settled(
             image: directory.clone(),
         }
         .into()),
-        found => Ok(found),
+        Found::Nothing => Ok(Found::Nothing),
+        found => {
+            let_in(options)?;
+            Ok(found)
+        }
     }
+}
+
+/// Lets the root of the new container's user namespace search the image's directory: CRIU opens
+/// the image from within (criu/namespaces.c). That user gets there through CRIU's descriptor alone,
+/// as far as the directories above keep others out.
+fn let_in(options: &RestoreRequest) -> Result<(), Refusal> {
+    // The low-level runtime reports a specification that cannot be read.
+    let spec = Spec::read(&options.bundle).ok();
+    let Some(uid) = spec.and_then(|spec| spec.root_of_user_namespace()) else {
+        return Ok(());
+    };
+    search_right::give(&options.image_path, uid).map_err(|source| Refusal::UserNamespace {
+        path: options.image_path.clone(),
+        uid,
+        source,
+    })
 }
 
 /// Looks for an image. `container` is for the manifest of one that has none.

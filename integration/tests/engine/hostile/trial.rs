@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
-use stasis::error::kind::{Kind, State};
+use stasis::error::kind::State;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::container::failure::Failure;
@@ -225,19 +225,9 @@ impl<'l> Trial<'l> {
         if output.status.success() {
             return Ok(Outcome::Done);
         }
-        // It names the kind alone, behind the message.
-        let kind = said
-            .trim()
-            .rsplit('[')
-            .next()
-            .and_then(|word| word.strip_suffix(']'));
-        let kind = Kind::ALL.iter().find(|known| Some(known.name()) == kind);
-        Ok(Outcome::Refused(Failure {
-            message: said.to_string(),
-            kind: Some(*kind.with_context(|| format!("not named: {}: {said}", output.status))?),
-            state: Some(State::Unharmed),
-            image_complete: false,
-        }))
+        let failure = Failure::of_cuda_checkpoint(&said);
+        let failure = failure.with_context(|| output.status.to_string())?;
+        Ok(Outcome::Refused(failure))
     }
 
     fn refused(&self, what: &str, error: &anyhow::Error) -> Result<Outcome> {

@@ -1,9 +1,10 @@
 //! `/proc/PID/maps`.
 
+use std::convert::Infallible;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, open};
 
@@ -102,6 +103,29 @@ pub fn for_each_mapping<B>(
         }
     }
     Ok(None)
+}
+
+/// How many mappings a process may have (`vm.max_map_count`).
+///
+/// # Errors
+/// An I/O error.
+pub fn most_mappings() -> io::Result<usize> {
+    let path = Path::new("/proc/sys/vm/max_map_count");
+    let text = super::read(path, 64)?.unwrap_or_default();
+    number(text.trim_ascii()).ok_or_else(|| malformed(path))
+}
+
+/// How many mappings a process has; none if it has ended.
+///
+/// # Errors
+/// As [`for_each_mapping`].
+pub fn count_mappings(pid: i32) -> io::Result<usize> {
+    let mut count = 0;
+    for_each_mapping::<Infallible>(pid, |_| {
+        count += 1;
+        ControlFlow::Continue(())
+    })?;
+    Ok(count)
 }
 
 /// Opens the regular file behind a mapping, whatever is at its path now, to be read. `None` if the

@@ -21,7 +21,9 @@ use crate::file::read_limited;
 
 pub use descriptors::{Descriptor, close_on_exec, descriptors};
 pub use login::login_user;
-pub use maps::{Mapping, any_mapping, for_each_mapping, open_mapped};
+pub use maps::{
+    Mapping, any_mapping, count_mappings, for_each_mapping, most_mappings, open_mapped,
+};
 pub use stat::{Stat, TaskState};
 pub use status::Status;
 pub use threads::{children, children_of_thread, processes, threads, waits_behind};

@@ -25,7 +25,7 @@ use crate::container::inherited_devices::InheritedDevicesError;
 use crate::cuda::failure::ProcessFailure;
 use crate::cuda::{CudaDriver, CudaError, CudaState, Driver, OpenError};
 use crate::error::io_kind::of_io;
-use crate::error::kind::Kind;
+use crate::error::kind::{Kind, State};
 use crate::error::{Refusal, chain};
 use crate::operation::OperationError;
 use crate::preflight::blocker::Blockers;
@@ -169,6 +169,19 @@ impl Error {
     }
 }
 
+impl Error {
+    /// How a container is now, for scripts. What is not listed here has changed nothing.
+    fn state(&self) -> State {
+        match self {
+            Self::Call { .. } => State::Unknown,
+            error if error.lost().is_empty() => State::Unharmed,
+            // Its keeper goes on trying.
+            error if error.lost().iter().all(ProcessFailure::may_pass) => State::Waiting,
+            _ => State::Lost,
+        }
+    }
+}
+
 fn outcome(lost: &[ProcessFailure]) -> String {
     if lost.is_empty() {
         return "all processes are as before, with their GPU".to_owned();
@@ -201,7 +214,15 @@ pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
             Err(_) => FAILURE,
         },
         Err(error) => {
-            let _ = writeln!(io::stderr(), "{NAME}: {} [{}]", chain(&error), error.kind());
+            let (text, kind) = (chain(&error), error.kind());
+            let _ = match arguments.target.container {
+                Some(_) => writeln!(
+                    io::stderr(),
+                    "{NAME}: {text} [{kind}] state={}",
+                    error.state()
+                ),
+                None => writeln!(io::stderr(), "{NAME}: {text} [{kind}]"),
+            };
             FAILURE
         }
     }
