@@ -1,6 +1,7 @@
 //! Containers without an engine: a bundle, and `stasis-runtime` called as engines call it.
 
 mod before_criu;
+mod cgroups;
 mod devices;
 mod restore;
 mod spec;
@@ -187,23 +188,6 @@ impl<'l> Bundle<'l> {
             wait_until_clear(|| self.left_in_cgroups())?;
         }
         self.quiet(&["delete", "--force", &self.id])
-    }
-
-    /// What keeps its cgroups busy; a host has some of these files, and a hierarchy may have the
-    /// container's name ("memory"). The process lists of version 2 leave out a process whose main
-    /// thread has ended while others still free its memory; "populated" counts it
-    /// (css_task_iter_advance in the kernel's cgroup.c).
-    fn left_in_cgroups(&self) -> Result<Option<String>> {
-        let script = format!(
-            "for cgroup in /sys/fs/cgroup/{{,*/,*/*/}}{}; do
-                mountpoint -q $cgroup && continue
-                cat $cgroup/cgroup.procs; grep -s 'populated 1' $cgroup/cgroup.events
-             done",
-            self.id
-        );
-        let output = self.stasis.command("bash").args(["-c", &script]).output()?;
-        let left = String::from_utf8_lossy(&output.stdout).into_owned();
-        Ok((!left.is_empty()).then_some(left))
     }
 
     /// "running", "paused", "stopped"; empty if there is no such container.
