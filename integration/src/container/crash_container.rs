@@ -121,14 +121,17 @@ impl<'host> CrashContainer<'host> {
         }
     }
 
-    /// Waits until CRIU works.
+    /// Waits until a program works on it whose name begins so.
     ///
     /// # Errors
     /// It does not within 30 s.
-    pub fn in_criu(&self) -> Result<()> {
+    pub fn in_program(&self, program: &str) -> Result<()> {
         wait_until_clear(|| {
-            let works = self.processes()?.iter().any(|one| one.ends_with(" criu"));
-            Ok((!works).then(|| "no criu".to_owned()))
+            let works = self
+                .host_processes()?
+                .iter()
+                .any(|(_, name)| name.starts_with(program));
+            Ok((!works).then(|| format!("no {program}")))
         })
     }
 
@@ -212,15 +215,23 @@ impl<'host> CrashContainer<'host> {
 
     /// Processes in the host that work on a container, or in it.
     fn processes(&self) -> Result<Vec<String>> {
+        let mut found = self.host_processes()?;
+        // That of "runc init" is "runc:[2:INIT]".
+        let program = |name: &str| name.split(':').next().unwrap_or_default().to_owned();
+        found.retain(|(_, name)| PROGRAMS.contains(&program(name).as_str()));
+        let lines = found
+            .into_iter()
+            .map(|(path, name)| format!("{} {name}", path.display()));
+        Ok(lines.collect())
+    }
+
+    /// All processes of the host, each with its name.
+    fn host_processes(&self) -> Result<Vec<(PathBuf, String)>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(self.stasis.host.path("/proc"))? {
             let path = entry?.path();
             let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
-            // That of "runc init" is "runc:[2:INIT]".
-            let program = name.trim().split(':').next().unwrap_or_default();
-            if PROGRAMS.contains(&program) {
-                found.push(format!("{} {}", path.display(), name.trim()));
-            }
+            found.push((path, name.trim().to_owned()));
         }
         Ok(found)
     }

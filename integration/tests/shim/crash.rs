@@ -1,11 +1,10 @@
 //! The shim is killed, at whatever it is: nothing of the container stays, and it can be made again.
 
-use std::thread::{JoinHandle, scope, sleep};
-use std::time::{Duration, Instant};
+use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
-use stasis_integration::client::containerd::{Answer, Containerd, INIT};
+use stasis_integration::client::containerd::{Answer, Containerd};
 use stasis_integration::container::crash_container::{CrashContainer, answered, checkpoint, start};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
@@ -15,9 +14,6 @@ use stasis_integration::on_hosts;
 const GOOD: &str = "/images/good";
 /// Where the checkpoints go that are cut off.
 const CUT_OFF: &str = "/images/cut-off";
-/// Where random moments come from.
-const SEED: u64 = 20;
-const RANDOM_MOMENTS: u32 = 10;
 const ENDED: &str = "exit victim 137";
 
 on_hosts!(crashes: trixie, sid_v2);
@@ -63,7 +59,6 @@ fn all_moments(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     runs_and_ends(stasis, client, &victim)?;
     during_create(client, &victim)?;
     an_operation_is_killed(stasis, client, &victim)?;
-    at_random_moments(stasis, client, &victim)?;
     the_good_image_restores(stasis, client, &victim)?;
     without_gpu(stasis, client)
 }
@@ -141,11 +136,11 @@ fn killed_in(
 
 /// containerd does not know the task yet, and there is no event.
 fn during_create(client: &Containerd, victim: &CrashContainer<'_>) -> Result<()> {
-    for delay in [0, 20, 40, 60, 80] {
-        println!("create, after {delay} ms");
+    for program in ["containerd-shim", "runc"] {
+        println!("create, in {program}");
         victim.without_shim()?;
         let caller = victim.begin(client, |client| start(client, "victim", None))?;
-        sleep(Duration::from_millis(delay));
+        victim.in_program(program)?;
         victim.kill_shim(|| caller.is_finished())?;
         let _ = answered(caller.join())?;
         victim.can_be_made_again(client)?;
@@ -186,52 +181,6 @@ fn an_operation_is_killed(
     victim.nothing_left(client)
 }
 
-/// A whole life, as callers lead containers through it.
-fn life(stasis: &StasisHost, client: &Containerd) -> Result<()> {
-    start(client, "victim", None)?;
-    while stasis.ask(10000)?.is_none() {
-        client.state("victim", INIT)?;
-    }
-    checkpoint(client, "victim", CUT_OFF, true)?;
-    client.delete("victim")?;
-    start(client, "victim", Some(GOOD))?;
-    client.kill("victim", "", 9)?;
-    client.wait("victim", "")?;
-    client.delete("victim")?;
-    Ok(())
-}
-
-fn at_random_moments(
-    stasis: &StasisHost,
-    client: &Containerd,
-    victim: &CrashContainer<'_>,
-) -> Result<()> {
-    let began = Instant::now();
-    life(stasis, client)?;
-    let whole = began.elapsed();
-    println!("seed {SEED}, a life takes {whole:?}");
-    let mut random = fastrand::Rng::with_seed(SEED);
-    let mut cut_off = 0;
-    let mut tries = 0;
-    // A moment may come after the end of a life, which takes less time than the first.
-    while cut_off < RANDOM_MOMENTS {
-        tries += 1;
-        ensure!(tries <= 3 * RANDOM_MOMENTS, "only {cut_off} were cut off");
-        let moment = whole.mul_f64(random.f64());
-        let (killed, lived) = scope(|scope| {
-            let again = client.again()?;
-            let caller = scope.spawn(move || life(stasis, &again));
-            sleep(moment);
-            let killed = victim.kill_shim(|| caller.is_finished())?;
-            Ok::<_, anyhow::Error>((killed, answered(caller.join())?))
-        })?;
-        println!("after {moment:?}: killed {killed}, {lived:?}");
-        cut_off += u32::from(killed && lived.is_err());
-        victim.can_be_made_again(client)?;
-    }
-    Ok(())
-}
-
 fn the_good_image_restores(
     stasis: &StasisHost,
     client: &Containerd,
@@ -247,33 +196,41 @@ fn the_good_image_restores(
 /// The low-level runtime dies with the shim, since nobody had to stand before it.
 fn without_gpu(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     const PLAIN: &str = "/images/plain";
-    // Many processes, so that CRIU has to work for a while.
-    let script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do sleep 1000 & done; wait";
+    let script = "/bin/pause & wait";
     let plain = CrashContainer::make(stasis, "plain", &["/bin/sh", "-c", script])?;
     plain.start(client, None)?;
     checkpoint(client, "plain", PLAIN, true)?;
     client.delete("plain")?;
-    for delay in [0, 10, 20, 40, 60, 80, 110, 150] {
-        let delay = Duration::from_millis(delay);
+    for stage in ["pre-dump", "post-dump"] {
         plain.start(client, None)?;
-        let checkpoint = plain.begin_checkpoint(client, CUT_OFF)?;
-        plain.in_criu()?;
-        sleep(delay);
-        plain.kill_shim(|| false)?;
-        println!(
-            "plain checkpoint, {delay:?}: {:?}",
-            answered(checkpoint.join())?
-        );
-        plain.nothing_left(client)?;
-
-        let restore = plain.begin_restore(client, PLAIN)?;
-        plain.in_criu()?;
-        sleep(delay);
-        plain.kill_shim(|| false)?;
-        println!("plain restore, {delay:?}: {:?}", answered(restore.join())?);
-        plain.nothing_left(client)?;
+        in_plain_criu(stasis, stage, client, &plain, || {
+            plain.begin_checkpoint(client, CUT_OFF)
+        })?;
+    }
+    for stage in ["pre-restore", "post-restore", "pre-resume"] {
+        in_plain_criu(stasis, stage, client, &plain, || {
+            plain.begin_restore(client, PLAIN)
+        })?;
     }
     plain.start(client, Some(PLAIN))?;
     plain.end(client)?;
+    plain.nothing_left(client)
+}
+
+fn in_plain_criu(
+    stasis: &StasisHost,
+    stage: &str,
+    client: &Containerd,
+    plain: &CrashContainer<'_>,
+    begin: impl FnOnce() -> Result<JoinHandle<Answer<()>>>,
+) -> Result<()> {
+    println!("plain, {stage}");
+    stasis.hold_criu(stage)?;
+    let caller = begin()?;
+    stasis.until_criu_is_held()?;
+    plain.kill_shim(|| false)?;
+    stasis.let_criu_go()?;
+    let answer = answered(caller.join())?;
+    ensure!(answer.is_err(), "a killed shim answered: {answer:?}");
     plain.nothing_left(client)
 }

@@ -1,5 +1,5 @@
-//! The shim is killed at each system call with which it changes something, in a checkpoint and in a
-//! restore: nothing of the container stays, an image that is there restores, and the container can
+//! The shim is killed at each system call with which it changes something, in a checkpoint, in a
+//! restore, and from a start to a delete: nothing of the container stays, an image that is there restores, and the container can
 //! be made again.
 
 use std::fs;
@@ -28,6 +28,11 @@ fn in_a_checkpoint() -> Result<()> {
 #[test]
 fn in_a_restore() -> Result<()> {
     at_steps(|victim, number| victim.restore(number))
+}
+
+#[test]
+fn from_start_to_delete() -> Result<()> {
+    at_steps(|victim, number| victim.whole_life(number))
 }
 
 fn at_steps(act: impl Fn(&Victim<'_>, u32) -> Result<Vec<Hit>>) -> Result<()> {
@@ -94,6 +99,22 @@ impl Victim<'_> {
         Ok(hits)
     }
 
+    fn whole_life(&self, number: u32) -> Result<Vec<Hit>> {
+        create(self.client, "victim", None)?;
+        let hits = self.killed_at(number, || {
+            let begun = self.container.begin(self.client, |client| {
+                client.start("victim", INIT)?;
+                client.kill("victim", INIT, 9)?;
+                client.wait("victim", INIT)?;
+                client.delete("victim").map(drop)
+            })?;
+            answered(begun.join())
+        })?;
+        self.starts(None, "ok 0")?;
+        self.ends()?;
+        Ok(hits)
+    }
+
     /// Where it was hit; nothing is left of the task then, nor if it was not.
     fn killed_at(&self, number: u32, act: impl FnOnce() -> Result<Answer<()>>) -> Result<Vec<Hit>> {
         let shims = self.stasis.shims_outside()?;
@@ -110,8 +131,10 @@ impl Victim<'_> {
         let hits = trace.seen_so_far()?.hits;
         if hits.is_empty() {
             ensure!(answer.is_ok(), "without a fault: {answer:?}");
-            self.client.state("victim", INIT)?;
-            self.ends()?;
+            // A life is over by now.
+            if self.client.state("victim", INIT).is_ok() {
+                self.ends()?;
+            }
         }
         self.container.nothing_left(self.client)?;
         Ok(hits)
