@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use serde_json::json;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
@@ -23,6 +24,7 @@ done; exec sleep 1000' </dev/null >/dev/null 2>&1 &
 echo $! >/run/left
 "#;
 const CRIU_FAILS: &str = "exit 1\n";
+const RUNC_IS_KILLED: &str = "kill -9 $PPID\nexit 1\n";
 const ENGINE_IS_KILLED: &str = "kill -9 $(ps -o ppid= -p $PPID)\nexit 1\n";
 
 on_hosts!(all_cases: sid, trixie_v2, sid_v2);
@@ -33,7 +35,23 @@ fn all_cases(kind: HostKind) -> Result<()> {
     let _containerd = stasis.containerd()?;
     let job = &Bundle::make(stasis, "job", &["/bin/memcheck", "24", "10000"])?;
     all_of_it_is_ended(stasis, job)?;
-    its_mounts_are_gone(stasis, job)
+    its_mounts_are_gone(stasis, job)?;
+    without_gpu_state(stasis)
+}
+
+fn without_gpu_state(stasis: &StasisHost) -> Result<()> {
+    let plain = &Bundle::make(stasis, "plain", &["/bin/pause"])?;
+    plain.change(|spec| spec["linux"]["devices"] = json!([]))?;
+    plain.run()?;
+    plain.checkpoint("image", &[])?;
+    plain.delete()?;
+    for end in [RUNC_IS_KILLED, ENGINE_IS_KILLED] {
+        is_cut_off(stasis, plain, end).context(end)?;
+        plain.restore("image").context(end)?;
+        assert_eq!(plain.status()?, "running");
+        plain.delete()?;
+    }
+    Ok(())
 }
 
 fn all_of_it_is_ended(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {

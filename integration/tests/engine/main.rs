@@ -44,6 +44,7 @@ mod restore;
 mod room;
 mod self_test;
 mod stop;
+mod told_to_end;
 mod versions;
 mod whole_images;
 mod without_gpu;

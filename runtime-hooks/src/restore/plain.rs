@@ -5,6 +5,8 @@
 //! would block for ever at their next call. So the driver is queried about the processes that may
 //! use CUDA before the restore counts as a success.
 
+use std::os::unix::process::ExitStatusExt;
+
 use crate::container::ContainerError;
 use crate::context::{Context, Outcome};
 use crate::error::low_level::{LowLevelFailure, MemoryFailure};
@@ -23,8 +25,8 @@ use crate::restore::undo::{started, to_undo};
 /// Restores the container, and passes the low-level runtime's output and exit code on.
 ///
 /// # Errors
-/// The low-level runtime cannot be started, or a process was restored without its GPU: nothing is
-/// left of the container then.
+/// The low-level runtime cannot be started, or was killed, or a process was restored without its
+/// GPU: nothing is left of the container then.
 pub(crate) fn restore_plain(
     context: &Context,
     options: &RestoreRequest,
@@ -59,8 +61,10 @@ fn bring_up(
     let restored = low_level
         .run(None)
         .map_err(Failure::start(&context.low_level))?;
+    // The CRIU of a low-level runtime that was killed may have brought up tasks that no record
+    // tells of.
     if let Restored::Over(ended) = &restored
-        && ended.hung.is_some()
+        && (ended.hung.is_some() || ended.status.signal().is_some())
     {
         let failed = LowLevelFailure::of_restore(
             context,
