@@ -11,12 +11,13 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
 
-const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 5] = [
+const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 6] = [
     files_belong_to_the_ids_of_a_user_namespace,
     bind_mount_is_mapped,
     many_layers_are_mounted,
     mount_inside_another_does_not_leave_it,
     fuse_is_mounted_by_its_helper,
+    image_file_is_mounted_on_a_loop_device,
 ];
 const BUNDLES: &str = "/run/containerd/io.containerd.runtime.v2.task/default";
 /// The image's files, where they may be mounted with other ids.
@@ -244,4 +245,41 @@ fn fuse_is_mounted_by_its_helper(stasis: &StasisHost, client: &Containerd) -> Re
             .err()
             .map(|left| left.to_string()))
     })
+}
+
+/// The device is given up with the mount.
+fn image_file_is_mounted_on_a_loop_device(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    // Those from 5 on stand for GPUs.
+    const FILL: &str = r"
+        cp -a /opt/roots/image/. $0 && umount $0
+        [ -e /dev/loop-control ] || mknod /dev/loop-control c 10 237
+        for number in 0 1 2 3 4; do
+            [ -e /dev/loop$number ] || mknod /dev/loop$number b 7 $number
+        done
+    ";
+    // Other hosts use the machine's devices, too.
+    let name = stasis.host.name();
+    let (disk, file) = (format!("/mnt/{name}"), format!("/run/disk--mnt-{name}"));
+    let is_free = format!("! grep -l {file} /sys/block/loop*/loop/backing_file");
+    stasis.host.run(&["sh", "-ec", FILES])?;
+    stasis.host.mount_disk(64 << 20, &disk)?;
+    stasis.host.run(&["sh", "-ec", FILL, &disk])?;
+    let ways = [
+        (&["loop", "direct-io"][..], "echo new > /new"),
+        (
+            &["loop", "ro"],
+            "test \"$(cat /new)\" = new && ! touch /newer",
+        ),
+    ];
+    for (options, script) in ways {
+        let image = mount("ext4", &file, options);
+        start_on(stasis, client, "loop", vec![image])?;
+        holds(client, "loop", script)?;
+        remove(stasis, client, "loop")?;
+        wait_until_clear(|| {
+            let free = stasis.host.run(&["sh", "-c", &is_free]);
+            Ok(free.err().map(|used| used.to_string()))
+        })?;
+    }
+    Ok(())
 }

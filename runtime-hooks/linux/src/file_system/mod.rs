@@ -1,6 +1,7 @@
 //! The file system that a directory is on, as a whole.
 
 pub mod idmapped;
+pub mod loop_device;
 
 use std::fs::File;
 use std::io;

@@ -15,9 +15,9 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use containerd_shim::mount::mount_rootfs as mount_by_crate;
 use containerd_shim::protos::types::mount::Mount;
 use nix::mount::{MsFlags, mount};
+use stasis_linux::file_system::loop_device::{Access, LoopDevice};
 
 use self::idmap::IdmappedLayers;
 use self::options::Options;
@@ -97,9 +97,6 @@ impl Wanted {
 
     fn mount_new(&self) -> Result<(), IoError> {
         let target = self.place.find()?;
-        if self.options.is_loop {
-            return self.mount_image(target.path());
-        }
         if self.kind == OVERLAY {
             return overlay::mount(&self.source, &self.options, target.path());
         }
@@ -107,8 +104,13 @@ impl Wanted {
         if self.options.flags.contains(MsFlags::MS_REMOUNT) && data.is_empty() {
             return Ok(());
         }
+        // Held until it is mounted: nobody else uses it before.
+        let device = self.loop_device()?;
+        let source = device
+            .as_ref()
+            .map_or(Path::new(&self.source), LoopDevice::path);
         mount(
-            Some(self.source.as_str()).filter(|source| !source.is_empty()),
+            Some(source).filter(|source| !source.as_os_str().is_empty()),
             target.path(),
             Some(self.kind.as_str()).filter(|kind| !kind.is_empty()),
             self.options.flags,
@@ -117,13 +119,17 @@ impl Wanted {
         .map_err(self.failed())
     }
 
-    /// The crate has the calls for a loop device, and does not end the process here.
-    fn mount_image(&self, target: &Path) -> Result<(), IoError> {
-        // Only faster, and not the kernel's to know.
-        let given = self.given.iter().filter(|option| *option != "direct-io");
-        let given: Vec<String> = given.cloned().collect();
-        mount_by_crate(Some(&self.kind), Some(&self.source), &given, target)
-            .map_err(|error| self.failed()(std::io::Error::other(error.to_string())))
+    fn loop_device(&self) -> Result<Option<LoopDevice>, IoError> {
+        if !self.options.is_loop {
+            return Ok(None);
+        }
+        let access = if self.options.flags.contains(MsFlags::MS_RDONLY) {
+            Access::ReadOnly
+        } else {
+            Access::ReadWrite
+        };
+        let device = LoopDevice::of(Path::new(&self.source), access).map_err(self.failed())?;
+        Ok(Some(device))
     }
 
     /// What a second call does: the kernel ignores it in the one that mounts.

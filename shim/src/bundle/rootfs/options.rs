@@ -59,6 +59,10 @@ impl Options {
                 options.add(option);
             }
         }
+        if options.is_loop {
+            // Only faster, and not the kernel's to know.
+            options.data.retain(|option| option != "direct-io");
+        }
         options.maps = match (users, groups) {
             (None, None) => None,
             (Some(users), Some(groups)) => {
