@@ -36,13 +36,26 @@ fn checks(kind: HostKind) -> Result<()> {
 }
 
 /// containerd's client pauses, checkpoints and resumes, the last with a context that may have
-/// expired by then.
+/// expired by then. Who leaves a task paused in another way means that.
 fn paused_task_is_resumed_for_its_caller(stasis: &StasisHost, client: &Containerd) -> Result<()> {
-    let id = "abandoned";
-    stasis.set("runc", "deadlines.resume_s = 3\n")?;
-    stasis.start_gpu_task(client, id, &[], &COUNTER)?;
-    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    stasis.set("runc", "deadlines.resume_s = 2\n")?;
     let mut events = client.events()?;
+    let tasks = [
+        ("abandoned", "10000"),
+        ("kept", "10001"),
+        ("only-paused", "10002"),
+    ];
+    for (id, port) in tasks {
+        stasis.start_gpu_task(client, id, &[], &["/bin/counter", port])?;
+        assert_eq!(stasis.ask_until_up(port.parse()?)?, "101");
+    }
+    client.pause("kept")?;
+    client.checkpoint("kept", &into("/images/kept"))?;
+    // Its caller is gone, with its connection, when it has been paused.
+    let caller = "ctr t pause only-paused; kill -KILL $$";
+    stasis.fails(&["sh", "-c", caller])?;
+
+    let id = "abandoned";
     stasis.slow_checkpoint(id, SLOW)?;
     client.pause(id)?;
     let hasty = client.beside(move |client| {
@@ -52,17 +65,15 @@ fn paused_task_is_resumed_for_its_caller(stasis: &StasisHost, client: &Container
     assert_ne!(code(&hasty.outcome()?), Code::Ok);
     events.until(id, "resumed")?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
-
-    // A caller that waits, and leaves it paused, means that.
-    stasis.inject("")?;
-    client.pause(id)?;
-    client.checkpoint(id, &into("/images/kept"))?;
-    std::thread::sleep(Duration::from_secs(4));
-    assert_eq!(events.count(id, "resumed"), 1);
-    client.resume(id)?;
-    assert_eq!(stasis.ask(10000)?.as_deref(), Some("103"));
+    // Theirs came earlier, and their time would be over by now.
+    for (id, port) in &tasks[1..] {
+        assert_eq!(client.state(id, INIT)?.status(), State::Paused);
+        assert_eq!(events.count(id, "resumed"), 0);
+        client.resume(id)?;
+        assert_eq!(stasis.ask(port.parse()?)?.as_deref(), Some("102"));
+    }
     stasis.set("runc", "")?;
-    stasis.ctr_remove(id)
+    tasks.iter().try_for_each(|(id, _)| stasis.ctr_remove(id))
 }
 
 /// containerd deletes a task whose restore has failed for it, and asks the shim to end, each once.
