@@ -46,6 +46,8 @@ fn newest_containerd_is_understood(kind: HostKind) -> Result<()> {
     let mut events = events.events()?;
     let address = start(&stasis, "pod")?;
     assert_eq!(start(&stasis, "second")?, address, "one shim for a pod");
+    // Up to 2.2: flags, no parameters, and the address alone, which 2.0 takes for version 2.
+    assert_eq!(answered(&stasis, "third", &[])?, address.as_bytes());
     let reached = stasis.host.path(address.trim_start_matches("unix://"));
     let client = Client::connect(&format!("unix://{}", reached.display()))?;
     let tasks = TaskClient::new(client.clone());
@@ -67,9 +69,8 @@ fn call() -> Call {
     with_timeout(60_000_000_000)
 }
 
-/// Runs `start`; the address in its answer.
+/// Runs `start` as containerd 2.3 does; the address in its answer.
 fn start(stasis: &StasisHost, id: &str) -> Result<String> {
-    stasis.host.run(&["sh", "-ec", BUNDLE, id])?;
     let params = BootstrapParams {
         instance_id: id.to_owned(),
         namespace: "default".to_owned(),
@@ -79,14 +80,20 @@ fn start(stasis: &StasisHost, id: &str) -> Result<String> {
         containerd_binary: "/usr/bin/containerd".to_owned(),
         ..BootstrapParams::default()
     };
-    let bundle = stasis.host.path(format!("/run/bundles/{id}"));
-    fs::write(bundle.join("params"), params.write_to_bytes()?)?;
-    stasis.host.run(&["sh", "-ec", START, id])?;
-    let answer = fs::read(bundle.join("answer"))?;
+    let answer = answered(stasis, id, &params.write_to_bytes()?)?;
     let answer = BootstrapResult::parse_from_bytes(&answer).context("the answer of start")?;
     // Of 3 containerd would clean up after the pod's first container alone.
     assert_eq!((answer.version, answer.protocol.as_str()), (2, "ttrpc"));
     Ok(answer.address)
+}
+
+/// Runs `start` with this on its standard input.
+fn answered(stasis: &StasisHost, id: &str, input: &[u8]) -> Result<Vec<u8>> {
+    stasis.host.run(&["sh", "-ec", BUNDLE, id])?;
+    let bundle = stasis.host.path(format!("/run/bundles/{id}"));
+    fs::write(bundle.join("params"), input)?;
+    stasis.host.run(&["sh", "-ec", START, id])?;
+    Ok(fs::read(bundle.join("answer"))?)
 }
 
 fn lives(stasis: &StasisHost, tasks: &TaskClient, id: &str) -> Result<()> {
