@@ -1,6 +1,6 @@
 //! The shim is killed at each system call with which it changes something, in a checkpoint, in a
-//! restore, and from a start to a delete: nothing of the container stays, an image that is there restores, and the container can
-//! be made again.
+//! restore, and from a start to a delete: nothing of the container stays, an image that is there
+//! restores, and the container can be made again.
 
 use std::fs;
 
