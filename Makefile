@@ -3,7 +3,7 @@
 # Units here are found by systemd, and need not be enabled.
 UNITS = /usr/local/lib/systemd/system
 
-.PHONY: demo test test-node fuzz campaign soak bench install uninstall requirements
+.PHONY: demo test test-node fuzz campaign soak bench package install uninstall requirements
 
 requirements:
 	@echo "== what test hosts need on this machine"
@@ -42,6 +42,10 @@ bench: requirements
 	@echo "== building everything that is measured"
 	cargo build --locked --release --workspace
 	target/release/bench
+
+# For Debian and Ubuntu, and a tarball, for any glibc from 2.31 on: in target/package.
+package: requirements
+	config/package/build.sh
 
 install:
 	cargo build --locked --release -p stasis -p containerd-shim-stasis -p stasis-criu-plugin

@@ -1,8 +1,8 @@
 //! Settings of bulk memory: where and how it is stored.
 
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
-use std::thread;
+use std::path::{Path, PathBuf};
+use std::{env, thread};
 
 use serde::{Deserialize, Serialize};
 
@@ -113,7 +113,18 @@ impl Default for BulkMemory {
             ram_limit_percent: 50,
             keep: 0,
             max_bytes: 0,
-            plugin: "/usr/local/lib/stasis/libstasis_memory.so".into(),
+            plugin: installed_plugin(),
         }
     }
+}
+
+/// The plugin that was installed with this program: `PREFIX/lib/stasis` for one in `PREFIX/bin`,
+/// since a package installs to `/usr` and `make install` to `/usr/local`.
+fn installed_plugin() -> PathBuf {
+    let program = env::current_exe().ok();
+    let prefix = program.as_deref().and_then(Path::parent);
+    let prefix = prefix.filter(|directory| directory.ends_with("bin"));
+    let prefix = prefix.and_then(Path::parent);
+    let prefix = prefix.unwrap_or(Path::new("/usr/local"));
+    prefix.join("lib/stasis/libstasis_memory.so")
 }

@@ -5,12 +5,13 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use stasis::cli::answer::{Format, answer, show, show_all, show_error};
 use stasis::cli::check::{CheckError, check};
 use stasis::cli::check_image::check_image;
 use stasis::cli::command_error::CommandError;
 use stasis::cli::cuda_checkpoint;
+use stasis::cli::documents;
 use stasis::cli::locate::locate;
 use stasis::cli::machine::machine;
 use stasis::cli::memory;
@@ -27,7 +28,7 @@ use stasis_linux::open_files;
 
 /// Checks and recovers GPU containers, and manages the memory that their checkpoints keep.
 #[derive(Debug, Parser)]
-#[command(name = "stasis", disable_help_subcommand = true)]
+#[command(name = "stasis", version, disable_help_subcommand = true)]
 struct Arguments {
     #[command(subcommand)]
     verb: Verb,
@@ -80,6 +81,12 @@ enum Verb {
     Memory {
         #[command(subcommand)]
         verb: MemoryVerb,
+    },
+    /// Write manual pages and completions of shells below this directory, for a package.
+    #[command(hide = true)]
+    Documents {
+        /// Such as /usr/share.
+        share: PathBuf,
     },
 }
 
@@ -139,7 +146,8 @@ impl Verb {
             } => Format::of(*json),
             Self::Memory {
                 verb: MemoryVerb::Remove { .. } | MemoryVerb::Prune { .. },
-            } => Format::Text,
+            }
+            | Self::Documents { .. } => Format::Text,
         }
     }
 }
@@ -187,6 +195,10 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
             run_recover(&settings, &which, Format::of(json))
         }
         Verb::Memory { verb } => run_memory(&settings, verb),
+        Verb::Documents { share } => {
+            documents::write(Arguments::command(), &share)?;
+            Ok(0)
+        }
     }
 }
 

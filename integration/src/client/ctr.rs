@@ -132,7 +132,8 @@ impl StasisHost {
 
 /// The options with which a container gets the GPU, on the host's network. Its tag for faults of
 /// the stand-in is its id.
-pub(crate) fn gpu_options(id: &str) -> Vec<String> {
+#[must_use]
+pub fn gpu_options(id: &str) -> Vec<String> {
     let mount = format!("type=bind,src={DRIVER},dst={DRIVER},options=rbind:ro");
     let library_path = format!("LD_LIBRARY_PATH={DRIVER}/lib64");
     let tag = format!("STASIS_TAG={id}");

@@ -3,6 +3,7 @@
 //! up after a killed shim then is the other one.
 
 use std::fs;
+use std::path::Path;
 
 use anyhow::Result;
 use stasis_integration::check::wait::wait_until_clear;
@@ -68,8 +69,11 @@ fn uninstalled_when_nobody_needs_it(kind: HostKind) -> Result<()> {
     const UNINSTALL: [&str; 2] = ["sh", "/root/uninstall.sh"];
     let stasis = StasisHost::of(kind)?;
     stasis.install_shim()?;
-    let script = include_str!("../../../config/uninstall.sh");
-    stasis.host.write(UNINSTALL[1], script)?;
+    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config");
+    for script in ["uninstall.sh", "shim-in-use.sh"] {
+        let inside = format!("/root/{script}");
+        stasis.host.install(&config.join(script), &inside)?;
+    }
     lead_to(&stasis, OURS)?;
     let client = start(&stasis)?;
     let id = "needs-it";

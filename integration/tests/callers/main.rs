@@ -8,5 +8,6 @@ mod docker;
 mod exchange;
 mod hosts;
 mod older_containerd;
+mod packages;
 mod podman;
 mod upgrade;

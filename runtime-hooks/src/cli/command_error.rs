@@ -4,6 +4,7 @@ use stasis_config::SettingsError;
 
 use crate::cli::check::CheckError;
 use crate::cli::check_image::CheckImageError;
+use crate::cli::documents::DocumentsError;
 use crate::cli::locate::LocateError;
 use crate::cli::memory::MemoryCommandError;
 use crate::error::io_kind::{of_io, of_store};
@@ -21,6 +22,9 @@ pub enum CommandError {
     /// `stasis check --image` failed.
     #[error(transparent)]
     CheckImage(#[from] CheckImageError),
+    /// `stasis documents` failed.
+    #[error(transparent)]
+    Documents(#[from] DocumentsError),
     /// `stasis memory` failed.
     #[error(transparent)]
     Memory(#[from] MemoryCommandError),
@@ -41,6 +45,7 @@ impl CommandError {
             Self::Check(error) => error.kind(),
             Self::CheckImage(error) => error.kind(),
             Self::Memory(error) => error.kind(),
+            Self::Documents(error) => of_io(&error.source, Kind::Io),
             Self::Recover(error) | Self::Answer(error) => of_io(error, Kind::Io),
         };
         Diagnosis::new(kind, State::Unharmed)

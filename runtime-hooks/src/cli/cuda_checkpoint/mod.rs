@@ -15,7 +15,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use stasis_config::{Settings, SettingsError};
 
 use crate::cli::command_error::of_settings;
@@ -33,6 +33,12 @@ use arguments::Arguments;
 
 /// The program name that selects this command line.
 pub const NAME: &str = "cuda-checkpoint";
+
+/// Its command line, for what is made of it.
+#[must_use]
+pub fn command_line() -> clap::Command {
+    Arguments::command()
+}
 
 /// The exit code of every failure, as in NVIDIA's program.
 const FAILURE: u8 = 1;

@@ -1,0 +1,144 @@
+//! The Debian package: installed, replaced under a running container, refused to be removed while
+//! one needs its shim, removed and purged.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::client::ctr::gpu_options;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::c_build;
+use stasis_integration::host::installed::{SETTINGS, StasisHost};
+use stasis_integration::on_hosts;
+
+const FIRST: &str = "/root/stasis_0.1.0_amd64.deb";
+const SECOND: &str = "/root/stasis_0.1.1_amd64.deb";
+const ID: &str = "packaged";
+const SHIM: &str = "/usr/bin/containerd-shim-stasis-v2";
+const BUNDLE: &str = "/run/containerd/io.containerd.runtime.v2.task/default/packaged";
+/// What is in the package beside programs.
+const FILES: [&str; 7] = [
+    "/usr/lib/stasis/libstasis_memory.so",
+    "/usr/lib/systemd/system/stasis-recover.service",
+    "/usr/lib/systemd/system/multi-user.target.wants/stasis-recover.service",
+    "/usr/lib/tmpfiles.d/stasis.conf",
+    "/usr/share/man/man1/stasis-memory-list.1.gz",
+    "/usr/share/bash-completion/completions/stasis.bash",
+    "/usr/share/zsh/vendor-completions/_cuda-checkpoint",
+];
+
+on_hosts!(installed_upgraded_removed: trixie, sid_v2);
+
+fn installed_upgraded_removed(kind: HostKind) -> Result<()> {
+    let stasis = StasisHost::of(kind)?;
+    without_make_install(&stasis)?;
+    package(&stasis)?;
+    stasis.host.run(&["dpkg", "-i", FIRST])?;
+    stasis.set(kind.low_level, "")?;
+    is_whole(&stasis)?;
+
+    let _containerd = stasis.containerd()?;
+    let gpu = gpu_options(ID);
+    let mut options = vec!["-d"];
+    options.extend(gpu.iter().map(String::as_str));
+    stasis.shim_run(ID, &options, &["/bin/counter", "10000"])?;
+    assert_eq!(stasis.ask_until_up(10000)?, "101");
+
+    // The settings were changed here and are the same in both packages: nobody is asked.
+    stasis.host.run(&["dpkg", "-i", SECOND])?;
+    is_told_of_the_new_version(&stasis)?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
+    stasis.ctr_checkpoint(ID, "example.com/packaged:1")?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("103"));
+
+    let refused = stasis.fails(&["dpkg", "-r", "stasis"])?;
+    assert!(refused.contains(&format!("{BUNDLE}\n")), "{refused}");
+    // The old program, which is no file any more.
+    assert!(refused.contains("it runs: process"), "{refused}");
+    is_told_of_the_new_version(&stasis)?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("104"));
+
+    stasis.ctr_remove(ID)?;
+    wait_until_clear(|| {
+        let shims = stasis.shims()?;
+        Ok((!shims.is_empty()).then(|| format!("{shims:?} run")))
+    })?;
+    is_removed(&stasis)
+}
+
+/// The programs that the host has of `make install`, and its settings.
+fn without_make_install(stasis: &StasisHost) -> Result<()> {
+    let script = "rm -r /usr/local/bin/stasis* /usr/local/bin/cuda-checkpoint \
+                  /usr/local/lib/stasis /etc/stasis";
+    stasis.host.run(&["sh", "-ec", script]).map(drop)
+}
+
+/// Makes a package of the programs under test, and one of a later version that is the same.
+fn package(stasis: &StasisHost) -> Result<()> {
+    let out = tempfile::tempdir()?;
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let output = Command::new(repository.join("config/package/assemble.sh"))
+        .arg("0.1.0")
+        .args([c_build::programs()?.as_path(), out.path()])
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{said}");
+    let built = out.path().join("stasis_0.1.0_amd64.deb");
+    stasis.host.install(&built, FIRST)?;
+    let later = "dpkg-deb -R \"$0\" /root/later
+                 sed -i 's/^Version: .*/Version: 0.1.1/' /root/later/DEBIAN/control
+                 dpkg-deb -Znone -b /root/later \"$1\"";
+    let script = ["sh", "-ec", later, FIRST, SECOND];
+    stasis.host.run(&script).map(drop)
+}
+
+/// Each file is in the list of the package (hosts leave manual pages out), and the plugin that is
+/// used is that of the package.
+fn is_whole(stasis: &StasisHost) -> Result<()> {
+    let list = stasis.host.run_for_text(&["dpkg", "-L", "stasis"])?;
+    for file in FILES {
+        assert!(list.lines().any(|line| line == file), "{file}: {list}");
+    }
+    let plugin = format!("plugin: {}\n", FILES[0]);
+    let machine = stasis
+        .host
+        .run_for_text(&["stasis", "check", "--machine"])?;
+    assert!(machine.contains(&plugin), "{machine}");
+    let unit = fs::read_to_string(stasis.host.path(FILES[1]))?;
+    assert!(unit.contains("ExecStart=/usr/bin/stasis recover"), "{unit}");
+    assert!(!unit.contains("/usr/local"), "{unit}");
+    Ok(())
+}
+
+fn is_told_of_the_new_version(stasis: &StasisHost) -> Result<()> {
+    let asked = [
+        "dpkg-query",
+        "-W",
+        "-f",
+        "${db:Status-Status} ${Version}",
+        "stasis",
+    ];
+    let said = stasis.host.run_for_text(&asked)?;
+    assert_eq!(said, "installed 0.1.1");
+    Ok(())
+}
+
+fn is_removed(stasis: &StasisHost) -> Result<()> {
+    stasis.host.run(&["dpkg", "-r", "stasis"])?;
+    let left = stasis.host.run_for_text(&["dpkg", "-L", "stasis"])?;
+    assert_eq!(left, format!("/etc\n/etc/stasis\n{SETTINGS}"));
+    let programs = ["/usr/bin/stasis", "/usr/bin/cuda-checkpoint", SHIM];
+    for file in programs.iter().chain(&FILES) {
+        // A link that leads nowhere is there, too.
+        let path = stasis.host.path(file);
+        assert!(fs::symlink_metadata(path).is_err(), "{file}");
+    }
+    assert!(stasis.host.path(SETTINGS).exists());
+    stasis.host.run(&["dpkg", "-P", "stasis"])?;
+    for directory in ["/etc/stasis", "/var/log/stasis", "/var/lib/stasis"] {
+        assert!(!stasis.host.path(directory).exists(), "{directory}");
+    }
+    Ok(())
+}

@@ -1,0 +1,88 @@
+//! Manual pages and completions of shells, made from the command lines themselves, so that none of
+//! them misses a command or an option.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::Command;
+use clap_complete::Shell;
+
+use crate::cli::cuda_checkpoint;
+
+/// Where each shell looks for completions, below `share`.
+const SHELLS: [(Shell, &str); 3] = [
+    (Shell::Bash, "bash-completion/completions"),
+    (Shell::Zsh, "zsh/vendor-completions"),
+    (Shell::Fish, "fish/vendor_completions.d"),
+];
+
+/// A directory, or something in it, could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write to {directory}")]
+pub struct DocumentsError {
+    directory: PathBuf,
+    pub(crate) source: io::Error,
+}
+
+/// Writes those of `stasis`, whose command line this is, and of `cuda-checkpoint` below `share`.
+///
+/// # Errors
+/// Something cannot be written.
+pub fn write(stasis: Command, share: &Path) -> Result<(), DocumentsError> {
+    for mut command in [stasis, cuda_checkpoint::command_line()] {
+        let name = command.get_name().to_owned();
+        for (shell, place) in SHELLS {
+            into(&share.join(place), |directory| {
+                clap_complete::generate_to(shell, &mut command, &name, directory).map(drop)
+            })?;
+        }
+        into(&share.join("man/man1"), |directory| {
+            clap_mangen::generate_to(command, directory)
+        })?;
+    }
+    Ok(())
+}
+
+fn into(
+    directory: &Path,
+    generate: impl FnOnce(&Path) -> io::Result<()>,
+) -> Result<(), DocumentsError> {
+    let made = fs::create_dir_all(directory).and_then(|()| generate(directory));
+    made.map_err(|source| DocumentsError {
+        directory: directory.to_owned(),
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Arg;
+
+    use super::*;
+
+    #[test]
+    fn every_verb_has_a_page_and_every_shell_a_completion() {
+        let share = tempfile::tempdir().unwrap();
+        let verb = Command::new("verb").arg(Arg::new("option").long("option"));
+        let hidden = Command::new("hidden").hide(true);
+        let stasis = Command::new("stasis").subcommands([verb, hidden]);
+        write(stasis, share.path()).unwrap();
+        let page = fs::read_to_string(share.path().join("man/man1/stasis-verb.1")).unwrap();
+        assert!(page.contains("option"), "{page}");
+        assert!(!share.path().join("man/man1/stasis-hidden.1").exists());
+        for name in [
+            "bash-completion/completions/stasis.bash",
+            "zsh/vendor-completions/_stasis",
+        ] {
+            let text = fs::read_to_string(share.path().join(name)).unwrap();
+            assert!(text.contains("--option"), "{text}");
+        }
+        assert!(share.path().join("man/man1/cuda-checkpoint.1").exists());
+        let full = write(Command::new("stasis"), Path::new("/proc/nowhere")).unwrap_err();
+        assert_eq!(
+            full.to_string(),
+            "cannot write to /proc/nowhere/bash-completion/completions"
+        );
+    }
+}
