@@ -20,6 +20,7 @@ use stasis::cli::memory::prune::{Prune, prune};
 use stasis::cli::memory::verify::verify;
 use stasis::cli::recover::{Found, Outcome, Which, recover};
 use stasis::cli::respawned;
+use stasis::cli::setup::{self, setup};
 use stasis::cuda::watchdog;
 use stasis::error::chain;
 use stasis::host::cancel::Cancel;
@@ -82,6 +83,9 @@ enum Verb {
         #[command(subcommand)]
         verb: MemoryVerb,
     },
+    /// Tell a container engine of stasis, in its settings: shows the difference and keeps all else
+    /// that is in them.
+    Setup(setup::Arguments),
     /// Write manual pages and completions of shells below this directory, for a package.
     #[command(hide = true)]
     Documents {
@@ -137,6 +141,7 @@ impl Verb {
     fn format(&self) -> Format {
         match self {
             Self::Check { json, .. }
+            | Self::Setup(setup::Arguments { json, .. })
             | Self::Recover { json, .. }
             | Self::Memory {
                 verb:
@@ -195,6 +200,10 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
             run_recover(&settings, &which, Format::of(json))
         }
         Verb::Memory { verb } => run_memory(&settings, verb),
+        Verb::Setup(arguments) => {
+            show(&setup(&arguments)?, Format::of(arguments.json))?;
+            Ok(0)
+        }
         Verb::Documents { share } => {
             documents::write(Arguments::command(), &share)?;
             Ok(0)

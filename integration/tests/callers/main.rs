@@ -10,4 +10,5 @@ mod hosts;
 mod older_containerd;
 mod packages;
 mod podman;
+mod setup;
 mod upgrade;

@@ -7,6 +7,7 @@ use crate::cli::check_image::CheckImageError;
 use crate::cli::documents::DocumentsError;
 use crate::cli::locate::LocateError;
 use crate::cli::memory::MemoryCommandError;
+use crate::cli::setup::SetupError;
 use crate::error::io_kind::{of_io, of_store};
 use crate::error::kind::{Diagnosis, Kind, State};
 
@@ -25,6 +26,9 @@ pub enum CommandError {
     /// `stasis documents` failed.
     #[error(transparent)]
     Documents(#[from] DocumentsError),
+    /// `stasis setup` failed.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
     /// `stasis memory` failed.
     #[error(transparent)]
     Memory(#[from] MemoryCommandError),
@@ -45,6 +49,7 @@ impl CommandError {
             Self::Check(error) => error.kind(),
             Self::CheckImage(error) => error.kind(),
             Self::Memory(error) => error.kind(),
+            Self::Setup(error) => error.kind(),
             Self::Documents(error) => of_io(&error.source, Kind::Io),
             Self::Recover(error) | Self::Answer(error) => of_io(error, Kind::Io),
         };
@@ -84,6 +89,19 @@ impl MemoryCommandError {
             Self::Store(error) => of_store(error),
             Self::Io { source, .. } => of_io(source, Kind::ImageDirectory),
             Self::None(_) | Self::Several(_) => Kind::MemoryMissing,
+            Self::InUse(_) => Kind::Busy,
+        }
+    }
+}
+
+impl SetupError {
+    /// Why an engine was not told of stasis.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::NoProgram(_) => Kind::LowLevelRuntime,
+            Self::File { source, .. } => of_io(source, Kind::Io),
+            Self::Content { .. } => Kind::Settings,
             Self::InUse(_) => Kind::Busy,
         }
     }

@@ -13,3 +13,4 @@ pub mod memory;
 pub mod oci;
 pub mod recover;
 pub mod respawned;
+pub mod setup;

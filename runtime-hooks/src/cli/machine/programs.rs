@@ -56,6 +56,13 @@ pub(super) fn installed(settings: &Settings) -> Vec<Installed> {
     programs.map(ask).collect()
 }
 
+/// The version of the program of this name in `PATH`, if it is the one that is meant.
+pub(crate) fn version_of(name: &str, program: Program) -> Option<Version> {
+    let answer = ask(&in_path(name)?).ok()?;
+    let (found, version) = version::read(&answer)?;
+    (found == program).then_some(version)
+}
+
 /// What is to be said of them, and of CRIU.
 pub(super) fn findings(programs: &[Installed], criu: &Criu) -> Vec<Finding> {
     let mut findings = Vec::new();

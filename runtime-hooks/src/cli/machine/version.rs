@@ -26,11 +26,13 @@ pub enum Program {
     Containerd,
     /// CRIU.
     Criu,
+    /// podman.
+    Podman,
 }
 
 impl Version {
     /// A release.
-    pub(super) const fn release(major: u32, minor: u32, patch: u32) -> Self {
+    pub(crate) const fn release(major: u32, minor: u32, patch: u32) -> Self {
         Self::candidate(major, minor, patch, u32::MAX)
     }
 
@@ -92,6 +94,7 @@ pub(super) fn read(answer: &str) -> Option<(Program, Version)> {
         let (program, version) = match (words.next()?, words.next()?) {
             ("runc", "version") => (Program::Runc, words.next()?),
             ("crun", "version") => (Program::Crun, words.next()?),
+            ("podman", "version") => (Program::Podman, words.next()?),
             ("containerd", _source) => (Program::Containerd, words.next()?),
             ("Version:", version) => (Program::Criu, version),
             _ => return None,
@@ -123,6 +126,7 @@ impl fmt::Display for Program {
             Self::Crun => "crun",
             Self::Containerd => "containerd",
             Self::Criu => "CRIU",
+            Self::Podman => "podman",
         })
     }
 }
@@ -171,6 +175,7 @@ mod tests {
                 Program::Containerd,
                 release(1, 6, 33),
             ),
+            ("podman version 5.4.2\n", Program::Podman, release(5, 4, 2)),
             (
                 "Version: 4.2.1\nGitID: v4.2.1\n",
                 Program::Criu,

@@ -1,0 +1,147 @@
+//! `stasis setup`: each engine is told of stasis in settings that know nothing of it, uses it, and
+//! has its settings as they were after `--undo`.
+
+use std::fs;
+
+use anyhow::Result;
+use stasis_integration::client::cri::settings;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::image::Image;
+use stasis_integration::host::installed::{PROGRAM, RUNTIME, StasisHost};
+use stasis_integration::on_hosts;
+
+const DAEMON: &str = "/etc/docker/daemon.json";
+/// As people write it.
+const DOCKER: &str = r#"{
+    "storage-driver": "vfs",
+    "bridge": "none", "iptables": false, "ip6tables": false,
+    "exec-opts": ["native.cgroupdriver=cgroupfs"]
+}
+"#;
+const CONTAINERS: &str = "/etc/containers/containers.conf";
+const CONTAINERS_D: &str = "/etc/containers/containers.conf.d/stasis.conf";
+const PODMAN: &str = "[containers]\nlog_driver = \"k8s-file\"\npids_limit = 0\n\n[engine]\n\
+                      cgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\n";
+const CONTAINERD: &str = "/etc/containerd/config.toml";
+const CONTAINERD_D: &str = "/etc/containerd/conf.d/stasis.toml";
+const ID: &str = "needs-it";
+
+on_hosts!(each_engine: trixie, sid_v2);
+
+fn each_engine(kind: HostKind) -> Result<()> {
+    let stasis = StasisHost::of(kind)?;
+    stasis.install_shim()?;
+    docker(&stasis)?;
+    podman(&stasis)?;
+    containerd(&stasis, kind)
+}
+
+fn docker(stasis: &StasisHost) -> Result<()> {
+    stasis.host.write(DAEMON, DOCKER)?;
+    let shown = stasis
+        .host
+        .run_for_text(&[PROGRAM, "setup", "docker", "--dry-run"])?;
+    let added = format!("+        \"stasis\": {{\"path\":\"{RUNTIME}\"}}\n");
+    assert!(shown.contains(&added), "{shown}");
+    assert!(shown.ends_with("nothing was written"), "{shown}");
+    assert_eq!(text(stasis, DAEMON)?, DOCKER);
+    is_set(stasis, "docker")?;
+
+    let daemon = stasis.docker()?;
+    stasis.docker_run("job", &[], &["/bin/counter", "10000"])?;
+    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    // Docker takes checkpoints for experimental.
+    stasis.docker_checkpoint(&[], "job", "first")?;
+    stasis.docker_remove("job")?;
+    daemon.kill()?;
+
+    stasis.host.run(&[PROGRAM, "setup", "docker", "--undo"])?;
+    let left = text(stasis, DAEMON)?;
+    assert!(!left.contains("stasis"), "{left}");
+    assert!(left.contains("\"experimental\": true"), "{left}");
+    stasis.host.write(DAEMON, "{\"runtimes\": ")?;
+    let error = stasis.fails(&[PROGRAM, "setup", "docker"])?;
+    assert!(
+        error.contains("daemon.json cannot be changed: EOF"),
+        "{error}"
+    );
+    assert!(error.contains("[settings]"), "{error}");
+    Ok(())
+}
+
+fn podman(stasis: &StasisHost) -> Result<()> {
+    stasis.host.write(CONTAINERS, PODMAN)?;
+    is_set(stasis, "podman")?;
+    stasis.podman_load()?;
+    let run = [
+        "--runtime",
+        "stasis",
+        "run",
+        "--name",
+        "job",
+        "--network",
+        "host",
+    ];
+    let image = Image::DEFAULT_NAME;
+    stasis.podman(&[&run[..], &["-d", image, "/bin/pause"]].concat())?;
+    let named = ["inspect", "-f", "{{.OCIRuntime}}", "job"];
+    assert_eq!(stasis.podman(&named)?, "stasis");
+    stasis.podman(&["rm", "-f", "-t", "0", "job"])?;
+    stasis.host.run(&[PROGRAM, "setup", "podman", "--undo"])?;
+    assert!(!stasis.host.path(CONTAINERS_D).exists());
+    Ok(())
+}
+
+fn containerd(stasis: &StasisHost, kind: HostKind) -> Result<()> {
+    settings::write(&stasis.host, kind.suite, "version = 2\n")?;
+    if stasis.host.path(CONTAINERD_D).exists() {
+        fs::remove_file(stasis.host.path(CONTAINERD_D))?;
+    }
+    let before = text(stasis, CONTAINERD)?;
+    is_set(stasis, "containerd")?;
+    let dump = stasis
+        .host
+        .run_for_text(&["containerd", "config", "dump"])?;
+    let path = "containerd-shim-stasis-v2";
+    assert!(dump.contains(path), "{dump}");
+    assert!(dump.contains(".runtimes.runc]"), "{dump}");
+
+    let _containerd = stasis.containerd()?;
+    let loaded = stasis.host.run_for_text(&["ctr", "plugins", "ls"])?;
+    assert!(!loaded.contains("error"), "{loaded}");
+    stasis.shim_run(ID, &["-d"], &["/bin/pause"])?;
+    let refused = stasis.fails(&[PROGRAM, "setup", "containerd", "--undo"])?;
+    assert!(
+        refused.contains(&format!("/default/{ID}; end them")),
+        "{refused}"
+    );
+    assert!(refused.contains("[busy]"), "{refused}");
+    stasis.ctr_remove(ID)?;
+    stasis
+        .host
+        .run(&[PROGRAM, "setup", "containerd", "--undo"])?;
+    assert!(!stasis.host.path(CONTAINERD_D).exists());
+    let after = text(stasis, CONTAINERD)?;
+    // containerd 1.x needs it once somebody else is listed: it may stay.
+    let runc = "\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]\n\
+                runtime_type = \"io.containerd.runc.v2\"\n";
+    assert_eq!(after.replace(runc, ""), before);
+    Ok(())
+}
+
+/// Once, and then there is nothing left to change.
+fn is_set(stasis: &StasisHost, engine: &str) -> Result<()> {
+    let done = stasis.host.run_for_text(&[PROGRAM, "setup", engine])?;
+    assert!(done.contains("\nwritten"), "{done}");
+    let again = stasis
+        .host
+        .run_for_text(&[PROGRAM, "setup", engine, "--json"])?;
+    let again: serde_json::Value = serde_json::from_str(&again)?;
+    assert_eq!(again["files"], serde_json::json!([]));
+    assert_eq!(again["written"], false);
+    Ok(())
+}
+
+fn text(stasis: &StasisHost, path: &str) -> Result<String> {
+    Ok(fs::read_to_string(stasis.host.path(path))?)
+}

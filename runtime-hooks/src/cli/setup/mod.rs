@@ -1,0 +1,159 @@
+//! `stasis setup`: writes the settings of an engine, as the engine documents them, so that it knows
+//! stasis; shows the difference, and keeps what it does not know.
+
+mod change;
+mod containerd;
+mod docker;
+mod in_use;
+mod json;
+mod podman;
+mod programs;
+mod tables;
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use change::Change;
+use programs::Programs;
+
+/// An engine that can be told of stasis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Engine {
+    /// A runtime handler of CRI in /etc/containerd.
+    Containerd,
+    /// A runtime in /etc/docker/daemon.json.
+    Docker,
+    /// A runtime in /etc/containers/containers.conf.d.
+    Podman,
+}
+
+/// Which engine, and how.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// The engine.
+    engine: Engine,
+    /// Show the difference, and write nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Take out again what tells it of stasis. Refused while a container runs on its shim.
+    #[arg(long)]
+    undo: bool,
+    /// Print the report as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// The engine is to know stasis.
+    Set,
+    /// It is to know it no longer.
+    Undo,
+}
+
+/// Why nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// A program of stasis is not where it has to be.
+    #[error("{0} is not there; it has to be beside `stasis`")]
+    NoProgram(PathBuf),
+    /// A file cannot be read or written.
+    #[error("cannot {what} {path}")]
+    File {
+        /// "read" or "write".
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// A file of settings cannot be understood, so nothing is added to it.
+    #[error("{path} cannot be changed: {why}")]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong in it.
+        why: String,
+    },
+    /// Containers would have a shim that containerd does not know.
+    #[error("containers run on the shim of stasis: {}; end them first", .0.join(", "))]
+    InUse(Vec<String>),
+}
+
+/// A file of an engine, and what is changed in it.
+#[derive(Debug, Serialize)]
+pub struct Changed {
+    /// The file.
+    pub path: PathBuf,
+    /// The difference, as `diff -u` shows it.
+    pub difference: String,
+}
+
+/// What was changed, or would be.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// The files; none where everything is as it should be.
+    pub files: Vec<Changed>,
+    /// Whether they were written.
+    pub written: bool,
+    /// What is left to do.
+    pub next: &'static str,
+}
+
+/// Tells an engine of stasis, or undoes that.
+///
+/// # Errors
+/// Nothing was changed, unless a file could not be written: those before it were.
+pub fn setup(arguments: &Arguments) -> Result<Report, SetupError> {
+    let programs = Programs::beside_this()?;
+    let way = if arguments.undo { Way::Undo } else { Way::Set };
+    let changes = match arguments.engine {
+        Engine::Containerd => containerd::changes(&programs, way)?,
+        Engine::Docker => docker::changes(&programs, way)?,
+        Engine::Podman => podman::changes(&programs, way)?,
+    };
+    let changes: Vec<Change> = changes.into_iter().filter(Change::is_one).collect();
+    let written = !arguments.dry_run && !changes.is_empty();
+    if written {
+        changes.iter().try_for_each(Change::write)?;
+    }
+    Ok(Report {
+        written,
+        next: if written { arguments.engine.next() } else { "" },
+        files: changes.iter().map(Change::shown).collect(),
+    })
+}
+
+impl Engine {
+    fn next(self) -> &'static str {
+        match self {
+            Self::Containerd => "systemctl restart containerd (containers go on)",
+            // A reload reads `runtimes`, and not `experimental`.
+            Self::Docker => "systemctl restart docker (its containers end, without live-restore)",
+            Self::Podman => "",
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for file in &self.files {
+            f.write_str(&file.difference)?;
+        }
+        match (self.files.is_empty(), self.written) {
+            (true, _) => f.write_str("nothing is to be changed")?,
+            (false, false) => f.write_str("nothing was written")?,
+            (false, true) => f.write_str("written")?,
+        }
+        if !self.next.is_empty() {
+            write!(f, "; now: {}", self.next)?;
+        }
+        Ok(())
+    }
+}

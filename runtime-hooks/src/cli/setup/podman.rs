@@ -1,0 +1,115 @@
+//! podman: a file of its own in `containers.conf.d`.
+
+use std::path::Path;
+
+use toml_edit::{Array, InlineTable, Value};
+
+use super::change::{self, Change};
+use super::programs::Programs;
+use super::{SetupError, Way, tables};
+use crate::cli::machine::{Program, Version, version_of};
+
+const SETTINGS: &str = "/etc/containers/containers.conf.d/stasis.conf";
+/// Who reports errors as JSON: podman asks nobody else for them.
+const JSON: [&str; 2] = ["engine", "runtime_supports_json"];
+const RUNTIMES: [&str; 2] = ["engine", "runtimes"];
+const NAME: &str = "stasis";
+/// The first that understands that a list is added to (containers/common 0.57); an earlier one
+/// takes such a list for an error.
+const ADDS_TO_LISTS: Version = Version::release(5, 0, 0);
+
+pub(super) fn changes(programs: &Programs, way: Way) -> Result<Vec<Change>, SetupError> {
+    let path = Path::new(SETTINGS);
+    let before = change::read(path)?;
+    let podman = version_of("podman", Program::Podman);
+    let adds = podman.is_some_and(|podman| podman >= ADDS_TO_LISTS);
+    let lists = if adds { Lists::Added } else { Lists::Replaced };
+    let after = changed(path, before.as_deref(), &programs.runtime, way, lists)?;
+    Ok(vec![Change::of(path, before, after)])
+}
+
+/// What podman does with a list in a file of `containers.conf.d`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lists {
+    /// It can be added to those of other files.
+    Added,
+    /// It takes their place.
+    Replaced,
+}
+
+fn changed(
+    path: &Path,
+    before: Option<&str>,
+    runtime: &str,
+    way: Way,
+    lists: Lists,
+) -> Result<Option<String>, SetupError> {
+    let mut document = tables::parse(path, before)?;
+    let json = way == Way::Set && lists == Lists::Added;
+    if json {
+        tables::put(path, &mut document, &JSON[..1], JSON[1], json_too(runtime))?;
+    } else {
+        tables::remove(document.as_table_mut(), &JSON);
+    }
+    match way {
+        Way::Set => {
+            let paths = Array::from_iter([runtime]);
+            tables::put(path, &mut document, &RUNTIMES, NAME, paths)?;
+        }
+        Way::Undo => tables::remove(document.as_table_mut(), &["engine", "runtimes", NAME]),
+    }
+    let after = document.to_string();
+    Ok((!after.trim().is_empty()).then_some(after))
+}
+
+/// By the name that podman has, and by that of the program.
+fn json_too(runtime: &str) -> Array {
+    let program = runtime.rsplit('/').next().unwrap_or(runtime);
+    let mut append = InlineTable::new();
+    append.insert("append", Value::from(true));
+    let mut list = Array::from_iter([NAME, program]);
+    list.push(Value::InlineTable(append));
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(before: Option<&str>, way: Way, lists: Lists) -> Option<String> {
+        changed(
+            Path::new("x"),
+            before,
+            "/usr/bin/stasis-runtime",
+            way,
+            lists,
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn a_file_of_its_own_comes_and_goes() {
+        let made = set(None, Way::Set, Lists::Added).unwrap();
+        assert_eq!(
+            made,
+            "[engine]\nruntime_supports_json = [\"stasis\", \"stasis-runtime\", { append = true \
+             }]\n\n[engine.runtimes]\nstasis = [\"/usr/bin/stasis-runtime\"]\n"
+        );
+        assert_eq!(set(Some(&made), Way::Set, Lists::Added), Some(made.clone()));
+        assert_eq!(set(Some(&made), Way::Undo, Lists::Added), None);
+        assert_eq!(set(None, Way::Undo, Lists::Added), None);
+        let older = set(Some(&made), Way::Set, Lists::Replaced).unwrap();
+        assert_eq!(
+            older,
+            "\n[engine.runtimes]\nstasis = [\"/usr/bin/stasis-runtime\"]\n"
+        );
+    }
+
+    #[test]
+    fn what_somebody_has_added_stays() {
+        let theirs = "# mine\n[engine]\nevents_logger = \"file\" # why\n";
+        let after = set(Some(theirs), Way::Set, Lists::Added).unwrap();
+        assert!(after.starts_with(theirs), "{after}");
+        assert_eq!(set(Some(&after), Way::Undo, Lists::Added).unwrap(), theirs);
+    }
+}
