@@ -22,7 +22,7 @@ lay_out() {
     sed "s,/usr/local/bin,$prefix/bin," "$config/systemd/stasis-recover.service" >"$units/stasis-recover.service"
     ln -s ../stasis-recover.service "$units/multi-user.target.wants/stasis-recover.service"
     install -D -m 644 "$here/tmpfiles.conf" "$to/lib/tmpfiles.d/stasis.conf"
-    "$programs/stasis" --config "$config/stasis.toml" documents "$to/share"
+    "$programs/stasis" documents "$to/share"
     gzip -9 -n "$to"/share/man/man1/*
     install -D -m 644 -t "$to/share/doc/stasis" "$config"/../{README.md,CHANGELOG.md,SECURITY.md}
     install -m 644 "$config/../LICENSE" "$to/share/doc/stasis/copyright"

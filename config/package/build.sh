@@ -27,7 +27,8 @@ echo "== the programs"
 cargo fetch --locked
 cargo_home=${CARGO_HOME:-$HOME/.cargo}
 mkdir -p "$root"/{source,cargo,rust,target} target/package/programs
-mount --bind -o ro . "$root/source"
+# A build script has rustc write beside the sources for a moment.
+mount --bind . "$root/source"
 mount --bind "$cargo_home" "$root/cargo"
 mount --bind "$(rustc --print sysroot)" "$root/rust"
 mount --bind target/package/programs "$root/mnt"

@@ -11,10 +11,12 @@ use stasis::cli::check::{CheckError, check};
 use stasis::cli::check_image::check_image;
 use stasis::cli::command_error::CommandError;
 use stasis::cli::cuda_checkpoint;
+use stasis::cli::doctor::doctor;
 use stasis::cli::documents;
 use stasis::cli::locate::locate;
 use stasis::cli::machine::machine;
 use stasis::cli::memory;
+use stasis::cli::memory::arguments::MemoryVerb;
 use stasis::cli::memory::flush::flush;
 use stasis::cli::memory::prune::{Prune, prune};
 use stasis::cli::memory::verify::verify;
@@ -83,6 +85,15 @@ enum Verb {
         #[command(subcommand)]
         verb: MemoryVerb,
     },
+    /// Look for what is wrong with this machine, and say what to do. Tries this build of the
+    /// driver, if it was not tried yet: some seconds, and 1 GiB of a GPU's memory.
+    ///
+    /// Exit code 0: nothing is at fault; 1: something is.
+    Doctor {
+        /// Print the findings as one JSON object.
+        #[arg(long)]
+        json: bool,
+    },
     /// Tell a container engine of stasis, in its settings: shows the difference and keeps all else
     /// that is in them.
     Setup(setup::Arguments),
@@ -94,53 +105,11 @@ enum Verb {
     },
 }
 
-#[derive(Debug, Subcommand)]
-enum MemoryVerb {
-    /// List the bulk memory on this machine.
-    List {
-        /// Print the list as JSON.
-        #[arg(long)]
-        json: bool,
-    },
-    /// Copy what is in memory alone to disk, now.
-    ///
-    /// Exit code 0: all is on disk; 1: something is not, and is tried again.
-    Flush {
-        /// Print the list of copies as JSON.
-        #[arg(long)]
-        json: bool,
-    },
-    /// Read bulk memory as the disk has it, and compare it with its checksums.
-    ///
-    /// Exit code 0: all of it is whole; 1: something is damaged, and the images that need it cannot
-    /// be restored.
-    Verify {
-        /// Names, or the beginnings of them; all without any.
-        ids: Vec<String>,
-        /// Print the list as JSON.
-        #[arg(long)]
-        json: bool,
-    },
-    /// Remove the bulk memory of one checkpoint. Its image cannot be restored afterwards.
-    Remove {
-        /// Its name, or the beginning of it.
-        id: String,
-    },
-    /// List bulk memory that no image needs, or that is more than the settings keep.
-    ///
-    /// That an image is gone is believed of one that was where it was written for an hour, and that
-    /// was not exported by an engine or restored from elsewhere.
-    Prune {
-        /// Remove the listed bulk memory.
-        #[arg(long)]
-        force: bool,
-    },
-}
-
 impl Verb {
     fn format(&self) -> Format {
         match self {
             Self::Check { json, .. }
+            | Self::Doctor { json }
             | Self::Setup(setup::Arguments { json, .. })
             | Self::Recover { json, .. }
             | Self::Memory {
@@ -182,7 +151,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> Result<u8, CommandError> {
-    let settings = Settings::load(arguments.config.as_deref())?;
+    let settings = || Settings::load(arguments.config.as_deref());
     match arguments.verb {
         Verb::Check {
             id,
@@ -191,21 +160,27 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
             json,
             ..
         } => match (id, image) {
-            (Some(id), _) => run_check(settings, &id, root.as_deref(), Format::of(json)),
-            (None, Some(image)) => run_check_image(&settings, &image, Format::of(json)),
-            (None, None) => run_check_machine(&settings, Format::of(json)),
+            (Some(id), _) => run_check(settings()?, &id, root.as_deref(), Format::of(json)),
+            (None, Some(image)) => run_check_image(&settings()?, &image, Format::of(json)),
+            (None, None) => run_check_machine(&settings()?, Format::of(json)),
         },
+        Verb::Doctor { json } => {
+            let found = doctor(settings());
+            show(&found, Format::of(json))?;
+            Ok(if found.is_sound() { 0 } else { REFUSED })
+        }
         Verb::Recover { id, json, .. } => {
             let which = id.map_or(Which::All, Which::Named);
-            run_recover(&settings, &which, Format::of(json))
+            run_recover(&settings()?, &which, Format::of(json))
         }
-        Verb::Memory { verb } => run_memory(&settings, verb),
+        Verb::Memory { verb } => run_memory(&settings()?, verb),
         Verb::Setup(arguments) => {
             show(&setup(&arguments)?, Format::of(arguments.json))?;
             Ok(0)
         }
         Verb::Documents { share } => {
-            documents::write(Arguments::command(), &share)?;
+            let commands = [Arguments::command(), cuda_checkpoint::command_line()];
+            documents::write(commands, &share)?;
             Ok(0)
         }
     }

@@ -9,6 +9,7 @@ mod check_beside;
 mod check_image;
 mod criu_configuration;
 mod cuda_checkpoint;
+mod doctor;
 mod driver_errors;
 mod earlier_images;
 mod ended_members;

@@ -8,8 +8,6 @@ use std::path::{Path, PathBuf};
 use clap::Command;
 use clap_complete::Shell;
 
-use crate::cli::cuda_checkpoint;
-
 /// Where each shell looks for completions, below `share`.
 const SHELLS: [(Shell, &str); 3] = [
     (Shell::Bash, "bash-completion/completions"),
@@ -25,12 +23,12 @@ pub struct DocumentsError {
     pub(crate) source: io::Error,
 }
 
-/// Writes those of `stasis`, whose command line this is, and of `cuda-checkpoint` below `share`.
+/// Writes those of these command lines below `share`.
 ///
 /// # Errors
 /// Something cannot be written.
-pub fn write(stasis: Command, share: &Path) -> Result<(), DocumentsError> {
-    for mut command in [stasis, cuda_checkpoint::command_line()] {
+pub fn write(commands: [Command; 2], share: &Path) -> Result<(), DocumentsError> {
+    for mut command in commands {
         let name = command.get_name().to_owned();
         for (shell, place) in SHELLS {
             into(&share.join(place), |directory| {
@@ -67,7 +65,8 @@ mod tests {
         let verb = Command::new("verb").arg(Arg::new("option").long("option"));
         let hidden = Command::new("hidden").hide(true);
         let stasis = Command::new("stasis").subcommands([verb, hidden]);
-        write(stasis, share.path()).unwrap();
+        let other = Command::new("cuda-checkpoint");
+        write([stasis, other.clone()], share.path()).unwrap();
         let page = fs::read_to_string(share.path().join("man/man1/stasis-verb.1")).unwrap();
         assert!(page.contains("option"), "{page}");
         assert!(!share.path().join("man/man1/stasis-hidden.1").exists());
@@ -79,7 +78,7 @@ mod tests {
             assert!(text.contains("--option"), "{text}");
         }
         assert!(share.path().join("man/man1/cuda-checkpoint.1").exists());
-        let full = write(Command::new("stasis"), Path::new("/proc/nowhere")).unwrap_err();
+        let full = write([other.clone(), other], Path::new("/proc/nowhere")).unwrap_err();
         assert_eq!(
             full.to_string(),
             "cannot write to /proc/nowhere/bash-completion/completions"

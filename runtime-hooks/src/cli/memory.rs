@@ -1,5 +1,6 @@
 //! `stasis memory`: lists and removes bulk memory that is stored outside of images.
 
+pub mod arguments;
 pub mod flush;
 pub mod prune;
 pub mod verify;

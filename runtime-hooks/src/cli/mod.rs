@@ -6,6 +6,7 @@ pub mod check;
 pub mod check_image;
 pub mod command_error;
 pub mod cuda_checkpoint;
+pub mod doctor;
 pub mod documents;
 pub mod locate;
 pub mod machine;

@@ -22,11 +22,15 @@ pub struct Finding {
 }
 
 /// How bad a finding is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// It may be harmless: the distribution may have closed the hole.
+    /// Something does not work.
+    Fault,
+    /// It may be harmless, or costs something.
     Warning,
+    /// It is in order.
+    Ok,
 }
 
 /// A hole, or several that the same versions close.
@@ -168,8 +172,23 @@ pub(super) fn of(program: Program, version: Version, path: &str) -> Vec<Finding>
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Verdict::Warning = self.verdict;
-        write!(f, "warning: {}; {}", self.evidence, self.remedy)
+        let Self {
+            verdict,
+            evidence,
+            remedy,
+            ..
+        } = self;
+        write!(f, "{verdict}: {evidence}; {remedy}")
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Fault => "fault",
+            Self::Warning => "warning",
+            Self::Ok => "ok",
+        })
     }
 }
 

@@ -84,7 +84,7 @@ impl Change {
 }
 
 /// What is in a file of an engine; `None` if there is none.
-pub(super) fn read(path: &Path) -> Result<Option<String>, SetupError> {
+pub(in crate::cli) fn read(path: &Path) -> Result<Option<String>, SetupError> {
     let read = || {
         let file = match File::open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -1,5 +1,6 @@
 //! Containers whose recorded shim is ours.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -12,6 +13,7 @@ const BUNDLES: [&str; 2] = [
     "/run/containerd/io.containerd.runtime.v2.task",
     "/run/docker/containerd/daemon/io.containerd.runtime.v2.task",
 ];
+/// In a bundle: the path of its shim.
 const RECORD: &str = "shim-binary-path";
 const MOST_BYTES: u64 = 4096;
 
@@ -19,21 +21,27 @@ const MOST_BYTES: u64 = 4096;
 pub(super) fn by(shim: &str) -> io::Result<Vec<String>> {
     let shim = fs::canonicalize(shim)?;
     let mut found = Vec::new();
-    for namespace in BUNDLES.iter().map(Path::new).flat_map(entries) {
-        for bundle in entries(&namespace) {
-            if let Some(recorded) = file::read(&bundle.join(RECORD), MOST_BYTES)?
-                && fs::canonicalize(path(recorded)).is_ok_and(|path| path == shim)
-            {
-                found.push(bundle.display().to_string());
-            }
+    for bundle in bundles() {
+        if let Some(recorded) = recorded_in(&bundle)?
+            && fs::canonicalize(recorded).is_ok_and(|path| path == shim)
+        {
+            found.push(bundle.display().to_string());
         }
     }
     found.sort();
     Ok(found)
 }
 
-fn path(bytes: Vec<u8>) -> PathBuf {
-    std::ffi::OsString::from_vec(bytes).into()
+/// Of all containers.
+pub(in crate::cli) fn bundles() -> Vec<PathBuf> {
+    let namespaces = BUNDLES.iter().flat_map(entries);
+    namespaces.flat_map(entries).collect()
+}
+
+/// The path of a bundle's shim; `None` if none is recorded.
+pub(in crate::cli) fn recorded_in(bundle: &Path) -> io::Result<Option<PathBuf>> {
+    let recorded = file::read(&bundle.join(RECORD), MOST_BYTES)?;
+    Ok(recorded.map(|path| OsString::from_vec(path).into()))
 }
 
 /// None where there is no such directory.

@@ -1,14 +1,14 @@
 //! `stasis setup`: writes the settings of an engine, as the engine documents them, so that it knows
 //! stasis; shows the difference, and keeps what it does not know.
 
-mod change;
+pub(in crate::cli) mod change;
 mod containerd;
 mod docker;
-mod in_use;
+pub(in crate::cli) mod in_use;
 mod json;
 mod podman;
 mod programs;
-mod tables;
+pub(in crate::cli) mod tables;
 
 use std::fmt;
 use std::io;

@@ -7,7 +7,7 @@ use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 use super::SetupError;
 
 /// A file's contents as a document: none is an empty one.
-pub(super) fn parse(path: &Path, text: Option<&str>) -> Result<DocumentMut, SetupError> {
+pub(in crate::cli) fn parse(path: &Path, text: Option<&str>) -> Result<DocumentMut, SetupError> {
     let parsed = text.unwrap_or_default().parse::<DocumentMut>();
     parsed.map_err(|error| SetupError::Content {
         path: path.to_owned(),
@@ -16,7 +16,7 @@ pub(super) fn parse(path: &Path, text: Option<&str>) -> Result<DocumentMut, Setu
 }
 
 /// What is there below these keys.
-pub(super) fn find<'a>(document: &'a DocumentMut, keys: &[&str]) -> Option<&'a Item> {
+pub(in crate::cli) fn find<'a>(document: &'a DocumentMut, keys: &[&str]) -> Option<&'a Item> {
     let mut item = document.as_item();
     for key in keys {
         item = item.as_table_like()?.get(key)?;

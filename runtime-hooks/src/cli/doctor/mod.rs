@@ -1,0 +1,113 @@
+//! `stasis doctor`: what is wrong with this machine, why that is known, and what to do.
+//! docs/doctor.md has all that it finds.
+
+mod engines;
+mod gpus;
+mod node;
+mod room;
+mod shims;
+
+use std::fmt;
+
+use serde::Serialize;
+use stasis_config::{Settings, SettingsError};
+
+use crate::cli::machine::{Finding, Verdict, machine};
+use crate::cuda::nvml::Inventory;
+
+/// All that was found.
+#[derive(Debug, Serialize)]
+pub struct Diagnosis {
+    /// Faults first, what is in order last.
+    pub findings: Vec<Finding>,
+}
+
+/// Looks at this machine. Tries its build of the driver, if it was not tried yet; else nothing is
+/// changed. With settings that cannot be used it looks with the defaults.
+#[must_use]
+pub fn doctor(loaded: Result<Settings, SettingsError>) -> Diagnosis {
+    let mut findings = vec![];
+    let settings = loaded.unwrap_or_else(|error| {
+        findings.push(node::settings(&error));
+        Settings::default()
+    });
+    let machine = machine(&settings);
+    let inventory = Inventory::read(&settings);
+    let groups = [
+        ("settings", findings),
+        ("node", node::findings(&settings, &machine)),
+        ("programs", machine.findings),
+        (
+            "gpus",
+            gpus::findings(&settings, inventory.as_ref(), machine.gpu_contents.as_ref()),
+        ),
+        ("room", room::findings(&settings, inventory.as_ref().ok())),
+        ("engines", engines::findings()),
+        ("shims", shims::findings()),
+    ];
+    let mut findings: Vec<Finding> = groups.into_iter().flat_map(or_in_order).collect();
+    findings.sort_by_key(|finding| finding.verdict);
+    Diagnosis { findings }
+}
+
+/// A group in which nothing was found says so.
+fn or_in_order((group, found): (&str, Vec<Finding>)) -> Vec<Finding> {
+    if !found.is_empty() {
+        return found;
+    }
+    vec![Finding {
+        id: group.to_owned(),
+        verdict: Verdict::Ok,
+        evidence: "nothing was found".to_owned(),
+        remedy: String::new(),
+    }]
+}
+
+impl Diagnosis {
+    /// Whether nothing is at fault.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.count(Verdict::Fault) == 0
+    }
+
+    fn count(&self, verdict: Verdict) -> usize {
+        let is_it = |finding: &&Finding| finding.verdict == verdict;
+        self.findings.iter().filter(is_it).count()
+    }
+}
+
+fn fault(id: &str, evidence: String, remedy: impl Into<String>) -> Finding {
+    finding(Verdict::Fault, id, evidence, remedy.into())
+}
+
+fn warning(id: &str, evidence: String, remedy: impl Into<String>) -> Finding {
+    finding(Verdict::Warning, id, evidence, remedy.into())
+}
+
+fn finding(verdict: Verdict, id: &str, evidence: String, remedy: String) -> Finding {
+    Finding {
+        id: id.to_owned(),
+        verdict,
+        evidence,
+        remedy,
+    }
+}
+
+impl fmt::Display for Diagnosis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for Finding {
+            id,
+            verdict,
+            evidence,
+            remedy,
+        } in &self.findings
+        {
+            writeln!(f, "{verdict:7} {id}: {evidence}")?;
+            if !remedy.is_empty() {
+                writeln!(f, "        {remedy}")?;
+            }
+        }
+        let (faults, warnings) = (self.count(Verdict::Fault), self.count(Verdict::Warning));
+        write!(f, "faults: {faults}, warnings: {warnings}")
+    }
+}

@@ -1,0 +1,126 @@
+//! The settings, the kernel, CRIU and the low-level runtime.
+
+use std::fs;
+use std::path::Path;
+
+use stasis_config::{Settings, SettingsError};
+use stasis_linux::error_chain;
+
+use super::{fault, warning};
+use crate::cli::machine::{Finding, Machine};
+use crate::low_level::criu_version::CriuVersion;
+use crate::preflight::capabilities::{Capabilities, Cgroups, Criu};
+
+/// CRIU reads these whoever starts it (criu(8), "CONFIGURATION FILES").
+const CRIU_SETTINGS: [&str; 2] = ["/etc/criu/default.conf", "/etc/criu/runc.conf"];
+/// Of `make install` and of a package.
+const INSTALLED: [&str; 2] = ["/usr/local/bin/stasis-runtime", "/usr/bin/stasis-runtime"];
+
+pub(super) fn settings(error: &SettingsError) -> Finding {
+    let remedy = "correct it: until then every checkpoint and restore fails";
+    fault("settings", error_chain(error), remedy)
+}
+
+pub(super) fn findings(settings: &Settings, machine: &Machine) -> Vec<Finding> {
+    let mut found = of(&machine.capabilities);
+    if let Err(error) = settings.runtime.resolve() {
+        let remedy = "install runc or crun, or name it in the settings (runtime.path)";
+        found.push(fault("low-level-runtime", error_chain(&error), remedy));
+    }
+    found.extend(
+        CRIU_SETTINGS
+            .iter()
+            .filter_map(|path| libdir(Path::new(path))),
+    );
+    if INSTALLED.iter().all(|program| Path::new(program).exists()) {
+        found.push(warning(
+            "two-installations",
+            format!("{} are both there", INSTALLED.join(" and ")),
+            "`make uninstall`, or remove the package: engines may call one or the other",
+        ));
+    }
+    found
+}
+
+fn of(has: &Capabilities) -> Vec<Finding> {
+    let mut found = Vec::new();
+    match &has.criu {
+        Criu::Version(_) => {}
+        Criu::Missing => found.push(fault(
+            "criu-missing",
+            "no criu is in PATH".to_owned(),
+            format!("install CRIU {} or newer", CriuVersion::WITH_HOOKS),
+        )),
+        Criu::Unknown(why) => found.push(fault(
+            "criu-unknown",
+            why.clone(),
+            "see whether `criu --version` works",
+        )),
+    }
+    if has.plugin.is_none() {
+        let evidence = "the plugin for CRIU (bulk_memory.plugin) is not there".to_owned();
+        found.push(warning("criu-plugin", evidence, "install stasis again"));
+    }
+    let kernel = &has.kernel;
+    for (id, what, is_there, since) in [
+        ("pagemap-scan", "PAGEMAP_SCAN", kernel.pagemap_scan, "6.7"),
+        ("userfaultfd", "userfaultfd", kernel.userfaultfd, "5.2"),
+    ] {
+        if !is_there {
+            found.push(warning(
+                id,
+                format!(
+                    "kernel {} has no {what}: CRIU alone moves heaps",
+                    kernel.release
+                ),
+                format!("Linux {since} or newer has it; seccomp may forbid it"),
+            ));
+        }
+    }
+    if has.cgroups == Cgroups::None {
+        let evidence = "no cgroups are mounted: no container is found".to_owned();
+        found.push(fault("cgroups", evidence, "mount them at /sys/fs/cgroup"));
+    }
+    found
+}
+
+fn libdir(path: &Path) -> Option<Finding> {
+    let text = fs::read_to_string(path).ok()?;
+    let names_one = |line: &str| line.trim_start_matches('-').starts_with("libdir");
+    text.lines().map(str::trim).any(names_one).then(|| {
+        warning(
+            "criu-configuration",
+            format!(
+                "{} names a libdir, in the place of that of stasis",
+                path.display()
+            ),
+            "remove that line: CRIU looks for plugins in one directory",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bulk_memory::plugin::tests::capable;
+
+    #[test]
+    fn what_is_missing_is_found() {
+        assert_eq!(of(&capable()), []);
+        let mut has = capable();
+        has.kernel.pagemap_scan = false;
+        has.kernel.userfaultfd = false;
+        has.cgroups = Cgroups::None;
+        has.criu = Criu::Unknown("it hangs".to_owned());
+        has.plugin = None;
+        let ids: Vec<_> = of(&has).into_iter().map(|finding| finding.id).collect();
+        let expected = [
+            "criu-unknown",
+            "criu-plugin",
+            "pagemap-scan",
+            "userfaultfd",
+            "cgroups",
+        ];
+        assert_eq!(ids, expected);
+    }
+}

@@ -1,0 +1,89 @@
+//! Room in host memory and on disk, and what operations have left.
+
+use std::path::Path;
+
+use rustix::fs::statvfs;
+use stasis_config::{MemoryTier, Settings};
+use stasis_linux::error_chain;
+
+use super::warning;
+use crate::cli::machine::Finding;
+use crate::container::host_memory::available;
+use crate::cuda::nvml::Inventory;
+use crate::operation::undo::Undo;
+
+const MIB: u64 = 1 << 20;
+
+pub(super) fn findings(settings: &Settings, inventory: Option<&Inventory>) -> Vec<Finding> {
+    let mut found: Vec<Finding> = left(settings).into_iter().collect();
+    let used = inventory.map_or(0, |inventory| inventory.used_bytes.values().sum());
+    if let Ok(available) = available() {
+        found.extend(too_little(
+            "host-memory",
+            "host memory",
+            available,
+            used,
+            "not all containers can be checkpointed at once; add memory, or one after the other",
+        ));
+    }
+    let directory = &settings.bulk_memory.directory;
+    if settings.bulk_memory.tier != MemoryTier::Portable
+        && let Some(available) = free(directory)
+    {
+        found.extend(too_little(
+            "no-space",
+            &directory.display().to_string(),
+            available,
+            used,
+            "stasis memory prune, or another disk (bulk_memory.directory)",
+        ));
+    }
+    found
+}
+
+fn too_little(id: &str, whose: &str, available: u64, used: u64, remedy: &str) -> Option<Finding> {
+    (available < used).then(|| {
+        let evidence = format!(
+            "{} MiB of GPU memory are in use, and {whose} has {} MiB",
+            used / MIB,
+            available / MIB
+        );
+        warning(id, evidence, remedy)
+    })
+}
+
+/// Of the file system that the directory is, or will be, on.
+fn free(directory: &Path) -> Option<u64> {
+    let there = directory.ancestors().find(|directory| directory.exists())?;
+    let now = statvfs(there).ok()?;
+    Some(now.f_bavail.saturating_mul(now.f_frsize))
+}
+
+fn left(settings: &Settings) -> Option<Finding> {
+    let remedy = "stasis recover --all";
+    match Undo::all(&settings.paths.state_dir) {
+        Ok(left) if left.is_empty() => None,
+        Ok(left) => {
+            let ids: Vec<_> = left.iter().map(|undo| undo.id.as_str()).collect();
+            let evidence = format!(
+                "operations are under way, or were killed: {}",
+                ids.join(", ")
+            );
+            Some(warning("operations", evidence, remedy))
+        }
+        Err(error) => Some(warning("operations", error_chain(&error), remedy)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_use_has_to_fit() {
+        assert!(too_little("host-memory", "host memory", 10, 10, "").is_none());
+        let found = too_little("no-space", "/memory", 10 * MIB, 11 * MIB, "").unwrap();
+        let evidence = "11 MiB of GPU memory are in use, and /memory has 10 MiB";
+        assert_eq!(found.evidence, evidence);
+    }
+}
