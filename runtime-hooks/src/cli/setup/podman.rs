@@ -101,7 +101,7 @@ mod tests {
         let older = set(Some(&made), Way::Set, Lists::Replaced).unwrap();
         assert_eq!(
             older,
-            "\n[engine.runtimes]\nstasis = [\"/usr/bin/stasis-runtime\"]\n"
+            "[engine]\n\n[engine.runtimes]\nstasis = [\"/usr/bin/stasis-runtime\"]\n"
         );
     }
 
