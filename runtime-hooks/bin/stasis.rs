@@ -1,5 +1,5 @@
-//! The operator's program: `stasis check`, `recover` and `memory`; under the name `cuda-checkpoint`
-//! it replaces NVIDIA's program of that name.
+//! The operator's program: what it shows and does with containers, images and the memory that
+//! checkpoints keep; under the name `cuda-checkpoint` it replaces NVIDIA's program of that name.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -8,21 +8,21 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use stasis::cli::answer::{Format, answer, show, show_all, show_error};
 use stasis::cli::check::{CheckError, check};
-use stasis::cli::check_image::check_image;
+use stasis::cli::check_image::{Reading, check_image};
 use stasis::cli::command_error::CommandError;
 use stasis::cli::cuda_checkpoint;
 use stasis::cli::doctor::doctor;
 use stasis::cli::documents;
+use stasis::cli::images;
 use stasis::cli::locate::locate;
+use stasis::cli::log;
 use stasis::cli::machine::machine;
 use stasis::cli::memory;
-use stasis::cli::memory::arguments::MemoryVerb;
-use stasis::cli::memory::flush::flush;
-use stasis::cli::memory::prune::{Prune, prune};
-use stasis::cli::memory::verify::verify;
+use stasis::cli::ps;
 use stasis::cli::recover::{Found, Outcome, Which, recover};
 use stasis::cli::respawned;
 use stasis::cli::setup::{self, setup};
+use stasis::cli::suspend::{self, Goal};
 use stasis::cuda::watchdog;
 use stasis::error::chain;
 use stasis::host::cancel::Cancel;
@@ -65,6 +65,26 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
+    Ps(ps::Arguments),
+    Log(log::Arguments),
+    /// Free the GPUs of containers in place: their GPU contents wait in host memory.
+    ///
+    /// Exit code 0: all are suspended; 1: some are not, and are as they were unless it is said
+    /// otherwise.
+    Suspend(suspend::Arguments),
+    /// Give suspended containers their GPUs back.
+    ///
+    /// Exit code 0: all run; 1: some do not, and are as they were unless it is said otherwise.
+    Resume(suspend::Arguments),
+    /// List the images of this machine: whose they are, how big, and whether they can be restored
+    /// here. Bulk memory is not read.
+    ///
+    /// Exit code 0: they are listed; 2: they cannot be.
+    Images(images::Arguments),
+    /// Read images with all of their memory, and compare them with their checksums.
+    ///
+    /// Exit code 0: all can be restored here; 1: some cannot.
+    Verify(images::Arguments),
     /// Undo what killed operations have left to undo; for where their keepers were killed, too.
     ///
     /// Exit code 0: nothing is left; 1: something is; 2: what is recorded cannot be read.
@@ -83,7 +103,7 @@ enum Verb {
     /// "ram").
     Memory {
         #[command(subcommand)]
-        verb: MemoryVerb,
+        verb: memory::command::Verb,
     },
     /// Look for what is wrong with this machine, and say what to do. Tries this build of the
     /// driver, if it was not tried yet: some seconds, and 1 GiB of a GPU's memory.
@@ -111,17 +131,13 @@ impl Verb {
             Self::Check { json, .. }
             | Self::Doctor { json }
             | Self::Setup(setup::Arguments { json, .. })
-            | Self::Recover { json, .. }
-            | Self::Memory {
-                verb:
-                    MemoryVerb::List { json }
-                    | MemoryVerb::Flush { json }
-                    | MemoryVerb::Verify { json, .. },
-            } => Format::of(*json),
-            Self::Memory {
-                verb: MemoryVerb::Remove { .. } | MemoryVerb::Prune { .. },
-            }
-            | Self::Documents { .. } => Format::Text,
+            | Self::Recover { json, .. } => Format::of(*json),
+            Self::Documents { .. } => Format::Text,
+            Self::Memory { verb } => verb.format(),
+            Self::Ps(arguments) => arguments.format(),
+            Self::Log(arguments) => arguments.format(),
+            Self::Images(arguments) | Self::Verify(arguments) => arguments.format(),
+            Self::Suspend(arguments) | Self::Resume(arguments) => arguments.format(),
         }
     }
 }
@@ -151,7 +167,8 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> Result<u8, CommandError> {
-    let settings = || Settings::load(arguments.config.as_deref());
+    let config = arguments.config;
+    let settings = || Settings::load(config.as_deref());
     match arguments.verb {
         Verb::Check {
             id,
@@ -164,16 +181,29 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
             (None, Some(image)) => run_check_image(&settings()?, &image, Format::of(json)),
             (None, None) => run_check_machine(&settings()?, Format::of(json)),
         },
+        Verb::Recover { id, json, .. } => {
+            let which = id.map_or(Which::All, Which::Named);
+            run_recover(&settings()?, &which, Format::of(json))
+        }
+        Verb::Ps(arguments) => ps::run(&settings()?, &arguments),
+        Verb::Log(arguments) => log::run(&settings()?, &arguments),
+        Verb::Images(arguments) => images::run(&settings()?, &arguments, Reading::Records),
+        Verb::Verify(arguments) => images::run(&settings()?, &arguments, Reading::Everything),
+        Verb::Suspend(containers) => suspend::run(
+            &settings()?,
+            &containers,
+            Goal::Suspended,
+            config.as_deref(),
+        ),
+        Verb::Resume(containers) => {
+            suspend::run(&settings()?, &containers, Goal::Running, config.as_deref())
+        }
+        Verb::Memory { verb } => Ok(memory::command::run(&settings()?, verb)?),
         Verb::Doctor { json } => {
             let found = doctor(settings());
             show(&found, Format::of(json))?;
             Ok(if found.is_sound() { 0 } else { REFUSED })
         }
-        Verb::Recover { id, json, .. } => {
-            let which = id.map_or(Which::All, Which::Named);
-            run_recover(&settings()?, &which, Format::of(json))
-        }
-        Verb::Memory { verb } => run_memory(&settings()?, verb),
         Verb::Setup(arguments) => {
             show(&setup(&arguments)?, Format::of(arguments.json))?;
             Ok(0)
@@ -191,41 +221,6 @@ fn run_recover(settings: &Settings, which: &Which, format: Format) -> Result<u8,
     show_all(&found, format)?;
     let is_undone = |found: &Found| found.result == Outcome::Undone;
     Ok(if found.iter().all(is_undone) { 0 } else { LEFT })
-}
-
-fn run_memory(settings: &Settings, verb: MemoryVerb) -> Result<u8, CommandError> {
-    match verb {
-        MemoryVerb::List { json } => {
-            show_all(&memory::list(settings)?, Format::of(json))?;
-        }
-        MemoryVerb::Flush { json } => {
-            let flushed = flush(settings);
-            show_all(&flushed, Format::of(json))?;
-            if flushed.iter().any(|copy| !copy.durable) {
-                return Ok(LEFT);
-            }
-        }
-        MemoryVerb::Verify { ids, json } => {
-            let verified = verify(settings, &ids)?;
-            show_all(&verified, Format::of(json))?;
-            if verified.iter().any(|store| store.damaged > 0) {
-                return Ok(LEFT);
-            }
-        }
-        MemoryVerb::Remove { id } => {
-            let removed = memory::remove(settings, &id)?;
-            println!("{removed} is removed");
-        }
-        MemoryVerb::Prune { force } => {
-            let what = if force { Prune::Remove } else { Prune::Show };
-            let found = prune(settings, what)?;
-            show_all(&found, Format::Text)?;
-            if !(force || found.is_empty()) {
-                println!("nothing was removed; --force removes these");
-            }
-        }
-    }
-    Ok(0)
 }
 
 fn run_check(

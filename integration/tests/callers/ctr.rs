@@ -1,6 +1,6 @@
 //! containerd: checkpoints and restores with `ctr`, in all four test hosts.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use stasis_integration::container::image_files;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::host::{Cgroups, HostKind};
@@ -52,7 +52,8 @@ fn nccl_is_made_checkpointable(stasis: &StasisHost) -> Result<()> {
     stasis.ctr_remove("nccl")?;
     let unknown = ["--annotation", "io.stasis.nccl=yes"];
     let refused = stasis.ctr_run("nccl", &unknown, &["/bin/counter", "10009"]);
-    let said = format!("{:#}", refused.unwrap_err());
+    let said = refused.err().context("it was created")?;
+    let said = format!("{said:#}");
     assert!(said.contains("nothing was created"), "{said}");
     Ok(())
 }

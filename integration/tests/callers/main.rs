@@ -2,6 +2,7 @@
 //! test hosts themselves, with stock programs alone.
 
 mod bootstrap;
+mod commands;
 mod containerd_config;
 mod ctr;
 mod docker;

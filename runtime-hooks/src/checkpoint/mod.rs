@@ -84,13 +84,14 @@ fn attempt(
         Ok(Verdict::PlainDump(idle)) => return idle.dump(low_level_args),
         Ok(Verdict::Cuda(plan, captured)) => (*plan, captured),
         Err(error) => {
-            let (id, timeline) = (&options.id, Timeline::default());
+            let timeline = Timeline::default().of_image(&options.image_path);
+            let id = &options.id;
             operations_log::write(context, Verb::Checkpoint, id, &timeline, Some(&error));
             return Err(error);
         }
     };
     let progress = Progress::begin(context, &plan.operation, Verb::Checkpoint);
-    let mut timeline = Timeline::with_progress(progress);
+    let mut timeline = Timeline::with_progress(progress).of_image(&options.image_path);
     timeline.add("check", began.elapsed(), None);
     for finding in &plan.allowed {
         timeline.note(format!("allowed {}: process {finding}", finding.kind));

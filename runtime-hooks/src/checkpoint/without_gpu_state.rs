@@ -57,7 +57,7 @@ impl PlainDump<'_> {
             return Err(self.failed(Failure::Cancelled));
         }
         let progress = Progress::begin(context, &self.operation, Verb::Checkpoint);
-        let mut timeline = Timeline::with_progress(progress);
+        let mut timeline = Timeline::with_progress(progress).of_image(&self.options.image_path);
         let image = NewImage::begin(&self.options.image_path)
             .map_err(|reason| operations_log::refused(context, Verb::Checkpoint, id, reason))?;
         self.has_image(Some(image.record()));

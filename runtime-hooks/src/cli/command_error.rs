@@ -35,6 +35,12 @@ pub enum CommandError {
     /// `stasis recover` cannot read what is recorded.
     #[error("cannot read what is recorded of operations")]
     Recover(#[source] std::io::Error),
+    /// There is not exactly one running container of that id or name.
+    #[error(transparent)]
+    Locate(#[from] LocateError),
+    /// `stasis log` cannot read the log of operations, which `stasis ps` reads as well.
+    #[error("cannot read the log of operations")]
+    Log(#[source] std::io::Error),
     /// The answer cannot be written.
     #[error("cannot write the answer")]
     Answer(#[from] std::io::Error),
@@ -48,10 +54,11 @@ impl CommandError {
             Self::Settings(error) => of_settings(error),
             Self::Check(error) => error.kind(),
             Self::CheckImage(error) => error.kind(),
+            Self::Locate(error) => error.kind(),
             Self::Memory(error) => error.kind(),
             Self::Setup(error) => error.kind(),
             Self::Documents(error) => of_io(&error.source, Kind::Io),
-            Self::Recover(error) | Self::Answer(error) => of_io(error, Kind::Io),
+            Self::Recover(error) | Self::Log(error) | Self::Answer(error) => of_io(error, Kind::Io),
         };
         Diagnosis::new(kind, State::Unharmed)
     }
@@ -88,6 +95,7 @@ impl MemoryCommandError {
         match self {
             Self::Store(error) => of_store(error),
             Self::Io { source, .. } => of_io(source, Kind::ImageDirectory),
+            Self::Answer(error) => of_io(error, Kind::Io),
             Self::None(_) | Self::Several(_) => Kind::MemoryMissing,
             Self::InUse(_) => Kind::Busy,
         }

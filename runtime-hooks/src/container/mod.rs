@@ -175,9 +175,14 @@ impl Container {
         Ok(self.memory.with_those_of(processes)?)
     }
 
+    /// Its bundle, if that is known.
+    pub(crate) fn bundle(&self) -> Option<&Path> {
+        self.bundle.as_deref()
+    }
+
     /// Its specification; `None` if its bundle is not known or cannot be read.
     pub(crate) fn spec(&self) -> Option<Spec> {
-        Spec::read(self.bundle.as_deref()?).ok()
+        Spec::read(self.bundle()?).ok()
     }
 
     /// Takes a snapshot of its processes, those in sub-cgroups included. Skips processes that end

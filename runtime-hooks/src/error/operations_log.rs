@@ -22,7 +22,7 @@ use crate::operation::verb::Verb;
 /// The file's name in the log directory.
 pub(crate) const FILE_NAME: &str = "operations.log";
 /// The file before it, and how long one may become: some hundred thousand operations.
-const EARLIER: &str = "operations.log.1";
+pub(crate) const EARLIER: &str = "operations.log.1";
 const MOST_BYTES: u64 = 64 << 20;
 
 #[derive(Serialize)]
@@ -30,6 +30,9 @@ struct Line<'a> {
     time: String,
     operation: String,
     container: &'a str,
+    /// Where it writes the image, or reads it from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image_path: Option<&'a Path>,
     /// Of the process that writes the line: of a keeper, who has started that.
     caller: &'static Caller,
     #[serde(flatten)]
@@ -66,6 +69,7 @@ pub(crate) fn write(
         time: context.began_text(),
         operation: verb.to_string(),
         container,
+        image_path: timeline.image(),
         caller: Caller::of_this_process(),
         failure: error.map(|error| Failed::new(&error.to_string(), error.diagnosis())),
         notes: timeline.notes(),
@@ -103,6 +107,7 @@ pub(crate) fn write_afterwards(
         time: rfc3339(began),
         operation: operation.to_owned(),
         container,
+        image_path: timeline.image(),
         caller: Caller::of_this_process(),
         failure,
         notes: timeline.notes(),
@@ -164,6 +169,7 @@ mod tests {
             time: String::new(),
             operation: String::new(),
             container: "c1",
+            image_path: timeline.image(),
             caller: Caller::of_this_process(),
             failure: None,
             notes: timeline.notes(),

@@ -2,6 +2,7 @@
 //! written to the operation's progress file.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -47,6 +48,7 @@ pub struct Timeline<'o> {
     stop: Stop,
     shared_out: Option<u64>,
     bulk_memory: Option<Report>,
+    image: Option<PathBuf>,
     progress: Option<Progress<'o>>,
 }
 
@@ -55,12 +57,8 @@ impl<'o> Timeline<'o> {
     #[must_use]
     pub fn with_progress(progress: Progress<'o>) -> Self {
         Self {
-            phases: Vec::new(),
-            notes: Vec::new(),
-            stop: Stop::default(),
-            shared_out: None,
-            bulk_memory: None,
             progress: Some(progress),
+            ..Self::default()
         }
     }
 
@@ -134,6 +132,21 @@ impl<'o> Timeline<'o> {
     #[must_use]
     pub fn stop(&self) -> Stop {
         self.stop
+    }
+
+    /// Of an operation with the image in this directory.
+    #[must_use]
+    pub fn of_image(self, directory: &Path) -> Self {
+        Self {
+            image: Some(directory.to_owned()),
+            ..self
+        }
+    }
+
+    /// The directory of the operation's image, if it has one.
+    #[must_use]
+    pub fn image(&self) -> Option<&Path> {
+        self.image.as_deref()
     }
 
     /// Keeps the report of our CRIU plugin.

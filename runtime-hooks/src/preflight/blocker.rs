@@ -159,23 +159,25 @@ pub fn consequence(kind: BlockerKind) -> &'static str {
     }
 }
 
+fn way_out_of_nccl() -> String {
+    let variables = create::NCCL_APART.map(|(name, value)| format!("{name}={value}"));
+    format!(
+        "start the container with the annotation {}={}, or the job with {} in its environment or \
+         the container's /etc/nccl.conf (what a program sets for itself after its start cannot be \
+         seen from outside)",
+        create::ANNOTATION,
+        create::CHECKPOINTABLE,
+        variables.join(" ")
+    )
+}
+
 /// The ways to remove a blocker.
 #[must_use]
 pub fn way_out(kind: BlockerKind) -> String {
     match kind {
         BlockerKind::DriverVersion => "install driver 570 (CUDA 12.8) or newer".to_owned(),
         BlockerKind::FailedState => "end the process and start it again".to_owned(),
-        BlockerKind::NcclP2p => {
-            let variables = create::NCCL_APART.map(|(name, value)| format!("{name}={value}"));
-            format!(
-                "start the container with the annotation {}={}, or the job with {} in its \
-                 environment or the container's /etc/nccl.conf (what a program sets for itself \
-                 after its start cannot be seen from outside)",
-                create::ANNOTATION,
-                create::CHECKPOINTABLE,
-                variables.join(" ")
-            )
-        }
+        BlockerKind::NcclP2p => way_out_of_nccl(),
         BlockerKind::PeerAccess => format!(
             "have each process use one GPU (CUDA_VISIBLE_DEVICES); if no process of the container \
              has peer access, or all call cudaDeviceDisablePeerAccess before a checkpoint, start it \

@@ -48,7 +48,11 @@ pub(crate) fn waits_for(context: &Context, undo: &Undo) -> Option<WaitsFor> {
     }
 }
 
-fn all_can_answer(container: &Container) -> Result<bool, ContainerError> {
+/// Whether all its processes can answer the driver: nobody has stopped or frozen them.
+///
+/// # Errors
+/// They cannot be looked at.
+pub(crate) fn all_can_answer(container: &Container) -> Result<bool, ContainerError> {
     if !matches!(container.cgroup().is_frozen_or_freezing(), Ok(false)) {
         return Ok(false);
     }

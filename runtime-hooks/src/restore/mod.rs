@@ -74,7 +74,7 @@ pub fn restore(
     };
     let plan = Plan::make(context, options, manifest).map_err(refused)?;
     let progress = Progress::begin(context, &plan.operation, Verb::Restore);
-    let mut timeline = Timeline::with_progress(progress);
+    let mut timeline = Timeline::with_progress(progress).of_image(&options.image_path);
     timeline
         .time("verify", || {
             image::verify(&context.settings, &options.image_path, &plan.manifest)

@@ -32,7 +32,7 @@ fn as_many_mappings_as_there_may_be() -> Result<()> {
     let _containerd = stasis.containerd()?;
     let trial = Trial::start(stasis, "all-mappings", Harm::ToOthers)?;
     // The driver says that there is no memory.
-    let kind = match trial.toggle()? {
+    let kind = match trial.suspend()? {
         Outcome::Refused(failure) => failure.kind,
         Outcome::Done => None,
     };
@@ -64,10 +64,9 @@ fn a_process_that_has_the_memory_of_another() -> Result<()> {
     let _containerd = stasis.containerd()?;
     let trial = Trial::start(stasis, "same-memory", Harm::ToOthers)?;
     let with_devices = stasis.gpu_processes()?;
-    for _ in 0..2 {
-        let toggled = trial.toggle()?;
-        ensure!(matches!(toggled, Outcome::Done), "{toggled:?}");
-    }
+    let suspended = trial.suspend()?;
+    ensure!(matches!(suspended, Outcome::Done), "{suspended:?}");
+    trial.resume()?;
     assert_eq!(stasis.gpu_processes()?, with_devices);
     trial.endures()
 }

@@ -19,7 +19,8 @@ impl fmt::Display for Report {
         let (container, root) = (name(&self.container), name(&self.root.display()));
         writeln!(f, "container {container} ({root})")?;
         for process in &self.processes {
-            let state = process.cuda.as_deref().unwrap_or("no CUDA");
+            let state = process.cuda.map(|state| state.to_string());
+            let state = state.as_deref().unwrap_or("no CUDA");
             write!(f, "  {} {}: {state}", process.pid, name(&process.name))?;
             for gpu in &process.gpus {
                 write!(f, ", {}", gpu.uuid)?;

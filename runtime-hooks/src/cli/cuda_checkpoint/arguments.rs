@@ -82,6 +82,10 @@ pub(crate) enum Operation {
     RestoreThread,
     Step(Action),
     Toggle,
+    /// `stasis suspend`: as a toggle, but what is suspended stays so.
+    Suspend,
+    /// `stasis resume`: as a toggle, but what runs goes on.
+    TakeUp,
 }
 
 impl Arguments {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use stasis_config::Settings;
 
 use super::arguments::{Action, Arguments, Operation as Asked};
+use super::order::{Answer, Change, Order};
 use super::scope::Scope;
 use super::{Error, NAME, word};
 use crate::cuda::failure::{JobError, ProcessFailure, Step};
@@ -28,18 +29,40 @@ use crate::preflight::blocker::{Blockers, OF_THE_DRIVER};
 use crate::preflight::{self, ContainerFacts};
 use crate::recovery;
 
-/// Carries the operation out and returns its answer, one line for each process.
+/// Carries the operation out and returns its answer.
 pub(super) fn run(settings: Settings, arguments: &Arguments) -> Result<String, Error> {
     let scope = Scope::of(arguments)?;
+    let order = Order {
+        asked: arguments.operation(),
+        lock_timeout: arguments.lock_timeout(),
+        map: arguments.map(),
+    };
+    let answer = carry_out(settings, scope, order)?;
+    for note in answer.notes {
+        // Nobody has to read it.
+        let _ = writeln!(io::stderr(), "{NAME}: {note}");
+    }
+    Ok(answer.text)
+}
+
+/// Carries an order out.
+///
+/// # Errors
+/// [`Error`].
+pub(super) fn carry_out(settings: Settings, scope: Scope, order: Order) -> Result<Answer, Error> {
     let cuda = Arc::new(CudaDriver::open(settings.driver.libcuda.as_deref())?);
     let limits = CallLimits {
         answer: settings.deadlines.lock() + MARGIN,
         work: settings.deadlines.driver(),
     };
     let driver = WatchedDriver::new(cuda.clone(), limits);
-    let asked = arguments.operation();
+    let asked = order.asked;
     if let Asked::State | Asked::RestoreThread = asked {
-        return answer_query(&scope, &driver, asked);
+        return Ok(Answer {
+            text: answer_query(&scope, &driver, asked)?,
+            change: Change::None,
+            notes: Vec::new(),
+        });
     }
     let cancel = Cancel::on_signals()?;
     let state_dir = settings.paths.state_dir.clone();
@@ -63,7 +86,7 @@ pub(super) fn run(settings: Settings, arguments: &Arguments) -> Result<String, E
     });
     let mut group = Group {
         settings,
-        arguments,
+        order,
         scope,
         operation,
         reservation,
@@ -75,12 +98,12 @@ pub(super) fn run(settings: Settings, arguments: &Arguments) -> Result<String, E
         let gpus = Arc::new(group.gpu_memory());
         group.driver = WatchedDriver::new(copying.clone(), limits).with_room(gpus);
     }
-    let changed = group.change(asked);
-    for note in group.driver.copying().notes {
-        // Nobody has to read it.
-        let _ = writeln!(io::stderr(), "{NAME}: {note}");
-    }
-    changed.map(|()| String::new())
+    let change = group.change(asked)?;
+    Ok(Answer {
+        text: String::new(),
+        change,
+        notes: group.driver.copying().notes,
+    })
 }
 
 fn answer_query(scope: &Scope, driver: &dyn Driver, asked: Asked) -> Result<String, Error> {
@@ -104,9 +127,9 @@ impl From<JobError> for Error {
     }
 }
 
-pub(super) struct Group<'a> {
+pub(super) struct Group {
     pub(super) settings: Settings,
-    pub(super) arguments: &'a Arguments,
+    pub(super) order: Order,
     pub(super) scope: Scope,
     /// The container's lock, if the scope is a container.
     pub(super) operation: Option<Operation>,
@@ -118,8 +141,8 @@ pub(super) struct Group<'a> {
     pub(super) cancel: Cancel,
 }
 
-impl Group<'_> {
-    fn change(&self, asked: Asked) -> Result<(), Error> {
+impl Group {
+    fn change(&self, asked: Asked) -> Result<Change, Error> {
         let members = self.scope.query_members(&self.driver)?;
         let all = |wanted| members.iter().all(|(_, state)| *state == wanted);
         let mixed = |wanted| Err(self.mixed(&members, wanted));
@@ -133,14 +156,16 @@ impl Group<'_> {
                 self.clear();
                 locked
             }
-            Asked::Toggle if all(CudaState::Running) => self.suspend(&members),
+            Asked::Toggle | Asked::Suspend if all(CudaState::Running) => self.suspend(&members),
             Asked::Step(Action::Checkpoint) if all(CudaState::Locked) => self.suspend(&members),
             Asked::Step(Action::Restore) if all(CudaState::Checkpointed) => {
                 self.take_up(members, SafeState::Locked)
             }
-            Asked::Toggle if all(CudaState::Checkpointed) => {
+            Asked::Toggle | Asked::TakeUp if all(CudaState::Checkpointed) => {
                 self.take_up(members, SafeState::Running)
             }
+            Asked::Suspend if all(CudaState::Checkpointed) => return Ok(Change::None),
+            Asked::TakeUp if all(CudaState::Running) => return Ok(Change::None),
             Asked::Step(Action::Unlock) if all(CudaState::Locked) => {
                 self.lock(AsFound::default())?.unlock()?;
                 self.clear();
@@ -149,10 +174,9 @@ impl Group<'_> {
             Asked::Step(Action::Lock) => mixed("running"),
             Asked::Step(Action::Checkpoint | Action::Unlock) => mixed("locked"),
             Asked::Step(Action::Restore) => mixed("checkpointed"),
-            Asked::Toggle | Asked::State | Asked::RestoreThread => {
-                mixed("running, or all checkpointed")
-            }
+            _ => mixed("running, or all checkpointed"),
         }
+        .map(|()| Change::Made)
     }
 
     pub(super) fn inventory(&self) -> Result<Inventory, Error> {
@@ -163,7 +187,7 @@ impl Group<'_> {
     /// Locks all processes that are not locked yet.
     pub(super) fn lock(&self, as_found: AsFound) -> Result<CudaJob<'_, Locked>, Error> {
         let deadlines = &self.settings.deadlines;
-        let deadline = self.arguments.lock_timeout();
+        let deadline = self.order.lock_timeout;
         let limits = LockLimits {
             deadline: deadline.unwrap_or_else(|| deadlines.lock()),
             one_try: deadlines.lock_try(),
@@ -210,7 +234,7 @@ impl Group<'_> {
 
     fn restore(&self, job: CudaJob<'_, Checkpointed>, goal: SafeState) -> Result<(), Error> {
         let _huge_pages = self.huge_pages();
-        let job = job.restore(&self.arguments.map())?;
+        let job = job.restore(&self.order.map)?;
         if goal == SafeState::Running {
             job.unlock()?;
         }

@@ -35,7 +35,7 @@ pub(super) fn only(held: Vec<Held>, processes: &[ProcessRef]) -> Vec<Held> {
     held.into_iter().filter(is_one).collect()
 }
 
-impl Group<'_> {
+impl Group {
     /// Makes room for GPU contents in host memory, or checks that there is some. Those of a
     /// container get files, and those that get none have to fit into the container. Also records
     /// the intent of a container.
@@ -137,7 +137,7 @@ impl Group<'_> {
             return Ok(());
         };
         let intent = suspended.clone().taken_up(goal);
-        let intent = intent.moved(&self.arguments.map());
+        let intent = intent.moved(&self.order.map);
         admit_with_room(
             &self.settings,
             &found.container,

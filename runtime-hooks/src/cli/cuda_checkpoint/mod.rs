@@ -4,8 +4,10 @@
 //! Our additions are `--tree` and `--container`, which act on all CUDA processes together.
 
 mod arguments;
+pub(crate) mod in_place;
 mod job;
 mod memory;
+mod order;
 mod process;
 mod scope;
 mod stopped;

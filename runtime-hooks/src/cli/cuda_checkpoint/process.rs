@@ -43,7 +43,7 @@ pub(super) fn run(
     match operation {
         Operation::State => return Ok(format!("{}\n", word(target.state()?))),
         Operation::Step(action) => target.step(action)?,
-        Operation::Toggle => target.toggle()?,
+        Operation::Toggle | Operation::Suspend | Operation::TakeUp => target.toggle()?,
         Operation::RestoreThread => {}
     }
     Ok(String::new())

@@ -10,7 +10,7 @@ use crate::cuda::process_set::ProcessStates;
 use crate::ledger::amounts::Amounts;
 use crate::operation::{Intent, PendingOn};
 
-impl Group<'_> {
+impl Group {
     pub(super) fn suspend(&self, members: &ProcessStates) -> Result<(), Error> {
         let inventory = self.inventory()?;
         self.refuse_blockers(members, &inventory)?;

@@ -4,7 +4,7 @@ mod text;
 
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use stasis_config::{BlockerKind, Settings};
 use stasis_linux::Snapshot;
 use stasis_linux::cgroup::FreezerState;
@@ -21,9 +21,9 @@ use crate::container::criu_configuration::refuse_running;
 use crate::container::host_memory::HostRoom;
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
-use crate::cuda::OpenError;
 use crate::cuda::nvml::{Inventory, ListedUse};
 use crate::cuda::process_set::ProcessStates;
+use crate::cuda::{CudaState, OpenError};
 use crate::error::kind::Kind;
 use crate::error::{Refusal, chain};
 use crate::ledger::{Patience, Reservation};
@@ -66,7 +66,8 @@ pub struct Process {
     /// Its command name.
     pub name: String,
     /// The driver's name for its state; `None` without CUDA.
-    pub cuda: Option<String>,
+    #[serde(serialize_with = "as_text")]
+    pub cuda: Option<CudaState>,
     /// Its memory on each GPU.
     pub gpus: Vec<ListedUse>,
     /// Whether `exec` started it: it is in no image, and ends with the container.
@@ -164,6 +165,10 @@ fn captured(
     )?)
 }
 
+fn as_text<S: Serializer>(state: &Option<CudaState>, to: S) -> Result<S::Ok, S::Error> {
+    state.map(|state| state.to_string()).serialize(to)
+}
+
 fn unreadable(error: std::io::Error) -> Refusal {
     ContainerError::Processes(error).into()
 }
@@ -199,7 +204,7 @@ impl Report {
             pid: member.pid,
             pid_inside: member.pid_inside,
             name: member.name.clone(),
-            cuda: facts.state_of(member).map(|state| state.to_string()),
+            cuda: facts.state_of(member),
             gpus: inventory.uses(member.pid),
             exec: member.origin == Origin::Exec,
         };

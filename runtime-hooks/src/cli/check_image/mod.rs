@@ -104,6 +104,24 @@ impl CheckImageError {
 /// # Errors
 /// [`CheckImageError`]; reasons for which a restore would be refused are in the report.
 pub fn check_image(settings: &Settings, directory: &Path) -> Result<Report, CheckImageError> {
+    look(settings, directory, Reading::Everything)
+}
+
+/// What is read of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reading {
+    /// What it says of itself: whether its contents are as it says is not known then.
+    Records,
+    /// All of it, and all of its bulk memory.
+    Everything,
+}
+
+/// The same for less than all of it.
+pub(crate) fn look(
+    settings: &Settings,
+    directory: &Path,
+    reading: Reading,
+) -> Result<Report, CheckImageError> {
     let mut report = Report::of(directory);
     match admit(&settings.restore.images, directory) {
         Ok(admitted) => report.image = admitted,
@@ -117,7 +135,7 @@ pub fn check_image(settings: &Settings, directory: &Path) -> Result<Report, Chec
     }
     // An image without a manifest does not say whose it is.
     match image::find(&report.image, "") {
-        Ok(Found::Image(manifest)) => report.read(settings, &manifest),
+        Ok(Found::Image(manifest)) => report.read(settings, &manifest, reading),
         Ok(Found::Plain) => report.notes.push(
             "it has no manifest, so nothing is known of it: the low-level runtime would restore it"
                 .to_owned(),
@@ -142,7 +160,7 @@ impl Report {
         }
     }
 
-    fn read(&mut self, settings: &Settings, manifest: &Manifest) {
+    fn read(&mut self, settings: &Settings, manifest: &Manifest, reading: Reading) {
         if !manifest.is_implied() {
             self.manifest = Some(About::of(manifest));
         }
@@ -159,6 +177,9 @@ impl Report {
         match node::ask(settings, &self.image, manifest, bulk) {
             Ok(notes) => self.notes.extend(notes),
             Err(error) => self.refuse(&error),
+        }
+        if reading == Reading::Records {
+            return;
         }
         if let Err(error) = image::verify(settings, &self.image, manifest) {
             self.refuse(&error.into());

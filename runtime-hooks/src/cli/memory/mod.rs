@@ -1,6 +1,6 @@
 //! `stasis memory`: lists and removes bulk memory that is stored outside of images.
 
-pub mod arguments;
+pub mod command;
 pub mod flush;
 pub mod prune;
 pub mod verify;
@@ -32,6 +32,9 @@ pub enum MemoryCommandError {
         #[source]
         source: io::Error,
     },
+    /// The answer cannot be written.
+    #[error("cannot write the answer")]
+    Answer(#[from] io::Error),
     /// No store has this name.
     #[error("no bulk memory here is named {0}; `stasis memory list` shows what there is")]
     None(String),

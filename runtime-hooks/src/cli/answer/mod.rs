@@ -1,5 +1,8 @@
 //! How the operator's program answers.
 
+pub(crate) mod amount;
+pub(crate) mod table;
+
 use std::fmt::Display;
 use std::io;
 

@@ -1,0 +1,81 @@
+//! The operator's commands, on containers of several engines at once.
+
+mod images;
+mod log;
+mod ps;
+mod suspend;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::{PROGRAM, StasisHost};
+use stasis_integration::{needs, on_hosts};
+
+on_hosts!(all_commands: trixie, sid_v2);
+
+/// Each counts on at its port.
+const COUNTERS: [(&str, u16); 3] = [
+    ("podman-job", 10001),
+    ("ctr-job", 10000),
+    ("docker-job", 10002),
+];
+
+fn all_commands(kind: HostKind) -> Result<()> {
+    needs!(StandIn);
+    let stasis = &StasisHost::of(kind)?;
+    let _containerd = stasis.containerd()?;
+    let _docker = stasis.docker()?;
+    stasis.podman_load()?;
+    ps::without_containers_there_is_an_empty_table(stasis)?;
+    stasis.podman_run("podman-job", &[], &["/bin/counter", "10001"])?;
+    stasis.ctr_run("ctr-job", &[], &["/bin/counter", "10000"])?;
+    stasis.docker_run("docker-job", &[], &["/bin/counter", "10002"])?;
+    stasis.ctr_run("idle", &[], &["/bin/pause"])?;
+    for (_, port) in COUNTERS {
+        stasis.ask_until_up(port)?;
+    }
+    ps::those_that_use_a_gpu_are_shown_by_name(stasis)?;
+    ps::a_checkpoint_is_shown_and_foretells_the_next(stasis)?;
+    suspend::several_are_suspended_and_resumed_at_once(stasis)?;
+    suspend::what_fails_leaves_the_others_done(stasis)?;
+    suspend::a_resume_waits_for_room(stasis)?;
+    images::images_are_listed_and_verified(stasis)?;
+    log::operations_are_listed_and_drawn(stasis)?;
+    log::some_are_chosen_and_what_chooses_none_is_refused(stasis)?;
+    log::what_is_no_line_is_left_out(stasis)?;
+    ps::a_terminal_gets_colours_and_no_line_too_many(stasis)
+}
+
+/// Runs `stasis`; its exit code and what it wrote.
+fn run(stasis: &StasisHost, arguments: &[&str]) -> Result<(Option<i32>, String, String)> {
+    let output = stasis.command(PROGRAM).args(arguments).output()?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok((
+        output.status.code(),
+        text(&output.stdout),
+        text(&output.stderr),
+    ))
+}
+
+/// The same with `--json`, which has to answer a list.
+fn json(stasis: &StasisHost, arguments: &[&str]) -> Result<(Option<i32>, Vec<Value>)> {
+    let (code, stdout, stderr) = run(stasis, &[arguments, &["--json"]].concat())?;
+    let list = serde_json::from_str(&stdout);
+    Ok((code, list.with_context(|| format!("{stdout}{stderr}"))?))
+}
+
+/// The cells of each line of a table.
+fn cells<'t>(table: &'t str) -> Vec<Vec<&'t str>> {
+    let cells = |line: &'t str| {
+        let cells = line.split("  ").map(str::trim);
+        cells.filter(|cell| !cell.is_empty()).collect()
+    };
+    table.lines().map(cells).collect()
+}
+
+fn counts_on(stasis: &StasisHost, port: u16) -> Result<()> {
+    let count = || -> Result<u32> { Ok(stasis.ask(port)?.context("no answer")?.parse()?) };
+    let before = count()?;
+    assert_eq!(count()?, before + 1);
+    Ok(())
+}

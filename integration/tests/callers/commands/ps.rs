@@ -1,0 +1,155 @@
+//! `stasis ps`.
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::host::installed::{PROGRAM, StasisHost};
+
+use super::{cells, run};
+
+const HEADER: [&str; 9] = [
+    "CONTAINER",
+    "ENGINE",
+    "GPU",
+    "UUID",
+    "MEMORY",
+    "STATE",
+    "BLOCKERS",
+    "LAST IMAGE",
+    "CHECKPOINT",
+];
+/// The stand-in's GPU.
+const UUID: &str = "GPU-57415349-5300-4000-8000-000000000001";
+
+pub(crate) fn without_containers_there_is_an_empty_table(stasis: &StasisHost) -> Result<()> {
+    let (code, stdout, stderr) = run(stasis, &["ps"])?;
+    assert_eq!((code, stderr.as_str()), (Some(0), ""));
+    assert_eq!(cells(&stdout), [HEADER]);
+    assert_eq!(super::json(stasis, &["ps"])?, (Some(0), Vec::new()));
+    Ok(())
+}
+
+pub(crate) fn those_that_use_a_gpu_are_shown_by_name(stasis: &StasisHost) -> Result<()> {
+    let (code, rows) = super::json(stasis, &["ps"])?;
+    assert_eq!(code, Some(0));
+    let (_, stdout, stderr) = run(stasis, &["ps"])?;
+    assert_eq!(stderr, "");
+    let table = cells(&stdout);
+    assert_eq!(table[0], HEADER);
+    assert_eq!(table.len(), 4, "{stdout}");
+    for (name, engine) in [
+        ("podman-job", "podman"),
+        ("ctr-job", "containerd"),
+        ("docker-job", "docker"),
+    ] {
+        let line = [
+            name,
+            engine,
+            "0",
+            &UUID[..12],
+            MEMORY,
+            "running",
+            "-",
+            "-",
+            "-",
+        ];
+        assert!(table.iter().any(|row| *row == line), "{name}: {stdout}");
+        let row = named(&rows, name)?;
+        assert_eq!(row["engine"], engine);
+        assert_eq!(row["state"], "running");
+        assert_eq!(row["gpus"][0]["index"], 0);
+        assert_eq!(row["gpus"][0]["uuid"], UUID);
+        assert_eq!(row["checkpointable"], true);
+        assert_eq!(row["blockers"], json!([]));
+        assert_eq!(row["processes"][0]["cuda"], "RUNNING");
+        for none in ["last_image", "predicted_checkpoint", "operation", "kind"] {
+            assert_eq!(row[none], Value::Null, "{none}");
+        }
+        let (code, one) = super::json(stasis, &["ps", name])?;
+        assert_eq!((code, one.len()), (Some(0), 1));
+        assert_eq!(one[0]["id"], row["id"]);
+        // Other commands know the name, too.
+        let (code, stdout, _) = run(stasis, &["check", name])?;
+        assert_eq!(code, Some(0), "{stdout}");
+    }
+    let (code, rows) = super::json(stasis, &["ps", "idle", "ctr-job"])?;
+    assert_eq!((code, rows.len()), (Some(1), 1));
+    let (code, stdout, stderr) = run(stasis, &["ps", "nobody"])?;
+    assert_eq!((code, stdout.as_str()), (Some(2), ""));
+    assert_contains(
+        &stderr,
+        &[
+            "no container has the id or the name nobody",
+            "[no-container]",
+        ],
+    );
+    for wrong in [["ps", "--watch=0"], ["ps", "--wide"]] {
+        assert_eq!(run(stasis, &wrong)?.0, Some(2), "{wrong:?}");
+    }
+    Ok(())
+}
+
+/// What a counter of the stand-in holds on its GPU.
+const MEMORY: &str = "64.0 MiB";
+
+pub(crate) fn a_checkpoint_is_shown_and_foretells_the_next(stasis: &StasisHost) -> Result<()> {
+    stasis.slow_checkpoint("ctr-job", 2000)?;
+    std::thread::scope(|scope| {
+        let checkpoint = scope.spawn(|| stasis.ctr_checkpoint("ctr-job", "example.com/job:1"));
+        let shown = wait_until_clear(|| {
+            let (_, stdout, _) = run(stasis, &["ps", "ctr-job"])?;
+            let is_told = stdout.contains("checkpointing: gpu checkpoint");
+            Ok((!is_told).then_some(stdout))
+        });
+        checkpoint
+            .join()
+            .ok()
+            .context("the checkpoint panicked")??;
+        shown
+    })?;
+    stasis.inject("")?;
+    let (_, rows) = super::json(stasis, &["ps"])?;
+    let row = named(&rows, "ctr-job")?;
+    let logged = stasis.operation("checkpoint")?;
+    assert_eq!(row["last_image"]["created"], logged["time"]);
+    assert_eq!(row["last_image"]["path"], logged["image_path"]);
+    assert!(
+        row["last_image"]["age_seconds"].as_u64() < Some(600),
+        "{row}"
+    );
+    let predicted = &row["predicted_checkpoint"];
+    assert_eq!(predicted["from"], 1);
+    // The driver was slow.
+    assert!(predicted["seconds"].as_f64() > Some(2.0), "{predicted}");
+    let (_, stdout, _) = run(stasis, &["ps"])?;
+    let table = cells(&stdout);
+    let line = table.iter().find(|row| row[0] == "ctr-job");
+    let line = line.context("no line")?;
+    assert!(line[7].ends_with(" ago"), "{stdout}");
+    let seconds = format!("{:.1} s", predicted["seconds"].as_f64().unwrap_or_default());
+    assert!(line[8].starts_with(&seconds), "{stdout}");
+    assert_eq!(named(&rows, "podman-job")?["last_image"], Value::Null);
+    Ok(())
+}
+
+/// A narrow one shows fewer columns.
+pub(crate) fn a_terminal_gets_colours_and_no_line_too_many(stasis: &StasisHost) -> Result<()> {
+    for (columns, last) in [(200, "CHECKPOINT"), (50, "BLOCKERS"), (30, "STATE")] {
+        let command = format!("stty cols {columns}; {PROGRAM} ps");
+        let script = ["script", "-qec", &command, "/dev/null"];
+        let text = stasis.host.run_for_text(&script)?;
+        let green = "\u{1b}[38;5;10mrunning";
+        assert!(text.contains(green), "{text:?}");
+        let header = text.lines().next().context("nothing")?;
+        assert!(header.trim_end().ends_with(last), "{text}");
+        assert!(header.trim_end().len() <= columns, "{text}");
+    }
+    Ok(())
+}
+
+pub(super) fn named<'r>(rows: &'r [Value], name: &str) -> Result<&'r Value> {
+    let is_named = |row: &&Value| row["name"] == name || row["id"] == name;
+    let found = rows.iter().find(is_named);
+    found.with_context(|| format!("no {name} in {rows:?}"))
+}

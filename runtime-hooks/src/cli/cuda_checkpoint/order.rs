@@ -1,0 +1,32 @@
+//! What is asked of all CUDA processes of a tree or a container, and what has become of it.
+
+use std::time::Duration;
+
+use super::arguments::Operation as Asked;
+use crate::cuda::GpuMap;
+
+/// What is asked of a tree or a container.
+pub(super) struct Order {
+    pub(super) asked: Asked,
+    /// How long locking may take, if not as long as the settings say.
+    pub(super) lock_timeout: Option<Duration>,
+    /// Where GPU contents go.
+    pub(super) map: GpuMap,
+}
+
+/// Whether an operation has changed something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    Made,
+    /// Everything was as it was asked for.
+    None,
+}
+
+/// What an operation has to say.
+pub(super) struct Answer {
+    /// A query's: one line for each process.
+    pub(super) text: String,
+    pub(super) change: Change,
+    /// What was done in another way.
+    pub(super) notes: Vec<String>,
+}

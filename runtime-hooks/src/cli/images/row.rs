@@ -1,0 +1,77 @@
+//! One image.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use stasis_config::Settings;
+use stasis_memory_store::Tier;
+
+use crate::cli::check_image::{About, Reading, Refused, Report, look};
+use crate::error::chain;
+use crate::error::kind::Kind;
+
+/// An image, and whether it can be restored here.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    /// Its directory.
+    pub(super) image: PathBuf,
+    /// Whether a restore would begin here, now, for all that was read.
+    pub(super) restorable: bool,
+    /// The kind with which it would be refused.
+    pub(super) kind: Option<Kind>,
+    /// All reasons for that.
+    pub(super) refusals: Vec<Refused>,
+    /// Bytes of its files, on disk.
+    pub(super) bytes: u64,
+    /// Where its bulk memory is: in the image, or stored on this machine.
+    pub(super) tier: Option<Tier>,
+    /// What its manifest says.
+    pub(super) manifest: Option<About>,
+    notes: Vec<String>,
+}
+
+impl Row {
+    pub(super) fn of(settings: &Settings, directory: &Path, reading: Reading) -> Self {
+        let bytes = bytes_in(directory);
+        match look(settings, directory, reading) {
+            Ok(report) => Self::from_report(report, bytes),
+            Err(error) => Self {
+                image: directory.to_owned(),
+                restorable: false,
+                kind: Some(error.kind()),
+                refusals: vec![Refused {
+                    kind: error.kind(),
+                    text: chain(&error),
+                }],
+                bytes,
+                tier: None,
+                manifest: None,
+                notes: Vec::new(),
+            },
+        }
+    }
+
+    fn from_report(report: Report, bytes: u64) -> Self {
+        let memory = report.manifest.as_ref();
+        let memory = memory.and_then(|manifest| manifest.memory.as_ref());
+        Self {
+            tier: memory.map(|memory| memory.tier),
+            image: report.image,
+            restorable: report.restorable,
+            kind: report.kind,
+            refusals: report.refusals,
+            bytes,
+            manifest: report.manifest,
+            notes: report.notes,
+        }
+    }
+}
+
+/// The files of an image lie side by side.
+fn bytes_in(directory: &Path) -> u64 {
+    let entries = fs::read_dir(directory).into_iter().flatten();
+    let files = entries.filter_map(|entry| entry.ok()?.metadata().ok());
+    let files = files.filter(fs::Metadata::is_file);
+    files.map(|file| file.len()).fold(0, u64::saturating_add)
+}

@@ -1,0 +1,76 @@
+//! The images as a table, and below it why some cannot be restored.
+
+use stasis_memory_store::Tier;
+
+use super::row::Row;
+use crate::cli::answer::amount::size;
+use crate::cli::answer::table::{Cell, Column, Tone, table};
+
+const COLUMNS: [Column; 7] = [
+    Column {
+        title: "IMAGE",
+        spare: 0,
+    },
+    Column {
+        title: "CONTAINER",
+        spare: 2,
+    },
+    Column {
+        title: "CREATED",
+        spare: 3,
+    },
+    Column {
+        title: "GPU MEMORY",
+        spare: 5,
+    },
+    Column {
+        title: "FILES",
+        spare: 6,
+    },
+    Column {
+        title: "TIER",
+        spare: 4,
+    },
+    Column {
+        title: "RESTORABLE",
+        spare: 1,
+    },
+];
+
+pub(super) fn of(rows: &[Row]) -> String {
+    let cells: Vec<Vec<Cell>> = rows.iter().map(row).collect();
+    let mut text = table(&COLUMNS, &cells);
+    for row in rows {
+        for refused in &row.refusals {
+            let image = Cell::new(row.image.display().to_string());
+            text += &format!("\n{image}: {} [{}]", Cell::new(&refused.text), refused.kind);
+        }
+    }
+    text
+}
+
+fn row(row: &Row) -> Vec<Cell> {
+    let manifest = row.manifest.as_ref();
+    let restorable = match row.kind {
+        Some(kind) => Cell::new(kind.name()).toned(Tone::Bad),
+        None => Cell::new("yes").toned(Tone::Good),
+    };
+    vec![
+        Cell::new(row.image.display().to_string()),
+        Cell::or_none(manifest.map(|manifest| &manifest.container)),
+        Cell::or_none(manifest.map(|manifest| &manifest.created)),
+        Cell::or_none(manifest.map(|manifest| size(manifest.gpu_bytes))),
+        Cell::new(size(row.bytes)),
+        Cell::or_none(row.tier.map(tier)),
+        restorable,
+    ]
+}
+
+/// As the settings name it.
+fn tier(tier: Tier) -> &'static str {
+    match tier {
+        Tier::Portable => "portable",
+        Tier::Disk => "disk",
+        Tier::Ram => "ram",
+    }
+}

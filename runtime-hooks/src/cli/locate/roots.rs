@@ -1,0 +1,76 @@
+//! Where the low-level runtimes of this machine keep their containers, by what is on disk: no
+//! engine is asked.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use stasis_config::Flavor;
+
+/// The defaults of runc and crun, which podman and CRI-O also use.
+const ROOTS: [&str; 2] = ["/run/runc", "/run/crun"];
+/// containerd has one root for each namespace.
+pub(super) const CONTAINERD: &str = "/run/containerd/runc";
+/// Docker has a directory for each runtime, and in it one root for each namespace.
+pub(super) const DOCKER: &str = "/run/docker";
+const DOCKER_RUNTIME: &str = "runtime-";
+
+/// A container below a root, whether it runs or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) root: PathBuf,
+    pub(crate) id: String,
+    pub(crate) flavor: Flavor,
+}
+
+/// `root`, or all usual roots.
+pub(crate) fn roots(root: Option<&Path>) -> Vec<PathBuf> {
+    root.map_or_else(usual_roots, |root| vec![root.to_owned()])
+}
+
+fn usual_roots() -> Vec<PathBuf> {
+    let mut roots: Vec<PathBuf> = ROOTS.iter().map(PathBuf::from).collect();
+    roots.extend(children(Path::new(CONTAINERD)));
+    let runtimes = children(Path::new(DOCKER)).into_iter().filter(|path| {
+        let name = path.file_name().unwrap_or_default();
+        name.to_string_lossy().starts_with(DOCKER_RUNTIME)
+    });
+    roots.extend(runtimes.flat_map(|runtime| children(&runtime)));
+    roots
+}
+
+/// The containers below all of these roots.
+pub(crate) fn places(roots: &[PathBuf]) -> Vec<Place> {
+    let mut found = Vec::new();
+    for root in roots {
+        for directory in children(root) {
+            let id = directory.file_name().and_then(|name| name.to_str());
+            let (Some(id), Some(flavor)) = (id, flavor_of(&directory)) else {
+                continue;
+            };
+            found.push(Place {
+                root: root.clone(),
+                id: id.to_owned(),
+                flavor,
+            });
+        }
+    }
+    found
+}
+
+/// Which low-level runtime wrote a container's directory.
+fn flavor_of(directory: &Path) -> Option<Flavor> {
+    if directory.join("state.json").is_file() {
+        return Some(Flavor::Runc);
+    }
+    let is_crun = directory.join("status").is_file();
+    is_crun.then_some(Flavor::Crun)
+}
+
+fn children(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten();
+    let mut paths: Vec<PathBuf> = entries
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .collect();
+    paths.sort_unstable();
+    paths
+}

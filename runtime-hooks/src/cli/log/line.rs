@@ -1,0 +1,116 @@
+//! The lines of `operations.log`, as they are read again.
+
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use stasis_linux::file;
+use stasis_memory_store::Report;
+
+use crate::cli::answer::amount::parsed;
+use crate::error::operations_log::{EARLIER, FILE_NAME};
+use crate::operation::timeline::Phase;
+
+/// No more is read of a file: they are put aside at 64 MiB.
+const MOST_BYTES: u64 = 128 << 20;
+
+/// One operation, as it was logged.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Line {
+    /// When it began, RFC 3339.
+    pub time: String,
+    /// "checkpoint", "restore", "resume", "suspend", ...
+    pub operation: String,
+    /// The container's id.
+    pub container: String,
+    /// Where its image is or was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_path: Option<PathBuf>,
+    /// Who has asked for it.
+    #[serde(default)]
+    pub caller: Caller,
+    /// The error, if it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Its kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// The state of the container afterwards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// What people should know.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// What it did, in order.
+    #[serde(default)]
+    pub phases: Vec<Phase>,
+    /// What went through bulk memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bulk_memory: Option<Report>,
+    /// Whatever else was logged.
+    #[serde(flatten)]
+    pub more: serde_json::Map<String, Value>,
+}
+
+/// Who has asked for an operation.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Caller {
+    /// The command name of the parent process.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// Whatever else was logged.
+    #[serde(flatten)]
+    pub more: serde_json::Map<String, Value>,
+}
+
+impl Line {
+    /// How long it took. A part of a phase is in the phase's time.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        let whole = self.phases.iter().filter(|phase| !is_part(phase));
+        whole.map(|phase| phase.seconds).sum()
+    }
+
+    /// The most bytes that one phase has moved: the same contents go from phase to phase.
+    #[must_use]
+    pub fn bytes(&self) -> Option<u64> {
+        let phases = self.phases.iter().filter_map(|phase| phase.bytes);
+        let bulk = self.bulk_memory.as_ref().map(|report| report.bytes);
+        phases.chain(bulk).max().filter(|bytes| *bytes > 0)
+    }
+
+    /// Whether it failed, or was refused.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.error.is_some()
+    }
+
+    pub(super) fn began(&self) -> Option<SystemTime> {
+        parsed(&self.time)
+    }
+}
+
+/// Whether it is a part of the phase before it ("dump: drain").
+pub(super) fn is_part(phase: &Phase) -> bool {
+    phase.name.contains(": ")
+}
+
+/// Reads all lines, the oldest first. What is no line, such as one that is cut off, is left out.
+///
+/// # Errors
+/// The I/O error; a log that is not there is an empty one.
+pub(crate) fn read(log_dir: &Path, mut each: impl FnMut(Line)) -> io::Result<()> {
+    for name in [EARLIER, FILE_NAME] {
+        let Some(file) = file::open(&log_dir.join(name))? else {
+            continue;
+        };
+        for text in BufReader::new(file.take(MOST_BYTES)).split(b'\n') {
+            if let Ok(line) = serde_json::from_slice(&text?) {
+                each(line);
+            }
+        }
+    }
+    Ok(())
+}

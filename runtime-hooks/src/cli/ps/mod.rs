@@ -1,0 +1,105 @@
+//! `stasis ps`: the containers of all engines that use a GPU, and what a checkpoint of each would
+//! meet and cost. Changes nothing.
+
+mod past;
+mod row;
+mod state;
+mod table;
+
+use std::io::{self, IsTerminal, Write};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use stasis_config::Settings;
+
+use crate::cli::answer::{Format, answer};
+use crate::cli::command_error::CommandError;
+use crate::cli::locate::{Located, locate, running};
+use crate::cuda::nvml::Inventory;
+use past::Past;
+use row::Row;
+
+/// Show the containers that use a GPU, of all engines: their GPUs, state, last image, what is in
+/// the way of a checkpoint, and what one is expected to take.
+///
+/// Exit code 0: they are shown, if there are any; 1: a named one uses no GPU; 2: they cannot be
+/// looked at, or a named one is not there.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Only these, by id (or the beginning of it) or name.
+    #[arg(value_name = "ID|NAME")]
+    containers: Vec<String>,
+    /// Show them again every 2 (or so many) seconds, until Ctrl-C.
+    #[arg(
+        short,
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        default_missing_value = "2",
+        value_parser = clap::value_parser!(u32).range(1..=3600),
+        conflicts_with = "json"
+    )]
+    watch: Option<u32>,
+    /// Print them as one JSON list.
+    #[arg(long)]
+    json: bool,
+}
+
+const NO_GPU: u8 = 1;
+/// Clears a terminal from its first line on (ECMA-48: CUP, ED).
+const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
+
+impl Arguments {
+    /// The format of the answer.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        Format::of(self.json)
+    }
+}
+
+/// Carries the command out; its exit code.
+///
+/// # Errors
+/// A named container is not there, or the log of operations cannot be read.
+pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
+    loop {
+        let rows = list(settings, &arguments.containers)?;
+        match arguments.format() {
+            Format::Json => answer(&rows)?,
+            Format::Text => show(&rows, arguments.watch)?,
+        }
+        let Some(seconds) = arguments.watch else {
+            let all = rows.len() >= arguments.containers.len();
+            return Ok(if all { 0 } else { NO_GPU });
+        };
+        thread::sleep(Duration::from_secs(seconds.into()));
+    }
+}
+
+/// The containers with GPU state, or those of them that are named.
+fn list(settings: &Settings, names: &[String]) -> Result<Vec<Row>, CommandError> {
+    let found: Vec<Located> = if names.is_empty() {
+        running(None)
+    } else {
+        let named: Result<_, _> = names.iter().map(|name| locate(name, None)).collect();
+        named.map_err(CommandError::Locate)?
+    };
+    let past = Past::read(&settings.paths.log_dir).map_err(CommandError::Log)?;
+    // Without NVML the driver still tells the states.
+    let inventory = Inventory::read(settings).unwrap_or_default();
+    let now = SystemTime::now();
+    let rows = found.iter();
+    Ok(rows
+        .filter_map(|found| Row::of(settings, found, &inventory, &past, now))
+        .collect())
+}
+
+fn show(rows: &[Row], watch: Option<u32>) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    if watch.is_some() && stdout.is_terminal() {
+        write!(stdout, "{CLEAR}")?;
+    }
+    writeln!(stdout, "{}", table::of(rows))?;
+    stdout.flush()
+}

@@ -1,0 +1,118 @@
+//! What the log of operations tells of containers: their last images, and what checkpoints took.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+use crate::cli::answer::amount::since;
+use crate::cli::log::line::{Line, read};
+
+/// The checkpoints of a container from which the next one is foretold.
+const MOST: usize = 5;
+
+/// The last checkpoints of each container that succeeded, the oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Past {
+    checkpoints: BTreeMap<String, Vec<Line>>,
+}
+
+/// The last image of a container.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct LastImage {
+    /// When its checkpoint began, RFC 3339.
+    pub(super) created: String,
+    /// How long ago that is.
+    pub(super) age_seconds: Option<u64>,
+    /// Where it was written; its engine may have moved it since.
+    pub(super) path: Option<PathBuf>,
+}
+
+/// What the next checkpoint is expected to take: the median of the last ones of the container.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Predicted {
+    pub(super) seconds: f64,
+    /// Bytes of GPU and bulk memory that it moves.
+    pub(super) bytes: Option<u64>,
+    /// How many checkpoints it is from.
+    pub(super) from: usize,
+}
+
+impl Past {
+    pub(super) fn read(log_dir: &Path) -> io::Result<Self> {
+        let mut past = Self::default();
+        read(log_dir, |line| past.add(line))?;
+        Ok(past)
+    }
+
+    fn add(&mut self, line: Line) {
+        if line.operation != "checkpoint" || line.has_failed() {
+            return;
+        }
+        let of_it = self.checkpoints.entry(line.container.clone()).or_default();
+        of_it.push(line);
+        let too_many = of_it.len().saturating_sub(MOST);
+        of_it.drain(..too_many);
+    }
+
+    pub(super) fn last_image(&self, container: &str, now: SystemTime) -> Option<LastImage> {
+        let line = self.checkpoints.get(container)?.last()?;
+        Some(LastImage {
+            created: line.time.clone(),
+            age_seconds: since(&line.time, now).map(|age| age.as_secs()),
+            path: line.image_path.clone(),
+        })
+    }
+
+    pub(super) fn predicted(&self, container: &str) -> Option<Predicted> {
+        let lines = self.checkpoints.get(container)?;
+        let mut seconds: Vec<f64> = lines.iter().map(Line::seconds).collect();
+        seconds.sort_by(f64::total_cmp);
+        let mut bytes: Vec<u64> = lines.iter().filter_map(Line::bytes).collect();
+        bytes.sort_unstable();
+        Some(Predicted {
+            seconds: *seconds.get(seconds.len() / 2)?,
+            bytes: bytes.get(bytes.len() / 2).copied(),
+            from: lines.len(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::answer::amount::parsed;
+
+    fn line(operation: &str, container: &str, seconds: u32, error: Option<&str>) -> Line {
+        serde_json::from_value(serde_json::json!({
+            "time": format!("2026-11-25T07:00:{seconds:02}Z"),
+            "operation": operation,
+            "container": container,
+            "image_path": format!("/images/{seconds}"),
+            "error": error,
+            "phases": [{"name": "dump", "seconds": seconds, "bytes": seconds << 20}],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_median_of_the_last_checkpoints_that_succeeded_is_expected() {
+        let mut past = Past::default();
+        for seconds in [50, 1, 9, 2, 3, 4] {
+            past.add(line("checkpoint", "job", seconds, None));
+        }
+        past.add(line("checkpoint", "job", 40, Some("refused")));
+        past.add(line("restore", "job", 41, None));
+        past.add(line("checkpoint", "other", 42, None));
+        let predicted = past.predicted("job").unwrap();
+        assert_eq!((predicted.from, predicted.bytes), (5, Some(3 << 20)));
+        assert!((predicted.seconds - 3.0).abs() < 1e-9);
+        let image = past.last_image("job", parsed("2026-11-25T07:01:04Z").unwrap());
+        let image = image.unwrap();
+        assert_eq!(image.path, Some("/images/4".into()));
+        assert_eq!(image.age_seconds, Some(60));
+        assert_eq!(past.predicted("nobody"), None);
+    }
+}

@@ -1,0 +1,176 @@
+//! One container that uses a GPU.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use serde::Serialize;
+use stasis_config::Settings;
+
+use super::past::{LastImage, Past, Predicted};
+use super::state::{Recorded, State};
+use crate::cli::check::{CheckError, Process, Report, check};
+use crate::cli::locate::Located;
+use crate::cli::locate::engine::{Engine, Known};
+use crate::cuda::GpuUuid;
+use crate::cuda::gpu_use::{GpuBytes, add};
+use crate::cuda::nvml::Inventory;
+use crate::error::chain;
+use crate::error::kind::Kind;
+use crate::host::cancel::Cancel;
+use crate::operation::Intent;
+use crate::operation::progress::UnderWay;
+
+/// A container that uses a GPU.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    pub(super) id: String,
+    pub(super) name: Option<String>,
+    pub(super) engine: Option<Engine>,
+    /// The root of its low-level runtime.
+    root: PathBuf,
+    /// Its first process.
+    pid: i32,
+    pub(super) state: State,
+    /// The operation that is under way.
+    pub(super) operation: Option<UnderWay>,
+    /// The GPUs that it uses; those that it used, if it is suspended.
+    pub(super) gpus: Vec<Used>,
+    /// Its processes with GPU state; empty while an operation is under way.
+    processes: Vec<Process>,
+    pub(super) last_image: Option<LastImage>,
+    /// Whether a checkpoint would begin now; `None` if that cannot be told now.
+    pub(super) checkpointable: Option<bool>,
+    /// What is in the way of one.
+    pub(super) blockers: Vec<String>,
+    /// The kind with which it would be refused.
+    pub(super) kind: Option<Kind>,
+    /// Why it cannot be told, or would be refused, if not for a blocker.
+    error: Option<String>,
+    pub(super) predicted_checkpoint: Option<Predicted>,
+}
+
+/// A GPU of a container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Used {
+    /// Its number as nvidia-smi shows it.
+    pub(super) index: Option<u32>,
+    pub(super) uuid: GpuUuid,
+    /// What the container holds there, or will hold again.
+    pub(super) memory_bytes: u64,
+}
+
+impl Row {
+    /// Looks at a container; `None` if it uses no GPU.
+    pub(super) fn of(
+        settings: &Settings,
+        located: &Located,
+        inventory: &Inventory,
+        past: &Past,
+        now: SystemTime,
+    ) -> Option<Self> {
+        let (container, id) = (&located.container, located.container.id());
+        let recorded = Recorded::of(settings, located);
+        let snapshot = container.snapshot().ok()?;
+        let candidates = snapshot.candidates();
+        if candidates.is_empty() && recorded.under_way.is_none() {
+            return None;
+        }
+        let Known { engine, name } = located.known();
+        let mut row = Self {
+            id: id.to_owned(),
+            name,
+            engine,
+            root: located.root.clone(),
+            pid: container.init().pid(),
+            state: State::Unknown,
+            operation: None,
+            gpus: Vec::new(),
+            processes: Vec::new(),
+            last_image: past.last_image(id, now),
+            checkpointable: None,
+            blockers: Vec::new(),
+            kind: None,
+            error: None,
+            predicted_checkpoint: past.predicted(id),
+        };
+        if let Some(state) = recorded.at_work(located) {
+            row.state = state;
+        } else {
+            row.look(settings, located)?;
+        }
+        let mut held = GpuBytes::new();
+        for listed in candidates
+            .iter()
+            .flat_map(|process| inventory.uses(process.pid()))
+        {
+            let bytes = listed.memory_bytes.unwrap_or_default();
+            add(&mut held, &GpuBytes::from([(listed.uuid, bytes)]));
+        }
+        if held.is_empty() {
+            // Of a process without its GPU only the record knows what it needs.
+            let intent = recorded.intent.iter();
+            for process in intent.flat_map(Intent::processes) {
+                add(&mut held, &process.gpu_bytes());
+            }
+        }
+        row.gpus = used(&held, inventory);
+        row.operation = recorded.under_way;
+        Some(row)
+    }
+
+    /// Asks the driver and the pre-flight; `None` if no process uses CUDA.
+    fn look(&mut self, settings: &Settings, located: &Located) -> Option<()> {
+        let context = located.context(settings.clone(), Cancel::not_needed());
+        match check(&context, &located.container) {
+            Ok(report) => self.fill(located, report),
+            Err(error) => {
+                self.kind = Some(error.kind());
+                if let CheckError::Paused(_) = error {
+                    self.state = State::Paused;
+                }
+                self.error = Some(chain(&error));
+                Some(())
+            }
+        }
+    }
+
+    fn fill(&mut self, located: &Located, report: Report) -> Option<()> {
+        let mut processes = report.processes;
+        processes.retain(|process| process.cuda.is_some());
+        if processes.is_empty() && report.refusal.is_none() {
+            return None;
+        }
+        let states = processes.iter().filter_map(|process| process.cuda);
+        self.state = State::at_rest(located, states);
+        self.checkpointable = Some(report.checkpointable);
+        let blockers = report.blockers.iter().filter(|blocker| !blocker.allowed);
+        let mut blockers: Vec<String> = blockers
+            .map(|blocker| blocker.finding.kind.to_string())
+            .collect();
+        blockers.dedup();
+        self.blockers = blockers;
+        self.kind = report.kind;
+        self.error = report.refusal;
+        self.processes = processes;
+        Some(())
+    }
+
+    /// All that it holds on GPUs.
+    pub(super) fn gpu_bytes(&self) -> u64 {
+        let bytes = self.gpus.iter().map(|gpu| gpu.memory_bytes);
+        bytes.fold(0, u64::saturating_add)
+    }
+}
+
+fn used(held: &GpuBytes, inventory: &Inventory) -> Vec<Used> {
+    let mut used: Vec<Used> = held
+        .iter()
+        .map(|(uuid, bytes)| Used {
+            index: inventory.facts.get(uuid).map(|facts| facts.index),
+            uuid: *uuid,
+            memory_bytes: *bytes,
+        })
+        .collect();
+    used.sort_by_key(|gpu| (gpu.index.is_none(), gpu.index));
+    used
+}

@@ -1,0 +1,131 @@
+//! The state of a container that uses a GPU, as its operators think of it.
+
+use std::fmt;
+
+use serde::Serialize;
+use stasis_config::Settings;
+use stasis_linux::cgroup::FreezerState;
+
+use crate::cli::locate::Located;
+use crate::cuda::CudaState;
+use crate::operation::progress::UnderWay;
+use crate::operation::undo::{Begun, Undo};
+use crate::operation::{Intent, directory_of, peek};
+use crate::recovery::waiting::all_can_answer;
+
+/// The state of a container that uses a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum State {
+    /// It may use its GPUs.
+    Running,
+    /// Its CUDA calls block; its GPU contents are on its GPUs.
+    Locked,
+    /// Its GPU contents are in host memory, and its GPUs are free.
+    Suspended,
+    /// Its processes are frozen.
+    Paused,
+    Checkpointing,
+    Restoring,
+    Resuming,
+    /// The operator's `stasis suspend` or `resume` is at work.
+    Suspending,
+    /// An operation was killed or has failed, and is undone.
+    Recovering,
+    /// Its GPU contents go back as soon as its GPUs have room.
+    WaitingForRoom,
+    /// It is brought back as soon as all its processes answer the driver.
+    WaitingForAnswers,
+    /// The driver has lost a process: it has to be killed.
+    Failed,
+    /// Its processes are in different states.
+    Mixed,
+    /// It cannot be looked at.
+    Unknown,
+}
+
+/// What is recorded of operations on a container.
+pub(super) struct Recorded {
+    /// The operation that is under way.
+    pub(super) under_way: Option<UnderWay>,
+    undo: Option<Undo>,
+    /// What its processes held on GPUs.
+    pub(super) intent: Option<Intent>,
+}
+
+impl Recorded {
+    /// Reads it. What cannot be read is not known: it may just be written or removed.
+    pub(super) fn of(settings: &Settings, located: &Located) -> Self {
+        let (state_dir, id) = (&settings.paths.state_dir, located.container.id());
+        let directory = directory_of(state_dir, &located.root, id);
+        let under_way = UnderWay::read(&directory).ok().flatten();
+        Self {
+            under_way: under_way.filter(|under_way| under_way.is_alive().unwrap_or(false)),
+            undo: Undo::read(&directory).ok().flatten(),
+            intent: peek(state_dir, &located.root, id).ok().flatten(),
+        }
+    }
+
+    /// The state of a container on which somebody works. The driver must not be asked then: it may
+    /// not answer before that is over.
+    pub(super) fn at_work(&self, located: &Located) -> Option<State> {
+        if let Some(under_way) = &self.under_way {
+            return Some(match under_way.operation.as_str() {
+                "checkpoint" => State::Checkpointing,
+                "restore" => State::Restoring,
+                "resume" => State::Resuming,
+                _ => State::Recovering,
+            });
+        }
+        Some(match self.undo.as_ref()?.begun {
+            Begun::Waiting if matches!(all_can_answer(&located.container), Ok(true)) => {
+                State::WaitingForRoom
+            }
+            Begun::Waiting => State::WaitingForAnswers,
+            Begun::Suspend => State::Suspending,
+            _ => State::Recovering,
+        })
+    }
+}
+
+impl State {
+    /// The state of a container on which nobody works.
+    pub(super) fn at_rest(located: &Located, states: impl Iterator<Item = CudaState>) -> Self {
+        let freezer = located.container.cgroup().freezer_state();
+        if matches!(freezer, Ok(FreezerState::Frozen)) {
+            return Self::Paused;
+        }
+        let states: Vec<CudaState> = states.collect();
+        let all = |wanted| states.iter().all(|state| *state == wanted);
+        match states.first() {
+            None => Self::Unknown,
+            Some(_) if states.contains(&CudaState::Failed) => Self::Failed,
+            Some(CudaState::Running) if all(CudaState::Running) => Self::Running,
+            Some(CudaState::Locked) if all(CudaState::Locked) => Self::Locked,
+            Some(CudaState::Checkpointed) if all(CudaState::Checkpointed) => Self::Suspended,
+            Some(CudaState::Unknown(_)) => Self::Unknown,
+            Some(_) => Self::Mixed,
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Running => "running",
+            Self::Locked => "locked",
+            Self::Suspended => "suspended",
+            Self::Paused => "paused",
+            Self::Checkpointing => "checkpointing",
+            Self::Restoring => "restoring",
+            Self::Resuming => "resuming",
+            Self::Suspending => "suspending",
+            Self::Recovering => "recovering",
+            Self::WaitingForRoom => "waiting for room",
+            Self::WaitingForAnswers => "waiting for answers",
+            Self::Failed => "failed",
+            Self::Mixed => "mixed",
+            Self::Unknown => "unknown",
+        })
+    }
+}
