@@ -48,7 +48,6 @@ pub mod checkpoint;
 pub mod cli;
 pub mod container;
 pub mod context;
-pub mod create;
 pub mod cuda;
 pub mod delete;
 pub mod error;

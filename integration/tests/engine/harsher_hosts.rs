@@ -86,8 +86,8 @@ fn the_default_seccomp_profile() -> Result<()> {
     stasis.ctr_remove("filtered")
 }
 
-/// Whose root is nobody on the host. CRIU opens images in there, too, so that user gets the right to
-/// search their directory, and nobody else does.
+/// Whose root is nobody on the host. CRIU opens images in there, too, so that user gets the right
+/// to search their directory, and nobody else does.
 #[test]
 fn a_user_namespace() -> Result<()> {
     let stasis = &StasisHost::of(HostKind::sid_v2()?)?;

@@ -9,7 +9,7 @@
 //! * [`tree`]: which processes descend from another one.
 //! * [`cgroup`]: where cgroups of versions 1 and 2 are mounted, which of them a process is in,
 //!   their processes and their freezer.
-//! * [`kcmp`], [`pdeathsig`], [`open_files`]: single system calls.
+//! * [`process::kcmp`], [`pdeathsig`], [`open_files`]: single system calls.
 //! * [`mod@file`]: files that are replaced whole or not at all, and read up to a limit.
 //! * [`directory`]: directories that nobody else can write into.
 //! * [`search_right`]: lets one user search a directory.
@@ -28,7 +28,6 @@ pub mod escape;
 pub mod exit_status;
 pub mod file;
 pub mod file_system;
-pub mod kcmp;
 pub mod memory_file;
 pub mod mountinfo;
 pub mod numa;

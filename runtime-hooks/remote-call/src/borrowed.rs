@@ -53,8 +53,8 @@ impl BorrowedThread {
         self.calls.call(number, arguments)
     }
 
-    /// Waits as long as it takes ([`Deadline::never`]): a thread that is let go before runs with our
-    /// registers.
+    /// Waits as long as it takes ([`Deadline::never`]): a thread that is let go before runs with
+    /// our registers.
     fn put_back(&mut self) -> io::Result<()> {
         let thread = self.calls.thread();
         self.calls.leave()?;

@@ -92,8 +92,8 @@ impl Calls {
         }
     }
 
-    /// Brings the thread from wherever a failed call has left it to a stop behind that call, however
-    /// long that takes ([`Deadline::never`]).
+    /// Brings the thread from wherever a failed call has left it to a stop behind that call,
+    /// however long that takes ([`Deadline::never`]).
     pub(crate) fn leave(&mut self) -> io::Result<()> {
         if self.at.is_none() {
             ptrace::interrupt(self.thread)?;

@@ -138,8 +138,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Ends it, whatever it is doing, and waits until the kernel has done so, however long that takes
-    /// ([`Deadline::never`]): until then it may write to its owner's memory.
+    /// Ends it, whatever it is doing, and waits until the kernel has done so, however long that
+    /// takes ([`Deadline::never`]): until then it may write to its owner's memory.
     ///
     /// # Errors
     /// Those of waitpid(2).

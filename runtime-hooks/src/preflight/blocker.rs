@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Serialize;
 use stasis_config::{BlockerKind, DEFAULT_PATH, Settings};
 
-use crate::create;
+use crate::container::create;
 use crate::preflight::peer_access::{ANNOTATION, NONE};
 
 /// What keeps the driver from saving or restoring a process; the rest keeps CRIU from dumping it.

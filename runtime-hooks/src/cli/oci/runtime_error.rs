@@ -7,7 +7,7 @@ use stasis_config::SettingsError;
 use stasis_config::interface::SERVED;
 
 use crate::cli::command_error::of_settings;
-use crate::create::CreateError;
+use crate::container::create::CreateError;
 use crate::delete::DeleteError;
 use crate::error::Error;
 use crate::error::io_kind::of_io;

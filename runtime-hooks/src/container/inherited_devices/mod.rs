@@ -14,8 +14,9 @@
 //! leave a child that shares a descriptor, or has none (`replace.rs`).
 //!
 //! A child that has the memory or the descriptor table of its parent, as one of vfork(2) has before
-//! it execs, keeps its devices: to replace them would be to replace the parent's. The driver returns
-//! NOT_INITIALIZED for it, too (measured on driver 580.159.04), and CRIU dumps no such process.
+//! it execs, keeps its devices: to replace them would be to replace the parent's. The driver
+//! returns NOT_INITIALIZED for it, too (measured on driver 580.159.04), and CRIU dumps no such
+//! process.
 
 mod replace;
 mod replacer;
@@ -23,7 +24,7 @@ mod replacer;
 use std::fmt;
 use std::io;
 
-use stasis_linux::kcmp::{same_file, shares_memory_or_descriptors};
+use stasis_linux::process::kcmp::{same_file, shares_memory_or_descriptors};
 use stasis_linux::{ProcessRef, Snapshot};
 
 use crate::cuda::{CudaError, Driver};
