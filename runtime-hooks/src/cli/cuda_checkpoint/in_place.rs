@@ -84,7 +84,9 @@ pub(crate) fn bring(
         lock_timeout: None,
         map: GpuMap::identity(),
     };
-    let answer = job::carry_out(settings.clone(), Scope::Container(located), order);
+    let mut notes = Vec::new();
+    let scope = Scope::Container(located);
+    let answer = job::carry_out(settings.clone(), scope, order, &mut notes);
     let took = start.elapsed();
     let bytes = before.max(held());
     let result = match answer {
@@ -92,7 +94,7 @@ pub(crate) fn bring(
             already: answer.change == Change::None,
             gpu_bytes: bytes,
             seconds: took.as_secs_f64(),
-            notes: answer.notes,
+            notes: notes.clone(),
         }),
         Err(error) => Err(NotChanged {
             diagnosis: diagnosis(&error),
@@ -102,11 +104,7 @@ pub(crate) fn bring(
     if !matches!(&result, Ok(changed) if changed.already) {
         let mut timeline = Timeline::default();
         timeline.add(goal.verb(), took, Some(bytes).filter(|bytes| *bytes > 0));
-        let notes = result.as_ref().map(|changed| changed.notes.as_slice());
-        notes
-            .unwrap_or_default()
-            .iter()
-            .for_each(|note| timeline.note(note));
+        notes.iter().for_each(|note| timeline.note(note));
         let failed = result.as_ref().err();
         let failed = failed.map(|failed| Failed::new(&failed.error, failed.diagnosis));
         let log_dir = &settings.paths.log_dir;

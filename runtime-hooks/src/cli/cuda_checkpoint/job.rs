@@ -37,19 +37,25 @@ pub(super) fn run(settings: Settings, arguments: &Arguments) -> Result<String, E
         lock_timeout: arguments.lock_timeout(),
         map: arguments.map(),
     };
-    let answer = carry_out(settings, scope, order)?;
-    for note in answer.notes {
+    let mut notes = Vec::new();
+    let answer = carry_out(settings, scope, order, &mut notes);
+    for note in notes {
         // Nobody has to read it.
         let _ = writeln!(io::stderr(), "{NAME}: {note}");
     }
-    Ok(answer.text)
+    Ok(answer?.text)
 }
 
-/// Carries an order out.
+/// Carries an order out. What was done in another way is noted, also if it fails.
 ///
 /// # Errors
 /// [`Error`].
-pub(super) fn carry_out(settings: Settings, scope: Scope, order: Order) -> Result<Answer, Error> {
+pub(super) fn carry_out(
+    settings: Settings,
+    scope: Scope,
+    order: Order,
+    notes: &mut Vec<String>,
+) -> Result<Answer, Error> {
     let cuda = Arc::new(CudaDriver::open(settings.driver.libcuda.as_deref())?);
     let limits = CallLimits {
         answer: settings.deadlines.lock() + MARGIN,
@@ -61,7 +67,6 @@ pub(super) fn carry_out(settings: Settings, scope: Scope, order: Order) -> Resul
         return Ok(Answer {
             text: answer_query(&scope, &driver, asked)?,
             change: Change::None,
-            notes: Vec::new(),
         });
     }
     let cancel = Cancel::on_signals()?;
@@ -98,11 +103,11 @@ pub(super) fn carry_out(settings: Settings, scope: Scope, order: Order) -> Resul
         let gpus = Arc::new(group.gpu_memory());
         group.driver = WatchedDriver::new(copying.clone(), limits).with_room(gpus);
     }
-    let change = group.change(asked)?;
+    let changed = group.change(asked);
+    notes.extend(group.driver.copying().notes);
     Ok(Answer {
         text: String::new(),
-        change,
-        notes: group.driver.copying().notes,
+        change: changed?,
     })
 }
 

@@ -27,6 +27,4 @@ pub(super) struct Answer {
     /// A query's: one line for each process.
     pub(super) text: String,
     pub(super) change: Change,
-    /// What was done in another way.
-    pub(super) notes: Vec<String>,
 }
