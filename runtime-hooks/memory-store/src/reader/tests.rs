@@ -61,6 +61,40 @@ fn a_flipped_bit_is_found_and_the_message_names_file_and_chunk() {
     }
 }
 
+/// Some KiB that would become a GiB: no more is decompressed than a chunk has.
+#[test]
+fn a_chunk_does_not_grow_beyond_its_pages() {
+    let images = Images::new();
+    let (mut index, path) = portable(&images, 1, &[1]);
+    let pack = OpenOptions::new().write(true).open(&path).unwrap();
+    let end = fs::metadata(&path).unwrap().len().next_multiple_of(1 << 20);
+    pack.set_len(end).unwrap();
+    let zeros = || std::io::Read::take(std::io::repeat(0), 1 << 30);
+    let one = zstd::bulk::compress(&[0; crate::CHUNK], 1).unwrap();
+    let bombs = [
+        zstd::stream::encode_all(zeros(), 1).unwrap(),
+        one.repeat(200),
+    ];
+    for bomb in bombs {
+        pack.set_len(end).unwrap();
+        pack.write_all_at(&bomb, end).unwrap();
+        pack.set_len(end + (4 << 20)).unwrap();
+        let chunk = &mut index.processes[0].areas[0].chunks[0];
+        chunk.place = Place {
+            offset: end,
+            bytes: u32::try_from(bomb.len()).unwrap(),
+            encoding: Encoding::Zstd,
+            ..chunk.place
+        };
+        let reader = Reader::open(&images.image(1), &index, None).unwrap();
+        let chunk = &index.processes[0].areas[0].chunks[0];
+        let mut buffer = Buffer::new();
+        let error = reader.load(PID, START, chunk, &mut buffer).unwrap_err();
+        let message = text(&error);
+        assert!(message.contains("cannot be decompressed"), "{message}");
+    }
+}
+
 #[test]
 fn a_missing_pack_is_named() {
     let images = Images::new();
