@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -18,13 +19,15 @@ use crate::host::records::CONTAINERD_ROOT;
 /// What does not wait for an operation is answered within this time.
 pub const SOON: Duration = Duration::from_secs(1);
 
-/// Told by CRIU what it is at; holds it there as long as the file `hold` names that.
+/// Told by CRIU what it is at; holds it there as long as the file `hold` names that. What it wrote
+/// for an earlier hold is not taken for this one's: each has a number.
 const HOLD: &str = r#"#!/bin/sh
-[ "$CRTOOLS_SCRIPT_ACTION" = "$(cat /run/criu/hold 2>/dev/null)" ] || exit 0
-: >/run/criu/held
-while [ -e /run/criu/hold ]; do sleep 0.02; done
-rm /run/criu/held
+hold=$(cat /run/criu/hold 2>/dev/null)
+[ "$CRTOOLS_SCRIPT_ACTION" = "${hold%% *}" ] || exit 0
+echo "$hold" >/run/criu/held
+while [ "$(cat /run/criu/hold 2>/dev/null)" = "$hold" ]; do sleep 0.02; done
 "#;
+static HOLDS: AtomicU32 = AtomicU32::new(0);
 
 /// Runs checks in a host whose containerd takes our shim for its own.
 ///
@@ -164,7 +167,9 @@ impl StasisHost {
         self.host.run(&["chmod", "755", "/run/criu/script"])?;
         self.host
             .write("/etc/criu/default.conf", "action-script /run/criu/script\n")?;
-        self.host.write("/run/criu/hold", stage)
+        let number = HOLDS.fetch_add(1, Ordering::Relaxed);
+        self.host
+            .write("/run/criu/hold", &format!("{stage} {number}\n"))
     }
 
     /// Waits until CRIU has been stopped.
@@ -172,8 +177,12 @@ impl StasisHost {
     /// # Errors
     /// It has not, after 30 s.
     pub fn until_criu_is_held(&self) -> Result<()> {
+        let hold = fs::read(self.host.path("/run/criu/hold"))?;
         let held = self.host.path("/run/criu/held");
-        wait_until_clear(|| Ok((!held.exists()).then(|| "CRIU has not got there".to_owned())))
+        wait_until_clear(|| {
+            let is_held = fs::read(&held).is_ok_and(|held| held == hold);
+            Ok((!is_held).then(|| "CRIU has not got there".to_owned()))
+        })
     }
 
     /// Lets CRIU go on, now and in future.

@@ -2,7 +2,7 @@
 
 use std::thread::JoinHandle;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use stasis_integration::client::containerd::{Answer, Containerd};
 use stasis_integration::container::crash_container::{CrashContainer, answered, checkpoint, start};
@@ -22,7 +22,8 @@ fn crashes(kind: HostKind) -> Result<()> {
     let stasis = StasisHost::of(kind)?.through_the_shim()?;
     let containerd = stasis.containerd()?;
     let client = Containerd::connect(&stasis.host)?;
-    all_moments(&stasis, &client).with_context(|| containerd.log().unwrap_or_default())
+    all_moments(&stasis, &client)
+        .inspect_err(|_| println!("{}", containerd.log().unwrap_or_default()))
 }
 
 fn all_moments(stasis: &StasisHost, client: &Containerd) -> Result<()> {

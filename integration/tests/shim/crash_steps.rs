@@ -52,7 +52,7 @@ fn at_steps(act: impl Fn(&Victim<'_>, u32) -> Result<Vec<Hit>>) -> Result<()> {
     for number in 1.. {
         let hits = act(&victim, number)
             .with_context(|| format!("at call {number}"))
-            .with_context(|| containerd.log().unwrap_or_default())?;
+            .inspect_err(|_| println!("{}", containerd.log().unwrap_or_default()))?;
         let Some(hit) = hits.first() else {
             ensure!(number > 1, "nothing was hit");
             return Ok(());
