@@ -214,7 +214,7 @@ fn frozen_container_is_frozen_again(stasis: &StasisHost) -> Result<()> {
     frozen.run()?;
     assert_eq!(stasis.ask_until_up(10001)?, "101");
     stasis.inject("checkpoint frozen error:801")?;
-    assert!(frozen.runtime(&["pause", "frozen"]).status()?.success());
+    frozen.pause()?;
     let message = frozen.checkpoint_fails("frozen", &["--leave-running"])?;
     assert_contains(
         &message,

@@ -143,7 +143,7 @@ fn the_first_process_starts_cuda(stasis: &StasisHost) -> Result<()> {
 fn the_first_process_starts_cuda_while_the_caller_has_it_frozen(stasis: &StasisHost) -> Result<()> {
     let frozen = Bundle::make(stasis, "frozen", &["/bin/late", "10000"])?;
     frozen.run()?;
-    ensure!(frozen.runtime(&["pause", "frozen"]).status()?.success());
+    frozen.pause()?;
     frozen.checkpoint("plain", &["--leave-running"])?;
     ensure!(!frozen.image_path("plain/stasis.json").exists());
     assert_eq!(frozen.status()?, "paused");

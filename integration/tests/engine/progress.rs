@@ -150,7 +150,7 @@ fn each_slow_phase_of_a_checkpoint_is_told(stasis: &StasisHost, job: &Bundle<'_>
 }
 
 fn a_resume_tells_what_it_gives_back(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
-    ensure!(job.runtime(&["pause", "job"]).status()?.success());
+    job.pause()?;
     job.checkpoint("paused", &["--leave-running"])?;
     let left = fs::read_dir(directory(stasis, &job.id))?;
     let mut left = left

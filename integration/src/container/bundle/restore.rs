@@ -60,11 +60,17 @@ impl Bundle<'_> {
         Ok(error.to_string())
     }
 
-    /// Freezes the container.
+    /// Freezes the container. With version 1 of cgroups runc looks a thousand times, a moment
+    /// apart, and thaws it then ("unable to freeze"): a loaded machine may need longer.
     ///
     /// # Errors
-    /// The runtime fails.
+    /// The runtime fails, each time.
     pub fn pause(&self) -> Result<()> {
+        for _ in 1..20 {
+            if self.quiet(&["pause", &self.id]).is_ok() {
+                return Ok(());
+            }
+        }
         self.quiet(&["pause", &self.id])
     }
 

@@ -219,7 +219,7 @@ fn one_is_stopped_in_a_frozen_container(
     three: &Bundle<'_>,
     counts: &mut Counts,
 ) -> Result<()> {
-    ensure!(three.runtime(&["pause", "three"]).status()?.success());
+    three.pause()?;
     stasis.inject("checkpoint b slow:1000 1")?;
     let child = three.begin_checkpoint("frozen", &["--leave-running"])?;
     stasis.until_driver_is_called()?;

@@ -208,7 +208,7 @@ pub(crate) fn mig_is_refused(stasis: &StasisHost) -> Result<()> {
 pub(crate) fn a_frozen_container_is_refused_and_stays_frozen(stasis: &StasisHost) -> Result<()> {
     let script = ": >/dev/gdrdrv; exec 9</dev/gdrdrv; exec /bin/counter 10107";
     let (bundle, _) = start(stasis, "frozen", script, 10107)?;
-    ensure!(bundle.runtime(&["pause", "frozen"]).status()?.success());
+    bundle.pause()?;
     assert_contains(&bundle.checkpoint_fails("frozen", &[])?, &["gdrdrv: "]);
     assert_eq!(bundle.status()?, "paused");
     let (code, _, stderr) = check(stasis, &["--root", ROOT, "frozen"])?;
