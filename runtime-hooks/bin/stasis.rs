@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use stasis::cli::answer::{Format, answer, show, show_all, show_error};
+use stasis::cli::answer::{Format, Output, answer, show, show_all, show_error};
 use stasis::cli::check::{CheckError, check};
 use stasis::cli::check_image::{Reading, check_image};
 use stasis::cli::command_error::CommandError;
@@ -61,9 +61,8 @@ enum Verb {
         /// The root of its low-level runtime; without it the usual roots are searched.
         #[arg(long)]
         root: Option<PathBuf>,
-        /// Print the report as one JSON object.
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        output: Output,
     },
     Ps(ps::Arguments),
     Log(log::Arguments),
@@ -95,9 +94,8 @@ enum Verb {
         /// All containers.
         #[arg(long)]
         all: bool,
-        /// Print the list as JSON.
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        output: Output,
     },
     /// Bulk memory that checkpoints keep apart from their images (bulk_memory.tier "disk" and
     /// "ram").
@@ -110,9 +108,8 @@ enum Verb {
     ///
     /// Exit code 0: nothing is at fault; 1: something is.
     Doctor {
-        /// Print the findings as one JSON object.
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        output: Output,
     },
     /// Tell a container engine of stasis, in its settings: shows the difference and keeps all else
     /// that is in them.
@@ -128,10 +125,10 @@ enum Verb {
 impl Verb {
     fn format(&self) -> Format {
         match self {
-            Self::Check { json, .. }
-            | Self::Doctor { json }
-            | Self::Setup(setup::Arguments { json, .. })
-            | Self::Recover { json, .. } => Format::of(*json),
+            Self::Check { output, .. } | Self::Doctor { output } | Self::Recover { output, .. } => {
+                output.format()
+            }
+            Self::Setup(arguments) => arguments.format(),
             Self::Documents { .. } => Format::Text,
             Self::Memory { verb } => verb.format(),
             Self::Ps(arguments) => arguments.format(),
@@ -174,16 +171,16 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
             id,
             image,
             root,
-            json,
+            output,
             ..
         } => match (id, image) {
-            (Some(id), _) => run_check(settings()?, &id, root.as_deref(), Format::of(json)),
-            (None, Some(image)) => run_check_image(&settings()?, &image, Format::of(json)),
-            (None, None) => run_check_machine(&settings()?, Format::of(json)),
+            (Some(id), _) => run_check(settings()?, &id, root.as_deref(), output.format()),
+            (None, Some(image)) => run_check_image(&settings()?, &image, output.format()),
+            (None, None) => run_check_machine(&settings()?, output.format()),
         },
-        Verb::Recover { id, json, .. } => {
+        Verb::Recover { id, output, .. } => {
             let which = id.map_or(Which::All, Which::Named);
-            run_recover(&settings()?, &which, Format::of(json))
+            run_recover(&settings()?, &which, output.format())
         }
         Verb::Ps(arguments) => ps::run(&settings()?, &arguments),
         Verb::Log(arguments) => log::run(&settings()?, &arguments),
@@ -199,13 +196,13 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
             suspend::run(&settings()?, &containers, Goal::Running, config.as_deref())
         }
         Verb::Memory { verb } => Ok(memory::command::run(&settings()?, verb)?),
-        Verb::Doctor { json } => {
+        Verb::Doctor { output } => {
             let found = doctor(settings());
-            show(&found, Format::of(json))?;
+            show(&found, output.format())?;
             Ok(if found.is_sound() { 0 } else { REFUSED })
         }
         Verb::Setup(arguments) => {
-            show(&setup(&arguments)?, Format::of(arguments.json))?;
+            show(&setup(&arguments)?, arguments.format())?;
             Ok(0)
         }
         Verb::Documents { share } => {

@@ -6,6 +6,7 @@ pub(crate) mod table;
 use std::fmt::Display;
 use std::io;
 
+use clap::Args;
 use serde::Serialize;
 use stasis_linux::escape::escaped;
 
@@ -23,6 +24,22 @@ impl Format {
     #[must_use]
     pub fn of(json: bool) -> Self {
         if json { Self::Json } else { Self::Text }
+    }
+}
+
+/// How a command answers: the option of every one that has something to show.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Output {
+    /// Print the answer as one JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Output {
+    /// The format that was asked for.
+    #[must_use]
+    pub fn format(self) -> Format {
+        Format::of(self.json)
     }
 }
 

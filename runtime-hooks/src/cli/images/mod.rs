@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use clap::Args;
 use stasis_config::Settings;
 
-use crate::cli::answer::{Format, answer};
+use crate::cli::answer::{Format, Output, answer};
 use crate::cli::check_image::Reading;
 use crate::cli::command_error::CommandError;
 use row::Row;
@@ -21,9 +21,8 @@ pub struct Arguments {
     /// Image directories; without any, those that operations.log and stored bulk memory name.
     #[arg(value_name = "DIRECTORY")]
     directories: Vec<PathBuf>,
-    /// Print them as one JSON list.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 const NOT_ALL: u8 = 1;
@@ -32,7 +31,7 @@ impl Arguments {
     /// The format of the answer.
     #[must_use]
     pub fn format(&self) -> Format {
-        Format::of(self.json)
+        self.output.format()
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use clap::Args;
 use stasis_config::Settings;
 
-use crate::cli::answer::{Format, answer};
+use crate::cli::answer::{Format, Output, answer};
 use crate::cli::command_error::CommandError;
 use crate::cli::locate::locate;
 use line::{Line, read};
@@ -37,16 +37,15 @@ pub struct Arguments {
     /// Show the phases of each as bars.
     #[arg(long, conflicts_with = "json")]
     timeline: bool,
-    /// Print them as one JSON list: the lines of operations.log.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 impl Arguments {
     /// The format of the answer.
     #[must_use]
     pub fn format(&self) -> Format {
-        Format::of(self.json)
+        self.output.format()
     }
 }
 
@@ -59,7 +58,7 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
     if let Some(most) = arguments.lines {
         lines.drain(..lines.len().saturating_sub(most));
     }
-    if arguments.json {
+    if arguments.format() == Format::Json {
         answer(&lines)?;
     } else if lines.is_empty() {
         eprintln!("stasis: no operation is logged that matches");

@@ -7,7 +7,7 @@ use super::flush::flush;
 use super::prune::{Prune, prune};
 use super::verify::verify;
 use super::{MemoryCommandError, list, remove};
-use crate::cli::answer::{Format, show_all};
+use crate::cli::answer::{Format, Output, show_all};
 
 const LEFT: u8 = 1;
 
@@ -16,17 +16,17 @@ const LEFT: u8 = 1;
 pub enum Verb {
     /// List the bulk memory on this machine.
     List {
-        /// Print the list as JSON.
-        #[arg(long)]
-        json: bool,
+        /// How it answers.
+        #[command(flatten)]
+        output: Output,
     },
     /// Copy what is in memory alone to disk, now.
     ///
     /// Exit code 0: all is on disk; 1: something is not, and is tried again.
     Flush {
-        /// Print the list of copies as JSON.
-        #[arg(long)]
-        json: bool,
+        /// How it answers.
+        #[command(flatten)]
+        output: Output,
     },
     /// Read bulk memory as the disk has it, and compare it with its checksums.
     ///
@@ -35,9 +35,9 @@ pub enum Verb {
     Verify {
         /// Names, or the beginnings of them; all without any.
         ids: Vec<String>,
-        /// Print the list as JSON.
-        #[arg(long)]
-        json: bool,
+        /// How it answers.
+        #[command(flatten)]
+        output: Output,
     },
     /// Remove the bulk memory of one checkpoint. Its image cannot be restored afterwards.
     Remove {
@@ -60,8 +60,8 @@ impl Verb {
     #[must_use]
     pub fn format(&self) -> Format {
         match self {
-            Self::List { json } | Self::Flush { json } | Self::Verify { json, .. } => {
-                Format::of(*json)
+            Self::List { output } | Self::Flush { output } | Self::Verify { output, .. } => {
+                output.format()
             }
             Self::Remove { .. } | Self::Prune { .. } => Format::Text,
         }
@@ -74,19 +74,19 @@ impl Verb {
 /// [`MemoryCommandError`].
 pub fn run(settings: &Settings, verb: Verb) -> Result<u8, MemoryCommandError> {
     match verb {
-        Verb::List { json } => {
-            show_all(&list(settings)?, Format::of(json))?;
+        Verb::List { output } => {
+            show_all(&list(settings)?, output.format())?;
         }
-        Verb::Flush { json } => {
+        Verb::Flush { output } => {
             let flushed = flush(settings);
-            show_all(&flushed, Format::of(json))?;
+            show_all(&flushed, output.format())?;
             if flushed.iter().any(|copy| !copy.durable) {
                 return Ok(LEFT);
             }
         }
-        Verb::Verify { ids, json } => {
+        Verb::Verify { ids, output } => {
             let verified = verify(settings, &ids)?;
-            show_all(&verified, Format::of(json))?;
+            show_all(&verified, output.format())?;
             if verified.iter().any(|store| store.damaged > 0) {
                 return Ok(LEFT);
             }

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use stasis_config::Settings;
 
-use crate::cli::answer::{Format, answer};
+use crate::cli::answer::{Format, Output, answer};
 use crate::cli::command_error::CommandError;
 use crate::cli::locate::{Located, locate, running};
 use crate::cuda::nvml::Inventory;
@@ -41,9 +41,8 @@ pub struct Arguments {
         conflicts_with = "json"
     )]
     watch: Option<u32>,
-    /// Print them as one JSON list.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 const NO_GPU: u8 = 1;
@@ -54,7 +53,7 @@ impl Arguments {
     /// The format of the answer.
     #[must_use]
     pub fn format(&self) -> Format {
-        Format::of(self.json)
+        self.output.format()
     }
 }
 

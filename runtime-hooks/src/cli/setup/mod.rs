@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
+use crate::cli::answer::{Format, Output};
 use change::Change;
 use programs::Programs;
 
@@ -42,9 +43,16 @@ pub struct Arguments {
     /// Take out again what tells it of stasis. Refused while a container runs on its shim.
     #[arg(long)]
     undo: bool,
-    /// Print the report as one JSON object.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl Arguments {
+    /// The format of the answer.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        self.output.format()
+    }
 }
 
 /// Which way.

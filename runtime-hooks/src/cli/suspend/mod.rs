@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use stasis_config::Settings;
 
-use crate::cli::answer::{Format, answer, show_error};
+use crate::cli::answer::{Format, Output, answer, show_error};
 use crate::cli::command_error::CommandError;
 use crate::cli::cuda_checkpoint::in_place::{Changed, NotChanged, bring};
 use crate::cli::locate::locate;
@@ -45,16 +45,15 @@ pub struct Arguments {
     /// The root of their low-level runtime; without it the usual roots are searched.
     #[arg(long, value_name = "DIRECTORY")]
     root: Option<PathBuf>,
-    /// Print the outcomes as one JSON list.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 impl Arguments {
     /// The format of the answer.
     #[must_use]
     pub fn format(&self) -> Format {
-        Format::of(self.json)
+        self.output.format()
     }
 }
 
