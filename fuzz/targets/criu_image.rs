@@ -1,4 +1,4 @@
-//! CRIU's files `pstree.img`, `core-PID.img` and `mountpoints-NS.img`.
+//! CRIU's files that are read of an image.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,4 +6,5 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|bytes: &[u8]| {
     stasis::image::pstree::fuzz(bytes);
     stasis::image::tmpfs::fuzz(bytes);
+    stasis::image::contents::fuzz(bytes);
 });

@@ -13,7 +13,7 @@ use stasis::cli::command_error::CommandError;
 use stasis::cli::cuda_checkpoint;
 use stasis::cli::doctor::doctor;
 use stasis::cli::documents;
-use stasis::cli::images;
+use stasis::cli::images::{self, inspect};
 use stasis::cli::locate::locate;
 use stasis::cli::log;
 use stasis::cli::machine::machine;
@@ -84,6 +84,7 @@ enum Verb {
     ///
     /// Exit code 0: all can be restored here; 1: some cannot.
     Verify(images::Arguments),
+    Inspect(inspect::Arguments),
     /// Undo what killed operations have left to undo; for where their keepers were killed, too.
     ///
     /// Exit code 0: nothing is left; 1: something is; 2: what is recorded cannot be read.
@@ -134,6 +135,7 @@ impl Verb {
             Self::Ps(arguments) => arguments.format(),
             Self::Log(arguments) => arguments.format(),
             Self::Images(arguments) | Self::Verify(arguments) => arguments.format(),
+            Self::Inspect(arguments) => arguments.format(),
             Self::Suspend(arguments) | Self::Resume(arguments) => arguments.format(),
         }
     }
@@ -186,6 +188,7 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
         Verb::Log(arguments) => log::run(&settings()?, &arguments),
         Verb::Images(arguments) => images::run(&settings()?, &arguments, Reading::Records),
         Verb::Verify(arguments) => images::run(&settings()?, &arguments, Reading::Everything),
+        Verb::Inspect(arguments) => inspect::run(&settings()?, &arguments),
         Verb::Suspend(containers) => suspend::run(
             &settings()?,
             &containers,

@@ -5,6 +5,7 @@ use stasis_config::SettingsError;
 use crate::cli::check::CheckError;
 use crate::cli::check_image::CheckImageError;
 use crate::cli::documents::DocumentsError;
+use crate::cli::images::inspect::InspectError;
 use crate::cli::locate::LocateError;
 use crate::cli::memory::MemoryCommandError;
 use crate::cli::setup::SetupError;
@@ -23,6 +24,9 @@ pub enum CommandError {
     /// `stasis check --image` failed.
     #[error(transparent)]
     CheckImage(#[from] CheckImageError),
+    /// `stasis inspect` failed.
+    #[error(transparent)]
+    Inspect(#[from] InspectError),
     /// `stasis documents` failed.
     #[error(transparent)]
     Documents(#[from] DocumentsError),
@@ -54,6 +58,7 @@ impl CommandError {
             Self::Settings(error) => of_settings(error),
             Self::Check(error) => error.kind(),
             Self::CheckImage(error) => error.kind(),
+            Self::Inspect(error) => error.kind(),
             Self::Locate(error) => error.kind(),
             Self::Memory(error) => error.kind(),
             Self::Setup(error) => error.kind(),

@@ -1,6 +1,8 @@
 //! What an image directory holds beside CRIU's own files.
 
 pub mod allowed;
+pub mod contents;
+pub(crate) mod criu_file;
 pub mod directory;
 pub mod disk_space;
 pub mod files;

@@ -13,9 +13,11 @@ use stasis_linux::file;
 use stasis_memory_store::{Index, StoreError, TreeMismatch};
 
 use crate::cuda::gpu_use::CudaProcess;
+#[cfg(fuzzing)]
+use crate::image::criu_file;
+use crate::image::criu_file::Entries;
 
-/// `IMG_COMMON_MAGIC` and those of the two files (criu/include/magic.h).
-pub(super) const COMMON_MAGIC: u32 = 0x5456_4319;
+/// Those of the two files (criu/include/magic.h).
 const PSTREE_MAGIC: u32 = 0x5027_3030;
 const CORE_MAGIC: u32 = 0x5505_3847;
 /// `COMPEL_TASK_DEAD`: a zombie, which is restored as one.
@@ -205,8 +207,7 @@ impl<'i> Pstree<'i> {
     }
 }
 
-/// The entries of one of CRIU's files: two magic numbers, then each with its length before it
-/// (criu/protobuf.c).
+/// The entries of one of CRIU's files.
 pub(super) fn entries<T: Message + Default>(
     image: &Path,
     name: &str,
@@ -223,43 +224,15 @@ pub(super) fn entries<T: Message + Default>(
 }
 
 pub(super) fn parse<T: Message + Default>(bytes: &[u8], magic: u32) -> Result<Vec<T>, String> {
-    let mut rest = bytes;
-    for expected in [COMMON_MAGIC, magic] {
-        let found = number(&mut rest)?;
-        if found != expected {
-            return Err(format!("it has the magic {found:#x}, not {expected:#x}"));
-        }
-    }
-    let mut entries = Vec::new();
-    while !rest.is_empty() {
-        let length = number(&mut rest)? as usize;
-        let (entry, after) = rest
-            .split_at_checked(length)
-            .ok_or("it ends within an entry")?;
-        entries.push(T::decode(entry).map_err(|error| error.to_string())?);
-        rest = after;
-    }
-    Ok(entries)
-}
-
-/// CRIU writes numbers in the order of the machine.
-fn number(rest: &mut &[u8]) -> Result<u32, String> {
-    let (bytes, after) = rest.split_first_chunk().ok_or("it ends within a number")?;
-    *rest = after;
-    Ok(u32::from_ne_bytes(*bytes))
+    Entries::of(bytes, magic)?.collect()
 }
 
 /// The fuzz target `criu_image`: the input is what follows the two magic numbers, too.
 #[cfg(fuzzing)]
 pub fn fuzz(bytes: &[u8]) {
     let _ = parse::<PstreeEntry>(bytes, PSTREE_MAGIC);
-    for magic in [PSTREE_MAGIC, CORE_MAGIC] {
-        let mut file = COMMON_MAGIC.to_ne_bytes().to_vec();
-        file.extend(magic.to_ne_bytes());
-        file.extend(bytes);
-        let _ = parse::<PstreeEntry>(&file, magic);
-        let _ = parse::<CoreEntry>(&file, magic);
-    }
+    criu_file::fuzz::<PstreeEntry>(bytes, PSTREE_MAGIC);
+    criu_file::fuzz::<CoreEntry>(bytes, CORE_MAGIC);
 }
 
 #[cfg(test)]

@@ -100,11 +100,7 @@ fn mounts(image: &Path) -> Result<Vec<MntEntry>, PstreeError> {
 /// A part of the fuzz target `criu_image`: the input is what follows the magic numbers.
 #[cfg(fuzzing)]
 pub fn fuzz(bytes: &[u8]) {
-    let mut file = [pstree::COMMON_MAGIC, MNTS_MAGIC]
-        .map(u32::to_ne_bytes)
-        .concat();
-    file.extend(bytes);
-    let _ = pstree::parse::<MntEntry>(&file, MNTS_MAGIC);
+    crate::image::criu_file::fuzz::<MntEntry>(bytes, MNTS_MAGIC);
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The operator's commands, on containers of several engines at once.
 
 mod images;
+mod inspect;
 mod log;
 mod ps;
 mod suspend;
@@ -40,6 +41,8 @@ fn all_commands(kind: HostKind) -> Result<()> {
     suspend::what_fails_leaves_the_others_done(stasis)?;
     suspend::a_resume_waits_for_room(stasis)?;
     images::images_are_listed_and_verified(stasis)?;
+    inspect::what_is_in_an_image_is_shown(stasis)?;
+    inspect::an_unpacked_archive_tells_its_name(stasis)?;
     log::operations_are_listed_and_drawn(stasis)?;
     log::some_are_chosen_and_what_chooses_none_is_refused(stasis)?;
     log::what_is_no_line_is_left_out(stasis)?;

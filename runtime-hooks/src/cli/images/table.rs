@@ -67,7 +67,7 @@ fn row(row: &Row) -> Vec<Cell> {
 }
 
 /// As the settings name it.
-fn tier(tier: Tier) -> &'static str {
+pub(super) fn tier(tier: Tier) -> &'static str {
     match tier {
         Tier::Portable => "portable",
         Tier::Disk => "disk",

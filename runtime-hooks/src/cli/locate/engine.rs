@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use stasis_linux::file;
 
 use super::roots::{CONTAINERD, DOCKER};
@@ -66,23 +67,32 @@ impl Known {
     pub fn of(container: &Container, root: &Path) -> Self {
         let spec = container.spec();
         let podman = || podman_name(container.id(), container.bundle()?);
-        let by_annotations = spec.as_ref().and_then(|spec| annotated(spec, podman));
+        let annotated = |spec: &Spec| annotated(|name| spec.annotation(name), podman);
+        let by_annotations = spec.as_ref().and_then(annotated);
         by_annotations.unwrap_or_else(|| by_root(root, spec.as_ref()))
+    }
+
+    /// Looks whose a container was, by the specification that its engine put beside an image, and
+    /// the name that it recorded there.
+    #[must_use]
+    pub(crate) fn recorded(spec: &Value, name: Option<String>) -> Option<Self> {
+        let annotations = spec.get("annotations")?;
+        annotated(|name| annotations.get(name)?.as_str(), || name)
     }
 }
 
 /// What the annotations say: of CRI plugins, of nerdctl, and of whoever calls a low-level runtime
 /// by itself.
-fn annotated(spec: &Spec, podman: impl FnOnce() -> Option<String>) -> Option<Known> {
+fn annotated<'a>(
+    annotation: impl Fn(&str) -> Option<&'a str>,
+    podman: impl FnOnce() -> Option<String>,
+) -> Option<Known> {
     let pod = |namespace, pod, container| {
-        let parts = [namespace, pod, container].map(|name| spec.annotation(name));
+        let parts = [namespace, pod, container].map(&annotation);
         let parts: Option<Vec<&str>> = parts.into_iter().collect();
         parts.map(|parts| parts.join("/"))
     };
-    if spec
-        .annotation("io.kubernetes.cri.container-type")
-        .is_some()
-    {
+    if annotation("io.kubernetes.cri.container-type").is_some() {
         return Some(Known {
             engine: Some(Engine::Cri),
             name: pod(
@@ -92,7 +102,7 @@ fn annotated(spec: &Spec, podman: impl FnOnce() -> Option<String>) -> Option<Kno
             ),
         });
     }
-    match spec.annotation("io.container.manager") {
+    match annotation("io.container.manager") {
         Some("cri-o") => Some(Known {
             engine: Some(Engine::CriO),
             name: pod(
@@ -105,7 +115,7 @@ fn annotated(spec: &Spec, podman: impl FnOnce() -> Option<String>) -> Option<Kno
             engine: Some(Engine::Podman),
             name: podman(),
         }),
-        _ => spec.annotation("nerdctl/name").map(|name| Known {
+        _ => annotation("nerdctl/name").map(|name| Known {
             engine: Some(Engine::Nerdctl),
             name: Some(name.to_owned()),
         }),
@@ -187,9 +197,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let known = |annotations: serde_json::Value| {
             let tree = serde_json::json!({ "annotations": annotations });
-            annotated(&spec(directory.path(), &tree), || {
-                Some("of-podman".to_owned())
-            })
+            let spec = spec(directory.path(), &tree);
+            annotated(
+                |name| spec.annotation(name),
+                || Some("of-podman".to_owned()),
+            )
             .map(|known| (known.engine, known.name))
         };
         let expected = |engine, name: Option<&str>| Some((Some(engine), name.map(str::to_owned)));

@@ -1,8 +1,11 @@
 //! The kinds of errors of images.
 
+use std::io::ErrorKind;
+
 use crate::error::io_kind::{of_image, of_io, of_store};
 use crate::error::kind::Kind;
 use crate::image::allowed::NotAllowed;
+use crate::image::contents::ContentsError;
 use crate::image::directory::ImageDirectoryError;
 use crate::image::files::FileError;
 use crate::image::manifest::ManifestError;
@@ -49,6 +52,20 @@ impl FileError {
             | Self::Length { .. }
             | Self::Contents { .. }
             | Self::Owner { .. } => Kind::ImageDamaged,
+        }
+    }
+}
+
+impl ContentsError {
+    /// Why what is in an image cannot be shown.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Io { source, .. } if source.kind() == ErrorKind::UnexpectedEof => {
+                Kind::ImageDamaged
+            }
+            Self::Io { source, .. } => of_image(source),
+            Self::Malformed { .. } | Self::TooMuch { .. } => Kind::ImageDamaged,
         }
     }
 }

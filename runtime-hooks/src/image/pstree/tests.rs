@@ -6,6 +6,7 @@ use stasis_memory_store::{
 };
 
 use super::*;
+use crate::image::criu_file::COMMON_MAGIC;
 
 /// As CRIU writes a process, with more than what is read.
 #[derive(Message)]

@@ -15,7 +15,11 @@ fn tmpfs(root_dev: u32, mountpoint: &str) -> MntEntry {
 /// An image with these mounts, and with the contents of device 41 alone.
 fn image(mounts: &[MntEntry]) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
-    let mut bytes = [pstree::COMMON_MAGIC.to_ne_bytes(), MNTS_MAGIC.to_ne_bytes()].concat();
+    let mut bytes = [
+        crate::image::criu_file::COMMON_MAGIC.to_ne_bytes(),
+        MNTS_MAGIC.to_ne_bytes(),
+    ]
+    .concat();
     for mount in mounts {
         let entry = mount.encode_to_vec();
         bytes.extend(u32::try_from(entry.len()).unwrap().to_ne_bytes());
@@ -73,7 +77,7 @@ fn an_image_without_mounts_needs_none_and_a_damaged_file_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     verify(directory.path()).unwrap();
     let path = directory.path().join("mountpoints-13.img");
-    fs::write(path, pstree::COMMON_MAGIC.to_ne_bytes()).unwrap();
+    fs::write(path, crate::image::criu_file::COMMON_MAGIC.to_ne_bytes()).unwrap();
     let error = verify(directory.path()).unwrap_err();
     assert!(matches!(error, PstreeError::Malformed { .. }), "{error}");
 }

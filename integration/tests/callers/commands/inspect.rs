@@ -1,0 +1,135 @@
+//! `stasis inspect`.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::container::bundle::Bundle;
+use stasis_integration::host::installed::StasisHost;
+
+use super::{json, run};
+
+/// Of the workload `tree`: its first process and the seven below it, three of which use the GPU.
+pub(crate) fn what_is_in_an_image_is_shown(stasis: &StasisHost) -> Result<()> {
+    let job = Bundle::make(stasis, "looked-at", &["/bin/tree", "10008"])?;
+    job.run()?;
+    stasis.ask_until_up(10008)?;
+    job.checkpoint("seen", &["--leave-running"])?;
+    let image = job.image("seen");
+    let (code, found) = json(stasis, &["inspect", &image])?;
+    assert_eq!((code, found.len()), (Some(0), 1));
+    let found = &found[0];
+    let manifest = job.manifest("seen")?;
+    assert_eq!(found["image"], image.as_str());
+    for fact in ["container", "created", "written_by", "driver_version"] {
+        assert_eq!(found[fact], manifest[fact], "{fact}");
+    }
+    processes_are_as_they_were(found, &manifest)?;
+    let logged = stasis.operation("checkpoint")?;
+    assert_eq!(found["phases"], logged["phases"]);
+    let mounts = found["mounts"].as_array().context("no mounts")?;
+    assert!(
+        mounts.iter().any(|mount| mount["mountpoint"] == "/proc"),
+        "{mounts:?}"
+    );
+    let sizes = &found["sizes"];
+    assert!(sizes["process_bytes"].as_u64() > Some(0), "{sizes}");
+    assert_eq!(sizes["tier"], manifest["memory"]["tier"]);
+    assert_eq!(
+        found["gpus"][0]["uuid"],
+        manifest["processes"][0]["gpus"][0]["uuid"]
+    );
+    assert_eq!(found["gpus"][0]["memory_bytes"], sizes["gpu_bytes"]);
+
+    let (code, stdout, stderr) = run(stasis, &["inspect", "--all", &image])?;
+    assert_eq!((code, stderr.as_str()), (Some(0), ""));
+    let titles = ["COMMAND", "KIND", "PROTOCOL", "MOUNT", "PHASE"];
+    assert_contains(&stdout, &titles);
+    assert_contains(
+        &stdout,
+        &["/bin/tree 10008", "127.0.0.1:10008", "gpu checkpoint"],
+    );
+    let (_, stdout, _) = run(stasis, &["inspect", &image])?;
+    assert!(
+        !titles.iter().any(|title| stdout.contains(title)),
+        "{stdout}"
+    );
+    a_damaged_one_is_refused_by_name(stasis, &job)?;
+    job.delete()
+}
+
+fn processes_are_as_they_were(found: &Value, manifest: &Value) -> Result<()> {
+    let processes = found["processes"].as_array().context("no processes")?;
+    assert_eq!(processes.len(), 8, "{processes:?}");
+    let first = &processes[0];
+    assert_eq!((&first["pid"], &first["parent"]), (&json!(1), &json!(0)));
+    assert_eq!(first["command_line"], json!(["/bin/tree", "10008"]));
+    assert_eq!(first["name"], "tree");
+    let pids =
+        |of: &[Value]| -> Vec<u64> { of.iter().filter_map(|one| one["pid"].as_u64()).collect() };
+    let all = pids(processes);
+    for (at, process) in processes.iter().enumerate().skip(1) {
+        let parent = process["parent"].as_u64().context("no parent")?;
+        assert!(all[..at].contains(&parent), "{process}");
+    }
+    let with_cuda: Vec<Value> = processes
+        .iter()
+        .filter(|one| one["cuda"] == true)
+        .cloned()
+        .collect();
+    let mut with_cuda = pids(&with_cuda);
+    let mut recorded = pids(manifest["processes"].as_array().context("no processes")?);
+    with_cuda.sort_unstable();
+    recorded.sort_unstable();
+    assert_eq!(with_cuda, recorded);
+    let files = processes
+        .iter()
+        .filter_map(|one| one["files"].as_array())
+        .flatten();
+    let mut sockets = files.filter(|file| file["socket"]["local"] == "127.0.0.1:10008");
+    let socket = sockets.next().context("no socket")?;
+    assert_eq!(socket["socket"]["protocol"], "udp");
+    Ok(())
+}
+
+fn a_damaged_one_is_refused_by_name(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
+    let file = job.image_path("seen").join("pstree.img");
+    let whole = fs::read(&file)?;
+    fs::write(&file, &whole[..whole.len() - 1])?;
+    let (code, stdout, stderr) = run(stasis, &["inspect", &job.image("seen")])?;
+    assert_eq!((code, stdout.as_str()), (Some(2), ""));
+    assert_contains(
+        &stderr,
+        &["pstree.img: it ends within an entry", "[image-damaged]"],
+    );
+    let (code, _, stderr) = run(stasis, &["inspect", "/images/none"])?;
+    assert_eq!(code, Some(2));
+    assert_contains(
+        &stderr,
+        &["there is no image in /images/none", "[image-directory]"],
+    );
+    Ok(())
+}
+
+/// What podman has put beside the image says whose it is.
+pub(crate) fn an_unpacked_archive_tells_its_name(stasis: &StasisHost) -> Result<()> {
+    stasis.podman_run("packed", &[], &["/bin/counter", "10009"])?;
+    stasis.ask_until_up(10009)?;
+    let archive = "/images/packed.tar";
+    let export = ["checkpoint", "--compress", "none", "--export", archive];
+    stasis.podman_container(&export, "packed")?;
+    stasis.podman_remove("packed")?;
+    let script = format!("mkdir /images/unpacked && tar -xf {archive} -C /images/unpacked");
+    stasis.host.run(&["sh", "-c", &script])?;
+    let (code, found) = json(stasis, &["inspect", "/images/unpacked"])?;
+    assert_eq!(code, Some(0));
+    assert_eq!(found[0]["image"], "/images/unpacked/checkpoint");
+    assert_eq!(
+        (&found[0]["name"], &found[0]["engine"]),
+        (&json!("packed"), &json!("podman"))
+    );
+    let made_from = found[0]["container_image"].as_str().context("no image")?;
+    assert!(made_from.contains("test"), "{made_from}");
+    Ok(())
+}

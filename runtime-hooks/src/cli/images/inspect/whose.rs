@@ -1,0 +1,102 @@
+//! Whose container an image is of: what its engine has put beside the image, or knows of a
+//! container that is still there.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value;
+use stasis_linux::file;
+
+use crate::cli::locate::engine::{Engine, Known};
+use crate::cli::locate::locate;
+
+/// Real ones have some ten KiB.
+const MAX_BYTES: u64 = 16 << 20;
+
+/// The container of an image, as far as it is known.
+#[derive(Debug, Default)]
+pub(super) struct Whose {
+    pub(super) id: Option<String>,
+    pub(super) known: Known,
+    /// The image that the container was made from.
+    pub(super) container_image: Option<String>,
+}
+
+/// `config.dump`, which podman, CRI-O and containerd put into an archive, beside the directory of
+/// the image (checkpointctl's `metadata.ContainerConfig`).
+#[derive(Deserialize)]
+struct ConfigDump {
+    id: Option<String>,
+    name: Option<String>,
+    #[serde(rename = "rootfsImageName")]
+    image_name: Option<String>,
+    #[serde(rename = "rootfsImage")]
+    image: Option<String>,
+}
+
+/// What Docker has in the directory of a container, in which it keeps `checkpoints/NAME` as well.
+#[derive(Deserialize)]
+struct DockerConfig {
+    #[serde(rename = "ID")]
+    id: String,
+    #[serde(rename = "Name")]
+    name: String,
+    #[serde(rename = "Config")]
+    config: DockerImage,
+}
+
+#[derive(Deserialize)]
+struct DockerImage {
+    #[serde(rename = "Image")]
+    image: String,
+}
+
+impl Whose {
+    /// Of the image in `directory`, which says that it is of `container`. What is not there, or is
+    /// not as it should be, is not known.
+    pub(super) fn of(directory: &Path, container: Option<&str>) -> Self {
+        let in_archive = directory.parent().and_then(Self::in_archive);
+        let of_docker = || directory.ancestors().nth(2).and_then(Self::of_docker);
+        let mut whose = in_archive.or_else(of_docker).unwrap_or_default();
+        if whose.id.is_none() {
+            whose.id = container.map(str::to_owned);
+        }
+        if whose.known == Known::default()
+            && let Some(located) = container.and_then(|id| locate(id, None).ok())
+        {
+            whose.known = located.known();
+        }
+        whose
+    }
+
+    fn in_archive(parent: &Path) -> Option<Self> {
+        let config: ConfigDump = read(&parent.join("config.dump"))?;
+        let spec: Option<Value> = read(&parent.join("spec.dump"));
+        let by_spec = spec.and_then(|spec| Known::recorded(&spec, config.name.clone()));
+        Some(Self {
+            id: config.id,
+            known: by_spec.unwrap_or(Known {
+                engine: None,
+                name: config.name,
+            }),
+            container_image: config.image_name.or(config.image),
+        })
+    }
+
+    fn of_docker(container: &Path) -> Option<Self> {
+        let config: DockerConfig = read(&container.join("config.v2.json"))?;
+        Some(Self {
+            id: Some(config.id),
+            known: Known {
+                engine: Some(Engine::Docker),
+                name: Some(config.name.trim_start_matches('/').to_owned()),
+            },
+            container_image: Some(config.config.image),
+        })
+    }
+}
+
+fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Option<T> {
+    let text = file::read(path, MAX_BYTES).ok()??;
+    serde_json::from_slice(&text).ok()
+}

@@ -1,0 +1,178 @@
+//! The files of an image, read with limits: each of them, and all together.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use stasis_linux::file;
+
+use super::ContentsError;
+use crate::image::criu_file::Entries;
+
+/// More than CRIU writes for the most processes that fit into a machine.
+const MAX_FILES: u64 = 1_000_000;
+/// An entry has some 20 to 2,000 bytes; those of memory are many for a fragmented heap.
+const MAX_BYTES: u64 = 64 << 20;
+/// Of all files together: some 50 KiB for each of the most processes that are shown.
+const MAX_ALL_BYTES: u64 = 1 << 30;
+
+/// The files of an image directory.
+#[derive(Debug)]
+pub(crate) struct Files {
+    directory: PathBuf,
+    /// Each with its length.
+    names: BTreeMap<String, u64>,
+    /// How much may still be read.
+    left: Cell<u64>,
+}
+
+impl Files {
+    /// Lists the files of an image directory.
+    ///
+    /// # Errors
+    /// [`ContentsError`].
+    pub(crate) fn of(directory: &Path) -> Result<Self, ContentsError> {
+        let failed = |source| ContentsError::Io {
+            path: directory.to_owned(),
+            source,
+        };
+        let mut names = BTreeMap::new();
+        for (number, entry) in (0..).zip(fs::read_dir(directory).map_err(failed)?) {
+            if number >= MAX_FILES {
+                return Err(ContentsError::TooMuch {
+                    path: directory.to_owned(),
+                    what: "files",
+                    most: MAX_FILES,
+                });
+            }
+            let entry = entry.map_err(failed)?;
+            let found = entry.metadata().map_err(failed)?;
+            // CRIU and we give no names that are not UTF-8.
+            if let Ok(name) = entry.file_name().into_string()
+                && found.is_file()
+            {
+                names.insert(name, found.len());
+            }
+        }
+        Ok(Self {
+            directory: directory.to_owned(),
+            names,
+            left: Cell::new(MAX_ALL_BYTES),
+        })
+    }
+
+    /// The names of the files, each with its length in bytes.
+    pub(crate) fn names(&self) -> &BTreeMap<String, u64> {
+        &self.names
+    }
+
+    /// Reads a file; `None` if there is none of that name.
+    ///
+    /// # Errors
+    /// [`ContentsError`], also for one that is larger than any that is read.
+    pub(super) fn read(&self, name: &str) -> Result<Option<Vec<u8>>, ContentsError> {
+        let Some(bytes) = self.names.get(name) else {
+            return Ok(None);
+        };
+        self.spend(*bytes)?;
+        let read = file::read(&self.path(name), MAX_BYTES);
+        read.map_err(|source| self.failed(name, source))
+    }
+
+    /// Reads so many bytes of a file, from `offset` on.
+    ///
+    /// # Errors
+    /// [`ContentsError`], also if there are not so many.
+    pub(super) fn read_at(
+        &self,
+        name: &str,
+        offset: u64,
+        bytes: usize,
+    ) -> Result<Vec<u8>, ContentsError> {
+        self.spend(bytes as u64)?;
+        let mut buffer = vec![0; bytes];
+        let read = file::open(&self.path(name)).and_then(|file| {
+            let file = file.ok_or(io::ErrorKind::NotFound)?;
+            file.read_exact_at(&mut buffer, offset)
+        });
+        read.map_err(|source| self.failed(name, source))?;
+        Ok(buffer)
+    }
+
+    /// Reads the entries of a file and hands each on; a file that is not there has none.
+    ///
+    /// # Errors
+    /// [`ContentsError`].
+    pub(super) fn each<T: prost::Message + Default>(
+        &self,
+        name: &str,
+        magic: u32,
+        mut hand_on: impl FnMut(T),
+    ) -> Result<(), ContentsError> {
+        let Some(bytes) = self.read(name)? else {
+            return Ok(());
+        };
+        let entries = Entries::of(&bytes, magic).map_err(|what| self.malformed(name, what))?;
+        for entry in entries {
+            hand_on(entry.map_err(|what| self.malformed(name, what))?);
+        }
+        Ok(())
+    }
+
+    /// The first entry of a file, which has no other.
+    ///
+    /// # Errors
+    /// [`ContentsError`].
+    pub(super) fn first<T: prost::Message + Default>(
+        &self,
+        name: &str,
+        magic: u32,
+    ) -> Result<Option<T>, ContentsError> {
+        let Some(bytes) = self.read(name)? else {
+            return Ok(None);
+        };
+        let entry = Entries::of(&bytes, magic).and_then(|mut entries| entries.next().transpose());
+        entry.map_err(|what| self.malformed(name, what))
+    }
+
+    /// It is not what CRIU writes.
+    pub(super) fn malformed(&self, name: &str, what: String) -> ContentsError {
+        ContentsError::Malformed {
+            path: self.path(name),
+            what,
+        }
+    }
+
+    /// There is more of something than is read.
+    pub(super) fn too_much(&self, what: &'static str, most: usize) -> ContentsError {
+        ContentsError::TooMuch {
+            path: self.directory.clone(),
+            what,
+            most: most as u64,
+        }
+    }
+
+    fn spend(&self, bytes: u64) -> Result<(), ContentsError> {
+        let left = self.left.get().checked_sub(bytes);
+        self.left.set(left.ok_or_else(|| ContentsError::TooMuch {
+            path: self.directory.clone(),
+            what: "bytes of CRIU's records",
+            most: MAX_ALL_BYTES,
+        })?);
+        Ok(())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    fn failed(&self, name: &str, source: io::Error) -> ContentsError {
+        ContentsError::Io {
+            path: self.path(name),
+            source,
+        }
+    }
+}
