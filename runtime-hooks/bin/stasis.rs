@@ -23,6 +23,7 @@ use stasis::cli::recover::{Found, Outcome, Which, recover};
 use stasis::cli::respawned;
 use stasis::cli::setup::{self, setup};
 use stasis::cli::suspend::{self, Goal};
+use stasis::cli::through_engine::checkpoint;
 use stasis::cuda::watchdog;
 use stasis::error::chain;
 use stasis::host::cancel::Cancel;
@@ -66,6 +67,12 @@ enum Verb {
     },
     Ps(ps::Arguments),
     Log(log::Arguments),
+    /// Checkpoint a container through its engine, whichever that is. Ctrl-C takes it back.
+    ///
+    /// Exit code 0: it is checkpointed, or with --dry-run, a checkpoint would begin; 1: it is not,
+    /// or would not; 2: it is not there, or cannot be looked at; 130: a signal has ended the
+    /// checkpoint, and the container is as it was unless it is said otherwise.
+    Checkpoint(checkpoint::Arguments),
     /// Free the GPUs of containers in place: their GPU contents wait in host memory.
     ///
     /// Exit code 0: all are suspended; 1: some are not, and are as they were unless it is said
@@ -134,6 +141,7 @@ impl Verb {
             Self::Memory { verb } => verb.format(),
             Self::Ps(arguments) => arguments.format(),
             Self::Log(arguments) => arguments.format(),
+            Self::Checkpoint(arguments) => arguments.format(),
             Self::Images(arguments) | Self::Verify(arguments) => arguments.format(),
             Self::Inspect(arguments) => arguments.format(),
             Self::Suspend(arguments) | Self::Resume(arguments) => arguments.format(),
@@ -186,6 +194,7 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
         }
         Verb::Ps(arguments) => ps::run(&settings()?, &arguments),
         Verb::Log(arguments) => log::run(&settings()?, &arguments),
+        Verb::Checkpoint(arguments) => checkpoint::run(&settings()?, &arguments, config.as_deref()),
         Verb::Images(arguments) => images::run(&settings()?, &arguments, Reading::Records),
         Verb::Verify(arguments) => images::run(&settings()?, &arguments, Reading::Everything),
         Verb::Inspect(arguments) => inspect::run(&settings()?, &arguments),

@@ -12,4 +12,5 @@ mod older_containerd;
 mod packages;
 mod podman;
 mod setup;
+mod through_engine;
 mod upgrade;

@@ -1,7 +1,9 @@
 //! Looks for room on disks before anything is locked: a disk that is full in the middle costs a GPU
 //! checkpoint, a dump and a rollback.
 
-use stasis_config::{BulkMemory, DiskSpace, MemoryTier};
+use std::path::Path;
+
+use stasis_config::{BulkMemory, DiskSpace, MemoryTier, Settings};
 
 use crate::bulk_memory::plugin::{DumpUse, Plugins};
 use crate::bulk_memory::stores::{Stores, newest_of};
@@ -43,6 +45,21 @@ impl MostWritten {
         Ok(Self { image, store })
     }
 
+    /// Refuses if the disk of the image directory has less room.
+    ///
+    /// # Errors
+    /// [`NoDiskSpace`], with both figures.
+    pub(crate) fn admit_to_image(
+        self,
+        settings: &Settings,
+        directory: &Path,
+    ) -> Result<(), NoDiskSpace> {
+        match settings.preflight.disk_space {
+            DiskSpace::Ignore => Ok(()),
+            _ => admit(directory, self.image),
+        }
+    }
+
     /// Refuses if the disk of the tier "disk" has less room. What has not changed since an earlier
     /// checkpoint of the container is not stored again; and the tier "ram" sees to its own room.
     ///
@@ -77,6 +94,6 @@ pub(super) fn refuse_full(
         return Ok(());
     }
     let most = MostWritten::of(&settings.bulk_memory, container, &plugins.ours, gpu_bytes)?;
-    admit(&options.image_path, most.image)?;
+    most.admit_to_image(settings, &options.image_path)?;
     Ok(most.admit_to_store(context, &options.id)?)
 }

@@ -19,3 +19,4 @@ pub mod recover;
 pub mod respawned;
 pub mod setup;
 pub mod suspend;
+pub mod through_engine;

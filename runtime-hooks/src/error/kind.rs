@@ -73,6 +73,8 @@ words! {
         Driver = "driver",
         /// The CUDA driver lacks a needed function; a newer driver has it.
         DriverTooOld = "driver-too-old",
+        /// The container's engine failed, or has no way to do what was asked for.
+        Engine = "engine",
         /// The freezer of the container did not freeze or thaw it.
         Freezer = "freezer",
         /// A cgroup above the container's is frozen.

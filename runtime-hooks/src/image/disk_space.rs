@@ -39,8 +39,12 @@ pub(crate) fn admit(directory: &Path, needed: u64) -> Result<(), NoDiskSpace> {
     }
 }
 
-/// Of the nearest directory that is there.
-fn free(directory: &Path) -> io::Result<Option<u64>> {
+/// The bytes that are free where a directory is or will be; `None` if its file system does not
+/// tell how large it is.
+///
+/// # Errors
+/// The error of statvfs(3).
+pub(crate) fn free(directory: &Path) -> io::Result<Option<u64>> {
     let directory = std::path::absolute(directory)?;
     let there = directory.ancestors().find(|path| path.exists());
     let now = statvfs(there.unwrap_or(Path::new("/")))?;

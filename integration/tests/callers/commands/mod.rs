@@ -50,7 +50,10 @@ fn all_commands(kind: HostKind) -> Result<()> {
 }
 
 /// Runs `stasis`; its exit code and what it wrote.
-fn run(stasis: &StasisHost, arguments: &[&str]) -> Result<(Option<i32>, String, String)> {
+pub(crate) fn run(
+    stasis: &StasisHost,
+    arguments: &[&str],
+) -> Result<(Option<i32>, String, String)> {
     let output = stasis.command(PROGRAM).args(arguments).output()?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ok((
@@ -76,7 +79,7 @@ fn cells<'t>(table: &'t str) -> Vec<Vec<&'t str>> {
     table.lines().map(cells).collect()
 }
 
-fn counts_on(stasis: &StasisHost, port: u16) -> Result<()> {
+pub(crate) fn counts_on(stasis: &StasisHost, port: u16) -> Result<()> {
     let count = || -> Result<u32> { Ok(stasis.ask(port)?.context("no answer")?.parse()?) };
     let before = count()?;
     assert_eq!(count()?, before + 1);

@@ -1,6 +1,7 @@
 //! `stasis log`: the operations on this machine, from `operations.log`.
 
 pub mod line;
+pub(crate) mod past;
 mod since;
 mod table;
 mod timeline;

@@ -1,9 +1,8 @@
 //! `stasis ps`: the containers of all engines that use a GPU, and what a checkpoint of each would
 //! meet and cost. Changes nothing.
 
-mod past;
 mod row;
-mod state;
+pub(crate) mod state;
 mod table;
 
 use std::io::{self, IsTerminal, Write};
@@ -16,8 +15,8 @@ use stasis_config::Settings;
 use crate::cli::answer::{Format, Output, answer};
 use crate::cli::command_error::CommandError;
 use crate::cli::locate::{Located, locate, running};
+use crate::cli::log::past::Past;
 use crate::cuda::nvml::Inventory;
-use past::Past;
 use row::Row;
 
 /// Show the containers that use a GPU, of all engines: their GPUs, state, last image, what is in

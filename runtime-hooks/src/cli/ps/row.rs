@@ -6,11 +6,11 @@ use std::time::SystemTime;
 use serde::Serialize;
 use stasis_config::Settings;
 
-use super::past::{LastImage, Past, Predicted};
 use super::state::{Recorded, State};
 use crate::cli::check::{CheckError, Process, Report, check};
 use crate::cli::locate::Located;
 use crate::cli::locate::engine::{Engine, Known};
+use crate::cli::log::past::{LastImage, Past, Predicted};
 use crate::cuda::GpuUuid;
 use crate::cuda::gpu_use::{GpuBytes, add};
 use crate::cuda::nvml::Inventory;

@@ -45,17 +45,17 @@ pub(super) enum State {
 }
 
 /// What is recorded of operations on a container.
-pub(super) struct Recorded {
+pub(crate) struct Recorded {
     /// The operation that is under way.
-    pub(super) under_way: Option<UnderWay>,
-    undo: Option<Undo>,
+    pub(crate) under_way: Option<UnderWay>,
+    pub(crate) undo: Option<Undo>,
     /// What its processes held on GPUs.
     pub(super) intent: Option<Intent>,
 }
 
 impl Recorded {
     /// Reads it. What cannot be read is not known: it may just be written or removed.
-    pub(super) fn of(settings: &Settings, located: &Located) -> Self {
+    pub(crate) fn of(settings: &Settings, located: &Located) -> Self {
         let (state_dir, id) = (&settings.paths.state_dir, located.container.id());
         let directory = directory_of(state_dir, &located.root, id);
         let under_way = UnderWay::read(&directory).ok().flatten();

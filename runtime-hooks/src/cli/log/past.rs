@@ -15,33 +15,33 @@ const MOST: usize = 5;
 
 /// The last checkpoints of each container that succeeded, the oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Past {
+pub(crate) struct Past {
     checkpoints: BTreeMap<String, Vec<Line>>,
 }
 
 /// The last image of a container.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct LastImage {
+pub(crate) struct LastImage {
     /// When its checkpoint began, RFC 3339.
-    pub(super) created: String,
+    pub(crate) created: String,
     /// How long ago that is.
-    pub(super) age_seconds: Option<u64>,
+    pub(crate) age_seconds: Option<u64>,
     /// Where it was written; its engine may have moved it since.
-    pub(super) path: Option<PathBuf>,
+    pub(crate) path: Option<PathBuf>,
 }
 
 /// What the next checkpoint is expected to take: the median of the last ones of the container.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Predicted {
-    pub(super) seconds: f64,
+pub(crate) struct Predicted {
+    pub(crate) seconds: f64,
     /// Bytes of GPU and bulk memory that it moves.
-    pub(super) bytes: Option<u64>,
+    pub(crate) bytes: Option<u64>,
     /// How many checkpoints it is from.
-    pub(super) from: usize,
+    pub(crate) from: usize,
 }
 
 impl Past {
-    pub(super) fn read(log_dir: &Path) -> io::Result<Self> {
+    pub(crate) fn read(log_dir: &Path) -> io::Result<Self> {
         let mut past = Self::default();
         read(log_dir, |line| past.add(line))?;
         Ok(past)
@@ -57,7 +57,7 @@ impl Past {
         of_it.drain(..too_many);
     }
 
-    pub(super) fn last_image(&self, container: &str, now: SystemTime) -> Option<LastImage> {
+    pub(crate) fn last_image(&self, container: &str, now: SystemTime) -> Option<LastImage> {
         let line = self.checkpoints.get(container)?.last()?;
         Some(LastImage {
             created: line.time.clone(),
@@ -66,7 +66,7 @@ impl Past {
         })
     }
 
-    pub(super) fn predicted(&self, container: &str) -> Option<Predicted> {
+    pub(crate) fn predicted(&self, container: &str) -> Option<Predicted> {
         let lines = self.checkpoints.get(container)?;
         let mut seconds: Vec<f64> = lines.iter().map(Line::seconds).collect();
         seconds.sort_by(f64::total_cmp);

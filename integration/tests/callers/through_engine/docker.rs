@@ -1,0 +1,28 @@
+//! Containers of Docker.
+
+use anyhow::Result;
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::host::installed::StasisHost;
+
+use super::{object, terminal};
+use crate::commands::run;
+
+pub(super) fn counter_is_checkpointed_by_its_name(stasis: &StasisHost) -> Result<()> {
+    stasis.docker_run("job", &[], &["/bin/counter", "10000"])?;
+    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    terminal::ctrl_c_takes_a_checkpoint_back(stasis, ("job", 10000), &[])?;
+    let (code, outcome) = object(stasis, &["checkpoint", "job", "-R", "--image", "kept"])?;
+    assert_eq!((code, &outcome["image"]), (Some(0), &"kept".into()));
+    assert_eq!(stasis.docker_status("job")?, "running");
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("104"));
+    // Docker has one of that name.
+    let (code, outcome) = object(stasis, &["checkpoint", "job", "--image", "kept"])?;
+    assert_eq!((code, &outcome["kind"]), (Some(1), &"engine".into()));
+    assert_eq!(outcome["state"], "unharmed");
+    let error = outcome["error"].as_str().unwrap_or_default();
+    assert_contains(error, &["docker checkpoint create ", "already exists"]);
+    let (code, stdout, stderr) = run(stasis, &["checkpoint", "job"])?;
+    assert_eq!((code, stderr.as_str()), (Some(0), ""), "{stdout}");
+    assert_contains(&stdout, &["docker checkpoint create ", ", into stasis-"]);
+    stasis.docker_wait_for("job", "exited")
+}

@@ -1,0 +1,74 @@
+//! `stasis checkpoint` and `stasis restore`: containers of every engine, by name.
+
+mod containerd;
+mod docker;
+mod dry_run;
+mod podman;
+mod runtime;
+mod terminal;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::needs;
+
+use crate::commands::run;
+
+mod of_podman {
+    stasis_integration::on_hosts!(super::of_podman: trixie, crun_on_sid_hybrid);
+}
+
+fn of_podman(kind: HostKind) -> Result<()> {
+    needs!(StandIn);
+    let stasis = &StasisHost::of(kind)?;
+    stasis.podman_load()?;
+    stasis.podman_run("job", &[], &["/bin/counter", "10000"])?;
+    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    dry_run::changes_nothing_and_names_what_is_in_the_way(stasis)?;
+    podman::counter_is_checkpointed_by_its_name(stasis)?;
+    stasis.nothing_to_put_right()
+}
+
+mod of_a_runtime {
+    stasis_integration::on_hosts!(super::of_a_runtime: trixie, sid_v2);
+}
+
+fn of_a_runtime(kind: HostKind) -> Result<()> {
+    needs!(StandIn);
+    let stasis = &StasisHost::of(kind)?;
+    let _containerd = stasis.containerd()?;
+    runtime::counter_is_checkpointed_by_its_id(stasis)?;
+    stasis.nothing_to_put_right()
+}
+
+mod of_docker {
+    stasis_integration::on_hosts!(super::of_docker: trixie, sid_v2);
+}
+
+fn of_docker(kind: HostKind) -> Result<()> {
+    needs!(StandIn);
+    let stasis = &StasisHost::of(kind)?;
+    let _docker = stasis.docker()?;
+    docker::counter_is_checkpointed_by_its_name(stasis)?;
+    stasis.nothing_to_put_right()
+}
+
+mod of_containerd {
+    stasis_integration::on_hosts!(super::of_containerd: trixie, sid_v2);
+}
+
+fn of_containerd(kind: HostKind) -> Result<()> {
+    needs!(StandIn);
+    let stasis = &StasisHost::of(kind)?.through_the_shim()?;
+    let _containerd = stasis.containerd()?;
+    containerd::counter_is_checkpointed_by_its_id(stasis)?;
+    stasis.nothing_to_put_right()
+}
+
+/// Runs `stasis` with `--json`, which has to answer an object; its exit code and that.
+fn object(stasis: &StasisHost, arguments: &[&str]) -> Result<(Option<i32>, Value)> {
+    let (code, stdout, stderr) = run(stasis, &[arguments, &["--json"]].concat())?;
+    let object = serde_json::from_str(&stdout);
+    Ok((code, object.with_context(|| format!("{stdout}{stderr}"))?))
+}

@@ -1,0 +1,50 @@
+//! Containers of podman.
+
+use anyhow::Result;
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::host::installed::StasisHost;
+
+use super::{object, terminal};
+use crate::commands::run;
+
+/// Of a container "job", a counter that has answered 102.
+pub(super) fn counter_is_checkpointed_by_its_name(stasis: &StasisHost) -> Result<()> {
+    let (code, outcome) = object(stasis, &["checkpoint", "job", "--leave-running"])?;
+    assert_eq!(code, Some(0), "{outcome}");
+    assert_eq!(outcome["result"], "done");
+    assert_eq!(outcome["engine"], "podman");
+    let logged = stasis.operation("checkpoint")?;
+    assert_eq!(outcome["image"], logged["image_path"]);
+    assert!(outcome["bytes"].as_u64() > Some(0), "{outcome}");
+    assert_eq!(stasis.podman_status("job")?, "running");
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("103"));
+
+    terminal::progress_is_shown_also_in_a_narrow_window(stasis, "job", &[])?;
+    terminal::ctrl_c_takes_a_checkpoint_back(stasis, ("job", 10000), &[])?;
+    assert_eq!(stasis.podman_status("job")?, "running");
+    let (code, stdout, stderr) = run(stasis, &["checkpoint", "job"])?;
+    assert_eq!((code, stderr.as_str()), (Some(0), ""), "{stdout}");
+    let words = ["podman container checkpoint ", "job: checkpointed in "];
+    assert_contains(&stdout, &words);
+    assert!(stdout.trim_end().ends_with("it has ended"), "{stdout}");
+    assert_eq!(stasis.podman_status("job")?, "exited");
+    assert_eq!(stasis.gpu_descriptors()?, 0);
+    // podman knows of it, as of a checkpoint that was asked of itself.
+    stasis.podman_container(&["restore"], "job")?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("106"));
+    let (_, answer) = object(stasis, &["checkpoint", "job", "--dry-run"])?;
+    assert_eq!(answer["predicted_checkpoint"]["from"], 4);
+
+    stasis.inject("checkpoint job error:801 1")?;
+    let (code, outcome) = object(stasis, &["checkpoint", "job"])?;
+    assert_eq!((code, &outcome["result"]), (Some(1), &"failed".into()));
+    assert_eq!(outcome["kind"], "unsupported", "{outcome}");
+    assert_eq!(outcome["state"], "unharmed");
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("107"));
+
+    let archive = "/images/job.tar";
+    let (code, outcome) = object(stasis, &["checkpoint", "job", "--image", archive])?;
+    assert_eq!((code, &outcome["image"]), (Some(0), &archive.into()));
+    assert!(stasis.host.path(archive).is_file());
+    Ok(())
+}

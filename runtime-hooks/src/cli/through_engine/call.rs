@@ -1,0 +1,171 @@
+//! Calls an engine's command, shows how far the operation is, and takes it back on a signal.
+//!
+//! A signal to the client of an engine ends the client, and the operation goes on without it:
+//! dockerd and containerd carry it out themselves, and podman leaves its runtime behind. So the
+//! command is in a process group of its own, which a Ctrl-C does not reach, and the signal goes to
+//! the process that carries the operation out. That rolls back, fails, and the engine says so.
+
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use stasis_linux::ProcessRef;
+
+use super::command::{Called, EngineCommand};
+use super::progress::ProgressLine;
+use crate::host::cancel::Cancel;
+use crate::operation::progress::UnderWay;
+use crate::operation::undo::{Begun, Undo};
+
+/// How often it is looked how far the operation is, and whether a signal has come.
+const LOOK: Duration = Duration::from_millis(50);
+/// More than engines say.
+const MOST_SAID: u64 = 1 << 20;
+
+/// A command that has ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    status: ExitStatus,
+    /// Its standard error.
+    said: String,
+    /// Whether a signal asked for the operation to end before that.
+    pub(super) was_told_to_end: bool,
+}
+
+/// The operation that the command begins.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Expected<'a> {
+    /// "checkpoint" or "restore".
+    pub(super) verb: &'static str,
+    /// The record of the container, if it is known where that will be.
+    pub(super) record: Option<&'a Path>,
+}
+
+impl Ended {
+    pub(super) fn is_success(&self) -> bool {
+        self.status.success()
+    }
+
+    /// What it said of its failure.
+    pub(super) fn failure(&self) -> String {
+        match self.said.trim() {
+            "" => format!("it said nothing ({})", self.status),
+            said => said.to_owned(),
+        }
+    }
+}
+
+/// Calls the command and waits for its end.
+///
+/// # Errors
+/// It cannot be started, or waited for.
+pub(super) fn call(
+    command: &EngineCommand,
+    expected: Expected<'_>,
+    line: &mut ProgressLine,
+) -> io::Result<Ended> {
+    let cancel = Cancel::on_signals()?;
+    let mut said = File::from(memfd_create("stasis-said", MemfdFlags::CLOEXEC)?);
+    let mut child = start(command, &said)?;
+    let mut told = Told::default();
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        let under_way = expected.under_way();
+        if cancel.requested() {
+            line.is_taken_back();
+            told.tell(command.called, &child, under_way.as_ref());
+        }
+        line.show(under_way.as_ref());
+        thread::sleep(LOOK);
+    };
+    line.clear();
+    let mut text = Vec::new();
+    said.rewind()?;
+    said.take(MOST_SAID).read_to_end(&mut text)?;
+    Ok(Ended {
+        status,
+        said: String::from_utf8_lossy(&text).into_owned(),
+        was_told_to_end: cancel.requested(),
+    })
+}
+
+/// What it says goes to a file: of a pipe nobody knows when all is read, for what an engine starts
+/// may keep it open.
+fn start(command: &EngineCommand, said: &File) -> io::Result<Child> {
+    let stderr = match command.called {
+        Called::Client => Stdio::from(said.try_clone()?),
+        // A container that is restored gets it, and could not be dumped with it again.
+        Called::Runtime => Stdio::null(),
+    };
+    let mut command = command.command();
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(stderr)
+        .process_group(0)
+        .spawn()
+}
+
+impl Expected<'_> {
+    fn under_way(&self) -> Option<UnderWay> {
+        let under_way = UnderWay::read(self.record?).ok().flatten()?;
+        (under_way.operation == self.verb).then_some(under_way)
+    }
+}
+
+/// Who was told to end.
+#[derive(Debug, Default)]
+struct Told {
+    runtime: bool,
+    /// The process of the operation, by pid and start time.
+    operation: Option<(i32, u64)>,
+}
+
+impl Told {
+    /// Tells each once: a process handles the first signal, and rolls back.
+    fn tell(&mut self, called: Called, child: &Child, under_way: Option<&UnderWay>) {
+        if called == Called::Runtime && !self.runtime {
+            self.runtime = true;
+            terminate(i32::try_from(child.id()).unwrap_or_default(), None);
+        }
+        let Some(under_way) = under_way else {
+            return;
+        };
+        let process = (under_way.pid, under_way.start_time);
+        let is_child = u32::try_from(under_way.pid) == Ok(child.id());
+        if self.operation != Some(process) && !is_child {
+            self.operation = Some(process);
+            terminate(under_way.pid, Some(under_way.start_time));
+        }
+    }
+}
+
+/// It may just have ended.
+fn terminate(pid: i32, start_time: Option<u64>) {
+    if let Ok(Some(process)) = ProcessRef::open(pid)
+        && start_time.is_none_or(|start_time| process.start_time() == start_time)
+    {
+        let _ = process.terminate();
+    }
+}
+
+/// Waits until nothing is to be undone of the operations on a container, or only what waits for
+/// others: for so long at most.
+pub(super) fn until_undone(record: &Path, limit: Duration) {
+    let start = Instant::now();
+    while is_being_undone(record) && start.elapsed() < limit {
+        thread::sleep(LOOK);
+    }
+}
+
+fn is_being_undone(record: &Path) -> bool {
+    let undo = Undo::read(record).ok().flatten();
+    undo.is_some_and(|undo| undo.begun != Begun::Waiting)
+}

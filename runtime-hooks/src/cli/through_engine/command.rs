@@ -1,0 +1,100 @@
+//! A command of an engine, or of a low-level runtime.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::{Serialize, Serializer};
+
+/// A command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct EngineCommand {
+    pub(super) called: Called,
+    program: PathBuf,
+    arguments: Vec<OsString>,
+}
+
+/// Who is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Called {
+    /// The client of an engine: somebody else carries the operation out.
+    Client,
+    /// The runtime, which carries it out itself. Its standard streams may become a container's.
+    Runtime,
+}
+
+impl EngineCommand {
+    pub(super) fn of_client(program: &str, arguments: &[&str]) -> Self {
+        Self {
+            called: Called::Client,
+            program: program.into(),
+            arguments: arguments.iter().map(OsString::from).collect(),
+        }
+    }
+
+    pub(super) fn of_runtime(program: PathBuf) -> Self {
+        Self {
+            called: Called::Runtime,
+            program,
+            arguments: Vec::new(),
+        }
+    }
+
+    pub(super) fn with(mut self, argument: impl Into<OsString>) -> Self {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    pub(super) fn with_all<A: Into<OsString>>(mut self, more: impl IntoIterator<Item = A>) -> Self {
+        self.arguments.extend(more.into_iter().map(Into::into));
+        self
+    }
+
+    /// Ready to be started.
+    pub(super) fn command(&self) -> std::process::Command {
+        let mut command = std::process::Command::new(&self.program);
+        command.args(&self.arguments);
+        command
+    }
+
+    fn words(&self) -> Vec<String> {
+        let arguments = self.arguments.iter().map(|word| word.to_string_lossy());
+        let words = std::iter::once(self.program.to_string_lossy()).chain(arguments);
+        words.map(|word| word.into_owned()).collect()
+    }
+}
+
+impl Serialize for EngineCommand {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.words().serialize(serializer)
+    }
+}
+
+/// As a shell takes it.
+impl fmt::Display for EngineCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words: Vec<String> = self.words().iter().map(|word| quoted(word)).collect();
+        f.write_str(&words.join(" "))
+    }
+}
+
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_can_be_copied_into_a_shell() {
+        let command = EngineCommand::of_client("ctr", &["-n", "two words", "it's", ""]);
+        assert_eq!(command.to_string(), r"ctr -n 'two words' 'it'\''s' ''");
+        let json = serde_json::to_string(&command.with("x")).unwrap();
+        assert_eq!(json, r#"["ctr","-n","two words","it's","","x"]"#);
+    }
+}

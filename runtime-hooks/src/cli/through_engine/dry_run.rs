@@ -1,0 +1,211 @@
+//! `stasis checkpoint --dry-run`: whether it would begin, and what it is expected to take.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::Serialize;
+use stasis_config::{BlockerKind, MemoryTier, Settings};
+
+use super::checkpoint_way::{CheckpointWay, NoWay};
+use super::command::EngineCommand;
+use super::outcome::Outcome;
+use crate::bulk_memory::plugin::DumpUse;
+use crate::bulk_memory::stores::Stores;
+use crate::checkpoint::disk_space::MostWritten;
+use crate::cli::answer::amount::size;
+use crate::cli::answer::name;
+use crate::cli::check::{Blocker, CheckError, Report, check};
+use crate::cli::locate::Located;
+use crate::cli::locate::engine::Engine;
+use crate::cli::log::past::{Past, Predicted};
+use crate::container::host_memory::available;
+use crate::error::kind::Kind;
+use crate::error::{Refusal, chain};
+use crate::host::cancel::Cancel;
+use crate::image::disk_space::free;
+use crate::preflight::capabilities::Capabilities;
+use crate::request::AfterDump;
+
+/// What a checkpoint would meet.
+#[derive(Debug, Serialize)]
+pub(super) struct DryRun {
+    name: String,
+    container: Option<String>,
+    engine: Option<Engine>,
+    /// The engine's command; `None` if there is no way.
+    command: Option<EngineCommand>,
+    /// Where the image would be, as the engine names it.
+    image: Option<String>,
+    /// Whether a checkpoint would begin now.
+    begins: bool,
+    /// What is in the way of it.
+    blockers: Vec<Blocker>,
+    /// The kind with which it would be refused.
+    kind: Option<Kind>,
+    /// Why, if not for a blocker.
+    error: Option<String>,
+    /// What it holds on GPUs.
+    gpu_bytes: u64,
+    predicted_checkpoint: Option<Predicted>,
+    /// Where its bulk memory would go.
+    tier: MemoryTier,
+    /// What is free there.
+    room: Option<Room>,
+    notes: Vec<String>,
+}
+
+/// Room for bulk memory.
+#[derive(Debug, Serialize)]
+struct Room {
+    /// `None` for memory.
+    directory: Option<PathBuf>,
+    free_bytes: u64,
+}
+
+impl DryRun {
+    pub(super) fn of(
+        settings: &Settings,
+        located: &Located,
+        begun: Outcome,
+        way: Result<CheckpointWay, NoWay>,
+        after: AfterDump,
+        past: &Past,
+    ) -> Result<Self, CheckError> {
+        let context = located.context(settings.clone(), Cancel::not_needed());
+        let report = check(&context, &located.container)?;
+        let of_gpus = report.processes.iter().flat_map(|process| &process.gpus);
+        let bytes = of_gpus.map(|gpu| gpu.memory_bytes.unwrap_or_default());
+        let gpu_bytes = bytes.fold(0, u64::saturating_add);
+        let mut answer = Self {
+            name: begun.name,
+            container: begun.container,
+            engine: begun.engine,
+            command: None,
+            image: None,
+            begins: true,
+            blockers: Vec::new(),
+            kind: None,
+            error: None,
+            gpu_bytes,
+            predicted_checkpoint: past.predicted(located.container.id()),
+            tier: settings.bulk_memory.tier,
+            room: None,
+            notes: Vec::new(),
+        };
+        answer.judge(report, after);
+        match way {
+            Ok(way) => {
+                answer.ask_for_room(settings, located, way.directory.as_ref())?;
+                answer.command = Some(way.command);
+                answer.image = way.image;
+            }
+            Err(no_way) => answer.refuse(no_way.kind(), no_way.to_string()),
+        }
+        Ok(answer)
+    }
+
+    /// What `exec` started ends with the container, and is in the way of nothing else.
+    fn judge(&mut self, report: Report, after: AfterDump) {
+        let mut blockers = report.blockers;
+        blockers.retain(|blocker| {
+            let is_exec = blocker.finding.kind == BlockerKind::ExecSession;
+            !(blocker.allowed || is_exec && after == AfterDump::LeaveRunning)
+        });
+        self.blockers = blockers;
+        self.notes = report.notes;
+        if !self.blockers.is_empty() {
+            self.begins = false;
+            self.kind = Some(Kind::Blocked);
+        }
+        if let (Some(refusal), Some(kind)) = (report.refusal, report.kind) {
+            self.refuse(kind, refusal);
+        }
+    }
+
+    fn refuse(&mut self, kind: Kind, error: String) {
+        self.begins = false;
+        self.kind.get_or_insert(kind);
+        self.error.get_or_insert(error);
+    }
+
+    /// `directory` is that of the image, where it is known.
+    fn ask_for_room(
+        &mut self,
+        settings: &Settings,
+        located: &Located,
+        directory: Option<&PathBuf>,
+    ) -> Result<(), CheckError> {
+        let wanted = match settings.bulk_memory.tier {
+            MemoryTier::Portable => directory.cloned(),
+            MemoryTier::Disk => Some(Stores::of(settings).disk),
+            MemoryTier::Ram => None,
+        };
+        let free_bytes = match &wanted {
+            Some(directory) => free(directory).ok().flatten(),
+            None if settings.bulk_memory.tier == MemoryTier::Ram => available().ok(),
+            None => None,
+        };
+        self.room = free_bytes.map(|free_bytes| Room {
+            directory: wanted,
+            free_bytes,
+        });
+        let Some(directory) = directory else {
+            return Ok(());
+        };
+        let (memory, container) = (&settings.bulk_memory, &located.container);
+        let plugin = DumpUse::of(memory, &Capabilities::probe(settings));
+        let most = MostWritten::of(memory, container, &plugin, self.gpu_bytes);
+        let most = most.map_err(Refusal::from)?;
+        if let Err(full) = most.admit_to_image(settings, directory) {
+            self.refuse(Kind::NoSpace, chain(&full));
+        }
+        Ok(())
+    }
+
+    pub(super) fn would_begin(&self) -> bool {
+        self.begins
+    }
+}
+
+impl fmt::Display for DryRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let container = name(&self.name);
+        for blocker in &self.blockers {
+            writeln!(f, "{blocker}")?;
+        }
+        for note in &self.notes {
+            writeln!(f, "{}", name(note))?;
+        }
+        if let Some(error) = &self.error {
+            writeln!(f, "{}", name(error))?;
+        }
+        if let Some(command) = &self.command {
+            writeln!(f, "command: {command}")?;
+        }
+        if let Some(predicted) = &self.predicted_checkpoint {
+            let (seconds, from) = (predicted.seconds, predicted.from);
+            let bytes = predicted.bytes.map(|bytes| format!(", {}", size(bytes)));
+            let bytes = bytes.unwrap_or_default();
+            writeln!(f, "expected: {seconds:.1} s{bytes}, by the last {from}")?;
+        }
+        if let Some(Room {
+            directory,
+            free_bytes,
+        }) = &self.room
+        {
+            let place = directory
+                .as_ref()
+                .map(|path| format!(" on the disk of {}", path.display()));
+            let place = place.unwrap_or_else(|| " in memory".to_owned());
+            writeln!(f, "room: {} free{}", size(*free_bytes), name(&place))?;
+        }
+        let held = size(self.gpu_bytes);
+        match self.kind {
+            Some(kind) => write!(f, "{container}: a checkpoint would be refused [{kind}]"),
+            None => write!(
+                f,
+                "{container}: a checkpoint would begin, with {held} of GPU memory"
+            ),
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! `stasis checkpoint` and `stasis restore`: of a container of any engine, by name, through its
+//! engine's own command, so that the engine knows of it and its own commands work afterwards.
+//!
+//! The engine's command is a process of ours; the operation itself is a process of whoever the
+//! engine starts. What has become of it is in `operations.log`, and how far it is in its record.
+
+mod call;
+pub mod checkpoint;
+mod checkpoint_way;
+mod command;
+mod dry_run;
+mod outcome;
+mod progress;

@@ -1,0 +1,140 @@
+//! What has become of a container.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::command::EngineCommand;
+use crate::cli::answer::amount::size;
+use crate::cli::answer::name;
+use crate::cli::locate::engine::{Engine, Known};
+use crate::cli::log::line::Line;
+use crate::error::kind::{Diagnosis, Kind, State};
+
+/// What has become of a container.
+#[derive(Debug, Serialize)]
+pub(super) struct Outcome {
+    /// What the command line names it.
+    pub(super) name: String,
+    /// Its id.
+    pub(super) container: Option<String>,
+    pub(super) engine: Option<Engine>,
+    /// The engine's command.
+    pub(super) command: Option<EngineCommand>,
+    pub(super) result: Word,
+    /// The image, as the engine names it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) image: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seconds: Option<f64>,
+    /// The most bytes that one phase has moved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+    /// What people should know.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) notes: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<String>,
+    /// The container's state now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<String>,
+    #[serde(skip)]
+    image_path: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Word {
+    Done,
+    Failed,
+    /// A signal asked for that.
+    Cancelled,
+}
+
+impl Outcome {
+    /// Of a container with which nothing has been done yet.
+    pub(super) fn begun(name: &str, container: Option<String>, known: &Known) -> Self {
+        Self {
+            name: name.to_owned(),
+            container,
+            engine: known.engine,
+            command: None,
+            result: Word::Done,
+            image: None,
+            seconds: None,
+            bytes: None,
+            notes: Vec::new(),
+            error: None,
+            kind: None,
+            state: None,
+            image_path: None,
+        }
+    }
+
+    /// What `operations.log` says of it.
+    pub(super) fn told_by(&mut self, line: Line) {
+        self.seconds = Some(line.seconds());
+        self.bytes = line.bytes();
+        self.image_path = line.image_path;
+        self.notes.extend(line.notes);
+        self.error = line.error;
+        self.kind = line.kind;
+        self.state = line.state;
+    }
+
+    /// Where the engine has had the image written, by the log.
+    pub(super) fn image_path(&self) -> Option<&PathBuf> {
+        self.image_path.as_ref()
+    }
+
+    /// It has failed, and if the log does not say why, for this reason.
+    pub(super) fn failed(mut self, error: impl FnOnce() -> String, diagnosis: Diagnosis) -> Self {
+        let cancelled = Kind::Cancelled.name();
+        if self.error.is_none() {
+            self.error = Some(error());
+            self.kind = Some(diagnosis.kind.to_string());
+            self.state = Some(diagnosis.state.to_string());
+        }
+        self.result = match self.kind.as_deref() == Some(cancelled) {
+            true => Word::Cancelled,
+            false => Word::Failed,
+        };
+        self
+    }
+
+    /// It has succeeded.
+    pub(super) fn without_error(mut self) -> Self {
+        (self.error, self.kind, self.state) = (None, None, None);
+        self
+    }
+
+    /// It was not begun.
+    pub(super) fn refused(self, error: String, kind: Kind) -> Self {
+        self.failed(|| error, Diagnosis::new(kind, State::Unharmed))
+    }
+
+    pub(super) fn is_unharmed(&self) -> bool {
+        self.state.as_deref() == Some(State::Unharmed.name())
+    }
+
+    /// The message of a failure.
+    pub(super) fn failure(&self) -> Option<String> {
+        let error = self.error.as_ref()?;
+        let kind = self.kind.as_deref().unwrap_or_default();
+        Some(format!("{}: {error} [{kind}]", self.name))
+    }
+
+    /// How long it took and what was moved, if that is known.
+    pub(super) fn measure(&self) -> String {
+        let seconds = self.seconds.map(|seconds| format!(" in {seconds:.1} s"));
+        let bytes = self.bytes.map(|bytes| format!(", {}", size(bytes)));
+        seconds.unwrap_or_default() + &bytes.unwrap_or_default()
+    }
+
+    /// The notes, a line each.
+    pub(super) fn note_lines(&self) -> impl Iterator<Item = String> {
+        self.notes.iter().map(|note| format!("  {}", name(note)))
+    }
+}

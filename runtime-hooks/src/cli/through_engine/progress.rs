@@ -1,0 +1,185 @@
+//! How far an operation is, in one line of a terminal.
+
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::cli::answer::amount::age;
+use crate::cli::answer::name;
+use crate::operation::progress::UnderWay;
+
+/// Whether it is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Shown {
+    /// On standard error, if that is a terminal.
+    Auto,
+    /// Not at all.
+    Never,
+}
+
+/// The line. It is cut where the terminal ends, so what matters most is in front.
+#[derive(Debug)]
+pub(super) struct ProgressLine {
+    bar: ProgressBar,
+    container: String,
+    began: Instant,
+    /// What the whole operation is expected to take.
+    predicted: Option<Duration>,
+    phase: Option<Phase>,
+    is_taken_back: bool,
+}
+
+/// The current phase, as it was when it was first seen.
+#[derive(Debug)]
+struct Phase {
+    name: String,
+    since: Instant,
+    bytes: u64,
+}
+
+impl ProgressLine {
+    pub(super) fn new(container: &str, shown: Shown, predicted: Option<f64>) -> Self {
+        let target = match shown {
+            Shown::Auto => ProgressDrawTarget::stderr(),
+            Shown::Never => ProgressDrawTarget::hidden(),
+        };
+        let bar = ProgressBar::with_draw_target(None, target);
+        if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
+            bar.set_style(style);
+        }
+        Self {
+            bar,
+            container: name(&container),
+            began: Instant::now(),
+            predicted: predicted.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
+            phase: None,
+            is_taken_back: false,
+        }
+    }
+
+    /// From now on it says that the operation is being undone.
+    pub(super) fn is_taken_back(&mut self) {
+        self.is_taken_back = true;
+    }
+
+    pub(super) fn show(&mut self, under_way: Option<&UnderWay>) {
+        if !self.bar.is_hidden() {
+            let text = self.text(under_way, Instant::now());
+            self.bar.set_message(text);
+            self.bar.tick();
+        }
+    }
+
+    pub(super) fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    fn text(&mut self, under_way: Option<&UnderWay>, now: Instant) -> String {
+        let mut parts = Vec::new();
+        if self.is_taken_back {
+            parts.push("taking it back".to_owned());
+        }
+        if let Some(under_way) = under_way {
+            parts.push(name(&under_way.phase));
+            parts.extend(self.moved(under_way, now));
+        }
+        let elapsed = now.duration_since(self.began);
+        if parts.is_empty() {
+            parts.push("waiting for its engine".to_owned());
+        }
+        let left = self.predicted.and_then(|all| all.checked_sub(elapsed));
+        match left {
+            Some(left) if under_way.is_some() && !self.is_taken_back => {
+                parts.push(format!("about {} in all left", age(left)));
+            }
+            _ => parts.push(age(elapsed)),
+        }
+        format!("{}: {}", self.container, parts.join(", "))
+    }
+
+    /// What the phase has moved, how fast, and how long the rest of it takes at that speed.
+    fn moved(&mut self, under_way: &UnderWay, now: Instant) -> Vec<String> {
+        let done = under_way.bytes_done.unwrap_or_default();
+        if !matches!(&self.phase, Some(phase) if phase.name == under_way.phase) {
+            self.phase = Some(Phase {
+                name: under_way.phase.clone(),
+                since: now,
+                bytes: done,
+            });
+        }
+        let mut parts = Vec::new();
+        if under_way.bytes_done.is_none() {
+            return parts;
+        }
+        let of_total = under_way
+            .bytes_total
+            .map(|total| format!(" of {}", gib(total)));
+        parts.push(format!("{}{} GiB", gib(done), of_total.unwrap_or_default()));
+        let Some(phase) = &self.phase else {
+            return parts;
+        };
+        let seconds = now.duration_since(phase.since).as_secs_f64();
+        let rate = done.saturating_sub(phase.bytes) as f64 / seconds;
+        if !(rate.is_finite() && rate > 0.0) {
+            return parts;
+        }
+        parts.push(format!("{:.1} GiB/s", rate / GIB));
+        if let Some(total) = under_way.bytes_total {
+            let left = total.saturating_sub(done) as f64 / rate;
+            let left = Duration::try_from_secs_f64(left).ok();
+            parts.extend(left.map(|left| format!("{} left", age(left))));
+        }
+        parts
+    }
+}
+
+const GIB: f64 = (1_u64 << 30) as f64;
+
+fn gib(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / GIB)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn under_way(phase: &str, bytes: Option<(u64, u64)>) -> UnderWay {
+        UnderWay {
+            phase: phase.to_owned(),
+            bytes_done: bytes.map(|(done, _)| done << 30),
+            bytes_total: bytes.map(|(_, total)| total << 30),
+            ..UnderWay::default()
+        }
+    }
+
+    #[test]
+    fn phase_amount_speed_and_time_left_are_told() {
+        let mut line = ProgressLine::new("job", Shown::Never, None);
+        let start = line.began;
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(line.text(None, at(0)), "job: waiting for its engine, 0 s");
+        let lock = under_way("lock", None);
+        assert_eq!(line.text(Some(&lock), at(1)), "job: lock, 1 s");
+        let begun = under_way("dump", Some((1, 9)));
+        let text = line.text(Some(&begun), at(2));
+        assert_eq!(text, "job: dump, 1.0 of 9.0 GiB, 2 s");
+        let later = under_way("dump", Some((5, 9)));
+        let text = line.text(Some(&later), at(4));
+        assert_eq!(text, "job: dump, 5.0 of 9.0 GiB, 2.0 GiB/s, 2 s left, 4 s");
+        line.is_taken_back();
+        let text = line.text(Some(&lock), at(5));
+        assert_eq!(text, "job: taking it back, lock, 5 s");
+    }
+
+    #[test]
+    fn what_the_last_ones_took_foretells_the_end_until_it_has_passed() {
+        let mut line = ProgressLine::new("job\u{1b}[2J", Shown::Never, Some(30.0));
+        let start = line.began;
+        let lock = under_way("lock", None);
+        let text = line.text(Some(&lock), start + Duration::from_secs(10));
+        assert_eq!(text, "job\\u{1b}[2J: lock, about 20 s in all left");
+        let text = line.text(Some(&lock), start + Duration::from_secs(40));
+        assert!(text.ends_with(": lock, 40 s"), "{text}");
+    }
+}
