@@ -1,6 +1,7 @@
 //! Bulk memory: every kind of it, where it is kept, its faults, and the limits that it counts
 //! against.
 
+mod anothers_store;
 mod copies;
 mod cycles;
 mod debugger;

@@ -41,6 +41,17 @@ pub enum BulkMemoryError {
         /// The checkpoint that the image belongs to.
         expected: String,
     },
+    /// The store that the image names was written with another index.
+    #[error(
+        "the bulk memory in {store} is not that of the image {image}: it was written with another \
+         index; restore from an unchanged copy"
+    )]
+    OtherStore {
+        /// The image directory.
+        image: PathBuf,
+        /// The store.
+        store: PathBuf,
+    },
     /// No directory of the image's tier on this machine holds its bulk memory.
     #[error(
         "the bulk memory of the image is not in {searched}{why}; restore on the machine that has it, \
@@ -61,7 +72,9 @@ impl BulkMemoryError {
         match self {
             Self::NoPlugin(_) => Kind::NoPlugin,
             Self::Store(error) => of_store(error),
-            Self::NoIndex { .. } | Self::OtherImage { .. } => Kind::ImageDamaged,
+            Self::NoIndex { .. } | Self::OtherImage { .. } | Self::OtherStore { .. } => {
+                Kind::ImageDamaged
+            }
             Self::Gone { .. } => Kind::MemoryMissing,
         }
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
-use stasis_memory_store::{Index, Reader, Tier};
+use stasis_memory_store::{Index, Reader, STORE_INDEX_FILE, StoreError, Tier};
 
 use super::extent::Extent;
 use crate::bulk_memory::in_use::{self, InUse};
@@ -93,6 +93,23 @@ fn check_name(image: &Path, index: &Index, manifest: &Manifest) -> Result<(), Bu
     })
 }
 
+/// Checks that a store was written with this index, which is in image and store alike. An image
+/// that names another checkpoint's store shall not get that one's memory: only who has been given
+/// its index, and so its image, can.
+fn check_store(image: &Path, index: &Index, store: &Path) -> Result<(), BulkMemoryError> {
+    match Index::read_store(store)? {
+        Some(written) if written == *index => Ok(()),
+        Some(_) => Err(BulkMemoryError::OtherStore {
+            image: image.to_owned(),
+            store: store.to_owned(),
+        }),
+        None => Err(StoreError::Missing {
+            path: store.join(STORE_INDEX_FILE),
+        }
+        .into()),
+    }
+}
+
 /// Finds the directory with all packs; `None` if it is the image's. Only our settings decide which
 /// directories are searched.
 fn find_packs(
@@ -103,6 +120,10 @@ fn find_packs(
 ) -> Result<Option<(PathBuf, InUse)>, BulkMemoryError> {
     // `Reader::open` checks every pack.
     let are_in = |place: Option<&Path>| Reader::open(image, index, place).map(drop);
+    let are_its = |place: &Path| -> Result<(), BulkMemoryError> {
+        check_store(image, index, place)?;
+        Ok(are_in(Some(place))?)
+    };
     let at = |parent: &Path| parent.join(index.image_id.to_string());
     let (places, why) = match index.tier {
         Tier::Portable => {
@@ -124,13 +145,13 @@ fn find_packs(
         let Ok(Some(in_use)) = in_use::hold(place) else {
             continue;
         };
-        match are_in(Some(place)) {
+        match are_its(place) {
             Ok(()) => return Ok(Some((place.clone(), in_use))),
             Err(error) => not_whole = Some(error),
         }
     }
     if let Some(error) = not_whole {
-        return Err(error.into());
+        return Err(error);
     }
     let searched: Vec<_> = places
         .iter()

@@ -1,6 +1,7 @@
 use super::*;
+use crate::error::kind::Kind;
 use crate::image::manifest::StoredMemory;
-use stasis_memory_store::ImageId;
+use stasis_memory_store::{ImageId, ProcessMemory};
 
 pub(in crate::bulk_memory::restore) fn index(tier: Tier) -> Index {
     Index {
@@ -60,9 +61,34 @@ fn memory_comes_first_and_a_missing_place_is_named() {
     assert!(said.contains("deleted"), "{said}");
     let [disk, ram] =
         [&stores.disk, &stores.ram].map(|parent| parent.join(ImageId::new(7).to_string()));
-    std::fs::create_dir_all(&disk).unwrap();
+    let write = |store: &Path, index: &Index| {
+        std::fs::create_dir_all(store).unwrap();
+        std::fs::write(store.join(STORE_INDEX_FILE), index.encode()).unwrap();
+    };
+    write(&disk, &index(Tier::Ram));
     assert_eq!(find(Tier::Ram, None).unwrap(), Some(disk.clone()));
-    std::fs::create_dir_all(&ram).unwrap();
+    write(&ram, &index(Tier::Ram));
     assert_eq!(find(Tier::Ram, None).unwrap(), Some(ram));
+    write(&disk, &index(Tier::Disk));
     assert_eq!(find(Tier::Disk, None).unwrap(), Some(disk));
+}
+
+#[test]
+fn a_store_is_read_for_the_index_alone_that_it_was_written_with() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = directory.path();
+    let check = |index: &Index| check_store(Path::new("/image"), index, store);
+    let said = check(&index(Tier::Disk)).unwrap_err();
+    assert_eq!(said.kind(), Kind::MemoryMissing, "{said}");
+    std::fs::write(store.join(STORE_INDEX_FILE), index(Tier::Disk).encode()).unwrap();
+    check(&index(Tier::Disk)).unwrap();
+    // The same checkpoint, by its id, and other contents.
+    let mut forged = index(Tier::Disk);
+    forged.processes = vec![ProcessMemory {
+        pid: 1,
+        areas: Vec::new(),
+    }];
+    let said = check(&forged).unwrap_err();
+    assert_eq!(said.kind(), Kind::ImageDamaged);
+    assert!(said.to_string().contains("another index"), "{said}");
 }
