@@ -87,6 +87,11 @@ pub struct RestoreRequest {
 }
 
 impl CheckpointRequest {
+    /// CRIU's work directory: the image directory unless the caller named another.
+    pub(crate) fn work(&self) -> &Path {
+        self.work_path.as_ref().unwrap_or(&self.image_path)
+    }
+
     /// Whether the processes of a container that was found so go on when its caller, who has paused
     /// it, resumes it.
     pub(crate) fn is_pending_on_resume(&self, found: FreezerState) -> bool {

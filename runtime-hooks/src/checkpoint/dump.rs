@@ -66,8 +66,7 @@ pub(crate) enum NotDumped {
 /// CRIU's log of a checkpoint that has not begun yet. Without a work directory runc and crun let
 /// CRIU log to the image directory.
 pub(crate) fn log_of(options: &CheckpointRequest) -> CriuLog {
-    let work = options.work_path.as_deref().unwrap_or(&options.image_path);
-    CriuLog::before(work, "dump.log")
+    CriuLog::before(options.work(), "dump.log")
 }
 
 impl Dump<'_> {

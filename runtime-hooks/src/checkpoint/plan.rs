@@ -22,6 +22,7 @@ use crate::error::after_failure::AfterFailure;
 use crate::error::{Error, Failure, Refusal};
 use crate::gpu_path::{CopyingDriver, hole};
 use crate::image::directory::{self, NewImage};
+use crate::image::work_directory;
 use crate::operation::Operation;
 use crate::operation::undo::{Begun, ImagePlace, Undo};
 use crate::operation::verb::Verb;
@@ -216,6 +217,7 @@ fn begin(
     if !directory::is_ours(&options.image_path) && is_plain(context, &container)? {
         return Ok(None);
     }
+    work_directory::check_for_dump(options.work(), &options.image_path)?;
     let operation = recovery::begin(context, &options.id)?;
     let found = container.cgroup().freezer_state()?;
     let begun = Begun::Checkpoint { found, image: None };

@@ -57,6 +57,7 @@ impl Refusal {
             Self::PreDump { .. } => Kind::PreDump,
             Self::NotAllowed(error) => error.kind(),
             Self::ImageDirectory(error) => error.kind(),
+            Self::WorkDirectory(error) => error.kind(),
             Self::NoDiskSpace(_) => Kind::NoSpace,
             Self::ImageFile(error) => error.kind(),
             Self::Memory(error) => error.kind(),

@@ -19,6 +19,7 @@ use crate::image::directory::ImageDirectoryError;
 use crate::image::disk_space::NoDiskSpace;
 use crate::image::files::FileError;
 use crate::image::manifest::ManifestError;
+use crate::image::work_directory::WorkDirectoryError;
 use crate::operation::OperationError;
 use crate::preflight::blocker::Blockers;
 use crate::preflight::cuda_processes::FindError;
@@ -106,6 +107,9 @@ pub enum Refusal {
     #[error(transparent)]
     ImageDirectory(#[from] ImageDirectoryError),
     /// A disk has no room for the image, or its bulk memory.
+    /// CRIU would write elsewhere than into its work directory.
+    #[error(transparent)]
+    WorkDirectory(#[from] WorkDirectoryError),
     #[error(transparent)]
     NoDiskSpace(#[from] NoDiskSpace),
     /// A file of the image is not as it was.

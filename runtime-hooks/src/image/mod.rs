@@ -9,3 +9,4 @@ pub mod files;
 pub mod manifest;
 pub mod pstree;
 pub mod tmpfs;
+pub mod work_directory;

@@ -15,6 +15,7 @@ use crate::image::allowed::{NotAllowed, admit};
 use crate::image::directory::{INVENTORY, has_inventory, settle};
 use crate::image::files::{self, FileError};
 use crate::image::manifest::Manifest;
+use crate::image::work_directory;
 use crate::request::RestoreRequest;
 
 /// What there is in an image directory.
@@ -57,6 +58,8 @@ pub(crate) fn find_settled(
     settle(directory)?;
     // It may have moved files up that were not looked at below.
     admit(allowed, directory)?;
+    files::refuse_no_files(directory)?;
+    work_directory::check_for_restore(options.work())?;
     match find(directory, &options.id)? {
         Found::Nothing if !allowed.is_empty() => Err(NotAllowed::NoImage {
             image: directory.clone(),

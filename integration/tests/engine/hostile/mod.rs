@@ -12,6 +12,7 @@ mod processes;
 mod silent_files;
 mod trial;
 mod unsteady_memory;
+mod work_directory;
 
 use anyhow::Result;
 use stasis_integration::host::HostKind;

@@ -10,6 +10,7 @@ use crate::image::directory::ImageDirectoryError;
 use crate::image::files::FileError;
 use crate::image::manifest::ManifestError;
 use crate::image::pstree::PstreeError;
+use crate::image::work_directory::WorkDirectoryError;
 
 impl NotAllowed {
     /// Why an image may not be restored.
@@ -66,6 +67,17 @@ impl ContentsError {
             }
             Self::Io { source, .. } => of_image(source),
             Self::Malformed { .. } | Self::TooMuch { .. } => Kind::ImageDamaged,
+        }
+    }
+}
+
+impl WorkDirectoryError {
+    /// Why CRIU's work directory is not used.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::NoFile(_) => Kind::ImageDirectory,
+            Self::Io { source, .. } => of_io(source, Kind::ImageDirectory),
         }
     }
 }

@@ -82,6 +82,29 @@ fn find(image: &Path) -> io::Result<Vec<ImageFile>> {
 
 /// Verifies that every listed file is there and as it was: a regular file of the directory's owner
 /// or of root, with its length and contents. Each is opened once. `threads` read the image.
+/// Refuses an image with a fifo, a device or such in the place of a file that CRIU or runc would
+/// open, whether it is listed or not: they would wait, or read the device. A link may lead to a
+/// file, since images without a manifest are as their owners have made them.
+///
+/// # Errors
+/// [`FileError::Io`].
+pub(crate) fn refuse_no_files(image: &Path) -> Result<(), FileError> {
+    let entries = match fs::read_dir(image) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(io_error(image))?,
+    };
+    for entry in entries {
+        let path = entry.map_err(io_error(image))?.path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        let is_other = || fs::metadata(&path).is_ok_and(|found| !found.is_file());
+        if name.is_some_and(is_listed) && is_other() {
+            let what = io::Error::new(io::ErrorKind::InvalidData, "it is not a regular file");
+            return Err(io_error(&path)(what));
+        }
+    }
+    Ok(())
+}
+
 ///
 /// # Errors
 /// [`FileError`]: of one that is not.
