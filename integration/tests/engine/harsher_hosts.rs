@@ -24,11 +24,8 @@ fn odd_callers() -> Result<()> {
         "ulimit -Sn 256",
         "export LD_PRELOAD=/nowhere/x.so LD_LIBRARY_PATH=/nowhere CRIU_LIBS_DIR=/nowhere",
     ] {
-        let script = format!("#!/bin/sh\n{settings}\nexec {RUNTIME} \"$@\" 2>/dev/null\n");
-        stasis.host.write(CALLER, &script)?;
-        stasis.host.run(&["chmod", "755", CALLER])?;
         let job = Bundle::make(stasis, "job", &["/bin/memcheck", "24", "10320"])?;
-        let job = job.through(CALLER);
+        let job = job.through(caller(stasis, settings)?);
         job.give(&[0])?;
         goes_on_and_comes_back(stasis, &job).context(settings)?;
         let mode = ["stat", "-c", "%a", "/images/job-ends/stasis.json"];
@@ -39,6 +36,13 @@ fn odd_callers() -> Result<()> {
             .run(&["rm", "-rf", "/run/bundle-job", "/images/job-ends"])?;
     }
     Ok(())
+}
+
+fn caller(stasis: &StasisHost, settings: &str) -> Result<&'static str> {
+    let script = format!("#!/bin/sh\n{settings}\nexec {RUNTIME} \"$@\" 2>/dev/null\n");
+    stasis.host.write(CALLER, &script)?;
+    stasis.host.run(&["chmod", "755", CALLER])?;
+    Ok(CALLER)
 }
 
 fn goes_on_and_comes_back(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
@@ -113,20 +117,28 @@ fn a_user_namespace() -> Result<()> {
     stasis.host.run(&["chmod", "755", "/run/bundle-job"])?;
     let files = ["chown", "-R", "100000:100000", "/run/bundle-job/rootfs"];
     stasis.host.run(&files)?;
+    // Who calls with that mask lets nobody read what CRIU and runc make either.
+    let job = job.through(caller(stasis, "umask 077")?);
+    in_a_user_namespace(stasis, &job).context("umask 077")?;
+    let job = job.through(RUNTIME);
+    in_a_user_namespace(stasis, &job)?;
+    is_refused_without_lists(stasis, &job)
+}
+
+fn in_a_user_namespace(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
+    let image = job.image("ends");
+    stasis.host.run(&["rm", "-rf", "/images"])?;
     job.run()?;
     assert_eq!(stasis.ask_until_up(PORT)?, "ok 0");
     job.checkpoint("goes-on", &["--leave-running"])?;
     assert_eq!(stasis.ask(PORT)?.as_deref(), Some("ok 1"));
     job.checkpoint("ends", &[])?;
-    stasis.host.run(&["chmod", "700", "/images"])?;
-    let image = job.image("ends");
-    stasis.host.run(&["chmod", "700", &image])?;
+    stasis.host.run(&["chmod", "700", "/images", &image])?;
     job.restore("ends")?;
     assert_eq!(stasis.ask(PORT)?.as_deref(), Some("ok 2"));
     let others = stasis.host.run_for_text(&["stat", "-c", "%A", &image])?;
     ensure!(others.ends_with("---"), "{others}");
-    job.delete()?;
-    is_refused_without_lists(stasis, &job)
+    job.delete()
 }
 
 /// A file system that has no access control lists.

@@ -12,7 +12,7 @@
 //! * [`process::kcmp`], [`pdeathsig`], [`open_files`]: single system calls.
 //! * [`mod@file`]: files that are replaced whole or not at all, and read up to a limit.
 //! * [`directory`]: directories that nobody else can write into.
-//! * [`search_right`]: lets one user search a directory.
+//! * [`access_list`]: lets one user search a directory, or read a file.
 //! * [`file_system`]: what has to be on disk as a whole.
 //! * [`memory_file`]: files in memory without a name.
 //! * [`numa`]: memory near a device.
@@ -21,6 +21,7 @@
 //! * [`escape`], [`error_chain`](mod@error_chain), [`exit_status`]: what people and parents get to
 //!   see.
 
+pub mod access_list;
 pub mod cgroup;
 pub mod directory;
 pub mod error_chain;
@@ -37,7 +38,6 @@ pub mod pdeathsig;
 pub mod pid_file;
 pub mod process;
 pub mod procfs;
-pub mod search_right;
 pub mod snapshot;
 pub mod tree;
 

@@ -75,13 +75,14 @@ pub enum Refusal {
         #[source]
         source: io::Error,
     },
-    /// The root of the container's user namespace cannot be let into the image's directory.
+    /// The root of the container's user namespace cannot be let into the image.
     #[error(
         "CRIU opens the image as user {uid}, who is root in the container's user namespace and may \
-         not search {path}; let all users (chmod o+x), and keep others out by a directory above it"
+         not open {path}; let all users search the image's directory (chmod o+x) and read its *.img \
+         (chmod o+r), and keep others out by a directory above it"
     )]
     UserNamespace {
-        /// The image directory.
+        /// The image directory, or a file in it.
         path: PathBuf,
         /// The user of the host.
         uid: u32,
@@ -106,10 +107,10 @@ pub enum Refusal {
     /// The image directory cannot be used.
     #[error(transparent)]
     ImageDirectory(#[from] ImageDirectoryError),
-    /// A disk has no room for the image, or its bulk memory.
     /// CRIU would write elsewhere than into its work directory.
     #[error(transparent)]
     WorkDirectory(#[from] WorkDirectoryError),
+    /// A disk has no room for the image, or its bulk memory.
     #[error(transparent)]
     NoDiskSpace(#[from] NoDiskSpace),
     /// A file of the image is not as it was.

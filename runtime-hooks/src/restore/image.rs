@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use stasis_config::Settings;
-use stasis_linux::search_right;
+use stasis_linux::access_list;
 use stasis_memory_store::Tier;
 
 use crate::bulk_memory::dump::has_index;
@@ -73,20 +73,26 @@ pub(crate) fn find_settled(
     }
 }
 
-/// Lets the root of the new container's user namespace search the image's directory: CRIU opens
-/// the image from within (criu/namespaces.c). That user gets there through CRIU's descriptor alone,
-/// as far as the directories above keep others out.
+/// Lets the root of the new container's user namespace search the image's directory, and read
+/// CRIU's files in it: CRIU opens them from within (criu/namespaces.c), and who called for the
+/// checkpoint may have had a mask that lets nobody read them. That user gets there through CRIU's
+/// descriptor alone, as far as the directories above keep others out.
 fn let_in(options: &RestoreRequest) -> Result<(), Refusal> {
     // The low-level runtime reports a specification that cannot be read.
     let spec = Spec::read(&options.bundle).ok();
     let Some(uid) = spec.and_then(|spec| spec.root_of_user_namespace()) else {
         return Ok(());
     };
-    search_right::give(&options.image_path, uid).map_err(|source| Refusal::UserNamespace {
-        path: options.image_path.clone(),
-        uid,
-        source,
-    })
+    let image = &options.image_path;
+    let refused = |path: &Path| {
+        let path = path.to_owned();
+        move |source| Refusal::UserNamespace { path, uid, source }
+    };
+    access_list::give_search(image, uid).map_err(refused(image))?;
+    for path in files::of_criu(image)? {
+        access_list::give_read(&path, uid).map_err(refused(&path))?;
+    }
+    Ok(())
 }
 
 /// Looks for an image. `container` is for the manifest of one that has none.

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use blake3::Hash;
@@ -26,6 +26,8 @@ pub use error::FileError;
 
 /// CRIU writes some ten files for each process, and one for each thread.
 const MAX_FILES: usize = 1 << 19;
+/// The end of the name of each of CRIU's images.
+const IMAGE: &str = ".img";
 /// Who can change any file.
 const ROOT: u32 = 0;
 
@@ -80,8 +82,6 @@ fn find(image: &Path) -> io::Result<Vec<ImageFile>> {
     Ok(found)
 }
 
-/// Verifies that every listed file is there and as it was: a regular file of the directory's owner
-/// or of root, with its length and contents. Each is opened once. `threads` read the image.
 /// Refuses an image with a fifo, a device or such in the place of a file that CRIU or runc would
 /// open, whether it is listed or not: they would wait, or read the device. A link may lead to a
 /// file, since images without a manifest are as their owners have made them.
@@ -105,6 +105,8 @@ pub(crate) fn refuse_no_files(image: &Path) -> Result<(), FileError> {
     Ok(())
 }
 
+/// Verifies that every listed file is there and as it was: a regular file of the directory's owner
+/// or of root, with its length and contents. Each is opened once. `threads` read the image.
 ///
 /// # Errors
 /// [`FileError`]: of one that is not.
@@ -162,9 +164,19 @@ pub(crate) fn check_list(listed: &[ImageFile]) -> Result<(), String> {
     Ok(())
 }
 
+/// The paths of the images that CRIU reads.
+///
+/// # Errors
+/// [`FileError::Io`].
+pub(crate) fn of_criu(image: &Path) -> Result<Vec<PathBuf>, FileError> {
+    let mut found = find(image).map_err(io_error(image))?;
+    found.retain(|file| file.name.ends_with(IMAGE));
+    Ok(found.iter().map(|file| image.join(&file.name)).collect())
+}
+
 /// Whether a restore reads the file.
 fn is_listed(name: &str) -> bool {
-    name.ends_with(".img") || name == "descriptors.json" || name == INDEX_FILE || is_pack_name(name)
+    name.ends_with(IMAGE) || name == "descriptors.json" || name == INDEX_FILE || is_pack_name(name)
 }
 
 /// Does `work` with each of the files, in several threads: the large ones one after the other, each

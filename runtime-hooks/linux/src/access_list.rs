@@ -1,4 +1,5 @@
-//! The right of one user to search a directory, by an access control list (acl(5)).
+//! The right of one user to search a directory or to read a file, by an access control list
+//! (acl(5)).
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -7,6 +8,8 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, XattrFlags, fgetxattr, fsetxattr, open};
 use rustix::io::Errno;
+
+use crate::file;
 
 /// The attribute's name and layout: linux/posix_acl_xattr.h.
 const NAME: &str = "system.posix_acl_access";
@@ -18,6 +21,7 @@ const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 const NOBODY: u32 = u32::MAX;
 const EXECUTE: u16 = 1;
+const READ: u16 = 4;
 const RIGHTS: u32 = 7;
 /// Many more entries than anybody makes.
 const MAX_BYTES: usize = 8 << 10;
@@ -29,26 +33,42 @@ type Entry = (u16, u16, u32);
 ///
 /// # Errors
 /// An I/O error; `Unsupported` on a file system without such lists.
-pub fn give(directory: &Path, uid: u32) -> io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = File::from(open(directory, flags, Mode::empty())?);
-    let found = directory.metadata()?;
-    if found.mode() & u32::from(EXECUTE) != 0 {
+pub fn give_search(directory: &Path, uid: u32) -> io::Result<()> {
+    let directory = open(
+        directory,
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
+    give(&File::from(directory), EXECUTE, uid)
+}
+
+/// Lets a user read a regular file, and nothing else. One that everybody may read is left alone, as
+/// is what is no file.
+///
+/// # Errors
+/// As [`give_search`].
+pub fn give_read(file: &Path, uid: u32) -> io::Result<()> {
+    match file::open(file) {
+        Ok(Some(file)) => give(&file, READ, uid),
+        Ok(None) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn give(file: &File, right: u16, uid: u32) -> io::Result<()> {
+    let found = file.metadata()?;
+    if found.mode() & u32::from(right) != 0 {
         return Ok(());
     }
     let mut value = vec![0; MAX_BYTES];
-    let list = match fgetxattr(&directory, NAME, &mut value) {
+    let list = match fgetxattr(file, NAME, &mut value) {
         Ok(length) => parse(&value[..length]).ok_or(io::ErrorKind::InvalidData)?,
         Err(Errno::NODATA) => of_mode(&found),
         Err(error) => return Err(error.into()),
     };
-    let list = with_search(list, uid);
-    Ok(fsetxattr(
-        &directory,
-        NAME,
-        &encode(&list),
-        XattrFlags::empty(),
-    )?)
+    let list = with(right, list, uid);
+    Ok(fsetxattr(file, NAME, &encode(&list), XattrFlags::empty())?)
 }
 
 /// What the permissions alone say.
@@ -61,11 +81,11 @@ fn of_mode(found: &Metadata) -> Vec<Entry> {
     ]
 }
 
-fn with_search(mut list: Vec<Entry>, uid: u32) -> Vec<Entry> {
+fn with(right: u16, mut list: Vec<Entry>, uid: u32) -> Vec<Entry> {
     if let Some(own) = list.iter_mut().find(|it| (it.0, it.2) == (USER, uid)) {
-        own.1 |= EXECUTE;
+        own.1 |= right;
     } else {
-        list.push((USER, EXECUTE, uid));
+        list.push((USER, right, uid));
     }
     // The mask limits the owning group, too: it gets nothing by this.
     let group = list
@@ -73,8 +93,8 @@ fn with_search(mut list: Vec<Entry>, uid: u32) -> Vec<Entry> {
         .find(|it| it.0 == GROUP_OBJ)
         .map_or(0, |it| it.1);
     match list.iter_mut().find(|it| it.0 == MASK) {
-        Some(mask) => mask.1 |= EXECUTE,
-        None => list.push((MASK, group | EXECUTE, NOBODY)),
+        Some(mask) => mask.1 |= right,
+        None => list.push((MASK, group | right, NOBODY)),
     }
     list.sort_unstable_by_key(|it| (it.0, it.2));
     list
@@ -129,7 +149,7 @@ mod tests {
         for mode in [0o700, 0o740] {
             fs::set_permissions(&directory, Permissions::from_mode(mode)).unwrap();
             for uid in [100_000, 200_000, 100_000] {
-                give(&directory, uid).unwrap();
+                give_search(&directory, uid).unwrap();
                 assert!(finds(uid, &directory));
             }
             assert!(!finds(300_000, &directory));
@@ -142,10 +162,39 @@ mod tests {
     }
 
     #[test]
+    fn one_user_may_read_and_nobody_else() {
+        let place = tempfile::tempdir().unwrap();
+        fs::set_permissions(place.path(), Permissions::from_mode(0o711)).unwrap();
+        let file = place.path().join("file");
+        fs::write(&file, "").unwrap();
+        let does = |uid: u32, program: &str| {
+            let mut command = Command::new(program);
+            let command = command.arg(&file).uid(uid).gid(uid);
+            command.output().unwrap().status.success()
+        };
+        for mode in [0o600, 0o640] {
+            fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+            give_read(&file, 100_000).unwrap();
+            assert!(does(100_000, "cat") && !does(200_000, "cat"));
+        }
+        assert!(
+            !Command::new("test")
+                .arg("-w")
+                .arg(&file)
+                .uid(100_000)
+                .status()
+                .unwrap()
+                .success()
+        );
+        give_read(&place.path().join("nothing"), 100_000).unwrap();
+        give_read(place.path(), 100_000).unwrap();
+    }
+
+    #[test]
     fn a_directory_that_all_may_search_is_left_alone() {
         let place = tempfile::tempdir().unwrap();
         fs::set_permissions(place.path(), Permissions::from_mode(0o711)).unwrap();
-        give(place.path(), 100_000).unwrap();
+        give_search(place.path(), 100_000).unwrap();
         let directory = File::open(place.path()).unwrap();
         let mut value = [0; 64];
         assert_eq!(fgetxattr(&directory, NAME, &mut value), Err(Errno::NODATA));
