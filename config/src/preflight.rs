@@ -72,13 +72,15 @@ pub enum BlockerKind {
     Rdma,
     /// `io_uring` rings are in use.
     IoUring,
+    /// A process has the memory of another one.
+    SameMemory,
     /// A process that was started by `exec` is in no image.
     ExecSession,
 }
 
 impl BlockerKind {
     /// All kinds, those of the driver first.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::DriverVersion,
         Self::FailedState,
         Self::NcclP2p,
@@ -93,6 +95,7 @@ impl BlockerKind {
         Self::Gdrdrv,
         Self::Rdma,
         Self::IoUring,
+        Self::SameMemory,
         Self::ExecSession,
     ];
 
@@ -114,6 +117,7 @@ impl BlockerKind {
             Self::Gdrdrv => "gdrdrv",
             Self::Rdma => "rdma",
             Self::IoUring => "io-uring",
+            Self::SameMemory => "same-memory",
             Self::ExecSession => "exec-session",
         }
     }

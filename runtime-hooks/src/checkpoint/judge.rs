@@ -24,9 +24,9 @@ use crate::image::directory::NewImage;
 use crate::operation::Operation;
 use crate::preflight::blocker::{Blockers, Finding};
 use crate::preflight::cuda_processes::{CudaMembers, cuda_members};
-use crate::preflight::exec_sessions;
 use crate::preflight::peer_access::PeerAccess;
 use crate::preflight::{self, ContainerFacts};
+use crate::preflight::{exec_sessions, same_memory};
 use crate::request::{CheckpointRequest, PreDump};
 
 /// What the checks have found.
@@ -147,10 +147,12 @@ pub(crate) fn admit_to_host(
 /// Finds all blockers of a container; `members` are its CUDA processes.
 ///
 /// # Errors
-/// The I/O error of reading `/proc`.
+/// The I/O error of reading `/proc`, or of kcmp(2).
 pub(crate) fn find_blockers(facts: &ContainerFacts<'_>) -> Result<Vec<Finding>, ContainerError> {
     let mut found = preflight::find(facts).map_err(ContainerError::Processes)?;
     exec_sessions::retain_blockers(&mut found, facts.snapshot);
+    let same_memory = same_memory::findings(facts.snapshot);
+    found.extend(same_memory.map_err(ContainerError::Processes)?);
     Ok(found)
 }
 

@@ -152,6 +152,9 @@ pub fn consequence(kind: BlockerKind) -> &'static str {
         BlockerKind::Gdrdrv => "CRIU cannot dump GDRCopy's device",
         BlockerKind::Rdma => "CRIU cannot dump RDMA devices",
         BlockerKind::IoUring => "CRIU cannot dump io_uring rings",
+        BlockerKind::SameMemory => {
+            "CRIU cannot dump processes that have one memory (CLONE_VM, vfork)"
+        }
         BlockerKind::ExecSession => {
             "a process that was started by exec is in no image, and ends when a checkpoint ends \
              the container"
@@ -169,6 +172,11 @@ fn way_out_of_nccl() -> String {
         create::CHECKPOINTABLE,
         variables.join(" ")
     )
+}
+
+fn way_out_of_same_memory() -> &'static str {
+    "try again once it has exec'd or ended; a program that keeps such a process has to be changed: \
+     threads, or fork in place of vfork"
 }
 
 /// The ways to remove a blocker.
@@ -226,6 +234,7 @@ pub fn way_out(kind: BlockerKind) -> String {
              kernel.io_uring_disabled=2)"
                 .to_owned()
         }
+        BlockerKind::SameMemory => way_out_of_same_memory().to_owned(),
         BlockerKind::ExecSession => {
             "end it first, start it from the container's own program, or have the checkpoint leave \
              the container running"

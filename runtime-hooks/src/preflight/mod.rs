@@ -9,6 +9,7 @@ pub mod exec_sessions;
 pub(crate) mod nccl;
 pub(crate) mod open_files;
 pub mod peer_access;
+pub(crate) mod same_memory;
 pub(crate) mod tcp;
 
 use std::io;

@@ -1,7 +1,8 @@
 //! Mappings that lie, are too many, or never stay as they are.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use stasis::error::kind::Kind;
+use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::needs;
@@ -68,5 +69,20 @@ fn a_process_that_has_the_memory_of_another() -> Result<()> {
     ensure!(matches!(suspended, Outcome::Done), "{suspended:?}");
     trial.resume()?;
     assert_eq!(stasis.gpu_processes()?, with_devices);
+    // CRIU would refuse it once the GPU state is away.
+    let refused = trial.checkpoint("refused", &[])?;
+    let Outcome::Refused(failure) = refused else {
+        bail!("{refused:?}");
+    };
+    assert_contains(
+        &failure.message,
+        &[
+            "same-memory: ",
+            "it has the memory of process ",
+            "nothing was changed",
+        ],
+    );
+    let report = trial.is_looked_at()?;
+    assert_eq!(report["blockers"][0]["kind"], "same-memory", "{report}");
     trial.endures()
 }

@@ -1,6 +1,7 @@
 //! kcmp(2): whether two processes share an open file, their memory or their descriptors.
 #![allow(unsafe_code)]
 
+use std::cmp::Ordering;
 use std::io;
 
 use nix::errno::Errno;
@@ -37,15 +38,35 @@ pub fn shares_memory_or_descriptors(one: &ProcessRef, other: &ProcessRef) -> io:
     Ok(same(Compared::Memory, one, other)? || same(Compared::Descriptors, one, other)?)
 }
 
+/// How the memories of two processes, by their pids, are ordered by the kernel, which keeps to that
+/// order: equal if both have one. Of those that have ended and wait for their parents all are
+/// equal. `None` if one is not there, or has no such order.
+///
+/// # Errors
+/// As [`same_file`].
+pub fn order_of_memories(one: i32, other: i32) -> io::Result<Option<Ordering>> {
+    let order = compare(Compared::Memory, (one, 0), (other, 0))?;
+    Ok(match order {
+        Some(0) => Some(Ordering::Equal),
+        Some(1) => Some(Ordering::Less),
+        Some(2) => Some(Ordering::Greater),
+        _ => None,
+    })
+}
+
 fn same(what: Compared, one: (&ProcessRef, u32), other: (&ProcessRef, u32)) -> io::Result<bool> {
-    let (pid, other_pid) = (one.0.pid(), other.0.pid());
+    let order = compare(what, (one.0.pid(), one.1), (other.0.pid(), other.1))?;
+    Ok(order == Some(0))
+}
+
+/// 0 if both are the same; 1, 2 and 3 are orders of things that differ. `None` if one is not there.
+fn compare(what: Compared, one: (i32, u32), other: (i32, u32)) -> io::Result<Option<i64>> {
     // SAFETY: kcmp takes five numbers and touches no memory of ours.
     let result =
-        unsafe { libc::syscall(libc::SYS_kcmp, pid, other_pid, what as i32, one.1, other.1) };
+        unsafe { libc::syscall(libc::SYS_kcmp, one.0, other.0, what as i32, one.1, other.1) };
     match Errno::result(result) {
-        // 1, 2 and 3 are orders of things that differ.
-        Ok(order) => Ok(order == 0),
-        Err(Errno::EBADF | Errno::ESRCH) => Ok(false),
+        Ok(order) => Ok(Some(order)),
+        Err(Errno::EBADF | Errno::ESRCH) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
