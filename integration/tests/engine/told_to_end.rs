@@ -4,8 +4,13 @@
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
+use nix::sys::signal::{Signal, kill};
 use serde_json::json;
+use stasis::error::kind::{Kind, State};
+use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::container::bundle::Bundle;
+use stasis_integration::faults::call::Class;
+use stasis_integration::faults::{Action, At, Gate, Hit, Plan, Trace};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{RUNTIME, StasisHost};
 use stasis_integration::on_hosts;
@@ -35,6 +40,7 @@ fn restores_go_on(kind: HostKind) -> Result<()> {
     plain.delete()?;
     stasis.host.write(CRIU, TELLS)?;
     stasis.host.run(&["chmod", "755", CRIU])?;
+    let plain = before_runc_is_started(stasis, plain)?;
     let mut plain = plain;
     for program in ["runc", RUNTIME] {
         plain = plain.through(program);
@@ -42,6 +48,47 @@ fn restores_go_on(kind: HostKind) -> Result<()> {
         attached(stasis, &plain).with_context(|| format!("{program}, attached"))?;
     }
     stasis.nothing_to_put_right()
+}
+
+/// Nobody would hand on a signal that comes while stasis itself is at work: nothing is begun then.
+fn before_runc_is_started<'l>(stasis: &'l StasisHost, plain: Bundle<'l>) -> Result<Bundle<'l>> {
+    let gate = Gate::build(
+        stasis,
+        "told",
+        "/usr/local/bin/gated",
+        RUNTIME,
+        "*' restore '*",
+    )?;
+    let plain = plain.through(&gate.path);
+    let (image, bundle) = (plain.image("image"), plain.directory());
+    let paths = ["--image-path", &image, "--bundle", &bundle];
+    for mode in [&["--detach"][..], &[]] {
+        gate.close()?;
+        let mut restore = plain.operation(&[&["restore"], mode, &paths].concat())?;
+        let mut restore = restore.arg(&plain.id).stderr(Stdio::null()).spawn()?;
+        let held = gate.held(|| false)?.context("it was not started")?;
+        let program = held.pid;
+        let records = |hit: &Hit| {
+            let path = hit.call.path.as_deref();
+            path.is_some_and(|path| path.to_string_lossy().contains("undo.json"))
+        };
+        let plan = Plan {
+            class: Class::Changes,
+            at: At::First(Box::new(records)),
+            action: Action::Do(Box::new(move || Ok(kill(program, Signal::SIGTERM)?))),
+        };
+        let seen = Trace::from_start(held, plan, Box::new(String::new))?.seen()?;
+        ensure!(!seen.hits.is_empty(), "it recorded nothing");
+        ensure!(!restore.wait()?.success(), "it went on");
+        let failure = plain.failure()?.context("it reports nothing")?;
+        assert_eq!(
+            (failure.kind, failure.state),
+            (Some(Kind::Cancelled), Some(State::Ended))
+        );
+        assert_contains(&failure.message, &["nothing had been restored yet"]);
+        assert_eq!(plain.status()?, "");
+    }
+    Ok(plain)
 }
 
 /// Who is restored is not told: its caller has not seen it.

@@ -9,6 +9,7 @@ use std::os::unix::process::ExitStatusExt;
 
 use crate::container::ContainerError;
 use crate::context::{Context, Outcome};
+use crate::error::after_failure::AfterFailure;
 use crate::error::low_level::{LowLevelFailure, MemoryFailure};
 use crate::error::operations_log;
 use crate::error::{Error, Failure};
@@ -41,8 +42,14 @@ pub(crate) fn restore_plain(
         })
         .map_err(|error| operations_log::refused(context, Verb::Restore, &options.id, error))?;
     let low_level = LowLevelRestore::new(context, options, low_level_args, &operation);
-    let restored = bring_up(context, options, &low_level).map_err(|cause| {
-        let after_failure = end(context, &options.id, &undo);
+    let restored = match context.cancel.requested() {
+        // From here on a signal is the container's, as without us. This one was for us: nobody
+        // would hand it on.
+        true => Err((Failure::Cancelled, AfterFailure::NotStarted)),
+        false => bring_up(context, options, &low_level)
+            .map_err(|cause| (cause, end(context, &options.id, &undo))),
+    };
+    let restored = restored.map_err(|(cause, after_failure)| {
         let error = Error::failed(Verb::Restore, &options.id, cause, after_failure);
         let timeline = Timeline::default();
         operations_log::write(context, Verb::Restore, &options.id, &timeline, Some(&error));
