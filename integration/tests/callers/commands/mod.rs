@@ -46,6 +46,7 @@ fn all_commands(kind: HostKind) -> Result<()> {
     log::operations_are_listed_and_drawn(stasis)?;
     log::some_are_chosen_and_what_chooses_none_is_refused(stasis)?;
     log::what_is_no_line_is_left_out(stasis)?;
+    ps::who_does_not_answer_delays_nobody(stasis)?;
     ps::a_terminal_gets_colours_and_no_line_too_many(stasis)
 }
 

@@ -133,6 +133,31 @@ pub(crate) fn a_checkpoint_is_shown_and_foretells_the_next(stasis: &StasisHost) 
     Ok(())
 }
 
+/// The driver would be waited for for longer than this may take, once for each of them.
+pub(crate) fn who_does_not_answer_delays_nobody(stasis: &StasisHost) -> Result<()> {
+    stasis.set("runc", "deadlines.lock_ms = 90000\n")?;
+    stasis.inject("get-state ctr-job hang\nget-state docker-job hang")?;
+    let mut ps = stasis.command("timeout");
+    let output = ps.args(["80", PROGRAM, "ps", "--json"]).output()?;
+    stasis.inject("")?;
+    stasis.set("runc", "")?;
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let rows: Vec<Value> =
+        serde_json::from_str(&stdout).with_context(|| format!("{}: {stdout}", output.status))?;
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(rows.len(), 3, "{rows:?}");
+    for name in ["ctr-job", "docker-job"] {
+        let row = named(&rows, name)?;
+        assert_eq!(
+            (&row["state"], &row["kind"]),
+            (&json!("unknown"), &json!("hung"))
+        );
+        assert_contains(&row["error"].to_string(), &["no answer within"]);
+    }
+    assert_eq!(named(&rows, "podman-job")?["state"], "running");
+    Ok(())
+}
+
 /// A narrow one shows fewer columns.
 pub(crate) fn a_terminal_gets_colours_and_no_line_too_many(stasis: &StasisHost) -> Result<()> {
     for (columns, last) in [(200, "CHECKPOINT"), (50, "BLOCKERS"), (30, "STATE")] {

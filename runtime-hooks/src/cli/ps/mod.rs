@@ -1,13 +1,14 @@
 //! `stasis ps`: the containers of all engines that use a GPU, and what a checkpoint of each would
 //! meet and cost. Changes nothing.
 
+mod looks;
 mod row;
 pub(crate) mod state;
 mod table;
 
 use std::io::{self, IsTerminal, Write};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use clap::Args;
 use stasis_config::Settings;
@@ -16,7 +17,7 @@ use crate::cli::answer::{Format, Output, answer};
 use crate::cli::command_error::CommandError;
 use crate::cli::locate::{Located, locate, running};
 use crate::cli::log::past::Past;
-use crate::cuda::nvml::Inventory;
+use looks::Looks;
 use row::Row;
 
 /// Show the containers that use a GPU, of all engines: their GPUs, state, last image, what is in
@@ -61,8 +62,9 @@ impl Arguments {
 /// # Errors
 /// A named container is not there, or the log of operations cannot be read.
 pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
+    let looks = Looks::new(settings);
     loop {
-        let rows = list(settings, &arguments.containers)?;
+        let rows = list(settings, &looks, &arguments.containers)?;
         match arguments.format() {
             Format::Json => answer(&rows)?,
             Format::Text => show(&rows, arguments.watch)?,
@@ -76,7 +78,7 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
 }
 
 /// The containers with GPU state, or those of them that are named.
-fn list(settings: &Settings, names: &[String]) -> Result<Vec<Row>, CommandError> {
+fn list(settings: &Settings, looks: &Looks, names: &[String]) -> Result<Vec<Row>, CommandError> {
     let found: Vec<Located> = if names.is_empty() {
         running(None)
     } else {
@@ -84,13 +86,7 @@ fn list(settings: &Settings, names: &[String]) -> Result<Vec<Row>, CommandError>
         named.map_err(CommandError::Locate)?
     };
     let past = Past::read(&settings.paths.log_dir).map_err(CommandError::Log)?;
-    // Without NVML the driver still tells the states.
-    let inventory = Inventory::read(settings).unwrap_or_default();
-    let now = SystemTime::now();
-    let rows = found.iter();
-    Ok(rows
-        .filter_map(|found| Row::of(settings, found, &inventory, &past, now))
-        .collect())
+    Ok(looks.at(found, past))
 }
 
 fn show(rows: &[Row], watch: Option<u32>) -> io::Result<()> {

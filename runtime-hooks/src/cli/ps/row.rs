@@ -68,31 +68,13 @@ impl Row {
         past: &Past,
         now: SystemTime,
     ) -> Option<Self> {
-        let (container, id) = (&located.container, located.container.id());
         let recorded = Recorded::of(settings, located);
-        let snapshot = container.snapshot().ok()?;
+        let snapshot = located.container.snapshot().ok()?;
         let candidates = snapshot.candidates();
         if candidates.is_empty() && recorded.under_way.is_none() {
             return None;
         }
-        let Known { engine, name } = located.known();
-        let mut row = Self {
-            id: id.to_owned(),
-            name,
-            engine,
-            root: located.root.clone(),
-            pid: container.init().pid(),
-            state: State::Unknown,
-            operation: None,
-            gpus: Vec::new(),
-            processes: Vec::new(),
-            last_image: past.last_image(id, now),
-            checkpointable: None,
-            blockers: Vec::new(),
-            kind: None,
-            error: None,
-            predicted_checkpoint: past.predicted(id),
-        };
+        let mut row = Self::begun(located, past, now);
         if let Some(state) = recorded.at_work(located) {
             row.state = state;
         } else {
@@ -116,6 +98,38 @@ impl Row {
         row.gpus = used(&held, inventory);
         row.operation = recorded.under_way;
         Some(row)
+    }
+
+    /// What is known of a container before anybody is asked.
+    fn begun(located: &Located, past: &Past, now: SystemTime) -> Self {
+        let (container, id) = (&located.container, located.container.id());
+        let Known { engine, name } = located.known();
+        Self {
+            id: id.to_owned(),
+            name,
+            engine,
+            root: located.root.clone(),
+            pid: container.init().pid(),
+            state: State::Unknown,
+            operation: None,
+            gpus: Vec::new(),
+            processes: Vec::new(),
+            last_image: past.last_image(id, now),
+            checkpointable: None,
+            blockers: Vec::new(),
+            kind: None,
+            error: None,
+            predicted_checkpoint: past.predicted(id),
+        }
+    }
+
+    /// A container that cannot be looked at.
+    pub(super) fn unknown(located: &Located, past: &Past, now: SystemTime, why: String) -> Self {
+        Self {
+            kind: Some(Kind::Hung),
+            error: Some(why),
+            ..Self::begun(located, past, now)
+        }
     }
 
     /// Asks the driver and the pre-flight; `None` if no process uses CUDA.
