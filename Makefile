@@ -52,7 +52,7 @@ install:
 	install -D -m 755 -t $(DESTDIR)/usr/local/bin target/release/stasis-runtime target/release/containerd-shim-stasis-v2 target/release/stasis
 	install -D -m 755 -t $(DESTDIR)/usr/local/lib/stasis target/release/libstasis_memory.so
 	ln -sf stasis $(DESTDIR)/usr/local/bin/cuda-checkpoint
-	install -D -m 644 -t $(DESTDIR)$(UNITS) config/systemd/stasis-recover.service
+	install -D -m 644 -t $(DESTDIR)$(UNITS) config/systemd/stasis-recover.service config/systemd/stasis-metrics.service config/systemd/stasis-metrics.timer
 	mkdir -p $(DESTDIR)$(UNITS)/multi-user.target.wants
 	ln -sf ../stasis-recover.service $(DESTDIR)$(UNITS)/multi-user.target.wants/stasis-recover.service
 	test -e $(DESTDIR)/etc/stasis/stasis.toml || install -D -m 644 config/stasis.toml $(DESTDIR)/etc/stasis/stasis.toml

@@ -13,4 +13,5 @@ fi
 rm -f "$bin/stasis-runtime" "$bin/containerd-shim-stasis-v2" "$bin/stasis"
 rm -f "$lib/stasis/libstasis_memory.so"
 rm -f "$lib/systemd/system/stasis-recover.service"
+rm -f "$lib/systemd/system/stasis-metrics.service" "$lib/systemd/system/stasis-metrics.timer"
 rm -f "$lib/systemd/system/multi-user.target.wants/stasis-recover.service"

@@ -19,7 +19,10 @@ lay_out() {
     install -m 755 "$config/shim-in-use.sh" "$to/lib/stasis/shim-in-use"
     ln -s stasis "$to/bin/cuda-checkpoint"
     mkdir -p "$units/multi-user.target.wants"
-    sed "s,/usr/local/bin,$prefix/bin," "$config/systemd/stasis-recover.service" >"$units/stasis-recover.service"
+    for service in stasis-recover stasis-metrics; do
+        sed "s,/usr/local/bin,$prefix/bin," "$config/systemd/$service.service" >"$units/$service.service"
+    done
+    install -m 644 -t "$units" "$config/systemd/stasis-metrics.timer"
     ln -s ../stasis-recover.service "$units/multi-user.target.wants/stasis-recover.service"
     install -D -m 644 "$here/tmpfiles.conf" "$to/lib/tmpfiles.d/stasis.conf"
     "$programs/stasis" documents "$to/share"

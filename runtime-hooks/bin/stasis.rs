@@ -18,6 +18,7 @@ use stasis::cli::locate::locate;
 use stasis::cli::log;
 use stasis::cli::machine::machine;
 use stasis::cli::memory;
+use stasis::cli::metrics;
 use stasis::cli::ps;
 use stasis::cli::recover::{Found, Outcome, Which, recover};
 use stasis::cli::respawned;
@@ -73,6 +74,7 @@ enum Verb {
     /// or would not; 2: it is not there, or cannot be looked at; 130: a signal has ended the
     /// checkpoint, and the container is as it was unless it is said otherwise.
     Checkpoint(checkpoint::Arguments),
+    Metrics(metrics::Arguments),
     /// Free the GPUs of containers in place: their GPU contents wait in host memory.
     ///
     /// Exit code 0: all are suspended; 1: some are not, and are as they were unless it is said
@@ -137,7 +139,7 @@ impl Verb {
                 output.format()
             }
             Self::Setup(arguments) => arguments.format(),
-            Self::Documents { .. } => Format::Text,
+            Self::Documents { .. } | Self::Metrics(_) => Format::Text,
             Self::Memory { verb } => verb.format(),
             Self::Ps(arguments) => arguments.format(),
             Self::Log(arguments) => arguments.format(),
@@ -196,6 +198,7 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
         Verb::Log(arguments) => log::run(&settings()?, &arguments),
         Verb::Checkpoint(arguments) => checkpoint::run(&settings()?, &arguments, config.as_deref()),
         Verb::Images(arguments) => images::run(&settings()?, &arguments, Reading::Records),
+        Verb::Metrics(arguments) => metrics::run(&settings()?, &arguments),
         Verb::Verify(arguments) => images::run(&settings()?, &arguments, Reading::Everything),
         Verb::Inspect(arguments) => inspect::run(&settings()?, &arguments),
         Verb::Suspend(containers) => suspend::run(

@@ -2,6 +2,7 @@
 
 pub mod assert_text;
 pub(crate) mod left_out;
+pub mod metrics;
 pub mod process_tree;
 pub mod requirement;
 pub mod seed;

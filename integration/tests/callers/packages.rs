@@ -19,10 +19,12 @@ const ID: &str = "packaged";
 const SHIM: &str = "/usr/bin/containerd-shim-stasis-v2";
 const BUNDLE: &str = "/run/containerd/io.containerd.runtime.v2.task/default/packaged";
 /// What is in the package beside programs.
-const FILES: [&str; 7] = [
+const FILES: [&str; 9] = [
     "/usr/lib/stasis/libstasis_memory.so",
     "/usr/lib/systemd/system/stasis-recover.service",
     "/usr/lib/systemd/system/multi-user.target.wants/stasis-recover.service",
+    "/usr/lib/systemd/system/stasis-metrics.service",
+    "/usr/lib/systemd/system/stasis-metrics.timer",
     "/usr/lib/tmpfiles.d/stasis.conf",
     "/usr/share/man/man1/stasis-memory-list.1.gz",
     "/usr/share/bash-completion/completions/stasis.bash",
@@ -106,9 +108,12 @@ fn is_whole(stasis: &StasisHost) -> Result<()> {
         .host
         .run_for_text(&["stasis", "check", "--machine"])?;
     assert!(machine.contains(&plugin), "{machine}");
-    let unit = fs::read_to_string(stasis.host.path(FILES[1]))?;
-    assert!(unit.contains("ExecStart=/usr/bin/stasis recover"), "{unit}");
-    assert!(!unit.contains("/usr/local"), "{unit}");
+    for (service, command) in [(FILES[1], "recover"), (FILES[3], "metrics")] {
+        let unit = fs::read_to_string(stasis.host.path(service))?;
+        let start = format!("ExecStart=/usr/bin/stasis {command}");
+        assert!(unit.contains(&start), "{unit}");
+        assert!(!unit.contains("/usr/local"), "{unit}");
+    }
     Ok(())
 }
 

@@ -25,6 +25,8 @@ pub enum Durability {
 pub enum Access {
     /// Its owner, which is us: mode 0600.
     Private,
+    /// Everybody: mode 0644.
+    Public,
     /// Owner and mode of the file that is replaced.
     AsBefore,
 }
@@ -50,10 +52,14 @@ pub fn replace(
             .mode(0o600)
             .open(&staged)?;
         file.write_all(contents)?;
-        if access == Access::AsBefore {
-            let before = fs::symlink_metadata(path)?;
-            fchown(&file, Some(before.uid()), Some(before.gid()))?;
-            file.set_permissions(Permissions::from_mode(before.mode() & 0o7777))?;
+        match access {
+            Access::Private => {}
+            Access::Public => file.set_permissions(Permissions::from_mode(0o644))?,
+            Access::AsBefore => {
+                let before = fs::symlink_metadata(path)?;
+                fchown(&file, Some(before.uid()), Some(before.gid()))?;
+                file.set_permissions(Permissions::from_mode(before.mode() & 0o7777))?;
+            }
         }
         if durability == Durability::Durable {
             file.sync_all()?;

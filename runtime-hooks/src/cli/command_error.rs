@@ -36,6 +36,17 @@ pub enum CommandError {
     /// `stasis memory` failed.
     #[error(transparent)]
     Memory(#[from] MemoryCommandError),
+    /// `stasis metrics` cannot read, write or serve what it has.
+    #[error("cannot {what} {place}")]
+    Metrics {
+        /// "read", "write" or "listen on".
+        what: &'static str,
+        /// A path, or an address.
+        place: String,
+        /// What the kernel said.
+        #[source]
+        source: std::io::Error,
+    },
     /// `stasis recover` cannot read what is recorded.
     #[error("cannot read what is recorded of operations")]
     Recover(#[source] std::io::Error),
@@ -61,6 +72,7 @@ impl CommandError {
             Self::Inspect(error) => error.kind(),
             Self::Locate(error) => error.kind(),
             Self::Memory(error) => error.kind(),
+            Self::Metrics { source, .. } => of_io(source, Kind::Io),
             Self::Setup(error) => error.kind(),
             Self::Documents(error) => of_io(&error.source, Kind::Io),
             Self::Recover(error) | Self::Log(error) | Self::Answer(error) => of_io(error, Kind::Io),

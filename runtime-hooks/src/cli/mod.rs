@@ -13,6 +13,7 @@ pub mod locate;
 pub mod log;
 pub mod machine;
 pub mod memory;
+pub mod metrics;
 pub mod oci;
 pub mod ps;
 pub mod recover;

@@ -3,6 +3,7 @@
 mod images;
 mod inspect;
 mod log;
+mod metrics;
 mod ps;
 mod suspend;
 
@@ -43,6 +44,8 @@ fn all_commands(kind: HostKind) -> Result<()> {
     images::images_are_listed_and_verified(stasis)?;
     inspect::what_is_in_an_image_is_shown(stasis)?;
     inspect::an_unpacked_archive_tells_its_name(stasis)?;
+    metrics::all_is_counted(stasis)?;
+    metrics::they_are_written_and_served(stasis)?;
     log::operations_are_listed_and_drawn(stasis)?;
     log::some_are_chosen_and_what_chooses_none_is_refused(stasis)?;
     log::what_is_no_line_is_left_out(stasis)?;

@@ -1,8 +1,5 @@
 //! Room in host memory and on disk, and what operations have left.
 
-use std::path::Path;
-
-use rustix::fs::statvfs;
 use stasis_config::{MemoryTier, Settings};
 use stasis_linux::error_chain;
 
@@ -10,6 +7,7 @@ use super::warning;
 use crate::cli::machine::Finding;
 use crate::container::host_memory::available;
 use crate::cuda::nvml::Inventory;
+use crate::image::disk_space;
 use crate::operation::undo::Undo;
 
 const MIB: u64 = 1 << 20;
@@ -28,7 +26,7 @@ pub(super) fn findings(settings: &Settings, inventory: Option<&Inventory>) -> Ve
     }
     let directory = &settings.bulk_memory.directory;
     if settings.bulk_memory.tier != MemoryTier::Portable
-        && let Some(available) = free(directory)
+        && let Ok(Some(available)) = disk_space::free(directory)
     {
         found.extend(too_little(
             "no-space",
@@ -50,13 +48,6 @@ fn too_little(id: &str, whose: &str, available: u64, used: u64, remedy: &str) ->
         );
         warning(id, evidence, remedy)
     })
-}
-
-/// Of the file system that the directory is, or will be, on.
-fn free(directory: &Path) -> Option<u64> {
-    let there = directory.ancestors().find(|directory| directory.exists())?;
-    let now = statvfs(there).ok()?;
-    Some(now.f_bavail.saturating_mul(now.f_frsize))
 }
 
 fn left(settings: &Settings) -> Option<Finding> {

@@ -2,7 +2,7 @@
 //! meet and cost. Changes nothing.
 
 mod looks;
-mod row;
+pub(in crate::cli) mod row;
 pub(crate) mod state;
 mod table;
 
@@ -75,6 +75,14 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
         };
         thread::sleep(Duration::from_secs(seconds.into()));
     }
+}
+
+/// All containers with GPU state.
+///
+/// # Errors
+/// [`CommandError::Log`].
+pub(in crate::cli) fn all(settings: &Settings) -> Result<Vec<Row>, CommandError> {
+    list(settings, &Looks::new(settings), &[])
 }
 
 /// The containers with GPU state, or those of them that are named.

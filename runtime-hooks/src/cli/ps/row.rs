@@ -22,46 +22,46 @@ use crate::operation::progress::UnderWay;
 
 /// A container that uses a GPU.
 #[derive(Debug, Serialize)]
-pub(super) struct Row {
-    pub(super) id: String,
-    pub(super) name: Option<String>,
-    pub(super) engine: Option<Engine>,
+pub(in crate::cli) struct Row {
+    pub(in crate::cli) id: String,
+    pub(in crate::cli) name: Option<String>,
+    pub(in crate::cli) engine: Option<Engine>,
     /// The root of its low-level runtime.
     root: PathBuf,
     /// Its first process.
     pid: i32,
-    pub(super) state: State,
+    pub(in crate::cli) state: State,
     /// The operation that is under way.
-    pub(super) operation: Option<UnderWay>,
+    pub(in crate::cli) operation: Option<UnderWay>,
     /// The GPUs that it uses; those that it used, if it is suspended.
-    pub(super) gpus: Vec<Used>,
+    pub(in crate::cli) gpus: Vec<Used>,
     /// Its processes with GPU state; empty while an operation is under way.
     processes: Vec<Process>,
-    pub(super) last_image: Option<LastImage>,
+    pub(in crate::cli) last_image: Option<LastImage>,
     /// Whether a checkpoint would begin now; `None` if that cannot be told now.
-    pub(super) checkpointable: Option<bool>,
+    pub(in crate::cli) checkpointable: Option<bool>,
     /// What is in the way of one.
-    pub(super) blockers: Vec<String>,
+    pub(in crate::cli) blockers: Vec<String>,
     /// The kind with which it would be refused.
-    pub(super) kind: Option<Kind>,
+    pub(in crate::cli) kind: Option<Kind>,
     /// Why it cannot be told, or would be refused, if not for a blocker.
     error: Option<String>,
-    pub(super) predicted_checkpoint: Option<Predicted>,
+    pub(in crate::cli) predicted_checkpoint: Option<Predicted>,
 }
 
 /// A GPU of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Used {
+pub(in crate::cli) struct Used {
     /// Its number as nvidia-smi shows it.
-    pub(super) index: Option<u32>,
-    pub(super) uuid: GpuUuid,
+    pub(in crate::cli) index: Option<u32>,
+    pub(in crate::cli) uuid: GpuUuid,
     /// What the container holds there, or will hold again.
-    pub(super) memory_bytes: u64,
+    pub(in crate::cli) memory_bytes: u64,
 }
 
 impl Row {
     /// Looks at a container; `None` if it uses no GPU.
-    pub(super) fn of(
+    pub(in crate::cli) fn of(
         settings: &Settings,
         located: &Located,
         inventory: &Inventory,
@@ -170,7 +170,7 @@ impl Row {
     }
 
     /// All that it holds on GPUs.
-    pub(super) fn gpu_bytes(&self) -> u64 {
+    pub(in crate::cli) fn gpu_bytes(&self) -> u64 {
         let bytes = self.gpus.iter().map(|gpu| gpu.memory_bytes);
         bytes.fold(0, u64::saturating_add)
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use clap::ValueEnum;
 use serde::Serialize;
 use stasis_config::Settings;
 use stasis_linux::cgroup::FreezerState;
@@ -14,9 +15,9 @@ use crate::operation::{Intent, directory_of, peek};
 use crate::recovery::waiting::all_can_answer;
 
 /// The state of a container that uses a GPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum State {
+pub(in crate::cli) enum State {
     /// It may use its GPUs.
     Running,
     /// Its CUDA calls block; its GPU contents are on its GPUs.

@@ -1,8 +1,7 @@
 //! A file of an engine, before and after.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use similar::TextDiff;
@@ -12,8 +11,6 @@ use super::{Changed, SetupError};
 
 /// Settings of engines are written by people, or by a tool for a few entries.
 const MOST_BYTES: u64 = 1 << 20;
-/// What others may read of files that are new.
-const MODE: u32 = 0o644;
 
 /// What is to become of a file.
 #[derive(Debug)]
@@ -78,8 +75,7 @@ impl Change {
         if let Some(directory) = self.path.parent() {
             fs::create_dir_all(directory)?;
         }
-        file::replace(&self.path, contents, Access::Private, Durability::Durable)?;
-        fs::set_permissions(&self.path, Permissions::from_mode(MODE))
+        file::replace(&self.path, contents, Access::Public, Durability::Durable)
     }
 }
 

@@ -1,0 +1,132 @@
+//! `stasis metrics`.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use stasis_integration::check::metrics::Metrics;
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::host::installed::{PROGRAM, StasisHost};
+
+use super::{COUNTERS, json, run};
+
+const FILE: &str = "/root/metrics/stasis.prom";
+const SOCKET: &str = "/root/metrics/socket";
+const UUID: &str = "GPU-57415349-5300-4000-8000-000000000001";
+
+/// What `stasis ps` and `stasis log` show.
+pub(crate) fn all_is_counted(stasis: &StasisHost) -> Result<()> {
+    let (code, page, stderr) = run(stasis, &["metrics"])?;
+    assert_eq!((code, stderr.as_str()), (Some(0), ""));
+    let metrics = Metrics::parse(&page).with_context(|| page.clone())?;
+    let version = env!("CARGO_PKG_VERSION");
+    let info = format!("stasis_build_info{{version=\"{version}\"}}");
+    assert_eq!(metrics.value(&info), Some(1.0), "{page}");
+
+    let (_, lines) = json(stasis, &["log"])?;
+    for operation in ["checkpoint", "suspend", "resume"] {
+        for outcome in ["done", "unsupported"] {
+            let is_it = |line: &&Value| {
+                let kind = line["kind"].as_str().unwrap_or("done");
+                line["operation"] == operation && kind == outcome
+            };
+            let logged = lines.iter().filter(is_it).count();
+            let labels = [("operation_type", operation), ("outcome", outcome)];
+            let counted = metrics.with("stasis_operations_total", &labels);
+            assert_eq!(
+                counted.unwrap_or(0.0),
+                logged as f64,
+                "{operation} {outcome}"
+            );
+        }
+    }
+    for name in ["duration_seconds", "locked_seconds", "size_bytes"] {
+        let count = format!("stasis_operation_{name}_count");
+        let of_checkpoints = metrics.with(&count, &[("operation_type", "checkpoint")]);
+        assert!(of_checkpoints > Some(0.0), "{count}: {page}");
+    }
+
+    let (_, rows) = json(stasis, &["ps"])?;
+    let running = metrics.with("stasis_containers", &[("state", "running")]);
+    assert_eq!(running, Some(rows.len() as f64), "{page}");
+    assert_eq!(
+        metrics.with("stasis_containers", &[("state", "failed")]),
+        Some(0.0)
+    );
+    for (name, _) in COUNTERS {
+        let row = rows
+            .iter()
+            .find(|row| row["name"] == name || row["id"] == name);
+        let row = row.with_context(|| name.to_owned())?;
+        let id = row["id"].as_str().unwrap_or_default();
+        let gpu = [
+            ("container", name),
+            ("id", id),
+            ("gpu", "0"),
+            ("UUID", UUID),
+        ];
+        let held = metrics.with("stasis_container_gpu_memory_bytes", &gpu);
+        assert_eq!(held, row["gpus"][0]["memory_bytes"].as_f64(), "{page}");
+        let would = metrics.with("stasis_container_checkpointable", &gpu[..2]);
+        assert_eq!(would, Some(1.0), "{page}");
+    }
+    for what in ["operation", "memory"] {
+        assert!(
+            metrics
+                .with("stasis_leftovers", &[("what", what)])
+                .is_some()
+        );
+    }
+    Ok(())
+}
+
+pub(crate) fn they_are_written_and_served(stasis: &StasisHost) -> Result<()> {
+    let host = &stasis.host;
+    host.run(&["mkdir", "/root/metrics"])?;
+    for _ in 0..2 {
+        let (code, stdout, stderr) = run(stasis, &["metrics", "--textfile", FILE])?;
+        assert_eq!((code, stdout.as_str(), stderr.as_str()), (Some(0), "", ""));
+        Metrics::parse(&fs::read_to_string(host.path(FILE))?)?;
+    }
+    // The node exporter is not root.
+    let mode = fs::metadata(host.path(FILE))?.permissions().mode();
+    assert_eq!(mode & 0o777, 0o644);
+    assert_eq!(fs::read_dir(host.path("/root/metrics"))?.count(), 1);
+    let nowhere = ["metrics", "--textfile", "/root/nowhere/stasis.prom"];
+    let (code, _, stderr) = run(stasis, &nowhere)?;
+    assert_eq!(code, Some(2));
+    assert!(
+        stderr.contains("cannot write /root/nowhere/stasis.prom"),
+        "{stderr}"
+    );
+    let (code, _, stderr) = run(stasis, &["metrics", "--listen", "0.0.0.0:9836"])?;
+    assert_eq!(code, Some(2));
+    assert!(stderr.contains("loopback"), "{stderr}");
+
+    let serve = format!("{PROGRAM} metrics --listen {SOCKET} </dev/null >/dev/null 2>&1 & echo $!");
+    let server = host.run_for_text(&["sh", "-c", &serve])?;
+    let mut page = None;
+    let answered = wait_until_clear(|| {
+        page = asked(stasis).ok();
+        Ok(page.is_none().then(|| "nobody answers".to_owned()))
+    });
+    host.run(&["kill", &server])?;
+    answered?;
+    let page = page.unwrap_or_default();
+    let (head, body) = page.split_once("\r\n\r\n").context("no head")?;
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    Metrics::parse(body)?;
+    Ok(())
+}
+
+/// What the socket answers to a request of Prometheus'.
+fn asked(stasis: &StasisHost) -> Result<String> {
+    let mut socket = UnixStream::connect(stasis.host.path(SOCKET))?;
+    socket.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
+    let mut page = String::new();
+    socket.read_to_string(&mut page)?;
+    Ok(page)
+}

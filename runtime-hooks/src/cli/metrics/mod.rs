@@ -1,0 +1,77 @@
+//! `stasis metrics`: counters and gauges of this machine for Prometheus. Changes nothing.
+
+mod containers;
+mod listen;
+mod memory;
+mod operations;
+mod text;
+
+use std::io;
+use std::path::PathBuf;
+
+use clap::Args;
+use stasis_config::Settings;
+use stasis_linux::file::{self, Access, Durability};
+
+use crate::cli::command_error::CommandError;
+use crate::cli::ps;
+use crate::error::chain;
+use listen::Address;
+use text::Family;
+
+/// Print metrics of this machine in Prometheus' text format: operations, containers, the tiers of
+/// memory, and what is left over.
+///
+/// Exit code 0: they are printed or written; 2: they cannot be.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Write them to this file, in one step: for the textfile collector of Prometheus' node
+    /// exporter, which reads files whose names end with .prom.
+    #[arg(long, value_name = "FILE", conflicts_with = "listen")]
+    textfile: Option<PathBuf>,
+    /// Serve them as /metrics by HTTP, on a socket that root alone may use or a port of a loopback
+    /// address, until the program is ended. One request is answered at a time.
+    #[arg(long, value_name = "SOCKET|ADDRESS:PORT")]
+    listen: Option<Address>,
+}
+
+/// Carries the command out; its exit code.
+///
+/// # Errors
+/// Something cannot be read, or the metrics cannot be written or served.
+pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
+    if let Some(address) = &arguments.listen {
+        let page = || page(settings).map_err(|error| chain(&error));
+        listen::serve(address, page).map_err(failed("listen on", address.to_string()))?;
+    } else if let Some(path) = &arguments.textfile {
+        let text = page(settings)?;
+        file::replace(path, text.as_bytes(), Access::Public, Durability::Volatile)
+            .map_err(failed("write", path.display().to_string()))?;
+    } else {
+        print!("{}", page(settings)?);
+    }
+    Ok(0)
+}
+
+fn failed(what: &'static str, place: String) -> impl Fn(io::Error) -> CommandError {
+    move |source| CommandError::Metrics {
+        what,
+        place: place.clone(),
+        source,
+    }
+}
+
+fn page(settings: &Settings) -> Result<String, CommandError> {
+    let mut families = vec![build()];
+    let operations = operations::families(&settings.paths.log_dir);
+    families.extend(operations.map_err(CommandError::Log)?);
+    families.extend(containers::families(&ps::all(settings)?));
+    families.extend(memory::families(settings)?);
+    Ok(families.iter().map(Family::to_string).collect())
+}
+
+fn build() -> Family {
+    let mut family = Family::gauge("stasis_build_info", "1, with the version of stasis.");
+    family.add(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
+    family
+}

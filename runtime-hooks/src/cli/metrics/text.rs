@@ -1,0 +1,171 @@
+//! Prometheus' text format: <https://prometheus.io/docs/instrumenting/exposition_formats/>.
+
+use std::fmt::{self, Write};
+
+/// What a family counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Type {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+/// The samples of one name.
+#[derive(Debug)]
+pub(super) struct Family {
+    name: &'static str,
+    kind: Type,
+    help: &'static str,
+    samples: String,
+}
+
+/// How often a value was not more than each bound.
+#[derive(Debug, Clone)]
+pub(super) struct Histogram {
+    bounds: &'static [f64],
+    counts: Vec<u64>,
+    count: u64,
+    sum: f64,
+}
+
+impl Family {
+    pub(super) fn counter(name: &'static str, help: &'static str) -> Self {
+        Self::new(name, Type::Counter, help)
+    }
+
+    pub(super) fn gauge(name: &'static str, help: &'static str) -> Self {
+        Self::new(name, Type::Gauge, help)
+    }
+
+    pub(super) fn histogram(name: &'static str, help: &'static str) -> Self {
+        Self::new(name, Type::Histogram, help)
+    }
+
+    fn new(name: &'static str, kind: Type, help: &'static str) -> Self {
+        Self {
+            name,
+            kind,
+            help,
+            samples: String::new(),
+        }
+    }
+
+    /// Adds the sample with these labels. An empty label is as one that is not there.
+    pub(super) fn add(&mut self, labels: &[(&str, &str)], value: f64) {
+        self.sample("", labels, value);
+    }
+
+    pub(super) fn add_histogram(&mut self, labels: &[(&str, &str)], histogram: &Histogram) {
+        let bounds = histogram.bounds.iter().map(f64::to_string);
+        let counts = histogram.counts.iter().copied();
+        let all = bounds
+            .zip(counts)
+            .chain([("+Inf".to_owned(), histogram.count)]);
+        for (bound, count) in all {
+            let labels = [labels, &[("le", bound.as_str())]].concat();
+            self.sample("_bucket", &labels, count as f64);
+        }
+        self.sample("_sum", labels, histogram.sum);
+        self.sample("_count", labels, histogram.count as f64);
+    }
+
+    fn sample(&mut self, suffix: &str, labels: &[(&str, &str)], value: f64) {
+        let labels: Vec<String> = labels
+            .iter()
+            .filter(|(_, value)| !value.is_empty())
+            .map(|(label, value)| format!("{label}=\"{}\"", quoted(value)))
+            .collect();
+        self.samples += self.name;
+        self.samples += suffix;
+        if !labels.is_empty() {
+            self.samples += &format!("{{{}}}", labels.join(","));
+        }
+        self.samples += &format!(" {value}\n");
+    }
+}
+
+impl Histogram {
+    /// One of nothing; the bounds rise.
+    pub(super) fn new(bounds: &'static [f64]) -> Self {
+        Self {
+            bounds,
+            counts: vec![0; bounds.len()],
+            count: 0,
+            sum: 0.0,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub(super) fn observe(&mut self, value: f64) {
+        for (bound, count) in self.bounds.iter().zip(&mut self.counts) {
+            *count += u64::from(value <= *bound);
+        }
+        self.count += 1;
+        self.sum += value;
+    }
+}
+
+/// A label's value: three characters have to be escaped, and others that act on a terminal are as
+/// well.
+fn quoted(value: &str) -> String {
+    let mut quoted = String::new();
+    for character in value.chars() {
+        match character {
+            '\\' => quoted += "\\\\",
+            '"' => quoted += "\\\"",
+            '\n' => quoted += "\\n",
+            other if other.is_control() => {
+                let _ = write!(quoted, "\\\\u{{{:x}}}", u32::from(other));
+            }
+            other => quoted.push(other),
+        }
+    }
+    quoted
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            Type::Counter => "counter",
+            Type::Gauge => "gauge",
+            Type::Histogram => "histogram",
+        };
+        writeln!(f, "# HELP {} {}", self.name, self.help)?;
+        writeln!(f, "# TYPE {} {kind}", self.name)?;
+        f.write_str(&self.samples)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_quoted_and_empty_ones_left_out() {
+        let mut family = Family::gauge("stasis_x", "What it is.");
+        family.add(&[("a", "1\\\"\n\u{1b}é"), ("pod", "")], 1.5);
+        family.add(&[("pod", "")], (8_u64 << 30) as f64);
+        let expected = "# HELP stasis_x What it is.\n# TYPE stasis_x gauge\n\
+                        stasis_x{a=\"1\\\\\\\"\\n\\\\u{1b}é\"} 1.5\nstasis_x 8589934592\n";
+        assert_eq!(family.to_string(), expected);
+    }
+
+    #[test]
+    fn buckets_hold_those_below_them_too() {
+        let mut histogram = Histogram::new(&[0.5, 2.0]);
+        for value in [0.5, 1.0, 4.0] {
+            histogram.observe(value);
+        }
+        let mut family = Family::histogram("stasis_h", "How.");
+        family.add_histogram(&[("a", "b")], &histogram);
+        let expected = "# HELP stasis_h How.\n# TYPE stasis_h histogram\n\
+                        stasis_h_bucket{a=\"b\",le=\"0.5\"} 1\n\
+                        stasis_h_bucket{a=\"b\",le=\"2\"} 2\n\
+                        stasis_h_bucket{a=\"b\",le=\"+Inf\"} 3\n\
+                        stasis_h_sum{a=\"b\"} 5.5\nstasis_h_count{a=\"b\"} 3\n";
+        assert_eq!(family.to_string(), expected);
+    }
+}
