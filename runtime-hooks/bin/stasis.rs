@@ -24,7 +24,7 @@ use stasis::cli::recover::{Found, Outcome, Which, recover};
 use stasis::cli::respawned;
 use stasis::cli::setup::{self, setup};
 use stasis::cli::suspend::{self, Goal};
-use stasis::cli::through_engine::checkpoint;
+use stasis::cli::through_engine::{checkpoint, restore};
 use stasis::cuda::watchdog;
 use stasis::error::chain;
 use stasis::host::cancel::Cancel;
@@ -74,6 +74,12 @@ enum Verb {
     /// or would not; 2: it is not there, or cannot be looked at; 130: a signal has ended the
     /// checkpoint, and the container is as it was unless it is said otherwise.
     Checkpoint(checkpoint::Arguments),
+    /// Restore a container that a checkpoint has ended, through the engine that knows it. Ctrl-C
+    /// takes it back.
+    ///
+    /// Exit code 0: it runs, or with --dry-run, nothing is known to be in the way; 1: it does not,
+    /// or something is; 130: a signal has ended the restore.
+    Restore(restore::Arguments),
     Metrics(metrics::Arguments),
     /// Free the GPUs of containers in place: their GPU contents wait in host memory.
     ///
@@ -144,6 +150,7 @@ impl Verb {
             Self::Ps(arguments) => arguments.format(),
             Self::Log(arguments) => arguments.format(),
             Self::Checkpoint(arguments) => arguments.format(),
+            Self::Restore(arguments) => arguments.format(),
             Self::Images(arguments) | Self::Verify(arguments) => arguments.format(),
             Self::Inspect(arguments) => arguments.format(),
             Self::Suspend(arguments) | Self::Resume(arguments) => arguments.format(),
@@ -197,6 +204,7 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
         Verb::Ps(arguments) => ps::run(&settings()?, &arguments),
         Verb::Log(arguments) => log::run(&settings()?, &arguments),
         Verb::Checkpoint(arguments) => checkpoint::run(&settings()?, &arguments, config.as_deref()),
+        Verb::Restore(arguments) => restore::run(&settings()?, &arguments, config.as_deref()),
         Verb::Images(arguments) => images::run(&settings()?, &arguments, Reading::Records),
         Verb::Metrics(arguments) => metrics::run(&settings()?, &arguments),
         Verb::Verify(arguments) => images::run(&settings()?, &arguments, Reading::Everything),

@@ -26,7 +26,20 @@ pub(super) fn counter_is_checkpointed_by_its_id(stasis: &StasisHost) -> Result<(
     stasis.ctr_wait_for("job", "STOPPED")?;
     let manifest = image_files::manifest(&stasis.host.path(directory))?;
     assert_eq!(manifest["container"], "job");
-    Ok(())
+
+    // ctr makes a new container.
+    let (code, outcome) = object(stasis, &["restore", "job"])?;
+    assert_eq!((code, &outcome["kind"]), (Some(1), &"engine".into()));
+    let error = outcome["error"].as_str().unwrap_or_default();
+    assert_contains(error, &["ctr --namespace default containers rm job"]);
+    stasis.ctr_remove("job")?;
+    let (code, outcome) = object(stasis, &["restore", "job", "--image", directory])?;
+    assert_eq!((code, &outcome["kind"]), (Some(1), &"no-container".into()));
+    let (code, outcome) = object(stasis, &["restore", "job"])?;
+    assert_eq!((code, &outcome["image"]), (Some(0), &image.into()));
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("104"));
+    assert_eq!(stasis.ctr_status("job")?, "RUNNING");
+    stasis.ctr_remove("job")
 }
 
 /// ctr has no command that ends a container with an image that it can restore.

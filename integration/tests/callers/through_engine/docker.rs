@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::host::installed::StasisHost;
 
 use super::{object, terminal};
@@ -24,5 +25,22 @@ pub(super) fn counter_is_checkpointed_by_its_name(stasis: &StasisHost) -> Result
     let (code, stdout, stderr) = run(stasis, &["checkpoint", "job"])?;
     assert_eq!((code, stderr.as_str()), (Some(0), ""), "{stdout}");
     assert_contains(&stdout, &["docker checkpoint create ", ", into stasis-"]);
-    stasis.docker_wait_for("job", "exited")
+    stasis.docker_wait_for("job", "exited")?;
+    restored(stasis, &[])?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("105"));
+    stasis.host.run(&["docker", "kill", "job"])?;
+    stasis.docker_wait_for("job", "exited")?;
+    restored(stasis, &["--image", "kept"])?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("104"));
+    stasis.docker_remove("job")
+}
+
+/// Tries it as long as Docker refuses it for what its containerd has not collected yet
+/// ([`StasisHost::docker_restore`]).
+fn restored(stasis: &StasisHost, image: &[&str]) -> Result<()> {
+    let restore = [&["restore", "job"], image].concat();
+    wait_until_clear(|| {
+        let (code, outcome) = object(stasis, &restore)?;
+        Ok((code != Some(0)).then(|| outcome.to_string()))
+    })
 }

@@ -30,8 +30,16 @@ pub(super) fn counter_is_checkpointed_by_its_name(stasis: &StasisHost) -> Result
     assert_eq!(stasis.podman_status("job")?, "exited");
     assert_eq!(stasis.gpu_descriptors()?, 0);
     // podman knows of it, as of a checkpoint that was asked of itself.
-    stasis.podman_container(&["restore"], "job")?;
+    let (code, answer) = object(stasis, &["restore", "job", "--dry-run"])?;
+    assert_eq!((code, &answer["begins"]), (Some(0), &true.into()));
+    assert_eq!(answer["engine"], "podman");
+    assert_eq!(stasis.podman_status("job")?, "exited");
+    let (code, stdout, stderr) = run(stasis, &["restore", "job"])?;
+    assert_eq!((code, stderr.as_str()), (Some(0), ""), "{stdout}");
+    assert_contains(&stdout, &["podman container restore ", "job: restored in "]);
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("106"));
+    assert_eq!(stasis.podman_status("job")?, "running");
+    what_runs_is_not_restored(stasis)?;
     let (_, answer) = object(stasis, &["checkpoint", "job", "--dry-run"])?;
     assert_eq!(answer["predicted_checkpoint"]["from"], 4);
 
@@ -46,5 +54,19 @@ pub(super) fn counter_is_checkpointed_by_its_name(stasis: &StasisHost) -> Result
     let (code, outcome) = object(stasis, &["checkpoint", "job", "--image", archive])?;
     assert_eq!((code, &outcome["image"]), (Some(0), &archive.into()));
     assert!(stasis.host.path(archive).is_file());
+    stasis.podman_remove("job")?;
+    let (code, outcome) = object(stasis, &["restore", "job", "--image", archive])?;
+    assert_eq!(code, Some(0), "{outcome}");
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("108"));
+    stasis.podman_remove("job")
+}
+
+fn what_runs_is_not_restored(stasis: &StasisHost) -> Result<()> {
+    let (code, outcome) = object(stasis, &["restore", "job"])?;
+    assert_eq!((code, &outcome["kind"]), (Some(1), &"engine".into()));
+    let error = outcome["error"].as_str().unwrap_or_default();
+    assert_contains(error, &["job runs; nothing was done"]);
+    let (code, outcome) = object(stasis, &["restore", "nobody"])?;
+    assert_eq!((code, &outcome["kind"]), (Some(1), &"no-container".into()));
     Ok(())
 }

@@ -27,7 +27,20 @@ pub(super) fn counter_is_checkpointed_by_its_id(stasis: &StasisHost) -> Result<(
     assert_eq!((code, &outcome["result"]), (Some(0), &"done".into()));
     assert_eq!(job.manifest("own")?["container"], "job");
     assert_eq!(stasis.ask(10000)?, None);
-    job.restore("own")?;
+    let bundle = job.directory();
+    let restore = ["restore", "job", "--bundle", &bundle, "--root", ROOT];
+    let (code, answer) = object(stasis, &[&restore[..], &["--dry-run"]].concat())?;
+    assert_eq!((code, &answer["begins"]), (Some(0), &true.into()));
+    assert_eq!(job.status()?, "");
+    terminal::ctrl_c_takes_a_restore_back(stasis, "job", &restore[2..])?;
+    assert_eq!(job.status()?, "");
+    // The last one of the log.
+    let (code, outcome) = object(stasis, &restore)?;
+    assert_eq!((code, &outcome["image"]), (Some(0), &image.clone().into()));
+    assert_eq!(job.status()?, "running");
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("105"));
+    job.delete()?;
+    terminal::ctrl_c_may_come_too_late(stasis, "job", &restore[2..])?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("105"));
     job.delete()
 }

@@ -91,6 +91,47 @@ fn visible(line: &str) -> usize {
     first + rest.sum::<usize>()
 }
 
+/// Of a container that has ended, in the middle of its restore.
+pub(super) fn ctrl_c_takes_a_restore_back(
+    stasis: &StasisHost,
+    name: &str,
+    more: &[&str],
+) -> Result<()> {
+    stasis.hold_criu("post-restore")?;
+    let arguments = [&["restore", name], more].concat();
+    let mut terminal = Terminal::start(stasis, 120, &arguments)?;
+    stasis.until_criu_is_held()?;
+    terminal.until_shown(&format!("{name}: criu restore"))?;
+    terminal.press_ctrl_c()?;
+    terminal.until_shown("taking it back")?;
+    stasis.let_criu_go()?;
+    let (code, shown) = terminal.end()?;
+    assert_eq!(code, Some(130), "{shown}");
+    let told = format!("{name}: the restore was taken back, and nothing is left of it");
+    assert_contains(&shown, &[&told, "[cancelled]"]);
+    stasis.nothing_to_put_right()
+}
+
+/// The same once the driver has been asked for the last step, which is carried out.
+pub(super) fn ctrl_c_may_come_too_late(
+    stasis: &StasisHost,
+    name: &str,
+    more: &[&str],
+) -> Result<()> {
+    stasis.hold_driver(&format!("restore {name}"), "late")?;
+    let arguments = [&["restore", name], more].concat();
+    let mut terminal = Terminal::start(stasis, 120, &arguments)?;
+    terminal.until_shown(&format!("{name}: gpu restore"))?;
+    terminal.press_ctrl_c()?;
+    terminal.until_shown("taking it back")?;
+    stasis.let_driver_go("late")?;
+    let (code, shown) = terminal.end()?;
+    assert_eq!(code, Some(0), "{shown}");
+    let told = format!("{name}: restored in ");
+    assert_contains(&shown, &[&told, "too late to take it back"]);
+    stasis.inject("")
+}
+
 /// Of a counter at a port, in the middle of its checkpoint.
 pub(super) fn ctrl_c_takes_a_checkpoint_back(
     stasis: &StasisHost,

@@ -8,7 +8,7 @@
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,6 +21,8 @@ use super::progress::ProgressLine;
 use crate::host::cancel::Cancel;
 use crate::operation::progress::UnderWay;
 use crate::operation::undo::{Begun, Undo};
+use crate::operation::verb::Verb;
+use crate::operation::{directories, id_of};
 
 /// How often it is looked how far the operation is, and whether a signal has come.
 const LOOK: Duration = Duration::from_millis(50);
@@ -37,13 +39,17 @@ pub(super) struct Ended {
     pub(super) was_told_to_end: bool,
 }
 
-/// The operation that the command begins.
+/// Where the record of the operation is.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Expected<'a> {
-    /// "checkpoint" or "restore".
-    pub(super) verb: &'static str,
-    /// The record of the container, if it is known where that will be.
-    pub(super) record: Option<&'a Path>,
+pub(super) enum Record<'a> {
+    /// In this directory.
+    At(&'a Path),
+    /// In that of a container of this id, below whichever root its runtime keeps it; nowhere
+    /// without an id.
+    Somewhere {
+        state_dir: &'a Path,
+        id: Option<&'a str>,
+    },
 }
 
 impl Ended {
@@ -66,7 +72,8 @@ impl Ended {
 /// It cannot be started, or waited for.
 pub(super) fn call(
     command: &EngineCommand,
-    expected: Expected<'_>,
+    verb: Verb,
+    record: &Record<'_>,
     line: &mut ProgressLine,
 ) -> io::Result<Ended> {
     let cancel = Cancel::on_signals()?;
@@ -77,7 +84,8 @@ pub(super) fn call(
         if let Some(status) = child.try_wait()? {
             break status;
         }
-        let under_way = expected.under_way();
+        let of_it = |under_way: &UnderWay| under_way.operation == verb.to_string();
+        let under_way = record.under_way().filter(of_it);
         if cancel.requested() {
             line.is_taken_back();
             told.tell(command.called, &child, under_way.as_ref());
@@ -113,10 +121,35 @@ fn start(command: &EngineCommand, said: &File) -> io::Result<Child> {
         .spawn()
 }
 
-impl Expected<'_> {
-    fn under_way(&self) -> Option<UnderWay> {
-        let under_way = UnderWay::read(self.record?).ok().flatten()?;
-        (under_way.operation == self.verb).then_some(under_way)
+impl Record<'_> {
+    /// The operation that is under way.
+    pub(super) fn under_way(&self) -> Option<UnderWay> {
+        self.directories().iter().find_map(|directory| {
+            let under_way = UnderWay::read(directory).ok().flatten();
+            under_way.filter(|under_way| under_way.is_alive().unwrap_or(true))
+        })
+    }
+
+    fn directories(&self) -> Vec<PathBuf> {
+        match *self {
+            Self::At(directory) => vec![directory.to_owned()],
+            Self::Somewhere { id: None, .. } => Vec::new(),
+            Self::Somewhere {
+                state_dir,
+                id: Some(id),
+            } => {
+                let mut all = directories(state_dir).unwrap_or_default();
+                all.retain(|directory| id_of(directory) == id);
+                all
+            }
+        }
+    }
+
+    fn is_being_undone(&self) -> bool {
+        self.directories().iter().any(|directory| {
+            let undo = Undo::read(directory).ok().flatten();
+            undo.is_some_and(|undo| undo.begun != Begun::Waiting)
+        })
     }
 }
 
@@ -158,14 +191,9 @@ fn terminate(pid: i32, start_time: Option<u64>) {
 
 /// Waits until nothing is to be undone of the operations on a container, or only what waits for
 /// others: for so long at most.
-pub(super) fn until_undone(record: &Path, limit: Duration) {
+pub(super) fn until_undone(record: &Record<'_>, limit: Duration) {
     let start = Instant::now();
-    while is_being_undone(record) && start.elapsed() < limit {
+    while record.is_being_undone() && start.elapsed() < limit {
         thread::sleep(LOOK);
     }
-}
-
-fn is_being_undone(record: &Path) -> bool {
-    let undo = Undo::read(record).ok().flatten();
-    undo.is_some_and(|undo| undo.begun != Begun::Waiting)
 }

@@ -42,6 +42,12 @@ pub(super) enum NoWay {
     /// It has to be said where the image is.
     #[error("{0}")]
     NoImage(String),
+    /// No engine knows the container.
+    #[error(
+        "neither podman nor Docker nor containerd knows a container {0} that it could restore; of \
+         one without an engine, name its bundle with --bundle"
+    )]
+    NoContainer(String),
     /// The runtime cannot be used.
     #[error("the program {0} is not there: install stasis completely")]
     NoRuntime(PathBuf),
@@ -52,6 +58,7 @@ impl NoWay {
         match self {
             Self::Engine(_) => Kind::Engine,
             Self::NoImage(_) => Kind::ImageDirectory,
+            Self::NoContainer(_) => Kind::NoContainer,
             Self::NoRuntime(_) => Kind::LowLevelRuntime,
         }
     }

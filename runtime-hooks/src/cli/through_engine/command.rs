@@ -2,9 +2,21 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::fs::File;
+use std::io::{Read, Seek};
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Serialize, Serializer};
+
+/// How long an engine may think about a question.
+const PATIENCE: Duration = Duration::from_secs(20);
+const LOOK: Duration = Duration::from_millis(10);
+/// More than any list that is asked for.
+const MOST_ANSWERED: u64 = 16 << 20;
 
 /// A command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,10 +63,34 @@ impl EngineCommand {
     }
 
     /// Ready to be started.
-    pub(super) fn command(&self) -> std::process::Command {
-        let mut command = std::process::Command::new(&self.program);
+    pub(super) fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
         command.args(&self.arguments);
         command
+    }
+
+    /// What a command that changes nothing writes to its standard output; `None` if it fails, is not
+    /// there, or says nothing for too long, as one may whose daemon hangs.
+    pub(super) fn answer(&self) -> Option<String> {
+        let mut answer = File::from(memfd_create("stasis-answer", MemfdFlags::CLOEXEC).ok()?);
+        let mut command = self.command();
+        command.stdin(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.stdout(answer.try_clone().ok()?).spawn().ok()?;
+        let start = Instant::now();
+        let status = loop {
+            match child.try_wait().ok()? {
+                Some(status) => break status,
+                None if start.elapsed() < PATIENCE => thread::sleep(LOOK),
+                None => {
+                    child.kill().ok()?;
+                    break child.wait().ok()?;
+                }
+            }
+        };
+        let mut text = String::new();
+        answer.rewind().ok()?;
+        answer.take(MOST_ANSWERED).read_to_string(&mut text).ok()?;
+        status.success().then_some(text)
     }
 
     fn words(&self) -> Vec<String> {
@@ -89,6 +125,14 @@ fn quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_is_that_of_a_success() {
+        let answer = |arguments: &[&str]| EngineCommand::of_client("sh", arguments).answer();
+        assert_eq!(answer(&["-c", "echo job"]), Some("job\n".to_owned()));
+        assert_eq!(answer(&["-c", "echo job; exit 1"]), None);
+        assert_eq!(EngineCommand::of_client("/nowhere", &[]).answer(), None);
+    }
 
     #[test]
     fn a_command_can_be_copied_into_a_shell() {

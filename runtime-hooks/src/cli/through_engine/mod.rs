@@ -4,6 +4,7 @@
 //! The engine's command is a process of ours; the operation itself is a process of whoever the
 //! engine starts. What has become of it is in `operations.log`, and how far it is in its record.
 
+mod attempt;
 mod call;
 pub mod checkpoint;
 mod checkpoint_way;
@@ -11,3 +12,7 @@ mod command;
 mod dry_run;
 mod outcome;
 mod progress;
+mod report;
+pub mod restore;
+mod restore_dry_run;
+mod restore_way;

@@ -84,6 +84,11 @@ impl Outcome {
         self.state = line.state;
     }
 
+    /// Whether the engine's operation was one of stasis.
+    pub(super) fn is_logged(&self) -> bool {
+        self.seconds.is_some()
+    }
+
     /// Where the engine has had the image written, by the log.
     pub(super) fn image_path(&self) -> Option<&PathBuf> {
         self.image_path.as_ref()
@@ -117,6 +122,10 @@ impl Outcome {
 
     pub(super) fn is_unharmed(&self) -> bool {
         self.state.as_deref() == Some(State::Unharmed.name())
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.state.as_deref() == Some(State::Lost.name())
     }
 
     /// The message of a failure.

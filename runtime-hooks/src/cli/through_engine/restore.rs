@@ -1,0 +1,174 @@
+//! `stasis restore`: of a container that a checkpoint has ended, by its name.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use stasis_config::Settings;
+
+use super::attempt::Attempt;
+use super::call::Record;
+use super::checkpoint_way::NoWay;
+use super::outcome::{Outcome, Word};
+use super::progress::{ProgressLine, Shown};
+use super::report::{REFUSED, report, shown};
+use super::restore_dry_run::DryRun;
+use super::restore_way::{RestoreWay, Wanted};
+use crate::cli::answer::{Format, name, show};
+use crate::cli::command_error::CommandError;
+use crate::cli::locate::engine::{self, Engine};
+use crate::cli::locate::locate;
+use crate::error::kind::State;
+use crate::operation::verb::Verb;
+
+/// The container, and its image.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// The container, by id or name, as its engine knows it.
+    #[arg(value_name = "ID|NAME")]
+    container: String,
+    /// Its image: an archive of podman, a name of Docker or ctr, a directory of a low-level
+    /// runtime. Without it the last one of the container.
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<String>,
+    /// Only ask this engine, and not all.
+    #[arg(long, value_enum)]
+    engine: Option<Known>,
+    /// Restore it without an engine, in this bundle.
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "engine")]
+    bundle: Option<PathBuf>,
+    /// The root of its low-level runtime, with --bundle.
+    #[arg(long, value_name = "DIRECTORY", requires = "bundle")]
+    root: Option<PathBuf>,
+    /// Only tell whether it would begin. Bulk memory is not read.
+    #[arg(long)]
+    dry_run: bool,
+    /// Whether a line shows how far it is.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = Shown::Auto)]
+    progress: Shown,
+    /// Print the outcome as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// An engine that restores containers by its own command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Known {
+    Podman,
+    Docker,
+    Containerd,
+}
+
+impl From<Known> for Engine {
+    fn from(known: Known) -> Self {
+        match known {
+            Known::Podman => Self::Podman,
+            Known::Docker => Self::Docker,
+            Known::Containerd => Self::Containerd,
+        }
+    }
+}
+
+impl Arguments {
+    /// The format of the answer.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        Format::of(self.json)
+    }
+}
+
+/// Carries the command out; its exit code. `config` is the file of the settings, if one was named.
+///
+/// # Errors
+/// The answer cannot be written; what has become of the container is in the outcome.
+pub fn run(
+    settings: &Settings,
+    arguments: &Arguments,
+    config: Option<&Path>,
+) -> Result<u8, CommandError> {
+    let way = way(settings, arguments, config);
+    let found = way.as_ref().ok();
+    let known = engine::Known {
+        engine: found.and_then(|way| way.engine),
+        name: None,
+    };
+    let id = found.and_then(|way| way.id.clone());
+    let begun = Outcome::begun(&arguments.container, id, &known);
+    if arguments.dry_run {
+        let answer = DryRun::of(settings, begun, way);
+        show(&answer, arguments.format())?;
+        return Ok(if answer.is_refused() { REFUSED } else { 0 });
+    }
+    let outcome = match way {
+        Ok(way) => {
+            if arguments.format() == Format::Text {
+                println!("{}", name(&way.command));
+            }
+            let shown = shown(arguments.progress, arguments.format());
+            let line = ProgressLine::new(&arguments.container, shown, None);
+            restore(settings, begun, way, line)
+        }
+        Err(no_way) => begun.refused(no_way.to_string(), no_way.kind()),
+    };
+    let container = name(&arguments.container);
+    let success = format!("{container}: restored{}; it runs", outcome.measure());
+    Ok(report(
+        &outcome,
+        Verb::Restore,
+        &success,
+        arguments.format(),
+    )?)
+}
+
+fn way(
+    settings: &Settings,
+    arguments: &Arguments,
+    config: Option<&Path>,
+) -> Result<RestoreWay, NoWay> {
+    let name = arguments.container.as_str();
+    if name.is_empty() || name.starts_with('-') {
+        return Err(NoWay::NoContainer(name.to_owned()));
+    }
+    if runs(name, arguments.root.as_deref()) {
+        return Err(NoWay::Engine(format!("{name} runs; nothing was done")));
+    }
+    let wanted = Wanted {
+        name,
+        image: arguments.image.as_deref(),
+        engine: arguments.engine.map(Engine::from),
+    };
+    match &arguments.bundle {
+        Some(bundle) => {
+            let root = arguments.root.as_deref();
+            RestoreWay::of_runtime(settings, wanted, bundle, root, config)
+        }
+        None => RestoreWay::of(wanted),
+    }
+}
+
+/// Whether there is a container that is called so, and not only one whose id begins so.
+fn runs(name: &str, root: Option<&Path>) -> bool {
+    locate(name, root).is_ok_and(|located| {
+        let is_called = located.known().name.as_deref() == Some(name);
+        let is_it = is_called || located.container.id() == name;
+        is_it && !located.container.init().is_gone()
+    })
+}
+
+fn restore(settings: &Settings, outcome: Outcome, way: RestoreWay, line: ProgressLine) -> Outcome {
+    let state_dir = &settings.paths.state_dir;
+    let attempt = Attempt {
+        settings,
+        verb: Verb::Restore,
+        id: way.id.as_deref(),
+        record: Record::Somewhere {
+            state_dir,
+            id: way.id.as_deref(),
+        },
+    };
+    // What was not begun has made no container.
+    let mut outcome = attempt.make(&way.command, outcome, line, || State::Unharmed);
+    if outcome.result == Word::Done {
+        outcome.image = way.image;
+    }
+    outcome
+}
