@@ -4,7 +4,7 @@
 
 use prost::Message;
 
-use super::processes::text;
+use super::files::text;
 use super::{ContentsError, Files};
 use crate::image::criu_file::Entries;
 

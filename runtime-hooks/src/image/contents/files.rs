@@ -176,3 +176,9 @@ impl Files {
         }
     }
 }
+
+/// What others have named, with a limit.
+pub(super) fn text(bytes: &[u8], most: usize) -> String {
+    let bytes = bytes.get(..most).unwrap_or(bytes);
+    String::from_utf8_lossy(bytes).into_owned()
+}

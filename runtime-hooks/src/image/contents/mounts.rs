@@ -3,7 +3,7 @@
 use prost::Message;
 use serde::Serialize;
 
-use super::processes::text;
+use super::files::text;
 use super::{ContentsError, Files};
 
 /// `MNTS_MAGIC` (criu/include/magic.h).

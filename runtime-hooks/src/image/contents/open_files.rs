@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use prost::Message;
 use serde::Serialize;
 
-use super::processes::text;
+use super::files::text;
 use super::sockets::{InetSocket, Socket, UnixSocket};
 use super::{ContentsError, Files};
 

@@ -7,6 +7,7 @@ use prost::Message;
 use serde::Serialize;
 
 use super::command_line;
+use super::files::text;
 use super::open_files::{OpenFile, OpenFiles};
 use super::{ContentsError, Files};
 
@@ -144,12 +145,6 @@ fn parents_first(listed: &[(u32, u32, usize)]) -> Vec<(u32, u32, usize)> {
     // Those of a circle, which CRIU does not write.
     ordered.extend(children.into_values().flatten());
     ordered
-}
-
-/// What others have named, with a limit.
-pub(super) fn text(bytes: &[u8], most: usize) -> String {
-    let bytes = bytes.get(..most).unwrap_or(bytes);
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 impl State {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use prost::Message;
 use serde::Serialize;
 
-use super::processes::text;
+use super::files::text;
 
 /// `AF_INET6`.
 const INET6: u32 = 10;

@@ -26,7 +26,7 @@ pub(super) fn joined(
     manifest: Option<&Manifest>,
 ) -> Vec<Process> {
     let mut joined: Vec<Process> = Vec::new();
-    // The parents of the one before: each comes behind its parent, and before that one's next child.
+    // Of the one before: each comes behind its parent, and before that one's next child.
     let mut ancestors: Vec<u32> = Vec::new();
     for of_criu in processes {
         while ancestors.last().is_some_and(|pid| *pid != of_criu.parent) {
