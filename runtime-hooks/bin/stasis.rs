@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use stasis::cli::answer::{Format, Output, answer, show, show_all, show_error};
+use stasis::cli::check::image::{Reading, check_image};
 use stasis::cli::check::{CheckError, check};
-use stasis::cli::check_image::{Reading, check_image};
 use stasis::cli::command_error::CommandError;
 use stasis::cli::cuda_checkpoint;
 use stasis::cli::doctor::doctor;

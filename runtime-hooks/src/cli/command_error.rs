@@ -1,16 +1,18 @@
 //! Errors of the operator's program, `stasis`.
 
 use stasis_config::SettingsError;
+use stasis_memory_store::StoreError;
 
 use crate::cli::check::CheckError;
-use crate::cli::check_image::CheckImageError;
+use crate::cli::check::image::CheckImageError;
 use crate::cli::documents::DocumentsError;
-use crate::cli::images::inspect::InspectError;
 use crate::cli::locate::LocateError;
 use crate::cli::memory::MemoryCommandError;
 use crate::cli::setup::SetupError;
 use crate::error::io_kind::{of_io, of_store};
 use crate::error::kind::{Diagnosis, Kind, State};
+use crate::image::contents::ContentsError;
+use crate::image::manifest::ManifestError;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -24,9 +26,15 @@ pub enum CommandError {
     /// `stasis check --image` failed.
     #[error(transparent)]
     CheckImage(#[from] CheckImageError),
-    /// `stasis inspect` failed.
+    /// `stasis inspect` cannot read the manifest of an image.
     #[error(transparent)]
-    Inspect(#[from] InspectError),
+    Manifest(#[from] ManifestError),
+    /// It cannot read the index of its bulk memory.
+    #[error(transparent)]
+    Index(#[from] StoreError),
+    /// It cannot read CRIU's files.
+    #[error(transparent)]
+    Contents(#[from] ContentsError),
     /// `stasis documents` failed.
     #[error(transparent)]
     Documents(#[from] DocumentsError),
@@ -69,7 +77,9 @@ impl CommandError {
             Self::Settings(error) => of_settings(error),
             Self::Check(error) => error.kind(),
             Self::CheckImage(error) => error.kind(),
-            Self::Inspect(error) => error.kind(),
+            Self::Manifest(error) => error.kind(),
+            Self::Index(error) => of_store(error),
+            Self::Contents(error) => error.kind(),
             Self::Locate(error) => error.kind(),
             Self::Memory(error) => error.kind(),
             Self::Metrics { source, .. } => of_io(source, Kind::Io),

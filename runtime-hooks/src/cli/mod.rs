@@ -3,7 +3,6 @@
 
 pub mod answer;
 pub mod check;
-pub mod check_image;
 pub mod command_error;
 pub mod cuda_checkpoint;
 pub mod doctor;

@@ -1,5 +1,6 @@
 //! `stasis check`: runs only the pre-flight. It queries the driver and changes nothing.
 
+pub mod image;
 mod text;
 
 use std::path::PathBuf;

@@ -12,7 +12,7 @@ use clap::Args;
 use stasis_config::Settings;
 
 use crate::cli::answer::{Format, Output, answer};
-use crate::cli::check_image::Reading;
+use crate::cli::check::image::Reading;
 use crate::cli::command_error::CommandError;
 use row::Row;
 

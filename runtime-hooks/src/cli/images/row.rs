@@ -7,7 +7,7 @@ use serde::Serialize;
 use stasis_config::Settings;
 use stasis_memory_store::Tier;
 
-use crate::cli::check_image::{About, Reading, Refused, Report, look};
+use crate::cli::check::image::{About, Reading, Refused, Report, look};
 use crate::error::chain;
 use crate::error::kind::Kind;
 

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use stasis_config::Settings;
 
-use crate::cli::log::past::Past;
 use super::row::Row;
 use crate::cli::locate::Located;
+use crate::cli::log::past::Past;
 use crate::cuda::nvml::Inventory;
 use crate::host::deadline::left_behind;
 

@@ -69,8 +69,8 @@ impl EngineCommand {
         command
     }
 
-    /// What a command that changes nothing writes to its standard output; `None` if it fails, is not
-    /// there, or says nothing for too long, as one may whose daemon hangs.
+    /// What a command that changes nothing writes to its standard output; `None` if it fails, is
+    /// not there, or says nothing for too long, as one may whose daemon hangs.
     pub(super) fn answer(&self) -> Option<String> {
         let mut answer = File::from(memfd_create("stasis-answer", MemfdFlags::CLOEXEC).ok()?);
         let mut command = self.command();

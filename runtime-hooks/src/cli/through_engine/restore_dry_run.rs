@@ -10,7 +10,7 @@ use super::command::EngineCommand;
 use super::outcome::Outcome;
 use super::restore_way::RestoreWay;
 use crate::cli::answer::name;
-use crate::cli::check_image::{Reading, Refused, look};
+use crate::cli::check::image::{Reading, Refused, look};
 use crate::cli::locate::engine::Engine;
 use crate::error::chain;
 use crate::error::kind::Kind;

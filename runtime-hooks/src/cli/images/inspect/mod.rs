@@ -10,15 +10,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use stasis_config::Settings;
-use stasis_memory_store::StoreError;
 
 use crate::cli::answer::{Format, Output, answer};
-use crate::cli::check_image::CheckImageError;
 use crate::cli::command_error::CommandError;
-use crate::error::io_kind::of_store;
-use crate::error::kind::Kind;
-use crate::image::contents::ContentsError;
-use crate::image::manifest::ManifestError;
 use report::Report;
 
 /// Show what is in images: whose they are, which GPUs and how much memory they hold, and on request
@@ -52,36 +46,6 @@ pub struct Arguments {
     all: bool,
     #[command(flatten)]
     output: Output,
-}
-
-/// Why an image cannot be shown.
-#[derive(Debug, thiserror::Error)]
-pub enum InspectError {
-    /// There is none, or it is in two directories.
-    #[error(transparent)]
-    Image(#[from] CheckImageError),
-    /// Its manifest cannot be read.
-    #[error(transparent)]
-    Manifest(#[from] ManifestError),
-    /// The index of its bulk memory cannot be read.
-    #[error(transparent)]
-    Index(#[from] StoreError),
-    /// CRIU's files in it cannot be read.
-    #[error(transparent)]
-    Contents(#[from] ContentsError),
-}
-
-impl InspectError {
-    /// Why it cannot be shown.
-    #[must_use]
-    pub fn kind(&self) -> Kind {
-        match self {
-            Self::Image(error) => error.kind(),
-            Self::Manifest(error) => error.kind(),
-            Self::Index(error) => of_store(error),
-            Self::Contents(error) => error.kind(),
-        }
-    }
 }
 
 impl Arguments {

@@ -6,10 +6,10 @@ use serde::Serialize;
 use stasis_config::Settings;
 use stasis_memory_store::{Index, Tier};
 
-use super::InspectError;
 use super::process::{Process, joined};
 use super::whose::Whose;
-use crate::cli::check_image::CheckImageError;
+use crate::cli::check::image::CheckImageError;
+use crate::cli::command_error::CommandError;
 use crate::cli::locate::engine::Engine;
 use crate::cli::log::line::{Line, read};
 use crate::cuda::GpuUuid;
@@ -70,7 +70,7 @@ pub(super) struct Sizes {
 }
 
 impl Report {
-    pub(super) fn of(settings: &Settings, named: &Path) -> Result<Self, InspectError> {
+    pub(super) fn of(settings: &Settings, named: &Path) -> Result<Self, CommandError> {
         let image = directory_of(named)?;
         let manifest = Manifest::read(&image)?;
         let files = Files::of(&image)?;
