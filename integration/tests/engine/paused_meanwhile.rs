@@ -63,7 +63,9 @@ fn not_paused_again_at_once(
     gate: &Gate<'_>,
     counter: &Bundle<'_>,
 ) -> Result<()> {
-    stasis.host.write(&counter.image("file"), "no directory")?;
+    // Found only when the image is begun: until then nobody makes the directory.
+    let image = counter.image("nowhere");
+    stasis.host.run(&["ln", "-s", "/nowhere/at/all", &image])?;
     let mut written = 0;
     let plan = Plan {
         class: Class::Changes,
@@ -74,7 +76,7 @@ fn not_paused_again_at_once(
         })),
         action: Action::Fail(Errno::EIO),
     };
-    let message = fails(gate, counter, "file", plan)?;
+    let message = fails(gate, counter, "nowhere", plan)?;
     let says = [
         "[image-directory]",
         "a process of stasis tries to pause it again",

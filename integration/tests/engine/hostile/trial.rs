@@ -204,16 +204,32 @@ impl<'l> Trial<'l> {
 
     /// If that is refused it stays suspended, and can be resumed by another attempt.
     pub(super) fn resume(&self) -> Result<()> {
-        let mut outcome = self.toggle()?;
+        let mut outcome = self.resume_once()?;
         for _ in 1..ATTEMPTS {
             if matches!(outcome, Outcome::Done) || !self.is_there()? {
                 break;
             }
             self.neighbour_counts_on()?;
-            outcome = self.toggle()?;
+            outcome = self.resume_once()?;
         }
         self.is_as(&outcome)
             .with_context(|| format!("resume: {outcome:?}"))
+    }
+
+    /// A toggle would suspend one that was let go on after a resume that gave it up.
+    fn resume_once(&self) -> Result<Outcome> {
+        let mut resume = self.stasis.command(BOUND[0]);
+        resume.args(&BOUND[1..]);
+        let output = resume
+            .args([PROGRAM, "resume", "--json", "--root", ROOT, "hostile"])
+            .output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let all: Value = serde_json::from_slice(&output.stdout)
+            .with_context(|| format!("{}: {said}", output.status))?;
+        Ok(match output.status.success() {
+            true => Outcome::Done,
+            false => Outcome::Refused(Failure::of(&all[0])?),
+        })
     }
 
     fn toggle(&self) -> Result<Outcome> {
