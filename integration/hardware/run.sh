@@ -16,13 +16,13 @@ tar -C "$root" -xJf "$packed/root.tar.xz"
 cp "$here"/{inside,hard,torch,bulk,podman,gpu-path,many,faults,suspend}.sh "$here"/*.py "$root/work/"
 
 : >"$OUT/table.txt"
-rm -f "$OUT/contract-left-out.txt"
+: >"$OUT/contract-left-out.txt"
 if [ -e /dev/nvidiactl ]; then
     # The test makes namespaces of its own.
     # Cases that need ordered failures, or more GPUs than there are, leave themselves out: they have not passed.
     STASIS_LEFT_OUT=$OUT/contract-left-out.txt STASIS_NATIVE=$root/work/native \
         timeout 100 "$root/work/contract" --test-threads 4 >"$OUT/contract.txt" 2>&1 || true
-    left_out=$(cat "$OUT/contract-left-out.txt" 2>/dev/null | wc -l)
+    left_out=$(wc -l <"$OUT/contract-left-out.txt")
     count() { sed -n "s/^test result:.* \([0-9]*\) $1.*/\1/p" "$OUT/contract.txt"; }
     passed=$(count passed) failed=$(count failed)
     echo "contract test | $((${passed:-0} - left_out)) passed on the real driver, ${failed:-?} failed, $left_out left out" >>"$OUT/table.txt"
