@@ -4,6 +4,7 @@
 //! Whatever they do, each operation ends, says by name what came of it, and that is so; a container
 //! beside them counts on; and once they are gone nothing is left of them.
 
+mod capabilities;
 mod descriptors;
 mod images;
 mod injected;

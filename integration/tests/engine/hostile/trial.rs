@@ -11,6 +11,8 @@ use stasis_integration::container::failure::Failure;
 use stasis_integration::container::memory_container::{Inventory, difference};
 use stasis_integration::host::installed::{CUDA_CHECKPOINT, PROGRAM, RUNTIME, StasisHost};
 
+use super::capabilities::as_engines_do;
+
 const PORT: u16 = 10300;
 const NEIGHBOURS_PORT: u16 = 10301;
 /// The runtime, which is killed if it takes so long that it would never end.
@@ -18,23 +20,6 @@ const BOUNDED: &str = "/usr/local/bin/bounded-runtime";
 const BOUND: [&str; 4] = ["timeout", "--signal", "KILL", "150"];
 /// How often a container is resumed that prevents it now and then.
 const ATTEMPTS: u32 = 50;
-/// What engines give to a container.
-const CAPABILITIES: [&str; 14] = [
-    "CAP_AUDIT_WRITE",
-    "CAP_CHOWN",
-    "CAP_DAC_OVERRIDE",
-    "CAP_FOWNER",
-    "CAP_FSETID",
-    "CAP_KILL",
-    "CAP_MKNOD",
-    "CAP_NET_BIND_SERVICE",
-    "CAP_NET_RAW",
-    "CAP_SETFCAP",
-    "CAP_SETGID",
-    "CAP_SETPCAP",
-    "CAP_SETUID",
-    "CAP_SYS_CHROOT",
-];
 /// Shorter than the bound. What a stopped process or a silent file system delays is given up.
 const DEADLINES: &str = "deadlines.lock_ms = 4000\ndeadlines.driver_s = 30\n\
                          deadlines.stalled_s = 20\n";
@@ -300,12 +285,5 @@ impl<'l> Trial<'l> {
         let answer = self.stasis.ask(PORT)?.unwrap_or_default();
         let played = answer.split(' ').nth(1).unwrap_or("0");
         Ok((played == "0").then_some(answer))
-    }
-}
-
-/// Capabilities and limits as engines set them, where `runc spec` sets less.
-fn as_engines_do(spec: &mut Value) {
-    for set in ["bounding", "effective", "permitted"] {
-        spec["process"]["capabilities"][set] = json!(CAPABILITIES);
     }
 }
