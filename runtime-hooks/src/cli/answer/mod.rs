@@ -19,14 +19,6 @@ pub enum Format {
     Json,
 }
 
-impl Format {
-    /// What the option `--json` asks for.
-    #[must_use]
-    pub fn of(json: bool) -> Self {
-        if json { Self::Json } else { Self::Text }
-    }
-}
-
 /// How a command answers: the option of every one that has something to show.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Output {
@@ -39,7 +31,10 @@ impl Output {
     /// The format that was asked for.
     #[must_use]
     pub fn format(self) -> Format {
-        Format::of(self.json)
+        match self.json {
+            true => Format::Json,
+            false => Format::Text,
+        }
     }
 }
 

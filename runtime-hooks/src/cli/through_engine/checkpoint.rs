@@ -12,7 +12,7 @@ use super::dry_run::DryRun;
 use super::outcome::{Outcome, Word};
 use super::progress::{ProgressLine, Shown};
 use super::report::{REFUSED, report, shown};
-use crate::cli::answer::{Format, name, show};
+use crate::cli::answer::{Format, Output, name, show};
 use crate::cli::command_error::CommandError;
 use crate::cli::locate::engine::Known;
 use crate::cli::locate::{Located, locate};
@@ -44,16 +44,15 @@ pub struct Arguments {
     /// The root of its low-level runtime; without it the usual roots are searched.
     #[arg(long, value_name = "DIRECTORY")]
     root: Option<PathBuf>,
-    /// Print the outcome as one JSON object.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 impl Arguments {
     /// The format of the answer.
     #[must_use]
     pub fn format(&self) -> Format {
-        Format::of(self.json)
+        self.output.format()
     }
 
     fn after(&self) -> AfterDump {

@@ -13,7 +13,7 @@ use super::progress::{ProgressLine, Shown};
 use super::report::{REFUSED, report, shown};
 use super::restore_dry_run::DryRun;
 use super::restore_way::{RestoreWay, Wanted};
-use crate::cli::answer::{Format, name, show};
+use crate::cli::answer::{Format, Output, name, show};
 use crate::cli::command_error::CommandError;
 use crate::cli::locate::engine::{self, Engine};
 use crate::cli::locate::locate;
@@ -45,9 +45,8 @@ pub struct Arguments {
     /// Whether a line shows how far it is.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Shown::Auto)]
     progress: Shown,
-    /// Print the outcome as one JSON object.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// An engine that restores containers by its own command.
@@ -72,7 +71,7 @@ impl Arguments {
     /// The format of the answer.
     #[must_use]
     pub fn format(&self) -> Format {
-        Format::of(self.json)
+        self.output.format()
     }
 }
 
