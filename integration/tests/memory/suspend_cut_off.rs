@@ -45,10 +45,12 @@ fn who_copies_or_asked_for_it_is_killed() -> Result<()> {
             ensure!(answer == format!("ok {asked}"), "{}: {answer}", name());
             assert_eq!(seen(stasis, memory)?, before, "{}", name());
         }
-        here.all_killed_in(call)?;
+        let name = || format!("{call}: all were killed");
+        here.all_killed_in(call).with_context(name)?;
         asked += 1;
-        ensure!(stasis.ask_until_up(10000)? == format!("ok {asked}"));
-        assert_eq!(seen(stasis, memory)?, before, "{call}: all were killed");
+        let answer = stasis.ask_until_up(10000).with_context(name)?;
+        ensure!(answer == format!("ok {asked}"), "{}: {answer}", name());
+        assert_eq!(seen(stasis, memory)?, before, "{}", name());
     }
     memory.checkpoint("after-all", &[])?;
     memory.delete()
@@ -148,7 +150,7 @@ impl Here<'_> {
         for name in killed {
             self.is_there(name)?;
         }
-        // At once: who copies ends when nobody asks it any more.
+        // One after the other, as pkill does: who copies outlives who asked for it by a moment.
         let names = killed.join("|");
         self.stasis.host.run(&["pkill", "-KILL", "-x", &names])?;
         self.stasis.let_driver_go(HELD)?;

@@ -8,7 +8,8 @@
 use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::thread::available_parallelism;
+use std::thread::{available_parallelism, sleep};
+use std::time::Duration;
 
 use nix::unistd::{SysconfVar, sysconf};
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,10 @@ use crate::host::respawn;
 
 /// The first argument of such a process.
 pub(super) const VERB: &str = "stasis-gpu-copy";
+/// How long it waits after the end of its operation before it puts anything back. Who kills one of
+/// our processes often kills all, one after the other, and one that is killed while the program
+/// makes a call for it loses the program (`remote-call`).
+const KILLER_IS_DONE: Duration = Duration::from_millis(500);
 const NO_CONTENTS: &str = "its GPU contents are not in one file of ours";
 
 /// What it is to do.
@@ -144,6 +149,9 @@ impl Part {
         let (armed, record) = armed.or_else(|error| said(Err(error)))?;
         // Also when nobody is there to hear it any more, the process is put back.
         let goes_on = said(Ok(())).and_then(|()| until_disarm(&armed));
+        if !matches!(goes_on, Ok(true)) {
+            sleep(KILLER_IS_DONE);
+        }
         let copied = disarm(armed, &record, made);
         if goes_on? {
             say_result(copied.map_err(io::Error::other))?;
