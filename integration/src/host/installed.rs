@@ -204,7 +204,8 @@ impl StasisHost {
             }
             ensure!(
                 Instant::now() < deadline,
-                "no answer from port {port} within 120 s"
+                "no answer from port {port} within 120 s\n{}",
+                self.why_no_answer()
             );
             std::thread::sleep(Duration::from_millis(50));
         }

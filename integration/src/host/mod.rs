@@ -13,6 +13,7 @@ mod gpu_use;
 pub mod image;
 pub mod installed;
 mod kind;
+mod no_answer;
 mod older_containerd;
 mod operations_log;
 mod outside;

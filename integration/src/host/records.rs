@@ -45,6 +45,19 @@ impl StasisHost {
         found.unwrap_or_default()
     }
 
+    /// Kills all keepers, and waits until they are dead: what a killed process holds locked is held
+    /// until the kernel has closed its files, and pkill does not wait for that.
+    ///
+    /// # Errors
+    /// There is none, or one does not die.
+    pub fn kill_keepers(&self) -> Result<()> {
+        self.host.run(&["pkill", "-KILL", "-x", "stasis-keeper"])?;
+        wait_until_clear(|| {
+            let alive = ["pgrep", "-x", "-r", "S,R,D", "stasis-keeper"];
+            Ok(self.host.run_for_text(&alive).ok())
+        })
+    }
+
     /// Waits until nothing has to be put right, and nobody is putting anything right.
     ///
     /// # Errors

@@ -98,16 +98,6 @@ impl Killed<'_> {
         self.stasis.inject("")
     }
 
-    fn kill_keepers(&self) -> Result<()> {
-        self.stasis
-            .host
-            .run(&["pkill", "-KILL", "-x", "stasis-keeper"])?;
-        wait_until_clear(|| {
-            let alive = ["pgrep", "-x", "-r", "S,R,D", "stasis-keeper"];
-            Ok(self.stasis.host.run_for_text(&alive).ok())
-        })
-    }
-
     fn checkpoint(&self) -> Result<Child> {
         self.counter
             .begin_checkpoint("cut-off", &["--leave-running"])
@@ -202,7 +192,7 @@ fn before_the_thaw(here: &Killed<'_>) -> Result<()> {
 
 /// Whoever resumes it again finishes what was begun.
 fn both_before_the_thaw(here: &Killed<'_>) -> Result<()> {
-    let script = "pkill -KILL -x stasis-keeper; kill -9 $PPID; exit 1";
+    let script = "until pkill -KILL -x stasis-keeper; do sleep 0.01; done; kill -9 $PPID; exit 1";
     cut_off_before_the_thaw(here, script)?;
     here.status_is("paused")?;
     here.counter.resume()?;
@@ -228,7 +218,7 @@ fn of_the_keeper(here: &Killed<'_>) -> Result<()> {
         cgroups.lines().any(|line| line.ends_with(":/stasis")),
         "{cgroups}"
     );
-    here.kill_keepers()?;
+    here.stasis.kill_keepers()?;
     here.let_go()?;
     ensure!(operation.wait()?.success(), "it has failed");
     Ok(())
@@ -238,7 +228,7 @@ fn of_the_keeper(here: &Killed<'_>) -> Result<()> {
 fn of_both(here: &Killed<'_>) -> Result<()> {
     let cut_off = || -> Result<()> {
         let (mut operation, runtime) = here.held("checkpoint", || here.checkpoint())?;
-        here.kill_keepers()?;
+        here.stasis.kill_keepers()?;
         kill(runtime, Signal::SIGKILL)?;
         operation.wait()?;
         here.let_go()?;
@@ -265,7 +255,7 @@ fn of_both(here: &Killed<'_>) -> Result<()> {
 fn of_both_while_paused(here: &Killed<'_>) -> Result<()> {
     here.counter.pause()?;
     let (mut operation, runtime) = here.held("get-state", || here.checkpoint())?;
-    here.kill_keepers()?;
+    here.stasis.kill_keepers()?;
     kill(runtime, Signal::SIGKILL)?;
     operation.wait()?;
     here.let_go()?;

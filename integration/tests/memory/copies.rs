@@ -176,7 +176,10 @@ fn the_engine_is_killed(here: &Copies<'_>) -> Result<()> {
 }
 
 fn engine_and_keeper_are_killed(here: &Copies<'_>) -> Result<()> {
-    here.checkpoint_with("pkill -KILL -x stasis-keeper; kill -9 $PPID", "by-hand")?;
+    here.checkpoint_with(
+        "until pkill -KILL -x stasis-keeper; do sleep 0.01; done; kill -9 $PPID",
+        "by-hand",
+    )?;
     // CRIU is at work alone.
     wait_until_clear(|| {
         let status = here.gpu.status()?;

@@ -120,16 +120,10 @@ impl Here<'_> {
     fn both_are_killed(&self, name: &str) -> Result<()> {
         let mut operation = self.begin(name, "exit 1", 3600)?;
         self.is_rolling_back()?;
-        self.keeper_is_killed()?;
+        self.stasis.kill_keepers()?;
         kill_it(&operation)?;
         operation.wait()?;
         ensure!(state(self.stasis, self.home)? == "checkpointed");
-        Ok(())
-    }
-
-    fn keeper_is_killed(&self) -> Result<()> {
-        let kill = ["pkill", "-KILL", "-x", "stasis-keeper"];
-        self.stasis.host.run(&kill)?;
         Ok(())
     }
 
@@ -240,12 +234,14 @@ fn who_recovers_in_vain_leaves_a_keeper(here: &Here<'_>) -> Result<()> {
         let said = host.command(PROGRAM).args(["recover", "home"]).output()?;
         let said = String::from_utf8_lossy(&said.stdout).into_owned();
         assert_contains(&said, &["not undone yet, which is tried again"]);
-        let keepers = host.run_for_text(&["pgrep", "-cx", "stasis-keeper"])?;
-        ensure!(keepers.trim() == "1", "{keepers} keepers");
-        Ok(())
+        // It takes its name some time after it was started.
+        wait_until_clear(|| {
+            let keepers = here.stasis.keepers();
+            Ok((keepers.lines().count() != 1).then(|| format!("keepers: {keepers}")))
+        })
     };
     recovers_in_vain()?;
-    here.keeper_is_killed()?;
+    here.stasis.kill_keepers()?;
     recovers_in_vain()?;
     recovers_in_vain()?;
     here.guest_leaves()
