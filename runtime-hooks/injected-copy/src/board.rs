@@ -65,6 +65,11 @@ pub(crate) struct Report {
     pub(crate) unanswered: AtomicU64,
     /// Why the rest of the prepared mapping is still there (errno); 0: it is not.
     pub(crate) rest_errno: AtomicU64,
+    /// So many bytes at the beginning of the prepared mapping have been copied there, one after the
+    /// other.
+    pub(crate) filled: AtomicU64,
+    /// Not 0: some of them may have been written again.
+    pub(crate) written_again: AtomicU64,
 }
 
 /// What is written while contents are still being loaded.
@@ -123,6 +128,9 @@ pub struct Reported {
     pub unanswered: Option<u64>,
     /// Why the rest of the prepared mapping could not be unmapped: it is still there.
     pub rest_errno: Option<i32>,
+    /// So many bytes at the beginning of the prepared mapping have what they were copied there for,
+    /// and are written no more by a copy. 0 once one of them was.
+    pub filled: u64,
 }
 
 impl Board {
@@ -169,7 +177,7 @@ impl Settings {
 impl Reported {
     /// As it is read from [`Board::REPORT`].
     #[must_use]
-    pub fn from_bytes(bytes: &[u8; 32]) -> Self {
+    pub fn from_bytes(bytes: &[u8; 48]) -> Self {
         let mut words = bytes
             .as_chunks()
             .0
@@ -182,6 +190,10 @@ impl Reported {
             answered: some(next()),
             unanswered: some(next()),
             rest_errno: some(next()).and_then(|errno| errno.try_into().ok()),
+            filled: match (next(), next()) {
+                (filled, 0) => filled,
+                _ => 0,
+            },
         }
     }
 }
@@ -222,19 +234,24 @@ mod tests {
             offset_of!(Report, answered),
             offset_of!(Report, unanswered),
             offset_of!(Report, rest_errno),
+            offset_of!(Report, filled),
+            offset_of!(Report, written_again),
         ];
-        assert_eq!(fields, [0, 8, 16, 24]);
-        let bytes = [5_u64, 6, 0, 12].map(u64::to_ne_bytes);
-        let reported = Reported {
-            copied: 5,
-            answered: Some(6),
-            unanswered: None,
-            rest_errno: Some(12),
-        };
-        assert_eq!(
-            Reported::from_bytes(bytes.as_flattened().try_into().unwrap()),
-            reported
-        );
+        assert_eq!(fields, [0, 8, 16, 24, 32, 40]);
+        for (written_again, filled) in [(0, 7), (1, 0)] {
+            let bytes = [5_u64, 6, 0, 12, 7, written_again].map(u64::to_ne_bytes);
+            let reported = Reported {
+                copied: 5,
+                answered: Some(6),
+                unanswered: None,
+                rest_errno: Some(12),
+                filled,
+            };
+            assert_eq!(
+                Reported::from_bytes(bytes.as_flattened().try_into().unwrap()),
+                reported
+            );
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // raw memory of the process
 
 use core::hint::spin_loop;
-use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use crate::board::{Board, Settings};
 use crate::bytes::{move_bytes, overlap};
@@ -20,6 +20,7 @@ const LOOKS: u32 = 20_000;
 /// As for memmove(3).
 pub unsafe fn memcpy(board: &Board, to: *mut u8, from: *const u8, length: usize) {
     board.wait_for(from, length);
+    board.may_write_again(to);
     // SAFETY: as the caller promises; ranges that overlap are not shared out.
     unsafe {
         if length < SHARED_FROM || overlap(to, from, length) || !board.take_helpers() {
@@ -34,6 +35,7 @@ pub unsafe fn memcpy(board: &Board, to: *mut u8, from: *const u8, length: usize)
     if board.settings.prepared(to) || board.settings.prepared(from) {
         board.report.copied.fetch_add(length as u64, Relaxed);
     }
+    board.is_filled(to, length);
 }
 
 impl Board {
@@ -42,7 +44,7 @@ impl Board {
         if !self.settings.prepared(from) {
             return;
         }
-        let start = (from.addr() as u64).wrapping_sub(self.settings.mapping);
+        let start = self.settings.offset(from);
         let behind = self.settings.mapping_length - start;
         // What lies behind the last byte that is copied.
         let may_miss = behind.saturating_sub(length as u64);
@@ -62,9 +64,36 @@ impl Board {
     }
 }
 
+/// How far the prepared mapping is filled: whoever reads of it takes what lies there to be final.
+impl Board {
+    /// Before a copy to this address.
+    fn may_write_again(&self, to: *const u8) {
+        let filled = self.report.filled.load(Relaxed);
+        if self.settings.prepared(to) && self.settings.offset(to) < filled {
+            self.report.written_again.store(1, SeqCst);
+        }
+    }
+
+    /// After it (Release: what was copied is seen by who sees that it is filled).
+    fn is_filled(&self, to: *const u8, length: usize) {
+        if self.settings.prepared(to) {
+            let start = self.settings.offset(to);
+            let end = start.saturating_add(length as u64);
+            let filled = &self.report.filled;
+            // A gap before it may be filled later, and what lies behind that gap is not counted.
+            let _ = filled.compare_exchange(start, end, Release, Relaxed);
+        }
+    }
+}
+
 impl Settings {
     /// Whether an address lies in the prepared mapping.
     fn prepared(&self, address: *const u8) -> bool {
-        (address.addr() as u64).wrapping_sub(self.mapping) < self.mapping_length
+        self.offset(address) < self.mapping_length
+    }
+
+    /// Where an address lies in the prepared mapping, if it does.
+    fn offset(&self, address: *const u8) -> u64 {
+        (address.addr() as u64).wrapping_sub(self.mapping)
     }
 }

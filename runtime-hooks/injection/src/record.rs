@@ -139,7 +139,7 @@ impl Record {
     /// # Errors
     /// That of process_vm_readv(2).
     pub fn reported(&self, pid: i32) -> io::Result<Reported> {
-        let mut bytes = [0; 32];
+        let mut bytes = [0; 48];
         memory::read(pid, self.report, &mut bytes)?;
         Ok(Reported::from_bytes(&bytes))
     }

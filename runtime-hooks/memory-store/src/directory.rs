@@ -123,10 +123,10 @@ pub(crate) fn clear(directory: &Path, index: &str) -> Result<(), StoreError> {
     clear_packs(directory)
 }
 
-/// Removes the packs from a directory, and nothing else.
+/// Removes the packs from a directory, and what was left beside them, and nothing else.
 pub(crate) fn clear_packs(directory: &Path) -> Result<(), StoreError> {
     for entry in entries(directory)? {
-        if entry.file_name().to_str().is_some_and(pack::is_pack_name) {
+        if entry.file_name().to_str().is_some_and(pack::is_of_pack) {
             remove_file(&entry.path())?;
         }
     }

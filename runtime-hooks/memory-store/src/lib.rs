@@ -56,6 +56,7 @@ pub use protocol::{
 pub use reader::progress::LoadProgress;
 pub use reader::{Loaded, Reader};
 pub use write::Writer;
+pub use write::early_checksums::EarlyChecksums;
 pub use write::files::Coming;
 pub use write::new_pack::{IN_PLACE_OFFSET, create_pack};
 pub use write::stream::{Stream, StreamReport};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use stasis_linux::memory_file::{self, Clearing};
 use stasis_linux::numa::NumaNode;
-use stasis_memory_store::{IN_PLACE_OFFSET, ImageId, create_pack};
+use stasis_memory_store::{EarlyChecksums, IN_PLACE_OFFSET, ImageId, create_pack};
 
 /// So long all threads clear a file before its process is locked: 16 GiB on an H200's machine.
 /// Then one of four goes on, and is ahead of the driver. That was the fastest way for 64 GiB
@@ -47,6 +47,9 @@ pub(super) struct Made {
     /// Where contents begin in it.
     pub(super) offset: u64,
     clearing: Clearing,
+    /// What it is, and how many bytes of contents it is for.
+    of: NewFile,
+    pub(super) bytes: u64,
 }
 
 impl NewFiles {
@@ -97,6 +100,8 @@ impl NewFile {
             file,
             offset,
             clearing,
+            of: self.clone(),
+            bytes,
         })
     }
 }
@@ -105,6 +110,24 @@ impl Made {
     /// How many threads of ours still clear it.
     pub(super) fn threads(&self) -> usize {
         self.clearing.threads()
+    }
+
+    /// Whether contents are to stay in it.
+    pub(super) fn is_pack(&self) -> bool {
+        matches!(self.of, NewFile::Pack { .. })
+    }
+
+    /// Leaves the checksums of so many bytes at the beginning to who stores the contents. Without
+    /// them the contents get theirs then.
+    pub(super) fn leave_checksums(&self, checksums: &EarlyChecksums, filled: u64) {
+        if let NewFile::Pack {
+            directory,
+            id,
+            number,
+        } = &self.of
+        {
+            let _ = checksums.leave(filled, directory, *id, *number);
+        }
     }
 
     /// The contents are in it, and have so many bytes. The driver asks for less than it might: the

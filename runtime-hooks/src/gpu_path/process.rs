@@ -8,7 +8,8 @@
 use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::thread::{available_parallelism, sleep};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, available_parallelism, sleep};
 use std::time::Duration;
 
 use nix::unistd::{SysconfVar, sysconf};
@@ -19,6 +20,7 @@ use stasis_injection::{
 };
 use stasis_linux::ProcessRef;
 use stasis_linux::numa::NumaNode;
+use stasis_memory_store::EarlyChecksums;
 
 use super::new_file::{Made, NewFile};
 use super::records::{HeldRecord, put_back_all};
@@ -33,6 +35,8 @@ pub(super) const VERB: &str = "stasis-gpu-copy";
 /// our processes often kills all, one after the other, and one that is killed while the program
 /// makes a call for it loses the program (`remote-call`).
 const KILLER_IS_DONE: Duration = Duration::from_millis(500);
+/// One of so many threads takes checksums behind those that copy, of which each is as fast.
+const BEHIND_ONE_OF: usize = 4;
 const NO_CONTENTS: &str = "its GPU contents are not in one file of ours";
 
 /// What it is to do.
@@ -148,15 +152,39 @@ impl Part {
         let armed = self.arm(made.as_ref());
         let (armed, record) = armed.or_else(|error| said(Err(error)))?;
         // Also when nobody is there to hear it any more, the process is put back.
-        let goes_on = said(Ok(())).and_then(|()| until_disarm(&armed));
+        let (goes_on, checksums) = match (said(Ok(())), &made) {
+            (Err(error), _) => (Err(error), EarlyChecksums::default()),
+            (Ok(()), Some(made)) if made.is_pack() => self.follow(&armed, made),
+            (Ok(()), _) => (until_disarm(&armed), EarlyChecksums::default()),
+        };
         if !matches!(goes_on, Ok(true)) {
             sleep(KILLER_IS_DONE);
         }
-        let copied = disarm(armed, &record, made);
+        let copied = disarm(armed, &record, made, &checksums);
         if goes_on? {
             say_result(copied.map_err(io::Error::other))?;
         }
         Ok(())
+    }
+
+    /// As [`until_disarm`], and takes checksums of what is copied meanwhile.
+    /// Contents for which that fails get theirs later.
+    fn follow(&self, armed: &Armed, made: &Made) -> (io::Result<bool>, EarlyChecksums) {
+        let Made { file, bytes, .. } = made;
+        let is_over = AtomicBool::new(false);
+        let filled = || match is_over.load(Ordering::Relaxed) {
+            true => None,
+            false => Some(armed.reported().ok()?.filled),
+        };
+        let threads = self.share.of_threads(threads()).get() / BEHIND_ONE_OF;
+        let threads = NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN);
+        thread::scope(|scope| {
+            let taken = scope.spawn(|| EarlyChecksums::take(file, *bytes, threads, filled));
+            let goes_on = until_disarm(armed);
+            is_over.store(true, Ordering::Relaxed);
+            let taken = taken.join().ok().and_then(Result::ok);
+            (goes_on, taken.unwrap_or_default())
+        })
     }
 
     /// What can be known before the lock is a reason before it.
@@ -240,7 +268,12 @@ fn arm(
 }
 
 /// Returns how much the code has copied.
-fn disarm(armed: Armed, record: &HeldRecord, made: Option<Made>) -> Result<u64, InjectionError> {
+fn disarm(
+    armed: Armed,
+    record: &HeldRecord,
+    made: Option<Made>,
+    checksums: &EarlyChecksums,
+) -> Result<u64, InjectionError> {
     let back = armed.disarm()?;
     let PutBack::Returned(Returned { contents, reported }) = back else {
         if !matches!(back, PutBack::CodeLeft(_)) {
@@ -250,6 +283,7 @@ fn disarm(armed: Armed, record: &HeldRecord, made: Option<Made>) -> Result<u64, 
     };
     record.remove();
     if let (Some(made), Some(contents)) = (made, contents) {
+        made.leave_checksums(checksums, reported.filled);
         made.done(contents.length);
     }
     Ok(reported.copied)

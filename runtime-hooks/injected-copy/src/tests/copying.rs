@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::{board, random, until, with_helpers};
-use crate::board::{Board, Settings, Unexpected};
+use crate::board::{Board, Reported, Settings, Unexpected};
 use crate::copy::memcpy;
 use crate::job::{PART, ROUND};
 
@@ -85,6 +85,34 @@ fn what_goes_in_and_out_of_the_mapping_is_counted_to_the_byte() {
     assert_eq!(copied(), 7 * PART as u64 + 1008);
     copy_within(&board, &mut bytes, 16 * PART, 8 * PART, 7 * PART);
     assert_eq!(copied(), 7 * PART as u64 + 1008, "copied elsewhere");
+}
+
+#[test]
+fn how_far_the_mapping_is_filled_is_true_or_zero() {
+    const PIECE: usize = PART;
+    let mut bytes = random(24 * PIECE);
+    let mut board = board();
+    board.settings.mapping = bytes.as_ptr() as u64;
+    board.settings.mapping_length = 8 * PIECE as u64;
+    let reported = || {
+        let report = std::ptr::from_ref(&board.report).cast::<[u8; 48]>();
+        // SAFETY: it lies there, and nobody writes to it now.
+        Reported::from_bytes(&unsafe { report.read() }).filled / PIECE as u64
+    };
+    let mut copy = |to: usize, pieces: usize| {
+        copy_within(&board, &mut bytes, to * PIECE, 12 * PIECE, pieces * PIECE);
+        reported()
+    };
+    assert_eq!(copy(0, 2), 2);
+    assert_eq!(copy(2, 1), 3);
+    // Behind a gap, out of it, and elsewhere.
+    assert_eq!(copy(5, 1), 3);
+    assert_eq!(copy(3, 2), 5);
+    assert_eq!(copy(8, 2), 5);
+    // Counted or not, it is written again.
+    assert_eq!(copy(5, 1), 6);
+    assert_eq!(copy(4, 1), 0);
+    assert_eq!(copy(6, 1), 0);
 }
 
 #[test]

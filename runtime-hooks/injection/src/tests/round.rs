@@ -77,6 +77,7 @@ pub(super) fn out_and_in(workload: &mut Workload, mut meanwhile: impl FnMut(&mut
     );
     assert_eq!(start % (2 << 20), 0);
     assert_eq!((reported.copied, reported.answered), (BYTES, Some(BYTES)));
+    assert_eq!(reported.filled, BYTES);
     assert_holds_contents(&file);
 
     let back = armed(workload, Transfer::In { contents });

@@ -24,6 +24,8 @@ use crate::{ImageId, PAGE, StoreError, Tier};
 
 const MAGIC: &[u8; 8] = b"STASISMP";
 const VERSION: u32 = 1;
+/// Behind the name of a pack ([`beside`]).
+const BESIDE_SUFFIX: &str = ".checksums";
 
 /// A pack, as an index describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,6 +81,18 @@ pub(crate) fn padded(bytes: usize) -> usize {
 #[must_use]
 pub fn is_pack_name(name: &str) -> bool {
     Pack::of_name(name, 0).is_some()
+}
+
+/// The file that may lie beside a pack while a checkpoint is made: checksums of what is in it.
+pub(crate) fn beside(pack: &Path) -> PathBuf {
+    let mut path = pack.as_os_str().to_owned();
+    path.push(BESIDE_SUFFIX);
+    path.into()
+}
+
+/// Whether a file of this name is a pack, or lies beside one.
+pub(crate) fn is_of_pack(name: &str) -> bool {
+    is_pack_name(name.strip_suffix(BESIDE_SUFFIX).unwrap_or(name))
 }
 
 /// A pack that can be read.

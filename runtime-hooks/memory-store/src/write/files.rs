@@ -114,7 +114,7 @@ impl Writer {
         while let Some(Piece { source, numbers }) = pieces.take() {
             for number in numbers {
                 let content = source.content(number);
-                let chunk = match source.in_place {
+                let chunk = match &source.in_place {
                     Some(place) => {
                         in_place.stored_bytes += content.len() as u64;
                         Some(place.chunk(number, content))
@@ -182,18 +182,13 @@ impl Source {
         contents.check()?;
         let mapped = mapping::map_part(contents.file, contents.offset, contents.bytes);
         let mapped = mapped.map_err(contents.failed("map"))?;
-        let in_place = match writer.in_place(contents)? {
-            // What an earlier checkpoint has for the most part does not stay where it is.
-            Some(_) if writer.has_most_of(&mapped, threads)? => None,
-            in_place => in_place,
-        };
         Ok(Self {
             number,
             pid: contents.pid,
             start: contents.start,
             bytes: contents.bytes,
+            in_place: writer.stays_in_place(contents, &mapped, threads)?,
             mapped,
-            in_place,
         })
     }
 

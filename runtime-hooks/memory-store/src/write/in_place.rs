@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use super::HeldPack;
+use super::early_checksums::EarlyChecksums;
 use crate::directory::entries;
 use crate::file_contents::FileContents;
 use crate::file_contents::pieces::share_out;
@@ -17,21 +18,24 @@ use crate::{
 const SAMPLE: usize = 64;
 
 /// Where contents lie in a pack, as they lie in their process.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct InPlace {
     /// The writer's.
     pack: u32,
     /// Of the first byte.
     offset: u64,
+    /// What was taken before all of them were there.
+    early: EarlyChecksums,
 }
 
 impl InPlace {
     /// A chunk with all of its pages, also those that are zero.
-    pub(super) fn chunk(self, number: u32, content: &[u8]) -> Chunk {
+    pub(super) fn chunk(&self, number: u32, content: &[u8]) -> Chunk {
+        let checksum = self.early.get(number);
         Chunk {
             number,
             pages: all_of(content),
-            checksum: Checksum::of(content),
+            checksum: checksum.unwrap_or_else(|| Checksum::of(content)),
             place: Place {
                 pack: self.pack,
                 offset: self.offset + u64::from(number) * CHUNK as u64,
@@ -53,10 +57,7 @@ impl Writer {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub(super) fn in_place(
-        &self,
-        contents: &FileContents<'_>,
-    ) -> Result<Option<InPlace>, StoreError> {
+    fn in_place(&self, contents: &FileContents<'_>) -> Result<Option<InPlace>, StoreError> {
         if self.tier != Tier::Ram {
             return Ok(None);
         }
@@ -73,9 +74,11 @@ impl Writer {
             let found = entry.metadata();
             let found = found.map_err(StoreError::io("look at", &entry.path()))?;
             if (found.dev(), found.ino()) == (file.dev(), file.ino()) {
-                let pack = self.adopt(pack)?;
-                let offset = contents.offset;
-                return Ok(Some(InPlace { pack, offset }));
+                return Ok(Some(InPlace {
+                    pack: self.adopt(pack)?,
+                    offset: contents.offset,
+                    early: EarlyChecksums::of(&entry.path()),
+                }));
             }
         }
         Ok(None)
@@ -99,16 +102,33 @@ impl Writer {
         Ok(number)
     }
 
+    /// The same, if they shall stay where they are: what an earlier checkpoint has for the most
+    /// part does not.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub(super) fn stays_in_place(
+        &self,
+        contents: &FileContents<'_>,
+        content: &[u8],
+        threads: NonZeroUsize,
+    ) -> Result<Option<InPlace>, StoreError> {
+        let Some(in_place) = self.in_place(contents)? else {
+            return Ok(None);
+        };
+        if self.has_most_of(content, threads)? {
+            return Ok(None);
+        }
+        let early = self.believed(in_place.early, content, threads)?;
+        Ok(Some(InPlace { early, ..in_place }))
+    }
+
     /// Whether an earlier checkpoint seems to have these contents, for the most part: then they are
     /// looked for one by one, and else none of them is.
     ///
     /// # Errors
     /// [`StoreError::Panic`].
-    pub(super) fn has_most_of(
-        &self,
-        content: &[u8],
-        threads: NonZeroUsize,
-    ) -> Result<bool, StoreError> {
+    fn has_most_of(&self, content: &[u8], threads: NonZeroUsize) -> Result<bool, StoreError> {
         if self.state().known.is_empty() {
             return Ok(false);
         }

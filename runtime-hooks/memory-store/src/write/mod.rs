@@ -1,11 +1,13 @@
 //! Storing the memory of a checkpoint: a [`Writer`] makes the store, and each thread puts chunks
 //! into a pack of its own by a [`stream`]. What lies in [`files`] in memory is stored as a whole,
-//! and stays where it is if its file is a pack already ([`in_place`], [`new_pack`]).
+//! and stays where it is if its file is a pack already ([`in_place`], [`new_pack`]). Its checksums
+//! may have been taken before ([`early_checksums`]).
 //!
 //! Contents that are stored already ([`content_index`]) are referred to and not stored again, also
 //! those of an earlier checkpoint of the container ([`reuse`]).
 
 mod content_index;
+pub(crate) mod early_checksums;
 pub(crate) mod files;
 mod in_place;
 mod index;

@@ -1,7 +1,7 @@
 //! Contents whose file is a pack from the beginning.
 
 use super::*;
-use crate::{IN_PLACE_OFFSET, ImageId, Pack, create_pack};
+use crate::{Checksum, EarlyChecksums, IN_PLACE_OFFSET, ImageId, Pack, create_pack};
 
 /// As the driver leaves them in packs of a checkpoint.
 fn packed(directory: &Path, id: u128, held: Vec<Held>) -> Vec<Held> {
@@ -76,6 +76,33 @@ fn they_stay_where_they_are() {
         message.contains("of process 7 cannot be read from"),
         "{message}"
     );
+}
+
+/// Those are believed that are right where a sample is taken; and that is how it is seen here that
+/// they are used at all.
+#[test]
+fn checksums_that_were_taken_before_are_used_if_a_sample_is_right() {
+    const CHUNKS: usize = 130;
+    let chunks: Vec<_> = (0..CHUNKS).map(|_| content(3)).collect();
+    for (id, wrong) in [(1, 1), (2, 2)] {
+        let images = Images::in_memory();
+        let (image, request) = (images.image(id), images.request(Tier::Ram, id));
+        let held = vec![Held::new(9, START, 0, chunks.concat())];
+        let held = packed(&images.directory(id), id, held);
+        let mut checksums: Vec<_> = held[0].content.chunks(CHUNK).map(Checksum::of).collect();
+        checksums[wrong] = Checksum(1);
+        EarlyChecksums::from(checksums)
+            .leave(u64::MAX, &images.directory(id), ImageId::new(id), 0)
+            .unwrap();
+        dump(&image, &request, &held);
+        assert!(
+            !names(&images.directory(id))
+                .iter()
+                .any(|name| name.ends_with(".checksums"))
+        );
+        // Every second chunk is in the sample.
+        assert_eq!(verify(&image, &request).is_err(), wrong == 1);
+    }
 }
 
 #[test]

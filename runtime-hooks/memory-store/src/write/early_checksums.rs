@@ -1,0 +1,171 @@
+//! Checksums of contents, taken while somebody still puts these into their pack.
+//!
+//! A process stands still until its contents have checksums. Taken behind who fills the pack, and
+//! beside it, they cost the process nothing. They lie in a file beside the pack until a [`Writer`]
+//! stores the contents, which believes them once a sample has shown that they are right.
+
+use std::fs::File;
+use std::io;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, sleep};
+use std::time::Duration;
+
+use stasis_linux::file::{self, Access, Durability};
+
+use crate::file_contents::pieces::share_out;
+use crate::pack::{self, mapping};
+use crate::{CHUNK, Checksum, IN_PLACE_OFFSET, ImageId, Pack, StoreError, Writer};
+
+/// A chunk is filled in a fifth of a millisecond.
+const LOOK: Duration = Duration::from_micros(500);
+/// So many chunks say whether all are right.
+const SAMPLE: usize = 64;
+/// Those of more contents than any machine has in memory: 64 TiB.
+const MAX_BYTES: u64 = 256 << 20;
+
+/// Checksums of the chunks at the beginning of contents, as many as were taken.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EarlyChecksums(Arc<[Checksum]>);
+
+impl EarlyChecksums {
+    /// Takes them by so many threads, of contents that are put into a new pack
+    /// ([`create_pack`](crate::create_pack)) and have at most so many bytes. `filled` says how many
+    /// bytes at the beginning are there and do not change any more; `None`: no more is waited for.
+    ///
+    /// # Errors
+    /// The pack cannot be mapped.
+    pub fn take(
+        pack: &File,
+        bytes: u64,
+        threads: NonZeroUsize,
+        filled: impl Fn() -> Option<u64> + Sync,
+    ) -> io::Result<Self> {
+        let mapped = mapping::map_part(pack, IN_PLACE_OFFSET, bytes)?;
+        let next = AtomicUsize::new(0);
+        let take = || {
+            let mut taken = Vec::new();
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let chunk = mapped.chunks_exact(CHUNK).nth(number);
+                match chunk.filter(|_| is_filled(number, &filled)) {
+                    Some(chunk) => taken.push((number, Checksum::of(chunk))),
+                    None => return taken,
+                }
+            }
+        };
+        let mut taken = thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads.get()).map(|_| scope.spawn(take)).collect();
+            let taken = threads.into_iter().map(thread::ScopedJoinHandle::join);
+            taken
+                .flat_map(Result::unwrap_or_default)
+                .collect::<Vec<_>>()
+        });
+        taken.sort_unstable_by_key(|(number, _)| *number);
+        let without_gap = (0..)
+            .zip(taken)
+            .take_while(|(wanted, (number, _))| wanted == number);
+        Ok(Self(
+            without_gap.map(|(_, (_, checksum))| checksum).collect(),
+        ))
+    }
+
+    /// Leaves them, as far as so many bytes of contents go, to who stores the contents of a pack.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn leave(
+        &self,
+        filled: u64,
+        directory: &Path,
+        image_id: ImageId,
+        stream: u16,
+    ) -> Result<(), StoreError> {
+        let pack = Pack {
+            creator: image_id,
+            stream,
+            bytes: 0,
+        };
+        let path = pack::beside(&directory.join(pack.file_name()));
+        let chunks = usize::try_from(filled / CHUNK as u64).unwrap_or(usize::MAX);
+        let left = self.0.iter().take(chunks);
+        let bytes: Vec<u8> = left.flat_map(|checksum| checksum.0.to_le_bytes()).collect();
+        file::replace(&path, &bytes, Access::Private, Durability::Volatile)
+            .map_err(StoreError::writing(&path))
+    }
+
+    /// What was left of a pack, which is nobody's from now on.
+    pub(super) fn of(pack: &Path) -> Self {
+        let path = pack::beside(pack);
+        let bytes = file::read(&path, MAX_BYTES).ok().flatten();
+        let _ = file::remove(&path);
+        let bytes = bytes.unwrap_or_default();
+        let (checksums, _) = bytes.as_chunks();
+        let checksums = checksums
+            .iter()
+            .map(|bytes| Checksum(u128::from_le_bytes(*bytes)));
+        Self(checksums.collect())
+    }
+
+    /// That of a chunk, if it was taken.
+    pub(super) fn get(&self, number: u32) -> Option<Checksum> {
+        self.0.get(usize::try_from(number).ok()?).copied()
+    }
+}
+
+impl From<Vec<Checksum>> for EarlyChecksums {
+    fn from(checksums: Vec<Checksum>) -> Self {
+        Self(checksums.into())
+    }
+}
+
+/// Waits until a chunk is filled; false if nobody waits any more.
+fn is_filled(number: usize, filled: impl Fn() -> Option<u64>) -> bool {
+    let end = (number as u64 + 1) * CHUNK as u64;
+    loop {
+        match filled() {
+            None => return false,
+            Some(filled) if filled >= end => return true,
+            Some(_) => sleep(LOOK),
+        }
+    }
+}
+
+impl Writer {
+    /// Checksums of contents, if a sample of them is right. What is wrong is said in the report: a
+    /// driver that changes what it has copied must not be followed like this.
+    ///
+    /// # Errors
+    /// [`StoreError::Panic`].
+    pub(super) fn believed(
+        &self,
+        checksums: EarlyChecksums,
+        content: &[u8],
+        threads: NonZeroUsize,
+    ) -> Result<EarlyChecksums, StoreError> {
+        let step = (checksums.0.len() / SAMPLE).max(1);
+        let chunks = (0_usize..).zip(content.chunks(CHUNK)).zip(&*checksums.0);
+        let sample: Vec<_> = chunks.step_by(step).collect();
+        let wrong = share_out(&sample, threads, |chunks| {
+            let mut wrong = Vec::new();
+            while let Some(((number, content), checksum)) = chunks.take() {
+                if Checksum::of(content) != **checksum {
+                    wrong.push(*number);
+                }
+            }
+            Ok(wrong)
+        })?;
+        let Some(wrong) = wrong.concat().into_iter().min() else {
+            return Ok(checksums);
+        };
+        self.state().not_reused.get_or_insert_with(|| {
+            format!("checksums from before the end of the driver's copy: chunk {wrong} has another")
+        });
+        Ok(EarlyChecksums::default())
+    }
+}
+
+#[cfg(test)]
+mod tests;
