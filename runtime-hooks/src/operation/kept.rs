@@ -1,25 +1,17 @@
 //! An operation and its keeper: what is recorded to be undone, and how the operation ends.
 
 use std::fs::{self, File};
-use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{MutexGuard, PoisonError};
-use std::thread::{panicking, sleep};
-use std::time::{Duration, Instant};
+use std::thread::panicking;
 
-use rustix::fs::{Mode, OFlags, open};
-
-use crate::host::file_lock::{Sharing, Tried, lock_soon, try_lock, unlock};
+use crate::host::file_lock::unlock;
+use crate::operation::children::CHILDREN;
 use crate::operation::intent::{self, Intent};
 use crate::operation::keeper::{Keeper, is_trying};
 use crate::operation::undo::{self, Begun, Undo};
 use crate::operation::{Operation, OperationError};
-
-/// The file that everything which an operation starts holds locked: the low-level runtime, CRIU.
-const CHILDREN: &str = "children";
-/// How often it is looked whether they have ended.
-const POLL: Duration = Duration::from_millis(20);
 
 /// What an operation has recorded, and who undoes it.
 #[derive(Debug, Default)]
@@ -30,7 +22,7 @@ pub(super) struct Kept {
     former: Option<Box<Undo>>,
     keeper: Option<Keeper>,
     /// The locked file, which children inherit.
-    children: Option<OwnedFd>,
+    pub(super) children: Option<OwnedFd>,
     pub(super) end: End,
 }
 
@@ -63,10 +55,8 @@ impl Operation {
         let former = former.filter(|former| former.begun == Begun::Waiting);
         kept.former = former.map(Box::new);
         kept.undo = Some(Box::new(undo));
-        if kept.children.is_none() {
-            kept.children = Some(self.lock_for_children()?);
-        }
-        Ok(())
+        drop(kept);
+        self.children_lock().map(drop)
     }
 
     /// Starts another keeper if the first has ended. To be called before each step that changes
@@ -186,55 +176,6 @@ impl Operation {
         let operation = Self::new(directory, lock);
         operation.kept().end = End::LetGo;
         operation
-    }
-
-    /// Waits until everything that a killed operation had started has ended.
-    ///
-    /// # Errors
-    /// [`OperationError::Orphans`] if that takes longer than `wait`; or an I/O error.
-    pub(crate) fn wait_for_orphans(
-        &self,
-        undo: &Undo,
-        wait: Duration,
-    ) -> Result<(), OperationError> {
-        let deadline = Instant::now().checked_add(wait);
-        while self.has_orphans()? && !undo.is_up() {
-            if deadline.is_some_and(|deadline| Instant::now() > deadline) {
-                return Err(OperationError::Orphans);
-            }
-            sleep(POLL);
-        }
-        Ok(())
-    }
-
-    fn has_orphans(&self) -> Result<bool, OperationError> {
-        let path = self.directory.join(CHILDREN);
-        let is_held = || match File::open(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            opened => Ok(try_lock(opened?, Sharing::Exclusive)? == Tried::Held),
-        };
-        is_held().map_err(|source| OperationError::Io {
-            path: path.clone(),
-            source,
-        })
-    }
-
-    fn lock_for_children(&self) -> Result<OwnedFd, OperationError> {
-        let path = self.directory.join(CHILDREN);
-        let lock = || -> io::Result<OwnedFd> {
-            // Not CLOEXEC: children inherit the open file, and with it the lock.
-            let file = open(
-                &path,
-                OFlags::CREATE | OFlags::RDWR,
-                Mode::RUSR | Mode::WUSR,
-            )?;
-            lock_soon(&file)?;
-            Ok(file)
-        };
-        lock().map_err(|source| OperationError::Io {
-            path: path.clone(),
-            source,
-        })
     }
 
     pub(super) fn kept(&self) -> MutexGuard<'_, Kept> {

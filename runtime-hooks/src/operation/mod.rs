@@ -6,6 +6,7 @@
 //! undoes it if the operation is killed. The *intent* (`intent.rs`) is a further file, which exists
 //! from before the first driver call until every CUDA process is as it was found (or gone).
 
+mod children;
 mod directory;
 pub mod estimate;
 mod intent;

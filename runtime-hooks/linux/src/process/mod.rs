@@ -170,6 +170,14 @@ impl ProcessRef {
         self.send(Signal::TERM)
     }
 
+    /// Stops the process, until it is let go on or ended.
+    ///
+    /// # Errors
+    /// As [`ProcessRef::kill`].
+    pub fn stop(&self) -> io::Result<()> {
+        self.send(Signal::STOP)
+    }
+
     /// Lets the process go on, if a stop signal holds it.
     ///
     /// # Errors

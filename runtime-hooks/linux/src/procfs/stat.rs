@@ -17,6 +17,8 @@ pub struct Stat {
     pub state: TaskState,
     /// The pid of the parent process; 0 if it is in a pid namespace above ours.
     pub parent: i32,
+    /// The session; 0 if its first process is in a pid namespace above ours.
+    pub session: i32,
     /// What it, and its children that were waited for, have used of the processor, in clock ticks.
     pub cpu_ticks: u64,
     /// When it was started, in clock ticks since boot.
@@ -78,10 +80,11 @@ impl Stat {
         let name = text.get(begin + 1..end)?.to_vec();
         let mut fields = words(text.get(end + 1..)?);
         let state = TaskState::of_letter(*fields.next()?.first()?);
-        // The state is field 3, the parent field 4, utime, stime, cutime and cstime fields 14 to
-        // 17, the start time field 22.
+        // The state is field 3, the parent field 4, the session field 6, utime, stime, cutime and
+        // cstime fields 14 to 17, the start time field 22.
         let parent = number(fields.next()?)?;
-        let mut cpu_ticks: u64 = number(fields.nth(9)?)?;
+        let session = number(fields.nth(1)?)?;
+        let mut cpu_ticks: u64 = number(fields.nth(7)?)?;
         for _ in 15..=17 {
             cpu_ticks = cpu_ticks.saturating_add(number(fields.next()?)?);
         }
@@ -90,6 +93,7 @@ impl Stat {
             name,
             state,
             parent,
+            session,
             cpu_ticks,
             start_time,
         })
@@ -109,7 +113,8 @@ mod tests {
             let stat = Stat::parse(&text).unwrap();
             assert_eq!(stat.name, name);
             assert_eq!(stat.state, TaskState::Live);
-            assert_eq!((stat.parent, stat.start_time), (1, 4711));
+            assert_eq!((stat.parent, stat.session), (1, 3));
+            assert_eq!(stat.start_time, 4711);
             assert_eq!(stat.cpu_ticks, 11 + 12 + 13 + 14);
         }
     }

@@ -1,0 +1,81 @@
+//! What an operation has started, and whoever undoes it has to wait for.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags, open};
+
+use crate::host::file_lock::{Sharing, Tried, lock_soon, try_lock};
+use crate::operation::undo::Undo;
+use crate::operation::{Operation, OperationError};
+
+/// The file that everything which an operation starts holds locked.
+pub(super) const CHILDREN: &str = "children";
+/// How often it is looked whether they have ended.
+const POLL: Duration = Duration::from_millis(20);
+
+impl Operation {
+    /// Waits until everything that a killed operation had started has ended.
+    ///
+    /// # Errors
+    /// [`OperationError::Orphans`] if that takes longer than `wait`; or an I/O error.
+    pub(crate) fn wait_for_orphans(
+        &self,
+        undo: &Undo,
+        wait: Duration,
+    ) -> Result<(), OperationError> {
+        let deadline = Instant::now().checked_add(wait);
+        while self.has_orphans()? && !undo.is_up() {
+            if deadline.is_some_and(|deadline| Instant::now() > deadline) {
+                return Err(OperationError::Orphans);
+            }
+            sleep(POLL);
+        }
+        Ok(())
+    }
+
+    fn has_orphans(&self) -> Result<bool, OperationError> {
+        let path = self.directory.join(CHILDREN);
+        let is_held = || match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            opened => Ok(try_lock(opened?, Sharing::Exclusive)? == Tried::Held),
+        };
+        is_held().map_err(|source| OperationError::Io {
+            path: path.clone(),
+            source,
+        })
+    }
+
+    /// The lock that everything which the operation starts holds as long as it works: the
+    /// low-level runtime and CRIU inherit it, and who inherits nothing is given this.
+    ///
+    /// # Errors
+    /// [`OperationError::Io`].
+    pub(crate) fn children_lock(&self) -> Result<OwnedFd, OperationError> {
+        let path = self.directory.join(CHILDREN);
+        let mut kept = self.kept();
+        let mut lock = || -> io::Result<OwnedFd> {
+            let file = match kept.children.take() {
+                Some(file) => file,
+                None => lock_for_children(&path)?,
+            };
+            kept.children.insert(file).try_clone()
+        };
+        lock().map_err(|source| OperationError::Io {
+            path: path.clone(),
+            source,
+        })
+    }
+}
+
+/// Not CLOEXEC: children inherit the open file, and with it the lock.
+fn lock_for_children(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::CREATE | OFlags::RDWR;
+    let file = open(path, flags, Mode::RUSR | Mode::WUSR)?;
+    lock_soon(&file)?;
+    Ok(file)
+}
