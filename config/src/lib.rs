@@ -9,6 +9,7 @@ mod error;
 pub mod exposure;
 mod file;
 mod gpu_checkpoint;
+pub mod hooks;
 pub mod interface;
 mod low_level;
 mod preflight;
@@ -22,6 +23,7 @@ pub use bulk_memory::{BulkMemory, MemoryTier};
 pub use deadlines::Deadlines;
 pub use error::SettingsError;
 pub use gpu_checkpoint::{GpuCheckpoint, GpuCheckpointPath};
+pub use hooks::Hooks;
 pub use low_level::{Flavor, LowLevel};
 pub use preflight::{BlockerKind, DiskSpace, ExecSessions, Preflight};
 pub use restore::{DriverLibraries, Persistence, Restore};
@@ -52,6 +54,8 @@ pub struct Settings {
     pub preflight: Preflight,
     /// How the driver moves GPU contents into host memory.
     pub gpu_checkpoint: GpuCheckpoint,
+    /// Commands that are run in containers.
+    pub hooks: Hooks,
     /// Host memory for GPU contents.
     pub memory: Memory,
     /// How bulk memory is stored.
@@ -223,6 +227,7 @@ impl Settings {
         self.restore.check()?;
         self.preflight.check()?;
         self.bulk_memory.check()?;
+        self.hooks.check()?;
         self.deadlines.check()
     }
 }

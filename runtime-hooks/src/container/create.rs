@@ -9,6 +9,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::container::hooks::{Hooks, InvalidHook};
 use crate::container::spec::{Spec, SpecError};
 
 /// The annotation that asks for it.
@@ -39,6 +40,9 @@ pub enum CreateError {
         /// Its value.
         given: String,
     },
+    /// The annotation of a hook cannot be used.
+    #[error("{0}; nothing was created")]
+    Hook(#[from] InvalidHook),
     /// The environment cannot be written.
     #[error(
         "nothing was created: the annotation {ANNOTATION} asks for variables in the container's \
@@ -57,6 +61,7 @@ pub fn prepare(bundle: &Path) -> Result<(), CreateError> {
     let Ok(mut spec) = Spec::read(bundle) else {
         return Ok(());
     };
+    Hooks::declared(&stasis_config::Hooks::default(), Some(&spec))?;
     match spec.annotation(ANNOTATION) {
         None => return Ok(()),
         Some(CHECKPOINTABLE) => {}
@@ -155,6 +160,13 @@ mod tests {
             assert_eq!(specification(&bundle), spec);
         }
         prepare(Path::new("/nonexistent")).unwrap();
+    }
+
+    #[test]
+    fn a_hook_that_could_not_be_run_is_refused_when_there_is_time_to_mend_it() {
+        let spec = json!({"annotations": {"io.stasis.hook.before-checkpoint": "[x"}});
+        let said = prepare(bundle(&spec).path()).unwrap_err().to_string();
+        assert!(said.ends_with("; nothing was created"), "{said}");
     }
 
     #[test]

@@ -107,6 +107,12 @@ impl Spec {
         self.tree.get("annotations")?.get(name)?.as_str()
     }
 
+    /// The names of all annotations.
+    pub(crate) fn annotations(&self) -> impl Iterator<Item = &str> {
+        let all = self.tree.get("annotations").and_then(Value::as_object);
+        all.into_iter().flatten().map(|(name, _)| name.as_str())
+    }
+
     /// A variable of the process's environment; the last entry counts, as for the process itself.
     pub(crate) fn environment(&self, name: &str) -> Option<&str> {
         let variables = list(&self.tree, "/process/env").iter().rev();

@@ -42,6 +42,7 @@ impl Refusal {
         match self {
             Self::Container(error) => error.kind(),
             Self::CriuConfiguration(error) => error.kind(),
+            Self::Hook(_) => Kind::HookFailed,
             Self::Operation(error) => error.kind(),
             Self::Driver(error) => error.kind(),
             Self::Inventory(_) => Kind::Nvml,

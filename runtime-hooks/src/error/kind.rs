@@ -81,6 +81,8 @@ words! {
         FrozenAbove = "frozen-above",
         /// The map from the image's GPUs to others cannot be used.
         GpuMap = "gpu-map",
+        /// A hook of the container failed, or cannot be run.
+        HookFailed = "hook-failed",
         /// runc, crun, CRIU or a disk did nothing for so long that it was given up.
         Hung = "hung",
         /// The image is incomplete or damaged.

@@ -8,6 +8,7 @@ use stasis_memory_store::StoreError;
 
 use crate::container::ContainerError;
 use crate::container::criu_configuration::CriuConfigurationError;
+use crate::container::hooks::InvalidHook;
 use crate::container::host_memory::NoHostMemory;
 use crate::cuda::OpenError;
 use crate::cuda::failure::ProcessFailure;
@@ -33,6 +34,9 @@ pub enum Refusal {
     /// An annotation of it gives CRIU a configuration file.
     #[error(transparent)]
     CriuConfiguration(#[from] CriuConfigurationError),
+    /// The annotation of a hook cannot be used.
+    #[error(transparent)]
+    Hook(#[from] InvalidHook),
     /// Another operation is under way, or the state directory cannot be used.
     #[error(transparent)]
     Operation(#[from] OperationError),

@@ -1,5 +1,6 @@
 //! `stasis check`: runs only the pre-flight. It queries the driver and changes nothing.
 
+mod hooks;
 pub mod image;
 mod text;
 
@@ -19,6 +20,7 @@ use crate::checkpoint::judge::{admit_to_host, find_blockers};
 use crate::checkpoint::plan::is_plain;
 use crate::cli::locate::LocateError;
 use crate::container::criu_configuration::refuse_running;
+use crate::container::hooks::Hooks;
 use crate::container::host_memory::HostRoom;
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
@@ -35,6 +37,7 @@ use crate::preflight::capabilities::Capabilities;
 use crate::preflight::cuda_processes::{CudaMembers, cuda_members};
 use crate::preflight::exec_sessions;
 use crate::preflight::peer_access::PeerAccess;
+use hooks::DeclaredHooks;
 
 /// The findings of the pre-flight.
 #[derive(Debug, Serialize)]
@@ -53,6 +56,8 @@ pub struct Report {
     pub processes: Vec<Process>,
     /// All blockers, also those that the settings allow.
     pub blockers: Vec<Blocker>,
+    /// What a checkpoint would run in the container.
+    pub hooks: DeclaredHooks,
     /// What a checkpoint would do in another way.
     pub notes: Vec<String>,
 }
@@ -130,6 +135,7 @@ pub fn check(context: &Context, container: &Container) -> Result<Report, CheckEr
         kind: None,
         processes: Vec::new(),
         blockers: Vec::new(),
+        hooks: DeclaredHooks::default(),
         notes: Vec::new(),
     };
     let (settings, flavor) = (&context.settings, context.low_level.flavor);
@@ -220,6 +226,10 @@ impl Report {
         }
         if members.is_empty() {
             return Ok(());
+        }
+        match Hooks::of(&context.settings.hooks, container) {
+            Ok(hooks) => self.declare(hooks),
+            Err(error) => self.refuse(&error.into()),
         }
         let captured = captured(context, container, &facts)?;
         for finding in captured.unknown() {

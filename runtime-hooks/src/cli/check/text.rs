@@ -36,6 +36,10 @@ impl fmt::Display for Report {
         for blocker in &self.blockers {
             writeln!(f, "{blocker}")?;
         }
+        for hook in self.hooks.all() {
+            let (hook, seconds) = (name(&hook.name), hook.timeout_seconds);
+            writeln!(f, "{hook} would be run in it, for up to {seconds} s")?;
+        }
         for note in &self.notes {
             writeln!(f, "{}", name(note))?;
         }
