@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::SystemTime;
 
+use serde::{Deserialize, Serialize};
 use stasis_config::{LowLevel, Settings};
 
 use crate::container::{Container, ContainerError};
@@ -26,6 +27,14 @@ pub struct Context {
     pub began: SystemTime,
 }
 
+/// Where a low-level runtime has containers, and its program: for whoever needs nothing else of a
+/// context, and for records.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Place {
+    pub(crate) low_level: LowLevel,
+    pub(crate) root: PathBuf,
+}
+
 /// The outcome of a call.
 #[derive(Debug)]
 pub enum Outcome {
@@ -46,6 +55,14 @@ impl Context {
             Ok(container) => Ok(Some(container)),
             Err(ContainerError::NotFound { .. } | ContainerError::Stopped { .. }) => Ok(None),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Where it has its containers, and by whom.
+    pub(crate) fn place(&self) -> Place {
+        Place {
+            low_level: self.low_level.clone(),
+            root: self.root.clone(),
         }
     }
 

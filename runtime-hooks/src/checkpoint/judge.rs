@@ -12,6 +12,7 @@ use crate::checkpoint::captured::{Captured, Found, as_reported};
 use crate::checkpoint::destination::Destination;
 use crate::checkpoint::disk_space::refuse_full;
 use crate::checkpoint::late_exec;
+use crate::container::hooks::Hooks;
 use crate::container::host_memory::{self, HostRoom};
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
@@ -46,6 +47,7 @@ pub(super) struct Checked {
     pub(super) found: FreezerState,
     pub(super) plugins: Plugins,
     pub(super) allowed: Vec<Finding>,
+    pub(super) hooks: Hooks,
     pub(super) image: NewImage,
     pub(super) captured: Captured,
 }
@@ -75,10 +77,15 @@ pub(super) fn judge(
         return Ok(Judged::Idle);
     };
     refuse_pre_dump(options, &members)?;
+    let hooks = Hooks::of(&context.settings.hooks, container)?;
     let earlier = operation.recorded()?;
     let earlier = earlier.map(|intent| intent.still_holding(&members));
     let inventory = Inventory::read(&context.settings)?;
-    let allowed = refuse_blockers(context, container, &snapshot, &members, &inventory)?;
+    let allowed = match hooks.before_checkpoint {
+        // The program may remove them when it is told. They are looked for then.
+        Some(_) => Vec::new(),
+        None => refuse_blockers(context, container, &snapshot, &members, &inventory)?,
+    };
     let as_found = Found {
         members: &as_reported(&members),
         freezer: found,
@@ -103,6 +110,7 @@ pub(super) fn judge(
         found,
         plugins,
         allowed,
+        hooks,
         image,
         captured,
     })))

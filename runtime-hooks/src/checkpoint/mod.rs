@@ -11,6 +11,7 @@ pub(crate) mod disk_space;
 pub(crate) mod dump;
 pub(crate) mod gpu_contents;
 pub(crate) mod gpu_state;
+mod hook;
 pub(crate) mod into_files;
 pub(crate) mod judge;
 pub(crate) mod late_cuda;
@@ -30,6 +31,7 @@ use crate::checkpoint::captured::Captured;
 use crate::checkpoint::dump::Dumped;
 use crate::checkpoint::gpu_contents::MemoryBefore;
 use crate::checkpoint::gpu_state::{gpu_checkpoint, lock, note_ended, raise_limits};
+use crate::checkpoint::hook::tell_program;
 use crate::checkpoint::into_files::{
     Way, begin_to_store, find, lead_into_files, make_files, store_beside_others,
 };
@@ -49,6 +51,7 @@ use crate::ledger::amounts::Resource;
 use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
 use crate::operation::verb::Verb;
+use crate::preflight::blocker::Finding;
 use crate::recovery::rollback::roll_back;
 use crate::request::{AfterDump, CheckpointRequest, LowLevelArgs};
 
@@ -94,7 +97,7 @@ fn attempt(
     let mut timeline = Timeline::with_progress(progress).of_image(&options.image_path);
     timeline.add("check", began.elapsed(), None);
     for finding in &plan.allowed {
-        timeline.note(format!("allowed {}: process {finding}", finding.kind));
+        timeline.note(allowed(finding));
     }
     let result = carry_out(&plan, &mut captured, low_level_args, &mut timeline);
     timeline.set_copying(plan.driver.copying());
@@ -192,6 +195,8 @@ fn save<'p>(
 ) -> Result<(CudaJob<'p, Checkpointed>, Written<'p>), Failure> {
     go_on(plan)?;
     plan.operation.record(&captured.intent)?;
+    tell_program(plan, captured, timeline)?;
+    go_on(plan)?;
     let began = Instant::now();
     let way = make_files(plan, captured, timeline);
     timeline.add("make room", began.elapsed(), None);
@@ -243,6 +248,11 @@ fn save_by<'p>(
     let dumped = write_image(plan, captured, members, memory, low_level_args, timeline)?;
     plan.operation.reservation().retain(Resource::is_of_gpu);
     Ok((job, dumped))
+}
+
+/// A note of a blocker that the settings allow.
+fn allowed(finding: &Finding) -> String {
+    format!("allowed {}: process {finding}", finding.kind)
 }
 
 fn go_on(plan: &Plan<'_>) -> Result<(), Failure> {

@@ -10,6 +10,7 @@ use crate::bulk_memory::plugin::Plugins;
 use crate::checkpoint::captured::{Captured, Found};
 use crate::checkpoint::judge::{Judged, judge, refuse_blockers};
 use crate::checkpoint::without_gpu_state::PlainDump;
+use crate::container::hooks::Hooks;
 use crate::container::{Container, ContainerError, criu_configuration};
 use crate::context::Context;
 use crate::cuda::Driver;
@@ -54,6 +55,8 @@ pub struct Plan<'a> {
     pub plugins: Plugins,
     /// Blockers that the administrator allows.
     pub allowed: Vec<Finding>,
+    /// What its program is told by.
+    pub hooks: Hooks,
     /// The image to write.
     pub image: NewImage,
 }
@@ -129,6 +132,7 @@ impl<'a> Plan<'a> {
                     found: checked.found,
                     plugins: checked.plugins,
                     allowed: checked.allowed,
+                    hooks: checked.hooks,
                     image: checked.image,
                 };
                 plan.has_image(Some(plan.image.record()));
@@ -238,7 +242,7 @@ pub fn query_again(
     query(driver, container, &snapshot)
 }
 
-fn query(
+pub(super) fn query(
     driver: &dyn Driver,
     container: &Container,
     snapshot: &Snapshot,

@@ -6,6 +6,7 @@ use crate::container::inherited_devices::Replacer;
 use crate::gpu_path::hole::process::AwayProcess;
 use crate::gpu_path::process::GpuCopy;
 use crate::gpu_path::self_test::SelfTest;
+use crate::low_level::hook::process::HookProcess;
 use crate::recovery::keeper::Keeper;
 
 /// Does the work of this process, if it was started as one of those that both programs start;
@@ -22,6 +23,8 @@ pub fn run() -> Option<u8> {
         copy.run().is_ok()
     } else if let Some(away) = AwayProcess::of_this_process() {
         away.run().is_ok()
+    } else if let Some(hook) = HookProcess::of_this_process() {
+        hook.run().is_ok()
     } else {
         SelfTest::of_this_process()?.run()
     };

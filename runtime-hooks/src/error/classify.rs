@@ -79,6 +79,7 @@ impl Failure {
             Self::Spec(_) => Kind::Bundle,
             Self::DeviceNodes(_) => Kind::DeviceNodes,
             Self::Freezer(_) => Kind::Freezer,
+            Self::Hook(_) => Kind::HookFailed,
             Self::InheritedDevices(_) => Kind::InheritedDevices,
             Self::HostMemory(error) => error.kind(),
             Self::Manifest(error) => error.kind(),

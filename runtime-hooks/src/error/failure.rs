@@ -23,6 +23,7 @@ use crate::image::directory::ImageDirectoryError;
 use crate::image::files::FileError;
 use crate::image::manifest::ManifestError;
 use crate::image::pstree::PstreeError;
+use crate::low_level::hook::{HookError, Unsuccessful};
 use crate::operation::OperationError;
 
 /// Why an operation that had begun failed.
@@ -85,6 +86,9 @@ pub enum Failure {
     /// The record of the operation could not be written.
     #[error(transparent)]
     Operation(#[from] OperationError),
+    /// The program in the container could not be told of the checkpoint.
+    #[error(transparent)]
+    Hook(HookError),
     /// The low-level runtime could not be started, or had to be ended.
     #[error("cannot run {path}")]
     Start {
@@ -206,6 +210,15 @@ impl Failure {
                 Some(&error.fault)
             }
             _ => None,
+        }
+    }
+}
+
+impl From<HookError> for Failure {
+    fn from(error: HookError) -> Self {
+        match error.what {
+            Unsuccessful::Cancelled => Self::Cancelled,
+            _ => Self::Hook(error),
         }
     }
 }

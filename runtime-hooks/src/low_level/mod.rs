@@ -10,6 +10,7 @@ pub mod criu_plugins;
 pub(crate) mod criu_stats;
 pub mod criu_version;
 pub(crate) mod forward_signals;
+pub mod hook;
 pub mod post_dump;
 pub(crate) mod restore;
 pub(crate) mod watch;

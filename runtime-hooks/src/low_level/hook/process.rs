@@ -1,0 +1,256 @@
+//! The process that runs a hook, and ends it.
+//!
+//! It is the reaper of what descends from it (`PR_SET_CHILD_SUBREAPER`), so that a hook that the
+//! low-level runtime starts detached becomes its child: a runtime in the foreground would wait for
+//! everybody who has the hook's output open, and so for what a hook has left in the container.
+
+use std::io::{self, PipeReader, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::prctl;
+use nix::unistd::getpid;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::process::{WaitOptions, WaitStatus, wait};
+use serde::{Deserialize, Serialize};
+use stasis_linux::exit_status;
+
+use crate::context::Place;
+use crate::host::respawn;
+use crate::low_level::command;
+use crate::low_level::hook::Unsuccessful;
+use crate::low_level::hook::ending::{end, pid_in};
+
+/// The first argument of such a process.
+const VERB: &str = "stasis-hook";
+/// How much of what a hook writes is kept, in bytes: the end.
+const MOST_OUTPUT: usize = 2048;
+/// What may still be read when it has ended, in pieces: others may go on to write.
+const LAST_PIECES: usize = 64;
+/// How often it is looked whether it has ended.
+const TURN: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 10_000_000,
+};
+
+/// A hook that is to be run.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct HookProcess {
+    pub(super) place: Place,
+    /// The container.
+    pub(super) id: String,
+    /// The description of its process.
+    pub(super) process: PathBuf,
+    /// Where the low-level runtime writes its pid.
+    pub(super) pid_file: PathBuf,
+    pub(super) timeout: Duration,
+}
+
+/// What has come of it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Answer {
+    ended: Ended,
+    /// The end of what it wrote.
+    pub(super) output: String,
+    /// How many of its processes have not ended, although they were to.
+    left: usize,
+}
+
+/// How it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum Ended {
+    NotStarted,
+    Exit(u8),
+    Signal(i32),
+    Overdue,
+    Cancelled,
+}
+
+impl Answer {
+    /// What is wrong, if anything is.
+    pub(super) fn unsuccessful(&self, timeout: Duration) -> Option<Unsuccessful> {
+        Some(match self.ended {
+            Ended::Exit(0) => return None,
+            Ended::Exit(code) => Unsuccessful::Exit(code),
+            Ended::Signal(signal) => Unsuccessful::Signal(signal),
+            Ended::NotStarted => Unsuccessful::NotStarted,
+            Ended::Overdue => Unsuccessful::Overdue(timeout, self.left),
+            Ended::Cancelled => Unsuccessful::Cancelled,
+        })
+    }
+}
+
+impl HookProcess {
+    /// Starts it. It answers on `stream`, and holds `lock` until it ends.
+    ///
+    /// # Errors
+    /// As of [`respawn::start_with`].
+    pub(super) fn start(&self, stream: OwnedFd, lock: OwnedFd) -> io::Result<Child> {
+        respawn::start_with(VERB, self, [Stdio::from(stream), Stdio::from(lock)])
+    }
+
+    /// The process that this one was started as, if it was.
+    #[must_use]
+    pub fn of_this_process() -> Option<Self> {
+        respawn::job_of(VERB, c"stasis-hook")
+    }
+
+    /// Runs the hook, and says what came of it.
+    ///
+    /// # Errors
+    /// It cannot be run, or nobody hears it.
+    pub fn run(self) -> io::Result<()> {
+        prctl::set_child_subreaper(true)?;
+        let mut caller = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+        let (output, write) = io::pipe()?;
+        fcntl_setfl(&output, OFlags::NONBLOCK)?;
+        let answer = match self.exec(write) {
+            Ok(runtime) => Hooked {
+                job: &self,
+                runtime,
+                is_started: false,
+                output: Some(output),
+                tail: Vec::new(),
+                caller: &caller,
+                deadline: Instant::now() + self.timeout,
+            }
+            .answer()?,
+            Err(error) => Answer {
+                ended: Ended::NotStarted,
+                output: error.to_string(),
+                left: 0,
+            },
+        };
+        caller.write_all(&serde_json::to_vec(&answer)?)
+    }
+
+    fn exec(&self, output: io::PipeWriter) -> io::Result<Child> {
+        let mut command = command(&self.place.low_level, &["--root"]);
+        command.arg(&self.place.root).args(["exec", "--detach"]);
+        command.arg("--process").arg(&self.process);
+        command.arg("--pid-file").arg(&self.pid_file).arg(&self.id);
+        command.stdin(Stdio::null()).stdout(output.try_clone()?);
+        command.stderr(output).spawn()
+    }
+}
+
+/// A hook that is run.
+struct Hooked<'h> {
+    job: &'h HookProcess,
+    runtime: Child,
+    /// Whether the low-level runtime has started it.
+    is_started: bool,
+    /// `None` once nobody can write any more.
+    output: Option<PipeReader>,
+    tail: Vec<u8>,
+    caller: &'h UnixStream,
+    deadline: Instant,
+}
+
+impl Hooked<'_> {
+    fn answer(mut self) -> io::Result<Answer> {
+        let ended = self.until_ended()?;
+        let left = match ended {
+            Ended::Exit(_) | Ended::Signal(_) => 0,
+            Ended::NotStarted | Ended::Overdue | Ended::Cancelled => self.end(ended),
+        };
+        for _ in 0..LAST_PIECES {
+            self.read();
+        }
+        Ok(Answer {
+            ended,
+            output: String::from_utf8_lossy(&self.tail).into_owned(),
+            left,
+        })
+    }
+
+    fn until_ended(&mut self) -> io::Result<Ended> {
+        loop {
+            if self.caller_is_gone()? {
+                return Ok(Ended::Cancelled);
+            }
+            if Instant::now() > self.deadline {
+                return Ok(Ended::Overdue);
+            }
+            self.read();
+            if !self.is_started {
+                match self.runtime.try_wait()? {
+                    None => continue,
+                    Some(status) if !status.success() => return Ok(Ended::NotStarted),
+                    Some(_) => self.is_started = true,
+                }
+            }
+            if let Some(ended) = self.reap() {
+                return Ok(ended);
+            }
+        }
+    }
+
+    /// Waits for something to happen, for a while; whether the caller has asked for the end, or has
+    /// ended.
+    fn caller_is_gone(&self) -> io::Result<bool> {
+        let mut files = vec![PollFd::new(self.caller, PollFlags::IN)];
+        files.extend(self.output.iter().map(|it| PollFd::new(it, PollFlags::IN)));
+        match poll(&mut files, Some(&TURN)) {
+            Ok(_) => Ok(!files[0].revents().is_empty()),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Reads what there is, and keeps the end of it.
+    fn read(&mut self) {
+        let mut piece = [0; 16 << 10];
+        let read = self.output.as_mut().map(|output| output.read(&mut piece));
+        match read {
+            Some(Ok(0)) => self.output = None,
+            Some(Ok(length)) => {
+                self.tail.extend_from_slice(&piece[..length]);
+                let rest = self.tail.len().saturating_sub(MOST_OUTPUT);
+                self.tail.drain(..rest);
+            }
+            // There is nothing now.
+            Some(Err(_)) | None => {}
+        }
+    }
+
+    /// How the hook ended, if it has. Others that came to us are of no interest.
+    fn reap(&self) -> Option<Ended> {
+        let hook = pid_in(&self.job.pid_file)?;
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            if pid.as_raw_nonzero().get() == hook {
+                return Some(Ended::of(status));
+            }
+        }
+        None
+    }
+
+    /// Ends all of it: our children, to whom those of the low-level runtime come, and the hook's
+    /// session, of which some may be children of the container's first process. Nobody is reaped
+    /// meanwhile, so the session's number stays its own.
+    fn end(&mut self, ended: Ended) -> usize {
+        let us = getpid().as_raw();
+        let hook = match ended {
+            Ended::NotStarted => None,
+            _ => pid_in(&self.job.pid_file),
+        };
+        let _ = self.runtime.kill();
+        let _ = self.runtime.wait();
+        end(|stat| stat.parent == us || hook.is_some_and(|hook| stat.session == hook))
+    }
+}
+
+impl Ended {
+    fn of(status: WaitStatus) -> Self {
+        use std::os::unix::process::ExitStatusExt;
+        let status = ExitStatus::from_raw(status.as_raw());
+        match status.signal() {
+            Some(signal) => Self::Signal(signal),
+            None => Self::Exit(exit_status::code(status)),
+        }
+    }
+}
