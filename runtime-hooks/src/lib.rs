@@ -8,7 +8,8 @@
 //!    ([`preflight::cuda_processes`]). A frozen container is thawed for that.
 //! 2. **Pre-flight**: what the driver or CRIU cannot save refuses the checkpoint ([`preflight`],
 //!    [`checkpoint::plan`]). Nothing has been changed until here.
-//! 3. **Record** the intent on disk ([`operation`]).
+//! 3. **Record** the intent on disk ([`operation`]), and run the container's hook
+//!    ([`low_level::hook`]).
 //! 4. **Lock** all CUDA processes together ([`cuda::lock`]).
 //! 5. **GPU checkpoint** of all ([`cuda::job`]), after memory limits were raised
 //!    ([`container::memory_limit`]); forked children give up inherited devices
@@ -27,7 +28,8 @@
 //! 1. **Admission**: GPUs, room and bulk memory, before anything is started
 //!    ([`restore::admission`]).
 //! 2. **Restore** by the low-level runtime and CRIU ([`low_level`]).
-//! 3. **Device nodes**, then **GPU restore** and **unlock** of all ([`restore::gpu_state`]).
+//! 3. **Device nodes**, then **GPU restore** and **unlock** of all ([`restore::gpu_state`]), and
+//!    the container's hook.
 //!
 //! # Resume and suspend
 //! [`resume`] gives a paused container its GPU state back, after the same admission.

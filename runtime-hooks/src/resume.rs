@@ -25,6 +25,7 @@ use crate::gpu_path::hole;
 use crate::ledger::Patience;
 use crate::ledger::gpu_memory::GpuMemory;
 use crate::low_level;
+use crate::low_level::hook::owed::wake_in_phase;
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
@@ -186,6 +187,9 @@ fn carry_out(
     });
     timeline.set_copying(driver.copying());
     let processes = settle(paused, lost, timeline)?;
+    if processes == Processes::Run {
+        wake_in_phase(paused.operation, container, &paused.intent, timeline);
+    }
     Ok(Resumed { code, processes })
 }
 

@@ -8,11 +8,12 @@ use crate::container::ContainerError;
 use crate::cuda::nvml::Inventory;
 use crate::cuda::process_set::ProcessStates;
 use crate::error::{Failure, Refusal};
-use crate::low_level::hook::{Run, Unsuccessful};
+use crate::low_level::hook::{Run, Unsuccessful, owed};
 use crate::operation::timeline::Timeline;
 
-/// Runs the hook `before-checkpoint`. A program of which an earlier operation has left processes
-/// without their GPU has been told already.
+/// Runs the hook `before-checkpoint`. From before it on the container is owed the other one, once
+/// its processes have their GPU again. A program of which an earlier operation has left processes
+/// without theirs has been told already.
 ///
 /// # Errors
 /// [`Failure`]: the checkpoint is rolled back.
@@ -21,12 +22,18 @@ pub(super) fn tell_program(
     captured: &mut Captured,
     timeline: &mut Timeline<'_>,
 ) -> Result<(), Failure> {
+    let place = &plan.context.place();
     let has_been_told = captured.intent.keeps_some_off_gpu();
+    if let Some(hook) = &plan.hooks.after_restore
+        && !has_been_told
+    {
+        owed::record(&plan.operation, place, hook)?;
+    }
     let Some(hook) = &plan.hooks.before_checkpoint else {
         return Ok(());
     };
     let run = Run {
-        place: &plan.context.place(),
+        place,
         operation: &plan.operation,
         container: &plan.container,
         hook,

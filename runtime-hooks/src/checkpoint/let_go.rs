@@ -1,5 +1,6 @@
 //! What becomes of the processes once CRIU has written the image.
 
+use crate::checkpoint::ROLL_BACK;
 use crate::checkpoint::captured::Captured;
 use crate::checkpoint::dump::Dumped;
 use crate::checkpoint::plan::Plan;
@@ -9,6 +10,7 @@ use crate::cuda::gpu_use::gpu_bytes;
 use crate::cuda::job::{Checkpointed, CudaJob};
 use crate::error::after_failure::AfterFailure;
 use crate::error::{Failure, chain};
+use crate::low_level::hook::owed::wake_in_phase;
 use crate::operation::PendingOn;
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::timeline::Timeline;
@@ -63,21 +65,31 @@ pub(crate) fn after_let_go(
         Failure::NotReturned(_) if is_sealed => AfterFailure::ImageCompleteWithoutMemory,
         Failure::NotReturned(_) => AfterFailure::WithoutMemory,
         Failure::Job(error) if is_sealed => {
-            image_complete(plan, captured, std::mem::take(&mut error.lost))
+            let lost = std::mem::take(&mut error.lost);
+            image_complete(plan, captured, lost, timeline)
         }
-        other => roll_back(&plan.changed(captured), other.take_lost()),
+        other => {
+            let rolled_back = roll_back(&plan.changed(captured), other.take_lost());
+            rolled_back.tell(ROLL_BACK, timeline)
+        }
     };
     (cause, after_failure)
 }
 
 /// Reports that the container did not resume after its image was written.
-fn image_complete(plan: &Plan<'_>, captured: &Captured, lost: Vec<ProcessFailure>) -> AfterFailure {
+fn image_complete(
+    plan: &Plan<'_>,
+    captured: &Captured,
+    lost: Vec<ProcessFailure>,
+    timeline: &mut Timeline<'_>,
+) -> AfterFailure {
     if plan.container.init().is_gone() {
         plan.operation.clear();
         return AfterFailure::EndedImageComplete;
     }
     if lost.is_empty() {
         // The rollback brought back the processes that the step did not.
+        wake_in_phase(&plan.operation, &plan.container, &captured.intent, timeline);
         let _ = plan.operation.settle(captured.intent.clone());
     }
     hand_over(&plan.operation, &captured.intent, lost).map_or_else(

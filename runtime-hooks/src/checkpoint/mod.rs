@@ -48,12 +48,16 @@ use crate::error::operations_log;
 use crate::error::{Error, Failure};
 use crate::gpu_path::hole::are_away;
 use crate::ledger::amounts::Resource;
+use crate::low_level::hook::owed::wake_in_phase;
 use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
 use crate::operation::verb::Verb;
 use crate::preflight::blocker::Finding;
 use crate::recovery::rollback::roll_back;
 use crate::request::{AfterDump, CheckpointRequest, LowLevelArgs};
+
+/// The phase of what brings everything back.
+const ROLL_BACK: &str = "roll back";
 
 /// Checkpoints a container; `low_level_args` makes the low-level runtime's command line. For a
 /// container without CUDA processes the low-level runtime writes a plain image.
@@ -133,7 +137,8 @@ fn carry_out(
         captured.intent.freezer = freezer_to_leave(plan, &cause);
         let changed = plan.changed(captured);
         let lost = cause.take_lost();
-        let after_failure = timeline.time("roll back", || roll_back(&changed, lost));
+        let rolled_back = timeline.time(ROLL_BACK, || roll_back(&changed, lost));
+        let after_failure = rolled_back.tell(ROLL_BACK, timeline);
         match are_away(plan.operation.directory()) {
             true => plan.image.keep_memory_only(),
             false => plan.image.give_up(plan.container.init()),
@@ -141,6 +146,9 @@ fn carry_out(
         failed(cause, after_failure)
     })?;
     let let_go = let_go(plan, captured, job, &written.dumped, timeline);
+    if let_go.is_ok() && plan.goes_on_at_once() {
+        wake_in_phase(&plan.operation, &plan.container, &captured.intent, timeline);
+    }
     if let_go.is_ok() && !plan.is_pending_on_resume() {
         plan.operation.reservation().release();
     }
@@ -161,9 +169,9 @@ fn carry_out(
             Ok(())
         }
         (Ok(()), Err(cause)) => {
-            let rolled_back = timeline.time("roll back", || {
-                roll_back(&plan.changed(captured), Vec::new())
-            });
+            let rolled_back =
+                timeline.time(ROLL_BACK, || roll_back(&plan.changed(captured), Vec::new()));
+            let rolled_back = rolled_back.tell(ROLL_BACK, timeline);
             let ended = unsealed(&cause, &plan.image, memory, &plan.container, timeline);
             Err(failed(cause, ended.unwrap_or(rolled_back)))
         }

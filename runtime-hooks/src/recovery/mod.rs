@@ -38,22 +38,22 @@ use crate::operation::{Intent, Operation};
 use crate::preflight::cuda_processes::open_driver;
 pub use begin::begin;
 pub(crate) use begin::{begin_recovery, begin_within, take_up};
-use rollback::{Changed, roll_back};
+use rollback::{Changed, RolledBack, roll_back};
 
 /// Undoes what an operation has begun, once all that it had started has ended. Returns how the
 /// container is then.
 ///
 /// It asks the driver for the state of each process, and does not depend on the step at which the
 /// operation was killed; so it may itself be cut off at any point, and be done again.
-pub(crate) fn recover(context: &Context, operation: &Operation, undo: &Undo) -> AfterFailure {
+pub(crate) fn recover(context: &Context, operation: &Operation, undo: &Undo) -> RolledBack {
     // What stays in a process is not in its way: its calls are answered as by the driver alone.
     let _ = gpu_path::put_back(operation.directory());
     let after = match &undo.begun {
-        Begun::Restore(restore) => end::of_restore(context, operation, &undo.id, restore),
+        Begun::Restore(restore) => end::of_restore(context, operation, &undo.id, restore).into(),
         begun => match context.container(&undo.id) {
             Ok(Some(container)) => bring_back(context, operation, &container, begun),
-            Ok(None) => checkpoint::has_ended(context, operation, undo),
-            Err(error) => AfterFailure::Unknown(error),
+            Ok(None) => checkpoint::has_ended(context, operation, undo).into(),
+            Err(error) => AfterFailure::Unknown(error).into(),
         },
     };
     // The operation may have been killed before it started that, and so may who made a copy.
@@ -68,14 +68,14 @@ fn bring_back(
     operation: &Operation,
     container: &Container,
     begun: &Begun,
-) -> AfterFailure {
+) -> RolledBack {
     let found = match begun {
         Begun::Checkpoint { found, image } => {
             if let Some(image) = image
                 && let Err(after_failure) =
                     checkpoint::give_up(context, operation, container, image)
             {
-                return after_failure;
+                return after_failure.into();
             }
             *found
         }
@@ -84,14 +84,14 @@ fn bring_back(
     };
     let mut intent = match operation.recorded() {
         // No driver call has been made: not even a driver is needed.
-        Ok(None) => return reach(operation, container, found),
+        Ok(None) => return reach(operation, container, found).into(),
         Ok(Some(intent)) if *begun == Begun::Resume => intent.resumed(),
         Ok(Some(intent)) => intent,
-        Err(_) => return lost(container, Cause::Io(io::ErrorKind::InvalidData.into())),
+        Err(_) => return lost(container, Cause::Io(io::ErrorKind::InvalidData.into())).into(),
     };
     intent.freezer = found;
     let Ok(driver) = open_driver(context, container.id()) else {
-        return lost(container, Cause::NoDriver);
+        return lost(container, Cause::NoDriver).into();
     };
     let driver = driver.with_room(Arc::new(operation.gpu_memory(context)));
     let changed = Changed {

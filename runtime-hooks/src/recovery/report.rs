@@ -12,6 +12,9 @@ use crate::operation::undo::Undo;
 use crate::operation::verb::Verb;
 use crate::recovery::recover;
 
+/// The phase of all of it.
+const PHASE: &str = "recover";
+
 /// How a recovery ended.
 #[derive(Debug)]
 pub enum Recovered {
@@ -37,7 +40,8 @@ pub(crate) fn recover_and_report(operation: &Operation, undo: &Undo, report: Rep
     let progress = Progress::begin(&context, operation, Verb::Recover);
     let mut timeline = Timeline::with_progress(progress);
     timeline.note(format!("a {} was cut off", undo.verb()));
-    let after_failure = timeline.time("recover", || recover(&context, operation, undo));
+    let recovered = timeline.time(PHASE, || recover(&context, operation, undo));
+    let after_failure = recovered.tell(PHASE, &mut timeline);
     let recovered = Recovered::of(undo, after_failure);
     let error = match &recovered {
         Recovered::Undone(_) => None,

@@ -10,6 +10,8 @@ use crate::cuda::process_set::bring_back;
 use crate::cuda::stopped::Stop;
 use crate::error::after_failure::AfterFailure;
 use crate::gpu_path::hole;
+use crate::low_level::hook::owed::{RanHook, wake};
+use crate::operation::timeline::Timeline;
 use crate::operation::{Intent, Operation};
 use crate::recovery::hand_over;
 
@@ -22,18 +24,47 @@ pub(crate) struct Changed<'a> {
     pub(crate) intent: &'a Intent,
 }
 
+/// What has become of a container that was rolled back.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct RolledBack {
+    after_failure: AfterFailure,
+    /// The hook by which its program was told so.
+    woken: Option<RanHook>,
+}
+
+impl RolledBack {
+    /// How the container is now. Tells the log of the hook, as a part of the phase of the
+    /// roll-back.
+    pub(crate) fn tell(self, within: &str, timeline: &mut Timeline<'_>) -> AfterFailure {
+        if let Some(woken) = self.woken {
+            woken.tell(within, timeline);
+        }
+        self.after_failure
+    }
+}
+
+impl From<AfterFailure> for RolledBack {
+    fn from(after_failure: AfterFailure) -> Self {
+        Self {
+            after_failure,
+            woken: None,
+        }
+    }
+}
+
 /// Brings every CUDA process of the container, and its freezer, back to how they were found. It
 /// queries the driver for each process's state instead of keeping a journal of steps, so it is the
 /// same for every step, and also finds processes that appeared meanwhile. `failed` are processes
-/// that the failed step could not bring back itself; they are tried once more.
-#[must_use]
-pub(crate) fn roll_back(changed: &Changed<'_>, failed: Vec<ProcessFailure>) -> AfterFailure {
+/// that the failed step could not bring back itself; they are tried once more. If all are back, the
+/// program is told so, if it was told of the checkpoint.
+pub(crate) fn roll_back(changed: &Changed<'_>, failed: Vec<ProcessFailure>) -> RolledBack {
     let has_ended = || changed.container.init().is_gone();
     // The driver cannot restore a frozen process.
     if let Err(error) = changed.container.cgroup().thaw()
         && !has_ended()
     {
-        return still_frozen(changed, error);
+        return still_frozen(changed, error).into();
     }
     // A process that lacks its GPU contents is not restored, and left to the keeper.
     let _ = hole::give_back(changed.operation.directory());
@@ -43,7 +74,7 @@ pub(crate) fn roll_back(changed: &Changed<'_>, failed: Vec<ProcessFailure>) -> A
         Err(_) if has_ended() => Snapshot::default(),
         Err(error) => {
             changed.operation.leave_to_keeper();
-            return AfterFailure::Unknown(ContainerError::Processes(error));
+            return AfterFailure::Unknown(ContainerError::Processes(error)).into();
         }
     };
     let lost = still_lost(
@@ -56,8 +87,18 @@ pub(crate) fn roll_back(changed: &Changed<'_>, failed: Vec<ProcessFailure>) -> A
     );
     if has_ended() {
         changed.operation.clear();
-        return AfterFailure::Ended;
+        return AfterFailure::Ended.into();
     }
+    let is_whole = lost.is_empty() && !changed.intent.keeps_some_off_gpu();
+    let woken = is_whole.then(|| wake(changed.operation, changed.container));
+    RolledBack {
+        woken: woken.flatten(),
+        after_failure: leave_as_found(changed, lost),
+    }
+}
+
+/// Those that are `lost` are left to the keeper.
+fn leave_as_found(changed: &Changed<'_>, lost: Vec<ProcessFailure>) -> AfterFailure {
     let refrozen = match changed.intent.freezer {
         FreezerState::Frozen => changed.container.cgroup().freeze(),
         FreezerState::Thawed => Ok(()),

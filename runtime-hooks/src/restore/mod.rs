@@ -9,6 +9,7 @@ pub(crate) mod device_nodes;
 pub(crate) mod device_numbers;
 pub(crate) mod driver_libraries;
 pub(crate) mod gpu_state;
+mod hook;
 pub(crate) mod host_memory;
 pub(crate) mod image;
 pub(crate) mod plain;
@@ -44,6 +45,7 @@ use crate::recovery::end::end;
 use crate::request::{LowLevelArgs, RestoreMode, RestoreRequest};
 use crate::restore::admission::Admission;
 use crate::restore::gpu_state::{restore_gpu_state, verify};
+use crate::restore::hook::tell_program;
 use crate::restore::image::Found;
 use crate::restore::plain::restore_plain;
 use crate::restore::undo::{is_taken, leave_taken, refuse_taken, started, to_undo};
@@ -192,10 +194,8 @@ impl<'a> Plan<'a> {
     /// Writes the specification: the low-level runtime reads device numbers and mount sources
     /// there.
     fn change_spec(&self) -> Result<(), Failure> {
-        match &self.admission.changes {
-            Some(changes) => Ok(changes.0.write()?),
-            None => Ok(()),
-        }
+        let changes = self.admission.changes.as_ref();
+        Ok(changes.map_or(Ok(()), |changes| changes.0.write())?)
     }
 
     fn restore(
@@ -275,6 +275,9 @@ impl<'a> Plan<'a> {
             changes.map(|changes| memory.put_back(self.context, id, &changes.0, directory));
         if let Some(Err(error)) = put_back {
             timeline.note(format!("its memory limit could not be put back: {error}"));
+        }
+        if self.admission.gpus.is_some() {
+            tell_program(self.context, &self.operation, id, timeline);
         }
         Ok(())
     }

@@ -7,6 +7,7 @@
 //! what an operation has started, so whoever undoes a killed operation waits for that.
 
 mod ending;
+pub(crate) mod owed;
 pub mod process;
 
 use std::fmt;
