@@ -129,6 +129,11 @@ impl Hooks {
             after_restore: hook(When::AfterRestore, &settings.after_restore)?,
         })
     }
+
+    /// All that there are.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Hook> {
+        self.before_checkpoint.iter().chain(&self.after_restore)
+    }
 }
 
 /// The program and its arguments; none of an empty value.

@@ -8,7 +8,7 @@ use stasis_config::Settings;
 use super::Error;
 use super::arguments::Operation as Asked;
 use super::job;
-use super::order::{Change, Order};
+use super::order::{Change, Done, Order};
 use super::scope::Scope;
 use crate::cli::locate::Located;
 use crate::cuda::GpuMap;
@@ -84,9 +84,9 @@ pub(crate) fn bring(
         lock_timeout: None,
         map: GpuMap::identity(),
     };
-    let mut notes = Vec::new();
+    let mut done = Done::default();
     let scope = Scope::Container(located);
-    let answer = job::carry_out(settings.clone(), scope, order, &mut notes);
+    let answer = job::carry_out(settings.clone(), scope, order, &mut done);
     let took = start.elapsed();
     let bytes = before.max(held());
     let result = match answer {
@@ -94,7 +94,7 @@ pub(crate) fn bring(
             already: answer.change == Change::None,
             gpu_bytes: bytes,
             seconds: took.as_secs_f64(),
-            notes: notes.clone(),
+            notes: done.notes.clone(),
         }),
         Err(error) => Err(NotChanged {
             diagnosis: diagnosis(&error),
@@ -104,7 +104,10 @@ pub(crate) fn bring(
     if !matches!(&result, Ok(changed) if changed.already) {
         let mut timeline = Timeline::default();
         timeline.add(goal.verb(), took, Some(bytes).filter(|bytes| *bytes > 0));
-        notes.iter().for_each(|note| timeline.note(note));
+        for ran in &done.hooks {
+            ran.add_to(&mut timeline, goal.verb());
+        }
+        done.notes.iter().for_each(|note| timeline.note(note));
         let failed = result.as_ref().err();
         let failed = failed.map(|failed| Failed::new(&failed.error, failed.diagnosis));
         let log_dir = &settings.paths.log_dir;

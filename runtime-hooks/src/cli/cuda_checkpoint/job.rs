@@ -2,12 +2,12 @@
 //! checkpointed and restored in parallel, and all rolled back if one fails.
 
 use std::io::{self, Write};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use stasis_config::Settings;
 
 use super::arguments::{Action, Arguments, Operation as Asked};
-use super::order::{Answer, Change, Order};
+use super::order::{Answer, Change, Done, Order};
 use super::scope::Scope;
 use super::{Error, NAME, word};
 use crate::cuda::failure::{JobError, ProcessFailure, Step};
@@ -23,6 +23,7 @@ use crate::gpu_path::{CopyingDriver, hole};
 use crate::host::cancel::Cancel;
 use crate::host::huge_pages::HugePages;
 use crate::ledger::Reservation;
+use crate::low_level::hook::owed::RanHook;
 use crate::operation::Operation;
 use crate::operation::undo::{Begun, Undo};
 use crate::preflight::blocker::{Blockers, OF_THE_DRIVER};
@@ -37,9 +38,9 @@ pub(super) fn run(settings: Settings, arguments: &Arguments) -> Result<String, E
         lock_timeout: arguments.lock_timeout(),
         map: arguments.map(),
     };
-    let mut notes = Vec::new();
-    let answer = carry_out(settings, scope, order, &mut notes);
-    for note in notes {
+    let mut done = Done::default();
+    let answer = carry_out(settings, scope, order, &mut done);
+    for note in done.notes {
         // Nobody has to read it.
         let _ = writeln!(io::stderr(), "{NAME}: {note}");
     }
@@ -54,7 +55,7 @@ pub(super) fn carry_out(
     settings: Settings,
     scope: Scope,
     order: Order,
-    notes: &mut Vec<String>,
+    done: &mut Done,
 ) -> Result<Answer, Error> {
     let cuda = Arc::new(CudaDriver::open(settings.driver.libcuda.as_deref())?);
     let limits = CallLimits {
@@ -98,13 +99,18 @@ pub(super) fn carry_out(
         copying,
         driver,
         cancel,
+        hooks: Mutex::default(),
     };
     if let Some(copying) = &group.copying {
         let gpus = Arc::new(group.gpu_memory());
         group.driver = WatchedDriver::new(copying.clone(), limits).with_room(gpus);
     }
     let changed = group.change(asked);
-    notes.extend(group.driver.copying().notes);
+    done.notes.extend(group.driver.copying().notes);
+    let hooks = group.hooks.into_inner();
+    done.hooks = hooks.unwrap_or_else(PoisonError::into_inner);
+    let said = done.hooks.iter().filter_map(|ran| ran.note.clone());
+    done.notes.extend(said);
     Ok(Answer {
         text: String::new(),
         change: changed?,
@@ -144,6 +150,8 @@ pub(super) struct Group {
     pub(super) copying: Option<Arc<CopyingDriver>>,
     pub(super) driver: WatchedDriver,
     pub(super) cancel: Cancel,
+    /// The hooks that were run.
+    pub(super) hooks: Mutex<Vec<RanHook>>,
 }
 
 impl Group {
@@ -158,10 +166,12 @@ impl Group {
                 let intent = self.intent(&members, &inventory)?;
                 self.record(&intent)?;
                 let locked = self.lock(intent.as_found()).map(drop);
-                self.clear();
+                self.forget();
                 locked
             }
-            Asked::Toggle | Asked::Suspend if all(CudaState::Running) => self.suspend(&members),
+            Asked::Toggle | Asked::Suspend if all(CudaState::Running) => {
+                self.suspend_running(&members)
+            }
             Asked::Step(Action::Checkpoint) if all(CudaState::Locked) => self.suspend(&members),
             Asked::Step(Action::Restore) if all(CudaState::Checkpointed) => {
                 self.take_up(members, SafeState::Locked)
@@ -228,6 +238,7 @@ impl Group {
         self.record(&suspended.clone().taken_up(goal))?;
         let taken_up = self.restore(job, goal);
         match &taken_up {
+            Ok(()) if goal == SafeState::Locked => self.forget(),
             Ok(()) => self.clear(),
             // A step that failed has brought them all back, with their GPU.
             Err(error) if error.lost().is_empty() => self.clear(),

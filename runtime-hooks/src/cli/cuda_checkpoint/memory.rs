@@ -222,8 +222,15 @@ impl Group {
         }
     }
 
-    /// Restores the memory limits and removes the record, once all state is on the GPUs again.
+    /// Restores the memory limits and removes the record, once all state is on the GPUs again, of
+    /// which the program is told.
     pub(super) fn clear(&self) {
+        self.wake();
+        self.forget();
+    }
+
+    /// The same for processes that are locked, and could not be told of anything.
+    pub(super) fn forget(&self) {
         if let Some(operation) = &self.operation {
             operation.clear();
         }

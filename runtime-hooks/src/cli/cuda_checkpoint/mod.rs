@@ -4,6 +4,7 @@
 //! Our additions are `--tree` and `--container`, which act on all CUDA processes together.
 
 mod arguments;
+mod hooks;
 pub(crate) mod in_place;
 mod job;
 mod memory;
@@ -29,6 +30,7 @@ use crate::cuda::{CudaDriver, CudaError, CudaState, Driver, OpenError};
 use crate::error::io_kind::of_io;
 use crate::error::kind::{Kind, State};
 use crate::error::{Refusal, chain};
+use crate::low_level::hook::HookError;
 use crate::operation::OperationError;
 use crate::preflight::blocker::Blockers;
 use arguments::Arguments;
@@ -106,6 +108,8 @@ pub(crate) enum Error {
     NoHostMemory(#[from] NoHostMemory),
     #[error("{0}; nothing was done")]
     Refused(Box<Refusal>),
+    #[error("{0}; all processes are as before, with their GPU")]
+    Hook(HookError),
     #[error("{0}; nothing was done")]
     Untouched(ProcessFailure),
     #[error("{fault}; {}", outcome(.lost))]
@@ -172,6 +176,7 @@ impl Error {
             Self::NoHostMemory(error) => error.kind(),
             Self::Refused(refusal) => refusal.kind(),
             Self::Cancelled { .. } => Kind::Cancelled,
+            Self::Hook(_) => Kind::HookFailed,
             Self::Io(error) => of_io(error, Kind::Io),
         }
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::arguments::Operation as Asked;
 use crate::cuda::GpuMap;
+use crate::low_level::hook::owed::RanHook;
 
 /// What is asked of a tree or a container.
 pub(super) struct Order {
@@ -20,6 +21,15 @@ pub(super) enum Change {
     Made,
     /// Everything was as it was asked for.
     None,
+}
+
+/// What was done on the way, also by an operation that failed.
+#[derive(Debug, Default)]
+pub(super) struct Done {
+    /// What was done in another way, and what hooks have said.
+    pub(super) notes: Vec<String>,
+    /// The hooks that were run.
+    pub(super) hooks: Vec<RanHook>,
 }
 
 /// What an operation has to say.

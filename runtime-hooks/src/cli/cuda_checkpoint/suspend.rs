@@ -6,23 +6,39 @@ use super::memory::only;
 use crate::container::inherited_devices;
 use crate::cuda::Driver;
 use crate::cuda::job::{Checkpointed, CudaJob, Locked};
+use crate::cuda::nvml::Inventory;
 use crate::cuda::process_set::ProcessStates;
 use crate::ledger::amounts::Amounts;
 use crate::operation::{Intent, PendingOn};
 
 impl Group {
     pub(super) fn suspend(&self, members: &ProcessStates) -> Result<(), Error> {
+        let (inventory, intent) = self.look(members)?;
+        self.suspend_found(members, &inventory, &intent)
+    }
+
+    /// What is known of processes before they are suspended.
+    pub(super) fn look(&self, members: &ProcessStates) -> Result<(Inventory, Intent), Error> {
         let inventory = self.inventory()?;
         self.refuse_blockers(members, &inventory)?;
         let intent = self.intent(members, &inventory)?;
+        Ok((inventory, intent))
+    }
+
+    pub(super) fn suspend_found(
+        &self,
+        members: &ProcessStates,
+        inventory: &Inventory,
+        intent: &Intent,
+    ) -> Result<(), Error> {
         let suspended = self
-            .make_room(members, &intent, &inventory)
+            .make_room(members, intent, inventory)
             .and_then(|()| self.lock(intent.as_found()))
-            .and_then(|job| self.checkpoint(job, &intent))
+            .and_then(|job| self.checkpoint(job, intent))
             .and_then(|job| self.leave_to_operator(job, intent.clone()));
         // A failed step has brought all processes back, except the lost ones.
         if let Err(error) = &suspended {
-            self.leave(&intent, error.lost());
+            self.leave(intent, error.lost());
         }
         suspended
     }

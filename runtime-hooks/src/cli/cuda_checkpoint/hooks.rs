@@ -1,0 +1,125 @@
+//! Tells the program of a container that its GPUs are taken, and when they are back.
+
+use std::path::Path;
+use std::sync::PoisonError;
+use std::time::Instant;
+
+use stasis_config::Flavor;
+
+use super::Error;
+use super::job::Group;
+use super::scope::Scope;
+use crate::cli::locate::Located;
+use crate::container::hooks::Hooks;
+use crate::context::Place;
+use crate::cuda::process_set::ProcessStates;
+use crate::low_level::hook::owed::{self, RanHook};
+use crate::low_level::hook::{HookError, Run, Unsuccessful};
+use crate::operation::Operation;
+
+impl Group {
+    /// Suspends processes that run, once the hook of their container has been run.
+    pub(super) fn suspend_running(&self, members: &ProcessStates) -> Result<(), Error> {
+        let (Some(operation), Scope::Container(found)) = (&self.operation, &self.scope) else {
+            return self.suspend(members);
+        };
+        let hooks = Hooks::of(&self.settings.hooks, &found.container);
+        let hooks = hooks.map_err(|error| Error::Refused(Box::new(error.into())))?;
+        if hooks.all().next().is_none() {
+            return self.suspend(members);
+        }
+        let inventory = self.inventory()?;
+        if hooks.before_checkpoint.is_none() {
+            // Otherwise the program may remove them.
+            self.refuse_blockers(members, &inventory)?;
+        }
+        let intent = self.intent(members, &inventory)?;
+        let place = place(self, found)?;
+        self.record(&intent)?;
+        let told = self.tell(operation, found, &place, &hooks);
+        // It may have given GPU memory back, ended processes or started others.
+        let looked = told.and_then(|()| {
+            let members = self.scope.query_members(&self.driver)?;
+            let (inventory, intent) = self.look(&members)?;
+            Ok((members, inventory, intent))
+        });
+        match looked {
+            Ok((members, inventory, intent)) => self.suspend_found(&members, &inventory, &intent),
+            Err(error) => {
+                self.leave(&intent, &[]);
+                Err(error)
+            }
+        }
+    }
+
+    fn tell(
+        &self,
+        operation: &Operation,
+        found: &Located,
+        place: &Place,
+        hooks: &Hooks,
+    ) -> Result<(), Error> {
+        if let Some(hook) = &hooks.after_restore {
+            owed::record(operation, place, hook)?;
+        }
+        let Some(hook) = &hooks.before_checkpoint else {
+            return Ok(());
+        };
+        let run = Run {
+            place,
+            operation,
+            container: &found.container,
+            hook,
+        };
+        let began = Instant::now();
+        let ran = run.run(&self.cancel);
+        let note = ran.as_ref().ok().cloned().flatten();
+        self.ran(RanHook {
+            phase: hook.when.phase(),
+            took: began.elapsed(),
+            note,
+        });
+        Ok(ran.map(drop)?)
+    }
+
+    /// Runs the hook that a container is owed whose processes have their GPU again.
+    pub(super) fn wake(&self) {
+        let (Some(operation), Scope::Container(found)) = (&self.operation, &self.scope) else {
+            return;
+        };
+        if let Some(ran) = owed::wake(operation, &found.container) {
+            self.ran(ran);
+        }
+    }
+
+    fn ran(&self, hook: RanHook) {
+        let mut ran = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
+        ran.push(hook);
+    }
+}
+
+/// The program that made the container: another one than in the settings may have been chosen for
+/// it.
+fn place(group: &Group, found: &Located) -> Result<Place, Error> {
+    let runtime = &group.settings.runtime;
+    let low_level = match runtime.resolve() {
+        Ok(low_level) if low_level.flavor == found.flavor => low_level,
+        _ => runtime.resolve_instead(Path::new(match found.flavor {
+            Flavor::Runc => "runc",
+            Flavor::Crun => "crun",
+        }))?,
+    };
+    Ok(Place {
+        low_level,
+        root: found.root.clone(),
+    })
+}
+
+impl From<HookError> for Error {
+    fn from(error: HookError) -> Self {
+        match error.what {
+            Unsuccessful::Cancelled => Self::Cancelled { lost: Vec::new() },
+            _ => Self::Hook(error),
+        }
+    }
+}
