@@ -192,6 +192,7 @@ fn before_the_thaw(here: &Killed<'_>) -> Result<()> {
 
 /// Whoever resumes it again finishes what was begun.
 fn both_before_the_thaw(here: &Killed<'_>) -> Result<()> {
+    // A keeper that has just been started does not have its name yet.
     let script = "until pkill -KILL -x stasis-keeper; do sleep 0.01; done; kill -9 $PPID; exit 1";
     cut_off_before_the_thaw(here, script)?;
     here.status_is("paused")?;
