@@ -7,6 +7,7 @@ mod containerd_config;
 mod ctr;
 mod docker;
 mod exchange;
+mod hooks;
 mod hosts;
 mod older_containerd;
 mod packages;

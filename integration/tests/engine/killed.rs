@@ -60,14 +60,15 @@ const CASES: [(&str, Case); 12] = [
     ("restore", in_a_restore),
 ];
 
-struct Killed<'l> {
-    stasis: &'l StasisHost,
-    counter: &'l Bundle<'l>,
+/// An operation on a counter of this tag that is killed.
+pub(crate) struct Killed<'l> {
+    pub(crate) stasis: &'l StasisHost,
+    pub(crate) counter: &'l Bundle<'l>,
 }
 
 impl Killed<'_> {
     /// Kills an operation at a driver call, which is then not made.
-    fn at(&self, call: &str, begin: impl FnOnce() -> Result<Child>) -> Result<()> {
+    pub(crate) fn at(&self, call: &str, begin: impl FnOnce() -> Result<Child>) -> Result<()> {
         let (mut operation, runtime) = self.held(call, begin)?;
         kill(runtime, Signal::SIGKILL)?;
         operation.wait()?;
@@ -75,7 +76,11 @@ impl Killed<'_> {
     }
 
     /// Begins an operation that is held at a driver call; the child and the program itself.
-    fn held(&self, call: &str, begin: impl FnOnce() -> Result<Child>) -> Result<(Child, Pid)> {
+    pub(crate) fn held(
+        &self,
+        call: &str,
+        begin: impl FnOnce() -> Result<Child>,
+    ) -> Result<(Child, Pid)> {
         self.stasis.hold_driver(&format!("{call} counter"), HELD)?;
         let child = begin()?;
         self.stasis.until_driver_is_called()?;
@@ -93,7 +98,7 @@ impl Killed<'_> {
         Ok((child, program))
     }
 
-    fn let_go(&self) -> Result<()> {
+    pub(crate) fn let_go(&self) -> Result<()> {
         self.stasis.let_driver_go(HELD)?;
         self.stasis.inject("")
     }

@@ -20,6 +20,7 @@ mod forked_children;
 mod gpu_memory;
 mod half_restored;
 mod harsher_hosts;
+mod hooks;
 mod hostile;
 mod hung;
 mod image_directory;
