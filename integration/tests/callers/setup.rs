@@ -5,23 +5,27 @@ use std::fs;
 
 use anyhow::Result;
 use stasis_integration::client::cri::settings;
+use stasis_integration::container::bundle::Bundle;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::image::Image;
 use stasis_integration::host::installed::{PROGRAM, RUNTIME, StasisHost};
 use stasis_integration::on_hosts;
 
-const DAEMON: &str = "/etc/docker/daemon.json";
+pub(crate) const DAEMON: &str = "/etc/docker/daemon.json";
 /// As people write it.
-const DOCKER: &str = r#"{
+pub(crate) const DOCKER: &str = r#"{
     "storage-driver": "vfs",
     "bridge": "none", "iptables": false, "ip6tables": false,
     "exec-opts": ["native.cgroupdriver=cgroupfs"]
 }
 "#;
-const CONTAINERS: &str = "/etc/containers/containers.conf";
+pub(crate) const CONTAINERS: &str = "/etc/containers/containers.conf";
 const CONTAINERS_D: &str = "/etc/containers/containers.conf.d/stasis.conf";
-const PODMAN: &str = "[containers]\nlog_driver = \"k8s-file\"\npids_limit = 0\n\n[engine]\n\
+pub(crate) const PODMAN: &str = "[containers]\nlog_driver = \"k8s-file\"\npids_limit = 0\n\n[engine]\n\
                       cgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\n";
+const CRIO_D: &str = "/etc/crio/crio.conf.d/stasis.conf";
+const CRIO_ROOT: &str = "/run/stasis-crio";
+const JOB: &str = "ml/train-0/main";
 const CONTAINERD: &str = "/etc/containerd/config.toml";
 const CONTAINERD_D: &str = "/etc/containerd/conf.d/stasis.toml";
 const ID: &str = "needs-it";
@@ -33,6 +37,7 @@ fn each_engine(kind: HostKind) -> Result<()> {
     stasis.install_shim()?;
     docker(&stasis)?;
     podman(&stasis)?;
+    crio(&stasis)?;
     containerd(&stasis, kind)
 }
 
@@ -90,6 +95,60 @@ fn podman(stasis: &StasisHost) -> Result<()> {
     stasis.host.run(&[PROGRAM, "setup", "podman", "--undo"])?;
     assert!(!stasis.host.path(CONTAINERS_D).exists());
     Ok(())
+}
+
+/// The test hosts have no CRI-O.
+fn crio(stasis: &StasisHost) -> Result<()> {
+    let setup = [PROGRAM, "setup", "crio"];
+    let shown = stasis
+        .host
+        .run_for_text(&[&setup[..], &["--dry-run"]].concat())?;
+    let added = format!("+runtime_path = \"{RUNTIME}\"\n");
+    assert!(shown.contains(&added), "{shown}");
+    assert!(!stasis.host.path(CRIO_D).exists());
+    is_set(stasis, "crio")?;
+    let handler = "[crio.runtime.runtimes.stasis]\n";
+    let written = text(stasis, CRIO_D)?;
+    assert!(written.starts_with(handler), "{written}");
+    let root = format!("runtime_root = \"{CRIO_ROOT}\"\n");
+    assert!(written.contains(&root), "{written}");
+
+    let containerd = stasis.containerd()?;
+    let job = Bundle::make(stasis, "job", &["/bin/pause"])?;
+    job.change(|spec| spec["annotations"] = of_a_pod())?;
+    let run = format!(
+        "{RUNTIME} --root {CRIO_ROOT} run -d --bundle {} job </dev/null >/dev/null 2>&1",
+        job.directory()
+    );
+    stasis.host.run(&["sh", "-c", &run])?;
+    is_known(stasis)?;
+    let refused = stasis.fails(&[&setup[..], &["--undo"]].concat())?;
+    assert!(refused.contains(&format!("{JOB}; end them")), "{refused}");
+    assert!(refused.contains("[busy]"), "{refused}");
+    let delete = [RUNTIME, "--root", CRIO_ROOT, "delete", "--force", "job"];
+    stasis.host.run(&delete)?;
+    containerd.kill()?;
+    stasis.host.run(&[&setup[..], &["--undo"]].concat())?;
+    assert!(!stasis.host.path(CRIO_D).exists());
+    Ok(())
+}
+
+/// `stasis` finds it by the name that people have for it.
+fn is_known(stasis: &StasisHost) -> Result<()> {
+    let check = [PROGRAM, "check", "--json", JOB];
+    let report: serde_json::Value = serde_json::from_str(&stasis.host.run_for_text(&check)?)?;
+    assert_eq!(report["container"], "job", "{report}");
+    Ok(())
+}
+
+/// As CRI-O annotates a container.
+fn of_a_pod() -> serde_json::Value {
+    serde_json::json!({
+        "io.container.manager": "cri-o",
+        "io.kubernetes.pod.namespace": "ml",
+        "io.kubernetes.pod.name": "train-0",
+        "io.kubernetes.container.name": "main",
+    })
 }
 
 fn containerd(stasis: &StasisHost, kind: HostKind) -> Result<()> {

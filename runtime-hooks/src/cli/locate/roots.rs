@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 
 use stasis_config::Flavor;
 
-/// The defaults of runc and crun, which podman and CRI-O also use.
-const ROOTS: [&str; 2] = ["/run/runc", "/run/crun"];
+/// CRI-O's containers of the handler that `stasis setup crio` writes.
+pub(crate) const CRI_O: &str = "/run/stasis-crio";
+/// The defaults of runc and crun, which podman and CRI-O's own handlers also use, and ours.
+const ROOTS: [&str; 3] = ["/run/runc", "/run/crun", CRI_O];
 /// containerd has one root for each namespace.
 pub(super) const CONTAINERD: &str = "/run/containerd/runc";
 /// Docker has a directory for each runtime, and in it one root for each namespace.

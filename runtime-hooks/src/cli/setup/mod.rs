@@ -3,6 +3,7 @@
 
 pub(in crate::cli) mod change;
 mod containerd;
+mod crio;
 mod docker;
 pub(in crate::cli) mod in_use;
 mod json;
@@ -26,6 +27,8 @@ use programs::Programs;
 pub enum Engine {
     /// A runtime handler of CRI in /etc/containerd.
     Containerd,
+    /// A runtime handler in /etc/crio/crio.conf.d.
+    Crio,
     /// A runtime in /etc/docker/daemon.json.
     Docker,
     /// A runtime in /etc/containers/containers.conf.d.
@@ -40,7 +43,7 @@ pub struct Arguments {
     /// Show the difference, and write nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Take out again what tells it of stasis. Refused while a container runs on its shim.
+    /// Take out again what tells it of stasis. Refused while a container needs it.
     #[arg(long)]
     undo: bool,
     #[command(flatten)]
@@ -89,8 +92,8 @@ pub enum SetupError {
         /// What is wrong in it.
         why: String,
     },
-    /// Containers would have a shim that containerd does not know.
-    #[error("containers run on the shim of stasis: {}; end them first", .0.join(", "))]
+    /// Containers would have a shim or a handler that their engine no longer knows.
+    #[error("containers need it: {}; end them first", .0.join(", "))]
     InUse(Vec<String>),
 }
 
@@ -123,6 +126,7 @@ pub fn setup(arguments: &Arguments) -> Result<Report, SetupError> {
     let way = if arguments.undo { Way::Undo } else { Way::Set };
     let changes = match arguments.engine {
         Engine::Containerd => containerd::changes(&programs, way)?,
+        Engine::Crio => crio::changes(&programs, way)?,
         Engine::Docker => docker::changes(&programs, way)?,
         Engine::Podman => podman::changes(&programs, way)?,
     };
@@ -142,6 +146,7 @@ impl Engine {
     fn next(self) -> &'static str {
         match self {
             Self::Containerd => "systemctl restart containerd (containers go on)",
+            Self::Crio => "systemctl restart crio (containers go on)",
             // A reload reads `runtimes`, and not `experimental`.
             Self::Docker => "systemctl restart docker (its containers end, without live-restore)",
             Self::Podman => "",
