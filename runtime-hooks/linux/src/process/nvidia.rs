@@ -2,12 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::ops::ControlFlow;
 
 use super::ProcessRef;
-use crate::procfs::{Mapping, any_mapping, descriptors};
+use crate::procfs::{Mapping, any_mapping, descriptors, for_each_mapping};
 
 const DEVICE: &[u8] = b"/dev/nvidia";
 const LIBCUDA: &[u8] = b"libcuda.so";
+/// What the kernel puts behind the path of a file that has no name any more.
+const DELETED: &[u8] = b" (deleted)";
 
 impl ProcessRef {
     /// Whether the process can have GPU state: it has libcuda loaded (there is no other way to
@@ -30,6 +33,18 @@ impl ProcessRef {
         Ok(maps_one || self.has_device_open()?)
     }
 
+    /// The version of the libcuda that the process has loaded, as NVIDIA's file names tell it.
+    /// `None` if it has none, or one whose name does not tell.
+    ///
+    /// # Errors
+    /// An error of reading `/proc`.
+    pub fn libcuda_version(&self) -> io::Result<Option<String>> {
+        for_each_mapping(self.pid, |mapping| match version_of_libcuda(mapping.path) {
+            Some(version) => ControlFlow::Break(version),
+            None => ControlFlow::Continue(()),
+        })
+    }
+
     /// The paths of the NVIDIA devices that the process has open, as it sees them.
     ///
     /// # Errors
@@ -39,7 +54,7 @@ impl ProcessRef {
         for descriptor in descriptors(self.pid)? {
             let target = descriptor.target();
             if is_device(target) {
-                let path = target.strip_suffix(b" (deleted)").unwrap_or(target);
+                let path = target.strip_suffix(DELETED).unwrap_or(target);
                 paths.insert(String::from_utf8_lossy(path).into_owned());
             }
         }
@@ -62,6 +77,15 @@ fn is_libcuda(path: &[u8]) -> bool {
     path.starts_with(b"/") && name.is_some_and(|name| name.starts_with(LIBCUDA))
 }
 
+/// What stands behind the `libcuda.so.`, if that is more than the number of its interface.
+fn version_of_libcuda(path: &[u8]) -> Option<String> {
+    let name = path.strip_suffix(DELETED).unwrap_or(path);
+    let name = name.rsplit(|byte| *byte == b'/').next()?;
+    let version = name.strip_prefix(LIBCUDA)?.strip_prefix(b".")?;
+    let version = std::str::from_utf8(version).ok()?;
+    version.contains('.').then(|| version.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,11 +99,28 @@ mod tests {
     }
 
     #[test]
+    fn the_version_of_libcuda_is_in_its_file_name() {
+        let of = |path: &str| version_of_libcuda(path.as_bytes());
+        let expected = Some("580.159.04".to_owned());
+        assert_eq!(of("/usr/lib/libcuda.so.580.159.04"), expected);
+        assert_eq!(of("/compat/libcuda.so.580.159.04 (deleted)"), expected);
+        for path in [
+            "/usr/lib/libcuda.so.1",
+            "/usr/lib/libcuda.so",
+            "/usr/lib/libc.so.6.1",
+            "",
+        ] {
+            assert_eq!(of(path), None, "{path}");
+        }
+    }
+
+    #[test]
     fn this_process_uses_no_gpu() {
         let own = i32::try_from(std::process::id()).unwrap();
         let process = ProcessRef::open(own).unwrap().unwrap();
         assert!(!process.may_use_cuda().unwrap());
         assert!(!process.has_nvidia_device().unwrap());
         assert!(process.open_nvidia_devices().unwrap().is_empty());
+        assert_eq!(process.libcuda_version().unwrap(), None);
     }
 }

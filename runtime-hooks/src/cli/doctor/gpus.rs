@@ -1,12 +1,11 @@
 //! The driver and the GPUs.
 
-use std::fs;
 use std::path::Path;
 
 use stasis_config::Settings;
-use stasis_linux::{ProcessRef, error_chain};
+use stasis_linux::error_chain;
 
-use super::{fault, warning};
+use super::{fabric, fault, warning};
 use crate::cli::machine::{Copying, Finding};
 use crate::cuda::nvml::{GpuFacts, Inventory, InventoryError, Mig, Persistence};
 
@@ -26,8 +25,6 @@ const KNOWN: [(&str, &str); 2] = [
         "a process may die when it is locked (cuda-checkpoint#58)",
     ),
 ];
-const SWITCHES: &str = "nvidia-nvswitch";
-const FABRIC_MANAGER: &str = "/run/nvidia-fabricmanager/nv-fabricmanager.pid";
 
 pub(super) fn findings(
     settings: &Settings,
@@ -72,7 +69,8 @@ pub(super) fn findings(
             "checkpoints work, and are slower",
         ));
     }
-    found.extend(fabric());
+    let driver = inventory.ok().map(|inventory| &*inventory.driver_version);
+    found.extend(fabric::finding(driver));
     found
 }
 
@@ -138,23 +136,6 @@ fn of(settings: &Settings, facts: &GpuFacts) -> Vec<Finding> {
         ));
     }
     found
-}
-
-/// A machine whose GPUs are tied by switches, and nobody who sets those up.
-fn fabric() -> Option<Finding> {
-    let nodes = fs::read_dir("/dev").ok()?.flatten();
-    let mut names = nodes.map(|node| node.file_name().to_string_lossy().into_owned());
-    let switch = names.find(|name| name.starts_with(SWITCHES))?;
-    let pid = fs::read_to_string(FABRIC_MANAGER).ok();
-    let pid = pid.and_then(|pid| pid.trim().parse().ok());
-    let runs = pid.is_some_and(|pid| matches!(ProcessRef::open(pid), Ok(Some(_))));
-    (!runs).then(|| {
-        fault(
-            "fabric-manager",
-            format!("/dev/{switch} is there, and no fabric manager runs ({FABRIC_MANAGER})"),
-            "systemctl enable --now nvidia-fabricmanager, of the driver's version",
-        )
-    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! `stasis doctor`: what is wrong with this machine, why that is known, and what to do.
 //! docs/doctor.md has all that it finds.
 
+mod containers;
 mod engines;
+mod fabric;
 mod gpus;
 mod node;
 mod room;
@@ -33,6 +35,8 @@ pub fn doctor(loaded: Result<Settings, SettingsError>) -> Diagnosis {
     });
     let machine = machine(&settings);
     let inventory = Inventory::read(&settings);
+    let known = inventory.as_ref().ok();
+    let driver = known.map(|inventory| &*inventory.driver_version);
     let groups = [
         ("settings", findings),
         ("node", node::findings(&settings, &machine)),
@@ -41,8 +45,9 @@ pub fn doctor(loaded: Result<Settings, SettingsError>) -> Diagnosis {
             "gpus",
             gpus::findings(&settings, inventory.as_ref(), machine.gpu_contents.as_ref()),
         ),
-        ("room", room::findings(&settings, inventory.as_ref().ok())),
+        ("room", room::findings(&settings, known)),
         ("engines", engines::findings()),
+        ("containers", containers::findings(driver)),
         ("shims", shims::findings()),
     ];
     let mut findings: Vec<Finding> = groups.into_iter().flat_map(or_in_order).collect();

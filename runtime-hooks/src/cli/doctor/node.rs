@@ -13,6 +13,8 @@ use crate::preflight::capabilities::{Capabilities, Cgroups, Criu};
 
 /// CRIU reads these whoever starts it (criu(8), "CONFIGURATION FILES").
 const CRIU_SETTINGS: [&str; 2] = ["/etc/criu/default.conf", "/etc/criu/runc.conf"];
+/// "1" where SELinux forbids what its policy does not allow.
+const SELINUX: &str = "/sys/fs/selinux/enforce";
 /// Of `make install` and of a package.
 const INSTALLED: [&str; 2] = ["/usr/local/bin/stasis-runtime", "/usr/bin/stasis-runtime"];
 
@@ -32,6 +34,8 @@ pub(super) fn findings(settings: &Settings, machine: &Machine) -> Vec<Finding> {
             .iter()
             .filter_map(|path| libdir(Path::new(path))),
     );
+    let enforces = fs::read_to_string(SELINUX).ok();
+    found.extend(enforces.and_then(|text| selinux(&text)));
     if INSTALLED.iter().all(|program| Path::new(program).exists()) {
         found.push(warning(
             "two-installations",
@@ -99,10 +103,30 @@ fn libdir(path: &Path) -> Option<Finding> {
     })
 }
 
+fn selinux(enforces: &str) -> Option<Finding> {
+    (enforces.trim() == "1").then(|| {
+        warning(
+            "selinux",
+            format!("SELinux enforces its policy ({SELINUX}), with which stasis was not tried"),
+            "try it first; where containers lack execmem, the driver's one thread copies \
+             (docs/design.md)",
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::bulk_memory::plugin::tests::capable;
+
+    #[test]
+    fn selinux_counts_where_it_enforces() {
+        assert_eq!(selinux("0\n"), None);
+        assert_eq!(
+            selinux("1\n").map(|found| found.id).as_deref(),
+            Some("selinux")
+        );
+    }
 
     #[test]
     fn what_is_missing_is_found() {

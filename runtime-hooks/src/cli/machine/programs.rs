@@ -58,9 +58,14 @@ pub(super) fn installed(settings: &Settings) -> Vec<Installed> {
 
 /// The version of the program of this name in `PATH`, if it is the one that is meant.
 pub(crate) fn version_of(name: &str, program: Program) -> Option<Version> {
-    let answer = ask(&in_path(name)?).ok()?;
+    let answer = answer_of(name)?;
     let (found, version) = version::read(&answer)?;
     (found == program).then_some(version)
+}
+
+/// What the program of this name in `PATH` answers to `--version`.
+pub(crate) fn answer_of(name: &str) -> Option<String> {
+    ask(&in_path(name)?).ok()
 }
 
 /// What is to be said of them, and of CRIU.

@@ -1,23 +1,10 @@
-//! `stasis doctor` on a host that is broken on purpose, in one way after the other.
+//! How a host is broken, in one way after the other.
 
-use anyhow::{Context, Result, ensure};
-use serde_json::Value;
-use stasis_integration::container::bundle::Bundle;
-use stasis_integration::host::HostKind;
-use stasis_integration::host::installed::{PROGRAM, SETTINGS, StasisHost};
-use stasis_integration::{needs, on_hosts};
+/// The id of what is found, its verdict, how the host is broken, and what mends it beside the
+/// settings.
+pub(super) type Case = (&'static str, &'static str, &'static str, &'static str);
 
-/// What is kept of files that are broken, and how a case leaves the host.
-const KEEP: &str = "mkdir -p /root/kept && cp -a /etc/stasis/stasis.toml /etc/docker/daemon.json \
-                    /etc/containers/containers.conf /etc/containerd/config.toml /root/kept";
-const MEND: &str = "cp -a /root/kept/stasis.toml /etc/stasis; cp -a /root/kept/daemon.json \
-                    /etc/docker; cp -a /root/kept/containers.conf /etc/containers; cp -a \
-                    /root/kept/config.toml /etc/containerd; : >/run/stasis-standin/faults";
-
-/// The id of what is found, its verdict, how the host is broken, and what mends it beyond [`MEND`].
-type Case = (&'static str, &'static str, &'static str, &'static str);
-
-const OF_THE_NODE: [Case; 9] = [
+pub(super) const OF_THE_NODE: [Case; 9] = [
     ("settings", "fault", "echo nonsense >>$S", ""),
     (
         "low-level-runtime",
@@ -71,7 +58,7 @@ const OF_THE_NODE: [Case; 9] = [
     ),
 ];
 
-const OF_THE_GPUS: [Case; 9] = [
+pub(super) const OF_THE_GPUS: [Case; 10] = [
     (
         "driver",
         "fault",
@@ -97,10 +84,19 @@ const OF_THE_GPUS: [Case; 9] = [
          echo 4194300 >/run/nvidia-fabricmanager/nv-fabricmanager.pid",
         "rm -r /dev/nvidia-nvswitch0 /run/nvidia-fabricmanager",
     ),
+    (
+        "fabric-manager",
+        "fault",
+        ": >/dev/nvidia-nvswitch0; mkdir -p /run/nvidia-fabricmanager; \
+         echo 1 >/run/nvidia-fabricmanager/nv-fabricmanager.pid; \
+         printf '#!/bin/sh\necho Fabric Manager version is : 470.57.02\n' \
+         >/usr/bin/nv-fabricmanager; chmod 755 /usr/bin/nv-fabricmanager",
+        "rm -r /dev/nvidia-nvswitch0 /run/nvidia-fabricmanager /usr/bin/nv-fabricmanager",
+    ),
 ];
 
 /// While GPU memory is in use.
-const OF_ROOM: [Case; 2] = [
+pub(super) const OF_ROOM: [Case; 2] = [
     (
         "host-memory",
         "warning",
@@ -117,7 +113,21 @@ const OF_ROOM: [Case; 2] = [
     ),
 ];
 
-const OF_ENGINES: [Case; 10] = [
+/// While one is under way.
+pub(super) const OF_OPERATIONS: Case = ("operations", "warning", "", "");
+
+/// While a container runs that was started with it, below a root that is looked at.
+pub(super) const OF_LIBCUDA: Case = (
+    "container-libcuda",
+    "warning",
+    "ln -s /run/bundles /run/stasis-crio",
+    "rm /run/stasis-crio; cd /usr/local/nvidia/lib64; mv libcuda.so.570.124.06 libcuda.so.1",
+);
+pub(super) const ANOTHER_LIBCUDA: &str = "cd /usr/local/nvidia/lib64; \
+                                          mv libcuda.so.1 libcuda.so.570.124.06; \
+                                          ln -s libcuda.so.570.124.06 libcuda.so.1";
+
+pub(super) const OF_ENGINES: [Case; 15] = [
     (
         "docker-settings",
         "fault",
@@ -168,6 +178,42 @@ const OF_ENGINES: [Case; 10] = [
         "",
     ),
     (
+        "containerd-restores",
+        "warning",
+        "sed -i '/^imports/d' /etc/containerd/config.toml; \
+         sed -i '1iimports = [\"/etc/containerd/more/*.toml\"]' /etc/containerd/config.toml; \
+         mkdir /etc/containerd/more; printf '[plugins.\"io.containerd.cri.v1.runtime\"]\n\
+         enable_experimental_restore_via_create = true\n' >/etc/containerd/more/own.toml",
+        "rm -r /etc/containerd/more",
+    ),
+    (
+        "containerd-checkpoints",
+        "warning",
+        "stasis setup containerd >/dev/null; printf '[plugins.\"io.containerd.cri.v1.runtime\"]\n\
+         enable_criu = false\n' >>/etc/containerd/config.toml",
+        "",
+    ),
+    (
+        "crio-settings",
+        "fault",
+        "mkdir -p /etc/crio/crio.conf.d; echo '[[[' >/etc/crio/crio.conf.d/stasis.conf",
+        "rm -r /etc/crio",
+    ),
+    (
+        "crio-runtime",
+        "fault",
+        "stasis setup crio >/dev/null; \
+         sed -i 's,/usr/local/bin/stasis-runtime,/nil,' /etc/crio/crio.conf.d/stasis.conf",
+        "rm -r /etc/crio",
+    ),
+    (
+        "crio-checkpoints",
+        "warning",
+        "stasis setup crio >/dev/null; printf '[crio.checkpoint_restore]\n\
+         container_level_enabled = \"none\"\n' >/etc/crio/crio.conf",
+        "rm -r /etc/crio",
+    ),
+    (
         "shim-link",
         "fault",
         "ln -s nil /usr/local/bin/containerd-shim-runc-v2",
@@ -180,70 +226,3 @@ const OF_ENGINES: [Case; 10] = [
         "rm -r $B",
     ),
 ];
-
-on_hosts!(each_fault_is_found: sid_v2);
-
-fn each_fault_is_found(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
-    needs!(StandIn);
-    stasis.install_shim()?;
-    shell(stasis, KEEP)?;
-    ensure!(
-        found(stasis, 0)?
-            .iter()
-            .all(|finding| finding["verdict"] == "ok")
-    );
-    for case in OF_THE_NODE.iter().chain(&OF_THE_GPUS).chain(&OF_ENGINES) {
-        is_found(stasis, *case).with_context(|| case.0)?;
-    }
-    let _containerd = stasis.containerd()?;
-    let memory = Bundle::make(stasis, "memory", &["/bin/memcheck", "32", "10240"])?;
-    memory.run()?;
-    assert_eq!(stasis.ask_until_up(10240)?, "ok 0");
-    for case in OF_ROOM {
-        is_found(stasis, case).with_context(|| case.0)?;
-    }
-    memory.delete()?;
-    let text = stasis.host.run_for_text(&[PROGRAM, "doctor"])?;
-    ensure!(text.ends_with("\nfaults: 0, warnings: 0"), "{text}");
-    Ok(())
-}
-
-/// Alone: nothing else is taken for broken with it.
-fn is_found(stasis: &StasisHost, (id, verdict, broken, mended): Case) -> Result<()> {
-    shell(stasis, broken)?;
-    let code = i32::from(verdict == "fault");
-    let found = found(stasis, code)?;
-    let wrong: Vec<_> = found
-        .iter()
-        .filter(|finding| finding["verdict"] != "ok")
-        .collect();
-    let it = wrong.iter().find(|finding| finding["id"] == id);
-    let it = it.with_context(|| format!("{found:?}"))?;
-    ensure!(it["verdict"] == verdict, "{it}");
-    ensure!(it["remedy"] != "" && it["evidence"] != "", "{it}");
-    shell(stasis, MEND)?;
-    shell(stasis, mended)
-}
-
-fn found(stasis: &StasisHost, code: i32) -> Result<Vec<Value>> {
-    let mut command = stasis.command(PROGRAM);
-    let output = command.args(["doctor", "--json"]).output()?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    ensure!(
-        output.status.code() == Some(code),
-        "{:?}: {text}",
-        output.status
-    );
-    let report: Value = serde_json::from_str(&text)?;
-    Ok(report["findings"]
-        .as_array()
-        .context("no findings")?
-        .clone())
-}
-
-fn shell(stasis: &StasisHost, script: &str) -> Result<()> {
-    let bundle = "/run/containerd/io.containerd.runtime.v2.task/default/job";
-    let named = format!("S={SETTINGS} O=/run/stasis-standin/faults B={bundle}; {script}");
-    stasis.host.run(&["bash", "-ec", &named]).map(drop)
-}

@@ -1,0 +1,114 @@
+//! `stasis doctor` on a host that is broken on purpose, in one way after the other.
+
+mod cases;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use stasis_integration::container::bundle::Bundle;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::{PROGRAM, SETTINGS, StasisHost};
+use stasis_integration::{needs, on_hosts};
+
+use cases::{
+    ANOTHER_LIBCUDA, Case, OF_ENGINES, OF_LIBCUDA, OF_OPERATIONS, OF_ROOM, OF_THE_GPUS, OF_THE_NODE,
+};
+
+/// The name of a held driver call.
+const HELD: &str = "held";
+/// What is kept of files that are broken, and how a case leaves the host.
+const KEEP: &str = "mkdir -p /root/kept && cp -a /etc/stasis/stasis.toml /etc/docker/daemon.json \
+                    /etc/containers/containers.conf /etc/containerd/config.toml /root/kept";
+const MEND: &str = "cp -a /root/kept/stasis.toml /etc/stasis; cp -a /root/kept/daemon.json \
+                    /etc/docker; cp -a /root/kept/containers.conf /etc/containers; cp -a \
+                    /root/kept/config.toml /etc/containerd; : >/run/stasis-standin/faults";
+
+on_hosts!(each_fault_is_found: sid_v2);
+
+fn each_fault_is_found(kind: HostKind) -> Result<()> {
+    let stasis = &StasisHost::of(kind)?;
+    needs!(StandIn);
+    stasis.install_shim()?;
+    shell(stasis, KEEP)?;
+    ensure!(
+        found(stasis, 0)?
+            .iter()
+            .all(|finding| finding["verdict"] == "ok")
+    );
+    for case in OF_THE_NODE.iter().chain(&OF_THE_GPUS).chain(&OF_ENGINES) {
+        is_found(stasis, *case).with_context(|| case.0)?;
+    }
+    while_a_container_runs(stasis)?;
+    let text = stasis.host.run_for_text(&[PROGRAM, "doctor"])?;
+    ensure!(text.ends_with("\nfaults: 0, warnings: 0"), "{text}");
+    Ok(())
+}
+
+fn while_a_container_runs(stasis: &StasisHost) -> Result<()> {
+    let _containerd = stasis.containerd()?;
+    let memory = Bundle::make(stasis, "memory", &["/bin/memcheck", "32", "10240"])?;
+    let run = || {
+        memory.run()?;
+        stasis.ask_until_up(10240)
+    };
+    ensure!(run()? == "ok 0");
+    for case in OF_ROOM {
+        is_found(stasis, case).with_context(|| case.0)?;
+    }
+    of_an_operation(stasis, &memory)?;
+    memory.delete()?;
+    shell(stasis, ANOTHER_LIBCUDA)?;
+    ensure!(run()? == "ok 0");
+    is_found(stasis, OF_LIBCUDA).context(OF_LIBCUDA.0)?;
+    memory.delete()
+}
+
+/// One that is under way.
+fn of_an_operation(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
+    stasis.hold_driver("lock memory", HELD)?;
+    let mut checkpoint = memory.begin_checkpoint("held", &["--leave-running"])?;
+    stasis.until_driver_is_called()?;
+    is_found(stasis, OF_OPERATIONS).context(OF_OPERATIONS.0)?;
+    stasis.let_driver_go(HELD)?;
+    // It fails if it was held for longer than its deadline; nobody is left behind for all that.
+    checkpoint.wait()?;
+    stasis.nothing_to_put_right()
+}
+
+/// With its verdict, evidence and a remedy; then the host is mended.
+fn is_found(stasis: &StasisHost, (id, verdict, broken, mended): Case) -> Result<()> {
+    shell(stasis, broken)?;
+    let code = i32::from(verdict == "fault");
+    let found = found(stasis, code)?;
+    let wrong: Vec<_> = found
+        .iter()
+        .filter(|finding| finding["verdict"] != "ok")
+        .collect();
+    let it = wrong.iter().find(|finding| finding["id"] == id);
+    let it = it.with_context(|| format!("{found:?}"))?;
+    ensure!(it["verdict"] == verdict, "{it}");
+    ensure!(it["remedy"] != "" && it["evidence"] != "", "{it}");
+    shell(stasis, MEND)?;
+    shell(stasis, mended)
+}
+
+fn found(stasis: &StasisHost, code: i32) -> Result<Vec<Value>> {
+    let mut command = stasis.command(PROGRAM);
+    let output = command.args(["doctor", "--json"]).output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    ensure!(
+        output.status.code() == Some(code),
+        "{:?}: {text}",
+        output.status
+    );
+    let report: Value = serde_json::from_str(&text)?;
+    Ok(report["findings"]
+        .as_array()
+        .context("no findings")?
+        .clone())
+}
+
+fn shell(stasis: &StasisHost, script: &str) -> Result<()> {
+    let bundle = "/run/containerd/io.containerd.runtime.v2.task/default/job";
+    let named = format!("S={SETTINGS} O=/run/stasis-standin/faults B={bundle}; {script}");
+    stasis.host.run(&["bash", "-ec", &named]).map(drop)
+}
