@@ -40,6 +40,7 @@ const DIRECTORIES: [&str; 8] = [
 pub struct Image {
     name: String,
     files: BTreeMap<PathBuf, Entry>,
+    command: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -57,6 +58,7 @@ impl Image {
         let mut image = Image {
             name: name.to_owned(),
             files: BTreeMap::new(),
+            command: vec!["/bin/pause".to_owned()],
         };
         image.add(Path::new("bin/busybox"), Path::new(BUSYBOX), 0o755)?;
         let applets = Command::new(BUSYBOX)
@@ -89,6 +91,13 @@ impl Image {
         Ok(self)
     }
 
+    /// What a container runs that is told nothing else.
+    #[must_use]
+    pub fn command(mut self, command: &[&str]) -> Image {
+        self.command = command.iter().map(|&word| word.to_owned()).collect();
+        self
+    }
+
     /// Adds a file of this machine at an absolute path of the image.
     pub fn file(mut self, inside: &str, source: &Path, mode: u32) -> Result<Image> {
         self.add(Path::new(inside.trim_start_matches('/')), source, mode)?;
@@ -102,7 +111,7 @@ impl Image {
         let config = serde_json::to_vec(&json!({
             "architecture": architecture(),
             "os": "linux",
-            "config": { "Cmd": ["/bin/pause"], "Env": ["PATH=/bin"], "WorkingDir": "/" },
+            "config": { "Cmd": self.command, "Env": ["PATH=/bin"], "WorkingDir": "/" },
             "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{diff_id}")] },
         }))?;
         let manifest = serde_json::to_vec(&json!({

@@ -12,6 +12,7 @@ mod hosts;
 mod older_containerd;
 mod packages;
 mod podman;
+mod quickstart;
 mod setup;
 mod through_engine;
 mod upgrade;

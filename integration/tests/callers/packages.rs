@@ -71,14 +71,14 @@ fn installed_upgraded_removed(kind: HostKind) -> Result<()> {
 }
 
 /// The programs that the host has of `make install`, and its settings.
-fn without_make_install(stasis: &StasisHost) -> Result<()> {
+pub(crate) fn without_make_install(stasis: &StasisHost) -> Result<()> {
     let script = "rm -r /usr/local/bin/stasis* /usr/local/bin/cuda-checkpoint \
                   /usr/local/lib/stasis /etc/stasis";
     stasis.host.run(&["sh", "-ec", script]).map(drop)
 }
 
 /// Makes a package of the programs under test, and one of a later version that is the same.
-fn package(stasis: &StasisHost) -> Result<()> {
+pub(crate) fn package(stasis: &StasisHost) -> Result<()> {
     let out = tempfile::tempdir()?;
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let output = Command::new(repository.join("config/package/assemble.sh"))

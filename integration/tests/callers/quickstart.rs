@@ -1,0 +1,140 @@
+//! docs/quickstart.md, as it is written: every block is run in a host, in its order.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+use stasis_integration::client::cri::settings;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::c_build;
+use stasis_integration::host::image::Image;
+use stasis_integration::host::installed::{DEVICES, DRIVER, StasisHost};
+use stasis_integration::{needs, on_hosts};
+
+use crate::packages::{package, without_make_install};
+use crate::setup::{CONTAINERS, DAEMON, DOCKER, PODMAN};
+
+/// What it says of a node, and of each engine.
+const NODE: &str = "The node";
+const ENGINES: [&str; 3] = ["podman", "containerd", "Docker"];
+const LOG: &str = "What was done";
+/// What it has in the place of a training: the one thing that is another on a real node.
+const IMAGE: &str = "example.com/train:latest";
+const ARCHIVE: &str = "/root/train.tar";
+const PORT: u16 = 10000;
+const CDI: &str = "/etc/cdi/nvidia.json";
+const SYSTEMCTL: &str = "/usr/local/bin/systemctl";
+/// In the place of systemd, which test hosts have not.
+const RESTART: &str = r#"#!/bin/bash -e
+[ "$1" = restart ]
+case $2 in
+    docker) daemon=dockerd probe="docker info" ;;
+    containerd) daemon=containerd probe="ctr version" ;;
+esac
+! pgrep -x $daemon || pkill -x $daemon
+while pgrep -x $daemon; do sleep 0.1; done
+setsid $daemon </dev/null >>/var/log/$daemon.log 2>&1 &
+for try in {1..600}; do $probe >/dev/null 2>&1 && exit; sleep 0.1; done
+exit 1
+"#;
+
+// crun has no restore for containerd, and Docker takes CDI by itself from 28.3 on.
+on_hosts!(every_block_does_what_is_said: sid_v2);
+
+fn every_block_does_what_is_said(kind: HostKind) -> Result<()> {
+    needs!(StandIn);
+    let page =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/quickstart.md"))?;
+    let stasis = &StasisHost::of(kind)?;
+    is_a_node(stasis, kind)?;
+
+    let [install, doctor] = blocks(&page, NODE)?;
+    run(stasis, install)?;
+    // The stand-in is no driver where the settings look for one.
+    stasis.set(kind.low_level, "")?;
+    let found = run(stasis, doctor)?;
+    ensure!(found.contains("faults: 0"), "{found}");
+    for engine in ENGINES {
+        let [setup, start, checkpoint, restore, end] = blocks(&page, engine)?;
+        run(stasis, setup)?;
+        has_the_image(stasis, engine)?;
+        run(stasis, start)?;
+        assert_eq!(stasis.ask_until_up(PORT)?, "101", "{engine}");
+        run(stasis, checkpoint)?;
+        assert_eq!(stasis.ask(PORT)?, None, "{engine}");
+        run(stasis, restore)?;
+        assert_eq!(stasis.ask_until_up(PORT)?, "102", "{engine}");
+        run(stasis, end)?;
+        assert_eq!(stasis.ask(PORT)?, None, "{engine}");
+    }
+    let [log] = blocks(&page, LOG)?;
+    let drawn = run(stasis, log)?;
+    for line in ["checkpoint of", "restore of", "#"] {
+        ensure!(drawn.matches(line).count() >= ENGINES.len(), "{drawn}");
+    }
+    Ok(())
+}
+
+/// As one on which nothing is installed of stasis: its package lies there, its engines know nothing
+/// of it, and its GPU has a CDI file.
+fn is_a_node(stasis: &StasisHost, kind: HostKind) -> Result<()> {
+    let host = &stasis.host;
+    without_make_install(stasis)?;
+    package(stasis)?;
+    host.run(&["sh", "-c", "rm -r /root/later /root/stasis_0.1.1_*"])?;
+    host.write(DAEMON, DOCKER)?;
+    host.write(CONTAINERS, PODMAN)?;
+    settings::write(host, kind.suite, "version = 2\n")?;
+    host.write(SYSTEMCTL, RESTART)?;
+    host.run(&["chmod", "755", SYSTEMCTL])?;
+    let nodes = DEVICES.map(|path| json!({ "path": path }));
+    let driver = json!({
+        "hostPath": DRIVER, "containerPath": DRIVER, "options": ["ro", "nosuid", "nodev", "rbind"],
+    });
+    let library_path = format!("LD_LIBRARY_PATH={DRIVER}/lib64");
+    let cdi = json!({
+        "cdiVersion": "0.5.0",
+        "kind": "nvidia.com/gpu",
+        "devices": [{ "name": "all", "containerEdits": { "deviceNodes": nodes } }],
+        "containerEdits": { "env": [library_path], "mounts": [driver] },
+    });
+    host.run(&["mkdir", "-p", "/etc/cdi"])?;
+    host.write(CDI, &cdi.to_string())?;
+    let counter = c_build::build()?.join("bin/counter");
+    let image = Image::new(IMAGE)?.program(&counter)?;
+    let image = image.command(&["/bin/counter", "10000"]);
+    image.write(&host.path(ARCHIVE))
+}
+
+/// Nothing can be pulled.
+fn has_the_image(stasis: &StasisHost, engine: &str) -> Result<()> {
+    let load: &[&str] = match engine {
+        "podman" => &["podman", "load", "-q", "-i", ARCHIVE],
+        "Docker" => &["docker", "load", "-q", "-i", ARCHIVE],
+        _ => &["ctr", "image", "import", ARCHIVE],
+    };
+    stasis.host.run(load).map(drop)
+}
+
+/// The blocks below a heading.
+fn blocks<'p, const N: usize>(page: &'p str, heading: &str) -> Result<[&'p str; N]> {
+    let heading = format!("\n## {heading}\n");
+    let (_, below) = page.split_once(&heading).with_context(|| heading.clone())?;
+    let section = below.split("\n## ").next().unwrap_or_default();
+    let blocks: Vec<&str> = section.split("```\n").skip(1).step_by(2).collect();
+    let found = blocks.len();
+    let blocks = blocks.try_into().ok();
+    blocks.with_context(|| format!("{heading} has {found} blocks, and {N} are known"))
+}
+
+/// Runs a block as a person would who stands where the package is.
+fn run(stasis: &StasisHost, block: &str) -> Result<String> {
+    // Test hosts have no controller for processors where version 1 of cgroups has it.
+    let block = block.replace("ctr run -d", "ctr run -d --cpu-shares 0");
+    let script = format!("cd /root\n{block}");
+    let done = stasis
+        .host
+        .run_for_text(&["timeout", "120", "bash", "-ec", &script]);
+    done.with_context(|| block.clone())
+}
