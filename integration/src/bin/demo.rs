@@ -9,6 +9,7 @@ use stasis_integration::host::installed::{DEVICES, DRIVER, RUNTIME, StasisHost};
 use stasis_integration::host::{Cgroups, Suite};
 
 const PORT: u16 = 10000;
+const STEPS: u8 = 4;
 
 fn main() -> Result<()> {
     let mut screen = std::io::stdout().lock();
@@ -33,24 +34,22 @@ fn main() -> Result<()> {
 }
 
 fn tell(stasis: &StasisHost, screen: &mut impl Write) -> Result<()> {
-    writeln!(
+    step(
         screen,
-        "\na container with a counter in GPU memory, 100 at the start:"
+        1,
+        "a container with a counter in GPU memory, 100 at the start:",
     )?;
     show(stasis, screen, &run_command())?;
     packet(stasis, screen, "101")?;
     on_gpu(stasis, screen, 1)?;
 
-    writeln!(
-        screen,
-        "\na checkpoint; the container is killed and removed, its GPU is free:"
-    )?;
+    let what = "a checkpoint; the container is killed and removed, its GPU is free:";
+    step(screen, 2, what)?;
     show(
         stasis,
         screen,
         "ctr container checkpoint --task --image --rw counter demo:1",
     )?;
-    let checkpoint = stasis.operation("checkpoint")?;
     show(stasis, screen, "ctr task kill --signal KILL counter")?;
     writeln!(
         screen,
@@ -60,7 +59,7 @@ fn tell(stasis: &StasisHost, screen: &mut impl Write) -> Result<()> {
     on_gpu(stasis, screen, 0)?;
     ensure!(stasis.ask(PORT)?.is_none(), "the counter still answers");
 
-    writeln!(screen, "\nthe restore:")?;
+    step(screen, 3, "the restore:")?;
     show(
         stasis,
         screen,
@@ -69,9 +68,9 @@ fn tell(stasis: &StasisHost, screen: &mut impl Write) -> Result<()> {
     packet(stasis, screen, "102")?;
     on_gpu(stasis, screen, 1)?;
 
-    writeln!(screen, "\ntimeline")?;
-    timeline(screen, "checkpoint", &checkpoint)?;
-    timeline(screen, "restore", &stasis.operation("restore")?)?;
+    step(screen, 4, "what took how long, each phase as a bar:")?;
+    let timeline = "stasis log --timeline --container counter";
+    writeln!(screen, "  $ {timeline}\n{}", run(stasis, timeline)?)?;
     stasis.ctr_remove("counter")?;
     writeln!(
         screen,
@@ -90,13 +89,20 @@ fn run_command() -> String {
     )
 }
 
+/// Announces a step.
+fn step(screen: &mut impl Write, number: u8, what: &str) -> Result<()> {
+    Ok(writeln!(screen, "\n[{number}/{STEPS}] {what}")?)
+}
+
 /// Runs a command in the host as a person would, and shows it.
 fn show(stasis: &StasisHost, screen: &mut impl Write, command: &str) -> Result<()> {
     writeln!(screen, "  $ {command}")?;
-    stasis
-        .host
-        .run(&command.split(' ').collect::<Vec<_>>())
-        .map(drop)
+    run(stasis, command).map(drop)
+}
+
+fn run(stasis: &StasisHost, command: &str) -> Result<String> {
+    let words: Vec<&str> = command.split(' ').collect();
+    stasis.host.run_for_text(&words)
 }
 
 fn packet(stasis: &StasisHost, screen: &mut impl Write, expected: &str) -> Result<()> {
@@ -110,19 +116,5 @@ fn on_gpu(stasis: &StasisHost, screen: &mut impl Write, expected: usize) -> Resu
     let processes = stasis.gpu_processes()?;
     writeln!(screen, "  processes with the GPU open: {processes}")?;
     ensure!(processes == expected, "that had to be {expected}");
-    Ok(())
-}
-
-fn timeline(screen: &mut impl Write, operation: &str, line: &serde_json::Value) -> Result<()> {
-    for phase in line["phases"].as_array().into_iter().flatten() {
-        let seconds = phase["seconds"].as_f64().unwrap_or_default();
-        let name = phase["name"].as_str().unwrap_or_default();
-        let rate = phase["gib_per_second"].as_f64();
-        let mib = phase["bytes"].as_u64().unwrap_or_default() >> 20;
-        let moved = rate
-            .map(|rate| format!("  {mib} MiB at {rate:.1} GiB/s"))
-            .unwrap_or_default();
-        writeln!(screen, "  {operation:<11}{name:<15}{seconds:>8.3} s{moved}")?;
-    }
     Ok(())
 }
