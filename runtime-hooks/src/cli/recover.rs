@@ -12,6 +12,7 @@ use crate::cli::answer::name;
 use crate::error::chain;
 use crate::error::kind::State;
 use crate::host::cancel::Cancel;
+use crate::operation::progress::UnderWay;
 use crate::operation::undo::Undo;
 use crate::operation::{Operation, OperationError, directories, directory_of, id_of};
 use crate::recovery::report::Recovered;
@@ -80,6 +81,21 @@ pub fn recover(settings: &Settings, which: &Which) -> io::Result<Vec<Found>> {
     remove_rests(&settings.paths.state_dir, is_meant)?;
     write_behind::take_up(settings);
     Ok(found)
+}
+
+/// What operations have left that are at work no more: their keepers undo it, or `stasis recover`.
+///
+/// # Errors
+/// The state directory cannot be read.
+pub(in crate::cli) fn left_behind(state_dir: &Path) -> io::Result<Vec<Undo>> {
+    let is_at_work = |undo: &Undo| {
+        let directory = directory_of(state_dir, &undo.root, &undo.id);
+        let under_way = UnderWay::read(&directory).ok().flatten();
+        under_way.is_some_and(|under_way| under_way.is_alive().unwrap_or(false))
+    };
+    let mut left = Undo::all(state_dir)?;
+    left.retain(|undo| !is_at_work(undo));
+    Ok(left)
 }
 
 /// Removes what is left of the records of operations that were killed, with their keepers, while

@@ -4,7 +4,7 @@
 /// settings.
 pub(super) type Case = (&'static str, &'static str, &'static str, &'static str);
 
-pub(super) const OF_THE_NODE: [Case; 9] = [
+pub(super) const OF_THE_NODE: [Case; 10] = [
     ("settings", "fault", "echo nonsense >>$S", ""),
     (
         "low-level-runtime",
@@ -23,6 +23,13 @@ pub(super) const OF_THE_NODE: [Case; 9] = [
         "warning",
         "mv /usr/sbin/criu /root; printf '#!/bin/sh\necho Version: 3.17.1\n' >/usr/sbin/criu; \
          chmod 755 /usr/sbin/criu",
+        "mv /root/criu /usr/sbin",
+    ),
+    (
+        "criu-check",
+        "fault",
+        "mv /usr/sbin/criu /root; printf '#!/bin/sh\n[ \"$1\" != check ] || exit 1\n\
+         echo Version: 4.2.1\n' >/usr/sbin/criu; chmod 755 /usr/sbin/criu",
         "mv /root/criu /usr/sbin",
     ),
     (
@@ -113,8 +120,23 @@ pub(super) const OF_ROOM: [Case; 2] = [
     ),
 ];
 
-/// While one is under way.
-pub(super) const OF_OPERATIONS: Case = ("operations", "warning", "", "");
+/// After a checkpoint to the tier "disk". That its image was there for an hour is made believed.
+pub(super) const OF_MEMORY: Case = (
+    "memory-left",
+    "warning",
+    "echo 'bulk_memory.tier = \"disk\"' >>$S; \
+     sed -i 's/\"settled\":false/\"settled\":true/' /var/lib/stasis/memory/*/origin.json; \
+     rm -r /images/memory-left",
+    "rm -r /var/lib/stasis/memory",
+);
+
+/// After one was killed with its keeper. What is advised mends it.
+pub(super) const OF_OPERATIONS: Case = (
+    "operations",
+    "warning",
+    "",
+    "stasis recover --all >/dev/null",
+);
 
 /// While a container runs that was started with it, below a root that is looked at.
 pub(super) const OF_LIBCUDA: Case = (

@@ -10,7 +10,8 @@ use stasis_integration::host::installed::{PROGRAM, SETTINGS, StasisHost};
 use stasis_integration::{needs, on_hosts};
 
 use cases::{
-    ANOTHER_LIBCUDA, Case, OF_ENGINES, OF_LIBCUDA, OF_OPERATIONS, OF_ROOM, OF_THE_GPUS, OF_THE_NODE,
+    ANOTHER_LIBCUDA, Case, OF_ENGINES, OF_LIBCUDA, OF_MEMORY, OF_OPERATIONS, OF_ROOM, OF_THE_GPUS,
+    OF_THE_NODE,
 };
 
 /// The name of a held driver call.
@@ -29,11 +30,7 @@ fn each_fault_is_found(kind: HostKind) -> Result<()> {
     needs!(StandIn);
     stasis.install_shim()?;
     shell(stasis, KEEP)?;
-    ensure!(
-        found(stasis, 0)?
-            .iter()
-            .all(|finding| finding["verdict"] == "ok")
-    );
+    is_sound(stasis)?;
     for case in OF_THE_NODE.iter().chain(&OF_THE_GPUS).chain(&OF_ENGINES) {
         is_found(stasis, *case).with_context(|| case.0)?;
     }
@@ -55,6 +52,10 @@ fn while_a_container_runs(stasis: &StasisHost) -> Result<()> {
         is_found(stasis, case).with_context(|| case.0)?;
     }
     of_an_operation(stasis, &memory)?;
+    stasis.set(&stasis.low_level, "bulk_memory.tier = \"disk\"\n")?;
+    memory.checkpoint("left", &["--leave-running"])?;
+    shell(stasis, MEND)?;
+    is_found(stasis, OF_MEMORY).context(OF_MEMORY.0)?;
     memory.delete()?;
     shell(stasis, ANOTHER_LIBCUDA)?;
     ensure!(run()? == "ok 0");
@@ -62,16 +63,27 @@ fn while_a_container_runs(stasis: &StasisHost) -> Result<()> {
     memory.delete()
 }
 
-/// One that is under way.
+/// One that is at work is no fault; one that was killed with its keeper is.
 fn of_an_operation(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
-    stasis.hold_driver("lock memory", HELD)?;
+    stasis.hold_driver("checkpoint memory", HELD)?;
     let mut checkpoint = memory.begin_checkpoint("held", &["--leave-running"])?;
     stasis.until_driver_is_called()?;
-    is_found(stasis, OF_OPERATIONS).context(OF_OPERATIONS.0)?;
-    stasis.let_driver_go(HELD)?;
-    // It fails if it was held for longer than its deadline; nobody is left behind for all that.
+    is_sound(stasis)?;
+    shell(
+        stasis,
+        "pkill -KILL -x stasis-keeper; pkill -KILL -x stasis-runtime",
+    )?;
     checkpoint.wait()?;
+    stasis.let_driver_go(HELD)?;
+    is_found(stasis, OF_OPERATIONS).context(OF_OPERATIONS.0)?;
     stasis.nothing_to_put_right()
+}
+
+fn is_sound(stasis: &StasisHost) -> Result<()> {
+    let found = found(stasis, 0)?;
+    let is_ok = |finding: &Value| finding["verdict"] == "ok";
+    ensure!(found.iter().all(is_ok), "{found:?}");
+    Ok(())
 }
 
 /// With its verdict, evidence and a remedy; then the host is mended.

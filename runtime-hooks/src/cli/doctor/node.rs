@@ -7,7 +7,7 @@ use stasis_config::{Settings, SettingsError};
 use stasis_linux::error_chain;
 
 use super::{fault, warning};
-use crate::cli::machine::{Finding, Machine};
+use crate::cli::machine::{Finding, Machine, exit_of};
 use crate::low_level::criu_version::CriuVersion;
 use crate::preflight::capabilities::{Capabilities, Cgroups, Criu};
 
@@ -29,6 +29,7 @@ pub(super) fn findings(settings: &Settings, machine: &Machine) -> Vec<Finding> {
         let remedy = "install runc or crun, or name it in the settings (runtime.path)";
         found.push(fault("low-level-runtime", error_chain(&error), remedy));
     }
+    found.extend(check_of_criu());
     found.extend(
         CRIU_SETTINGS
             .iter()
@@ -86,6 +87,18 @@ fn of(has: &Capabilities) -> Vec<Finding> {
         found.push(fault("cgroups", evidence, "mount them at /sys/fs/cgroup"));
     }
     found
+}
+
+/// CRIU tries whether the kernel has what every dump needs (criu(8), "check").
+fn check_of_criu() -> Option<Finding> {
+    let status = exit_of("criu", "check")?;
+    (!status.success()).then(|| {
+        fault(
+            "criu-check",
+            format!("`criu check` fails ({status})"),
+            "`criu check` says what the kernel lacks",
+        )
+    })
 }
 
 fn libdir(path: &Path) -> Option<Finding> {

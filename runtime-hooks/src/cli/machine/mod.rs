@@ -15,7 +15,7 @@ use crate::bulk_memory::plugin::DumpUse;
 pub use crate::cli::machine::advisories::{Finding, Verdict};
 pub use crate::cli::machine::gpu_contents::Copying;
 pub use crate::cli::machine::programs::{Installed, Known};
-pub(crate) use crate::cli::machine::programs::{answer_of, version_of};
+pub(crate) use crate::cli::machine::programs::{answer_of, exit_of, version_of};
 pub use crate::cli::machine::version::{Program, Version};
 use crate::preflight::capabilities::{Capabilities, Cgroups, Criu, driver_version};
 

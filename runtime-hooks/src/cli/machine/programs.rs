@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -68,6 +68,13 @@ pub(crate) fn answer_of(name: &str) -> Option<String> {
     ask(&in_path(name)?).ok()
 }
 
+/// How the program of this name in `PATH` ends with this argument. `None` if it does not, or is not
+/// there.
+pub(crate) fn exit_of(name: &str, argument: &str) -> Option<ExitStatus> {
+    let (status, _) = run(&in_path(name)?, argument).ok()?;
+    Some(status)
+}
+
 /// What is to be said of them, and of CRIU.
 pub(super) fn findings(programs: &[Installed], criu: &Criu) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -101,12 +108,18 @@ fn is_program(file: &Path) -> bool {
     metadata.is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
-/// What a program answers to `--version`: one that does not end is killed, and no more is read than
-/// is there then.
+/// What a program answers to `--version`.
 fn ask(program: &Path) -> io::Result<String> {
+    let (_, answer) = run(program, "--version")?;
+    Ok(answer)
+}
+
+/// How a program ends, and what it answers: one that does not end is killed, and no more is read
+/// than is there then.
+fn run(program: &Path, argument: &str) -> io::Result<(ExitStatus, String)> {
     let mut command = Command::new(program);
     environment::make(&mut command);
-    command.arg("--version");
+    command.arg(argument);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command.stderr(Stdio::null()).spawn()?;
     let ended = wait(&mut child);
@@ -115,7 +128,7 @@ fn ask(program: &Path) -> io::Result<String> {
         let _ = child.kill();
         let _ = child.wait();
     }
-    ended?;
+    let status = ended?;
     let mut answer = Vec::new();
     if let Some(stdout) = child.stdout.take() {
         // Something that it has left behind may hold the other end.
@@ -125,18 +138,20 @@ fn ask(program: &Path) -> io::Result<String> {
             _ => {}
         }
     }
-    Ok(String::from_utf8_lossy(&answer).into_owned())
+    Ok((status, String::from_utf8_lossy(&answer).into_owned()))
 }
 
-fn wait(child: &mut Child) -> io::Result<()> {
+fn wait(child: &mut Child) -> io::Result<ExitStatus> {
     let deadline = Instant::now() + DEADLINE;
-    while child.try_wait()?.is_none() {
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
         if Instant::now() > deadline {
             return Err(io::ErrorKind::TimedOut.into());
         }
         sleep(Duration::from_millis(5));
     }
-    Ok(())
 }
 
 impl fmt::Display for Installed {

@@ -16,10 +16,8 @@ use crate::bulk_memory::retention::why_left_over;
 use crate::bulk_memory::stores::{Stores, names_in};
 use crate::cli::command_error::CommandError;
 use crate::cli::memory::list;
+use crate::cli::recover::left_behind;
 use crate::image::disk_space;
-use crate::operation::directory_of;
-use crate::operation::progress::UnderWay;
-use crate::operation::undo::Undo;
 
 /// The unit of `st_blocks` (stat(2)).
 const BLOCK: u64 = 512;
@@ -27,13 +25,13 @@ const BLOCK: u64 = 512;
 pub(super) fn families(settings: &Settings) -> Result<Vec<Family>, CommandError> {
     let stores = Stores::of(settings);
     let kept = list(settings)?;
-    let operations = left(&settings.paths.state_dir);
+    let operations = left_behind(&settings.paths.state_dir);
     let operations = operations.map_err(failed(
         "read",
         settings.paths.state_dir.display().to_string(),
     ))?;
     let mut families = tiers(&stores)?;
-    families.extend(left_over(&kept, operations));
+    families.extend(left_over(&kept, operations.len()));
     Ok(families)
 }
 
@@ -74,17 +72,6 @@ fn used_in(parent: &Path) -> io::Result<u64> {
         }
     }
     Ok(files.into_values().sum())
-}
-
-/// How many operations have something to undo, and are at work no more.
-fn left(state_dir: &Path) -> io::Result<usize> {
-    let is_at_work = |undo: &Undo| {
-        let directory = directory_of(state_dir, &undo.root, &undo.id);
-        let under_way = UnderWay::read(&directory).ok().flatten();
-        under_way.is_some_and(|under_way| under_way.is_alive().unwrap_or(false))
-    };
-    let all = Undo::all(state_dir)?;
-    Ok(all.iter().filter(|undo| !is_at_work(undo)).count())
 }
 
 fn left_over(kept: &[Kept], operations: usize) -> [Family; 2] {
