@@ -74,13 +74,15 @@ pub enum BlockerKind {
     IoUring,
     /// A process has the memory of another one.
     SameMemory,
+    /// A container with a user namespace has joined the network or the pids of others.
+    JoinedNamespace,
     /// A process that was started by `exec` is in no image.
     ExecSession,
 }
 
 impl BlockerKind {
     /// All kinds, those of the driver first.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::DriverVersion,
         Self::FailedState,
         Self::NcclP2p,
@@ -96,6 +98,7 @@ impl BlockerKind {
         Self::Rdma,
         Self::IoUring,
         Self::SameMemory,
+        Self::JoinedNamespace,
         Self::ExecSession,
     ];
 
@@ -118,6 +121,7 @@ impl BlockerKind {
             Self::Rdma => "rdma",
             Self::IoUring => "io-uring",
             Self::SameMemory => "same-memory",
+            Self::JoinedNamespace => "joined-namespace",
             Self::ExecSession => "exec-session",
         }
     }

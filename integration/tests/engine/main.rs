@@ -47,6 +47,7 @@ mod room;
 mod self_test;
 mod stop;
 mod told_to_end;
+mod user_namespaces;
 mod versions;
 mod whole_images;
 mod without_gpu;

@@ -8,6 +8,7 @@ mod crash;
 mod crash_steps;
 mod cri;
 mod cri_checkpoint;
+mod cri_user_namespaces;
 mod ends;
 mod events;
 mod gone_callers;

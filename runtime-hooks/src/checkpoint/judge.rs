@@ -27,7 +27,7 @@ use crate::preflight::blocker::{Blockers, Finding};
 use crate::preflight::cuda_processes::{CudaMembers, cuda_members};
 use crate::preflight::peer_access::PeerAccess;
 use crate::preflight::{self, ContainerFacts};
-use crate::preflight::{exec_sessions, same_memory};
+use crate::preflight::{exec_sessions, joined_namespace, same_memory};
 use crate::request::{CheckpointRequest, PreDump};
 
 /// What the checks have found.
@@ -156,11 +156,16 @@ pub(crate) fn admit_to_host(
 ///
 /// # Errors
 /// The I/O error of reading `/proc`, or of kcmp(2).
-pub(crate) fn find_blockers(facts: &ContainerFacts<'_>) -> Result<Vec<Finding>, ContainerError> {
+pub(crate) fn find_blockers(
+    container: &Container,
+    facts: &ContainerFacts<'_>,
+) -> Result<Vec<Finding>, ContainerError> {
     let mut found = preflight::find(facts).map_err(ContainerError::Processes)?;
     exec_sessions::retain_blockers(&mut found, facts.snapshot);
     let same_memory = same_memory::findings(facts.snapshot);
     found.extend(same_memory.map_err(ContainerError::Processes)?);
+    let joined = joined_namespace::findings(container);
+    found.extend(joined.map_err(ContainerError::Processes)?);
     Ok(found)
 }
 
@@ -178,5 +183,8 @@ pub(super) fn refuse_blockers(
         inventory,
         peer_access: PeerAccess::of(container),
     };
-    Ok(Blockers::check(find_blockers(&facts)?, &context.settings)?)
+    Ok(Blockers::check(
+        find_blockers(container, &facts)?,
+        &context.settings,
+    )?)
 }

@@ -145,6 +145,16 @@ impl Spec {
         root["hostID"].as_u64()?.try_into().ok()
     }
 
+    /// The namespaces that it joins, in place of one of its own: their types ("network", "pid") and
+    /// their paths.
+    pub(crate) fn joined_namespaces(&self) -> impl Iterator<Item = (&str, &str)> {
+        let namespaces = list(&self.tree, "/linux/namespaces").iter();
+        namespaces.filter_map(|namespace| {
+            let path = namespace["path"].as_str().filter(|path| !path.is_empty())?;
+            Some((namespace["type"].as_str()?, path))
+        })
+    }
+
     /// The cgroup of the container, in the low-level runtime's notation.
     pub(crate) fn cgroups_path(&self) -> Option<&str> {
         self.tree.pointer("/linux/cgroupsPath")?.as_str()

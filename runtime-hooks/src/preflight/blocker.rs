@@ -155,6 +155,10 @@ pub fn consequence(kind: BlockerKind) -> &'static str {
         BlockerKind::SameMemory => {
             "CRIU cannot dump processes that have one memory (CLONE_VM, vfork)"
         }
+        BlockerKind::JoinedNamespace => {
+            "CRIU makes a container's user namespace anew at a restore, and its root may not join \
+             the namespaces that the container is given by a path, such as its pod's"
+        }
         BlockerKind::ExecSession => {
             "a process that was started by exec is in no image, and ends when a checkpoint ends \
              the container"
@@ -172,6 +176,11 @@ fn way_out_of_nccl() -> String {
         create::CHECKPOINTABLE,
         variables.join(" ")
     )
+}
+
+fn way_out_of_joined_namespace() -> &'static str {
+    "run it without a user namespace (Kubernetes: hostUsers: true), or with a network and pids of \
+     its own"
 }
 
 fn way_out_of_same_memory() -> &'static str {
@@ -235,6 +244,7 @@ pub fn way_out(kind: BlockerKind) -> String {
                 .to_owned()
         }
         BlockerKind::SameMemory => way_out_of_same_memory().to_owned(),
+        BlockerKind::JoinedNamespace => way_out_of_joined_namespace().to_owned(),
         BlockerKind::ExecSession => {
             "end it first, start it from the container's own program, or have the checkpoint leave \
              the container running"

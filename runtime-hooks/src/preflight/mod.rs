@@ -6,6 +6,7 @@ pub mod blocker;
 pub mod capabilities;
 pub mod cuda_processes;
 pub mod exec_sessions;
+pub(crate) mod joined_namespace;
 pub(crate) mod nccl;
 pub(crate) mod open_files;
 pub mod peer_access;

@@ -91,7 +91,7 @@ pub struct ContainerConfig {
 }
 
 /// A container's settings on Linux.
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
+#[derive(Clone, PartialEq, Eq, Message)]
 pub struct LinuxContainerConfig {
     /// Its limits.
     #[prost(message, optional, tag = "1")]
@@ -110,7 +110,7 @@ pub struct LinuxContainerResources {
 }
 
 /// Holds a container's namespaces.
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
+#[derive(Clone, PartialEq, Eq, Message)]
 pub struct LinuxContainerSecurityContext {
     /// The namespaces.
     #[prost(message, optional, tag = "3")]
@@ -144,6 +144,15 @@ impl ContainerConfig {
     pub fn with_image(mut self, image: &str) -> Self {
         let image = image.to_owned();
         self.image = Some(ImageSpec { image });
+        self
+    }
+
+    /// The same in these namespaces.
+    #[must_use]
+    pub(super) fn within(mut self, namespaces: Option<NamespaceOption>) -> Self {
+        self.linux.get_or_insert_default().security_context = Some(LinuxContainerSecurityContext {
+            namespace_options: namespaces,
+        });
         self
     }
 

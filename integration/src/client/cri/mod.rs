@@ -79,7 +79,15 @@ impl Cri {
 
     /// Runs a pod on the host's network, under the handler of the shipped snippets.
     pub fn pod(&self, name: &str) -> Answer<Pod<'_>> {
-        let config = PodSandboxConfig::on_host_network(name);
+        self.run_pod(PodSandboxConfig::on_host_network(name))
+    }
+
+    /// Runs a pod with a user namespace (`hostUsers: false`), and so with a network of its own.
+    pub fn pod_in_a_user_namespace(&self, name: &str) -> Answer<Pod<'_>> {
+        self.run_pod(PodSandboxConfig::in_a_user_namespace(name))
+    }
+
+    fn run_pod(&self, config: PodSandboxConfig) -> Answer<Pod<'_>> {
         let request = messages::RunPodSandbox {
             config: Some(config.clone()),
             runtime_handler: HANDLER.to_owned(),

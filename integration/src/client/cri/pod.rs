@@ -26,11 +26,11 @@ pub struct Container {
 }
 
 impl Pod<'_> {
-    /// Creates a container; its id.
+    /// Creates a container in the pod's namespaces; its id.
     pub fn create(&self, config: &ContainerConfig) -> Answer<String> {
         let request = messages::CreateContainer {
             pod_sandbox_id: self.id.clone(),
-            config: Some(config.clone()),
+            config: Some(config.clone().within(self.config.namespaces())),
             sandbox_config: Some(self.config.clone()),
         };
         let answer: messages::Id = self

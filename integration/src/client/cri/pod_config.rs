@@ -3,7 +3,7 @@
 use prost::Message;
 
 /// Namespaces of a pod or a container: 0 is the pod's, 1 a container's own, 2 the host's.
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
+#[derive(Clone, PartialEq, Eq, Message)]
 pub struct NamespaceOption {
     /// The network.
     #[prost(int32, tag = "1")]
@@ -11,6 +11,37 @@ pub struct NamespaceOption {
     /// Process ids.
     #[prost(int32, tag = "2")]
     pub pid: i32,
+    /// Users.
+    #[prost(message, optional, tag = "5")]
+    pub users: Option<UserNamespace>,
+}
+
+/// A user namespace (`hostUsers: false`).
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct UserNamespace {
+    /// 0 is the pod's, 2 the host's.
+    #[prost(int32, tag = "1")]
+    pub mode: i32,
+    /// Its users.
+    #[prost(message, repeated, tag = "2")]
+    pub users: Vec<IdMapping>,
+    /// Its groups.
+    #[prost(message, repeated, tag = "3")]
+    pub groups: Vec<IdMapping>,
+}
+
+/// Users or groups of the host, and what they are in a namespace.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct IdMapping {
+    /// The first on the host.
+    #[prost(uint32, tag = "1")]
+    pub host: u32,
+    /// The first in the namespace.
+    #[prost(uint32, tag = "2")]
+    pub inside: u32,
+    /// How many.
+    #[prost(uint32, tag = "3")]
+    pub length: u32,
 }
 
 /// Names a pod; all of it is unique on a node.
@@ -53,7 +84,7 @@ pub(super) struct LinuxPodSandboxConfig {
 }
 
 /// Holds the pod's namespaces.
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
+#[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct LinuxSandboxSecurityContext {
     /// The namespaces.
     #[prost(message, optional, tag = "1")]
@@ -62,12 +93,44 @@ pub(super) struct LinuxSandboxSecurityContext {
 
 /// As the kubelet asks for: process ids are each container's own (1). The network is the host's
 /// (2): test hosts have no network plugins.
-pub(super) const NAMESPACES: NamespaceOption = NamespaceOption { network: 2, pid: 1 };
+pub(super) const NAMESPACES: NamespaceOption = NamespaceOption {
+    network: 2,
+    pid: 1,
+    users: None,
+};
+/// Who is root in the user namespaces of pods that have one.
+const ROOT: u32 = 100_000;
+
+/// The same with the pod's own network and users.
+fn of_its_own() -> NamespaceOption {
+    let all = vec![IdMapping {
+        host: ROOT,
+        inside: 0,
+        length: 65536,
+    }];
+    NamespaceOption {
+        network: 0,
+        users: Some(UserNamespace {
+            mode: 0,
+            users: all.clone(),
+            groups: all,
+        }),
+        ..NAMESPACES
+    }
+}
 
 impl PodSandboxConfig {
     pub(super) fn on_host_network(name: &str) -> Self {
+        Self::within(name, NAMESPACES)
+    }
+
+    pub(super) fn in_a_user_namespace(name: &str) -> Self {
+        Self::within(name, of_its_own())
+    }
+
+    fn within(name: &str, namespaces: NamespaceOption) -> Self {
         let security_context = LinuxSandboxSecurityContext {
-            namespace_options: Some(NAMESPACES),
+            namespace_options: Some(namespaces),
         };
         Self {
             metadata: Some(PodSandboxMetadata {
@@ -81,5 +144,10 @@ impl PodSandboxConfig {
                 security_context: Some(security_context),
             }),
         }
+    }
+
+    pub(super) fn namespaces(&self) -> Option<NamespaceOption> {
+        let context = self.linux.as_ref()?.security_context.as_ref()?;
+        context.namespace_options.clone()
     }
 }

@@ -7,6 +7,7 @@
 mod descriptors;
 mod login;
 mod maps;
+mod namespaces;
 mod stat;
 mod status;
 mod threads;
@@ -24,6 +25,7 @@ pub use login::login_user;
 pub use maps::{
     Mapping, any_mapping, count_mappings, for_each_mapping, most_mappings, open_mapped,
 };
+pub use namespaces::has_another_namespace;
 pub use stat::{Stat, TaskState};
 pub use status::Status;
 pub use threads::{children, children_of_thread, processes, threads, waits_behind};

@@ -219,7 +219,7 @@ impl Report {
         let found = if members.is_empty() && is_plain(context, container)? {
             Vec::new()
         } else {
-            find_blockers(&facts)?
+            find_blockers(container, &facts)?
         };
         for finding in found.into_iter().chain(exec_sessions::findings(snapshot)) {
             self.add(finding, &context.settings);

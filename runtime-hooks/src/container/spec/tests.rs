@@ -35,6 +35,9 @@ fn what_is_there_is_found() {
         "linux": {"devices": [
             {"path": "/dev/nvidia0", "type": "c", "major": 195, "minor": 0, "fileMode": 438},
             {"path": 5},
+        ], "namespaces": [
+            {"type": "pid"}, {"type": "ipc", "path": ""}, {"path": "/nowhere"},
+            {"type": "network", "path": "/run/netns/pod"},
         ]},
     }));
     assert_eq!(spec.annotation("io.stasis.gpu-map"), Some("x"));
@@ -42,6 +45,8 @@ fn what_is_there_is_found() {
     assert_eq!(spec.environment("B"), Some("2=3"));
     let sources: Vec<_> = spec.binds().map(|bind| bind.source).collect();
     assert_eq!(sources, ["/b", "/d"]);
+    let joined: Vec<_> = spec.joined_namespaces().collect();
+    assert_eq!(joined, [("network", "/run/netns/pod")]);
     let devices: Vec<_> = spec.devices().collect();
     assert_eq!(devices.len(), 1);
     assert_eq!((devices[0].major, devices[0].mode), (195, Some(0o666)));

@@ -1,0 +1,54 @@
+//! The namespaces of a process (namespaces(7)).
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+
+use super::gone_is_none;
+use crate::ProcessRef;
+
+/// Whether a process is in another namespace of this kind ("user", "net", "pid": the names below
+/// `/proc/PID/ns`) than we are; `None` if it has ended.
+///
+/// # Errors
+/// An error of reading `/proc`.
+pub fn has_another_namespace(process: &ProcessRef, kind: &str) -> io::Result<Option<bool>> {
+    let own = identity("self", kind)?;
+    let Some(theirs) = gone_is_none(identity(&process.pid().to_string(), kind))? else {
+        return Ok(None);
+    };
+    // Asked last: the pid was its own.
+    Ok((!process.is_gone()).then_some(theirs != own))
+}
+
+/// Device and inode, by which namespaces are told apart.
+fn identity(pid: &str, kind: &str) -> io::Result<(u64, u64)> {
+    let namespace = fs::metadata(format!("/proc/{pid}/ns/{kind}"))?;
+    Ok((namespace.dev(), namespace.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_namespace_is_anothers_as_long_as_its_process_is_there() {
+        let mut child = Command::new("unshare")
+            .args(["--user", "sh", "-c", "echo; exec sleep 60"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = [0];
+        io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let process = ProcessRef::open(pid).unwrap().unwrap();
+        let has_another = |kind| has_another_namespace(&process, kind).unwrap();
+        assert_eq!(has_another("user"), Some(true));
+        assert_eq!(has_another("net"), Some(false));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(has_another("user"), None);
+    }
+}
