@@ -1,6 +1,9 @@
 //! One line for each operation in `operations.log`: time, operation, result, and how long each
 //! phase took. Callers keep neither the timings nor, in most cases, the whole error.
 
+mod distribution;
+mod totals;
+
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::SystemTime;
@@ -18,6 +21,9 @@ use crate::host::file_lock::{Sharing, Tried, try_lock};
 use crate::host::time::rfc3339;
 use crate::operation::timeline::{Phase, Stop, Timeline};
 use crate::operation::verb::Verb;
+
+pub(crate) use distribution::{BYTES, Distribution, SECONDS};
+pub(crate) use totals::{Total, Totals};
 
 /// The file's name in the log directory.
 pub(crate) const FILE_NAME: &str = "operations.log";
@@ -127,20 +133,21 @@ impl Failed {
     }
 }
 
-fn append(directory: &Path, line: &Line<'_>) -> io::Result<()> {
-    let directory = Directory::make(directory, 0o700)?;
+fn append(log_dir: &Path, line: &Line<'_>) -> io::Result<()> {
+    let directory = Directory::make(log_dir, 0o700)?;
     let mut text = serde_json::to_vec(line)?;
     text.push(b'\n');
     // A log that is too long is no reason to lose this line.
-    let _ = put_aside(&directory, MOST_BYTES);
+    let _ = put_aside(log_dir, &directory, MOST_BYTES);
     // In one write: lines of concurrent operations do not mix.
     directory
         .log(FILE_NAME, Earlier::Continued)?
         .write_all(&text)
 }
 
-/// Begins a new file once the old one is longer than this; the one before that is replaced.
-fn put_aside(directory: &Directory, most_bytes: u64) -> io::Result<()> {
+/// Begins a new file once the old one is longer than this; the one before that is replaced, once
+/// what it adds up to is kept.
+fn put_aside(log_dir: &Path, directory: &Directory, most_bytes: u64) -> io::Result<()> {
     let is_too_long = || {
         let log = directory.log(FILE_NAME, Earlier::Continued)?;
         Ok::<_, io::Error>(log.metadata()?.len() > most_bytes)
@@ -150,6 +157,7 @@ fn put_aside(directory: &Directory, most_bytes: u64) -> io::Result<()> {
     }
     // Of two that find it too long, the second must not put the new one aside.
     if try_lock(directory.file(), Sharing::Exclusive)? == Tried::Locked && is_too_long()? {
+        Totals::keep_earlier(log_dir)?;
         directory.rename(FILE_NAME, EARLIER)?;
     }
     Ok(())
@@ -200,14 +208,31 @@ mod tests {
     }
 
     #[test]
+    fn what_was_counted_stays_counted_however_many_logs_there_were() {
+        let directory = tempfile::tempdir().unwrap();
+        let counted = || {
+            let totals = Totals::read(directory.path()).unwrap();
+            totals.operations[""].outcomes["done"]
+        };
+        for count in 1..5 {
+            written(directory.path()).unwrap();
+            assert_eq!(counted(), count);
+            let opened = Directory::make(directory.path(), 0o700).unwrap();
+            put_aside(directory.path(), &opened, 0).unwrap();
+            drop(opened);
+            assert_eq!(counted(), count);
+        }
+    }
+
+    #[test]
     fn a_long_log_is_put_aside_once() {
         let directory = tempfile::tempdir().unwrap();
         let [log, earlier] = [FILE_NAME, EARLIER].map(|name| directory.path().join(name));
         for (text, is_long) in [("12345", false), ("123456", true)] {
             fs::write(&log, text).unwrap();
-            let directory = Directory::make(directory.path(), 0o700).unwrap();
-            put_aside(&directory, 5).unwrap();
-            put_aside(&directory, 5).unwrap();
+            let opened = Directory::make(directory.path(), 0o700).unwrap();
+            put_aside(directory.path(), &opened, 5).unwrap();
+            put_aside(directory.path(), &opened, 5).unwrap();
             let left = if is_long { "" } else { text };
             assert_eq!(fs::read_to_string(&log).unwrap(), left);
         }

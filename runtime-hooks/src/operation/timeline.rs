@@ -172,7 +172,27 @@ impl<'o> Timeline<'o> {
     }
 }
 
+/// How long phases took. A part of a phase is in the phase's time.
+pub(crate) fn seconds_of(phases: &[Phase]) -> f64 {
+    let whole = phases.iter().filter(|phase| !phase.is_part());
+    whole.map(|phase| phase.seconds).sum()
+}
+
+/// The most bytes that one phase, or bulk memory, has moved: the same contents go from phase to
+/// phase.
+pub(crate) fn most_bytes(phases: &[Phase], bulk_memory: Option<&Report>) -> Option<u64> {
+    let phases = phases.iter().filter_map(|phase| phase.bytes);
+    let bulk = bulk_memory.map(|report| report.bytes);
+    phases.chain(bulk).max().filter(|bytes| *bytes > 0)
+}
+
 impl Phase {
+    /// Whether it is a part of the phase before it ("dump: drain").
+    #[must_use]
+    pub fn is_part(&self) -> bool {
+        self.name.contains(": ")
+    }
+
     fn new(name: &str, duration: Duration, bytes: Option<u64>) -> Self {
         let seconds = duration.as_secs_f64();
         Self {

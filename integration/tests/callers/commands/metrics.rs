@@ -122,6 +122,38 @@ pub(crate) fn they_are_written_and_served(stasis: &StasisHost) -> Result<()> {
     Ok(())
 }
 
+/// A link to itself cannot be read, as what a broken disk does not give back.
+pub(crate) fn what_cannot_be_read_hides_nothing_else(stasis: &StasisHost) -> Result<()> {
+    let host = &stasis.host;
+    let (store, totals) = (
+        "/var/lib/stasis/memory/broken",
+        "/var/log/stasis/operations.totals",
+    );
+    host.run(&["mkdir", "-p", "/var/lib/stasis/memory"])?;
+    for broken in [store, totals] {
+        host.run(&["ln", "-s", broken, broken])?;
+    }
+    let (code, page, stderr) = run(stasis, &["metrics"])?;
+    host.run(&["rm", store, totals])?;
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stderr.contains(store), "{stderr}");
+    let metrics = Metrics::parse(&page).with_context(|| page.clone())?;
+    for (part, read) in [
+        ("memory-disk", 0.0),
+        ("operations", 0.0),
+        ("memory-ram", 1.0),
+    ] {
+        let success = metrics.with("stasis_read_success", &[("part", part)]);
+        assert_eq!(success, Some(read), "{page}");
+    }
+    let running = metrics.with("stasis_containers", &[("state", "running")]);
+    assert_eq!(running, Some(COUNTERS.len() as f64), "{page}");
+    let used = metrics.with("stasis_memory_used_bytes", &[("tier", "disk")]);
+    assert!(used.is_some(), "{page}");
+    assert!(!page.contains("stasis_operations_total{"), "{page}");
+    Ok(())
+}
+
 /// What the socket answers to a request of Prometheus'.
 fn asked(stasis: &StasisHost) -> Result<String> {
     let mut socket = UnixStream::connect(stasis.host.path(SOCKET))?;

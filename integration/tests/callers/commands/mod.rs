@@ -46,6 +46,7 @@ fn all_commands(kind: HostKind) -> Result<()> {
     inspect::an_unpacked_archive_tells_its_name(stasis)?;
     metrics::all_is_counted(stasis)?;
     metrics::they_are_written_and_served(stasis)?;
+    metrics::what_cannot_be_read_hides_nothing_else(stasis)?;
     log::operations_are_listed_and_drawn(stasis)?;
     log::some_are_chosen_and_what_chooses_none_is_refused(stasis)?;
     log::what_is_no_line_is_left_out(stasis)?;

@@ -11,7 +11,7 @@ use stasis_memory_store::Report;
 
 use crate::cli::answer::amount::parsed;
 use crate::error::operations_log::{EARLIER, FILE_NAME};
-use crate::operation::timeline::Phase;
+use crate::operation::timeline::{Phase, most_bytes, seconds_of};
 
 /// No more is read of a file: they are put aside at 64 MiB.
 const MOST_BYTES: u64 = 128 << 20;
@@ -69,16 +69,13 @@ impl Line {
     /// How long it took. A part of a phase is in the phase's time.
     #[must_use]
     pub fn seconds(&self) -> f64 {
-        let whole = self.phases.iter().filter(|phase| !is_part(phase));
-        whole.map(|phase| phase.seconds).sum()
+        seconds_of(&self.phases)
     }
 
     /// The most bytes that one phase has moved: the same contents go from phase to phase.
     #[must_use]
     pub fn bytes(&self) -> Option<u64> {
-        let phases = self.phases.iter().filter_map(|phase| phase.bytes);
-        let bulk = self.bulk_memory.as_ref().map(|report| report.bytes);
-        phases.chain(bulk).max().filter(|bytes| *bytes > 0)
+        most_bytes(&self.phases, self.bulk_memory.as_ref())
     }
 
     /// Whether it failed, or was refused.
@@ -90,11 +87,6 @@ impl Line {
     pub(super) fn began(&self) -> Option<SystemTime> {
         parsed(&self.time)
     }
-}
-
-/// Whether it is a part of the phase before it ("dump: drain").
-pub(super) fn is_part(phase: &Phase) -> bool {
-    phase.name.contains(": ")
 }
 
 /// Reads all lines, the oldest first. What is no line, such as one that is cut off, is left out.

@@ -2,7 +2,7 @@
 
 use comfy_table::Table;
 
-use super::line::{Line, is_part};
+use super::line::Line;
 use super::table::outcome;
 use crate::cli::answer::amount::size;
 use crate::cli::answer::name;
@@ -65,7 +65,7 @@ fn moved(phase: &Phase) -> String {
 fn placed(phases: &[Phase]) -> Vec<Placed<'_>> {
     let (mut next, mut next_part) = (0.0, 0.0);
     let place = |phase| {
-        let after = if is_part(phase) {
+        let after = if Phase::is_part(phase) {
             &mut next_part
         } else {
             next_part = next;

@@ -50,14 +50,11 @@ impl FromStr for Address {
     }
 }
 
-/// Answers requests with what `page` makes at each, until it fails or the program is ended.
+/// Answers requests with what `page` makes at each, until the program is ended.
 ///
 /// # Errors
 /// It cannot listen, or no longer.
-pub(super) fn serve(
-    address: &Address,
-    page: impl Fn() -> Result<String, String>,
-) -> io::Result<()> {
+pub(super) fn serve(address: &Address, page: impl Fn() -> String) -> io::Result<()> {
     match address {
         Address::Socket(path) => {
             remove_unless_used(path)?;
@@ -82,10 +79,7 @@ fn remove_unless_used(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn each<P: Peer>(
-    accept: impl Fn() -> io::Result<P>,
-    page: &impl Fn() -> Result<String, String>,
-) -> io::Result<()> {
+fn each<P: Peer>(accept: impl Fn() -> io::Result<P>, page: &impl Fn() -> String) -> io::Result<()> {
     loop {
         match accept() {
             // Who has gone, or is too slow, has no answer, and the next one is served.
@@ -116,17 +110,10 @@ impl Peer for UnixStream {
     }
 }
 
-fn answer(
-    peer: &mut impl Peer,
-    time: Duration,
-    page: &impl Fn() -> Result<String, String>,
-) -> io::Result<()> {
+fn answer(peer: &mut impl Peer, time: Duration, page: &impl Fn() -> String) -> io::Result<()> {
     let head = head(peer, Instant::now() + time)?;
     let (status, kind, body) = match asked_for(&head) {
-        Asked::Page => match page() {
-            Ok(text) => ("200 OK", TYPE, text),
-            Err(error) => ("500 Internal Server Error", "text/plain", error + "\n"),
-        },
+        Asked::Page => ("200 OK", TYPE, page()),
         Asked::Other => ("404 Not Found", "text/plain", format!("see {PAGE}\n")),
         Asked::Nothing => ("400 Bad Request", "text/plain", format!("GET {PAGE}\n")),
     };

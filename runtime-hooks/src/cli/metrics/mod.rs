@@ -4,6 +4,7 @@ mod containers;
 mod listen;
 mod memory;
 mod operations;
+mod parts;
 mod text;
 
 use std::io;
@@ -15,14 +16,16 @@ use stasis_linux::file::{self, Access, Durability};
 
 use crate::cli::command_error::CommandError;
 use crate::cli::ps;
-use crate::error::chain;
+use crate::error::operations_log::Totals;
 use listen::Address;
+use parts::Parts;
 use text::Family;
 
 /// Print metrics of this machine in Prometheus' text format: operations, containers, the tiers of
 /// memory, and what is left over.
 ///
-/// Exit code 0: they are printed or written; 2: they cannot be.
+/// Exit code 0: they are printed or written, and stasis_read_success tells what could be read; 2:
+/// they cannot be.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Write them to this file, in one step: for the textfile collector of Prometheus' node
@@ -38,17 +41,17 @@ pub struct Arguments {
 /// Carries the command out; its exit code.
 ///
 /// # Errors
-/// Something cannot be read, or the metrics cannot be written or served.
+/// The metrics cannot be written or served.
 pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
     if let Some(address) = &arguments.listen {
-        let page = || page(settings).map_err(|error| chain(&error));
-        listen::serve(address, page).map_err(failed("listen on", address.to_string()))?;
+        listen::serve(address, || page(settings))
+            .map_err(failed("listen on", address.to_string()))?;
     } else if let Some(path) = &arguments.textfile {
-        let text = page(settings)?;
+        let text = page(settings);
         file::replace(path, text.as_bytes(), Access::Public, Durability::Volatile)
             .map_err(failed("write", path.display().to_string()))?;
     } else {
-        print!("{}", page(settings)?);
+        print!("{}", page(settings));
     }
     Ok(0)
 }
@@ -61,13 +64,17 @@ fn failed(what: &'static str, place: String) -> impl Fn(io::Error) -> CommandErr
     }
 }
 
-fn page(settings: &Settings) -> Result<String, CommandError> {
+fn page(settings: &Settings) -> String {
+    let mut parts = Parts::new();
     let mut families = vec![build()];
-    let operations = operations::families(&settings.paths.log_dir);
-    families.extend(operations.map_err(CommandError::Log)?);
-    families.extend(containers::families(&ps::all(settings)?));
-    families.extend(memory::families(settings)?);
-    Ok(families.iter().map(Family::to_string).collect())
+    let totals = Totals::read(&settings.paths.log_dir).map_err(CommandError::Log);
+    if let Some(totals) = parts.read("operations", totals) {
+        families.extend(operations::families(&totals));
+    }
+    families.extend(containers::families(&ps::all(settings)));
+    families.extend(memory::families(settings, &mut parts));
+    families.push(parts.family());
+    families.iter().map(Family::to_string).collect()
 }
 
 fn build() -> Family {

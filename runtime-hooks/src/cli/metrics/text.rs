@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Write};
 
+use crate::error::operations_log::Distribution;
+
 /// What a family counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Type {
@@ -17,15 +19,6 @@ pub(super) struct Family {
     kind: Type,
     help: &'static str,
     samples: String,
-}
-
-/// How often a value was not more than each bound.
-#[derive(Debug, Clone)]
-pub(super) struct Histogram {
-    bounds: &'static [f64],
-    counts: Vec<u64>,
-    count: u64,
-    sum: f64,
 }
 
 impl Family {
@@ -55,18 +48,24 @@ impl Family {
         self.sample("", labels, value);
     }
 
-    pub(super) fn add_histogram(&mut self, labels: &[(&str, &str)], histogram: &Histogram) {
-        let bounds = histogram.bounds.iter().map(f64::to_string);
-        let counts = histogram.counts.iter().copied();
+    /// Adds how values are distributed that were observed with these bounds.
+    pub(super) fn add_histogram(
+        &mut self,
+        labels: &[(&str, &str)],
+        bounds: &[f64],
+        values: &Distribution,
+    ) {
+        let bounds = bounds.iter().map(f64::to_string);
+        let counts = values.counts.iter().copied();
         let all = bounds
             .zip(counts)
-            .chain([("+Inf".to_owned(), histogram.count)]);
+            .chain([("+Inf".to_owned(), values.count)]);
         for (bound, count) in all {
             let labels = [labels, &[("le", bound.as_str())]].concat();
             self.sample("_bucket", &labels, count as f64);
         }
-        self.sample("_sum", labels, histogram.sum);
-        self.sample("_count", labels, histogram.count as f64);
+        self.sample("_sum", labels, values.sum);
+        self.sample("_count", labels, values.count as f64);
     }
 
     fn sample(&mut self, suffix: &str, labels: &[(&str, &str)], value: f64) {
@@ -81,30 +80,6 @@ impl Family {
             self.samples += &format!("{{{}}}", labels.join(","));
         }
         self.samples += &format!(" {value}\n");
-    }
-}
-
-impl Histogram {
-    /// One of nothing; the bounds rise.
-    pub(super) fn new(bounds: &'static [f64]) -> Self {
-        Self {
-            bounds,
-            counts: vec![0; bounds.len()],
-            count: 0,
-            sum: 0.0,
-        }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    pub(super) fn observe(&mut self, value: f64) {
-        for (bound, count) in self.bounds.iter().zip(&mut self.counts) {
-            *count += u64::from(value <= *bound);
-        }
-        self.count += 1;
-        self.sum += value;
     }
 }
 
@@ -155,12 +130,12 @@ mod tests {
 
     #[test]
     fn buckets_hold_those_below_them_too() {
-        let mut histogram = Histogram::new(&[0.5, 2.0]);
+        let (bounds, mut values) = ([0.5, 2.0], Distribution::default());
         for value in [0.5, 1.0, 4.0] {
-            histogram.observe(value);
+            values.observe(&bounds, value);
         }
         let mut family = Family::histogram("stasis_h", "How.");
-        family.add_histogram(&[("a", "b")], &histogram);
+        family.add_histogram(&[("a", "b")], &bounds, &values);
         let expected = "# HELP stasis_h How.\n# TYPE stasis_h histogram\n\
                         stasis_h_bucket{a=\"b\",le=\"0.5\"} 1\n\
                         stasis_h_bucket{a=\"b\",le=\"2\"} 2\n\

@@ -77,12 +77,10 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
     }
 }
 
-/// All containers with GPU state.
-///
-/// # Errors
-/// [`CommandError::Log`].
-pub(in crate::cli) fn all(settings: &Settings) -> Result<Vec<Row>, CommandError> {
-    list(settings, &Looks::new(settings), &[])
+/// All containers with GPU state. Of a log that cannot be read nothing is known.
+pub(in crate::cli) fn all(settings: &Settings) -> Vec<Row> {
+    let past = Past::read(&settings.paths.log_dir).unwrap_or_default();
+    Looks::new(settings).at(running(None), past)
 }
 
 /// The containers with GPU state, or those of them that are named.

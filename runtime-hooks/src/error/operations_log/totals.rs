@@ -1,0 +1,181 @@
+//! What the lines of `operations.log` add up to. Those of a log that is to be replaced are added up
+//! in a file of their own before they go, so what has been counted never becomes less.
+
+use std::collections::BTreeMap;
+use std::fs::{File, Metadata};
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use stasis_linux::file::{self, Access, Durability};
+use stasis_memory_store::Report;
+
+use super::distribution::{BYTES, Distribution, SECONDS};
+use super::{EARLIER, FILE_NAME};
+use crate::host::file_lock::{MOMENT, Sharing, lock_within};
+use crate::operation::timeline::{Phase, most_bytes, seconds_of};
+
+/// The file's name in the log directory, and more than it ever has.
+const TOTALS: &str = "operations.totals";
+const MOST_TOTALS: u64 = 1 << 20;
+/// No more is read of a log: they are put aside at 64 MiB.
+const MOST_BYTES: u64 = 128 << 20;
+/// The outcome of an operation that did not fail.
+const DONE: &str = "done";
+
+/// What lines add up to.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Totals {
+    /// By the names of operations.
+    pub(crate) operations: BTreeMap<String, Total>,
+    /// The put-aside log whose lines are in them, until another one takes its place.
+    with: Option<Identity>,
+}
+
+/// Those of one operation.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Total {
+    /// How many, by the outcome: "done", or the kind of the error.
+    pub(crate) outcomes: BTreeMap<String, u64>,
+    /// How long those took that did not fail, and how long they kept the container from working.
+    pub(crate) seconds: Distribution,
+    pub(crate) locked: Distribution,
+    pub(crate) frozen: Distribution,
+    /// What they have moved.
+    pub(crate) bytes: Distribution,
+}
+
+/// A file that nobody writes to any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Identity {
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+}
+
+/// What is counted of a line.
+#[derive(Deserialize)]
+struct Counted {
+    operation: String,
+    error: Option<String>,
+    kind: Option<String>,
+    #[serde(default)]
+    phases: Vec<Phase>,
+    bulk_memory: Option<Report>,
+    locked_seconds: Option<f64>,
+    frozen_seconds: Option<f64>,
+}
+
+impl Totals {
+    /// Those of all lines there have been; of none where there is no log.
+    ///
+    /// # Errors
+    /// The I/O error; [`io::ErrorKind::WouldBlock`] if a log is being put aside for 5 s.
+    pub(crate) fn read(log_dir: &Path) -> io::Result<Self> {
+        let directory = match File::open(log_dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            directory => directory?,
+        };
+        // No log is put aside meanwhile.
+        lock_within(MOMENT, &directory, Sharing::Shared)?;
+        let mut totals = Self::kept(log_dir)?;
+        totals.include(log_dir, EARLIER)?;
+        totals.include(log_dir, FILE_NAME)?;
+        Ok(totals)
+    }
+
+    /// Keeps what the lines of the earlier log add up to. The caller has the lock, and replaces
+    /// that log.
+    ///
+    /// # Errors
+    /// The I/O error; nothing is changed then.
+    pub(super) fn keep_earlier(log_dir: &Path) -> io::Result<()> {
+        let mut totals = match Self::kept(log_dir) {
+            // What is damaged stays so.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => Self::default(),
+            kept => kept?,
+        };
+        totals.with = totals.include(log_dir, EARLIER)?;
+        let text = serde_json::to_vec(&totals)?;
+        let path = log_dir.join(TOTALS);
+        file::replace(&path, &text, Access::Private, Durability::Durable)
+    }
+
+    fn kept(log_dir: &Path) -> io::Result<Self> {
+        let path = log_dir.join(TOTALS);
+        let Some(text) = file::read(&path, MOST_TOTALS)? else {
+            return Ok(Self::default());
+        };
+        let totals: Self = serde_json::from_slice(&text).map_err(|_| damaged())?;
+        let all_fit = totals.operations.values().all(|total| {
+            let seconds = [&total.seconds, &total.locked, &total.frozen];
+            seconds.iter().all(|times| times.fits(&SECONDS)) && total.bytes.fits(&BYTES)
+        });
+        match all_fit {
+            true => Ok(totals),
+            false => Err(damaged()),
+        }
+    }
+
+    /// Adds the lines of a log, unless they are in it; which log that is. What is no line is left
+    /// out.
+    fn include(&mut self, log_dir: &Path, name: &str) -> io::Result<Option<Identity>> {
+        let Some(file) = file::open(&log_dir.join(name))? else {
+            return Ok(None);
+        };
+        let identity = Identity::of(&file.metadata()?);
+        if self.with == Some(identity) {
+            return Ok(self.with);
+        }
+        for text in BufReader::new(file.take(MOST_BYTES)).split(b'\n') {
+            if let Ok(line) = serde_json::from_slice(&text?) {
+                self.add(line);
+            }
+        }
+        Ok(Some(identity))
+    }
+
+    fn add(&mut self, line: Counted) {
+        let total = self.operations.entry(line.operation).or_default();
+        let has_failed = line.error.is_some();
+        let outcome = match has_failed {
+            true => line.kind.unwrap_or_else(|| "failed".to_owned()),
+            false => DONE.to_owned(),
+        };
+        *total.outcomes.entry(outcome).or_default() += 1;
+        if has_failed {
+            return;
+        }
+        total.seconds.observe(&SECONDS, seconds_of(&line.phases));
+        if let Some(bytes) = most_bytes(&line.phases, line.bulk_memory.as_ref()) {
+            total.bytes.observe(&BYTES, bytes as f64);
+        }
+        for (seconds, of) in [
+            (line.locked_seconds, &mut total.locked),
+            (line.frozen_seconds, &mut total.frozen),
+        ] {
+            if let Some(seconds) = seconds {
+                of.observe(&SECONDS, seconds);
+            }
+        }
+    }
+}
+
+fn damaged() -> io::Error {
+    let text = format!("{TOTALS} is damaged: what earlier operations add up to is lost");
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+impl Identity {
+    fn of(file: &Metadata) -> Self {
+        Self {
+            inode: file.ino(),
+            bytes: file.len(),
+            modified: (file.mtime(), file.mtime_nsec()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
