@@ -82,14 +82,14 @@ pub(crate) fn measure(
 }
 
 /// The numbers of the GPUs that a process has open.
-fn minors(process: &ProcessRef) -> io::Result<Vec<u32>> {
+fn minors(process: &ProcessRef) -> io::Result<BTreeSet<u32>> {
     let open = process.open_nvidia_devices()?;
-    Ok(open.iter().filter_map(|path| minor_of(path)).collect())
+    Ok(open.filter_map(|path| minor_of(&path)).collect())
 }
 
 /// Adds the GPUs that NVML does not list for a process, and that it has open. If NVML lists it on
 /// another one, it has no context there; otherwise nothing is known.
-fn join(mut uses: Vec<ListedUse>, minors: &[u32], inventory: &Inventory) -> Vec<ListedUse> {
+fn join(mut uses: Vec<ListedUse>, minors: &BTreeSet<u32>, inventory: &Inventory) -> Vec<ListedUse> {
     let memory_bytes = (!uses.is_empty()).then_some(0);
     for (uuid, facts) in &inventory.facts {
         let is_listed = uses.iter().any(|listed| listed.uuid == *uuid);
@@ -172,11 +172,15 @@ pub(crate) mod tests {
     fn gpus_that_are_only_open_count_with_nothing_on_them_if_nvml_lists_the_process() {
         let inventory = inventory(3);
         let uuid = |index: usize| inventory.gpus[index].uuid;
-        let both = join(vec![listed(uuid(1), Some(5))], &[0, 1, 9], &inventory);
+        let both = join(
+            vec![listed(uuid(1), Some(5))],
+            &BTreeSet::from([0, 1, 9]),
+            &inventory,
+        );
         assert_eq!(both, [listed(uuid(1), Some(5)), listed(uuid(0), Some(0))]);
-        let none = join(Vec::new(), &[0], &inventory);
+        let none = join(Vec::new(), &BTreeSet::from([0]), &inventory);
         assert_eq!(none, [listed(uuid(0), None)]);
-        assert_eq!(join(Vec::new(), &[], &inventory), []);
+        assert_eq!(join(Vec::new(), &BTreeSet::new(), &inventory), []);
     }
 
     #[test]

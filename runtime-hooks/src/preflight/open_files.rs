@@ -22,6 +22,9 @@ const OF_INTEREST: [&str; 5] = [
     "/dev/shm/nccl-",
     IO_URING,
 ];
+/// How many files are kept of each beginning. A process may have a million, whose paths may take a
+/// page each; the first that is of a kind is enough for a message.
+const MOST_OF_A_BEGINNING: usize = 1024;
 /// Every CUDA process maps 2 MiB of /dev/nvidia-uvm at an address of the driver's choice below 64
 /// GiB. Managed memory is mapped where mmap(2) finds room (measured on driver 580.159).
 const ABOVE_THE_DRIVERS_OWN: u64 = 64 << 30;
@@ -49,7 +52,7 @@ pub(crate) enum How {
 /// The files of interest that a process has open or mapped, and the libraries it has loaded.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OpenFiles {
-    /// Files of interest: one mapping and every descriptor of each.
+    /// Files of interest, each once, and not more than 1024 that begin alike.
     pub(crate) files: Vec<OpenFile>,
     /// Whether libcuda is mapped.
     pub(crate) libcuda: bool,
@@ -61,8 +64,9 @@ pub(crate) struct OpenFiles {
     pub(crate) sockets: BTreeSet<u64>,
     /// A directory whose files are of interest, too.
     pub(crate) directory: Option<String>,
-    /// The paths of the mappings in `files`.
-    pub(crate) mapped: HashSet<String>,
+    /// The paths in `files`, and how many begin as each of interest does.
+    pub(crate) kept: HashSet<String>,
+    pub(crate) of_beginning: [usize; OF_INTEREST.len() + 1],
 }
 
 impl OpenFiles {
@@ -102,13 +106,14 @@ impl OpenFiles {
             self.sockets.insert(inode);
             return;
         }
-        let beginnings = self.directory.as_deref().into_iter().chain(OF_INTEREST);
-        let of_interest = beginnings
-            .into_iter()
-            .any(|beginning| path.starts_with(beginning));
-        // A file has many mappings, but each of its descriptors is another one.
-        let mut is_new = || how != How::Mapping || self.mapped.insert(path.to_owned());
-        if of_interest && is_new() {
+        let directory = self.directory.as_deref();
+        let mut beginnings = OF_INTEREST.into_iter().chain(directory);
+        let Some(beginning) = beginnings.position(|beginning| path.starts_with(beginning)) else {
+            return;
+        };
+        let count = &mut self.of_beginning[beginning];
+        if *count < MOST_OF_A_BEGINNING && self.kept.insert(path.to_owned()) {
+            *count += 1;
             let path = path.to_owned();
             self.files.push(OpenFile { path, how });
         }

@@ -1,6 +1,5 @@
 //! Which processes can have GPU state, known without asking the driver.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::ops::ControlFlow;
 
@@ -45,20 +44,17 @@ impl ProcessRef {
         })
     }
 
-    /// The paths of the NVIDIA devices that the process has open, as it sees them.
+    /// The paths of the NVIDIA devices that the process has open, as it sees them: one for each
+    /// descriptor, of which it may have a million.
     ///
     /// # Errors
     /// An error of reading `/proc`.
-    pub fn open_nvidia_devices(&self) -> io::Result<BTreeSet<String>> {
-        let mut paths = BTreeSet::new();
-        for descriptor in descriptors(self.pid)? {
+    pub fn open_nvidia_devices(&self) -> io::Result<impl Iterator<Item = String>> {
+        Ok(descriptors(self.pid)?.filter_map(|descriptor| {
             let target = descriptor.target();
-            if is_device(target) {
-                let path = target.strip_suffix(DELETED).unwrap_or(target);
-                paths.insert(String::from_utf8_lossy(path).into_owned());
-            }
-        }
-        Ok(paths)
+            let path = target.strip_suffix(DELETED).unwrap_or(target);
+            is_device(target).then(|| String::from_utf8_lossy(path).into_owned())
+        }))
     }
 
     fn has_device_open(&self) -> io::Result<bool> {
@@ -120,7 +116,7 @@ mod tests {
         let process = ProcessRef::open(own).unwrap().unwrap();
         assert!(!process.may_use_cuda().unwrap());
         assert!(!process.has_nvidia_device().unwrap());
-        assert!(process.open_nvidia_devices().unwrap().is_empty());
+        assert!(process.open_nvidia_devices().unwrap().next().is_none());
         assert_eq!(process.libcuda_version().unwrap(), None);
     }
 }

@@ -29,15 +29,96 @@ fn mappings_of_interest_are_found_once_each() {
     );
 }
 
-/// What looks through all files for each one does not come to an end with these.
+/// What looks through all files for each one does not come to an end with these, and paths of a
+/// page each would take gigabytes.
 #[test]
-fn a_process_may_hold_a_hundred_thousand_files() {
+fn a_process_may_hold_a_million_files() {
     let mut holds = OpenFiles::default();
-    for number in 0..100_000 {
-        holds.add("/dev/shm/nccl-x", How::Descriptor(number));
-        holds.add(&format!("/dev/shm/nccl-{number}"), How::Mapping);
+    let long = "x".repeat(4000);
+    for number in 0..1_000_000 {
+        let path = format!("/dev/shm/nccl-{number}{long}");
+        holds.add(&path, How::Descriptor(number));
     }
-    assert_eq!(holds.files.len(), 200_000);
+    holds.add("/dev/gdrdrv", How::Descriptor(1_000_000));
+    assert_eq!(holds.files.len(), MOST_OF_A_BEGINNING + 1);
+    assert!(holds.find(|path| path == "/dev/gdrdrv").is_some());
+}
+
+/// As many descriptors as there may be, in a process that was started for it: a million, where the
+/// limit of the caller allows that.
+#[test]
+fn a_process_with_all_the_descriptors_it_may_have_is_read() {
+    let holder = Holder::start();
+    let process = ProcessRef::open(holder.pid()).unwrap().unwrap();
+    let held = OpenFiles::read(&process, Some("/dev/null".to_owned())).unwrap();
+    let of_null = held.files.iter().filter(|file| file.path == "/dev/null");
+    assert_eq!(of_null.count(), 1);
+    let count = stasis_linux::procfs::descriptors(holder.pid())
+        .unwrap()
+        .count();
+    assert_eq!(count as u64, holder.limit);
+}
+
+/// Who does nothing but hold them, until its standard input ends.
+struct Holder {
+    child: std::process::Child,
+    limit: u64,
+}
+
+impl Holder {
+    fn start() -> Self {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "--nocapture", HOLDER])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+        let mut limits =
+            lines.filter_map(|line| line.unwrap().strip_prefix("holds ")?.parse().ok());
+        let limit = limits.next().unwrap();
+        Self { child, limit }
+    }
+
+    fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap()
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const HOLDER: &str = "preflight::open_files::tests::holds_all_the_descriptors_it_may";
+
+/// Started by [`Holder`].
+#[test]
+#[ignore = "it is a program for another test"]
+fn holds_all_the_descriptors_it_may() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let most = getrlimit(Resource::Nofile).maximum;
+    let limit = Rlimit {
+        current: most,
+        maximum: most,
+    };
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let null = File::open("/dev/null").unwrap();
+    let mut held = Vec::new();
+    let full = loop {
+        match null.try_clone() {
+            Ok(file) => held.push(file),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(
+        full.raw_os_error(),
+        Some(rustix::io::Errno::MFILE.raw_os_error())
+    );
+    println!("\nholds {}", most.unwrap());
+    let _ = std::io::stdin().read(&mut [0]);
 }
 
 #[test]
