@@ -1,6 +1,8 @@
 //! Images whose bulk memory is not what was written: refused before any task runs, with the file
 //! and the chunk named, and left as they are; the container's id is free again.
 
+mod sums;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,6 +39,7 @@ fn bad_images_are_refused_before_any_task_runs() -> Result<()> {
     the_index_is_not_what_it_was(&images)?;
     the_index_says_what_cannot_be(&images)?;
     the_index_says_what_is_not_so(&images)?;
+    sums::the_index_says_more_than_the_machine_has(&images)?;
     holder.bundle.restore("good")?;
     holder.goes_on()?;
     ensure!(!images.ticks()?.is_empty(), "it leaves no traces");

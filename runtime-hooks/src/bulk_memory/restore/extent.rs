@@ -35,8 +35,8 @@ impl Extent {
             areas: filled().count(),
             bytes: chunks.map(|chunk| chunk.pages.bytes() as u64).sum(),
             with_huge_pages: with_huge_pages(index),
-            file_bytes: holes().map(in_file).sum(),
-            new_bytes: holes().filter(|hole| !has(hole)).map(in_file).sum(),
+            file_bytes: sum(holes().map(in_file)),
+            new_bytes: sum(holes().filter(|hole| !has(hole)).map(in_file)),
         }
     }
 
@@ -58,6 +58,11 @@ impl Extent {
     fn fits_huge_pages(self) -> bool {
         self.with_huge_pages <= self.bytes + self.bytes / MOST_GROWTH
     }
+}
+
+/// An image may say that each of many processes has as much as there are addresses.
+fn sum(sizes: impl Iterator<Item = u64>) -> u64 {
+    sizes.fold(0, u64::saturating_add)
 }
 
 fn areas(index: &Index, with: CriuHas) -> impl Iterator<Item = &Area> {

@@ -65,3 +65,16 @@ fn a_hole_takes_a_whole_file_and_nothing_is_filled_by_the_plugin() {
     assert_eq!((hole.areas, hole.host_bytes()), (0, 10 << 20));
     assert!(!hole.is_dense());
 }
+
+#[test]
+fn the_sum_of_holes_is_never_less_than_they_are() {
+    let mut index = one_page_in(512);
+    let mut hole = index.processes[0].areas[0].clone();
+    hole.criu_has = CriuHas::Hole;
+    hole.bytes = 1 << 57;
+    for pid in 2..130 {
+        let areas = vec![hole.clone()];
+        index.processes.push(ProcessMemory { pid, areas });
+    }
+    assert_eq!(Extent::of(&index, None).host_bytes(), u64::MAX);
+}
