@@ -1,5 +1,6 @@
 //! The layout of this repository, checked: how many entries a folder has, how long files and
-//! lines are, that no circle ties modules together, and that imports point downwards.
+//! lines are, that no circle ties modules together, that imports point downwards, and that the
+//! tests that documents name are there.
 //!
 //! A module is a file. Inside each folder its entries are compared with each other: a file counts
 //! for the entry of that folder that holds it. A folder's own `mod.rs` is the parent of the other
@@ -7,6 +8,7 @@
 
 mod circles;
 mod modules;
+mod named_tests;
 
 use std::fs;
 use std::path::{Path, PathBuf};
