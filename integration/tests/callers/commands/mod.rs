@@ -69,7 +69,7 @@ pub(crate) fn run(
 }
 
 /// The same with `--json`, which has to answer a list.
-fn json(stasis: &StasisHost, arguments: &[&str]) -> Result<(Option<i32>, Vec<Value>)> {
+pub(crate) fn json(stasis: &StasisHost, arguments: &[&str]) -> Result<(Option<i32>, Vec<Value>)> {
     let (code, stdout, stderr) = run(stasis, &[arguments, &["--json"]].concat())?;
     let list = serde_json::from_str(&stdout);
     Ok((code, list.with_context(|| format!("{stdout}{stderr}"))?))

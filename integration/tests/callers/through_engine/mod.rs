@@ -1,6 +1,7 @@
 //! `stasis checkpoint` and `stasis restore`: containers of every engine, by name.
 
 mod containerd;
+mod cri;
 mod docker;
 mod dry_run;
 mod podman;
@@ -9,6 +10,7 @@ mod terminal;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
+use stasis_integration::client::cri::on_a_node;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::needs;
@@ -64,6 +66,13 @@ fn of_containerd(kind: HostKind) -> Result<()> {
     let _containerd = stasis.containerd()?;
     containerd::counter_is_checkpointed_by_its_id(stasis)?;
     stasis.nothing_to_put_right()
+}
+
+#[test]
+fn of_cri() -> Result<()> {
+    needs!(StandIn);
+    let kind = HostKind::sid()?;
+    on_a_node(kind, &[cri::counter_is_checkpointed_by_its_name])
 }
 
 /// Runs `stasis` with `--json`, which has to answer an object; its exit code and that.

@@ -13,6 +13,9 @@ use crate::error::kind::Kind;
 use crate::host::time::rfc3339;
 use crate::request::AfterDump;
 
+/// crictl gives a call up after two seconds, and then nobody has the archive.
+const CRICTL_TIMEOUT: &str = "--timeout=24h";
+
 /// What is asked for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted<'a> {
@@ -168,7 +171,7 @@ fn cri(located: &Located, wanted: Wanted<'_>) -> Result<CheckpointWay, NoWay> {
     let mut export = std::ffi::OsString::from("--export=");
     export.push(&archive);
     Ok(CheckpointWay {
-        command: EngineCommand::of_client("crictl", &["checkpoint"])
+        command: EngineCommand::of_client("crictl", &[CRICTL_TIMEOUT, "checkpoint"])
             .with(export)
             .with(located.container.id()),
         image: Some(archive.display().to_string()),
