@@ -13,7 +13,7 @@ use stasis::cli::command_error::CommandError;
 use stasis::cli::cuda_checkpoint;
 use stasis::cli::doctor::doctor;
 use stasis::cli::documents;
-use stasis::cli::images::{self, inspect};
+use stasis::cli::images::{self, gc, inspect};
 use stasis::cli::locate::locate;
 use stasis::cli::log;
 use stasis::cli::machine::machine;
@@ -100,6 +100,7 @@ enum Verb {
     /// Exit code 0: all can be restored here; 1: some cannot.
     Verify(images::Arguments),
     Inspect(inspect::Arguments),
+    Gc(gc::Arguments),
     /// Undo what killed operations have left to undo; for where their keepers were killed, too.
     ///
     /// Exit code 0: nothing is left; 1: something is; 2: what is recorded cannot be read.
@@ -153,6 +154,7 @@ impl Verb {
             Self::Restore(arguments) => arguments.format(),
             Self::Images(arguments) | Self::Verify(arguments) => arguments.format(),
             Self::Inspect(arguments) => arguments.format(),
+            Self::Gc(arguments) => arguments.format(),
             Self::Suspend(arguments) | Self::Resume(arguments) => arguments.format(),
         }
     }
@@ -209,6 +211,7 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
         Verb::Metrics(arguments) => metrics::run(&settings()?, &arguments),
         Verb::Verify(arguments) => images::run(&settings()?, &arguments, Reading::Everything),
         Verb::Inspect(arguments) => inspect::run(&settings()?, &arguments),
+        Verb::Gc(arguments) => gc::run(&settings()?, &arguments),
         Verb::Suspend(containers) => suspend::run(
             &settings()?,
             &containers,

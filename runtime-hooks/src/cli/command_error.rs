@@ -55,7 +55,18 @@ pub enum CommandError {
         #[source]
         source: std::io::Error,
     },
-    /// `stasis recover` cannot read what is recorded.
+    /// `stasis gc` was asked for a container that has left nothing.
+    #[error("no container whose id is, or begins with, {0} has left anything here")]
+    NoImages(String),
+    /// The beginning of an id is that of several containers.
+    #[error("{name} is the beginning of the ids of several containers: {found}; give more of it")]
+    ImagesOfSeveral {
+        /// The text.
+        name: String,
+        /// Their ids.
+        found: String,
+    },
+    /// `stasis recover` or `stasis gc` cannot read what is recorded.
     #[error("cannot read what is recorded of operations")]
     Recover(#[source] std::io::Error),
     /// There is not exactly one running container of that id or name.
@@ -82,6 +93,7 @@ impl CommandError {
             Self::Contents(error) => error.kind(),
             Self::Locate(error) => error.kind(),
             Self::Memory(error) => error.kind(),
+            Self::NoImages(_) | Self::ImagesOfSeveral { .. } => Kind::NoContainer,
             Self::Metrics { source, .. } => of_io(source, Kind::Io),
             Self::Setup(error) => error.kind(),
             Self::Documents(error) => of_io(&error.source, Kind::Io),

@@ -30,6 +30,7 @@ use crate::error::operations_log;
 use crate::error::{Error, Failure, Refusal};
 use crate::gpu_path::hole::Loaded;
 use crate::host::huge_pages::HugePages;
+use crate::image::directory::in_use;
 use crate::image::manifest::Manifest;
 use crate::ledger::amounts::Resource;
 use crate::low_level::criu_log::CriuLog;
@@ -68,9 +69,10 @@ pub fn restore(
         return leave_taken(context, &options.id).map_err(|error| refused(error.into()));
     }
     let options = &image::admitted(&context.settings, options).map_err(refused)?;
+    let in_use = in_use::hold(&options.image_path).map_err(|error| refused(error.into()))?;
     let manifest = match image::find_settled(&context.settings, options).map_err(refused)? {
         Found::Image(manifest) => *manifest,
-        Found::Plain => return restore_plain(context, options, low_level_args),
+        Found::Plain => return restore_plain(context, options, low_level_args, in_use),
         // The low-level runtime reports that.
         Found::Nothing => return Ok(Outcome::PassThrough),
     };
@@ -93,6 +95,7 @@ pub fn restore(
     // From here on other operations may lock the container, also while we wait for its end.
     drop(timeline);
     drop(plan);
+    drop(in_use);
     Ok(Outcome::Done(result?.exit_code()))
 }
 

@@ -1,5 +1,6 @@
 //! The operator's commands, on containers of several engines at once.
 
+mod gc;
 mod images;
 mod inspect;
 mod log;

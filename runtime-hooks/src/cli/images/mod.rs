@@ -1,6 +1,7 @@
 //! `stasis images` and `stasis verify`: the images that this machine knows of, and whether they
 //! are whole and can be restored here. Changes nothing.
 
+pub mod gc;
 pub mod inspect;
 mod known;
 mod row;

@@ -69,7 +69,7 @@ impl Row {
 }
 
 /// The files of an image lie side by side.
-fn bytes_in(directory: &Path) -> u64 {
+pub(super) fn bytes_in(directory: &Path) -> u64 {
     let entries = fs::read_dir(directory).into_iter().flatten();
     let files = entries.filter_map(|entry| entry.ok()?.metadata().ok());
     let files = files.filter(fs::Metadata::is_file);

@@ -2,7 +2,7 @@
 
 pub mod line;
 pub(crate) mod past;
-mod since;
+pub(crate) mod since;
 mod table;
 mod timeline;
 

@@ -7,7 +7,7 @@ use crate::cli::answer::amount::parsed;
 
 /// A time in the past.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Since {
+pub(crate) enum Since {
     Ago(Duration),
     At(SystemTime),
 }
@@ -15,7 +15,7 @@ pub(super) enum Since {
 /// A text that is no time.
 #[derive(Debug, thiserror::Error)]
 #[error("write a number of s, min, h or d (20min), or a time (2026-11-25T07:00:00Z)")]
-pub(super) struct InvalidTime;
+pub(crate) struct InvalidTime;
 
 impl FromStr for Since {
     type Err = InvalidTime;
@@ -41,7 +41,7 @@ impl FromStr for Since {
 
 impl Since {
     /// The time itself. What began before there was any time began at its beginning.
-    pub(super) fn before(self, now: SystemTime) -> SystemTime {
+    pub(crate) fn before(self, now: SystemTime) -> SystemTime {
         match self {
             Self::Ago(ago) => now.checked_sub(ago).unwrap_or(SystemTime::UNIX_EPOCH),
             Self::At(at) => at,

@@ -4,12 +4,14 @@ use clap::Subcommand;
 use stasis_config::Settings;
 
 use super::flush::flush;
-use super::prune::{Prune, prune};
+use super::prune::prunable;
 use super::verify::verify;
 use super::{MemoryCommandError, list, remove};
+use crate::bulk_memory::in_use::Removed;
 use crate::cli::answer::{Format, Output, show_all};
 
 const LEFT: u8 = 1;
+const IN_USE: &str = "; it stays for now, since it is in use";
 
 /// What is done with bulk memory.
 #[derive(Debug, Subcommand)]
@@ -96,9 +98,12 @@ pub fn run(settings: &Settings, verb: Verb) -> Result<u8, MemoryCommandError> {
             println!("{removed} is removed");
         }
         Verb::Prune { force } => {
-            let what = if force { Prune::Remove } else { Prune::Show };
-            let found = prune(settings, what)?;
-            show_all(&found, Format::Text)?;
+            let found = prunable(settings)?;
+            for left_over in &found {
+                let stays = force && left_over.remove(settings)? == Removed::InUse;
+                let note = if stays { IN_USE } else { "" };
+                println!("{left_over}{note}");
+            }
             if !(force || found.is_empty()) {
                 println!("nothing was removed; --force removes these");
             }

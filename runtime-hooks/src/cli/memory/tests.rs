@@ -1,4 +1,4 @@
-use super::prune::{Prune, prune};
+use super::prune::{left_over, prunable};
 use super::verify::verify;
 use super::*;
 use crate::bulk_memory::origin::Origin;
@@ -22,6 +22,15 @@ fn settings(directory: &Path) -> Settings {
         fs::create_dir(directory.join(name)).unwrap();
     }
     settings
+}
+
+/// What is removed.
+fn pruned(settings: &Settings) -> Vec<String> {
+    let found = prunable(settings).unwrap();
+    for left_over in &found {
+        assert_eq!(left_over.remove(settings).unwrap(), Removed::Yes);
+    }
+    found.iter().map(ToString::to_string).collect()
 }
 
 #[test]
@@ -97,8 +106,8 @@ fn only_what_no_image_needs_is_pruned() {
             .set_modified(long_ago)
             .unwrap();
     }
-    assert_eq!(prune(&settings, Prune::Show).unwrap().len(), 4);
-    let said = prune(&settings, Prune::Remove).unwrap();
+    assert_eq!(prunable(&settings).unwrap().len(), 4);
+    let said = pruned(&settings);
     assert_eq!(said.len(), 4, "{said:?}");
     let mut left: Vec<_> = stores::names_in(&disk).unwrap();
     left.sort();
@@ -107,6 +116,19 @@ fn only_what_no_image_needs_is_pruned() {
         left,
         [1, 4, 8, 9, 10].map(|id| ImageId::new(id).to_string())
     );
+}
+
+#[test]
+fn what_is_more_than_is_kept_may_still_be_needed() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut settings = settings(directory.path());
+    settings.bulk_memory.keep = 1;
+    for (id, completed_ns) in [(1, 1), (2, 2)] {
+        let origin = origin("c1", completed_ns);
+        store(&Stores::of(&settings).disk, id, &origin);
+    }
+    assert_eq!(prunable(&settings).unwrap().len(), 1);
+    assert!(left_over(&settings).unwrap().is_empty());
 }
 
 #[test]
@@ -145,7 +167,7 @@ fn what_fills_holes_is_listed_verified_and_pruned() {
     let listed = list(&settings).unwrap();
     let whole = |kept: &Kept| kept.complete && kept.image == Image::There && kept.bytes >= STORED;
     assert!(listed.len() == 2 && listed.iter().all(whole), "{listed:?}");
-    assert_eq!(prune(&settings, Prune::Show).unwrap(), [""; 0]);
+    assert!(prunable(&settings).unwrap().is_empty());
 
     let verified = verify(&settings, &[]).unwrap();
     let amounts = verified
@@ -166,7 +188,7 @@ fn what_fills_holes_is_listed_verified_and_pruned() {
     // Another checkpoint into the same directory.
     let newer = stores.disk.join(ImageId::new(3).to_string());
     store_holes(&image(1), Tier::Disk, Some(newer), 3);
-    let pruned = prune(&settings, Prune::Remove).unwrap();
+    let pruned = pruned(&settings);
     assert_eq!(pruned.len(), 1, "{pruned:?}");
     let left = list(&settings).unwrap();
     let left: Vec<_> = left.iter().map(|kept| kept.image_id).collect();

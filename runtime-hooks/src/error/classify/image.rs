@@ -32,7 +32,7 @@ impl ImageDirectoryError {
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
-            Self::Busy(_) => Kind::Busy,
+            Self::Busy(_) | Self::Removed(_) => Kind::Busy,
             Self::Incomplete(_) => Kind::Criu,
             Self::Io { source, .. } | Self::NotOnDisk { source, .. } => {
                 of_io(source, Kind::ImageDirectory)

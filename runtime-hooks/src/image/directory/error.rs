@@ -13,6 +13,9 @@ pub enum ImageDirectoryError {
     /// Somebody else writes an image there.
     #[error("another checkpoint is writing an image into {0}; try again when it is done")]
     Busy(PathBuf),
+    /// `stasis gc` removes what is there.
+    #[error("`stasis gc` is removing the image in {0}; try again when it is done")]
+    Removed(PathBuf),
     /// CRIU has not written all of the image.
     #[error("the image in {0} is not complete: it has no inventory.img, which CRIU writes last")]
     Incomplete(PathBuf),

@@ -60,7 +60,7 @@ pub(super) fn lock(path: &Path) -> Result<Option<File>, ImageDirectoryError> {
 }
 
 /// An image may come from anywhere: only a directory is opened, and no link is followed.
-fn open_directory(path: &Path) -> io::Result<Option<File>> {
+pub(super) fn open_directory(path: &Path) -> io::Result<Option<File>> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match rustix::fs::open(path, flags, Mode::empty()) {
         Ok(directory) => Ok(Some(directory.into())),
@@ -69,7 +69,7 @@ fn open_directory(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-fn is_still(directory: &File, path: &Path) -> bool {
+pub(super) fn is_still(directory: &File, path: &Path) -> bool {
     let there = path.symlink_metadata();
     let ours = directory.metadata();
     matches!((there, ours), (Ok(there), Ok(ours)) if there.ino() == ours.ino())

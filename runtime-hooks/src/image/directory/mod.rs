@@ -20,10 +20,13 @@
 //! they do without us.
 //!
 //! Whoever works on the lower directory holds it locked (flock): the operation, and the low-level
-//! runtime and CRIU, which inherit the lock and go on if the operation is killed.
+//! runtime and CRIU, which inherit the lock and go on if the operation is killed. Whoever removes
+//! an image has the upper directory to itself ([`in_use`]).
 
 mod error;
+pub(crate) mod in_use;
 mod lock;
+pub(crate) mod removal;
 mod roll_forward;
 pub(crate) mod taken_over;
 
@@ -43,6 +46,7 @@ use crate::host::boot::boot_id;
 use crate::image::manifest::{self, Manifest};
 use crate::request::CheckpointRequest;
 pub use error::ImageDirectoryError;
+use in_use::InUse;
 use lock::{make_locked, remove_staging};
 pub(crate) use roll_forward::{is_settled, settle};
 use roll_forward::{rename, roll_forward};
@@ -58,7 +62,7 @@ const BOOT: &str = ".stasis-boot";
 /// More than an id has.
 const MAX_BOOT_BYTES: u64 = 1 << 10;
 /// CRIU's link to the image that has the memory which this one lacks (criu/page-xfer.c).
-const PARENT: &str = "parent";
+pub(crate) const PARENT: &str = "parent";
 
 /// An image that is being written.
 #[derive(Debug)]
@@ -68,6 +72,8 @@ pub struct NewImage {
     /// Opened before the dump, so that it has the errors of all that the dump writes.
     file_system: FileSystem,
     place: Place,
+    /// Whoever removes images does not begin here meanwhile.
+    _in_use: InUse,
 }
 
 /// Where a new image grows.
@@ -93,6 +99,7 @@ impl NewImage {
         made.map_err(failed("make", directory))?;
         let may_write = access(directory, Access::WRITE_OK | Access::EXEC_OK);
         may_write.map_err(|error| failed("write into", directory)(error.into()))?;
+        let in_use = in_use::hold(directory)?;
         settle(directory)?;
         let file_system = FileSystem::of(directory).map_err(failed("open", directory))?;
         let staging = directory.join(NEW);
@@ -108,6 +115,7 @@ impl NewImage {
             directory,
             file_system,
             place,
+            _in_use: in_use,
         })
     }
 

@@ -44,7 +44,7 @@ pub(crate) fn is_settled(directory: &Path) -> bool {
 }
 
 /// Whether a new image is complete and was begun in this boot: it takes the earlier one's place.
-fn takes_its_place(new: &Path) -> io::Result<bool> {
+pub(super) fn takes_its_place(new: &Path) -> io::Result<bool> {
     Ok(check_complete(new).is_ok() && is_of_this_boot(new)?)
 }
 

@@ -175,7 +175,7 @@ pub(crate) fn of_criu(image: &Path) -> Result<Vec<PathBuf>, FileError> {
 }
 
 /// Whether a restore reads the file.
-fn is_listed(name: &str) -> bool {
+pub(crate) fn is_listed(name: &str) -> bool {
     name.ends_with(IMAGE) || name == "descriptors.json" || name == INDEX_FILE || is_pack_name(name)
 }
 

@@ -1,0 +1,106 @@
+//! The images of this machine, as a choice among them needs them.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use stasis_config::Settings;
+use stasis_memory_store::ImageId;
+
+use super::not_removed::NotRemoved;
+use crate::bulk_memory::in_use::Removed;
+use crate::bulk_memory::kept::Kept;
+use crate::bulk_memory::stores::Stores;
+use crate::cli::answer::amount::parsed;
+use crate::cli::command_error::CommandError;
+use crate::cli::images::known;
+use crate::cli::images::row::bytes_in;
+use crate::cli::memory;
+use crate::image::directory::in_use::hold_alone;
+use crate::image::directory::{has_inventory, is_settled, removal};
+use crate::image::manifest::Manifest;
+
+/// An image.
+#[derive(Debug)]
+pub(super) struct Image {
+    /// Without links.
+    pub(super) directory: PathBuf,
+    pub(super) container: String,
+    pub(super) created: String,
+    /// `None`: it says no time.
+    pub(super) created_at: Option<SystemTime>,
+    /// Whether a restore would find an image there.
+    pub(super) is_complete: bool,
+    /// Of its files, and of what is stored for it alone.
+    pub(super) bytes: u64,
+    pub(super) image_id: Option<ImageId>,
+    /// Its bulk memory, if that is kept apart from it.
+    pub(super) kept: Option<Kept>,
+    /// Whether a later checkpoint into its directory was cut off, or is under way.
+    pub(super) has_rest: bool,
+}
+
+/// All of which `stasis images` knows, those of the oldest checkpoints first. An image that cannot
+/// be read is left alone, and so is one that the next checkpoint or restore puts into its place.
+pub(super) fn images(settings: &Settings) -> Result<Vec<Image>, CommandError> {
+    let mut stored = memory::list(settings)?;
+    let mut images: Vec<Image> = Vec::new();
+    for directory in known::directories(settings)? {
+        // Several paths may lead to it.
+        let directory = fs::canonicalize(&directory).unwrap_or(directory);
+        if !is_settled(&directory) || images.iter().any(|image| image.directory == directory) {
+            continue;
+        }
+        if let Ok(Some(manifest)) = Manifest::read(&directory) {
+            images.push(Image::of(directory, manifest, &mut stored));
+        }
+    }
+    Ok(images)
+}
+
+impl Image {
+    fn of(directory: PathBuf, manifest: Manifest, stored: &mut Vec<Kept>) -> Self {
+        let image_id = manifest.memory.map(|memory| memory.image_id);
+        let mut ids = stored.iter().map(|kept| Some(kept.image_id));
+        let at = ids.position(|id| id == image_id);
+        let kept = at.map(|at| stored.swap_remove(at));
+        let own_bytes = kept.as_ref().map_or(0, |kept| kept.own_bytes);
+        Self {
+            container: manifest.container,
+            created_at: parsed(&manifest.created),
+            created: manifest.created,
+            is_complete: has_inventory(&directory),
+            bytes: bytes_in(&directory).saturating_add(own_bytes),
+            image_id,
+            kept,
+            has_rest: removal::has_rest(&directory),
+            directory,
+        }
+    }
+
+    /// Removes the image and what is stored for it, unless somebody has begun to use it. The store
+    /// goes first: as long as the manifest is there, the next try knows of the image.
+    pub(super) fn remove(&self, stores: &Stores) -> Result<(), NotRemoved> {
+        let Some(alone) = hold_alone(&self.directory)? else {
+            return Err(NotRemoved::InUse);
+        };
+        let there = Manifest::read(&self.directory)?;
+        let is_this = |there: Manifest| {
+            (there.created, there.container) == (self.created.clone(), self.container.clone())
+        };
+        if !there.is_some_and(is_this) {
+            return Err(NotRemoved::Replaced);
+        }
+        if let Some(kept) = &self.kept
+            && kept.remove(stores)? == Removed::InUse
+        {
+            return Err(NotRemoved::InUse);
+        }
+        Ok(removal::remove(&self.directory, &alone)?)
+    }
+
+    /// Removes what a later checkpoint into its directory has left.
+    pub(super) fn remove_rest(&self) -> Result<(), NotRemoved> {
+        Ok(removal::remove_rest(&self.directory)?)
+    }
+}

@@ -1,0 +1,161 @@
+//! `stasis gc`: removes images that are not to be kept, what checkpoints that were cut off have
+//! left, and stored bulk memory that no image needs.
+
+mod choice;
+mod found;
+mod in_use;
+mod not_removed;
+mod outcome;
+mod whose;
+
+use std::collections::BTreeSet;
+use std::time::SystemTime;
+
+use clap::Args;
+use stasis_config::Settings;
+
+use crate::bulk_memory::in_use::Removed;
+use crate::bulk_memory::stores::Stores;
+use crate::cli::answer::amount::size;
+use crate::cli::answer::{Format, Output, answer};
+use crate::cli::command_error::CommandError;
+use crate::cli::log::since::Since;
+use crate::cli::memory::prune::{LeftOver, left_over};
+use choice::{Choice, chosen};
+use found::Image;
+use in_use::Users;
+use not_removed::NotRemoved;
+use outcome::Outcome;
+use whose::Whose;
+
+/// Remove images that are not to be kept, what checkpoints that were cut off have left, and stored
+/// bulk memory that no image needs. Shows what would be removed, unless --yes is given.
+///
+/// Never removed are images that an operation or a living process uses, images that others refer
+/// to, and the newest complete image of a container, unless `--keep 0` asks for that.
+///
+/// Exit code 0: nothing is in the way; 1: something stays, and it is said why.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Keep this many complete images of each container; the older ones go.
+    #[arg(long, value_name = "NUMBER")]
+    keep: Option<usize>,
+    /// Remove images that are older: 30s, 20min, 2h, 7d, or than a time as the log has it. With
+    /// --keep only those that are more than that, too.
+    #[arg(long, value_name = "TIME")]
+    older_than: Option<Since>,
+    /// Only what is of the container of this id (or the beginning of it) or name.
+    #[arg(long, value_name = "ID|NAME")]
+    container: Option<String>,
+    /// Show what would be removed, and remove nothing; so it is without --yes.
+    #[arg(long, conflicts_with = "yes")]
+    dry_run: bool,
+    /// Remove it.
+    #[arg(long)]
+    yes: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+const STAYS: u8 = 1;
+
+impl Arguments {
+    /// The format of the answer.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        self.output.format()
+    }
+
+    fn choice(&self) -> Choice {
+        let now = SystemTime::now();
+        Choice {
+            keep: self.keep,
+            before: self.older_than.map(|than| than.before(now)),
+        }
+    }
+
+    fn whose(&self, images: &[Image], memory: &[LeftOver]) -> Result<Whose, CommandError> {
+        let Some(name) = &self.container else {
+            return Ok(Whose::Everybodys);
+        };
+        let of_images = images.iter().map(|image| image.container.as_str());
+        let of_memory = memory.iter().filter_map(LeftOver::container);
+        let ids: BTreeSet<&str> = of_images.chain(of_memory).collect();
+        Whose::of(name, &ids)
+    }
+
+    /// Removes something, if that was asked for.
+    fn carry_out(
+        &self,
+        outcome: Outcome,
+        remove: impl FnOnce() -> Result<(), NotRemoved>,
+    ) -> Outcome {
+        match self.yes {
+            true => outcome.removed(remove()),
+            false => outcome,
+        }
+    }
+}
+
+/// Carries the command out; its exit code.
+///
+/// # Errors
+/// What is on this machine cannot be listed.
+pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
+    let mut images = found::images(settings)?;
+    let mut memory = left_over(settings)?;
+    // An image may refer to one of another container.
+    let users = Users::of(settings, &images)?;
+    let whose = arguments.whose(&images, &memory)?;
+    images.retain(|image| whose.includes(Some(&image.container)));
+    memory.retain(|left_over| whose.includes(left_over.container()));
+
+    let mut outcomes = of_images(settings, arguments, &images, &users);
+    outcomes.extend(memory.iter().map(|left_over| {
+        arguments.carry_out(Outcome::of_memory(left_over), || {
+            match left_over.remove(settings)? {
+                Removed::Yes => Ok(()),
+                Removed::InUse => Err(NotRemoved::InUse),
+            }
+        })
+    }));
+    match arguments.format() {
+        Format::Json => answer(&outcomes)?,
+        Format::Text => print(&outcomes),
+    }
+    let stays = outcomes.iter().any(Outcome::stays);
+    Ok(if stays { STAYS } else { 0 })
+}
+
+/// The images that go, and the rests beside others.
+fn of_images(
+    settings: &Settings,
+    arguments: &Arguments,
+    images: &[Image],
+    users: &Users,
+) -> Vec<Outcome> {
+    let stores = Stores::of(settings);
+    let rests = images.iter().filter(|image| image.has_rest);
+    // What is under way is no rest.
+    let rests = rests.filter(|image| users.user_of(image).is_none());
+    let rests =
+        rests.map(|image| arguments.carry_out(Outcome::of_rest(image), || image.remove_rest()));
+    let chosen = chosen(images, arguments.choice()).into_iter();
+    let chosen = chosen.map(|(image, why)| {
+        let outcome = Outcome::of_image(image, why);
+        match users.user_of(image) {
+            Some(user) => outcome.in_use(user),
+            None => arguments.carry_out(outcome, || image.remove(&stores)),
+        }
+    });
+    rests.chain(chosen).collect()
+}
+
+fn print(outcomes: &[Outcome]) {
+    outcomes.iter().for_each(|outcome| println!("{outcome}"));
+    let would_free: Vec<u64> = outcomes.iter().filter_map(Outcome::would_free).collect();
+    if !would_free.is_empty() {
+        let bytes = size(would_free.iter().sum());
+        println!("nothing was removed; --yes removes these, {bytes}");
+    }
+}

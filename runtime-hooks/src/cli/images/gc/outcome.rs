@@ -1,0 +1,181 @@
+//! What becomes of one thing that is not to be kept.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::Serialize;
+use stasis_memory_store::ImageId;
+
+use super::choice::Why;
+use super::found::Image;
+use super::not_removed::NotRemoved;
+use crate::cli::answer::amount::size;
+use crate::cli::answer::name;
+use crate::cli::memory::prune::{LeftOver, What};
+use crate::error::chain;
+use crate::error::kind::Kind;
+
+/// One thing that is not to be kept, and what has become of it.
+#[derive(Debug, Serialize)]
+pub(super) struct Outcome {
+    what: Subject,
+    /// The image's directory; of memory, where its image was written.
+    image: Option<PathBuf>,
+    image_id: Option<ImageId>,
+    container: Option<String>,
+    created: Option<String>,
+    /// What it takes, and nothing else uses; `None` where that is not known.
+    bytes: Option<u64>,
+    why: &'static str,
+    result: Done,
+    error: Option<String>,
+    kind: Option<Kind>,
+}
+
+/// What is not to be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Subject {
+    /// An image, with what is stored for it.
+    Image,
+    /// The rest of a checkpoint, beside an image that stays.
+    Rest,
+    /// Stored bulk memory that no image needs.
+    Memory,
+}
+
+/// What has become of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Done {
+    /// It would be removed.
+    WouldRemove,
+    Removed,
+    /// Somebody uses it, so it stays.
+    InUse,
+    /// It could not be removed.
+    Failed,
+}
+
+impl Outcome {
+    /// Of an image.
+    pub(super) fn of_image(image: &Image, why: Why) -> Self {
+        Self {
+            image_id: image.image_id,
+            created: Some(image.created.clone()),
+            bytes: Some(image.bytes),
+            why: why.text(),
+            what: Subject::Image,
+            ..Self::of_rest(image)
+        }
+    }
+
+    /// Of what a later checkpoint has left beside it.
+    pub(super) fn of_rest(image: &Image) -> Self {
+        Self {
+            image: Some(image.directory.clone()),
+            container: Some(image.container.clone()),
+            ..Self::new(Subject::Rest, Why::Incomplete.text())
+        }
+    }
+
+    /// Of bulk memory that no image needs.
+    pub(super) fn of_memory(left_over: &LeftOver) -> Self {
+        let memory = Self::new(Subject::Memory, left_over.why);
+        match &left_over.what {
+            What::Copy(_) => memory,
+            What::Store(kept) => Self {
+                image: kept.image_path.clone(),
+                image_id: Some(kept.image_id),
+                container: kept.container.clone(),
+                created: kept.created.clone(),
+                bytes: Some(kept.own_bytes),
+                ..memory
+            },
+        }
+    }
+
+    fn new(what: Subject, why: &'static str) -> Self {
+        Self {
+            what,
+            image: None,
+            image_id: None,
+            container: None,
+            created: None,
+            bytes: None,
+            why,
+            result: Done::WouldRemove,
+            error: None,
+            kind: None,
+        }
+    }
+
+    /// Somebody uses it.
+    pub(super) fn in_use(self, by: &str) -> Self {
+        Self {
+            result: Done::InUse,
+            error: Some(by.to_owned()),
+            kind: Some(Kind::Busy),
+            ..self
+        }
+    }
+
+    /// It was removed, or not.
+    pub(super) fn removed(self, removed: Result<(), NotRemoved>) -> Self {
+        match removed {
+            Ok(()) => Self {
+                result: Done::Removed,
+                ..self
+            },
+            Err(error) if error.kind() == Kind::Busy => self.in_use(&chain(&error)),
+            Err(error) => Self {
+                result: Done::Failed,
+                kind: Some(error.kind()),
+                error: Some(chain(&error)),
+                ..self
+            },
+        }
+    }
+
+    /// Whether it should have been removed, and is there.
+    pub(super) fn stays(&self) -> bool {
+        matches!(self.result, Done::InUse | Done::Failed)
+    }
+
+    /// What would be free without it.
+    pub(super) fn would_free(&self) -> Option<u64> {
+        let bytes = self.bytes.unwrap_or_default();
+        (self.result == Done::WouldRemove).then_some(bytes)
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.result {
+            Done::WouldRemove => "would remove ",
+            Done::Removed => "removed ",
+            Done::InUse | Done::Failed => "kept ",
+        })?;
+        f.write_str(match self.what {
+            Subject::Image => "image",
+            Subject::Rest => "the rest of a checkpoint in",
+            Subject::Memory => "stored memory",
+        })?;
+        match (&self.image, &self.image_id) {
+            (Some(image), _) => write!(f, " {}", name(&image.display()))?,
+            (None, Some(id)) => write!(f, " {id}")?,
+            (None, None) => {}
+        }
+        if let Some(container) = &self.container {
+            write!(f, " of container {}", name(container))?;
+        }
+        if let Some(bytes) = self.bytes {
+            write!(f, ", {}", size(bytes))?;
+        }
+        write!(f, ": {}", self.why)?;
+        match &self.error {
+            Some(error) => write!(f, "; {}", name(error)),
+            None => Ok(()),
+        }
+    }
+}

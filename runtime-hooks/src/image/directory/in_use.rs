@@ -1,0 +1,83 @@
+//! Who reads or writes an image keeps its directory from being removed (`stasis gc`): by a lock on
+//! the directory itself, which ends with whoever has it.
+
+use std::fs::File;
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+
+use super::lock::{is_still, open_directory};
+use super::{ImageDirectoryError, failed};
+use crate::host::file_lock::{Sharing, Tried, try_lock};
+
+/// An image that is not removed as long as this value lives. Without a file it is in a directory
+/// that cannot be locked, from which nobody removes an image either.
+#[derive(Debug)]
+pub(crate) struct InUse(#[expect(dead_code, reason = "locked as long as it is open")] Option<File>);
+
+/// An image that nobody else uses as long as this value lives.
+#[derive(Debug)]
+pub(crate) struct Alone(#[expect(dead_code, reason = "locked as long as it is open")] File);
+
+/// Keeps the image in a directory from being removed. That needs no right to write: what cannot be
+/// opened or locked is for whoever reads it next to report.
+///
+/// # Errors
+/// [`ImageDirectoryError::Removed`]: it is being removed.
+pub(crate) fn hold(directory: &Path) -> Result<InUse, ImageDirectoryError> {
+    // The path is the caller's, who may name the directory by a link.
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(opened) = rustix::fs::open(directory, flags, Mode::empty()).map(File::from) else {
+        return Ok(InUse(None));
+    };
+    match try_lock(&opened, Sharing::Shared) {
+        Ok(Tried::Locked) => Ok(InUse(Some(opened))),
+        Ok(Tried::Held) => Err(ImageDirectoryError::Removed(directory.to_owned())),
+        Err(_) => Ok(InUse(None)),
+    }
+}
+
+/// Keeps everybody else from using the image in a directory; `None` if somebody does.
+///
+/// # Errors
+/// [`ImageDirectoryError::Io`], also for a directory that cannot be locked.
+pub(crate) fn hold_alone(directory: &Path) -> Result<Option<Alone>, ImageDirectoryError> {
+    let Some(opened) = open_directory(directory).map_err(failed("open", directory))? else {
+        return Ok(None);
+    };
+    let tried = try_lock(&opened, Sharing::Exclusive).map_err(failed("lock", directory))?;
+    let is_ours = tried == Tried::Locked && is_still(&opened, directory);
+    Ok(is_ours.then_some(Alone(opened)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn who_uses_an_image_keeps_it_from_whoever_removes_it() {
+        let parent = tempfile::tempdir().unwrap();
+        let (image, link) = (parent.path().join("image"), parent.path().join("link"));
+        std::fs::create_dir(&image).unwrap();
+        symlink(&image, &link).unwrap();
+        let users = [&image, &link].map(|path| hold(path).unwrap());
+        assert!(hold_alone(&image).unwrap().is_none());
+        let [first, by_link] = users;
+        drop(first);
+        assert!(hold_alone(&image).unwrap().is_none());
+        drop(by_link);
+        let alone = hold_alone(&image).unwrap().unwrap();
+        assert!(matches!(hold(&link), Err(ImageDirectoryError::Removed(_))));
+        drop(alone);
+        hold(&image).unwrap();
+    }
+
+    #[test]
+    fn what_is_not_there_is_for_its_reader_to_report() {
+        let parent = tempfile::tempdir().unwrap();
+        hold(&parent.path().join("none")).unwrap();
+        assert!(hold_alone(&parent.path().join("none")).unwrap().is_none());
+    }
+}

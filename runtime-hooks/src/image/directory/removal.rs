@@ -1,0 +1,102 @@
+//! Removes an image that is not to be kept.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use stasis_linux::file;
+
+use super::in_use::Alone;
+use super::lock::{lock, remove_staging};
+use super::roll_forward::takes_its_place;
+use super::{INVENTORY, ImageDirectoryError, NEW, PARENT, failed};
+use crate::image::files::is_listed;
+use crate::image::manifest::Manifest;
+
+/// What CRIU puts beside an image if it has no other work directory, and its link to another one.
+const BESIDE: [&str; 5] = [
+    "stats-dump",
+    "stats-restore",
+    "dump.log",
+    "restore.log",
+    PARENT,
+];
+
+/// Removes the files of an image, and the directory if nothing else is in it. The manifest goes
+/// last, so that what is left by a crash here is still known.
+///
+/// # Errors
+/// [`ImageDirectoryError`].
+pub(crate) fn remove(directory: &Path, _alone: &Alone) -> Result<(), ImageDirectoryError> {
+    // First: what lacks any other file must not look complete.
+    let inventory = directory.join(INVENTORY);
+    file::remove(&inventory).map_err(failed("remove", &inventory))?;
+    for entry in fs::read_dir(directory).map_err(failed("read", directory))? {
+        let entry = entry.map_err(failed("read", directory))?;
+        if is_of_image(&entry) {
+            let path = entry.path();
+            file::remove(&path).map_err(failed("remove", &path))?;
+        }
+    }
+    Manifest::remove(directory)?;
+    match fs::remove_dir(directory) {
+        // Something of the caller's is in it, too.
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+        done => done.map_err(failed("remove", directory)),
+    }
+}
+
+fn is_of_image(entry: &fs::DirEntry) -> bool {
+    let name = entry.file_name();
+    let is_named_so = |name: &str| is_listed(name) || BESIDE.contains(&name);
+    name.to_str().is_some_and(is_named_so) && entry.file_type().is_ok_and(|kind| !kind.is_dir())
+}
+
+/// Whether a checkpoint into a directory with an image was cut off, or is under way.
+pub(crate) fn has_rest(directory: &Path) -> bool {
+    let new = directory.join(NEW);
+    new.is_dir() && matches!(takes_its_place(&new), Ok(false))
+}
+
+/// Removes what such a checkpoint has left.
+///
+/// # Errors
+/// [`ImageDirectoryError`]; [`ImageDirectoryError::Busy`]: it is under way.
+pub(crate) fn remove_rest(directory: &Path) -> Result<(), ImageDirectoryError> {
+    let new = directory.join(NEW);
+    match lock(&new)? {
+        Some(_lock) if has_rest(directory) => remove_staging(&new),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::directory::in_use::hold_alone;
+    use crate::image::manifest::FILE_NAME;
+
+    #[test]
+    fn only_files_of_the_image_are_removed() {
+        let parent = tempfile::tempdir().unwrap();
+        let image = parent.path().join("image");
+        let files = [INVENTORY, "core-1.img", FILE_NAME, "dump.log", "stats-dump"];
+        let make = |more: &[&str]| {
+            fs::create_dir_all(&image).unwrap();
+            for name in files.iter().chain(more) {
+                fs::write(image.join(name), "x").unwrap();
+            }
+        };
+        make(&[]);
+        remove(&image, &hold_alone(&image).unwrap().unwrap()).unwrap();
+        assert!(!image.exists());
+
+        make(&["config.json"]);
+        fs::create_dir(image.join("mine.img")).unwrap();
+        remove(&image, &hold_alone(&image).unwrap().unwrap()).unwrap();
+        let left = fs::read_dir(&image).unwrap();
+        let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["config.json", "mine.img"]);
+    }
+}
