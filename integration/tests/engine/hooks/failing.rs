@@ -9,7 +9,7 @@ use stasis_integration::check::process_tree::descendant;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::host::installed::StasisHost;
 
-use super::{AFTER, BEFORE, HANGING, Job};
+use super::{AFTER, BEFORE, END_IT, HANGING, Job};
 
 /// The checkpoint is refused, and the program told that it goes on.
 fn refused(job: &Job<'_>, parts: &[&str]) -> Result<()> {
@@ -112,11 +112,11 @@ pub(super) fn ended_by_a_signal(job: &mut Job<'_>) -> Result<()> {
 
 /// The image would have no GPU state, which the next one says.
 pub(super) fn of_the_last_cuda_process(stasis: &StasisHost) -> Result<()> {
-    let script = "/bin/counter 10002 & exec /bin/pause";
+    let script = "/bin/counter 10002 & echo $! >/told; exec /bin/pause";
     let server = Bundle::make(stasis, "server", &["/bin/sh", "-c", script])?;
     server.suit_crun()?;
     server.change(|spec| {
-        spec["annotations"] = json!({BEFORE: "killall -9 counter", AFTER: "touch /after"});
+        spec["annotations"] = json!({BEFORE: END_IT, AFTER: "touch /after"});
     })?;
     server.run()?;
     ensure!(stasis.ask_until_up(10002)? == "101");

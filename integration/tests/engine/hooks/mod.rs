@@ -24,6 +24,9 @@ const TIMEOUT: &str = "io.stasis.hook.timeout";
 /// What a hook that does not end has in its command line, a file in the container.
 const HANGING: &str = "/hanging-hook";
 
+/// Ends the process whose number is in a file, and waits until it has ended.
+const END_IT: &str = "pid=$(cat /told); kill -9 $pid; while [ -e /proc/$pid/fd/0 ]; do :; done";
+
 on_hosts!(all_cases: trixie, sid_v2, crun_on_sid_v2);
 
 fn all_cases(kind: HostKind) -> Result<()> {
@@ -245,7 +248,8 @@ fn of_a_check(job: &mut Job<'_>) -> Result<()> {
 
 /// A program that is told may give up what no checkpoint survives.
 fn what_is_in_the_way_is_removed(stasis: &StasisHost) -> Result<()> {
-    let script = "(exec 9</dev/nvidiactl; exec /bin/pause) & exec /bin/counter 10001";
+    let script = "/bin/sh -c 'exec 9</dev/nvidiactl; exec /bin/pause' & echo $! >/told; \
+                  exec /bin/counter 10001";
     let watched = Bundle::make(stasis, "watched", &["/bin/sh", "-c", script])?;
     watched.suit_crun()?;
     watched.change(|spec| spec["annotations"] = json!({BEFORE: "true"}))?;
@@ -254,7 +258,7 @@ fn what_is_in_the_way_is_removed(stasis: &StasisHost) -> Result<()> {
     let message = watched.checkpoint_fails("blocked", &[])?;
     ensure!(message.contains("nvidia-device: "), "{message}");
     ensure!(message.contains("runs on as before"), "{message}");
-    watched.change(|spec| spec["annotations"] = json!({BEFORE: "killall -9 pause"}))?;
+    watched.change(|spec| spec["annotations"] = json!({BEFORE: END_IT}))?;
     watched.checkpoint("image", &[])?;
     watched.delete()?;
     watched.restore("image")?;
