@@ -139,9 +139,13 @@ impl OciRuntime {
         Some(known.bundle)
     }
 
-    /// Starts the user's program in a container.
-    pub(crate) async fn start(&self, id: &str) -> Result<(), RuntimeError> {
-        self.low_level("start").arg(id).within(LONG).run().await
+    /// Starts the user's program in a container, or lets it go on if it was created from an image.
+    pub(crate) async fn start(&self, id: &str, creator: Creator) -> Result<(), RuntimeError> {
+        let call = match creator {
+            Creator::Stasis => self.stasis("start"),
+            Creator::LowLevel => self.low_level("start"),
+        };
+        call.arg(id).within(LONG).run().await
     }
 
     /// Starts a call that starts another process in a container.

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use tokio::time::sleep;
 
 use crate::beside::beside;
-use crate::bundle::Bundle;
+use crate::bundle::{Bundle, Creator};
 use crate::child::reaper::ExitWatch;
 use crate::io_error::IoError;
 use crate::runtime::{LONG, OciRuntime, options};
@@ -102,6 +102,11 @@ async fn create_container(task: &Arc<Task>, mounts: &[Mount], caller: Caller) ->
     }
     let bundle = task.bundle.clone();
     let creator = beside(move || bundle.creator()).await;
+    {
+        let mut record = task.record();
+        record.creator = creator;
+        record.recorded_by_stasis = creator == Creator::Stasis;
+    }
     let (streams, pending_io) = task.prepare_io(&task.id, &task.stdio).await?;
     let watch = task.context.reaper.watch();
     let console = pending_io.console();

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use self::exec_process::{ExecProcess, Snapshot};
 use self::state::State;
 use crate::beside::beside;
-use crate::bundle::Bundle;
+use crate::bundle::{Bundle, Creator};
 use crate::cgroup::{Cgroup, CgroupError};
 use crate::child::reaper::{Exit, Reaper};
 use crate::containerd::events::Publisher;
@@ -107,6 +107,8 @@ pub(crate) struct Record {
     pub(crate) is_deleted: bool,
     /// Whether `stasis-runtime` may have a record of the container below `/run/stasis`.
     pub(crate) recorded_by_stasis: bool,
+    /// Who has created it, and starts it.
+    pub(crate) creator: Creator,
 }
 
 impl Task {
@@ -135,6 +137,7 @@ impl Task {
                 checkpointed_paused: None,
                 is_deleted: false,
                 recorded_by_stasis: false,
+                creator: Creator::LowLevel,
             }),
             exec_starts: tokio::sync::RwLock::new(()),
             resumes: watch::Sender::new(0),

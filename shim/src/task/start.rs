@@ -23,8 +23,12 @@ pub(crate) async fn start(task: &Arc<Task>, caller: Caller) -> Result<u32> {
     let from = task.record().state.may_start()?;
     match from {
         StartFrom::Created => {
-            task.record().state = State::Starting;
-            let started = task.runtime.start(&task.id).await;
+            let creator = {
+                let mut record = task.record();
+                record.state = State::Starting;
+                record.creator
+            };
+            let started = task.runtime.start(&task.id, creator).await;
             task.record().state = match started {
                 Ok(()) => State::Running,
                 Err(_) => State::Created,
