@@ -12,6 +12,9 @@ pub struct Restore {
     /// Directories below which images have to be that are restored, with nothing in them that
     /// others than root can write; all images may be restored if there are none.
     pub images: Vec<PathBuf>,
+    /// The directory below which a new container may name an image that it begins with, in its
+    /// annotation `io.stasis.restore`; no container may if it is empty.
+    pub at_create: PathBuf,
     /// Maps old to new GPUs, by UUID.
     pub gpu_map: BTreeMap<String, String>,
     /// How to treat mounts of driver libraries that do not exist here.
@@ -45,9 +48,12 @@ pub enum Persistence {
 impl Restore {
     pub(crate) fn check(&self) -> Result<(), (&'static str, &'static str)> {
         // Any other would depend on the directory in which a caller starts us.
-        if self.images.iter().all(|directory| directory.is_absolute()) {
-            return Ok(());
+        if !self.images.iter().all(|directory| directory.is_absolute()) {
+            return Err(("restore.images", "must have absolute paths only"));
         }
-        Err(("restore.images", "must have absolute paths only"))
+        if self.at_create.is_relative() && !self.at_create.as_os_str().is_empty() {
+            return Err(("restore.at_create", "must be an absolute path, or empty"));
+        }
+        Ok(())
     }
 }

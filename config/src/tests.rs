@@ -86,6 +86,7 @@ fn values_that_make_no_sense_are_refused_by_key() {
             "bulk_memory.ram_limit_percent",
         ),
         ("restore.images = [\"/images\", \"more\"]", "restore.images"),
+        ("restore.at_create = \"images\"", "restore.at_create"),
         ("preflight.allow = [\"driver-version\"]", "preflight.allow"),
         ("preflight.allow = [\"exec-session\"]", "preflight.allow"),
     ] {

@@ -5,7 +5,7 @@
 
 use std::env;
 use std::ffi::OsStr;
-use std::path;
+use std::path::{self, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
@@ -16,6 +16,7 @@ use stasis::cli::oci::runtime_error::RuntimeError;
 use stasis::cli::oci::{Action, Invocation};
 use stasis::cli::respawned;
 use stasis::container::create::prepare;
+use stasis::container::first_image::FirstImage;
 use stasis::context::{Context, Outcome};
 use stasis::cuda::watchdog;
 use stasis::delete::delete;
@@ -25,6 +26,11 @@ use stasis::host::cancel::Cancel;
 use stasis::host::disk::Sync;
 use stasis::low_level::default_root;
 use stasis::low_level::post_dump::PostDump;
+use stasis::operation::awaited_start::awaits_start;
+use stasis::request::{CreateRequest, RestoreRequest};
+use stasis::restore::at_create::start::start;
+use stasis::restore::at_create::state::state;
+use stasis::restore::at_create::{Created, create};
 use stasis::restore::restore;
 use stasis::resume::resume;
 use stasis_config::{LowLevel, Settings};
@@ -72,19 +78,25 @@ fn run(invocation: &Invocation) -> Result<u8, RuntimeError> {
         Some(chosen) => settings.runtime.resolve_instead(chosen)?,
         None => settings.runtime.resolve()?,
     };
+    let root = root(invocation, &low_level);
+    let mut first_image = None;
     match &invocation.action {
-        Action::Create { bundle } => {
-            prepare(bundle)?;
+        Action::Create(options) => {
+            prepare(&options.bundle)?;
+            first_image = FirstImage::of(&options.bundle)?;
+            if first_image.is_none() {
+                return Err(hand_over(&low_level, invocation));
+            }
+        }
+        Action::Start { id } | Action::State { id }
+            if !awaits_start(&settings.paths.state_dir, &root, id) =>
+        {
             return Err(hand_over(&low_level, invocation));
         }
         Action::PassThrough => return Err(hand_over(&low_level, invocation)),
         _ => {}
     }
     caller::remember();
-    let root = invocation.global.root.clone();
-    let root = root.unwrap_or_else(|| default_root(low_level.flavor));
-    // runc accepts a relative root, but our detached processes run in another directory.
-    let root = path::absolute(&root).unwrap_or(root);
     let cancel = Cancel::on_signals().map_err(RuntimeError::Signals)?;
     let context = Context {
         settings,
@@ -97,11 +109,17 @@ fn run(invocation: &Invocation) -> Result<u8, RuntimeError> {
     let args = invocation.pass_on(flavor);
     let args_with = |options: &[(&str, &OsStr)]| invocation.pass_on_with(flavor, options);
     let outcome = match &invocation.action {
+        Action::Create(options) => match &first_image {
+            Some(image) => create_from(&context, invocation, options, image)?,
+            None => Outcome::PassThrough,
+        },
+        Action::Start { id } => start(&context, id)?,
+        Action::State { id } => state(&context, id, &args).map_err(RuntimeError::State)?,
         Action::Checkpoint(options) => checkpoint(&context, options, &args_with)?,
         Action::Restore(options) => restore(&context, options, &args_with)?,
         Action::Resume { id } => resume(&context, id, &args)?,
         Action::Delete { id, mode } => delete(&context, id, *mode, &args)?,
-        Action::Create { .. } | Action::PassThrough => Outcome::PassThrough,
+        Action::PassThrough => Outcome::PassThrough,
     };
     match outcome {
         Outcome::Done(code) => Ok(code),
@@ -111,6 +129,35 @@ fn run(invocation: &Invocation) -> Result<u8, RuntimeError> {
             Err(hand_over(&context.low_level, invocation))
         }
     }
+}
+
+/// Where the low-level runtime keeps its containers.
+fn root(invocation: &Invocation, low_level: &LowLevel) -> PathBuf {
+    let root = invocation.global.root.clone();
+    let root = root.unwrap_or_else(|| default_root(low_level.flavor));
+    // runc accepts a relative root, but our detached processes run in another directory.
+    path::absolute(&root).unwrap_or(root)
+}
+
+/// Creates a container from an image. One that is started cold says so in its caller's log.
+fn create_from(
+    context: &Context,
+    invocation: &Invocation,
+    options: &CreateRequest,
+    image: &FirstImage,
+) -> Result<Outcome, RuntimeError> {
+    let args = |restore: &RestoreRequest, extra: &[(&str, &OsStr)]| {
+        invocation.restore_instead(options, restore, extra)
+    };
+    Ok(match create(context, options, image, &args)? {
+        Created::FromImage => Outcome::Done(0),
+        Created::Cold(why) => {
+            if let Some(why) = why {
+                Report::new(&invocation.global).warning(&why);
+            }
+            Outcome::PassThrough
+        }
+    })
 }
 
 /// Loads the settings. Only a checkpoint and a restore need all of them: a mistake in the file must

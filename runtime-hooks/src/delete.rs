@@ -1,7 +1,7 @@
 //! OCI delete: removes the records of a container together with it; with `--force` it also ends
 //! the operation that is under way.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::PathBuf;
 use std::thread::sleep;
@@ -13,6 +13,7 @@ use crate::context::{Context, Outcome};
 use crate::error::io_kind::of_io;
 use crate::error::kind::Kind;
 use crate::low_level;
+use crate::operation::awaited_start::awaits_start;
 use crate::operation::terminate::ask_to_end;
 use crate::operation::{Operation, OperationError, has_directory};
 use crate::request::DeleteMode;
@@ -78,6 +79,8 @@ pub fn delete(
         detach(context, id)?;
     }
     let limit = context.settings.deadlines.stalled();
+    let held = awaits_start(state_dir, &context.root, id).then(|| forced(context, id));
+    let args = held.as_deref().unwrap_or(args);
     let status = low_level::run_inherited(&context.low_level, args, limit).map_err(|source| {
         let path = context.low_level.path.clone();
         DeleteError::Start { path, source }
@@ -86,6 +89,20 @@ pub fn delete(
         operation.clear();
     }
     Ok(Outcome::Done(exit_status::code(status)))
+}
+
+/// One that was created and not started is deleted without being killed first (runc's `delete`),
+/// and what waits for its start is paused for the low-level runtime, which refuses that.
+fn forced(context: &Context, id: &str) -> Vec<OsString> {
+    let root = context.root.as_os_str();
+    let args = [
+        "--root".as_ref(),
+        root,
+        "delete".as_ref(),
+        "--force".as_ref(),
+        OsStr::new(id),
+    ];
+    args.map(OsStr::to_owned).to_vec()
 }
 
 /// Removes the mount of a restore: the low-level runtime's `delete` must not run while it exists.

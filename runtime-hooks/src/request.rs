@@ -69,6 +69,43 @@ pub struct CheckpointRequest {
     pub memory: MemoryTarget,
 }
 
+/// Which of the two verbs makes a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CreateVerb {
+    /// `create`: it is started later.
+    Create,
+    /// `run`: it is started at once.
+    Run,
+}
+
+/// The options of `create` and `run`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CreateRequest {
+    /// Which of the two it is.
+    pub verb: CreateVerb,
+    /// The container.
+    pub id: String,
+    /// `--bundle`, absolute; the working directory if not given.
+    pub bundle: PathBuf,
+    /// `--pid-file`, absolute.
+    pub pid_file: Option<PathBuf>,
+    /// `--console-socket`, absolute.
+    pub console_socket: Option<PathBuf>,
+    /// `--no-pivot`
+    pub root_change: RootChange,
+    /// An option that `restore` does not have.
+    pub without_restore: Option<&'static str>,
+}
+
+/// How a container's root becomes its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RootChange {
+    /// By pivot_root(2).
+    Pivot,
+    /// `--no-pivot`, for a root that is the initial RAM disk's.
+    NoPivot,
+}
+
 /// The options of `restore`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestoreRequest {

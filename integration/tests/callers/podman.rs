@@ -20,6 +20,7 @@ fn try_all(stasis: &StasisHost) -> Result<()> {
     memory_comes_back_twice_from_kept_files(stasis)?;
     counter_goes_on_when_left_running(stasis)?;
     archive_is_imported_under_another_name(stasis)?;
+    new_container_begins_with_an_image(stasis)?;
     established_connections_are_accepted(stasis)?;
     tree_counts_on(stasis)?;
     terminal_container(stasis)?;
@@ -105,6 +106,30 @@ fn archive_is_imported_under_another_name(stasis: &StasisHost) -> Result<()> {
         stasis.podman_remove(name)?;
     }
     Ok(())
+}
+
+/// A new container begins with the image of another one, at its `create`. crun cannot hold what it
+/// restores, so it starts cold there.
+fn new_container_begins_with_an_image(stasis: &StasisHost) -> Result<()> {
+    stasis.set(&stasis.low_level, "restore.at_create = \"/images\"\n")?;
+    stasis.podman_run("origin", &[], &["/bin/counter", "10004"])?;
+    assert_eq!(stasis.ask_until_up(10004)?, "101");
+    stasis.podman_container(&["checkpoint", "--keep"], "origin")?;
+    let image = image_directory(stasis, "origin")?;
+    let script = format!("mkdir -p /images/job && cp -a {image} /images/job/1");
+    stasis.host.run(&["bash", "-c", &script])?;
+    stasis.podman_remove("origin")?;
+    let begins = ["--annotation", "io.stasis.restore=latest:job"];
+    for name in ["next", "after"] {
+        stasis.podman_run(name, &begins, &["/bin/counter", "10004"])?;
+        let from_image = stasis.low_level == "runc";
+        let answer = if from_image { "102" } else { "101" };
+        assert_eq!(stasis.ask_until_up(10004)?, answer);
+        let notes = stasis.operation("create")?["notes"].to_string();
+        assert_eq!(notes.contains("started cold"), !from_image, "{notes}");
+        stasis.podman_remove(name)?;
+    }
+    stasis.set(&stasis.low_level, "")
 }
 
 /// The counter has no connection; podman passes the option to the runtime in either direction.

@@ -4,6 +4,7 @@
 mod admission;
 mod another_gpu;
 mod as_found;
+mod at_create;
 mod capabilities;
 mod check_beside;
 mod check_image;

@@ -1,6 +1,7 @@
 //! Our shim under containerd: its tasks, streams and events, checkpoints through it, and what it
 //! survives.
 
+mod at_create;
 mod checkpoint;
 mod checkpoint_options;
 mod containerd_crash;

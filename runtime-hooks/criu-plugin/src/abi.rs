@@ -94,7 +94,7 @@ extern "C" fn checkpoint_devices(pid: c_int) -> c_int {
 }
 
 extern "C" fn resume_devices_late(_pid: c_int) -> c_int {
-    let given = answer("giving memory back", restore::give_back);
+    let given = answer("completing the tasks", restore::complete);
     if given == -1 {
         // CRIU takes no notice of an error of this hook and would let the tasks run.
         restore::end_all();

@@ -78,6 +78,9 @@ pub(crate) enum Error {
     /// Without the daemon, tasks would lose their memory if CRIU were killed.
     #[error("cannot have the tasks looked after: {source}")]
     UffdDaemon { source: io::Error },
+    /// The engine wants no task to run yet.
+    #[error("cannot freeze the container's cgroup {}: {source}", cgroup.display())]
+    NotHeld { cgroup: PathBuf, source: io::Error },
     /// Injected by a test.
     #[cfg(debug_assertions)]
     #[error("a fault for a test")]

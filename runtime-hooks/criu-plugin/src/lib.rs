@@ -13,7 +13,7 @@
 //! | the tree is stopped | `CHECKPOINT_DEVICES` | [`dump::take`]: memory goes into the store |
 //! | the dump has ended | `exit` | [`dump::end`]: gives the memory back if the tasks go on |
 //! | a restore begins | `init` | [`restore::begin`]: opens index and packs, or refuses |
-//! | the tasks are complete | `RESUME_DEVICES_LATE` | [`restore::give_back`], by [`refill`] |
+//! | the tasks are complete | `RESUME_DEVICES_LATE` | [`restore::complete`], by [`refill`] |
 //!
 //! The steps of [`dump`] are in its own page. [`tasks`] reads the stopped tasks, [`engine`] is the
 //! exchange of files with the engine, [`uffd`] and [`refill`] serve both dump and restore.

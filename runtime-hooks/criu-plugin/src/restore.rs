@@ -1,4 +1,7 @@
-//! The plugin's part of a restore: tasks get their memory back before any of them runs.
+//! The plugin's part of a restore: tasks get their memory back before any of them runs, and are
+//! held if the engine asks for that.
+
+mod hold;
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -38,6 +41,7 @@ fn state() -> MutexGuard<'static, Option<Box<PendingRestore>>> {
 pub(crate) fn begin() -> Result<(), Error> {
     criu::answer_note();
     let request = request::for_restore()?;
+    hold::prepare(request.as_ref());
     let image_dir = criu::image_dir().ok_or(Error::Criu("tell its image directory"))?;
     let Some(mut index) = Index::read(&image_dir)? else {
         return Ok(());
@@ -49,11 +53,12 @@ pub(crate) fn begin() -> Result<(), Error> {
     }
     page_size::check()?;
     if let Some(request) = &request
-        && request.image_id != index.image_id
+        && request.image_id != Some(index.image_id)
     {
+        let expected = request.image_id.map(|id| id.to_string());
         return Err(Error::OtherImage {
             found: index.image_id.to_string(),
-            expected: request.image_id.to_string(),
+            expected: expected.unwrap_or_default(),
         });
     }
     let directory = request
@@ -90,10 +95,14 @@ fn leave_holes(index: &mut Index, filled_by: Holes) -> Result<(), Error> {
 
 /// RESUME_DEVICES_LATE, of which the first call does everything: by then all tasks are complete,
 /// and stopped.
-pub(crate) fn give_back() -> Result<(), Error> {
-    let Some(pending) = state().take() else {
-        return Ok(());
-    };
+pub(crate) fn complete() -> Result<(), Error> {
+    if let Some(pending) = state().take() {
+        give_back(&pending)?;
+    }
+    hold::tasks()
+}
+
+fn give_back(pending: &PendingRestore) -> Result<(), Error> {
     let request = pending.request.as_ref();
     let mut report = Report::default();
     let given = caught(|| pending.give_back(&mut report));

@@ -5,7 +5,7 @@
 //!   names and paths are bytes and need not be UTF-8, every read has an end, and a process that
 //!   ends while it is read is no error.
 //! * [`Snapshot`]: the processes of a container, which of them CRIU dumps, and which may use CUDA.
-//! * [`mountinfo`]: the mounts of this process's mount namespace.
+//! * [`mountinfo`]: the mounts of a mount namespace. [`process::host_name`]: its host name.
 //! * [`tree`]: which processes descend from another one.
 //! * [`cgroup`]: where cgroups of versions 1 and 2 are mounted, which of them a process is in,
 //!   their processes and their freezer.

@@ -1,4 +1,4 @@
-//! `/proc/self/mountinfo`: the mounts of this process's mount namespace.
+//! `/proc/PID/mountinfo`: the mounts of a mount namespace.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -29,13 +29,22 @@ pub struct Mount {
     pub options: Vec<u8>,
 }
 
-/// All mounts, in the order in which the kernel lists them: of two mounts on one directory the
-/// later one hides the other.
+/// All mounts of this process's namespace, in the order in which the kernel lists them: of two
+/// mounts on one directory the later one hides the other.
 ///
 /// # Errors
 /// An I/O error; [`io::ErrorKind::InvalidData`] if the table is too large.
 pub fn mounts() -> io::Result<Vec<Mount>> {
     let table = read_limited(&File::open("/proc/self/mountinfo")?, MAX_BYTES)?;
+    Ok(parse(&table))
+}
+
+/// The mounts that a process sees, with points as it names them.
+///
+/// # Errors
+/// As [`mounts`]; also of a process that has ended.
+pub fn mounts_of(pid: i32) -> io::Result<Vec<Mount>> {
+    let table = read_limited(&File::open(format!("/proc/{pid}/mountinfo"))?, MAX_BYTES)?;
     Ok(parse(&table))
 }
 

@@ -125,8 +125,9 @@ pub struct DumpRequest {
 /// For a restore.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestoreRequest {
-    /// The name that the manifest has.
-    pub image_id: ImageId,
+    /// The name that the manifest has; none of an image without bulk memory.
+    #[serde(default)]
+    pub image_id: Option<ImageId>,
     /// The directory of the packs, unless they are in the image directory.
     pub directory: Option<PathBuf>,
     /// How many threads work at most.
@@ -134,6 +135,10 @@ pub struct RestoreRequest {
     /// Who fills the holes of the image.
     #[serde(default)]
     pub holes: Holes,
+    /// The directory of the container's cgroup that has the freezer. The plugin freezes it before
+    /// CRIU lets the tasks go: nothing of the container runs then.
+    #[serde(default)]
+    pub freeze: Option<PathBuf>,
     /// As in [`DumpRequest`].
     pub progress: Option<PathBuf>,
     /// As in [`DumpRequest`].

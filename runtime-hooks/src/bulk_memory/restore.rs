@@ -74,10 +74,11 @@ impl MemoryRestore {
             holes: holes_of(&index),
             until: until(settings, index.tier, &files),
             request: RestoreRequest {
-                image_id: index.image_id,
+                image_id: Some(index.image_id),
                 directory: packs,
                 threads: request::threads(settings, index.tier),
                 holes: Holes::Engine,
+                freeze: None,
                 progress: Some(files.progress.clone()),
                 report: Some(files.report.clone()),
             },
@@ -121,12 +122,16 @@ impl MemoryRestore {
         Ok(loaded.map(Some)?)
     }
 
-    /// Writes the request to the plugin.
+    /// Writes the request to the plugin, which freezes this cgroup at last.
     ///
     /// # Errors
     /// [`Failure::Operation`].
-    pub(crate) fn request(&self) -> Result<(), Failure> {
-        Ok(self.files.write(&self.request)?)
+    pub(crate) fn request(&self, freeze: Option<&Path>) -> Result<(), Failure> {
+        let request = RestoreRequest {
+            freeze: freeze.map(Path::to_owned),
+            ..self.request.clone()
+        };
+        Ok(self.files.write(&request)?)
     }
 
     /// The file where the plugin writes its progress.
@@ -184,14 +189,17 @@ fn holes_of(index: &Index) -> Vec<i32> {
     with_holes.map(|process| process.pid).collect()
 }
 
-/// The environment that passes the plugin directory and the request to CRIU at a restore.
+/// The environment that passes the plugin directory and the request to CRIU at a restore: that of
+/// the memory, or `other` if there is none.
 pub(crate) fn environment<'a>(
     plugins: &'a PluginsForRestore,
     memory: Option<&'a MemoryRestore>,
+    other: Option<&'a Path>,
 ) -> Environment<'a> {
+    let request = memory.map(|memory| memory.files.request.as_path());
     Environment {
         plugins: &plugins.directory,
-        memory_request: memory.map(|memory| memory.files.request.as_path()),
+        memory_request: request.or(other),
         configuration: None,
     }
 }

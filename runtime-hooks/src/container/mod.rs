@@ -6,6 +6,7 @@
 
 pub mod create;
 pub mod criu_configuration;
+pub mod first_image;
 pub mod hooks;
 pub mod host_memory;
 pub mod inherited_devices;

@@ -137,6 +137,21 @@ impl Spec {
         list(&self.tree, "/mounts").iter().filter_map(bind)
     }
 
+    /// Where something is mounted, without "." and repeated slashes. A relative destination, which
+    /// runc takes from the root, is made absolute.
+    pub(crate) fn mount_points(&self) -> Vec<PathBuf> {
+        let mounts = list(&self.tree, "/mounts").iter();
+        let points = mounts.filter_map(|mount| mount.get("destination")?.as_str());
+        let absolute = |point| Path::new("/").join(point).components().collect();
+        points.map(absolute).collect()
+    }
+
+    /// The host name, if the container gets one.
+    pub(crate) fn host_name(&self) -> Option<&str> {
+        let name = self.tree.get("hostname")?.as_str()?;
+        (!name.is_empty()).then_some(name)
+    }
+
     /// The user of the host who is root in the container's own user namespace; `None` if it has
     /// none, or joins another's.
     pub(crate) fn root_of_user_namespace(&self) -> Option<u32> {

@@ -62,6 +62,7 @@ impl Refusal {
             Self::NoDiskSpace(_) => Kind::NoSpace,
             Self::ImageFile(error) => error.kind(),
             Self::Memory(error) => error.kind(),
+            Self::FirstImage(error) => error.kind(),
             Self::Denied(denial) => denial.kind(),
         }
     }
@@ -97,6 +98,7 @@ impl Failure {
             Self::NotReturned(_) => Kind::MemoryNotReturned,
             Self::WithoutMemory(_) => Kind::NoPlugin,
             Self::Container(error) => error.kind(),
+            Self::FirstImage(error) => error.kind(),
             Self::MissingProcess { .. } => Kind::ProcessMissing,
             Self::NotRunning { .. } => Kind::ImageDamaged,
             Self::Unanswered => Kind::NoAnswer,
@@ -211,6 +213,7 @@ impl OperationError {
         match self {
             Self::Busy { .. } | Self::UnderWay { .. } | Self::Orphans => Kind::Busy,
             Self::Unfinished(_) => Kind::CutOff,
+            Self::NotStarted => Kind::NotStarted,
             Self::Keeper(error) | Self::Io { source: error, .. } => of_io(error, Kind::Io),
         }
     }

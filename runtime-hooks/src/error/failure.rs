@@ -16,6 +16,7 @@ use crate::cuda::failure::Cause;
 use crate::cuda::failure::JobError;
 use crate::cuda::failure::ProcessFailure;
 use crate::error::bulk_memory::WithoutMemory;
+use crate::error::first_image::NoFirstImage;
 use crate::error::low_level::LowLevelFailure;
 use crate::error::refusal::Refusal;
 use crate::gpu_path::Unanswered;
@@ -134,6 +135,9 @@ pub enum Failure {
     /// The restored container cannot be read.
     #[error(transparent)]
     Container(#[from] ContainerError),
+    /// What CRIU brought back cannot wait for its start as the new container.
+    #[error(transparent)]
+    FirstImage(#[from] NoFirstImage),
     /// CRIU did not bring back a process of the image.
     #[error("process {pid} ({name}) of the image is not in the restored container")]
     MissingProcess {

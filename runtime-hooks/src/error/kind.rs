@@ -135,6 +135,8 @@ words! {
         NoPlugin = "no-plugin",
         /// A file system or a quota is full.
         NoSpace = "no-space",
+        /// The container was created from an image, and is not started yet.
+        NotStarted = "not-started",
         /// NVML cannot be used.
         Nvml = "nvml",
         /// The image was made with another driver than this machine has.

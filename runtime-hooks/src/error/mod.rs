@@ -5,6 +5,7 @@ pub mod after_failure;
 pub mod bulk_memory;
 pub mod classify;
 mod failure;
+pub mod first_image;
 pub mod io_kind;
 pub mod kind;
 pub mod low_level;

@@ -15,6 +15,7 @@ use crate::cuda::failure::ProcessFailure;
 use crate::cuda::nvml::InventoryError;
 use crate::error::admission::AdmissionError;
 use crate::error::bulk_memory::BulkMemoryError;
+use crate::error::first_image::NoFirstImage;
 use crate::image::allowed::NotAllowed;
 use crate::image::directory::ImageDirectoryError;
 use crate::image::disk_space::NoDiskSpace;
@@ -123,6 +124,9 @@ pub enum Refusal {
     /// Bulk memory of the image cannot be restored.
     #[error(transparent)]
     Memory(#[from] BulkMemoryError),
+    /// A new container cannot begin with the image that it names.
+    #[error(transparent)]
+    FirstImage(#[from] NoFirstImage),
     /// This machine or the new container cannot take the GPU state.
     #[error(transparent)]
     Denied(#[from] AdmissionError),

@@ -147,6 +147,12 @@ impl Manifest {
         self.gpus.iter().filter(used).cloned().collect()
     }
 
+    /// A hash of what it says.
+    pub(crate) fn identity(&self) -> String {
+        let text = serde_json::to_vec(self).unwrap_or_default();
+        blake3::hash(&text).to_string()
+    }
+
     /// Writes the manifest into an image directory, whole or not at all. It is on disk once the
     /// image is.
     ///

@@ -5,6 +5,7 @@
 //! no parent-death signal: killing it in the middle of a dump would kill CRIU with parasite
 //! code inside the workload.
 
+pub(crate) mod answer;
 pub mod criu_log;
 pub mod criu_plugins;
 pub(crate) mod criu_stats;

@@ -7,6 +7,7 @@ use std::sync::{MutexGuard, PoisonError};
 use std::thread::panicking;
 
 use crate::host::file_lock::unlock;
+use crate::operation::awaited_start;
 use crate::operation::children::CHILDREN;
 use crate::operation::intent::{self, Intent};
 use crate::operation::keeper::{Keeper, is_trying};
@@ -188,9 +189,14 @@ impl Operation {
             Ok(intent) => intent.is_some_and(|intent| intent.settled().is_some()),
             Err(_) => true,
         };
-        if !is_pending && !self.has(undo::FILE_NAME) {
+        if !is_pending && !self.has(undo::FILE_NAME) && !self.has(awaited_start::FILE_NAME) {
             self.clear();
         }
+    }
+
+    /// Whether something is left to a resume, a start or the operator.
+    fn is_pending(&self) -> bool {
+        self.has(intent::FILE_NAME) || self.has(awaited_start::FILE_NAME)
     }
 
     fn has(&self, file: &str) -> bool {
@@ -208,7 +214,7 @@ impl Operation {
             Some(former) => {
                 let _ = former.write(&self.directory);
             }
-            None if !self.has(intent::FILE_NAME) && !is_anothers => self.clear(),
+            None if !self.is_pending() && !is_anothers => self.clear(),
             None if is_ours => self.nothing_to_undo(),
             None => {}
         }

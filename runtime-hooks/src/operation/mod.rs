@@ -6,6 +6,7 @@
 //! undoes it if the operation is killed. The *intent* (`intent.rs`) is a further file, which exists
 //! from before the first driver call until every CUDA process is as it was found (or gone).
 
+pub mod awaited_start;
 mod children;
 mod directory;
 pub mod estimate;
@@ -78,6 +79,9 @@ pub enum OperationError {
     /// What a killed operation had begun could not be undone yet.
     #[error("what a killed operation had begun has to be undone first: {0}")]
     Unfinished(String),
+    /// It was created from an image, and its caller has not started it.
+    #[error("the container was created from an image and is not started yet; start it first")]
+    NotStarted,
     /// There is no keeper, without which nothing may be changed.
     #[error("cannot start the process that puts the container right if this one is killed")]
     Keeper(#[source] io::Error),
@@ -103,7 +107,7 @@ pub fn has_directory(state_dir: &Path, root: &Path, id: &str) -> bool {
 #[must_use]
 pub(crate) fn is_recorded(state_dir: &Path, root: &Path, id: &str) -> bool {
     let directory = directory_of(state_dir, root, id);
-    [undo::FILE_NAME, intent::FILE_NAME]
+    [undo::FILE_NAME, intent::FILE_NAME, awaited_start::FILE_NAME]
         .iter()
         .any(|file| directory.join(file).exists())
 }

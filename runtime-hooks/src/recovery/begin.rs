@@ -34,6 +34,26 @@ pub(crate) fn begin_within(
     context: &Context,
     id: &str,
 ) -> Result<Operation, OperationError> {
+    let operation = begin_to_start(wait, context, id)?;
+    if operation.awaited_start()?.is_some() {
+        // What cannot be read may well be there.
+        if !matches!(context.container(id), Ok(None)) {
+            return Err(OperationError::NotStarted);
+        }
+        operation.awaits_no_start();
+    }
+    Ok(operation)
+}
+
+/// The same for a container that may wait for its start, as nobody else may touch it before.
+///
+/// # Errors
+/// As [`begin`].
+pub(crate) fn begin_to_start(
+    wait: Duration,
+    context: &Context,
+    id: &str,
+) -> Result<Operation, OperationError> {
     // Who made copies to disk may have been killed.
     let _ = write_behind::start_if_pending(&context.settings);
     let began = Instant::now();

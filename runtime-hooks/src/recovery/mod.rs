@@ -37,7 +37,7 @@ use crate::operation::undo::{Begun, Undo};
 use crate::operation::{Intent, Operation};
 use crate::preflight::cuda_processes::open_driver;
 pub use begin::begin;
-pub(crate) use begin::{begin_recovery, begin_within, take_up};
+pub(crate) use begin::{begin_recovery, begin_to_start, begin_within, take_up};
 use rollback::{Changed, RolledBack, roll_back};
 
 /// Undoes what an operation has begun, once all that it had started has ended. Returns how the

@@ -77,7 +77,7 @@ pub(crate) fn find_settled(
 /// CRIU's files in it: CRIU opens them from within (criu/namespaces.c), and who called for the
 /// checkpoint may have had a mask that lets nobody read them. That user gets there through CRIU's
 /// descriptor alone, as far as the directories above keep others out.
-fn let_in(options: &RestoreRequest) -> Result<(), Refusal> {
+pub(crate) fn let_in(options: &RestoreRequest) -> Result<(), Refusal> {
     // The low-level runtime reports a specification that cannot be read.
     let spec = Spec::read(&options.bundle).ok();
     let Some(uid) = spec.and_then(|spec| spec.root_of_user_namespace()) else {

@@ -18,16 +18,17 @@ impl Bundle<'_> {
         self.before("checkpoint", script, settings)
     }
 
-    /// The same before another verb of the low-level runtime.
+    /// The same before another verb of the low-level runtime, also of a container that is not there
+    /// yet.
     ///
     /// # Errors
-    /// As [`Bundle::before_criu`].
+    /// An I/O error.
     pub fn before(&self, verb: &str, script: &str, settings: &str) -> Result<()> {
         let low_level = &self.stasis.low_level;
         let wrapper = format!(
             "#!/bin/bash\nPATH=/usr/sbin:/usr/bin:/sbin:/bin\npid={}\n\
              case \" $* \" in *' {verb} '*) {script};; esac\nexec {low_level} \"$@\"\n",
-            self.pid()?
+            self.pid().unwrap_or_default()
         );
         self.stasis.host.write(HOOKED, &wrapper)?;
         self.stasis.host.run(&["chmod", "755", HOOKED])?;

@@ -2,6 +2,7 @@
 
 mod before_criu;
 mod cgroups;
+mod create;
 mod devices;
 mod restore;
 mod spec;

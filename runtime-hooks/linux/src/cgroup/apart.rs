@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::Hierarchies;
+use super::{Cgroup, Hierarchies};
 
 /// A cgroup of version 1 takes no process before these are set (cpuset(7)).
 const CPUSET: [&str; 2] = ["cpuset.cpus", "cpuset.mems"];
@@ -24,6 +24,18 @@ pub fn set_apart(pid: u32, name: &str) -> io::Result<()> {
         let _ = enter(pid, &cgroup);
     }
     Ok(())
+}
+
+impl Cgroup {
+    /// Moves a process out of this cgroup, into the cgroup `name` at the root of its hierarchy.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn let_out(&self, pid: u32, name: &str) -> io::Result<()> {
+        let root = self.with_ancestors().last();
+        let root = root.ok_or(io::ErrorKind::NotFound)?;
+        enter(pid, &root.join(name))
+    }
 }
 
 fn enter(pid: u32, cgroup: &Path) -> io::Result<()> {

@@ -63,6 +63,16 @@ impl Cgroup {
         Self { directory, version }
     }
 
+    /// The cgroup of a directory that has a freezer, of the version that its files are of.
+    #[must_use]
+    pub fn with_freezer(directory: PathBuf) -> Self {
+        if directory.join("freezer.state").exists() {
+            Self::v1(directory)
+        } else {
+            Self::v2(directory)
+        }
+    }
+
     /// The cgroup of a process that a controller (of version 1 or 2) applies to; `None` if the
     /// process has ended, or no mount shows the cgroup.
     ///

@@ -3,6 +3,7 @@
 //! A pid alone may be reused between two uses. [`ProcessRef`] keeps a pidfd and the start time, so
 //! every later use can check that it is still the same process.
 
+pub mod host_name;
 pub mod kcmp;
 mod nvidia;
 

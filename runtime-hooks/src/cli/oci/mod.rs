@@ -5,6 +5,7 @@
 //! the options that it needs and passes the others on unchanged. A command line that it does not
 //! understand goes to the low-level runtime.
 
+mod create;
 mod grammar;
 pub mod log;
 pub mod passthrough;
@@ -16,7 +17,8 @@ use std::path::{Path, PathBuf};
 use stasis_config::{Flavor, interface};
 
 use crate::request::{
-    AfterDump, CheckpointRequest, DeleteMode, MemoryTarget, PreDump, RestoreMode, RestoreRequest,
+    AfterDump, CheckpointRequest, CreateRequest, CreateVerb, DeleteMode, MemoryTarget, PreDump,
+    RestoreMode, RestoreRequest,
 };
 use grammar::{Scan, scan};
 use runtime_error::RuntimeError;
@@ -81,10 +83,18 @@ pub enum Action {
         /// Whether a running container is ended.
         mode: DeleteMode,
     },
-    /// `create` or `run`, which the low-level runtime carries out.
-    Create {
-        /// `--bundle`, absolute.
-        bundle: PathBuf,
+    /// `create` or `run`, which the low-level runtime carries out unless the container begins with
+    /// an image.
+    Create(CreateRequest),
+    /// `start`
+    Start {
+        /// The container.
+        id: String,
+    },
+    /// `state`
+    State {
+        /// The container.
+        id: String,
     },
     /// Any other subcommand, or a command line that the low-level runtime will refuse.
     PassThrough,
@@ -204,9 +214,10 @@ fn action(scan: &Scan<'_>, cwd: &Path) -> Option<Action> {
     let bundle = bundle.as_deref().unwrap_or(cwd);
     let image_path = within(bundle, "image-path").unwrap_or_else(|| cwd.join("checkpoint"));
     Some(match scan.name.to_str()? {
-        "create" | "run" => Action::Create {
-            bundle: bundle.to_owned(),
-        },
+        "create" => Action::Create(create::request(scan, CreateVerb::Create, id, cwd, bundle)),
+        "run" => Action::Create(create::request(scan, CreateVerb::Run, id, cwd, bundle)),
+        "start" => Action::Start { id },
+        "state" => Action::State { id },
         "checkpoint" => Action::Checkpoint(CheckpointRequest {
             id,
             image_path,

@@ -8,6 +8,7 @@ use stasis_config::interface::SERVED;
 
 use crate::cli::command_error::of_settings;
 use crate::container::create::CreateError;
+use crate::container::first_image::FirstImageError;
 use crate::delete::DeleteError;
 use crate::error::Error;
 use crate::error::io_kind::of_io;
@@ -64,6 +65,12 @@ pub enum RuntimeError {
     /// A container was not created.
     #[error("cannot create")]
     Create(#[from] CreateError),
+    /// The annotation that names the image of a new container names none.
+    #[error("cannot create")]
+    FirstImage(#[from] FirstImageError),
+    /// The state of a container cannot be asked for, or be printed.
+    #[error("cannot tell the container's state")]
+    State(#[source] io::Error),
     /// A container could not be deleted.
     #[error("cannot delete")]
     Delete(#[from] DeleteError),
@@ -82,7 +89,8 @@ impl RuntimeError {
             }
             Self::StandDown(_) => (Kind::Cancelled, State::Unharmed),
             Self::HandOver { .. } => (Kind::LowLevelRuntime, State::Unharmed),
-            Self::Create(_) => (Kind::Bundle, State::Unharmed),
+            Self::Create(_) | Self::FirstImage(_) => (Kind::Bundle, State::Unharmed),
+            Self::State(error) => (of_io(error, Kind::LowLevelRuntime), State::Unharmed),
             // The container may have ended, with only its record left.
             Self::Delete(error) => (error.kind(), State::Unknown),
         };
@@ -101,6 +109,8 @@ impl RuntimeError {
             | Self::StandDown(_)
             | Self::HandOver { .. }
             | Self::Create(_)
+            | Self::FirstImage(_)
+            | Self::State(_)
             | Self::Delete(_) => None,
         }
     }

@@ -13,6 +13,7 @@ use stasis_linux::procfs::{descriptors, for_each_mapping, processes};
 use super::found::Image;
 use crate::cli::command_error::CommandError;
 use crate::image::directory::PARENT;
+use crate::operation::awaited_start::AwaitedStart;
 use crate::operation::undo::{Begun, Undo};
 
 /// The paths that somebody uses, each with who that is.
@@ -22,8 +23,11 @@ pub(super) struct Users(Vec<(PathBuf, String)>);
 impl Users {
     /// Looks once at all processes: an operation that begins later holds the image's directory.
     pub(super) fn of(settings: &Settings, images: &[Image]) -> Result<Self, CommandError> {
-        let recorded = Undo::all(&settings.paths.state_dir).map_err(CommandError::Recover)?;
+        let state_dir = &settings.paths.state_dir;
+        let recorded = Undo::all(state_dir).map_err(CommandError::Recover)?;
         let mut used: Vec<_> = recorded.into_iter().filter_map(of_checkpoint).collect();
+        let awaited = AwaitedStart::all(state_dir).map_err(CommandError::Recover)?;
+        used.extend(awaited.into_iter().map(of_created));
         used.extend(images.iter().filter_map(of_parent));
         let places: Vec<&Path> = images.iter().flat_map(places).collect();
         for pid in processes().map_err(CommandError::Recover)? {
@@ -62,6 +66,12 @@ fn of_checkpoint(undo: Undo) -> Option<(PathBuf, String)> {
         }
         _ => None,
     }
+}
+
+/// It gives the container its GPU contents when that is started.
+fn of_created((id, awaited): (String, AwaitedStart)) -> (PathBuf, String) {
+    let user = format!("container {id} was created from it, and is not started yet");
+    (awaited.image, user)
 }
 
 fn of_parent(image: &Image) -> Option<(PathBuf, String)> {

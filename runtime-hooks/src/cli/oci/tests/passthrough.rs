@@ -6,7 +6,6 @@ use super::*;
 fn what_is_not_ours_passes_through() {
     for line in [
         "",
-        "state c1",
         "checkpoint",
         "checkpoint --help",
         "restore --help c1",
@@ -33,10 +32,15 @@ fn what_is_not_ours_passes_through() {
         ("create --bundle /b --pid-file /p c1", "/b"),
         ("create -b b c1", "/cwd/b"),
     ] {
-        let bundle = bundle.into();
-        assert_eq!(parse(line).action, Action::Create { bundle }, "{line}");
+        let Action::Create(request) = parse(line).action else {
+            panic!("{line} creates nothing");
+        };
+        assert_eq!(request.bundle, Path::new(bundle), "{line}");
         assert_eq!(line_for_runc(line), line);
     }
+    let id = || "c1".to_owned();
+    assert_eq!(parse("state c1").action, Action::State { id: id() });
+    assert_eq!(parse("start c1").action, Action::Start { id: id() });
     assert_eq!(
         parse("resume c1").action,
         Action::Resume { id: "c1".into() }
@@ -121,4 +125,37 @@ fn an_option_of_ours_takes_the_place_of_the_callers() {
             "--root /r checkpoint --image-path /ours --file-locks c1"
         );
     }
+}
+
+#[test]
+fn a_restore_in_the_place_of_a_create_has_its_options() {
+    let create = |line: &str| match parse(line) {
+        Invocation {
+            action: Action::Create(request),
+            ..
+        } => request,
+        other => panic!("{line}: {other:?}"),
+    };
+    let line = "--root /r --log /l --systemd-cgroup create -b b --pid-file=p --console-socket s \
+                --no-pivot c1";
+    let request = create(line);
+    assert_eq!(request.without_restore, None);
+    let restore = RestoreRequest {
+        id: request.id.clone(),
+        bundle: request.bundle.clone(),
+        image_path: "/i".into(),
+        work_path: Some("/w".into()),
+        pid_file: request.pid_file.clone(),
+        mode: RestoreMode::Detached,
+    };
+    assert_eq!(
+        self::line(&parse(line).restore_instead(&request, &restore, &[])),
+        "--root /r --log /l --systemd-cgroup --log /dev/null restore --detach --no-pivot \
+         --bundle /cwd/b --image-path /i --work-path /w --pid-file /cwd/p \
+         --console-socket /cwd/s c1"
+    );
+    let other = |line| create(line).without_restore;
+    assert_eq!(other("create --preserve-fds 2 c1"), Some("preserve-fds"));
+    assert_eq!(other("create --preserve-fds=0 c1"), None);
+    assert_eq!(other("create --pidfd-socket=/s c1"), Some("pidfd-socket"));
 }

@@ -1,0 +1,49 @@
+//! Containers that are created first and started then, as engines do it.
+
+use anyhow::Result;
+
+use super::Bundle;
+
+impl Bundle<'_> {
+    /// Has the container begin with an image, by its annotation.
+    ///
+    /// # Errors
+    /// As [`Bundle::change`].
+    pub fn begin_with(&self, image: &str) -> Result<()> {
+        self.annotate("io.stasis.restore", image)
+    }
+
+    /// Gives the container an annotation.
+    ///
+    /// # Errors
+    /// As [`Bundle::change`].
+    pub fn annotate(&self, name: &str, value: &str) -> Result<()> {
+        self.change(|spec| spec["annotations"][name] = value.into())
+    }
+
+    /// Creates the container.
+    ///
+    /// # Errors
+    /// The runtime fails.
+    pub fn create(&self) -> Result<()> {
+        self.quiet(&["create", "--bundle", &self.directory(), &self.id])
+    }
+
+    /// Starts it.
+    ///
+    /// # Errors
+    /// The runtime fails.
+    pub fn start(&self) -> Result<()> {
+        self.quiet(&["start", &self.id])
+    }
+
+    /// What the runtime warned of in the last operation.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn warnings(&self) -> Result<String> {
+        let log = std::fs::read_to_string(self.stasis.host.path(self.log()))?;
+        let warnings = log.lines().filter(|line| line.contains("\"warning\""));
+        Ok(warnings.collect::<Vec<_>>().join("\n"))
+    }
+}

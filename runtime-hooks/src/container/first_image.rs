@@ -1,0 +1,159 @@
+//! The image that a new container is to begin with, as its annotation names it.
+
+use std::path::{Component, Path, PathBuf};
+
+use crate::container::spec::Spec;
+
+/// The annotation.
+pub(crate) const ANNOTATION: &str = "io.stasis.restore";
+/// Before the key of images of which the latest is meant.
+const LATEST: &str = "latest:";
+/// As long as a path may be (PATH_MAX).
+const MAX_BYTES: usize = 4096;
+
+/// What the annotation names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FirstImage {
+    /// An image directory: absolute, or below the directory of the settings.
+    Directory(PathBuf),
+    /// The latest of the images in this directory below that of the settings.
+    Latest(PathBuf),
+}
+
+/// Why an annotation names no image.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FirstImageError {
+    /// It looks like the name of an image in a registry.
+    #[error(
+        "the annotation {ANNOTATION}={given:?} names an image in a registry, and those cannot be \
+         restored yet, so nothing was created; name an image directory of this machine"
+    )]
+    Registry {
+        /// Its value.
+        given: String,
+    },
+    /// It is not of a form that we know.
+    #[error(
+        "the annotation {ANNOTATION}={given:?} is neither the name or absolute path of an image \
+         directory nor {LATEST}KEY, so nothing was created"
+    )]
+    Unknown {
+        /// Its value.
+        given: String,
+    },
+}
+
+impl FirstImage {
+    /// What the specification in a bundle asks for. One that cannot be read is left to the
+    /// low-level runtime.
+    ///
+    /// # Errors
+    /// [`FirstImageError`].
+    pub fn of(bundle: &Path) -> Result<Option<Self>, FirstImageError> {
+        let spec = Spec::read(bundle).ok();
+        let given = spec.as_ref().and_then(|spec| spec.annotation(ANNOTATION));
+        given.map(Self::parse).transpose()
+    }
+
+    /// A name is of letters, digits, ".", "_" and "-", with "/" between its parts: what else a
+    /// registry's names have (a host with a dot or a port, a tag, a digest) no name here has, so
+    /// neither is taken for the other once registries can be named.
+    fn parse(given: &str) -> Result<Self, FirstImageError> {
+        let unknown = || FirstImageError::Unknown {
+            given: given.to_owned(),
+        };
+        let registry = || FirstImageError::Registry {
+            given: given.to_owned(),
+        };
+        if given.len() > MAX_BYTES || given.contains('\0') {
+            return Err(unknown());
+        }
+        if let Some(key) = given.strip_prefix(LATEST) {
+            let key = is_name(key).then(|| PathBuf::from(key));
+            return key.map(Self::Latest).ok_or_else(unknown);
+        }
+        let path = Path::new(given);
+        if path.is_absolute() {
+            let climbs = path.components().any(|part| part == Component::ParentDir);
+            let directory = (!climbs).then(|| Self::Directory(path.to_owned()));
+            return directory.ok_or_else(unknown);
+        }
+        let host = given.split_once('/').map_or("", |(host, _)| host);
+        if given.contains([':', '@']) || host.trim_start_matches('.').contains('.') {
+            return Err(registry());
+        }
+        let directory = is_name(given).then(|| Self::Directory(path.to_owned()));
+        directory.ok_or_else(unknown)
+    }
+}
+
+/// Whether a text is of parts that can be names of directories below another one.
+fn is_name(text: &str) -> bool {
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let is_part = |part: &str| !part.starts_with('.') && part.bytes().all(known);
+    text.split('/')
+        .all(|part| !part.is_empty() && is_part(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(given: &str) -> Result<FirstImage, FirstImageError> {
+        FirstImage::parse(given)
+    }
+
+    #[test]
+    fn directories_and_keys_are_told_apart() {
+        for name in ["job", "team/job-1", "job.1", "/images/job", "/images/a b"] {
+            assert_eq!(parse(name), Ok(FirstImage::Directory(name.into())));
+        }
+        for key in ["job", "llama/70b_v1.2"] {
+            let latest = parse(&format!("latest:{key}"));
+            assert_eq!(latest, Ok(FirstImage::Latest(key.into())));
+        }
+    }
+
+    #[test]
+    fn a_registrys_name_is_not_taken_for_a_directory() {
+        for given in [
+            "example.com/job:1",
+            "example.com/job",
+            "localhost:5000/job",
+            "job:1",
+            "job@sha256:0123",
+            "oci://example.com/job",
+        ] {
+            let refused = parse(given).unwrap_err();
+            assert!(refused.to_string().contains("yet"), "{given}: {refused}");
+        }
+    }
+
+    #[test]
+    fn what_leads_elsewhere_or_is_no_name_is_refused() {
+        let long = "a".repeat(MAX_BYTES + 1);
+        for given in [
+            "",
+            "..",
+            "../job",
+            "a/../b",
+            "a//b",
+            ".hidden",
+            "a/",
+            "latest:",
+            "latest:..",
+            "latest:/images",
+            "latest:a:b",
+            "/images/../etc",
+            "a b",
+            "a\0b",
+            &long,
+        ] {
+            let refused = parse(given);
+            assert!(
+                matches!(refused, Err(FirstImageError::Unknown { .. })),
+                "{given:?}: {refused:?}"
+            );
+        }
+    }
+}

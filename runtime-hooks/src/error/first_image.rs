@@ -1,0 +1,78 @@
+//! Why a container does not begin with an image, and is started as if it had asked for none.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::error::io_kind::of_io;
+use crate::error::kind::Kind;
+
+/// Why a container does not begin with an image.
+#[derive(Debug, thiserror::Error)]
+pub enum NoFirstImage {
+    /// The settings have no directory for such images.
+    #[error("the settings let no container begin with an image (restore.at_create)")]
+    Off,
+    /// Its specification says two things about whose it is.
+    #[error("the annotations of the container name no namespace, or two, for its pod")]
+    Namespace,
+    /// There is none.
+    #[error("there is no complete image in {0}")]
+    Missing(PathBuf),
+    /// Its checkpoint was cut off, or an earlier version of stasis made it.
+    #[error("the image {0} is not complete: nothing in it says which files it should have")]
+    Incomplete(PathBuf),
+    /// crun puts processes into their cgroup when CRIU has let them go.
+    #[error("{0} is no low-level runtime that can hold what it restores; runc is")]
+    LowLevel(String),
+    /// `create` has an option that no restore has.
+    #[error("the caller's option --{0} is not known at a restore")]
+    Option(&'static str),
+    /// `run` would start it at once.
+    #[error("the container is not created first and started then")]
+    Run,
+    /// It is not known where the processes will be, or somebody is there.
+    #[error("the container's cgroup is not known before it is made, or is in use")]
+    Cgroup,
+    /// Nobody else can hold processes.
+    #[error("the CRIU plugin that holds processes cannot be used: {0}")]
+    NoPlugin(String),
+    /// The memory limit has to be raised, and would stay so until the start.
+    #[error("the container's memory limit would have to be raised until it is started")]
+    MemoryLimit,
+    /// CRIU has let processes run.
+    #[error("the restored processes are not held in the container's cgroup")]
+    NotHeld,
+    /// A mount of the specification is not in the image.
+    #[error("the image has no mount at {0}, and the new container has")]
+    Mount(PathBuf),
+    /// What the specification says cannot be compared with what was restored, or be set.
+    #[error("cannot {action} of the restored container")]
+    Io {
+        /// "see the mounts", "set the host name"
+        action: &'static str,
+        /// The I/O error.
+        #[source]
+        source: io::Error,
+    },
+    /// It is to be started from another image than it was created from.
+    #[error("the image {0} is not that from which the container was created")]
+    Exchanged(PathBuf),
+}
+
+impl NoFirstImage {
+    /// Why, for scripts.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Off | Self::Namespace => Kind::ImageNotAllowed,
+            Self::Missing(_) => Kind::ImageDirectory,
+            Self::Incomplete(_) | Self::Exchanged(_) => Kind::ImageDamaged,
+            Self::LowLevel(_) | Self::Option(_) | Self::Run | Self::Cgroup => Kind::Unsupported,
+            Self::NoPlugin(_) => Kind::NoPlugin,
+            Self::MemoryLimit => Kind::MemoryLimit,
+            Self::NotHeld => Kind::Freezer,
+            Self::Mount(_) => Kind::Bundle,
+            Self::Io { source, .. } => of_io(source, Kind::Io),
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Makes restored processes those of the new container, as far as they can be: its host name is
+//! set, and every mount of its specification has to be there.
+//!
+//! What runc does by itself at a restore: the cgroup with its limits and device rules, the network
+//! namespace, and the sources of bind mounts are those of the new specification. What stays that of
+//! the image: arguments, environment, user, capabilities and filters of the processes.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use stasis_linux::mountinfo::mounts_of;
+use stasis_linux::process::host_name::set_host_name;
+
+use crate::container::Container;
+use crate::container::spec::Spec;
+use crate::error::first_image::NoFirstImage;
+
+/// Sets the host name, and compares the mounts. Nothing of the container runs yet.
+///
+/// # Errors
+/// [`NoFirstImage`].
+pub(crate) fn adapt(container: &Container, bundle: &Path) -> Result<(), NoFirstImage> {
+    let spec = Spec::read(bundle).map_err(|error| NoFirstImage::Io {
+        action: "read the specification",
+        source: io::Error::other(error),
+    })?;
+    let init = container.init().pid();
+    let table = mounts_of(init).map_err(|source| NoFirstImage::Io {
+        action: "see the mounts",
+        source,
+    })?;
+    let there: BTreeSet<PathBuf> = table.into_iter().map(|mount| mount.point).collect();
+    for mount in spec.mount_points() {
+        if !there.contains(&mount) {
+            return Err(NoFirstImage::Mount(mount));
+        }
+    }
+    match spec.host_name() {
+        Some(name) => set_host_name(init, name).map_err(|source| NoFirstImage::Io {
+            action: "set the host name",
+            source,
+        }),
+        None => Ok(()),
+    }
+}

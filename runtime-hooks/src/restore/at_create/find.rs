@@ -1,0 +1,130 @@
+//! Finds the image that a new container names, among those that it may name.
+//!
+//! The annotation is a pod's author's, and an image holds all memory of the container that it was
+//! made of. So a pod names only images below the directory of its namespace, which the engine says
+//! itself: containerd and CRI-O set their annotations after those that they take from the pod.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use stasis_config::Settings;
+
+use crate::container::first_image::FirstImage;
+use crate::container::spec::{Spec, SpecError};
+use crate::error::Refusal;
+use crate::error::admission::AdmissionError;
+use crate::error::first_image::NoFirstImage;
+use crate::image::allowed::{NotAllowed, admit};
+use crate::image::directory::is_settled;
+use crate::image::files;
+use crate::image::manifest::Manifest;
+use crate::restore::image;
+
+/// Where containerd's CRI plugin and CRI-O say the namespace of a pod.
+const NAMESPACES: [&str; 2] = [
+    "io.kubernetes.cri.sandbox-namespace",
+    "io.kubernetes.pod.namespace",
+];
+/// So many images may have one key.
+const MOST_IMAGES: usize = 10_000;
+
+/// A complete image.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// Without links.
+    pub(super) image: PathBuf,
+    pub(super) manifest: Manifest,
+}
+
+/// Finds the image. `id` is the new container's.
+///
+/// # Errors
+/// [`Refusal`].
+pub(super) fn find(
+    settings: &Settings,
+    bundle: &Path,
+    id: &str,
+    asked: &FirstImage,
+) -> Result<Found, Refusal> {
+    let spec = Spec::read(bundle).map_err(|error: SpecError| AdmissionError::from(error))?;
+    let own = directory_of(settings, &spec)?;
+    match asked {
+        FirstImage::Directory(path) => look(settings, &own, &own.join(path), id),
+        FirstImage::Latest(key) => latest(settings, &own, &own.join(key), id),
+    }
+}
+
+/// The directory below which a container names images.
+fn directory_of(settings: &Settings, spec: &Spec) -> Result<PathBuf, NoFirstImage> {
+    let all = &settings.restore.at_create;
+    if all.as_os_str().is_empty() {
+        return Err(NoFirstImage::Off);
+    }
+    let mut said = NAMESPACES.iter().filter_map(|name| spec.annotation(name));
+    let Some(namespace) = said.next() else {
+        return Ok(all.clone());
+    };
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    let is_name = !namespace.is_empty() && namespace.bytes().all(known);
+    if !is_name || said.any(|other| other != namespace) {
+        return Err(NoFirstImage::Namespace);
+    }
+    Ok(all.join(namespace))
+}
+
+/// The last by name of the complete images in a directory.
+fn latest(settings: &Settings, own: &Path, key: &Path, id: &str) -> Result<Found, Refusal> {
+    let missing = || NoFirstImage::Missing(key.to_owned());
+    let read = |source| NotAllowed::Io {
+        path: key.to_owned(),
+        source,
+    };
+    let entries = match fs::read_dir(key) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(missing().into()),
+        entries => entries.map_err(read)?,
+    };
+    let paths: io::Result<Vec<_>> = entries
+        .take(MOST_IMAGES)
+        .map(|entry| Ok(entry?.path()))
+        .collect();
+    let mut paths = paths.map_err(read)?;
+    paths.sort_unstable();
+    for path in paths.iter().rev().filter(|path| path.is_dir()) {
+        match look(settings, own, path, id) {
+            // One that is being written.
+            Err(Refusal::FirstImage(NoFirstImage::Missing(_) | NoFirstImage::Incomplete(_))) => {}
+            found => return found,
+        }
+    }
+    Err(missing().into())
+}
+
+/// Looks at an image, which has to be below `own`, and changes nothing: many containers may be
+/// restored from it at a time.
+fn look(settings: &Settings, own: &Path, path: &Path, id: &str) -> Result<Found, Refusal> {
+    let missing = || NoFirstImage::Missing(path.to_owned());
+    let image = match admit(&[own.to_owned()], path) {
+        Err(NotAllowed::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            return Err(missing().into());
+        }
+        admitted => admit(&settings.restore.images, &admitted?)?,
+    };
+    if !is_settled(&image) {
+        return Err(NoFirstImage::Incomplete(image).into());
+    }
+    files::refuse_no_files(&image)?;
+    let manifest = match image::find(&image, id)? {
+        image::Found::Image(manifest) if manifest.files.is_none() => {
+            return Err(NoFirstImage::Incomplete(image).into());
+        }
+        image::Found::Image(manifest) => *manifest,
+        // CRIU writes the inventory last.
+        image::Found::Plain => Manifest::implied(id),
+        image::Found::Nothing => return Err(missing().into()),
+    };
+    Ok(Found { image, manifest })
+}
+
+#[cfg(test)]
+mod tests;

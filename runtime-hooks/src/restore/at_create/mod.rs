@@ -1,0 +1,146 @@
+//! Containers that begin with an image: `create` restores it and holds what is restored, and
+//! `start` gives the processes their GPUs and lets them go.
+//!
+//! Whatever is in the way of it, the container is started cold, as if it had asked for nothing, and
+//! the log says why: a job that is late is better than one that does not start.
+
+mod find;
+pub mod start;
+pub mod state;
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+use crate::container::criu_configuration;
+use crate::container::first_image::FirstImage;
+use crate::context::Context;
+use crate::error::after_failure::AfterFailure;
+use crate::error::first_image::NoFirstImage;
+use crate::error::operations_log;
+use crate::error::{Error, Failure, Refusal, chain};
+use crate::image::work_directory;
+use crate::operation::progress::Progress;
+use crate::operation::timeline::Timeline;
+use crate::operation::verb::Verb;
+use crate::request::{CreateRequest, CreateVerb, RestoreMode, RestoreRequest};
+use crate::restore::at_create::find::{Found, find};
+use crate::restore::hold::Goal;
+use crate::restore::image;
+use crate::restore::plan::Plan;
+use crate::restore::undo::is_taken;
+
+/// The command line of a restore of this image in the place of a create, with these options.
+pub type RestoreArgs<'a> = &'a dyn Fn(&RestoreRequest, &[(&str, &OsStr)]) -> Vec<OsString>;
+
+/// What a create came to.
+#[derive(Debug)]
+pub enum Created {
+    /// The container waits for its start, with the processes of the image.
+    FromImage,
+    /// The low-level runtime has to create it, for this reason; without one if it reports that
+    /// better.
+    Cold(Option<String>),
+}
+
+/// Creates a container from an image, if that is possible.
+///
+/// # Errors
+/// [`Error`]: a signal asked for the end, or something is left of what was restored, in whose way a
+/// cold start would be.
+pub fn create(
+    context: &Context,
+    options: &CreateRequest,
+    asked: &FirstImage,
+    restore_args: RestoreArgs<'_>,
+) -> Result<Created, Error> {
+    let id = &options.id;
+    if is_taken(context, id) {
+        return Ok(Created::Cold(None));
+    }
+    let mut timeline = Timeline::default();
+    let Err(error) = from_image(context, options, asked, restore_args) else {
+        return Ok(Created::FromImage);
+    };
+    if !leaves_nothing(&error) {
+        operations_log::write(context, Verb::Create, id, &timeline, Some(&error));
+        return Err(error);
+    }
+    let why = format!("started cold: {}", chain(&error));
+    timeline.note(&why);
+    operations_log::write(context, Verb::Create, id, &timeline, None);
+    Ok(Created::Cold(Some(why)))
+}
+
+/// Whether a container of the same id can be created now, and is wanted.
+fn leaves_nothing(error: &Error) -> bool {
+    match error {
+        Error::Refused { .. } => true,
+        Error::Failed {
+            cause,
+            after_failure,
+            ..
+        } => {
+            let nothing = matches!(
+                **after_failure,
+                AfterFailure::NotStarted | AfterFailure::Killed
+            );
+            nothing && !matches!(**cause, Failure::Cancelled)
+        }
+    }
+}
+
+fn from_image(
+    context: &Context,
+    options: &CreateRequest,
+    asked: &FirstImage,
+    restore_args: RestoreArgs<'_>,
+) -> Result<(), Error> {
+    let id = &options.id;
+    let refused = |reason: Refusal| Error::refused(Verb::Create, id, reason);
+    let (request, found) = request(context, options, asked).map_err(refused)?;
+    let plan = Plan::make(context, &request, found.manifest, Goal::Created).map_err(refused)?;
+    let progress = Progress::begin(context, plan.operation(), Verb::Create);
+    let mut timeline = Timeline::with_progress(progress).of_image(&request.image_path);
+    timeline
+        .time("verify", || {
+            image::verify(&context.settings, &request.image_path, plan.manifest())
+        })
+        .map_err(|error| refused(error.into()))?;
+    let args = |extra: &[(&str, &OsStr)]| restore_args(&request, extra);
+    plan.bring_up(&args, &mut timeline)?;
+    operations_log::write(context, Verb::Create, id, &timeline, None);
+    Ok(())
+}
+
+fn request(
+    context: &Context,
+    options: &CreateRequest,
+    asked: &FirstImage,
+) -> Result<(RestoreRequest, Found), Refusal> {
+    let bundle = &options.bundle;
+    let found = find(&context.settings, bundle, &options.id, asked)?;
+    if options.verb == CreateVerb::Run {
+        return Err(NoFirstImage::Run.into());
+    }
+    if let Some(option) = options.without_restore {
+        return Err(NoFirstImage::Option(option).into());
+    }
+    criu_configuration::refuse_new(&context.settings, bundle)?;
+    let work = work_of(bundle);
+    work_directory::check_for_restore(work)?;
+    let request = RestoreRequest {
+        id: options.id.clone(),
+        bundle: bundle.clone(),
+        image_path: found.image.clone(),
+        work_path: Some(work.to_owned()),
+        pid_file: options.pid_file.clone(),
+        mode: RestoreMode::Detached,
+    };
+    image::let_in(&request)?;
+    Ok((request, found))
+}
+
+/// CRIU's work directory: the image's own is read by many, and may not be writable.
+fn work_of(bundle: &Path) -> &Path {
+    bundle
+}

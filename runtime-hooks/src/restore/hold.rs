@@ -1,0 +1,125 @@
+//! What a restore does in the place of `create`: CRIU brings the processes back, and our plugin
+//! freezes their cgroup before CRIU lets them go. So the container has its pid and nothing of it
+//! has run, until its `start`.
+
+use std::path::{Path, PathBuf};
+
+use stasis_config::Flavor;
+use stasis_linux::cgroup::{FreezerState, Hierarchies};
+use stasis_memory_store::{Holes, RestoreRequest as PluginRequest};
+
+use crate::bulk_memory::plugin::PluginsForRestore;
+use crate::bulk_memory::request::RequestFiles;
+use crate::container::Container;
+use crate::container::restored_cgroup;
+use crate::context::Context;
+use crate::error::Failure;
+use crate::error::first_image::NoFirstImage;
+use crate::low_level;
+use crate::operation::Operation;
+use crate::request::RestoreRequest;
+use crate::restore::as_specified::adapt;
+use crate::restore::host_memory::RestoredMemory;
+
+/// How far a restore goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Goal {
+    /// To a container that runs.
+    Running,
+    /// To one that waits for its start.
+    Created,
+}
+
+/// Processes that are held once they are back.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    /// The directory of the one with the freezer.
+    cgroup: PathBuf,
+    files: RequestFiles,
+}
+
+impl Hold {
+    /// Looks whether processes can be held: the cgroup has to be known before there is anything in
+    /// it, and the plugin has to be there. crun puts processes into their cgroup only when CRIU has
+    /// let them go (src/libcrun/container.c, `libcrun_container_restore`).
+    ///
+    /// # Errors
+    /// [`NoFirstImage`].
+    pub(crate) fn prepare(
+        context: &Context,
+        options: &RestoreRequest,
+        operation: &Operation,
+        plugins: &PluginsForRestore,
+    ) -> Result<Self, NoFirstImage> {
+        let flavor = context.low_level.flavor;
+        if flavor == Flavor::Crun {
+            return Err(NoFirstImage::LowLevel(low_level::name(&context.low_level)));
+        }
+        if let Err(why) = &plugins.ours {
+            return Err(NoFirstImage::NoPlugin(why.to_string()));
+        }
+        let path = restored_cgroup::vacant(flavor, &options.bundle, &options.id);
+        let cgroup = path.and_then(|path| Hierarchies::read().ok()?.cgroup("freezer", &path));
+        Ok(Self {
+            cgroup: cgroup.ok_or(NoFirstImage::Cgroup)?.directory().to_owned(),
+            files: RequestFiles::of(operation.directory()),
+        })
+    }
+
+    /// The cgroup to freeze.
+    pub(crate) fn cgroup(&self) -> &Path {
+        &self.cgroup
+    }
+
+    /// Where the request to the plugin is.
+    pub(crate) fn request_file(&self) -> &Path {
+        &self.files.request
+    }
+
+    /// Writes a request for nothing else.
+    ///
+    /// # Errors
+    /// [`Failure::Operation`].
+    pub(crate) fn request(&self) -> Result<(), Failure> {
+        let request = PluginRequest {
+            image_id: None,
+            directory: None,
+            threads: 1,
+            holes: Holes::Engine,
+            freeze: Some(self.cgroup.clone()),
+            progress: None,
+            report: None,
+        };
+        Ok(self.files.write(&request)?)
+    }
+
+    /// A limit that is raised would stay so for as long as the caller takes to start the container.
+    ///
+    /// # Errors
+    /// [`NoFirstImage::MemoryLimit`].
+    pub(crate) fn refuse_raised(memory: &RestoredMemory) -> Result<(), NoFirstImage> {
+        match memory.changed_spec() {
+            true => Err(NoFirstImage::MemoryLimit),
+            false => Ok(()),
+        }
+    }
+
+    /// After CRIU: the processes have to be held, and become those of the new container.
+    ///
+    /// # Errors
+    /// [`NoFirstImage`].
+    pub(crate) fn succeeded(
+        &self,
+        container: Option<&Container>,
+        bundle: &Path,
+    ) -> Result<(), NoFirstImage> {
+        let container = container.ok_or(NoFirstImage::NotHeld)?;
+        let cgroup = container.cgroup();
+        let is_held = matches!(cgroup.freezer_state(), Ok(FreezerState::Frozen))
+            && matches!(cgroup.is_frozen_or_freezing(), Ok(true));
+        if !is_held {
+            return Err(NoFirstImage::NotHeld);
+        }
+        adapt(container, bundle)
+    }
+}

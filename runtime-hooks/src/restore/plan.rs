@@ -1,0 +1,300 @@
+//! A restore that passed all checks, up to a container that runs, or that waits for its start.
+
+use std::path::Path;
+
+use stasis_linux::cgroup::criu_yard;
+
+use crate::bulk_memory::plugin::PluginsForRestore;
+use crate::bulk_memory::restore::{FoundMemory, MemoryRestore, environment};
+use crate::container::host_memory::NoHostMemory;
+use crate::container::memory_limit;
+use crate::context::Context;
+use crate::error::after_failure::AfterFailure;
+use crate::error::low_level::LowLevelFailure;
+use crate::error::{Error, Failure, Refusal};
+use crate::gpu_path::hole::Loaded;
+use crate::host::huge_pages::HugePages;
+use crate::image::manifest::Manifest;
+use crate::ledger::amounts::Resource;
+use crate::low_level::criu_log::CriuLog;
+use crate::low_level::criu_plugins::Environment;
+use crate::low_level::restore::{Ended, LowLevelRestore, Restored};
+use crate::operation::Operation;
+use crate::operation::awaited_start::AwaitedStart;
+use crate::operation::estimate::ProgressEstimate;
+use crate::operation::timeline::Timeline;
+use crate::operation::undo::{Begun, Restore, Undo};
+use crate::operation::verb::Verb;
+use crate::recovery;
+use crate::recovery::end::end;
+use crate::request::{LowLevelArgs, RestoreMode, RestoreRequest};
+use crate::restore::admission::{self, Admission};
+use crate::restore::gpu_state::{restore_gpu_state, verify};
+use crate::restore::hold::{Goal, Hold};
+use crate::restore::hook::tell_program;
+use crate::restore::undo::{refuse_taken, started, to_undo};
+
+/// A restore that passed all checks.
+#[derive(Debug)]
+pub(crate) struct Plan<'a> {
+    context: &'a Context,
+    options: &'a RestoreRequest,
+    manifest: Manifest,
+    admission: Admission,
+    /// Declared before the operation, in whose directory it removes its files when dropped.
+    memory: Option<MemoryRestore>,
+    /// As above.
+    hold: Option<Hold>,
+    operation: Operation,
+    /// What is recorded to be undone.
+    undo: Restore,
+    plugins: PluginsForRestore,
+}
+
+impl<'a> Plan<'a> {
+    /// Checks everything that can be checked before something is started.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub(crate) fn make(
+        context: &'a Context,
+        options: &'a RestoreRequest,
+        manifest: Manifest,
+        goal: Goal,
+    ) -> Result<Self, Refusal> {
+        let (id, image) = (&options.id, &options.image_path);
+        let plugins = PluginsForRestore::prepare(context)?;
+        let operation = recovery::begin(context, id)?;
+        let directory = operation.directory();
+        // What an earlier restore has raised and was killed before it could put it back.
+        memory_limit::put_back(directory).map_err(NoHostMemory::from)?;
+        let hold = match goal {
+            Goal::Running => None,
+            Goal::Created => Some(Hold::prepare(context, options, &operation, &plugins)?),
+        };
+        let settings = &context.settings;
+        let found = FoundMemory::find(settings, image, &manifest, plugins.ours.as_ref().copied())?;
+        let memory = found.map(|found| MemoryRestore::of(settings, image, found, directory));
+        let bundle = &options.bundle;
+        let bulk = memory.as_ref();
+        let admission = admission::admit(context, id, bundle, image, &manifest, bulk, &operation)?;
+        if hold.is_some() {
+            Hold::refuse_raised(&admission.memory)?;
+        }
+        let changes = admission.changes.as_ref();
+        let specification = changes.map(|changes| changes.0.original());
+        let undo = to_undo(options, &operation, specification);
+        operation.keep(Undo::new(context, id, Begun::Restore(undo.clone())))?;
+        Ok(Self {
+            undo,
+            context,
+            options,
+            manifest,
+            admission,
+            operation,
+            plugins,
+            memory,
+            hold,
+        })
+    }
+
+    pub(crate) fn operation(&self) -> &Operation {
+        &self.operation
+    }
+
+    pub(crate) fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    fn verb(&self) -> Verb {
+        match self.hold {
+            None => Verb::Restore,
+            Some(_) => Verb::Create,
+        }
+    }
+
+    /// Restores the container, and returns once it has reached the goal.
+    ///
+    /// # Errors
+    /// [`Error`]; nothing of the container is left, unless it says so.
+    pub(crate) fn bring_up(
+        &self,
+        low_level_args: LowLevelArgs<'_>,
+        timeline: &mut Timeline<'_>,
+    ) -> Result<Restored, Error> {
+        for note in &self.admission.notes {
+            timeline.note(note.as_str());
+        }
+        let result = match self.prepare(timeline) {
+            Ok(started) => self
+                .restore(low_level_args, timeline)
+                .map_err(|cause| (cause, end(self.context, &self.options.id, &started))),
+            Err(cause) => Err((cause, AfterFailure::NotStarted)),
+        };
+        result.map_err(|(cause, after_failure)| {
+            criu_yard::clear(self.work());
+            if let Some(changes) = &self.admission.changes {
+                // The changes would do no harm, but a failed restore leaves none behind.
+                let _ = changes.0.put_back();
+            }
+            let cause = self.admission.explain(self.context, &self.manifest, cause);
+            Error::failed(self.verb(), &self.options.id, cause, after_failure)
+        })
+    }
+
+    /// What has to be done before something is started; returns what is recorded to be undone then.
+    fn prepare(&self, timeline: &mut Timeline<'_>) -> Result<Restore, Failure> {
+        match (&self.memory, &self.hold) {
+            (Some(memory), hold) => memory.request(hold.as_ref().map(Hold::cgroup))?,
+            (None, Some(hold)) => hold.request()?,
+            (None, None) => {}
+        }
+        self.record_limits(timeline)?;
+        self.change_spec()?;
+        self.go_on()?;
+        refuse_taken(self.context, &self.options.id)?;
+        let started = started(self.context, &self.options.id, &self.undo);
+        self.operation.has_begun(Begun::Restore(started.clone()))?;
+        Ok(started)
+    }
+
+    fn record_limits(&self, timeline: &mut Timeline<'_>) -> Result<(), Failure> {
+        let memory = &self.admission.memory;
+        if let Some(note) = memory.record(self.operation.directory())? {
+            timeline.note(note);
+        }
+        Ok(())
+    }
+
+    /// Writes the specification: the low-level runtime reads device numbers and mount sources
+    /// there.
+    fn change_spec(&self) -> Result<(), Failure> {
+        let changes = self.admission.changes.as_ref();
+        Ok(changes.map_or(Ok(()), |changes| changes.0.write())?)
+    }
+
+    fn restore(
+        &self,
+        low_level_args: LowLevelArgs<'_>,
+        timeline: &mut Timeline<'_>,
+    ) -> Result<Restored, Failure> {
+        let low_level =
+            LowLevelRestore::new(self.context, self.options, low_level_args, &self.operation);
+        let cancel = &self.context.cancel;
+        let memory = self.memory.as_ref();
+        let loaded = match (memory, &self.hold) {
+            (Some(memory), None) => memory.load(cancel, timeline)?,
+            // There is no knowing when the container will be started.
+            (_, Some(_)) | (None, None) => None,
+        };
+        let restored = timeline.time_moving("criu restore", self.estimate(), || {
+            let _huge_pages = self.huge_pages();
+            low_level.run(Some(self.environment()))
+        });
+        let restored = restored.map_err(Failure::start(&self.context.low_level))?;
+        // CRIU has filled the host memory.
+        self.operation.reservation().retain(Resource::is_of_gpu);
+        if let Restored::Over(ended) = &restored {
+            self.succeeded(low_level.log(), ended)?;
+            if self.options.mode == RestoreMode::Attached {
+                // The container has ended before it was seen.
+                return Ok(restored);
+            }
+        }
+        self.check_memory(timeline)?;
+        if self.options.mode == RestoreMode::Detached {
+            // The container has not been announced yet, so a cancelled restore need not wait for
+            // the GPU.
+            self.go_on()?;
+        }
+        match &self.hold {
+            None => self.restore_gpu_state(loaded, timeline)?,
+            Some(hold) => self.leave_to_start(hold)?,
+        }
+        Ok(restored)
+    }
+
+    fn environment(&self) -> Environment<'_> {
+        let request = self.hold.as_ref().map(Hold::request_file);
+        environment(&self.plugins, self.memory.as_ref(), request)
+    }
+
+    fn leave_to_start(&self, hold: &Hold) -> Result<(), Failure> {
+        let container = self.context.container(&self.options.id)?;
+        hold.succeeded(container.as_ref(), &self.options.bundle)?;
+        let image = &self.options.image_path;
+        let awaited = AwaitedStart {
+            image: image.clone(),
+            bundle: self.options.bundle.clone(),
+            manifest: match self.manifest.has_gpu_state() {
+                true => Some(self.manifest.identity()),
+                false => None,
+            },
+        };
+        Ok(self.operation.await_start(&awaited)?)
+    }
+
+    fn go_on(&self) -> Result<(), Failure> {
+        if self.context.cancel.requested() {
+            return Err(Failure::Cancelled);
+        }
+        Ok(self.operation.stay_kept()?)
+    }
+
+    fn estimate(&self) -> ProgressEstimate<'_> {
+        ProgressEstimate::criu_restore(self.memory.as_ref().map(MemoryRestore::progress))
+    }
+
+    fn huge_pages(&self) -> Option<HugePages> {
+        self.memory.as_ref()?.huge_pages(self.context)
+    }
+
+    fn check_memory(&self, timeline: &mut Timeline<'_>) -> Result<(), Failure> {
+        match &self.memory {
+            Some(memory) => Ok(memory.succeeded(timeline)?),
+            None => Ok(()),
+        }
+    }
+
+    fn restore_gpu_state(
+        &self,
+        loaded: Option<Loaded>,
+        timeline: &mut Timeline<'_>,
+    ) -> Result<(), Failure> {
+        let id = &self.options.id;
+        if let Some(gpus) = &self.admission.gpus {
+            restore_gpu_state(self.context, id, gpus, &self.manifest, loaded, timeline)?;
+        }
+        self.operation.reservation().release();
+        if let Some(container) = self.context.container(id)? {
+            verify(self.context, &container)?;
+        }
+        // The container runs: limits that stay raised are no reason to end it.
+        let (memory, directory) = (&self.admission.memory, self.operation.directory());
+        let changes = self.admission.changes.as_ref();
+        let put_back = changes.map(|new| memory.put_back(self.context, id, &new.0, directory));
+        if let Some(Err(error)) = put_back {
+            timeline.note(format!("its memory limit could not be put back: {error}"));
+        }
+        if self.admission.gpus.is_some() {
+            tell_program(self.context, &self.operation, id, timeline);
+        }
+        Ok(())
+    }
+
+    /// CRIU's work directory.
+    fn work(&self) -> &Path {
+        self.options.work()
+    }
+
+    fn succeeded(&self, log: &CriuLog, ended: &Ended) -> Result<(), Failure> {
+        // One that was asked to end may have succeeded at last: its tasks were ended all the same.
+        if ended.status.success() && ended.hung.is_none() {
+            return Ok(());
+        }
+        let memory = self.memory.as_ref().map(MemoryRestore::failed);
+        let memory = memory.unwrap_or_default();
+        let failed = LowLevelFailure::of_restore(self.context, self.options, log, ended, memory);
+        Err(Failure::LowLevel(Box::new(failed)))
+    }
+}
