@@ -48,7 +48,7 @@ pub(super) fn chosen(images: &[Image], choice: Choice) -> Vec<(&Image, Why)> {
 impl Why {
     pub(super) fn text(self) -> &'static str {
         match self {
-            Self::Newer => "its container has newer ones",
+            Self::Newer => "its container has as many newer ones as are kept",
             Self::Old => "it is older than what is kept",
             Self::Incomplete => "its checkpoint was cut off",
         }
