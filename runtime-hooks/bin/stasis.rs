@@ -13,7 +13,7 @@ use stasis::cli::command_error::CommandError;
 use stasis::cli::cuda_checkpoint;
 use stasis::cli::doctor::doctor;
 use stasis::cli::documents;
-use stasis::cli::images::{self, gc, inspect};
+use stasis::cli::images::{self, gc, inspect, offered};
 use stasis::cli::locate::locate;
 use stasis::cli::log;
 use stasis::cli::machine::machine;
@@ -50,8 +50,8 @@ enum Verb {
     ///
     /// Exit code 0: it could; 1: the checkpoint or restore would be refused; 2: the check failed.
     Check {
-        /// The container's id, or the beginning of it.
-        #[arg(required_unless_present_any = ["machine", "image"])]
+        /// The container's id (or the beginning of it) or name.
+        #[arg(value_name = "ID|NAME", required_unless_present_any = ["machine", "image"])]
         id: Option<String>,
         /// Read the image in this directory as a restore would, and all of its bulk memory.
         #[arg(long, value_name = "DIR", conflicts_with_all = ["id", "root", "machine"])]
@@ -168,6 +168,8 @@ fn main() -> ExitCode {
     open_files::raise_limit();
     let called = env::args_os().next().unwrap_or_default();
     let code = if let Some(code) = respawned::run() {
+        code
+    } else if let Some(code) = offered::run(env::args_os()) {
         code
     } else if Path::new(&called).file_name() == Some(cuda_checkpoint::NAME.as_ref()) {
         cuda_checkpoint::main(env::args_os())

@@ -1,5 +1,6 @@
 //! The operator's commands, on containers of several engines at once.
 
+mod completion;
 mod gc;
 mod images;
 mod inspect;
@@ -10,6 +11,7 @@ mod suspend;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
+use stasis_integration::container::bundle::ROOT;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{PROGRAM, StasisHost};
 use stasis_integration::{needs, on_hosts};
@@ -74,6 +76,11 @@ pub(crate) fn json(stasis: &StasisHost, arguments: &[&str]) -> Result<(Option<i3
     let (code, stdout, stderr) = run(stasis, &[arguments, &["--json"]].concat())?;
     let list = serde_json::from_str(&stdout);
     Ok((code, list.with_context(|| format!("{stdout}{stderr}"))?))
+}
+
+/// Has `stasis` find the containers of bundles, as if they were where runc has its own.
+fn as_one_of_runc(stasis: &StasisHost) -> Result<()> {
+    stasis.host.run(&["ln", "-s", ROOT, "/run/runc"]).map(drop)
 }
 
 /// The cells of each line of a table.

@@ -1,12 +1,14 @@
 //! Manual pages and completions of shells, made from the command lines themselves, so that none of
 //! them misses a command or an option.
 
+pub(crate) mod names;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Command;
-use clap_complete::Shell;
+use clap_complete::{Generator, Shell};
 
 /// Where each shell looks for completions, below `share`.
 const SHELLS: [(Shell, &str); 3] = [
@@ -28,11 +30,15 @@ pub struct DocumentsError {
 /// # Errors
 /// Something cannot be written.
 pub fn write(commands: [Command; 2], share: &Path) -> Result<(), DocumentsError> {
-    for mut command in commands {
+    for command in commands {
+        let mut command = names::marked(command);
         let name = command.get_name().to_owned();
         for (shell, place) in SHELLS {
             into(&share.join(place), |directory| {
-                clap_complete::generate_to(shell, &mut command, &name, directory).map(drop)
+                let mut text = Vec::new();
+                clap_complete::generate(shell, &mut command, &name, &mut text);
+                let text = names::with_names(shell, &command, &String::from_utf8_lossy(&text));
+                fs::write(directory.join(shell.file_name(&name)), text)
             })?;
         }
         into(&share.join("man/man1"), |directory| {
@@ -62,21 +68,44 @@ mod tests {
     #[test]
     fn every_verb_has_a_page_and_every_shell_a_completion() {
         let share = tempfile::tempdir().unwrap();
-        let verb = Command::new("verb").arg(Arg::new("option").long("option"));
+        let verb = Command::new("verb").args([
+            Arg::new("option").long("option"),
+            Arg::new("of").long("container").value_name("ID|NAME"),
+            Arg::new("containers").value_name("ID|NAME"),
+        ]);
+        let other_verb = Command::new("show").arg(Arg::new("image").value_name("IMAGE"));
         let hidden = Command::new("hidden").hide(true);
-        let stasis = Command::new("stasis").subcommands([verb, hidden]);
+        let stasis = Command::new("stasis").subcommands([verb, other_verb, hidden]);
         let other = Command::new("cuda-checkpoint");
         write([stasis, other.clone()], share.path()).unwrap();
-        let page = fs::read_to_string(share.path().join("man/man1/stasis-verb.1")).unwrap();
+        let read = |name: &str| fs::read_to_string(share.path().join(name)).unwrap();
+        let page = read("man/man1/stasis-verb.1");
         assert!(page.contains("option"), "{page}");
         assert!(!share.path().join("man/man1/stasis-hidden.1").exists());
-        for name in [
-            "bash-completion/completions/stasis.bash",
-            "zsh/vendor-completions/_stasis",
+        let bash = read("bash-completion/completions/stasis.bash");
+        let added = bash.split_once("_stasis_named() {").unwrap().1;
+        for line in [
+            "--option) return",
+            "verb) kind=containers",
+            "show) kind=images",
         ] {
-            let text = fs::read_to_string(share.path().join(name)).unwrap();
-            assert!(text.contains("--option"), "{text}");
+            assert!(bash.contains("--option") && added.contains(line), "{added}");
         }
+        let zsh = read("zsh/vendor-completions/_stasis");
+        assert!(zsh.starts_with("#compdef stasis\n"), "{zsh}");
+        assert_eq!(zsh.matches(":_stasis_containers'").count(), 2, "{zsh}");
+        assert_eq!(zsh.matches(":_stasis_images'").count(), 1, "{zsh}");
+        let fish = read("fish/vendor_completions.d/stasis.fish");
+        assert_eq!(
+            fish.matches("(stasis __complete containers").count(),
+            2,
+            "{fish}"
+        );
+        assert_eq!(
+            fish.matches("(stasis __complete images").count(),
+            1,
+            "{fish}"
+        );
         assert!(share.path().join("man/man1/cuda-checkpoint.1").exists());
         let full = write([other.clone(), other], Path::new("/proc/nowhere")).unwrap_err();
         assert_eq!(
