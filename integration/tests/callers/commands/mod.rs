@@ -1,7 +1,9 @@
 //! The operator's commands, on containers of several engines at once.
 
 mod completion;
+mod documented;
 mod gc;
+mod golden;
 mod images;
 mod inspect;
 mod log;
