@@ -14,5 +14,6 @@ mod packages;
 mod podman;
 mod quickstart;
 mod setup;
+mod terminal;
 mod through_engine;
 mod upgrade;

@@ -10,6 +10,7 @@ mod log;
 mod metrics;
 mod ps;
 mod suspend;
+mod terminal;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -56,7 +57,9 @@ fn all_commands(kind: HostKind) -> Result<()> {
     log::some_are_chosen_and_what_chooses_none_is_refused(stasis)?;
     log::what_is_no_line_is_left_out(stasis)?;
     ps::who_does_not_answer_delays_nobody(stasis)?;
-    ps::a_terminal_gets_colours_and_no_line_too_many(stasis)
+    ps::a_terminal_gets_colours_and_no_line_too_many(stasis)?;
+    terminal::a_watch_draws_again_until_ctrl_c(stasis)?;
+    terminal::ctrl_c_has_each_of_several_go_back(stasis)
 }
 
 /// Runs `stasis`; its exit code and what it wrote.

@@ -1,0 +1,71 @@
+//! `stasis` at a terminal of its own.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::process::{Child, Stdio};
+
+use anyhow::{Context, Result};
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::host::installed::{PROGRAM, StasisHost};
+use tempfile::NamedTempFile;
+
+/// The terminal (of util-linux' `script`), and all that was shown there.
+pub(crate) struct Terminal {
+    script: Child,
+    shown: NamedTempFile,
+}
+
+impl Terminal {
+    pub(crate) fn start(stasis: &StasisHost, columns: usize, arguments: &[&str]) -> Result<Self> {
+        let shown = NamedTempFile::new()?;
+        let there = format!("TERM=xterm exec {PROGRAM} {}", arguments.join(" "));
+        let command = format!("stty rows 24 cols {columns}; {there}");
+        let script = stasis
+            .command("script")
+            .args(["-qec", &command, "/dev/null"])
+            .stdin(Stdio::piped())
+            .stdout(File::create(shown.path())?)
+            .spawn()?;
+        Ok(Self { script, shown })
+    }
+
+    pub(crate) fn text(&self) -> Result<String> {
+        Ok(fs::read_to_string(self.shown.path())?)
+    }
+
+    pub(crate) fn until_shown(&self, text: &str) -> Result<()> {
+        self.until_shown_times(1, text)
+    }
+
+    pub(crate) fn until_shown_times(&self, times: usize, text: &str) -> Result<()> {
+        wait_until_clear(|| {
+            let shown = self.text()?;
+            let is_there = shown.matches(text).count() >= times;
+            Ok((!is_there).then(|| format!("no {text:?} in {shown:?}")))
+        })
+    }
+
+    pub(crate) fn press_ctrl_c(&mut self) -> Result<()> {
+        let keys = self.script.stdin.as_mut().context("no keys")?;
+        Ok(keys.write_all(b"\x03")?)
+    }
+
+    /// Its exit code, and all that was shown.
+    pub(crate) fn end(mut self) -> Result<(Option<i32>, String)> {
+        // What it reads from has to stay open: an end of that is an end of the terminal's input.
+        let keys = self.script.stdin.take();
+        let code = self.script.wait()?.code();
+        drop(keys);
+        Ok((code, self.text()?))
+    }
+}
+
+/// A line without its control sequences (ECMA-48: CSI).
+pub(crate) fn visible(line: &str) -> String {
+    let mut parts = line.split("\u{1b}[");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |line, part| {
+        let end = part.find(|c: char| c.is_ascii_alphabetic());
+        line + &part[end.map_or(0, |end| end + 1)..]
+    })
+}
