@@ -59,7 +59,8 @@ fn created(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
 }
 
 fn it_goes_on_at_its_start(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
-    for _ in 0..2 {
+    job.annotate("io.stasis.hook.after-restore", "echo >>/told")?;
+    for round in ["1", "2"] {
         job.change(|spec| spec["hostname"] = json!("another"))?;
         created(stasis, job)?;
         let pid = job.pid()?;
@@ -68,6 +69,7 @@ fn it_goes_on_at_its_start(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> 
         // The question from before the start was 102.
         assert_eq!(stasis.ask_until_up(10000)?, "103");
         assert_eq!(job.exec("cat /proc/sys/kernel/hostname")?, "another");
+        assert_eq!(job.exec("wc -l </told")?, round);
         assert!(job.start().is_err());
         job.delete()?;
     }

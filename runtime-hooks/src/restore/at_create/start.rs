@@ -22,6 +22,7 @@ use crate::recovery::begin_to_start;
 use crate::recovery::end::end;
 use crate::restore::admission::{self, Admission};
 use crate::restore::gpu_state::{restore_gpu_state, verify};
+use crate::restore::hook::tell_program;
 
 /// Starts a container that waits for it; passes on to the low-level runtime what does not.
 ///
@@ -120,7 +121,11 @@ impl<'a> Plan<'a> {
             }
         }
         self.operation.reservation().release();
-        verify(context, &self.container)
+        verify(context, &self.container)?;
+        if self.gpu.is_some() {
+            tell_program(context, &self.operation, id, timeline);
+        }
+        Ok(())
     }
 }
 
