@@ -1,0 +1,74 @@
+#!/bin/bash
+# The operator's commands, hooks, and containers that begin with an image; sourced by inside.sh.
+
+# What the commands print goes into files of the results: a person reads it.
+commands() { # MIB
+    local name=commands out=/out/commands answers
+    mkdir -p $out
+    run $name /bin/memcheck $1 10090
+    answers=$(until_up 10090)
+    stasis doctor >$out/doctor.txt 2>&1
+    answers+=", doctor exit $?"
+    stasis ps >$out/ps.txt 2>&1
+    stasis check $name >$out/check.txt 2>&1
+    stasis suspend $name >$out/suspend.txt 2>&1
+    answers+=", suspend exit $?, on the GPU $(on_gpu)"
+    stasis ps >>$out/suspend.txt 2>&1
+    stasis resume $name >>$out/suspend.txt 2>&1
+    answers+=", resume exit $?: $(ask 10090)"
+    stasis checkpoint --dry-run $name >$out/dry-run.txt 2>&1
+    script -qec "stasis checkpoint -R --image $name:1 $name" $out/progress.txt </dev/null >/dev/null
+    answers+=", checkpoint -R exit $?: $(ask 10090)"
+    stasis checkpoint --image /images/$name $name >$out/checkpoint.txt 2>&1
+    answers+=", checkpoint exit $?, on the GPU $(on_gpu)"
+    stasis images /images >$out/images.txt 2>&1
+    stasis verify /images/$name >>$out/images.txt 2>&1
+    answers+=", verify exit $?"
+    stasis inspect /images/$name >$out/inspect.txt 2>&1
+    remove $name
+    stasis log --timeline >$out/log.txt 2>&1
+    stasis metrics >$out/metrics.txt 2>&1
+    answers+=", metrics exit $?"
+    say "commands through $way, $1 MiB | $answers"
+    ctr image rm $name:1 >/dev/null
+    rm -rf /images/$name
+}
+
+# A hook is told before and after, in the container.
+hooks() { # MIB
+    local name=hooks answers said extra
+    extra=(--annotation 'io.stasis.hook.before-checkpoint=echo before >>/tmp/told'
+        --annotation 'io.stasis.hook.after-restore=echo after >>/tmp/told')
+    run $name /bin/memcheck $1 10091
+    answers=$(until_up 10091)
+    ctr c checkpoint --rw --image --task $name $name:1
+    answers+=", $(ask 10091)"
+    remove $name
+    ctr c restore --rw --live $name $name:1
+    answers+=", restored: $(ask 10091)"
+    said=$(ctr t exec --exec-id told $name /bin/cat /tmp/told 2>&1 | tr '\n' ' ')
+    say "hooks through $way, $1 MiB | $answers; told: $said"
+    forget $name
+}
+
+# Cold, and from an image at its create: how long until it answers.
+at_create() { # MIB
+    local first start cold warm extra=() from=/images/create
+    settings $'[restore]\nat_create = "'$from$'"'
+    mkdir -p $from
+    start=$(clock)
+    run origin /bin/memcheck $1 10092
+    first=$(until_up 10092)
+    cold=$(since $start)
+    ctr t checkpoint --exit --image-path $from/origin origin
+    remove origin
+    extra=(--annotation io.stasis.restore=origin)
+    start=$(clock)
+    run next /bin/memcheck $1 10092
+    warm=$(until_up 10092)
+    say "at create through $way, $1 MiB | cold $first after $cold, from the image $warm after $(since $start): $(phases)"
+    tail -n 2 /var/log/stasis/operations.log >>/out/operations.txt
+    remove next
+    settings
+    rm -rf $from
+}
