@@ -176,10 +176,8 @@ impl Part {
             true => None,
             false => Some(armed.reported().ok()?.filled),
         };
-        let threads = self.share.of_threads(threads()).get() / BEHIND_ONE_OF;
-        let threads = NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN);
         thread::scope(|scope| {
-            let taken = scope.spawn(|| EarlyChecksums::take(file, *bytes, threads, filled));
+            let taken = scope.spawn(|| EarlyChecksums::take(file, *bytes, self.behind(), filled));
             let goes_on = until_disarm(armed);
             is_over.store(true, Ordering::Relaxed);
             let taken = taken.join().ok().and_then(Result::ok);
@@ -222,10 +220,18 @@ impl Part {
         arm(&process, transfer, workers, &self.records)
     }
 
-    /// Its part of the CPUs that the process may use, without those of who clears its file: with
-    /// more threads than CPUs each step waits for one that does not run.
+    /// How many threads take checksums behind those that copy.
+    fn behind(&self) -> NonZeroUsize {
+        let threads = self.share.of_threads(threads()).get() / BEHIND_ONE_OF;
+        NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN)
+    }
+
+    /// Its part of the CPUs that the process may use, without those of who clears its file and who
+    /// takes checksums: with more threads than CPUs each step waits for one that does not run.
     fn workers(&self, process: &ProcessRef, made: Option<&Made>) -> u64 {
-        let others = made.map_or(0, Made::threads) as u64 + 1;
+        let behind = made.filter(|made| made.is_pack());
+        let behind = behind.map_or(0, |_| self.behind().get());
+        let others = (made.map_or(0, Made::threads) + behind) as u64 + 1;
         let left = self.share.of(online_cpus()).saturating_sub(others);
         self.share.of(worker_count(process)).min(left).max(1)
     }
