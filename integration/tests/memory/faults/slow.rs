@@ -17,6 +17,8 @@ use super::RUNS_ON;
 
 /// Of each of [`BUSY`] other processes the container gets a hundredth of the processor.
 const SHARES: &str = "10";
+/// As much as any other process has.
+const ALL_SHARES: &str = "1024";
 const BUSY: usize = 3;
 const ROUNDS: u32 = 5;
 /// Pages: what the kernel frees in less time than a turn of the scheduler.
@@ -33,16 +35,21 @@ fn criu_is_killed_while_pages_are_freed(kind: HostKind) -> Result<()> {
     let command = "exec /bin/heaps 10000 192 random nohuge";
     let holder = MemoryContainer::start(&stasis, "heaps", command, 10000)?;
     let task = holder.bundle.pid()?;
-    let shares = "/sys/fs/cgroup/cpu/heaps/cpu.shares";
-    stasis.host.write(shares, SHARES)?;
+    let give = |shares| {
+        let file = "/sys/fs/cgroup/cpu/heaps/cpu.shares";
+        stasis.host.write(file, shares)
+    };
     let pin = ["taskset", "-p", "-c", "0", &task.to_string()];
     stasis.host.run(&pin)?;
     for _ in 0..ROUNDS {
+        give(SHARES)?;
         let busy: Vec<_> = (0..BUSY).map(|_| Busy::start()).collect::<Result<_>>()?;
         let dump = holder.bundle.begin_checkpoint("killed", &[])?;
         kill_criu_when_pages_are_freed(&stasis, task)?;
         let output = dump.wait_with_output()?;
         drop(busy);
+        // Beside other tests it would not answer in time.
+        give(ALL_SHARES)?;
         assert_contains(&String::from_utf8_lossy(&output.stderr), &[RUNS_ON]);
         holder.goes_on()?;
         holder.nothing_left_of_dump("killed")?;
