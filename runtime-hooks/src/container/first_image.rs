@@ -8,6 +8,13 @@ use crate::container::spec::Spec;
 pub(crate) const ANNOTATION: &str = "io.stasis.restore";
 /// Before the key of images of which the latest is meant.
 const LATEST: &str = "latest:";
+/// Where containerd's CRI plugin and CRI-O say what a container is in its pod.
+const KINDS: [&str; 2] = [
+    "io.kubernetes.cri.container-type",
+    "io.kubernetes.cri-o.ContainerType",
+];
+/// The one that only holds the pod's namespaces.
+const SANDBOX: &str = "sandbox";
 /// As long as a path may be (PATH_MAX).
 const MAX_BYTES: usize = 4096;
 
@@ -45,12 +52,16 @@ pub enum FirstImageError {
 
 impl FirstImage {
     /// What the specification in a bundle asks for. One that cannot be read is left to the
-    /// low-level runtime.
+    /// low-level runtime. A pod's sandbox has the pod's annotations as well, and asks for nothing.
     ///
     /// # Errors
     /// [`FirstImageError`].
     pub fn of(bundle: &Path) -> Result<Option<Self>, FirstImageError> {
-        let spec = Spec::read(bundle).ok();
+        let is_sandbox = |spec: &Spec| {
+            let mut kinds = KINDS.iter().filter_map(|name| spec.annotation(name));
+            kinds.any(|kind| kind == SANDBOX)
+        };
+        let spec = Spec::read(bundle).ok().filter(|spec| !is_sandbox(spec));
         let given = spec.as_ref().and_then(|spec| spec.annotation(ANNOTATION));
         given.map(Self::parse).transpose()
     }
@@ -101,6 +112,23 @@ mod tests {
 
     fn parse(given: &str) -> Result<FirstImage, FirstImageError> {
         FirstImage::parse(given)
+    }
+
+    #[test]
+    fn a_pods_sandbox_asks_for_nothing() {
+        let bundle = tempfile::tempdir().unwrap();
+        let of = |annotations: &str| {
+            let spec = format!(r#"{{"ociVersion": "1.0.2", "annotations": {{{annotations}}}}}"#);
+            std::fs::write(bundle.path().join("config.json"), spec).unwrap();
+            FirstImage::of(bundle.path()).unwrap()
+        };
+        let asked = r#""io.stasis.restore": "job""#;
+        let job = Some(FirstImage::Directory("job".into()));
+        assert_eq!(of(asked), job);
+        for kind in KINDS {
+            assert_eq!(of(&format!(r#"{asked}, "{kind}": "container""#)), job);
+            assert_eq!(of(&format!(r#"{asked}, "{kind}": "sandbox""#)), None);
+        }
     }
 
     #[test]
