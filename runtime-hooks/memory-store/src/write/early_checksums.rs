@@ -8,7 +8,6 @@ use std::fs::File;
 use std::io;
 use std::num::NonZeroUsize;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, sleep};
 use std::time::Duration;
@@ -27,8 +26,8 @@ const SAMPLE: usize = 64;
 const MAX_BYTES: u64 = 256 << 20;
 
 /// Checksums of the chunks at the beginning of contents, as many as were taken.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct EarlyChecksums(Arc<[Checksum]>);
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct EarlyChecksums(Vec<Checksum>);
 
 impl EarlyChecksums {
     /// Takes them by so many threads, of contents that are put into a new pack
@@ -117,7 +116,7 @@ impl EarlyChecksums {
 
 impl From<Vec<Checksum>> for EarlyChecksums {
     fn from(checksums: Vec<Checksum>) -> Self {
-        Self(checksums.into())
+        Self(checksums)
     }
 }
 
@@ -146,7 +145,7 @@ impl Writer {
         threads: NonZeroUsize,
     ) -> Result<EarlyChecksums, StoreError> {
         let step = (checksums.0.len() / SAMPLE).max(1);
-        let chunks = (0_usize..).zip(content.chunks(CHUNK)).zip(&*checksums.0);
+        let chunks = (0_usize..).zip(content.chunks(CHUNK)).zip(&checksums.0);
         let sample: Vec<_> = chunks.step_by(step).collect();
         let wrong = share_out(&sample, threads, |chunks| {
             let mut wrong = Vec::new();

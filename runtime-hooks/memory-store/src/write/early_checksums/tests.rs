@@ -63,7 +63,7 @@ fn they_are_found_once_by_the_name_of_their_pack() {
     let contents = contents();
     let pack = create_pack(&directory, ImageId::new(1), 7, contents.len() as u64).unwrap();
     drop(pack);
-    let all = EarlyChecksums(checksums(&contents).into());
+    let all = EarlyChecksums(checksums(&contents));
     // Of the last of three chunks a byte is missing.
     let filled = 3 * CHUNK as u64 - 1;
     all.leave(filled, &directory, ImageId::new(1), 7).unwrap();
