@@ -57,14 +57,10 @@ fn of(files: &[Toml]) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::doctor::engines::tests::ids_of;
 
     fn found(files: &[&str]) -> Vec<String> {
-        let files = files.iter().map(|text| Toml {
-            path: "x".into(),
-            document: text.parse().unwrap(),
-        });
-        let files: Vec<Toml> = files.collect();
-        of(&files).into_iter().map(|found| found.id).collect()
+        ids_of(files, of)
     }
 
     #[test]

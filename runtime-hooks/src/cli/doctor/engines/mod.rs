@@ -90,3 +90,18 @@ fn forbidden(setting: &str, file: &Path, engine: &str) -> Finding {
         "take that out, and restart the engine",
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The ids of what is found in files with these texts.
+    pub(super) fn ids_of(files: &[&str], of: fn(&[Toml]) -> Vec<Finding>) -> Vec<String> {
+        let files = files.iter().map(|text| Toml {
+            path: "x".into(),
+            document: text.parse().unwrap(),
+        });
+        let files: Vec<Toml> = files.collect();
+        of(&files).into_iter().map(|found| found.id).collect()
+    }
+}
