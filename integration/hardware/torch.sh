@@ -26,7 +26,7 @@ python=/opt/torch/.venv/bin/python3
 losses() { cat /run/torch/$1.txt 2>/dev/null; }
 until_steps() { # FILE COUNT
     local try
-    for try in {1..200}; do [ "$(losses $1 | wc -l)" -ge $2 ] && return; sleep 0.2; done
+    for try in {1..800}; do [ "$(losses $1 | wc -l)" -ge $2 ] && return; sleep 0.05; done
 }
 
 torch() {
@@ -69,6 +69,35 @@ dataloader() {
     say "DataLoader training, 4 forked workers (step loss) through $way | $devices descriptors of NVIDIA devices; before $before; went on $after; killed at $killed; restored, 3 s later: $restored"
     cp /run/torch/loader*.txt /out/
     forget loader
+}
+
+# How long from `ctr run` to a token: of a Llama that starts, and of one that its create restores from an image.
+first_token() {
+    has_torch "first token" || return
+    local start cold before warm extra=() from=/images/create
+    local generate="exec $python /run/torch/llama.py /run/torch/first.txt 0.02 >/run/torch/first-output.txt 2>&1"
+    settings $'[restore]\nat_create = "'$from$'"'
+    mkdir -p $from
+    start=$(clock)
+    torch_run cold -- "$generate"
+    until_steps first 1
+    cold=$(since $start)
+    until_steps first 100
+    ctr t checkpoint --exit --image-path $from/llama cold || say "first token | checkpoint failed: $(tail -n 3 /out/log.txt)"
+    remove cold
+    before=$(losses first | tail -n 1)
+    extra=(--annotation io.stasis.restore=llama)
+    start=$(clock)
+    torch_run next -- "$generate"
+    until_steps first $((${before% *} + 1))
+    warm=$(since $start)
+    sleep 1
+    say "first token of a Llama (step token) through $way | started after $cold; saved at $before; from the image after $warm, until $(losses first | tail -n 1): $(phases)"
+    tail -n 2 /var/log/stasis/operations.log >>/out/operations.txt
+    cp /run/torch/first*.txt /out/
+    remove next
+    settings
+    rm -rf $from
 }
 
 generation() { # the tokens after a restore are those that it would have made

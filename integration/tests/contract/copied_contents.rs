@@ -1,11 +1,17 @@
 //! How the driver moves GPU contents, as code of ours sees it that answers its calls: what the
 //! engine makes files of, and shares out among threads.
 
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::num::NonZeroUsize;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use stasis::cuda::GpuMap;
-use stasis_injection::{PutBack, Returned, Transfer, Unexpected, prepare, slots};
+use stasis_injection::{Armed, PutBack, Returned, Transfer, Unexpected, prepare, slots};
 use stasis_linux::ProcessRef;
 use stasis_linux::memory_file::{self, Clearing};
 
@@ -15,6 +21,8 @@ use crate::workload::Workload;
 use crate::{driver, lock};
 
 const MIB: u64 = 1 << 20;
+/// What the driver moves with one memcpy.
+const STEP: usize = 2 << 20;
 /// What the driver asks for beside what NVML says; measured: 9 MiB on driver 580.159.
 const BESIDE: u64 = 64 * MIB;
 /// What the driver may leave out, or write without memcpy: far less than one of its steps of 2 MiB.
@@ -25,11 +33,11 @@ const OWN_WRITES: u64 = 128 << 10;
 fn answered(
     process: &ProcessRef,
     transfer: Transfer,
-    call: impl FnOnce() -> Result<()>,
+    call: impl FnOnce(&Armed) -> Result<()>,
 ) -> Result<Returned> {
     let prepared = prepare(process, slots::inspect(process)?, transfer, 2)?;
     let armed = prepared.arm()?;
-    let called = call();
+    let called = call(&armed);
     let back = armed.disarm()?;
     called?;
     match back {
@@ -47,6 +55,13 @@ fn on_gpu(pid: i32) -> Result<u64> {
     bytes.context("NVML does not say how much memory the process uses")
 }
 
+fn cleared(length: u64) -> Result<File> {
+    let file = memory_file::create(length)?;
+    memory_file::allocate(&file, length)?;
+    drop(Clearing::start(&file, length, NonZeroUsize::MIN)?);
+    Ok(file)
+}
+
 fn is_all(copied: u64, of: u64) -> bool {
     (of - OWN_WRITES..=of).contains(&copied)
 }
@@ -59,16 +74,14 @@ fn one_mmap_is_for_all_and_memcpy_moves_them_both_ways() -> Result<()> {
     let process = ProcessRef::open(pid)?.context("it has ended")?;
     lock(pid)?;
     let length = on_gpu(pid)? + BESIDE;
-    let file = memory_file::create(length)?;
-    memory_file::allocate(&file, length)?;
-    drop(Clearing::start(&file, length, NonZeroUsize::MIN)?);
+    let file = cleared(length)?;
     let out = Transfer::Out {
         file,
         offset: 0,
         length,
         unexpected: Unexpected::Refuse,
     };
-    let went = answered(&process, out, || Ok(driver().checkpoint(pid)?))?;
+    let went = answered(&process, out, |_| Ok(driver().checkpoint(pid)?))?;
     println!("out: {went:?}");
     let contents = went
         .contents
@@ -81,11 +94,81 @@ fn one_mmap_is_for_all_and_memcpy_moves_them_both_ways() -> Result<()> {
         length - BESIDE
     );
     ensure!(is_all(went.reported.copied, asked), "{went:?}");
-    let back = answered(&process, Transfer::In { contents }, || {
+    let back = answered(&process, Transfer::In { contents }, |_| {
         Ok(driver().restore(pid, &GpuMap::identity())?)
     })?;
     println!("back: {back:?}");
     ensure!(is_all(back.reported.copied, asked), "{back:?}");
+    driver().unlock(pid)?;
+    assert_eq!(memcheck.ask()?, "ok 1");
+    Ok(())
+}
+
+/// A number for each step of the contents that is said to be filled, taken when that is said.
+fn follow(armed: &Armed, file: &File, is_over: &AtomicBool) -> Result<Vec<u64>> {
+    let mut seen = Vec::new();
+    loop {
+        // Before the look: what is filled at the end is looked at as well.
+        let was_over = is_over.load(Ordering::Acquire);
+        let filled = armed.reported()?.filled;
+        while filled >= ((seen.len() + 1) * STEP) as u64 {
+            seen.push(number(file, seen.len())?);
+        }
+        if was_over {
+            return Ok(seen);
+        }
+        thread::sleep(Duration::from_micros(500));
+    }
+}
+
+fn number(file: &File, step: usize) -> Result<u64> {
+    let mut bytes = vec![0; STEP];
+    file.read_exact_at(&mut bytes, (step * STEP) as u64)?;
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    Ok(hasher.finish())
+}
+
+/// Checksums are taken behind the copy: what is filled once must not change.
+#[test]
+fn what_is_filled_does_not_change() -> Result<()> {
+    let memcheck = Workload::memcheck(256)?;
+    assert_eq!(memcheck.ask()?, "ok 0");
+    let pid = memcheck.pid();
+    let process = ProcessRef::open(pid)?.context("it has ended")?;
+    lock(pid)?;
+    let length = on_gpu(pid)? + BESIDE;
+    let file = cleared(length)?;
+    let out = Transfer::Out {
+        file: file.try_clone()?,
+        offset: 0,
+        length,
+        unexpected: Unexpected::Refuse,
+    };
+    let mut seen = Vec::new();
+    let went = answered(&process, out, |armed| {
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let following = scope.spawn(|| follow(armed, &file, &is_over));
+            let called = driver().checkpoint(pid);
+            is_over.store(true, Ordering::Release);
+            seen = following.join().expect("the thread panicked")?;
+            Ok(called?)
+        })
+    })?;
+    println!("{went:?}, {} steps followed", seen.len());
+    ensure!(
+        (seen.len() * STEP) as u64 >= 256 * MIB,
+        "only {} steps were filled at the end",
+        seen.len()
+    );
+    for (step, then) in seen.into_iter().enumerate() {
+        ensure!(number(&file, step)? == then, "step {step} has changed");
+    }
+    let contents = went.contents.context("it has asked for no memory")?;
+    answered(&process, Transfer::In { contents }, |_| {
+        Ok(driver().restore(pid, &GpuMap::identity())?)
+    })?;
     driver().unlock(pid)?;
     assert_eq!(memcheck.ask()?, "ok 1");
     Ok(())
