@@ -5,12 +5,28 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export RUST_BACKTRACE=0
 left_out=$(mktemp)
-on_node=$(mktemp)
-trap 'rm -f "$left_out" "$on_node"' EXIT
+beside=$(mktemp -d)
+trap 'rm -rf "$left_out" "$beside"' EXIT
 export STASIS_LEFT_OUT=$left_out
 
 step() { printf '\n== %d:%02d %s\n' $((SECONDS / 60)) $((SECONDS % 60)) "$*"; }
 
+# What goes on beside the steps that follow; `joined NAME` waits for it, and shows what it said.
+declare -A running
+begin() { # NAME COMMAND...
+    "${@:2}" >"$beside/$1" 2>&1 &
+    running[$1]=$!
+}
+joined() { # NAME
+    local result=0
+    wait "${running[$1]}" || result=$?
+    step "$1"
+    cat "$beside/$1"
+    return $result
+}
+
+# The compiler takes one processor for the largest crate, here and in the steps that follow.
+begin "fuzz targets, 20 s each" integration/fuzz.sh 20
 step "formatting"
 cargo fmt --all --check
 step "lints"
@@ -23,18 +39,18 @@ integration/check-dependencies.sh
 # The end-to-end tests run the programs, and CRIU's plugin, as they are installed.
 step "programs"
 cargo build --locked --workspace
-step "fuzz targets, 20 s each"
-integration/fuzz.sh 20
-step "tests (the first start of a test host builds it from Debian packages: a minute each)"
 cargo test --locked --workspace --no-run
-# The node is one emulated machine, which uses one processor and waits most of its time: beside the others. Each test
-# waits for programs most of its time as well: three at once are faster on two processors than two.
-cargo test --locked --workspace --test node >"$on_node" 2>&1 &
-node=$!
+joined "fuzz targets, 20 s each"
+
+# Each test waits for programs most of its time: three at once are faster on two processors than two. The node is one
+# emulated machine, which uses one processor; the sweeps are a few long tests, the last of which would run alone.
+step "tests (the first start of a test host builds it from Debian packages: a minute each)"
+begin "tests on a node" cargo test --locked --workspace --test node
+begin "sweeps" cargo test --locked --workspace --test campaign -- sweep:: --test-threads 1
 result=0
-cargo test --locked --workspace --no-fail-fast -- --test-threads 3 --skip on_a_node || result=$?
-wait "$node" || result=$?
-cat "$on_node"
+cargo test --locked --workspace --no-fail-fast -- --test-threads 3 --skip on_a_node --skip sweep:: || result=$?
+joined "tests on a node" || result=$?
+joined "sweeps" || result=$?
 step "$([ $result = 0 ] && echo passed || echo FAILED); left out on this machine: $(wc -l <"$left_out")"
 sort "$left_out"
 exit $result

@@ -1,9 +1,6 @@
 //! Faults at every step of every operation: of this kind and that one after the other, and at
 //! random.
 
-mod errors;
-mod forked_children;
-mod kills;
 mod sweep;
 
 use std::time::Duration;

@@ -1,5 +1,9 @@
 //! One fault at each step of an operation, one after the other.
 
+mod errors;
+mod forked_children;
+mod kills;
+
 use std::collections::BTreeSet;
 use std::env;
 
