@@ -30,11 +30,13 @@ pub enum Requirement {
     TwoGpus,
     /// Our own shim, rather than containerd's.
     OurShim,
+    /// The program crictl, which `STASIS_CRICTL` names.
+    Crictl,
 }
 
 impl Requirement {
     /// All of them, in the order of the words in `STASIS_MUST_RUN`.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::HybridCgroups,
         Self::MemoryControllerV1,
         Self::MemoryControllerV2,
@@ -43,6 +45,7 @@ impl Requirement {
         Self::StandIn,
         Self::TwoGpus,
         Self::OurShim,
+        Self::Crictl,
     ];
 
     /// Its word in `STASIS_MUST_RUN` and in messages.
@@ -57,6 +60,7 @@ impl Requirement {
             Self::StandIn => "stand-in",
             Self::TwoGpus => "two-gpus",
             Self::OurShim => "our-shim",
+            Self::Crictl => "crictl",
         }
     }
 
@@ -90,6 +94,7 @@ impl Requirement {
             Self::StandIn => Ok(!has_gpu()),
             Self::TwoGpus => Ok(!has_gpu() || Path::new("/dev/nvidia1").exists()),
             Self::OurShim => Ok(std::env::var("STASIS_TEST_SHIM").is_err()),
+            Self::Crictl => Ok(std::env::var_os("STASIS_CRICTL").is_some()),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Containers of Kubernetes. No test host has crictl, so a script is called that has the test make
-//! the call of CRI, which crictl makes.
+//! Containers of Kubernetes. No test host has crictl, of which Debian has no package: a script is
+//! called that has the test make the call of CRI, which crictl makes.
 
 use std::process::{Child, Stdio};
 

@@ -2,6 +2,7 @@
 
 mod containerd;
 mod cri;
+mod crictl;
 mod docker;
 mod dry_run;
 mod podman;
@@ -73,6 +74,14 @@ fn of_cri() -> Result<()> {
     needs!(StandIn);
     let kind = HostKind::sid()?;
     on_a_node(kind, &[cri::counter_is_checkpointed_by_its_name])
+}
+
+#[test]
+fn of_crictl() -> Result<()> {
+    needs!(StandIn);
+    needs!(Crictl);
+    let kind = HostKind::sid()?;
+    on_a_node(kind, &[crictl::counter_is_checkpointed_and_restored])
 }
 
 /// Runs `stasis` with `--json`, which has to answer an object; its exit code and that.
