@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use toml_edit::DocumentMut;
+use toml_edit::{DocumentMut, Item};
 
 use super::change::{self, Change};
 use super::programs::Programs;
@@ -17,6 +17,8 @@ const IMPORTS: &str = "/etc/containerd/conf.d/*.toml";
 const NAME: &str = "stasis";
 /// The runtime's name, under which options are handed on (docs/containerd.md).
 const RUNTIME_TYPE: &str = "io.containerd.runc.v2";
+/// What pods may say to stasis: containerd hands on no annotation of a pod unasked.
+const ANNOTATIONS: &str = "io.stasis.*";
 /// CRI, by the version of the configuration.
 const CRI_2: &str = "io.containerd.grpc.v1.cri";
 const CRI_3: &str = "io.containerd.cri.v1.runtime";
@@ -141,11 +143,30 @@ fn with_tables(
     }
     tables::put(path, &mut document, &handler, "runtime_type", RUNTIME_TYPE)?;
     tables::put(path, &mut document, &handler, "runtime_path", shim)?;
+    hand_annotations_on(path, &mut document, &handler)?;
     if cgroups == Cgroups::Systemd {
         let options = [&handler[..], &["options"]].concat();
         tables::put(path, &mut document, &options, "SystemdCgroup", true)?;
     }
     Ok(Some(document.to_string()))
+}
+
+fn hand_annotations_on(
+    path: &Path,
+    document: &mut DocumentMut,
+    handler: &[&str],
+) -> Result<(), SetupError> {
+    const KEY: &str = "pod_annotations";
+    let there = tables::find(document, &[handler, &[KEY]].concat()).and_then(Item::as_array);
+    let mut handed_on = there.cloned().unwrap_or_default();
+    if !handed_on
+        .iter()
+        .any(|one| one.as_str() == Some(ANNOTATIONS))
+    {
+        handed_on.push(ANNOTATIONS);
+        tables::put(path, document, handler, KEY, handed_on)?;
+    }
+    Ok(())
 }
 
 fn with_imports(path: &Path, mut document: DocumentMut) -> Result<String, SetupError> {
@@ -184,7 +205,8 @@ mod tests {
             made,
             format!(
                 "version = 3\n\n{table}]\nruntime_type = \"io.containerd.runc.v2\"\n\
-                 runtime_path = \"{SHIM}\"\n\n{table}.options]\nSystemdCgroup = true\n"
+                 runtime_path = \"{SHIM}\"\npod_annotations = [\"io.stasis.*\"]\n\n\
+                 {table}.options]\nSystemdCgroup = true\n"
             )
         );
         let again = set(CRI_3, Some(&made), Way::Set, Cgroups::Systemd);
@@ -211,6 +233,16 @@ mod tests {
         assert_eq!(undone, main);
         let none = set(CRI_2, Some("version = 2\n"), Way::Set, Cgroups::Kept).unwrap();
         assert!(none.contains("runtimes.runc]\nruntime_type"), "{none}");
+    }
+
+    #[test]
+    fn annotations_are_added_to_those_that_are_handed_on() {
+        let table = "[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.stasis]\n";
+        let text = format!("version = 3\n{table}pod_annotations = ['a.b'] # mine\n");
+        let after = set(CRI_3, Some(&text), Way::Set, Cgroups::Cgroupfs).unwrap();
+        assert!(after.contains("['a.b', \"io.stasis.*\"]"), "{after}");
+        let again = set(CRI_3, Some(&after), Way::Set, Cgroups::Cgroupfs).unwrap();
+        assert_eq!(again, after);
     }
 
     #[test]
