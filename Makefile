@@ -3,7 +3,7 @@
 # Units here are found by systemd, and need not be enabled.
 UNITS = /usr/local/lib/systemd/system
 
-.PHONY: demo test test-node fuzz campaign soak bench package install uninstall requirements
+.PHONY: demo test test-node fuzz campaign soak bench package installer-image install uninstall requirements
 
 requirements:
 	@echo "== what test hosts need on this machine"
@@ -46,6 +46,11 @@ bench: requirements
 # For Debian and Ubuntu, and a tarball, for any glibc from 2.31 on: in target/package.
 package: requirements
 	config/package/build.sh
+
+# The image of the installer for Kubernetes (deploy/kubernetes), with podman.
+IMAGE ?= registry.example.com/stasis-installer:0.1.0
+installer-image: package
+	deploy/kubernetes/image/build.sh $(IMAGE)
 
 install:
 	cargo build --locked --release -p stasis -p containerd-shim-stasis -p stasis-criu-plugin

@@ -20,6 +20,8 @@ missing() {
     need protoc protobuf-compiler
     [ -e /usr/include/stdio.h ] || echo libc6-dev
     [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || echo debian-archive-keyring
+    # The files for Kubernetes are checked.
+    python3 -c 'import yaml' 2>/dev/null || echo python3-yaml
     [ -e /bin/busybox ] || echo busybox-static
 }
 

@@ -7,6 +7,7 @@
 //! entries and not one of them, so a parent and its children may name each other.
 
 mod circles;
+mod kubernetes;
 mod modules;
 mod named_tests;
 

@@ -9,6 +9,7 @@ mod docker;
 mod exchange;
 mod hooks;
 mod hosts;
+mod installer;
 mod older_containerd;
 mod packages;
 mod podman;

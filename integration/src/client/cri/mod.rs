@@ -82,6 +82,11 @@ impl Cri {
         self.run_pod(PodSandboxConfig::on_host_network(name))
     }
 
+    /// The same with an annotation.
+    pub fn annotated_pod(&self, name: &str, (key, value): (&str, &str)) -> Answer<Pod<'_>> {
+        self.run_pod(PodSandboxConfig::annotated(name, key, value))
+    }
+
     /// Runs a pod with a user namespace (`hostUsers: false`), and so with a network of its own.
     pub fn pod_in_a_user_namespace(&self, name: &str) -> Answer<Pod<'_>> {
         self.run_pod(PodSandboxConfig::in_a_user_namespace(name))

@@ -1,5 +1,7 @@
 //! The configuration of pods: messages of CRI, with the fields that tests use.
 
+use std::collections::BTreeMap;
+
 use prost::Message;
 
 /// Namespaces of a pod or a container: 0 is the pod's, 1 a container's own, 2 the host's.
@@ -67,6 +69,9 @@ pub(super) struct PodSandboxConfig {
     /// Where the logs of its containers go.
     #[prost(string, tag = "3")]
     pub log_directory: String,
+    /// Its annotations.
+    #[prost(btree_map = "string, string", tag = "7")]
+    pub annotations: BTreeMap<String, String>,
     /// What Linux makes of it.
     #[prost(message, optional, tag = "8")]
     pub linux: Option<LinuxPodSandboxConfig>,
@@ -124,6 +129,13 @@ impl PodSandboxConfig {
         Self::within(name, NAMESPACES)
     }
 
+    pub(super) fn annotated(name: &str, key: &str, value: &str) -> Self {
+        Self {
+            annotations: BTreeMap::from([(key.to_owned(), value.to_owned())]),
+            ..Self::on_host_network(name)
+        }
+    }
+
     pub(super) fn in_a_user_namespace(name: &str) -> Self {
         Self::within(name, of_its_own())
     }
@@ -139,6 +151,7 @@ impl PodSandboxConfig {
                 namespace: "default".to_owned(),
             }),
             log_directory: format!("/var/log/pods/{name}"),
+            annotations: BTreeMap::new(),
             linux: Some(LinuxPodSandboxConfig {
                 cgroup_parent: format!("/kubepods/pod-{name}"),
                 security_context: Some(security_context),

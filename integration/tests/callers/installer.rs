@@ -1,0 +1,242 @@
+//! The installer of `deploy/kubernetes`, as its DaemonSet runs it: in a container with the node's
+//! root at `/host`, the node's processes and all rights. It installs, again, upgrades under a
+//! running pod, and removes when that has ended.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::{Result, ensure};
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::client::cri::{ContainerConfig, Cri, Pod, settings};
+use stasis_integration::host::c_build;
+use stasis_integration::host::image::Image;
+use stasis_integration::host::installed::{SETTINGS, StasisHost};
+use stasis_integration::host::registry::Registry;
+use stasis_integration::host::{HostKind, Suite};
+
+use crate::packages::without_make_install;
+
+const FIRST: &str = "/root/first";
+const SECOND: &str = "/root/second";
+const INSTALLER: &str = "/root/installer.sh";
+const PROGRAMS: &str = "/root/programs";
+/// What the programs that the installer calls have been told.
+const LABELLED: &str = "/root/kubectl.said";
+const ASKED_SYSTEMD: &str = "/root/systemctl.said";
+const RUNTIME: &str = "/usr/local/bin/stasis-runtime";
+const HANDLER: &str = "/etc/containerd/conf.d/stasis.toml";
+const RESTART: &str = "restart containerd";
+
+#[test]
+fn installed_upgraded_removed() -> Result<()> {
+    let stasis = &StasisHost::of(HostKind::sid()?)?;
+    a_node_without_stasis(stasis)?;
+    let containerd = stasis.containerd()?;
+    first_and_again(stasis)?;
+    containerd.kill()?;
+
+    let _containerd = stasis.host.containerd()?;
+    let archive = stasis.host.path(stasis.install_image()?);
+    let _registry = Registry::start(&stasis.host, &archive)?;
+    let cri = Cri::connect(&stasis.host)?;
+    cri.pull()?;
+    let pod = cri.annotated_pod("job", ("io.stasis.nccl", "checkpointable"))?;
+    let counter = ContainerConfig::new("job", &["/bin/counter", "10000"]).with_gpu("job");
+    let container = pod.run(&counter)?;
+    assert_eq!(stasis.ask_until_up(10000)?, "101");
+    let environment = cri.exec(&container.id, &["cat", "/proc/1/environ"])?.stdout;
+    let environment = String::from_utf8_lossy(&environment).into_owned();
+    // What the pod has said has come to the runtime.
+    assert_contains(&environment, &["NCCL_P2P_DISABLE=1"]);
+    upgraded_under_it(stasis)?;
+    cri.checkpoint(&container.id, "/images/job.tar")?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
+    removed_when_it_has_ended(stasis, pod)?;
+    stasis.no_container_left_of(&[&container.id])
+}
+
+/// Its containerd has CRI, and its systemd and API server take what they are told.
+fn a_node_without_stasis(stasis: &StasisHost) -> Result<()> {
+    without_make_install(stasis)?;
+    settings::write(&stasis.host, Suite::Sid, "")?;
+    fs::remove_file(stasis.host.path(HANDLER))?;
+    tarballs(stasis)?;
+    for (program, said) in [
+        ("/usr/bin/systemctl", ASKED_SYSTEMD),
+        (&format!("{PROGRAMS}/kubectl"), &format!("/host{LABELLED}")),
+    ] {
+        let script = format!("#!/bin/sh\necho \"$*\" >>{said}\n");
+        stasis.host.write(program, &script)?;
+        stasis.host.run(&["chmod", "755", program])?;
+        stasis.host.write(said.trim_start_matches("/host"), "")?;
+    }
+    // Test images have none, since theirs ends when it is dumped.
+    let sleep = format!("{PROGRAMS}/sleep");
+    stasis.host.install(Path::new("/bin/busybox"), &sleep)?;
+    let script = repository().join("deploy/kubernetes/image/installer.sh");
+    stasis.host.install(&script, INSTALLER)?;
+    stasis.host.run(&["mkdir", "-p", "/run/systemd/system"])?;
+    Ok(())
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The tarball of the programs under test as the image has it, and that of a later version.
+fn tarballs(stasis: &StasisHost) -> Result<()> {
+    let out = tempfile::tempdir()?;
+    let output = Command::new(repository().join("config/package/assemble.sh"))
+        .arg("0.1.0")
+        .args([c_build::programs()?.as_path(), out.path()])
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{said}");
+    let built = out.path().join("stasis-0.1.0-x86_64.tar.gz");
+    stasis.host.install(&built, "/root/first.tar.gz")?;
+    let script = format!(
+        "mkdir {FIRST} {SECOND}; tar -C {FIRST} -xf /root/first.tar.gz; \
+         cp -a {FIRST}/stasis-0.1.0-x86_64 {SECOND}/stasis-0.1.1-x86_64; \
+         for program in stasis-runtime containerd-shim-stasis-v2; do \
+         echo later >>{SECOND}/stasis-0.1.1-x86_64/bin/$program; done"
+    );
+    stasis.host.run(&["sh", "-ec", &script]).map(drop)
+}
+
+/// Runs the installer with a package until it has said `end`.
+fn run<'host>(
+    stasis: &'host StasisHost,
+    verb: &str,
+    package: &str,
+    end: &str,
+) -> Result<Installer<'host>> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let (id, log) = (
+        format!("installer-{number}"),
+        format!("/root/installer-{number}.log"),
+    );
+    let mut arguments = vec!["ctr".to_owned(), "run".to_owned(), "-d".to_owned()];
+    for (source, target) in [
+        ("/", "/host"),
+        (package, "/package"),
+        (INSTALLER, "/installer.sh"),
+        (&format!("{PROGRAMS}/kubectl"), "/bin/kubectl"),
+        (&format!("{PROGRAMS}/sleep"), "/bin/sleep"),
+    ] {
+        let mount = format!("type=bind,src={source},dst={target},options=rbind:rw");
+        arguments.extend(["--mount".to_owned(), mount]);
+    }
+    let rest = format!(
+        "--privileged --with-ns pid:/proc/1/ns/pid --env NODE_NAME=node-1 --log-uri file://{log} {} \
+         {id} sh /installer.sh {verb} containerd",
+        Image::DEFAULT_NAME
+    );
+    arguments.extend(rest.split_whitespace().map(str::to_owned));
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    stasis.host.run(&arguments)?;
+    let installer = Installer { stasis, id, log };
+    installer.wait_for(end)?;
+    Ok(installer)
+}
+
+struct Installer<'host> {
+    stasis: &'host StasisHost,
+    id: String,
+    log: String,
+}
+
+impl Installer<'_> {
+    fn said(&self) -> Result<String> {
+        Ok(fs::read_to_string(self.stasis.host.path(&self.log))?)
+    }
+
+    fn wait_for(&self, end: &str) -> Result<()> {
+        wait_until_clear(|| {
+            let said = self.said()?;
+            Ok((!said.contains(end)).then_some(said))
+        })
+    }
+
+    /// As its pod is ended, at once; what it has said.
+    fn end(self) -> Result<String> {
+        self.stasis.host.run(&["ctr", "tasks", "kill", &self.id])?;
+        self.stasis.ctr_wait_for(&self.id, "STOPPED")?;
+        self.stasis.ctr_remove(&self.id)?;
+        self.said()
+    }
+}
+
+fn first_and_again(stasis: &StasisHost) -> Result<()> {
+    let said = run(stasis, "install", FIRST, "install: done")?.end()?;
+    assert_contains(&said, &[&format!("{RUNTIME} is that of the image")]);
+    let handler = fs::read_to_string(stasis.host.path(HANDLER))?;
+    let shim = "runtime_path = \"/usr/local/bin/containerd-shim-stasis-v2\"";
+    assert_contains(&handler, &[shim]);
+    let ready = "label node node-1 io.stasis.node=ready --overwrite\n";
+    assert_eq!(text(stasis, LABELLED)?, ready);
+    let asked = text(stasis, ASKED_SYSTEMD)?;
+    assert_eq!(asked, format!("daemon-reload\n{RESTART}\n"));
+
+    stasis.set("runc", "")?;
+    let (settings, program) = (text(stasis, SETTINGS)?, inode(stasis, RUNTIME)?);
+    let said = run(stasis, "install", FIRST, "install: done")?.end()?;
+    assert!(!said.contains("is that of the image"), "{said}");
+    assert_eq!(inode(stasis, RUNTIME)?, program);
+    assert_eq!(text(stasis, SETTINGS)?, settings);
+    assert_eq!(text(stasis, ASKED_SYSTEMD)?.matches(RESTART).count(), 1);
+    Ok(())
+}
+
+/// Nothing is restarted, and the programs are exchanged in one step each.
+fn upgraded_under_it(stasis: &StasisHost) -> Result<()> {
+    let said = run(stasis, "install", SECOND, "install: done")?.end()?;
+    let exchanged: Vec<&str> = said
+        .lines()
+        .filter(|line| line.ends_with("is that of the image"))
+        .collect();
+    let shim = "/usr/local/bin/containerd-shim-stasis-v2";
+    assert_eq!(exchanged.len(), 2, "{said}");
+    ensure!(
+        exchanged[0].contains(RUNTIME) && exchanged[1].contains(shim),
+        "{said}"
+    );
+    let later = format!("{SECOND}/stasis-0.1.1-x86_64/bin/stasis-runtime");
+    stasis.host.run(&["cmp", RUNTIME, &later])?;
+    assert_eq!(text(stasis, ASKED_SYSTEMD)?.matches(RESTART).count(), 1);
+    Ok(())
+}
+
+fn removed_when_it_has_ended(stasis: &StasisHost, pod: Pod<'_>) -> Result<()> {
+    let removes = run(stasis, "remove", SECOND, "needed by a container")?;
+    assert!(text(stasis, LABELLED)?.ends_with("label node node-1 io.stasis.node-\n"));
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("103"));
+    ensure!(stasis.host.path(HANDLER).exists(), "the handler is gone");
+    pod.remove()?;
+    removes.wait_for("remove: done")?;
+    removes.end()?;
+    let left =
+        stasis
+            .host
+            .run_for_text(&["find", "/usr/local", "-type", "f", "-name", "*stasis*"])?;
+    assert_eq!(left, "");
+    ensure!(!stasis.host.path(HANDLER).exists(), "{HANDLER} is there");
+    ensure!(stasis.host.path(SETTINGS).exists(), "the settings are gone");
+    assert_eq!(text(stasis, ASKED_SYSTEMD)?.matches(RESTART).count(), 2);
+    // Once more, as a pod that is started again.
+    run(stasis, "remove", SECOND, "remove: done")?
+        .end()
+        .map(drop)
+}
+
+fn text(stasis: &StasisHost, path: &str) -> Result<String> {
+    Ok(fs::read_to_string(stasis.host.path(path))?)
+}
+
+fn inode(stasis: &StasisHost, path: &str) -> Result<u64> {
+    Ok(fs::metadata(stasis.host.path(path))?.ino())
+}
