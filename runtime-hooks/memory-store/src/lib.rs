@@ -13,6 +13,8 @@
 //!   while more of them come ([`Writer::store_coming`]), and [`Reader::load_files`], by many
 //!   threads. What is in a pack from the beginning
 //!   ([`create_pack`]) is not copied: [`Reader::in_place`].
+//! * Moving: [`gather`] puts the memory of an image into blobs for a registry, which are the packs
+//!   of the image that is pulled.
 //! * Managing: [`list`], [`remove`], [`discard`].
 //!
 //! Images are not trusted: an index is checked against its limits before anything is made of it,
@@ -23,6 +25,7 @@
 //! environment variable of CRIU names ([`REQUEST_VARIABLE`]), and the plugin answers with a
 //! [`Report`]: see `protocol.rs`.
 
+mod blob;
 mod chunk;
 mod directory;
 mod error;
@@ -39,6 +42,13 @@ mod reader;
 mod test_data;
 mod write;
 
+pub use blob::contents::{
+    BlobContents, Content, ContentHash, MOST_CONTENTS_BYTES, decode as decode_contents,
+    encode as encode_contents,
+};
+pub use blob::cut::Lengths;
+pub use blob::gather::{Gathered, NewBlobs, gather};
+pub use blob::{BlobDigest, MOST_BLOB_BYTES, pack_header, pack_of};
 pub use chunk::buffer::Buffer;
 pub use chunk::checksum::Checksum;
 pub use chunk::stored_pages::{Run, StoredPages};

@@ -9,7 +9,7 @@ pub(crate) const WORDS: usize = CHUNK / PAGE / 64;
 const BLOCK: usize = 256;
 
 /// The pages of a chunk that are stored; the others are zero.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum StoredPages {
     /// The first so many (1 to 1024), which are all that the chunk has.
     All(u16),

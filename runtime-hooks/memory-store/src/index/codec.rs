@@ -226,16 +226,16 @@ fn chunk(input: &mut Input<'_>) -> Result<Chunk, String> {
 }
 
 /// What is left to be read.
-struct Input<'a>(&'a [u8]);
+pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
 impl Input<'_> {
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], String> {
+    pub(crate) fn take<const N: usize>(&mut self) -> Result<[u8; N], String> {
         let (taken, rest) = self.0.split_first_chunk().ok_or("it ends too early")?;
         self.0 = rest;
         Ok(*taken)
     }
 
-    fn u8(&mut self) -> Result<u8, String> {
+    pub(crate) fn u8(&mut self) -> Result<u8, String> {
         self.take().map(u8::from_le_bytes)
     }
 
@@ -243,11 +243,11 @@ impl Input<'_> {
         self.take().map(u16::from_le_bytes)
     }
 
-    fn u32(&mut self) -> Result<u32, String> {
+    pub(crate) fn u32(&mut self) -> Result<u32, String> {
         self.take().map(u32::from_le_bytes)
     }
 
-    fn u64(&mut self) -> Result<u64, String> {
+    pub(crate) fn u64(&mut self) -> Result<u64, String> {
         self.take().map(u64::from_le_bytes)
     }
 
@@ -256,7 +256,7 @@ impl Input<'_> {
     }
 
     /// A list of what needs at least `least` bytes each.
-    fn list<T>(
+    pub(crate) fn list<T>(
         &mut self,
         least: usize,
         read: impl Fn(&mut Self) -> Result<T, String>,

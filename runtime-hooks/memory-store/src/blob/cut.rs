@@ -1,0 +1,47 @@
+//! Where blobs end.
+//!
+//! Large enough that an image has few, and at places that its contents decide: who makes blobs of
+//! the same contents makes the same ones again after the next end, whatever came before.
+
+use super::contents::ContentHash;
+
+/// A registry takes some time for each blob, whatever its length.
+const LEAST: u64 = 256 << 20;
+/// With [`SPARE`] less than [`MOST_BLOB_BYTES`](super::MOST_BLOB_BYTES).
+const MOST_LEAST: u64 = 8 << 30;
+/// So many blobs of the least length are not more than an image may have.
+const BLOBS: u64 = 128;
+/// A blob is no longer than the least by more than this, and one of 16 contents ends it: that none
+/// of 256 does is rarer than one in ten million.
+const SPARE: u64 = 1 << 30;
+const ENDS: u8 = 0x0f;
+
+/// The lengths of an image's blobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lengths {
+    /// Shorter ones, but for the last, there are not.
+    pub least: u64,
+    /// No content begins at this length or after it.
+    pub most: u64,
+}
+
+impl Lengths {
+    /// For an image with so many bytes of contents, whether they are moved or not: that of another
+    /// replica has about as many.
+    #[must_use]
+    pub fn of(bytes: u64) -> Self {
+        let share = bytes.div_ceil(BLOBS).clamp(LEAST, MOST_LEAST);
+        // At most 8 GiB, which is a power of two itself.
+        let least = share.checked_next_power_of_two().unwrap_or(MOST_LEAST);
+        Self {
+            least,
+            most: least + SPARE - (4 << 20),
+        }
+    }
+
+    /// Whether a blob ends after this content, which has made it so long.
+    pub(super) fn is_end(&self, bytes: u64, last: &ContentHash) -> bool {
+        let is_mark = || last.0[31] & ENDS == 0;
+        bytes >= self.most || (bytes >= self.least && is_mark())
+    }
+}

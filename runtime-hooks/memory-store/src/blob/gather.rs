@@ -1,0 +1,230 @@
+//! What the other side lacks is put into new blobs, and the index refers to what is where.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use super::contents::{BlobContents, Content};
+use super::cut::Lengths;
+use super::plan::{Key, Needed, kept, key, needed, trim};
+use super::{BlobDigest, pack_of};
+use crate::index::limits;
+use crate::pack::compress::Compressor;
+use crate::{Buffer, Chunk, Encoding, Index, PAGE, Pack, Place, Reader, StoreError, Tier};
+
+/// The fastest of zstd's levels that are not negative: a network is slower, a disk may not be.
+const LEVEL: i32 = 1;
+
+/// Takes new blobs, one after the other.
+pub trait NewBlobs {
+    /// Why they cannot be taken.
+    type Error: From<StoreError>;
+
+    /// Takes more bytes of the blob.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    fn append(&mut self, bytes: &[u8]) -> Result<(), Self::Error>;
+
+    /// The blob is complete; the next bytes begin another.
+    ///
+    /// # Errors
+    /// It cannot be kept.
+    fn end(&mut self) -> Result<BlobDigest, Self::Error>;
+}
+
+/// The bulk memory of an image in blobs.
+#[derive(Debug)]
+pub struct Gathered {
+    /// The index of the image that has them as its packs.
+    pub index: Index,
+    /// Its blobs: those that were there before, then the new ones.
+    pub blobs: Vec<BlobContents>,
+    /// How many were there before.
+    pub kept: usize,
+}
+
+/// Puts all memory of an image into blobs that are `there`, and into new ones. `threads` read the
+/// image; what is new is read once more, and compressed and written by one.
+///
+/// # Errors
+/// The image cannot be read, or is damaged; what [`NewBlobs`] says.
+pub fn gather<N: NewBlobs>(
+    index: &Index,
+    reader: &Reader,
+    there: &[BlobContents],
+    lengths: impl FnOnce(u64) -> Lengths,
+    threads: usize,
+    new: &mut N,
+) -> Result<Gathered, N::Error> {
+    let needed = needed(index, reader, threads)?;
+    let mut blobs = kept(&needed, there);
+    let kept = blobs.len();
+    let sizes = needed.iter().map(|needed| u64::from(needed.trimmed.key.1));
+    let lengths = lengths(sizes.sum());
+    let mut places = places_in(&blobs);
+    let mut growing = Growing::new(lengths, kept)?;
+    for needed in &needed {
+        if let Entry::Vacant(place) = places.entry(needed.trimmed.key) {
+            let content = growing.put(index, reader, needed, new)?;
+            place.insert((growing.number, content));
+            growing.end_if_due(&content, new)?;
+        }
+    }
+    growing.end(new)?;
+    blobs.extend(growing.blobs);
+    let index = index_of(index, &needed, &blobs, &places)?;
+    Ok(Gathered { index, blobs, kept })
+}
+
+/// The blob that grows, and those before it.
+struct Growing {
+    lengths: Lengths,
+    compressor: Compressor,
+    buffer: Buffer,
+    /// The number of the one that grows among all of the image.
+    number: usize,
+    bytes: u64,
+    contents: Vec<Content>,
+    blobs: Vec<BlobContents>,
+}
+
+impl Growing {
+    fn new(lengths: Lengths, number: usize) -> Result<Self, StoreError> {
+        let impossible = |error: std::io::Error| StoreError::Impossible {
+            what: format!("zstd cannot be used: {error}"),
+        };
+        Ok(Self {
+            lengths,
+            compressor: Compressor::new(LEVEL).map_err(impossible)?,
+            buffer: Buffer::new(),
+            number,
+            bytes: 0,
+            contents: Vec::new(),
+            blobs: Vec::new(),
+        })
+    }
+
+    fn put<N: NewBlobs>(
+        &mut self,
+        index: &Index,
+        reader: &Reader,
+        needed: &Needed<'_>,
+        new: &mut N,
+    ) -> Result<Content, N::Error> {
+        let Needed { at, chunk, trimmed } = needed;
+        let process = index.processes.get(at.0).ok_or_else(not_placed)?;
+        let area = process.areas.get(at.1).ok_or_else(not_placed)?;
+        // Whoever changes the image meanwhile does not change what was hashed.
+        let loaded = reader.load(process.pid, area.start, chunk, &mut self.buffer)?;
+        let pages = loaded.verified()?;
+        let (_, parts) = trim(&chunk.pages, pages).ok_or_else(not_placed)?;
+        let (hash, content_bytes) = trimmed.key;
+        let mut content = Content {
+            hash,
+            content_bytes,
+            offset: self.bytes,
+            bytes: content_bytes,
+            encoding: Encoding::Raw,
+        };
+        match self.compressor.compress(&parts) {
+            Some(compressed) => {
+                content.bytes = u32::try_from(compressed.bytes).unwrap_or(u32::MAX);
+                content.encoding = Encoding::Zstd;
+                new.append(compressed.padded)?;
+                self.bytes += compressed.padded.len() as u64;
+            }
+            None => {
+                for part in parts {
+                    new.append(part)?;
+                }
+                self.bytes += u64::from(content_bytes);
+            }
+        }
+        self.contents.push(content);
+        Ok(content)
+    }
+
+    fn end_if_due<N: NewBlobs>(&mut self, last: &Content, new: &mut N) -> Result<(), N::Error> {
+        match self.lengths.is_end(self.bytes, &last.hash) {
+            true => self.end(new),
+            false => Ok(()),
+        }
+    }
+
+    fn end<N: NewBlobs>(&mut self, new: &mut N) -> Result<(), N::Error> {
+        if self.contents.is_empty() {
+            return Ok(());
+        }
+        self.blobs.push(BlobContents {
+            digest: new.end()?,
+            bytes: std::mem::take(&mut self.bytes),
+            contents: std::mem::take(&mut self.contents),
+        });
+        self.number += 1;
+        Ok(())
+    }
+}
+
+/// The blob's number, and the place in it.
+type Places = HashMap<Key, (usize, Content)>;
+
+fn places_in(blobs: &[BlobContents]) -> Places {
+    let mut places = Places::new();
+    for (number, blob) in blobs.iter().enumerate() {
+        for content in &blob.contents {
+            places.entry(key(content)).or_insert((number, *content));
+        }
+    }
+    places
+}
+
+/// The same memory, with the blobs as packs.
+fn index_of(
+    index: &Index,
+    needed: &[Needed<'_>],
+    blobs: &[BlobContents],
+    places: &Places,
+) -> Result<Index, StoreError> {
+    let mut processes = index.processes.clone();
+    let areas = processes.iter_mut().flat_map(|process| &mut process.areas);
+    areas.for_each(|area| area.chunks.clear());
+    for Needed { at, chunk, trimmed } in needed {
+        let area = processes
+            .get_mut(at.0)
+            .and_then(|process| process.areas.get_mut(at.1));
+        area.ok_or_else(not_placed)?.chunks.push(Chunk {
+            number: chunk.number,
+            pages: trimmed.pages.clone(),
+            checksum: trimmed.checksum,
+            place: place_of(places, &trimmed.key).ok_or_else(not_placed)?,
+        });
+    }
+    let packs = blobs.iter().map(|blob| pack_of(&blob.digest, blob.bytes));
+    let packs: Option<Vec<Pack>> = packs.collect();
+    let index = Index {
+        // It stays the memory of the same checkpoint, which the manifest names.
+        image_id: index.image_id,
+        tier: Tier::Portable,
+        packs: packs.ok_or_else(not_placed)?,
+        processes,
+    };
+    // What the other side says of its blobs is in it.
+    limits::check(&index).map_err(|what| StoreError::Impossible { what })?;
+    Ok(index)
+}
+
+fn place_of(places: &Places, key: &Key) -> Option<Place> {
+    let (number, content) = places.get(key)?;
+    Some(Place {
+        pack: u32::try_from(*number).ok()?,
+        offset: PAGE as u64 + content.offset,
+        bytes: content.bytes,
+        encoding: content.encoding,
+    })
+}
+
+fn not_placed() -> StoreError {
+    StoreError::Impossible {
+        what: "a chunk of the image is in none of its blobs".to_owned(),
+    }
+}

@@ -1,0 +1,169 @@
+//! What an image needs, and which blobs of the other side have enough of it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use super::contents::{BlobContents, Content, ContentHash};
+use crate::{Buffer, Checksum, Chunk, Index, Loaded, Reader, StoreError, StoredPages};
+
+/// A blob of which an image needs less than one part in so many is not referred to: whoever pulls
+/// the image would fetch the rest as well.
+const USED: u64 = 4;
+/// With those that are new no more than an image may have.
+const MOST_KEPT: usize = 150;
+
+/// How a content is known: its hash, and its length.
+pub(super) type Key = (ContentHash, u32);
+
+/// A chunk of an image, and how it is put into a blob.
+#[derive(Debug, Clone)]
+pub(super) struct Needed<'a> {
+    /// The numbers of its process and area in the index.
+    pub(super) at: (usize, usize),
+    /// As it is stored now.
+    pub(super) chunk: &'a Chunk,
+    pub(super) trimmed: Trimmed,
+}
+
+/// A content without pages of zeros.
+#[derive(Debug, Clone)]
+pub(super) struct Trimmed {
+    pub(super) key: Key,
+    pub(super) pages: StoredPages,
+    pub(super) checksum: Checksum,
+}
+
+/// Every chunk of an image that is not all zeros, in the order of processes and addresses. All are
+/// read, by several threads, and compared with their checksums; what is there several times, at one
+/// place, is read once.
+pub(super) fn needed<'a>(
+    index: &'a Index,
+    reader: &Reader,
+    threads: usize,
+) -> Result<Vec<Needed<'a>>, StoreError> {
+    let mut distinct = Vec::new();
+    let mut numbers = HashMap::new();
+    let mut all = Vec::new();
+    for (p, process) in index.processes.iter().enumerate() {
+        for (a, area) in process.areas.iter().enumerate() {
+            for chunk in &area.chunks {
+                let place = (chunk.place.pack, chunk.place.offset);
+                let what = (place, &chunk.pages, chunk.checksum);
+                let number = *numbers.entry(what).or_insert_with(|| {
+                    distinct.push((process.pid, area.start, chunk));
+                    distinct.len() - 1
+                });
+                all.push(((p, a), chunk, number));
+            }
+        }
+    }
+    let trimmed = read_all(&distinct, reader, threads)?;
+    let needed = all.into_iter().filter_map(|(at, chunk, number)| {
+        let trimmed = trimmed.get(number)?.clone()?;
+        Some(Needed { at, chunk, trimmed })
+    });
+    Ok(needed.collect())
+}
+
+/// Reads chunks of processes and areas, in their order.
+fn read_all(
+    chunks: &[(i32, u64, &Chunk)],
+    reader: &Reader,
+    threads: usize,
+) -> Result<Vec<Option<Trimmed>>, StoreError> {
+    let next = AtomicUsize::new(0);
+    let read = || {
+        let mut buffer = Buffer::new();
+        let mut done = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some((process, area, chunk)) = chunks.get(number) else {
+                return Ok(done);
+            };
+            let loaded = reader.load(*process, *area, chunk, &mut buffer);
+            let content = loaded.and_then(Loaded::verified);
+            // The others end as well.
+            let content = content.inspect_err(|_| next.store(chunks.len(), Ordering::Relaxed))?;
+            done.push((number, Trimmed::of(&chunk.pages, content)));
+        }
+    };
+    let results: Vec<Result<_, StoreError>> = thread::scope(|scope| {
+        let started: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(read)).collect();
+        let joined = started.into_iter().map(thread::ScopedJoinHandle::join);
+        joined
+            .map(|one| one.unwrap_or(Err(StoreError::Panic)))
+            .collect()
+    });
+    let mut done = Vec::new();
+    for result in results {
+        done.extend(result?);
+    }
+    done.sort_unstable_by_key(|(number, _)| *number);
+    Ok(done.into_iter().map(|(_, trimmed)| trimmed).collect())
+}
+
+impl Trimmed {
+    /// `None`: it is all zeros.
+    fn of(stored: &StoredPages, content: &[u8]) -> Option<Self> {
+        let (pages, parts) = trim(stored, content)?;
+        let mut hasher = blake3::Hasher::new();
+        parts.iter().for_each(|part| {
+            hasher.update(part);
+        });
+        Some(Self {
+            // A chunk has at most 4 MiB.
+            key: (
+                ContentHash(hasher.finalize().into()),
+                u32::try_from(pages.bytes()).unwrap_or(u32::MAX),
+            ),
+            checksum: Checksum::of_parts(&parts),
+            pages,
+        })
+    }
+}
+
+/// The pages of a content that are not zeros: contents that lie in a pack as in their process have
+/// all of theirs, and equal ones would not be found.
+pub(super) fn trim<'c>(
+    stored: &StoredPages,
+    content: &'c [u8],
+) -> Option<(StoredPages, Vec<&'c [u8]>)> {
+    match stored {
+        StoredPages::All(_) => {
+            let pages = StoredPages::of(content)?;
+            let parts = pages.slices(content)?;
+            Some((pages, parts))
+        }
+        StoredPages::Some(_) => Some((stored.clone(), vec![content])),
+    }
+}
+
+/// Of the blobs that the other side has those that are worth it, the most needed first.
+pub(super) fn kept(needed: &[Needed<'_>], there: &[BlobContents]) -> Vec<BlobContents> {
+    let mut open: HashSet<Key> = needed.iter().map(|needed| needed.trimmed.key).collect();
+    let mut kept: Vec<(u64, &BlobContents)> = Vec::new();
+    let mut seen = HashSet::new();
+    for blob in there.iter().filter(|blob| seen.insert(blob.digest)) {
+        let mine = |content: &&Content| open.contains(&key(content));
+        let used: u64 = blob.contents.iter().filter(mine).map(stored).sum();
+        if used > 0 && used * USED >= blob.bytes {
+            // Others need not be there for that as well.
+            blob.contents.iter().map(key).for_each(|key| {
+                open.remove(&key);
+            });
+            kept.push((used, blob));
+        }
+    }
+    kept.sort_by_key(|(used, _)| std::cmp::Reverse(*used));
+    kept.truncate(MOST_KEPT);
+    kept.into_iter().map(|(_, blob)| blob.clone()).collect()
+}
+
+pub(super) fn key(content: &Content) -> Key {
+    (content.hash, content.content_bytes)
+}
+
+fn stored(content: &Content) -> u64 {
+    u64::from(content.bytes)
+}
