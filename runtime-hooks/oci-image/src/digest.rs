@@ -1,0 +1,180 @@
+//! What names a blob: the SHA-256 of its bytes.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+/// The name of a blob. Registries have to know SHA-256, and need not know another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Digest([u8; 32]);
+
+/// The text is no digest that we know.
+#[derive(Debug, thiserror::Error)]
+#[error("it is not sha256: and 64 of 0-9a-f")]
+pub struct NoDigest;
+
+impl Digest {
+    /// That of these bytes.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
+    /// The hash itself.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// Without the name of the algorithm: the name of its file in a layout.
+    #[must_use]
+    pub fn hex(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+impl From<[u8; 32]> for Digest {
+    fn from(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sha256:{}", self.hex())
+    }
+}
+
+impl From<Digest> for String {
+    fn from(digest: Digest) -> Self {
+        digest.to_string()
+    }
+}
+
+impl FromStr for Digest {
+    type Err = NoDigest;
+
+    fn from_str(text: &str) -> Result<Self, NoDigest> {
+        let hex = text.strip_prefix("sha256:").ok_or(NoDigest)?.as_bytes();
+        let (pairs, rest) = hex.as_chunks::<2>();
+        if pairs.len() != 32 || !rest.is_empty() {
+            return Err(NoDigest);
+        }
+        let mut bytes = [0; 32];
+        for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
+            *byte = value(*high)? << 4 | value(*low)?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+impl TryFrom<String> for Digest {
+    type Error = NoDigest;
+
+    fn try_from(text: String) -> Result<Self, NoDigest> {
+        text.parse()
+    }
+}
+
+/// Capitals are refused: a blob has one name.
+fn value(digit: u8) -> Result<u8, NoDigest> {
+    match digit {
+        b'0'..=b'9' => Ok(digit - b'0'),
+        b'a'..=b'f' => Ok(digit - b'a' + 10),
+        _ => Err(NoDigest),
+    }
+}
+
+/// Hashes and counts what passes through it.
+#[derive(Debug)]
+pub struct Hashed<T> {
+    inner: T,
+    hasher: Sha256,
+    bytes: u64,
+}
+
+impl<T> Hashed<T> {
+    /// Nothing has passed yet.
+    pub fn new(inner: T) -> Self {
+        Self {
+            inner,
+            hasher: Sha256::new(),
+            bytes: 0,
+        }
+    }
+
+    /// What has passed: its digest and length; and what it passed to or came from.
+    pub fn end(self) -> (Digest, u64, T) {
+        (
+            Digest(self.hasher.finalize().into()),
+            self.bytes,
+            self.inner,
+        )
+    }
+
+    fn passed(&mut self, bytes: &[u8]) {
+        self.hasher.update(bytes);
+        self.bytes += bytes.len() as u64;
+    }
+}
+
+impl<T: Write> Write for Hashed<T> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        self.passed(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+impl<T: Read> Read for Hashed<T> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(into)?;
+        self.passed(&into[..read]);
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_reads_as_it_is_written_and_has_one_name() {
+        let text = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        let digest: Digest = text.parse().unwrap();
+        assert_eq!(digest, Digest::of(b""));
+        assert_eq!(digest.to_string(), text);
+        for other in [
+            "",
+            "sha256:",
+            &text[..70],
+            &format!("{text}0"),
+            &text.to_uppercase(),
+            &text.replace("e3", "E3"),
+            &text.replace("e3", "../"),
+            &text.replace("sha256", "sha512"),
+        ] {
+            assert!(other.parse::<Digest>().is_err(), "{other}");
+        }
+    }
+
+    #[test]
+    fn what_passes_is_hashed_and_counted() {
+        let mut writer = Hashed::new(Vec::new());
+        writer.write_all(b"some").unwrap();
+        writer.write_all(b" bytes").unwrap();
+        let (digest, bytes, written) = writer.end();
+        assert_eq!((digest, bytes), (Digest::of(b"some bytes"), 10));
+        let mut reader = Hashed::new(written.as_slice());
+        io::copy(&mut reader, &mut io::sink()).unwrap();
+        assert_eq!(reader.end().0, digest);
+    }
+}

@@ -1,0 +1,209 @@
+//! The manifest of an image of ours.
+
+use std::collections::HashSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::annotations::Annotations;
+use super::descriptor::Descriptor;
+use super::parse;
+use crate::{Digest, OciImageError};
+
+/// What OCI calls a manifest.
+pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+/// What tells an image of ours from a container image.
+pub const ARTIFACT: &str = "application/vnd.stasis.checkpoint.v1";
+/// `stasis.json`.
+const CONFIG: &str = "application/vnd.stasis.checkpoint.config.v1+json";
+/// Less than registries refuse.
+pub const MOST_MANIFEST_BYTES: u64 = 1 << 20;
+/// The same.
+const MOST_LAYERS: usize = 400;
+/// As `image::manifest` reads at most.
+const MOST_CONFIG_BYTES: u64 = 96 << 20;
+const SCHEMA: u32 = 2;
+
+/// What a layer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// CRIU's files.
+    Criu,
+    /// The index of bulk memory.
+    Index,
+    /// The list of what is in which blob of memory.
+    Contents,
+    /// Bulk memory.
+    Memory,
+}
+
+impl Kind {
+    const ALL: [Self; 4] = [Self::Criu, Self::Index, Self::Contents, Self::Memory];
+
+    /// As descriptors say it.
+    #[must_use]
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Self::Criu => "application/vnd.stasis.checkpoint.criu.v1.tar+zstd",
+            Self::Index => "application/vnd.stasis.checkpoint.index.v1",
+            Self::Contents => "application/vnd.stasis.checkpoint.contents.v1",
+            Self::Memory => "application/vnd.stasis.checkpoint.memory.v1",
+        }
+    }
+
+    fn of(descriptor: &Descriptor) -> Option<Self> {
+        let media_type = descriptor.media_type.as_str();
+        let is_its = |kind: &Self| kind.media_type() == media_type;
+        Self::ALL.into_iter().find(is_its)
+    }
+
+    /// The most bytes of such a blob.
+    fn most_bytes(self) -> u64 {
+        match self {
+            Self::Criu | Self::Memory => 9 << 30,
+            // As stasis-memory-store reads at most.
+            Self::Index => 256 << 20,
+            Self::Contents => 64 << 20,
+        }
+    }
+}
+
+/// The manifest of an image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Manifest {
+    schema_version: u32,
+    media_type: String,
+    /// Container images have none.
+    #[serde(default)]
+    artifact_type: String,
+    config: Descriptor,
+    layers: Vec<Descriptor>,
+    #[serde(default, skip_serializing_if = "Annotations::is_empty")]
+    annotations: Annotations,
+}
+
+impl Manifest {
+    /// One with these blobs.
+    #[must_use]
+    pub fn new(
+        config: (Digest, u64),
+        layers: impl IntoIterator<Item = (Kind, Digest, u64)>,
+        annotations: Annotations,
+    ) -> Self {
+        let layers = layers.into_iter();
+        let layers =
+            layers.map(|(kind, digest, size)| Descriptor::new(kind.media_type(), digest, size));
+        Self {
+            schema_version: SCHEMA,
+            media_type: MANIFEST.to_owned(),
+            artifact_type: ARTIFACT.to_owned(),
+            config: Descriptor::new(CONFIG, config.0, config.1),
+            layers: layers.collect(),
+            annotations,
+        }
+    }
+
+    /// The blob with `stasis.json`.
+    #[must_use]
+    pub fn config(&self) -> &Descriptor {
+        &self.config
+    }
+
+    /// The blobs of a kind, in their order.
+    pub fn layers(&self, kind: Kind) -> impl Iterator<Item = &Descriptor> {
+        let is_its = move |layer: &&Descriptor| Kind::of(layer) == Some(kind);
+        self.layers.iter().filter(is_its)
+    }
+
+    /// The blob of a kind of which an image has one at most.
+    #[must_use]
+    pub fn layer(&self, kind: Kind) -> Option<&Descriptor> {
+        self.layers(kind).next()
+    }
+
+    /// All its blobs, the config first.
+    pub fn blobs(&self) -> impl Iterator<Item = &Descriptor> {
+        std::iter::once(&self.config).chain(&self.layers)
+    }
+
+    /// The length of all its blobs.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let sizes = self.blobs().map(|blob| blob.size);
+        sizes.fold(0, u64::saturating_add)
+    }
+
+    /// Writes it, if it could be read again.
+    ///
+    /// # Errors
+    /// [`OciImageError::Document`].
+    pub fn to_text(&self) -> Result<Vec<u8>, OciImageError> {
+        let refused = |what| OciImageError::document("the manifest for the image", what);
+        self.check().map_err(refused)?;
+        let text = serde_json::to_vec(self).map_err(|error| refused(error.to_string()))?;
+        if text.len() as u64 > MOST_MANIFEST_BYTES {
+            return Err(refused("it has more than 1 MiB".to_owned()));
+        }
+        Ok(text)
+    }
+
+    /// Reads one of somebody else's; `named` is for messages.
+    ///
+    /// # Errors
+    /// [`OciImageError::Document`].
+    pub fn from_text(text: &[u8], named: &str) -> Result<Self, OciImageError> {
+        let refused = |what| OciImageError::document(format!("the manifest {named}"), what);
+        let manifest: Self = parse(text).map_err(refused)?;
+        if manifest.artifact_type != ARTIFACT {
+            return Err(OciImageError::NotOurs {
+                document: format!("the manifest {named}"),
+                artifact: manifest.artifact_type,
+            });
+        }
+        manifest.check().map_err(refused)?;
+        Ok(manifest)
+    }
+
+    /// Checks the rules that the types do not express.
+    fn check(&self) -> Result<(), String> {
+        if self.schema_version != SCHEMA || self.media_type != MANIFEST {
+            return Err("it is not a manifest of OCI's version 2".to_owned());
+        }
+        if self.config.media_type != CONFIG {
+            return Err("its config is not that of an image of stasis".to_owned());
+        }
+        if self.layers.len() > MOST_LAYERS || self.config.size > MOST_CONFIG_BYTES {
+            return Err("it has more layers, or a larger config, than an image has".to_owned());
+        }
+        let mut digests = HashSet::from([self.config.digest]);
+        for layer in &self.layers {
+            let Descriptor {
+                media_type,
+                digest,
+                size,
+                ..
+            } = layer;
+            let kind = Kind::of(layer);
+            let kind = kind.ok_or_else(|| format!("a layer of type {media_type:?} is unknown"))?;
+            if *size > kind.most_bytes() {
+                return Err(format!("{digest} has more bytes than any: {size}"));
+            }
+            if !digests.insert(*digest) {
+                return Err(format!("{digest} is listed twice"));
+            }
+        }
+        let count = |kind| self.layers(kind).count();
+        let has_memory = match (count(Kind::Index), count(Kind::Contents)) {
+            (0, 0) => false,
+            (1, 1) => true,
+            _ => return Err("it has not one index and one list of contents".to_owned()),
+        };
+        if count(Kind::Criu) != 1 || (count(Kind::Memory) > 0 && !has_memory) {
+            return Err("it has not one layer of CRIU's files, or memory and no index".to_owned());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

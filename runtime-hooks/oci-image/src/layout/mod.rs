@@ -1,0 +1,270 @@
+//! A directory with blobs and the manifests that name them: an OCI layout, as `skopeo copy` reads
+//! and writes it, on a disk or a file system of several machines (NFS).
+//!
+//! Blobs get their names when they are complete, and manifests their tags when all their blobs are
+//! there. Several may push at the same time: only whoever changes `index.json` is alone.
+
+pub mod blob;
+mod place;
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::retry_on_intr;
+use serde::Deserialize;
+use stasis_linux::file::{self, Access, Durability};
+
+use crate::document::index::LayoutIndex;
+use crate::document::manifest::{ARTIFACT, MANIFEST, MOST_MANIFEST_BYTES, Manifest};
+use crate::document::parse;
+use crate::{Descriptor, Digest, OciImageError};
+use place::Place;
+
+const MARK: &str = "oci-layout";
+const VERSION: &str = "1.0.0";
+const INDEX: &str = "index.json";
+/// Whoever changes the index has it locked.
+const LOCK: &str = ".stasis-lock";
+/// More than a layout of ten thousand images has.
+const MOST_INDEX_BYTES: u64 = 16 << 20;
+const MOST_MARK_BYTES: u64 = 1 << 10;
+
+/// A layout.
+#[derive(Debug)]
+pub struct Layout {
+    path: PathBuf,
+    blobs: Place,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Mark {
+    image_layout_version: String,
+}
+
+impl Layout {
+    /// Opens one.
+    ///
+    /// # Errors
+    /// [`OciImageError::NoLayout`], [`OciImageError::Io`].
+    pub fn open(path: &Path) -> Result<Self, OciImageError> {
+        let no_layout = |what: String| OciImageError::NoLayout {
+            path: path.to_owned(),
+            what,
+        };
+        let mark = path.join(MARK);
+        let text = file::read(&mark, MOST_MARK_BYTES).map_err(OciImageError::io("read", &mark))?;
+        let text = text.ok_or_else(|| no_layout(format!("it has no {MARK}")))?;
+        let mark: Mark = parse(&text).map_err(no_layout)?;
+        if mark.image_layout_version != VERSION {
+            let version = mark.image_layout_version;
+            return Err(no_layout(format!(
+                "it has version {version:?}, and not {VERSION}"
+            )));
+        }
+        let path = path.to_owned();
+        let blobs = Place::open(&path.join("blobs").join("sha256"))?;
+        Ok(Self { path, blobs })
+    }
+
+    /// Opens one, or makes it in a directory that is empty or not there.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_or_make(path: &Path) -> Result<Self, OciImageError> {
+        if !path.join(MARK).exists() {
+            make(path)?;
+        }
+        Self::open(path)
+    }
+
+    /// Its directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The manifest of a tag, and its digest.
+    ///
+    /// # Errors
+    /// [`OciImageError`]: there is none, or it is not that of an image of ours.
+    pub fn manifest(&self, tag: &str) -> Result<(Manifest, Digest), OciImageError> {
+        let found = self.index()?.tagged(tag);
+        let found = found.ok_or_else(|| OciImageError::NoTag {
+            layout: self.path.clone(),
+            tag: tag.to_owned(),
+        })?;
+        Ok((self.read_manifest(&found)?, found.digest))
+    }
+
+    /// The images of ours that it has, the newest first, at most so many. One that cannot be read
+    /// is none.
+    ///
+    /// # Errors
+    /// [`OciImageError`]: of the layout itself.
+    pub fn images(&self, most: usize) -> Result<Vec<Manifest>, OciImageError> {
+        let index = self.index()?;
+        // Others that copy images leave it out.
+        let artifact = |one: &Descriptor| one.artifact_type.as_deref().is_none_or(is_artifact);
+        let is_ours = |one: &Descriptor| one.media_type == MANIFEST && artifact(one);
+        let ours = index.manifests().filter(is_ours).take(most);
+        Ok(ours
+            .filter_map(|one| self.read_manifest(&one).ok())
+            .collect())
+    }
+
+    fn read_manifest(&self, descriptor: &Descriptor) -> Result<Manifest, OciImageError> {
+        let digest = descriptor.digest;
+        if descriptor.media_type != MANIFEST {
+            let what = format!("it is a {:?}, and not a manifest", descriptor.media_type);
+            return Err(OciImageError::document(digest.to_string(), what));
+        }
+        let text = self.read(descriptor, MOST_MANIFEST_BYTES)?;
+        Manifest::from_text(&text, &digest.to_string())
+    }
+
+    /// All of a blob, verified.
+    ///
+    /// # Errors
+    /// [`OciImageError`]: it is not there, has more than `most` bytes, or is damaged.
+    pub fn read(&self, blob: &Descriptor, most: u64) -> Result<Vec<u8>, OciImageError> {
+        if blob.size > most {
+            let what = format!("it has {} bytes, and may have {most}", blob.size);
+            return Err(OciImageError::blob(blob.digest, what));
+        }
+        let mut bytes = Vec::new();
+        let mut reader = self.reader(blob)?;
+        let read = reader.read_to_end(&mut bytes);
+        read.map_err(OciImageError::io("read", &self.path_of(&blob.digest)))?;
+        match Digest::of(&bytes) == blob.digest {
+            true => Ok(bytes),
+            false => Err(OciImageError::blob(
+                blob.digest,
+                "its bytes have another digest",
+            )),
+        }
+    }
+
+    /// Reads a blob of the length that its descriptor says. Its digest is the caller's to compare.
+    ///
+    /// # Errors
+    /// [`OciImageError`]: it is not there, or has another length.
+    pub fn reader(&self, blob: &Descriptor) -> Result<impl Read + use<>, OciImageError> {
+        let path = self.path_of(&blob.digest);
+        let opened = self.blobs.open_file(&blob.digest.hex());
+        let opened = opened.map_err(OciImageError::io("open", &path))?;
+        let opened = opened.ok_or_else(|| OciImageError::NoBlob {
+            layout: self.path.clone(),
+            digest: blob.digest,
+        })?;
+        let found = opened
+            .metadata()
+            .map_err(OciImageError::io("read", &path))?
+            .len();
+        if found != blob.size {
+            let what = format!("it has {found} bytes, and should have {}", blob.size);
+            return Err(OciImageError::blob(blob.digest, what));
+        }
+        // It may grow while it is read.
+        Ok(opened.take(blob.size))
+    }
+
+    /// Makes sure that the blobs of an image are there, and as long as it says. They are not read.
+    ///
+    /// # Errors
+    /// [`OciImageError`]: one is not.
+    pub fn expect(&self, image: &Manifest) -> Result<(), OciImageError> {
+        image
+            .blobs()
+            .try_for_each(|blob| self.reader(blob).map(drop))
+    }
+
+    /// Whether there is a blob of this name and length. It is not read.
+    #[must_use]
+    pub fn has(&self, digest: &Digest, bytes: u64) -> bool {
+        let opened = self.blobs.open_file(&digest.hex());
+        let found = opened.ok().flatten().and_then(|file| file.metadata().ok());
+        found.is_some_and(|found| found.len() == bytes)
+    }
+
+    /// Adds a manifest whose blobs are all there, under a tag that another may have had.
+    ///
+    /// # Errors
+    /// [`OciImageError`]; the tag is what it was.
+    pub fn tag(&self, tag: &str, manifest: &Manifest) -> Result<Digest, OciImageError> {
+        let text = manifest.to_text()?;
+        let (digest, bytes) = self.add(&text)?;
+        self.blobs
+            .sync()
+            .map_err(OciImageError::io("sync", &self.path))?;
+        let _lock = self.lock().map_err(OciImageError::io("lock", &self.path))?;
+        let mut index = self.index()?;
+        let mut descriptor = Descriptor::new(MANIFEST, digest, bytes);
+        descriptor.artifact_type = Some(ARTIFACT.to_owned());
+        index.tag(tag, descriptor);
+        self.write_index(&index)?;
+        Ok(digest)
+    }
+
+    fn index(&self) -> Result<LayoutIndex, OciImageError> {
+        let path = self.path.join(INDEX);
+        let text = file::read(&path, MOST_INDEX_BYTES);
+        match text.map_err(OciImageError::io("read", &path))? {
+            None => Ok(LayoutIndex::new()),
+            Some(text) => LayoutIndex::from_text(&text)
+                .map_err(|what| OciImageError::document(path.display().to_string(), what)),
+        }
+    }
+
+    fn write_index(&self, index: &LayoutIndex) -> Result<(), OciImageError> {
+        let path = self.path.join(INDEX);
+        let text = index.to_text();
+        let written = file::check_size(text.len() as u64, MOST_INDEX_BYTES)
+            .and_then(|()| file::replace(&path, &text, Access::Public, Durability::Durable));
+        written.map_err(OciImageError::io("write", &path))
+    }
+
+    /// Waits for others that change the index, which takes a moment. A lock over NFS needs a file
+    /// that is open for writing (flock(2)).
+    fn lock(&self) -> io::Result<File> {
+        let lock = Place::open_own(&self.path, LOCK)?;
+        retry_on_intr(|| flock(&lock, FlockOperation::LockExclusive))?;
+        Ok(lock)
+    }
+
+    fn path_of(&self, digest: &Digest) -> PathBuf {
+        self.path.join("blobs").join("sha256").join(digest.hex())
+    }
+}
+
+fn is_artifact(named: &str) -> bool {
+    named == ARTIFACT
+}
+
+fn make(path: &Path) -> Result<(), OciImageError> {
+    let blobs = path.join("blobs").join("sha256");
+    let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
+    made.map_err(OciImageError::io("make", path))?;
+    let mut entries = fs::read_dir(path).map_err(OciImageError::io("read", path))?;
+    // What a push that was cut off here has left is not in the way.
+    let is_other =
+        |entry: io::Result<fs::DirEntry>| entry.map_or(true, |entry| entry.file_name() != "blobs");
+    if entries.any(is_other) {
+        return Err(OciImageError::NoLayout {
+            path: path.to_owned(),
+            what: format!("it has files and no {MARK}; name an empty directory or a layout"),
+        });
+    }
+    let made = DirBuilder::new().recursive(true).mode(0o755).create(&blobs);
+    made.map_err(OciImageError::io("make", &blobs))?;
+    let mark = path.join(MARK);
+    let text = format!("{{\"imageLayoutVersion\":\"{VERSION}\"}}");
+    let written = file::replace(&mark, text.as_bytes(), Access::Public, Durability::Durable);
+    written.map_err(OciImageError::io("write", &mark))
+}
+
+#[cfg(test)]
+mod tests;
