@@ -13,6 +13,7 @@ use stasis::cli::command_error::CommandError;
 use stasis::cli::cuda_checkpoint;
 use stasis::cli::doctor::doctor;
 use stasis::cli::documents;
+use stasis::cli::images::moved::{pull, push};
 use stasis::cli::images::{self, gc, inspect, offered};
 use stasis::cli::locate::locate;
 use stasis::cli::log;
@@ -100,6 +101,8 @@ enum Verb {
     /// Exit code 0: all can be restored here; 1: some cannot.
     Verify(images::Arguments),
     Inspect(inspect::Arguments),
+    Push(push::Arguments),
+    Pull(pull::Arguments),
     Gc(gc::Arguments),
     /// Undo what killed operations have left to undo; for where their keepers were killed, too.
     ///
@@ -154,6 +157,8 @@ impl Verb {
             Self::Restore(arguments) => arguments.format(),
             Self::Images(arguments) | Self::Verify(arguments) => arguments.format(),
             Self::Inspect(arguments) => arguments.format(),
+            Self::Push(arguments) => arguments.format(),
+            Self::Pull(arguments) => arguments.format(),
             Self::Gc(arguments) => arguments.format(),
             Self::Suspend(arguments) | Self::Resume(arguments) => arguments.format(),
         }
@@ -213,6 +218,8 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
         Verb::Metrics(arguments) => metrics::run(&settings()?, &arguments),
         Verb::Verify(arguments) => images::run(&settings()?, &arguments, Reading::Everything),
         Verb::Inspect(arguments) => inspect::run(&settings()?, &arguments),
+        Verb::Push(arguments) => push::run(&settings()?, &arguments),
+        Verb::Pull(arguments) => pull::run(&settings()?, &arguments),
         Verb::Gc(arguments) => gc::run(&settings()?, &arguments),
         Verb::Suspend(containers) => suspend::run(
             &settings()?,

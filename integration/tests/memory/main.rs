@@ -13,6 +13,7 @@ mod half_copied;
 mod images;
 mod left_to_criu;
 mod limits;
+mod moved;
 mod no_room;
 mod plugin_alone;
 mod suspend_cut_off;

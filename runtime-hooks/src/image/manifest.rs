@@ -173,7 +173,11 @@ impl Manifest {
         })
     }
 
-    fn to_text(&self) -> Result<Vec<u8>, String> {
+    /// Its text, if [`Self::from_text`] would read it.
+    ///
+    /// # Errors
+    /// Why it would not.
+    pub(crate) fn to_text(&self) -> Result<Vec<u8>, String> {
         self.check()?;
         let mut text = serde_json::to_vec(self).map_err(|error| error.to_string())?;
         text.push(b'\n');
@@ -208,7 +212,11 @@ impl Manifest {
         text.map(|text| Self::from_text(&path, &text)).transpose()
     }
 
-    fn from_text(path: &Path, text: &[u8]) -> Result<Self, ManifestError> {
+    /// Reads the text of a manifest; the path is for messages.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(crate) fn from_text(path: &Path, text: &[u8]) -> Result<Self, ManifestError> {
         let malformed = |what: String| ManifestError::Malformed {
             path: path.to_owned(),
             what,

@@ -4,6 +4,7 @@
 pub mod gc;
 pub mod inspect;
 mod known;
+pub mod moved;
 pub mod offered;
 mod row;
 mod table;

@@ -1,5 +1,7 @@
 //! Errors of the operator's program, `stasis`.
 
+mod moving;
+
 use stasis_config::SettingsError;
 use stasis_memory_store::StoreError;
 
@@ -13,6 +15,7 @@ use crate::error::io_kind::{of_io, of_store};
 use crate::error::kind::{Diagnosis, Kind, State};
 use crate::image::contents::ContentsError;
 use crate::image::manifest::ManifestError;
+pub use moving::MoveError;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +38,9 @@ pub enum CommandError {
     /// It cannot read CRIU's files.
     #[error(transparent)]
     Contents(#[from] ContentsError),
+    /// `stasis push` or `stasis pull` failed.
+    #[error(transparent)]
+    Move(#[from] MoveError),
     /// `stasis documents` failed.
     #[error(transparent)]
     Documents(#[from] DocumentsError),
@@ -91,6 +97,7 @@ impl CommandError {
             Self::Manifest(error) => error.kind(),
             Self::Index(error) => of_store(error),
             Self::Contents(error) => error.kind(),
+            Self::Move(error) => error.kind(),
             Self::Locate(error) => error.kind(),
             Self::Memory(error) => error.kind(),
             Self::NoImages(_) | Self::ImagesOfSeveral { .. } => Kind::NoContainer,

@@ -1,0 +1,18 @@
+//! What a registry or an OCI layout says of an image: its manifest, and the list of what is in
+//! which blob. What is accepted is accepted again when it is written.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use stasis_memory_store::{decode_contents, encode_contents};
+use stasis_oci_image::Manifest;
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(manifest) = Manifest::from_text(bytes, "fuzzed") {
+        let written = manifest.to_text().expect("what was read can be written");
+        let again = Manifest::from_text(&written, "written").expect("and read again");
+        assert_eq!(again, manifest);
+    }
+    if let Ok(blobs) = decode_contents(bytes) {
+        assert_eq!(encode_contents(&blobs), bytes);
+    }
+});

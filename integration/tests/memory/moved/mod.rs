@@ -1,0 +1,93 @@
+//! `stasis push` and `stasis pull`: images go elsewhere, are gone with all that they had on this
+//! machine, and come back.
+
+mod layout;
+mod refused;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use stasis_integration::container::bundle::Bundle;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::{PROGRAM, StasisHost};
+use stasis_integration::needs;
+
+use layout::Layout;
+
+/// One process with much GPU memory that stays as it is, and one with little, which has other
+/// contents each time that it is asked.
+const COMMAND: &str = "/bin/memcheck 40 10000 & exec /bin/memcheck 4 10001";
+const LARGE: u16 = 10000;
+const SMALL: u16 = 10001;
+
+#[test]
+fn a_job_goes_on_from_an_image_that_was_pushed_and_pulled() -> Result<()> {
+    let stasis = &StasisHost::of(HostKind::sid()?)?;
+    needs!(StandIn);
+    let _containerd = stasis.containerd()?;
+    let job = Bundle::make(stasis, "job", &["/bin/sh", "-c", COMMAND])?;
+    job.run()?;
+    stasis.ask_until_up(LARGE)?;
+    stasis.ask_until_up(SMALL)?;
+    stasis.set("runc", "bulk_memory.tier = \"disk\"\n")?;
+    let layout = Layout::at(stasis, "/var/images");
+    the_second_image_moves_its_differences(stasis, &job, &layout)?;
+    refused::what_is_not_an_image_is_refused(stasis, &layout)?;
+    refused::a_full_disk_is_told(stasis, &layout, &job.image("second"))?;
+    for lost in [
+        &job.image("first"),
+        &job.image("second"),
+        "/var/lib/stasis/memory",
+    ] {
+        stasis.host.run(&["rm", "-rf", lost])?;
+    }
+    moved(
+        stasis,
+        &["pull", &layout.tagged("second"), &job.image("pulled")],
+    )?;
+    stasis
+        .host
+        .run(&[PROGRAM, "verify", &job.image("pulled")])?;
+    job.restore("pulled")?;
+    holds_its_memory(stasis, LARGE)?;
+    holds_its_memory(stasis, SMALL)?;
+    job.delete()
+}
+
+fn the_second_image_moves_its_differences(
+    stasis: &StasisHost,
+    job: &Bundle<'_>,
+    layout: &Layout<'_>,
+) -> Result<()> {
+    job.checkpoint("first", &["--leave-running"])?;
+    let push = |name: &str| moved(stasis, &["push", &layout.tagged(name), &job.image(name)]);
+    let first = push("first")?;
+    ensure!(first["moved_bytes"] == first["bytes"], "{first}");
+    holds_its_memory(stasis, SMALL)?;
+    job.checkpoint("second", &[])?;
+    let second = push("second")?;
+    let [moved, all] = ["moved_bytes", "bytes"].map(|name| second[name].as_u64());
+    ensure!(moved < all.map(|all| all * 3 / 4), "{second}");
+    ensure!(
+        second["moved_blobs"] == 1 && second["blobs"] == 2,
+        "{second}"
+    );
+    let again = push("second")?;
+    ensure!(
+        again["moved_bytes"] == 0 && again["digest"] == second["digest"],
+        "{again}"
+    );
+    Ok(())
+}
+
+fn holds_its_memory(stasis: &StasisHost, port: u16) -> Result<()> {
+    let answer = stasis.ask_within(port, 60)?;
+    let answer = answer.context("it does not answer")?;
+    ensure!(answer.starts_with("ok "), "{answer}");
+    Ok(())
+}
+
+/// Runs `stasis`, which has to succeed.
+fn moved(stasis: &StasisHost, arguments: &[&str]) -> Result<Value> {
+    let command = [&[PROGRAM], arguments, &["--json"]].concat();
+    Ok(serde_json::from_str(&stasis.host.run_for_text(&command)?)?)
+}

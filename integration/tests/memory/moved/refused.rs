@@ -1,0 +1,170 @@
+//! What is elsewhere is not what it says it is, or there is no room: refused with a kind, and
+//! nothing is left but what was verified.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use stasis_integration::container::memory_container::names_in;
+use stasis_integration::host::installed::{PROGRAM, StasisHost};
+
+use super::layout::Layout;
+use super::moved;
+
+/// Where it would be.
+const INTO: &str = "/images/pulled-elsewhere";
+/// Where it grows until it is whole.
+const STAGING: &str = "/images/.pulled-elsewhere.stasis-pull";
+const SMALL: &str = "/images/small";
+
+pub(super) fn what_is_not_an_image_is_refused(
+    stasis: &StasisHost,
+    layout: &Layout<'_>,
+) -> Result<()> {
+    a_damaged_blob_is_not_pulled(stasis, layout)?;
+    a_manifest_that_lies_is_refused(stasis, layout)?;
+    a_part_of_a_layout_is_refused(stasis, layout)
+}
+
+/// What was verified is not fetched again.
+fn a_damaged_blob_is_not_pulled(stasis: &StasisHost, layout: &Layout<'_>) -> Result<()> {
+    let memory = layout.memory("second")?;
+    ensure!(memory.len() == 2, "{memory:?}");
+    let last = layout.blob(&memory[1]);
+    let good = fs::read(&last)?;
+    let mut damaged = good.clone();
+    damaged[good.len() / 2] ^= 1;
+    for (bytes, what) in [(&damaged[..], "another digest"), (&good[1..], "bytes")] {
+        fs::write(&last, bytes)?;
+        let (kind, error) = pull_fails(stasis, &layout.tagged("second"), INTO)?;
+        ensure!(kind == "image-damaged" && error.contains(what), "{error}");
+        ensure!(error.contains(&memory[1]), "{error}");
+        let left = names_in(&stasis.host.path(STAGING))?;
+        ensure!(left.len() == 1, "{left:?} is left");
+    }
+    fs::write(&last, good)?;
+    let pulled = moved(stasis, &["pull", &layout.tagged("second"), INTO])?;
+    ensure!(pulled["moved_blobs"] == 1, "{pulled}");
+    is_not_there(stasis, &[STAGING])?;
+    stasis.host.run(&["rm", "-r", INTO]).map(drop)
+}
+
+fn a_manifest_that_lies_is_refused(stasis: &StasisHost, layout: &Layout<'_>) -> Result<()> {
+    let manifest = layout.manifest("second")?;
+    let set = |pointer: &str, value: Value| -> Result<Value> {
+        let mut changed = manifest.clone();
+        *changed.pointer_mut(pointer).context("no such field")? = value;
+        Ok(changed)
+    };
+    let other = json!("application/vnd.example.other.v1");
+    let config = manifest["config"]["digest"].clone();
+    for (forged, kind) in [
+        (set("/artifactType", other.clone())?, "unsupported"),
+        (set("/layers/0/mediaType", other)?, "image-damaged"),
+        (set("/layers/0/digest", config)?, "image-damaged"),
+        (set("/layers/0/size", json!(1))?, "image-damaged"),
+        (
+            set("/layers/0/digest", json!("sha256:../../etc/passwd"))?,
+            "image-damaged",
+        ),
+        (set("/config/size", json!(u64::MAX))?, "image-damaged"),
+    ] {
+        layout.forge("forged", &forged)?;
+        let (told, error) = pull_fails(stasis, &layout.tagged("forged"), INTO)?;
+        ensure!(told == kind, "{told}: {error}");
+        is_not_there(stasis, &[STAGING])?;
+        moved_on(layout)?;
+    }
+    Ok(())
+}
+
+/// Takes the forged tag away again.
+fn moved_on(layout: &Layout<'_>) -> Result<()> {
+    let path = layout.path("index.json");
+    let mut index: Value = serde_json::from_slice(&fs::read(&path)?)?;
+    index["manifests"]
+        .as_array_mut()
+        .context("no manifests")?
+        .pop();
+    Ok(fs::write(path, index.to_string())?)
+}
+
+fn a_part_of_a_layout_is_refused(stasis: &StasisHost, layout: &Layout<'_>) -> Result<()> {
+    let manifest = layout.manifest("second")?;
+    let config = manifest["config"]["digest"].as_str().context("no config")?;
+    let memory = layout.memory("second")?;
+    for (lost, kind) in [
+        (layout.blob(config), "image-damaged"),
+        (layout.blob(&memory[1]), "image-damaged"),
+        (layout.path("index.json"), "image-directory"),
+        (layout.path("oci-layout"), "image-directory"),
+        (layout.path("blobs"), "image-directory"),
+    ] {
+        let aside = lost.with_extension("aside");
+        fs::rename(&lost, &aside)?;
+        let (told, error) = pull_fails(stasis, &layout.tagged("second"), INTO)?;
+        ensure!(told == kind, "{told}: {error}");
+        is_not_there(stasis, &[STAGING])?;
+        fs::rename(aside, lost)?;
+    }
+    let index = fs::read(layout.path("index.json"))?;
+    fs::write(layout.path("index.json"), &index[..index.len() / 2])?;
+    let (kind, error) = pull_fails(stasis, &layout.tagged("second"), INTO)?;
+    ensure!(kind == "image-damaged", "{error}");
+    Ok(fs::write(layout.path("index.json"), index)?)
+}
+
+pub(super) fn a_full_disk_is_told(
+    stasis: &StasisHost,
+    layout: &Layout<'_>,
+    image: &str,
+) -> Result<()> {
+    stasis.host.mount_memory(32 << 20, SMALL)?;
+    let into = format!("{SMALL}/pulled");
+    let (kind, error) = pull_fails(stasis, &layout.tagged("second"), &into)?;
+    ensure!(
+        kind == "no-space" && error.contains(SMALL),
+        "{kind}: {error}"
+    );
+    let left = names_in(&stasis.host.path(SMALL))?;
+    ensure!(left.is_empty(), "{left:?} is left");
+
+    let there = Layout::at(stasis, "/images/small/layout");
+    let (kind, error) = fails(stasis, &["push", &there.tagged("job"), image])?;
+    ensure!(
+        kind == "no-space" && error.contains(SMALL),
+        "{kind}: {error}"
+    );
+    ensure!(!there.path("index.json").exists(), "a tag was written");
+    let left = names_in(&there.path("blobs/sha256"))?;
+    ensure!(left.iter().all(|name| name.len() == 64), "{left:?} is left");
+    stasis.host.run(&["umount", SMALL]).map(drop)
+}
+
+/// A pull that has to fail: its kind and message. What was asked for is not there.
+fn pull_fails(stasis: &StasisHost, reference: &str, into: &str) -> Result<(String, String)> {
+    let failed = fails(stasis, &["pull", reference, into])?;
+    is_not_there(stasis, &[into])?;
+    Ok(failed)
+}
+
+/// Runs `stasis`, which has to fail: the kind and the message.
+fn fails(stasis: &StasisHost, arguments: &[&str]) -> Result<(String, String)> {
+    let mut command = stasis.command(PROGRAM);
+    let output = command.args(arguments).arg("--json").output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    ensure!(output.status.code() == Some(2), "{}: {text}", output.status);
+    let answer: Value = serde_json::from_str(&text).with_context(|| text.into_owned())?;
+    ensure!(answer["state"] == "unharmed", "{answer}");
+    let [kind, error] = ["kind", "error"].map(|name| answer[name].as_str().map(str::to_owned));
+    Ok((kind.context("no kind")?, error.context("no error")?))
+}
+
+fn is_not_there(stasis: &StasisHost, paths: &[&str]) -> Result<()> {
+    for path in paths {
+        let found = stasis.host.path(Path::new(path)).exists();
+        ensure!(!found, "{path} is there");
+    }
+    Ok(())
+}

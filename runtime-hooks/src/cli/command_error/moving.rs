@@ -1,0 +1,111 @@
+//! Why an image was not pushed or pulled. Nothing that was there before has changed then.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use stasis_memory_store::StoreError;
+use stasis_oci_image::OciImageError;
+
+use crate::cli::check::image::CheckImageError;
+use crate::error::Refusal;
+use crate::error::io_kind::{of_image, of_store};
+use crate::error::kind::Kind;
+use crate::image::directory::PARENT;
+
+/// Why an image was not pushed or pulled.
+#[derive(Debug, thiserror::Error)]
+pub enum MoveError {
+    /// The layout, or an image in it, cannot be used.
+    #[error(transparent)]
+    Elsewhere(#[from] OciImageError),
+    /// There is no image to push.
+    #[error(transparent)]
+    Image(#[from] CheckImageError),
+    /// A restore would not take the image either.
+    #[error(transparent)]
+    Refused(#[from] Box<Refusal>),
+    /// Its bulk memory cannot be read.
+    #[error(transparent)]
+    Memory(#[from] StoreError),
+    /// Nobody could say afterwards whether the image is whole.
+    #[error(
+        "the image in {0} does not list its files: stasis did not make it, or an earlier version, \
+         or its checkpoint was cut off; push one that lists them"
+    )]
+    Unlisted(PathBuf),
+    /// A part of its memory is in another image, which would not go along.
+    #[error(
+        "the image in {0} has a part of its memory in another one (its link {PARENT}); push one that \
+         was made without --parent-path"
+    )]
+    Parent(PathBuf),
+    /// What was pulled is no image.
+    #[error("the image {reference} cannot be used: {what}")]
+    NoImage {
+        /// What was asked for.
+        reference: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// There is something where the image would go.
+    #[error("{0} is there and not an empty directory; name one that is not there")]
+    There(PathBuf),
+    /// Another pull is at work there.
+    #[error("another pull into {0} is at work; wait for it, or name another directory")]
+    Busy(PathBuf),
+    /// The directory for the image cannot be written.
+    #[error("cannot {action} {path}")]
+    Io {
+        /// A verb.
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// The I/O error.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl MoveError {
+    pub(in crate::cli) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io {
+            action,
+            path,
+            source,
+        }
+    }
+
+    pub(in crate::cli) fn refused(refusal: impl Into<Refusal>) -> Self {
+        Self::Refused(Box::new(refusal.into()))
+    }
+
+    /// Its kind, for scripts.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Elsewhere(error) => of_elsewhere(error),
+            Self::Image(error) => error.kind(),
+            Self::Refused(refusal) => refusal.kind(),
+            Self::Memory(error) => of_store(error),
+            Self::Unlisted(_) | Self::Parent(_) => Kind::Unsupported,
+            Self::NoImage { .. } => Kind::ImageDamaged,
+            Self::There(_) => Kind::ImageDirectory,
+            Self::Busy(_) => Kind::Busy,
+            Self::Io { source, .. } => of_image(source),
+        }
+    }
+}
+
+fn of_elsewhere(error: &OciImageError) -> Kind {
+    match error {
+        OciImageError::Io { source, .. } => of_image(source),
+        OciImageError::Reference { .. }
+        | OciImageError::NoLayout { .. }
+        | OciImageError::NoTag { .. } => Kind::ImageDirectory,
+        OciImageError::NotOurs { .. } => Kind::Unsupported,
+        OciImageError::Document { .. }
+        | OciImageError::NoBlob { .. }
+        | OciImageError::Blob { .. } => Kind::ImageDamaged,
+    }
+}

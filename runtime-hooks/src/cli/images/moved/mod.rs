@@ -1,0 +1,11 @@
+//! `stasis push` and `stasis pull`: images to where registries' images are, and from there
+//! (docs/image-format.md, "In a registry"). OCI layouts so far.
+
+pub mod pull;
+pub mod push;
+mod report;
+mod source;
+mod staging;
+
+#[cfg(test)]
+mod tests;

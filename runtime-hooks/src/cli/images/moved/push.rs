@@ -1,0 +1,235 @@
+//! `stasis push`: an image to where registries' images are.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use stasis_config::Settings;
+use stasis_memory_store::{
+    BlobContents, BlobDigest, Gathered, INDEX_FILE, Lengths, MOST_CONTENTS_BYTES, NewBlobs,
+    decode_contents, encode_contents, gather, pack_of,
+};
+use stasis_oci_image::document::annotations::{Annotations, CONTAINER, CREATED};
+use stasis_oci_image::layout::blob::Kept;
+use stasis_oci_image::{Digest, Kind, Layout, Manifest, NewBlob, OciImageError, Reference, bundle};
+
+use super::report::Moved;
+use super::source::{Memory, Source, listed};
+use crate::bulk_memory::request::threads;
+use crate::cli::answer::{Format, Output, show};
+use crate::cli::command_error::{CommandError, MoveError};
+use crate::image::files::ImageFile;
+
+/// So many images that the other side has are looked at for what need not be moved.
+const EARLIER: usize = 16;
+
+/// Put an image into an OCI layout, where it is one more container image: only what is not there
+/// yet is written. The image is verified as at a restore, and stays as it is.
+///
+/// Exit code 0: it is there; 2: it is not, and what was there before is.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Where to: oci:/DIRECTORY:TAG. The directory is made.
+    #[arg(value_name = "REF")]
+    reference: Reference,
+    /// The image's directory.
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl Arguments {
+    /// The format of the answer.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        self.output.format()
+    }
+}
+
+/// Carries the command out; its exit code.
+///
+/// # Errors
+/// The image is not there.
+pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
+    let Arguments {
+        reference, image, ..
+    } = arguments;
+    let pushed = push(settings, reference, image, Lengths::of)?;
+    show(&pushed, arguments.format())?;
+    Ok(0)
+}
+
+pub(super) fn push(
+    settings: &Settings,
+    reference: &Reference,
+    image: &Path,
+    lengths: impl FnOnce(u64) -> Lengths,
+) -> Result<Moved, MoveError> {
+    let mut source = Source::open(settings, image)?;
+    let layout = Layout::open_or_make(reference.layout())?;
+    let mut into = IntoLayout::new(&layout);
+    let mut files: Vec<ImageFile> = source.of_criu().cloned().collect();
+    let mut layers = vec![into.add_criu(&source, &files)?];
+    let mut gathered = None;
+    if let Some(Memory { index, reader, .. }) = &source.memory {
+        let there = there(&layout)?;
+        let threads = threads(settings, index.tier);
+        let memory = gather(index, reader, &there, lengths, threads, &mut into)?;
+        layers.extend(into.add_lists(&memory)?);
+        layers.extend(memory.blobs.iter().map(layer));
+        files.extend(files_of(&memory));
+        gathered = Some(memory);
+    }
+    files.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+    source.manifest.files = Some(files);
+    if let (Some(memory), Some(gathered)) = (&mut source.manifest.memory, &gathered) {
+        memory.tier = gathered.index.tier;
+        memory.boot_id = None;
+    }
+    let config = source.manifest.to_text();
+    let config = config.map_err(|what| MoveError::NoImage {
+        reference: reference.to_string(),
+        what,
+    })?;
+    let config = into.add(&config)?;
+    let manifest = Manifest::new(config, layers, annotations(&source));
+    let digest = layout.tag(reference.tag(), &manifest)?;
+    Ok(Moved {
+        image: source.directory,
+        reference: reference.to_string(),
+        digest: digest.to_string(),
+        bytes: manifest.bytes(),
+        moved_bytes: into.moved_bytes,
+        blobs: gathered.map_or(0, |gathered| gathered.blobs.len()),
+        moved_blobs: into.moved_blobs,
+    })
+}
+
+/// What is known to be in blobs that are there. A list that cannot be read helps nobody, and is in
+/// nobody's way.
+fn there(layout: &Layout) -> Result<Vec<BlobContents>, MoveError> {
+    let mut there = Vec::new();
+    for image in layout.images(EARLIER)? {
+        let list = image.layer(Kind::Contents);
+        let list = list.and_then(|list| layout.read(list, MOST_CONTENTS_BYTES).ok());
+        let blobs = list.and_then(|list| decode_contents(&list).ok());
+        let is_there = |blob: &BlobContents| layout.has(&blob.digest.into(), blob.bytes);
+        there.extend(blobs.into_iter().flatten().filter(is_there));
+    }
+    Ok(there)
+}
+
+fn layer(blob: &BlobContents) -> (Kind, Digest, u64) {
+    (Kind::Memory, blob.digest.into(), blob.bytes)
+}
+
+/// The files that an image has of its bulk memory once it is pulled.
+fn files_of(memory: &Gathered) -> impl Iterator<Item = ImageFile> {
+    let index = memory.index.encode();
+    let index = ImageFile {
+        name: INDEX_FILE.to_owned(),
+        bytes: index.len() as u64,
+        blake3: Some(blake3::hash(&index).to_hex().to_string()),
+    };
+    let packs = memory.blobs.iter();
+    let packs = packs.filter_map(|blob| pack_of(&blob.digest, blob.bytes));
+    let packs = packs.map(|pack| ImageFile {
+        name: pack.file_name(),
+        bytes: pack.bytes,
+        blake3: None,
+    });
+    let packs: Vec<ImageFile> = packs.collect();
+    std::iter::once(index).chain(packs)
+}
+
+fn annotations(source: &Source) -> Annotations {
+    let manifest = &source.manifest;
+    let said = [
+        (CREATED, &manifest.created),
+        (CONTAINER, &manifest.container),
+    ];
+    let said = said.into_iter().filter(|(_, text)| !text.is_empty());
+    said.map(|(name, text)| (name.to_owned(), text.clone()))
+        .collect()
+}
+
+/// Writes blobs into a layout, and counts them.
+struct IntoLayout<'l> {
+    layout: &'l Layout,
+    growing: Option<NewBlob<'l>>,
+    moved_bytes: u64,
+    moved_blobs: usize,
+}
+
+impl<'l> IntoLayout<'l> {
+    fn new(layout: &'l Layout) -> Self {
+        Self {
+            layout,
+            growing: None,
+            moved_bytes: 0,
+            moved_blobs: 0,
+        }
+    }
+
+    fn add(&mut self, bytes: &[u8]) -> Result<(Digest, u64), MoveError> {
+        let was_there = self.layout.has(&Digest::of(bytes), bytes.len() as u64);
+        let added = self.layout.add(bytes)?;
+        if !was_there {
+            self.moved_bytes += added.1;
+        }
+        Ok(added)
+    }
+
+    fn add_criu(
+        &mut self,
+        source: &Source,
+        files: &[ImageFile],
+    ) -> Result<(Kind, Digest, u64), MoveError> {
+        let mut blob = self.layout.new_blob()?;
+        let files: Vec<_> = files.iter().map(listed).collect();
+        let packed = bundle::pack(&source.directory, &files, &mut blob);
+        packed.map_err(MoveError::io("pack the files of", &source.directory))?;
+        let (digest, bytes, kept) = blob.finish(self.layout)?;
+        if kept == Kept::Now {
+            self.moved_bytes += bytes;
+        }
+        Ok((Kind::Criu, digest, bytes))
+    }
+
+    fn add_lists(&mut self, memory: &Gathered) -> Result<[(Kind, Digest, u64); 2], MoveError> {
+        let (index, bytes) = self.add(&memory.index.encode())?;
+        let (contents, length) = self.add(&encode_contents(&memory.blobs))?;
+        Ok([
+            (Kind::Index, index, bytes),
+            (Kind::Contents, contents, length),
+        ])
+    }
+
+    fn growing(&mut self) -> Result<NewBlob<'l>, OciImageError> {
+        self.growing
+            .take()
+            .map_or_else(|| self.layout.new_blob(), Ok)
+    }
+}
+
+impl NewBlobs for IntoLayout<'_> {
+    type Error = MoveError;
+
+    fn append(&mut self, bytes: &[u8]) -> Result<(), MoveError> {
+        let mut blob = self.growing()?;
+        let written = blob.write_all(bytes);
+        written.map_err(MoveError::io("write a blob of", self.layout.path()))?;
+        self.growing = Some(blob);
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<BlobDigest, MoveError> {
+        let (digest, bytes, kept) = self.growing()?.finish(self.layout)?;
+        if kept == Kept::Now {
+            self.moved_bytes += bytes;
+            self.moved_blobs += 1;
+        }
+        Ok(*digest.bytes())
+    }
+}

@@ -1,0 +1,41 @@
+//! What was moved.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::cli::answer::amount::size;
+use crate::cli::answer::name;
+
+/// An image that was pushed or pulled.
+#[derive(Debug, Serialize)]
+pub(super) struct Moved {
+    /// Its directory.
+    pub(super) image: PathBuf,
+    /// What it is called elsewhere.
+    pub(super) reference: String,
+    /// Of its manifest there, which names all of it.
+    pub(super) digest: String,
+    /// All of it there, bytes.
+    pub(super) bytes: u64,
+    /// Of these, what was not on the other side before.
+    pub(super) moved_bytes: u64,
+    /// Its blobs of memory.
+    pub(super) blobs: usize,
+    /// Of these, those that were not there before.
+    pub(super) moved_blobs: usize,
+}
+
+impl fmt::Display for Moved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (image, reference) = (name(&self.image.display()), name(&self.reference));
+        writeln!(f, "image {image}, {reference}, {}", self.digest)?;
+        let (bytes, moved) = (size(self.bytes), size(self.moved_bytes));
+        write!(
+            f,
+            "  {moved} of {bytes} moved, {} of {} blobs of memory",
+            self.moved_blobs, self.blobs
+        )
+    }
+}

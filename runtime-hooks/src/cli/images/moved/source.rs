@@ -1,0 +1,117 @@
+//! An image to be pushed, of which a restore would read every byte without complaint.
+
+use std::path::{Path, PathBuf};
+
+use stasis_config::Settings;
+use stasis_memory_store::{INDEX_FILE, Index, Reader, Tier, is_pack_name};
+use stasis_oci_image::bundle::Listed;
+
+use crate::bulk_memory::restore::FoundMemory;
+use crate::cli::check::image::CheckImageError;
+use crate::cli::command_error::MoveError;
+use crate::image::directory::in_use::{self, InUse};
+use crate::image::directory::{PARENT, is_settled};
+use crate::image::files::ImageFile;
+use crate::image::manifest::Manifest;
+use crate::restore::image::{self, Found};
+
+/// The image.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) directory: PathBuf,
+    pub(super) manifest: Manifest,
+    /// As its manifest lists them.
+    files: Vec<ImageFile>,
+    pub(super) memory: Option<Memory>,
+    /// Nobody removes it meanwhile.
+    _in_use: InUse,
+}
+
+/// Its bulk memory.
+#[derive(Debug)]
+pub(super) struct Memory {
+    pub(super) index: Index,
+    pub(super) reader: Reader,
+    /// With its packs, which stay as long as it lives; none if the index is empty.
+    _found: Option<FoundMemory>,
+}
+
+impl Source {
+    /// Opens an image, and verifies CRIU's files. Bulk memory is verified as it is read.
+    ///
+    /// # Errors
+    /// [`MoveError`].
+    pub(super) fn open(settings: &Settings, directory: &Path) -> Result<Self, MoveError> {
+        let in_use = in_use::hold(directory).map_err(MoveError::refused)?;
+        if !is_settled(directory) {
+            return Err(CheckImageError::CutOff(directory.to_owned()).into());
+        }
+        if directory.join(PARENT).symlink_metadata().is_ok() {
+            return Err(MoveError::Parent(directory.to_owned()));
+        }
+        let unlisted = || MoveError::Unlisted(directory.to_owned());
+        let manifest = match image::find(directory, "").map_err(MoveError::refused)? {
+            Found::Image(manifest) => *manifest,
+            Found::Plain => return Err(unlisted()),
+            Found::Nothing => return Err(CheckImageError::NoImage(directory.to_owned()).into()),
+        };
+        let files = manifest.files.clone().ok_or_else(unlisted)?;
+        image::verify(settings, directory, &manifest).map_err(MoveError::refused)?;
+        Ok(Self {
+            memory: Memory::open(settings, directory, &manifest)?,
+            directory: directory.to_owned(),
+            manifest,
+            files,
+            _in_use: in_use,
+        })
+    }
+
+    /// CRIU's files, and what else is not bulk memory.
+    pub(super) fn of_criu(&self) -> impl Iterator<Item = &ImageFile> {
+        self.files.iter().filter(|file| is_of_criu(file))
+    }
+}
+
+impl Memory {
+    fn open(
+        settings: &Settings,
+        directory: &Path,
+        manifest: &Manifest,
+    ) -> Result<Option<Self>, MoveError> {
+        let found = FoundMemory::find(settings, directory, manifest, Ok(()));
+        if let Some(found) = found.map_err(MoveError::refused)? {
+            let index = found.index().clone();
+            let reader = Reader::open(directory, &index, found.store())?;
+            return Ok(Some(Self {
+                index,
+                reader,
+                _found: Some(found),
+            }));
+        }
+        // CRIU has all memory, which the index says.
+        let Some(mut index) = Index::read(directory)? else {
+            return Ok(None);
+        };
+        index.tier = Tier::Portable;
+        index.packs.clear();
+        let reader = Reader::open(directory, &index, None)?;
+        Ok(Some(Self {
+            index,
+            reader,
+            _found: None,
+        }))
+    }
+}
+
+/// Whether a file of an image travels as it is.
+pub(super) fn is_of_criu(file: &ImageFile) -> bool {
+    file.name != INDEX_FILE && !is_pack_name(&file.name)
+}
+
+/// As it is packed.
+pub(super) fn listed(file: &ImageFile) -> Listed<'_> {
+    Listed {
+        name: &file.name,
+        bytes: file.bytes,
+    }
+}

@@ -1,0 +1,156 @@
+//! The directory in which a pulled image grows, beside the one that was asked for: it gets that
+//! name once all of it is on disk. What a pull that was cut off has verified is used again.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use stasis_linux::directory::Directory;
+use stasis_linux::file;
+
+use crate::cli::command_error::MoveError;
+use crate::host::file_lock::{Sharing, Tried, try_lock};
+
+const ENDING: &str = ".stasis-pull";
+/// A file that has not been verified yet.
+const NEW: &str = ".new";
+
+/// The directory.
+#[derive(Debug)]
+pub(super) struct Staging {
+    path: PathBuf,
+    target: PathBuf,
+    /// Locked.
+    directory: Directory,
+}
+
+impl Staging {
+    /// Makes the directory, or goes on in the one that was left.
+    ///
+    /// # Errors
+    /// [`MoveError::There`], [`MoveError::Busy`], [`MoveError::Io`].
+    pub(super) fn begin(target: &Path) -> Result<Self, MoveError> {
+        let target = std::path::absolute(target).map_err(MoveError::io("find", target))?;
+        let name = target.file_name().map(|name| {
+            let mut new = std::ffi::OsString::from(".");
+            new.push(name);
+            new.push(ENDING);
+            new
+        });
+        let name = name.ok_or_else(|| MoveError::There(target.clone()))?;
+        refuse_used(&target)?;
+        let path = target.with_file_name(name);
+        let directory = Directory::make(&path, 0o700).map_err(MoveError::io("make", &path))?;
+        let tried = try_lock(directory.file(), Sharing::Exclusive);
+        match tried.map_err(MoveError::io("lock", &path))? {
+            Tried::Locked if is_still(&directory, &path) => Ok(Self {
+                path,
+                target,
+                directory,
+            }),
+            // Another pull has just given it its name.
+            Tried::Locked | Tried::Held => Err(MoveError::Busy(target)),
+        }
+    }
+
+    /// Where it is for now.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes all but the files of these names: what is left of another pull.
+    pub(super) fn keep_only(&self, names: &BTreeSet<String>) -> Result<(), MoveError> {
+        let entries = fs::read_dir(&self.path).map_err(MoveError::io("read", &self.path))?;
+        for entry in entries {
+            let entry = entry.map_err(MoveError::io("read", &self.path))?;
+            let name = entry.file_name();
+            if name.to_str().is_none_or(|name| !names.contains(name)) {
+                let path = entry.path();
+                fs::remove_file(&path).map_err(MoveError::io("remove", &path))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves the files of these names, which are verified, for the next pull, and nothing else: no
+    /// directory if there is none of them.
+    pub(super) fn give_up(self, names: &BTreeSet<String>) {
+        // Whoever pulls next removes what cannot be removed now; the failure before is what counts.
+        let _ = self.keep_only(names);
+        let _ = fs::remove_dir(&self.path);
+    }
+
+    /// Whether a file of this name and length is there, and so was verified.
+    pub(super) fn has(&self, name: &str, bytes: u64) -> bool {
+        let found = self.path.join(name).symlink_metadata();
+        found.is_ok_and(|found| found.is_file() && found.len() == bytes)
+    }
+
+    /// Writes a file with what comes before `contents`; it has its name when these are what
+    /// `is_whole` says, and is on disk.
+    ///
+    /// # Errors
+    /// [`MoveError`]: there is no file of the name then.
+    pub(super) fn write<R: Read>(
+        &self,
+        name: &str,
+        before: &[u8],
+        mut contents: R,
+        is_whole: impl FnOnce(R) -> Result<(), MoveError>,
+    ) -> Result<(), MoveError> {
+        let new = self.path.join(NEW);
+        file::remove(&new).map_err(MoveError::io("remove", &new))?;
+        let mut file = create(&new).map_err(MoveError::io("make", &new))?;
+        let written = file.write_all(before);
+        let written = written.and_then(|()| io::copy(&mut contents, &mut file));
+        written.map_err(MoveError::io("write", &new))?;
+        is_whole(contents)?;
+        let path = self.path.join(name);
+        let named = file.sync_all().and_then(|()| fs::rename(&new, &path));
+        named.map_err(MoveError::io("write", &path))
+    }
+
+    /// Gives the directory its name.
+    ///
+    /// # Errors
+    /// [`MoveError`]: what was pulled stays, and the next pull goes on with it.
+    pub(super) fn finish(self) -> Result<PathBuf, MoveError> {
+        let synced = rustix::fs::syncfs(self.directory.file()).map_err(io::Error::from);
+        synced.map_err(MoveError::io("sync", &self.path))?;
+        refuse_used(&self.target)?;
+        // It takes the place of an empty directory (rename(2)).
+        let named = fs::rename(&self.path, &self.target);
+        named.map_err(MoveError::io("make", &self.target))?;
+        let parent = self.target.parent().unwrap_or(&self.target);
+        file::sync_directory(parent).map_err(MoveError::io("sync", parent))?;
+        Ok(self.target)
+    }
+}
+
+fn is_still(directory: &Directory, path: &Path) -> bool {
+    let found = fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()));
+    let held = directory.file().metadata();
+    held.is_ok_and(|held| found.is_ok_and(|found| found == (held.dev(), held.ino())))
+}
+
+fn refuse_used(target: &Path) -> Result<(), MoveError> {
+    match fs::symlink_metadata(target) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(MoveError::io("find", target)(error)),
+        Ok(found) if !found.is_dir() => Err(MoveError::There(target.to_owned())),
+        Ok(_) => {
+            let mut entries = fs::read_dir(target).map_err(MoveError::io("read", target))?;
+            match entries.next() {
+                None => Ok(()),
+                Some(_) => Err(MoveError::There(target.to_owned())),
+            }
+        }
+    }
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600).open(path)
+}
