@@ -15,6 +15,9 @@ pub struct Restore {
     /// The directory below which a new container may name an image that it begins with, in its
     /// annotation `io.stasis.restore`; no container may if it is empty.
     pub at_create: PathBuf,
+    /// How many images of stopped containers are kept of each key below `at_create`, for those that
+    /// ask for a checkpoint when they are stopped (`io.stasis.checkpoint`); 0: none is made.
+    pub keep_at_stop: usize,
     /// Maps old to new GPUs, by UUID.
     pub gpu_map: BTreeMap<String, String>,
     /// How to treat mounts of driver libraries that do not exist here.
@@ -53,6 +56,12 @@ impl Restore {
         }
         if self.at_create.is_relative() && !self.at_create.as_os_str().is_empty() {
             return Err(("restore.at_create", "must be an absolute path, or empty"));
+        }
+        if self.keep_at_stop > 0 && self.at_create.as_os_str().is_empty() {
+            return Err((
+                "restore.keep_at_stop",
+                "must be 0 without restore.at_create",
+            ));
         }
         Ok(())
     }

@@ -9,6 +9,8 @@ use std::path::{self, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
+use stasis::checkpoint::at_stop::kill;
+use stasis::checkpoint::at_stop::process::StopProcess;
 use stasis::checkpoint::checkpoint;
 use stasis::cli::oci::log::Report;
 use stasis::cli::oci::passthrough;
@@ -42,6 +44,9 @@ fn main() -> ExitCode {
         code
     } else if let Some(sync) = Sync::of_this_process() {
         sync.run()
+    } else if let Some(stop) = StopProcess::of_this_process() {
+        stop.run();
+        0
     } else if let Some(dump) = PostDump::of_this_process() {
         verify(&dump)
     } else {
@@ -108,16 +113,15 @@ fn run(invocation: &Invocation) -> Result<u8, RuntimeError> {
     let flavor = context.low_level.flavor;
     let args = invocation.pass_on(flavor);
     let args_with = |options: &[(&str, &OsStr)]| invocation.pass_on_with(flavor, options);
+    let stop_commands = || invocation.stop_commands(&context.root, flavor);
     let outcome = match &invocation.action {
-        Action::Create(options) => match &first_image {
-            Some(image) => create_from(&context, invocation, options, image)?,
-            None => Outcome::PassThrough,
-        },
+        Action::Create(options) => create_from(&context, invocation, options, first_image)?,
         Action::Start { id } => start(&context, id)?,
         Action::State { id } => state(&context, id, &args).map_err(RuntimeError::State)?,
         Action::Checkpoint(options) => checkpoint(&context, options, &args_with)?,
         Action::Restore(options) => restore(&context, options, &args_with)?,
         Action::Resume { id } => resume(&context, id, &args)?,
+        Action::Kill(request) => kill(&context, request, stop_commands()),
         Action::Delete { id, mode } => delete(&context, id, *mode, &args)?,
         Action::PassThrough => Outcome::PassThrough,
     };
@@ -144,12 +148,15 @@ fn create_from(
     context: &Context,
     invocation: &Invocation,
     options: &CreateRequest,
-    image: &FirstImage,
+    image: Option<FirstImage>,
 ) -> Result<Outcome, RuntimeError> {
+    let Some(image) = image else {
+        return Ok(Outcome::PassThrough);
+    };
     let args = |restore: &RestoreRequest, extra: &[(&str, &OsStr)]| {
         invocation.restore_instead(options, restore, extra)
     };
-    Ok(match create(context, options, image, &args)? {
+    Ok(match create(context, options, &image, &args)? {
         Created::FromImage => Outcome::Done(0),
         Created::Cold(why) => {
             if let Some(why) = why {

@@ -14,6 +14,7 @@ use crate::error::io_kind::of_io;
 use crate::error::kind::Kind;
 use crate::low_level;
 use crate::operation::awaited_start::awaits_start;
+use crate::operation::stopping;
 use crate::operation::terminate::ask_to_end;
 use crate::operation::{Operation, OperationError, has_directory};
 use crate::request::DeleteMode;
@@ -66,6 +67,9 @@ pub fn delete(
     args: &[OsString],
 ) -> Result<Outcome, DeleteError> {
     let state_dir = &context.settings.paths.state_dir;
+    if mode == DeleteMode::Force {
+        wait_for_image(context, id);
+    }
     if !has_directory(state_dir, &context.root, id) {
         detach(context, id)?;
         return Ok(Outcome::PassThrough);
@@ -108,6 +112,18 @@ fn forced(context: &Context, id: &str) -> Vec<OsString> {
 /// Removes the mount of a restore: the low-level runtime's `delete` must not run while it exists.
 fn detach(context: &Context, id: &str) -> Result<(), DeleteError> {
     low_level::detach_restore_mount(&context.root, id).map_err(DeleteError::InTheWay)
+}
+
+/// Waits for the image of a container that a checkpoint in the place of a signal has ended: engines
+/// remove it as soon as they see its end, and the image is not on disk then.
+fn wait_for_image(context: &Context, id: &str) {
+    let state_dir = &context.settings.paths.state_dir;
+    let deadline = Instant::now() + context.settings.deadlines.stalled();
+    let is_sealed = || !stopping::is_under_way(state_dir, &context.root, id);
+    let has_ended = || matches!(context.container(id), Ok(None));
+    while has_ended() && !is_sealed() && Instant::now() < deadline && !context.cancel.requested() {
+        sleep(POLL);
+    }
 }
 
 /// Ends the operation that is under way, if any, and takes its lock.

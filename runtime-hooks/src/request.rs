@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use stasis_linux::cgroup::FreezerState;
 
 /// Whether the container ends after a dump.
@@ -104,6 +105,24 @@ pub enum RootChange {
     Pivot,
     /// `--no-pivot`, for a root that is the initial RAM disk's.
     NoPivot,
+}
+
+/// The arguments of `kill`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KillRequest {
+    /// The container.
+    pub id: String,
+    /// The signal's number.
+    pub signal: i32,
+}
+
+/// Command lines for what may come of a `kill` after its caller has its answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StopCommands {
+    /// Of this program: a checkpoint, without its image and its container.
+    pub checkpoint: Vec<OsString>,
+    /// Of the low-level runtime: the `kill` itself.
+    pub kill: Vec<OsString>,
 }
 
 /// The options of `restore`.

@@ -9,6 +9,8 @@ use crate::check::wait::wait_until_clear;
 
 /// Where the engine keeps one directory for each container that has an operation under way.
 const RECORDS: &str = "/run/stasis/containers";
+/// Where it shows which containers are being stopped by a checkpoint.
+const STOPPING: &str = "/run/stasis/stopping";
 /// The state root that containerd gives its runtime for the namespace of the tests.
 pub const CONTAINERD_ROOT: &str = "/run/containerd/runc/default";
 
@@ -35,6 +37,18 @@ impl StasisHost {
              find {RECORDS} -type f '(' ! -name lock -o {is_held} ')' -print || true",
         );
         self.host.run_for_text(&["bash", "-c", &script])
+    }
+
+    /// Waits until no container is being stopped by a checkpoint.
+    ///
+    /// # Errors
+    /// One is, after 30 s, or the host cannot be looked at.
+    pub fn nobody_is_stopped(&self) -> Result<()> {
+        let script = format!("[ ! -e {STOPPING} ] || find {STOPPING} -type f");
+        wait_until_clear(|| {
+            let left = self.host.run_for_text(&["bash", "-c", &script])?;
+            Ok((!left.is_empty()).then_some(left))
+        })
     }
 
     /// The pids of the keepers; empty if there are none. A keeper takes its name some time after it

@@ -29,6 +29,7 @@ fn all_paths(stasis: &StasisHost) -> Result<()> {
 fn try_all(stasis: &StasisHost) -> Result<()> {
     counter_is_checkpointed_and_restored(stasis)?;
     memory_goes_on_when_left_running(stasis)?;
+    stopped_container_goes_on_at_its_next_start(stasis)?;
     tree_counts_on(stasis)?;
     terminal_container(stasis)?;
     plain_container_gets_a_plain_image(stasis)?;
@@ -77,6 +78,32 @@ fn memory_goes_on_when_left_running(stasis: &StasisHost) -> Result<()> {
     stasis.docker_restore("memory", "one")?;
     assert_eq!(stasis.ask(10001)?.as_deref(), Some("ok 1"));
     stasis.docker_remove("memory")
+}
+
+/// `docker stop` finds its end before the grace period is over.
+fn stopped_container_goes_on_at_its_next_start(stasis: &StasisHost) -> Result<()> {
+    let settings = "restore.at_create = \"/images\"\nrestore.keep_at_stop = 1\n";
+    stasis.set(&stasis.low_level, settings)?;
+    let annotations = [
+        "--annotation=io.stasis.checkpoint=on-stop",
+        "--annotation=io.stasis.checkpoint.key=stopped",
+        "--annotation=io.stasis.restore=latest:stopped",
+    ];
+    stasis.docker_run("stopped", &annotations, &["/bin/counter", "10005"])?;
+    for answer in ["101", "102", "103"] {
+        assert_eq!(stasis.ask_until_up(10005)?, answer);
+        stasis
+            .host
+            .run(&["docker", "stop", "-t", "600", "stopped"])?;
+        stasis.docker_wait_for("stopped", "exited")?;
+        stasis.host.run(&["docker", "start", "stopped"])?;
+        let stopped = stasis.operation("stop")?;
+        assert_eq!(stopped["notes"], serde_json::Value::Null, "{stopped}");
+    }
+    stasis.host.run(&["docker", "kill", "stopped"])?;
+    stasis.docker_wait_for("stopped", "exited")?;
+    stasis.docker_remove("stopped")?;
+    stasis.set(&stasis.low_level, "")
 }
 
 fn tree_counts_on(stasis: &StasisHost) -> Result<()> {

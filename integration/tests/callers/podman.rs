@@ -2,6 +2,7 @@
 //! kinds of cgroups.
 
 use anyhow::{Context, Result};
+use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::image_files;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
@@ -21,6 +22,7 @@ fn try_all(stasis: &StasisHost) -> Result<()> {
     counter_goes_on_when_left_running(stasis)?;
     archive_is_imported_under_another_name(stasis)?;
     new_container_begins_with_an_image(stasis)?;
+    stopped_container_goes_on_in_another(stasis)?;
     established_connections_are_accepted(stasis)?;
     tree_counts_on(stasis)?;
     terminal_container(stasis)?;
@@ -128,6 +130,33 @@ fn new_container_begins_with_an_image(stasis: &StasisHost) -> Result<()> {
         let notes = stasis.operation("create")?["notes"].to_string();
         assert_eq!(notes.contains("started cold"), !from_image, "{notes}");
         stasis.podman_remove(name)?;
+    }
+    stasis.set(&stasis.low_level, "")
+}
+
+/// `podman stop` finds its end before the grace period is over.
+fn stopped_container_goes_on_in_another(stasis: &StasisHost) -> Result<()> {
+    let settings = "restore.at_create = \"/images\"\nrestore.keep_at_stop = 1\n";
+    stasis.set(&stasis.low_level, settings)?;
+    let annotations = [
+        "--annotation=io.stasis.checkpoint=on-stop",
+        "--annotation=io.stasis.checkpoint.key=stopped",
+        "--annotation=io.stasis.restore=latest:stopped",
+    ];
+    let from_image = stasis.low_level == "runc";
+    for (name, answer) in [("first", "101"), ("second", "102"), ("third", "103")] {
+        stasis.podman_run(name, &annotations, &["/bin/counter", "10004"])?;
+        let answer = if from_image { answer } else { "101" };
+        assert_eq!(stasis.ask_until_up(10004)?, answer);
+        stasis.podman(&["stop", "-t", "600", name])?;
+        wait_until_clear(|| {
+            Ok(Some(stasis.podman_status(name)?).filter(|status| status != "exited"))
+        })?;
+        stasis.podman(&["rm", name])?;
+        let stopped = stasis.operation("stop")?;
+        assert_eq!(stopped["notes"], serde_json::Value::Null, "{stopped}");
+        let images = stasis.host.run_for_text(&["ls", "/images/stopped"])?;
+        assert_eq!(images.lines().count(), 1, "{images}");
     }
     stasis.set(&stasis.low_level, "")
 }

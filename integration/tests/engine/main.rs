@@ -5,6 +5,7 @@ mod admission;
 mod another_gpu;
 mod as_found;
 mod at_create;
+mod at_stop;
 mod capabilities;
 mod check_beside;
 mod check_image;

@@ -2,6 +2,7 @@
 //! survives.
 
 mod at_create;
+mod at_stop;
 mod checkpoint;
 mod checkpoint_options;
 mod containerd_crash;

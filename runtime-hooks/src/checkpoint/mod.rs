@@ -5,6 +5,7 @@
 //! container, which is an ordinary process tree by then. Then the processes go on, if they shall,
 //! and the image is brought to disk. A failed step is rolled back.
 
+pub mod at_stop;
 pub mod captured;
 pub(crate) mod destination;
 pub(crate) mod disk_space;

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::container::at_stop::{AtStop, InvalidAtStop};
 use crate::container::hooks::{Hooks, InvalidHook};
 use crate::container::spec::{Spec, SpecError};
 
@@ -43,6 +44,9 @@ pub enum CreateError {
     /// The annotation of a hook cannot be used.
     #[error("{0}; nothing was created")]
     Hook(#[from] InvalidHook),
+    /// The annotations about a stop cannot be used.
+    #[error("{0}; nothing was created")]
+    AtStop(#[from] InvalidAtStop),
     /// The environment cannot be written.
     #[error(
         "nothing was created: the annotation {ANNOTATION} asks for variables in the container's \
@@ -62,6 +66,7 @@ pub fn prepare(bundle: &Path) -> Result<(), CreateError> {
         return Ok(());
     };
     Hooks::declared(&stasis_config::Hooks::default(), Some(&spec))?;
+    AtStop::of(&spec)?;
     match spec.annotation(ANNOTATION) {
         None => return Ok(()),
         Some(CHECKPOINTABLE) => {}

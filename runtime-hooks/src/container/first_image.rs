@@ -2,19 +2,13 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use crate::container::pod::is_sandbox;
 use crate::container::spec::Spec;
 
 /// The annotation.
 pub(crate) const ANNOTATION: &str = "io.stasis.restore";
 /// Before the key of images of which the latest is meant.
 const LATEST: &str = "latest:";
-/// Where containerd's CRI plugin and CRI-O say what a container is in its pod.
-const KINDS: [&str; 2] = [
-    "io.kubernetes.cri.container-type",
-    "io.kubernetes.cri-o.ContainerType",
-];
-/// The one that only holds the pod's namespaces.
-const SANDBOX: &str = "sandbox";
 /// As long as a path may be (PATH_MAX).
 const MAX_BYTES: usize = 4096;
 
@@ -57,10 +51,6 @@ impl FirstImage {
     /// # Errors
     /// [`FirstImageError`].
     pub fn of(bundle: &Path) -> Result<Option<Self>, FirstImageError> {
-        let is_sandbox = |spec: &Spec| {
-            let mut kinds = KINDS.iter().filter_map(|name| spec.annotation(name));
-            kinds.any(|kind| kind == SANDBOX)
-        };
         let spec = Spec::read(bundle).ok().filter(|spec| !is_sandbox(spec));
         let given = spec.as_ref().and_then(|spec| spec.annotation(ANNOTATION));
         given.map(Self::parse).transpose()
@@ -99,7 +89,10 @@ impl FirstImage {
 }
 
 /// Whether a text is of parts that can be names of directories below another one.
-fn is_name(text: &str) -> bool {
+pub(crate) fn is_name(text: &str) -> bool {
+    if text.len() > MAX_BYTES {
+        return false;
+    }
     let known = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let is_part = |part: &str| !part.starts_with('.') && part.bytes().all(known);
     text.split('/')
@@ -109,6 +102,7 @@ fn is_name(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::container::pod;
 
     fn parse(given: &str) -> Result<FirstImage, FirstImageError> {
         FirstImage::parse(given)
@@ -125,7 +119,7 @@ mod tests {
         let asked = r#""io.stasis.restore": "job""#;
         let job = Some(FirstImage::Directory("job".into()));
         assert_eq!(of(asked), job);
-        for kind in KINDS {
+        for kind in pod::ALL.map(|names| names.kind) {
             assert_eq!(of(&format!(r#"{asked}, "{kind}": "container""#)), job);
             assert_eq!(of(&format!(r#"{asked}, "{kind}": "sandbox""#)), None);
         }

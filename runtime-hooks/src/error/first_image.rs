@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::container::pod::NoNamespace;
 use crate::error::io_kind::of_io;
 use crate::error::kind::Kind;
 
@@ -13,8 +14,13 @@ pub enum NoFirstImage {
     #[error("the settings let no container begin with an image (restore.at_create)")]
     Off,
     /// Its specification says two things about whose it is.
-    #[error("the annotations of the container name no namespace, or two, for its pod")]
-    Namespace,
+    #[error(transparent)]
+    Namespace(#[from] NoNamespace),
+    /// Somebody makes one, and is not done.
+    #[error(
+        "an image of the key is being made, of a container that is stopped, and is not complete"
+    )]
+    BeingMade(#[source] io::Error),
     /// There is none.
     #[error("there is no complete image in {0}")]
     Missing(PathBuf),
@@ -64,8 +70,9 @@ impl NoFirstImage {
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
-            Self::Off | Self::Namespace => Kind::ImageNotAllowed,
+            Self::Off | Self::Namespace(_) => Kind::ImageNotAllowed,
             Self::Missing(_) => Kind::ImageDirectory,
+            Self::BeingMade(_) => Kind::Busy,
             Self::Incomplete(_) | Self::Exchanged(_) => Kind::ImageDamaged,
             Self::LowLevel(_) | Self::Option(_) | Self::Run | Self::Cgroup => Kind::Unsupported,
             Self::NoPlugin(_) => Kind::NoPlugin,

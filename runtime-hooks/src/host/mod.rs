@@ -10,4 +10,5 @@ pub(crate) mod environment;
 pub(crate) mod file_lock;
 pub mod huge_pages;
 pub(crate) mod respawn;
+pub(crate) mod signal;
 pub(crate) mod time;

@@ -74,15 +74,23 @@ fn program(verb: &str, job: &impl Serialize) -> io::Result<Command> {
 /// A file in memory with a job. Anybody may read a command line, and an argument has 128 KiB at
 /// most (`MAX_ARG_STRLEN`): too few for a thousand processes.
 fn file_of(job: &impl Serialize) -> io::Result<File> {
-    let made = |flags| memfd_create("stasis-job", MemfdFlags::CLOEXEC | flags);
+    let mut file = unnamed("stasis-job")?;
+    file.write_all(&serde_json::to_vec(job)?)?;
+    Ok(file)
+}
+
+/// Makes a file in memory.
+///
+/// # Errors
+/// The error of memfd_create(2).
+pub(crate) fn unnamed(name: &str) -> io::Result<File> {
+    let made = |flags| memfd_create(name, MemfdFlags::CLOEXEC | flags);
     // `vm.memfd_noexec` may ask for the flag, which kernels before Linux 6.3 do not know.
     let file = match made(MemfdFlags::NOEXEC_SEAL) {
         Err(Errno::INVAL) => made(MemfdFlags::empty())?,
         other => other?,
     };
-    let mut file = File::from(file);
-    file.write_all(&serde_json::to_vec(job)?)?;
-    Ok(file)
+    Ok(File::from(file))
 }
 
 fn spawn(mut command: Command, [input, output]: [Stdio; 2]) -> io::Result<Child> {

@@ -93,13 +93,23 @@ pub(crate) fn admit(allowed: &[PathBuf], image: &Path) -> Result<PathBuf, NotAll
     Err(NotAllowed::TooMuch { path: first })
 }
 
-/// Returns the image that this one refers to. Both are paths without links.
-fn admit_one(allowed: &[PathBuf], image: &Path) -> Result<Option<PathBuf>, NotAllowed> {
-    refuse_elsewhere(allowed, image)?;
-    for directory in image.ancestors() {
+/// Looks at a directory, a path without links, and all above it: nobody but root may be able to put
+/// an image there.
+///
+/// # Errors
+/// [`NotAllowed`].
+pub(crate) fn refuse_exposed(directory: &Path) -> Result<(), NotAllowed> {
+    for directory in directory.ancestors() {
         let found = directory.symlink_metadata().map_err(io_error(directory))?;
         refuse_others(directory, &found)?;
     }
+    Ok(())
+}
+
+/// Returns the image that this one refers to. Both are paths without links.
+fn admit_one(allowed: &[PathBuf], image: &Path) -> Result<Option<PathBuf>, NotAllowed> {
+    refuse_elsewhere(allowed, image)?;
+    refuse_exposed(image)?;
     let mut parent = None;
     let entries = fs::read_dir(image).map_err(io_error(image))?;
     for (number, entry) in entries.enumerate() {

@@ -1,6 +1,7 @@
 //! What an image directory holds beside CRIU's own files.
 
 pub mod allowed;
+pub(crate) mod being_made;
 pub mod contents;
 pub(crate) mod criu_file;
 pub mod directory;

@@ -15,6 +15,7 @@ mod keeper;
 mod kept;
 mod lock;
 pub mod progress;
+pub(crate) mod stopping;
 pub(crate) mod terminate;
 pub mod timeline;
 pub mod undo;

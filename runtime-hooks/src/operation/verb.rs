@@ -15,6 +15,8 @@ pub enum Verb {
     Restore,
     /// An OCI resume.
     Resume,
+    /// A checkpoint in the place of the end that a signal asked for.
+    Stop,
     /// The work of a keeper.
     Recover,
 }
@@ -27,6 +29,7 @@ impl fmt::Display for Verb {
             Self::Checkpoint => "checkpoint",
             Self::Restore => "restore",
             Self::Resume => "resume",
+            Self::Stop => "stop",
             Self::Recover => "recover",
         })
     }

@@ -170,11 +170,15 @@ impl OciRuntime {
     pub(crate) async fn kill(
         &self,
         id: &str,
+        creator: Creator,
         signal: u32,
         target: Target,
     ) -> Result<(), RuntimeError> {
-        self.low_level("kill")
-            .switch("--all", target == Target::All)
+        let call = match creator {
+            Creator::Stasis => self.stasis("kill"),
+            Creator::LowLevel => self.low_level("kill"),
+        };
+        call.switch("--all", target == Target::All)
             .arg(id)
             .arg(signal.to_string())
             .within(SHORT)

@@ -8,6 +8,7 @@ use containerd_shim::protos::events::task::TaskExit;
 use tokio::time::{sleep, timeout};
 
 use crate::beside::beside;
+use crate::bundle::Creator;
 use crate::cgroup::{Cgroup, CgroupError, controllers};
 use crate::child::reaper::{Exit, PendingExit};
 use crate::containerd::timestamp;
@@ -69,7 +70,8 @@ impl Task {
         // Without a pid namespace of the container's own, its other processes outlive the init
         // process, and hold what it held: GPU memory, for example.
         if !self.bundle.has_own_pid_namespace().unwrap_or(false) {
-            let killed = self.runtime.kill(&self.id, SIGKILL, Target::All).await;
+            let (creator, all) = (Creator::LowLevel, Target::All);
+            let killed = self.runtime.kill(&self.id, creator, SIGKILL, all).await;
             if let Err(error) = killed {
                 log::warn!("processes of {} may have survived it: {error}", self.id);
             }

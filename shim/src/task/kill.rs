@@ -38,9 +38,11 @@ impl Task {
         self.deliver(signal, target).await
     }
 
-    /// Sends a signal through the low-level runtime, which can also kill a frozen process.
+    /// Sends a signal through the low-level runtime, which can also kill a frozen process. A
+    /// container may have asked `stasis-runtime` for a checkpoint in its place.
     pub(crate) async fn deliver(&self, signal: u32, target: Target) -> Result<()> {
-        let sent = self.runtime.kill(&self.id, signal, target).await;
+        let creator = self.record().creator;
+        let sent = self.runtime.kill(&self.id, creator, signal, target).await;
         match sent {
             // The runtimes' errors for a process that has ended differ, so look at the process.
             Err(_) if self.has_ended() => Err(TaskError::Finished(self.id.clone())),

@@ -37,6 +37,14 @@ impl Bundle<'_> {
         self.quiet(&["start", &self.id])
     }
 
+    /// Sends it a signal, as its caller does.
+    ///
+    /// # Errors
+    /// The runtime fails.
+    pub fn kill(&self, signal: &str) -> Result<()> {
+        self.quiet(&["kill", &self.id, signal])
+    }
+
     /// What the runtime warned of in the last operation.
     ///
     /// # Errors

@@ -18,8 +18,6 @@ const CALLERS: usize = 40;
 /// What each of them starts.
 const EACH: usize = 25;
 
-/// "full" for as much as a node has.
-const SIZE: &str = "STASIS_LOAD";
 /// What a shim may grow by, in KiB.
 const GROWTH: usize = 2048;
 
@@ -68,10 +66,7 @@ fn a_thousand_processes_are_added_at_once(stasis: &StasisHost, client: &Containe
 }
 
 fn nothing_is_lost(kind: HostKind) -> Result<()> {
-    let size = match std::env::var(SIZE).as_deref() {
-        Ok("full") => Size::FULL,
-        _ => Size::SMALL,
-    };
+    let size = load::asked(Size::SMALL, Size::FULL);
     let stasis = StasisHost::of(kind)?;
     stasis.install_shim()?;
     let containerd = load::containerd(&stasis)?;

@@ -9,8 +9,8 @@ use serde_json::Value;
 use stasis_linux::file;
 
 use super::roots::{CONTAINERD, DOCKER};
-use crate::container::Container;
 use crate::container::spec::Spec;
+use crate::container::{Container, pod};
 
 /// Real lists of podman's have some KiB for each container.
 const MAX_BYTES: u64 = 64 << 20;
@@ -87,29 +87,16 @@ fn annotated<'a>(
     annotation: impl Fn(&str) -> Option<&'a str>,
     podman: impl FnOnce() -> Option<String>,
 ) -> Option<Known> {
-    let pod = |namespace, pod, container| {
-        let parts = [namespace, pod, container].map(&annotation);
-        let parts: Option<Vec<&str>> = parts.into_iter().collect();
-        parts.map(|parts| parts.join("/"))
-    };
-    if annotation("io.kubernetes.cri.container-type").is_some() {
+    if annotation(pod::CONTAINERD.kind).is_some() {
         return Some(Known {
             engine: Some(Engine::Cri),
-            name: pod(
-                "io.kubernetes.cri.sandbox-namespace",
-                "io.kubernetes.cri.sandbox-name",
-                "io.kubernetes.cri.container-name",
-            ),
+            name: pod::CONTAINERD.whole_name(annotation),
         });
     }
     match annotation("io.container.manager") {
         Some("cri-o") => Some(Known {
             engine: Some(Engine::CriO),
-            name: pod(
-                "io.kubernetes.pod.namespace",
-                "io.kubernetes.pod.name",
-                "io.kubernetes.container.name",
-            ),
+            name: pod::CRI_O.whole_name(annotation),
         }),
         Some("libpod") => Some(Known {
             engine: Some(Engine::Podman),

@@ -65,8 +65,8 @@ pub(super) struct Scan<'a> {
     pub(super) subcommand: usize,
     /// The subcommand.
     pub(super) name: &'a OsStr,
-    /// The last argument that is neither an option nor an option's value.
-    pub(super) id: Option<&'a OsStr>,
+    /// The arguments that are neither an option nor an option's value.
+    pub(super) operands: Vec<&'a OsStr>,
 }
 
 /// An option of the command line.
@@ -76,6 +76,11 @@ struct Given<'a> {
 }
 
 impl<'a> Scan<'a> {
+    /// The container of most verbs: the last operand.
+    pub(super) fn id(&self) -> Option<&'a OsStr> {
+        self.operands.last().copied()
+    }
+
     /// The value of a global option; the last one counts.
     pub(super) fn global(&self, name: &str) -> Option<&'a OsStr> {
         last(&self.global, name).and_then(|given| given.value)
@@ -109,12 +114,12 @@ pub(super) fn scan(args: &[OsString]) -> Option<Scan<'_>> {
     let subcommand = at;
     let name = args.get(at)?;
     at += 1;
-    let (mut given, mut id) = (Vec::new(), None);
+    let (mut given, mut operands) = (Vec::new(), Vec::new());
     while at < args.len() {
         given.extend(options(args, &mut at, VALUES));
         if let Some(positional) = args.get(at) {
             if positional != "--" {
-                id = Some(positional.as_os_str());
+                operands.push(positional.as_os_str());
             }
             at += 1;
         }
@@ -132,7 +137,7 @@ pub(super) fn scan(args: &[OsString]) -> Option<Scan<'_>> {
         options: given,
         subcommand,
         name,
-        id,
+        operands,
     })
 }
 

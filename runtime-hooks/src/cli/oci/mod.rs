@@ -7,6 +7,7 @@
 
 mod create;
 mod grammar;
+mod kill;
 pub mod log;
 pub mod passthrough;
 pub mod runtime_error;
@@ -17,8 +18,8 @@ use std::path::{Path, PathBuf};
 use stasis_config::{Flavor, interface};
 
 use crate::request::{
-    AfterDump, CheckpointRequest, CreateRequest, CreateVerb, DeleteMode, MemoryTarget, PreDump,
-    RestoreMode, RestoreRequest,
+    AfterDump, CheckpointRequest, CreateRequest, CreateVerb, DeleteMode, KillRequest, MemoryTarget,
+    PreDump, RestoreMode, RestoreRequest,
 };
 use grammar::{Scan, scan};
 use runtime_error::RuntimeError;
@@ -91,6 +92,8 @@ pub enum Action {
         /// The container.
         id: String,
     },
+    /// `kill`
+    Kill(KillRequest),
     /// `state`
     State {
         /// The container.
@@ -207,7 +210,10 @@ fn global_options(scan: &Scan<'_>) -> GlobalOptions {
 }
 
 fn action(scan: &Scan<'_>, cwd: &Path) -> Option<Action> {
-    let id = scan.id.and_then(container_id)?;
+    if scan.name == "kill" {
+        return kill::request(scan).map(Action::Kill);
+    }
+    let id = scan.id().and_then(container_id)?;
     let within = |base: &Path, name| scan.value(name).map(|path| base.join(path));
     // `restore` changes into the bundle before it opens these; other verbs have no `--bundle`.
     let bundle = within(cwd, "bundle").or_else(|| within(cwd, "b"));

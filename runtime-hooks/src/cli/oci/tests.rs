@@ -1,3 +1,4 @@
+mod kill;
 mod passthrough;
 
 use super::*;

@@ -2,7 +2,7 @@
 //!
 //! The annotation is a pod's author's, and an image holds all memory of the container that it was
 //! made of. So a pod names only images below the directory of its namespace, which the engine says
-//! itself: containerd and CRI-O set their annotations after those that they take from the pod.
+//! itself (`container/pod.rs`).
 
 use std::fs;
 use std::io;
@@ -11,21 +11,19 @@ use std::path::{Path, PathBuf};
 use stasis_config::Settings;
 
 use crate::container::first_image::FirstImage;
+use crate::container::pod;
 use crate::container::spec::{Spec, SpecError};
 use crate::error::Refusal;
 use crate::error::admission::AdmissionError;
 use crate::error::first_image::NoFirstImage;
+use crate::host::cancel::Cancel;
 use crate::image::allowed::{NotAllowed, admit};
+use crate::image::being_made;
 use crate::image::directory::is_settled;
 use crate::image::files;
 use crate::image::manifest::Manifest;
 use crate::restore::image;
 
-/// Where containerd's CRI plugin and CRI-O say the namespace of a pod.
-const NAMESPACES: [&str; 2] = [
-    "io.kubernetes.cri.sandbox-namespace",
-    "io.kubernetes.pod.namespace",
-];
 /// So many images may have one key.
 const MOST_IMAGES: usize = 10_000;
 
@@ -37,12 +35,13 @@ pub(super) struct Found {
     pub(super) manifest: Manifest,
 }
 
-/// Finds the image. `id` is the new container's.
+/// Finds the image. `id` is the new container's. The latest one may be about to be made.
 ///
 /// # Errors
 /// [`Refusal`].
 pub(super) fn find(
     settings: &Settings,
+    cancel: &Cancel,
     bundle: &Path,
     id: &str,
     asked: &FirstImage,
@@ -51,7 +50,12 @@ pub(super) fn find(
     let own = directory_of(settings, &spec)?;
     match asked {
         FirstImage::Directory(path) => look(settings, &own, &own.join(path), id),
-        FirstImage::Latest(key) => latest(settings, &own, &own.join(key), id),
+        FirstImage::Latest(key) => {
+            let key = own.join(key);
+            let limit = settings.deadlines.stalled();
+            being_made::wait(&key, limit, cancel).map_err(NoFirstImage::BeingMade)?;
+            latest(settings, &own, &key, id)
+        }
     }
 }
 
@@ -61,16 +65,7 @@ fn directory_of(settings: &Settings, spec: &Spec) -> Result<PathBuf, NoFirstImag
     if all.as_os_str().is_empty() {
         return Err(NoFirstImage::Off);
     }
-    let mut said = NAMESPACES.iter().filter_map(|name| spec.annotation(name));
-    let Some(namespace) = said.next() else {
-        return Ok(all.clone());
-    };
-    let known = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-    let is_name = !namespace.is_empty() && namespace.bytes().all(known);
-    if !is_name || said.any(|other| other != namespace) {
-        return Err(NoFirstImage::Namespace);
-    }
-    Ok(all.join(namespace))
+    Ok(pod::directory_in(all, spec)?)
 }
 
 /// The last by name of the complete images in a directory.

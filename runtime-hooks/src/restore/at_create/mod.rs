@@ -118,7 +118,13 @@ fn request(
     asked: &FirstImage,
 ) -> Result<(RestoreRequest, Found), Refusal> {
     let bundle = &options.bundle;
-    let found = find(&context.settings, bundle, &options.id, asked)?;
+    let found = find(
+        &context.settings,
+        &context.cancel,
+        bundle,
+        &options.id,
+        asked,
+    )?;
     if options.verb == CreateVerb::Run {
         return Err(NoFirstImage::Run.into());
     }

@@ -12,7 +12,6 @@ fn what_is_not_ours_passes_through() {
         "--help",
         "--version",
         "features",
-        "kill c1 KILL",
         "delete --regex c",
         "delete -f -r c",
         "checkpoint a/b",

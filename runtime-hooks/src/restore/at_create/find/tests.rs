@@ -4,6 +4,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
+use crate::container::pod::{CONTAINERD, CRI_O};
 use crate::image::directory::INVENTORY;
 
 /// Images of two namespaces, and a bundle.
@@ -37,7 +38,7 @@ impl Machine {
         let bundle = self.directory.path();
         let spec = json!({"annotations": annotations}).to_string();
         fs::write(bundle.join("config.json"), spec).unwrap();
-        let found = find(&self.settings, bundle, "c1", asked)?;
+        let found = find(&self.settings, &Cancel::not_needed(), bundle, "c1", asked)?;
         let below = found
             .image
             .strip_prefix(fs::canonicalize(self.images()).unwrap());
@@ -63,7 +64,7 @@ fn without_the_setting_no_container_names_an_image() {
 #[test]
 fn a_pod_reaches_no_image_of_another_namespace() {
     let machine = Machine::with(&["red/job", "blue/job", "blue/secret"]);
-    let red = json!({NAMESPACES[0]: "red"});
+    let red = json!({CONTAINERD.namespace: "red"});
     assert_eq!(machine.find(&red, &directory("job")).unwrap(), "red/job");
     let blue = machine.images().join("blue/job");
     symlink(&blue, machine.images().join("red/link")).unwrap();
@@ -83,11 +84,14 @@ fn a_pod_reaches_no_image_of_another_namespace() {
     let root = machine.find(&json!({}), &directory("blue/secret"));
     assert_eq!(root.unwrap(), "blue/secret");
     for odd in ["", "..", "blue/..", "."] {
-        let refused = machine.find(&json!({NAMESPACES[1]: odd}), &directory("job"));
-        let namespace = matches!(refused, Err(Refusal::FirstImage(NoFirstImage::Namespace)));
+        let refused = machine.find(&json!({CRI_O.namespace: odd}), &directory("job"));
+        let namespace = matches!(
+            refused,
+            Err(Refusal::FirstImage(NoFirstImage::Namespace(_)))
+        );
         assert!(namespace, "{odd:?}: {refused:?}");
     }
-    let two = json!({NAMESPACES[0]: "red", NAMESPACES[1]: "blue"});
+    let two = json!({CONTAINERD.namespace: "red", CRI_O.namespace: "blue"});
     assert!(machine.find(&two, &directory("job")).is_err());
 }
 

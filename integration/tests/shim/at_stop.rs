@@ -1,0 +1,65 @@
+//! Containers that ask for a checkpoint when they are stopped, through the shim: the caller gets
+//! its answer at once, sees the end, and the next container goes on.
+
+use anyhow::Result;
+use serde_json::Value;
+use stasis_integration::client::containerd::{Containerd, INIT, Streams};
+use stasis_integration::container::gpu_task::in_host;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::load;
+use stasis_integration::on_hosts;
+
+const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 1] = [the_next_one_goes_on];
+const COUNTER: [&str; 2] = ["/bin/counter", "10000"];
+const SETTINGS: &str = "restore.at_create = \"/images\"\nrestore.keep_at_stop = 2\n";
+const SIGKILL: u32 = 9;
+const SIGTERM: u32 = 15;
+
+on_hosts!(checks: trixie, sid_v2);
+
+fn checks(kind: HostKind) -> Result<()> {
+    in_host(kind, &CHECKS)
+}
+
+fn the_next_one_goes_on(stasis: &StasisHost, client: &Containerd) -> Result<()> {
+    stasis.set(&stasis.low_level, SETTINGS)?;
+    let times = load::asked(3, 50);
+    for time in 0..times {
+        let id = &format!("job-{time}");
+        begin(stasis, client, id, 101 + time)?;
+        client.kill(id, INIT, SIGTERM)?;
+        assert_eq!(client.wait(id, INIT)?.status, 137);
+        client.delete(id)?;
+    }
+    stasis.nobody_is_stopped()?;
+    assert_eq!(stasis.operation("stop")?["notes"], Value::Null);
+
+    // The grace period is over.
+    begin(stasis, client, "last", 101 + times)?;
+    // Its environment, and so its tag, is that of the first.
+    stasis.hold_driver("checkpoint job-0", "grace")?;
+    client.kill("last", INIT, SIGTERM)?;
+    stasis.until_driver_is_called()?;
+    client.kill("last", INIT, SIGKILL)?;
+    assert_eq!(client.wait("last", INIT)?.status, 137);
+    stasis.let_driver_go("grace")?;
+    client.delete("last")?;
+    stasis.nobody_is_stopped()?;
+    let images = stasis.host.run_for_text(&["ls", "/images/job"])?;
+    assert_eq!(images.lines().count(), 2, "{images}");
+    stasis.nothing_to_put_right()
+}
+
+fn begin(stasis: &StasisHost, client: &Containerd, id: &str, answer: u32) -> Result<()> {
+    let annotations = [
+        "--annotation=io.stasis.checkpoint=on-term",
+        "--annotation=io.stasis.checkpoint.key=job",
+        "--annotation=io.stasis.restore=latest:job",
+    ];
+    stasis.create_gpu_container(id, &annotations, &COUNTER)?;
+    client.create(id, &Streams::default(), None)?;
+    client.start(id, INIT)?;
+    assert_eq!(stasis.ask_until_up(10000)?, answer.to_string());
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! Containers that ask for a checkpoint when they are stopped: a signal of their caller begins one
+//! in the place of their end, and CRIU ends them then.
+//!
+//! Whatever is in the way of it, the signal is delivered as if nothing had been asked, and the log
+//! says why: a container that cannot be stopped is worse than one that is lost. SIGKILL always
+//! means the end, also of a checkpoint that is under way.
+
+mod keep;
+mod place;
+pub mod process;
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use nix::libc::SIGKILL;
+
+use crate::checkpoint::at_stop::place::Place;
+use crate::checkpoint::at_stop::process::StopProcess;
+use crate::container::at_stop::{AtStop, InvalidAtStop};
+use crate::container::pod::NoNamespace;
+use crate::context::{Context, Outcome};
+use crate::error::chain;
+use crate::error::operations_log;
+use crate::host::signal;
+use crate::image::allowed::NotAllowed;
+use crate::operation::awaited_start::awaits_start;
+use crate::operation::stopping::Stopping;
+use crate::operation::terminate::ask_to_end;
+use crate::operation::timeline::Timeline;
+use crate::operation::verb::Verb;
+use crate::request::{KillRequest, StopCommands};
+
+/// Why there is no checkpoint in the place of the container's end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoCheckpoint {
+    /// The settings have no place for it.
+    #[error("the settings keep no image of a container that is stopped (restore.keep_at_stop)")]
+    Off,
+    /// An annotation cannot be used.
+    #[error(transparent)]
+    Annotation(#[from] InvalidAtStop),
+    /// It is not known whose it is.
+    #[error(transparent)]
+    Namespace(#[from] NoNamespace),
+    /// Others than root could put images there.
+    #[error(transparent)]
+    NotAllowed(#[from] NotAllowed),
+    /// There is no directory for it, or no lock.
+    #[error("cannot use {path}")]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// The I/O error.
+        #[source]
+        source: io::Error,
+    },
+    /// Nobody can make it.
+    #[error("cannot start the process that makes the checkpoint")]
+    Start(#[source] io::Error),
+}
+
+/// Begins the checkpoint that a container has asked for in the place of this signal, in a process
+/// of its own: the caller waits for the container's end, and not for this. Passes on to the
+/// low-level runtime what stops nobody.
+pub fn kill(context: &Context, request: &KillRequest, commands: StopCommands) -> Outcome {
+    match begin(context, request, commands) {
+        Ok(outcome) => outcome,
+        Err(why) => {
+            let mut timeline = Timeline::default();
+            timeline.note(delivered(request.signal, &chain(&why)));
+            operations_log::write(context, Verb::Stop, &request.id, &timeline, None);
+            Outcome::PassThrough
+        }
+    }
+}
+
+fn begin(
+    context: &Context,
+    request: &KillRequest,
+    commands: StopCommands,
+) -> Result<Outcome, NoCheckpoint> {
+    let (state_dir, root, id) = (
+        &context.settings.paths.state_dir,
+        &context.root,
+        &request.id,
+    );
+    // Who cannot be found, or read, is for the low-level runtime to report.
+    let Some(container) = context.container(id).ok().flatten() else {
+        return Ok(Outcome::PassThrough);
+    };
+    let Some(spec) = container.spec() else {
+        return Ok(Outcome::PassThrough);
+    };
+    let Some(asked) = AtStop::of(&spec)? else {
+        return Ok(Outcome::PassThrough);
+    };
+    if request.signal == SIGKILL {
+        // It ends by itself once the container has, but sooner if it is told.
+        let _ = ask_to_end(state_dir, root, id);
+        return Ok(Outcome::PassThrough);
+    }
+    if !asked.is_for(request.signal) || awaits_start(state_dir, root, id) {
+        return Ok(Outcome::PassThrough);
+    }
+    if context.settings.restore.keep_at_stop == 0 {
+        return Err(NoCheckpoint::Off);
+    }
+    let stopping = Stopping::of(state_dir, root, id, container.init());
+    let begun = stopping.begin().map_err(io_error(state_dir))?;
+    let Some(lock) = begun else {
+        return Ok(Outcome::Done(0));
+    };
+    let place = || {
+        let key = asked.key(&spec, id)?;
+        Place::make(&context.settings.restore.at_create, &spec, &key)
+    };
+    let started = place().and_then(|place| {
+        let process = StopProcess::new(context, request, commands, &stopping, &place.image);
+        start(&process, lock, place)
+    });
+    if started.is_err() {
+        stopping.end();
+    }
+    started.map(|()| Outcome::Done(0))
+}
+
+fn start(process: &StopProcess, lock: File, place: Place) -> Result<(), NoCheckpoint> {
+    process.start(lock, place.being_made).map_err(|error| {
+        let _ = fs::remove_dir(&place.image);
+        NoCheckpoint::Start(error)
+    })
+}
+
+/// What is noted of a signal that was delivered after all.
+fn delivered(signal: i32, why: &str) -> String {
+    let signal = signal::name_of(signal);
+    format!("{signal} was delivered, without a checkpoint: {why}")
+}
+
+fn io_error(path: &Path) -> impl FnOnce(io::Error) -> NoCheckpoint {
+    let path = path.to_owned();
+    |source| NoCheckpoint::Io { path, source }
+}

@@ -1,0 +1,244 @@
+//! The process that makes the checkpoint of a container that is stopped, after its caller has its
+//! answer, and delivers the signal if there is none.
+//!
+//! The checkpoint is a process below it: whatever that dies of, somebody is left to end the
+//! container.
+
+use std::fs::{self, File};
+use std::io::{self, Stdout};
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use stasis_config::{BulkMemory, Deadlines, Driver, Paths, Settings};
+use stasis_linux::ProcessRef;
+use stasis_linux::open_files::keep_callers_limit;
+
+use crate::checkpoint::at_stop::delivered;
+use crate::checkpoint::at_stop::keep::keep_last;
+use crate::context::{Context, Place};
+use crate::error::operations_log;
+use crate::host::cancel::Cancel;
+use crate::host::{environment, respawn};
+use crate::image::directory::{has_inventory, is_ours};
+use crate::low_level::answer::answer;
+use crate::operation::stopping::Stopping;
+use crate::operation::timeline::Timeline;
+use crate::operation::verb::Verb;
+use crate::recovery::begin_within;
+use crate::request::{KillRequest, StopCommands};
+
+/// The first argument of such a process; neither runc nor crun has this verb.
+const VERB: &str = "stasis-stop";
+/// The end of what a checkpoint says that is kept, in bytes.
+const MOST_SAID: u64 = 4096;
+const POLL: Duration = Duration::from_millis(20);
+
+/// A checkpoint in the place of a signal.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct StopProcess {
+    place: Place,
+    id: String,
+    stopping: Stopping,
+    signal: i32,
+    /// Where the image goes: an empty directory.
+    image: PathBuf,
+    /// How many of the key are kept.
+    keep: usize,
+    commands: StopCommands,
+    driver: Driver,
+    deadlines: Deadlines,
+    paths: Paths,
+    bulk_memory: BulkMemory,
+    began: SystemTime,
+}
+
+impl StopProcess {
+    pub(super) fn new(
+        context: &Context,
+        request: &KillRequest,
+        commands: StopCommands,
+        stopping: &Stopping,
+        image: &Path,
+    ) -> Self {
+        let settings = &context.settings;
+        Self {
+            place: context.place(),
+            id: request.id.clone(),
+            stopping: stopping.clone(),
+            signal: request.signal,
+            image: image.to_owned(),
+            keep: settings.restore.keep_at_stop,
+            commands,
+            driver: settings.driver.clone(),
+            deadlines: settings.deadlines.clone(),
+            paths: settings.paths.clone(),
+            bulk_memory: settings.bulk_memory.clone(),
+            began: context.began,
+        }
+    }
+
+    /// Starts it. It holds both locks until it ends: that of the container, and that of the key.
+    ///
+    /// # Errors
+    /// As of [`respawn::start_with`].
+    pub(super) fn start(&self, container: File, key: File) -> io::Result<()> {
+        respawn::start_with(VERB, self, [Stdio::from(container), Stdio::from(key)]).map(drop)
+    }
+
+    /// The process that this one was started as, if it was.
+    #[must_use]
+    pub fn of_this_process() -> Option<Self> {
+        respawn::job_of(VERB, c"stasis-stop")
+    }
+
+    /// Makes the checkpoint, or delivers the signal.
+    pub fn run(self) {
+        let context = self.context();
+        let container = context.container(&self.id).ok().flatten();
+        let init = container.map(|container| container.init().clone());
+        let mut timeline = Timeline::default();
+        timeline.time("wait", || self.wait_for_earlier(&context, init.as_ref()));
+        match timeline.time("checkpoint", || self.checkpoint(&context)) {
+            Ok(()) => timeline = self.keep(&context, timeline, &io::stdout()),
+            Err(why) => timeline = self.without(&context, timeline, init.as_ref(), &why),
+        }
+        operations_log::write(&context, Verb::Stop, &self.id, &timeline, None);
+        self.stopping.end();
+    }
+
+    /// Another container may have had the id, and its image not be on disk: a checkpoint would be
+    /// refused.
+    fn wait_for_earlier(&self, context: &Context, init: Option<&ProcessRef>) {
+        let deadline = Instant::now() + self.deadlines.stalled();
+        let is_there = || init.is_some_and(|init| !init.is_gone());
+        while is_there() && self.stopping.is_behind_another() {
+            if Instant::now() > deadline || context.cancel.requested() {
+                return;
+            }
+            sleep(POLL);
+        }
+    }
+
+    fn context(&self) -> Context {
+        let settings = Settings {
+            driver: self.driver.clone(),
+            deadlines: self.deadlines.clone(),
+            paths: self.paths.clone(),
+            bulk_memory: self.bulk_memory.clone(),
+            ..Settings::default()
+        };
+        Context {
+            settings,
+            low_level: self.place.low_level.clone(),
+            root: self.place.root.clone(),
+            // Who ends what holds the container's lock may meet this process (`terminate.rs`).
+            cancel: Cancel::on_signals().unwrap_or_else(|_| Cancel::not_needed()),
+            began: self.began,
+        }
+    }
+
+    /// Runs the checkpoint to its end; why there is none.
+    fn checkpoint(&self, context: &Context) -> Result<(), String> {
+        let cannot = |error: io::Error| format!("the checkpoint cannot be started: {error}");
+        // What it has started may have its standard error open for longer than it.
+        let said = respawn::unnamed("stasis-stop").map_err(cannot)?;
+        let mut command = Command::new("/proc/self/exe");
+        command
+            .args(&self.commands.checkpoint)
+            .arg("--image-path")
+            .arg(&self.image)
+            .arg(&self.id)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(said.try_clone().map_err(cannot)?);
+        environment::make(&mut command);
+        keep_callers_limit(&mut command);
+        let status = command.status().map_err(cannot)?;
+        if status.success() {
+            return Ok(());
+        }
+        if status.signal().is_some() {
+            // Its keeper undoes what it had begun.
+            let _ = begin_within(self.deadlines.stalled(), context, &self.id);
+        }
+        Err(reason(&said, status))
+    }
+
+    /// Sends the signal as its caller would have.
+    fn deliver(&self, context: &Context) -> Result<(), String> {
+        let limit = self.deadlines.stalled();
+        let answer = answer(&context.low_level, &self.commands.kill, limit);
+        let output = answer.map_err(|error| error.to_string())?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(last_line(&output.stderr).unwrap_or_else(|| output.status.to_string()))
+    }
+
+    fn keep<'t>(&self, context: &Context, timeline: Timeline<'t>, key: &Stdout) -> Timeline<'t> {
+        let mut timeline = timeline.of_image(&self.image);
+        let directory = self.image.parent().unwrap_or(Path::new("/"));
+        for note in keep_last(&context.settings, directory, self.keep, key) {
+            timeline.note(note);
+        }
+        timeline
+    }
+
+    /// After a checkpoint that failed. What has ended with a whole image keeps that: it is the last
+    /// copy.
+    fn without<'t>(
+        &self,
+        context: &Context,
+        timeline: Timeline<'t>,
+        init: Option<&ProcessRef>,
+        why: &str,
+    ) -> Timeline<'t> {
+        let has_ended = init.is_none_or(ProcessRef::is_gone);
+        if has_ended && has_inventory(&self.image) {
+            let mut timeline = timeline.of_image(&self.image);
+            timeline.note(format!(
+                "the checkpoint has ended the container, and failed: {why}"
+            ));
+            return timeline;
+        }
+        let mut timeline = timeline;
+        if has_ended {
+            timeline.note(format!(
+                "the container ended before its checkpoint was complete: {why}"
+            ));
+        } else {
+            timeline.note(delivered(self.signal, why));
+            if let Err(why) = self.deliver(context) {
+                timeline.note(format!("the signal cannot be delivered: {why}"));
+            }
+        }
+        // Of what goes on the only copy of its memory may be there; no checkpoint gives that up.
+        let has_memory = !has_ended && is_ours(&self.image);
+        if !has_memory && let Err(error) = fs::remove_dir_all(&self.image) {
+            let image = self.image.display();
+            timeline.note(format!("{image} cannot be removed: {error}"));
+        }
+        timeline
+    }
+}
+
+/// Why the checkpoint failed: the last line of what it has said, or how it ended.
+fn reason(said: &File, status: ExitStatus) -> String {
+    let length = said.metadata().map_or(0, |file| file.len());
+    let from = length.saturating_sub(MOST_SAID);
+    let mut text = vec![0; usize::try_from(length - from).unwrap_or_default()];
+    let read = said.read_exact_at(&mut text, from);
+    let said = read.ok().and_then(|()| last_line(&text));
+    said.unwrap_or_else(|| format!("the checkpoint ended with {status}"))
+}
+
+fn last_line(text: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(text);
+    let last = text.lines().rev().find(|line| !line.trim().is_empty());
+    last.map(|line| line.trim().to_owned())
+}

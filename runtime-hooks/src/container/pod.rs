@@ -1,0 +1,92 @@
+//! What an engine says of the pod that a container belongs to.
+//!
+//! containerd's CRI plugin and CRI-O set these annotations after those that they take from the pod,
+//! so they are not the pod's author's.
+
+use std::path::{Path, PathBuf};
+
+use crate::container::spec::Spec;
+
+/// The names of an engine's annotations.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Annotations {
+    /// What the container is in its pod.
+    pub(crate) kind: &'static str,
+    /// The pod's namespace.
+    pub(crate) namespace: &'static str,
+    /// The pod.
+    pub(crate) pod: &'static str,
+    /// The container in it.
+    pub(crate) container: &'static str,
+}
+
+/// Those of containerd's CRI plugin.
+pub(crate) const CONTAINERD: Annotations = Annotations {
+    kind: "io.kubernetes.cri.container-type",
+    namespace: "io.kubernetes.cri.sandbox-namespace",
+    pod: "io.kubernetes.cri.sandbox-name",
+    container: "io.kubernetes.cri.container-name",
+};
+/// Those of CRI-O.
+pub(crate) const CRI_O: Annotations = Annotations {
+    kind: "io.kubernetes.cri-o.ContainerType",
+    namespace: "io.kubernetes.pod.namespace",
+    pod: "io.kubernetes.pod.name",
+    container: "io.kubernetes.container.name",
+};
+/// Those of every engine of pods.
+pub(crate) const ALL: [Annotations; 2] = [CONTAINERD, CRI_O];
+/// The kind of the container that only holds the pod's namespaces.
+const SANDBOX: &str = "sandbox";
+
+/// It is not known whose a container is.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the annotations of the container name no namespace, or two, for its pod")]
+pub struct NoNamespace;
+
+impl Annotations {
+    /// The container as people know it, `NAMESPACE/POD/CONTAINER`.
+    pub(crate) fn whole_name<'a>(
+        &self,
+        annotation: impl Fn(&str) -> Option<&'a str>,
+    ) -> Option<String> {
+        let parts = [self.namespace, self.pod, self.container].map(annotation);
+        let parts: Option<Vec<&str>> = parts.into_iter().collect();
+        parts.map(|parts| parts.join("/"))
+    }
+}
+
+/// The directory below `all` of the images that a container may name: that of its pod's namespace.
+///
+/// # Errors
+/// [`NoNamespace`].
+pub(crate) fn directory_in(all: &Path, spec: &Spec) -> Result<PathBuf, NoNamespace> {
+    let mut said = ALL
+        .iter()
+        .filter_map(|names| spec.annotation(names.namespace));
+    let Some(namespace) = said.next() else {
+        return Ok(all.to_owned());
+    };
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    let is_name = !namespace.is_empty() && namespace.bytes().all(known);
+    if !is_name || said.any(|other| other != namespace) {
+        return Err(NoNamespace);
+    }
+    Ok(all.join(namespace))
+}
+
+/// Whether it is the container of a pod that runs nothing of its author's: engines hand it the
+/// pod's annotations as well.
+pub(crate) fn is_sandbox(spec: &Spec) -> bool {
+    let mut kinds = ALL.iter().filter_map(|names| spec.annotation(names.kind));
+    kinds.any(|kind| kind == SANDBOX)
+}
+
+/// What its pod calls it, `POD/CONTAINER`.
+pub(crate) fn name_of(spec: &Spec) -> Option<String> {
+    ALL.iter().find_map(|names| {
+        let pod = spec.annotation(names.pod)?;
+        let container = spec.annotation(names.container)?;
+        Some(format!("{pod}/{container}"))
+    })
+}

@@ -1,0 +1,70 @@
+//! Who makes an image of a key shows it by a lock: a container that is to begin with the latest one
+//! waits for it, since whoever stopped the earlier container has seen its end before its image is
+//! complete.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use stasis_linux::directory::{Directory, Earlier};
+
+use crate::host::cancel::Cancel;
+use crate::host::file_lock::{MOMENT, Sharing, Tried, lock_within, try_lock};
+
+/// The file in the directory of a key. No image has a name that begins with a dot.
+const FILE_NAME: &str = ".stopping";
+const POLL: Duration = Duration::from_millis(20);
+
+/// Shows others that an image is made in this directory, as long as the file is open. Others may do
+/// so at the same time.
+///
+/// # Errors
+/// The file cannot be made or locked.
+pub(crate) fn show(directory: &Directory) -> io::Result<File> {
+    let file = directory.log(FILE_NAME, Earlier::Continued)?;
+    lock_within(MOMENT, &file, Sharing::Shared)?;
+    Ok(file)
+}
+
+/// Waits up to `limit` until nobody makes an image in this directory.
+///
+/// # Errors
+/// An I/O error; [`io::ErrorKind::TimedOut`], also if a signal asks for the end.
+pub(crate) fn wait(directory: &Path, limit: Duration, cancel: &Cancel) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(directory.join(FILE_NAME), flags, Mode::empty()) {
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+        opened => File::from(opened?),
+    };
+    let deadline = Instant::now() + limit;
+    while try_lock(&file, Sharing::Exclusive)? == Tried::Held {
+        if Instant::now() > deadline || cancel.requested() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        sleep(POLL);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_wants_the_latest_image_waits_for_those_who_make_one() {
+        let path = tempfile::tempdir().unwrap();
+        let wait = || wait(path.path(), Duration::ZERO, &Cancel::not_needed());
+        wait().unwrap();
+        let directory = Directory::make(path.path(), 0o700).unwrap();
+        let both = [(); 2].map(|()| show(&directory).unwrap());
+        let [first, second] = both;
+        drop(first);
+        assert_eq!(wait().unwrap_err().kind(), io::ErrorKind::TimedOut);
+        drop(second);
+        wait().unwrap();
+    }
+}
