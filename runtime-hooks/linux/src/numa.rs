@@ -4,6 +4,7 @@
 //! one if that has none left (Documentation/admin-guide/mm/numa_memory_policy.rst, "System default
 //! policy"). So who is to have memory of a node runs there while it asks.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -11,11 +12,14 @@ use std::path::Path;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
+use crate::process::ProcessRef;
+use crate::procfs::{MemInfo, Status};
+
 /// Far more than a list of all CPUs that there may be.
 const LIMIT: u64 = 64 << 10;
 
 /// A NUMA node of this machine, by its number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct NumaNode(u32);
 
 impl NumaNode {
@@ -32,9 +36,41 @@ impl NumaNode {
     /// # Errors
     /// Those of reading the list; [`io::ErrorKind::InvalidData`].
     pub fn cpus(self) -> io::Result<Vec<usize>> {
-        let list = format!("/sys/devices/system/node/node{}/cpulist", self.0);
-        let list = read(Path::new(&list))?;
+        let list = read(Path::new(&self.file("cpulist")))?;
         parse(list.trim()).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Its memory in bytes.
+    ///
+    /// # Errors
+    /// As of [`NumaNode::cpus`].
+    pub fn memory_bytes(self) -> io::Result<u64> {
+        let text = read(Path::new(&self.file("meminfo")))?;
+        let info = MemInfo::from_text(text.into_bytes());
+        info.bytes("MemTotal")
+            .ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Whether a process may run on one of its CPUs; of a process that has ended, and for a node
+    /// without CPUs, it is not known.
+    ///
+    /// # Errors
+    /// As of [`NumaNode::cpus`].
+    pub fn is_open_to(self, process: &ProcessRef) -> io::Result<Option<bool>> {
+        let status = Status::of(process.pid())?;
+        let list = status
+            .as_ref()
+            .and_then(|status| status.field("Cpus_allowed_list"));
+        let allowed = list.and_then(|list| parse(std::str::from_utf8(list).ok()?));
+        let own = self.cpus()?;
+        let Some(allowed) = allowed.filter(|_| !own.is_empty()) else {
+            return Ok(None);
+        };
+        Ok(Some(own.iter().any(|cpu| allowed.contains(cpu))))
+    }
+
+    fn file(self, name: &str) -> String {
+        format!("/sys/devices/system/node/node{}/{name}", self.0)
     }
 
     /// Does some work on its CPUs, so that new memory comes from it. Where that cannot be, it is
@@ -46,6 +82,12 @@ impl NumaNode {
             let _ = sched_setaffinity(None, &before);
         }
         done
+    }
+}
+
+impl fmt::Display for NumaNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NUMA node {}", self.0)
     }
 }
 
@@ -129,6 +171,10 @@ mod tests {
         let during = here.near(|| sched_getaffinity(None).unwrap());
         assert!((0..CpuSet::MAX_CPU).all(|cpu| !during.is_set(cpu) || cpus.contains(&cpu)));
         assert!(during.count() > 0);
+        let own = i32::try_from(std::process::id()).unwrap();
+        let own = ProcessRef::open(own).unwrap().unwrap();
+        assert!(here.is_open_to(&own).unwrap().is_some());
+        assert!(here.memory_bytes().unwrap() > 0);
         let first = (0..CpuSet::MAX_CPU)
             .find(|cpu| before.is_set(*cpu))
             .unwrap();

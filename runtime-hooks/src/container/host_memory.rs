@@ -1,10 +1,10 @@
 //! Checks that the host and the limits of a container have room for GPU contents in host memory.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use stasis_config::Memory;
+use stasis_linux::procfs::MemInfo;
 
 use crate::container::memory_limit::{MemoryCgroup, RaisedLimit, TightLimit};
 use crate::ledger::amounts::{Amounts, Resource, Short};
@@ -190,17 +190,14 @@ pub(crate) fn needed_for(gpu_bytes: u64) -> u64 {
 /// # Errors
 /// It cannot be read.
 pub(crate) fn available() -> io::Result<u64> {
-    let meminfo = fs::read_to_string("/proc/meminfo")?;
-    let line = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-    kib.map(|kib| kib << 10)
-        .ok_or_else(|| io::Error::other("/proc/meminfo has no MemAvailable"))
+    let available = MemInfo::read()?.available();
+    available.ok_or_else(|| io::Error::other("/proc/meminfo has no MemAvailable"))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use stasis_linux::cgroup::Cgroup;
 
     use super::*;

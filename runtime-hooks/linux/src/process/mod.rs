@@ -3,6 +3,7 @@
 //! A pid alone may be reused between two uses. [`ProcessRef`] keeps a pidfd and the start time, so
 //! every later use can check that it is still the same process.
 
+mod confinement;
 pub mod host_name;
 pub mod kcmp;
 mod nvidia;
@@ -19,6 +20,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::escape::escaped;
 use crate::procfs::{Stat, Status, TaskState};
+
+pub use confinement::LockedMemory;
 
 /// A process that is held by pidfd. A clone holds it by the same one.
 #[derive(Debug, Clone)]

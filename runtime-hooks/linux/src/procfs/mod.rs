@@ -4,9 +4,11 @@
 //! lines of UTF-8, and the names in them are any bytes: a process name is cut to 15 bytes in the
 //! middle of a letter (prctl(2) `PR_SET_NAME`), and a mapped file may be called anything.
 
+mod cpuinfo;
 mod descriptors;
 mod login;
 mod maps;
+mod meminfo;
 mod namespaces;
 mod stat;
 mod status;
@@ -20,11 +22,13 @@ use rustix::io::Errno;
 
 use crate::file::read_limited;
 
+pub use cpuinfo::{cpu_flags, instruction_sets};
 pub use descriptors::{Descriptor, close_on_exec, descriptors};
 pub use login::login_user;
 pub use maps::{
     Mapping, any_mapping, count_mappings, for_each_mapping, most_mappings, open_mapped,
 };
+pub use meminfo::MemInfo;
 pub use namespaces::has_another_namespace;
 pub use stat::{Stat, TaskState};
 pub use status::Status;
@@ -81,12 +85,12 @@ pub(crate) fn number<T: std::str::FromStr>(text: &[u8]) -> Option<T> {
 }
 
 /// A number in hexadecimal digits.
-fn hexadecimal(text: &[u8]) -> Option<u64> {
+pub(crate) fn hexadecimal(text: &[u8]) -> Option<u64> {
     u64::from_str_radix(std::str::from_utf8(text).ok()?, 16).ok()
 }
 
 /// The words of a line.
-fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(u8::is_ascii_whitespace)
         .filter(|word| !word.is_empty())
 }

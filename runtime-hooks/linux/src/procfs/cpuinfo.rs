@@ -1,0 +1,104 @@
+//! `/proc/cpuinfo`: what the CPUs of the machine can do.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+use super::{about, words};
+
+const PATH: &str = "/proc/cpuinfo";
+/// The lines of the first CPU are enough: Linux runs on no machine whose CPUs differ in this
+/// (`Documentation/arch/x86/cpuinfo.rst` has the flags).
+const MAX_BYTES: u64 = 64 << 10;
+
+/// What the CPUs can do, as the kernel names it: "avx2", "smep".
+///
+/// # Errors
+/// An I/O error with its path.
+pub fn cpu_flags() -> io::Result<BTreeSet<String>> {
+    let path = Path::new(PATH);
+    let read = File::open(path).and_then(|file| of_first(BufReader::new(file.take(MAX_BYTES))));
+    read.map_err(|error| about(path, &error))
+}
+
+/// Those of the flags that are instructions which programs look for before they use them.
+#[must_use]
+pub fn instruction_sets(flags: BTreeSet<String>) -> BTreeSet<String> {
+    let starts = [
+        "sse", "ssse", "avx", "amx_", "bmi", "sha", "sm3", "sm4", "fma", "xsave", "gfni", "vaes",
+        "vpclmul", "movdir",
+    ];
+    let whole = [
+        "mmx",
+        "fxsr",
+        "pni",
+        "pclmulqdq",
+        "cx16",
+        "movbe",
+        "popcnt",
+        "aes",
+        "f16c",
+        "rdrand",
+        "rdseed",
+        "lahf_lm",
+        "abm",
+        "xop",
+        "tbm",
+        "fsgsbase",
+        "rtm",
+        "adx",
+        "clflushopt",
+        "clwb",
+        "xgetbv1",
+        "ospke",
+        "rdpid",
+        "rdtscp",
+        "enqcmd",
+        "cldemote",
+        "waitpkg",
+        "serialize",
+    ];
+    let is_one = |flag: &String| {
+        starts.iter().any(|start| flag.starts_with(start)) || whole.contains(&flag.as_str())
+    };
+    flags.into_iter().filter(is_one).collect()
+}
+
+fn of_first(lines: impl BufRead) -> io::Result<BTreeSet<String>> {
+    for line in lines.split(b'\n') {
+        let line = line?;
+        let colon = line.iter().position(|byte| *byte == b':');
+        let (name, value) = line.split_at(colon.unwrap_or(line.len()));
+        if name.trim_ascii() == b"flags" {
+            let flags = words(value.strip_prefix(b":").unwrap_or(value));
+            let text = |flag| String::from_utf8_lossy(flag).into_owned();
+            return Ok(flags.map(text).collect());
+        }
+    }
+    Ok(BTreeSet::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instructions_are_told_from_other_flags() {
+        let text = b"processor\t: 0\nflags\t\t: fpu vme avx2 smep aes\nbugs\t: x\n\nflags: none\n";
+        let flags = of_first(&text[..]).unwrap();
+        assert_eq!(flags.len(), 5);
+        let sets: Vec<_> = instruction_sets(flags).into_iter().collect();
+        assert_eq!(sets, ["aes", "avx2"]);
+        assert!(of_first(&b"processor: 0\n"[..]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn those_of_this_machine_are_read() {
+        let sets = instruction_sets(cpu_flags().unwrap());
+        assert!(
+            cfg!(not(target_arch = "x86_64")) || sets.contains("sse2"),
+            "{sets:?}"
+        );
+    }
+}
