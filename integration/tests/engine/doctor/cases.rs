@@ -4,7 +4,7 @@
 /// settings.
 pub(super) type Case = (&'static str, &'static str, &'static str, &'static str);
 
-pub(super) const OF_THE_NODE: [Case; 10] = [
+pub(super) const OF_THE_NODE: [Case; 14] = [
     ("settings", "fault", "echo nonsense >>$S", ""),
     (
         "low-level-runtime",
@@ -62,6 +62,34 @@ pub(super) const OF_THE_NODE: [Case; 10] = [
         "warning",
         "echo 'gpu_checkpoint.path = \"driver\"' >>$S",
         "",
+    ),
+    (
+        "huge-pages",
+        "warning",
+        "sed -i '/huge_pages/d' $S; mount -t tmpfs none /sys/kernel/mm",
+        "umount /sys/kernel/mm",
+    ),
+    (
+        "huge-pages-reserved",
+        "warning",
+        "printf 'MemTotal: 8 kB\nMemAvailable: 8 kB\nHugePages_Free: 1\nHugepagesize: 2 kB\n' \
+         >/root/meminfo; mount --bind /root/meminfo /proc/meminfo",
+        "umount /proc/meminfo",
+    ),
+    (
+        "slow-disk",
+        "warning",
+        "mkdir -p /var/log/stasis; cd /var/log/stasis; ! [ -e operations.log ] || exit 1; \
+         echo '{\"time\":\"2026-11-25T07:00:00Z\",\"operation\":\"durable\",\"container\":\"job\", \
+         \"phases\":[{\"name\":\"copy\",\"seconds\":40,\"bytes\":4294967296}]}' >operations.log",
+        "rm /var/log/stasis/operations.log",
+    ),
+    (
+        "toolkit-mode",
+        "warning",
+        "mkdir /etc/nvidia-container-runtime; cd /etc/nvidia-container-runtime; \
+         printf '[nvidia-container-runtime]\nmode = \"legacy\"\n' >config.toml",
+        "rm -r /etc/nvidia-container-runtime",
     ),
 ];
 

@@ -1,6 +1,7 @@
 //! `stasis doctor` on a host that is broken on purpose, in one way after the other.
 
 mod cases;
+mod of_containers;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -13,6 +14,7 @@ use cases::{
     ANOTHER_LIBCUDA, Case, OF_ENGINES, OF_LIBCUDA, OF_MEMORY, OF_OPERATIONS, OF_ROOM, OF_THE_GPUS,
     OF_THE_NODE,
 };
+use of_containers::{NEAR, OF_CONTAINERS};
 
 /// The name of a held driver call.
 const HELD: &str = "held";
@@ -51,6 +53,12 @@ fn while_a_container_runs(stasis: &StasisHost) -> Result<()> {
     for case in OF_ROOM {
         is_found(stasis, case).with_context(|| case.0)?;
     }
+    let roots = "ln -s /run/bundles /run/stasis-crio";
+    shell(stasis, roots)?;
+    for case in OF_CONTAINERS {
+        is_found(stasis, case).with_context(|| case.0)?;
+    }
+    shell(stasis, "rm /run/stasis-crio")?;
     of_an_operation(stasis, &memory)?;
     stasis.set(&stasis.low_level, "bulk_memory.tier = \"disk\"\n")?;
     memory.checkpoint("left", &["--leave-running"])?;
@@ -121,6 +129,9 @@ fn found(stasis: &StasisHost, code: i32) -> Result<Vec<Value>> {
 
 fn shell(stasis: &StasisHost, script: &str) -> Result<()> {
     let bundle = "/run/containerd/io.containerd.runtime.v2.task/default/job";
-    let named = format!("S={SETTINGS} O=/run/stasis-standin/faults B={bundle}; {script}");
+    let named = format!(
+        "S={SETTINGS} O=/run/stasis-standin/faults B={bundle} N=/sys/devices/system/node/node7; \
+         P=$(pgrep -x memcheck || true); {NEAR}; {script}"
+    );
     stasis.host.run(&["bash", "-ec", &named]).map(drop)
 }

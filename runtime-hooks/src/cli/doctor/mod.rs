@@ -2,12 +2,15 @@
 //! docs/doctor.md has all that it finds.
 
 mod containers;
+mod disk_speed;
 mod engines;
 mod fabric;
 mod gpus;
+mod memory;
 mod node;
 mod room;
 mod shims;
+mod toolkit;
 
 use std::fmt;
 
@@ -36,7 +39,6 @@ pub fn doctor(loaded: Result<Settings, SettingsError>) -> Diagnosis {
     let machine = machine(&settings);
     let inventory = Inventory::read(&settings);
     let known = inventory.as_ref().ok();
-    let driver = known.map(|inventory| &*inventory.driver_version);
     let groups = [
         ("settings", findings),
         ("node", node::findings(&settings, &machine)),
@@ -46,8 +48,11 @@ pub fn doctor(loaded: Result<Settings, SettingsError>) -> Diagnosis {
             gpus::findings(&settings, inventory.as_ref(), machine.gpu_contents.as_ref()),
         ),
         ("room", room::findings(&settings, known)),
+        ("memory", memory::findings(&settings, known)),
+        ("disk", Vec::from_iter(disk_speed::finding(&settings))),
+        ("toolkit", toolkit::findings()),
         ("engines", engines::findings()),
-        ("containers", containers::findings(driver)),
+        ("containers", containers::findings(known)),
         ("shims", shims::findings()),
     ];
     let mut findings: Vec<Finding> = groups.into_iter().flat_map(or_in_order).collect();
@@ -63,7 +68,7 @@ fn or_in_order((group, found): (&str, Vec<Finding>)) -> Vec<Finding> {
     vec![Finding {
         id: group.to_owned(),
         verdict: Verdict::Ok,
-        evidence: "nothing was found".to_owned(),
+        evidence: "nothing is wrong".to_owned(),
         remedy: String::new(),
     }]
 }
