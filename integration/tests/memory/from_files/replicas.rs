@@ -1,4 +1,7 @@
-//! Many containers that are restored from one image at the same time: they share one copy of it.
+//! Many containers that are restored, or created, from one image at the same time: they share one
+//! copy of it.
+
+use std::process::{Child, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
@@ -34,7 +37,10 @@ fn twenty_share_one_copy() -> Result<()> {
         .collect();
     let replicas = ids.iter().map(|id| apart(stasis, id));
     let replicas = replicas.collect::<Result<Vec<_>>>()?;
-    all_at_once(stasis, &replicas, &first.image("image"))?;
+    let image = first.image("image");
+    all_at_once(stasis, &replicas, |replica| {
+        replica.begin_restore_from(&image)
+    })?;
     // What one of them does to its memory is not seen by the others.
     for (round, replica) in (1..).zip(&replicas) {
         for answer in 1..=round.min(3) {
@@ -53,13 +59,80 @@ fn twenty_share_one_copy() -> Result<()> {
     first.delete()
 }
 
+/// By their annotation, each in a network of its own with an address of its own.
+#[test]
+fn twenty_are_created_at_once() -> Result<()> {
+    let stasis = &StasisHost::of(HostKind::trixie()?)?;
+    needs!(StandIn);
+    let _containerd = stasis.containerd()?;
+    let settings = format!("{IN_MEMORY}restore.at_create = \"/images\"\n");
+    stasis.set(&stasis.low_level, &settings)?;
+    let first = apart(stasis, "first")?;
+    first.run()?;
+    ensure!(asked(stasis, "first")? == "ok 0");
+    first.checkpoint("image", &[])?;
+    let numbered = (0..REPLICAS).map(|number| {
+        let replica = apart(stasis, &format!("replica{number}"))?;
+        give_address(stasis, &replica.id, number)?;
+        replica.begin_with("first-image")?;
+        Ok(replica)
+    });
+    let replicas = numbered.collect::<Result<Vec<_>>>()?;
+    let create = |replica: &Bundle<'_>| {
+        let directory = replica.directory();
+        begin(replica, &["create", "--bundle", &directory, &replica.id])
+    };
+    let creates = replicas.iter().map(create).collect::<Result<Vec<_>>>()?;
+    succeed(creates, &replicas)?;
+    for replica in &replicas {
+        let said = (replica.warnings()?, replica.status()?);
+        ensure!(said == (String::new(), "created".to_owned()), "{said:?}");
+    }
+    all_at_once(stasis, &replicas, |replica| {
+        begin(replica, &["start", &replica.id])
+    })?;
+    for (number, replica) in replicas.iter().enumerate() {
+        for answer in 1..=number.min(2) + 1 {
+            let said = asked(stasis, &replica.id)?;
+            ensure!(said == format!("ok {answer}"), "{}: {said}", replica.id);
+        }
+        let network = replica.exec("cat /proc/net/fib_trie")?;
+        ensure!(network.contains(&address(number)), "{network}");
+    }
+    for replica in &replicas {
+        replica.delete()?;
+    }
+    stasis.nothing_to_put_right()
+}
+
+/// Starts the runtime; what it says is in its log.
+fn begin(replica: &Bundle<'_>, arguments: &[&str]) -> Result<Child> {
+    let mut runtime = replica.operation(arguments)?;
+    Ok(runtime.stderr(Stdio::null()).spawn()?)
+}
+
+/// The address of a replica in its network.
+fn address(number: usize) -> String {
+    format!("10.88.{number}.2")
+}
+
+fn give_address(stasis: &StasisHost, id: &str, number: usize) -> Result<()> {
+    let own = address(number);
+    let script = format!(
+        "ip link add {id} type veth peer name eth0 netns {id} && ip link set {id} up && \
+         ip -n {id} address add {own}/24 dev eth0 && ip -n {id} link set eth0 up"
+    );
+    stasis.host.run(&["bash", "-c", &script]).map(drop)
+}
+
 /// None begins to copy before all have their processes.
-fn all_at_once(stasis: &StasisHost, replicas: &[Bundle<'_>], image: &str) -> Result<()> {
+fn all_at_once<'l>(
+    stasis: &StasisHost,
+    replicas: &[Bundle<'l>],
+    begin: impl Fn(&Bundle<'l>) -> Result<Child>,
+) -> Result<()> {
     stasis.hold_driver_for("restore first", "restoring", REPLICAS)?;
-    let restores = replicas
-        .iter()
-        .map(|replica| replica.begin_restore_from(image));
-    let restores = restores.collect::<Result<Vec<_>>>()?;
+    let restores = replicas.iter().map(begin).collect::<Result<Vec<_>>>()?;
     for left in (0..REPLICAS).rev() {
         wait_until_clear(|| {
             let now = stasis.calls_left()?;
@@ -68,8 +141,12 @@ fn all_at_once(stasis: &StasisHost, replicas: &[Bundle<'_>], image: &str) -> Res
     }
     wait_until_clear(|| mapped_alone(stasis, REPLICAS))?;
     stasis.let_driver_go("restoring")?;
-    for (mut restore, replica) in restores.into_iter().zip(replicas) {
-        let status = restore.wait()?;
+    succeed(restores, replicas)
+}
+
+fn succeed(begun: Vec<Child>, replicas: &[Bundle<'_>]) -> Result<()> {
+    for (mut runtime, replica) in begun.into_iter().zip(replicas) {
+        let status = runtime.wait()?;
         ensure!(status.success(), "{}: {:?}", replica.id, replica.message()?);
     }
     Ok(())
