@@ -106,7 +106,7 @@ const CALLS: [(c_long, &str, Target); 47] = [
     (libc::SYS_ptrace, TRACING, Nothing),
 ];
 
-/// What is lost with a program that has another make a call is known (`runtime-hooks/remote-call`),
+/// What becomes of who makes a call for another is tried there (`runtime-hooks/remote-call`),
 /// so it counts apart.
 const TRACING: &str = "ptrace";
 

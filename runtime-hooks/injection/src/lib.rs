@@ -18,8 +18,9 @@
 //!
 //! # If we are killed
 //! The workers die with us. The code goes on alone: it is as fast as the driver was, and as right.
-//! While a thread of the process makes one of its two calls for us (`stasis-remote-call`), the
-//! process would be lost: who may be killed has all this done by a process of its own.
+//! While a thread of the process makes one of its two calls for us, a process without a way back
+//! (`stasis-remote-call`) would be lost: who may be killed has all this done by a process of its
+//! own.
 //! Before the record exists, some 100 KiB of memory may be left in the process, and a range of
 //! addresses without memory.
 

@@ -5,44 +5,81 @@ use std::io;
 use nix::libc;
 use nix::sys::ptrace;
 use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
-use crate::calls::Calls;
+use crate::calls::{Calls, TraceOptions};
 use crate::event::{Deadline, Event, next_event};
-use crate::ffi::{self, RunTo, resume};
+use crate::ffi::{self, RunTo, SignalMask, resume};
+use crate::gate::gate as gate_of;
 use crate::registers::Registers;
 use crate::rseq::CriticalSection;
+use crate::way_back::{ChildFrame, WayBack};
+
+/// The number of no system call.
+const NO_CALL: libc::c_long = -1;
 
 /// A stopped thread that makes system calls for us. When this is dropped the thread is where it
 /// was, still stopped, and makes an interrupted system call again.
 ///
-/// If our process is killed while this lives, the thread faults at its next instruction and its
-/// process ends with SIGSEGV: see [`Registers::calling`].
+/// If our process is killed while this lives, the thread goes its [`WayBack`]. If it has none it
+/// faults at its next instruction, and its process ends with SIGSEGV ([`crate::registers::Gate`]).
 #[derive(Debug)]
 pub(crate) struct BorrowedThread {
     calls: Calls,
     found: Registers,
-    mask: ffi::SignalMask,
+    mask: SignalMask,
     section: Option<CriticalSection>,
+    way_back: Option<WayBack>,
 }
 
 impl BorrowedThread {
-    /// Takes over the registers of a thread that the calling thread traces and that is stopped.
+    /// Takes over the registers of a thread of a process that the calling thread traces and that is
+    /// stopped.
     ///
     /// # Errors
     /// Those of ptrace(2) and `/proc`; a program of another word size.
-    pub(crate) fn take(calls: Calls) -> io::Result<Self> {
-        let thread = calls.thread();
+    pub(crate) fn take(pid: i32, thread: Pid, options: TraceOptions) -> io::Result<Self> {
         let found = Registers::read(thread)?;
         if !found.are_native() {
             return Err(io::Error::other("it is a 32-bit program"));
         }
         let section = CriticalSection::of(thread)?;
-        Ok(Self {
-            mask: ffi::block_signals(thread)?,
-            calls,
+        let mask = ffi::signals(thread)?;
+        let way_back = WayBack::lay(thread, found, mask, section.as_ref());
+        let gate = match &way_back {
+            Some(way_back) => way_back.gate(),
+            None => gate_of(pid)?,
+        };
+        let borrowed = Self {
+            calls: Calls::new(thread, gate, options),
             found,
+            mask,
             section,
-        })
+            way_back,
+        };
+        // First, since it must not run on with signals blocked.
+        let away = match &borrowed.way_back {
+            Some(way_back) => way_back.returning(found),
+            None => found.calling(gate, NO_CALL, &[]),
+        };
+        away.write(thread)?;
+        ffi::set_signals(thread, SignalMask::MAX)?;
+        Ok(borrowed)
+    }
+
+    pub(crate) fn thread(&self) -> Pid {
+        self.calls.thread()
+    }
+
+    /// The frame of a process that it makes, if it has a way back.
+    pub(crate) fn child_frame(&self) -> Option<ChildFrame> {
+        self.way_back.as_ref().map(WayBack::of_child)
+    }
+
+    /// Lets it go its way back once it is let go, instead of putting its registers back.
+    pub(crate) fn leave_to_itself(self) {
+        // What the frames have overwritten must not be put back.
+        std::mem::forget(self);
     }
 
     /// Has the thread make one system call, which must be one that does not wait.
@@ -58,11 +95,15 @@ impl BorrowedThread {
     fn put_back(&mut self) -> io::Result<()> {
         let thread = self.calls.thread();
         self.calls.leave()?;
-        self.found.resuming().write(thread)?;
+        // The registers last: until then it would go its way back.
+        ffi::set_signals(thread, self.mask)?;
         if let Some(section) = &self.section {
             section.restore(thread)?;
         }
-        ffi::set_signals(thread, self.mask)?;
+        self.found.resuming().write(thread)?;
+        if let Some(way_back) = &self.way_back {
+            way_back.clear()?;
+        }
         // Out of a stop at a system call: the kernel would deliver that stop's SIGTRAP to the
         // thread if we ended now (ptrace_report_syscall in linux/ptrace.h).
         ptrace::interrupt(thread)?;

@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 
 use crate::event::{Deadline, Event, next_event};
 use crate::ffi::{RunTo, resume};
-use crate::registers::{ARCHITECTURE, Registers};
+use crate::registers::{ARCHITECTURE, Gate, Registers};
 
 /// Who sets the thread's options of ptrace(2).
 #[derive(Debug, Clone, Copy)]
@@ -30,8 +30,7 @@ pub(crate) enum TraceOptions {
 #[derive(Debug)]
 pub(crate) struct Calls {
     thread: Pid,
-    /// The address of a system call instruction.
-    gate: u64,
+    gate: Gate,
     options: TraceOptions,
     /// Where it has stopped; `None` while it runs.
     at: Option<Event>,
@@ -41,7 +40,7 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    pub(crate) fn new(thread: Pid, gate: u64, options: TraceOptions) -> Self {
+    pub(crate) fn new(thread: Pid, gate: Gate, options: TraceOptions) -> Self {
         Self {
             thread,
             gate,

@@ -35,12 +35,11 @@ pub(crate) fn resume(thread: Pid, until: RunTo, signal: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// Blocks all signals of a stopped thread that can be blocked. Returns the mask that it had.
-pub(crate) fn block_signals(thread: Pid) -> io::Result<SignalMask> {
-    let mut before: SignalMask = 0;
-    transfer_mask(libc::PTRACE_GETSIGMASK, thread, &mut before)?;
-    set_signals(thread, SignalMask::MAX)?;
-    Ok(before)
+/// The signals that a stopped thread blocks.
+pub(crate) fn signals(thread: Pid) -> io::Result<SignalMask> {
+    let mut mask: SignalMask = 0;
+    transfer_mask(libc::PTRACE_GETSIGMASK, thread, &mut mask)?;
+    Ok(mask)
 }
 
 pub(crate) fn set_signals(thread: Pid, mut mask: SignalMask) -> io::Result<()> {
@@ -115,22 +114,52 @@ pub(crate) fn skip_call(thread: Pid) -> io::Result<()> {
         NT_ARM_SYSTEM_CALL,
         &mut number,
     )
+    .map(drop)
 }
 
-#[cfg(target_arch = "aarch64")]
-fn transfer_registers<T>(
+/// The floating-point and vector registers of a stopped thread, in the standard format of XSAVE.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn extended_registers(thread: Pid) -> io::Result<Vec<u8>> {
+    /// linux/elf.h
+    const NT_X86_XSTATE: usize = 0x202;
+    /// Those of all extensions have 11 KiB.
+    const MOST: usize = 32 << 10;
+    let mut bytes = vec![0; MOST];
+    let length = transfer_registers(
+        libc::PTRACE_GETREGSET,
+        thread,
+        NT_X86_XSTATE,
+        bytes.as_mut_slice(),
+    )?;
+    bytes.truncate(length);
+    Ok(bytes)
+}
+
+/// Whether the return addresses of a stopped thread are on a second stack as well, which has no
+/// place for what is no call (CET).
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn has_shadow_stack(thread: Pid) -> bool {
+    /// linux/elf.h
+    const NT_X86_SHSTK: usize = 0x204;
+    let mut pointer: u64 = 0;
+    transfer_registers(libc::PTRACE_GETREGSET, thread, NT_X86_SHSTK, &mut pointer).is_ok()
+}
+
+/// Returns how many bytes were read or written.
+fn transfer_registers<T: ?Sized>(
     request: libc::c_uint,
     thread: Pid,
     set: usize,
     value: &mut T,
-) -> io::Result<()> {
+) -> io::Result<usize> {
     let mut place = libc::iovec {
+        iov_len: size_of_val(value),
         iov_base: from_mut(value).cast(),
-        iov_len: size_of::<T>(),
     };
-    // SAFETY: the requests read or write at most `iov_len` bytes behind `iov_base`, which are a
-    // number that outlives the call.
-    check(unsafe { libc::ptrace(request, thread.as_raw(), set, from_mut(&mut place)) }).map(drop)
+    // SAFETY: the requests read or write at most `iov_len` bytes behind `iov_base`, which are
+    // numbers that outlive the call.
+    check(unsafe { libc::ptrace(request, thread.as_raw(), set, from_mut(&mut place)) })?;
+    Ok(place.iov_len)
 }
 
 fn check(result: libc::c_long) -> io::Result<libc::c_long> {

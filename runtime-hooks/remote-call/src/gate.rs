@@ -11,16 +11,16 @@ use std::os::unix::fs::FileExt;
 
 use stasis_linux::procfs::{Mapping, for_each_mapping};
 
-use crate::registers::{GATE, STEP};
+use crate::registers::{GATE, Gate, STEP};
 
 /// The largest vDSO: on all our machines it has two to four pages.
 const VDSO_BYTES: u64 = 64 << 10;
 
-/// The address of a system call instruction.
+/// A system call instruction, without a stack.
 ///
 /// # Errors
 /// Those of `/proc`; a process without a vDSO.
-pub(crate) fn gate(pid: i32) -> io::Result<u64> {
+pub(crate) fn gate(pid: i32) -> io::Result<Gate> {
     let found = for_each_mapping(pid, |mapping| match is_vdso(&mapping) {
         true => ControlFlow::Break((mapping.start, mapping.length())),
         false => ControlFlow::Continue(()),
@@ -34,7 +34,10 @@ pub(crate) fn gate(pid: i32) -> io::Result<u64> {
     let steps = code.windows(GATE.len()).step_by(STEP);
     let found = steps.into_iter().position(|step| step == GATE);
     let offset = found.ok_or_else(|| io::Error::other("its vDSO has no system call"))?;
-    Ok(start + (offset * STEP) as u64)
+    Ok(Gate {
+        instruction: start + (offset * STEP) as u64,
+        stack: 0,
+    })
 }
 
 /// The kernel's name of it, which no file has: files have paths.

@@ -10,9 +10,12 @@
 //!
 //! # If we are killed
 //! * Before, between and after these two calls the thread has its own registers: it goes on.
-//! * During one of the two, which do not wait, the kernel finishes the call. Then the thread
-//!   faults, since the registers for a call have no stack, and its process ends with SIGSEGV. It
-//!   never runs on with registers that are not its own. The time for this is some 100 µs.
+//! * During one of the two, which do not wait, the kernel finishes the call, and the thread goes
+//!   its way back (`way_back`): the call returns into a signal frame, out of which the kernel puts
+//!   all registers and the signal mask back. A process that it has made ends, and is reaped.
+//! * A thread for which there is no such frame (`way_back` says which) faults, since its registers
+//!   for a call have no stack, and its process ends with SIGSEGV. It never runs on with registers
+//!   that are not its own. The time for this is some 100 µs.
 //! * The proxy dies with us, once the kernel has finished the call that it is in. Its parent, which
 //!   gets no signal of that, keeps a zombie ([`ProxyRemains`] is for whoever lives on).
 //!
@@ -26,8 +29,8 @@
 //! * *Lose a restartable sequence*: a thread that was stopped in one begins it again.
 //!
 //! The files, from the bottom: `ffi` and `registers` (of the architecture), `event` (stops),
-//! `gate` (the instruction), `calls` (one call), `rseq`, `borrowed` (registers taken and put
-//! back), `seized` (a running thread is stopped), `outside` (where threads are), `clone` and
+//! `gate` (the instruction), `calls` (one call), `rseq`, `way_back`, `borrowed` (registers taken
+//! and put back), `seized` (a running thread is stopped), `outside` (where threads are), `clone` and
 //! `reaping`, `proxy`, `receive` (a file for a proxy), `worker`.
 
 mod borrowed;
@@ -45,6 +48,7 @@ mod registers;
 mod rseq;
 mod seized;
 mod status;
+mod way_back;
 mod worker;
 
 use std::io;

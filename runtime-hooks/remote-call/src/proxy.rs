@@ -6,19 +6,19 @@
 use std::io;
 
 use nix::libc;
-use nix::sys::ptrace::{self, Options};
+use nix::sys::ptrace::Options;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use stasis_linux::procfs::TaskState;
 
 use crate::borrowed::BorrowedThread;
 use crate::calls::{Calls, TraceOptions};
-use crate::clone::{Numbered, arguments};
-use crate::event::{Deadline, Event, next_event};
+use crate::clone::{Numbered, make};
+use crate::event::{Deadline, next_event};
 use crate::gate::gate;
 use crate::reaping::{is_reaped, reaping};
 use crate::seized::SeizedThread;
-use crate::status::{state_of_child, traced_child};
+use crate::status::state_of_child;
 
 /// What a proxy and its owner have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,13 +62,11 @@ impl Owner {
         }
     }
 
-    /// One short call.
-    fn call(&mut self, number: libc::c_long, arguments: &[u64]) -> io::Result<u64> {
+    fn borrow(&mut self) -> io::Result<BorrowedThread> {
         match self {
-            Self::Seized(thread, _) => thread.call(number, arguments),
+            Self::Seized(thread, _) => thread.borrow(),
             Self::TracedByCriu(pid) => {
-                let calls = Calls::new(Pid::from_raw(*pid), gate(*pid)?, TraceOptions::Criu);
-                BorrowedThread::take(calls)?.call(number, arguments)
+                BorrowedThread::take(*pid, Pid::from_raw(*pid), TraceOptions::Criu)
             }
         }
     }
@@ -119,20 +117,15 @@ impl Proxy {
             Shared::Memory => 0,
             Shared::MemoryAndDescriptors => libc::CLONE_FILES,
         };
-        let pid_inside = owner.call(libc::SYS_clone, &arguments(more, numbered))?;
-        let own = Pid::from_raw(traced_child(owner.thread(), pid_inside)?);
+        let gate = gate(owner.pid())?;
+        let made = make(owner.borrow()?, more, numbered)?;
         let options = Options::PTRACE_O_EXITKILL | Options::PTRACE_O_TRACESYSGOOD;
-        let proxy = Self {
-            calls: Calls::new(own, gate(owner.pid())?, TraceOptions::Ours(options)),
+        Ok(Self {
+            calls: Calls::new(made.own, gate, TraceOptions::Ours(options)),
             owner,
-            pid_inside,
+            pid_inside: made.inside,
             ended: false,
-        };
-        match next_event(own, Deadline::soon())? {
-            Event::Stop => ptrace::setoptions(own, options)?,
-            other => return Err(io::Error::other(format!("unexpected stop: {other:?}"))),
-        }
-        Ok(proxy)
+        })
     }
 
     /// Its pid.
@@ -194,10 +187,15 @@ impl Proxy {
         }
         let deadline = Deadline::soon();
         // We have seen the end of what we traced; its parent is still to see that of its child.
-        while !is_reaped(self.owner.call(libc::SYS_wait4, &reaping(self.pid_inside)))? {
+        while !is_reaped(self.reap())? {
             deadline.poll()?;
         }
         Ok(())
+    }
+
+    fn reap(&mut self) -> io::Result<u64> {
+        let mut owner = self.owner.borrow()?;
+        owner.call(libc::SYS_wait4, &reaping(self.pid_inside))
     }
 }
 

@@ -18,6 +18,9 @@ use crate::ffi;
 /// Of `rseq_cs` in `struct rseq` (linux/rseq.h).
 const POINTER: u64 = 8;
 
+/// `struct rseq_cs`: version and flags, `start_ip`, `post_commit_offset` and `abort_ip`.
+const DESCRIPTION: usize = 32;
+
 /// The description of a sequence that a stopped thread may be in.
 #[derive(Debug)]
 pub(crate) struct CriticalSection {
@@ -46,6 +49,20 @@ impl CriticalSection {
     pub(crate) fn restore(&self, thread: Pid) -> io::Result<()> {
         let memory = File::options().write(true).open(memory(thread))?;
         memory.write_all_at(&self.pointer, self.place)
+    }
+
+    /// Where the kernel has the thread go on that it has interrupted at this instruction.
+    ///
+    /// # Errors
+    /// Those of `/proc`.
+    pub(crate) fn leave(&self, thread: Pid, instruction: u64) -> io::Result<u64> {
+        let mut description = [0; DESCRIPTION];
+        let place = u64::from_ne_bytes(self.pointer);
+        File::open(memory(thread))?.read_exact_at(&mut description, place)?;
+        let (words, _) = description.as_chunks();
+        let [start, length, abort] = [words[1], words[2], words[3]].map(u64::from_ne_bytes);
+        let is_inside = instruction.wrapping_sub(start) < length;
+        Ok(if is_inside { abort } else { instruction })
     }
 }
 

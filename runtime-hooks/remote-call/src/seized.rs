@@ -8,10 +8,9 @@ use nix::unistd::Pid;
 use stasis_linux::procfs::threads;
 
 use crate::borrowed::BorrowedThread;
-use crate::calls::{Calls, TraceOptions};
+use crate::calls::TraceOptions;
 use crate::event::{Deadline, Event, next_event};
 use crate::ffi::{RunTo, resume};
-use crate::gate::gate;
 use crate::status::is_alive;
 
 /// A stopped thread with its own registers; it goes on when this is dropped, and when we end.
@@ -53,9 +52,14 @@ impl SeizedThread {
     /// # Errors
     /// The call's own, those of ptrace(2), and `TimedOut`.
     pub(crate) fn call(&mut self, number: libc::c_long, arguments: &[u64]) -> io::Result<u64> {
+        self.borrow()?.call(number, arguments)
+    }
+
+    /// # Errors
+    /// Those of ptrace(2) and `/proc`; a program of another word size.
+    pub(crate) fn borrow(&mut self) -> io::Result<BorrowedThread> {
         let options = TraceOptions::Ours(Options::PTRACE_O_TRACESYSGOOD);
-        let calls = Calls::new(self.thread, gate(self.pid)?, options);
-        BorrowedThread::take(calls)?.call(number, arguments)
+        BorrowedThread::take(self.pid, self.thread, options)
     }
 
     pub(crate) fn thread(&self) -> Pid {

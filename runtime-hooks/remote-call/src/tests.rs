@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod hostile;
+mod killed;
 mod program;
 mod proxies;
 mod workers;

@@ -54,7 +54,7 @@ impl Worker {
     /// Those of clone(2) (EAGAIN: no more processes are allowed there), ptrace(2) and `/proc`.
     pub fn make(proxy: &mut Proxy, numbered: Numbered) -> io::Result<Self> {
         // A sibling of the proxy: it outlives it, and no other process becomes its parent then.
-        let arguments = arguments(libc::CLONE_PARENT, Some(numbered));
+        let arguments = arguments(libc::CLONE_PARENT, Some(numbered), None);
         let inside = proxy.call(libc::SYS_clone, &arguments)?;
         let pid = Pid::from_raw(traced_child(proxy.owner_thread(), inside)?);
         let worker = Self {

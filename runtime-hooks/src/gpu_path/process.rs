@@ -1,7 +1,7 @@
 //! The process that copies the GPU contents of one process.
 //!
-//! Whoever has a thread of a program make a call and is killed meanwhile loses that program
-//! (`remote-call`). Callers kill operations, so this is a process of its own. It is in stasis' own
+//! Whoever has a thread of a program make a call and is killed meanwhile loses that program, if it
+//! has no way back (`remote-call`). Callers kill operations, so this is a process of its own. It is in stasis' own
 //! cgroup, which so is charged for the contents: the kernel charges a page of a file in memory to
 //! who touches it first.
 
@@ -33,7 +33,7 @@ use crate::host::respawn;
 pub(super) const VERB: &str = "stasis-gpu-copy";
 /// How long it waits after the end of its operation before it puts anything back. Who kills one of
 /// our processes often kills all, one after the other, and one that is killed while the program
-/// makes a call for it loses the program (`remote-call`).
+/// makes a call for it may lose the program: not every thread has a way back (`remote-call`).
 const KILLER_IS_DONE: Duration = Duration::from_millis(500);
 /// One of so many threads takes checksums behind those that copy, of which each is as fast.
 const BEHIND_ONE_OF: usize = 4;

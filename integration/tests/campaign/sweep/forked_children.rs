@@ -43,7 +43,7 @@ fn they_can_be_checkpointed_whenever_the_engine_was_killed() -> Result<()> {
     forker.end()
 }
 
-/// A child is lost with whoever makes it call at a wrong moment, and callers kill the engine.
+/// A child may be lost with whoever makes it call at a wrong moment, and callers kill the engine.
 fn has_no_child_in_its_hands(forker: &mut Subject<'_>, verb: Verb) -> Result<()> {
     forker.start_again()?;
     let outcome = forker.does(verb, killed_at(Class::Tracing, NEVER))?;

@@ -7,7 +7,7 @@ use super::program::Program;
 use super::*;
 use crate::calls::{Calls, TraceOptions};
 use crate::gate::gate;
-use crate::registers::Registers;
+use crate::registers::{Gate, Registers};
 
 #[test]
 fn a_filtered_thread_gets_nothing_through() {
@@ -108,12 +108,16 @@ fn a_call_that_is_not_ours_is_not_made() {
         .unwrap();
     let code = [0xb8, 0xe7, 0, 0, 0, 0x0f, 0x05];
     std::os::unix::fs::FileExt::write_all_at(&memory, &code, place).unwrap();
-    let mut calls = Calls::new(thread.thread(), place, options);
+    let gate_there = Gate {
+        instruction: place,
+        stack: 0,
+    };
+    let mut calls = Calls::new(thread.thread(), gate_there, options);
     let found = Registers::read(thread.thread()).unwrap();
     let error = calls.call(libc::SYS_getpid, &[]).unwrap_err();
     assert!(error.to_string().contains("changed"), "{error}");
     found.write(thread.thread()).unwrap();
-    assert_ne!(real, place);
+    assert_ne!(real.instruction, place);
     assert!(thread.call(libc::SYS_getpid, &[]).is_ok());
     drop(thread);
     assert_eq!(child.try_wait().unwrap(), None);

@@ -162,6 +162,20 @@ fn a_worker_dies_with_whoever_made_it() {
 }
 
 #[test]
+fn a_proxy_is_listed() {
+    let owner = Owner::with(&COUNTING);
+    let numbered = Numbered {
+        listed: owner.code + LISTED,
+        cleared_at_end: None,
+    };
+    let proxy = Proxy::numbered(pid(&owner.child), numbered, || false).unwrap();
+    let listed = owner.number(LISTED);
+    assert_eq!(i32::try_from(listed), Ok(proxy.pid()));
+    proxy.end().unwrap();
+    owner.assert_unharmed();
+}
+
+#[test]
 fn a_file_is_received_and_mapped_without_a_descriptor_of_the_owner() {
     let owner = Owner::with(&COUNTING);
     let descriptors = || {

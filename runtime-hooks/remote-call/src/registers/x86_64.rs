@@ -1,0 +1,182 @@
+//! Those of x86-64.
+
+use super::{Gate, Pid, Registers, io, libc};
+
+/// `syscall`.
+pub(crate) const GATE: &[u8] = &[0x0f, 0x05];
+/// AUDIT_ARCH_X86_64 (linux/audit.h): not that of `int $0x80`, whose calls have other numbers.
+pub(crate) const ARCHITECTURE: u32 = 0xc000_003e;
+/// Instructions begin anywhere.
+pub(crate) const STEP: usize = 1;
+/// The call that goes on with one that was interrupted, for what is left of its time.
+const RESTART: u64 = libc::SYS_restart_syscall.cast_unsigned();
+/// The code segment of 64-bit programs.
+const USER64: u64 = 0x33;
+
+impl Default for Registers {
+    fn default() -> Self {
+        Self(libc::user_regs_struct {
+            r15: 0,
+            r14: 0,
+            r13: 0,
+            r12: 0,
+            rbp: 0,
+            rbx: 0,
+            r11: 0,
+            r10: 0,
+            r9: 0,
+            r8: 0,
+            rax: 0,
+            rcx: 0,
+            rdx: 0,
+            rsi: 0,
+            rdi: 0,
+            orig_rax: 0,
+            rip: 0,
+            cs: 0,
+            eflags: 0,
+            rsp: 0,
+            ss: 0,
+            fs_base: 0,
+            gs_base: 0,
+            ds: 0,
+            es: 0,
+            fs: 0,
+            gs: 0,
+        })
+    }
+}
+
+impl Registers {
+    pub(crate) fn are_native(&self) -> bool {
+        self.0.cs == USER64
+    }
+
+    /// About to make a system call. All else is zero.
+    pub(crate) fn calling(self, gate: Gate, number: i64, arguments: &[u64]) -> Self {
+        let argument = |index: usize| arguments.get(index).copied().unwrap_or(0);
+        Self(libc::user_regs_struct {
+            rip: gate.instruction,
+            rsp: gate.stack,
+            rax: number.cast_unsigned(),
+            // In no system call: nothing for the kernel to take up again.
+            orig_rax: u64::MAX,
+            rdi: argument(0),
+            rsi: argument(1),
+            rdx: argument(2),
+            r10: argument(3),
+            r8: argument(4),
+            r9: argument(5),
+            cs: self.0.cs,
+            ss: self.0.ss,
+            ds: self.0.ds,
+            es: self.0.es,
+            fs: self.0.fs,
+            gs: self.0.gs,
+            fs_base: self.0.fs_base,
+            gs_base: self.0.gs_base,
+            eflags: self.0.eflags,
+            ..Self::default().0
+        })
+    }
+
+    /// Whether these are at the entry of the call that `calling` was about to make.
+    pub(crate) fn are_entering(&self, calling: Self) -> bool {
+        let (own, wanted) = (&self.0, &calling.0);
+        let arguments =
+            |of: &libc::user_regs_struct| [of.rdi, of.rsi, of.rdx, of.r10, of.r8, of.r9];
+        own.orig_rax == wanted.rax
+            && own.rip == wanted.rip + GATE.len() as u64
+            && arguments(own) == arguments(wanted)
+    }
+
+    /// Has a thread that is about to make a system call make none.
+    pub(crate) fn skip_call(thread: Pid) -> io::Result<()> {
+        let mut registers = Self::read(thread)?;
+        registers.0.orig_rax = u64::MAX;
+        registers.write(thread)
+    }
+
+    /// These, to go on: a system call that the stop interrupted is made again. The kernel does
+    /// that on its way out (arch/x86/kernel/signal.c), but no longer after our calls.
+    pub(crate) fn resuming(self) -> Self {
+        let mut registers = self.0;
+        if registers.orig_rax.cast_signed() >= 0 {
+            match registers.rax.cast_signed() {
+                // ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND
+                -514..=-512 => {
+                    registers.rax = registers.orig_rax;
+                    registers.orig_rax = u64::MAX;
+                }
+                // ERESTART_RESTARTBLOCK: the kernel kept what is left of the time to wait. Which
+                // call it was stays there for `resuming_from_frame`; the kernel does not mind.
+                -516 => registers.rax = RESTART,
+                _ => return self,
+            }
+            registers.rip -= GATE.len() as u64;
+        }
+        Self(registers)
+    }
+
+    /// As [`Self::resuming`], out of a frame: the kernel forgets then what is left of the time to
+    /// wait. So all of it is waited for again. Of a call that was interrupted before nobody knows
+    /// any more which one it was: that one ends with EINTR, as after a signal handler.
+    pub(crate) fn resuming_from_frame(self) -> Self {
+        let mut registers = self.resuming().0;
+        if registers.rax == RESTART && registers.orig_rax.cast_signed() >= 0 {
+            registers.rax = registers.orig_rax;
+        }
+        Self(registers)
+    }
+
+    /// These, with another next instruction.
+    pub(crate) fn going_to(self, instruction: u64) -> Self {
+        Self(libc::user_regs_struct {
+            rip: instruction,
+            ..self.0
+        })
+    }
+
+    /// In the order of `struct sigcontext` (asm/sigcontext.h), up to the segments, all of which are
+    /// in the last word.
+    pub(crate) fn in_frame(&self) -> [u64; 19] {
+        let own = &self.0;
+        let segments = own.cs | own.gs << 16 | own.fs << 32 | own.ss << 48;
+        [
+            own.r8, own.r9, own.r10, own.r11, own.r12, own.r13, own.r14, own.r15, own.rdi, own.rsi,
+            own.rbp, own.rbx, own.rdx, own.rax, own.rcx, own.rsp, own.rip, own.eflags, segments,
+        ]
+    }
+
+    /// About to execute code that never returns, with one argument.
+    pub(crate) fn starting(self, code: u64, stack: u64, argument: u64) -> Self {
+        /// Interrupts on, as always; strings go upwards, as code may expect (the bit that the
+        /// thread had comes from whatever it was doing).
+        const FLAGS: u64 = 0x202;
+        let gate = Gate {
+            instruction: code,
+            stack,
+        };
+        let mut registers = self.calling(gate, 0, &[argument]).0;
+        registers.eflags = FLAGS;
+        registers.fs_base = 0;
+        Self(registers)
+    }
+
+    /// The address of its next instruction.
+    pub(crate) fn instruction(&self) -> u64 {
+        self.0.rip
+    }
+
+    pub(crate) fn result(&self) -> i64 {
+        self.0.rax.cast_signed()
+    }
+
+    pub(crate) fn stack_pointer(&self) -> u64 {
+        self.0.rsp
+    }
+
+    pub(crate) fn thread_local_storage(&self, _: Pid) -> io::Result<u64> {
+        Ok(self.0.fs_base)
+    }
+}

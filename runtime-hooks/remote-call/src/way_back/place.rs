@@ -1,0 +1,72 @@
+//! Where there is memory for frames.
+
+use std::io;
+use std::ops::{ControlFlow, Range};
+
+use nix::unistd::Pid;
+use stasis_linux::procfs::{Mapping, for_each_mapping};
+
+use super::code::{Code, is_c_library};
+
+/// What functions may use below the stack pointer (x86-64 psABI).
+const RED_ZONE: u64 = 128;
+/// Of what XRSTOR reads.
+pub(super) const ALIGNMENT: u64 = 64;
+
+/// What a way back needs of a process.
+#[derive(Debug)]
+pub(super) struct Places {
+    pub(super) code: Code,
+    stack: Range<u64>,
+}
+
+impl Places {
+    /// None for a thread that is not on its process's first stack, or without the code.
+    ///
+    /// # Errors
+    /// Those of `/proc` and process_vm_readv(2).
+    pub(super) fn of(thread: Pid, stack_pointer: u64) -> io::Result<Option<Self>> {
+        let mut found = Found::default();
+        for_each_mapping(thread.as_raw(), |mapping| -> ControlFlow<()> {
+            found.look_at(&mapping, stack_pointer);
+            ControlFlow::Continue(())
+        })?;
+        let (Some(stack), Some(code)) = (found.stack, found.library.or(found.first)) else {
+            return Ok(None);
+        };
+        let code = Code::find(thread, &code)?;
+        Ok(code.map(|code| Self { code, stack }))
+    }
+
+    /// Where that many bytes are that a signal handler could have.
+    pub(super) fn below(&self, stack_pointer: u64, length: u64) -> Option<u64> {
+        let start = stack_pointer.checked_sub(RED_ZONE)?.checked_sub(length)?;
+        let start = start & !(ALIGNMENT - 1);
+        self.stack.contains(&start).then_some(start)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Found {
+    stack: Option<Range<u64>>,
+    library: Option<Range<u64>>,
+    first: Option<Range<u64>>,
+}
+
+impl Found {
+    fn look_at(&mut self, mapping: &Mapping<'_>, stack_pointer: u64) {
+        let range = mapping.start..mapping.end;
+        if mapping.has(b'x') && mapping.has(b'r') && mapping.inode != 0 {
+            if is_c_library(mapping.path) {
+                self.library.get_or_insert(range.clone());
+            }
+            self.first.get_or_insert(range.clone());
+        }
+        // The kernel's name of it, which no file has: files have paths.
+        let is_stack = mapping.path == b"[stack]" && mapping.inode == 0;
+        let is_own = mapping.has(b'w') && mapping.has(b'p') && range.contains(&stack_pointer);
+        if is_stack && is_own {
+            self.stack = Some(range);
+        }
+    }
+}
