@@ -115,8 +115,10 @@ remove() {
 }
 
 wait_until_unused() {
+    said=
     until needed_by=$(on_node "$prefix/$in_use" $prefix/bin 2>&1); do
-        say "$needed_by" | head -n 4
+        [ "$needed_by" = "$said" ] || say "$needed_by" | head -n 4
+        said=$needed_by
         pause 5
     done
 }
