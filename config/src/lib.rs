@@ -25,7 +25,7 @@ pub use error::SettingsError;
 pub use gpu_checkpoint::{GpuCheckpoint, GpuCheckpointPath};
 pub use hooks::Hooks;
 pub use low_level::{Flavor, LowLevel};
-pub use preflight::{BlockerKind, DiskSpace, ExecSessions, Preflight};
+pub use preflight::{BlockerKind, DiskSpace, ExecSessions, FrozenAbove, Preflight};
 pub use restore::{DriverLibraries, Persistence, Restore};
 
 /// The file that is read unless the command line names another.

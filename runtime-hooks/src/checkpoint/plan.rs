@@ -8,6 +8,7 @@ use stasis_linux::{ProcessRef, Snapshot};
 use crate::bulk_memory::dump::away::Back;
 use crate::bulk_memory::plugin::Plugins;
 use crate::checkpoint::captured::{Captured, Found};
+use crate::checkpoint::frozen_above;
 use crate::checkpoint::judge::{Judged, judge, refuse_blockers};
 use crate::checkpoint::without_gpu_state::PlainDump;
 use crate::container::hooks::Hooks;
@@ -225,7 +226,13 @@ fn begin(
     let operation = recovery::begin(context, &options.id)?;
     let found = container.cgroup().freezer_state()?;
     let begun = Begun::Checkpoint { found, image: None };
-    operation.keep(Undo::new(context, &options.id, begun))?;
+    let mut undo = Undo::new(context, &options.id, begun);
+    undo.above = frozen_above::find(context, &container)?;
+    let above = undo.above.clone();
+    operation.keep(undo)?;
+    if let Some(above) = above {
+        frozen_above::thaw(&above, &container, found)?;
+    }
     Ok(Some((container, operation, found)))
 }
 

@@ -25,7 +25,8 @@ pub enum Stop {
         /// The tracer; 0 if it is in another pid namespace.
         by: i32,
     },
-    /// A cgroup above the container's is frozen. stasis does not thaw it.
+    /// A cgroup above the container's is frozen. Only a checkpoint thaws it, if the settings say
+    /// so.
     FrozenAbove,
 }
 

@@ -3,6 +3,8 @@
 
 mod image;
 
+use stasis_linux::cgroup::FreezerError;
+
 use crate::container::ContainerError;
 use crate::container::criu_configuration::CriuConfigurationError;
 use crate::container::host_memory::NoHostMemory;
@@ -46,6 +48,7 @@ impl Refusal {
             Self::Operation(error) => error.kind(),
             Self::Driver(error) => error.kind(),
             Self::Inventory(_) => Kind::Nvml,
+            Self::Freezer(FreezerError::Inhabited(_)) => Kind::FrozenAbove,
             Self::Freezer(_) => Kind::Freezer,
             Self::Manifest(error) => error.kind(),
             Self::HostMemory(error) => error.kind(),

@@ -239,6 +239,7 @@ impl Operation {
     /// Removes all records of the container, once all its processes are as they were found, or are
     /// gone. Nothing of this value may be used afterwards but its end.
     pub fn clear(&self) {
+        self.freeze_above_again();
         // A memory limit that cannot be restored yet stays recorded for the next operation.
         if memory_limit::put_back(&self.directory).is_err() {
             let _ = fs::remove_file(self.directory.join(intent::FILE_NAME));

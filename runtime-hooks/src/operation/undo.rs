@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use stasis_config::{BulkMemory, Deadlines, Driver, LowLevel, Paths, Settings};
-use stasis_linux::cgroup::FreezerState;
+use stasis_linux::cgroup::{FreezerState, FrozenAbove};
 use stasis_linux::file::{self, Access, Durability};
 
 use crate::container::root_mounts::RootMounts;
@@ -44,6 +44,9 @@ pub struct Undo {
     #[serde(default)]
     bulk_memory: BulkMemory,
     pub(crate) begun: Begun,
+    /// What was thawed above the container: it is frozen again before this record goes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) above: Option<FrozenAbove>,
 }
 
 /// What was begun.
@@ -151,6 +154,7 @@ impl Undo {
             paths: context.settings.paths.clone(),
             bulk_memory: context.settings.bulk_memory.clone(),
             begun,
+            above: None,
         }
     }
 
@@ -259,6 +263,7 @@ mod tests {
                 found: FreezerState::Frozen,
                 image: Some(ImagePlace::Staged("/images/1".into())),
             },
+            above: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Processes that do not answer the driver: the checkpoint fails in bounded time, the other
 //! processes go on, and the one in question goes on as soon as it can.
 
+mod above;
 mod setup;
 
 use anyhow::{Context, Result, ensure};
@@ -34,13 +35,22 @@ fn all_cases(kind: HostKind) -> Result<()> {
     three.run()?;
     let mut counts = Counts([100; 3]);
     counts.all_go_on(stasis)?;
-    let cases: [(&str, Case); 9] = [
+    let cases: [(&str, Case); 12] = [
         ("a lock hangs", a_lock_hangs),
         ("a thread is traced", a_thread_is_traced),
         ("frozen above", a_cgroup_above_is_frozen),
         (
             "frozen above in the lock",
             a_cgroup_above_is_frozen_in_the_lock,
+        ),
+        (
+            "frozen above and itself",
+            above::one_that_is_paused_as_well_is_refused,
+        ),
+        ("thawed above", above::it_is_thawed_for_a_checkpoint),
+        (
+            "frozen above again",
+            above::it_is_frozen_again_after_a_failure,
         ),
         ("stopped in the lock", one_is_stopped_in_the_lock),
         (

@@ -43,6 +43,11 @@ pub enum FreezerError {
         /// "frozen" or "thawed".
         requested: &'static str,
     },
+    /// Processes are in the frozen cgroup itself, and would run if it were thawed.
+    #[error(
+        "the frozen cgroup {0} has processes in itself, so it cannot be thawed for those below"
+    )]
+    Inhabited(PathBuf),
 }
 
 impl Cgroup {
