@@ -30,8 +30,8 @@
 //!
 //! The files, from the bottom: `ffi` and `registers` (of the architecture), `event` (stops),
 //! `gate` (the instruction), `calls` (one call), `rseq`, `way_back`, `borrowed` (registers taken
-//! and put back), `seized` (a running thread is stopped), `outside` (where threads are), `clone` and
-//! `reaping`, `proxy`, `receive` (a file for a proxy), `worker`.
+//! and put back), `seized` (a running thread is stopped), `outside` (where threads are), `clone`
+//! and `reaping`, `proxy`, `receive` (a file for a proxy), `worker`.
 
 mod borrowed;
 mod calls;

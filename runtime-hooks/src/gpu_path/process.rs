@@ -1,9 +1,9 @@
 //! The process that copies the GPU contents of one process.
 //!
 //! Whoever has a thread of a program make a call and is killed meanwhile loses that program, if it
-//! has no way back (`remote-call`). Callers kill operations, so this is a process of its own. It is in stasis' own
-//! cgroup, which so is charged for the contents: the kernel charges a page of a file in memory to
-//! who touches it first.
+//! has no way back (`remote-call`). Callers kill operations, so this is a process of its own. It is
+//! in stasis' own cgroup, which so is charged for the contents: the kernel charges a page of a file
+//! in memory to who touches it first.
 
 use std::io;
 use std::num::NonZeroUsize;

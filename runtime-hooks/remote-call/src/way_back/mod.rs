@@ -24,6 +24,10 @@
 //! (Go has small stacks in its heap); one whose stack is as good as full; one with a shadow stack,
 //! where such a return is a fault; a program without the two pieces of code; aarch64.
 //!
+//! A thread that CRIU traces without PTRACE_O_TRACESYSGOOD (one without a seccomp filter, or a CRIU
+//! before 3.18) gets SIGTRAP from the kernel if CRIU is killed just while it stands at the entry or
+//! the exit of a call, and ends of that.
+//!
 //! What is below the stack pointer is nobody's: a signal handler can use it at any time. A handler
 //! that runs on an alternate stack is no exception, unless that stack is a local variable of a
 //! function further up, and has less room left than the frames need.

@@ -1,8 +1,8 @@
 //! The process that replaces devices.
 //!
 //! If whoever has a thread of a child make a call is killed meanwhile, the child is lost if that
-//! thread has no way back (`remote-call`). Callers kill operations, so this is a process of its own: it ends what it does
-//! also when the operation is gone.
+//! thread has no way back (`remote-call`). Callers kill operations, so this is a process of its
+//! own: it ends what it does also when the operation is gone.
 
 use std::io::{self, Read, Write};
 use std::process::Stdio;
