@@ -36,12 +36,20 @@ lay_out() {
     fi
 }
 
+# Who makes a package answers for it: as Debian's tools know them, or by the newest commit (SECURITY.md).
+maintainer() {
+    local by=${DEBEMAIL:+${DEBFULLNAME:-$DEBEMAIL} <$DEBEMAIL>}
+    by=${by:-$(git -C "$here" log -1 --format='%an <%ae>' 2>/dev/null || true)}
+    # For the replacement of sed; a name has no line end.
+    printf '%s' "${by:-unknown <unknown@localhost>}" | tr -d '\n' | sed 's,[\\/&],\\&,g'
+}
+
 debian=$work/debian
 lay_out "$debian/usr" /usr
 install -D -m 644 "$config/stasis.toml" "$debian/etc/stasis/stasis.toml"
 install -D -m 755 -t "$debian/DEBIAN" "$here"/{postinst,prerm,postrm}
 install -m 644 "$here/conffiles" "$debian/DEBIAN/conffiles"
-sed "s/@VERSION@/$version/" "$here/control" >"$debian/DEBIAN/control"
+sed "s/@VERSION@/$version/; s/@MAINTAINER@/$(maintainer)/" "$here/control" >"$debian/DEBIAN/control"
 (cd "$debian" && find usr etc -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
 mkdir -p "$out"
 dpkg-deb --root-owner-group -Zgzip --build "$debian" "$out/stasis_${version}_amd64.deb"

@@ -82,6 +82,8 @@ pub(crate) fn package(stasis: &StasisHost) -> Result<()> {
     let out = tempfile::tempdir()?;
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let output = Command::new(repository.join("config/package/assemble.sh"))
+        .env("DEBFULLNAME", "A/B & C")
+        .env("DEBEMAIL", "a@example.com")
         .arg("0.1.0")
         .args([c_build::programs()?.as_path(), out.path()])
         .output()?;
@@ -99,6 +101,9 @@ pub(crate) fn package(stasis: &StasisHost) -> Result<()> {
 /// Each file is in the list of the package (hosts leave manual pages out), and the plugin that is
 /// used is that of the package.
 fn is_whole(stasis: &StasisHost) -> Result<()> {
+    let asked = ["dpkg-query", "-W", "-f", "${Maintainer}", "stasis"];
+    let maintainer = stasis.host.run_for_text(&asked)?;
+    assert_eq!(maintainer, "A/B & C <a@example.com>");
     let list = stasis.host.run_for_text(&["dpkg", "-L", "stasis"])?;
     for file in FILES {
         assert!(list.lines().any(|line| line == file), "{file}: {list}");
