@@ -75,7 +75,8 @@ mod tests {
         ]);
         let other_verb = Command::new("show").arg(Arg::new("image").value_name("IMAGE"));
         let hidden = Command::new("hidden").hide(true);
-        let stasis = Command::new("stasis").subcommands([verb, other_verb, hidden]);
+        let one_of = Command::new("setup").arg(Arg::new("engine").value_parser(["crio", "docker"]));
+        let stasis = Command::new("stasis").subcommands([verb, other_verb, one_of, hidden]);
         let other = Command::new("cuda-checkpoint");
         write([stasis, other.clone()], share.path()).unwrap();
         let read = |name: &str| fs::read_to_string(share.path().join(name)).unwrap();
@@ -106,6 +107,8 @@ mod tests {
             1,
             "{fish}"
         );
+        let values = "__fish_seen_subcommand_from setup\" -f -a \"crio docker\"";
+        assert!(fish.contains(values), "{fish}");
         assert!(share.path().join("man/man1/cuda-checkpoint.1").exists());
         let full = write([other.clone(), other], Path::new("/proc/nowhere")).unwrap_err();
         assert_eq!(

@@ -54,7 +54,7 @@ pub(super) fn with_names(shell: Shell, command: &Command, text: &str) -> String 
     match shell {
         Shell::Bash => text.to_owned() + &bash(command, &containers, &images),
         Shell::Zsh => zsh(text),
-        Shell::Fish => fish(text, &containers, &images),
+        Shell::Fish => fish(text, &containers, &images) + &values(command),
         _ => text.to_owned(),
     }
 }
@@ -152,6 +152,23 @@ _stasis_images() {{
 }}
 {rest}"#
     )
+}
+
+/// What the positional arguments of verbs may be, for fish.
+fn values(command: &Command) -> String {
+    let verbs = command.get_subcommands().filter_map(|verb| {
+        let positional = verb.get_positionals().flat_map(Arg::get_possible_values);
+        let names: Vec<_> = positional
+            .map(|value| value.get_name().to_owned())
+            .collect();
+        let (verb, names) = (verb.get_name(), names.join(" "));
+        (!names.is_empty()).then(|| {
+            format!(
+                "complete -c stasis -n \"__fish_seen_subcommand_from {verb}\" -f -a \"{names}\"\n"
+            )
+        })
+    });
+    verbs.collect()
 }
 
 /// clap completes no positional argument for this shell.
