@@ -30,6 +30,23 @@ pub(super) fn changes_nothing_and_names_what_is_in_the_way(stasis: &StasisHost) 
     let words = ["job: a checkpoint would begin, with 64.0 MiB", &command];
     assert_contains(&stdout, &words);
 
+    // Hooks are told, and not run: there is no such program.
+    stasis.set(
+        &stasis.low_level,
+        "hooks.before_checkpoint = [\"/bin/nil\", \"now\"]\n",
+    )?;
+    let (code, answer) = object(stasis, &dry_run)?;
+    let hooks = json!({
+        "before_checkpoint": {"command": ["/bin/nil", "now"], "timeout_seconds": 30},
+        "after_restore": null,
+    });
+    assert_eq!((code, &answer["hooks"]), (Some(0), &hooks));
+    let (_, stdout, _) = run(stasis, &dry_run)?;
+    assert_contains(
+        &stdout,
+        &["hook \"/bin/nil now\" would be run in it, for up to 30 s"],
+    );
+
     // What was started by exec ends with its container, and is in no image.
     stasis.set(&stasis.low_level, "preflight.exec = \"refuse\"\n")?;
     stasis.podman(&["exec", "-d", "job", "/bin/pause"])?;

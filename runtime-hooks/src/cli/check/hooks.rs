@@ -1,8 +1,11 @@
 //! The hooks that a checkpoint would run. A check runs none.
 
+use std::fmt;
+
 use serde::Serialize;
 
 use super::Report;
+use crate::cli::answer::name;
 use crate::container::hooks::{Hook, Hooks};
 
 /// The hooks of a container with GPU state.
@@ -23,11 +26,11 @@ pub struct DeclaredHook {
     pub timeout_seconds: u64,
     /// For people.
     #[serde(skip)]
-    pub(super) name: String,
+    name: String,
 }
 
 impl DeclaredHooks {
-    pub(super) fn all(&self) -> impl Iterator<Item = &DeclaredHook> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &DeclaredHook> {
         self.before_checkpoint.iter().chain(&self.after_restore)
     }
 }
@@ -43,6 +46,13 @@ impl From<Hooks> for DeclaredHooks {
             before_checkpoint: hooks.before_checkpoint.map(declared),
             after_restore: hooks.after_restore.map(declared),
         }
+    }
+}
+
+impl fmt::Display for DeclaredHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (hook, seconds) = (name(&self.name), self.timeout_seconds);
+        write!(f, "{hook} would be run in it, for up to {seconds} s")
     }
 }
 

@@ -37,7 +37,7 @@ use crate::preflight::capabilities::Capabilities;
 use crate::preflight::cuda_processes::{CudaMembers, cuda_members};
 use crate::preflight::exec_sessions;
 use crate::preflight::peer_access::PeerAccess;
-use hooks::DeclaredHooks;
+pub use hooks::DeclaredHooks;
 
 /// The findings of the pre-flight.
 #[derive(Debug, Serialize)]

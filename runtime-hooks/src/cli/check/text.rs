@@ -37,8 +37,7 @@ impl fmt::Display for Report {
             writeln!(f, "{blocker}")?;
         }
         for hook in self.hooks.all() {
-            let (hook, seconds) = (name(&hook.name), hook.timeout_seconds);
-            writeln!(f, "{hook} would be run in it, for up to {seconds} s")?;
+            writeln!(f, "{hook}")?;
         }
         for note in &self.notes {
             writeln!(f, "{}", name(note))?;

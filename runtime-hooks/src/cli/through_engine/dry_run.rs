@@ -14,7 +14,7 @@ use crate::bulk_memory::stores::Stores;
 use crate::checkpoint::disk_space::MostWritten;
 use crate::cli::answer::amount::size;
 use crate::cli::answer::name;
-use crate::cli::check::{Blocker, CheckError, Report, check};
+use crate::cli::check::{Blocker, CheckError, DeclaredHooks, Report, check};
 use crate::cli::locate::Located;
 use crate::cli::locate::engine::Engine;
 use crate::cli::log::past::{Past, Predicted};
@@ -44,6 +44,8 @@ pub(super) struct DryRun {
     kind: Option<Kind>,
     /// Why, if not for a blocker.
     error: Option<String>,
+    /// What would be run in the container.
+    hooks: DeclaredHooks,
     /// What it holds on GPUs.
     gpu_bytes: u64,
     predicted_checkpoint: Option<Predicted>,
@@ -86,6 +88,7 @@ impl DryRun {
             blockers: Vec::new(),
             kind: None,
             error: None,
+            hooks: DeclaredHooks::default(),
             gpu_bytes,
             predicted_checkpoint: past.predicted(located.container.id()),
             tier: settings.bulk_memory.tier,
@@ -113,6 +116,7 @@ impl DryRun {
         });
         self.blockers = blockers;
         self.notes = report.notes;
+        self.hooks = report.hooks;
         if !self.blockers.is_empty() {
             self.begins = false;
             self.kind = Some(Kind::Blocked);
@@ -172,6 +176,9 @@ impl fmt::Display for DryRun {
         let container = name(&self.name);
         for blocker in &self.blockers {
             writeln!(f, "{blocker}")?;
+        }
+        for hook in self.hooks.all() {
+            writeln!(f, "{hook}")?;
         }
         for note in &self.notes {
             writeln!(f, "{}", name(note))?;
