@@ -26,7 +26,7 @@ pub use gpu_checkpoint::{GpuCheckpoint, GpuCheckpointPath};
 pub use hooks::Hooks;
 pub use low_level::{Flavor, LowLevel};
 pub use preflight::{BlockerKind, DiskSpace, ExecSessions, FrozenAbove, Preflight};
-pub use restore::{DriverLibraries, Persistence, Restore};
+pub use restore::{Cpu, DriverLibraries, Persistence, Restore};
 
 /// The file that is read unless the command line names another.
 pub const DEFAULT_PATH: &str = "/etc/stasis/stasis.toml";

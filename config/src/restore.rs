@@ -24,6 +24,19 @@ pub struct Restore {
     pub driver_libraries: DriverLibraries,
     /// How to treat GPUs that are not in persistence mode.
     pub persistence: Persistence,
+    /// How to treat a CPU that lacks what the image's machine had.
+    pub cpu: Cpu,
+}
+
+/// How to treat a CPU that lacks instructions that programs of the image may have chosen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cpu {
+    /// Refuse the restore.
+    #[default]
+    Require,
+    /// Try it.
+    Ignore,
 }
 
 /// How to treat mounts of driver libraries that do not exist here.

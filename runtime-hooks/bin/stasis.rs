@@ -32,7 +32,10 @@ use stasis::host::cancel::Cancel;
 use stasis_config::Settings;
 use stasis_linux::open_files;
 
-/// Checks and recovers GPU containers, and manages the memory that their checkpoints keep.
+/// Checkpoint and restore running GPU containers, of whichever engine; see what runs, what was
+/// done, and what is wrong with a node.
+///
+/// `stasis doctor` is a good first command, and `man stasis-VERB` the manual of each.
 #[derive(Debug, Parser)]
 #[command(name = "stasis", version, disable_help_subcommand = true)]
 struct Arguments {
@@ -45,9 +48,10 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Report whether a running container could be checkpointed, or an image restored here, and why
-    /// not, or what this machine can do; changes nothing (for the latter the driver is tried once,
-    /// with a process of its own on a GPU).
+    /// Say whether a container could be checkpointed, or an image restored here, and why not.
+    ///
+    /// Or, with --machine, what this machine can do. Changes nothing (for the latter the driver is
+    /// tried once, with a process of its own on a GPU).
     ///
     /// Exit code 0: it could; 1: the checkpoint or restore would be refused; 2: the check failed.
     Check {
@@ -69,14 +73,17 @@ enum Verb {
     },
     Ps(ps::Arguments),
     Log(log::Arguments),
-    /// Checkpoint a container through its engine, whichever that is. Ctrl-C takes it back.
+    /// Checkpoint a container through its engine, whichever that is.
+    ///
+    /// Ctrl-C takes it back.
     ///
     /// Exit code 0: it is checkpointed, or with --dry-run, a checkpoint would begin; 1: it is not,
     /// or would not; 2: it is not there, or cannot be looked at; 130: a signal has ended the
     /// checkpoint, and the container is as it was unless it is said otherwise.
     Checkpoint(checkpoint::Arguments),
-    /// Restore a container that a checkpoint has ended, through the engine that knows it. Ctrl-C
-    /// takes it back.
+    /// Restore a container that a checkpoint has ended, through the engine that knows it.
+    ///
+    /// Ctrl-C takes it back.
     ///
     /// Exit code 0: it runs, or with --dry-run, nothing is known to be in the way; 1: it does not,
     /// or something is; 130: a signal has ended the restore.
@@ -91,20 +98,23 @@ enum Verb {
     ///
     /// Exit code 0: all run; 1: some do not, and are as they were unless it is said otherwise.
     Resume(suspend::Arguments),
-    /// List the images of this machine: whose they are, how big, and whether they can be restored
-    /// here. Bulk memory is not read.
+    /// List images: whose they are, how big, and whether they can be restored here.
+    ///
+    /// Bulk memory is not read.
     ///
     /// Exit code 0: they are listed; 2: they cannot be.
     Images(images::Arguments),
-    /// Read images with all of their memory, and compare them with their checksums.
+    /// Read images in full and compare checksums, or say whether they would run here (--here).
     ///
     /// Exit code 0: all can be restored here; 1: some cannot.
-    Verify(images::Arguments),
+    Verify(images::VerifyArguments),
     Inspect(inspect::Arguments),
     Push(push::Arguments),
     Pull(pull::Arguments),
     Gc(gc::Arguments),
-    /// Undo what killed operations have left to undo; for where their keepers were killed, too.
+    /// Undo what killed operations have left to undo.
+    ///
+    /// Needed where their keepers were killed, too.
     ///
     /// Exit code 0: nothing is left; 1: something is; 2: what is recorded cannot be read.
     Recover {
@@ -117,22 +127,26 @@ enum Verb {
         #[command(flatten)]
         output: Output,
     },
-    /// Bulk memory that checkpoints keep apart from their images (bulk_memory.tier "disk" and
-    /// "ram").
+    /// Manage memory that checkpoints keep apart from their images.
+    ///
+    /// With bulk_memory.tier "disk" or "ram" in the settings.
     Memory {
         #[command(subcommand)]
         verb: memory::command::Verb,
     },
-    /// Look for what is wrong with this machine, and say what to do. Tries this build of the
-    /// driver, if it was not tried yet: some seconds, and 1 GiB of a GPU's memory.
+    /// Look for what is wrong with this machine, and say what to do.
+    ///
+    /// Tries this build of the driver, if it was not tried yet: some seconds, and 1 GiB of a GPU's
+    /// memory.
     ///
     /// Exit code 0: nothing is at fault; 1: something is.
     Doctor {
         #[command(flatten)]
         output: Output,
     },
-    /// Tell a container engine of stasis, in its settings: shows the difference and keeps all else
-    /// that is in them.
+    /// Tell a container engine of stasis, in its settings.
+    ///
+    /// Shows the difference, and keeps all else that is in them.
     Setup(setup::Arguments),
     /// Write manual pages and completions of shells below this directory, for a package.
     #[command(hide = true)]
@@ -155,7 +169,8 @@ impl Verb {
             Self::Log(arguments) => arguments.format(),
             Self::Checkpoint(arguments) => arguments.format(),
             Self::Restore(arguments) => arguments.format(),
-            Self::Images(arguments) | Self::Verify(arguments) => arguments.format(),
+            Self::Images(arguments) => arguments.format(),
+            Self::Verify(arguments) => arguments.format(),
             Self::Inspect(arguments) => arguments.format(),
             Self::Push(arguments) => arguments.format(),
             Self::Pull(arguments) => arguments.format(),
@@ -216,7 +231,7 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
         Verb::Restore(arguments) => restore::run(&settings()?, &arguments, config.as_deref()),
         Verb::Images(arguments) => images::run(&settings()?, &arguments, Reading::Records),
         Verb::Metrics(arguments) => metrics::run(&settings()?, &arguments),
-        Verb::Verify(arguments) => images::run(&settings()?, &arguments, Reading::Everything),
+        Verb::Verify(arguments) => images::verify(&settings()?, &arguments),
         Verb::Inspect(arguments) => inspect::run(&settings()?, &arguments),
         Verb::Push(arguments) => push::run(&settings()?, &arguments),
         Verb::Pull(arguments) => pull::run(&settings()?, &arguments),

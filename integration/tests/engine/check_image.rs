@@ -1,6 +1,7 @@
 //! `stasis check --image` says of an image what its restore would say, and changes nothing.
 
 mod exchanged;
+mod here;
 mod not_here;
 
 use std::fs::{self, File};
@@ -43,6 +44,9 @@ fn an_image_is_judged_as_its_restore_would() -> Result<()> {
         job.checkpoint("image", &[])?;
         stasis.host.run(&[PROGRAM, "memory", "flush"])?;
         each(stasis, &job).with_context(|| format!("tier {tier}"))?;
+        if tier == "portable" {
+            here::all_that_it_takes_for_granted(stasis, &job)?;
+        }
         job.restore("image")?;
         assert_eq!(stasis.ask(PORT)?.as_deref(), Some("ok 1"));
         job.delete()?;

@@ -3,7 +3,9 @@
 
 use std::path::Path;
 
+use stasis_config::Settings;
 use stasis_linux::file_system::FileSystem;
+use stasis_linux::procfs::{cpu_flags, instruction_sets};
 use stasis_memory_store::Tier;
 
 use crate::bulk_memory::dump::MemoryDump;
@@ -15,8 +17,10 @@ use crate::error::after_failure::AfterFailure;
 use crate::host::disk;
 use crate::image::directory::NewImage;
 use crate::image::files;
-use crate::image::manifest::{Manifest, ManifestError};
+use crate::image::manifest::{MadeOn, Manifest, ManifestError};
+use crate::low_level::criu_version::CriuVersion;
 use crate::operation::timeline::Timeline;
+use crate::preflight::capabilities::kernel_release;
 
 /// Describes the image of a dump as it has become, brings it to disk, and lets it take the place of
 /// an earlier one.
@@ -42,6 +46,7 @@ pub(crate) fn seal(
         let threads = request::threads(&context.settings, Tier::Disk);
         let files = timeline.time("hash", || files::list(image.path(), threads))?;
         manifest.files = Some(files);
+        manifest.made_on = Some(this_machine(&context.settings));
     }
     manifest.phases = timeline.phases().to_vec();
     describe(manifest, image.path())?;
@@ -94,6 +99,16 @@ pub(crate) fn describe(manifest: &Manifest, image: &Path) -> Result<(), Manifest
         manifest.write(image)
     } else {
         Manifest::remove(image)
+    }
+}
+
+/// What cannot be found out is left out.
+fn this_machine(settings: &Settings) -> MadeOn {
+    let criu = CriuVersion::installed(&settings.paths.state_dir);
+    MadeOn {
+        kernel: kernel_release(),
+        criu: criu.ok().flatten().map(|version| version.to_string()),
+        cpu: instruction_sets(cpu_flags().unwrap_or_default()),
     }
 }
 

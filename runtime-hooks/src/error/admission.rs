@@ -118,6 +118,16 @@ pub enum AdmissionError {
         /// The driver of this machine.
         here: String,
     },
+    /// The CPU lacks what programs of the image may have chosen.
+    #[error(
+        "the image was made on a machine whose CPU has {lacking}, and this one has not: a program \
+         that uses it would end with SIGILL, maybe later; restore where it is, or set restore.cpu \
+         = \"ignore\" in the settings"
+    )]
+    OtherCpu {
+        /// The names, as in /proc/cpuinfo.
+        lacking: String,
+    },
     /// The driver is too old for another GPU.
     #[error(
         "driver {here} cannot restore {old} to {new}; other GPUs need driver 580 or newer, so \

@@ -249,6 +249,7 @@ impl AdmissionError {
             Self::NoPersistence { .. } => Kind::NoPersistence,
             Self::NoRoom { .. } => Kind::NoGpuMemory,
             Self::OlderDriver { .. } => Kind::OtherDriver,
+            Self::OtherCpu { .. } => Kind::OtherCpu,
             Self::NoMigration { .. } => Kind::DriverTooOld,
         }
     }

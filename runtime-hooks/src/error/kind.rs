@@ -75,6 +75,8 @@ words! {
         DriverTooOld = "driver-too-old",
         /// The container's engine failed, or has no way to do what was asked for.
         Engine = "engine",
+        /// A file that processes of the image have open or mapped is not there, or another.
+        FileMissing = "file-missing",
         /// The freezer of the container did not freeze or thaw it.
         Freezer = "freezer",
         /// A cgroup above the container's is frozen.
@@ -111,6 +113,8 @@ words! {
         MemoryNotReturned = "memory-not-returned",
         /// The GPU is in MIG mode.
         Mig = "mig",
+        /// A mount that processes of the image had is not provided.
+        MountMissing = "mount-missing",
         /// The GPU is used through MPS.
         Mps = "mps",
         /// A process, or the driver on its behalf, does not answer.
@@ -139,6 +143,8 @@ words! {
         NotStarted = "not-started",
         /// NVML cannot be used.
         Nvml = "nvml",
+        /// The CPU lacks instructions that the image's machine had.
+        OtherCpu = "other-cpu",
         /// The image was made with another driver than this machine has.
         OtherDriver = "other-driver",
         /// Memory cannot be dumped in advance.

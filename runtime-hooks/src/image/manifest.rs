@@ -7,6 +7,7 @@
 //! without it.
 
 mod error;
+mod made_on;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -21,13 +22,14 @@ use crate::image::files::{ImageFile, check_list};
 use crate::operation::timeline::Phase;
 
 pub use error::ManifestError;
+pub use made_on::MadeOn;
 
 /// The file's name in an image directory.
 pub const FILE_NAME: &str = "stasis.json";
 /// The version that is written. Version 1 has only those GPUs, for the machine and for each
 /// process, that NVML listed the processes on; version 2 knows of no bulk memory, version 3
-/// lists no files.
-const VERSION: u32 = 4;
+/// lists no files, version 4 does not say on what machine it was made.
+const VERSION: u32 = 5;
 /// The versions that are read.
 const READABLE: std::ops::RangeInclusive<u32> = 1..=VERSION;
 /// [`MAX_PROCESSES`] fit, each with eight GPUs: about 750 bytes for one; and as many files as an
@@ -67,6 +69,9 @@ pub struct Manifest {
     /// that was cut off leaves it so, and its image may be the last copy of the container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<Vec<ImageFile>>,
+    /// The machine; not told before CRIU has written its files, and by earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_on: Option<MadeOn>,
 }
 
 /// Bulk memory that is not in CRIU's own files.
@@ -103,6 +108,7 @@ impl Manifest {
             phases: Vec::new(),
             memory: None,
             files: None,
+            made_on: None,
         }
     }
 
@@ -240,6 +246,7 @@ impl Manifest {
         if self.processes.is_empty() && self.memory.is_none() {
             return Err("it lists neither a process nor bulk memory".to_owned());
         }
+        self.made_on.as_ref().map_or(Ok(()), MadeOn::check)?;
         if self.processes.len() > MAX_PROCESSES || self.phases.len() > MAX_PHASES {
             return Err("it lists more processes or phases than there can be".to_owned());
         }

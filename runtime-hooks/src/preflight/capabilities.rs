@@ -97,6 +97,13 @@ impl Capabilities {
     }
 }
 
+/// The kernel's release, "6.18.0-amd64"; empty if it is not told.
+#[must_use]
+pub fn kernel_release() -> String {
+    let release = fs::read_to_string(RELEASE).unwrap_or_default();
+    release.trim().to_owned()
+}
+
 /// NVIDIA's driver, by NVML; the reason why it is not known.
 ///
 /// # Errors
@@ -112,9 +119,8 @@ pub fn driver_version(settings: &Settings) -> Result<String, String> {
 impl Kernel {
     fn probe() -> Self {
         let own = i32::try_from(std::process::id()).unwrap_or_default();
-        let release = fs::read_to_string(RELEASE).unwrap_or_default();
         Self {
-            release: release.trim().to_owned(),
+            release: kernel_release(),
             page_size: rustix::param::page_size(),
             pagemap_scan: Pagemap::open(own).is_ok(),
             userfaultfd: Path::new(USERFAULTFD).exists(),

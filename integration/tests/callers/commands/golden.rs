@@ -76,7 +76,11 @@ fn fields_are_documented(stasis: &StasisHost) -> Result<()> {
         ("stasis ps", &["ps"], &[]),
         ("stasis suspend", &["resume", "job", "nobody"], &["notes"]),
         ("stasis log", &["log"], &NOT_IN_THIS_LOG),
-        ("stasis images", &["images", IMAGE, "/images/none"], &[]),
+        (
+            "stasis images",
+            &["verify", "--here", IMAGE, "/images/none"],
+            &[],
+        ),
         ("stasis inspect", &["inspect", "--all", IMAGE], &[]),
         ("stasis gc", &["gc", "--keep", "0"], &[]),
     ];

@@ -29,7 +29,47 @@ pub struct Arguments {
     output: Output,
 }
 
+/// The images that are verified, and against what.
+#[derive(Debug, Args)]
+pub struct VerifyArguments {
+    #[command(flatten)]
+    images: Arguments,
+    /// Whether they would run here, by what they say of themselves: driver and its libraries, GPUs,
+    /// CPU, kernel, CRIU, memory. Their contents are not read.
+    #[arg(long, requires = "directories")]
+    here: bool,
+    /// The bundle of the new container: its mounts, and the files that processes have open or
+    /// mapped, have to be there.
+    #[arg(long, value_name = "BUNDLE", requires = "here")]
+    bundle: Option<PathBuf>,
+}
+
 const NOT_ALL: u8 = 1;
+
+impl VerifyArguments {
+    /// The format of the answer.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        self.images.format()
+    }
+}
+
+/// Verifies the images; the exit code.
+///
+/// # Errors
+/// As [`run`].
+pub fn verify(settings: &Settings, arguments: &VerifyArguments) -> Result<u8, CommandError> {
+    if !arguments.here {
+        return run(settings, &arguments.images, Reading::Everything);
+    }
+    let directories = arguments.images.directories.iter();
+    let bundle = arguments.bundle.as_deref();
+    let rows: Vec<Row> = directories
+        .map(|directory| Row::here(settings, directory, bundle))
+        .collect();
+    show(arguments.format(), &rows, &table::with_notes)?;
+    Ok(code(&rows))
+}
 
 impl Arguments {
     /// The format of the answer.
@@ -56,13 +96,26 @@ pub fn run(
         .iter()
         .map(|directory| Row::of(settings, directory, reading))
         .collect();
-    match arguments.format() {
+    show(arguments.format(), &rows, &table::of)?;
+    Ok(match reading {
+        Reading::Everything | Reading::Here => code(&rows),
+        Reading::Records => 0,
+    })
+}
+
+fn show(
+    format: Format,
+    rows: &[Row],
+    table: &dyn Fn(&[Row]) -> String,
+) -> Result<(), CommandError> {
+    match format {
         Format::Json => answer(&rows)?,
-        Format::Text => println!("{}", table::of(&rows)),
+        Format::Text => println!("{}", table(rows)),
     }
-    let is_well = match reading {
-        Reading::Everything => rows.iter().all(|row| row.restorable),
-        Reading::Records => true,
-    };
-    Ok(if is_well { 0 } else { NOT_ALL })
+    Ok(())
+}
+
+fn code(rows: &[Row]) -> u8 {
+    let is_well = rows.iter().all(|row| row.restorable);
+    if is_well { 0 } else { NOT_ALL }
 }

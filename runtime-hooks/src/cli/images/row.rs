@@ -7,7 +7,7 @@ use serde::Serialize;
 use stasis_config::Settings;
 use stasis_memory_store::Tier;
 
-use crate::cli::check::image::{About, Reading, Refused, Report, look};
+use crate::cli::check::image::{About, Expects, Reading, Refused, Report, judge, look};
 use crate::error::chain;
 use crate::error::kind::Kind;
 
@@ -28,7 +28,11 @@ pub(super) struct Row {
     pub(super) tier: Option<Tier>,
     /// What its manifest says.
     pub(super) manifest: Option<About>,
-    notes: Vec<String>,
+    /// What people should know.
+    pub(super) notes: Vec<String>,
+    /// What it takes for granted; only where that is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expects: Option<Expects>,
 }
 
 impl Row {
@@ -36,19 +40,37 @@ impl Row {
         let bytes = bytes_in(directory);
         match look(settings, directory, reading) {
             Ok(report) => Self::from_report(report, bytes),
-            Err(error) => Self {
-                image: directory.to_owned(),
-                restorable: false,
-                kind: Some(error.kind()),
-                refusals: vec![Refused {
-                    kind: error.kind(),
-                    text: chain(&error),
-                }],
-                bytes,
-                tier: None,
-                manifest: None,
-                notes: Vec::new(),
+            Err(error) => Self::without(directory, bytes, error.kind(), chain(&error)),
+        }
+    }
+
+    /// Whether it would run here, in the container of this bundle.
+    pub(super) fn here(settings: &Settings, directory: &Path, bundle: Option<&Path>) -> Self {
+        let bytes = bytes_in(directory);
+        let mut report = match look(settings, directory, Reading::Here) {
+            Ok(report) => report,
+            Err(error) => return Self::without(directory, bytes, error.kind(), chain(&error)),
+        };
+        match judge(settings, &mut report, bundle) {
+            Ok(expects) => Self {
+                expects: Some(expects),
+                ..Self::from_report(report, bytes)
             },
+            Err(error) => Self::without(directory, bytes, error.kind(), chain(&error)),
+        }
+    }
+
+    fn without(directory: &Path, bytes: u64, kind: Kind, text: String) -> Self {
+        Self {
+            image: directory.to_owned(),
+            restorable: false,
+            kind: Some(kind),
+            refusals: vec![Refused { kind, text }],
+            bytes,
+            tier: None,
+            manifest: None,
+            notes: Vec::new(),
+            expects: None,
         }
     }
 
@@ -64,6 +86,7 @@ impl Row {
             bytes,
             manifest: report.manifest,
             notes: report.notes,
+            expects: None,
         }
     }
 }

@@ -49,6 +49,18 @@ pub(super) fn of(rows: &[Row]) -> String {
     text
 }
 
+/// The same, and what people should know.
+pub(super) fn with_notes(rows: &[Row]) -> String {
+    let mut text = of(rows);
+    for row in rows {
+        for note in &row.notes {
+            let image = Cell::new(row.image.display().to_string());
+            text += &format!("\n{image}: {}", Cell::new(note));
+        }
+    }
+    text
+}
+
 fn row(row: &Row) -> Vec<Cell> {
     let manifest = row.manifest.as_ref();
     let restorable = match row.kind {

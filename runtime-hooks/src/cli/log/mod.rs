@@ -17,8 +17,9 @@ use crate::cli::locate::locate;
 use line::{Line, read};
 use since::Since;
 
-/// Show the operations on this machine: when, on which container, how long they took, what has
-/// become of them, and who asked for them.
+/// Show the operations on this machine, and how they went.
+///
+/// When, on which container, how long they took, what has become of them, and who asked for them.
 ///
 /// Exit code 0: they are shown, if there are any; 2: the log cannot be read.
 #[derive(Debug, Args)]

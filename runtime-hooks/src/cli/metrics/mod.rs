@@ -21,8 +21,9 @@ use listen::Address;
 use parts::Parts;
 use text::Family;
 
-/// Print metrics of this machine in Prometheus' text format: operations, containers, the tiers of
-/// memory, and what is left over.
+/// Print metrics of this machine in Prometheus' text format.
+///
+/// Operations, containers, the tiers of memory, and what is left over.
 ///
 /// Exit code 0: they are printed or written, and stasis_read_success tells what could be read; 2:
 /// they cannot be.

@@ -20,8 +20,10 @@ use crate::cli::log::past::Past;
 use looks::Looks;
 use row::Row;
 
-/// Show the containers that use a GPU, of all engines: their GPUs, state, last image, what is in
-/// the way of a checkpoint, and what one is expected to take.
+/// Show the containers that use a GPU, of all engines.
+///
+/// Their GPUs, state, last image, what is in the way of a checkpoint, and what one is expected to
+/// take.
 ///
 /// Exit code 0: they are shown, if there are any; 1: a named one uses no GPU; 2: they cannot be
 /// looked at, or a named one is not there.

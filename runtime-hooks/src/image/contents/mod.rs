@@ -1,10 +1,11 @@
 //! What an image holds, in CRIU's own words, for people who want to know: its processes with what
-//! they had open, its mounts, and what CRIU measured. Nothing here decides anything.
+//! they had open, its mounts, and what CRIU measured. No restore decides anything by it.
 //!
 //! An image is untrusted: each file has a limit, all of them together have one, no more is read of
 //! an entry than what is shown, and what is shown has a limit, too.
 
 mod command_line;
+mod expected;
 mod files;
 mod mounts;
 mod open_files;
@@ -15,6 +16,7 @@ mod statistics;
 use std::io;
 use std::path::PathBuf;
 
+pub(crate) use expected::{Expected, ExpectedFile};
 pub(crate) use files::Files;
 pub(crate) use mounts::Mount;
 pub(crate) use processes::Process;
@@ -86,6 +88,7 @@ pub fn fuzz(bytes: &[u8]) {
     open_files::fuzz(bytes);
     mounts::fuzz(bytes);
     statistics::fuzz(bytes);
+    expected::fuzz(bytes);
 }
 
 #[cfg(test)]

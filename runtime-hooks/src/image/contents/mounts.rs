@@ -34,6 +34,8 @@ pub(crate) struct Mount {
 struct MntEntry {
     #[prost(int32, required, tag = "1")]
     file_system: i32,
+    #[prost(uint32, required, tag = "2")]
+    number: u32,
     #[prost(bytes = "vec", required, tag = "6")]
     root: Vec<u8>,
     #[prost(bytes = "vec", required, tag = "7")]
@@ -49,7 +51,13 @@ struct MntEntry {
 }
 
 pub(super) fn read(files: &Files) -> Result<Vec<Mount>, ContentsError> {
-    let mut mounts: Vec<Mount> = Vec::new();
+    let mounts = numbered(files)?.into_iter();
+    Ok(mounts.map(|(_, mount)| mount).collect())
+}
+
+/// The mounts, each with the number by which files name it.
+pub(super) fn numbered(files: &Files) -> Result<Vec<(u32, Mount)>, ContentsError> {
+    let mut mounts = Vec::new();
     let (mut left, mut fits) = (MAX_TEXT, true);
     let is_listed = |name: &&String| name.starts_with("mountpoints-") && name.ends_with(".img");
     for name in files.names().keys().filter(is_listed) {
@@ -59,7 +67,7 @@ pub(super) fn read(files: &Files) -> Result<Vec<Mount>, ContentsError> {
             fits &= rest.is_some() && mounts.len() < MAX_MOUNTS;
             if fits {
                 left = rest.unwrap_or_default();
-                mounts.push(mount);
+                mounts.push((entry.number, mount));
             }
         })?;
     }

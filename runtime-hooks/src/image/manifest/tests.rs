@@ -62,11 +62,32 @@ fn every_truncation_is_refused() {
 
 #[test]
 fn another_version_is_refused_even_with_other_fields() {
-    let error = read_text(br#"{"version": 5, "new": []}"#).unwrap_err();
+    let error = read_text(br#"{"version": 6, "new": []}"#).unwrap_err();
     assert!(
-        matches!(error, ManifestError::Version { found: 5, .. }),
+        matches!(error, ManifestError::Version { found: 6, .. }),
         "{error}"
     );
+}
+
+#[test]
+fn the_machine_may_be_missing_and_is_compared() {
+    let mut manifest = manifest();
+    let text = manifest.to_text().unwrap();
+    assert_eq!(
+        read_text(&text).unwrap().unwrap().made_on,
+        None,
+        "as in version 4"
+    );
+    let here = MadeOn {
+        kernel: "6.18.0".to_owned(),
+        criu: Some("4.2".to_owned()),
+        cpu: ["aes", "avx2"].map(str::to_owned).into(),
+    };
+    assert!(here.lacking(&here.cpu).is_empty());
+    assert_eq!(here.lacking(&BTreeSet::new()).len(), here.cpu.len());
+    manifest.made_on = Some(here);
+    let text = manifest.to_text().unwrap();
+    assert_eq!(read_text(&text).unwrap(), Some(manifest));
 }
 
 fn is_no_file_of_ours(error: &ManifestError) -> bool {

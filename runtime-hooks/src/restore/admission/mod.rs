@@ -6,6 +6,7 @@
 
 pub(crate) mod gpu_map;
 mod gpu_memory;
+mod machine;
 pub(crate) mod node;
 pub(crate) mod visible_gpus;
 
@@ -18,7 +19,6 @@ use crate::container::host_memory::HostRoom;
 use crate::container::spec::Spec;
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
-use crate::cuda::driver_version::DriverVersion;
 use crate::cuda::gpu_use::CudaProcess;
 use crate::cuda::nvml::{Gpu, Inventory};
 use crate::cuda::watchdog::WatchedDriver;
@@ -37,9 +37,7 @@ use crate::restore::driver_libraries::DriverFiles;
 use crate::restore::host_memory::{self, RestoredMemory};
 
 use gpu_memory::{Needs, Subject};
-
-/// The first driver branch that restores to another GPU.
-const FIRST_TO_MIGRATE: u32 = 580;
+use machine::{check_cpu, check_migration, check_version};
 
 /// The data of an admitted restore.
 #[derive(Debug)]
@@ -90,6 +88,7 @@ pub(crate) fn admit(
         reservation: operation.reservation(),
         patience: &context.patience(),
     };
+    check_cpu(&context.settings, manifest)?;
     if !manifest.has_gpu_state() {
         return admit_without_gpu(room, image, bulk, manifest);
     }
@@ -227,36 +226,6 @@ fn full_map(pairs: Pairs, theirs: &[Gpu], ours: &[Gpu]) -> GpuMap {
     }
     let others = complete(&pairs, theirs, ours);
     GpuMap::new(pairs).with_others(others)
-}
-
-/// Whether the driver is older; a version that cannot be parsed does not count as older.
-fn check_version(manifest: &Manifest, inventory: &Inventory) -> Result<(), AdmissionError> {
-    let image = DriverVersion::parse(&manifest.driver_version);
-    let here = DriverVersion::parse(&inventory.driver_version);
-    match (image, here) {
-        (Some(image), Some(here)) if here < image => Err(AdmissionError::OlderDriver {
-            image: manifest.driver_version.clone(),
-            here: inventory.driver_version.clone(),
-        }),
-        _ => Ok(()),
-    }
-}
-
-fn check_migration(
-    pairs: &[(GpuUuid, GpuUuid)],
-    inventory: &Inventory,
-) -> Result<(), AdmissionError> {
-    let here = DriverVersion::parse(&inventory.driver_version);
-    match (moved(pairs).next(), here) {
-        (Some((old, new)), Some(here)) if here.branch() < FIRST_TO_MIGRATE => {
-            Err(AdmissionError::NoMigration {
-                here: inventory.driver_version.clone(),
-                old: *old,
-                new: *new,
-            })
-        }
-        _ => Ok(()),
-    }
 }
 
 impl Admission {

@@ -16,11 +16,20 @@ use crate::restore::host_memory;
 
 use super::gpu_map::RequestedMap;
 use super::gpu_memory::Subject;
+use super::machine::check_cpu;
 use super::{notes_of, place};
+
+/// What a machine that can take an image has to say of it.
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    /// For people.
+    pub(crate) notes: Vec<String>,
+    /// Why CRIU will fail, unless no process has a library of the driver mapped.
+    pub(crate) other_libraries: Option<String>,
+}
 
 /// Asks what [`super::admit`] does of a container that is given all GPUs of the machine and has no
 /// memory limit, now. Changes nothing, and reserves nothing. `bulk` are the bytes of bulk memory.
-/// Returns notes for people.
 ///
 /// # Errors
 /// [`Refusal`], as a restore.
@@ -29,9 +38,10 @@ pub(crate) fn ask(
     image: &Path,
     manifest: &Manifest,
     bulk: u64,
-) -> Result<Vec<String>, Refusal> {
+) -> Result<Asked, Refusal> {
+    check_cpu(settings, manifest)?;
     let reservation = Arc::new(Reservation::only_asking(&settings.paths.state_dir));
-    let mut notes = Vec::new();
+    let mut asked = Asked::default();
     if manifest.has_gpu_state() {
         CudaDriver::open(settings.driver.libcuda.as_deref())?;
         let inventory = Inventory::read(settings)?;
@@ -42,19 +52,19 @@ pub(crate) fn ask(
         let (pairs, needs) = place(settings, manifest, &inventory, &given, &requested)?;
         let gpus = GpuMemory::new(&reservation, Patience::none(), settings);
         needs.reserve(&gpus, || Inventory::read(settings), Subject::Image)?;
-        notes = notes_of(&pairs);
-        if manifest.driver_version != inventory.driver_version {
-            notes.push(format!(
+        asked.notes = notes_of(&pairs);
+        asked.other_libraries = (manifest.driver_version != inventory.driver_version).then(|| {
+            format!(
                 "the image was made with driver {}, and this machine has {}: CRIU restores no \
                  process that has other driver libraries mapped",
                 manifest.driver_version, inventory.driver_version
-            ));
-        }
+            )
+        });
     }
     let room = HostRoom {
         reservation: &reservation,
         patience: &Patience::none(),
     };
     host_memory::admit_host(room, image, bulk)?;
-    Ok(notes)
+    Ok(asked)
 }

@@ -1,6 +1,9 @@
 //! `stasis check --image`: reads an image as a restore does before it starts anything, and all of
 //! its bulk memory as well. Changes nothing.
 
+mod about;
+mod here;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -11,15 +14,17 @@ use crate::bulk_memory::plugin;
 use crate::bulk_memory::restore::FoundMemory;
 use crate::bulk_memory::scrub::Scrub;
 use crate::cli::answer::name;
-use crate::cuda::nvml::Gpu;
 use crate::error::kind::Kind;
 use crate::error::{Refusal, chain};
 use crate::image::allowed::admit;
 use crate::image::directory::is_settled;
-use crate::image::manifest::{Manifest, StoredMemory};
+use crate::image::manifest::Manifest;
 use crate::preflight::capabilities::Capabilities;
 use crate::restore::admission::node;
 use crate::restore::image::{self, Found};
+
+pub use about::About;
+pub(crate) use here::{Expects, judge};
 
 /// What was found of an image.
 #[derive(Debug, Serialize)]
@@ -47,31 +52,6 @@ pub struct Refused {
     pub kind: Kind,
     /// The message.
     pub text: String,
-}
-
-/// What a manifest says.
-#[derive(Debug, Serialize)]
-pub struct About {
-    /// The version of its format.
-    pub version: u32,
-    /// The program that wrote it.
-    pub written_by: String,
-    /// When the checkpoint began.
-    pub created: String,
-    /// The container.
-    pub container: String,
-    /// The driver of its GPU state.
-    pub driver_version: String,
-    /// The number of its processes with GPU state.
-    pub processes: usize,
-    /// The GPUs that they used.
-    pub gpus: Vec<Gpu>,
-    /// All their GPU memory, bytes.
-    pub gpu_bytes: u64,
-    /// Its bulk memory.
-    pub memory: Option<StoredMemory>,
-    /// The number of its files, if they are listed with their checksums.
-    pub files: Option<usize>,
 }
 
 /// Why there is no report.
@@ -112,6 +92,8 @@ pub fn check_image(settings: &Settings, directory: &Path) -> Result<Report, Chec
 pub enum Reading {
     /// What it says of itself: whether its contents are as it says is not known then.
     Records,
+    /// The same, and whether all that it takes for granted is here.
+    Here,
     /// All of it, and all of its bulk memory.
     Everything,
 }
@@ -175,10 +157,16 @@ impl Report {
         let memory = self.find_memory(settings, manifest);
         let bulk = memory.as_ref().map_or(0, FoundMemory::bytes);
         match node::ask(settings, &self.image, manifest, bulk) {
-            Ok(notes) => self.notes.extend(notes),
+            Ok(asked) => {
+                self.notes.extend(asked.notes);
+                match asked.other_libraries {
+                    Some(why) if reading == Reading::Here => self.add(Kind::OtherDriver, why),
+                    why => self.notes.extend(why),
+                }
+            }
             Err(error) => self.refuse(&error),
         }
-        if reading == Reading::Records {
+        if reading != Reading::Everything {
             return;
         }
         if let Err(error) = image::verify(settings, &self.image, manifest) {
@@ -227,23 +215,6 @@ impl Report {
     }
 }
 
-impl About {
-    fn of(manifest: &Manifest) -> Self {
-        Self {
-            version: manifest.version(),
-            written_by: manifest.written_by.clone(),
-            created: manifest.created.clone(),
-            container: manifest.container.clone(),
-            driver_version: manifest.driver_version.clone(),
-            processes: manifest.processes.len(),
-            gpus: manifest.used_gpus(),
-            gpu_bytes: manifest.gpu_bytes(),
-            memory: manifest.memory.clone(),
-            files: manifest.files.as_ref().map(Vec::len),
-        }
-    }
-}
-
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "image {}", name(&self.image.display()))?;
@@ -263,30 +234,6 @@ impl fmt::Display for Report {
             Some(kind) => write!(f, "a restore would be refused [{kind}]"),
             None => f.write_str("a restore would begin"),
         }
-    }
-}
-
-impl fmt::Display for About {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let version = self.version;
-        let written_by = name(&self.written_by);
-        let (created, container) = (name(&self.created), name(&self.container));
-        write!(
-            f,
-            "  of container {container}, {created}, by {written_by} (version {version})"
-        )?;
-        if self.processes > 0 {
-            let (processes, mib) = (self.processes, self.gpu_bytes >> 20);
-            let driver = name(&self.driver_version);
-            write!(
-                f,
-                "\n  {processes} processes with GPU state of {mib} MiB, of driver {driver}"
-            )?;
-        }
-        for gpu in &self.gpus {
-            write!(f, "\n  {} ({})", gpu.uuid, name(&gpu.name))?;
-        }
-        Ok(())
     }
 }
 

@@ -1,6 +1,7 @@
 use super::*;
 use crate::bulk_memory::scrub::tests::{FILES, START, flip_bit_of, store_holes};
 use crate::bulk_memory::stores::tests::node;
+use crate::cuda::nvml::Gpu;
 use crate::image::manifest::StoredMemory;
 use stasis_memory_store::Tier;
 

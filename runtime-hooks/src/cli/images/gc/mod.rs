@@ -28,8 +28,10 @@ use not_removed::NotRemoved;
 use outcome::Outcome;
 use whose::Whose;
 
-/// Remove images that are not to be kept, what checkpoints that were cut off have left, and stored
-/// bulk memory that no image needs. Shows what would be removed, unless --yes is given.
+/// Remove old images, and what nobody needs any more.
+///
+/// What checkpoints that were cut off have left, and stored bulk memory that no image needs, too.
+/// Shows what would be removed, unless --yes is given.
 ///
 /// Never removed are images that an operation or a living process uses, images that others refer
 /// to, and the newest complete image of a container, unless `--keep 0` asks for that.
@@ -152,6 +154,9 @@ fn of_images(
 }
 
 fn print(outcomes: &[Outcome]) {
+    if outcomes.is_empty() {
+        println!("there is nothing to remove");
+    }
     outcomes.iter().for_each(|outcome| println!("{outcome}"));
     let would_free: Vec<u64> = outcomes.iter().filter_map(Outcome::would_free).collect();
     if !would_free.is_empty() {

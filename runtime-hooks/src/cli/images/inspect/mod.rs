@@ -15,9 +15,11 @@ use crate::cli::answer::{Format, Output, answer};
 use crate::cli::command_error::CommandError;
 use report::Report;
 
-/// Show what is in images: whose they are, which GPUs and how much memory they hold, and on request
-/// their processes, open files, sockets and mounts, and what their checkpoints took. Whether they
-/// are whole is not looked at: `stasis verify` does.
+/// Show what is in images.
+///
+/// Whose they are, which GPUs and how much memory they hold, and on request their processes, open
+/// files, sockets and mounts, and what their checkpoints took. Whether they are whole is not looked
+/// at: `stasis verify` does.
 ///
 /// Exit code 0: they are shown; 2: one of them cannot be.
 #[derive(Debug, Args)]
