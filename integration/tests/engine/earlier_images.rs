@@ -33,7 +33,7 @@ fn restores(stasis: &StasisHost, pages: &Bundle<'_>, version: u32) -> Result<()>
     pages.restore(&name)?;
     assert_eq!(stasis.ask_until_up(PORT)?, "ok 3");
     pages.checkpoint("again", &[])?;
-    assert_eq!(pages.manifest("again")?["version"], 4);
+    assert_eq!(pages.manifest("again")?["version"], 5);
     pages.restore("again")?;
     assert_eq!(stasis.ask_until_up(PORT)?, "ok 4");
     pages.delete()
