@@ -77,7 +77,7 @@ impl Host {
             .try_for_each(|(path, content)| self.write(path, content))
     }
 
-    fn start_daemon(&self, program: &'static str, probe: &[&str]) -> Result<Daemon<'_>> {
+    pub(super) fn start_daemon(&self, program: &'static str, probe: &[&str]) -> Result<Daemon<'_>> {
         let script = format!(
             "setsid {program} </dev/null >>{} 2>&1 & echo $!",
             log_path(program)

@@ -4,9 +4,11 @@
 //! mounts, network and cgroups with it. Its root file system is an overlay in memory above a cached
 //! one that no host ever changes.
 
+pub mod breaking_proxy;
 pub mod c_build;
 pub(crate) mod cache;
 mod disk;
+pub mod docker_registry;
 mod driver_orders;
 mod engines;
 mod gpu_use;

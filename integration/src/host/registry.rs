@@ -149,7 +149,7 @@ impl Blobs {
 }
 
 /// Does something in a network namespace, in a thread that nothing else is done in.
-fn in_network<T: Send>(network: &File, work: impl FnOnce() -> T + Send) -> Result<T> {
+pub(super) fn in_network<T: Send>(network: &File, work: impl FnOnce() -> T + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let worker = scope.spawn(|| -> Result<T> {
             setns(network, CloneFlags::CLONE_NEWNET)?;

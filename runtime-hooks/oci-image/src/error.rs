@@ -10,8 +10,8 @@ use crate::Digest;
 pub enum OciImageError {
     /// It is no name of an image.
     #[error(
-        "{text:?} names no image: {what}; a layout is named as oci:/DIRECTORY:TAG, and registries \
-         are to come"
+        "{text:?} names no image: {what}; images are named as oci:/DIRECTORY:TAG in a layout, and as \
+         REGISTRY/REPOSITORY:TAG in a registry"
     )]
     Reference {
         /// What was given.
@@ -38,11 +38,42 @@ pub enum OciImageError {
         /// What is wrong with it.
         what: String,
     },
-    /// No manifest of the layout has this tag.
-    #[error("{layout} has no image {tag}")]
+    /// The user's credentials cannot be used.
+    #[error("the credentials in {path} cannot be used: {what}; log in again, or name another file")]
+    Credentials {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A registry cannot be reached, or cannot do what was asked.
+    #[error("{registry}: cannot {action}: {what}")]
+    Registry {
+        /// With the repository.
+        registry: String,
+        /// What was asked.
+        action: String,
+        /// What came instead.
+        what: String,
+    },
+    /// A registry does not let us.
+    #[error(
+        "{registry}: may not {action}: {what}; log in with `podman login` or `docker login` as root, \
+         or name a file with --authfile; without TLS a password is only sent to this machine"
+    )]
+    Denied {
+        /// With the repository.
+        registry: String,
+        /// What was asked.
+        action: String,
+        /// What it said.
+        what: String,
+    },
+    /// No manifest has this tag.
+    #[error("{place} has no image {tag}")]
     NoTag {
-        /// The layout.
-        layout: PathBuf,
+        /// The layout or repository.
+        place: String,
         /// What was asked for.
         tag: String,
     },
@@ -67,16 +98,16 @@ pub enum OciImageError {
         artifact: String,
     },
     /// A blob that a document names is not there.
-    #[error("{layout} lacks the blob {digest}; push the image there again")]
+    #[error("{place} lacks the blob {digest}; push the image there again")]
     NoBlob {
-        /// The layout.
-        layout: PathBuf,
+        /// The layout or repository.
+        place: String,
         /// The blob.
         digest: Digest,
     },
     /// A blob is not what its digest and length say.
     #[error(
-        "the blob {digest} is damaged: {what}; remove its file, and push an image that has it again"
+        "the blob {digest} is damaged: {what}; remove it there, and push an image that has it again"
     )]
     Blob {
         /// The blob.
@@ -96,11 +127,17 @@ fn what_else(artifact: &str) -> String {
 impl OciImageError {
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
-        move |source| Self::Io {
+        move |source| Self::of_io(source, action, &path)
+    }
+
+    /// An error of our own may come as one of I/O, from where a blob is read or written.
+    pub(crate) fn of_io(error: io::Error, action: &'static str, path: &Path) -> Self {
+        let path = path.to_owned();
+        error.downcast().unwrap_or_else(|source| Self::Io {
             action,
             path,
             source,
-        }
+        })
     }
 
     pub(crate) fn document(document: impl Into<String>, what: impl Into<String>) -> Self {

@@ -4,30 +4,56 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use crate::OciImageError;
+use crate::{Elsewhere, Layout, OciImageError, Registry, RepositoryName};
 
 const LAYOUT: &str = "oci:";
 /// A tag has no more (OCI distribution, "Pulling manifests").
 const MOST_TAG: usize = 128;
 
-/// An image in an OCI layout, `oci:/DIRECTORY:TAG`, as skopeo and podman name it.
+/// An image: in an OCI layout, `oci:/DIRECTORY:TAG`, or in a registry, `REGISTRY/REPOSITORY:TAG`,
+/// as skopeo and podman name them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
-    layout: PathBuf,
+    place: Place,
     tag: String,
 }
 
-impl Reference {
-    /// The directory of the layout.
-    #[must_use]
-    pub fn layout(&self) -> &Path {
-        &self.layout
-    }
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Place {
+    Layout(PathBuf),
+    Registry(RepositoryName),
+}
 
-    /// The name of the image in it.
+impl Reference {
+    /// The name of the image there.
     #[must_use]
     pub fn tag(&self) -> &str {
         &self.tag
+    }
+
+    /// Where it is, to be read; with credentials of a file, if one is named.
+    ///
+    /// # Errors
+    /// [`OciImageError`].
+    pub fn open(&self, credentials: Option<&Path>) -> Result<Box<dyn Elsewhere>, OciImageError> {
+        Ok(match &self.place {
+            Place::Layout(path) => Box::new(Layout::open(path)?),
+            Place::Registry(name) => Box::new(Registry::open(name.clone(), credentials)?),
+        })
+    }
+
+    /// Where it is, to be written: a layout is made, if there is none.
+    ///
+    /// # Errors
+    /// [`OciImageError`].
+    pub fn open_or_make(
+        &self,
+        credentials: Option<&Path>,
+    ) -> Result<Box<dyn Elsewhere>, OciImageError> {
+        match &self.place {
+            Place::Layout(path) => Ok(Box::new(Layout::open_or_make(path)?)),
+            Place::Registry(_) => self.open(credentials),
+        }
     }
 }
 
@@ -39,19 +65,19 @@ impl FromStr for Reference {
             text: text.to_owned(),
             what,
         };
-        let rest = text.strip_prefix(LAYOUT);
-        let rest = rest.ok_or_else(|| refused("it does not begin with oci:"))?;
-        let split = rest.rsplit_once(':');
-        let (layout, tag) = split.ok_or_else(|| refused("it has no tag"))?;
+        let split = text.rsplit_once(':');
+        let split = split.filter(|(_, tag)| !tag.contains('/'));
+        let (place, tag) = split.ok_or_else(|| refused("it has no tag"))?;
         if !is_tag(tag) {
             return Err(refused("its tag is not 1 to 128 of A-Z, a-z, 0-9 and ._-"));
         }
-        let layout = PathBuf::from(layout);
-        if !layout.is_absolute() {
-            return Err(refused("its directory does not begin with /"));
-        }
+        let place = match place.strip_prefix(LAYOUT).map(PathBuf::from) {
+            Some(layout) if layout.is_absolute() => Place::Layout(layout),
+            Some(_) => return Err(refused("its directory does not begin with /")),
+            None => Place::Registry(place.parse().map_err(refused)?),
+        };
         Ok(Self {
-            layout,
+            place,
             tag: tag.to_owned(),
         })
     }
@@ -59,7 +85,10 @@ impl FromStr for Reference {
 
 impl fmt::Display for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{LAYOUT}{}:{}", self.layout.display(), self.tag)
+        match &self.place {
+            Place::Layout(path) => write!(f, "{LAYOUT}{}:{}", path.display(), self.tag),
+            Place::Registry(name) => write!(f, "{name}:{}", self.tag),
+        }
     }
 }
 
@@ -74,11 +103,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_layout_and_a_tag_are_named() {
+    fn an_image_is_named_as_it_is_read() {
+        for text in [
+            "oci:/mnt/a:b/images:job-1.2",
+            "registry.example/jobs/one:1",
+            "registry.example:5000/one:1",
+            "http://localhost:5000/one:1",
+        ] {
+            let reference: Reference = text.parse().unwrap();
+            assert_eq!(reference.to_string(), text);
+        }
         let reference: Reference = "oci:/mnt/a:b/images:job-1.2".parse().unwrap();
-        assert_eq!(reference.layout(), Path::new("/mnt/a:b/images"));
         assert_eq!(reference.tag(), "job-1.2");
-        assert_eq!(reference.to_string(), "oci:/mnt/a:b/images:job-1.2");
+        assert_eq!(reference.place, Place::Layout("/mnt/a:b/images".into()));
     }
 
     #[test]
@@ -93,7 +130,10 @@ mod tests {
             "oci:/mnt:a/b",
             "oci:/mnt:a b",
             "/mnt:job",
-            "registry.example/job:1",
+            "job:1",
+            "registry.example/job",
+            "registry.example:5000/job",
+            "docker://registry.example/job:1",
             &format!("oci:/mnt:{}", "a".repeat(129)),
         ] {
             let error = other.parse::<Reference>().unwrap_err().to_string();

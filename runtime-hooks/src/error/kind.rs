@@ -157,6 +157,8 @@ words! {
         ProcessStartedCuda = "process-started-cuda",
         /// A process is stopped by a signal or a debugger.
         ProcessStopped = "process-stopped",
+        /// A registry cannot be reached, or does not do what is asked.
+        Registry = "registry",
         /// The settings cannot be used.
         Settings = "settings",
         /// A process holds GPU state that the driver cannot save.

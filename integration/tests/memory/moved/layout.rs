@@ -28,6 +28,11 @@ impl<'l> Layout<'l> {
         format!("oci:{}:{tag}", self.directory)
     }
 
+    /// Its directory, as the host names it.
+    pub(super) fn path_inside(&self) -> String {
+        self.directory.to_owned()
+    }
+
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.stasis.host.path(format!("{}/{name}", self.directory))
     }

@@ -3,6 +3,7 @@
 
 mod layout;
 mod refused;
+mod registry;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -30,9 +31,13 @@ fn a_job_goes_on_from_an_image_that_was_pushed_and_pulled() -> Result<()> {
     stasis.ask_until_up(SMALL)?;
     stasis.set("runc", "bulk_memory.tier = \"disk\"\n")?;
     let layout = Layout::at(stasis, "/var/images");
-    the_second_image_moves_its_differences(stasis, &job, &layout)?;
+    job.checkpoint("first", &["--leave-running"])?;
+    holds_its_memory(stasis, SMALL)?;
+    job.checkpoint("second", &[])?;
+    the_second_image_moves_its_differences(stasis, &job, &|name| layout.tagged(name))?;
     refused::what_is_not_an_image_is_refused(stasis, &layout)?;
     refused::a_full_disk_is_told(stasis, &layout, &job.image("second"))?;
+    registry::an_image_travels_through_a_registry(stasis, &job, &layout)?;
     for lost in [
         &job.image("first"),
         &job.image("second"),
@@ -56,14 +61,11 @@ fn a_job_goes_on_from_an_image_that_was_pushed_and_pulled() -> Result<()> {
 fn the_second_image_moves_its_differences(
     stasis: &StasisHost,
     job: &Bundle<'_>,
-    layout: &Layout<'_>,
+    tagged: &dyn Fn(&str) -> String,
 ) -> Result<()> {
-    job.checkpoint("first", &["--leave-running"])?;
-    let push = |name: &str| moved(stasis, &["push", &layout.tagged(name), &job.image(name)]);
+    let push = |name: &str| moved(stasis, &["push", &tagged(name), &job.image(name)]);
     let first = push("first")?;
     ensure!(first["moved_bytes"] == first["bytes"], "{first}");
-    holds_its_memory(stasis, SMALL)?;
-    job.checkpoint("second", &[])?;
     let second = push("second")?;
     let [moved, all] = ["moved_bytes", "bytes"].map(|name| second[name].as_u64());
     ensure!(moved < all.map(|all| all * 3 / 4), "{second}");

@@ -13,9 +13,9 @@ use super::layout::Layout;
 use super::moved;
 
 /// Where it would be.
-const INTO: &str = "/images/pulled-elsewhere";
+pub(super) const INTO: &str = "/images/pulled-elsewhere";
 /// Where it grows until it is whole.
-const STAGING: &str = "/images/.pulled-elsewhere.stasis-pull";
+pub(super) const STAGING: &str = "/images/.pulled-elsewhere.stasis-pull";
 const SMALL: &str = "/images/small";
 
 pub(super) fn what_is_not_an_image_is_refused(
@@ -143,14 +143,18 @@ pub(super) fn a_full_disk_is_told(
 }
 
 /// A pull that has to fail: its kind and message. What was asked for is not there.
-fn pull_fails(stasis: &StasisHost, reference: &str, into: &str) -> Result<(String, String)> {
+pub(super) fn pull_fails(
+    stasis: &StasisHost,
+    reference: &str,
+    into: &str,
+) -> Result<(String, String)> {
     let failed = fails(stasis, &["pull", reference, into])?;
     is_not_there(stasis, &[into])?;
     Ok(failed)
 }
 
 /// Runs `stasis`, which has to fail: the kind and the message.
-fn fails(stasis: &StasisHost, arguments: &[&str]) -> Result<(String, String)> {
+pub(super) fn fails(stasis: &StasisHost, arguments: &[&str]) -> Result<(String, String)> {
     let mut command = stasis.command(PROGRAM);
     let output = command.args(arguments).arg("--json").output()?;
     let text = String::from_utf8_lossy(&output.stdout);

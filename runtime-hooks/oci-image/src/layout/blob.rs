@@ -5,12 +5,14 @@ use std::io::{self, Write};
 
 use super::Layout;
 use super::place::Place;
+use crate::OciImageError;
 use crate::digest::Hashed;
-use crate::{Digest, OciImageError};
+use crate::elsewhere::{Kept, NewBlob, Stored};
 
 /// A blob that is being written. Dropped before it is finished, it is gone.
 #[derive(Debug)]
-pub struct NewBlob<'l> {
+pub(super) struct LayoutBlob<'l> {
+    layout: &'l Layout,
     written: Hashed<File>,
     /// Removes it.
     unnamed: Unnamed<'l>,
@@ -23,69 +25,46 @@ struct Unnamed<'l> {
     name: String,
 }
 
-/// What has become of a new blob.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kept {
-    /// It was there already.
-    Before,
-    /// It is there now.
-    Now,
-}
-
-impl Layout {
-    /// Begins a blob.
-    ///
-    /// # Errors
-    /// [`OciImageError::Io`].
-    pub fn new_blob(&self) -> Result<NewBlob<'_>, OciImageError> {
-        let place = &self.blobs;
+impl<'l> LayoutBlob<'l> {
+    pub(super) fn begin(layout: &'l Layout) -> Result<Self, OciImageError> {
+        let place = &layout.blobs;
         let made = place.make_file();
         let (file, name) = made.map_err(OciImageError::io("make a blob in", place.path()))?;
-        Ok(NewBlob {
+        Ok(Self {
+            layout,
             written: Hashed::new(file),
             unnamed: Unnamed { place, name },
         })
     }
-
-    /// Adds a small blob: its digest and length.
-    ///
-    /// # Errors
-    /// [`OciImageError::Io`].
-    pub fn add(&self, bytes: &[u8]) -> Result<(Digest, u64), OciImageError> {
-        let length = bytes.len() as u64;
-        let digest = Digest::of(bytes);
-        if !self.has(&digest, length) {
-            let mut blob = self.new_blob()?;
-            let written = blob.write_all(bytes);
-            written.map_err(OciImageError::io("write a blob in", self.blobs.path()))?;
-            blob.finish(self)?;
-        }
-        Ok((digest, length))
-    }
 }
 
-impl NewBlob<'_> {
-    /// Brings it to disk and gives it its name: its digest and length, and whether it was there.
-    ///
-    /// # Errors
-    /// [`OciImageError::Io`].
-    pub fn finish(self, layout: &Layout) -> Result<(Digest, u64, Kept), OciImageError> {
+impl NewBlob for LayoutBlob<'_> {
+    fn finish(self: Box<Self>) -> Result<Stored, OciImageError> {
         let Unnamed { place, name } = &self.unnamed;
         let (digest, bytes, file) = self.written.end();
-        if layout.has(&digest, bytes) {
-            return Ok((digest, bytes, Kept::Before));
+        let mut stored = Stored {
+            digest,
+            bytes,
+            kept: Kept::Before,
+        };
+        if !self.layout.has(&digest, bytes) {
+            let named = file
+                .sync_all()
+                .and_then(|()| place.rename(name, &digest.hex()));
+            named.map_err(OciImageError::io("write a blob in", place.path()))?;
+            stored.kept = Kept::Now;
         }
-        let named = file
-            .sync_all()
-            .and_then(|()| place.rename(name, &digest.hex()));
-        named.map_err(OciImageError::io("write a blob in", place.path()))?;
-        Ok((digest, bytes, Kept::Now))
+        Ok(stored)
     }
 }
 
-impl Write for NewBlob<'_> {
+impl Write for LayoutBlob<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.written.write(bytes)
+        let written = self.written.write(bytes);
+        // Who packs files into it has another directory on his mind.
+        let place = self.unnamed.place.path();
+        written
+            .map_err(|error| io::Error::other(OciImageError::io("write a blob in", place)(error)))
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -4,11 +4,11 @@
 //! Blobs get their names when they are complete, and manifests their tags when all their blobs are
 //! there. Several may push at the same time: only whoever changes `index.json` is alone.
 
-pub mod blob;
+mod blob;
 mod place;
 
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,9 @@ use stasis_linux::file::{self, Access, Durability};
 use crate::document::index::LayoutIndex;
 use crate::document::manifest::{ARTIFACT, MANIFEST, MOST_MANIFEST_BYTES, Manifest};
 use crate::document::parse;
+use crate::elsewhere::{Elsewhere, Kept, NewBlob, Stored};
 use crate::{Descriptor, Digest, OciImageError};
+use blob::LayoutBlob;
 use place::Place;
 
 const MARK: &str = "oci-layout";
@@ -87,35 +89,6 @@ impl Layout {
         &self.path
     }
 
-    /// The manifest of a tag, and its digest.
-    ///
-    /// # Errors
-    /// [`OciImageError`]: there is none, or it is not that of an image of ours.
-    pub fn manifest(&self, tag: &str) -> Result<(Manifest, Digest), OciImageError> {
-        let found = self.index()?.tagged(tag);
-        let found = found.ok_or_else(|| OciImageError::NoTag {
-            layout: self.path.clone(),
-            tag: tag.to_owned(),
-        })?;
-        Ok((self.read_manifest(&found)?, found.digest))
-    }
-
-    /// The images of ours that it has, the newest first, at most so many. One that cannot be read
-    /// is none.
-    ///
-    /// # Errors
-    /// [`OciImageError`]: of the layout itself.
-    pub fn images(&self, most: usize) -> Result<Vec<Manifest>, OciImageError> {
-        let index = self.index()?;
-        // Others that copy images leave it out.
-        let artifact = |one: &Descriptor| one.artifact_type.as_deref().is_none_or(is_artifact);
-        let is_ours = |one: &Descriptor| one.media_type == MANIFEST && artifact(one);
-        let ours = index.manifests().filter(is_ours).take(most);
-        Ok(ours
-            .filter_map(|one| self.read_manifest(&one).ok())
-            .collect())
-    }
-
     fn read_manifest(&self, descriptor: &Descriptor) -> Result<Manifest, OciImageError> {
         let digest = descriptor.digest;
         if descriptor.media_type != MANIFEST {
@@ -126,38 +99,19 @@ impl Layout {
         Manifest::from_text(&text, &digest.to_string())
     }
 
-    /// All of a blob, verified.
-    ///
-    /// # Errors
-    /// [`OciImageError`]: it is not there, has more than `most` bytes, or is damaged.
-    pub fn read(&self, blob: &Descriptor, most: u64) -> Result<Vec<u8>, OciImageError> {
-        if blob.size > most {
-            let what = format!("it has {} bytes, and may have {most}", blob.size);
-            return Err(OciImageError::blob(blob.digest, what));
-        }
-        let mut bytes = Vec::new();
-        let mut reader = self.reader(blob)?;
-        let read = reader.read_to_end(&mut bytes);
-        read.map_err(OciImageError::io("read", &self.path_of(&blob.digest)))?;
-        match Digest::of(&bytes) == blob.digest {
-            true => Ok(bytes),
-            false => Err(OciImageError::blob(
-                blob.digest,
-                "its bytes have another digest",
-            )),
-        }
+    /// Whether there is a blob of this name and length. It is not read.
+    fn has(&self, digest: &Digest, bytes: u64) -> bool {
+        let opened = self.blobs.open_file(&digest.hex());
+        let found = opened.ok().flatten().and_then(|file| file.metadata().ok());
+        found.is_some_and(|found| found.len() == bytes)
     }
 
-    /// Reads a blob of the length that its descriptor says. Its digest is the caller's to compare.
-    ///
-    /// # Errors
-    /// [`OciImageError`]: it is not there, or has another length.
-    pub fn reader(&self, blob: &Descriptor) -> Result<impl Read + use<>, OciImageError> {
+    fn open_blob(&self, blob: &Descriptor) -> Result<File, OciImageError> {
         let path = self.path_of(&blob.digest);
         let opened = self.blobs.open_file(&blob.digest.hex());
         let opened = opened.map_err(OciImageError::io("open", &path))?;
         let opened = opened.ok_or_else(|| OciImageError::NoBlob {
-            layout: self.path.clone(),
+            place: self.name(),
             digest: blob.digest,
         })?;
         let found = opened
@@ -168,45 +122,7 @@ impl Layout {
             let what = format!("it has {found} bytes, and should have {}", blob.size);
             return Err(OciImageError::blob(blob.digest, what));
         }
-        // It may grow while it is read.
-        Ok(opened.take(blob.size))
-    }
-
-    /// Makes sure that the blobs of an image are there, and as long as it says. They are not read.
-    ///
-    /// # Errors
-    /// [`OciImageError`]: one is not.
-    pub fn expect(&self, image: &Manifest) -> Result<(), OciImageError> {
-        image
-            .blobs()
-            .try_for_each(|blob| self.reader(blob).map(drop))
-    }
-
-    /// Whether there is a blob of this name and length. It is not read.
-    #[must_use]
-    pub fn has(&self, digest: &Digest, bytes: u64) -> bool {
-        let opened = self.blobs.open_file(&digest.hex());
-        let found = opened.ok().flatten().and_then(|file| file.metadata().ok());
-        found.is_some_and(|found| found.len() == bytes)
-    }
-
-    /// Adds a manifest whose blobs are all there, under a tag that another may have had.
-    ///
-    /// # Errors
-    /// [`OciImageError`]; the tag is what it was.
-    pub fn tag(&self, tag: &str, manifest: &Manifest) -> Result<Digest, OciImageError> {
-        let text = manifest.to_text()?;
-        let (digest, bytes) = self.add(&text)?;
-        self.blobs
-            .sync()
-            .map_err(OciImageError::io("sync", &self.path))?;
-        let _lock = self.lock().map_err(OciImageError::io("lock", &self.path))?;
-        let mut index = self.index()?;
-        let mut descriptor = Descriptor::new(MANIFEST, digest, bytes);
-        descriptor.artifact_type = Some(ARTIFACT.to_owned());
-        index.tag(tag, descriptor);
-        self.write_index(&index)?;
-        Ok(digest)
+        Ok(opened)
     }
 
     fn index(&self) -> Result<LayoutIndex, OciImageError> {
@@ -237,6 +153,82 @@ impl Layout {
 
     fn path_of(&self, digest: &Digest) -> PathBuf {
         self.path.join("blobs").join("sha256").join(digest.hex())
+    }
+}
+
+impl Elsewhere for Layout {
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn manifest(&self, tag: &str) -> Result<(Manifest, Digest), OciImageError> {
+        let found = self.index()?.tagged(tag);
+        let found = found.ok_or_else(|| OciImageError::NoTag {
+            place: self.name(),
+            tag: tag.to_owned(),
+        })?;
+        Ok((self.read_manifest(&found)?, found.digest))
+    }
+
+    /// The newest first.
+    fn images(&self, _: &str, most: usize) -> Result<Vec<Manifest>, OciImageError> {
+        let index = self.index()?;
+        // Others that copy images leave it out.
+        let artifact = |one: &Descriptor| one.artifact_type.as_deref().is_none_or(is_artifact);
+        let is_ours = |one: &Descriptor| one.media_type == MANIFEST && artifact(one);
+        let ours = index.manifests().filter(is_ours).take(most);
+        Ok(ours
+            .filter_map(|one| self.read_manifest(&one).ok())
+            .collect())
+    }
+
+    fn expect(&self, image: &Manifest) -> Result<(), OciImageError> {
+        image
+            .blobs()
+            .try_for_each(|blob| self.open_blob(blob).map(drop))
+    }
+
+    fn still_has(&self, digest: &Digest, bytes: u64) -> bool {
+        self.has(digest, bytes)
+    }
+
+    fn reader(&self, blob: &Descriptor) -> Result<Box<dyn Read + '_>, OciImageError> {
+        // It may grow while it is read.
+        Ok(Box::new(self.open_blob(blob)?.take(blob.size)))
+    }
+
+    fn new_blob(&self) -> Result<Box<dyn NewBlob + '_>, OciImageError> {
+        Ok(Box::new(LayoutBlob::begin(self)?))
+    }
+
+    fn put(&self, bytes: &[u8]) -> Result<Stored, OciImageError> {
+        let stored = Stored {
+            digest: Digest::of(bytes),
+            bytes: bytes.len() as u64,
+            kept: Kept::Before,
+        };
+        if self.has(&stored.digest, stored.bytes) {
+            return Ok(stored);
+        }
+        let mut blob = self.new_blob()?;
+        let written = blob.write_all(bytes);
+        written.map_err(OciImageError::io("write a blob in", self.blobs.path()))?;
+        blob.finish()
+    }
+
+    fn tag(&self, tag: &str, manifest: &Manifest) -> Result<Digest, OciImageError> {
+        let text = manifest.to_text()?;
+        let Stored { digest, bytes, .. } = self.put(&text)?;
+        self.blobs
+            .sync()
+            .map_err(OciImageError::io("sync", &self.path))?;
+        let _lock = self.lock().map_err(OciImageError::io("lock", &self.path))?;
+        let mut index = self.index()?;
+        let mut descriptor = Descriptor::new(MANIFEST, digest, bytes);
+        descriptor.artifact_type = Some(ARTIFACT.to_owned());
+        index.tag(tag, descriptor);
+        self.write_index(&index)?;
+        Ok(digest)
     }
 }
 

@@ -69,10 +69,14 @@ pub enum MoveError {
 impl MoveError {
     pub(in crate::cli) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
-        move |source| Self::Io {
-            action,
-            path,
-            source,
+        // What breaks while it is read from elsewhere says so itself.
+        move |source| match source.downcast() {
+            Ok(elsewhere) => Self::Elsewhere(elsewhere),
+            Err(source) => Self::Io {
+                action,
+                path,
+                source,
+            },
         }
     }
 
@@ -103,6 +107,9 @@ fn of_elsewhere(error: &OciImageError) -> Kind {
         OciImageError::Reference { .. }
         | OciImageError::NoLayout { .. }
         | OciImageError::NoTag { .. } => Kind::ImageDirectory,
+        OciImageError::Registry { .. }
+        | OciImageError::Denied { .. }
+        | OciImageError::Credentials { .. } => Kind::Registry,
         OciImageError::NotOurs { .. } => Kind::Unsupported,
         OciImageError::Document { .. }
         | OciImageError::NoBlob { .. }

@@ -8,8 +8,10 @@ use clap::Args;
 use stasis_config::Settings;
 use stasis_memory_store::{INDEX_FILE, Index, Pack, Tier, pack_header, pack_of};
 use stasis_oci_image::digest::Hashed;
-use stasis_oci_image::{Descriptor, Kind, Layout, Manifest, OciImageError, Reference, bundle};
+use stasis_oci_image::{Descriptor, Elsewhere, Kind, Manifest, OciImageError, Reference, bundle};
 
+use super::login::Login;
+use super::noted::Noted;
 use super::report::Moved;
 use super::source::{is_of_criu, listed};
 use super::staging::Staging;
@@ -20,18 +22,20 @@ use crate::image::directory::INVENTORY;
 use crate::image::files::{self, ImageFile};
 use crate::image::manifest::{FILE_NAME, Manifest as ImageManifest};
 
-/// Fetch an image from an OCI layout into a directory of its own, verified by its digests. One that
-/// was cut off goes on where it was.
+/// Fetch an image from a registry or an OCI layout into a directory of its own, verified by its
+/// digests. One that was cut off goes on where it was.
 ///
 /// Exit code 0: the image is there; 2: it is not.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Where from: oci:/DIRECTORY:TAG.
+    /// Where from: REGISTRY/REPOSITORY:TAG, or oci:/DIRECTORY:TAG.
     #[arg(value_name = "REF")]
     reference: Reference,
     /// The directory for it, which is not there yet, or empty.
     #[arg(value_name = "INTO")]
     into: PathBuf,
+    #[command(flatten)]
+    login: Login,
     #[command(flatten)]
     output: Output,
 }
@@ -49,20 +53,24 @@ impl Arguments {
 /// # Errors
 /// The image is not there.
 pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
-    let pulled = pull(settings, &arguments.reference, &arguments.into)?;
+    let reference = &arguments.reference;
+    let from = reference
+        .open(arguments.login.file())
+        .map_err(MoveError::from)?;
+    let pulled = pull(settings, &*from, reference, &arguments.into)?;
     show(&pulled, arguments.format())?;
     Ok(0)
 }
 
 pub(super) fn pull(
     settings: &Settings,
+    from: &dyn Elsewhere,
     reference: &Reference,
     into: &Path,
 ) -> Result<Moved, MoveError> {
-    let layout = Layout::open(reference.layout())?;
-    let (manifest, digest) = layout.manifest(reference.tag())?;
-    layout.expect(&manifest)?;
-    let parts = Parts::read(&layout, &manifest, reference)?;
+    let (manifest, digest) = from.manifest(reference.tag())?;
+    from.expect(&manifest)?;
+    let parts = Parts::read(from, &manifest, reference)?;
     let staging = Staging::begin(into)?;
     let packs: BTreeSet<_> = parts
         .packs
@@ -70,7 +78,7 @@ pub(super) fn pull(
         .map(|(pack, _)| pack.file_name())
         .collect();
     staging.keep_only(&packs)?;
-    match fill(settings, &layout, &parts, &staging) {
+    match fill(settings, from, &parts, &staging) {
         Ok(fetched) => Ok(Moved {
             image: staging.finish()?,
             reference: reference.to_string(),
@@ -97,7 +105,7 @@ struct Fetched {
 /// Fetches every part that is not there yet, and verifies all that the manifest lists.
 fn fill(
     settings: &Settings,
-    layout: &Layout,
+    from: &dyn Elsewhere,
     parts: &Parts,
     staging: &Staging,
 ) -> Result<Fetched, MoveError> {
@@ -107,10 +115,10 @@ fn fill(
             fetched.found_blobs += 1;
             fetched.found_bytes += blob.size;
         } else {
-            fetch(layout, blob, pack, staging)?;
+            fetch(from, blob, pack, staging)?;
         }
     }
-    fetch_criu(layout, parts, staging)?;
+    fetch_criu(from, parts, staging)?;
     if let Some(index) = &parts.index {
         staging.write(INDEX_FILE, &[], index.as_slice(), |_| Ok(()))?;
     }
@@ -132,7 +140,7 @@ struct Parts {
 impl Parts {
     /// Reads the small ones.
     fn read(
-        layout: &Layout,
+        from: &dyn Elsewhere,
         manifest: &Manifest,
         reference: &Reference,
     ) -> Result<Self, MoveError> {
@@ -140,11 +148,11 @@ impl Parts {
             reference: reference.to_string(),
             what,
         };
-        let config = layout.read(manifest.config(), manifest.config().size)?;
+        let config = from.read(manifest.config(), manifest.config().size)?;
         let image = ImageManifest::from_text(Path::new(FILE_NAME), &config);
         let image = image.map_err(MoveError::refused)?;
         let index = manifest.layer(Kind::Index);
-        let index = index.map(|index| layout.read(index, index.size));
+        let index = index.map(|index| from.read(index, index.size));
         let index = index.transpose()?;
         let decoded = index.as_deref().map(Index::decode).transpose()?;
         let blobs: Vec<_> = manifest.layers(Kind::Memory).cloned().collect();
@@ -214,23 +222,25 @@ fn check_files(
 }
 
 fn fetch(
-    layout: &Layout,
+    from: &dyn Elsewhere,
     blob: &Descriptor,
     pack: &Pack,
     staging: &Staging,
 ) -> Result<(), MoveError> {
-    let contents = Hashed::new(layout.reader(blob)?);
+    let contents = Hashed::new(from.reader(blob)?);
     staging.write(&pack.file_name(), &pack_header(pack), contents, |read| {
         whole(blob, read)
     })
 }
 
-fn fetch_criu(layout: &Layout, parts: &Parts, staging: &Staging) -> Result<(), MoveError> {
+fn fetch_criu(from: &dyn Elsewhere, parts: &Parts, staging: &Staging) -> Result<(), MoveError> {
     let files: Vec<_> = parts.files.iter().filter(|file| is_of_criu(file)).collect();
     let files: Vec<_> = files.into_iter().map(listed).collect();
-    let mut contents = Hashed::new(layout.reader(&parts.criu)?);
+    let mut contents = Noted::new(Hashed::new(from.reader(&parts.criu)?));
     let unpacked = bundle::unpack(&mut contents, &files, staging.path());
+    let unpacked = contents.failed().map_or(unpacked, Err);
     unpacked.map_err(MoveError::io("unpack CRIU's files into", staging.path()))?;
+    let mut contents = contents.inner;
     let rest = io::copy(&mut contents, &mut io::sink());
     rest.map_err(MoveError::io("read CRIU's files for", staging.path()))?;
     whole(&parts.criu, contents)

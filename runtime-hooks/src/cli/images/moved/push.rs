@@ -1,7 +1,7 @@
 //! `stasis push`: an image to where registries' images are.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use stasis_config::Settings;
@@ -10,9 +10,12 @@ use stasis_memory_store::{
     decode_contents, encode_contents, gather, pack_of,
 };
 use stasis_oci_image::document::annotations::{Annotations, CONTAINER, CREATED};
-use stasis_oci_image::layout::blob::Kept;
-use stasis_oci_image::{Digest, Kind, Layout, Manifest, NewBlob, OciImageError, Reference, bundle};
+use stasis_oci_image::elsewhere::{Kept, Stored};
+use stasis_oci_image::{
+    Digest, Elsewhere, Kind, Manifest, NewBlob, OciImageError, Reference, bundle,
+};
 
+use super::login::Login;
 use super::report::Moved;
 use super::source::{Memory, Source, listed};
 use crate::bulk_memory::request::threads;
@@ -23,18 +26,20 @@ use crate::image::files::ImageFile;
 /// So many images that the other side has are looked at for what need not be moved.
 const EARLIER: usize = 16;
 
-/// Put an image into an OCI layout, where it is one more container image: only what is not there
-/// yet is written. The image is verified as at a restore, and stays as it is.
+/// Put an image into a registry or an OCI layout, where it is one more container image: only what
+/// is not there yet is moved. The image is verified as at a restore, and stays as it is.
 ///
 /// Exit code 0: it is there; 2: it is not, and what was there before is.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Where to: oci:/DIRECTORY:TAG. The directory is made.
+    /// Where to: REGISTRY/REPOSITORY:TAG, or oci:/DIRECTORY:TAG, which is made.
     #[arg(value_name = "REF")]
     reference: Reference,
     /// The image's directory.
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
+    #[command(flatten)]
+    login: Login,
     #[command(flatten)]
     output: Output,
 }
@@ -55,25 +60,28 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
     let Arguments {
         reference, image, ..
     } = arguments;
-    let pushed = push(settings, reference, image, Lengths::of)?;
+    let source = Source::open(settings, image)?;
+    let place = reference
+        .open_or_make(arguments.login.file())
+        .map_err(MoveError::from)?;
+    let pushed = push(settings, source, &*place, reference, Lengths::of)?;
     show(&pushed, arguments.format())?;
     Ok(0)
 }
 
 pub(super) fn push(
     settings: &Settings,
+    mut source: Source,
+    place: &dyn Elsewhere,
     reference: &Reference,
-    image: &Path,
     lengths: impl FnOnce(u64) -> Lengths,
 ) -> Result<Moved, MoveError> {
-    let mut source = Source::open(settings, image)?;
-    let layout = Layout::open_or_make(reference.layout())?;
-    let mut into = IntoLayout::new(&layout);
+    let mut into = Outgoing::new(place);
     let mut files: Vec<ImageFile> = source.of_criu().cloned().collect();
     let mut layers = vec![into.add_criu(&source, &files)?];
     let mut gathered = None;
     if let Some(Memory { index, reader, .. }) = &source.memory {
-        let there = there(&layout)?;
+        let there = there(place, reference.tag())?;
         let threads = threads(settings, index.tier);
         let memory = gather(index, reader, &there, lengths, threads, &mut into)?;
         layers.extend(into.add_lists(&memory)?);
@@ -94,7 +102,7 @@ pub(super) fn push(
     })?;
     let config = into.add(&config)?;
     let manifest = Manifest::new(config, layers, annotations(&source));
-    let digest = layout.tag(reference.tag(), &manifest)?;
+    let digest = place.tag(reference.tag(), &manifest)?;
     Ok(Moved {
         image: source.directory,
         reference: reference.to_string(),
@@ -108,13 +116,13 @@ pub(super) fn push(
 
 /// What is known to be in blobs that are there. A list that cannot be read helps nobody, and is in
 /// nobody's way.
-fn there(layout: &Layout) -> Result<Vec<BlobContents>, MoveError> {
+fn there(place: &dyn Elsewhere, tag: &str) -> Result<Vec<BlobContents>, MoveError> {
     let mut there = Vec::new();
-    for image in layout.images(EARLIER)? {
+    for image in place.images(tag, EARLIER)? {
         let list = image.layer(Kind::Contents);
-        let list = list.and_then(|list| layout.read(list, MOST_CONTENTS_BYTES).ok());
+        let list = list.and_then(|list| place.read(list, MOST_CONTENTS_BYTES).ok());
         let blobs = list.and_then(|list| decode_contents(&list).ok());
-        let is_there = |blob: &BlobContents| layout.has(&blob.digest.into(), blob.bytes);
+        let is_there = |blob: &BlobContents| place.still_has(&blob.digest.into(), blob.bytes);
         there.extend(blobs.into_iter().flatten().filter(is_there));
     }
     Ok(there)
@@ -154,31 +162,34 @@ fn annotations(source: &Source) -> Annotations {
         .collect()
 }
 
-/// Writes blobs into a layout, and counts them.
-struct IntoLayout<'l> {
-    layout: &'l Layout,
-    growing: Option<NewBlob<'l>>,
+/// Writes blobs, and counts them.
+struct Outgoing<'p> {
+    place: &'p dyn Elsewhere,
+    growing: Option<Box<dyn NewBlob + 'p>>,
     moved_bytes: u64,
     moved_blobs: usize,
 }
 
-impl<'l> IntoLayout<'l> {
-    fn new(layout: &'l Layout) -> Self {
+impl<'p> Outgoing<'p> {
+    fn new(place: &'p dyn Elsewhere) -> Self {
         Self {
-            layout,
+            place,
             growing: None,
             moved_bytes: 0,
             moved_blobs: 0,
         }
     }
 
-    fn add(&mut self, bytes: &[u8]) -> Result<(Digest, u64), MoveError> {
-        let was_there = self.layout.has(&Digest::of(bytes), bytes.len() as u64);
-        let added = self.layout.add(bytes)?;
-        if !was_there {
-            self.moved_bytes += added.1;
+    fn count(&mut self, stored: &Stored) {
+        if stored.kept == Kept::Now {
+            self.moved_bytes += stored.bytes;
         }
-        Ok(added)
+    }
+
+    fn add(&mut self, bytes: &[u8]) -> Result<(Digest, u64), MoveError> {
+        let stored = self.place.put(bytes)?;
+        self.count(&stored);
+        Ok((stored.digest, stored.bytes))
     }
 
     fn add_criu(
@@ -186,15 +197,13 @@ impl<'l> IntoLayout<'l> {
         source: &Source,
         files: &[ImageFile],
     ) -> Result<(Kind, Digest, u64), MoveError> {
-        let mut blob = self.layout.new_blob()?;
+        let mut blob = self.place.new_blob()?;
         let files: Vec<_> = files.iter().map(listed).collect();
         let packed = bundle::pack(&source.directory, &files, &mut blob);
         packed.map_err(MoveError::io("pack the files of", &source.directory))?;
-        let (digest, bytes, kept) = blob.finish(self.layout)?;
-        if kept == Kept::Now {
-            self.moved_bytes += bytes;
-        }
-        Ok((Kind::Criu, digest, bytes))
+        let stored = blob.finish()?;
+        self.count(&stored);
+        Ok((Kind::Criu, stored.digest, stored.bytes))
     }
 
     fn add_lists(&mut self, memory: &Gathered) -> Result<[(Kind, Digest, u64); 2], MoveError> {
@@ -206,30 +215,30 @@ impl<'l> IntoLayout<'l> {
         ])
     }
 
-    fn growing(&mut self) -> Result<NewBlob<'l>, OciImageError> {
+    fn growing(&mut self) -> Result<Box<dyn NewBlob + 'p>, OciImageError> {
         self.growing
             .take()
-            .map_or_else(|| self.layout.new_blob(), Ok)
+            .map_or_else(|| self.place.new_blob(), Ok)
     }
 }
 
-impl NewBlobs for IntoLayout<'_> {
+impl NewBlobs for Outgoing<'_> {
     type Error = MoveError;
 
     fn append(&mut self, bytes: &[u8]) -> Result<(), MoveError> {
         let mut blob = self.growing()?;
         let written = blob.write_all(bytes);
-        written.map_err(MoveError::io("write a blob of", self.layout.path()))?;
+        written.map_err(MoveError::io("write a blob of", self.place.name().as_ref()))?;
         self.growing = Some(blob);
         Ok(())
     }
 
     fn end(&mut self) -> Result<BlobDigest, MoveError> {
-        let (digest, bytes, kept) = self.growing()?.finish(self.layout)?;
-        if kept == Kept::Now {
-            self.moved_bytes += bytes;
+        let stored = self.growing()?.finish()?;
+        self.count(&stored);
+        if stored.kept == Kept::Now {
             self.moved_blobs += 1;
         }
-        Ok(*digest.bytes())
+        Ok(*stored.digest.bytes())
     }
 }

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use stasis_config::Settings;
 use stasis_memory_store::{Buffer, Checksum, ImageId, Index, Lengths, Tier};
 use stasis_oci_image::document::annotations::Annotations;
-use stasis_oci_image::{Digest, Kind as Layer, Layout, Manifest as OciManifest, Reference};
+use stasis_oci_image::{
+    Digest, Elsewhere, Kind as Layer, Layout, Manifest as OciManifest, Reference,
+};
 
 use super::pull::pull;
 use super::push::push;
@@ -73,16 +75,16 @@ impl Images {
     }
 
     fn push(&self, image: &str, tag: &str) -> Result<Moved, MoveError> {
-        push(
-            self.settings(),
-            &self.reference(tag),
-            &self.path(image),
-            one_each,
-        )
+        let source = Source::open(self.settings(), &self.path(image))?;
+        let reference = self.reference(tag);
+        let place = reference.open_or_make(None)?;
+        push(self.settings(), source, &*place, &reference, one_each)
     }
 
     fn pull(&self, tag: &str, into: &str) -> Result<Moved, MoveError> {
-        pull(self.settings(), &self.reference(tag), &self.path(into))
+        let reference = self.reference(tag);
+        let from = reference.open(None)?;
+        pull(self.settings(), &*from, &reference, &self.path(into))
     }
 
     fn layout(&self) -> Layout {
@@ -211,8 +213,8 @@ fn forged(images: &Images, change: impl FnOnce(&mut Manifest, &mut Index)) -> Mo
     let mut config = Manifest::from_text(Path::new("config"), &config).unwrap();
     let mut index = Index::decode(&read(Layer::Index)).unwrap();
     change(&mut config, &mut index);
-    let (index, bytes) = layout.add(&index.encode()).unwrap();
-    let mut layers = vec![(Layer::Index, index, bytes)];
+    let index = layout.put(&index.encode()).unwrap();
+    let mut layers = vec![(Layer::Index, index.digest, index.bytes)];
     for kind in [Layer::Criu, Layer::Contents, Layer::Memory] {
         layers.extend(
             manifest
@@ -220,7 +222,8 @@ fn forged(images: &Images, change: impl FnOnce(&mut Manifest, &mut Index)) -> Mo
                 .map(|layer| (kind, layer.digest, layer.size)),
         );
     }
-    let config = layout.add(&config.to_text().unwrap()).unwrap();
+    let config = layout.put(&config.to_text().unwrap()).unwrap();
+    let config = (config.digest, config.bytes);
     let forged = OciManifest::new(config, layers, Annotations::new());
     layout.tag("forged", &forged).unwrap();
     let error = images.pull("forged", "pulled").unwrap_err();

@@ -1,0 +1,128 @@
+//! A way to a server of a test host on which connections break.
+//!
+//! It runs in the test's own process, in threads of it; only its sockets belong to the host's
+//! network.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::JoinHandle;
+
+use anyhow::{Context, Result};
+
+use super::Host;
+use super::registry::in_network;
+
+/// The proxy; it ends when this is dropped.
+#[derive(Debug)]
+pub struct BreakingProxy {
+    network: Arc<File>,
+    at: SocketAddr,
+    rules: Arc<Rules>,
+    server: Option<JoinHandle<()>>,
+}
+
+/// When connections break.
+#[derive(Debug)]
+struct Rules {
+    to: SocketAddr,
+    after: u64,
+    /// So many still do.
+    left: AtomicU32,
+    broken: AtomicU32,
+    stop: AtomicBool,
+}
+
+impl BreakingProxy {
+    /// Leads from one port of the host's own address to another one. The first `times` connections
+    /// that have passed `after` bytes one way break.
+    ///
+    /// # Errors
+    /// Something else listens there.
+    pub fn start(host: &Host, from: u16, to: u16, after: u64, times: u32) -> Result<Self> {
+        let network = Arc::new(File::open(format!("/proc/{}/ns/net", host.init()))?);
+        let [at, to] = [from, to].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let listener = in_network(&network, || TcpListener::bind(at))?;
+        let listener = listener.context("listening as a proxy")?;
+        let rules = Arc::new(Rules {
+            to,
+            after,
+            left: AtomicU32::new(times),
+            broken: AtomicU32::new(0),
+            stop: AtomicBool::new(false),
+        });
+        let (inside, shared) = (Arc::clone(&network), Arc::clone(&rules));
+        let server = std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                if shared.stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                let opened = in_network(&inside, || TcpStream::connect(shared.to));
+                if let Ok(Ok(server)) = opened {
+                    pass_both_ways(&client, &server, &shared);
+                }
+            }
+        });
+        Ok(Self {
+            network,
+            at,
+            rules,
+            server: Some(server),
+        })
+    }
+
+    /// How many connections have been broken.
+    #[must_use]
+    pub fn broken(&self) -> u32 {
+        self.rules.broken.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for BreakingProxy {
+    fn drop(&mut self) {
+        self.rules.stop.store(true, Ordering::Relaxed);
+        // A connection ends the wait for one. Without it the server ends with this process.
+        if let Ok(Ok(_)) = in_network(&self.network, || TcpStream::connect(self.at)) {
+            let _ = self.server.take().map(JoinHandle::join);
+        }
+    }
+}
+
+fn pass_both_ways(client: &TcpStream, server: &TcpStream, rules: &Arc<Rules>) {
+    for (from, to) in [(client, server), (server, client)] {
+        let (Ok(from), Ok(to)) = (from.try_clone(), to.try_clone()) else {
+            return;
+        };
+        let rules = Arc::clone(rules);
+        std::thread::spawn(move || {
+            pass(&from, &to, &rules);
+            for end in [from, to] {
+                let _ = end.shutdown(Shutdown::Both);
+            }
+        });
+    }
+}
+
+/// Until one end closes or it breaks.
+fn pass(mut from: &TcpStream, mut to: &TcpStream, rules: &Rules) {
+    let mut buffer = vec![0; 64 << 10];
+    let mut passed = 0;
+    while let Ok(read @ 1..) = from.read(&mut buffer) {
+        passed += read as u64;
+        if passed > rules.after && take_one(&rules.left) {
+            rules.broken.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        if to.write_all(&buffer[..read]).is_err() {
+            return;
+        }
+    }
+}
+
+fn take_one(left: &AtomicU32) -> bool {
+    let take = |left: u32| left.checked_sub(1);
+    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
+        .is_ok()
+}

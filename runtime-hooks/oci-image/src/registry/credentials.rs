@@ -1,0 +1,156 @@
+//! The user's credentials for a registry, where podman, skopeo and Docker keep them.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use docker_credential::{CredentialRetrievalError, DockerCredential, get_credential_from_reader};
+
+use super::name::RepositoryName;
+use crate::OciImageError;
+
+/// Where root has them, without a look at any environment variable: podman's until the next boot
+/// and for longer, and Docker's.
+const FILES: [&str; 3] = [
+    "/run/containers/0/auth.json",
+    "/root/.config/containers/auth.json",
+    "/root/.docker/config.json",
+];
+
+/// What a user proves who he is with.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Credentials {
+    /// A name and a password, as they are sent.
+    Basic(String),
+    /// What Docker calls an identity token, which is exchanged for others.
+    Refresh(String),
+}
+
+/// Neither is shown.
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Basic(_) => "Basic",
+            Self::Refresh(_) => "Refresh",
+        })
+    }
+}
+
+impl Credentials {
+    /// Those for a repository: of this file, or of the first of the usual ones that has any.
+    ///
+    /// # Errors
+    /// [`OciImageError`]: a file cannot be read.
+    pub(super) fn find(
+        name: &RepositoryName,
+        file: Option<&Path>,
+    ) -> Result<Option<Self>, OciImageError> {
+        match file {
+            Some(file) => match in_file(name, file)? {
+                Found::NoFile => {
+                    let error = io::ErrorKind::NotFound.into();
+                    Err(OciImageError::io("read", file)(error))
+                }
+                Found::Nothing => Ok(None),
+                Found::These(these) => Ok(Some(these)),
+            },
+            None => in_usual_files(name),
+        }
+    }
+}
+
+fn in_usual_files(name: &RepositoryName) -> Result<Option<Credentials>, OciImageError> {
+    for file in FILES {
+        if let Found::These(these) = in_file(name, Path::new(file))? {
+            return Ok(Some(these));
+        }
+    }
+    Ok(None)
+}
+
+/// What a file has.
+enum Found {
+    NoFile,
+    Nothing,
+    These(Credentials),
+}
+
+fn in_file(name: &RepositoryName, path: &Path) -> Result<Found, OciImageError> {
+    for key in keys(name) {
+        let file = match File::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::NoFile),
+            opened => opened.map_err(OciImageError::io("read", path))?,
+        };
+        match get_credential_from_reader(file, &key) {
+            Ok(DockerCredential::UsernamePassword(user, password)) => {
+                let basic = STANDARD.encode(format!("{user}:{password}"));
+                return Ok(Found::These(Credentials::Basic(basic)));
+            }
+            Ok(DockerCredential::IdentityToken(token)) => {
+                return Ok(Found::These(Credentials::Refresh(token)));
+            }
+            Err(CredentialRetrievalError::NoCredentialConfigured) => {}
+            Err(error) => return Err(unreadable(path, &error)),
+        }
+    }
+    Ok(Found::Nothing)
+}
+
+/// As podman looks for them: the repository, what it is below, the registry.
+fn keys(name: &RepositoryName) -> Vec<String> {
+    let mut key = format!("{}/{}", name.host(), name.path());
+    let mut keys = vec![key.clone()];
+    while let Some((above, _)) = key.rsplit_once('/') {
+        key = above.to_owned();
+        keys.push(key.clone());
+    }
+    keys
+}
+
+/// What a helper program says may have a password in it, and is not repeated.
+fn unreadable(path: &Path, error: &CredentialRetrievalError) -> OciImageError {
+    let what = match error {
+        CredentialRetrievalError::HelperFailure { helper, .. } => {
+            format!("the program docker-credential-{helper} failed")
+        }
+        other => other.to_string(),
+    };
+    OciImageError::Credentials {
+        path: PathBuf::from(path),
+        what,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_closest_credentials_are_taken() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("auth.json");
+        let auth = |text: &str| STANDARD.encode(text);
+        let text = format!(
+            r#"{{"auths":{{"r.example":{{"auth":"{}"}},"r.example/jobs":{{"auth":"{}"}}}}}}"#,
+            auth("all:1"),
+            auth("jobs:2")
+        );
+        std::fs::write(&file, text).unwrap();
+        let find = |name: &str| Credentials::find(&name.parse().unwrap(), Some(&file)).unwrap();
+        let basic = |text: &str| Some(Credentials::Basic(auth(text)));
+        assert_eq!(find("r.example/jobs/one"), basic("jobs:2"));
+        assert_eq!(find("r.example/other"), basic("all:1"));
+        assert_eq!(find("s.example/jobs/one"), None);
+        std::fs::write(&file, "{").unwrap();
+        let name = "r.example/a".parse().unwrap();
+        let error = Credentials::find(&name, Some(&file)).unwrap_err();
+        assert!(
+            matches!(error, OciImageError::Credentials { .. }),
+            "{error}"
+        );
+        let none = directory.path().join("none");
+        Credentials::find(&name, Some(&none)).unwrap_err();
+    }
+}

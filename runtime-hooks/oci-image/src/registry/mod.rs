@@ -1,0 +1,155 @@
+//! A repository of a registry, as OCI's distribution specification has it.
+//!
+//! The registry is somebody else's: every answer has its limits, and nothing is what it says
+//! without a look at its digest.
+
+mod answer;
+mod challenge;
+mod connection;
+mod credentials;
+mod download;
+pub(crate) mod name;
+mod roots;
+mod upload;
+
+use std::io::Read;
+use std::path::Path;
+
+use ureq::http::header::{ACCEPT, CONTENT_TYPE};
+use ureq::http::{Method, StatusCode};
+
+use crate::document::manifest::{MANIFEST, MOST_MANIFEST_BYTES};
+use crate::elsewhere::{Elsewhere, NewBlob, Stored};
+use crate::{Descriptor, Digest, Manifest, OciImageError};
+use connection::{Ask, Connection};
+use credentials::Credentials;
+use download::Download;
+use name::RepositoryName;
+use upload::Upload;
+
+/// Of what it sends, the digest that the registry has for it.
+const DIGEST: &str = "docker-content-digest";
+
+/// A repository.
+#[derive(Debug)]
+pub struct Registry {
+    connection: Connection,
+}
+
+impl Registry {
+    /// Gets ready to ask it, with credentials of a file, or of those that podman and Docker keep.
+    ///
+    /// # Errors
+    /// [`OciImageError`]: they cannot be read.
+    pub fn open(name: RepositoryName, credentials: Option<&Path>) -> Result<Self, OciImageError> {
+        let credentials = Credentials::find(&name, credentials)?;
+        let connection = Connection::new(name, credentials)?;
+        Ok(Self { connection })
+    }
+
+    fn tags(&self) -> Result<Vec<String>, OciImageError> {
+        let action = "list the tags";
+        let ask = Ask::new(Method::GET, self.connection.url("tags/list"));
+        let response = self.connection.ask(&ask, action)?;
+        match response.status() {
+            StatusCode::OK => {
+                let tags = answer::tags(response);
+                tags.map_err(|what| self.connection.failed(action, what))
+            }
+            // A repository begins with its first image.
+            StatusCode::NOT_FOUND => Ok(Vec::new()),
+            _ => Err(self.connection.unexpected(action, response)),
+        }
+    }
+}
+
+impl Elsewhere for Registry {
+    fn name(&self) -> String {
+        self.connection.name.to_string()
+    }
+
+    fn manifest(&self, tag: &str) -> Result<(Manifest, Digest), OciImageError> {
+        let action = format!("read the manifest of {tag}");
+        let ask = Ask::new(
+            Method::GET,
+            self.connection.url(&format!("manifests/{tag}")),
+        );
+        let response = self.connection.ask(&ask.with(ACCEPT, MANIFEST), &action)?;
+        match response.status() {
+            StatusCode::OK => {}
+            StatusCode::NOT_FOUND => {
+                return Err(OciImageError::NoTag {
+                    place: self.name(),
+                    tag: tag.to_owned(),
+                });
+            }
+            _ => return Err(self.connection.unexpected(&action, response)),
+        }
+        let said = response
+            .headers()
+            .get(DIGEST)
+            .and_then(|said| said.to_str().ok());
+        let said = said.map(str::to_owned);
+        let text = answer::bytes(response, MOST_MANIFEST_BYTES);
+        let text = text.map_err(|what| self.connection.failed(&action, what))?;
+        let digest = Digest::of(&text);
+        if said.is_some_and(|said| said != digest.to_string()) {
+            let what = "its bytes have another digest than the registry says";
+            return Err(OciImageError::document(
+                format!("the manifest of {tag}"),
+                what,
+            ));
+        }
+        let manifest = Manifest::from_text(&text, &digest.to_string())?;
+        Ok((manifest, digest))
+    }
+
+    fn images(&self, tag: &str, most: usize) -> Result<Vec<Manifest>, OciImageError> {
+        let mut tags = self.tags()?;
+        tags.retain(|one| one != tag);
+        // Tags that count, or are dates, are in their order.
+        let others = tags.iter().rev().map(String::as_str);
+        let likely = std::iter::once(tag).chain(others).take(most);
+        Ok(likely
+            .filter_map(|tag| Some(self.manifest(tag).ok()?.0))
+            .collect())
+    }
+
+    /// A missing one is told when it is read.
+    fn expect(&self, _: &Manifest) -> Result<(), OciImageError> {
+        Ok(())
+    }
+
+    /// A registry takes no manifest of whose blobs it lacks one.
+    fn still_has(&self, _: &Digest, _: u64) -> bool {
+        true
+    }
+
+    fn reader(&self, blob: &Descriptor) -> Result<Box<dyn Read + '_>, OciImageError> {
+        Ok(Box::new(Download::begin(&self.connection, blob)?))
+    }
+
+    fn new_blob(&self) -> Result<Box<dyn NewBlob + '_>, OciImageError> {
+        Ok(Box::new(Upload::begin(&self.connection)?))
+    }
+
+    fn put(&self, bytes: &[u8]) -> Result<Stored, OciImageError> {
+        upload::put(&self.connection, bytes)
+    }
+
+    fn tag(&self, tag: &str, manifest: &Manifest) -> Result<Digest, OciImageError> {
+        let text = manifest.to_text()?;
+        let action = format!("write the manifest of {tag}");
+        let ask = Ask::new(
+            Method::PUT,
+            self.connection.url(&format!("manifests/{tag}")),
+        );
+        let ask = ask.with(CONTENT_TYPE, MANIFEST);
+        let send = || self.connection.once(&ask, || Ok(text.as_slice()));
+        let response = self.connection.try_again(&action, send)?;
+        match response.status() {
+            StatusCode::CREATED => Ok(Digest::of(&text)),
+            _ => Err(self.connection.unexpected(&action, response)),
+        }
+    }
+}

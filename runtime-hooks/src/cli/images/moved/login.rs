@@ -1,0 +1,21 @@
+//! Who a registry takes us for.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+/// Where the user's credentials are.
+#[derive(Debug, Args)]
+pub(super) struct Login {
+    /// A file with credentials, as `podman login --authfile` and `docker login` write it, in the
+    /// place of root's own.
+    #[arg(long, value_name = "FILE")]
+    authfile: Option<PathBuf>,
+}
+
+impl Login {
+    /// The file that was named.
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.authfile.as_deref()
+    }
+}
