@@ -33,7 +33,9 @@ impl StasisHost {
     pub fn podman_run(&self, name: &str, options: &[&str], command: &[&str]) -> Result<()> {
         let gpu = gpu_options(name);
         let mut arguments = vec!["--runtime", RUNTIME, "run", "-d", "--name", name];
-        arguments.extend(["--network", "host"]);
+        if !options.iter().any(|option| option.starts_with("--network")) {
+            arguments.extend(["--network", "host"]);
+        }
         arguments.extend(gpu.iter().map(String::as_str));
         arguments.extend_from_slice(options);
         arguments.push(Image::DEFAULT_NAME);

@@ -23,6 +23,7 @@ fn try_all(stasis: &StasisHost) -> Result<()> {
     archive_is_imported_under_another_name(stasis)?;
     new_container_begins_with_an_image(stasis)?;
     stopped_container_goes_on_in_another(stasis)?;
+    another_network_has_another_address(stasis)?;
     established_connections_are_accepted(stasis)?;
     tree_counts_on(stasis)?;
     terminal_container(stasis)?;
@@ -157,6 +158,56 @@ fn stopped_container_goes_on_in_another(stasis: &StasisHost) -> Result<()> {
         assert_eq!(stopped["notes"], serde_json::Value::Null, "{stopped}");
         let images = stasis.host.run_for_text(&["ls", "/images/stopped"])?;
         assert_eq!(images.lines().count(), 1, "{images}");
+    }
+    stasis.set(&stasis.low_level, "")
+}
+
+/// In podman's usual network, at another address there. The counter listens to its own network
+/// alone. The hosts have no nftables, which podman's network needs for rules between them.
+fn another_network_has_another_address(stasis: &StasisHost) -> Result<()> {
+    if stasis.low_level != "runc" {
+        return Ok(());
+    }
+    let directory = stasis.host.path("/etc/containers/containers.conf.d");
+    std::fs::create_dir_all(&directory)?;
+    let without_rules = "[network]\nfirewall_driver = \"none\"\n";
+    std::fs::write(directory.join("network.conf"), without_rules)?;
+    let settings = "restore.at_create = \"/images\"\nrestore.keep_at_stop = 1\n";
+    stasis.set(&stasis.low_level, settings)?;
+    for (name, address, answer) in [("here", "10.88.0.7", "101"), ("there", "10.88.0.8", "102")] {
+        let options = [
+            "--annotation=io.stasis.checkpoint=on-term",
+            "--annotation=io.stasis.checkpoint.key=network",
+            "--annotation=io.stasis.restore=latest:network",
+            "--network=bridge",
+            &format!("--ip={address}"),
+        ];
+        stasis.podman_run(name, &options, &["/bin/counter", "10004"])?;
+        let pid = stasis.podman(&["inspect", "--format", "{{.State.Pid}}", name])?;
+        let inside = |script: &str| {
+            let enter = [
+                "nsenter",
+                "--target",
+                pid.trim(),
+                "--net",
+                "bash",
+                "-c",
+                script,
+            ];
+            stasis.host.run_for_text(&enter)
+        };
+        wait_until_clear(|| {
+            let sockets = inside("ss -Hlun")?;
+            Ok((!sockets.contains(":10004")).then_some(sockets))
+        })?;
+        let ask = "exec 3<>/dev/udp/127.0.0.1/10004; echo x >&3; timeout 60 head -n 1 <&3";
+        assert_eq!(inside(ask)?.trim(), answer);
+        let own = inside("ip -4 address show eth0")?;
+        assert!(own.contains(&format!(" {address}/")), "{own}");
+        stasis.podman(&["stop", "-t", "600", name])?;
+        stasis.podman(&["rm", name])?;
+        let stopped = stasis.operation("stop")?;
+        assert_eq!(stopped["notes"], serde_json::Value::Null, "{stopped}");
     }
     stasis.set(&stasis.low_level, "")
 }
