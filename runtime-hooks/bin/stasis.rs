@@ -12,20 +12,15 @@ use stasis::cli::check::{CheckError, check};
 use stasis::cli::command_error::CommandError;
 use stasis::cli::cuda_checkpoint;
 use stasis::cli::doctor::doctor;
-use stasis::cli::documents;
 use stasis::cli::images::moved::{pull, push};
 use stasis::cli::images::{self, gc, inspect, offered};
 use stasis::cli::locate::locate;
-use stasis::cli::log;
 use stasis::cli::machine::machine;
-use stasis::cli::memory;
-use stasis::cli::metrics;
-use stasis::cli::ps;
 use stasis::cli::recover::{Found, Outcome, Which, recover};
-use stasis::cli::respawned;
 use stasis::cli::setup::{self, setup};
 use stasis::cli::suspend::{self, Goal};
 use stasis::cli::through_engine::{checkpoint, restore};
+use stasis::cli::{documents, log, memory, metrics, ps, respawned};
 use stasis::cuda::watchdog;
 use stasis::error::chain;
 use stasis::host::cancel::Cancel;
@@ -207,9 +202,10 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> Result<u8, CommandError> {
-    let config = arguments.config;
-    let settings = || Settings::load(config.as_deref());
-    match arguments.verb {
+    let Arguments { verb, config } = arguments;
+    let config = config.as_deref();
+    let settings = || Settings::load(config);
+    match verb {
         Verb::Check {
             id,
             image,
@@ -227,8 +223,8 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
         }
         Verb::Ps(arguments) => ps::run(&settings()?, &arguments),
         Verb::Log(arguments) => log::run(&settings()?, &arguments),
-        Verb::Checkpoint(arguments) => checkpoint::run(&settings()?, &arguments, config.as_deref()),
-        Verb::Restore(arguments) => restore::run(&settings()?, &arguments, config.as_deref()),
+        Verb::Checkpoint(arguments) => checkpoint::run(&settings()?, &arguments, config),
+        Verb::Restore(arguments) => restore::run(&settings()?, &arguments, config),
         Verb::Images(arguments) => images::run(&settings()?, &arguments, Reading::Records),
         Verb::Metrics(arguments) => metrics::run(&settings()?, &arguments),
         Verb::Verify(arguments) => images::verify(&settings()?, &arguments),
@@ -236,15 +232,10 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
         Verb::Push(arguments) => push::run(&settings()?, &arguments),
         Verb::Pull(arguments) => pull::run(&settings()?, &arguments),
         Verb::Gc(arguments) => gc::run(&settings()?, &arguments),
-        Verb::Suspend(containers) => suspend::run(
-            &settings()?,
-            &containers,
-            Goal::Suspended,
-            config.as_deref(),
-        ),
-        Verb::Resume(containers) => {
-            suspend::run(&settings()?, &containers, Goal::Running, config.as_deref())
+        Verb::Suspend(containers) => {
+            suspend::run(&settings()?, &containers, Goal::Suspended, config)
         }
+        Verb::Resume(containers) => suspend::run(&settings()?, &containers, Goal::Running, config),
         Verb::Memory { verb } => Ok(memory::command::run(&settings()?, verb)?),
         Verb::Doctor { output } => {
             let found = doctor(settings());
