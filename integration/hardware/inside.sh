@@ -285,6 +285,7 @@ out_of_memory() {
 
 . /work/hard.sh
 . /work/torch.sh
+. /work/recipes.sh
 . /work/bulk.sh
 . /work/podman.sh
 . /work/gpu-path.sh
@@ -308,7 +309,7 @@ sections=(counter exit_and_free tree managed with_podman torch "memory ${MIB:-10
     "commands ${MIB:-8192}" "hooks ${MIB:-8192}" "through_shim at_create ${MIB:-8192}"
     "through_shim killed_in_gpu_checkpoint" "through_shim shim_killed_in_gpu_checkpoint" runtime_killed
     forked dataloader exec_session "through_shim exec_session" earlier_image stopped_member sixteen limited_memory no_room operator stopped_in_gpu_checkpoint
-    generation "through_shim first_token" random_kills two_that_do_not_fit filled_meanwhile other_gpu two_in_parallel "through_shim ddp_off" "through_shim ddp_on")
+    generation "through_shim first_token" jax transformers random_kills two_that_do_not_fit filled_meanwhile other_gpu two_in_parallel "through_shim ddp_off" "through_shim ddp_on")
 [ -z "${PRESET:-}" ] || preset "$PRESET"
 [ -z "${SECTIONS:-}" ] || IFS=, read -ra sections <<<"$SECTIONS"
 for section in "${sections[@]}"; do

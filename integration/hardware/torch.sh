@@ -121,32 +121,3 @@ generation() { # the tokens after a restore are those that it would have made
     cp /run/torch/{whole,parts,llama-output}.txt /out/
     forget parts
 }
-
-# By docs/recipes/jax.md. The wheels of jax, jaxlib, jax-cuda12-plugin, jax-cuda12-pjrt (or cuda13), ml_dtypes and opt_einsum,
-# of the Python of the machine's PyTorch, lie unpacked side by side in the packed directory's jax: `python3 -m zipfile -e WHEEL
-# jax`. CUDA's own libraries are those that PyTorch brings, so the major version of CUDA has to be PyTorch's.
-jax() {
-    has_torch JAX || return
-    [ -d /work/jax/jax ] || { say "JAX | no wheels in /work/jax"; return; }
-    local site=$(echo /machine/opt/torch/.venv/lib/python3.*/site-packages) libraries before after killed restored
-    # What PyTorch's wheels have beside each other: cublas, cudnn, cusolver, ...
-    libraries=$(find "$site"/nvidia -name lib -type d -printf '%p:' | sed 's,/machine,,g')
-    mkdir -p /run/torch && cp -r /work/jax /run/torch/
-    torch_run jax PYTHONPATH=/run/torch/jax JAX_PLATFORMS=cuda XLA_PYTHON_CLIENT_PREALLOCATE=false CUDA_VISIBLE_DEVICES=0 -- \
-        "LD_LIBRARY_PATH=$libraries\$LD_LIBRARY_PATH exec $python /run/torch/jax_train.py /run/torch/jax.txt >>/run/torch/jax-output.txt 2>&1"
-    until_steps jax 20
-    before=$(losses jax | tail -n 1)
-    stasis check jax >/out/jax-check.txt 2>&1
-    ctr c checkpoint --rw --image --task jax jax:1 || say "JAX | checkpoint failed: $(tail -n 3 /out/log.txt)"
-    say "JAX | $(notes checkpoint)"
-    sleep 1
-    after=$(losses jax | tail -n 1)
-    remove jax
-    killed=$(losses jax | tail -n 1)
-    ctr c restore --rw --live jax jax:1 || say "JAX | restore failed: $(tail -n 3 /out/log.txt)"
-    sleep 3
-    restored=$(losses jax | tail -n 1)
-    say "JAX training, jit (step loss) through $way | before $before; went on $after; killed at $killed; restored, 3 s later: $restored; steps that differ when made twice: $(losses jax | sort -u | cut -d' ' -f1 | uniq -d | wc -l)"
-    cp /run/torch/jax*.txt /out/
-    forget jax
-}
