@@ -4,6 +4,7 @@
 use std::io;
 use std::ops::Range;
 
+use memchr::memmem;
 use nix::unistd::Pid;
 
 use crate::memory;
@@ -43,7 +44,7 @@ impl Code {
             let length = (CHUNK + LONGEST).min(end - start);
             let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
             memory::read(thread.as_raw(), start, &mut bytes)?;
-            let at = |pattern: &[u8]| Some(start + position(&bytes, pattern)? as u64);
+            let at = |pattern: &[u8]| Some(start + memmem::find(&bytes, pattern)? as u64);
             call = call.or_else(|| at(CALL));
             sigreturn = sigreturn.or_else(|| SIGRETURN.into_iter().find_map(at));
             if let (Some(call), Some(sigreturn)) = (call, sigreturn) {
@@ -60,10 +61,4 @@ impl Code {
 pub(super) fn is_c_library(path: &[u8]) -> bool {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     LIBRARIES.iter().any(|library| name.starts_with(library))
-}
-
-fn position(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
-    bytes
-        .windows(pattern.len())
-        .position(|found| found == pattern)
 }
