@@ -10,6 +10,7 @@ while IFS=: read -r _ controllers path; do
     [ -d "$directory$path" ] || continue
     echo $$ >"$directory$path/cgroup.procs"
 done <"/proc/$pid/cgroup"
-exec nsenter --target "$pid" --mount --pid --net --ipc --cgroup \
-    /usr/bin/env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
+# Tests in the background have a terminal's signals ignored, which all would inherit that they start.
+exec nsenter --target "$pid" --mount --pid --net --ipc --cgroup /usr/bin/env --default-signal=HUP,INT,QUIT -i \
+    PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
     CONTAINERD_SNAPSHOTTER=native PODMAN_IGNORE_CGROUPSV1_WARNING=1 "$@"
