@@ -54,9 +54,20 @@ impl Terminal {
     pub(crate) fn end(mut self) -> Result<(Option<i32>, String)> {
         // What it reads from has to stay open: an end of that is an end of the terminal's input.
         let keys = self.script.stdin.take();
-        let code = self.script.wait()?.code();
+        let mut ended = None;
+        let waited = wait_until_clear(|| {
+            ended = self.script.try_wait()?;
+            let goes_on = ended.is_none().then(|| self.text()).transpose()?;
+            Ok(goes_on.map(|shown| format!("it goes on: {shown:?}")))
+        });
         drop(keys);
-        Ok((code, self.text()?))
+        if waited.is_err() {
+            // The terminal hangs up.
+            self.script.kill()?;
+            self.script.wait()?;
+        }
+        waited?;
+        Ok((ended.and_then(|status| status.code()), self.text()?))
     }
 }
 
