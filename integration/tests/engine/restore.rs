@@ -4,7 +4,7 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::Bundle;
@@ -56,8 +56,8 @@ fn manifests_that_cannot_be_believed(stasis: &StasisHost, memory: &Bundle<'_>) -
     let path = memory.image_path("bad/stasis.json");
     let good = fs::read(&path)?;
     let half = &good[..good.len() / 2];
-    let other = String::from_utf8_lossy(&good).replace("\"version\":4", "\"version\":7");
-    let pid = String::from_utf8_lossy(&good).replace("\"pid\":1", "\"pid\":0");
+    let other = replaced(&good, "\"version\":5", "\"version\":7")?;
+    let pid = replaced(&good, "\"pid\":1", "\"pid\":0")?;
     let huge = vec![b' '; (96 << 20) + 1];
     let cases: [(&[u8], &str); 5] = [
         (half, "is damaged"),
@@ -84,6 +84,12 @@ fn manifests_that_cannot_be_believed(stasis: &StasisHost, memory: &Bundle<'_>) -
     memory.restore("bad")?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
     memory.delete()
+}
+
+fn replaced(text: &[u8], old: &str, new: &str) -> Result<String> {
+    let text = String::from_utf8(text.to_owned())?;
+    ensure!(text.contains(old), "no {old} in {text}");
+    Ok(text.replace(old, new))
 }
 
 fn gpu_without_room(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
