@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::{BlobDigest, pack_of};
-use crate::index::codec::Input;
+use crate::index::codec::{Input, number};
 use crate::{CHUNK, Encoding, PAGE};
 
 const MAGIC: &[u8; 8] = b"STASISBC";
@@ -69,10 +69,7 @@ pub fn encode(blobs: &[BlobContents]) -> Vec<u8> {
             list.extend(content.content_bytes.to_le_bytes());
             list.extend(content.offset.to_le_bytes());
             list.extend(content.bytes.to_le_bytes());
-            list.push(match content.encoding {
-                Encoding::Raw => 0,
-                Encoding::Zstd => 1,
-            });
+            list.push(number(content.encoding));
         }
     }
     list
@@ -127,11 +124,7 @@ fn content(input: &mut Input<'_>) -> Result<Content, String> {
         content_bytes: input.u32()?,
         offset: input.u64()?,
         bytes: input.u32()?,
-        encoding: match input.u8()? {
-            0 => Encoding::Raw,
-            1 => Encoding::Zstd,
-            other => return Err(format!("encoding {other} is unknown")),
-        },
+        encoding: input.encoding()?,
     })
 }
 

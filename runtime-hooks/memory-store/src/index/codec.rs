@@ -107,10 +107,15 @@ fn put_chunk(body: &mut Vec<u8>, chunk: &Chunk) {
     body.extend(place.pack.to_le_bytes());
     body.extend(place.offset.to_le_bytes());
     body.extend(place.bytes.to_le_bytes());
-    body.push(match place.encoding {
+    body.push(number(place.encoding));
+}
+
+/// The number that [`Input::encoding`] reads.
+pub(crate) fn number(encoding: Encoding) -> u8 {
+    match encoding {
         Encoding::Raw => 0,
         Encoding::Zstd => 1,
-    });
+    }
 }
 
 pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<Index, StoreError> {
@@ -216,11 +221,7 @@ fn chunk(input: &mut Input<'_>) -> Result<Chunk, String> {
             pack: input.u32()?,
             offset: input.u64()?,
             bytes: input.u32()?,
-            encoding: match input.u8()? {
-                0 => Encoding::Raw,
-                1 => Encoding::Zstd,
-                other => return Err(format!("encoding {other} is unknown")),
-            },
+            encoding: input.encoding()?,
         },
     })
 }
@@ -253,6 +254,14 @@ impl Input<'_> {
 
     fn u128(&mut self) -> Result<u128, String> {
         self.take().map(u128::from_le_bytes)
+    }
+
+    pub(crate) fn encoding(&mut self) -> Result<Encoding, String> {
+        match self.u8()? {
+            0 => Ok(Encoding::Raw),
+            1 => Ok(Encoding::Zstd),
+            other => Err(format!("encoding {other} is unknown")),
+        }
     }
 
     /// A list of what needs at least `least` bytes each.
