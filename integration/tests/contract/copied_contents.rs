@@ -55,6 +55,40 @@ fn on_gpu(pid: i32) -> Result<u64> {
     bytes.context("NVML does not say how much memory the process uses")
 }
 
+/// A workload that is locked, and a file for its contents.
+struct Locked {
+    memcheck: Workload,
+    process: ProcessRef,
+    file: File,
+    length: u64,
+}
+
+impl Locked {
+    fn with_file() -> Result<Self> {
+        let memcheck = Workload::memcheck(256)?;
+        assert_eq!(memcheck.ask()?, "ok 0");
+        let pid = memcheck.pid();
+        let process = ProcessRef::open(pid)?.context("it has ended")?;
+        lock(pid)?;
+        let length = on_gpu(pid)? + BESIDE;
+        Ok(Self {
+            memcheck,
+            process,
+            file: cleared(length)?,
+            length,
+        })
+    }
+}
+
+fn into(file: File, length: u64) -> Transfer {
+    Transfer::Out {
+        file,
+        offset: 0,
+        length,
+        unexpected: Unexpected::Refuse,
+    }
+}
+
 fn cleared(length: u64) -> Result<File> {
     let file = memory_file::create(length)?;
     memory_file::allocate(&file, length)?;
@@ -68,19 +102,13 @@ fn is_all(copied: u64, of: u64) -> bool {
 
 #[test]
 fn one_mmap_is_for_all_and_memcpy_moves_them_both_ways() -> Result<()> {
-    let memcheck = Workload::memcheck(256)?;
-    assert_eq!(memcheck.ask()?, "ok 0");
-    let pid = memcheck.pid();
-    let process = ProcessRef::open(pid)?.context("it has ended")?;
-    lock(pid)?;
-    let length = on_gpu(pid)? + BESIDE;
-    let file = cleared(length)?;
-    let out = Transfer::Out {
+    let Locked {
+        memcheck,
+        process,
         file,
-        offset: 0,
         length,
-        unexpected: Unexpected::Refuse,
-    };
+    } = Locked::with_file()?;
+    let (pid, out) = (memcheck.pid(), into(file, length));
     let went = answered(&process, out, |_| Ok(driver().checkpoint(pid)?))?;
     println!("out: {went:?}");
     let contents = went
@@ -132,19 +160,13 @@ fn number(file: &File, step: usize) -> Result<u64> {
 /// Checksums are taken behind the copy: what is filled once must not change.
 #[test]
 fn what_is_filled_does_not_change() -> Result<()> {
-    let memcheck = Workload::memcheck(256)?;
-    assert_eq!(memcheck.ask()?, "ok 0");
-    let pid = memcheck.pid();
-    let process = ProcessRef::open(pid)?.context("it has ended")?;
-    lock(pid)?;
-    let length = on_gpu(pid)? + BESIDE;
-    let file = cleared(length)?;
-    let out = Transfer::Out {
-        file: file.try_clone()?,
-        offset: 0,
+    let Locked {
+        memcheck,
+        process,
+        file,
         length,
-        unexpected: Unexpected::Refuse,
-    };
+    } = Locked::with_file()?;
+    let (pid, out) = (memcheck.pid(), into(file.try_clone()?, length));
     let mut seen = Vec::new();
     let went = answered(&process, out, |armed| {
         let is_over = AtomicBool::new(false);
