@@ -16,6 +16,7 @@
 #define NODES (2 + GPUS)
 
 static int nodes[NODES] = {-1, -1, -1, -1, -1, -1};
+/* Once mapped, their addresses are kept. */
 static struct mapping {
     void *address;
     size_t bytes;
@@ -56,11 +57,9 @@ unsigned devices_visible(unsigned gpus, uint8_t places[GPUS]) {
 }
 
 void devices_give_up(void) {
-    for (struct mapping *each = mappings; each <= mappings + GPUS; each++) {
+    for (struct mapping *each = mappings; each <= mappings + GPUS; each++)
         if (each->address)
-            munmap(each->address, each->bytes);
-        each->address = NULL;
-    }
+            mmap(each->address, each->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     for (int i = 0; i < NODES; i++) {
         if (nodes[i] >= 0)
             close(nodes[i]);
@@ -69,7 +68,8 @@ void devices_give_up(void) {
 }
 
 static int map(int node, void *near, size_t bytes, struct mapping *mapping) {
-    void *mapped = mmap(near, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, node, 0);
+    int in_place = mapping->address ? MAP_FIXED : 0;
+    void *mapped = mmap(in_place ? mapping->address : near, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | in_place, node, 0);
     if (mapped == MAP_FAILED)
         return -1;
     *mapping = (struct mapping){.address = mapped, .bytes = bytes};

@@ -2,7 +2,50 @@
 
 use std::fs;
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
+use stasis::cuda::GpuMap;
+use stasis_injection::{devices_of, make_readable, unreadable};
+use stasis_linux::ProcessRef;
+
+use crate::by_pid::ByPid;
+use crate::workload::Workload;
+use crate::{driver, lock};
+
+/// A thread that looks there meanwhile would end the process, so the engine makes it readable.
+#[test]
+fn where_devices_were_is_reserved_and_they_come_back_whatever_is_there() -> Result<()> {
+    let memcheck = Workload::memcheck(64)?;
+    assert_eq!(memcheck.ask()?, "ok 0");
+    let pid = memcheck.pid();
+    let process = ProcessRef::open(pid)?.context("it has ended")?;
+    for generation in 1..=2 {
+        let (devices, before) = (devices_of(&process)?, mappings(pid)?);
+        ensure!(!devices.is_empty());
+        lock(pid)?;
+        assert_eq!(unreadable(&process, &devices)?, [], "while it is locked");
+        driver().checkpoint(pid)?;
+        let bytes =
+            |spans: &[stasis_injection::Span]| spans.iter().map(|span| span.length).sum::<u64>();
+        let reserved = unreadable(&process, &devices)?;
+        assert_eq!(
+            bytes(&reserved),
+            bytes(&devices),
+            "{reserved:?}, {devices:?}"
+        );
+        make_readable(&process, &devices)?;
+        assert_eq!(unreadable(&process, &devices)?, []);
+        driver().restore(pid, &GpuMap::identity())?;
+        driver().unlock(pid)?;
+        assert_eq!(addresses(&mappings(pid)?), addresses(&before));
+        assert_eq!(memcheck.ask()?, format!("ok {generation}"));
+    }
+    Ok(())
+}
+
+fn addresses(mappings: &[String]) -> Vec<&str> {
+    let range = |line| str::split(line, ' ').next();
+    mappings.iter().filter_map(|line| range(line)).collect()
+}
 
 /// Its mappings of nodes, as lines of /proc/PID/maps.
 pub(crate) fn mappings(pid: i32) -> Result<Vec<String>> {

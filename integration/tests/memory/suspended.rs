@@ -4,11 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use stasis_injection::{devices_of, unreadable};
 use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{CUDA_CHECKPOINT, StasisHost};
 use stasis_integration::needs;
+use stasis_linux::ProcessRef;
 
 use crate::limits::{LIMIT, by_driver, limit_file, limited};
 
@@ -168,6 +170,30 @@ fn the_settings_can_leave_it_to_the_driver() -> Result<()> {
     stasis.set("runc", &by_driver())?;
     toggle(stasis)?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
+    memory.delete()
+}
+
+/// A thread that asks for the state of its GPU meanwhile looks there.
+#[test]
+fn where_devices_were_can_be_read() -> Result<()> {
+    let stasis = &StasisHost::of(HostKind::trixie()?)?;
+    let _containerd = stasis.containerd()?;
+    let memory = limited(stasis)?;
+    let pid = stasis.host.outside(&memory.pid()?.to_string())?;
+    let process = &ProcessRef::open(pid.as_raw())?.context("it has ended")?;
+    let devices = devices_of(process)?;
+    ensure!(!devices.is_empty());
+    for settings in ["", &by_driver()] {
+        stasis.set("runc", settings)?;
+        toggle(stasis)?;
+        assert_eq!(unreadable(process, &devices)?, [], "{settings}");
+        toggle(stasis)?;
+        assert_eq!(devices_of(process)?, devices, "{settings}");
+    }
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
+    memory.checkpoint("image", &[])?;
+    memory.restore("image")?;
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 2"));
     memory.delete()
 }
 

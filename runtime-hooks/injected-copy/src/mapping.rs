@@ -12,7 +12,15 @@ const FAILED: u64 = u64::MAX;
 /// A length that no process has room for.
 const TOO_LONG: u64 = !(PAGE - 1);
 
+/// `PROT_`.
+const NONE: i32 = 0;
+const READ: i32 = 1;
 const READ_WRITE: i32 = 3;
+/// `MAP_ANONYMOUS | MAP_FIXED`.
+const IN_PLACE: i32 = 0x20 | 0x10;
+/// Longer than any mapping of a device, which are 56 MiB at most (measured on driver 580.159), and
+/// shorter than what the driver reserves for contents.
+const LONGEST_OF_DEVICE: u64 = 64 << 20;
 /// `MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE`.
 const POPULATED: i32 = 0x2 | 0x20 | 0x8000;
 
@@ -52,7 +60,7 @@ impl Call {
 }
 
 /// Answers the driver's call for GPU contents with the prepared mapping, once; passes on all
-/// others.
+/// others. What a checkpoint leaves in the place of a device can be read.
 ///
 /// # Safety
 /// As for mmap(2); the settings are true.
@@ -61,7 +69,7 @@ pub unsafe fn mmap(board: &Board, call: Call) -> u64 {
     // SAFETY: as the caller promises.
     unsafe {
         if call != Call::for_contents(length) || length < settings.answered_from {
-            return pass_on(board, call);
+            return pass_on(board, readable(board, call));
         }
         if length <= settings.mapping_length && is_first(board, length) {
             unmap_rest(board, length);
@@ -72,6 +80,24 @@ pub unsafe fn mmap(board: &Board, call: Call) -> u64 {
             Unexpected::PassOn => pass_on(board, call),
             Unexpected::Refuse => refuse(board),
         }
+    }
+}
+
+/// A checkpoint takes the mappings of devices away, and leaves addresses without rights, to which a
+/// restore brings them back. Threads may look there meanwhile, to see whether a channel has failed
+/// (`stasis_injection::readable` says which), and would end their process. Zeros say that none has.
+fn readable(board: &Board, call: Call) -> Call {
+    let settings = &board.settings;
+    let is_checkpoint = settings.mapping_length != 0 && settings.answered_from != u64::MAX;
+    let is_of_device = call.protection == NONE
+        && call.flags & IN_PLACE == IN_PLACE
+        && call.length <= LONGEST_OF_DEVICE;
+    match is_checkpoint && is_of_device {
+        true => Call {
+            protection: READ,
+            ..call
+        },
+        false => call,
     }
 }
 

@@ -13,6 +13,7 @@
 //! * [`Armed::disarm`]: all is as before, but for the mapping that the driver was given.
 //! * [`contents_of`]: where contents are in a file of ours, [`file_of`]: which, and
 //!   [`make_private`]: no longer there.
+//! * [`make_readable`]: addresses that devices were mapped at can be read while they are away.
 //! * [`hole`]: contents are taken away from their process, and given back.
 //! * [`put_back`]: the same, by whoever comes after a process of ours that was killed.
 //!
@@ -33,6 +34,7 @@ pub mod hole;
 mod prepare;
 mod private;
 mod put_back;
+mod readable;
 mod record;
 pub mod slots;
 mod workers;
@@ -43,6 +45,7 @@ pub use error::InjectionError;
 pub use prepare::{Prepared, Transfer, prepare};
 pub use private::make_private;
 pub use put_back::{PutBack, Returned, put_back};
+pub use readable::{devices_of, make_readable, unreadable};
 pub use record::{Record, Span};
 pub use stasis_injected_copy::{Reported, Unexpected};
 pub use workers::count as worker_count;

@@ -1,5 +1,6 @@
 //! The driver, with its copying of GPU contents sped up where that can be.
 
+mod devices;
 mod into_files;
 mod state;
 mod while_loading;
@@ -232,7 +233,9 @@ impl Driver for CopyingDriver {
                 self.huge_pages(process, Place::Memory),
             ),
         };
+        let devices = self.devices(process);
         self.during(process, armed, || self.driver.checkpoint(process))?;
+        self.make_readable(process, &devices);
         // It must not be dumped so.
         match has_record(&self.records(), process) {
             true => Err(CudaError::NotPutBack),

@@ -11,6 +11,7 @@ mod build;
 mod copier;
 pub mod driver;
 pub mod hole;
+mod memory_of;
 mod new_file;
 pub mod process;
 mod records;

@@ -15,13 +15,14 @@ use std::time::Duration;
 use nix::unistd::{SysconfVar, sysconf};
 use serde::{Deserialize, Serialize};
 use stasis_injection::{
-    Armed, InjectionError, PutBack, Returned, Transfer, Unexpected, contents_of, prepare, slots,
-    worker_count,
+    Armed, InjectionError, PutBack, Returned, Span, Transfer, Unexpected, contents_of, prepare,
+    slots, worker_count,
 };
 use stasis_linux::ProcessRef;
 use stasis_linux::numa::NumaNode;
 use stasis_memory_store::EarlyChecksums;
 
+use super::memory_of::{make_private, make_readable};
 use super::new_file::{Made, NewFile};
 use super::records::{HeldRecord, put_back_all};
 use super::share::Share;
@@ -48,6 +49,8 @@ pub enum GpuCopy {
     PutBack(PathBuf),
     /// Makes the contents of these processes ordinary memory of theirs.
     MakePrivate(Vec<ProcessId>),
+    /// Lets a checkpointed process read where devices were mapped.
+    MakeReadable(ProcessId, Vec<Span>),
 }
 
 /// One call of the driver.
@@ -109,20 +112,15 @@ impl GpuCopy {
         match self {
             Self::Take(part) => part.run(),
             Self::PutBack(records) => said(put_back_all(&records)),
-            Self::MakePrivate(processes) => said(processes.into_iter().try_for_each(make_private)),
+            Self::MakePrivate(processes) => said(make_all_private(processes)),
+            Self::MakeReadable(process, devices) => said(make_readable(process, &devices)),
         }
     }
 }
 
-fn make_private(process: ProcessId) -> io::Result<()> {
-    let Some(process) = process.open()? else {
-        return Ok(());
-    };
-    for contents in contents_of(&process)? {
-        let made = stasis_injection::make_private(&process, contents, threads());
-        made.map_err(io::Error::other)?;
-    }
-    Ok(())
+fn make_all_private(processes: Vec<ProcessId>) -> io::Result<()> {
+    let mut processes = processes.into_iter();
+    processes.try_for_each(|process| make_private(process, threads()))
 }
 
 /// One for each CPU that we may use.

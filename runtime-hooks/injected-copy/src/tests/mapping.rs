@@ -106,6 +106,43 @@ fn the_whole_mapping_can_be_asked_for() {
 }
 
 #[test]
+fn what_a_checkpoint_leaves_in_place_of_a_device_can_be_read() {
+    let mut prepared = Prepared::new(Unexpected::Refuse);
+    let left = Call {
+        address: 4096,
+        length: 56 * MIB,
+        protection: 0,
+        flags: 0x2 | 0x20 | 0x10 | 0x4000,
+        descriptor: -1,
+        offset: 0,
+    };
+    let read = Call {
+        protection: 1,
+        ..left
+    };
+    assert_eq!(prepared.ask(left), passed_on(read));
+    let others = [
+        Call {
+            length: 65 * MIB,
+            ..left
+        },
+        Call {
+            flags: 0x2 | 0x20,
+            ..left
+        },
+        Call {
+            protection: 3,
+            ..left
+        },
+    ];
+    for other in others {
+        assert_eq!(prepared.ask(other), passed_on(other));
+    }
+    prepared.board.settings.answered_from = u64::MAX;
+    assert_eq!(prepared.ask(left), passed_on(left), "at a restore");
+}
+
+#[test]
 fn every_other_call_is_passed_on() {
     let prepared = Prepared::new(Unexpected::Refuse);
     let exact = Call::for_contents(5 * MIB);

@@ -1,0 +1,28 @@
+//! Changes to the memory of a checkpointed process that need no steps.
+
+use std::io;
+use std::num::NonZeroUsize;
+
+use stasis_injection::{Span, contents_of};
+
+use crate::cuda::process_set::as_found::ProcessId;
+
+/// Makes its contents ordinary memory, by so many threads.
+pub(super) fn make_private(process: ProcessId, threads: NonZeroUsize) -> io::Result<()> {
+    let Some(process) = process.open()? else {
+        return Ok(());
+    };
+    for contents in contents_of(&process)? {
+        let made = stasis_injection::make_private(&process, contents, threads);
+        made.map_err(io::Error::other)?;
+    }
+    Ok(())
+}
+
+/// Lets it read where devices were mapped.
+pub(super) fn make_readable(process: ProcessId, devices: &[Span]) -> io::Result<()> {
+    match process.open()? {
+        Some(process) => stasis_injection::make_readable(&process, devices),
+        None => Ok(()),
+    }
+}
