@@ -9,8 +9,10 @@ has_module() { # NAME
 recipe() { # NAME PROGRAM ENVIRONMENT...
     local name=$1 program=$2 before after killed restored differing
     shift 2
+    rm -f /run/torch/$name.txt
     torch_run $name "$@" -- "exec $python /run/torch/$program /run/torch/$name.txt >>/run/torch/$name-output.txt 2>&1"
     until_steps $name 20
+    [ -n "$(losses $name)" ] || { say "$name | it made no step: $(grep Error /run/torch/$name-output.txt | tail -n 1)"; remove $name; return; }
     until_steps $name 20
     before=$(losses $name | tail -n 1)
     stasis check $name >/out/$name-check.txt 2>&1
@@ -29,5 +31,10 @@ recipe() { # NAME PROGRAM ENVIRONMENT...
     forget $name
 }
 
-jax() { has_module jax && recipe jax jax_train.py XLA_PYTHON_CLIENT_PREALLOCATE=false CUDA_VISIBLE_DEVICES=0; }
+# Its compiler looks for ptxas and libdevice in /usr/local/cuda, whatever XLA_FLAGS say: a link by way of /etc/alternatives.
+jax() {
+    local extra=(--mount type=bind,src=/machine/etc/alternatives,dst=/etc/alternatives,options=rbind:ro)
+    has_module jax && recipe jax jax_train.py XLA_PYTHON_CLIENT_PREALLOCATE=false CUDA_VISIBLE_DEVICES=0 \
+        PATH=/usr/local/cuda/bin:/usr/bin:/bin
+}
 transformers() { has_module transformers && recipe transformers generate.py CUDA_VISIBLE_DEVICES=0 HF_HUB_OFFLINE=1; }
