@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 /// `[restore]`
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Restore {
     /// Directories below which images have to be that are restored, with nothing in them that
@@ -18,6 +18,12 @@ pub struct Restore {
     /// How many images of stopped containers are kept of each key below `at_create`, for those that
     /// ask for a checkpoint when they are stopped (`io.stasis.checkpoint`); 0: none is made.
     pub keep_at_stop: usize,
+    /// The registry and the beginning of the repositories, `HOST[:PORT]/PREFIX`, in which a new
+    /// container may name an image; none may if it is empty.
+    pub registry: String,
+    /// How many images that were pulled from there for new containers are kept, beside those that
+    /// are used.
+    pub keep_pulled: usize,
     /// Maps old to new GPUs, by UUID.
     pub gpu_map: BTreeMap<String, String>,
     /// How to treat mounts of driver libraries that do not exist here.
@@ -61,6 +67,22 @@ pub enum Persistence {
     Ignore,
 }
 
+impl Default for Restore {
+    fn default() -> Self {
+        Self {
+            images: Vec::new(),
+            at_create: PathBuf::new(),
+            keep_at_stop: 0,
+            registry: String::new(),
+            keep_pulled: 4,
+            gpu_map: BTreeMap::new(),
+            driver_libraries: DriverLibraries::default(),
+            persistence: Persistence::default(),
+            cpu: Cpu::default(),
+        }
+    }
+}
+
 impl Restore {
     pub(crate) fn check(&self) -> Result<(), (&'static str, &'static str)> {
         // Any other would depend on the directory in which a caller starts us.
@@ -76,6 +98,33 @@ impl Restore {
                 "must be 0 without restore.at_create",
             ));
         }
-        Ok(())
+        if self.registry.is_empty() {
+            return Ok(());
+        }
+        if self.at_create.as_os_str().is_empty() {
+            return Err((
+                "restore.registry",
+                "must be empty without restore.at_create",
+            ));
+        }
+        match is_registry(&self.registry) {
+            true => Ok(()),
+            false => Err(("restore.registry", "must be HOST[:PORT]/PREFIX, or empty")),
+        }
     }
+}
+
+/// Whether repositories of a registry can begin so.
+fn is_registry(text: &str) -> bool {
+    let rest = text.strip_prefix("http://");
+    let rest = rest.or_else(|| text.strip_prefix("https://"));
+    let Some((host, prefix)) = rest.unwrap_or(text).split_once('/') else {
+        return false;
+    };
+    let of_host = |one: char| one.is_ascii_alphanumeric() || ".-:[]".contains(one);
+    let is_host = host == "localhost" || host.contains(['.', ':']);
+    let is_first = |one: char| one.is_ascii_lowercase() || one.is_ascii_digit();
+    let of_part = |one: char| is_first(one) || "._-".contains(one);
+    let is_part = |part: &str| part.starts_with(is_first) && part.chars().all(of_part);
+    is_host && host.chars().all(of_host) && prefix.split('/').all(is_part)
 }

@@ -88,6 +88,15 @@ fn values_that_make_no_sense_are_refused_by_key() {
         ("restore.images = [\"/images\", \"more\"]", "restore.images"),
         ("restore.at_create = \"images\"", "restore.at_create"),
         ("restore.keep_at_stop = 1", "restore.keep_at_stop"),
+        ("restore.registry = \"a.example/jobs\"", "restore.registry"),
+        (
+            "[restore]\nat_create = \"/images\"\nregistry = \"jobs/one\"",
+            "restore.registry",
+        ),
+        (
+            "[restore]\nat_create = \"/images\"\nregistry = \"a.example/../jobs\"",
+            "restore.registry",
+        ),
         ("preflight.allow = [\"driver-version\"]", "preflight.allow"),
         ("preflight.allow = [\"exec-session\"]", "preflight.allow"),
     ] {

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use anyhow::{Context, Result};
@@ -32,6 +32,8 @@ struct Rules {
     /// So many still do.
     left: AtomicU32,
     broken: AtomicU32,
+    /// Bytes that have come from the server.
+    passed: AtomicU64,
     stop: AtomicBool,
 }
 
@@ -51,6 +53,7 @@ impl BreakingProxy {
             after,
             left: AtomicU32::new(times),
             broken: AtomicU32::new(0),
+            passed: AtomicU64::new(0),
             stop: AtomicBool::new(false),
         });
         let (inside, shared) = (Arc::clone(&network), Arc::clone(&rules));
@@ -78,6 +81,12 @@ impl BreakingProxy {
     pub fn broken(&self) -> u32 {
         self.rules.broken.load(Ordering::Relaxed)
     }
+
+    /// How many bytes have come from the server.
+    #[must_use]
+    pub fn passed(&self) -> u64 {
+        self.rules.passed.load(Ordering::Relaxed)
+    }
 }
 
 impl Drop for BreakingProxy {
@@ -91,13 +100,13 @@ impl Drop for BreakingProxy {
 }
 
 fn pass_both_ways(client: &TcpStream, server: &TcpStream, rules: &Arc<Rules>) {
-    for (from, to) in [(client, server), (server, client)] {
+    for (from, to, way) in [(client, server, Way::In), (server, client, Way::Out)] {
         let (Ok(from), Ok(to)) = (from.try_clone(), to.try_clone()) else {
             return;
         };
         let rules = Arc::clone(rules);
         std::thread::spawn(move || {
-            pass(&from, &to, &rules);
+            pass(&from, &to, way, &rules);
             for end in [from, to] {
                 let _ = end.shutdown(Shutdown::Both);
             }
@@ -105,8 +114,17 @@ fn pass_both_ways(client: &TcpStream, server: &TcpStream, rules: &Arc<Rules>) {
     }
 }
 
+/// Which way bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// To the server.
+    In,
+    /// From it.
+    Out,
+}
+
 /// Until one end closes or it breaks.
-fn pass(mut from: &TcpStream, mut to: &TcpStream, rules: &Rules) {
+fn pass(mut from: &TcpStream, mut to: &TcpStream, way: Way, rules: &Rules) {
     let mut buffer = vec![0; 64 << 10];
     let mut passed = 0;
     while let Ok(read @ 1..) = from.read(&mut buffer) {
@@ -117,6 +135,9 @@ fn pass(mut from: &TcpStream, mut to: &TcpStream, rules: &Rules) {
         }
         if to.write_all(&buffer[..read]).is_err() {
             return;
+        }
+        if way == Way::Out {
+            rules.passed.fetch_add(read as u64, Ordering::Relaxed);
         }
     }
 }

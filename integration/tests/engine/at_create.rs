@@ -182,7 +182,10 @@ fn starts_cold(stasis: &StasisHost, job: &Bundle<'_>, image: &str, why: &str) ->
 }
 
 fn what_is_no_name_creates_nothing(_: &StasisHost, job: &Bundle<'_>) -> Result<()> {
-    for (image, why) in [("example.com/job:1", "yet"), ("../job-good", "is neither")] {
+    for (image, why) in [
+        ("example.com/job", "HOST/NAME:TAG"),
+        ("../job-good", "is neither"),
+    ] {
         job.begin_with(image)?;
         let refused = said(job.create())?;
         assert_contains(&refused, &["io.stasis.restore", why, "nothing was created"]);

@@ -14,7 +14,7 @@ mod filtered;
 mod in_tier;
 mod odd_programs;
 mod paused;
-mod replicas;
+pub(crate) mod replicas;
 mod stock_runc;
 mod tier_is_full;
 mod usual_pod;

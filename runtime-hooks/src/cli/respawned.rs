@@ -8,6 +8,7 @@ use crate::gpu_path::process::GpuCopy;
 use crate::gpu_path::self_test::SelfTest;
 use crate::low_level::hook::process::HookProcess;
 use crate::recovery::keeper::Keeper;
+use crate::restore::at_create::pulled::Pull;
 
 /// Does the work of this process, if it was started as one of those that both programs start;
 /// returns the exit code.
@@ -25,6 +26,8 @@ pub fn run() -> Option<u8> {
         away.run().is_ok()
     } else if let Some(hook) = HookProcess::of_this_process() {
         hook.run().is_ok()
+    } else if let Some(pull) = Pull::of_this_process() {
+        pull.run()
     } else {
         SelfTest::of_this_process()?.run()
     };

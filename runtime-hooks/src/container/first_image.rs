@@ -2,6 +2,8 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use stasis_oci_image::Reference;
+
 use crate::container::pod::is_sandbox;
 use crate::container::spec::Spec;
 
@@ -9,6 +11,8 @@ use crate::container::spec::Spec;
 pub(crate) const ANNOTATION: &str = "io.stasis.restore";
 /// Before the key of images of which the latest is meant.
 const LATEST: &str = "latest:";
+/// Before a directory of images that `stasis pull` knows and containers may not name.
+const LAYOUT: &str = "oci:";
 /// As long as a path may be (PATH_MAX).
 const MAX_BYTES: usize = 4096;
 
@@ -19,15 +23,17 @@ pub enum FirstImage {
     Directory(PathBuf),
     /// The latest of the images in this directory below that of the settings.
     Latest(PathBuf),
+    /// An image in a registry.
+    Registry(Reference),
 }
 
 /// Why an annotation names no image.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FirstImageError {
-    /// It looks like the name of an image in a registry.
+    /// It looks like the name of an image in a registry, and is none.
     #[error(
-        "the annotation {ANNOTATION}={given:?} names an image in a registry, and those cannot be \
-         restored yet, so nothing was created; name an image directory of this machine"
+        "the annotation {ANNOTATION}={given:?} is not HOST/NAME:TAG of an image in a registry, so \
+         nothing was created"
     )]
     Registry {
         /// Its value.
@@ -36,7 +42,7 @@ pub enum FirstImageError {
     /// It is not of a form that we know.
     #[error(
         "the annotation {ANNOTATION}={given:?} is neither the name or absolute path of an image \
-         directory nor {LATEST}KEY, so nothing was created"
+         directory, nor {LATEST}KEY, nor HOST/NAME:TAG, so nothing was created"
     )]
     Unknown {
         /// Its value.
@@ -58,7 +64,7 @@ impl FirstImage {
 
     /// A name is of letters, digits, ".", "_" and "-", with "/" between its parts: what else a
     /// registry's names have (a host with a dot or a port, a tag, a digest) no name here has, so
-    /// neither is taken for the other once registries can be named.
+    /// neither is taken for the other.
     fn parse(given: &str) -> Result<Self, FirstImageError> {
         let unknown = || FirstImageError::Unknown {
             given: given.to_owned(),
@@ -81,7 +87,9 @@ impl FirstImage {
         }
         let host = given.split_once('/').map_or("", |(host, _)| host);
         if given.contains([':', '@']) || host.trim_start_matches('.').contains('.') {
-            return Err(registry());
+            let reference = Some(given).filter(|given| !given.starts_with(LAYOUT));
+            let reference = reference.and_then(|given| given.parse().ok());
+            return reference.map(Self::Registry).ok_or_else(registry);
         }
         let directory = is_name(given).then(|| Self::Directory(path.to_owned()));
         directory.ok_or_else(unknown)
@@ -138,16 +146,24 @@ mod tests {
 
     #[test]
     fn a_registrys_name_is_not_taken_for_a_directory() {
+        for given in ["example.com/job:1", "localhost:5000/red/job:1"] {
+            let named = parse(given).unwrap();
+            assert_eq!(named, FirstImage::Registry(given.parse().unwrap()));
+        }
         for given in [
-            "example.com/job:1",
             "example.com/job",
             "localhost:5000/job",
             "job:1",
             "job@sha256:0123",
             "oci://example.com/job",
+            "oci:/images:job",
+            "example.com/../job:1",
         ] {
             let refused = parse(given).unwrap_err();
-            assert!(refused.to_string().contains("yet"), "{given}: {refused}");
+            assert!(
+                matches!(refused, FirstImageError::Registry { .. }),
+                "{given}: {refused}"
+            );
         }
     }
 

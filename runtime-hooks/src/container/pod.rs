@@ -61,18 +61,27 @@ impl Annotations {
 /// # Errors
 /// [`NoNamespace`].
 pub(crate) fn directory_in(all: &Path, spec: &Spec) -> Result<PathBuf, NoNamespace> {
+    let namespace = namespace_of(spec)?;
+    Ok(namespace.map_or_else(|| all.to_owned(), |namespace| all.join(namespace)))
+}
+
+/// The namespace of the pod that a container is in; `None`: it is in none.
+///
+/// # Errors
+/// [`NoNamespace`].
+pub(crate) fn namespace_of(spec: &Spec) -> Result<Option<&str>, NoNamespace> {
     let mut said = ALL
         .iter()
         .filter_map(|names| spec.annotation(names.namespace));
     let Some(namespace) = said.next() else {
-        return Ok(all.to_owned());
+        return Ok(None);
     };
     let known = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     let is_name = !namespace.is_empty() && namespace.bytes().all(known);
     if !is_name || said.any(|other| other != namespace) {
         return Err(NoNamespace);
     }
-    Ok(all.join(namespace))
+    Ok(Some(namespace))
 }
 
 /// Whether it is the container of a pod that runs nothing of its author's: engines hand it the

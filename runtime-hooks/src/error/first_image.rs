@@ -27,6 +27,27 @@ pub enum NoFirstImage {
     /// Its checkpoint was cut off, or an earlier version of stasis made it.
     #[error("the image {0} is not complete: nothing in it says which files it should have")]
     Incomplete(PathBuf),
+    /// The settings have no registry for such images.
+    #[error("the settings let no container begin with an image of a registry (restore.registry)")]
+    NoRegistry,
+    /// It is another registry, another part of it, or another namespace's.
+    #[error("the image {given} is not in {allowed}, where this container may name images")]
+    OtherRegistry {
+        /// What was asked for.
+        given: String,
+        /// What its name has to begin with.
+        allowed: String,
+    },
+    /// It is not here.
+    #[error("the image {reference} cannot be pulled: {why}")]
+    Pull {
+        /// What was asked for.
+        reference: String,
+        /// Why, for scripts.
+        kind: Kind,
+        /// Why.
+        why: String,
+    },
     /// crun puts processes into their cgroup when CRIU has let them go.
     #[error("{0} is no low-level runtime that can hold what it restores; runc is")]
     LowLevel(String),
@@ -70,7 +91,10 @@ impl NoFirstImage {
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
-            Self::Off | Self::Namespace(_) => Kind::ImageNotAllowed,
+            Self::Off | Self::Namespace(_) | Self::NoRegistry | Self::OtherRegistry { .. } => {
+                Kind::ImageNotAllowed
+            }
+            Self::Pull { kind, .. } => *kind,
             Self::Missing(_) => Kind::ImageDirectory,
             Self::BeingMade(_) => Kind::Busy,
             Self::Incomplete(_) | Self::Exchanged(_) => Kind::ImageDamaged,

@@ -15,7 +15,7 @@ use stasis_memory_store::Index;
 use super::IN_MEMORY;
 use super::as_an_image::{RAM, mapped_alone, packs_in};
 
-const REPLICAS: usize = 20;
+pub(crate) const REPLICAS: usize = 20;
 
 #[test]
 fn twenty_share_one_copy() -> Result<()> {
@@ -106,7 +106,7 @@ fn twenty_are_created_at_once() -> Result<()> {
 }
 
 /// Starts the runtime; what it says is in its log.
-fn begin(replica: &Bundle<'_>, arguments: &[&str]) -> Result<Child> {
+pub(crate) fn begin(replica: &Bundle<'_>, arguments: &[&str]) -> Result<Child> {
     let mut runtime = replica.operation(arguments)?;
     Ok(runtime.stderr(Stdio::null()).spawn()?)
 }
@@ -144,7 +144,7 @@ fn all_at_once<'l>(
     succeed(restores, replicas)
 }
 
-fn succeed(begun: Vec<Child>, replicas: &[Bundle<'_>]) -> Result<()> {
+pub(crate) fn succeed(begun: Vec<Child>, replicas: &[Bundle<'_>]) -> Result<()> {
     for (mut runtime, replica) in begun.into_iter().zip(replicas) {
         let status = runtime.wait()?;
         ensure!(status.success(), "{}: {:?}", replica.id, replica.message()?);
@@ -153,7 +153,7 @@ fn succeed(begun: Vec<Child>, replicas: &[Bundle<'_>]) -> Result<()> {
 }
 
 /// A container that has a network of its own, for which nobody of CRIU cares: all have one port.
-fn apart<'l>(stasis: &'l StasisHost, id: &str) -> Result<Bundle<'l>> {
+pub(crate) fn apart<'l>(stasis: &'l StasisHost, id: &str) -> Result<Bundle<'l>> {
     stasis.host.run(&["ip", "netns", "add", id])?;
     stasis
         .host
@@ -170,7 +170,7 @@ fn apart<'l>(stasis: &'l StasisHost, id: &str) -> Result<Bundle<'l>> {
 }
 
 /// Its answer to one packet, which it gets once it is there.
-fn asked(stasis: &StasisHost, id: &str) -> Result<String> {
+pub(crate) fn asked(stasis: &StasisHost, id: &str) -> Result<String> {
     let bash = "exec 3<>/dev/udp/127.0.0.1/10000; echo x >&3; timeout 60 head -n 1 <&3";
     let listens = ["ip", "netns", "exec", id, "ss", "-Hlun"];
     wait_until_clear(|| {

@@ -14,13 +14,13 @@ use super::refused::{INTO, STAGING, fails, pull_fails};
 use super::{moved, the_second_image_moves_its_differences};
 
 /// Where connections break on their way to it.
-const BREAKING: u16 = 5444;
+pub(super) const BREAKING: u16 = 5444;
 /// What passes before they do: less than any large blob of these images has.
 const AFTER: u64 = 3 << 20;
-const AUTHFILE: &str = "/root/.docker/config.json";
+pub(super) const AUTHFILE: &str = "/root/.docker/config.json";
 /// user:secret, and user:guessed.
-const RIGHT: &str = "dXNlcjpzZWNyZXQ=";
-const WRONG: &str = "dXNlcjpndWVzc2Vk";
+pub(super) const RIGHT: &str = "dXNlcjpzZWNyZXQ=";
+pub(super) const WRONG: &str = "dXNlcjpndWVzc2Vk";
 
 /// Leaves the second image in `into` alone, as skopeo has copied it.
 pub(super) fn an_image_travels_through_a_registry(
@@ -40,7 +40,7 @@ pub(super) fn an_image_travels_through_a_registry(
     Ok(())
 }
 
-fn tagged(port: u16, repository: &str, tag: &str) -> String {
+pub(super) fn tagged(port: u16, repository: &str, tag: &str) -> String {
     format!("localhost:{port}/{repository}:{tag}")
 }
 
@@ -76,7 +76,7 @@ fn only_who_may_is_let_in(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     stasis.host.write(AUTHFILE, &credentials(RIGHT))
 }
 
-fn credentials(auth: &str) -> String {
+pub(super) fn credentials(auth: &str) -> String {
     let one = |port: u16| format!(r#""localhost:{port}":{{"auth":"{auth}"}}"#);
     format!(r#"{{"auths":{{{},{}}}}}"#, one(PORT), one(BREAKING))
 }

@@ -17,11 +17,13 @@ use crate::error::Refusal;
 use crate::error::admission::AdmissionError;
 use crate::error::first_image::NoFirstImage;
 use crate::host::cancel::Cancel;
-use crate::image::allowed::{NotAllowed, admit};
+use crate::image::allowed::{self, NotAllowed, admit};
 use crate::image::being_made;
+use crate::image::directory::in_use::{self, InUse};
 use crate::image::directory::is_settled;
 use crate::image::files;
 use crate::image::manifest::Manifest;
+use crate::restore::at_create::pulled::{self, pulled};
 use crate::restore::image;
 
 /// So many images may have one key.
@@ -33,6 +35,8 @@ pub(super) struct Found {
     /// Without links.
     pub(super) image: PathBuf,
     pub(super) manifest: Manifest,
+    /// Nobody removes it meanwhile.
+    pub(super) _in_use: InUse,
 }
 
 /// Finds the image. `id` is the new container's. The latest one may be about to be made.
@@ -56,6 +60,11 @@ pub(super) fn find(
             being_made::wait(&key, limit, cancel).map_err(NoFirstImage::BeingMade)?;
             latest(settings, &own, &key, id)
         }
+        FirstImage::Registry(reference) => {
+            refuse_exposed(&settings.restore.at_create)?;
+            let pulled = pulled(settings, cancel, &spec, reference)?;
+            look(settings, &pulled::directory(settings), &pulled.image, id)
+        }
     }
 }
 
@@ -66,6 +75,15 @@ fn directory_of(settings: &Settings, spec: &Spec) -> Result<PathBuf, NoFirstImag
         return Err(NoFirstImage::Off);
     }
     Ok(pod::directory_in(all, spec)?)
+}
+
+/// Nothing is put where others than root could exchange it.
+fn refuse_exposed(directory: &Path) -> Result<(), NotAllowed> {
+    let found = fs::canonicalize(directory).map_err(|source| NotAllowed::Io {
+        path: directory.to_owned(),
+        source,
+    });
+    allowed::refuse_exposed(&found?)
 }
 
 /// The last by name of the complete images in a directory.
@@ -105,6 +123,7 @@ fn look(settings: &Settings, own: &Path, path: &Path, id: &str) -> Result<Found,
         }
         admitted => admit(&settings.restore.images, &admitted?)?,
     };
+    let in_use = in_use::hold(&image)?;
     if !is_settled(&image) {
         return Err(NoFirstImage::Incomplete(image).into());
     }
@@ -118,7 +137,11 @@ fn look(settings: &Settings, own: &Path, path: &Path, id: &str) -> Result<Found,
         image::Found::Plain => Manifest::implied(id),
         image::Found::Nothing => return Err(missing().into()),
     };
-    Ok(Found { image, manifest })
+    Ok(Found {
+        image,
+        manifest,
+        _in_use: in_use,
+    })
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! `stasis push` and `stasis pull`: images to where registries' images are, and from there
 //! (docs/image-format.md, "In a registry"). Registries and OCI layouts.
 
+mod for_create;
+mod kept;
 mod login;
 mod noted;
 pub mod pull;

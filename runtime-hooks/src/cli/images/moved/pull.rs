@@ -8,7 +8,9 @@ use clap::Args;
 use stasis_config::Settings;
 use stasis_memory_store::{INDEX_FILE, Index, Pack, Tier, pack_header, pack_of};
 use stasis_oci_image::digest::Hashed;
-use stasis_oci_image::{Descriptor, Elsewhere, Kind, Manifest, OciImageError, Reference, bundle};
+use stasis_oci_image::{
+    Descriptor, Digest, Elsewhere, Kind, Manifest, OciImageError, Reference, bundle,
+};
 
 use super::login::Login;
 use super::noted::Noted;
@@ -69,8 +71,19 @@ pub(super) fn pull(
     into: &Path,
 ) -> Result<Moved, MoveError> {
     let (manifest, digest) = from.manifest(reference.tag())?;
-    from.expect(&manifest)?;
-    let parts = Parts::read(from, &manifest, reference)?;
+    pull_manifest(settings, from, reference, (&manifest, &digest), into)
+}
+
+/// Pulls the image of a manifest that was read.
+pub(super) fn pull_manifest(
+    settings: &Settings,
+    from: &dyn Elsewhere,
+    reference: &Reference,
+    (manifest, digest): (&Manifest, &Digest),
+    into: &Path,
+) -> Result<Moved, MoveError> {
+    from.expect(manifest)?;
+    let parts = Parts::read(from, manifest, reference)?;
     let staging = Staging::begin(into)?;
     let packs: BTreeSet<_> = parts
         .packs

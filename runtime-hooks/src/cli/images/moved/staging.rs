@@ -33,15 +33,8 @@ impl Staging {
     /// [`MoveError::There`], [`MoveError::Busy`], [`MoveError::Io`].
     pub(super) fn begin(target: &Path) -> Result<Self, MoveError> {
         let target = std::path::absolute(target).map_err(MoveError::io("find", target))?;
-        let name = target.file_name().map(|name| {
-            let mut new = std::ffi::OsString::from(".");
-            new.push(name);
-            new.push(ENDING);
-            new
-        });
-        let name = name.ok_or_else(|| MoveError::There(target.clone()))?;
         refuse_used(&target)?;
-        let path = target.with_file_name(name);
+        let path = path_of(&target)?;
         let directory = Directory::make(&path, 0o700).map_err(MoveError::io("make", &path))?;
         let tried = try_lock(directory.file(), Sharing::Exclusive);
         match tried.map_err(MoveError::io("lock", &path))? {
@@ -127,6 +120,21 @@ impl Staging {
         file::sync_directory(parent).map_err(MoveError::io("sync", parent))?;
         Ok(self.target)
     }
+}
+
+/// Where the image of a directory, an absolute path, grows.
+///
+/// # Errors
+/// [`MoveError::There`]: the path has no name.
+pub(super) fn path_of(target: &Path) -> Result<PathBuf, MoveError> {
+    let name = target.file_name().map(|name| {
+        let mut new = std::ffi::OsString::from(".");
+        new.push(name);
+        new.push(ENDING);
+        new
+    });
+    let name = name.ok_or_else(|| MoveError::There(target.to_owned()))?;
+    Ok(target.with_file_name(name))
 }
 
 fn is_still(directory: &Directory, path: &Path) -> bool {

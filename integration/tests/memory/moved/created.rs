@@ -1,0 +1,169 @@
+//! New containers that name an image of a registry: it is pulled once for all that begin with it,
+//! and who may not have it, or cannot, starts cold and says why.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::container::bundle::Bundle;
+use stasis_integration::container::memory_container::names_in;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::breaking_proxy::BreakingProxy;
+use stasis_integration::host::docker_registry::PORT;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::needs;
+
+use super::moved;
+use super::registry::{AUTHFILE, BREAKING, RIGHT, WRONG, credentials, tagged};
+use crate::from_files::replicas::{REPLICAS, apart, asked, begin, succeed};
+
+/// All are asked for by way of a proxy that counts.
+const SETTINGS: &str = "restore.at_create = \"/images\"\n\
+    restore.registry = \"localhost:5444/jobs\"\nrestore.keep_pulled = 1\n";
+/// Where they are.
+const PULLED: &str = "/images/.pulled";
+const REPOSITORY: &str = "jobs/red/one";
+
+#[test]
+fn containers_begin_with_an_image_of_a_registry() -> Result<()> {
+    let stasis = &StasisHost::of(HostKind::sid()?)?;
+    needs!(StandIn);
+    let _containerd = stasis.containerd()?;
+    let registry = stasis.host.docker_registry(&[BREAKING])?;
+    stasis.host.write(AUTHFILE, &credentials(RIGHT))?;
+    stasis.set(&stasis.low_level, SETTINGS)?;
+    let first = apart(stasis, "first")?;
+    first.run()?;
+    ensure!(asked(stasis, "first")? == "ok 0");
+    first.checkpoint("image", &["--leave-running"])?;
+    ensure!(asked(stasis, "first")? == "ok 1");
+    first.checkpoint("later", &[])?;
+    let push = |image: &str| {
+        let reference = tagged(PORT, REPOSITORY, image);
+        moved(stasis, &["push", &reference, &first.image(image)])
+    };
+    let pushed = push("image")?["bytes"].as_u64().context("no bytes")?;
+    push("later")?;
+    for image in ["image", "later"] {
+        stasis.host.run(&["rm", "-r", &first.image(image)])?;
+    }
+
+    let proxy = BreakingProxy::start(&stasis.host, BREAKING, PORT, u64::MAX, 0)?;
+    twenty_fetch_it_once(stasis, &proxy, pushed)?;
+    only_its_namespace_names_it(stasis, &first, &proxy)?;
+    those_used_last_are_kept(stasis, &first)?;
+    stasis.host.write(AUTHFILE, &credentials(WRONG))?;
+    starts_cold(stasis, &first, &image("image"), "may not")?;
+    stasis.host.write(AUTHFILE, &credentials(RIGHT))?;
+    registry.kill()?;
+    starts_cold(stasis, &first, &image("image"), "cannot be pulled")?;
+    stasis.set(&stasis.low_level, "restore.at_create = \"/images\"\n")?;
+    starts_cold(stasis, &first, &image("image"), "restore.registry")?;
+    stasis.nothing_to_put_right()
+}
+
+fn image(tag: &str) -> String {
+    tagged(BREAKING, REPOSITORY, tag)
+}
+
+fn twenty_fetch_it_once(stasis: &StasisHost, proxy: &BreakingProxy, bytes: u64) -> Result<()> {
+    let numbered = (0..REPLICAS).map(|number| {
+        let replica = apart(stasis, &format!("replica{number}"))?;
+        replica.begin_with(&image("image"))?;
+        Ok(replica)
+    });
+    let replicas = numbered.collect::<Result<Vec<_>>>()?;
+    let create = |replica: &Bundle<'_>| {
+        let directory = replica.directory();
+        begin(replica, &["create", "--bundle", &directory, &replica.id])
+    };
+    let creates = replicas.iter().map(create).collect::<Result<Vec<_>>>()?;
+    succeed(creates, &replicas)?;
+    for replica in &replicas {
+        is_created(replica)?;
+    }
+    let passed = proxy.passed();
+    ensure!(
+        (bytes..bytes * 2).contains(&passed),
+        "{passed} bytes came of {bytes}"
+    );
+    ensure!(names_in(&stasis.host.path(PULLED))?.len() == 1);
+    for replica in &replicas {
+        replica.start()?;
+        let said = asked(stasis, &replica.id)?;
+        ensure!(said == "ok 1", "{}: {said}", replica.id);
+        replica.delete()?;
+    }
+    Ok(())
+}
+
+fn only_its_namespace_names_it(
+    stasis: &StasisHost,
+    job: &Bundle<'_>,
+    proxy: &BreakingProxy,
+) -> Result<()> {
+    let before = proxy.passed();
+    job.begin_with(&image("image"))?;
+    in_pod_of(job, "red")?;
+    job.create()?;
+    is_created(job)?;
+    // The manifest alone.
+    ensure!(proxy.passed() - before < 1 << 20, "it was fetched again");
+    job.start()?;
+    ensure!(asked(stasis, &job.id)? == "ok 1");
+    job.delete()?;
+    in_pod_of(job, "blue")?;
+    starts_cold(
+        stasis,
+        job,
+        &image("image"),
+        "is not in localhost:5444/jobs/blue/",
+    )?;
+    job.change(|spec| spec["annotations"] = json!({}))?;
+    for other in [
+        "localhost:5444/jobs-too/one:1",
+        "localhost:5443/jobs/red/one:image",
+    ] {
+        starts_cold(stasis, job, other, "is not in localhost:5444/jobs/")?;
+    }
+    starts_cold(stasis, job, &image("none"), "none")
+}
+
+fn those_used_last_are_kept(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
+    let kept = || names_in(&stasis.host.path(PULLED));
+    let before = kept()?;
+    job.begin_with(&image("later"))?;
+    job.create()?;
+    is_created(job)?;
+    job.start()?;
+    ensure!(asked(stasis, &job.id)? == "ok 2");
+    job.delete()?;
+    wait_until_clear(|| {
+        let now = kept()?;
+        let is_other = now.len() == 1 && now != before;
+        Ok((!is_other).then(|| format!("{now:?} is there, and was {before:?}")))
+    })
+}
+
+fn in_pod_of(job: &Bundle<'_>, namespace: &str) -> Result<()> {
+    job.annotate("io.kubernetes.cri.sandbox-namespace", namespace)
+}
+
+fn is_created(container: &Bundle<'_>) -> Result<()> {
+    let said = (container.warnings()?, container.status()?);
+    ensure!(said == (String::new(), "created".to_owned()), "{said:?}");
+    Ok(())
+}
+
+fn starts_cold(stasis: &StasisHost, job: &Bundle<'_>, image: &str, why: &str) -> Result<()> {
+    let case = || format!("{image}: {why}");
+    job.begin_with(image)?;
+    job.create().with_context(case)?;
+    assert_contains(&job.warnings()?, &["started cold", why]);
+    let notes = stasis.last_operation()?["notes"].to_string();
+    assert_contains(&notes, &["started cold", why]);
+    job.start().with_context(case)?;
+    let said = asked(stasis, &job.id).with_context(case)?;
+    ensure!(said == "ok 0", "{said}");
+    job.delete()
+}
