@@ -13,6 +13,7 @@ mod installer;
 mod older_containerd;
 mod packages;
 mod podman;
+mod pushed;
 mod quickstart;
 mod setup;
 mod terminal;

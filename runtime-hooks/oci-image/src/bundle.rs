@@ -46,10 +46,7 @@ pub fn pack(directory: &Path, files: &[Listed<'_>], into: impl Write) -> io::Res
         header.set_mode(MODE);
         header.set_mtime(0);
         // One that has become shorter would take bytes from the next entry.
-        let contents = Exactly {
-            inner: found,
-            left: *bytes,
-        };
+        let contents = Exactly::new(found, *bytes);
         header.set_cksum();
         tar.append(&header, contents)?;
     }
@@ -108,7 +105,7 @@ fn write(contents: &mut impl Read, listed: &Listed<'_>, directory: &Path) -> io:
 }
 
 /// What is no error of the kernel's is one of tar or zstd, about what they read.
-fn unreadable(error: io::Error) -> io::Error {
+pub(crate) fn unreadable(error: io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(_) => error,
         None => refused(error.to_string()),
@@ -125,9 +122,15 @@ fn refused(what: String) -> io::Error {
 }
 
 /// So many bytes of a file, and an error if it has fewer.
-struct Exactly {
+pub(crate) struct Exactly {
     inner: File,
     left: u64,
+}
+
+impl Exactly {
+    pub(crate) fn new(inner: File, left: u64) -> Self {
+        Self { inner, left }
+    }
 }
 
 impl Read for Exactly {

@@ -6,10 +6,12 @@
 //! * [`Elsewhere`] is where they are: a [`Layout`], a directory with blobs as `skopeo copy` reads
 //!   and writes it, or a [`Registry`].
 //! * [`bundle`] packs CRIU's files into one blob, and out of it.
+//! * [`archive`] is what engines put an image and their own files into.
 //!
 //! Everything is read as hostile: nothing here takes a path or a name from it, and what is not as
 //! its digest says is never left under a name.
 
+pub mod archive;
 pub mod bundle;
 pub mod digest;
 pub mod document;

@@ -34,10 +34,21 @@ pub enum Kind {
     Contents,
     /// Bulk memory.
     Memory,
+    /// What the engine has put beside the image.
+    Engine,
+    /// The container's writable layer.
+    Writable,
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::Criu, Self::Index, Self::Contents, Self::Memory];
+    const ALL: [Self; 6] = [
+        Self::Criu,
+        Self::Index,
+        Self::Contents,
+        Self::Memory,
+        Self::Engine,
+        Self::Writable,
+    ];
 
     /// As descriptors say it.
     #[must_use]
@@ -47,6 +58,8 @@ impl Kind {
             Self::Index => "application/vnd.stasis.checkpoint.index.v1",
             Self::Contents => "application/vnd.stasis.checkpoint.contents.v1",
             Self::Memory => "application/vnd.stasis.checkpoint.memory.v1",
+            Self::Engine => "application/vnd.stasis.checkpoint.engine.v1.tar+zstd",
+            Self::Writable => "application/vnd.oci.image.layer.v1.tar+zstd",
         }
     }
 
@@ -59,7 +72,7 @@ impl Kind {
     /// The most bytes of such a blob.
     fn most_bytes(self) -> u64 {
         match self {
-            Self::Criu | Self::Memory => 9 << 30,
+            Self::Criu | Self::Memory | Self::Engine | Self::Writable => 9 << 30,
             // As stasis-memory-store reads at most.
             Self::Index => 256 << 20,
             Self::Contents => 64 << 20,
@@ -124,6 +137,12 @@ impl Manifest {
     /// All its blobs, the config first.
     pub fn blobs(&self) -> impl Iterator<Item = &Descriptor> {
         std::iter::once(&self.config).chain(&self.layers)
+    }
+
+    /// What it says of itself under this name.
+    #[must_use]
+    pub fn annotation(&self, name: &str) -> Option<&str> {
+        self.annotations.get(name).map(String::as_str)
     }
 
     /// The length of all its blobs.
@@ -198,6 +217,9 @@ impl Manifest {
             (1, 1) => true,
             _ => return Err("it has not one index and one list of contents".to_owned()),
         };
+        if count(Kind::Engine) > 1 || count(Kind::Writable) > count(Kind::Engine) {
+            return Err("it has files of more than one engine, or a layer of none".to_owned());
+        }
         if count(Kind::Criu) != 1 || (count(Kind::Memory) > 0 && !has_memory) {
             return Err("it has not one layer of CRIU's files, or memory and no index".to_owned());
         }

@@ -12,6 +12,9 @@ use crate::error::io_kind::{of_image, of_store};
 use crate::error::kind::Kind;
 use crate::image::directory::PARENT;
 
+/// Where an archive has the image.
+const CHECKPOINT: &str = "checkpoint";
+
 /// Why an image was not pushed or pulled.
 #[derive(Debug, thiserror::Error)]
 pub enum MoveError {
@@ -39,6 +42,18 @@ pub enum MoveError {
          was made without --parent-path"
     )]
     Parent(PathBuf),
+    /// A file is no archive with an image.
+    #[error(
+        "{0} is no archive of a checkpoint: it has no directory {CHECKPOINT}; name an image's \
+         directory, or what an engine has exported"
+    )]
+    NoArchive(PathBuf),
+    /// An engine could make no container of it.
+    #[error(
+        "{0} has no files of an engine, so there is no archive of it: it was pushed from a directory; \
+         pull it into a directory, or push the archive that the engine has exported"
+    )]
+    NoEngine(String),
     /// What was pulled is no image.
     #[error("the image {reference} cannot be used: {what}")]
     NoImage {
@@ -92,9 +107,9 @@ impl MoveError {
             Self::Image(error) => error.kind(),
             Self::Refused(refusal) => refusal.kind(),
             Self::Memory(error) => of_store(error),
-            Self::Unlisted(_) | Self::Parent(_) => Kind::Unsupported,
+            Self::Unlisted(_) | Self::Parent(_) | Self::NoEngine(_) => Kind::Unsupported,
             Self::NoImage { .. } => Kind::ImageDamaged,
-            Self::There(_) => Kind::ImageDirectory,
+            Self::There(_) | Self::NoArchive(_) => Kind::ImageDirectory,
             Self::Busy(_) => Kind::Busy,
             Self::Io { source, .. } => of_image(source),
         }

@@ -8,6 +8,7 @@ pub mod moved;
 pub mod offered;
 mod row;
 mod table;
+mod whose;
 
 use std::path::PathBuf;
 

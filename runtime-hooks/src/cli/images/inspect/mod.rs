@@ -4,7 +4,6 @@
 mod process;
 mod report;
 mod text;
-mod whose;
 
 use std::path::PathBuf;
 

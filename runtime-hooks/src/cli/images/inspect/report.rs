@@ -7,9 +7,9 @@ use stasis_config::Settings;
 use stasis_memory_store::{Index, Tier};
 
 use super::process::{Process, joined};
-use super::whose::Whose;
 use crate::cli::check::image::CheckImageError;
 use crate::cli::command_error::CommandError;
+use crate::cli::images::whose::Whose;
 use crate::cli::locate::engine::Engine;
 use crate::cli::log::line::{Line, read};
 use crate::cuda::GpuUuid;

@@ -1,15 +1,21 @@
 //! `stasis push` and `stasis pull`: images to where registries' images are, and from there
 //! (docs/image-format.md, "In a registry"). Registries and OCI layouts.
 
+mod annotations;
+mod archived;
+mod beside;
+mod engine;
 mod for_create;
 mod kept;
 mod login;
 mod noted;
+mod outgoing;
 pub mod pull;
 pub mod push;
 mod report;
 mod source;
 mod staging;
+mod unpacked;
 
 #[cfg(test)]
 mod tests;

@@ -12,6 +12,7 @@ use stasis_oci_image::{
     Descriptor, Digest, Elsewhere, Kind, Manifest, OciImageError, Reference, bundle,
 };
 
+use super::archived::{is_archive, pull_archive};
 use super::login::Login;
 use super::noted::Noted;
 use super::report::Moved;
@@ -33,7 +34,8 @@ pub struct Arguments {
     /// Where from: REGISTRY/REPOSITORY:TAG, or oci:/DIRECTORY:TAG.
     #[arg(value_name = "REF")]
     reference: Reference,
-    /// The directory for it, which is not there yet, or empty.
+    /// The directory for it, which is not there yet, or empty; or, ending in .tar or .tar.zst, an
+    /// archive for an engine, of an image that was pushed with its engine's files.
     #[arg(value_name = "INTO")]
     into: PathBuf,
     #[command(flatten)]
@@ -59,7 +61,11 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
     let from = reference
         .open(arguments.login.file())
         .map_err(MoveError::from)?;
-    let pulled = pull(settings, &*from, reference, &arguments.into)?;
+    let into = &arguments.into;
+    let pulled = match is_archive(into) {
+        true => pull_archive(settings, &*from, reference, into)?,
+        false => pull(settings, &*from, reference, into)?,
+    };
     show(&pulled, arguments.format())?;
     Ok(0)
 }
@@ -259,7 +265,8 @@ fn fetch_criu(from: &dyn Elsewhere, parts: &Parts, staging: &Staging) -> Result<
     whole(&parts.criu, contents)
 }
 
-fn whole<R>(blob: &Descriptor, read: Hashed<R>) -> Result<(), MoveError> {
+/// Whether a blob is what its digest says.
+pub(super) fn whole<R>(blob: &Descriptor, read: Hashed<R>) -> Result<(), MoveError> {
     let (digest, bytes, _) = read.end();
     if (digest, bytes) == (blob.digest, blob.size) {
         return Ok(());

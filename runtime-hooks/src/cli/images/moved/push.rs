@@ -1,23 +1,20 @@
 //! `stasis push`: an image to where registries' images are.
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
 use stasis_config::Settings;
 use stasis_memory_store::{
-    BlobContents, BlobDigest, Gathered, INDEX_FILE, Lengths, MOST_CONTENTS_BYTES, NewBlobs,
-    decode_contents, encode_contents, gather, pack_of,
+    BlobContents, Gathered, INDEX_FILE, Lengths, MOST_CONTENTS_BYTES, decode_contents, gather,
+    pack_of,
 };
-use stasis_oci_image::document::annotations::{Annotations, CONTAINER, CREATED};
-use stasis_oci_image::elsewhere::{Kept, Stored};
-use stasis_oci_image::{
-    Digest, Elsewhere, Kind, Manifest, NewBlob, OciImageError, Reference, bundle,
-};
+use stasis_oci_image::{Digest, Elsewhere, Kind, Manifest, Reference, bundle};
 
 use super::login::Login;
+use super::outgoing::{Layer, Outgoing};
 use super::report::Moved;
 use super::source::{Memory, Source, listed};
+use super::{annotations, engine};
 use crate::bulk_memory::request::threads;
 use crate::cli::answer::{Format, Output, show};
 use crate::cli::command_error::{CommandError, MoveError};
@@ -35,7 +32,7 @@ pub struct Arguments {
     /// Where to: REGISTRY/REPOSITORY:TAG, or oci:/DIRECTORY:TAG, which is made.
     #[arg(value_name = "REF")]
     reference: Reference,
-    /// The image's directory.
+    /// The image's directory, or the archive that an engine has exported it into.
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
     #[command(flatten)]
@@ -78,7 +75,10 @@ pub(super) fn push(
 ) -> Result<Moved, MoveError> {
     let mut into = Outgoing::new(place);
     let mut files: Vec<ImageFile> = source.of_criu().cloned().collect();
-    let mut layers = vec![into.add_criu(&source, &files)?];
+    let mut layers = vec![add_criu(&mut into, &source, &files)?];
+    if let Some(engine) = &source.engine {
+        layers.extend(engine::add(&mut into, engine)?);
+    }
     let mut gathered = None;
     if let Some(Memory { index, reader, .. }) = &source.memory {
         let there = there(place, reference.tag())?;
@@ -101,16 +101,28 @@ pub(super) fn push(
         what,
     })?;
     let config = into.add(&config)?;
-    let manifest = Manifest::new(config, layers, annotations(&source));
+    let manifest = Manifest::new(config, layers, annotations::of(&source));
     let digest = place.tag(reference.tag(), &manifest)?;
     Ok(Moved {
-        image: source.directory,
+        image: source.named.clone(),
         reference: reference.to_string(),
         digest: digest.to_string(),
         bytes: manifest.bytes(),
         moved_bytes: into.moved_bytes,
         blobs: gathered.map_or(0, |gathered| gathered.blobs.len()),
         moved_blobs: into.moved_blobs,
+    })
+}
+
+fn add_criu(
+    into: &mut Outgoing<'_>,
+    source: &Source,
+    files: &[ImageFile],
+) -> Result<Layer, MoveError> {
+    let files: Vec<_> = files.iter().map(listed).collect();
+    into.stream(Kind::Criu, |blob| {
+        let packed = bundle::pack(&source.directory, &files, blob);
+        packed.map_err(MoveError::io("pack the files of", &source.directory))
     })
 }
 
@@ -149,96 +161,4 @@ fn files_of(memory: &Gathered) -> impl Iterator<Item = ImageFile> {
     });
     let packs: Vec<ImageFile> = packs.collect();
     std::iter::once(index).chain(packs)
-}
-
-fn annotations(source: &Source) -> Annotations {
-    let manifest = &source.manifest;
-    let said = [
-        (CREATED, &manifest.created),
-        (CONTAINER, &manifest.container),
-    ];
-    let said = said.into_iter().filter(|(_, text)| !text.is_empty());
-    said.map(|(name, text)| (name.to_owned(), text.clone()))
-        .collect()
-}
-
-/// Writes blobs, and counts them.
-struct Outgoing<'p> {
-    place: &'p dyn Elsewhere,
-    growing: Option<Box<dyn NewBlob + 'p>>,
-    moved_bytes: u64,
-    moved_blobs: usize,
-}
-
-impl<'p> Outgoing<'p> {
-    fn new(place: &'p dyn Elsewhere) -> Self {
-        Self {
-            place,
-            growing: None,
-            moved_bytes: 0,
-            moved_blobs: 0,
-        }
-    }
-
-    fn count(&mut self, stored: &Stored) {
-        if stored.kept == Kept::Now {
-            self.moved_bytes += stored.bytes;
-        }
-    }
-
-    fn add(&mut self, bytes: &[u8]) -> Result<(Digest, u64), MoveError> {
-        let stored = self.place.put(bytes)?;
-        self.count(&stored);
-        Ok((stored.digest, stored.bytes))
-    }
-
-    fn add_criu(
-        &mut self,
-        source: &Source,
-        files: &[ImageFile],
-    ) -> Result<(Kind, Digest, u64), MoveError> {
-        let mut blob = self.place.new_blob()?;
-        let files: Vec<_> = files.iter().map(listed).collect();
-        let packed = bundle::pack(&source.directory, &files, &mut blob);
-        packed.map_err(MoveError::io("pack the files of", &source.directory))?;
-        let stored = blob.finish()?;
-        self.count(&stored);
-        Ok((Kind::Criu, stored.digest, stored.bytes))
-    }
-
-    fn add_lists(&mut self, memory: &Gathered) -> Result<[(Kind, Digest, u64); 2], MoveError> {
-        let (index, bytes) = self.add(&memory.index.encode())?;
-        let (contents, length) = self.add(&encode_contents(&memory.blobs))?;
-        Ok([
-            (Kind::Index, index, bytes),
-            (Kind::Contents, contents, length),
-        ])
-    }
-
-    fn growing(&mut self) -> Result<Box<dyn NewBlob + 'p>, OciImageError> {
-        self.growing
-            .take()
-            .map_or_else(|| self.place.new_blob(), Ok)
-    }
-}
-
-impl NewBlobs for Outgoing<'_> {
-    type Error = MoveError;
-
-    fn append(&mut self, bytes: &[u8]) -> Result<(), MoveError> {
-        let mut blob = self.growing()?;
-        let written = blob.write_all(bytes);
-        written.map_err(MoveError::io("write a blob of", self.place.name().as_ref()))?;
-        self.growing = Some(blob);
-        Ok(())
-    }
-
-    fn end(&mut self) -> Result<BlobDigest, MoveError> {
-        let stored = self.growing()?.finish()?;
-        self.count(&stored);
-        if stored.kept == Kept::Now {
-            self.moved_blobs += 1;
-        }
-        Ok(*stored.digest.bytes())
-    }
 }

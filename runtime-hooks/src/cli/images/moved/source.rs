@@ -1,4 +1,5 @@
-//! An image to be pushed, of which a restore would read every byte without complaint.
+//! An image to be pushed, of which a restore would read every byte without complaint: its directory,
+//! the one into which an engine has put it beside its own files, or an engine's archive of both.
 
 use std::path::{Path, PathBuf};
 
@@ -6,6 +7,8 @@ use stasis_config::Settings;
 use stasis_memory_store::{INDEX_FILE, Index, Reader, Tier, is_pack_name};
 use stasis_oci_image::bundle::Listed;
 
+use super::engine::{CHECKPOINT, CONFIGURATION};
+use super::unpacked::Unpacked;
 use crate::bulk_memory::restore::FoundMemory;
 use crate::cli::check::image::CheckImageError;
 use crate::cli::command_error::MoveError;
@@ -18,6 +21,10 @@ use crate::restore::image::{self, Found};
 /// The image.
 #[derive(Debug)]
 pub(super) struct Source {
+    /// What the user calls it.
+    pub(super) named: PathBuf,
+    /// Where the engine's files are.
+    pub(super) engine: Option<PathBuf>,
     pub(super) directory: PathBuf,
     pub(super) manifest: Manifest,
     /// As its manifest lists them.
@@ -25,6 +32,8 @@ pub(super) struct Source {
     pub(super) memory: Option<Memory>,
     /// Nobody removes it meanwhile.
     _in_use: InUse,
+    /// Removed once it is pushed.
+    _unpacked: Option<Unpacked>,
 }
 
 /// Its bulk memory.
@@ -41,7 +50,25 @@ impl Source {
     ///
     /// # Errors
     /// [`MoveError`].
-    pub(super) fn open(settings: &Settings, directory: &Path) -> Result<Self, MoveError> {
+    pub(super) fn open(settings: &Settings, named: &Path) -> Result<Self, MoveError> {
+        let unpacked = named.is_file().then(|| Unpacked::of(named)).transpose()?;
+        let within = unpacked.as_ref().map_or(named, Unpacked::path);
+        let is_engines = unpacked.is_some() || within.join(CONFIGURATION).is_file();
+        let engine = is_engines.then(|| within.to_owned());
+        let directory = match &engine {
+            Some(engine) => engine.join(CHECKPOINT),
+            None => within.to_owned(),
+        };
+        let image = Self::of_directory(settings, &directory)?;
+        Ok(Self {
+            named: named.to_owned(),
+            engine,
+            _unpacked: unpacked,
+            ..image
+        })
+    }
+
+    fn of_directory(settings: &Settings, directory: &Path) -> Result<Self, MoveError> {
         let in_use = in_use::hold(directory).map_err(MoveError::refused)?;
         if !is_settled(directory) {
             return Err(CheckImageError::CutOff(directory.to_owned()).into());
@@ -62,7 +89,10 @@ impl Source {
             directory: directory.to_owned(),
             manifest,
             files,
+            named: directory.to_owned(),
+            engine: None,
             _in_use: in_use,
+            _unpacked: None,
         })
     }
 

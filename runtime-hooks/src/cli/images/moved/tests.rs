@@ -20,6 +20,8 @@ use crate::error::kind::Kind;
 use crate::image::files;
 use crate::image::manifest::{Manifest, StoredMemory};
 
+mod archives;
+
 /// A blob for each content.
 fn one_each(_: u64) -> Lengths {
     Lengths { least: 1, most: 1 }

@@ -15,11 +15,17 @@ const MAX_BYTES: u64 = 16 << 20;
 
 /// The container of an image, as far as it is known.
 #[derive(Debug, Default)]
-pub(super) struct Whose {
-    pub(super) id: Option<String>,
-    pub(super) known: Known,
+pub(in crate::cli::images) struct Whose {
+    pub(in crate::cli::images) id: Option<String>,
+    pub(in crate::cli::images) known: Known,
     /// The image that the container was made from.
-    pub(super) container_image: Option<String>,
+    pub(in crate::cli::images) container_image: Option<String>,
+    /// As the user asked for it.
+    pub(in crate::cli::images) asked_image: Option<String>,
+    /// Its digest or id.
+    pub(in crate::cli::images) image_id: Option<String>,
+    /// What the engine calls the runtime.
+    pub(in crate::cli::images) runtime: Option<String>,
 }
 
 /// `config.dump`, which podman, CRI-O and containerd put into an archive, beside the directory of
@@ -32,6 +38,9 @@ struct ConfigDump {
     image_name: Option<String>,
     #[serde(rename = "rootfsImage")]
     image: Option<String>,
+    #[serde(rename = "rootfsImageRef")]
+    image_id: Option<String>,
+    runtime: Option<String>,
 }
 
 /// What Docker has in the directory of a container, in which it keeps `checkpoints/NAME` as well.
@@ -54,7 +63,7 @@ struct DockerImage {
 impl Whose {
     /// Of the image in `directory`, which says that it is of `container`. What is not there, or is
     /// not as it should be, is not known.
-    pub(super) fn of(directory: &Path, container: Option<&str>) -> Self {
+    pub(in crate::cli::images) fn of(directory: &Path, container: Option<&str>) -> Self {
         let in_archive = directory.parent().and_then(Self::in_archive);
         let of_docker = || directory.ancestors().nth(2).and_then(Self::of_docker);
         let mut whose = in_archive.or_else(of_docker).unwrap_or_default();
@@ -79,7 +88,10 @@ impl Whose {
                 engine: None,
                 name: config.name,
             }),
-            container_image: config.image_name.or(config.image),
+            container_image: config.image_name.or_else(|| config.image.clone()),
+            asked_image: config.image,
+            image_id: config.image_id,
+            runtime: config.runtime,
         })
     }
 
@@ -92,6 +104,7 @@ impl Whose {
                 name: Some(config.name.trim_start_matches('/').to_owned()),
             },
             container_image: Some(config.config.image),
+            ..Self::default()
         })
     }
 }

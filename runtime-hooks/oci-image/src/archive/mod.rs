@@ -1,0 +1,218 @@
+//! What an engine writes at `podman container checkpoint --export`, and kubelet has written: a tar
+//! of the image (`checkpoint/`) and of what the engine needs to make the container again
+//! (checkpointctl's `lib/metadata.go` names it all).
+//!
+//! It is unpacked as hostile: regular files and directories alone, below one directory, with the
+//! rights of nobody but root, and no more bytes than the caller allows.
+
+mod entries;
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, BufReader, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+use stasis_linux::file;
+use tar::{Builder, EntryType, Header};
+
+use crate::bundle::{Exactly, unreadable};
+use entries::{Entries, Entry, What};
+
+/// Those of memory that others cannot read.
+const FILE_MODE: u32 = 0o600;
+const DIRECTORY_MODE: u32 = 0o700;
+const BUFFER: usize = 256 << 10;
+/// As bulk memory is compressed.
+const LEVEL: i32 = 1;
+const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// How an archive is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compression {
+    /// Not at all.
+    None,
+    /// With zstd, in which memory already is.
+    Zstd,
+}
+
+/// Unpacks an archive, of zstd or not compressed, into a directory of the caller's own. Its files
+/// are not on disk yet.
+///
+/// # Errors
+/// An I/O error; [`io::ErrorKind::InvalidData`] for an archive that is not as described above, or
+/// has more than `most` bytes.
+pub fn unpack(from: impl Read, directory: &Path, most: u64) -> io::Result<()> {
+    let mut entries = Entries::new(plain(from)?);
+    let mut left = most;
+    while let Some(entry) = entries.next().map_err(unreadable)? {
+        let path = directory.join(&entry.name);
+        match entry.what {
+            What::Directory => make(&path)?,
+            What::File => {
+                let after = left.checked_sub(entry.bytes);
+                left = after.ok_or_else(|| refused(format!("it has more than {most} bytes")))?;
+                make(path.parent().unwrap_or(directory))?;
+                write(&mut entries, &entry, &path)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Packs what is in a directory, as far as its name is meant: its files first, and then its
+/// directories, each by name. Equal files make equal archives.
+///
+/// # Errors
+/// An I/O error; [`io::ErrorKind::InvalidData`] for anything but files and directories.
+pub fn pack(
+    directory: &Path,
+    is_meant: impl Fn(&str) -> bool,
+    compression: Compression,
+    into: impl Write,
+) -> io::Result<()> {
+    match compression {
+        Compression::None => pack_plain(directory, is_meant, into),
+        Compression::Zstd => {
+            let mut packed = zstd::Encoder::new(into, LEVEL)?;
+            pack_plain(directory, is_meant, &mut packed)?;
+            packed.finish()?.flush()
+        }
+    }
+}
+
+/// Compresses with zstd.
+///
+/// # Errors
+/// An I/O error.
+pub fn compress(mut from: impl Read, into: impl Write) -> io::Result<()> {
+    let mut packed = zstd::Encoder::new(into, LEVEL)?;
+    io::copy(&mut from, &mut packed)?;
+    packed.finish()?.flush()
+}
+
+/// Undoes [`compress`].
+///
+/// # Errors
+/// An I/O error; [`io::ErrorKind::InvalidData`] for what is not zstd's, or has more than `most`
+/// bytes.
+pub fn decompress(from: impl Read, mut into: impl Write, most: u64) -> io::Result<()> {
+    let mut from = zstd::Decoder::new(from).map_err(unreadable)?;
+    let mut buffer = vec![0; BUFFER];
+    let mut left = most;
+    loop {
+        let read = from.read(&mut buffer).map_err(unreadable)?;
+        if read == 0 {
+            return into.flush();
+        }
+        let after = left.checked_sub(read as u64);
+        left = after.ok_or_else(|| refused(format!("it has more than {most} bytes")))?;
+        into.write_all(&buffer[..read])?;
+    }
+}
+
+fn pack_plain(
+    directory: &Path,
+    is_meant: impl Fn(&str) -> bool,
+    into: impl Write,
+) -> io::Result<()> {
+    let mut tar = Builder::new(into);
+    for (name, what) in sorted(directory)? {
+        if is_meant(&name) {
+            add(&mut tar, &directory.join(&name), &name, what)?;
+        }
+    }
+    tar.into_inner()?.flush()
+}
+
+/// What is there, whatever it is packed with.
+fn plain<'r>(mut from: impl Read + 'r) -> io::Result<Box<dyn Read + 'r>> {
+    let mut first = Vec::new();
+    from.by_ref().take(4).read_to_end(&mut first)?;
+    let is_zstd = first == ZSTD;
+    if first.starts_with(&GZIP) {
+        return Err(refused(
+            "it is compressed with gzip, which is not read here; export it with `--compress zstd` \
+             or none, or unpack it with gunzip",
+        ));
+    }
+    let whole = BufReader::with_capacity(BUFFER, io::Cursor::new(first).chain(from));
+    Ok(match is_zstd {
+        true => Box::new(zstd::Decoder::with_buffer(whole).map_err(unreadable)?),
+        false => Box::new(whole),
+    })
+}
+
+fn make(path: &Path) -> io::Result<()> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(DIRECTORY_MODE).create(path)
+}
+
+fn write(entries: &mut Entries<impl Read>, entry: &Entry, path: &Path) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create_new(true).mode(FILE_MODE);
+    let mut file = options.open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => refused(format!("{:?} is there twice", entry.name)),
+        _ => error,
+    })?;
+    let mut buffer = vec![0; BUFFER];
+    loop {
+        match entries.read(&mut buffer).map_err(unreadable)? {
+            0 => return Ok(()),
+            read => file.write_all(&buffer[..read])?,
+        }
+    }
+}
+
+/// Files before directories, by name.
+fn sorted(directory: &Path) -> io::Result<Vec<(String, What)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        let name = entry.file_name().into_string();
+        let name = name.map_err(|name| refused(format!("{name:?} is no text")))?;
+        match (kind.is_file(), kind.is_dir()) {
+            (true, _) => found.push((name, What::File)),
+            (_, true) => found.push((name, What::Directory)),
+            _ => return Err(refused(format!("{name:?} is neither file nor directory"))),
+        }
+    }
+    found.sort_unstable_by(|one, other| {
+        let key = |what: What| what == What::Directory;
+        (key(one.1), &one.0).cmp(&(key(other.1), &other.0))
+    });
+    Ok(found)
+}
+
+fn add(tar: &mut Builder<impl Write>, path: &Path, name: &str, what: What) -> io::Result<()> {
+    let mut header = Header::new_gnu();
+    match what {
+        What::File => {
+            let file = file::open(path)?.ok_or(io::ErrorKind::NotFound)?;
+            let bytes = file.metadata()?.len();
+            header.set_entry_type(EntryType::Regular);
+            header.set_mode(FILE_MODE);
+            header.set_size(bytes);
+            // One that has become shorter would take bytes from the next entry.
+            tar.append_data(&mut header, name, Exactly::new(file, bytes))
+        }
+        What::Directory => {
+            header.set_entry_type(EntryType::Directory);
+            header.set_mode(DIRECTORY_MODE);
+            header.set_size(0);
+            tar.append_data(&mut header, format!("{name}/"), io::empty())?;
+            for (inner, what) in sorted(path)? {
+                add(tar, &path.join(&inner), &format!("{name}/{inner}"), what)?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn refused(what: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.into())
+}
+
+#[cfg(test)]
+mod tests;

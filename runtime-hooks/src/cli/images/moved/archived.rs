@@ -1,0 +1,132 @@
+//! `stasis pull` into an archive, which podman imports, and containerd's CRI plugin and CRI-O
+//! restore from: the image as in a directory, with what the engine had put beside it.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use stasis_config::Settings;
+use stasis_linux::file;
+use stasis_oci_image::archive::{self, Compression};
+use stasis_oci_image::{Elsewhere, Reference};
+
+use super::beside::Beside;
+use super::engine::{self, CHECKPOINT};
+use super::pull::pull;
+use super::report::Moved;
+use crate::cli::command_error::MoveError;
+
+const ENDING: &str = ".stasis-pull";
+/// Where [`pull`] has an image that is not complete.
+const INCOMPLETE: &str = ".checkpoint.stasis-pull";
+/// The archive, before it has its name.
+const NEW: &str = ".new";
+const ZSTD: &str = "zst";
+const TAR: &str = "tar";
+const BUFFER: usize = 1 << 20;
+
+/// Whether a path is to be an archive: it ends in `.tar` or `.tar.zst`, and is no directory.
+pub(super) fn is_archive(path: &Path) -> bool {
+    let is_zstd = ends(path, ZSTD) && ends(&path.with_extension(""), TAR);
+    (is_zstd || ends(path, TAR)) && !path.is_dir()
+}
+
+fn ends(path: &Path, ending: &str) -> bool {
+    path.extension().is_some_and(|found| found == ending)
+}
+
+/// Pulls an image into an archive that is not there yet. One that was cut off goes on where it was.
+///
+/// # Errors
+/// [`MoveError`]: there is no archive.
+pub(super) fn pull_archive(
+    settings: &Settings,
+    from: &dyn Elsewhere,
+    reference: &Reference,
+    into: &Path,
+) -> Result<Moved, MoveError> {
+    refuse_used(into)?;
+    let beside = Beside::begin(into, ENDING)?;
+    match fill(settings, from, reference, &beside) {
+        Ok(moved) => {
+            let image = write(&beside, into)?;
+            beside.leave(&BTreeSet::new());
+            Ok(Moved { image, ..moved })
+        }
+        Err(error) => {
+            beside.leave(&BTreeSet::from([INCOMPLETE]));
+            Err(error)
+        }
+    }
+}
+
+/// Fetches all that the archive is to have.
+fn fill(
+    settings: &Settings,
+    from: &dyn Elsewhere,
+    reference: &Reference,
+    beside: &Beside,
+) -> Result<Moved, MoveError> {
+    go_on(beside)?;
+    let (manifest, digest) = from.manifest(reference.tag())?;
+    if !engine::fetch(from, &manifest, beside.path())? {
+        return Err(MoveError::NoEngine(reference.to_string()));
+    }
+    let moved = pull(settings, from, reference, &beside.path().join(CHECKPOINT))?;
+    match moved.digest == digest.to_string() {
+        true => Ok(moved),
+        false => Err(MoveError::NoImage {
+            reference: reference.to_string(),
+            what: "its tag was given to another one meanwhile; pull it again".to_owned(),
+        }),
+    }
+}
+
+/// What a pull that was killed has left of the image is used again.
+fn go_on(beside: &Beside) -> Result<(), MoveError> {
+    let [image, incomplete] = [CHECKPOINT, INCOMPLETE].map(|name| beside.path().join(name));
+    if image.is_dir() && !incomplete.exists() {
+        fs::rename(&image, &incomplete).map_err(MoveError::io("rename", &image))?;
+    }
+    beside.keep_only(&BTreeSet::from([INCOMPLETE]))
+}
+
+/// Writes the archive, which has its name once it is whole and on disk.
+fn write(beside: &Beside, into: &Path) -> Result<PathBuf, MoveError> {
+    let failed = || MoveError::io("write the archive", into);
+    let into = std::path::absolute(into).map_err(failed())?;
+    let new = beside.path().join(NEW);
+    let file = create(&new).and_then(|file| pack(beside.path(), &into, file));
+    file.and_then(|file| file.sync_all()).map_err(failed())?;
+    refuse_used(&into)?;
+    fs::rename(&new, &into).map_err(failed())?;
+    let parent = into.parent().unwrap_or(&into);
+    file::sync_directory(parent).map_err(failed())?;
+    Ok(into)
+}
+
+fn pack(from: &Path, named: &Path, into: File) -> io::Result<File> {
+    let is_meant = |name: &str| name != NEW;
+    let compression = match ends(named, ZSTD) {
+        true => Compression::Zstd,
+        false => Compression::None,
+    };
+    let mut into = BufWriter::with_capacity(BUFFER, into);
+    archive::pack(from, is_meant, compression, &mut into)?;
+    into.into_inner().map_err(io::IntoInnerError::into_error)
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600).open(path)
+}
+
+fn refuse_used(path: &Path) -> Result<(), MoveError> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(MoveError::io("find", path)(error)),
+        Ok(_) => Err(MoveError::There(path.to_owned())),
+    }
+}

@@ -1,0 +1,84 @@
+//! A directory of ours beside an archive, for what is unpacked of it or will be packed. Whoever has
+//! it has it locked, so that what a command that was killed has left is known as such.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use stasis_linux::directory::Directory;
+
+use crate::cli::command_error::MoveError;
+use crate::host::file_lock::{Sharing, Tried, try_lock};
+
+/// The directory.
+#[derive(Debug)]
+pub(super) struct Beside {
+    path: PathBuf,
+    /// Locked.
+    directory: Directory,
+}
+
+impl Beside {
+    /// Makes the directory `.NAME.ENDING` beside the file of the name, or opens the one that was
+    /// left.
+    ///
+    /// # Errors
+    /// [`MoveError::Busy`], [`MoveError::Io`].
+    pub(super) fn begin(file: &Path, ending: &str) -> Result<Self, MoveError> {
+        let file = std::path::absolute(file).map_err(MoveError::io("find", file))?;
+        let mut name = OsString::from(".");
+        name.push(file.file_name().unwrap_or_default());
+        name.push(ending);
+        let path = file.with_file_name(name);
+        let directory = Directory::make(&path, 0o700).map_err(MoveError::io("make", &path))?;
+        let tried = try_lock(directory.file(), Sharing::Exclusive);
+        let beside = Self { path, directory };
+        match tried.map_err(MoveError::io("lock", &beside.path))? {
+            Tried::Locked if beside.is_still() => Ok(beside),
+            Tried::Locked | Tried::Held => Err(MoveError::Busy(file)),
+        }
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes all that has not one of these names.
+    ///
+    /// # Errors
+    /// [`MoveError::Io`].
+    pub(super) fn keep_only(&self, names: &BTreeSet<&str>) -> Result<(), MoveError> {
+        let entries = fs::read_dir(&self.path).map_err(MoveError::io("read", &self.path))?;
+        for entry in entries {
+            let entry = entry.map_err(MoveError::io("read", &self.path))?;
+            let name = entry.file_name();
+            if name.to_str().is_none_or(|name| !names.contains(name)) {
+                let path = entry.path();
+                let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+                let removed = match is_directory {
+                    true => fs::remove_dir_all(&path),
+                    false => fs::remove_file(&path),
+                };
+                removed.map_err(MoveError::io("remove", &path))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves what has one of these names for the next one; nothing, if there is none of them.
+    pub(super) fn leave(self, names: &BTreeSet<&str>) {
+        // Whoever comes next removes what cannot be removed now.
+        let _ = self.keep_only(names);
+        let _ = fs::remove_dir(&self.path);
+    }
+
+    /// Another one may have removed it between our two calls.
+    fn is_still(&self) -> bool {
+        let found = fs::symlink_metadata(&self.path).map(|found| (found.dev(), found.ino()));
+        let held = self.directory.file().metadata();
+        held.is_ok_and(|held| found.is_ok_and(|found| found == (held.dev(), held.ino())))
+    }
+}

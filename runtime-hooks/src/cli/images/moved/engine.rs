@@ -1,0 +1,96 @@
+//! What an engine has put beside an image, and needs to make the container again: its own files,
+//! and what the container has written into its root file system.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use stasis_linux::file;
+use stasis_oci_image::archive::{self, Compression};
+use stasis_oci_image::digest::Hashed;
+use stasis_oci_image::{Descriptor, Elsewhere, Kind, Manifest};
+
+use super::noted::Noted;
+use super::outgoing::{Layer, Outgoing};
+use super::pull::whole;
+use crate::cli::command_error::MoveError;
+
+/// The directory of the image, among the engine's files (checkpointctl's `lib/metadata.go`).
+pub(super) const CHECKPOINT: &str = "checkpoint";
+/// What says that files are an engine's.
+pub(super) const CONFIGURATION: &str = "config.dump";
+/// A tar of what the container has written: podman's of the new files, containerd's a layer.
+const WRITABLE: &str = "rootfs-diff.tar";
+/// Some hundred times what a blob may have: a bomb fills no disk of a node.
+const MOST_BYTES: u64 = 1 << 40;
+
+/// Adds an engine's files as blobs.
+///
+/// # Errors
+/// [`MoveError`].
+pub(super) fn add(into: &mut Outgoing<'_>, beside: &Path) -> Result<Vec<Layer>, MoveError> {
+    let failed = || MoveError::io("pack the engine's files in", beside);
+    let is_own = |name: &str| name != CHECKPOINT && name != WRITABLE;
+    let own = into.stream(Kind::Engine, |blob| {
+        archive::pack(beside, is_own, Compression::Zstd, blob).map_err(failed())
+    })?;
+    let mut layers = vec![own];
+    let written = file::open(&beside.join(WRITABLE)).map_err(failed())?;
+    if let Some(written) = written {
+        layers.push(into.stream(Kind::Writable, |blob| {
+            archive::compress(written, blob).map_err(failed())
+        })?);
+    }
+    Ok(layers)
+}
+
+/// Fetches an engine's files into an empty directory; `false`: the image has none.
+///
+/// # Errors
+/// [`MoveError`].
+pub(super) fn fetch(
+    from: &dyn Elsewhere,
+    manifest: &Manifest,
+    into: &Path,
+) -> Result<bool, MoveError> {
+    let Some(own) = manifest.layer(Kind::Engine) else {
+        return Ok(false);
+    };
+    read(from, own, into, |contents| {
+        archive::unpack(contents, into, MOST_BYTES)
+    })?;
+    // Nothing of it is in the place of what comes from elsewhere.
+    for taken in [CHECKPOINT, WRITABLE] {
+        if into.join(taken).symlink_metadata().is_ok() {
+            return Err(MoveError::NoImage {
+                reference: from.name(),
+                what: format!("its engine's files have one that is called {taken}"),
+            });
+        }
+    }
+    if let Some(written) = manifest.layer(Kind::Writable) {
+        read(from, written, into, |contents| {
+            let file = File::create_new(into.join(WRITABLE))?;
+            archive::decompress(contents, file, MOST_BYTES)
+        })?;
+    }
+    Ok(true)
+}
+
+/// Reads a blob to its end, and compares its digest.
+fn read<'f>(
+    from: &'f dyn Elsewhere,
+    blob: &Descriptor,
+    into: &Path,
+    with: impl FnOnce(&mut dyn Read) -> io::Result<()>,
+) -> Result<(), MoveError> {
+    let mut contents: Noted<Hashed<Box<dyn Read + 'f>>> =
+        Noted::new(Hashed::new(from.reader(blob)?));
+    let done = with(&mut contents);
+    let done = contents.failed().map_or(done, Err);
+    done.map_err(MoveError::io("unpack the engine's files into", into))?;
+    let mut contents = contents.inner;
+    let rest = io::copy(&mut contents, &mut io::sink());
+    rest.map_err(MoveError::io("read the engine's files for", into))?;
+    whole(blob, contents)
+}
