@@ -1,10 +1,11 @@
-//! What a registry or an OCI layout says of an image: its manifest, and the list of what is in
-//! which blob. What is accepted is accepted again when it is written.
+//! What a registry or an OCI layout says of an image: its manifest, the list of what is in which
+//! blob, and the archive of its engine's files. What is accepted of the first two is accepted again
+//! when it is written.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use stasis_memory_store::{decode_contents, encode_contents};
-use stasis_oci_image::Manifest;
+use stasis_oci_image::{Manifest, archive};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(manifest) = Manifest::from_text(bytes, "fuzzed") {
@@ -12,6 +13,7 @@ fuzz_target!(|bytes: &[u8]| {
         let again = Manifest::from_text(&written, "written").expect("and read again");
         assert_eq!(again, manifest);
     }
+    let _ = archive::read_all(bytes, 1 << 20);
     if let Ok(blobs) = decode_contents(bytes) {
         assert_eq!(encode_contents(&blobs), bytes);
     }

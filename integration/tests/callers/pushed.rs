@@ -1,7 +1,5 @@
-//! podman's archives by way of `stasis push` and `pull`: the container is gone with its archive, and
-//! podman imports what was pulled, with what the container had written and removed.
-
-use std::fs;
+//! podman's archives by way of `stasis push` and `pull`: the container is gone with its archive,
+//! and podman imports what was pulled, with what the container had written and removed.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -32,10 +30,10 @@ fn podman_imports_what_was_pulled(kind: HostKind) -> Result<()> {
 
     let pulled = moved(stasis, &["pull", REFERENCE, PULLED])?;
     ensure!(pulled["digest"] == pushed["digest"], "{pulled}");
-    let names: Vec<_> = fs::read_dir(stasis.host.path("/images"))?
-        .map(|entry| Ok(entry?.file_name()))
-        .collect::<Result<_>>()?;
-    ensure!(names.len() == 2, "{names:?}");
+    let hidden = stasis
+        .host
+        .run_for_text(&["find", "/images", "-name", ".*.stasis-*"])?;
+    ensure!(hidden.is_empty(), "{hidden} is left");
     stasis.podman(&["container", "restore", "--import", PULLED])?;
     ensure!(
         stasis.ask(PORT)?.as_deref() == Some("102"),

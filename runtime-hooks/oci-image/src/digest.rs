@@ -107,6 +107,12 @@ impl<T> Hashed<T> {
         }
     }
 
+    /// The digest and length of what has passed so far.
+    #[must_use]
+    pub fn so_far(&self) -> (Digest, u64) {
+        (Digest(self.hasher.clone().finalize().into()), self.bytes)
+    }
+
     /// What has passed: its digest and length; and what it passed to or came from.
     pub fn end(self) -> (Digest, u64, T) {
         (
@@ -170,6 +176,7 @@ mod tests {
     fn what_passes_is_hashed_and_counted() {
         let mut writer = Hashed::new(Vec::new());
         writer.write_all(b"some").unwrap();
+        assert_eq!(writer.so_far(), (Digest::of(b"some"), 4));
         writer.write_all(b" bytes").unwrap();
         let (digest, bytes, written) = writer.end();
         assert_eq!((digest, bytes), (Digest::of(b"some bytes"), 10));

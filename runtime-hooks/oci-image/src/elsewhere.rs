@@ -5,15 +5,21 @@ use std::io::{Read, Write};
 use crate::{Descriptor, Digest, Manifest, OciImageError};
 
 /// A place with images of ours.
-pub trait Elsewhere {
+pub trait Elsewhere: Sync {
     /// What to call it in messages.
     fn name(&self) -> String;
 
-    /// The manifest of a tag, and its digest.
+    /// The manifest of a tag or digest, and its digest.
     ///
     /// # Errors
     /// [`OciImageError`]: there is none, or it is not that of an image of ours.
     fn manifest(&self, tag: &str) -> Result<(Manifest, Digest), OciImageError>;
+
+    /// What a tag or digest names, be it ours or another's image.
+    ///
+    /// # Errors
+    /// [`OciImageError`]: there is none, or it is no image.
+    fn describe(&self, tag: &str) -> Result<Descriptor, OciImageError>;
 
     /// Images of ours that are there, at most so many: what a new one for the tag is likely to have
     /// parts of. One that cannot be read is none.
@@ -78,7 +84,10 @@ pub trait Elsewhere {
 }
 
 /// A blob that is being written. Dropped before it is finished, it is gone.
-pub trait NewBlob: Write {
+pub trait NewBlob: Write + Send {
+    /// The digest and length of what was written.
+    fn written(&self) -> (Digest, u64);
+
     /// Gives it its name.
     ///
     /// # Errors

@@ -4,18 +4,19 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use crate::{Elsewhere, Layout, OciImageError, Registry, RepositoryName};
+use crate::{Digest, Elsewhere, Layout, OciImageError, Registry, RepositoryName};
 
 const LAYOUT: &str = "oci:";
 /// A tag has no more (OCI distribution, "Pulling manifests").
 const MOST_TAG: usize = 128;
 
 /// An image: in an OCI layout, `oci:/DIRECTORY:TAG`, or in a registry, `REGISTRY/REPOSITORY:TAG`,
-/// as skopeo and podman name them.
+/// as skopeo and podman name them; or with `@sha256:DIGEST` in the place of `:TAG`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
     place: Place,
-    tag: String,
+    /// A tag, or a digest: no tag has a colon.
+    version: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,10 +26,34 @@ enum Place {
 }
 
 impl Reference {
-    /// The name of the image there.
+    /// What the image is called there: a tag, or a digest.
     #[must_use]
     pub fn tag(&self) -> &str {
-        &self.tag
+        &self.version
+    }
+
+    /// The tag that an image gets there.
+    ///
+    /// # Errors
+    /// [`OciImageError::Reference`] for a digest, which is not given but had.
+    pub fn new_tag(&self) -> Result<&str, OciImageError> {
+        match is_tag(&self.version) {
+            true => Ok(&self.version),
+            false => Err(OciImageError::Reference {
+                text: self.to_string(),
+                what: "a digest cannot be given to an image; name a tag",
+            }),
+        }
+    }
+
+    /// Whether another one is in the same repository or layout, whatever way it is reached.
+    #[must_use]
+    pub fn is_beside(&self, other: &Self) -> bool {
+        match (&self.place, &other.place) {
+            (Place::Layout(one), Place::Layout(other)) => one == other,
+            (Place::Registry(one), Place::Registry(other)) => one.is_same(other),
+            _ => false,
+        }
     }
 
     /// Where it is, to be read; with credentials of a file, if one is named.
@@ -65,12 +90,7 @@ impl FromStr for Reference {
             text: text.to_owned(),
             what,
         };
-        let split = text.rsplit_once(':');
-        let split = split.filter(|(_, tag)| !tag.contains('/'));
-        let (place, tag) = split.ok_or_else(|| refused("it has no tag"))?;
-        if !is_tag(tag) {
-            return Err(refused("its tag is not 1 to 128 of A-Z, a-z, 0-9 and ._-"));
-        }
+        let (place, version) = split(text).map_err(refused)?;
         let place = match place.strip_prefix(LAYOUT).map(PathBuf::from) {
             Some(layout) if layout.is_absolute() => Place::Layout(layout),
             Some(_) => return Err(refused("its directory does not begin with /")),
@@ -78,7 +98,7 @@ impl FromStr for Reference {
         };
         Ok(Self {
             place,
-            tag: tag.to_owned(),
+            version: version.to_owned(),
         })
     }
 }
@@ -86,9 +106,29 @@ impl FromStr for Reference {
 impl fmt::Display for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
-            Place::Layout(path) => write!(f, "{LAYOUT}{}:{}", path.display(), self.tag),
-            Place::Registry(name) => write!(f, "{name}:{}", self.tag),
+            Place::Layout(path) => write!(f, "{LAYOUT}{}", path.display())?,
+            Place::Registry(name) => write!(f, "{name}")?,
         }
+        let separator = if is_tag(&self.version) { ':' } else { '@' };
+        write!(f, "{separator}{}", self.version)
+    }
+}
+
+/// The place, and the tag or digest.
+fn split(text: &str) -> Result<(&str, &str), &'static str> {
+    if let Some((place, digest)) = text.rsplit_once('@')
+        && !digest.contains('/')
+    {
+        let is_digest = digest.parse::<Digest>().is_ok();
+        let split = is_digest.then_some((place, digest));
+        return split.ok_or("behind its @ is no sha256 digest");
+    }
+    let split = text.rsplit_once(':');
+    let split = split.filter(|(_, tag)| !tag.contains('/'));
+    let (place, tag) = split.ok_or("it has no tag")?;
+    match is_tag(tag) {
+        true => Ok((place, tag)),
+        false => Err("its tag is not 1 to 128 of A-Z, a-z, 0-9 and ._-"),
     }
 }
 
@@ -113,6 +153,17 @@ mod tests {
             let reference: Reference = text.parse().unwrap();
             assert_eq!(reference.to_string(), text);
         }
+        let digest = Digest::of(b"");
+        for place in ["oci:/mnt/a@b/images", "registry.example:5000/one"] {
+            let text = format!("{place}@{digest}");
+            let reference: Reference = text.parse().unwrap();
+            assert_eq!(reference.to_string(), text);
+            assert_eq!(reference.tag(), digest.to_string());
+            reference.new_tag().unwrap_err();
+            let tagged: Reference = format!("{place}:job").parse().unwrap();
+            assert_eq!(tagged.new_tag().unwrap(), "job");
+            assert!(tagged.is_beside(&reference));
+        }
         let reference: Reference = "oci:/mnt/a:b/images:job-1.2".parse().unwrap();
         assert_eq!(reference.tag(), "job-1.2");
         assert_eq!(reference.place, Place::Layout("/mnt/a:b/images".into()));
@@ -129,6 +180,9 @@ mod tests {
             "oci:/mnt:.job",
             "oci:/mnt:a/b",
             "oci:/mnt:a b",
+            "oci:/mnt@sha256:0a",
+            "registry.example/job@latest",
+            "registry.example/job:1@sha256:",
             "/mnt:job",
             "job:1",
             "registry.example/job",

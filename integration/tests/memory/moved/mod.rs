@@ -3,6 +3,7 @@
 
 mod created;
 mod layout;
+mod named;
 mod refused;
 mod registry;
 

@@ -10,6 +10,7 @@ use stasis_integration::host::docker_registry::{BLOBS, PORT};
 use stasis_integration::host::installed::{PROGRAM, StasisHost};
 
 use super::layout::Layout;
+use super::named::an_image_is_named_by_its_digest_and_shown;
 use super::refused::{INTO, STAGING, fails, pull_fails};
 use super::{moved, the_second_image_moves_its_differences};
 
@@ -31,6 +32,8 @@ pub(super) fn an_image_travels_through_a_registry(
     let registry = stasis.host.docker_registry(&[BREAKING])?;
     only_who_may_is_let_in(stasis, job)?;
     the_second_image_moves_its_differences(stasis, job, &|name| tagged(PORT, "jobs/one", name))?;
+    let named = |name: &str| tagged(PORT, "jobs/one", name);
+    an_image_is_named_by_its_digest_and_shown(stasis, job, &named)?;
     connections_that_break_are_made_again(stasis, job)?;
     what_the_registry_has_damaged_is_refused(stasis)?;
     skopeo_takes_it_along(stasis, into)?;

@@ -60,6 +60,22 @@ pub fn unpack(from: impl Read, directory: &Path, most: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Reads an archive to its end, and writes nothing.
+///
+/// # Errors
+/// As [`unpack`].
+#[cfg(fuzzing)]
+pub fn read_all(from: impl Read, most: u64) -> io::Result<()> {
+    let mut entries = Entries::new(plain(from)?);
+    let mut left = most;
+    while let Some(entry) = entries.next()? {
+        let after = left.checked_sub(entry.bytes);
+        left = after.ok_or_else(|| refused("it has too many bytes"))?;
+        io::copy(&mut entries, &mut io::sink())?;
+    }
+    Ok(())
+}
+
 /// Packs what is in a directory, as far as its name is meant: its files first, and then its
 /// directories, each by name. Equal files make equal archives.
 ///

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::annotations::Annotations;
-use crate::Digest;
+use crate::digest::Hashed;
+use crate::{Digest, OciImageError};
 
 /// A blob: what it is, its name and length.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +25,21 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
+    /// Whether all of it was read, and nothing else.
+    ///
+    /// # Errors
+    /// [`OciImageError::Blob`].
+    pub fn check<R>(&self, read: Hashed<R>) -> Result<(), OciImageError> {
+        let (digest, bytes, _) = read.end();
+        match (digest, bytes) == (self.digest, self.size) {
+            true => Ok(()),
+            false => Err(OciImageError::blob(
+                self.digest,
+                "its bytes have another digest",
+            )),
+        }
+    }
+
     /// One without annotations.
     #[must_use]
     pub fn new(media_type: &str, digest: Digest, size: u64) -> Self {

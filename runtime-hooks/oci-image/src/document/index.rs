@@ -5,8 +5,10 @@ use serde_json::{Map, Value, json};
 use super::annotations::NAME;
 use super::descriptor::Descriptor;
 use super::parse;
+use crate::Digest;
 
-const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+/// What OCI calls an image for several kinds of machines.
+pub(crate) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
 /// The manifests of a layout.
 #[derive(Debug, Clone)]
@@ -62,6 +64,11 @@ impl LayoutIndex {
                 .get(NAME)
                 .is_some_and(|name| name == tag)
         })
+    }
+
+    /// The manifest of this digest, whatever its tag.
+    pub(crate) fn with_digest(&self, digest: &Digest) -> Option<Descriptor> {
+        self.manifests().find(|manifest| manifest.digest == *digest)
     }
 
     /// Gives a manifest a tag, which another may have had.

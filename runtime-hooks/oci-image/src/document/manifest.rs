@@ -91,6 +91,9 @@ pub struct Manifest {
     artifact_type: String,
     config: Descriptor,
     layers: Vec<Descriptor>,
+    /// What it is a checkpoint of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    subject: Option<Descriptor>,
     #[serde(default, skip_serializing_if = "Annotations::is_empty")]
     annotations: Annotations,
 }
@@ -112,8 +115,27 @@ impl Manifest {
             artifact_type: ARTIFACT.to_owned(),
             config: Descriptor::new(CONFIG, config.0, config.1),
             layers: layers.collect(),
+            subject: None,
             annotations,
         }
+    }
+
+    /// The same, as one that belongs to the image of that manifest.
+    #[must_use]
+    pub fn with_subject(self, subject: Option<Descriptor>) -> Self {
+        Self { subject, ..self }
+    }
+
+    /// The manifest of the image that it belongs to.
+    #[must_use]
+    pub fn subject(&self) -> Option<&Descriptor> {
+        self.subject.as_ref()
+    }
+
+    /// What it says of itself.
+    #[must_use]
+    pub fn annotations(&self) -> &Annotations {
+        &self.annotations
     }
 
     /// The blob with `stasis.json`.

@@ -5,9 +5,9 @@ use std::io::{self, Write};
 
 use super::Layout;
 use super::place::Place;
-use crate::OciImageError;
 use crate::digest::Hashed;
 use crate::elsewhere::{Kept, NewBlob, Stored};
+use crate::{Digest, OciImageError};
 
 /// A blob that is being written. Dropped before it is finished, it is gone.
 #[derive(Debug)]
@@ -39,6 +39,10 @@ impl<'l> LayoutBlob<'l> {
 }
 
 impl NewBlob for LayoutBlob<'_> {
+    fn written(&self) -> (Digest, u64) {
+        self.written.so_far()
+    }
+
     fn finish(self: Box<Self>) -> Result<Stored, OciImageError> {
         let Unnamed { place, name } = &self.unnamed;
         let (digest, bytes, file) = self.written.end();

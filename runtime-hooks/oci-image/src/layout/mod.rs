@@ -99,6 +99,19 @@ impl Layout {
         Manifest::from_text(&text, &digest.to_string())
     }
 
+    /// What the index has of a tag or digest.
+    fn find(&self, tag: &str) -> Result<Descriptor, OciImageError> {
+        let index = self.index()?;
+        let found = match tag.parse() {
+            Ok(digest) => index.with_digest(&digest),
+            Err(_) => index.tagged(tag),
+        };
+        found.ok_or_else(|| OciImageError::NoTag {
+            place: self.name(),
+            tag: tag.to_owned(),
+        })
+    }
+
     /// Whether there is a blob of this name and length. It is not read.
     fn has(&self, digest: &Digest, bytes: u64) -> bool {
         let opened = self.blobs.open_file(&digest.hex());
@@ -162,12 +175,13 @@ impl Elsewhere for Layout {
     }
 
     fn manifest(&self, tag: &str) -> Result<(Manifest, Digest), OciImageError> {
-        let found = self.index()?.tagged(tag);
-        let found = found.ok_or_else(|| OciImageError::NoTag {
-            place: self.name(),
-            tag: tag.to_owned(),
-        })?;
+        let found = self.find(tag)?;
         Ok((self.read_manifest(&found)?, found.digest))
+    }
+
+    fn describe(&self, tag: &str) -> Result<Descriptor, OciImageError> {
+        let found = self.find(tag)?;
+        Ok(Descriptor::new(&found.media_type, found.digest, found.size))
     }
 
     /// The newest first.

@@ -36,6 +36,13 @@ fn an_image_is_found_by_its_tag() {
         layout.manifest("job").unwrap(),
         (manifest(&layout, "first"), digest)
     );
+    let again = layout.manifest(&digest.to_string()).unwrap();
+    assert_eq!(again, layout.manifest("job").unwrap());
+    let described = layout.describe("job").unwrap();
+    assert_eq!(
+        (described.digest, described.media_type.as_str()),
+        (digest, MANIFEST)
+    );
     layout.tag("job", &manifest(&layout, "second")).unwrap();
     layout.tag("other", &manifest(&layout, "third")).unwrap();
     let (found, _) = layout.manifest("job").unwrap();

@@ -18,6 +18,7 @@ use std::path::Path;
 use ureq::http::header::{ACCEPT, CONTENT_TYPE};
 use ureq::http::{Method, StatusCode};
 
+use crate::document::index::INDEX;
 use crate::document::manifest::{MANIFEST, MOST_MANIFEST_BYTES};
 use crate::elsewhere::{Elsewhere, NewBlob, Stored};
 use crate::{Descriptor, Digest, Manifest, OciImageError};
@@ -29,6 +30,14 @@ use upload::Upload;
 
 /// Of what it sends, the digest that the registry has for it.
 const DIGEST: &str = "docker-content-digest";
+
+/// What container images are: of OCI, and of Docker.
+const IMAGES: [&str; 4] = [
+    MANIFEST,
+    INDEX,
+    "application/vnd.docker.distribution.manifest.v2+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+];
 
 /// A repository.
 #[derive(Debug)]
@@ -45,6 +54,46 @@ impl Registry {
         let credentials = Credentials::find(&name, credentials)?;
         let connection = Connection::new(name, credentials)?;
         Ok(Self { connection })
+    }
+
+    /// A document of one of these types, by its tag or digest.
+    fn document(&self, tag: &str, types: &[&str]) -> Result<(Vec<u8>, Descriptor), OciImageError> {
+        let action = format!("read the manifest of {tag}");
+        let ask = Ask::new(
+            Method::GET,
+            self.connection.url(&format!("manifests/{tag}")),
+        );
+        let ask = ask.with(ACCEPT, types.join(", "));
+        let response = self.connection.ask(&ask, &action)?;
+        match response.status() {
+            StatusCode::OK => {}
+            StatusCode::NOT_FOUND => {
+                return Err(OciImageError::NoTag {
+                    place: self.name(),
+                    tag: tag.to_owned(),
+                });
+            }
+            _ => return Err(self.connection.unexpected(&action, response)),
+        }
+        let header = |name| response.headers().get(name)?.to_str().ok();
+        let said = header(DIGEST).map(str::to_owned);
+        let media_type = header(CONTENT_TYPE.as_str()).unwrap_or_default().to_owned();
+        let text = answer::bytes(response, MOST_MANIFEST_BYTES);
+        let text = text.map_err(|what| self.connection.failed(&action, what))?;
+        let digest = Digest::of(&text);
+        let refused = |what| OciImageError::document(format!("the manifest of {tag}"), what);
+        if said.is_some_and(|said| said != digest.to_string()) {
+            return Err(refused(
+                "its bytes have another digest than the registry says",
+            ));
+        }
+        if tag.parse().is_ok_and(|asked: Digest| asked != digest) {
+            return Err(refused("its bytes have another digest"));
+        }
+        let media_type = types.iter().find(|known| **known == media_type);
+        let media_type = media_type.ok_or_else(|| refused("it is none of an image"))?;
+        let found = Descriptor::new(media_type, digest, text.len() as u64);
+        Ok((text, found))
     }
 
     fn tags(&self) -> Result<Vec<String>, OciImageError> {
@@ -69,39 +118,13 @@ impl Elsewhere for Registry {
     }
 
     fn manifest(&self, tag: &str) -> Result<(Manifest, Digest), OciImageError> {
-        let action = format!("read the manifest of {tag}");
-        let ask = Ask::new(
-            Method::GET,
-            self.connection.url(&format!("manifests/{tag}")),
-        );
-        let response = self.connection.ask(&ask.with(ACCEPT, MANIFEST), &action)?;
-        match response.status() {
-            StatusCode::OK => {}
-            StatusCode::NOT_FOUND => {
-                return Err(OciImageError::NoTag {
-                    place: self.name(),
-                    tag: tag.to_owned(),
-                });
-            }
-            _ => return Err(self.connection.unexpected(&action, response)),
-        }
-        let said = response
-            .headers()
-            .get(DIGEST)
-            .and_then(|said| said.to_str().ok());
-        let said = said.map(str::to_owned);
-        let text = answer::bytes(response, MOST_MANIFEST_BYTES);
-        let text = text.map_err(|what| self.connection.failed(&action, what))?;
-        let digest = Digest::of(&text);
-        if said.is_some_and(|said| said != digest.to_string()) {
-            let what = "its bytes have another digest than the registry says";
-            return Err(OciImageError::document(
-                format!("the manifest of {tag}"),
-                what,
-            ));
-        }
-        let manifest = Manifest::from_text(&text, &digest.to_string())?;
-        Ok((manifest, digest))
+        let (text, found) = self.document(tag, &[MANIFEST])?;
+        let manifest = Manifest::from_text(&text, &found.digest.to_string())?;
+        Ok((manifest, found.digest))
+    }
+
+    fn describe(&self, tag: &str) -> Result<Descriptor, OciImageError> {
+        Ok(self.document(tag, &IMAGES)?.1)
     }
 
     fn images(&self, tag: &str, most: usize) -> Result<Vec<Manifest>, OciImageError> {

@@ -46,6 +46,11 @@ impl RepositoryName {
         format!("{scheme}://{}", self.host)
     }
 
+    /// Whether it is the same repository, with or without TLS.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        (&self.host, &self.path) == (&other.host, &other.path)
+    }
+
     /// Whether what is sent to it stays on this machine.
     pub(super) fn is_here(&self) -> bool {
         let without_port = self.host.rsplit_once(':').map(|(host, _)| host);

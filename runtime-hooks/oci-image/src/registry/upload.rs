@@ -44,6 +44,10 @@ impl Write for Upload<'_> {
 }
 
 impl NewBlob for Upload<'_> {
+    fn written(&self) -> (Digest, u64) {
+        self.spool.so_far()
+    }
+
     fn finish(self: Box<Self>) -> Result<Stored, OciImageError> {
         let (digest, bytes, file) = self.spool.end();
         let body = || {

@@ -6,6 +6,7 @@ pub mod inspect;
 mod known;
 pub mod moved;
 pub mod offered;
+mod origin;
 mod row;
 mod table;
 mod whose;

@@ -7,6 +7,7 @@ use serde::Serialize;
 use stasis_config::Settings;
 use stasis_memory_store::Tier;
 
+use super::origin::Origin;
 use crate::cli::check::image::{About, Expects, Reading, Refused, Report, judge, look};
 use crate::error::chain;
 use crate::error::kind::Kind;
@@ -28,6 +29,8 @@ pub(super) struct Row {
     pub(super) tier: Option<Tier>,
     /// What its manifest says.
     pub(super) manifest: Option<About>,
+    /// Where it came from and went, as far as that is noted.
+    pub(super) origin: Option<Origin>,
     /// What people should know.
     pub(super) notes: Vec<String>,
     /// What it takes for granted; only where that is asked for.
@@ -69,6 +72,7 @@ impl Row {
             bytes,
             tier: None,
             manifest: None,
+            origin: None,
             notes: Vec::new(),
             expects: None,
         }
@@ -79,6 +83,7 @@ impl Row {
         let memory = memory.and_then(|manifest| manifest.memory.as_ref());
         Self {
             tier: memory.map(|memory| memory.tier),
+            origin: Origin::of(&report.image),
             image: report.image,
             restorable: report.restorable,
             kind: report.kind,

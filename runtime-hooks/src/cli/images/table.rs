@@ -2,6 +2,7 @@
 
 use stasis_memory_store::Tier;
 
+use super::origin::{Origin, Place};
 use super::row::Row;
 use crate::cli::answer::amount::size;
 use crate::cli::answer::table::{Cell, Column, Tone, table};
@@ -45,6 +46,10 @@ pub(super) fn of(rows: &[Row]) -> String {
             let image = Cell::new(row.image.display().to_string());
             text += &format!("\n{image}: {} [{}]", Cell::new(&refused.text), refused.kind);
         }
+        for line in row.origin.iter().flat_map(origin) {
+            let image = Cell::new(row.image.display().to_string());
+            text += &format!("\n{image}: {}", Cell::new(line));
+        }
     }
     text
 }
@@ -59,6 +64,21 @@ pub(super) fn with_notes(rows: &[Row]) -> String {
         }
     }
     text
+}
+
+/// Where it came from and went, a line each.
+fn origin(origin: &Origin) -> Vec<String> {
+    let line = |did: &str, place: &Place| {
+        let Place {
+            reference,
+            digest,
+            time,
+        } = place;
+        format!("{did} {reference}, {digest}, {time}")
+    };
+    let pulled = origin.pulled.iter().map(|place| line("from", place));
+    let pushed = origin.pushed.iter().map(|place| line("pushed to", place));
+    pulled.chain(pushed).collect()
 }
 
 fn row(row: &Row) -> Vec<Cell> {

@@ -63,6 +63,8 @@ const BOOT: &str = ".stasis-boot";
 const MAX_BOOT_BYTES: u64 = 1 << 10;
 /// CRIU's link to the image that has the memory which this one lacks (criu/page-xfer.c).
 pub(crate) const PARENT: &str = "parent";
+/// Where an image came from and went, beside it (`cli/images/origin.rs`).
+pub(crate) const ORIGIN: &str = "stasis-origin.json";
 
 /// An image that is being written.
 #[derive(Debug)]

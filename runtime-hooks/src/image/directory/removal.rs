@@ -9,17 +9,19 @@ use stasis_linux::file;
 use super::in_use::Alone;
 use super::lock::{lock, remove_staging};
 use super::roll_forward::takes_its_place;
-use super::{INVENTORY, ImageDirectoryError, NEW, PARENT, failed};
+use super::{INVENTORY, ImageDirectoryError, NEW, ORIGIN, PARENT, failed};
 use crate::image::files::is_listed;
 use crate::image::manifest::Manifest;
 
-/// What CRIU puts beside an image if it has no other work directory, and its link to another one.
-const BESIDE: [&str; 5] = [
+/// What CRIU puts beside an image if it has no other work directory, its link to another one, and
+/// our note.
+const BESIDE: [&str; 6] = [
     "stats-dump",
     "stats-restore",
     "dump.log",
     "restore.log",
     PARENT,
+    ORIGIN,
 ];
 
 /// Removes the files of an image, and the directory if nothing else is in it. The manifest goes
@@ -80,7 +82,14 @@ mod tests {
     fn only_files_of_the_image_are_removed() {
         let parent = tempfile::tempdir().unwrap();
         let image = parent.path().join("image");
-        let files = [INVENTORY, "core-1.img", FILE_NAME, "dump.log", "stats-dump"];
+        let files = [
+            INVENTORY,
+            "core-1.img",
+            FILE_NAME,
+            "dump.log",
+            "stats-dump",
+            ORIGIN,
+        ];
         let make = |more: &[&str]| {
             fs::create_dir_all(&image).unwrap();
             for name in files.iter().chain(more) {

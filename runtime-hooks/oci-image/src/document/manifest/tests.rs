@@ -32,9 +32,21 @@ fn a_manifest_reads_as_it_is_written() {
 }
 
 #[test]
+fn an_image_belongs_to_another() {
+    let subject = Descriptor::new(MANIFEST, Digest::of(b"container image"), 100);
+    let whole = manifest().with_subject(Some(subject.clone()));
+    let text = whole.to_text().unwrap();
+    let again = Manifest::from_text(&text, "m").unwrap();
+    assert_eq!(again.subject(), Some(&subject));
+    let odd = String::from_utf8(text).unwrap();
+    let odd = odd.replace(&subject.digest.to_string(), "sha512:0");
+    Manifest::from_text(odd.as_bytes(), "m").unwrap_err();
+}
+
+#[test]
 fn what_others_add_is_left_alone() {
     let mut value: Value = serde_json::from_slice(&manifest().to_text().unwrap()).unwrap();
-    value["subject"] = json!({"mediaType": "x", "digest": "sha512:0", "size": 1});
+    value["other"] = json!({"mediaType": "x", "digest": "sha512:0", "size": 1});
     value["layers"][0]["urls"] = json!([]);
     Manifest::from_text(value.to_string().as_bytes(), "m").unwrap();
 }
@@ -42,7 +54,7 @@ fn what_others_add_is_left_alone() {
 #[test]
 fn nothing_else_is_that_of_an_image() {
     type Change = fn(&mut Value);
-    let changes: [(&str, Change); 16] = [
+    let changes: [(&str, Change); 18] = [
         ("schema", |m| m["schemaVersion"] = json!(1)),
         ("type", |m| m["mediaType"] = json!("application/json")),
         ("artifact", |m| m["artifactType"] = json!("other")),
@@ -69,6 +81,14 @@ fn nothing_else_is_that_of_an_image() {
             drop(m["layers"].as_array_mut().unwrap().remove(0))
         }),
         ("annotation", |m| m["annotations"]["a"] = json!({})),
+        ("layer of no engine", |m| {
+            m["layers"][3]["mediaType"] = json!(Kind::Writable.media_type());
+        }),
+        ("two engines", |m| {
+            for at in [3, 4] {
+                m["layers"][at]["mediaType"] = json!(Kind::Engine.media_type());
+            }
+        }),
     ];
     for (what, change) in changes {
         let mut value: Value = serde_json::from_slice(&manifest().to_text().unwrap()).unwrap();

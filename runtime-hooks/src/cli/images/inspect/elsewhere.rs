@@ -50,7 +50,7 @@ impl Elsewhere {
     /// [`MoveError`].
     pub(super) fn read(reference: &Reference, authfile: Option<&Path>) -> Result<Self, MoveError> {
         let from = reference.open(authfile)?;
-        let (manifest, digest) = reference.find(&*from)?;
+        let (manifest, digest) = from.manifest(reference.tag())?;
         let config = from.read(manifest.config(), manifest.config().size)?;
         let image = Manifest::from_text(Path::new(FILE_NAME), &config);
         let image = image.map_err(MoveError::refused)?;

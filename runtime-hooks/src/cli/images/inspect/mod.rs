@@ -1,17 +1,22 @@
 //! `stasis inspect`: what is in images: whose they are, their processes with what they had open,
 //! their mounts, and what their checkpoints took. Changes nothing, and decides nothing.
 
+mod elsewhere;
 mod process;
 mod report;
 mod text;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use serde::Serialize;
 use stasis_config::Settings;
+use stasis_oci_image::{OciImageError, Reference};
 
+use super::moved::login::Login;
 use crate::cli::answer::{Format, Output, answer};
-use crate::cli::command_error::CommandError;
+use crate::cli::command_error::{CommandError, MoveError};
+use elsewhere::Elsewhere;
 use report::Report;
 
 /// Show what is in images.
@@ -24,7 +29,8 @@ use report::Report;
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Image directories; also the directory that an engine has put one into, beside its
-    /// config.dump.
+    /// config.dump. Or an image where registries' images are, of which nothing but two small
+    /// documents is fetched: REGISTRY/REPOSITORY:TAG, oci:/DIRECTORY:TAG, @DIGEST in place of :TAG.
     #[arg(value_name = "IMAGE", required = true)]
     images: Vec<PathBuf>,
     /// Show the processes as a tree, with the command lines that are in the image.
@@ -46,7 +52,17 @@ pub struct Arguments {
     #[arg(long)]
     all: bool,
     #[command(flatten)]
+    login: Login,
+    #[command(flatten)]
     output: Output,
+}
+
+/// An image that is shown.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Shown {
+    Here(Box<Report>),
+    Elsewhere(Box<Elsewhere>),
 }
 
 impl Arguments {
@@ -62,13 +78,33 @@ impl Arguments {
 /// # Errors
 /// An image cannot be shown.
 pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
-    let mut reports = Vec::new();
+    let mut shown = Vec::new();
     for image in &arguments.images {
-        reports.push(Report::of(settings, image)?);
+        shown.push(show(settings, image, arguments.login.file())?);
     }
     match arguments.format() {
-        Format::Json => answer(&reports)?,
-        Format::Text => println!("{}", text::of(&reports, arguments)),
+        Format::Json => answer(&shown)?,
+        Format::Text => println!("{}", text::of(&shown, arguments)),
     }
     Ok(0)
+}
+
+fn show(settings: &Settings, named: &Path, authfile: Option<&Path>) -> Result<Shown, CommandError> {
+    Ok(match reference(named) {
+        None => Shown::Here(Box::new(Report::of(settings, named)?)),
+        Some(reference) => {
+            let reference = reference.map_err(MoveError::from)?;
+            Shown::Elsewhere(Box::new(Elsewhere::read(&reference, authfile)?))
+        }
+    })
+}
+
+/// What is no file here may be one elsewhere.
+fn reference(named: &Path) -> Option<Result<Reference, OciImageError>> {
+    let text = named.to_str().filter(|_| !named.exists())?;
+    let reference = text.parse();
+    match reference {
+        Err(_) if !text.starts_with("oci:") => None,
+        known => Some(known),
+    }
 }

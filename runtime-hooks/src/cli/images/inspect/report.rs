@@ -141,7 +141,8 @@ fn logged(settings: &Settings, image: &Path, manifest: &Manifest) -> Option<Line
     found
 }
 
-fn gpus(manifest: &Manifest) -> Vec<Gpu> {
+/// The GPUs that its processes used.
+pub(super) fn gpus(manifest: &Manifest) -> Vec<Gpu> {
     let mut held = GpuBytes::new();
     for process in &manifest.processes {
         add(&mut held, &process.gpu_bytes());

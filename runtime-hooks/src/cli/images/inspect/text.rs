@@ -1,8 +1,8 @@
 //! Images for people.
 
-use super::Arguments;
 use super::process::Process;
 use super::report::Report;
+use super::{Arguments, Shown};
 use crate::cli::answer::amount::size;
 use crate::cli::answer::name;
 use crate::cli::answer::table::{Cell, Column, table};
@@ -11,9 +11,17 @@ use crate::cli::images::table::tier;
 /// A tree is drawn no deeper, so that lines end.
 const DEEPEST: usize = 16;
 
-pub(super) fn of(reports: &[Report], asked: &Arguments) -> String {
-    let texts: Vec<String> = reports.iter().map(|report| one(report, asked)).collect();
-    texts.join("\n\n")
+pub(super) fn of(shown: &[Shown], asked: &Arguments) -> String {
+    let text = |shown: &Shown| match shown {
+        Shown::Here(report) => one(report, asked),
+        Shown::Elsewhere(elsewhere) => titled(&elsewhere.lines()),
+    };
+    shown.iter().map(text).collect::<Vec<_>>().join("\n\n")
+}
+
+fn titled(lines: &[(&str, String)]) -> String {
+    let line = |(title, fact): &(&str, String)| format!("{title:<12} {}", name(fact));
+    lines.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 fn one(report: &Report, asked: &Arguments) -> String {
@@ -82,8 +90,7 @@ fn summary(report: &Report) -> String {
     let file_bytes = size(sizes.file_bytes);
     lines.push(("files", format!("{}, {file_bytes}", sizes.files)));
     lines.extend(report.notes.iter().map(|note| ("note", note.clone())));
-    let line = |(title, fact): &(&str, String)| format!("{title:<12} {}", name(fact));
-    lines.iter().map(line).collect::<Vec<_>>().join("\n")
+    titled(&lines)
 }
 
 fn tree(report: &Report) -> String {

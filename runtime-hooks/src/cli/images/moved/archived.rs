@@ -7,19 +7,17 @@ use std::io::{self, BufWriter};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use stasis_config::Settings;
 use stasis_linux::file;
 use stasis_oci_image::archive::{self, Compression};
 use stasis_oci_image::{Elsewhere, Reference};
 
 use super::beside::Beside;
 use super::engine::{self, CHECKPOINT};
-use super::pull::pull;
 use super::report::Moved;
 use crate::cli::command_error::MoveError;
 
 const ENDING: &str = ".stasis-pull";
-/// Where [`pull`] has an image that is not complete.
+/// Where a pull has an image that is not complete.
 const INCOMPLETE: &str = ".checkpoint.stasis-pull";
 /// The archive, before it has its name.
 const NEW: &str = ".new";
@@ -37,19 +35,24 @@ fn ends(path: &Path, ending: &str) -> bool {
     path.extension().is_some_and(|found| found == ending)
 }
 
-/// Pulls an image into an archive that is not there yet. One that was cut off goes on where it was.
+/// Pulls an image into an archive that is not there yet, by way of a directory, into which `pull`
+/// pulls it. One that was cut off goes on where it was.
 ///
 /// # Errors
 /// [`MoveError`]: there is no archive.
 pub(super) fn pull_archive(
-    settings: &Settings,
     from: &dyn Elsewhere,
     reference: &Reference,
     into: &Path,
+    pull: impl FnOnce(&Path) -> Result<Moved, MoveError>,
 ) -> Result<Moved, MoveError> {
-    refuse_used(into)?;
     let beside = Beside::begin(into, ENDING)?;
-    match fill(settings, from, reference, &beside) {
+    // A pull that was killed once the archive had its name has left the rest.
+    if let Err(error) = refuse_used(into) {
+        beside.leave(&BTreeSet::new());
+        return Err(error);
+    }
+    match fill(from, reference, &beside, pull) {
         Ok(moved) => {
             let image = write(&beside, into)?;
             beside.leave(&BTreeSet::new());
@@ -64,17 +67,17 @@ pub(super) fn pull_archive(
 
 /// Fetches all that the archive is to have.
 fn fill(
-    settings: &Settings,
     from: &dyn Elsewhere,
     reference: &Reference,
     beside: &Beside,
+    pull: impl FnOnce(&Path) -> Result<Moved, MoveError>,
 ) -> Result<Moved, MoveError> {
     go_on(beside)?;
     let (manifest, digest) = from.manifest(reference.tag())?;
     if !engine::fetch(from, &manifest, beside.path())? {
         return Err(MoveError::NoEngine(reference.to_string()));
     }
-    let moved = pull(settings, from, reference, &beside.path().join(CHECKPOINT))?;
+    let moved = pull(&beside.path().join(CHECKPOINT))?;
     match moved.digest == digest.to_string() {
         true => Ok(moved),
         false => Err(MoveError::NoImage {

@@ -12,7 +12,6 @@ use stasis_oci_image::{Descriptor, Elsewhere, Kind, Manifest};
 
 use super::noted::Noted;
 use super::outgoing::{Layer, Outgoing};
-use super::pull::whole;
 use crate::cli::command_error::MoveError;
 
 /// The directory of the image, among the engine's files (checkpointctl's `lib/metadata.go`).
@@ -28,7 +27,7 @@ const MOST_BYTES: u64 = 1 << 40;
 ///
 /// # Errors
 /// [`MoveError`].
-pub(super) fn add(into: &mut Outgoing<'_>, beside: &Path) -> Result<Vec<Layer>, MoveError> {
+pub(super) fn add(into: &mut Outgoing<'_, '_>, beside: &Path) -> Result<Vec<Layer>, MoveError> {
     let failed = || MoveError::io("pack the engine's files in", beside);
     let is_own = |name: &str| name != CHECKPOINT && name != WRITABLE;
     let own = into.stream(Kind::Engine, |blob| {
@@ -92,5 +91,5 @@ fn read<'f>(
     let mut contents = contents.inner;
     let rest = io::copy(&mut contents, &mut io::sink());
     rest.map_err(MoveError::io("read the engine's files for", into))?;
-    whole(blob, contents)
+    Ok(blob.check(contents)?)
 }

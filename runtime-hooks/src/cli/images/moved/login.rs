@@ -6,7 +6,7 @@ use clap::Args;
 
 /// Where the user's credentials are.
 #[derive(Debug, Args)]
-pub(super) struct Login {
+pub(in crate::cli::images) struct Login {
     /// A file with credentials, as `podman login --authfile` and `docker login` write it, in the
     /// place of root's own.
     #[arg(long, value_name = "FILE")]
@@ -15,7 +15,7 @@ pub(super) struct Login {
 
 impl Login {
     /// The file that was named.
-    pub(super) fn file(&self) -> Option<&Path> {
+    pub(in crate::cli::images) fn file(&self) -> Option<&Path> {
         self.authfile.as_deref()
     }
 }

@@ -1,32 +1,66 @@
-//! Blobs on their way to where registries' images are, counted.
+//! Blobs on their way to where registries' images are, counted. Those of bulk memory are sent side
+//! by side while the next one is gathered: what is gathered and not sent yet is in files, of which
+//! there are so many, with so many bytes, at most.
 
+use std::collections::VecDeque;
 use std::io::Write;
+use std::panic::resume_unwind;
+use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use stasis_memory_store::{BlobDigest, Gathered, NewBlobs, encode_contents};
 use stasis_oci_image::elsewhere::{Kept, Stored};
 use stasis_oci_image::{Digest, Elsewhere, Kind, NewBlob, OciImageError};
 
+use super::progress::Progress;
 use crate::cli::command_error::MoveError;
+
+/// More connections help nobody: registries that limit a connection allow some hundred MB/s each.
+const AT_ONCE: usize = 4;
+/// A blob of more is sent alone.
+const MOST_WAITING: u64 = 4 << 30;
 
 /// A layer of the manifest.
 pub(super) type Layer = (Kind, Digest, u64);
 
 /// Writes blobs, and counts them.
-pub(super) struct Outgoing<'p> {
+pub(super) struct Outgoing<'s, 'p> {
     place: &'p dyn Elsewhere,
+    scope: &'s Scope<'s, 'p>,
+    progress: &'p Progress,
     growing: Option<Box<dyn NewBlob + 'p>>,
+    /// Being sent, the first one in front.
+    sending: VecDeque<Sending<'s>>,
     pub(super) moved_bytes: u64,
     pub(super) moved_blobs: usize,
 }
 
-impl<'p> Outgoing<'p> {
-    pub(super) fn new(place: &'p dyn Elsewhere) -> Self {
+/// A blob that is being sent.
+struct Sending<'s> {
+    bytes: u64,
+    sent: ScopedJoinHandle<'s, Result<Stored, OciImageError>>,
+}
+
+impl<'s, 'p> Outgoing<'s, 'p> {
+    /// With threads of this scope.
+    pub(super) fn new(
+        place: &'p dyn Elsewhere,
+        progress: &'p Progress,
+        scope: &'s Scope<'s, 'p>,
+    ) -> Self {
         Self {
             place,
+            scope,
+            progress,
             growing: None,
+            sending: VecDeque::new(),
             moved_bytes: 0,
             moved_blobs: 0,
         }
+    }
+
+    /// Where they go.
+    pub(super) fn place(&self) -> &'p dyn Elsewhere {
+        self.place
     }
 
     fn count(&mut self, stored: &Stored) {
@@ -65,6 +99,51 @@ impl<'p> Outgoing<'p> {
         ])
     }
 
+    /// Waits until all blobs are there.
+    ///
+    /// # Errors
+    /// [`MoveError`]: one of them is not.
+    pub(super) fn wait(&mut self) -> Result<(), MoveError> {
+        while let Some(first) = self.sending.pop_front() {
+            self.wait_for(first)?;
+        }
+        Ok(())
+    }
+
+    fn wait_for(&mut self, blob: Sending<'s>) -> Result<(), MoveError> {
+        let stored = blob
+            .sent
+            .join()
+            .unwrap_or_else(|panic| resume_unwind(panic))?;
+        self.count(&stored);
+        if stored.kept == Kept::Now {
+            self.moved_blobs += 1;
+        }
+        Ok(())
+    }
+
+    /// Sends a blob as soon as there is room for it.
+    fn send(&mut self, blob: Box<dyn NewBlob + 'p>, bytes: u64) -> Result<(), MoveError> {
+        let waiting = |sending: &VecDeque<Sending<'s>>| -> u64 {
+            sending.iter().map(|blob| blob.bytes).sum()
+        };
+        while self.sending.len() >= AT_ONCE || waiting(&self.sending) + bytes > MOST_WAITING {
+            let Some(first) = self.sending.pop_front() else {
+                break;
+            };
+            self.wait_for(first)?;
+        }
+        let progress = self.progress;
+        let sent = Builder::new().spawn_scoped(self.scope, move || {
+            let stored = blob.finish()?;
+            progress.sent(stored.bytes);
+            Ok(stored)
+        });
+        let sent = sent.map_err(MoveError::io("begin to write", self.place.name().as_ref()))?;
+        self.sending.push_back(Sending { bytes, sent });
+        Ok(())
+    }
+
     fn growing(&mut self) -> Result<Box<dyn NewBlob + 'p>, OciImageError> {
         self.growing
             .take()
@@ -72,7 +151,7 @@ impl<'p> Outgoing<'p> {
     }
 }
 
-impl NewBlobs for Outgoing<'_> {
+impl NewBlobs for Outgoing<'_, '_> {
     type Error = MoveError;
 
     fn append(&mut self, bytes: &[u8]) -> Result<(), MoveError> {
@@ -80,15 +159,14 @@ impl NewBlobs for Outgoing<'_> {
         let written = blob.write_all(bytes);
         written.map_err(MoveError::io("write a blob of", self.place.name().as_ref()))?;
         self.growing = Some(blob);
+        self.progress.gathered(bytes.len());
         Ok(())
     }
 
     fn end(&mut self) -> Result<BlobDigest, MoveError> {
-        let stored = self.growing()?.finish()?;
-        self.count(&stored);
-        if stored.kept == Kept::Now {
-            self.moved_blobs += 1;
-        }
-        Ok(*stored.digest.bytes())
+        let blob = self.growing()?;
+        let (digest, bytes) = blob.written();
+        self.send(blob, bytes)?;
+        Ok(*digest.bytes())
     }
 }

@@ -8,19 +8,18 @@ use clap::Args;
 use stasis_config::Settings;
 use stasis_memory_store::{INDEX_FILE, Index, Pack, Tier, pack_header, pack_of};
 use stasis_oci_image::digest::Hashed;
-use stasis_oci_image::{
-    Descriptor, Digest, Elsewhere, Kind, Manifest, OciImageError, Reference, bundle,
-};
+use stasis_oci_image::{Descriptor, Digest, Elsewhere, Kind, Manifest, Reference, bundle};
 
 use super::archived::{is_archive, pull_archive};
 use super::login::Login;
 use super::noted::Noted;
-use super::report::Moved;
+use super::report::{Moved, place_of};
 use super::source::{is_of_criu, listed};
 use super::staging::Staging;
 use crate::bulk_memory::request::threads;
 use crate::cli::answer::{Format, Output, show};
 use crate::cli::command_error::{CommandError, MoveError};
+use crate::cli::images::origin::Origin;
 use crate::image::directory::INVENTORY;
 use crate::image::files::{self, ImageFile};
 use crate::image::manifest::{FILE_NAME, Manifest as ImageManifest};
@@ -31,7 +30,7 @@ use crate::image::manifest::{FILE_NAME, Manifest as ImageManifest};
 /// Exit code 0: the image is there; 2: it is not.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Where from: REGISTRY/REPOSITORY:TAG, or oci:/DIRECTORY:TAG.
+    /// Where from: REGISTRY/REPOSITORY:TAG, or oci:/DIRECTORY:TAG; @DIGEST in the place of :TAG.
     #[arg(value_name = "REF")]
     reference: Reference,
     /// The directory for it, which is not there yet, or empty; or, ending in .tar or .tar.zst, an
@@ -62,10 +61,14 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
         .open(arguments.login.file())
         .map_err(MoveError::from)?;
     let into = &arguments.into;
+    let pull_into = |directory: &Path| pull(settings, &*from, reference, directory);
     let pulled = match is_archive(into) {
-        true => pull_archive(settings, &*from, reference, into)?,
-        false => pull(settings, &*from, reference, into)?,
+        true => pull_archive(&*from, reference, into, pull_into)?,
+        false => pull_into(into)?,
     };
+    if pulled.image.is_dir() {
+        Origin::note_pulled(&pulled.image, place_of(&pulled));
+    }
     show(&pulled, arguments.format())?;
     Ok(0)
 }
@@ -265,13 +268,6 @@ fn fetch_criu(from: &dyn Elsewhere, parts: &Parts, staging: &Staging) -> Result<
     whole(&parts.criu, contents)
 }
 
-/// Whether a blob is what its digest says.
-pub(super) fn whole<R>(blob: &Descriptor, read: Hashed<R>) -> Result<(), MoveError> {
-    let (digest, bytes, _) = read.end();
-    if (digest, bytes) == (blob.digest, blob.size) {
-        return Ok(());
-    }
-    let what = "its bytes have another digest".to_owned();
-    let digest = blob.digest;
-    Err(OciImageError::Blob { digest, what }.into())
+fn whole<R>(blob: &Descriptor, read: Hashed<R>) -> Result<(), MoveError> {
+    Ok(blob.check(read)?)
 }

@@ -1,6 +1,7 @@
 //! `stasis push`: an image to where registries' images are.
 
 use std::path::PathBuf;
+use std::thread;
 
 use clap::Args;
 use stasis_config::Settings;
@@ -8,16 +9,21 @@ use stasis_memory_store::{
     BlobContents, Gathered, INDEX_FILE, Lengths, MOST_CONTENTS_BYTES, decode_contents, gather,
     pack_of,
 };
-use stasis_oci_image::{Digest, Elsewhere, Kind, Manifest, Reference, bundle};
+use stasis_oci_image::document::annotations::IMAGE_NAME;
+use stasis_oci_image::{
+    Descriptor, Digest, Elsewhere, Kind, Manifest, OciImageError, Reference, bundle,
+};
 
 use super::login::Login;
 use super::outgoing::{Layer, Outgoing};
-use super::report::Moved;
+use super::progress::Progress;
+use super::report::{Moved, place_of};
 use super::source::{Memory, Source, listed};
 use super::{annotations, engine};
 use crate::bulk_memory::request::threads;
 use crate::cli::answer::{Format, Output, show};
 use crate::cli::command_error::{CommandError, MoveError};
+use crate::cli::images::origin::Origin;
 use crate::image::files::ImageFile;
 
 /// So many images that the other side has are looked at for what need not be moved.
@@ -35,6 +41,10 @@ pub struct Arguments {
     /// The image's directory, or the archive that an engine has exported it into.
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
+    /// The tag or digest, in the same repository, of the container image that this is a checkpoint
+    /// of; by itself the one that the engine names, if it is there.
+    #[arg(long, value_name = "TAG|DIGEST")]
+    subject: Option<String>,
     #[command(flatten)]
     login: Login,
     #[command(flatten)]
@@ -61,19 +71,57 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
     let place = reference
         .open_or_make(arguments.login.file())
         .map_err(MoveError::from)?;
-    let pushed = push(settings, source, &*place, reference, Lengths::of)?;
+    let subject = subject(&*place, arguments, &source)?;
+    let pushed = push(settings, source, &*place, reference, subject, Lengths::of)?;
+    if image.is_dir() {
+        Origin::note_pushed(image, place_of(&pushed));
+    }
     show(&pushed, arguments.format())?;
     Ok(0)
 }
 
 pub(super) fn push(
     settings: &Settings,
-    mut source: Source,
+    source: Source,
     place: &dyn Elsewhere,
     reference: &Reference,
+    subject: Option<Descriptor>,
     lengths: impl FnOnce(u64) -> Lengths,
 ) -> Result<Moved, MoveError> {
-    let mut into = Outgoing::new(place);
+    let progress = Progress::new(&reference.to_string());
+    thread::scope(|scope| {
+        let into = Outgoing::new(place, &progress, scope);
+        send(settings, source, into, reference, subject, lengths)
+    })
+}
+
+/// The manifest of the container image, if it is there.
+fn subject(
+    place: &dyn Elsewhere,
+    arguments: &Arguments,
+    source: &Source,
+) -> Result<Option<Descriptor>, MoveError> {
+    if let Some(named) = &arguments.subject {
+        return Ok(Some(place.describe(named)?));
+    }
+    let named = annotations::of(source).remove(IMAGE_NAME);
+    let named = named.and_then(|named| named.parse::<Reference>().ok());
+    let beside = named.filter(|named| named.is_beside(&arguments.reference));
+    match beside.map(|named| place.describe(named.tag())) {
+        None | Some(Err(OciImageError::NoTag { .. })) => Ok(None),
+        Some(found) => Ok(Some(found?)),
+    }
+}
+
+fn send(
+    settings: &Settings,
+    mut source: Source,
+    mut into: Outgoing<'_, '_>,
+    reference: &Reference,
+    subject: Option<Descriptor>,
+    lengths: impl FnOnce(u64) -> Lengths,
+) -> Result<Moved, MoveError> {
+    let (place, tag) = (into.place(), reference.new_tag()?);
     let mut files: Vec<ImageFile> = source.of_criu().cloned().collect();
     let mut layers = vec![add_criu(&mut into, &source, &files)?];
     if let Some(engine) = &source.engine {
@@ -81,9 +129,10 @@ pub(super) fn push(
     }
     let mut gathered = None;
     if let Some(Memory { index, reader, .. }) = &source.memory {
-        let there = there(place, reference.tag())?;
+        let there = there(place, tag)?;
         let threads = threads(settings, index.tier);
         let memory = gather(index, reader, &there, lengths, threads, &mut into)?;
+        into.wait()?;
         layers.extend(into.add_lists(&memory)?);
         layers.extend(memory.blobs.iter().map(layer));
         files.extend(files_of(&memory));
@@ -102,7 +151,8 @@ pub(super) fn push(
     })?;
     let config = into.add(&config)?;
     let manifest = Manifest::new(config, layers, annotations::of(&source));
-    let digest = place.tag(reference.tag(), &manifest)?;
+    let manifest = manifest.with_subject(subject);
+    let digest = place.tag(tag, &manifest)?;
     Ok(Moved {
         image: source.named.clone(),
         reference: reference.to_string(),
@@ -115,7 +165,7 @@ pub(super) fn push(
 }
 
 fn add_criu(
-    into: &mut Outgoing<'_>,
+    into: &mut Outgoing<'_, '_>,
     source: &Source,
     files: &[ImageFile],
 ) -> Result<Layer, MoveError> {

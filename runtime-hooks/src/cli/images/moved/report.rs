@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::cli::answer::amount::size;
 use crate::cli::answer::name;
+use crate::cli::images::origin::Place;
 
 /// An image that was pushed or pulled.
 #[derive(Debug, Serialize)]
@@ -25,6 +26,11 @@ pub(super) struct Moved {
     pub(super) blobs: usize,
     /// Of these, those that were not there before.
     pub(super) moved_blobs: usize,
+}
+
+/// Where it is elsewhere, now.
+pub(super) fn place_of(moved: &Moved) -> Place {
+    Place::new(moved.reference.clone(), moved.digest.clone())
 }
 
 impl fmt::Display for Moved {

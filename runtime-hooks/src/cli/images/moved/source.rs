@@ -1,5 +1,6 @@
-//! An image to be pushed, of which a restore would read every byte without complaint: its directory,
-//! the one into which an engine has put it beside its own files, or an engine's archive of both.
+//! An image to be pushed, of which a restore would read every byte without complaint: its
+//! directory, the one into which an engine has put it beside its own files, or an engine's archive
+//! of both.
 
 use std::path::{Path, PathBuf};
 

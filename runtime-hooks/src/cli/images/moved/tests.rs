@@ -21,6 +21,7 @@ use crate::image::files;
 use crate::image::manifest::{Manifest, StoredMemory};
 
 mod archives;
+mod side_by_side;
 
 /// A blob for each content.
 fn one_each(_: u64) -> Lengths {
@@ -80,7 +81,7 @@ impl Images {
         let source = Source::open(self.settings(), &self.path(image))?;
         let reference = self.reference(tag);
         let place = reference.open_or_make(None)?;
-        push(self.settings(), source, &*place, &reference, one_each)
+        push(self.settings(), source, &*place, &reference, None, one_each)
     }
 
     fn pull(&self, tag: &str, into: &str) -> Result<Moved, MoveError> {

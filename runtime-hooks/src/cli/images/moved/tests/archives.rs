@@ -41,7 +41,9 @@ impl Images {
         let reference = self.reference(tag);
         let from = reference.open(None)?;
         assert!(is_archive(&self.path(into)));
-        pull_archive(self.settings(), &*from, &reference, &self.path(into))
+        pull_archive(&*from, &reference, &self.path(into), |directory| {
+            pull(self.settings(), &*from, &reference, directory)
+        })
     }
 
     fn unpack(&self, archive: &str, into: &str) -> PathBuf {
@@ -164,6 +166,7 @@ fn what_is_no_archive_is_refused_and_nothing_is_left() {
     fs::write(images.path("other.tar"), other).unwrap();
     let error = images.push("other.tar", "other").unwrap_err();
     assert!(matches!(error, MoveError::NoArchive(_)), "{error}");
+    fs::create_dir_all(images.path(".other.tar.stasis-pull/checkpoint")).unwrap();
     let error = images.pull_archive("plain", "other.tar").unwrap_err();
     assert!(matches!(error, MoveError::There(_)), "{error}");
     assert_eq!(images.left(), [""; 0]);

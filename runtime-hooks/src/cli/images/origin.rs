@@ -1,0 +1,160 @@
+//! Where an image in a directory came from, and where it went: a note beside it, which decides
+//! nothing.
+//!
+//! It is one of this image alone: the note has the hash of `stasis.json`, so that an image which
+//! takes its place, in the same directory, has none.
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+use stasis_linux::file::{self, Access, Durability};
+
+use crate::host::time::rfc3339;
+use crate::image::directory::ORIGIN;
+use crate::image::manifest::FILE_NAME;
+
+const VERSION: u32 = 1;
+const MOST_BYTES: u64 = 64 << 10;
+/// As `image::manifest` reads at most.
+const MOST_MANIFEST_BYTES: u64 = 96 << 20;
+/// The last ones are kept.
+const MOST_PLACES: usize = 8;
+
+/// Where it came from and went.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::cli::images) struct Origin {
+    /// Where it was pulled from.
+    pub(in crate::cli::images) pulled: Option<Place>,
+    /// Where it was pushed to, the last one at the end.
+    pub(in crate::cli::images) pushed: Vec<Place>,
+}
+
+/// A place elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::cli::images) struct Place {
+    /// What it is called there.
+    pub(in crate::cli::images) reference: String,
+    /// Of its manifest there.
+    pub(in crate::cli::images) digest: String,
+    /// When, RFC 3339.
+    pub(in crate::cli::images) time: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Note {
+    version: u32,
+    /// BLAKE3 of its `stasis.json`.
+    image: String,
+    origin: Origin,
+}
+
+impl Place {
+    /// One of now.
+    pub(in crate::cli::images) fn new(reference: String, digest: String) -> Self {
+        let time = rfc3339(SystemTime::now());
+        Self {
+            reference,
+            digest,
+            time,
+        }
+    }
+}
+
+impl Origin {
+    /// What is noted of the image in a directory. A note that is not as it should be is none.
+    pub(in crate::cli::images) fn of(image: &Path) -> Option<Self> {
+        let text = file::read(&image.join(ORIGIN), MOST_BYTES).ok()??;
+        let note: Note = serde_json::from_slice(&text).ok()?;
+        let is_its = note.version == VERSION && hash(image)? == note.image;
+        is_its.then_some(note.origin)
+    }
+
+    /// Notes that it was pulled. That it cannot be noted is no failure of the pull.
+    pub(in crate::cli::images) fn note_pulled(image: &Path, from: Place) {
+        let pulled = Some(from);
+        let pushed = Vec::new();
+        Self { pulled, pushed }.write(image);
+    }
+
+    /// Notes that it was pushed; the same of a directory that cannot be written.
+    pub(in crate::cli::images) fn note_pushed(image: &Path, to: Place) {
+        let mut origin = Self::of(image).unwrap_or_default();
+        origin
+            .pushed
+            .retain(|place| place.reference != to.reference);
+        origin.pushed.push(to);
+        let spare = origin.pushed.len().saturating_sub(MOST_PLACES);
+        origin.pushed.drain(..spare);
+        origin.write(image);
+    }
+
+    fn write(self, image: &Path) {
+        let Some(hash) = hash(image) else { return };
+        let note = Note {
+            version: VERSION,
+            image: hash,
+            origin: self,
+        };
+        let text = serde_json::to_vec(&note).unwrap_or_default();
+        let path = image.join(ORIGIN);
+        let _ = file::replace(&path, &text, Access::Private, Durability::Volatile);
+    }
+}
+
+fn hash(image: &Path) -> Option<String> {
+    let text = file::read(&image.join(FILE_NAME), MOST_MANIFEST_BYTES).ok()??;
+    Some(blake3::hash(&text).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn place(reference: &str) -> Place {
+        Place::new(reference.to_owned(), "sha256:0".to_owned())
+    }
+
+    #[test]
+    fn a_note_is_that_of_one_image() {
+        let image = tempfile::tempdir().unwrap();
+        let image = image.path();
+        fs::write(image.join(FILE_NAME), "one").unwrap();
+        assert_eq!(Origin::of(image), None);
+        Origin::note_pulled(image, place("a/b:1"));
+        for number in 0..10 {
+            Origin::note_pushed(image, place(&format!("a/b:{number}")));
+        }
+        Origin::note_pushed(image, place("a/b:5"));
+        let origin = Origin::of(image).unwrap();
+        assert_eq!(origin.pulled.unwrap().reference, "a/b:1");
+        let pushed: Vec<_> = origin
+            .pushed
+            .iter()
+            .map(|to| to.reference.as_str())
+            .collect();
+        assert_eq!(pushed.len(), MOST_PLACES);
+        assert_eq!(pushed.last(), Some(&"a/b:5"));
+        fs::write(image.join(FILE_NAME), "another").unwrap();
+        assert_eq!(Origin::of(image), None);
+    }
+
+    #[test]
+    fn a_note_of_somebody_else_is_none() {
+        let image = tempfile::tempdir().unwrap();
+        let image = image.path();
+        fs::write(image.join(FILE_NAME), "one").unwrap();
+        for text in ["", "{", "{}", r#"{"version":1}"#, &" ".repeat(70 << 10)] {
+            fs::write(image.join(ORIGIN), text).unwrap();
+            assert_eq!(Origin::of(image), None, "{text:.20}");
+        }
+        fs::remove_file(image.join(ORIGIN)).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", image.join(ORIGIN)).unwrap();
+        assert_eq!(Origin::of(image), None);
+    }
+}
