@@ -27,8 +27,26 @@ impl StasisHost {
     /// # Errors
     /// Docker fails.
     pub fn docker_run(&self, name: &str, options: &[&str], command: &[&str]) -> Result<()> {
+        self.docker_make(&["run", "-d"], name, options, command)
+    }
+
+    /// Makes such a container, which does not run.
+    ///
+    /// # Errors
+    /// Docker fails.
+    pub fn docker_create(&self, name: &str, command: &[&str]) -> Result<()> {
+        self.docker_make(&["create"], name, &[], command)
+    }
+
+    fn docker_make(
+        &self,
+        verb: &[&str],
+        name: &str,
+        options: &[&str],
+        command: &[&str],
+    ) -> Result<()> {
         let gpu = gpu_options(name);
-        let mut arguments = vec!["docker", "run", "-d", "--runtime", self.docker_runtime];
+        let mut arguments = [&["docker"], verb, &["--runtime", self.docker_runtime]].concat();
         arguments.extend(["--name", name, "--network", "host"]);
         arguments.extend(gpu.iter().map(String::as_str));
         arguments.extend_from_slice(options);

@@ -15,6 +15,7 @@ mod gpu_use;
 pub mod image;
 pub mod installed;
 mod kind;
+pub mod network;
 mod no_answer;
 mod older_containerd;
 mod operations_log;

@@ -11,6 +11,7 @@ mod hooks;
 mod hosts;
 mod installer;
 mod older_containerd;
+mod other_hosts;
 mod packages;
 mod podman;
 mod pushed;

@@ -1,0 +1,70 @@
+//! A network between test hosts, which nothing leaves: a bridge in one of them, and a pair of
+//! interfaces to each other one. What a host has of it is gone with the host.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use super::Host;
+
+/// The bridge, and what the others call their end.
+const BRIDGE: &str = "between";
+
+/// A network around one host.
+#[derive(Debug)]
+pub struct Network<'h> {
+    hub: &'h Host,
+}
+
+impl<'h> Network<'h> {
+    /// Makes it; the host is number 1 in it.
+    ///
+    /// # Errors
+    /// ip fails.
+    pub fn around(hub: &'h Host) -> Result<Self> {
+        ip(hub, &["link", "add", BRIDGE, "type", "bridge"])?;
+        give_address(hub, 1)?;
+        Ok(Self { hub })
+    }
+
+    /// Joins another host to it, as the one of this number.
+    ///
+    /// # Errors
+    /// ip fails; one of this number is there.
+    pub fn join(&self, host: &Host, number: u8) -> Result<()> {
+        let (ours, theirs) = (format!("host{number}"), host.init().to_string());
+        let pair = ["link", "add", &ours, "type", "veth"];
+        let peer = ["peer", "name", BRIDGE, "netns", &theirs];
+        ip(self.hub, &[&pair[..], &peer].concat())?;
+        ip(self.hub, &["link", "set", &ours, "master", BRIDGE, "up"])?;
+        give_address(host, number)
+    }
+}
+
+/// The address of a host of this number.
+#[must_use]
+pub fn address(number: u8) -> String {
+    format!("10.44.0.{number}")
+}
+
+fn give_address(host: &Host, number: u8) -> Result<()> {
+    let whole = format!("{}/24", address(number));
+    ip(host, &["address", "add", &whole, "dev", BRIDGE])?;
+    ip(host, &["link", "set", BRIDGE, "up"])
+}
+
+/// This machine's `ip` in the network of a host: a pid is what this process calls it.
+fn ip(host: &Host, arguments: &[&str]) -> Result<()> {
+    let mut command = Command::new("nsenter");
+    command.args(["--target", &host.init().to_string(), "--net", "ip"]);
+    let output = command.args(arguments).output().context("nsenter")?;
+    ensure!(
+        output.status.success(),
+        "ip {} in test host {}: {}{}",
+        arguments.join(" "),
+        host.name(),
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(())
+}

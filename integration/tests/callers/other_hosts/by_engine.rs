@@ -1,0 +1,163 @@
+//! What each engine has checkpointed at one host is restored by the same engine at another.
+
+use anyhow::Result;
+use stasis_integration::client::containerd::{
+    CheckpointOptions, Containerd, INIT, RuntimeOptions, to_any,
+};
+use stasis_integration::container::bundle::Bundle;
+use stasis_integration::container::gpu_task::into;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+
+use super::{host_at, host_for_registry, moved, named, with_registry};
+
+/// Says how often it has verified all its GPU and host memory, and changed it then.
+const MEMCHECK: [&str; 2] = ["/bin/memcheck", "6"];
+
+/// A job that one engine has at the first host, and then at the second.
+struct Job {
+    name: &'static str,
+    port: &'static str,
+    begin: fn(&StasisHost, &Job) -> Result<()>,
+    /// Ends it, with an image in this directory of the host.
+    save: fn(&StasisHost, &Job) -> Result<String>,
+    /// Restores it from what is pulled into the directory that it chooses.
+    go_on: fn(&StasisHost, &Job) -> Result<()>,
+}
+
+const JOBS: [Job; 3] = [
+    Job {
+        name: "bundle",
+        port: "10000",
+        begin: begin_bundle,
+        save: save_bundle,
+        go_on: restore_bundle,
+    },
+    Job {
+        name: "task",
+        port: "10001",
+        begin: begin_task,
+        save: save_task,
+        go_on: restore_task,
+    },
+    Job {
+        name: "docker",
+        port: "10002",
+        begin: begin_docker,
+        save: save_docker,
+        go_on: restore_docker,
+    },
+];
+
+#[test]
+fn jobs_of_every_engine_go_on_where_nothing_of_them_was() -> Result<()> {
+    let registry = host_for_registry()?;
+    let (network, _daemon) = with_registry(&registry)?;
+    let first = host_at(HostKind::sid()?, &registry, &network, 2)?;
+    {
+        let _daemons = (first.containerd()?, first.docker()?);
+        for job in &JOBS {
+            (job.begin)(&first, job)?;
+            assert_eq!(first.ask_until_up(job.port()?)?, "ok 0", "{}", job.name);
+            let image = (job.save)(&first, job)?;
+            moved(&first, &["push", &named(job.name), &image])?;
+        }
+    }
+    drop(first);
+    let second = host_at(HostKind::sid()?, &registry, &network, 3)?;
+    let _daemons = (second.containerd()?, second.docker()?);
+    for job in &JOBS {
+        (job.go_on)(&second, job)?;
+        assert_eq!(second.ask_until_up(job.port()?)?, "ok 1", "{}", job.name);
+        assert_eq!(second.ask_until_up(job.port()?)?, "ok 2", "{}", job.name);
+    }
+    second.nothing_to_put_right()
+}
+
+impl Job {
+    fn port(&self) -> Result<u16> {
+        Ok(self.port.parse()?)
+    }
+
+    fn command(&self) -> [&str; 3] {
+        [MEMCHECK[0], MEMCHECK[1], self.port]
+    }
+}
+
+fn pull(stasis: &StasisHost, job: &Job, into: &str) -> Result<()> {
+    moved(stasis, &["pull", &named(job.name), into]).map(drop)
+}
+
+fn begin_bundle(stasis: &StasisHost, job: &Job) -> Result<()> {
+    Bundle::make(stasis, job.name, &job.command())?.run()
+}
+
+fn save_bundle(stasis: &StasisHost, job: &Job) -> Result<String> {
+    let bundle = Bundle::laid_out(stasis, job.name);
+    bundle.checkpoint("saved", &[])?;
+    Ok(bundle.image("saved"))
+}
+
+fn restore_bundle(stasis: &StasisHost, job: &Job) -> Result<()> {
+    let bundle = Bundle::make(stasis, job.name, &job.command())?;
+    pull(stasis, job, &bundle.image("pulled"))?;
+    bundle.restore("pulled")
+}
+
+fn begin_task(stasis: &StasisHost, job: &Job) -> Result<()> {
+    let client = Containerd::connect(&stasis.host)?;
+    let command = job.command();
+    stasis
+        .start_gpu_task(&client, job.name, &[], &command)
+        .map(drop)
+}
+
+fn save_task(stasis: &StasisHost, job: &Job) -> Result<String> {
+    let client = Containerd::connect(&stasis.host)?;
+    let image = format!("/images/{}", job.name);
+    let options = CheckpointOptions {
+        exit: true,
+        ..into(&image)
+    };
+    client.checkpoint(job.name, &options)?;
+    client.wait(job.name, INIT)?;
+    Ok(image)
+}
+
+fn restore_task(stasis: &StasisHost, job: &Job) -> Result<()> {
+    let client = Containerd::connect(&stasis.host)?;
+    let image = format!("/images/{}", job.name);
+    pull(stasis, job, &image)?;
+    stasis.create_gpu_container(job.name, &[], &job.command())?;
+    let options = RuntimeOptions {
+        criu_image_path: image,
+        ..RuntimeOptions::default()
+    };
+    stasis.start_task(&client, job.name, Some(to_any(&options)?))?;
+    Ok(())
+}
+
+fn begin_docker(stasis: &StasisHost, job: &Job) -> Result<()> {
+    stasis.docker_run(job.name, &[], &job.command())
+}
+
+fn save_docker(stasis: &StasisHost, job: &Job) -> Result<String> {
+    stasis.docker_checkpoint(&[], job.name, "saved")?;
+    stasis.docker_wait_for(job.name, "exited")?;
+    directory_of_docker(stasis, job, "saved")
+}
+
+/// Docker has a directory for the checkpoints of a container as soon as it has that.
+fn restore_docker(stasis: &StasisHost, job: &Job) -> Result<()> {
+    stasis.docker_create(job.name, &job.command())?;
+    pull(stasis, job, &directory_of_docker(stasis, job, "pulled")?)?;
+    stasis.docker_restore(job.name, "pulled")
+}
+
+fn directory_of_docker(stasis: &StasisHost, job: &Job, checkpoint: &str) -> Result<String> {
+    let inspect = ["docker", "inspect", "--format", "{{.Id}}", job.name];
+    let id = stasis.host.run_for_text(&inspect)?;
+    Ok(format!(
+        "/var/lib/docker/containers/{id}/checkpoints/{checkpoint}"
+    ))
+}

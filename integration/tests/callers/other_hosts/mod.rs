@@ -1,0 +1,46 @@
+//! Images that travel: jobs end with one host, and go on at another one, which has nothing of the
+//! first, by way of a registry in a third.
+
+mod by_engine;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use stasis_integration::host::docker_registry::REGISTRY;
+use stasis_integration::host::installed::{PROGRAM, StasisHost};
+use stasis_integration::host::network::Network;
+use stasis_integration::host::{Cgroups, Daemon, Host, HostKind, Suite};
+
+/// A host with a registry, in a network of its own.
+fn with_registry(host: &Host) -> Result<(Network<'_>, Daemon<'_>)> {
+    let network = Network::around(host)?;
+    Ok((network, host.docker_registry(&[])?))
+}
+
+/// A plain one for it.
+fn host_for_registry() -> Result<Host> {
+    Host::start(Suite::Trixie, Cgroups::V2)
+}
+
+/// A host with stasis, as this number in the network of a registry.
+fn host_at(
+    kind: HostKind,
+    registry: &Host,
+    network: &Network<'_>,
+    number: u8,
+) -> Result<StasisHost> {
+    let stasis = StasisHost::of(kind)?.through_the_shim()?;
+    network.join(&stasis.host, number)?;
+    registry.is_registry_of(&stasis.host)?;
+    Ok(stasis)
+}
+
+fn named(name: &str) -> String {
+    format!("{REGISTRY}/jobs/{name}:1")
+}
+
+/// Runs `stasis`, which has to succeed.
+fn moved(stasis: &StasisHost, arguments: &[&str]) -> Result<Value> {
+    let command = [&[PROGRAM], arguments, &["--json"]].concat();
+    let text = stasis.host.run_for_text(&command)?;
+    serde_json::from_str(&text).context(text)
+}
