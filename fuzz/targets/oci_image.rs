@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use stasis_memory_store::{decode_contents, encode_contents};
-use stasis_oci_image::{Manifest, archive};
+use stasis_oci_image::{Announcement, Manifest, archive};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(manifest) = Manifest::from_text(bytes, "fuzzed") {
@@ -14,6 +14,10 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(again, manifest);
     }
     let _ = archive::read_all(bytes, 1 << 20);
+    if let Ok(Some(announcement)) = Announcement::from_text(bytes) {
+        let again = Announcement::from_text(&announcement.to_text()).expect("read again");
+        assert_eq!(again, Some(announcement));
+    }
     if let Ok(blobs) = decode_contents(bytes) {
         assert_eq!(encode_contents(&blobs), bytes);
     }

@@ -17,7 +17,7 @@ use stasis::cli::oci::passthrough;
 use stasis::cli::oci::runtime_error::RuntimeError;
 use stasis::cli::oci::{Action, Invocation};
 use stasis::cli::respawned;
-use stasis::container::create::prepare;
+use stasis::container::create::{prepare, refuse_key};
 use stasis::container::first_image::FirstImage;
 use stasis::context::{Context, Outcome};
 use stasis::cuda::watchdog;
@@ -88,6 +88,7 @@ fn run(invocation: &Invocation) -> Result<u8, RuntimeError> {
     match &invocation.action {
         Action::Create(options) => {
             prepare(&options.bundle)?;
+            refuse_key(&settings.restore.registry, &options.bundle, &options.id)?;
             first_image = FirstImage::of(&options.bundle)?;
             if first_image.is_none() {
                 return Err(hand_over(&low_level, invocation));

@@ -22,6 +22,7 @@ mod reference;
 mod registry;
 
 pub use digest::Digest;
+pub use document::announcement::Announcement;
 pub use document::descriptor::Descriptor;
 pub use document::manifest::{Kind, Manifest};
 pub use elsewhere::{Elsewhere, NewBlob};
@@ -30,3 +31,4 @@ pub use layout::Layout;
 pub use reference::Reference;
 pub use registry::Registry;
 pub use registry::name::RepositoryName;
+pub use registry::tagged::Tagged;

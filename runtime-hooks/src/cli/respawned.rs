@@ -2,6 +2,7 @@
 //! has its answer, or that must not be cut off with it.
 
 use crate::bulk_memory::write_behind::WriteBehind;
+use crate::checkpoint::at_stop::push::Push;
 use crate::container::inherited_devices::Replacer;
 use crate::gpu_path::hole::process::AwayProcess;
 use crate::gpu_path::process::GpuCopy;
@@ -28,6 +29,8 @@ pub fn run() -> Option<u8> {
         hook.run().is_ok()
     } else if let Some(pull) = Pull::of_this_process() {
         pull.run()
+    } else if let Some(push) = Push::of_this_process() {
+        push.run()
     } else {
         SelfTest::of_this_process()?.run()
     };

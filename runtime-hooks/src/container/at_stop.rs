@@ -1,5 +1,7 @@
 //! What a container asks for when it is stopped, by its annotations: a checkpoint, and not its end.
 
+pub(crate) mod repository;
+
 use std::path::PathBuf;
 
 use nix::libc::{SIGINT, SIGQUIT, SIGTERM};

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::container::at_stop::repository::{NoRepository, repository_of};
 use crate::container::at_stop::{AtStop, InvalidAtStop};
 use crate::container::hooks::{Hooks, InvalidHook};
 use crate::container::spec::{Spec, SpecError};
@@ -47,6 +48,9 @@ pub enum CreateError {
     /// The annotations about a stop cannot be used.
     #[error("{0}; nothing was created")]
     AtStop(#[from] InvalidAtStop),
+    /// Its images could not be pushed.
+    #[error("{0}; nothing was created")]
+    Repository(NoRepository),
     /// The environment cannot be written.
     #[error(
         "nothing was created: the annotation {ANNOTATION} asks for variables in the container's \
@@ -94,6 +98,25 @@ pub fn prepare(bundle: &Path) -> Result<(), CreateError> {
         Some(_) => return Ok(()),
     }
     Ok(spec.write()?)
+}
+
+/// Refuses a container whose images the registry of the settings could not have, if they are made
+/// when it is stopped.
+///
+/// # Errors
+/// [`CreateError::Repository`].
+pub fn refuse_key(registry: &str, bundle: &Path, id: &str) -> Result<(), CreateError> {
+    let Some(spec) = Spec::read(bundle).ok().filter(|_| !registry.is_empty()) else {
+        return Ok(());
+    };
+    let Some(asked) = AtStop::of(&spec)? else {
+        return Ok(());
+    };
+    match repository_of(registry, &spec, &asked.key(&spec, id)?) {
+        Err(error @ NoRepository::Name { .. }) => Err(CreateError::Repository(error)),
+        // Whose it is, is looked at when it matters.
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::container::at_stop::repository::NoRepository;
 use crate::container::pod::NoNamespace;
 use crate::error::io_kind::of_io;
 use crate::error::kind::Kind;
@@ -48,6 +49,22 @@ pub enum NoFirstImage {
         /// Why.
         why: String,
     },
+    /// The key is no repository.
+    #[error(transparent)]
+    Repository(#[from] NoRepository),
+    /// Somebody makes one elsewhere, and is not done.
+    #[error(
+        "an image of the key is being made on {host} since {since}, of a container that is stopped \
+         ({image}), and is not in the registry yet"
+    )]
+    Awaited {
+        /// What it will be called.
+        image: String,
+        /// Where it is made.
+        host: String,
+        /// Since when.
+        since: String,
+    },
     /// crun puts processes into their cgroup when CRIU has let them go.
     #[error("{0} is no low-level runtime that can hold what it restores; runc is")]
     LowLevel(String),
@@ -91,12 +108,14 @@ impl NoFirstImage {
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
-            Self::Off | Self::Namespace(_) | Self::NoRegistry | Self::OtherRegistry { .. } => {
-                Kind::ImageNotAllowed
-            }
+            Self::Off
+            | Self::Namespace(_)
+            | Self::NoRegistry
+            | Self::Repository(_)
+            | Self::OtherRegistry { .. } => Kind::ImageNotAllowed,
             Self::Pull { kind, .. } => *kind,
             Self::Missing(_) => Kind::ImageDirectory,
-            Self::BeingMade(_) => Kind::Busy,
+            Self::BeingMade(_) | Self::Awaited { .. } => Kind::Busy,
             Self::Incomplete(_) | Self::Exchanged(_) => Kind::ImageDamaged,
             Self::LowLevel(_) | Self::Option(_) | Self::Run | Self::Cgroup => Kind::Unsupported,
             Self::NoPlugin(_) => Kind::NoPlugin,

@@ -2,6 +2,8 @@
 //! first, by way of a registry in a third.
 
 mod by_engine;
+mod edges;
+mod preempted;
 
 use anyhow::{Context, Result};
 use serde_json::Value;

@@ -7,6 +7,8 @@ pub type Annotations = BTreeMap<String, String>;
 
 /// When the checkpoint was made, RFC 3339.
 pub const CREATED: &str = "org.opencontainers.image.created";
+/// What the directory was called that was pushed, of an image of a stopped container.
+pub const IMAGE: &str = "io.stasis.image";
 /// The tag, in a layout.
 pub const NAME: &str = "org.opencontainers.image.ref.name";
 /// The container, as checkpointctl, containerd and CRI-O look for it. This name and those that

@@ -2,6 +2,7 @@
 //! is there twice: who reads the first and who reads the last would read two documents.
 
 pub mod annotations;
+pub mod announcement;
 pub mod descriptor;
 pub mod index;
 pub mod manifest;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ureq::config::RedirectAuthHeaders;
 use ureq::http::header::{AUTHORIZATION, HeaderName, WWW_AUTHENTICATE};
@@ -25,16 +25,17 @@ const PAUSES: [Duration; 3] = [
 const CONNECT: Duration = Duration::from_secs(10);
 /// A registry hashes a large blob before it answers.
 const SILENCE: Duration = Duration::from_secs(300);
-const MOST_TOKEN: u64 = 64 << 10;
 
 /// The registry of a repository.
 #[derive(Debug)]
 pub(super) struct Connection {
-    agent: Agent,
+    pub(super) agent: Agent,
     pub(super) name: RepositoryName,
-    credentials: Option<Credentials>,
+    pub(super) credentials: Option<Credentials>,
     /// The header, once the registry has asked for one.
-    authorization: Mutex<Option<String>>,
+    pub(super) authorization: Mutex<Option<String>>,
+    /// When it is no longer asked.
+    pub(super) end: Option<Instant>,
 }
 
 /// A request.
@@ -95,6 +96,7 @@ impl Connection {
             name,
             credentials,
             authorization: Mutex::new(None),
+            end: None,
         })
     }
 
@@ -130,10 +132,13 @@ impl Connection {
             match once() {
                 Ok(done) => return Ok(done),
                 Err(Failure::Refused(error)) => return Err(error),
-                Err(Failure::Broken(what)) => match pauses.next() {
-                    Some(pause) => thread::sleep(*pause),
-                    None => return Err(self.failed(action, what)),
-                },
+                Err(Failure::Broken(what)) => {
+                    let in_time = |pause: &&Duration| self.left().is_none_or(|left| left > **pause);
+                    match pauses.next().filter(in_time) {
+                        Some(pause) => thread::sleep(*pause),
+                        None => return Err(self.failed(action, what)),
+                    }
+                }
             }
         }
     }
@@ -179,84 +184,24 @@ impl Connection {
         }
         let request = request.body(body);
         let request = request.map_err(|error| self.refused("ask", &error))?;
+        let request = self.agent.configure_request(request);
+        let request = request.timeout_global(self.left()).build();
         self.agent.run(request).map_err(|error| self.broken(error))
     }
 
+    /// How long it may still be asked; none is as little as there is for whoever waits.
+    pub(super) fn left(&self) -> Option<Duration> {
+        let left = |end: Instant| end.saturating_duration_since(Instant::now());
+        self.end.map(|end| left(end).max(Duration::from_millis(1)))
+    }
+
     /// Nobody else is told who we are.
-    fn is_own(&self, url: &str) -> bool {
+    pub(super) fn is_own(&self, url: &str) -> bool {
         let rest = url.strip_prefix(&self.name.base());
         rest.is_some_and(|rest| rest.starts_with('/'))
     }
 
-    /// Gets ready to answer a challenge; `false`: there is nothing to answer with, and the
-    /// registry's refusal is the answer.
-    fn authorize(&self, challenge: Option<Challenge>) -> Result<bool, Failure> {
-        let value = match (challenge, &self.credentials) {
-            (Some(Challenge::Basic), Some(Credentials::Basic(basic))) if self.may_tell() => {
-                format!("Basic {basic}")
-            }
-            (
-                Some(Challenge::Bearer {
-                    realm,
-                    service,
-                    scope,
-                }),
-                _,
-            ) => {
-                let token = self.token(&realm, service.as_deref(), scope.as_deref())?;
-                format!("Bearer {token}")
-            }
-            _ => return Ok(false),
-        };
-        *self
-            .authorization
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(value);
-        Ok(true)
-    }
-
-    /// Passwords go over TLS, or nowhere.
-    fn may_tell(&self) -> bool {
-        self.name.scheme() == Scheme::Https || self.name.is_here()
-    }
-
-    fn token(
-        &self,
-        realm: &str,
-        service: Option<&str>,
-        scope: Option<&str>,
-    ) -> Result<String, Failure> {
-        let asked = [("service", service), ("scope", scope)];
-        let asked = asked
-            .iter()
-            .filter_map(|(name, value)| Some((*name, (*value)?)));
-        // The registry names who gives tokens, but not that he is told without TLS.
-        let may_tell = realm.starts_with("https://") || (self.is_own(realm) && self.may_tell());
-        let credentials = self.credentials.as_ref().filter(|_| may_tell);
-        let answered = match credentials {
-            Some(Credentials::Refresh(token)) => {
-                let own = [("grant_type", "refresh_token"), ("client_id", "stasis")];
-                let own = own.into_iter().chain([("refresh_token", token.as_str())]);
-                self.agent.post(realm).send_form(asked.chain(own))
-            }
-            Some(Credentials::Basic(basic)) => {
-                let request = self.agent.get(realm).query_pairs(asked);
-                request
-                    .header(AUTHORIZATION, format!("Basic {basic}"))
-                    .call()
-            }
-            None => self.agent.get(realm).query_pairs(asked).call(),
-        };
-        let response = answered.map_err(|error| self.broken(error))?;
-        if !response.status().is_success() {
-            let what = answer::refusal(response);
-            return Err(Failure::Refused(self.denied("get a token", what)));
-        }
-        let token = answer::token(response, MOST_TOKEN);
-        token.map_err(|what| Failure::Refused(self.failed("get a token", what)))
-    }
-
-    fn broken(&self, error: ureq::Error) -> Failure {
+    pub(super) fn broken(&self, error: ureq::Error) -> Failure {
         match error {
             ureq::Error::Io(_)
             | ureq::Error::Timeout(_)
@@ -279,7 +224,7 @@ impl Connection {
         }
     }
 
-    fn denied(&self, action: &str, what: String) -> OciImageError {
+    pub(super) fn denied(&self, action: &str, what: String) -> OciImageError {
         OciImageError::Denied {
             registry: self.name.to_string(),
             action: action.to_owned(),

@@ -4,16 +4,19 @@
 //! without a look at its digest.
 
 mod answer;
+mod authorization;
 mod challenge;
 mod connection;
 mod credentials;
 mod download;
 pub(crate) mod name;
 mod roots;
+pub(crate) mod tagged;
 mod upload;
 
 use std::io::Read;
 use std::path::Path;
+use std::time::Instant;
 
 use ureq::http::header::{ACCEPT, CONTENT_TYPE};
 use ureq::http::{Method, StatusCode};
@@ -56,6 +59,13 @@ impl Registry {
         Ok(Self { connection })
     }
 
+    /// Asks it nothing any more after this moment, and waits for no answer then.
+    #[must_use]
+    pub fn until(mut self, end: Instant) -> Self {
+        self.connection.end = Some(end);
+        self
+    }
+
     /// A document of one of these types, by its tag or digest.
     fn document(&self, tag: &str, types: &[&str]) -> Result<(Vec<u8>, Descriptor), OciImageError> {
         let action = format!("read the manifest of {tag}");
@@ -94,6 +104,18 @@ impl Registry {
         let media_type = media_type.ok_or_else(|| refused("it is none of an image"))?;
         let found = Descriptor::new(media_type, digest, text.len() as u64);
         Ok((text, found))
+    }
+
+    fn put_manifest(&self, tag: &str, text: &[u8]) -> Result<Digest, OciImageError> {
+        let action = format!("write the manifest of {tag}");
+        let url = self.connection.url(&format!("manifests/{tag}"));
+        let ask = Ask::new(Method::PUT, url).with(CONTENT_TYPE, MANIFEST);
+        let send = || self.connection.once(&ask, || Ok(text));
+        let response = self.connection.try_again(&action, send)?;
+        match response.status() {
+            StatusCode::CREATED => Ok(Digest::of(text)),
+            _ => Err(self.connection.unexpected(&action, response)),
+        }
     }
 
     fn tags(&self) -> Result<Vec<String>, OciImageError> {
@@ -161,18 +183,6 @@ impl Elsewhere for Registry {
     }
 
     fn tag(&self, tag: &str, manifest: &Manifest) -> Result<Digest, OciImageError> {
-        let text = manifest.to_text()?;
-        let action = format!("write the manifest of {tag}");
-        let ask = Ask::new(
-            Method::PUT,
-            self.connection.url(&format!("manifests/{tag}")),
-        );
-        let ask = ask.with(CONTENT_TYPE, MANIFEST);
-        let send = || self.connection.once(&ask, || Ok(text.as_slice()));
-        let response = self.connection.try_again(&action, send)?;
-        match response.status() {
-            StatusCode::CREATED => Ok(Digest::of(&text)),
-            _ => Err(self.connection.unexpected(&action, response)),
-        }
+        self.put_manifest(tag, &manifest.to_text()?)
     }
 }

@@ -11,12 +11,12 @@ use stasis_config::Settings;
 use crate::bulk_memory::in_use::Removed;
 use crate::bulk_memory::kept::{self, Kept};
 use crate::bulk_memory::stores::Stores;
-use crate::checkpoint::at_stop::place::ENDING;
 use crate::error::chain;
 use crate::host::file_lock::{Sharing, Tried, try_lock};
 use crate::image::directory::in_use::hold_alone;
 use crate::image::directory::{has_inventory, removal};
 use crate::image::manifest::Manifest;
+use crate::image::stopped::ENDING;
 use crate::operation::awaited_start::AwaitedStart;
 
 /// Removes the images of stopped containers in the directory of a key but for the last `keep`

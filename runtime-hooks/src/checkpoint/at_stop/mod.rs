@@ -8,6 +8,7 @@
 mod keep;
 mod place;
 pub mod process;
+pub mod push;
 
 use std::fs::{self, File};
 use std::io;
@@ -17,8 +18,10 @@ use nix::libc::SIGKILL;
 
 use crate::checkpoint::at_stop::place::Place;
 use crate::checkpoint::at_stop::process::StopProcess;
+use crate::container::at_stop::repository::repository_of;
 use crate::container::at_stop::{AtStop, InvalidAtStop};
 use crate::container::pod::NoNamespace;
+use crate::container::spec::Spec;
 use crate::context::{Context, Outcome};
 use crate::error::chain;
 use crate::error::operations_log;
@@ -111,18 +114,28 @@ fn begin(
     let Some(lock) = begun else {
         return Ok(Outcome::Done(0));
     };
+    let restore = &context.settings.restore;
     let place = || {
         let key = asked.key(&spec, id)?;
-        Place::make(&context.settings.restore.at_create, &spec, &key)
+        let place = Place::make(&restore.at_create, &spec, &key)?;
+        Ok((place, repository_for(&restore.registry, &spec, &key)))
     };
-    let started = place().and_then(|place| {
+    let started = place().and_then(|(place, repository)| {
         let process = StopProcess::new(context, request, commands, &stopping, &place.image);
-        start(&process, lock, place)
+        start(&process.pushed_to(repository), lock, place)
     });
     if started.is_err() {
         stopping.end();
     }
     started.map(|()| Outcome::Done(0))
+}
+
+/// Where the image is pushed to. A key that no registry knows was refused when the container was
+/// created; of one that was there before the setting, the image stays here.
+fn repository_for(registry: &str, spec: &Spec, key: &Path) -> Option<String> {
+    let registry = Some(registry).filter(|registry| !registry.is_empty())?;
+    let repository = repository_of(registry, spec, key).ok()?;
+    Some(repository.to_string())
 }
 
 fn start(process: &StopProcess, lock: File, place: Place) -> Result<(), NoCheckpoint> {

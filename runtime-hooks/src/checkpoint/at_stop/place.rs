@@ -15,9 +15,8 @@ use crate::container::spec::Spec;
 use crate::host::time::rfc3339;
 use crate::image::allowed::refuse_exposed;
 use crate::image::being_made;
+use crate::image::stopped::ENDING;
 
-/// How the names of these images end: only such are removed in favour of later ones.
-pub(super) const ENDING: &str = "-stop";
 /// Of the directories above an image: CRIU opens that of a user namespace as its root.
 const MODE: u32 = 0o711;
 /// As many may begin in the same moment.

@@ -20,6 +20,7 @@ use stasis_linux::open_files::keep_callers_limit;
 
 use crate::checkpoint::at_stop::delivered;
 use crate::checkpoint::at_stop::keep::keep_last;
+use crate::checkpoint::at_stop::push::{Push, Pushing, Told};
 use crate::context::{Context, Place};
 use crate::error::operations_log;
 use crate::host::cancel::Cancel;
@@ -55,6 +56,8 @@ pub struct StopProcess {
     paths: Paths,
     bulk_memory: BulkMemory,
     began: SystemTime,
+    /// Where the image is pushed to.
+    repository: Option<String>,
 }
 
 impl StopProcess {
@@ -79,7 +82,13 @@ impl StopProcess {
             paths: settings.paths.clone(),
             bulk_memory: settings.bulk_memory.clone(),
             began: context.began,
+            repository: None,
         }
+    }
+
+    /// The same, with a repository that the image is pushed to.
+    pub(super) fn pushed_to(self, repository: Option<String>) -> Self {
+        Self { repository, ..self }
     }
 
     /// Starts it. It holds both locks until it ends: that of the container, and that of the key.
@@ -103,9 +112,22 @@ impl StopProcess {
         let init = container.map(|container| container.init().clone());
         let mut timeline = Timeline::default();
         timeline.time("wait", || self.wait_for_earlier(&context, init.as_ref()));
+        let pushing = self.announce(&mut timeline);
         match timeline.time("checkpoint", || self.checkpoint(&context)) {
-            Ok(()) => timeline = self.keep(&context, timeline, &io::stdout()),
-            Err(why) => timeline = self.without(&context, timeline, init.as_ref(), &why),
+            Ok(()) => {
+                if pushing.is_some_and(|pushing| pushing.tell(Told::Complete).is_err()) {
+                    // It was killed; a second one was not.
+                    let again = self.announce(&mut timeline);
+                    let _ = again.map(|pushing| pushing.tell(Told::Complete));
+                }
+                timeline = self.keep(&context, timeline, &io::stdout());
+            }
+            Err(why) => {
+                timeline = self.without(&context, timeline, init.as_ref(), &why);
+                // What CRIU has completed all the same it finds by itself.
+                let pushing = pushing.filter(|_| !has_inventory(&self.image));
+                let _ = pushing.map(|pushing| pushing.tell(Told::NoImage));
+            }
         }
         operations_log::write(&context, Verb::Stop, &self.id, &timeline, None);
         self.stopping.end();
@@ -122,6 +144,20 @@ impl StopProcess {
             }
             sleep(POLL);
         }
+    }
+
+    /// Before the checkpoint can end the container: nobody goes on elsewhere with an earlier image.
+    fn announce(&self, timeline: &mut Timeline<'_>) -> Option<Pushing> {
+        let push = Push {
+            repository: self.repository.clone()?,
+            image: self.image.clone(),
+            id: self.id.clone(),
+            began: self.began,
+            deadlines: self.deadlines.clone(),
+            paths: self.paths.clone(),
+            bulk_memory: self.bulk_memory.clone(),
+        };
+        Pushing::announced(&push, timeline)
     }
 
     fn context(&self) -> Context {

@@ -4,11 +4,13 @@
 //! made of. So a pod names only images below the directory of its namespace, which the engine says
 //! itself (`container/pod.rs`).
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
+use stasis_oci_image::Reference;
 
 use crate::container::first_image::FirstImage;
 use crate::container::pod;
@@ -23,6 +25,7 @@ use crate::image::directory::in_use::{self, InUse};
 use crate::image::directory::is_settled;
 use crate::image::files;
 use crate::image::manifest::Manifest;
+use crate::restore::at_create::newest::{self, Here};
 use crate::restore::at_create::pulled::{self, pulled};
 use crate::restore::image;
 
@@ -37,6 +40,16 @@ pub(super) struct Found {
     pub(super) manifest: Manifest,
     /// Nobody removes it meanwhile.
     pub(super) _in_use: InUse,
+}
+
+impl Found {
+    fn as_here(&self) -> Here<'_> {
+        let name = self.image.file_name().and_then(OsStr::to_str);
+        Here {
+            name: name.unwrap_or_default(),
+            created: &self.manifest.created,
+        }
+    }
 }
 
 /// Finds the image. `id` is the new container's. The latest one may be about to be made.
@@ -55,17 +68,29 @@ pub(super) fn find(
     match asked {
         FirstImage::Directory(path) => look(settings, &own, &own.join(path), id),
         FirstImage::Latest(key) => {
-            let key = own.join(key);
+            let directory = own.join(key);
             let limit = settings.deadlines.stalled();
-            being_made::wait(&key, limit, cancel).map_err(NoFirstImage::BeingMade)?;
-            latest(settings, &own, &key, id)
+            being_made::wait(&directory, limit, cancel).map_err(NoFirstImage::BeingMade)?;
+            let here = latest(settings, &own, &directory, id);
+            let own = here.as_ref().ok().map(Found::as_here);
+            let there = newest::newer(settings, cancel, &spec, key, own)?;
+            there.map_or(here, |there| pull(settings, cancel, &spec, &there, id))
         }
-        FirstImage::Registry(reference) => {
-            refuse_exposed(&settings.restore.at_create)?;
-            let pulled = pulled(settings, cancel, &spec, reference)?;
-            look(settings, &pulled::directory(settings), &pulled.image, id)
-        }
+        FirstImage::Registry(reference) => pull(settings, cancel, &spec, reference, id),
     }
+}
+
+/// Finds an image of a registry.
+fn pull(
+    settings: &Settings,
+    cancel: &Cancel,
+    spec: &Spec,
+    reference: &Reference,
+    id: &str,
+) -> Result<Found, Refusal> {
+    refuse_exposed(&settings.restore.at_create)?;
+    let pulled = pulled(settings, cancel, spec, reference)?;
+    look(settings, &pulled::directory(settings), &pulled.image, id)
 }
 
 /// The directory below which a container names images.

@@ -5,6 +5,7 @@
 //! the log says why: a job that is late is better than one that does not start.
 
 mod find;
+mod newest;
 pub mod pulled;
 pub mod start;
 pub mod state;

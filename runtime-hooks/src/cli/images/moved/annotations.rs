@@ -1,15 +1,17 @@
 //! What the manifest of an image says for people and programs that know nothing of stasis.
 
 use std::env::consts::ARCH;
+use std::ffi::OsStr;
 
 use stasis_oci_image::document::annotations::{
-    ARCHITECTURE, Annotations, CONTAINER, CREATED, CRIU, ENGINE, IMAGE_ASKED, IMAGE_ID, IMAGE_NAME,
-    KERNEL, NAMESPACE, POD, RUNTIME,
+    ARCHITECTURE, Annotations, CONTAINER, CREATED, CRIU, ENGINE, IMAGE, IMAGE_ASKED, IMAGE_ID,
+    IMAGE_NAME, KERNEL, NAMESPACE, POD, RUNTIME,
 };
 
 use super::source::Source;
 use crate::cli::images::whose::Whose;
 use crate::cli::locate::engine::Engine;
+use crate::image::stopped::ENDING;
 
 /// As long as a reference with a digest is; engines' names have less.
 const MOST_BYTES: usize = 512;
@@ -20,8 +22,11 @@ pub(super) fn of(source: &Source) -> Annotations {
     let whose = Whose::of(&source.directory, Some(&manifest.container));
     let (pod, name) = names(&whose);
     let machine = manifest.made_on.as_ref();
+    let own = source.directory.file_name().and_then(OsStr::to_str);
     let said = [
         (CREATED, Some(manifest.created.as_str())),
+        // The time of the stop, more exactly than the manifest has it.
+        (IMAGE, own.filter(|own| own.ends_with(ENDING))),
         (CONTAINER, name.or(Some(&manifest.container))),
         (ENGINE, whose.known.engine.map(engine)),
         (NAMESPACE, pod.map(|(namespace, _)| namespace)),

@@ -3,6 +3,7 @@
 
 mod annotations;
 mod archived;
+mod at_stop;
 mod beside;
 mod engine;
 mod for_create;

@@ -1,0 +1,192 @@
+//! What may come between the stop at one host and the create at another.
+
+use anyhow::{Context, Result, ensure};
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::container::bundle::Bundle;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::host::{Daemon, Host, HostKind};
+
+use super::preempted::{SETTINGS, asked, asks_for, begin, ended, job};
+use super::{host_at, host_for_registry, with_registry};
+
+/// Where the job is stopped, and where it goes on, or does not.
+struct Pair<'h> {
+    registry: &'h Host,
+    from: (&'h StasisHost, &'h Bundle<'h>),
+    to: (&'h StasisHost, &'h Bundle<'h>),
+}
+
+type Case = fn(&Pair<'_>) -> Result<()>;
+
+#[test]
+fn no_job_goes_back_in_time_and_none_is_lost() -> Result<()> {
+    let registry = host_for_registry()?;
+    let (network, mut daemon) = with_registry(&registry)?;
+    let from = host_at(HostKind::sid()?, &registry, &network, 2)?;
+    let to = host_at(HostKind::sid()?, &registry, &network, 3)?;
+    let _daemons = (from.containerd()?, to.containerd()?);
+    let pair = Pair {
+        registry: &registry,
+        from: (&from, &job(&from, "none")?),
+        to: (&to, &job(&to, "none")?),
+    };
+    let cases: [(&str, Case); 4] = [
+        ("failed", a_checkpoint_that_fails_gives_the_earlier_one_back),
+        ("killed", who_is_killed_leaves_it_to_who_pushes),
+        ("lost", what_a_lost_host_has_announced_ends_by_itself),
+        ("slow", what_is_not_there_in_time_is_not_gone_back_from),
+    ];
+    for (name, case) in cases {
+        pair.is_asked_for(name)?;
+        pair.first_image().context(name)?;
+        case(&pair).context(name)?;
+        pair.settled().context(name)?;
+    }
+    pair.is_asked_for("away")?;
+    pair.first_image()?;
+    daemon = the_registry_is_away_for_a_while(&pair, daemon).context("away")?;
+    pair.settled()?;
+    drop(daemon);
+    what_is_no_repository_is_refused(&pair)
+}
+
+impl Pair<'_> {
+    fn is_asked_for(&self, key: &str) -> Result<()> {
+        for (host, job) in [self.from, self.to] {
+            host.set(&host.low_level, &format!("{SETTINGS}{WAITS}"))?;
+            asks_for(job, key)?;
+        }
+        Ok(())
+    }
+
+    /// In the registry, of a job that was asked once; it runs again where it was, and was asked
+    /// once more.
+    fn first_image(&self) -> Result<()> {
+        let (host, job) = self.from;
+        begin(job)?;
+        asked(host, 0)?;
+        job.kill("TERM")?;
+        ended(host, job)?;
+        nothing_is_pushed(host)?;
+        begin(job)?;
+        asked(host, 1)
+    }
+
+    /// The job goes on at the other host, where it is asked, and is gone.
+    fn goes_on(&self, before: u32) -> Result<()> {
+        let (host, job) = self.to;
+        begin(job)?;
+        asked(host, before)?;
+        job.delete()
+    }
+
+    fn starts_cold(&self, why: &str) -> Result<()> {
+        let (host, job) = self.to;
+        job.create()?;
+        assert_contains(&job.warnings()?, &["started cold", why]);
+        assert_contains(&host.operation("create")?["notes"].to_string(), &[why]);
+        job.delete()
+    }
+
+    fn settled(&self) -> Result<()> {
+        for (host, job) in [self.from, self.to] {
+            job.delete()?;
+            host.inject("")?;
+            nothing_is_pushed(host)?;
+            host.nothing_to_put_right()?;
+        }
+        Ok(())
+    }
+}
+
+/// An announcement holds for half of that.
+const WAITS: &str = "deadlines.stalled_s = 16\n";
+
+/// Nobody is at it any more.
+fn nothing_is_pushed(host: &StasisHost) -> Result<()> {
+    wait_until_clear(|| {
+        let found = host.host.run_for_text(&["pgrep", "-x", "stasis-push"]);
+        Ok(found.ok())
+    })
+}
+
+fn a_checkpoint_that_fails_gives_the_earlier_one_back(pair: &Pair<'_>) -> Result<()> {
+    let (host, job) = pair.from;
+    host.inject("checkpoint job error:801 1")?;
+    job.kill("TERM")?;
+    host.nobody_is_stopped()?;
+    assert_contains(&host.operation("stop")?["notes"].to_string(), &["801"]);
+    nothing_is_pushed(host)?;
+    pair.goes_on(1)
+}
+
+/// The checkpoint of a stop that is killed goes on.
+fn who_is_killed_leaves_it_to_who_pushes(pair: &Pair<'_>) -> Result<()> {
+    let (host, job) = pair.from;
+    host.hold_driver("checkpoint job", "killed")?;
+    job.kill("TERM")?;
+    host.until_driver_is_called()?;
+    host.host.run(&["pkill", "-KILL", "-x", "stasis-stop"])?;
+    host.let_driver_go("killed")?;
+    pair.goes_on(2)?;
+    ended(host, job)
+}
+
+fn what_a_lost_host_has_announced_ends_by_itself(pair: &Pair<'_>) -> Result<()> {
+    let (host, job) = pair.from;
+    host.hold_driver("checkpoint job", "lost")?;
+    job.kill("TERM")?;
+    host.until_driver_is_called()?;
+    host.host.run(&["pkill", "-KILL", "-x", "stasis-push"])?;
+    pair.goes_on(1)?;
+    host.let_driver_go("lost")?;
+    ended(host, job)
+}
+
+/// What is said of it holds for a second, again and again.
+fn what_is_not_there_in_time_is_not_gone_back_from(pair: &Pair<'_>) -> Result<()> {
+    let (host, job) = pair.from;
+    let holds = format!("{SETTINGS}deadlines.stalled_s = 2\n");
+    host.set(&host.low_level, &holds)?;
+    host.hold_driver("checkpoint job", "slow")?;
+    job.kill("TERM")?;
+    host.until_driver_is_called()?;
+    let (other, _) = pair.to;
+    let short = format!("{SETTINGS}deadlines.stalled_s = 4\n");
+    other.set(&other.low_level, &short)?;
+    pair.starts_cold("is being made on")?;
+    other.set(&other.low_level, &format!("{SETTINGS}{WAITS}"))?;
+    host.let_driver_go("slow")?;
+    ended(host, job)?;
+    pair.goes_on(2)
+}
+
+/// The stop is not held up, and the image is pushed once the registry is there again.
+fn the_registry_is_away_for_a_while<'h>(pair: &Pair<'h>, daemon: Daemon<'h>) -> Result<Daemon<'h>> {
+    let (host, job) = pair.from;
+    daemon.kill()?;
+    job.kill("TERM")?;
+    ended(host, job)?;
+    host.nobody_is_stopped()?;
+    let notes = host.operation("stop")?["notes"].to_string();
+    assert_contains(&notes, &["the registry does not know"]);
+    let images = host.host.run_for_text(&["ls", "/images/away"])?;
+    ensure!(images.lines().count() == 2, "{images}");
+    pair.starts_cold("registry.test:5443/jobs/away")?;
+    let daemon = pair.registry.docker_registry_again()?;
+    nothing_is_pushed(host)?;
+    let pushed = host.operation("push")?;
+    ensure!(pushed.get("error").is_none(), "{pushed}");
+    pair.goes_on(2)?;
+    Ok(daemon)
+}
+
+fn what_is_no_repository_is_refused(pair: &Pair<'_>) -> Result<()> {
+    let (_, job) = pair.from;
+    asks_for(job, "Upper")?;
+    let refused = job.create().err().context("it was created")?;
+    assert_contains(&refused.to_string(), &["jobs/Upper", "lower case"]);
+    ensure!(job.status()?.is_empty());
+    Ok(())
+}

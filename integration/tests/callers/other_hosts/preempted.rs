@@ -1,0 +1,97 @@
+//! A job that is preempted at one host goes on at another, by its annotations and the registry.
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::container::bundle::Bundle;
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::load;
+
+use super::{host_at, host_for_registry, with_registry};
+
+/// It says how often it has verified all its GPU and host memory, and changes it then.
+const JOB: [&str; 3] = ["/bin/memcheck", "4", "10000"];
+pub(super) const SETTINGS: &str = "restore.at_create = \"/images\"\nrestore.keep_at_stop = 2\n\
+    restore.registry = \"registry.test:5443/jobs\"\n";
+
+/// The next one is created as soon as the end of the one before is seen: its image is not complete
+/// then, or not pushed.
+#[test]
+fn a_preempted_job_goes_on_at_the_other_host_each_time() -> Result<()> {
+    let registry = host_for_registry()?;
+    let (network, _daemon) = with_registry(&registry)?;
+    let hosts = [
+        host_at(HostKind::sid()?, &registry, &network, 2)?,
+        host_at(HostKind::trixie()?, &registry, &network, 3)?,
+    ];
+    let _daemons = (hosts[0].containerd()?, hosts[1].containerd()?);
+    let jobs = [job(&hosts[0], "moves")?, job(&hosts[1], "moves")?];
+    let times = load::asked(4, 50);
+    for time in 0..times {
+        let number = time as usize % 2;
+        let (host, job) = (&hosts[number], &jobs[number]);
+        host.set(&host.low_level, SETTINGS)?;
+        begin(job)?;
+        asked(host, time)?;
+        job.kill("TERM")?;
+        ended(host, job)?;
+    }
+    for host in &hosts {
+        host.nobody_is_stopped()?;
+        ensure!(host.operation("stop")?["notes"] == Value::Null);
+        host.nothing_to_put_right()?;
+    }
+    Ok(())
+}
+
+/// One that moves, in a bundle.
+pub(super) fn job<'h>(stasis: &'h StasisHost, key: &str) -> Result<Bundle<'h>> {
+    let job = Bundle::make(stasis, "job", &JOB)?;
+    asks_for(&job, key)?;
+    Ok(job)
+}
+
+/// It is saved with this key when it is stopped, and begins with the latest image of it.
+pub(super) fn asks_for(job: &Bundle<'_>, key: &str) -> Result<()> {
+    job.change(|spec| {
+        spec["annotations"] = json!({
+            "io.stasis.checkpoint": "on-term",
+            "io.stasis.checkpoint.key": key,
+            "io.stasis.restore": format!("latest:{key}"),
+        });
+    })
+}
+
+pub(super) fn begin(job: &Bundle<'_>) -> Result<()> {
+    job.create()?;
+    job.start()
+}
+
+/// Its memory is right, and was changed so often before. Nobody listens before the job does, and
+/// one packet has one answer, however slow.
+pub(super) fn asked(stasis: &StasisHost, before: u32) -> Result<()> {
+    let mut answer = None;
+    wait_until_clear(|| {
+        answer = stasis.ask_within(10000, 60)?;
+        Ok(answer.is_none().then(|| "no answer".to_owned()))
+    })?;
+    let answer = answer.unwrap_or_default();
+    let notes = stasis.operation("create")?["notes"].take();
+    ensure!(
+        answer == format!("ok {before}"),
+        "{answer}, not {before}: {notes}"
+    );
+    Ok(())
+}
+
+/// As engines see it: the first process has ended.
+pub(super) fn ended(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
+    wait_until_clear(|| {
+        let status = job.status()?;
+        let runs = ["created", "running", "paused"].contains(&status.as_str());
+        Ok(runs.then_some(status))
+    })?;
+    ensure!(stasis.ask(10000)?.is_none(), "it answers");
+    job.delete()
+}

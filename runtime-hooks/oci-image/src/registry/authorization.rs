@@ -1,0 +1,88 @@
+//! Who we are, to a registry that asks.
+
+use std::sync::PoisonError;
+
+use ureq::http::header::AUTHORIZATION;
+
+use super::answer;
+use super::challenge::Challenge;
+use super::connection::{Connection, Failure};
+use super::credentials::Credentials;
+use super::name::Scheme;
+
+const MOST_TOKEN: u64 = 64 << 10;
+
+impl Connection {
+    /// Gets ready to answer a challenge; `false`: there is nothing to answer with, and the
+    /// registry's refusal is the answer.
+    pub(super) fn authorize(&self, challenge: Option<Challenge>) -> Result<bool, Failure> {
+        let value = match (challenge, &self.credentials) {
+            (Some(Challenge::Basic), Some(Credentials::Basic(basic))) if self.may_tell() => {
+                format!("Basic {basic}")
+            }
+            (
+                Some(Challenge::Bearer {
+                    realm,
+                    service,
+                    scope,
+                }),
+                _,
+            ) => {
+                let token = self.token(&realm, service.as_deref(), scope.as_deref())?;
+                format!("Bearer {token}")
+            }
+            _ => return Ok(false),
+        };
+        *self
+            .authorization
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(value);
+        Ok(true)
+    }
+
+    /// Passwords go over TLS, or nowhere.
+    fn may_tell(&self) -> bool {
+        self.name.scheme() == Scheme::Https || self.name.is_here()
+    }
+
+    fn token(
+        &self,
+        realm: &str,
+        service: Option<&str>,
+        scope: Option<&str>,
+    ) -> Result<String, Failure> {
+        let asked = [("service", service), ("scope", scope)];
+        let asked = asked
+            .iter()
+            .filter_map(|(name, value)| Some((*name, (*value)?)));
+        // The registry names who gives tokens, but not that he is told without TLS.
+        let may_tell = realm.starts_with("https://") || (self.is_own(realm) && self.may_tell());
+        let credentials = self.credentials.as_ref().filter(|_| may_tell);
+        let answered = match credentials {
+            Some(Credentials::Refresh(token)) => {
+                let own = [("grant_type", "refresh_token"), ("client_id", "stasis")];
+                let own = own.into_iter().chain([("refresh_token", token.as_str())]);
+                let request = self.agent.post(realm).config();
+                let request = request.timeout_global(self.left()).build();
+                request.send_form(asked.chain(own))
+            }
+            Some(Credentials::Basic(basic)) => {
+                let basic = format!("Basic {basic}");
+                let request = self.agent.get(realm).query_pairs(asked).config();
+                let request = request.timeout_global(self.left()).build();
+                request.header(AUTHORIZATION, basic).call()
+            }
+            None => {
+                let request = self.agent.get(realm).query_pairs(asked).config();
+                request.timeout_global(self.left()).build().call()
+            }
+        };
+        let response = answered.map_err(|error| self.broken(error))?;
+        if !response.status().is_success() {
+            let what = answer::refusal(response);
+            return Err(Failure::Refused(self.denied("get a token", what)));
+        }
+        let token = answer::token(response, MOST_TOKEN);
+        token.map_err(|what| Failure::Refused(self.failed("get a token", what)))
+    }
+}

@@ -1,0 +1,150 @@
+//! The process that pushes the image of a container that is stopped to the registry of its key.
+//!
+//! It says there that an image is being made before the checkpoint can end the container, so that
+//! nobody goes on with an earlier one elsewhere, and takes that back if there is none. It lives on
+//! when the one who stops the container has ended, or was killed.
+
+use std::io::{self, BufRead, BufReader, PipeWriter, Write, pipe};
+use std::path::PathBuf;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use stasis_config::{BulkMemory, Deadlines, Paths, Settings};
+
+use crate::host::respawn;
+use crate::operation::timeline::Timeline;
+
+/// The first argument of such a process.
+const VERB: &str = "stasis-push";
+/// For so long a registry that does not answer holds up a checkpoint: of a grace period of 30 s
+/// much is left.
+pub(crate) const ANNOUNCED_WITHIN: Duration = Duration::from_secs(4);
+/// The process bounds itself; it may have been killed.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// What the process is to do.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Push {
+    /// Of the key.
+    pub(crate) repository: String,
+    /// The image's directory, which is filled meanwhile.
+    pub(crate) image: PathBuf,
+    /// The container's.
+    pub(crate) id: String,
+    pub(crate) began: SystemTime,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) paths: Paths,
+    pub(crate) bulk_memory: BulkMemory,
+}
+
+/// What it says first.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    /// Whoever wants the latest image of the key waits.
+    Announced,
+    /// Nobody waits, for this reason.
+    Unannounced(String),
+}
+
+/// What it is told then. If it is told nothing, it looks for itself what has become of the image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// The image is complete.
+    Complete,
+    /// There is none.
+    NoImage,
+}
+
+impl Told {
+    fn line(self) -> &'static [u8] {
+        match self {
+            Self::Complete => b"complete\n",
+            Self::NoImage => b"no image\n",
+        }
+    }
+
+    /// Reads what was told; `None`: nothing.
+    pub(crate) fn read(line: &[u8]) -> Option<Self> {
+        let mut all = [Self::Complete, Self::NoImage].into_iter();
+        all.find(|told| told.line() == line)
+    }
+}
+
+impl Push {
+    /// What this process is to do, if it was started for that.
+    #[must_use]
+    pub fn of_this_process() -> Option<Self> {
+        respawn::job_of(VERB, c"stasis-push")
+    }
+
+    /// As far as they matter.
+    pub(crate) fn settings(&self) -> Settings {
+        Settings {
+            deadlines: self.deadlines.clone(),
+            paths: self.paths.clone(),
+            bulk_memory: self.bulk_memory.clone(),
+            ..Settings::default()
+        }
+    }
+}
+
+/// Such a process at work.
+#[derive(Debug)]
+pub(super) struct Pushing(PipeWriter);
+
+impl Pushing {
+    /// Starts it, and has it announce the image. What is not as it should be is noted.
+    pub(super) fn announced(push: &Push, timeline: &mut Timeline<'_>) -> Option<Self> {
+        match timeline.time("announce", || Self::start(push)) {
+            Ok((pushing, Ok(()))) => Some(pushing),
+            Ok((pushing, Err(why))) => {
+                timeline.note(format!(
+                    "the registry does not know that an image is being made: {why}; a container \
+                     that is created elsewhere meanwhile begins with an earlier one"
+                ));
+                Some(pushing)
+            }
+            Err(error) => {
+                timeline.note(format!(
+                    "the image is not pushed, since no process can be started for that: {error}"
+                ));
+                None
+            }
+        }
+    }
+
+    /// Starts it, and waits a moment until it has announced the image; with the reason, if it has
+    /// not.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    fn start(push: &Push) -> io::Result<(Self, Result<(), String>)> {
+        let (stdin, input) = pipe()?;
+        let (output, stdout) = pipe()?;
+        respawn::start_with(VERB, push, [stdin.into(), stdout.into()])?;
+        let (send, said) = channel();
+        // A pipe cannot be read with a limit, but waited for in a thread.
+        thread::spawn(move || {
+            let mut line = String::new();
+            let _ = BufReader::new(output).read_line(&mut line);
+            let _ = send.send(line);
+        });
+        let line = said.recv_timeout(ANSWER_WITHIN).unwrap_or_default();
+        let announced = match serde_json::from_str(&line) {
+            Ok(Answer::Announced) => Ok(()),
+            Ok(Answer::Unannounced(why)) => Err(why),
+            Err(_) => Err("the process that pushes does not answer".to_owned()),
+        };
+        Ok((Self(input), announced))
+    }
+
+    /// Tells it what has become of the image. It goes on by itself then.
+    ///
+    /// # Errors
+    /// It was killed.
+    pub(super) fn tell(mut self, told: Told) -> io::Result<()> {
+        self.0.write_all(told.line())
+    }
+}

@@ -1,0 +1,184 @@
+//! The tag of the newest image of a key: it says that one is being made, and what came of it.
+
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use nix::sys::utsname::uname;
+use stasis_oci_image::document::annotations::IMAGE;
+use stasis_oci_image::{Announcement, Digest, OciImageError, Registry, RepositoryName, Tagged};
+
+use crate::checkpoint::at_stop::push::{ANNOUNCED_WITHIN, Push};
+use crate::host::time::rfc3339;
+use crate::image::stopped::LATEST;
+
+/// It is said so often anew, while it holds, that one that is lost does no harm.
+const RENEWALS: u32 = 4;
+
+/// The tag while an image is being made.
+#[derive(Debug)]
+pub(super) struct Latest {
+    repository: RepositoryName,
+    image: String,
+    began: SystemTime,
+    /// An announcement holds for so long.
+    holds: Duration,
+    /// Ours, once it was made. One at a time changes the tag.
+    announced: Mutex<Option<Announcement>>,
+}
+
+impl Latest {
+    /// That of the key of an image.
+    ///
+    /// # Errors
+    /// It is no repository.
+    pub(super) fn of(push: &Push) -> Result<Self, OciImageError> {
+        let repository = push.repository.parse();
+        let image = push.image.file_name().unwrap_or_default();
+        Ok(Self {
+            repository: repository.map_err(|what| OciImageError::Reference {
+                text: push.repository.clone(),
+                what,
+            })?,
+            image: image.to_string_lossy().into_owned(),
+            began: push.began,
+            holds: push.deadlines.stalled() / 2,
+            announced: Mutex::new(None),
+        })
+    }
+
+    /// Says that the image is being made.
+    ///
+    /// # Errors
+    /// [`OciImageError`], soon.
+    pub(super) fn announce(&self) -> Result<(), OciImageError> {
+        let mut announced = self.lock();
+        let registry = self.for_a_moment()?;
+        let before = match registry.tagged(LATEST)? {
+            Tagged::Nothing => None,
+            Tagged::Image(_, digest) => Some(digest),
+            // Of one that is lost, or made at the same time.
+            Tagged::Awaited(other) => other.before,
+        };
+        let ours = self.announcement(before);
+        registry.announce(LATEST, &ours)?;
+        *announced = Some(ours);
+        Ok(())
+    }
+
+    /// How often it has to be said.
+    pub(super) fn renewed_each(&self) -> Duration {
+        self.holds / RENEWALS
+    }
+
+    /// Says it anew. A registry that does not answer is asked again the next time.
+    pub(super) fn renew(&self) {
+        let is_announced = self.lock().is_some();
+        let _ = match is_announced {
+            true => self.say_anew(),
+            false => self.announce(),
+        };
+    }
+
+    /// Does something while it is said anew.
+    pub(super) fn while_renewed<T>(&self, work: impl FnOnce() -> T) -> T {
+        thread::scope(|scope| {
+            let (end, ended) = channel::<()>();
+            scope.spawn(move || {
+                while ended.recv_timeout(self.renewed_each()) == Err(RecvTimeoutError::Timeout) {
+                    self.renew();
+                }
+            });
+            let done = work();
+            drop(end);
+            done
+        })
+    }
+
+    /// Gives the tag to the image, unless a later one has it.
+    ///
+    /// # Errors
+    /// [`OciImageError`].
+    pub(super) fn is_this(&self, image: &Digest) -> Result<(), OciImageError> {
+        let mut announced = self.lock();
+        let registry = Registry::open(self.repository.clone(), None)?;
+        match registry.tagged(LATEST)? {
+            // The next one is being made: it is what was before that.
+            Tagged::Awaited(other) if !self.is_ours(&other) && other.until >= now() => {
+                let before = Some(*image);
+                registry.announce(LATEST, &Announcement { before, ..other })?;
+            }
+            Tagged::Image(other, _) if other.annotation(IMAGE) > Some(self.image.as_str()) => {}
+            _ => registry.tag_also(LATEST, image)?,
+        }
+        // From now on nothing of it is said anew.
+        *announced = Some(self.announcement(None));
+        Ok(())
+    }
+
+    /// Gives the tag back to what had it, if there is no image.
+    ///
+    /// # Errors
+    /// [`OciImageError`].
+    pub(super) fn take_back(&self) -> Result<(), OciImageError> {
+        let announced = self.lock();
+        if announced.is_none() {
+            return Ok(());
+        }
+        let registry = self.for_a_moment()?;
+        match registry.tagged(LATEST)? {
+            Tagged::Awaited(ours) if self.is_ours(&ours) => match &ours.before {
+                Some(image) => registry.tag_also(LATEST, image),
+                // Few registries remove a tag.
+                None => registry.announce(LATEST, &Announcement { until: 0, ..ours }),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// Unless somebody else has the tag by now.
+    fn say_anew(&self) -> Result<(), OciImageError> {
+        let _alone = self.lock();
+        let registry = self.for_a_moment()?;
+        match registry.tagged(LATEST)? {
+            Tagged::Awaited(ours) if self.is_ours(&ours) => {
+                registry.announce(LATEST, &self.announcement(ours.before))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn announcement(&self, before: Option<Digest>) -> Announcement {
+        let host = uname().map(|names| names.nodename().to_string_lossy().into_owned());
+        let host = host.ok().filter(|host| !host.is_empty());
+        Announcement {
+            image: self.image.clone(),
+            host: host.unwrap_or_else(|| "unknown".to_owned()),
+            since: rfc3339(self.began),
+            until: now() + self.holds.as_secs().max(1),
+            before,
+        }
+    }
+
+    fn is_ours(&self, other: &Announcement) -> bool {
+        other.is_of(&self.announcement(None))
+    }
+
+    /// What holds up a stop has to be answered soon.
+    fn for_a_moment(&self) -> Result<Registry, OciImageError> {
+        let registry = Registry::open(self.repository.clone(), None)?;
+        Ok(registry.until(Instant::now() + ANNOUNCED_WITHIN))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Announcement>> {
+        self.announced
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default().as_secs()
+}
