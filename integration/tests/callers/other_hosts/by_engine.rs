@@ -25,7 +25,7 @@ struct Job {
     go_on: fn(&StasisHost, &Job) -> Result<()>,
 }
 
-const JOBS: [Job; 3] = [
+const JOBS: [Job; 4] = [
     Job {
         name: "bundle",
         port: "10000",
@@ -46,6 +46,13 @@ const JOBS: [Job; 3] = [
         begin: begin_docker,
         save: save_docker,
         go_on: restore_docker,
+    },
+    Job {
+        name: "podman",
+        port: "10003",
+        begin: begin_podman,
+        save: save_podman,
+        go_on: restore_podman,
     },
 ];
 
@@ -82,6 +89,26 @@ impl Job {
     fn command(&self) -> [&str; 3] {
         [MEMCHECK[0], MEMCHECK[1], self.port]
     }
+}
+
+fn begin_podman(stasis: &StasisHost, job: &Job) -> Result<()> {
+    stasis.podman_load()?;
+    stasis.podman_run(job.name, &[], &job.command())
+}
+
+fn save_podman(stasis: &StasisHost, job: &Job) -> Result<String> {
+    let archive = "/images/podman.tar";
+    let export = ["checkpoint", "--export", archive];
+    stasis.podman_container(&export, job.name)?;
+    Ok(archive.to_owned())
+}
+
+fn restore_podman(stasis: &StasisHost, job: &Job) -> Result<()> {
+    let archive = "/images/podman.tar";
+    stasis.podman_load()?;
+    pull(stasis, job, archive)?;
+    let restore = ["container", "restore", "--import", archive];
+    stasis.podman(&restore).map(drop)
 }
 
 fn pull(stasis: &StasisHost, job: &Job, into: &str) -> Result<()> {

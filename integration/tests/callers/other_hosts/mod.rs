@@ -2,6 +2,7 @@
 //! first, by way of a registry in a third.
 
 mod by_engine;
+mod by_kubelet;
 mod edges;
 mod preempted;
 
