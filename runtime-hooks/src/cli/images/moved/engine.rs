@@ -20,8 +20,8 @@ pub(super) const CHECKPOINT: &str = "checkpoint";
 pub(super) const CONFIGURATION: &str = "config.dump";
 /// A tar of what the container has written: podman's of the new files, containerd's a layer.
 const WRITABLE: &str = "rootfs-diff.tar";
-/// Some hundred times what a blob may have: a bomb fills no disk of a node.
-const MOST_BYTES: u64 = 1 << 40;
+/// A blob has 9 GiB at most: what would be more than this is a bomb.
+const MOST_BYTES: u64 = 128 << 30;
 
 /// Adds an engine's files as blobs.
 ///

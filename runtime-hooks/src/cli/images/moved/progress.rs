@@ -8,6 +8,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::cli::answer::amount::{age, size};
 use crate::cli::answer::name;
 
+/// It is written again after so many bytes.
+const STEP: u64 = 16 << 20;
+
 /// The line, on standard error if that is a terminal.
 #[derive(Debug)]
 pub(super) struct Progress {
@@ -37,8 +40,12 @@ impl Progress {
 
     /// So many bytes more have been gathered.
     pub(super) fn gathered(&self, bytes: usize) {
-        self.gathered.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.show();
+        let bytes = bytes as u64;
+        let before = self.gathered.fetch_add(bytes, Ordering::Relaxed);
+        // They come by the page.
+        if before / STEP != (before + bytes) / STEP {
+            self.show();
+        }
     }
 
     /// A blob of so many bytes is there.
