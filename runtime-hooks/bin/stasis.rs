@@ -12,7 +12,7 @@ use stasis::cli::check::{CheckError, check};
 use stasis::cli::command_error::CommandError;
 use stasis::cli::cuda_checkpoint;
 use stasis::cli::doctor::doctor;
-use stasis::cli::images::moved::{pull, push};
+use stasis::cli::images::moved::{pull_command as pull, push};
 use stasis::cli::images::{self, gc, inspect, offered};
 use stasis::cli::locate::locate;
 use stasis::cli::machine::machine;

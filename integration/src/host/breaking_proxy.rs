@@ -9,11 +9,14 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use super::Host;
 use super::registry::in_network;
+
+const POLL: Duration = Duration::from_millis(5);
 
 /// The proxy; it ends when this is dropped.
 #[derive(Debug)]
@@ -34,6 +37,9 @@ struct Rules {
     broken: AtomicU32,
     /// Bytes that have come from the server.
     passed: AtomicU64,
+    /// After so many of one connection no more of them are passed on.
+    hold_after: AtomicU64,
+    held: AtomicU32,
     stop: AtomicBool,
 }
 
@@ -54,6 +60,8 @@ impl BreakingProxy {
             left: AtomicU32::new(times),
             broken: AtomicU32::new(0),
             passed: AtomicU64::new(0),
+            hold_after: AtomicU64::new(u64::MAX),
+            held: AtomicU32::new(0),
             stop: AtomicBool::new(false),
         });
         let (inside, shared) = (Arc::clone(&network), Arc::clone(&rules));
@@ -82,6 +90,23 @@ impl BreakingProxy {
         self.rules.broken.load(Ordering::Relaxed)
     }
 
+    /// From now on connections pass on so many bytes of the server, and then none until they are
+    /// let go.
+    pub fn hold_after(&self, bytes: u64) {
+        self.rules.hold_after.store(bytes, Ordering::Relaxed);
+    }
+
+    /// How many connections are held now.
+    #[must_use]
+    pub fn held(&self) -> u32 {
+        self.rules.held.load(Ordering::Relaxed)
+    }
+
+    /// Lets all go on.
+    pub fn let_go(&self) {
+        self.hold_after(u64::MAX);
+    }
+
     /// How many bytes have come from the server.
     #[must_use]
     pub fn passed(&self) -> u64 {
@@ -92,6 +117,7 @@ impl BreakingProxy {
 impl Drop for BreakingProxy {
     fn drop(&mut self) {
         self.rules.stop.store(true, Ordering::Relaxed);
+        self.let_go();
         // A connection ends the wait for one. Without it the server ends with this process.
         if let Ok(Ok(_)) = in_network(&self.network, || TcpStream::connect(self.at)) {
             let _ = self.server.take().map(JoinHandle::join);
@@ -133,12 +159,30 @@ fn pass(mut from: &TcpStream, mut to: &TcpStream, way: Way, rules: &Rules) {
             rules.broken.fetch_add(1, Ordering::Relaxed);
             return;
         }
+        if way == Way::Out {
+            rules.wait(passed);
+        }
         if to.write_all(&buffer[..read]).is_err() {
             return;
         }
         if way == Way::Out {
             rules.passed.fetch_add(read as u64, Ordering::Relaxed);
         }
+    }
+}
+
+impl Rules {
+    /// Waits until so many bytes of a connection may be passed on.
+    fn wait(&self, passed: u64) {
+        let is_held = || passed > self.hold_after.load(Ordering::Relaxed);
+        if !is_held() {
+            return;
+        }
+        self.held.fetch_add(1, Ordering::Relaxed);
+        while is_held() {
+            std::thread::sleep(POLL);
+        }
+        self.held.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -71,6 +71,26 @@ pub enum StoreError {
         /// The number of the first chunk that is in the pack.
         chunk: u32,
     },
+    /// Somebody fetches the image, and not all of it is there.
+    #[error(
+        "the image {image} is arriving from elsewhere, and not all of it is there; wait until its \
+         file stasis-arriving has gone"
+    )]
+    Arriving {
+        /// The image directory.
+        image: PathBuf,
+    },
+    /// Nobody fetches the rest of an image.
+    #[error(
+        "the image {image} has arrived in part, and nobody fetches the rest: {why}; pull it again \
+         into this directory"
+    )]
+    CutOff {
+        /// The image directory.
+        image: PathBuf,
+        /// Why.
+        why: String,
+    },
     /// The index of an image says that its packs are in a store.
     #[error("the memory of {image} is in a store, and which directory of it is not known")]
     NoDirectory {

@@ -15,6 +15,7 @@
 //!   ([`create_pack`]) is not copied: [`Reader::in_place`].
 //! * Moving: [`gather`] puts the memory of an image into blobs for a registry, which are the packs
 //!   of the image that is pulled.
+//! * An image that is being pulled ([`Arriving`]): its readers wait for the part that they need.
 //! * Managing: [`list`], [`remove`], [`discard`].
 //!
 //! Images are not trusted: an index is checked against its limits before anything is made of it,
@@ -25,6 +26,7 @@
 //! environment variable of CRIU names ([`REQUEST_VARIABLE`]), and the plugin answers with a
 //! [`Report`]: see `protocol.rs`.
 
+mod arriving;
 mod blob;
 mod chunk;
 mod directory;
@@ -42,6 +44,9 @@ mod reader;
 mod test_data;
 mod write;
 
+pub use arriving::{
+    ARRIVING_FILE, Arrived, Arriving, FetchEnd, Fetched, Fetching, refuse_arriving,
+};
 pub use blob::contents::{
     BlobContents, Content, ContentHash, MOST_CONTENTS_BYTES, decode as decode_contents,
     encode as encode_contents,

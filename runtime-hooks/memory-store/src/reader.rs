@@ -7,6 +7,7 @@ pub(crate) mod progress;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::arriving::{Arrived, Arriving};
 use crate::chunk::checksum::Sum;
 use crate::pack::{PackFile, padded};
 use crate::{
@@ -18,13 +19,17 @@ use crate::{
 pub struct Reader {
     /// As places number them.
     packs: Vec<Arc<PackFile>>,
+    /// Not all of them is there yet: their readers wait.
+    arriving: Option<Arriving>,
 }
 
 impl Reader {
-    /// Opens all packs of an index, in the directory that the tier has them in.
+    /// Opens all packs of an index, in the directory that the tier has them in. Those of an image
+    /// that arrives may be shorter.
     ///
     /// # Errors
-    /// [`StoreError`]: a pack is missing, is another one, or is shorter than the index needs.
+    /// [`StoreError`]: a pack is missing, is another one, or is shorter than the index needs, and
+    /// nobody fetches the rest ([`StoreError::CutOff`]).
     pub fn open(
         image_dir: &Path,
         index: &Index,
@@ -38,14 +43,23 @@ impl Reader {
                 return Err(StoreError::NoDirectory { image });
             }
         };
+        let arriving = arriving(image_dir, index.tier)?;
         let open = |(number, pack)| {
-            let file = PackFile::open(directory, pack);
+            let file = match &arriving {
+                Some(_) => PackFile::open_growing(directory, pack),
+                None => PackFile::open(directory, pack),
+            };
             let mut file = file.map_err(|problem| needed(index, number, problem))?;
-            file.read_fast(index.tier);
+            if arriving.is_none() {
+                file.read_fast(index.tier);
+            }
             Ok(Arc::new(file))
         };
         let packs: Result<_, StoreError> = (0..).zip(&index.packs).map(open).collect();
-        Ok(Self { packs: packs? })
+        Ok(Self {
+            packs: packs?,
+            arriving,
+        })
     }
 
     /// Opens all packs of an index in a store directory, to be read as the disk has them: past the
@@ -61,11 +75,24 @@ impl Reader {
             Ok(Arc::new(file))
         };
         let packs: Result<_, StoreError> = (0..).zip(&index.packs).map(open).collect();
-        Ok(Self { packs: packs? })
+        Ok(Self::of(packs?))
     }
 
     pub(crate) fn of(packs: Vec<Arc<PackFile>>) -> Self {
-        Self { packs }
+        let arriving = None;
+        Self { packs, arriving }
+    }
+
+    /// Waits until all is there, as the digests of those say who fetch it: checksums find damage
+    /// and no forgery.
+    ///
+    /// # Errors
+    /// [`StoreError::CutOff`]: it will not be.
+    pub fn until_whole(&self) -> Result<(), StoreError> {
+        match &self.arriving {
+            Some(arriving) => arriving.until_whole(|| false),
+            None => Ok(()),
+        }
     }
 
     /// Reads the stored pages of a chunk into the buffer, or finds them in a mapped pack. The
@@ -88,6 +115,9 @@ impl Reader {
             area,
             chunk,
         };
+        if let (Some(arriving), Some(pack)) = (&self.arriving, pack) {
+            arriving.until(&pack.file, chunk.place.end())?;
+        }
         let loaded = pack.map_or(Err("its pack is not known".to_owned()), |pack| {
             load(pack, chunk.place, chunk.pages.bytes(), buffer)
         });
@@ -163,6 +193,22 @@ impl Origin<'_> {
             offset: self.chunk.place.offset,
             what,
         }
+    }
+}
+
+/// Whether the packs in an image are still fetched.
+fn arriving(image_dir: &Path, tier: Tier) -> Result<Option<Arriving>, StoreError> {
+    let found = match tier {
+        Tier::Portable => Arriving::find(image_dir)?,
+        Tier::Disk | Tier::Ram => None,
+    };
+    let Some(arriving) = found else {
+        return Ok(None);
+    };
+    match arriving.arrived()? {
+        Arrived::Whole => Ok(None),
+        Arrived::UnderWay => Ok(Some(arriving)),
+        Arrived::CutOff(why) => Err(arriving.cut_off(why)),
     }
 }
 

@@ -6,7 +6,9 @@ mod found;
 use std::path::{Path, PathBuf};
 
 use stasis_config::{GpuCheckpointPath, Settings};
-use stasis_memory_store::{Area, CriuHas, Holes, Index, RestoreRequest, Tier};
+use stasis_memory_store::{
+    Area, Arriving, CriuHas, Holes, Index, RestoreRequest, StoreError, Tier,
+};
 
 use crate::bulk_memory::in_use::InUse;
 use crate::bulk_memory::origin::Origin;
@@ -96,6 +98,32 @@ impl MemoryRestore {
     pub(crate) fn has_gpu_contents_of(&self, manifest: &Manifest) -> bool {
         let mut processes = manifest.processes.iter();
         processes.all(|process| gpu_bytes([process]) == 0 || self.holes.contains(&process.pid))
+    }
+
+    /// Waits for the rest of an image that arrives, if some of it is used where nothing can be taken
+    /// back: tasks may run as soon as CRIU has restored them, and so the plugin fills in nothing
+    /// that is not known to be whole.
+    ///
+    /// # Errors
+    /// [`Failure::Store`], [`Failure::Cancelled`].
+    pub(crate) fn until_arrived(
+        &self,
+        cancel: &Cancel,
+        timeline: &mut Timeline<'_>,
+    ) -> Result<(), Failure> {
+        let is_filled_first = self.extent.areas > 0 || matches!(self.until, Until::Loaded(_));
+        let arriving = match is_filled_first {
+            true => Arriving::find(&self.image)?,
+            false => None,
+        };
+        let Some(arriving) = arriving else {
+            return Ok(());
+        };
+        let waited = timeline.time("arrive", || arriving.until_whole(|| cancel.requested()));
+        match waited {
+            Err(StoreError::Arriving { .. }) => Err(Failure::Cancelled),
+            waited => Ok(waited?),
+        }
     }
 
     /// Loads GPU contents that go into files of ours, if there are any.

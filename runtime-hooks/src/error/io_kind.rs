@@ -12,7 +12,10 @@ pub fn of_store(error: &StoreError) -> Kind {
     match error {
         StoreError::Io { source, .. } => of_image(source),
         StoreError::Full { .. } => Kind::NoSpace,
-        StoreError::Damaged { .. } | StoreError::Chunk { .. } => Kind::ImageDamaged,
+        StoreError::Damaged { .. } | StoreError::Chunk { .. } | StoreError::CutOff { .. } => {
+            Kind::ImageDamaged
+        }
+        StoreError::Arriving { .. } => Kind::ImageArriving,
         StoreError::Missing { .. } | StoreError::NoDirectory { .. } => Kind::MemoryMissing,
         StoreError::Version { .. } => Kind::ImageVersion,
         StoreError::Needed { problem, .. } => of_store(problem),

@@ -87,6 +87,8 @@ words! {
         HookFailed = "hook-failed",
         /// runc, crun, CRIU or a disk did nothing for so long that it was given up.
         Hung = "hung",
+        /// The image is being pulled, and not all of it is there.
+        ImageArriving = "image-arriving",
         /// The image is incomplete or damaged.
         ImageDamaged = "image-damaged",
         /// A directory for the image or for bulk memory cannot be used.

@@ -57,7 +57,14 @@ impl FaultKind {
         let io = error.downcast_ref().map(io::Error::kind);
         match (io, error.downcast_ref()) {
             (Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded), _) => Self::Full,
-            (_, Some(StoreError::Damaged { .. } | StoreError::Chunk { .. })) => Self::Damaged,
+            (
+                _,
+                Some(
+                    StoreError::Damaged { .. }
+                    | StoreError::Chunk { .. }
+                    | StoreError::CutOff { .. },
+                ),
+            ) => Self::Damaged,
             _ => Self::Other,
         }
     }

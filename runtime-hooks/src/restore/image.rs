@@ -4,7 +4,7 @@ use std::path::Path;
 
 use stasis_config::Settings;
 use stasis_linux::access_list;
-use stasis_memory_store::Tier;
+use stasis_memory_store::{ARRIVING_FILE, Tier, is_pack_name};
 
 use crate::bulk_memory::dump::has_index;
 use crate::bulk_memory::request::threads;
@@ -109,6 +109,11 @@ pub(crate) fn find(directory: &Path, container: &str) -> Result<Found, Refusal> 
     })
 }
 
+/// Whether not all of an image is there yet.
+fn is_arriving(directory: &Path) -> bool {
+    directory.join(ARRIVING_FILE).symlink_metadata().is_ok()
+}
+
 /// Verifies its files: what CRIU restores runs before we see it again. An image that an earlier
 /// version made, or whose checkpoint was cut off, lists none.
 ///
@@ -120,6 +125,12 @@ pub(crate) fn verify(
     manifest: &Manifest,
 ) -> Result<(), FileError> {
     match &manifest.files {
+        Some(listed) if is_arriving(directory) => {
+            // Who reads packs waits for them, and compares them with the index.
+            let others = listed.iter().filter(|file| !is_pack_name(&file.name));
+            let others: Vec<_> = others.cloned().collect();
+            files::verify(directory, &others, threads(settings, Tier::Disk))
+        }
         Some(listed) => files::verify(directory, listed, threads(settings, Tier::Disk)),
         None if has_inventory(directory) => Ok(()),
         None => Err(FileError::Missing {

@@ -182,6 +182,9 @@ impl<'a> Plan<'a> {
             LowLevelRestore::new(self.context, self.options, low_level_args, &self.operation);
         let cancel = &self.context.cancel;
         let memory = self.memory.as_ref();
+        if let Some(memory) = memory {
+            memory.until_arrived(cancel, timeline)?;
+        }
         let loaded = match (memory, &self.hold) {
             (Some(memory), None) => memory.load(cancel, timeline)?,
             // There is no knowing when the container will be started.

@@ -1,6 +1,7 @@
 //! `stasis push` and `stasis pull`: images go elsewhere, are gone with all that they had on this
 //! machine, and come back.
 
+mod arrives;
 mod created;
 mod layout;
 mod named;

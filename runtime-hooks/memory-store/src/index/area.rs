@@ -61,6 +61,14 @@ pub struct Place {
     pub encoding: Encoding,
 }
 
+impl Place {
+    /// Where its last page ends, bytes from the start of the pack.
+    pub(crate) fn end(&self) -> u64 {
+        let bytes = u64::from(self.bytes).next_multiple_of(crate::PAGE as u64);
+        self.offset.saturating_add(bytes)
+    }
+}
+
 /// How contents are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Encoding {

@@ -108,22 +108,29 @@ impl PackFile {
     /// Opens a pack in a directory, and checks its header and that it is as long as the index
     /// needs.
     pub(crate) fn open(directory: &Path, pack: &Pack) -> Result<Self, StoreError> {
+        let file = Self::open_growing(directory, pack)?;
+        let there = file.file.metadata();
+        let there = there.map_err(StoreError::io("read", &file.path))?.len();
+        if there < pack.bytes {
+            let needed = pack.bytes;
+            let what = format!("{needed} bytes of it are needed and it has {there}");
+            return Err(StoreError::damaged(&file.path, what));
+        }
+        Ok(file)
+    }
+
+    /// The same of one that is not all there yet.
+    pub(crate) fn open_growing(directory: &Path, pack: &Pack) -> Result<Self, StoreError> {
         let path = directory.join(pack.file_name());
         let Some(file) = file::open(&path).map_err(StoreError::io("open", &path))? else {
             return Err(StoreError::Missing { path });
         };
-        let metadata = file.metadata().map_err(StoreError::io("read", &path))?;
         let pack_file = Self {
             path,
             file,
             mapped: None,
         };
         pack_file.check_header(pack)?;
-        if metadata.len() < pack.bytes {
-            let (needed, there) = (pack.bytes, metadata.len());
-            let what = format!("{needed} bytes of it are needed and it has {there}");
-            return Err(StoreError::damaged(&pack_file.path, what));
-        }
         Ok(pack_file)
     }
 

@@ -68,6 +68,20 @@ pub enum MoveError {
     /// Another pull is at work there.
     #[error("another pull into {0} is at work; wait for it, or name another directory")]
     Busy(PathBuf),
+    /// Nothing comes any more.
+    #[error(
+        "nothing more of the image {0} has come for deadlines.stalled_s; look at the registry and \
+         the network, and pull it again into the same directory"
+    )]
+    Stalled(String),
+    /// The process that pulls says so.
+    #[error("{why}")]
+    Background {
+        /// Its kind.
+        kind: Kind,
+        /// Why.
+        why: String,
+    },
     /// The directory for the image cannot be written.
     #[error("cannot {action} {path}")]
     Io {
@@ -111,6 +125,8 @@ impl MoveError {
             Self::NoImage { .. } => Kind::ImageDamaged,
             Self::There(_) | Self::NoArchive(_) => Kind::ImageDirectory,
             Self::Busy(_) => Kind::Busy,
+            Self::Stalled(_) => Kind::Hung,
+            Self::Background { kind, .. } => *kind,
             Self::Io { source, .. } => of_image(source),
         }
     }

@@ -87,6 +87,7 @@ impl Load {
             reader.load_files(&index.processes, &files, threads_for(self.threads), done)
         });
         filled.map_err(io::Error::other)?;
+        reader.until_whole().map_err(io::Error::other)?;
         Ok(loaded)
     }
 
@@ -98,7 +99,8 @@ impl Load {
         let fronts = Fronts::of(&files);
         let load = || {
             let threads = threads_for(self.threads);
-            reader.load_files(&index.processes, &files, threads, &fronts)
+            reader.load_files(&index.processes, &files, threads, &fronts)?;
+            reader.until_whole()
         };
         thread::scope(|scope| {
             let loading = scope.spawn(load);

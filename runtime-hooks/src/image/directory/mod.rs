@@ -40,7 +40,7 @@ use rustix::fs::{Access, access};
 use rustix::io::{FdFlags, fcntl_setfd};
 use stasis_linux::file_system::FileSystem;
 use stasis_linux::{ProcessRef, file};
-use stasis_memory_store::INDEX_FILE;
+use stasis_memory_store::{INDEX_FILE, refuse_arriving};
 
 use crate::host::boot::boot_id;
 use crate::image::manifest::{self, Manifest};
@@ -102,6 +102,7 @@ impl NewImage {
         let may_write = access(directory, Access::WRITE_OK | Access::EXEC_OK);
         may_write.map_err(|error| failed("write into", directory)(error.into()))?;
         let in_use = in_use::hold(directory)?;
+        refuse_arriving(directory)?;
         settle(directory)?;
         let file_system = FileSystem::of(directory).map_err(failed("open", directory))?;
         let staging = directory.join(NEW);

@@ -39,13 +39,28 @@ const LOOK: Duration = Duration::from_millis(100);
 pub struct Pull {
     /// The image.
     pub(crate) reference: String,
-    /// Where images of a registry are.
-    pub(crate) below: PathBuf,
+    /// A file with credentials.
+    pub(crate) authfile: Option<PathBuf>,
+    pub(crate) into: Into,
     pub(crate) threads: usize,
-    /// How many of them are kept, beside those that are used.
-    pub(crate) keep: usize,
-    /// Where it is recorded who uses them.
-    pub(crate) state_dir: PathBuf,
+    /// How long nothing may come.
+    pub(crate) stalled: Duration,
+}
+
+/// Where the image goes.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Into {
+    /// This directory.
+    Directory(PathBuf),
+    /// Where new containers look for the image of its digest.
+    Kept {
+        /// Where all of them are.
+        below: PathBuf,
+        /// How many are kept, beside those that are used.
+        keep: usize,
+        /// Where it is recorded who uses them.
+        state_dir: PathBuf,
+    },
 }
 
 /// What the process says.
@@ -53,7 +68,7 @@ pub struct Pull {
 pub(crate) enum Answer {
     /// So many bytes are there, and more will come.
     Coming(u64),
-    /// The image is there, and stays until the process's input ends.
+    /// A restore from this image can begin, and it stays until the process's input ends.
     There(PathBuf),
     /// It is not there.
     Failed {
@@ -102,8 +117,20 @@ pub(super) fn pulled(
         why,
     };
     let io_failed = |error: std::io::Error| failed(Kind::Io, error.to_string());
-    let mut process = Process::start(settings, &reference).map_err(io_failed)?;
-    let image = process.image(settings.deadlines.stalled(), cancel, failed)?;
+    let pull = Pull {
+        reference: reference.clone(),
+        authfile: None,
+        into: Into::Kept {
+            below: directory(settings),
+            keep: settings.restore.keep_pulled,
+            state_dir: settings.paths.state_dir.clone(),
+        },
+        threads: threads(settings, Tier::Disk),
+        stalled: settings.deadlines.stalled(),
+    };
+    let mut process = Process::start(&pull).map_err(io_failed)?;
+    let image = process.image(pull.stalled, cancel);
+    let image = image.map_err(|NotPulled { kind, why }| failed(kind, why))?;
     let in_use = in_use::hold(&image);
     let in_use = in_use.map_err(|error| failed(error.kind(), error.to_string()))?;
     Ok(Pulled {
@@ -137,8 +164,15 @@ fn split_scheme(text: &str) -> (&str, &str) {
     text.split_at(after)
 }
 
+/// Why there is no image.
+#[derive(Debug)]
+pub(crate) struct NotPulled {
+    pub(crate) kind: Kind,
+    pub(crate) why: String,
+}
+
 /// The process that pulls. It goes on when this is dropped.
-struct Process {
+pub(crate) struct Process {
     lines: Receiver<String>,
     process: Child,
     /// It holds the image for us until this is closed.
@@ -146,17 +180,10 @@ struct Process {
 }
 
 impl Process {
-    fn start(settings: &Settings, reference: &str) -> std::io::Result<Self> {
-        let pull = Pull {
-            reference: reference.to_owned(),
-            below: directory(settings),
-            threads: threads(settings, Tier::Disk),
-            keep: settings.restore.keep_pulled,
-            state_dir: settings.paths.state_dir.clone(),
-        };
+    pub(crate) fn start(pull: &Pull) -> std::io::Result<Self> {
         let (stdin, input) = pipe()?;
         let (output, stdout) = pipe()?;
-        let process = respawn::start_with(VERB, &pull, [stdin.into(), stdout.into()])?;
+        let process = respawn::start_with(VERB, pull, [stdin.into(), stdout.into()])?;
         Ok(Self {
             lines: lines_of(output),
             process,
@@ -164,13 +191,9 @@ impl Process {
         })
     }
 
-    /// Waits for the image as long as more of it comes.
-    fn image(
-        &mut self,
-        limit: Duration,
-        cancel: &Cancel,
-        failed: impl Fn(Kind, String) -> NoFirstImage,
-    ) -> Result<PathBuf, NoFirstImage> {
+    /// Waits until a restore can begin, as long as more comes.
+    pub(crate) fn image(&mut self, limit: Duration, cancel: &Cancel) -> Result<PathBuf, NotPulled> {
+        let failed = |kind, why| NotPulled { kind, why };
         let mut last = Instant::now();
         let mut came = 0;
         loop {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use stasis_config::Settings;
+use stasis_memory_store::{StoreError, refuse_arriving};
 
 use crate::bulk_memory::plugin;
 use crate::bulk_memory::restore::FoundMemory;
@@ -115,6 +116,9 @@ pub(crate) fn look(
     if !is_settled(&report.image) {
         return Err(CheckImageError::CutOff(directory.to_owned()));
     }
+    if !report.has_arrived(reading) {
+        return Ok(report);
+    }
     // An image without a manifest does not say whose it is.
     match image::find(&report.image, "") {
         Ok(Found::Image(manifest)) => report.read(settings, &manifest, reading),
@@ -140,6 +144,20 @@ impl Report {
             manifest: None,
             memory: None,
         }
+    }
+
+    /// Whether there is enough of the image for this reading. A restore waits for the rest.
+    fn has_arrived(&mut self, reading: Reading) -> bool {
+        match (refuse_arriving(&self.image), reading) {
+            (Ok(()), _) => return true,
+            (Err(StoreError::Arriving { .. }), Reading::Records | Reading::Here) => {
+                let note = "it is arriving from elsewhere, and not all of it is there";
+                self.notes.push(note.to_owned());
+                return true;
+            }
+            (Err(error), _) => self.refuse(&error.into()),
+        }
+        false
     }
 
     fn read(&mut self, settings: &Settings, manifest: &Manifest, reading: Reading) {

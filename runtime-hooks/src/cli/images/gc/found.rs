@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use stasis_config::Settings;
-use stasis_memory_store::ImageId;
+use stasis_memory_store::{ImageId, refuse_arriving};
 
 use super::not_removed::NotRemoved;
 use crate::bulk_memory::in_use::Removed;
@@ -48,7 +48,12 @@ pub(super) fn images(settings: &Settings) -> Result<Vec<Image>, CommandError> {
     for directory in known::directories(settings)? {
         // Several paths may lead to it.
         let directory = fs::canonicalize(&directory).unwrap_or(directory);
-        if !is_settled(&directory) || images.iter().any(|image| image.directory == directory) {
+        // The next pull goes on with what has arrived in part.
+        let has_arrived = refuse_arriving(&directory).is_ok();
+        if !has_arrived
+            || !is_settled(&directory)
+            || images.iter().any(|image| image.directory == directory)
+        {
             continue;
         }
         if let Ok(Some(manifest)) = Manifest::read(&directory) {

@@ -5,8 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use stasis_linux::file;
+
+use crate::image::directory::INVENTORY;
 use crate::image::directory::in_use::hold_alone;
-use crate::image::directory::{has_inventory, removal};
 use crate::operation::awaited_start::AwaitedStart;
 
 /// Removes all but the last `keep` of the directories below this one, images and what pulls that
@@ -22,13 +24,9 @@ pub(super) fn keep_last(below: &Path, keep: usize, state_dir: &Path) {
         if awaited.iter().any(|(_, start)| is_of(start)) {
             continue;
         }
-        let Ok(Some(alone)) = hold_alone(&directory) else {
-            continue;
-        };
-        let _ = match has_inventory(&directory) && !is_staging(&directory) {
-            true => removal::remove(&directory, &alone).is_ok(),
-            false => remove_rest(&directory).is_ok(),
-        };
+        if let Ok(Some(_alone)) = hold_alone(&directory) {
+            let _ = remove(&directory);
+        }
     }
 }
 
@@ -46,13 +44,9 @@ fn by_last_use(below: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found.into_iter().rev().map(|(_, path)| path).collect())
 }
 
-fn is_staging(directory: &Path) -> bool {
-    let name = directory.file_name().unwrap_or_default();
-    name.as_encoded_bytes().starts_with(b".")
-}
-
-/// What is no image has files alone.
-fn remove_rest(directory: &Path) -> io::Result<()> {
+/// What is pulled has files alone. What lacks any of them must not look complete.
+fn remove(directory: &Path) -> io::Result<()> {
+    file::remove(&directory.join(INVENTORY))?;
     for entry in fs::read_dir(directory)? {
         fs::remove_file(entry?.path())?;
     }
@@ -65,7 +59,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::image::directory::INVENTORY;
     use crate::image::directory::in_use::hold;
 
     #[test]
@@ -91,6 +84,6 @@ mod tests {
         assert_eq!(names, ["sha256-a", "sha256-b"]);
         drop(used);
         keep_last(below, 0, &below.join("state"));
-        assert_eq!(by_last_use(below).unwrap(), [PathBuf::new(); 0]);
+        assert!(by_last_use(below).unwrap().is_empty());
     }
 }

@@ -3,18 +3,21 @@
 
 mod annotations;
 mod archived;
+mod arrive;
 mod at_stop;
+mod background;
 mod beside;
 mod engine;
-mod for_create;
 mod kept;
 pub(super) mod login;
 mod noted;
 mod outgoing;
 mod progress;
-pub mod pull;
+mod pull;
+pub mod pull_command;
 pub mod push;
 mod report;
+mod side_by_side;
 mod source;
 mod staging;
 mod unpacked;

@@ -1,77 +1,23 @@
-//! `stasis pull`: an image from where registries' images are.
+//! An image from where registries' images are, whole before it has its name.
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use clap::Args;
 use stasis_config::Settings;
 use stasis_memory_store::{INDEX_FILE, Index, Pack, Tier, pack_header, pack_of};
 use stasis_oci_image::digest::Hashed;
-use stasis_oci_image::{Descriptor, Digest, Elsewhere, Kind, Manifest, Reference, bundle};
+use stasis_oci_image::{Descriptor, Elsewhere, Kind, Manifest, Reference, bundle};
 
-use super::archived::{is_archive, pull_archive};
-use super::login::Login;
 use super::noted::Noted;
-use super::report::{Moved, place_of};
+use super::report::Moved;
 use super::source::{is_of_criu, listed};
 use super::staging::Staging;
 use crate::bulk_memory::request::threads;
-use crate::cli::answer::{Format, Output, show};
-use crate::cli::command_error::{CommandError, MoveError};
-use crate::cli::images::origin::Origin;
+use crate::cli::command_error::MoveError;
 use crate::image::directory::INVENTORY;
 use crate::image::files::{self, ImageFile};
 use crate::image::manifest::{FILE_NAME, Manifest as ImageManifest};
-
-/// Fetch an image from a registry or an OCI layout into a directory of its own, verified by its
-/// digests. One that was cut off goes on where it was.
-///
-/// Exit code 0: the image is there; 2: it is not.
-#[derive(Debug, Args)]
-pub struct Arguments {
-    /// Where from: REGISTRY/REPOSITORY:TAG, or oci:/DIRECTORY:TAG; @DIGEST in the place of :TAG.
-    #[arg(value_name = "REF")]
-    reference: Reference,
-    /// The directory for it, which is not there yet, or empty; or, ending in .tar or .tar.zst, an
-    /// archive for an engine, of an image that was pushed with its engine's files.
-    #[arg(value_name = "INTO")]
-    into: PathBuf,
-    #[command(flatten)]
-    login: Login,
-    #[command(flatten)]
-    output: Output,
-}
-
-impl Arguments {
-    /// The format of the answer.
-    #[must_use]
-    pub fn format(&self) -> Format {
-        self.output.format()
-    }
-}
-
-/// Carries the command out; its exit code.
-///
-/// # Errors
-/// The image is not there.
-pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
-    let reference = &arguments.reference;
-    let from = reference
-        .open(arguments.login.file())
-        .map_err(MoveError::from)?;
-    let into = &arguments.into;
-    let pull_into = |directory: &Path| pull(settings, &*from, reference, directory);
-    let pulled = match is_archive(into) {
-        true => pull_archive(&*from, reference, into, pull_into)?,
-        false => pull_into(into)?,
-    };
-    if pulled.image.is_dir() {
-        Origin::note_pulled(&pulled.image, place_of(&pulled));
-    }
-    show(&pulled, arguments.format())?;
-    Ok(0)
-}
 
 pub(super) fn pull(
     settings: &Settings,
@@ -80,19 +26,8 @@ pub(super) fn pull(
     into: &Path,
 ) -> Result<Moved, MoveError> {
     let (manifest, digest) = from.manifest(reference.tag())?;
-    pull_manifest(settings, from, reference, (&manifest, &digest), into)
-}
-
-/// Pulls the image of a manifest that was read.
-pub(super) fn pull_manifest(
-    settings: &Settings,
-    from: &dyn Elsewhere,
-    reference: &Reference,
-    (manifest, digest): (&Manifest, &Digest),
-    into: &Path,
-) -> Result<Moved, MoveError> {
-    from.expect(manifest)?;
-    let parts = Parts::read(from, manifest, reference)?;
+    from.expect(&manifest)?;
+    let parts = Parts::read(from, &manifest, reference)?;
     let staging = Staging::begin(into)?;
     let packs: BTreeSet<_> = parts
         .packs
@@ -151,17 +86,17 @@ fn fill(
 }
 
 /// What an image consists of, all of which fits together.
-struct Parts {
-    config: Vec<u8>,
-    files: Vec<ImageFile>,
+pub(super) struct Parts {
+    pub(super) config: Vec<u8>,
+    pub(super) files: Vec<ImageFile>,
     criu: Descriptor,
-    index: Option<Vec<u8>>,
-    packs: Vec<(Pack, Descriptor)>,
+    pub(super) index: Option<Vec<u8>>,
+    pub(super) packs: Vec<(Pack, Descriptor)>,
 }
 
 impl Parts {
     /// Reads the small ones.
-    fn read(
+    pub(super) fn read(
         from: &dyn Elsewhere,
         manifest: &Manifest,
         reference: &Reference,
@@ -255,7 +190,11 @@ fn fetch(
     })
 }
 
-fn fetch_criu(from: &dyn Elsewhere, parts: &Parts, staging: &Staging) -> Result<(), MoveError> {
+pub(super) fn fetch_criu(
+    from: &dyn Elsewhere,
+    parts: &Parts,
+    staging: &Staging,
+) -> Result<(), MoveError> {
     let files: Vec<_> = parts.files.iter().filter(|file| is_of_criu(file)).collect();
     let files: Vec<_> = files.into_iter().map(listed).collect();
     let mut contents = Noted::new(Hashed::new(from.reader(&parts.criu)?));
@@ -268,6 +207,6 @@ fn fetch_criu(from: &dyn Elsewhere, parts: &Parts, staging: &Staging) -> Result<
     whole(&parts.criu, contents)
 }
 
-fn whole<R>(blob: &Descriptor, read: Hashed<R>) -> Result<(), MoveError> {
+pub(super) fn whole<R>(blob: &Descriptor, read: Hashed<R>) -> Result<(), MoveError> {
     Ok(blob.check(read)?)
 }

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
-use stasis_memory_store::{INDEX_FILE, Index, Reader, Tier, is_pack_name};
+use stasis_memory_store::{INDEX_FILE, Index, Reader, Tier, is_pack_name, refuse_arriving};
 use stasis_oci_image::bundle::Listed;
 
 use super::engine::{CHECKPOINT, CONFIGURATION};
@@ -71,6 +71,7 @@ impl Source {
 
     fn of_directory(settings: &Settings, directory: &Path) -> Result<Self, MoveError> {
         let in_use = in_use::hold(directory).map_err(MoveError::refused)?;
+        refuse_arriving(directory)?;
         if !is_settled(directory) {
             return Err(CheckImageError::CutOff(directory.to_owned()).into());
         }

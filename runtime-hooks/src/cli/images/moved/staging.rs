@@ -12,6 +12,7 @@ use stasis_linux::file;
 
 use crate::cli::command_error::MoveError;
 use crate::host::file_lock::{Sharing, Tried, try_lock};
+use crate::image::directory::in_use::{self, InUse};
 
 const ENDING: &str = ".stasis-pull";
 /// A file that has not been verified yet.
@@ -105,11 +106,32 @@ impl Staging {
         named.map_err(MoveError::io("write", &path))
     }
 
+    /// Gives the directory its name while its packs still grow: from now on others use it, too, and
+    /// nobody removes it.
+    ///
+    /// # Errors
+    /// [`MoveError`]: what was pulled stays, and the next pull begins anew.
+    pub(super) fn show(self) -> Result<(PathBuf, InUse), MoveError> {
+        let shared = try_lock(self.directory.file(), Sharing::Shared);
+        match shared.map_err(MoveError::io("lock", &self.path))? {
+            Tried::Locked => {}
+            Tried::Held => return Err(MoveError::Busy(self.target)),
+        }
+        self.name()?;
+        let in_use = in_use::hold(&self.target).map_err(MoveError::refused)?;
+        Ok((self.target, in_use))
+    }
+
     /// Gives the directory its name.
     ///
     /// # Errors
     /// [`MoveError`]: what was pulled stays, and the next pull goes on with it.
     pub(super) fn finish(self) -> Result<PathBuf, MoveError> {
+        self.name()?;
+        Ok(self.target)
+    }
+
+    fn name(&self) -> Result<(), MoveError> {
         let synced = rustix::fs::syncfs(self.directory.file()).map_err(io::Error::from);
         synced.map_err(MoveError::io("sync", &self.path))?;
         refuse_used(&self.target)?;
@@ -117,8 +139,7 @@ impl Staging {
         let named = fs::rename(&self.path, &self.target);
         named.map_err(MoveError::io("make", &self.target))?;
         let parent = self.target.parent().unwrap_or(&self.target);
-        file::sync_directory(parent).map_err(MoveError::io("sync", parent))?;
-        Ok(self.target)
+        file::sync_directory(parent).map_err(MoveError::io("sync", parent))
     }
 }
 

@@ -1,0 +1,209 @@
+//! An image that arrives from elsewhere: CRIU's files and the index are there, and its packs grow.
+//!
+//! A file in its directory says so, and is held locked by the process that fetches. How far a pack
+//! is there is its length: contents are written in their order. The file's last line says how it
+//! ended, and then the file goes: who has it open hears of it all the same. Another try makes
+//! another file, so nobody takes what that one brings for what he has begun to read.
+
+mod fetching;
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use stasis_linux::file;
+
+use crate::StoreError;
+pub use fetching::Fetching;
+
+/// The file, in the image directory.
+pub const ARRIVING_FILE: &str = "stasis-arriving";
+const MAX_BYTES: usize = 64 << 10;
+/// Characters of a line, so that all lines are read.
+const MOST_LINE: usize = 8 << 10;
+const WHOLE: &str = "whole";
+const FAILED: &str = "failed ";
+/// Between two looks at how far it is.
+const POLL: Duration = Duration::from_millis(5);
+
+/// What is fetched: the first line of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fetched {
+    /// What it is called elsewhere.
+    pub reference: String,
+    /// Of its manifest there.
+    pub digest: String,
+}
+
+/// How the fetching has ended: the last line of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FetchEnd {
+    /// All of it is there, as its digests say, and on disk.
+    Whole,
+    /// It is not.
+    Failed(String),
+}
+
+/// How far it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Arrived {
+    /// Somebody fetches it.
+    UnderWay,
+    /// All of it is there, and as its digests say.
+    Whole,
+    /// Nobody fetches it any more, for this reason.
+    CutOff(String),
+}
+
+/// An image that arrives, as its reader sees it.
+#[derive(Debug)]
+pub struct Arriving {
+    image: PathBuf,
+    file: File,
+}
+
+impl Arriving {
+    /// Looks for one in an image directory; `None`: all of the image there is, if there is one.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn find(image: &Path) -> Result<Option<Self>, StoreError> {
+        let path = image.join(ARRIVING_FILE);
+        let file = file::open(&path).map_err(StoreError::io("open", &path))?;
+        let image = image.to_owned();
+        Ok(file.map(|file| Self { image, file }))
+    }
+
+    /// What is fetched.
+    ///
+    /// # Errors
+    /// [`StoreError`]: the file says nothing of it.
+    pub fn fetched(&self) -> Result<Fetched, StoreError> {
+        let text = self.text()?;
+        let first = text.lines().next().and_then(|line| line.split_once(' '));
+        let (digest, reference) = first.ok_or_else(|| {
+            let what = "it does not say what is fetched";
+            StoreError::damaged(&self.path(), what)
+        })?;
+        Ok(Fetched {
+            reference: reference.to_owned(),
+            digest: digest.to_owned(),
+        })
+    }
+
+    /// How far it is.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn arrived(&self) -> Result<Arrived, StoreError> {
+        // Whoever ends says how before the lock ends.
+        let is_fetched = is_locked(&self.file).map_err(StoreError::io("lock", &self.path()))?;
+        let text = self.text()?;
+        let last = text.lines().next_back().unwrap_or_default();
+        Ok(match last.strip_prefix(FAILED) {
+            Some(why) => Arrived::CutOff(why.to_owned()),
+            None if last == WHOLE => Arrived::Whole,
+            None if is_fetched => Arrived::UnderWay,
+            None => Arrived::CutOff("the process that fetched it has ended".to_owned()),
+        })
+    }
+
+    /// Waits until all of it is there and is what its digests say.
+    ///
+    /// # Errors
+    /// [`StoreError::CutOff`]: it will not be. [`StoreError::Arriving`]: `is_over` says that nobody
+    /// waits any more.
+    pub fn until_whole(&self, is_over: impl Fn() -> bool) -> Result<(), StoreError> {
+        loop {
+            match self.arrived()? {
+                Arrived::Whole => return Ok(()),
+                Arrived::CutOff(why) => return Err(self.cut_off(why)),
+                Arrived::UnderWay if is_over() => return Err(self.under_way()),
+                Arrived::UnderWay => sleep(POLL),
+            }
+        }
+    }
+
+    /// Waits until so many bytes of a pack are there.
+    ///
+    /// # Errors
+    /// [`StoreError::CutOff`]: they will not be.
+    pub(crate) fn until(&self, pack: &File, bytes: u64) -> Result<(), StoreError> {
+        loop {
+            // Looked at first: what is there is there, however the fetching has ended.
+            let arrived = self.arrived()?;
+            let length = pack.metadata();
+            let length = length.map_err(StoreError::io("read", &self.image))?.len();
+            match arrived {
+                _ if length >= bytes => return Ok(()),
+                Arrived::UnderWay => sleep(POLL),
+                // Its reader finds that the pack is too short.
+                Arrived::Whole => return Ok(()),
+                Arrived::CutOff(why) => return Err(self.cut_off(why)),
+            }
+        }
+    }
+
+    /// That it is not all there, for who does not wait.
+    #[must_use]
+    pub fn under_way(&self) -> StoreError {
+        let image = self.image.clone();
+        StoreError::Arriving { image }
+    }
+
+    pub(crate) fn cut_off(&self, why: String) -> StoreError {
+        let image = self.image.clone();
+        StoreError::CutOff { image, why }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.image.join(ARRIVING_FILE)
+    }
+
+    fn text(&self) -> Result<String, StoreError> {
+        let mut text = vec![0; MAX_BYTES];
+        let mut length = 0;
+        loop {
+            match self.file.read_at(&mut text[length..], length as u64) {
+                Ok(0) => break,
+                Ok(read) => length += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(StoreError::io("read", &self.path())(error)),
+            }
+        }
+        text.truncate(length);
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+}
+
+/// Refuses an image that is not all there: for those who do not wait for it.
+///
+/// # Errors
+/// [`StoreError::Arriving`], [`StoreError::CutOff`].
+pub fn refuse_arriving(image: &Path) -> Result<(), StoreError> {
+    let Some(arriving) = Arriving::find(image)? else {
+        return Ok(());
+    };
+    arriving.until_whole(|| true)
+}
+
+/// Whether somebody has a file locked.
+fn is_locked(file: &File) -> io::Result<bool> {
+    match flock(file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => {
+            flock(file, FlockOperation::Unlock)?;
+            Ok(false)
+        }
+        Err(Errno::WOULDBLOCK) => Ok(true),
+        Err(Errno::INTR) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

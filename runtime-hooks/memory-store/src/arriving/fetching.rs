@@ -1,0 +1,104 @@
+//! Who fetches an image says so, and how it ends.
+
+use std::fs::{File, Metadata};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::thread::sleep;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use stasis_linux::file;
+
+use super::{ARRIVING_FILE, FAILED, FetchEnd, Fetched, MOST_LINE, POLL, WHOLE};
+use crate::StoreError;
+
+/// The end of who fetches: it has the file, and its lock.
+#[derive(Debug)]
+pub struct Fetching {
+    file: File,
+}
+
+impl Fetching {
+    /// Writes a file for an image directory that nobody reads yet, or takes the place of the file
+    /// that a cut-off fetching has left. It is on disk then.
+    ///
+    /// # Errors
+    /// [`StoreError::Arriving`]: somebody fetches it. [`StoreError::Io`].
+    pub fn begin(image: &Path, fetched: &Fetched) -> Result<Self, StoreError> {
+        let path = image.join(ARRIVING_FILE);
+        let failed = |error: io::Error| StoreError::io("write", &path)(error);
+        // Held until the new file has its name: of two who come now one gets it.
+        let earlier = file::open(&path).map_err(failed)?;
+        if let Some(earlier) = &earlier
+            && !(lock_soon(earlier).map_err(failed)? && is_still(earlier, &path))
+        {
+            let image = image.to_owned();
+            return Err(StoreError::Arriving { image });
+        }
+        let new = image.join(format!("{ARRIVING_FILE}.new"));
+        file::remove(&new).map_err(failed)?;
+        let mut file = File::options();
+        let mut file = file
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&new)
+            .map_err(failed)?;
+        let written = lock_soon(&file).and_then(|_| {
+            let Fetched { reference, digest } = fetched;
+            file.write_all(line(&format!("{digest} {reference}")).as_bytes())?;
+            file.sync_all()?;
+            std::fs::rename(&new, &path)?;
+            file::sync_directory(image)
+        });
+        written.map_err(failed)?;
+        Ok(Self { file })
+    }
+
+    /// Says how it has ended, for the image directory as it is called now. What is whole is on disk
+    /// already.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn end(mut self, image: &Path, end: &FetchEnd) -> Result<(), StoreError> {
+        let path = image.join(ARRIVING_FILE);
+        let mut said = || match end {
+            FetchEnd::Whole => {
+                self.file.write_all(line(WHOLE).as_bytes())?;
+                file::remove(&path)
+            }
+            FetchEnd::Failed(why) => {
+                let said = line(&format!("{FAILED}{why}"));
+                self.file.write_all(said.as_bytes())
+            }
+        };
+        said().map_err(StoreError::io("write", &path))
+    }
+}
+
+/// What others name may have any character.
+fn line(text: &str) -> String {
+    let text: String = text.chars().take(MOST_LINE).collect();
+    format!("{}\n", text.replace(char::is_control, " "))
+}
+
+/// Whether a path still leads to this file.
+fn is_still(file: &File, path: &Path) -> bool {
+    let id = |found: Metadata| (found.dev(), found.ino());
+    let held = file.metadata().map(id);
+    let found = path.symlink_metadata().map(id);
+    held.is_ok_and(|held| found.is_ok_and(|found| found == held))
+}
+
+/// Takes a lock that readers try for a moment ([`is_locked`]); `false`: somebody keeps it.
+fn lock_soon(file: &File) -> io::Result<bool> {
+    for _ in 0..100 {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(true),
+            Err(Errno::WOULDBLOCK | Errno::INTR) => sleep(POLL),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,208 @@
+//! The process that pulls an image in the background, for a new container (`restore::at_create`) or
+//! for `stasis pull --background`: it says when a restore can begin, and goes on, also if the one
+//! who asked has gone.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread::{self, sleep};
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
+use serde::Serialize;
+use stasis_config::Settings;
+use stasis_linux::directory::Directory;
+use stasis_memory_store::Tier;
+use stasis_oci_image::Reference;
+
+use super::arrive::{Coming, Named};
+use super::kept::keep_last;
+use super::side_by_side::Source;
+use super::staging;
+use crate::bulk_memory::request::threads;
+use crate::cli::answer::name;
+use crate::cli::command_error::MoveError;
+use crate::error::chain;
+use crate::host::cancel::Cancel;
+use crate::host::respawn::say;
+use crate::image::directory::has_inventory;
+use crate::image::directory::in_use::{self, InUse};
+use crate::restore::at_create::pulled::{Answer, Into, NotPulled, Process, Pull, place_of};
+
+/// How often it is looked whether somebody else has pulled it, and how much there is.
+const LOOK: Duration = Duration::from_millis(20);
+const TELL: Duration = Duration::from_millis(500);
+
+/// An image that arrives.
+#[derive(Debug, Serialize)]
+pub(super) struct Begun {
+    /// Its directory.
+    image: PathBuf,
+    /// What it is called elsewhere.
+    reference: String,
+    /// That more of it comes.
+    arriving: bool,
+}
+
+impl fmt::Display for Begun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (image, reference) = (name(&self.image.display()), name(&self.reference));
+        writeln!(f, "image {image}, {reference}")?;
+        match self.arriving {
+            true => write!(f, "  a restore can begin, and the rest comes meanwhile"),
+            false => write!(f, "  all of it is there"),
+        }
+    }
+}
+
+/// Has a process pull an image, and returns when a restore can begin.
+pub(super) fn begin(
+    settings: &Settings,
+    reference: &Reference,
+    authfile: Option<&Path>,
+    into: &Path,
+) -> Result<Begun, MoveError> {
+    let absolute = |path: &Path| std::path::absolute(path).map_err(MoveError::io("find", path));
+    let pull = Pull {
+        reference: reference.to_string(),
+        authfile: authfile.map(absolute).transpose()?,
+        into: Into::Directory(absolute(into)?),
+        threads: threads(settings, Tier::Disk),
+        stalled: settings.deadlines.stalled(),
+    };
+    let started = Process::start(&pull);
+    let mut process = started.map_err(MoveError::io("start a process for", into))?;
+    let image = process.image(pull.stalled, &Cancel::not_needed());
+    let image = image.map_err(|NotPulled { kind, why }| MoveError::Background { kind, why })?;
+    Ok(Begun {
+        arriving: super::arrive::has_arrived_in_part(&image)?,
+        image,
+        reference: reference.to_string(),
+    })
+}
+
+/// What there is of an image that was asked for.
+enum Found {
+    /// The rest is ours to fetch.
+    Ours(Coming),
+    /// It is there, or somebody else fetches the rest.
+    There(PathBuf, InUse),
+}
+
+impl Pull {
+    /// Pulls the image and says where it is; `false`: there is none.
+    ///
+    /// Who asked may have gone: then nobody hears of it, and the image is there for the next one.
+    #[must_use]
+    pub fn run(&self) -> bool {
+        let (found, source) = match self.begin() {
+            Ok(begun) => begun,
+            Err(error) => {
+                let kind = error.kind().name().to_owned();
+                let why = chain(&error);
+                let _ = say(&Answer::Failed { kind, why });
+                return false;
+            }
+        };
+        let _ = say(&Answer::There(found.image().to_owned()));
+        let (is_whole, in_use) = match found {
+            Found::Ours(coming) => (coming.finish(source).is_ok(), None),
+            Found::There(_, in_use) => (true, Some(in_use)),
+        };
+        // Until it is in use by whoever has asked.
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        drop(in_use);
+        if let Into::Kept {
+            below,
+            keep,
+            state_dir,
+        } = &self.into
+        {
+            keep_last(below, *keep, state_dir);
+        }
+        is_whole
+    }
+
+    /// Fetches what a restore needs to begin, or waits until somebody else has.
+    fn begin(&self) -> Result<(Found, Source), MoveError> {
+        let source = Source {
+            reference: self.reference.parse()?,
+            authfile: self.authfile.clone(),
+            stalled: self.stalled,
+        };
+        let reference = &source.reference;
+        let from = reference.open(self.authfile.as_deref())?;
+        let (manifest, digest) = from.manifest(reference.tag())?;
+        let named = Named {
+            reference,
+            manifest: &manifest,
+            digest: &digest,
+        };
+        let image = match &self.into {
+            Into::Directory(image) => image.clone(),
+            Into::Kept { below, .. } => {
+                Directory::make(below, 0o700).map_err(MoveError::io("make", below))?;
+                place_of(below, &digest.hex())
+            }
+        };
+        tell_size(staging::path_of(&image)?);
+        let mut settings = Settings::default();
+        settings.bulk_memory.threads = self.threads;
+        loop {
+            let found = match (Coming::begin(&settings, &*from, named, &image), &self.into) {
+                (Ok(coming), _) => Found::Ours(coming),
+                (Err(MoveError::Busy(_)), Into::Kept { .. }) => {
+                    sleep(LOOK);
+                    continue;
+                }
+                (Err(MoveError::There(_)), Into::Kept { .. }) if has_inventory(&image) => {
+                    let in_use = in_use::hold(&image).map_err(MoveError::refused)?;
+                    Found::There(image, in_use)
+                }
+                (Err(error), _) => return Err(error),
+            };
+            has_been_used(found.image());
+            return Ok((found, source.clone()));
+        }
+    }
+}
+
+impl Found {
+    fn image(&self) -> &Path {
+        match self {
+            Self::Ours(coming) => &coming.image,
+            Self::There(image, _) => image,
+        }
+    }
+}
+
+/// Says again and again how much there is in a directory that may not be there yet, whoever fills
+/// it.
+fn tell_size(directory: PathBuf) {
+    thread::spawn(move || {
+        while say(&Answer::Coming(size_of(&directory))).is_ok() {
+            sleep(TELL);
+        }
+    });
+}
+
+fn size_of(directory: &Path) -> u64 {
+    let entries = fs::read_dir(directory).into_iter().flatten();
+    let sizes = entries.filter_map(|entry| Some(entry.ok()?.metadata().ok()?.len()));
+    sizes.fold(0, u64::saturating_add)
+}
+
+/// Those that were used last are kept.
+fn has_been_used(image: &Path) {
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: UTIME_NOW,
+    };
+    let times = Timestamps {
+        last_access: now,
+        last_modification: now,
+    };
+    // Only the order in which images go could be another one.
+    let _ = utimensat(CWD, image, &times, AtFlags::empty());
+}

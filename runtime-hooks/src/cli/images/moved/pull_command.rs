@@ -1,0 +1,77 @@
+//! `stasis pull`: an image from where registries' images are, now or in the background.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use stasis_config::Settings;
+use stasis_oci_image::Reference;
+
+use super::archived::{is_archive, pull_archive};
+use super::arrive::{go_on, has_arrived_in_part};
+use super::background;
+use super::login::Login;
+use super::pull::pull;
+use super::report::place_of;
+use crate::cli::answer::{Format, Output, show};
+use crate::cli::command_error::{CommandError, MoveError};
+use crate::cli::images::origin::Origin;
+
+/// Fetch an image from a registry or an OCI layout into a directory of its own, verified by its
+/// digests. One that was cut off goes on where it was.
+///
+/// Exit code 0: the image is there; 2: it is not.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Where from: REGISTRY/REPOSITORY:TAG, or oci:/DIRECTORY:TAG; @DIGEST in the place of :TAG.
+    #[arg(value_name = "REF")]
+    reference: Reference,
+    /// The directory for it, which is not there yet, or empty; or, ending in .tar or .tar.zst, an
+    /// archive for an engine, of an image that was pushed with its engine's files.
+    #[arg(value_name = "INTO")]
+    into: PathBuf,
+    /// Return as soon as a restore can begin: the rest comes meanwhile, and a restore waits for the
+    /// part that it needs.
+    #[arg(long)]
+    background: bool,
+    #[command(flatten)]
+    login: Login,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl Arguments {
+    /// The format of the answer.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        self.output.format()
+    }
+}
+
+/// Carries the command out; its exit code.
+///
+/// # Errors
+/// The image is not there.
+pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
+    let reference = &arguments.reference;
+    let authfile = arguments.login.file();
+    if arguments.background {
+        let begun = background::begin(settings, reference, authfile, &arguments.into)?;
+        show(&begun, arguments.format())?;
+        return Ok(0);
+    }
+    let from = reference.open(authfile).map_err(MoveError::from)?;
+    let into = &arguments.into;
+    let pull_into = |directory: &Path| pull(settings, &*from, reference, directory);
+    let pulled = if is_archive(into) {
+        pull_archive(&*from, reference, into, pull_into)?
+    } else if has_arrived_in_part(into)? {
+        go_on(settings, &*from, reference, authfile, into)?
+    } else {
+        pull_into(into)?
+    };
+    if pulled.image.is_dir() {
+        Origin::note_pulled(&pulled.image, place_of(&pulled));
+    }
+    show(&pulled, arguments.format())?;
+    Ok(0)
+}
