@@ -100,9 +100,9 @@ impl MemoryRestore {
         processes.all(|process| gpu_bytes([process]) == 0 || self.holes.contains(&process.pid))
     }
 
-    /// Waits for the rest of an image that arrives, if some of it is used where nothing can be taken
-    /// back: tasks may run as soon as CRIU has restored them, and so the plugin fills in nothing
-    /// that is not known to be whole.
+    /// Waits for the rest of an image that arrives, if some of it is used where nothing can be
+    /// taken back: tasks may run as soon as CRIU has restored them, and so the plugin fills in
+    /// nothing that is not known to be whole.
     ///
     /// # Errors
     /// [`Failure::Store`], [`Failure::Cancelled`].

@@ -25,8 +25,7 @@ use crate::operation::estimate::ProgressEstimate;
 use crate::operation::timeline::Timeline;
 use crate::operation::undo::{Begun, Restore, Undo};
 use crate::operation::verb::Verb;
-use crate::recovery;
-use crate::recovery::end::end;
+use crate::recovery::{self, end::end};
 use crate::request::{LowLevelArgs, RestoreMode, RestoreRequest};
 use crate::restore::admission::{self, Admission};
 use crate::restore::gpu_state::{restore_gpu_state, verify};
@@ -182,9 +181,7 @@ impl<'a> Plan<'a> {
             LowLevelRestore::new(self.context, self.options, low_level_args, &self.operation);
         let cancel = &self.context.cancel;
         let memory = self.memory.as_ref();
-        if let Some(memory) = memory {
-            memory.until_arrived(cancel, timeline)?;
-        }
+        memory.map_or(Ok(()), |memory| memory.until_arrived(cancel, timeline))?;
         let loaded = match (memory, &self.hold) {
             (Some(memory), None) => memory.load(cancel, timeline)?,
             // There is no knowing when the container will be started.

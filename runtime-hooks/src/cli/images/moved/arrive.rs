@@ -49,8 +49,8 @@ impl Coming {
     /// goes on with one in which the same image has arrived in part.
     ///
     /// # Errors
-    /// [`MoveError`]; [`MoveError::Busy`]: somebody else does so now, [`MoveError::There`]: an image
-    /// is there, or the rest of another one.
+    /// [`MoveError`]; [`MoveError::Busy`]: somebody else does so now, [`MoveError::There`]: an
+    /// image is there, or the rest of another one.
     pub(super) fn begin(
         settings: &Settings,
         from: &dyn Elsewhere,
