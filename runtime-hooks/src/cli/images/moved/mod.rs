@@ -3,12 +3,10 @@
 
 mod annotations;
 mod archived;
-mod arrive;
+mod arriving;
 mod at_stop;
-mod background;
 mod beside;
 mod engine;
-mod kept;
 pub(super) mod login;
 mod noted;
 mod outgoing;
@@ -17,7 +15,6 @@ mod pull;
 pub mod pull_command;
 pub mod push;
 mod report;
-mod side_by_side;
 mod source;
 mod staging;
 mod unpacked;

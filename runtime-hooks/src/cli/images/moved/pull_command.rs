@@ -7,8 +7,8 @@ use stasis_config::Settings;
 use stasis_oci_image::Reference;
 
 use super::archived::{is_archive, pull_archive};
-use super::arrive::{go_on, has_arrived_in_part};
-use super::background;
+use super::arriving::arrive::{go_on, has_arrived_in_part};
+use super::arriving::background;
 use super::login::Login;
 use super::pull::pull;
 use super::report::place_of;

@@ -15,7 +15,7 @@ use stasis_memory_store::{Pack, pack_header};
 use stasis_oci_image::digest::Hashed;
 use stasis_oci_image::{Descriptor, Elsewhere, Reference};
 
-use super::pull::whole;
+use super::super::pull::whole;
 use crate::cli::command_error::MoveError;
 
 /// As many as a registry bears of one client, and enough for 10 Gbit/s with TLS.

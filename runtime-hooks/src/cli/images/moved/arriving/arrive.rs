@@ -15,10 +15,10 @@ use stasis_memory_store::{
 };
 use stasis_oci_image::{Descriptor, Digest, Elsewhere, Manifest, Reference};
 
-use super::pull::{Parts, fetch_criu};
-use super::report::Moved;
+use super::super::pull::{Parts, fetch_criu};
+use super::super::report::Moved;
+use super::super::staging::Staging;
 use super::side_by_side::{Blobs, Found, Source, fetch_all};
-use super::staging::Staging;
 use crate::bulk_memory::request::threads;
 use crate::cli::command_error::MoveError;
 use crate::error::chain;
@@ -171,7 +171,7 @@ impl Coming {
 ///
 /// # Errors
 /// [`MoveError`]: that cannot be read.
-pub(super) fn has_arrived_in_part(directory: &Path) -> Result<bool, MoveError> {
+pub(in super::super) fn has_arrived_in_part(directory: &Path) -> Result<bool, MoveError> {
     let arriving = Arriving::find(directory)?;
     Ok(match arriving {
         Some(arriving) => arriving.arrived()? != Arrived::Whole,
@@ -183,7 +183,7 @@ pub(super) fn has_arrived_in_part(directory: &Path) -> Result<bool, MoveError> {
 ///
 /// # Errors
 /// As [`Coming::begin`] and [`Coming::finish`].
-pub(super) fn go_on(
+pub(in super::super) fn go_on(
     settings: &Settings,
     from: &dyn Elsewhere,
     reference: &Reference,

@@ -16,10 +16,10 @@ use stasis_linux::directory::Directory;
 use stasis_memory_store::Tier;
 use stasis_oci_image::Reference;
 
+use super::super::staging;
 use super::arrive::{Coming, Named};
 use super::kept::keep_last;
 use super::side_by_side::Source;
-use super::staging;
 use crate::bulk_memory::request::threads;
 use crate::cli::answer::name;
 use crate::cli::command_error::MoveError;
@@ -36,7 +36,7 @@ const TELL: Duration = Duration::from_millis(500);
 
 /// An image that arrives.
 #[derive(Debug, Serialize)]
-pub(super) struct Begun {
+pub(in super::super) struct Begun {
     /// Its directory.
     image: PathBuf,
     /// What it is called elsewhere.
@@ -57,7 +57,7 @@ impl fmt::Display for Begun {
 }
 
 /// Has a process pull an image, and returns when a restore can begin.
-pub(super) fn begin(
+pub(in super::super) fn begin(
     settings: &Settings,
     reference: &Reference,
     authfile: Option<&Path>,
