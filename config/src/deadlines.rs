@@ -20,6 +20,8 @@ pub struct Deadlines {
     pub room_s: u32,
     /// Seconds for which a program or a disk may do nothing.
     pub stalled_s: u32,
+    /// Seconds for which containers that are checkpointed together wait for each other at a step.
+    pub group_s: u32,
     /// Seconds after which the shim resumes a container that was paused for a checkpoint whose
     /// caller has gone; 0 is never.
     pub resume_s: u32,
@@ -34,6 +36,7 @@ impl Default for Deadlines {
             nvml_s: 30,
             room_s: 30,
             stalled_s: 300,
+            group_s: 1800,
             resume_s: 60,
         }
     }
@@ -76,6 +79,12 @@ impl Deadlines {
         Duration::from_secs(self.stalled_s.into())
     }
 
+    /// For containers that wait for each other.
+    #[must_use]
+    pub fn group(&self) -> Duration {
+        Duration::from_secs(self.group_s.into())
+    }
+
     /// For the resume of a container whose checkpoint's caller has gone, if it is resumed at all.
     #[must_use]
     pub fn resume(&self) -> Option<Duration> {
@@ -104,6 +113,9 @@ impl Deadlines {
         }
         if !(1..=86_400).contains(&self.stalled_s) {
             return Err(("deadlines.stalled_s", "must be between 1 and 86400"));
+        }
+        if !(1..=86_400).contains(&self.group_s) {
+            return Err(("deadlines.group_s", "must be between 1 and 86400"));
         }
         if self.resume_s > 86_400 {
             return Err(("deadlines.resume_s", "must be at most 86400"));

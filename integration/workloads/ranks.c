@@ -6,7 +6,8 @@
  *
  * OPTION "p2p": the ranks pass for ones that share GPU memory (with the stand-in alone). "nccl=PATH": they pass for
  * ones that use NCCL, of which PATH is the library. "ahead=N": all but the first look at their results only at every Nth meeting, and so
- * have that many kernels submitted that wait for the first, as ranks that print no loss do.
+ * have that many kernels submitted that wait for the first, as ranks that print no loss do. "only=RANK": this program starts that
+ * rank alone, and meets those of others, of other containers, through the file "file=PATH" in the place of inherited memory.
  */
 #define _GNU_SOURCE
 #include "gpu.h"
@@ -151,13 +152,33 @@ static void answer(char *text, size_t room) {
         snprintf(text, room, "%s %u %llu %llu\n", all_are_right() ? "ok" : "bad", ranks, meetings, sum);
 }
 
+/* The memory in which ranks meet: that of a file, or such as they inherit. */
+static void *meeting_place(const char *path) {
+    int file = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
+    if (path && (file < 0 || ftruncate(file, sizeof *shared)))
+        return MAP_FAILED;
+    void *memory = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | (path ? 0 : MAP_ANONYMOUS), file, 0);
+    if (path)
+        close(file);
+    return memory;
+}
+
 int main(int argc, char **argv) {
-    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    const char *path = NULL;
+    int only = -1;
+    for (int i = 3; i < argc; i++) {
+        if (!strncmp(argv[i], "file=", 5))
+            path = argv[i] + 5;
+        else if (!strncmp(argv[i], "only=", 5))
+            only = atoi(argv[i] + 5);
+    }
+    shared = meeting_place(path);
     if (shared == MAP_FAILED)
         return 1;
     ranks = (uint32_t)argument(argc, argv, 2, 2);
     ranks = ranks < 1 ? 1 : ranks > MOST_RANKS ? MOST_RANKS : ranks;
     for (uint32_t rank = 0; rank < ranks; rank++)
-        start_rank(rank, argc, argv);
+        if (only < 0 || rank == (uint32_t)only)
+            start_rank(rank, argc, argv);
     serve((int)argument(argc, argv, 1, 10000), answer);
 }

@@ -5,13 +5,15 @@
 
 use std::env;
 use std::ffi::OsStr;
-use std::path::{self, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
 use stasis::checkpoint::at_stop::kill;
 use stasis::checkpoint::at_stop::process::StopProcess;
 use stasis::checkpoint::checkpoint;
+use stasis::checkpoint::group;
+use stasis::checkpoint::member::Member;
 use stasis::cli::oci::log::Report;
 use stasis::cli::oci::passthrough;
 use stasis::cli::oci::runtime_error::RuntimeError;
@@ -29,7 +31,7 @@ use stasis::host::disk::Sync;
 use stasis::low_level::default_root;
 use stasis::low_level::post_dump::PostDump;
 use stasis::operation::awaited_start::awaits_start;
-use stasis::request::{CreateRequest, RestoreRequest};
+use stasis::request::{CheckpointRequest, CreateRequest, RestoreRequest};
 use stasis::restore::at_create::start::start;
 use stasis::restore::at_create::state::state;
 use stasis::restore::at_create::{Created, create};
@@ -119,7 +121,13 @@ fn run(invocation: &Invocation) -> Result<u8, RuntimeError> {
         Action::Create(options) => create_from(&context, invocation, options, first_image)?,
         Action::Start { id } => start(&context, id)?,
         Action::State { id } => state(&context, id, &args).map_err(RuntimeError::State)?,
-        Action::Checkpoint(options) => checkpoint(&context, options, &args_with)?,
+        Action::Checkpoint(options) => match &invocation.global.group {
+            None => checkpoint(&context, options, &args_with)?,
+            Some(file) => {
+                let member = member_of(file, &context, options)?;
+                group::checkpoint(&context, options, &member, &args_with)?
+            }
+        },
         Action::Restore(options) => restore(&context, options, &args_with)?,
         Action::Resume { id } => resume(&context, id, &args)?,
         Action::Kill(request) => kill(&context, request, stop_commands()),
@@ -134,6 +142,19 @@ fn run(invocation: &Invocation) -> Result<u8, RuntimeError> {
             Err(hand_over(&context.low_level, invocation))
         }
     }
+}
+
+/// What ties a checkpoint to those of other containers.
+fn member_of(
+    file: &Path,
+    context: &Context,
+    options: &CheckpointRequest,
+) -> Result<Member, RuntimeError> {
+    let member = Member::of_this_process(file, context, &options.id);
+    member.map_err(|source| RuntimeError::Group {
+        path: file.to_owned(),
+        source,
+    })
 }
 
 /// Where the low-level runtime keeps its containers.

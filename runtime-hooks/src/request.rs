@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use stasis_linux::cgroup::FreezerState;
 
 /// Whether the container ends after a dump.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum AfterDump {
     /// The container ends.
     Exit,

@@ -20,6 +20,7 @@ mod exec_sessions;
 mod failures;
 mod forked_children;
 mod gpu_memory;
+mod group;
 mod half_restored;
 mod harsher_hosts;
 mod hooks;

@@ -2,7 +2,7 @@
 
 use crate::checkpoint::allowed;
 use crate::checkpoint::captured::{Captured, Found, as_reported};
-use crate::checkpoint::judge::refuse_blockers;
+use crate::checkpoint::plan::judge::refuse_blockers;
 use crate::checkpoint::plan::{Plan, query};
 use crate::container::ContainerError;
 use crate::cuda::nvml::Inventory;

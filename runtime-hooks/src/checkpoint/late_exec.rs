@@ -16,11 +16,11 @@ use crate::request::{AfterDump, CheckpointRequest};
 /// [`Refusal::Blocked`].
 pub(crate) fn refuse(
     context: &Context,
-    options: &CheckpointRequest,
+    after: AfterDump,
     snapshot: &Snapshot,
 ) -> Result<(), Refusal> {
     let settings = &context.settings;
-    if options.after == AfterDump::Exit && settings.preflight.exec == ExecSessions::Refuse {
+    if after == AfterDump::Exit && settings.preflight.exec == ExecSessions::Refuse {
         Blockers::check(exec_sessions::findings(snapshot), settings)?;
     }
     Ok(())
@@ -35,6 +35,6 @@ pub(crate) fn refuse_or_note(
     options: &CheckpointRequest,
     snapshot: &Snapshot,
 ) -> Result<Vec<String>, Refusal> {
-    refuse(context, options, snapshot)?;
+    refuse(context, options.after, snapshot)?;
     Ok(exec_sessions::notes(snapshot, options.after))
 }

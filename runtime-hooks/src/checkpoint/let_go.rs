@@ -1,19 +1,24 @@
-//! What becomes of the processes once CRIU has written the image.
+//! What becomes of the processes once CRIU has written the image, or there is none.
+
+use stasis_linux::cgroup::FreezerState;
 
 use crate::checkpoint::ROLL_BACK;
 use crate::checkpoint::captured::Captured;
 use crate::checkpoint::dump::Dumped;
+use crate::checkpoint::late_cuda;
 use crate::checkpoint::plan::Plan;
 use crate::cuda::GpuMap;
 use crate::cuda::failure::ProcessFailure;
 use crate::cuda::gpu_use::gpu_bytes;
 use crate::cuda::job::{Checkpointed, CudaJob};
 use crate::error::after_failure::AfterFailure;
-use crate::error::{Failure, chain};
+use crate::error::{Error, Failure, chain};
+use crate::gpu_path::hole::are_away;
 use crate::low_level::hook::owed::wake_in_phase;
 use crate::operation::PendingOn;
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::timeline::Timeline;
+use crate::operation::verb::Verb;
 use crate::recovery::hand_over;
 use crate::recovery::rollback::roll_back;
 use crate::request::AfterDump;
@@ -96,4 +101,46 @@ fn image_complete(
         AfterFailure::ImageComplete,
         AfterFailure::ImageCompleteWaiting,
     )
+}
+
+/// Brings the container back to how it was found, without the image.
+pub(crate) fn take_back(
+    plan: &Plan<'_>,
+    captured: &mut Captured,
+    cause: Failure,
+    timeline: &mut Timeline<'_>,
+) -> Error {
+    let failed = |cause: Failure, after_failure| {
+        Error::failed(Verb::Checkpoint, &plan.options.id, cause, after_failure)
+    };
+    if cause.is_without_memory() {
+        // A process that waits for its memory does not answer the driver.
+        plan.image.keep_memory_only();
+        return failed(cause, AfterFailure::WithoutMemory);
+    }
+    let known = captured.intent.processes();
+    let mut cause = late_cuda::explain(&plan.driver, &plan.container, &known, cause);
+    captured.intent.freezer = freezer_to_leave(plan, &cause);
+    let changed = plan.changed(captured);
+    let lost = cause.take_lost();
+    let rolled_back = timeline.time(ROLL_BACK, || roll_back(&changed, lost));
+    let after_failure = rolled_back.tell(ROLL_BACK, timeline);
+    match are_away(plan.operation.directory()) {
+        true => plan.image.keep_memory_only(),
+        false => plan.image.give_up(plan.container.init()),
+    }
+    failed(cause, after_failure)
+}
+
+/// Somebody may have paused the container meanwhile, and believes so. But CRIU freezes it, too, and
+/// so do we if it waits for others.
+fn freezer_to_leave(plan: &Plan<'_>, cause: &Failure) -> FreezerState {
+    let is_of_dump = matches!(
+        cause,
+        Failure::LowLevel(_) | Failure::CudaStartedDuringDump { .. }
+    );
+    match plan.container.cgroup().freezer_state() {
+        Ok(FreezerState::Frozen) if !is_of_dump && plan.member.is_none() => FreezerState::Frozen,
+        _ => plan.found,
+    }
 }

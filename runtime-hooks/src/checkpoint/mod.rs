@@ -13,12 +13,13 @@ pub(crate) mod dump;
 mod frozen_above;
 pub(crate) mod gpu_contents;
 pub(crate) mod gpu_state;
+pub mod group;
 mod hook;
 pub(crate) mod into_files;
-pub(crate) mod judge;
 pub(crate) mod late_cuda;
 pub(crate) mod late_exec;
 pub(crate) mod let_go;
+pub mod member;
 pub mod plan;
 pub(crate) mod seal;
 pub mod without_gpu_state;
@@ -37,7 +38,8 @@ use crate::checkpoint::hook::tell_program;
 use crate::checkpoint::into_files::{
     Way, begin_to_store, find, lead_into_files, make_files, store_beside_others,
 };
-use crate::checkpoint::let_go::{after_let_go, let_go};
+use crate::checkpoint::let_go::{after_let_go, let_go, take_back};
+use crate::checkpoint::member::{Member, Step};
 use crate::checkpoint::plan::{Plan, Verdict};
 use crate::checkpoint::seal::{seal, unsealed};
 use crate::checkpoint::write_image::{Written, write_image};
@@ -45,10 +47,8 @@ use crate::container::inherited_devices;
 use crate::context::{Context, Outcome};
 use crate::cuda::Driver;
 use crate::cuda::job::{Checkpointed, CudaJob};
-use crate::error::after_failure::AfterFailure;
 use crate::error::operations_log;
 use crate::error::{Error, Failure};
-use crate::gpu_path::hole::are_away;
 use crate::ledger::amounts::Resource;
 use crate::low_level::hook::owed::wake_in_phase;
 use crate::operation::progress::Progress;
@@ -74,9 +74,9 @@ pub fn checkpoint(
     options: &CheckpointRequest,
     low_level_args: LowLevelArgs<'_>,
 ) -> Result<Outcome, Error> {
-    match attempt(context, options, low_level_args) {
+    match attempt(context, options, None, low_level_args) {
         Err(error) if error.is_worth_a_retry() && !context.cancel.requested() => {
-            attempt(context, options, low_level_args)
+            attempt(context, options, None, low_level_args)
         }
         over => over,
     }
@@ -85,12 +85,18 @@ pub fn checkpoint(
 fn attempt(
     context: &Context,
     options: &CheckpointRequest,
+    member: Option<&Member>,
     low_level_args: LowLevelArgs<'_>,
 ) -> Result<Outcome, Error> {
     let began = Instant::now();
-    let (plan, mut captured) = match Plan::make(context, options) {
+    let (plan, mut captured) = match Plan::make(context, options, member) {
         Ok(Verdict::Plain) => return Ok(Outcome::PassThrough),
-        Ok(Verdict::PlainDump(idle)) => return idle.dump(low_level_args),
+        Ok(Verdict::PlainDump(idle)) => {
+            return match member {
+                None => idle.dump(low_level_args),
+                Some(member) => group::plain::dump(&idle, member, low_level_args),
+            };
+        }
         Ok(Verdict::Cuda(plan, captured)) => (*plan, captured),
         Err(error) => {
             let timeline = Timeline::default().of_image(&options.image_path);
@@ -128,25 +134,10 @@ fn carry_out(
         Error::failed(Verb::Checkpoint, &plan.options.id, cause, after_failure)
     };
     let saved = save(plan, captured, low_level_args, timeline);
-    let (job, mut written) = saved.map_err(|cause| {
-        if cause.is_without_memory() {
-            // A process that waits for its memory does not answer the driver.
-            plan.image.keep_memory_only();
-            return failed(cause, AfterFailure::WithoutMemory);
-        }
-        let known = captured.intent.processes();
-        let mut cause = late_cuda::explain(&plan.driver, &plan.container, &known, cause);
-        captured.intent.freezer = freezer_to_leave(plan, &cause);
-        let changed = plan.changed(captured);
-        let lost = cause.take_lost();
-        let rolled_back = timeline.time(ROLL_BACK, || roll_back(&changed, lost));
-        let after_failure = rolled_back.tell(ROLL_BACK, timeline);
-        match are_away(plan.operation.directory()) {
-            true => plan.image.keep_memory_only(),
-            false => plan.image.give_up(plan.container.init()),
-        }
-        failed(cause, after_failure)
-    })?;
+    let (job, mut written) = saved.map_err(|cause| take_back(plan, captured, cause, timeline))?;
+    if let Some(member) = plan.member {
+        return group::complete(plan, captured, member, &written.memory, timeline);
+    }
     let let_go = let_go(plan, captured, job, &written.dumped, timeline);
     if let_go.is_ok() && plan.goes_on_at_once() {
         wake_in_phase(&plan.operation, &plan.container, &captured.intent, timeline);
@@ -184,18 +175,6 @@ fn carry_out(
     }
 }
 
-/// Somebody may have paused the container meanwhile, and believes so. But CRIU freezes it, too.
-fn freezer_to_leave(plan: &Plan<'_>, cause: &Failure) -> FreezerState {
-    let is_of_dump = matches!(
-        cause,
-        Failure::LowLevel(_) | Failure::CudaStartedDuringDump { .. }
-    );
-    match plan.container.cgroup().freezer_state() {
-        Ok(FreezerState::Frozen) if !is_of_dump => FreezerState::Frozen,
-        _ => plan.found,
-    }
-}
-
 /// The steps up to the image as CRIU leaves it.
 fn save<'p>(
     plan: &'p Plan<'_>,
@@ -203,6 +182,7 @@ fn save<'p>(
     low_level_args: LowLevelArgs<'_>,
     timeline: &mut Timeline<'_>,
 ) -> Result<(CudaJob<'p, Checkpointed>, Written<'p>), Failure> {
+    plan.meet(Step::Checked, timeline)?;
     go_on(plan)?;
     plan.operation.record(&captured.intent)?;
     tell_program(plan, captured, timeline)?;
@@ -230,6 +210,7 @@ fn save_by<'p>(
     low_level_args: LowLevelArgs<'_>,
     timeline: &mut Timeline<'_>,
 ) -> Result<(CudaJob<'p, Checkpointed>, Dumped), Failure> {
+    plan.meet(Step::Ready, timeline)?;
     let job = timeline.time("lock", || lock(plan, captured))?;
     note_ended(plan, job.members(), captured, timeline);
     plan.follow(job.members(), captured)?;
@@ -251,11 +232,15 @@ fn save_by<'p>(
     go_on(plan)?;
     let memory = &mut way.memory;
     memory.take_away(in_files, plan.contents_come_back(), timeline)?;
-    if plan.found == FreezerState::Frozen {
+    if plan.found == FreezerState::Frozen || plan.stays_frozen() {
         timeline.time("freeze", || plan.container.cgroup().freeze())?;
     }
+    plan.meet(Step::Still, timeline)?;
     let members = job.members();
     let dumped = write_image(plan, captured, members, memory, low_level_args, timeline)?;
+    if plan.member.is_some() {
+        group::written(plan, captured, memory, &dumped, timeline)?;
+    }
     plan.operation.reservation().retain(Resource::is_of_gpu);
     Ok((job, dumped))
 }

@@ -56,7 +56,9 @@ pub(crate) fn seal(
     let limit = context.settings.deadlines.stalled();
     let sync = |system: &FileSystem| disk::sync(system, limit);
     timeline.time("sync", || image.commit(memory.store(), sync))?;
-    memory.start_copy(timeline);
+    if !image.is_in_group() {
+        memory.start_copy(timeline);
+    }
     Ok(())
 }
 

@@ -12,6 +12,7 @@ use crate::bulk_memory::dump::MemoryDump;
 use crate::bulk_memory::plugin::{GpuState, Plugins};
 use crate::bulk_memory::ram_tier::Stored;
 use crate::checkpoint::dump::{Dump, Dumped, NotDumped, log_of};
+use crate::checkpoint::member::Member;
 use crate::checkpoint::seal::{seal, unsealed};
 use crate::checkpoint::{late_cuda, late_exec};
 use crate::container::{Container, ContainerError};
@@ -39,6 +40,7 @@ pub struct PlainDump<'a> {
     pub(crate) container: Container,
     pub(crate) operation: Operation,
     pub(crate) found: FreezerState,
+    pub(crate) member: Option<&'a Member>,
 }
 
 impl PlainDump<'_> {
@@ -177,10 +179,16 @@ impl PlainDump<'_> {
     }
 
     /// Records the image that has to be given up if this process is killed.
-    fn has_image(&self, image: Option<ImagePlace>) {
+    pub(super) fn has_image(&self, image: Option<ImagePlace>) {
         let found = self.found;
         // Without it, what is cut off of an image stays until the next checkpoint.
-        let _ = self.operation.has_begun(Begun::Checkpoint { found, image });
+        let group = self.member.map(Member::group).cloned();
+        let begun = Begun::Checkpoint {
+            found,
+            image,
+            group,
+        };
+        let _ = self.operation.has_begun(begun);
     }
 
     fn failed(&self, failure: Failure) -> Error {
@@ -192,7 +200,7 @@ impl PlainDump<'_> {
         self.failed_with(failure, after_failure)
     }
 
-    fn failed_with(&self, failure: Failure, after_failure: AfterFailure) -> Error {
+    pub(super) fn failed_with(&self, failure: Failure, after_failure: AfterFailure) -> Error {
         Error::failed(
             Verb::Checkpoint,
             self.container.id(),

@@ -106,6 +106,8 @@ impl Failure {
             Self::NotRunning { .. } => Kind::ImageDamaged,
             Self::Unanswered => Kind::NoAnswer,
             Self::CutOff { .. } => Kind::CutOff,
+            Self::GroupAbandoned => Kind::GroupAbandoned,
+            Self::GroupUnknown(error) => of_io(error, Kind::ImageDirectory),
             Self::Cancelled => Kind::Cancelled,
         }
     }

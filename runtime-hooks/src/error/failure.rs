@@ -172,6 +172,12 @@ pub enum Failure {
         /// The operation.
         verb: &'static str,
     },
+    /// Another container of the group was not checkpointed.
+    #[error("another container of its group was not checkpointed")]
+    GroupAbandoned,
+    /// Nobody can say what has become of the group.
+    #[error("what has become of its group cannot be read")]
+    GroupUnknown(#[source] io::Error),
     /// A signal asked the operation to end.
     #[error("a signal asked for it to end")]
     Cancelled,
@@ -202,7 +208,11 @@ impl Failure {
 
     /// Whether processes lack memory that was drained.
     pub(crate) fn is_without_memory(&self) -> bool {
-        matches!(self, Self::LowLevel(failure) if failure.memory.not_returned.is_some())
+        match self {
+            Self::NotReturned(_) => true,
+            Self::LowLevel(failure) => failure.memory.not_returned.is_some(),
+            _ => false,
+        }
     }
 
     /// The process for which the GPU had too little memory, if that was the cause.

@@ -83,6 +83,8 @@ words! {
         FrozenAbove = "frozen-above",
         /// The map from the image's GPUs to others cannot be used.
         GpuMap = "gpu-map",
+        /// Another container of the group was not checkpointed, so none was.
+        GroupAbandoned = "group-abandoned",
         /// A hook of the container failed, or cannot be run.
         HookFailed = "hook-failed",
         /// runc, crun, CRIU or a disk did nothing for so long that it was given up.

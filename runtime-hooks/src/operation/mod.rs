@@ -10,6 +10,7 @@ pub mod awaited_start;
 mod children;
 mod directory;
 pub mod estimate;
+pub(crate) mod group;
 mod intent;
 mod keeper;
 mod kept;

@@ -18,6 +18,7 @@ use crate::context::Context;
 use crate::host::cancel::Cancel;
 use crate::operation::OperationError;
 use crate::operation::directory::directories;
+use crate::operation::group::Group;
 
 /// The record's file in an operation's directory.
 pub(super) const FILE_NAME: &str = "undo.json";
@@ -59,6 +60,7 @@ pub(crate) enum Begun {
         found: FreezerState,
         /// `None` before the image is begun, and once it is complete.
         image: Option<ImagePlace>,
+        group: Option<Group>,
     },
     /// `cuda-checkpoint`: the container goes on.
     Suspend,
@@ -262,6 +264,7 @@ mod tests {
             begun: Begun::Checkpoint {
                 found: FreezerState::Frozen,
                 image: Some(ImagePlace::Staged("/images/1".into())),
+                group: None,
             },
             above: None,
         }

@@ -38,6 +38,14 @@ pub(super) fn give_up(
         taken_over::keep_memory_only(image);
         return Err(AfterFailure::WithoutMemory);
     }
+    discard(context, operation, image);
+    Ok(())
+}
+
+/// Removes what was written of an image that nobody needs.
+pub(super) fn discard(context: &Context, operation: &Operation, image: &ImagePlace) {
+    let files = RequestFiles::of(operation.directory());
+    let limit = context.settings.deadlines.stalled();
     let in_tier = RequestFiles::of_tier(operation.directory());
     // Who stores for a disk that hangs ends when that does.
     let _ = in_tier.wait_until_done(limit);
@@ -57,7 +65,6 @@ pub(super) fn give_up(
             let _ = pending::forget(&Stores::of(&context.settings), request.image_id);
         }
     }
-    Ok(())
 }
 
 /// Gives GPU contents back that are away from the processes. None of a frozen container can map
@@ -92,7 +99,12 @@ pub(super) fn has_ended(context: &Context, operation: &Operation, undo: &Undo) -
 
 /// Records whose memory is in the store of an image that is whole. If that is in memory alone, its
 /// copy to disk is pending from now on.
-fn keep_memory(context: &Context, operation: &Operation, undo: &Undo, image: &ImagePlace) {
+pub(super) fn keep_memory(
+    context: &Context,
+    operation: &Operation,
+    undo: &Undo,
+    image: &ImagePlace,
+) {
     let image = image.directory();
     if !has_inventory(image) {
         return;

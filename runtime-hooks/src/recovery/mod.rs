@@ -15,6 +15,7 @@
 mod begin;
 mod checkpoint;
 pub(crate) mod end;
+pub(crate) mod group;
 pub mod keeper;
 pub mod report;
 pub(crate) mod rollback;
@@ -50,6 +51,9 @@ pub(crate) fn recover(context: &Context, operation: &Operation, undo: &Undo) -> 
     let _ = gpu_path::put_back(operation.directory());
     let after = match &undo.begun {
         Begun::Restore(restore) => end::of_restore(context, operation, &undo.id, restore).into(),
+        Begun::Checkpoint {
+            group: Some(group), ..
+        } => group::recover(context, operation, undo, group),
         begun => match context.container(&undo.id) {
             Ok(Some(container)) => bring_back(context, operation, &container, begun),
             Ok(None) => checkpoint::has_ended(context, operation, undo).into(),
@@ -70,7 +74,7 @@ fn bring_back(
     begun: &Begun,
 ) -> RolledBack {
     let found = match begun {
-        Begun::Checkpoint { found, image } => {
+        Begun::Checkpoint { found, image, .. } => {
             if let Some(image) = image
                 && let Err(after_failure) =
                     checkpoint::give_up(context, operation, container, image)
@@ -104,7 +108,11 @@ fn bring_back(
 }
 
 /// The freezer is all that the operation can have changed.
-fn reach(operation: &Operation, container: &Container, found: FreezerState) -> AfterFailure {
+pub(crate) fn reach(
+    operation: &Operation,
+    container: &Container,
+    found: FreezerState,
+) -> AfterFailure {
     let cgroup = container.cgroup();
     let reached = match found {
         FreezerState::Frozen => cgroup.freeze(),

@@ -1,5 +1,6 @@
 //! Errors of the operator's program, `stasis`.
 
+mod group;
 mod moving;
 
 use stasis_config::SettingsError;
@@ -15,6 +16,7 @@ use crate::error::io_kind::{of_io, of_store};
 use crate::error::kind::{Diagnosis, Kind, State};
 use crate::image::contents::ContentsError;
 use crate::image::manifest::ManifestError;
+pub use group::GroupError;
 pub use moving::MoveError;
 
 /// Why a command failed.
@@ -38,6 +40,9 @@ pub enum CommandError {
     /// It cannot read CRIU's files.
     #[error(transparent)]
     Contents(#[from] ContentsError),
+    /// `stasis checkpoint --group` has not begun.
+    #[error(transparent)]
+    Group(#[from] GroupError),
     /// `stasis push` or `stasis pull` failed.
     #[error(transparent)]
     Move(#[from] MoveError),
@@ -98,6 +103,7 @@ impl CommandError {
             Self::Index(error) => of_store(error),
             Self::Contents(error) => error.kind(),
             Self::Move(error) => error.kind(),
+            Self::Group(error) => error.kind(),
             Self::Locate(error) => error.kind(),
             Self::Memory(error) => error.kind(),
             Self::NoImages(_) | Self::ImagesOfSeveral { .. } => Kind::NoContainer,

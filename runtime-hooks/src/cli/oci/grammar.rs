@@ -7,7 +7,12 @@ use std::path::PathBuf;
 use stasis_config::interface;
 
 /// Our own options, allowed before the subcommand.
-const OWN: [&str; 3] = ["stasis-config", "stasis-low-level", interface::OPTION];
+const OWN: [&str; 4] = [
+    "stasis-config",
+    "stasis-low-level",
+    "stasis-group",
+    interface::OPTION,
+];
 
 /// Options before the subcommand that take a value: runc's, and crun's `--cgroup-manager` and
 /// `--log-level`.
@@ -22,6 +27,7 @@ const GLOBAL_VALUES: &[&str] = &[
     OWN[0],
     OWN[1],
     OWN[2],
+    OWN[3],
 ];
 
 /// Options of checkpoint, restore, resume and delete that take a value (runc 1.1 to 1.5, crun).
@@ -186,6 +192,8 @@ pub(super) struct Own {
     pub(super) settings: Option<PathBuf>,
     /// `--stasis-low-level PATH`
     pub(super) low_level: Option<PathBuf>,
+    /// `--stasis-group PATH`
+    pub(super) group: Option<PathBuf>,
     /// `--stasis-interface VERSION`
     pub(super) interface: Option<OsString>,
 }
@@ -204,6 +212,7 @@ pub(super) fn take_own_options(args: Vec<OsString>) -> (Vec<OsString>, Own) {
                 match OWN.iter().position(|own| name == *own) {
                     Some(0) => own.settings = value.map(PathBuf::from),
                     Some(1) => own.low_level = value.map(PathBuf::from),
+                    Some(2) => own.group = value.map(PathBuf::from),
                     _ => own.interface = value,
                 }
             }

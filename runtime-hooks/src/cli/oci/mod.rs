@@ -48,9 +48,10 @@ pub struct GlobalOptions {
     pub log_format: LogFormat,
     /// `--stasis-config`, our own.
     pub settings: Option<PathBuf>,
-    /// `--stasis-low-level`, our own: replaces the low-level runtime of the settings, for a shim
-    /// whose caller chose another.
+    /// `--stasis-low-level`, our own: in the place of that of the settings.
     pub low_level: Option<PathBuf>,
+    /// `--stasis-group`, our own: the file of the containers that are checkpointed together.
+    pub group: Option<PathBuf>,
     /// `--stasis-interface`, our own: the version that the caller speaks, if it is a shim.
     pub interface: Option<OsString>,
 }
@@ -118,6 +119,7 @@ impl Invocation {
         let mut global = scan.as_ref().map(global_options).unwrap_or_default();
         global.settings = own.settings;
         global.low_level = own.low_level;
+        global.group = own.group;
         global.interface = own.interface;
         let subcommand = scan.map(|scan| scan.subcommand);
         Self {
@@ -205,6 +207,7 @@ fn global_options(scan: &Scan<'_>) -> GlobalOptions {
         },
         settings: None,
         low_level: None,
+        group: None,
         interface: None,
     }
 }

@@ -62,6 +62,15 @@ pub enum RuntimeError {
     /// A checkpoint, restore or resume was refused or failed.
     #[error(transparent)]
     Operation(#[from] Error),
+    /// The file of the containers that are checkpointed together cannot be used.
+    #[error("cannot checkpoint it together with others: cannot read {path}")]
+    Group {
+        /// The file.
+        path: PathBuf,
+        /// The I/O error.
+        #[source]
+        source: io::Error,
+    },
     /// A container was not created.
     #[error("cannot create")]
     Create(#[from] CreateError),
@@ -84,6 +93,7 @@ impl RuntimeError {
             Self::Operation(error) => return error.diagnosis(),
             Self::Settings(error) => (of_settings(error), State::Unharmed),
             Self::Signals(error) => (of_io(error, Kind::Io), State::Unharmed),
+            Self::Group { source, .. } => (of_io(source, Kind::ImageDirectory), State::Unharmed),
             Self::ShimTooOld { .. } | Self::ShimTooNew { .. } => {
                 (Kind::InterfaceVersion, State::Unharmed)
             }
@@ -104,6 +114,7 @@ impl RuntimeError {
             Self::Operation(error) => error.criu_log(),
             Self::Settings(_)
             | Self::Signals(_)
+            | Self::Group { .. }
             | Self::ShimTooOld { .. }
             | Self::ShimTooNew { .. }
             | Self::StandDown(_)

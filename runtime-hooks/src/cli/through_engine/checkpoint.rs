@@ -9,11 +9,12 @@ use super::attempt::Attempt;
 use super::call::Record;
 use super::checkpoint_way::{CheckpointWay, Wanted};
 use super::dry_run::DryRun;
+use super::group::{self, GroupWanted};
 use super::outcome::{Outcome, Word};
 use super::progress::{ProgressLine, Shown};
 use super::report::{REFUSED, report, shown};
 use crate::cli::answer::{Format, Output, name, show};
-use crate::cli::command_error::CommandError;
+use crate::cli::command_error::{CommandError, GroupError};
 use crate::cli::locate::engine::Known;
 use crate::cli::locate::{Located, locate};
 use crate::cli::log::past::Past;
@@ -25,9 +26,21 @@ use crate::request::AfterDump;
 /// The container, and where its image shall be.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The container, by id (or the beginning of it) or name.
-    #[arg(value_name = "ID|NAME")]
-    container: String,
+    /// The container, by id (or the beginning of it) or name; several with --group.
+    #[arg(value_name = "ID|NAME", required_unless_present = "pod")]
+    containers: Vec<String>,
+    /// Checkpoint all of them together: their GPU work is stopped at once, and either all images
+    /// are complete or there is none, and every container is as it was. Not through their engines,
+    /// which have no such command.
+    #[arg(long, requires = "into", conflicts_with = "image")]
+    group: bool,
+    /// Checkpoint the containers of a pod together: NAMESPACE/POD, or POD.
+    #[arg(long, value_name = "POD", requires = "into", conflicts_with_all = ["image", "containers"])]
+    pod: Option<String>,
+    /// The directory for the images of a group, each in a directory of its own in it. It must not
+    /// hold those of another.
+    #[arg(long, value_name = "DIR")]
+    into: Option<PathBuf>,
     /// Where the image shall be: a directory of ctr or a low-level runtime, an archive of podman or
     /// crictl, a name of Docker or ctr. Without it: with the container, or by a new name.
     #[arg(long, value_name = "IMAGE")]
@@ -55,6 +68,10 @@ impl Arguments {
         self.output.format()
     }
 
+    fn is_of_group(&self) -> bool {
+        self.group || self.pod.is_some()
+    }
+
     fn after(&self) -> AfterDump {
         match self.leave_running {
             true => AfterDump::LeaveRunning,
@@ -72,7 +89,12 @@ pub fn run(
     arguments: &Arguments,
     config: Option<&Path>,
 ) -> Result<u8, CommandError> {
-    let located = locate(&arguments.container, arguments.root.as_deref())?;
+    let container = match arguments.containers.as_slice() {
+        _ if arguments.is_of_group() => return run_group(settings, arguments, config),
+        [one] => one,
+        several => return Err(GroupError::NotAsked(several.len()).into()),
+    };
+    let located = locate(container, arguments.root.as_deref())?;
     let known = located.known();
     let wanted = Wanted {
         image: arguments.image.as_deref(),
@@ -82,7 +104,7 @@ pub fn run(
     let way = CheckpointWay::of(settings, &located, known.engine, wanted);
     let past = Past::read(&settings.paths.log_dir).map_err(CommandError::Log)?;
     let id = Some(located.container.id().to_owned());
-    let begun = Outcome::begun(&arguments.container, id, &known);
+    let begun = Outcome::begun(container, id, &known);
     if arguments.dry_run {
         let answer = DryRun::of(settings, &located, begun, way, wanted.after, &past)?;
         show(&answer, arguments.format())?;
@@ -93,7 +115,7 @@ pub fn run(
             let predicted = past.predicted(located.container.id());
             let predicted = predicted.map(|predicted| predicted.seconds);
             let shown = shown(arguments.progress, arguments.format());
-            let line = ProgressLine::new(&arguments.container, shown, predicted);
+            let line = ProgressLine::new(container, shown, predicted);
             if arguments.format() == Format::Text {
                 println!("{}", name(&way.command));
             }
@@ -110,8 +132,29 @@ pub fn run(
     )?)
 }
 
+fn run_group(
+    settings: &Settings,
+    arguments: &Arguments,
+    config: Option<&Path>,
+) -> Result<u8, CommandError> {
+    let into = arguments.into.as_deref();
+    let wanted = GroupWanted {
+        names: &arguments.containers,
+        pod: arguments.pod.as_deref(),
+        into: into.unwrap_or(Path::new(".")),
+        after: arguments.after(),
+        root: arguments.root.as_deref(),
+        config,
+        format: arguments.format(),
+    };
+    match arguments.dry_run {
+        true => group::dry_run(settings, &wanted),
+        false => group::checkpoint(settings, &wanted),
+    }
+}
+
 fn success(arguments: &Arguments, known: &Known, outcome: &Outcome) -> String {
-    let container = name(&arguments.container);
+    let container = name(&outcome.name);
     let (measure, image) = (outcome.measure(), outcome.image.as_ref());
     let image = image.map(|image| format!(", into {}", name(image)));
     let image = image.unwrap_or_default();

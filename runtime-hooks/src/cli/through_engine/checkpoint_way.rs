@@ -179,7 +179,7 @@ fn cri(located: &Located, wanted: Wanted<'_>) -> Result<CheckpointWay, NoWay> {
     })
 }
 
-fn runtime(
+pub(super) fn runtime(
     settings: &Settings,
     located: &Located,
     wanted: Wanted<'_>,

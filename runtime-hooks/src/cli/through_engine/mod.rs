@@ -10,6 +10,7 @@ pub mod checkpoint;
 mod checkpoint_way;
 mod command;
 mod dry_run;
+pub(crate) mod group;
 mod outcome;
 mod progress;
 mod report;

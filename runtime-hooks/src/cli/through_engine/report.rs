@@ -10,7 +10,7 @@ use crate::operation::verb::Verb;
 /// The exit code of what was refused or has failed.
 pub(super) const REFUSED: u8 = 1;
 /// As shells have it of a program that SIGINT has ended.
-const CANCELLED: u8 = 130;
+pub(super) const CANCELLED: u8 = 130;
 
 /// How far an operation is belongs to no document.
 pub(super) fn shown(wanted: Shown, format: Format) -> Shown {

@@ -46,6 +46,11 @@ impl AsFound {
         found.map_or(SafeState::Running, |(state, _)| *state)
     }
 
+    /// Adds those of another container.
+    pub(crate) fn add(&mut self, others: Self) {
+        self.found.extend(others.found);
+    }
+
     /// Says that these processes are restored next.
     pub(crate) fn expect(&self, driver: &dyn Driver, processes: &[ProcessRef]) {
         let bytes = |process: &ProcessRef| self.held_by(process).values().sum();

@@ -19,11 +19,16 @@
 //! so ([`settle`]). CRIU's own files of the earlier image that the new one does not have stay, as
 //! they do without us.
 //!
+//! The image of a container that is checkpointed together with others grows below its directory in
+//! any case, and takes its place only if the group is complete (`operation/group.rs`).
+//!
 //! Whoever works on the lower directory holds it locked (flock): the operation, and the low-level
 //! runtime and CRIU, which inherit the lock and go on if the operation is killed. Whoever removes
 //! an image has the upper directory to itself ([`in_use`]).
 
 mod error;
+mod give_up;
+mod in_group;
 pub(crate) mod in_use;
 mod lock;
 pub(crate) mod removal;
@@ -38,16 +43,18 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 use rustix::io::{FdFlags, fcntl_setfd};
+use stasis_linux::file;
 use stasis_linux::file_system::FileSystem;
-use stasis_linux::{ProcessRef, file};
 use stasis_memory_store::{INDEX_FILE, refuse_arriving};
 
 use crate::host::boot::boot_id;
-use crate::image::manifest::{self, Manifest};
+use crate::image::manifest;
+use crate::operation::group::Group;
 use crate::request::CheckpointRequest;
 pub use error::ImageDirectoryError;
+use in_group::InGroup;
 use in_use::InUse;
-use lock::{make_locked, remove_staging};
+use lock::make_locked;
 pub(crate) use roll_forward::{is_settled, settle};
 use roll_forward::{rename, roll_forward};
 
@@ -59,6 +66,8 @@ const NEW: &str = ".stasis-new";
 const COMPLETE: &str = ".stasis-complete";
 /// Has the id of the boot in which it was begun.
 const BOOT: &str = ".stasis-boot";
+/// Has the id of the group that it is complete with.
+const GROUP: &str = ".stasis-group";
 /// More than an id has.
 const MAX_BOOT_BYTES: u64 = 1 << 10;
 /// CRIU's link to the image that has the memory which this one lacks (criu/page-xfer.c).
@@ -74,6 +83,8 @@ pub struct NewImage {
     /// Opened before the dump, so that it has the errors of all that the dump writes.
     file_system: FileSystem,
     place: Place,
+    /// It takes its place when that of all others of the group may be taken.
+    in_group: InGroup,
     /// Whoever removes images does not begin here meanwhile.
     _in_use: InUse,
 }
@@ -94,6 +105,17 @@ impl NewImage {
     /// # Errors
     /// [`ImageDirectoryError`].
     pub(crate) fn begin(directory: &Path) -> Result<Self, ImageDirectoryError> {
+        Self::begin_in(directory, None)
+    }
+
+    /// The same for an image that takes its place together with those of a group.
+    ///
+    /// # Errors
+    /// As [`NewImage::begin`].
+    pub(crate) fn begin_in(
+        directory: &Path,
+        group: Option<&Group>,
+    ) -> Result<Self, ImageDirectoryError> {
         let made = DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -106,9 +128,9 @@ impl NewImage {
         settle(directory)?;
         let file_system = FileSystem::of(directory).map_err(failed("open", directory))?;
         let staging = directory.join(NEW);
-        let place = if holds_image(directory) {
+        let place = if group.is_some() || holds_image(directory) {
             let lock = make_locked(&staging)?;
-            sign(&staging).map_err(failed("write", &staging))?;
+            sign(&staging, group).map_err(failed("write", &staging))?;
             Place::Staged { staging, lock }
         } else {
             Place::Direct
@@ -118,6 +140,7 @@ impl NewImage {
             directory,
             file_system,
             place,
+            in_group: group.map_or(InGroup::No, |_| InGroup::Yes),
             _in_use: in_use,
         })
     }
@@ -187,7 +210,10 @@ impl NewImage {
                 source,
             })?;
         }
-        self.replace_earlier()
+        match self.in_group {
+            InGroup::No => self.replace_earlier(),
+            InGroup::Yes => Ok(()),
+        }
     }
 
     fn replace_earlier(&self) -> Result<(), ImageDirectoryError> {
@@ -196,45 +222,6 @@ impl NewImage {
         };
         rename(staging, &self.directory.join(COMPLETE))?;
         roll_forward(&self.directory)
-    }
-
-    /// After a checkpoint that failed: removes what it has written. But if the container has ended,
-    /// and CRIU had written all, the image is the last that there is of the container: it stays,
-    /// and takes its place.
-    pub(crate) fn give_up(&self, init: &ProcessRef) {
-        if self.is_last_copy(init) {
-            // The next checkpoint or restore in the directory does what is left to do.
-            let _ = self.replace_earlier();
-            return;
-        }
-        match &self.place {
-            // The directory had none of it before.
-            Place::Direct => {
-                self.disown();
-                let _ = Manifest::remove(&self.directory);
-                let _ = stasis_memory_store::discard(&self.directory, None);
-            }
-            Place::Staged { staging, .. } => {
-                let _ = remove_staging(staging);
-            }
-        }
-    }
-
-    /// Whether the container has ended, and its image is complete.
-    pub(crate) fn is_last_copy(&self, init: &ProcessRef) -> bool {
-        init.is_gone() && check_complete(self.path()).is_ok()
-    }
-
-    /// After a dump whose image lacks processes: neither we nor CRIU alone shall restore it.
-    pub(crate) fn disown(&self) {
-        let _ = file::remove(&self.path().join(INVENTORY));
-    }
-
-    /// After a dump that has taken memory and not given it back: the packs may be all that there is
-    /// of it, and stay; but what is there is no image.
-    pub(crate) fn keep_memory_only(&self) {
-        let _ = file::remove(&self.path().join(INVENTORY));
-        let _ = Manifest::remove(self.path());
     }
 }
 
@@ -256,8 +243,11 @@ pub(crate) fn places(directory: &Path) -> [PathBuf; 3] {
     [directory.to_owned(), new, complete]
 }
 
-/// Notes in which boot an image was begun.
-fn sign(staging: &Path) -> io::Result<()> {
+/// Notes in which boot an image was begun, and in which group.
+fn sign(staging: &Path, group: Option<&Group>) -> io::Result<()> {
+    if let Some(group) = group {
+        fs::write(staging.join(GROUP), group.id())?;
+    }
     fs::write(staging.join(BOOT), boot_id().unwrap_or_default())
 }
 

@@ -11,10 +11,11 @@ use stasis_linux::file_system::FileSystem;
 
 use super::lock::lock;
 use super::{
-    BOOT, COMPLETE, INVENTORY, ImageDirectoryError, NEW, PARENT, check_complete, exists, failed,
-    is_of_this_boot,
+    BOOT, COMPLETE, GROUP, INVENTORY, ImageDirectoryError, MAX_BOOT_BYTES, NEW, PARENT,
+    check_complete, exists, failed, is_of_this_boot,
 };
 use crate::image::manifest::Manifest;
+use crate::operation::group;
 
 /// Finishes an interrupted replacement: a complete image that was left beside the earlier one takes
 /// its place, so that the directory holds one whole image.
@@ -44,8 +45,16 @@ pub(crate) fn is_settled(directory: &Path) -> bool {
 }
 
 /// Whether a new image is complete and was begun in this boot: it takes the earlier one's place.
+/// One of a group does so only if all of them are complete, on disk, which is decided elsewhere.
 pub(super) fn takes_its_place(new: &Path) -> io::Result<bool> {
-    Ok(check_complete(new).is_ok() && is_of_this_boot(new)?)
+    if check_complete(new).is_err() {
+        return Ok(false);
+    }
+    let Some(group) = file::read(&new.join(GROUP), MAX_BOOT_BYTES)? else {
+        return is_of_this_boot(new);
+    };
+    let images = new.parent().and_then(Path::parent).unwrap_or(new);
+    group::is_complete(images, &String::from_utf8_lossy(&group))
 }
 
 /// Moves the complete image up. The directory always has an `inventory.img`: callers look for one.
@@ -58,7 +67,9 @@ pub(super) fn roll_forward(directory: &Path) -> Result<(), ImageDirectoryError> 
         rename(&inventory, &directory.join(INVENTORY))?;
     }
     let io = |action| failed(action, &complete);
-    file::remove(&complete.join(BOOT)).map_err(io("write"))?;
+    for sign in [BOOT, GROUP] {
+        file::remove(&complete.join(sign)).map_err(io("write"))?;
+    }
     for entry in fs::read_dir(&complete).map_err(io("read"))? {
         move_up(&entry.map_err(io("read"))?.path(), directory)?;
     }

@@ -5,6 +5,11 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
+use stasis_linux::ProcessRef;
+
+use crate::operation::group::{GroupMember, NewGroup};
+use crate::request::AfterDump;
+
 fn names(directory: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(directory).unwrap();
     entries
@@ -212,4 +217,32 @@ fn what_an_image_from_elsewhere_has_instead_of_a_directory_is_refused() {
         let error = settle(directory.path()).unwrap_err();
         assert!(matches!(error, ImageDirectoryError::Io { .. }), "{error}");
     }
+}
+
+#[test]
+fn an_image_of_a_group_takes_its_place_with_the_others() {
+    let images = tempfile::tempdir().unwrap();
+    let directory = images.path().join("c1");
+    let member = GroupMember {
+        id: "c1".to_owned(),
+        root: "/run/runc".into(),
+        name: None,
+        engine: None,
+        image: "c1".to_owned(),
+    };
+    let after = AfterDump::Exit;
+    let new = NewGroup::begin(images.path(), String::new(), after, vec![member]).unwrap();
+    let group = Group::of_container(new.pending(), Path::new("/run/runc"), "c1").unwrap();
+    let image = NewImage::begin_in(&directory, Some(&group)).unwrap();
+    fs::write(image.path().join(INVENTORY), "1").unwrap();
+    image.commit(None, FileSystem::sync).unwrap();
+    assert!(!has_inventory(&directory));
+    // Whoever wrote it is killed.
+    drop(image);
+    settle(&directory).unwrap();
+    assert!(!has_inventory(&directory));
+    new.complete().unwrap();
+    settle(&directory).unwrap();
+    assert!(has_inventory(&directory));
+    assert!(!directory.join(NEW).exists() && !directory.join(GROUP).exists());
 }

@@ -1,5 +1,8 @@
 //! The checks before a checkpoint changes anything.
 
+mod begin;
+pub(crate) mod judge;
+
 use std::sync::Arc;
 
 use stasis_linux::cgroup::FreezerState;
@@ -8,11 +11,11 @@ use stasis_linux::{ProcessRef, Snapshot};
 use crate::bulk_memory::dump::away::Back;
 use crate::bulk_memory::plugin::Plugins;
 use crate::checkpoint::captured::{Captured, Found};
-use crate::checkpoint::frozen_above;
-use crate::checkpoint::judge::{Judged, judge, refuse_blockers};
+use crate::checkpoint::member::{Member, Step};
+use crate::checkpoint::plan::judge::{Judged, judge, refuse_blockers};
 use crate::checkpoint::without_gpu_state::PlainDump;
 use crate::container::hooks::Hooks;
-use crate::container::{Container, ContainerError, criu_configuration};
+use crate::container::{Container, ContainerError};
 use crate::context::Context;
 use crate::cuda::Driver;
 use crate::cuda::failure::ProcessFailure;
@@ -23,17 +26,17 @@ use crate::cuda::watchdog::WatchedDriver;
 use crate::error::after_failure::AfterFailure;
 use crate::error::{Error, Failure, Refusal};
 use crate::gpu_path::{CopyingDriver, hole};
-use crate::image::directory::{self, NewImage};
-use crate::image::work_directory;
+use crate::image::directory::NewImage;
 use crate::operation::Operation;
-use crate::operation::undo::{Begun, ImagePlace, Undo};
+use crate::operation::timeline::Timeline;
+use crate::operation::undo::{Begun, ImagePlace};
 use crate::operation::verb::Verb;
 use crate::preflight::blocker::Finding;
 use crate::preflight::cuda_processes::refuse_frozen_above;
-use crate::recovery;
 use crate::recovery::rollback::Changed;
 use crate::request::AfterDump;
 use crate::request::CheckpointRequest;
+use begin::begin;
 
 /// A checkpoint that passed all checks.
 #[derive(Debug)]
@@ -60,6 +63,8 @@ pub struct Plan<'a> {
     pub hooks: Hooks,
     /// The image to write.
     pub image: NewImage,
+    /// What ties it to the checkpoints of other containers.
+    pub(crate) member: Option<&'a Member>,
 }
 
 /// The result of the checks.
@@ -84,10 +89,13 @@ impl<'a> Plan<'a> {
     pub fn make(
         context: &'a Context,
         options: &'a CheckpointRequest,
+        member: Option<&'a Member>,
     ) -> Result<Verdict<'a>, Error> {
         let id = &options.id;
         let refused = |reason| Error::refused(Verb::Checkpoint, id, reason);
-        let Some((container, operation, found)) = begin(context, options).map_err(refused)? else {
+        let Some((container, operation, found)) =
+            begin(context, options, member).map_err(refused)?
+        else {
             return Ok(Verdict::Plain);
         };
         let cgroup = container.cgroup();
@@ -103,8 +111,8 @@ impl<'a> Plan<'a> {
             let given = hole::give_back(operation.directory());
             given.map_err(Refusal::GpuContents)
         });
-        let judged =
-            has_contents.and_then(|()| judge(context, options, &container, &operation, found));
+        let judged = has_contents
+            .and_then(|()| judge(context, options, member, &container, &operation, found));
         if thaws
             && !matches!(judged, Ok(Judged::Cuda(_)))
             && let Err(error) = cgroup.freeze()
@@ -121,6 +129,7 @@ impl<'a> Plan<'a> {
                 container,
                 operation,
                 found,
+                member,
             })),
             Judged::Cuda(checked) => {
                 let plan = Self {
@@ -135,6 +144,7 @@ impl<'a> Plan<'a> {
                     allowed: checked.allowed,
                     hooks: checked.hooks,
                     image: checked.image,
+                    member,
                 };
                 plan.has_image(Some(plan.image.record()));
                 Ok(Verdict::Cuda(Box::new(plan), checked.captured))
@@ -156,7 +166,13 @@ impl<'a> Plan<'a> {
     pub(crate) fn has_image(&self, image: Option<ImagePlace>) {
         let found = self.found;
         // Without it, what is cut off of an image stays until the next checkpoint.
-        let _ = self.operation.has_begun(Begun::Checkpoint { found, image });
+        let group = self.member.map(Member::group).cloned();
+        let begun = Begun::Checkpoint {
+            found,
+            image,
+            group,
+        };
+        let _ = self.operation.has_begun(begun);
     }
 
     /// Describes the locked processes again: some may have started CUDA or taken memory meanwhile,
@@ -188,7 +204,7 @@ impl<'a> Plan<'a> {
 
     /// When GPU contents that are away during the dump come back to processes that go on.
     pub(crate) fn contents_come_back(&self) -> Back {
-        match self.is_pending_on_resume() {
+        match self.stays_frozen() {
             true => Back::AtResume,
             false => Back::AtOnce,
         }
@@ -196,7 +212,23 @@ impl<'a> Plan<'a> {
 
     /// Whether the processes go on as soon as CRIU has dumped them.
     pub(crate) fn goes_on_at_once(&self) -> bool {
-        self.options.after == AfterDump::LeaveRunning && !self.is_pending_on_resume()
+        self.options.after == AfterDump::LeaveRunning && !self.stays_frozen()
+    }
+
+    /// Whether the container is frozen before the dump and after it: its caller has paused it, or
+    /// it waits for others.
+    pub(crate) fn stays_frozen(&self) -> bool {
+        self.member.is_some() || self.is_pending_on_resume()
+    }
+
+    /// Waits until all containers of its group, if it has one, have come so far.
+    ///
+    /// # Errors
+    /// As [`Member::meet`].
+    pub(crate) fn meet(&self, step: Step, timeline: &mut Timeline<'_>) -> Result<(), Failure> {
+        let cancel = &self.context.cancel;
+        self.member
+            .map_or(Ok(()), |member| member.meet(step, cancel, timeline))
     }
 
     /// Whether the processes go on when the caller, who has paused the container, resumes it.
@@ -204,36 +236,6 @@ impl<'a> Plan<'a> {
     pub fn is_pending_on_resume(&self) -> bool {
         self.options.is_pending_on_resume(self.found)
     }
-}
-
-/// Takes the container's lock and starts the keeper; `None` if this checkpoint is the low-level
-/// runtime's alone.
-fn begin(
-    context: &Context,
-    options: &CheckpointRequest,
-) -> Result<Option<(Container, Operation, FreezerState)>, Refusal> {
-    let Some(container) = context.container(&options.id)? else {
-        return Ok(None);
-    };
-    let (settings, flavor) = (&context.settings, context.low_level.flavor);
-    criu_configuration::refuse_running(settings, flavor, &context.root, &container)?;
-    // Before anything of ours is needed, or written: its image is the low-level runtime's
-    // alone. But one that takes the place of an image of ours must not keep its GPU state.
-    if !directory::is_ours(&options.image_path) && is_plain(context, &container)? {
-        return Ok(None);
-    }
-    work_directory::check_for_dump(options.work(), &options.image_path)?;
-    let operation = recovery::begin(context, &options.id)?;
-    let found = container.cgroup().freezer_state()?;
-    let begun = Begun::Checkpoint { found, image: None };
-    let mut undo = Undo::new(context, &options.id, begun);
-    undo.above = frozen_above::find(context, &container)?;
-    let above = undo.above.clone();
-    operation.keep(undo)?;
-    if let Some(above) = above {
-        frozen_above::thaw(&above, &container, found)?;
-    }
-    Ok(Some((container, operation, found)))
 }
 
 /// Queries the container's CUDA processes.

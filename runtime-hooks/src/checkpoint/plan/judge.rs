@@ -12,6 +12,7 @@ use crate::checkpoint::captured::{Captured, Found, as_reported};
 use crate::checkpoint::destination::Destination;
 use crate::checkpoint::disk_space::refuse_full;
 use crate::checkpoint::late_exec;
+use crate::checkpoint::member::Member;
 use crate::container::hooks::Hooks;
 use crate::container::host_memory::{self, HostRoom};
 use crate::container::{Container, ContainerError};
@@ -59,12 +60,14 @@ pub(super) struct Checked {
 pub(super) fn judge(
     context: &Context,
     options: &CheckpointRequest,
+    member: Option<&Member>,
     container: &Container,
     operation: &Operation,
     found: FreezerState,
 ) -> Result<Judged, Refusal> {
     let snapshot = container.snapshot().map_err(ContainerError::Processes)?;
-    late_exec::refuse(context, options, &snapshot)?;
+    let after = member.map_or(options.after, Member::after);
+    late_exec::refuse(context, after, &snapshot)?;
     let cuda = cuda_members(context, container, &snapshot)?;
     let Some(CudaMembers {
         driver,
@@ -103,7 +106,7 @@ pub(super) fn judge(
     let destination = Destination::wanted(&context.settings, &plugins.ours);
     admit_to_host(context, container, &members, bytes, destination, room)?;
     refuse_full(context, options, container, &plugins, bytes)?;
-    let image = NewImage::begin(&options.image_path)?;
+    let image = NewImage::begin_in(&options.image_path, member.map(Member::group))?;
     Ok(Judged::Cuda(Box::new(Checked {
         driver: driver.with_room(Arc::new(operation.gpu_memory(context))),
         copying,
@@ -170,7 +173,7 @@ pub(crate) fn find_blockers(
 }
 
 /// Refuses all blockers except those that the administrator allows, which it returns.
-pub(super) fn refuse_blockers(
+pub(crate) fn refuse_blockers(
     context: &Context,
     container: &Container,
     snapshot: &Snapshot,

@@ -1,0 +1,168 @@
+//! What is asked for, what is in the way, and what others do meanwhile.
+
+use anyhow::{Context, Result, ensure};
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::container::bundle::ROOT;
+use stasis_integration::host::installed::PROGRAM;
+
+use super::three::{IDS, Three, answer, of};
+
+const HELD: &str = "step";
+
+/// The images are of one moment, and can be restored after the containers went on.
+pub(super) fn left_running(three: &mut Three<'_>) -> Result<()> {
+    let into = three.directory();
+    let answer = three.checkpoint(&into, &["--leave-running"])?;
+    ensure!(answer["result"] == "done" && answer["complete"] == true);
+    for bundle in &three.bundles {
+        ensure!(bundle.status()? == "running");
+        let image = three.stasis.host.path(format!("{into}/{}", bundle.id));
+        ensure!(image.join("inventory.img").exists());
+        ensure!(!image.join(".stasis-new").exists() && !image.join(".stasis-group").exists());
+    }
+    let group = std::fs::read(three.stasis.host.path(format!("{into}/group.json")))?;
+    let group: serde_json::Value = serde_json::from_slice(&group)?;
+    ensure!(group["containers"].as_array().context("none")?.len() == 3);
+    let verified =
+        three
+            .stasis
+            .host
+            .run_for_text(&[PROGRAM, "check", "--image", &format!("{into}/b")])?;
+    ensure!(verified.contains("would begin"), "{verified}");
+    Ok(())
+}
+
+pub(super) fn ended_and_restored(three: &mut Three<'_>) -> Result<()> {
+    let into = three.directory();
+    three.checkpoint(&into, &[])?;
+    three.stasis.nothing_to_put_right()?;
+    three.restore(&into)
+}
+
+/// Whoever has paused one finds it paused.
+pub(super) fn one_is_paused(three: &mut Three<'_>) -> Result<()> {
+    let into = three.directory();
+    three.bundles[1].pause()?;
+    three.checkpoint(&into, &["--leave-running"])?;
+    ensure!(three.bundles[1].status()? == "paused");
+    three.bundles[1].resume()
+}
+
+pub(super) fn a_blocker_in_one(three: &mut Three<'_>) -> Result<()> {
+    let into = three.directory();
+    three.stasis.inject("checkpoint b error:801 1")?;
+    let answer = three.fails(&into, &[])?;
+    ensure!(of(&answer, "b", "kind") == "unsupported", "{answer:#}");
+    ensure!(of(&answer, "a", "kind") == "group-abandoned", "{answer:#}");
+    for id in IDS {
+        ensure!(of(&answer, id, "state") == "unharmed", "{answer:#}");
+    }
+    Ok(())
+}
+
+pub(super) fn not_locked_in_time(three: &mut Three<'_>) -> Result<()> {
+    let into = three.directory();
+    three.stasis.set(
+        "runc",
+        "deadlines.lock_ms = 300\ndeadlines.lock_try_ms = 50\n",
+    )?;
+    three.stasis.inject("lock b error:600")?;
+    let answer = three.fails(&into, &["--leave-running"])?;
+    ensure!(answer["kind"] == "lock-timeout", "{answer:#}");
+    three.stasis.set("runc", "")
+}
+
+pub(super) fn a_full_disk_for_one(three: &mut Three<'_>) -> Result<()> {
+    let into = three.directory();
+    let image = format!("{into}/b");
+    three.stasis.host.run(&["mkdir", "-p", &image])?;
+    three.stasis.host.mount_memory(1 << 20, &image)?;
+    let answer = three.fails(&into, &[]);
+    three.stasis.host.run(&["umount", &image])?;
+    let answer = answer?;
+    ensure!(of(&answer, "b", "kind") == "no-space", "{answer:#}");
+    Ok(())
+}
+
+pub(super) fn refusals(three: &mut Three<'_>) -> Result<()> {
+    let into = three.directory();
+    let refused = |ids: &[&str], into: &str| -> Result<String> {
+        let output = three.command(ids, into, &["-R"]).output()?;
+        ensure!(output.status.code() == Some(2));
+        Ok(String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    assert_contains(
+        &refused(&["a", "b", "a"], &into)?,
+        &["same container", "[no-container]"],
+    );
+    assert_contains(
+        &refused(&["a", "none"], &into)?,
+        &["none", "[no-container]"],
+    );
+    ensure!(!three.stasis.host.path(&into).exists());
+    three.checkpoint(&into, &["-R"])?;
+    assert_contains(
+        &refused(&["a", "b"], &into)?,
+        &["holds the images", "[image-directory]"],
+    );
+    let alone = ["checkpoint", "a", "b", "--root", ROOT];
+    let said = three.stasis.fails(&[&[PROGRAM][..], &alone].concat())?;
+    assert_contains(&said, &["--group"]);
+    Ok(())
+}
+
+/// One is complete, the other is refused, and has changed nothing.
+pub(super) fn two_that_overlap(three: &mut Three<'_>) -> Result<()> {
+    let (first, second) = (three.directory(), three.directory());
+    three.stasis.hold_driver("checkpoint b", HELD)?;
+    let begun = three.begin(&first, &["-R", "--json"])?;
+    three.stasis.until_driver_is_called()?;
+    let output = three
+        .command(&["b", "c"], &second, &["-R", "--json"])
+        .output()?;
+    three.stasis.let_driver_go(HELD)?;
+    let refused = answer(&output)?;
+    ensure!(of(&refused, "b", "kind") == "busy", "{refused:#}");
+    let output = begun.wait_with_output()?;
+    let done = answer(&output)?;
+    ensure!(done["result"] == "done", "{done:#}");
+    three.no_image(&second)
+}
+
+/// A process of one is killed while all are locked; its container is made again.
+pub(super) fn one_ends_meanwhile(three: &mut Three<'_>) -> Result<()> {
+    let into = three.directory();
+    three.checkpoint(&into, &["-R"])?;
+    let failed = three.directory();
+    three.stasis.hold_driver("checkpoint a", HELD)?;
+    let begun = three.begin(&failed, &["--json"])?;
+    three.stasis.until_driver_is_called()?;
+    three.kill("^/bin/memcheck")?;
+    three.stasis.let_driver_go(HELD)?;
+    let output = begun.wait_with_output()?;
+    let answer = answer(&output)?;
+    ensure!(answer["complete"] == false, "{answer:#}");
+    ensure!(of(&answer, "b", "state") == "ended", "{answer:#}");
+    ensure!(of(&answer, "a", "state") == "unharmed", "{answer:#}");
+    three.no_image(&failed)?;
+    three.stasis.nothing_to_put_right()?;
+    three.bundles[1].delete()?;
+    let mut restore = three.bundles[1].begin_restore_from(&format!("{into}/b"))?;
+    ensure!(restore.wait()?.success());
+    Ok(())
+}
+
+pub(super) fn a_dry_run(three: &mut Three<'_>) -> Result<()> {
+    let into = three.directory();
+    let output = three
+        .command(&IDS, &into, &["--dry-run", "--json"])
+        .output()?;
+    let all = answer(&output)?;
+    let all = all.as_array().context("no list")?;
+    ensure!(
+        all.len() == 3 && all.iter().all(|one| one["begins"] == true),
+        "{all:#?}"
+    );
+    ensure!(!three.stasis.host.path(&into).exists());
+    Ok(())
+}

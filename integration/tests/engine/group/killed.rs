@@ -1,0 +1,99 @@
+//! The parent, a container's process or all keepers are killed, at each step.
+
+use anyhow::{Context, Result, ensure};
+
+use super::three::Three;
+
+const HELD: &str = "step";
+const PARENT: &str = "^/usr/local/bin/stasis checkpoint --group";
+
+/// The process of a container's checkpoint.
+fn of_container(id: &str) -> String {
+    format!("stasis-runtime --stasis-group.* {id}$")
+}
+
+/// The driver calls at which they are killed, each with what has not happened before.
+const STEPS: [&str; 3] = ["get-state a", "lock a", "checkpoint a"];
+
+/// Whoever is killed: nothing is changed, and there is no image.
+pub(super) fn before_all_are_complete(three: &mut Three<'_>) -> Result<()> {
+    for step in STEPS {
+        for victim in [PARENT.to_owned(), of_container("a"), of_container("b")] {
+            // The second is started when the first is checked.
+            if step.starts_with("get-state") && victim == of_container("b") {
+                continue;
+            }
+            let into = three.directory();
+            at(three, step, &into, |three| three.kill(&victim))
+                .with_context(|| format!("{step}: {victim}"))?;
+            three.no_image(&into)?;
+        }
+    }
+    in_a_dump(three)
+}
+
+/// The dump of one goes on by itself, and comes to nothing.
+fn in_a_dump(three: &mut Three<'_>) -> Result<()> {
+    let into = three.directory();
+    let script = "case \" $* \" in *' a '*) kill -9 $PPID;; esac";
+    three.bundles[0].before_criu(script, "")?;
+    let output = three.begin(&into, &["-R", "--json"])?.wait_with_output()?;
+    three.stasis.set("runc", "")?;
+    ensure!(output.status.code() == Some(1));
+    three.stasis.nothing_to_put_right()?;
+    three.no_image(&into)?;
+    three.go_on()
+}
+
+/// The images are complete: all go on, or all end.
+pub(super) fn behind_that(three: &mut Three<'_>) -> Result<()> {
+    for victim in [PARENT.to_owned(), of_container("a")] {
+        let into = three.directory();
+        at(three, "restore a", &into, |three| three.kill(&victim))
+            .with_context(|| victim.clone())?;
+        ensure!(
+            three
+                .stasis
+                .host
+                .path(format!("{into}/group.json"))
+                .exists()
+        );
+        ensure!(
+            !three
+                .stasis
+                .host
+                .path(format!("{into}/a/.stasis-new"))
+                .exists()
+        );
+    }
+    let into = three.directory();
+    // What ends them first is killed with its parent; their keepers end them.
+    three.bundles[0].before("delete", "pkill -KILL -x 'stasis|stasis-runtime'", "")?;
+    let output = three.begin(&into, &["--json"])?.wait_with_output()?;
+    ensure!(!output.status.success(), "it was not killed");
+    three.stasis.nothing_to_put_right()?;
+    three.stasis.set("runc", "")?;
+    for bundle in &three.bundles {
+        bundle.delete()?;
+    }
+    three.restore(&into)
+}
+
+/// Does something while a driver call is held, which then is made or not.
+fn at(
+    three: &mut Three<'_>,
+    call: &str,
+    into: &str,
+    act: impl FnOnce(&Three<'_>) -> Result<()>,
+) -> Result<()> {
+    three.stasis.hold_driver(call, HELD)?;
+    let group = three.begin(into, &["--leave-running", "--json"])?;
+    three.stasis.until_driver_is_called()?;
+    let acted = act(three);
+    three.stasis.let_driver_go(HELD)?;
+    acted?;
+    group.wait_with_output()?;
+    three.stasis.inject("")?;
+    three.stasis.nothing_to_put_right()?;
+    three.go_on()
+}

@@ -1,0 +1,54 @@
+//! Several containers that are checkpointed together: all of them, or none.
+
+mod cases;
+mod killed;
+mod ranks;
+mod three;
+
+use anyhow::{Context, Result};
+use stasis_integration::host::HostKind;
+use stasis_integration::host::installed::StasisHost;
+use stasis_integration::on_hosts;
+use three::Three;
+
+on_hosts!(all_cases: sid, trixie_v2);
+
+type Case = fn(&mut Three<'_>) -> Result<()>;
+
+const CASES: [(&str, Case); 12] = [
+    ("left running", cases::left_running),
+    ("ended and restored", cases::ended_and_restored),
+    ("one is paused", cases::one_is_paused),
+    ("a blocker in one", cases::a_blocker_in_one),
+    ("not locked in time", cases::not_locked_in_time),
+    ("a full disk for one", cases::a_full_disk_for_one),
+    ("named twice, a directory in use", cases::refusals),
+    ("two that overlap", cases::two_that_overlap),
+    ("one ends meanwhile", cases::one_ends_meanwhile),
+    ("a dry run", cases::a_dry_run),
+    (
+        "killed before all are complete",
+        killed::before_all_are_complete,
+    ),
+    ("killed behind that", killed::behind_that),
+];
+
+fn all_cases(kind: HostKind) -> Result<()> {
+    let stasis = &StasisHost::of(kind)?;
+    let _containerd = stasis.containerd()?;
+    let mut three = Three::run(stasis)?;
+    for (name, case) in CASES {
+        case(&mut three).with_context(|| name.to_owned())?;
+        stasis.inject("")?;
+        stasis
+            .nothing_to_put_right()
+            .with_context(|| name.to_owned())?;
+        three.go_on().with_context(|| name.to_owned())?;
+    }
+    three.delete()
+}
+
+#[test]
+fn ranks_in_a_container_each() -> Result<()> {
+    ranks::in_a_container_each(HostKind::sid()?)
+}

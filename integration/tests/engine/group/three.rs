@@ -1,0 +1,167 @@
+//! Three containers: a counter on a GPU, memory of a GPU and of the host, and one without a GPU's
+//! state.
+
+use std::fs;
+use std::process::{Child, Command, Output, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::container::bundle::{Bundle, ROOT};
+use stasis_integration::host::installed::{PROGRAM, StasisHost};
+
+/// The containers' ids, which are their tags for faults as well.
+pub(super) const IDS: [&str; 3] = ["a", "b", "c"];
+pub(super) const PORTS: [u16; 2] = [10400, 10401];
+/// What the last one does.
+const COUNT: &str = "i=0; while :; do i=$((i+1)); echo $i >/count; sleep 0.02; done";
+
+/// The containers, and how often each was asked.
+pub(super) struct Three<'l> {
+    pub(super) stasis: &'l StasisHost,
+    pub(super) bundles: [Bundle<'l>; 3],
+    asked: u32,
+    /// What the last one has counted to.
+    counted: u64,
+    groups: u32,
+}
+
+impl<'l> Three<'l> {
+    pub(super) fn run(stasis: &'l StasisHost) -> Result<Self> {
+        let port = |at: usize| PORTS[at].to_string();
+        let bundles = [
+            Bundle::make(stasis, IDS[0], &["/bin/counter", &port(0)])?,
+            Bundle::make(stasis, IDS[1], &["/bin/memcheck", "16", &port(1)])?,
+            Bundle::make(stasis, IDS[2], &["/bin/sh", "-c", COUNT])?,
+        ];
+        for bundle in &bundles {
+            bundle.run()?;
+        }
+        let three = Self {
+            stasis,
+            bundles,
+            asked: 0,
+            counted: 0,
+            groups: 0,
+        };
+        for port in PORTS {
+            stasis.ask_until_up(port)?;
+        }
+        Ok(three)
+    }
+
+    /// The counter counts on from where it was, and all memory is as it was.
+    pub(super) fn go_on(&mut self) -> Result<()> {
+        self.asked += 1;
+        for (at, port) in PORTS.into_iter().enumerate() {
+            let answer = self.stasis.ask_until_up(port).context(IDS[at])?;
+            let wanted = match at {
+                0 => (101 + self.asked).to_string(),
+                _ => format!("ok {}", self.asked),
+            };
+            ensure!(answer == wanted, "{}: {answer}, not {wanted}", IDS[at]);
+        }
+        let before = self.counted;
+        wait_until_clear(|| {
+            let now = self.count()?;
+            ensure!(now == 0 || now >= before, "{now} after {before}");
+            self.counted = now;
+            Ok((now < before + 2).then(|| format!("{now}, as before")))
+        })
+    }
+
+    /// 0 while it is being written.
+    fn count(&self) -> Result<u64> {
+        let file = format!("{}/rootfs/count", self.bundles[2].directory());
+        let text = fs::read_to_string(self.stasis.host.path(file)).unwrap_or_default();
+        Ok(text.trim().parse().unwrap_or_default())
+    }
+
+    /// A directory that no group had before.
+    pub(super) fn directory(&mut self) -> String {
+        self.groups += 1;
+        format!("/images/group-{}", self.groups)
+    }
+
+    /// A checkpoint of some containers together.
+    pub(super) fn command(&self, ids: &[&str], into: &str, options: &[&str]) -> Command {
+        let mut command = self.stasis.command(PROGRAM);
+        command.args(["checkpoint", "--group", "--root", ROOT, "--into", into]);
+        command.args(options).args(ids);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    pub(super) fn begin(&self, into: &str, options: &[&str]) -> Result<Child> {
+        Ok(self.command(&IDS, into, options).spawn()?)
+    }
+
+    /// One that succeeds; its answer.
+    pub(super) fn checkpoint(&self, into: &str, options: &[&str]) -> Result<Value> {
+        let options = [options, &["--json"]].concat();
+        let output = self.command(&IDS, into, &options).output()?;
+        let answer = answer(&output)?;
+        ensure!(output.status.success(), "{answer:#}");
+        Ok(answer)
+    }
+
+    /// One that fails, with no image and nothing changed; its answer.
+    pub(super) fn fails(&self, into: &str, options: &[&str]) -> Result<Value> {
+        let options = [options, &["--json"]].concat();
+        let output = self.command(&IDS, into, &options).output()?;
+        let answer = answer(&output)?;
+        ensure!(output.status.code() == Some(1), "{answer:#}");
+        ensure!(answer["complete"] == false, "{answer:#}");
+        self.no_image(into)?;
+        Ok(answer)
+    }
+
+    /// No image is in the directory.
+    pub(super) fn no_image(&self, into: &str) -> Result<()> {
+        let find = format!("[ ! -e {into} ] || find {into} -name group.json -o -name '*.img'");
+        let found = self.stasis.host.run_for_text(&["bash", "-c", &find])?;
+        ensure!(found.is_empty(), "{found}");
+        Ok(())
+    }
+
+    /// All containers have ended, and are restored from their images.
+    pub(super) fn restore(&self, into: &str) -> Result<()> {
+        for bundle in &self.bundles {
+            let status = bundle.status()?;
+            ensure!(status.is_empty(), "{} is {status}", bundle.id);
+            let mut restore = bundle.begin_restore_from(&format!("{into}/{}", bundle.id))?;
+            let status = restore.wait()?;
+            ensure!(status.success(), "{}: {:?}", bundle.id, bundle.message()?);
+        }
+        Ok(())
+    }
+
+    /// Kills processes of the host whose command lines match.
+    pub(super) fn kill(&self, pattern: &str) -> Result<()> {
+        self.stasis
+            .host
+            .run(&["pkill", "-KILL", "-f", pattern])
+            .map(drop)
+    }
+
+    pub(super) fn delete(&self) -> Result<()> {
+        self.bundles.iter().try_for_each(Bundle::delete)
+    }
+}
+
+/// The answer of a command with `--json`.
+pub(super) fn answer(output: &Output) -> Result<Value> {
+    let said = String::from_utf8_lossy(&output.stderr);
+    serde_json::from_slice(&output.stdout)
+        .with_context(|| format!("{}: {said}", String::from_utf8_lossy(&output.stdout)))
+}
+
+/// What a container's row says under a name.
+pub(super) fn of<'a>(answer: &'a Value, id: &str, name: &str) -> &'a str {
+    let rows = answer["containers"].as_array();
+    let row = rows.and_then(|rows| rows.iter().find(|row| row["container"] == id));
+    row.and_then(|row| row[name].as_str()).unwrap_or_default()
+}

@@ -1,0 +1,207 @@
+//! The checkpoint of a container without GPU state, together with others.
+
+use crate::bulk_memory::dump::MemoryDump;
+use crate::bulk_memory::plugin::{GpuState, Plugins};
+use crate::bulk_memory::ram_tier::Stored;
+use crate::checkpoint::dump::{Dump, Dumped, log_of};
+use crate::checkpoint::group::{END, GO_ON};
+use crate::checkpoint::late_exec;
+use crate::checkpoint::member::{Member, Step};
+use crate::checkpoint::seal::seal;
+use crate::checkpoint::without_gpu_state::PlainDump;
+use crate::container::ContainerError;
+use crate::context::Outcome;
+use crate::cuda::failure::{Cause, ProcessFailure, Step as DriverStep};
+use crate::error::after_failure::AfterFailure;
+use crate::error::operations_log;
+use crate::error::{Error, Failure};
+use crate::image::directory::NewImage;
+use crate::image::manifest::Manifest;
+use crate::operation::progress::Progress;
+use crate::operation::timeline::Timeline;
+use crate::operation::verb::Verb;
+use crate::recovery::group::end;
+use crate::recovery::reach;
+use crate::request::{AfterDump, LowLevelArgs};
+
+/// Makes it, and lets the container go on or end with the others.
+///
+/// # Errors
+/// [`Error`].
+pub(crate) fn dump(
+    idle: &PlainDump<'_>,
+    member: &Member,
+    low_level_args: LowLevelArgs<'_>,
+) -> Result<Outcome, Error> {
+    let (context, options) = (idle.context, idle.options);
+    let refused = |reason| operations_log::refused(context, Verb::Checkpoint, &options.id, reason);
+    let plugins = Plugins::for_checkpoint(context, options, GpuState::None).map_err(refused)?;
+    let image = NewImage::begin_in(&options.image_path, Some(member.group()))
+        .map_err(|error| refused(error.into()))?;
+    idle.has_image(Some(image.record()));
+    let progress = Progress::begin(context, &idle.operation, Verb::Checkpoint);
+    let mut timeline = Timeline::with_progress(progress).of_image(&options.image_path);
+    let mut task = Task {
+        idle,
+        member,
+        image: &image,
+        timeline: &mut timeline,
+    };
+    let result = match task.save(&plugins, low_level_args) {
+        Ok(()) => task.complete(),
+        Err(cause) => Err(task.take_back(cause)),
+    };
+    let error = result.as_ref().err();
+    operations_log::write(context, Verb::Checkpoint, &options.id, &timeline, error);
+    result.map(|()| Outcome::Done(0))
+}
+
+struct Task<'t, 'i, 'p> {
+    idle: &'i PlainDump<'i>,
+    member: &'i Member,
+    image: &'i NewImage,
+    timeline: &'t mut Timeline<'p>,
+}
+
+impl Task<'_, '_, '_> {
+    /// All up to the moment in which the checkpoint of all is complete.
+    fn save(&mut self, plugins: &Plugins, low_level_args: LowLevelArgs<'_>) -> Result<(), Failure> {
+        let PlainDump {
+            context, container, ..
+        } = self.idle;
+        self.meet(Step::Checked)?;
+        self.meet(Step::Ready)?;
+        container.cgroup().freeze()?;
+        self.meet(Step::Still)?;
+        let stored = Stored::without_gpu(container);
+        let mut memory = MemoryDump::prepare(
+            context,
+            self.idle.options,
+            self.image,
+            plugins,
+            &self.idle.operation,
+            stored,
+            self.timeline,
+        )?;
+        let saved = self.write(&mut memory, low_level_args);
+        if saved.is_err() && !memory.is_stored_alone() {
+            memory.remove_unused();
+        }
+        if saved.is_ok() {
+            memory.start_copy(self.timeline);
+        }
+        saved
+    }
+
+    fn write(
+        &mut self,
+        memory: &mut MemoryDump<'_>,
+        low_level_args: LowLevelArgs<'_>,
+    ) -> Result<(), Failure> {
+        let PlainDump {
+            context,
+            options,
+            container,
+            ..
+        } = self.idle;
+        let snapshot = container.snapshot().map_err(ContainerError::Processes)?;
+        for note in late_exec::refuse_or_note(context, options, &snapshot)? {
+            self.timeline.note(note);
+        }
+        let dump = Dump {
+            context,
+            options,
+            container,
+            image: self.image,
+            memory,
+            log: log_of(options),
+            recorded: &[],
+            exec: &[],
+            gpu_contents: &[],
+        };
+        let dumped = dump.run(low_level_args, self.timeline);
+        let dumped = dumped.map_err(|not_dumped| dump.failure(not_dumped))?;
+        if let Dumped::MemoryNotReturned(why) = dumped {
+            return Err(Failure::NotReturned(why));
+        }
+        dump.verify(&dumped)?;
+        let mut manifest = Manifest::new(container.id(), context.began_text(), String::new());
+        manifest.memory = memory.succeeded(self.timeline);
+        self.idle.operation.reservation().release();
+        seal(context, self.image, &mut manifest, memory, self.timeline)?;
+        if container.init().is_gone() {
+            let cause = Cause::Gone;
+            return Err(ProcessFailure::of(DriverStep::Query, container.init(), cause).into());
+        }
+        self.meet(Step::Written)
+    }
+
+    fn meet(&mut self, step: Step) -> Result<(), Failure> {
+        self.idle.operation.stay_kept()?;
+        let cancel = &self.idle.context.cancel;
+        self.member.meet(step, cancel, self.timeline)
+    }
+
+    fn complete(&mut self) -> Result<(), Error> {
+        if self.image.take_its_place().is_ok() {
+            self.idle.has_image(None);
+        }
+        let PlainDump {
+            context,
+            container,
+            operation,
+            found,
+            ..
+        } = self.idle;
+        let after_failure = match self.member.after() {
+            AfterDump::LeaveRunning => {
+                match self
+                    .timeline
+                    .time(GO_ON, || reach(operation, container, *found))
+                {
+                    AfterFailure::AsBefore(_) => return Ok(()),
+                    other => {
+                        operation.leave_to_keeper();
+                        other
+                    }
+                }
+            }
+            AfterDump::Exit => {
+                let group = self.member.group();
+                match self.timeline.time(END, || end(context, container, group)) {
+                    Ok(()) => {
+                        operation.clear();
+                        return Ok(());
+                    }
+                    Err(left) => {
+                        operation.leave_to_keeper();
+                        AfterFailure::ImageComplete(vec![left])
+                    }
+                }
+            }
+        };
+        Err(self.idle.failed_with(Failure::Unanswered, after_failure))
+    }
+
+    fn take_back(&mut self, cause: Failure) -> Error {
+        let PlainDump {
+            container,
+            operation,
+            found,
+            ..
+        } = self.idle;
+        if cause.is_without_memory() {
+            self.image.keep_memory_only();
+            return self.idle.failed_with(cause, AfterFailure::WithoutMemory);
+        }
+        self.image.give_up(container.init());
+        let after_failure = match container.init().is_gone() {
+            true => AfterFailure::Ended,
+            false => reach(operation, container, *found),
+        };
+        if let AfterFailure::Freezer(_) = after_failure {
+            operation.leave_to_keeper();
+        }
+        self.idle.failed_with(cause, after_failure)
+    }
+}

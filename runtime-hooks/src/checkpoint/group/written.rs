@@ -1,0 +1,107 @@
+//! What a container with GPU state waits for behind its dump, and what becomes of it then.
+
+use crate::bulk_memory::dump::MemoryDump;
+use crate::checkpoint::captured::Captured;
+use crate::checkpoint::dump::Dumped;
+use crate::checkpoint::group::{END, GO_ON};
+use crate::checkpoint::member::{Member, Step};
+use crate::checkpoint::plan::Plan;
+use crate::checkpoint::seal::seal;
+use crate::cuda::failure::{Cause, ProcessFailure, Step as DriverStep};
+use crate::error::after_failure::AfterFailure;
+use crate::error::{Error, Failure, chain};
+use crate::operation::timeline::Timeline;
+use crate::operation::verb::Verb;
+use crate::recovery::group::end;
+use crate::recovery::rollback::roll_back;
+use crate::request::AfterDump;
+
+/// Brings the image to disk, and waits until those of all others are there. The checkpoint is
+/// complete then.
+///
+/// # Errors
+/// [`Failure`]: there is none.
+pub(in crate::checkpoint) fn written(
+    plan: &Plan<'_>,
+    captured: &mut Captured,
+    memory: &mut MemoryDump<'_>,
+    dumped: &Dumped,
+    timeline: &mut Timeline<'_>,
+) -> Result<(), Failure> {
+    if let Dumped::MemoryNotReturned(why) = dumped {
+        return Err(Failure::NotReturned(why.clone()));
+    }
+    let manifest = &mut captured.manifest;
+    let mut waited = seal(plan.context, &plan.image, manifest, memory, timeline);
+    if waited.is_ok() {
+        waited = still_lives(plan).and_then(|()| plan.meet(Step::Written, timeline));
+    }
+    if waited.is_err() && !memory.is_stored_alone() {
+        memory.remove_unused();
+    }
+    waited
+}
+
+/// Somebody may have killed what is frozen.
+fn still_lives(plan: &Plan<'_>) -> Result<(), Failure> {
+    let init = plan.container.init();
+    match init.is_gone() {
+        true => Err(ProcessFailure::of(DriverStep::Query, init, Cause::Gone).into()),
+        false => Ok(()),
+    }
+}
+
+/// The checkpoint is complete: the image takes its place, and the container goes on or ends.
+///
+/// # Errors
+/// [`Error`]: it does not; the image is complete.
+pub(in crate::checkpoint) fn complete(
+    plan: &Plan<'_>,
+    captured: &Captured,
+    member: &Member,
+    memory: &MemoryDump<'_>,
+    timeline: &mut Timeline<'_>,
+) -> Result<(), Error> {
+    match plan.image.take_its_place() {
+        Ok(()) => plan.has_image(None),
+        // The next restore from the directory goes on.
+        Err(error) => timeline.note(format!(
+            "the image is not yet in its place: {}",
+            chain(&error)
+        )),
+    }
+    memory.start_copy(timeline);
+    match member.after() {
+        AfterDump::LeaveRunning => go_on(plan, captured, timeline),
+        AfterDump::Exit => {
+            let ended = timeline.time(END, || end(plan.context, &plan.container, member.group()));
+            match ended {
+                Ok(()) => plan.operation.clear(),
+                Err(_) => plan.operation.leave_to_keeper(),
+            }
+            ended.map_err(|left| {
+                let after_failure = AfterFailure::ImageComplete(vec![left]);
+                failed(plan, Failure::Unanswered, after_failure)
+            })
+        }
+    }
+}
+
+/// As it was found, which is what a rollback does.
+fn go_on(plan: &Plan<'_>, captured: &Captured, timeline: &mut Timeline<'_>) -> Result<(), Error> {
+    let brought = timeline.time(GO_ON, || roll_back(&plan.changed(captured), Vec::new()));
+    let after_failure = match brought.tell(GO_ON, timeline) {
+        AfterFailure::Unharmed(_) | AfterFailure::AsBefore(_) => return Ok(()),
+        AfterFailure::Ended => AfterFailure::EndedImageComplete,
+        AfterFailure::Lost(lost) => AfterFailure::ImageComplete(lost),
+        AfterFailure::PendingRecovery(waiting) | AfterFailure::Held(waiting) => {
+            AfterFailure::ImageCompleteWaiting(waiting)
+        }
+        other => other,
+    };
+    Err(failed(plan, Failure::Unanswered, after_failure))
+}
+
+fn failed(plan: &Plan<'_>, cause: Failure, after_failure: AfterFailure) -> Error {
+    Error::failed(Verb::Checkpoint, &plan.options.id, cause, after_failure)
+}

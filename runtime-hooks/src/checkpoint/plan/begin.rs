@@ -1,0 +1,55 @@
+//! The container's lock and the keeper, before anything is looked at.
+
+use stasis_linux::cgroup::FreezerState;
+
+use super::is_plain;
+use crate::checkpoint::frozen_above;
+use crate::checkpoint::member::Member;
+use crate::container::{Container, criu_configuration};
+use crate::context::Context;
+use crate::error::Refusal;
+use crate::image::directory;
+use crate::image::work_directory;
+use crate::operation::Operation;
+use crate::operation::undo::{Begun, Undo};
+use crate::recovery;
+use crate::request::CheckpointRequest;
+
+/// Takes the container's lock and starts the keeper; `None` if this checkpoint is the low-level
+/// runtime's alone.
+///
+/// # Errors
+/// [`Refusal`].
+pub(super) fn begin(
+    context: &Context,
+    options: &CheckpointRequest,
+    member: Option<&Member>,
+) -> Result<Option<(Container, Operation, FreezerState)>, Refusal> {
+    let Some(container) = context.container(&options.id)? else {
+        return Ok(None);
+    };
+    let (settings, flavor) = (&context.settings, context.low_level.flavor);
+    criu_configuration::refuse_running(settings, flavor, &context.root, &container)?;
+    // Before anything of ours is needed, or written: its image is the low-level runtime's
+    // alone. But one that takes the place of an image of ours must not keep its GPU state.
+    let is_alone = member.is_none() && !directory::is_ours(&options.image_path);
+    if is_alone && is_plain(context, &container)? {
+        return Ok(None);
+    }
+    work_directory::check_for_dump(options.work(), &options.image_path)?;
+    let operation = recovery::begin(context, &options.id)?;
+    let found = container.cgroup().freezer_state()?;
+    let begun = Begun::Checkpoint {
+        found,
+        image: None,
+        group: member.map(Member::group).cloned(),
+    };
+    let mut undo = Undo::new(context, &options.id, begun);
+    undo.above = frozen_above::find(context, &container)?;
+    let above = undo.above.clone();
+    operation.keep(undo)?;
+    if let Some(above) = above {
+        frozen_above::thaw(&above, &container, found)?;
+    }
+    Ok(Some((container, operation, found)))
+}

@@ -1,0 +1,79 @@
+//! One lock for the processes of all containers: ranks wait for each other in collectives, also
+//! those of different containers (`cuda/lock`).
+//!
+//! Their operations have recorded how each process was found, and wait. So nothing is to be
+//! recorded here: if this process is killed, each operation brings its own processes back.
+
+use std::sync::Arc;
+
+use stasis_config::Settings;
+
+use super::members::Member;
+use crate::checkpoint::plan::query_again;
+use crate::container::Container;
+use crate::context::Context;
+use crate::cuda::Driver;
+use crate::cuda::failure::ProcessFailure;
+use crate::cuda::lock;
+use crate::cuda::process_set::ProcessStates;
+use crate::cuda::process_set::as_found::AsFound;
+use crate::error::chain;
+use crate::error::kind::Kind;
+use crate::host::cancel::Cancel;
+use crate::operation::peek;
+use crate::preflight::cuda_processes::open_driver;
+
+/// A container with processes to lock.
+struct Locked {
+    driver: Arc<dyn Driver>,
+    container: Container,
+}
+
+/// Locks all of them. The operations meet each process LOCKED, and go on from there.
+///
+/// # Errors
+/// What was said, and its kind; what was locked is not locked any more.
+pub(super) fn lock_all(settings: &Settings, members: &[Member]) -> Result<(), (String, Kind)> {
+    let (mut containers, mut as_found) = (Vec::new(), AsFound::default());
+    for member in members {
+        let located = &member.located;
+        let id = located.container.id();
+        let intent = peek(&settings.paths.state_dir, &located.root, id);
+        let Some(intent) = intent.map_err(|error| (chain(&error), error.kind()))? else {
+            // One without GPU state.
+            continue;
+        };
+        as_found.add(intent.as_found());
+        let context = located.context(settings.clone(), Cancel::not_needed());
+        containers.push(to_lock(&context, id)?);
+    }
+    let Some(first) = containers.first() else {
+        return Ok(());
+    };
+    let limits = lock::LockLimits {
+        deadline: settings.deadlines.lock(),
+        one_try: settings.deadlines.lock_try(),
+    };
+    let locked = lock::lock_all(&*first.driver, limits, &as_found, || query_all(&containers));
+    locked
+        .map(drop)
+        .map_err(|error| (chain(&error), error.fault.kind()))
+}
+
+fn to_lock(context: &Context, id: &str) -> Result<Locked, (String, Kind)> {
+    let container = Container::load(context.low_level.flavor, &context.root, id);
+    let container = container.map_err(|error| (chain(&error), error.kind()))?;
+    let driver = open_driver(context, id).map_err(|error| (chain(&error), error.kind()))?;
+    Ok(Locked {
+        driver: Arc::new(driver),
+        container,
+    })
+}
+
+fn query_all(containers: &[Locked]) -> Result<ProcessStates, ProcessFailure> {
+    let mut all = ProcessStates::new();
+    for one in containers {
+        all.extend(query_again(&*one.driver, &one.container)?);
+    }
+    Ok(all)
+}

@@ -1,0 +1,142 @@
+//! `stasis checkpoint --group`: of several containers, with one outcome for all.
+//!
+//! Engines have no such verb. So the runtime is called for each, with the others tied to it, and an
+//! engine sees a container that has ended as one that was killed.
+
+mod lock;
+mod members;
+mod outcome;
+mod parent;
+mod process;
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::time::{Instant, SystemTime};
+
+use stasis_config::Settings;
+
+use super::checkpoint_way::{Wanted, runtime};
+use super::dry_run::DryRun;
+use super::outcome::Outcome;
+use super::report::REFUSED;
+use crate::cli::answer::{Format, show_all};
+use crate::cli::command_error::{CommandError, GroupError};
+use crate::cli::log::past::Past;
+use crate::host::cancel::Cancel;
+use crate::host::time::rfc3339;
+use crate::operation::group::{FILE_NAME, NewGroup, clear_undecided};
+use crate::request::AfterDump;
+use members::{Member, find};
+use outcome::report;
+use parent::Parent;
+
+/// What is asked for.
+#[derive(Debug)]
+pub(super) struct GroupWanted<'a> {
+    pub(super) names: &'a [String],
+    pub(super) pod: Option<&'a str>,
+    pub(super) into: &'a Path,
+    pub(super) after: AfterDump,
+    /// The root of their low-level runtimes, if one was named.
+    pub(super) root: Option<&'a Path>,
+    /// The file of the settings, if one was named.
+    pub(super) config: Option<&'a Path>,
+    pub(super) format: Format,
+}
+
+/// Checkpoints them; the exit code.
+///
+/// # Errors
+/// Nothing was done.
+pub(super) fn checkpoint(
+    settings: &Settings,
+    wanted: &GroupWanted<'_>,
+) -> Result<u8, CommandError> {
+    let directory = std::path::absolute(wanted.into).map_err(unusable(wanted.into))?;
+    let members = find(wanted, &directory)?;
+    let (group, cancel) = (
+        begin(&directory, wanted.after, &members)?,
+        Cancel::on_signals()?,
+    );
+    let start = Instant::now();
+    let mut parent = Parent::new(settings, &members, &group, wanted.config, cancel);
+    let why = parent.carry_out();
+    let ended = parent.wait_for_all();
+    remove_empty(&directory, &members);
+    let outcome = outcome::Group::of(wanted.after, &directory, &members, why, ended);
+    Ok(report(&outcome.taking(start.elapsed()), wanted.format)?)
+}
+
+/// Says what is in the way of each, and what each is expected to take; the exit code.
+///
+/// # Errors
+/// A container cannot be looked at.
+pub(super) fn dry_run(settings: &Settings, wanted: &GroupWanted<'_>) -> Result<u8, CommandError> {
+    let directory = std::path::absolute(wanted.into).map_err(unusable(wanted.into))?;
+    let members = find(wanted, &directory)?;
+    refuse_used(&directory)?;
+    let past = Past::read(&settings.paths.log_dir).map_err(CommandError::Log)?;
+    let mut all = Vec::new();
+    for member in &members {
+        let image = member.image.display().to_string();
+        let of_one = Wanted {
+            image: Some(&image),
+            after: wanted.after,
+            config: wanted.config,
+        };
+        let way = runtime(settings, &member.located, of_one);
+        let id = Some(member.located.container.id().to_owned());
+        let begun = Outcome::begun(&member.name, id, &member.known);
+        let (located, after) = (&member.located, wanted.after);
+        all.push(DryRun::of(settings, located, begun, way, after, &past)?);
+    }
+    show_all(&all, wanted.format)?;
+    Ok(if all.iter().all(DryRun::would_begin) {
+        0
+    } else {
+        REFUSED
+    })
+}
+
+/// Makes the directory and the file that decides.
+fn begin(directory: &Path, after: AfterDump, members: &[Member]) -> Result<NewGroup, GroupError> {
+    let made = DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory);
+    made.map_err(unusable(directory))?;
+    refuse_used(directory)?;
+    clear_undecided(directory).map_err(|error| match error.kind() {
+        io::ErrorKind::ResourceBusy => GroupError::Busy(directory.to_owned()),
+        _ => unusable(directory)(error),
+    })?;
+    let created = rfc3339(SystemTime::now());
+    let members = members.iter().map(Member::describe).collect();
+    NewGroup::begin(directory, created, after, members).map_err(unusable(directory))
+}
+
+fn refuse_used(directory: &Path) -> Result<(), GroupError> {
+    match directory.join(FILE_NAME).symlink_metadata() {
+        Ok(_) => Err(GroupError::Holds(directory.to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(unusable(directory)(error)),
+    }
+}
+
+/// What holds nothing after a checkpoint that failed.
+fn remove_empty(directory: &Path, members: &[Member]) {
+    for member in members {
+        let _ = fs::remove_dir(&member.image);
+    }
+    let _ = fs::remove_dir(directory);
+}
+
+fn unusable(path: &Path) -> impl Fn(io::Error) -> GroupError {
+    let path = path.to_owned();
+    move |source| GroupError::Directory {
+        path: path.clone(),
+        source,
+    }
+}

@@ -1,0 +1,184 @@
+//! The process that checkpoints one container of a group.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Seek, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use stasis_config::Settings;
+
+use super::members::Member;
+use crate::checkpoint::member::{Ended, Said, Step};
+use crate::cli::command_error::GroupError;
+use crate::cli::through_engine::checkpoint_way::stasis_runtime;
+use crate::error::kind::Kind;
+
+/// More than it says of a failure.
+const MOST_SAID: u64 = 1 << 20;
+
+/// A container's process.
+#[derive(Debug)]
+pub(super) struct Process {
+    child: Child,
+    socket: UnixStream,
+    /// What it has said, up to the end of the last whole line.
+    heard: Vec<u8>,
+    /// Its standard error.
+    errors: File,
+    reached: Option<Step>,
+    ended: Option<Ended>,
+    is_silent: bool,
+    is_over: bool,
+}
+
+impl Process {
+    /// Starts it, apart from the terminal's signals: the parent says what becomes of all.
+    ///
+    /// # Errors
+    /// [`GroupError`].
+    pub(super) fn start(
+        settings: &Settings,
+        member: &Member,
+        pending: &Path,
+        config: Option<&Path>,
+    ) -> Result<Self, GroupError> {
+        let runtime = stasis_runtime(settings, member.located.flavor, config);
+        let command = runtime.map_err(|no_way| GroupError::NoRuntime(no_way.to_string()))?;
+        let command = command
+            .with("--stasis-group")
+            .with(pending)
+            .with("--root")
+            .with(&member.located.root)
+            .with_all(["checkpoint", "--image-path"])
+            .with(&member.image)
+            .with("--leave-running")
+            .with(member.located.container.id());
+        let start = || {
+            let (socket, its_end) = UnixStream::pair()?;
+            socket.set_nonblocking(true)?;
+            let errors = File::from(memfd_create("stasis-said", MemfdFlags::CLOEXEC)?);
+            let child = command
+                .command()
+                .stdin(OwnedFd::from(its_end))
+                .stdout(Stdio::null())
+                .stderr(errors.try_clone()?)
+                .process_group(0)
+                .spawn()?;
+            Ok((child, socket, errors))
+        };
+        let (child, socket, errors) = start()
+            .map_err(|error: io::Error| GroupError::NoRuntime(format!("{command}: {error}")))?;
+        Ok(Self {
+            child,
+            socket,
+            heard: Vec::new(),
+            errors,
+            reached: None,
+            ended: None,
+            is_silent: false,
+            is_over: false,
+        })
+    }
+
+    pub(super) fn reached(&self) -> Option<Step> {
+        self.reached
+    }
+
+    /// Whether its checkpoint has ended, or is to end.
+    pub(super) fn has_given_up(&self) -> bool {
+        self.is_silent || self.ended.is_some() || self.is_over
+    }
+
+    /// Whether the process has ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// How its checkpoint has ended; one that has said nothing was killed, or did not begin.
+    pub(super) fn into_ended(self) -> Ended {
+        self.ended.unwrap_or_default()
+    }
+
+    /// Whether it ended without a word.
+    pub(super) fn was_killed(&self) -> bool {
+        let by_signal = |ended: &Ended| ended.kind.as_deref() == Some(Kind::CutOff.name());
+        self.ended.as_ref().is_some_and(by_signal)
+    }
+
+    /// Says something to it; one that has ended need not hear it.
+    pub(super) fn say(&self, word: u8) {
+        let _ = (&self.socket).write_all(&[word]);
+    }
+
+    /// Reads what it has said, and looks whether it has ended.
+    ///
+    /// # Errors
+    /// The error of wait(2).
+    pub(super) fn look(&mut self) -> io::Result<()> {
+        // Before its words are read, which are all there then.
+        let status = if self.is_over {
+            None
+        } else {
+            self.child.try_wait()?
+        };
+        self.read();
+        if let Some(status) = status {
+            self.is_over = true;
+            if self.ended.is_none() {
+                let kind = match status.code() {
+                    Some(_) => Kind::LowLevelRuntime,
+                    None => Kind::CutOff,
+                };
+                let error = match self.errors().trim() {
+                    "" => format!("its process ended ({status})"),
+                    said => said.to_owned(),
+                };
+                self.ended = Some(Ended::unknown(error, kind.name()));
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self) {
+        let mut some = [0; 4096];
+        loop {
+            match (&self.socket).read(&mut some) {
+                Ok(0) => {
+                    self.is_silent = true;
+                    break;
+                }
+                Ok(count) => self.heard.extend_from_slice(&some[..count]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.is_silent |= error.kind() != ErrorKind::WouldBlock;
+                    break;
+                }
+            }
+        }
+        while let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.heard.drain(..=end).collect();
+            match serde_json::from_slice(&line) {
+                Ok(Said::Reached(step)) => self.reached = Some(step),
+                Ok(Said::Ended(ended)) => self.ended = Some(ended),
+                // Of another version: it is told to give up.
+                Err(_) => self.is_silent = true,
+            }
+        }
+    }
+
+    fn errors(&mut self) -> String {
+        let mut text = Vec::new();
+        let read = self.errors.rewind().and_then(|()| {
+            let mut most = (&self.errors).take(MOST_SAID);
+            most.read_to_end(&mut text)
+        });
+        match read {
+            Ok(_) => String::from_utf8_lossy(&text).into_owned(),
+            Err(_) => String::new(),
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Which of two outcomes a checkpoint of several containers has.
+//!
+//! Its parent makes a file in the directory of the images before it starts anything. Once all
+//! images are on disk it renames that to `group.json`, in one step: the checkpoint is complete. If
+//! there cannot be one it removes the file. Nobody else touches it, so whoever looks knows what the
+//! parent has decided, and of a parent that has ended before, that nothing was: that there is none.
+//! A parent that does not decide in time is killed first.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use stasis_linux::ProcessRef;
+use stasis_linux::file::{self, Access, Durability};
+
+use crate::cuda::process_set::as_found::ProcessId;
+use crate::request::AfterDump;
+
+/// The file of a checkpoint that is complete.
+pub(crate) const FILE_NAME: &str = "group.json";
+/// With the group's id behind it, the file until then.
+const PENDING: &str = ".stasis-group-";
+/// Some hundred bytes for each container.
+const MAX_BYTES: u64 = 16 << 20;
+const POLL: Duration = Duration::from_millis(20);
+/// How long a parent may take to end after SIGKILL.
+const ENDING: Duration = Duration::from_secs(10);
+
+/// The group of a checkpoint, as each of its operations has it in its record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Group {
+    /// Its id: no two have the same.
+    id: String,
+    /// Where its images are, each in a directory of its own.
+    directory: PathBuf,
+    /// What becomes of its containers once all images are complete.
+    after: AfterDump,
+    /// Who decides.
+    parent: ProcessId,
+    /// The engine of this container, which removes what has ended.
+    engine: Option<String>,
+}
+
+/// What the file says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GroupFile {
+    pub(crate) id: String,
+    /// RFC 3339
+    pub(crate) created: String,
+    pub(crate) after: AfterDump,
+    parent: ProcessId,
+    pub(crate) containers: Vec<GroupMember>,
+}
+
+/// A container of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GroupMember {
+    pub(crate) id: String,
+    /// Where its low-level runtime keeps it.
+    pub(crate) root: PathBuf,
+    /// What people call it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) engine: Option<String>,
+    /// Where its image is, in the group's directory.
+    pub(crate) image: String,
+}
+
+/// What the parent has decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// All images are complete, and each container is to go on or to end, as was asked for.
+    Complete,
+    /// There is no checkpoint, and each container is to be as it was found.
+    Abandoned,
+}
+
+/// The parent's end of it.
+#[derive(Debug)]
+pub(crate) struct NewGroup {
+    pending: PathBuf,
+    complete: PathBuf,
+}
+
+impl NewGroup {
+    /// Makes the file, on disk. This process decides.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub(crate) fn begin(
+        directory: &Path,
+        created: String,
+        after: AfterDump,
+        containers: Vec<GroupMember>,
+    ) -> io::Result<Self> {
+        let id = format!("{:032x}", fastrand::u128(..));
+        let pid = rustix::process::getpid().as_raw_nonzero().get();
+        let own = ProcessRef::open(pid)?.ok_or(io::ErrorKind::NotFound)?;
+        let pending = directory.join(format!("{PENDING}{id}"));
+        let group = GroupFile {
+            id,
+            created,
+            after,
+            parent: ProcessId::of(&own),
+            containers,
+        };
+        let text = serde_json::to_vec_pretty(&group)?;
+        file::check_size(text.len() as u64, MAX_BYTES)?;
+        file::replace(&pending, &text, Access::Private, Durability::Durable)?;
+        let complete = directory.join(FILE_NAME);
+        Ok(Self { pending, complete })
+    }
+
+    /// Which file it is as long as nothing is decided.
+    pub(crate) fn pending(&self) -> &Path {
+        &self.pending
+    }
+
+    /// All images are on disk: from here on the checkpoint is complete, whatever ends.
+    ///
+    /// # Errors
+    /// An I/O error: it is not, and can only be abandoned.
+    pub(crate) fn complete(&self) -> io::Result<()> {
+        fs::rename(&self.pending, &self.complete)
+    }
+
+    /// There is no checkpoint. If the file cannot be removed, the end of this process says so.
+    pub(crate) fn abandon(&self) {
+        let _ = fs::remove_file(&self.pending);
+    }
+}
+
+/// Removes what parents that were killed have left undecided in a directory, which no parent uses.
+///
+/// # Errors
+/// An I/O error; [`io::ErrorKind::ResourceBusy`] if a parent that lives has begun there.
+pub(crate) fn clear_undecided(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if !name.starts_with(PENDING) {
+            continue;
+        }
+        let parent = read(&path)?.map(|group| group.parent.open()).transpose()?;
+        if parent.flatten().is_some() {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        file::remove(&path)?;
+    }
+    Ok(())
+}
+
+/// Whether the group of this id, whose images are in a directory, is complete.
+///
+/// # Errors
+/// An I/O error, also for a file that is none of ours.
+pub(crate) fn is_complete(directory: &Path, id: &str) -> io::Result<bool> {
+    let group = read(&directory.join(FILE_NAME))?;
+    Ok(group.is_some_and(|group| group.id == id))
+}
+
+fn read(path: &Path) -> io::Result<Option<GroupFile>> {
+    let text = file::read(path, MAX_BYTES)?;
+    Ok(text.map(|text| serde_json::from_slice(&text)).transpose()?)
+}
+
+impl Group {
+    /// Reads the group of a container in the file of its parent.
+    ///
+    /// # Errors
+    /// An I/O error, also if the file does not name the container.
+    pub(crate) fn of_container(pending: &Path, root: &Path, id: &str) -> io::Result<Self> {
+        let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
+        let group = read(pending)?.ok_or(io::ErrorKind::NotFound)?;
+        let mut containers = group.containers.into_iter();
+        let own = containers.find(|container| container.id == id && container.root == root);
+        let own = own.ok_or_else(|| invalid("the group does not name the container"))?;
+        let directory = pending.parent().ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(Self {
+            id: group.id,
+            directory: directory.to_owned(),
+            after: group.after,
+            parent: group.parent,
+            engine: own.engine,
+        })
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(crate) fn after(&self) -> AfterDump {
+        self.after
+    }
+
+    /// Whether an engine removes the container once it has ended.
+    pub(crate) fn is_of_engine(&self) -> bool {
+        self.engine.is_some()
+    }
+
+    /// Waits for what the parent decides. One that has not by the deadline is killed: whatever it
+    /// has begun comes to nothing afterwards.
+    ///
+    /// # Errors
+    /// An I/O error: nobody knows yet.
+    pub(crate) fn wait_for_decision(&self, limit: Duration) -> io::Result<Decision> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let parent = self.parent.open()?;
+            // The parent first: what it has decided before its end is there then.
+            match (self.decision()?, &parent) {
+                (Some(decision), _) => return Ok(decision),
+                (None, None) => return Ok(Decision::Abandoned),
+                (None, Some(_)) if Instant::now() > deadline => self.end_parent()?,
+                (None, Some(_)) => sleep(POLL),
+            }
+        }
+    }
+
+    /// Kills a parent that hangs.
+    ///
+    /// # Errors
+    /// It does not end.
+    pub(crate) fn end_parent(&self) -> io::Result<()> {
+        let Some(parent) = self.parent.open()? else {
+            return Ok(());
+        };
+        parent.kill()?;
+        match parent.outlives(ENDING)? {
+            true => Err(io::ErrorKind::TimedOut.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes a decision for which containers have ended survive a crash of the machine.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        file::sync_directory(&self.directory)
+    }
+
+    /// The file that is removed first: what is renamed meanwhile is found by its new name.
+    fn decision(&self) -> io::Result<Option<Decision>> {
+        let pending = self.directory.join(format!("{PENDING}{}", self.id));
+        match pending.symlink_metadata() {
+            Ok(_) => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        Ok(Some(match is_complete(&self.directory, &self.id)? {
+            true => Decision::Complete,
+            false => Decision::Abandoned,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+//! Who decides, and who sees it.
+
+use super::*;
+
+fn member(id: &str) -> GroupMember {
+    GroupMember {
+        id: id.to_owned(),
+        root: "/run/runc".into(),
+        name: None,
+        engine: None,
+        image: id.to_owned(),
+    }
+}
+
+fn begin(directory: &Path) -> NewGroup {
+    let containers = vec![member("c1"), member("c2")];
+    NewGroup::begin(directory, String::new(), AfterDump::Exit, containers).unwrap()
+}
+
+fn of(group: &NewGroup, id: &str) -> io::Result<Group> {
+    Group::of_container(group.pending(), Path::new("/run/runc"), id)
+}
+
+#[test]
+fn nothing_is_decided_before_the_parent_has() {
+    let directory = tempfile::tempdir().unwrap();
+    let new = begin(directory.path());
+    let group = of(&new, "c1").unwrap();
+    assert_eq!(group.decision().unwrap(), None);
+    new.complete().unwrap();
+    let decision = group.wait_for_decision(Duration::ZERO).unwrap();
+    assert_eq!(decision, Decision::Complete);
+    assert!(is_complete(directory.path(), group.id()).unwrap());
+    assert!(!is_complete(directory.path(), "another").unwrap());
+    // It is too late for that.
+    new.abandon();
+    assert_eq!(group.decision().unwrap(), Some(Decision::Complete));
+}
+
+#[test]
+fn what_is_abandoned_cannot_be_completed() {
+    let directory = tempfile::tempdir().unwrap();
+    let new = begin(directory.path());
+    let group = of(&new, "c2").unwrap();
+    new.abandon();
+    assert!(new.complete().is_err());
+    let decision = group.wait_for_decision(Duration::ZERO).unwrap();
+    assert_eq!(decision, Decision::Abandoned);
+}
+
+#[test]
+fn a_parent_that_has_ended_has_decided_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let new = begin(directory.path());
+    let mut group = of(&new, "c1").unwrap();
+    group.parent.start_time += 1;
+    let decision = group.wait_for_decision(Duration::MAX / 4).unwrap();
+    assert_eq!(decision, Decision::Abandoned);
+}
+
+#[test]
+fn a_container_that_the_file_does_not_name_is_none_of_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let new = begin(directory.path());
+    assert!(of(&new, "c3").is_err());
+    fs::write(new.pending(), "{").unwrap();
+    assert!(of(&new, "c1").is_err());
+}
+
+#[test]
+fn what_a_killed_parent_has_left_is_removed_and_what_another_has_begun_is_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let new = begin(directory.path());
+    let error = clear_undecided(directory.path()).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
+    let text = fs::read(new.pending()).unwrap();
+    let mut group: GroupFile = serde_json::from_slice(&text).unwrap();
+    group.parent.start_time += 1;
+    fs::write(new.pending(), serde_json::to_vec(&group).unwrap()).unwrap();
+    clear_undecided(directory.path()).unwrap();
+    assert!(!new.pending().exists());
+}

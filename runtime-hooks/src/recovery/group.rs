@@ -1,0 +1,133 @@
+//! A checkpoint that was killed, and is one of several that have one outcome: what their parent has
+//! decided.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use stasis_linux::ProcessRef;
+use stasis_linux::cgroup::FreezerState;
+
+use crate::container::{Container, ContainerError};
+use crate::context::Context;
+use crate::cuda::failure::{Cause, ProcessFailure, Step};
+use crate::error::after_failure::AfterFailure;
+use crate::image::directory::taken_over;
+use crate::low_level;
+use crate::operation::Operation;
+use crate::operation::group::{Decision, Group};
+use crate::operation::undo::{Begun, Undo};
+use crate::recovery::bring_back;
+use crate::recovery::checkpoint::{discard, has_ended, keep_memory};
+use crate::recovery::rollback::RolledBack;
+use crate::request::AfterDump;
+
+/// How long processes may take to end after SIGKILL: the kernel releases their memory first.
+const ENDING: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(5);
+
+/// Waits for the decision and carries it out, as the checkpoint would have.
+pub(super) fn recover(
+    context: &Context,
+    operation: &Operation,
+    undo: &Undo,
+    group: &Group,
+) -> RolledBack {
+    let unknown = |error| AfterFailure::Unknown(ContainerError::Processes(error)).into();
+    let decision = match group.wait_for_decision(context.settings.deadlines.group()) {
+        Ok(decision) => decision,
+        Err(error) => return unknown(error),
+    };
+    match (decision, context.container(&undo.id)) {
+        (_, Err(error)) => AfterFailure::Unknown(error).into(),
+        (Decision::Complete, Ok(None)) => has_ended(context, operation, undo).into(),
+        (Decision::Complete, Ok(Some(container))) => {
+            go_forward(context, operation, undo, group, &container)
+        }
+        (Decision::Abandoned, Ok(Some(container))) => {
+            bring_back(context, operation, &container, &undo.begun)
+        }
+        (Decision::Abandoned, Ok(None)) => {
+            if let Begun::Checkpoint {
+                image: Some(image), ..
+            } = &undo.begun
+            {
+                discard(context, operation, image);
+            }
+            operation.clear();
+            AfterFailure::Ended.into()
+        }
+    }
+}
+
+/// All images are complete.
+fn go_forward(
+    context: &Context,
+    operation: &Operation,
+    undo: &Undo,
+    group: &Group,
+    container: &Container,
+) -> RolledBack {
+    let Begun::Checkpoint { found, image, .. } = &undo.begun else {
+        return has_ended(context, operation, undo).into();
+    };
+    if let Some(image) = image {
+        // If that fails, the next restore from the directory goes on.
+        let _ = taken_over::finish(image);
+        keep_memory(context, operation, undo, image);
+    }
+    match group.after() {
+        AfterDump::LeaveRunning => {
+            let begun = Begun::Checkpoint {
+                found: *found,
+                image: None,
+                group: None,
+            };
+            bring_back(context, operation, container, &begun)
+        }
+        AfterDump::Exit => match end(context, container, group) {
+            Ok(()) => has_ended(context, operation, undo).into(),
+            Err(left) => AfterFailure::NotEnded(left.pid).into(),
+        },
+    }
+}
+
+/// Ends a container of which there is an image, as CRIU does. No process of it runs any more: each
+/// is killed before a freezer of version 1, which would hold it, is thawed.
+///
+/// # Errors
+/// Its first process has not ended.
+pub(crate) fn end(
+    context: &Context,
+    container: &Container,
+    group: &Group,
+) -> Result<(), ProcessFailure> {
+    // A disk that fails now had all else already.
+    let _ = group.sync();
+    let deadline = Instant::now() + ENDING;
+    let (init, cgroup) = (container.init(), container.cgroup());
+    let left = || cgroup.pids().unwrap_or_default();
+    while !(init.is_gone() && left().is_empty()) {
+        if Instant::now() > deadline {
+            return Err(ProcessFailure::of(
+                Step::Query,
+                init,
+                Cause::NoAnswer(ENDING),
+            ));
+        }
+        for pid in left() {
+            if let Ok(Some(process)) = ProcessRef::open(pid)
+                // The pid may have become another process's.
+                && left().contains(&pid)
+            {
+                let _ = process.kill();
+            }
+        }
+        let _ = cgroup.request(FreezerState::Thawed);
+        sleep(POLL);
+    }
+    if !group.is_of_engine() {
+        let limit = context.settings.deadlines.stalled();
+        low_level::delete(&context.low_level, &context.root, container.id(), limit);
+    }
+    Ok(())
+}
