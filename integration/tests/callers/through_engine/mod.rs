@@ -5,6 +5,7 @@ mod cri;
 mod crictl;
 mod docker;
 mod dry_run;
+mod group;
 mod podman;
 mod runtime;
 mod terminal;
@@ -66,6 +67,19 @@ fn of_containerd(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::of(kind)?.through_the_shim()?;
     let _containerd = stasis.containerd()?;
     containerd::counter_is_checkpointed_by_its_id(stasis)?;
+    stasis.nothing_to_put_right()
+}
+
+mod of_several {
+    stasis_integration::on_hosts!(super::of_several: trixie, sid_v2);
+}
+
+fn of_several(kind: HostKind) -> Result<()> {
+    needs!(StandIn);
+    let stasis = &StasisHost::of(kind)?;
+    let _containerd = stasis.containerd()?;
+    stasis.podman_load()?;
+    group::engines_see_what_has_ended(stasis)?;
     stasis.nothing_to_put_right()
 }
 

@@ -20,6 +20,17 @@ pub(super) fn left_running(three: &mut Three<'_>) -> Result<()> {
         ensure!(image.join("inventory.img").exists());
         ensure!(!image.join(".stasis-new").exists() && !image.join(".stasis-group").exists());
     }
+    let again = three.directory();
+    let output = three.command(&IDS, &again, &["-R"]).output()?;
+    let said = String::from_utf8(output.stdout)?;
+    ensure!(
+        said.starts_with("3 containers: checkpointed together in "),
+        "{said}"
+    );
+    ensure!(
+        said.ends_with(&format!(" s, into {again}; they go on\n")),
+        "{said}"
+    );
     let group = std::fs::read(three.stasis.host.path(format!("{into}/group.json")))?;
     let group: serde_json::Value = serde_json::from_slice(&group)?;
     ensure!(group["containers"].as_array().context("none")?.len() == 3);
@@ -57,6 +68,22 @@ pub(super) fn a_blocker_in_one(three: &mut Three<'_>) -> Result<()> {
     for id in IDS {
         ensure!(of(&answer, id, "state") == "unharmed", "{answer:#}");
     }
+    three.stasis.inject("checkpoint b error:801 1")?;
+    let output = three.command(&IDS, &into, &[]).output()?;
+    let (stdout, stderr) = (
+        String::from_utf8(output.stdout)?,
+        String::from_utf8(output.stderr)?,
+    );
+    ensure!(
+        stdout == "3 containers: none is checkpointed, and all are as they were\n",
+        "{stdout}"
+    );
+    let begins = "stasis: b: checkpoint of container b failed [unsupported]: ";
+    ensure!(stderr.starts_with(begins), "{stderr}");
+    ensure!(
+        stderr.ends_with("stasis: b cannot be checkpointed [group-abandoned]\n"),
+        "{stderr}"
+    );
     Ok(())
 }
 

@@ -29,7 +29,42 @@ pub(super) fn before_all_are_complete(three: &mut Three<'_>) -> Result<()> {
             three.no_image(&into)?;
         }
     }
+    all_keepers(three)?;
+    both_of_one(three)?;
     in_a_dump(three)
+}
+
+/// The operations start others, and succeed.
+fn all_keepers(three: &mut Three<'_>) -> Result<()> {
+    let into = three.directory();
+    at(three, "checkpoint a", &into, |three| {
+        three.stasis.kill_keepers()
+    })?;
+    ensure!(
+        three
+            .stasis
+            .host
+            .path(format!("{into}/group.json"))
+            .exists()
+    );
+    Ok(())
+}
+
+/// A process and its keeper: the parent undoes what they have left.
+fn both_of_one(three: &mut Three<'_>) -> Result<()> {
+    let into = three.directory();
+    three.stasis.hold_driver("checkpoint a", HELD)?;
+    let group = three.begin(&into, &["-R", "--json"])?;
+    three.stasis.until_driver_is_called()?;
+    three.stasis.kill_keepers()?;
+    three.kill(&of_container("a"))?;
+    three.stasis.let_driver_go(HELD)?;
+    let output = group.wait_with_output()?;
+    ensure!(output.status.code() == Some(1));
+    three.stasis.inject("")?;
+    three.stasis.nothing_to_put_right()?;
+    three.no_image(&into)?;
+    three.go_on()
 }
 
 /// The dump of one goes on by itself, and comes to nothing.

@@ -128,6 +128,12 @@ impl NewGroup {
         fs::rename(&self.pending, &self.complete)
     }
 
+    /// Makes the decision survive a crash of the machine, as far as the disk takes it: it has all
+    /// else.
+    pub(crate) fn sync(&self) {
+        let _ = self.complete.parent().map(file::sync_directory);
+    }
+
     /// There is no checkpoint. If the file cannot be removed, the end of this process says so.
     pub(crate) fn abandon(&self) {
         let _ = fs::remove_file(&self.pending);

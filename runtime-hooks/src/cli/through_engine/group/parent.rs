@@ -11,11 +11,10 @@ use super::members::Member;
 use super::process::Process;
 use crate::checkpoint::member::{ABANDONED, Ended, GO_ON, Step};
 use crate::cli::command_error::GroupError;
-use crate::cli::through_engine::call::{Record, until_undone};
-use crate::error::kind::Kind;
+use crate::error::kind::{Kind, State};
 use crate::host::cancel::Cancel;
-use crate::operation::directory_of;
 use crate::operation::group::NewGroup;
+use crate::recovery::begin_within;
 
 /// How often it is looked how far they are.
 const LOOK: Duration = Duration::from_millis(10);
@@ -113,7 +112,9 @@ impl<'a> Parent<'a> {
             self.until(step)?;
         }
         self.group.complete().map_err(Why::Complete)?;
+        // Nobody waits for a disk any more.
         self.say(GO_ON);
+        self.group.sync();
         Ok(())
     }
 
@@ -169,12 +170,9 @@ impl<'a> Parent<'a> {
             }
             sleep(LOOK);
         }
-        for (member, process) in self.members.iter().zip(&self.processes) {
+        for (member, process) in self.members.iter().zip(&mut self.processes) {
             if process.was_killed() {
-                let (state_dir, located) = (&self.settings.paths.state_dir, &member.located);
-                let record = directory_of(state_dir, &located.root, located.container.id());
-                let limit = self.settings.deadlines.stalled();
-                until_undone(&Record::At(&record), limit);
+                process.is_undone(undone(self.settings, member));
             }
         }
         let mut processes = self.processes.into_iter();
@@ -182,5 +180,18 @@ impl<'a> Parent<'a> {
         ended
             .map(|_| processes.next().map(Process::into_ended))
             .collect()
+    }
+}
+
+/// Waits until the keeper of an operation that was killed has carried out what was decided, or does
+/// so if it was killed, too; how the container is then.
+fn undone(settings: &Settings, member: &Member) -> State {
+    let located = &member.located;
+    let context = located.context(settings.clone(), Cancel::not_needed());
+    let limit = settings.deadlines.stalled();
+    match begin_within(limit, &context, located.container.id()) {
+        Err(_) => State::Unknown,
+        Ok(_) if located.container.init().is_gone() => State::Ended,
+        Ok(_) => State::Unharmed,
     }
 }

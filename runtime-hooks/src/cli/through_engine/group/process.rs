@@ -15,7 +15,7 @@ use super::members::Member;
 use crate::checkpoint::member::{Ended, Said, Step};
 use crate::cli::command_error::GroupError;
 use crate::cli::through_engine::checkpoint_way::stasis_runtime;
-use crate::error::kind::Kind;
+use crate::error::kind::{Kind, State};
 
 /// More than it says of a failure.
 const MOST_SAID: u64 = 1 << 20;
@@ -107,6 +107,13 @@ impl Process {
     pub(super) fn was_killed(&self) -> bool {
         let by_signal = |ended: &Ended| ended.kind.as_deref() == Some(Kind::CutOff.name());
         self.ended.as_ref().is_some_and(by_signal)
+    }
+
+    /// How the container is, of which another process has carried out what was decided.
+    pub(super) fn is_undone(&mut self, now: State) {
+        if let Some(ended) = &mut self.ended {
+            ended.state = Some(now.to_string());
+        }
     }
 
     /// Says something to it; one that has ended need not hear it.

@@ -1,0 +1,78 @@
+//! `stasis checkpoint --group`: containers of several engines together.
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::host::installed::{PROGRAM, StasisHost};
+
+use super::object;
+
+const PORTS: [u16; 2] = [10020, 10021];
+
+/// Each engine sees its container go on, and then that it has ended.
+pub(super) fn engines_see_what_has_ended(stasis: &StasisHost) -> Result<()> {
+    stasis.podman_run("of-podman", &[], &["/bin/counter", "10020"])?;
+    stasis.ctr_run("of-ctr", &[], &["/bin/counter", "10021"])?;
+    for port in PORTS {
+        ensure!(stasis.ask_until_up(port)? == "101");
+    }
+    checkpoint(stasis, "/images/group-1", &["-R"])?;
+    for port in PORTS {
+        ensure!(stasis.ask_until_up(port)? == "102");
+    }
+    ensure!(stasis.podman_status("of-podman")? == "running");
+
+    checkpoint(stasis, "/images/group-2", &[])?;
+    wait_until_clear(|| {
+        let status = stasis.podman_status("of-podman")?;
+        Ok((status != "exited").then(|| format!("of-podman is {status}")))
+    })?;
+    wait_until_clear(|| {
+        let tasks = stasis.host.run_for_text(&["ctr", "tasks", "ls"])?;
+        let is_stopped = |line: &str| line.starts_with("of-ctr ") && line.contains("STOPPED");
+        Ok((!tasks.lines().any(is_stopped)).then_some(tasks))
+    })?;
+    for name in ["of-podman", "of-ctr"] {
+        let image = format!("/images/group-2/{name}");
+        let check = [PROGRAM, "check", "--image", &image];
+        let report = stasis.host.run_for_text(&check)?;
+        ensure!(report.contains("would begin"), "{report}");
+    }
+    // Nothing is in the way of its next start.
+    stasis.podman(&["start", "of-podman"])?;
+    ensure!(stasis.ask_until_up(PORTS[0])? == "101");
+    stasis.podman(&["rm", "--force", "--time", "0", "of-podman"])?;
+    stasis.host.run(&["ctr", "tasks", "rm", "of-ctr"])?;
+    stasis.host.run(&["ctr", "containers", "rm", "of-ctr"])?;
+    Ok(())
+}
+
+fn checkpoint(stasis: &StasisHost, into: &str, options: &[&str]) -> Result<()> {
+    let group = [
+        "checkpoint",
+        "--group",
+        "of-podman",
+        "of-ctr",
+        "--into",
+        into,
+    ];
+    let (code, answer) = object(stasis, &[&group, options].concat())?;
+    ensure!(code == Some(0), "{answer:#}");
+    ensure!(
+        answer["result"] == "done" && answer["complete"] == true,
+        "{answer:#}"
+    );
+    let engines: Vec<_> = answer["containers"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|container| container["engine"].clone())
+        .collect();
+    ensure!(
+        engines.len() == 2
+            && engines.contains(&json!("podman"))
+            && engines.contains(&json!("containerd")),
+        "{answer:#}"
+    );
+    Ok(())
+}
