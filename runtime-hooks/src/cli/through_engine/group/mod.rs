@@ -65,7 +65,7 @@ pub(super) fn checkpoint(
     let why = parent.carry_out();
     let ended = parent.wait_for_all();
     remove_empty(&directory, &members);
-    let outcome = outcome::Group::of(wanted.after, &directory, &members, why, ended);
+    let outcome = outcome::Group::of(wanted.after, &directory, &members, why.as_ref(), ended);
     Ok(report(&outcome.taking(start.elapsed()), wanted.format)?)
 }
 

@@ -56,7 +56,7 @@ impl Group {
         after: AfterDump,
         directory: &Path,
         members: &[Member],
-        why: Option<Why>,
+        why: Option<&Why>,
         ended: Vec<Option<Ended>>,
     ) -> Self {
         let complete = why.is_none();
@@ -65,7 +65,7 @@ impl Group {
             .map(|(member, ended)| Row::of(member, ended, complete))
             .collect();
         let is_well = containers.iter().all(|row| row.error.is_none());
-        let result = match &why {
+        let result = match why {
             None if is_well => Word::Done,
             Some(Why::Cancelled) => Word::Cancelled,
             _ => Word::Failed,
@@ -76,8 +76,8 @@ impl Group {
             after,
             directory: directory.to_owned(),
             seconds: 0.0,
-            kind: why.as_ref().map(|why| why.kind().to_string()),
-            error: why.as_ref().map(|why| chain(why)),
+            kind: why.map(|why| why.kind().to_string()),
+            error: why.map(|why| chain(why)),
             containers,
         }
     }
