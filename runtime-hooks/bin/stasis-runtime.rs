@@ -31,7 +31,7 @@ use stasis::host::disk::Sync;
 use stasis::low_level::default_root;
 use stasis::low_level::post_dump::PostDump;
 use stasis::operation::awaited_start::awaits_start;
-use stasis::request::{CheckpointRequest, CreateRequest, RestoreRequest};
+use stasis::request::{CheckpointRequest, CreateRequest, LowLevelArgs, RestoreRequest};
 use stasis::restore::at_create::start::start;
 use stasis::restore::at_create::state::state;
 use stasis::restore::at_create::{Created, create};
@@ -121,13 +121,10 @@ fn run(invocation: &Invocation) -> Result<u8, RuntimeError> {
         Action::Create(options) => create_from(&context, invocation, options, first_image)?,
         Action::Start { id } => start(&context, id)?,
         Action::State { id } => state(&context, id, &args).map_err(RuntimeError::State)?,
-        Action::Checkpoint(options) => match &invocation.global.group {
-            None => checkpoint(&context, options, &args_with)?,
-            Some(file) => {
-                let member = member_of(file, &context, options)?;
-                group::checkpoint(&context, options, &member, &args_with)?
-            }
-        },
+        Action::Checkpoint(options) => {
+            let group = invocation.global.group.as_deref();
+            checkpoint_in(group, &context, options, &args_with)?
+        }
         Action::Restore(options) => restore(&context, options, &args_with)?,
         Action::Resume { id } => resume(&context, id, &args)?,
         Action::Kill(request) => kill(&context, request, stop_commands()),
@@ -144,17 +141,22 @@ fn run(invocation: &Invocation) -> Result<u8, RuntimeError> {
     }
 }
 
-/// What ties a checkpoint to those of other containers.
-fn member_of(
-    file: &Path,
+/// Checkpoints a container, by itself or in the group of this file.
+fn checkpoint_in(
+    group: Option<&Path>,
     context: &Context,
     options: &CheckpointRequest,
-) -> Result<Member, RuntimeError> {
+    args: LowLevelArgs<'_>,
+) -> Result<Outcome, RuntimeError> {
+    let Some(file) = group else {
+        return Ok(checkpoint(context, options, args)?);
+    };
     let member = Member::of_this_process(file, context, &options.id);
-    member.map_err(|source| RuntimeError::Group {
+    let member = member.map_err(|source| RuntimeError::Group {
         path: file.to_owned(),
         source,
-    })
+    })?;
+    Ok(group::checkpoint(context, options, &member, args)?)
 }
 
 /// Where the low-level runtime keeps its containers.
