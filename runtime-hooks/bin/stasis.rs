@@ -9,7 +9,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use stasis::cli::answer::{Format, Output, answer, show, show_all, show_error};
 use stasis::cli::check::image::{Reading, check_image};
 use stasis::cli::check::{CheckError, check};
-use stasis::cli::command_error::CommandError;
+use stasis::cli::command_error::{CommandError, refuse_others};
 use stasis::cli::cuda_checkpoint;
 use stasis::cli::doctor::doctor;
 use stasis::cli::images::moved::{pull_command as pull, push};
@@ -205,6 +205,9 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
     let Arguments { verb, config } = arguments;
     let config = config.as_deref();
     let settings = || Settings::load(config);
+    if !matches!(verb, Verb::Documents { .. }) {
+        refuse_others()?;
+    }
     match verb {
         Verb::Check {
             id,

@@ -30,7 +30,8 @@ impl Terminal {
     }
 
     pub(crate) fn text(&self) -> Result<String> {
-        Ok(fs::read_to_string(self.shown.path())?)
+        // A character may be half written.
+        Ok(String::from_utf8_lossy(&fs::read(self.shown.path())?).into_owned())
     }
 
     pub(crate) fn until_shown(&self, text: &str) -> Result<()> {

@@ -108,7 +108,7 @@ fn doctor_of_a_broken_setting(stasis: &StasisHost) -> Result<String> {
 
 /// A text without what differs from one run to the next: numbers, amounts with their units, and
 /// times. Columns are two spaces apart, since they are as wide as what is in them.
-fn masked(text: &str) -> String {
+pub(super) fn masked(text: &str) -> String {
     let lines = text.trim_end().lines().map(|line| {
         let cells = line.split("  ").map(str::trim);
         let cells = cells.filter(|cell| !cell.is_empty()).map(masked_cell);
@@ -119,8 +119,8 @@ fn masked(text: &str) -> String {
 }
 
 fn masked_cell(cell: &str) -> String {
-    const UNITS: [&str; 10] = [
-        "B", "KiB", "MiB", "GiB", "TiB", "GiB/s", "s", "min", "h", "d",
+    const UNITS: [&str; 11] = [
+        "B", "KiB", "MiB", "GiB", "TiB", "GiB/s", "ms", "s", "min", "h", "d",
     ];
     let mut words: Vec<String> = Vec::new();
     for word in cell.split(' ') {

@@ -10,6 +10,7 @@ mod log;
 mod metrics;
 mod ps;
 mod suspend;
+mod tables;
 mod terminal;
 
 use anyhow::{Context, Result};

@@ -27,6 +27,21 @@ pub(crate) fn without_containers_there_is_an_empty_table(stasis: &StasisHost) ->
     assert_eq!((code, stderr.as_str()), (Some(0), ""));
     assert_eq!(cells(&stdout), [HEADER]);
     assert_eq!(super::json(stasis, &["ps"])?, (Some(0), Vec::new()));
+    let (code, stdout, stderr) = run(stasis, &["images"])?;
+    assert_eq!((code, stdout.as_str()), (Some(0), ""));
+    assert_contains(&stderr, &["no directory with an image is known"]);
+    for_others_nothing_looks_as_if_it_were_not_there(stasis)
+}
+
+fn for_others_nothing_looks_as_if_it_were_not_there(stasis: &StasisHost) -> Result<()> {
+    let mut other = stasis.command("setpriv");
+    let other = other.args(["--reuid=65534", "--clear-groups", PROGRAM, "check", "job"]);
+    let output = other.output()?;
+    assert_eq!(output.status.code(), Some(2));
+    assert_contains(
+        &String::from_utf8(output.stderr)?,
+        &["only root can use it"],
+    );
     Ok(())
 }
 
@@ -80,7 +95,7 @@ pub(crate) fn those_that_use_a_gpu_are_shown_by_name(stasis: &StasisHost) -> Res
     assert_contains(
         &stderr,
         &[
-            "no container has the id or the name nobody",
+            "no running container has the id or the name nobody",
             "[no-container]",
         ],
     );

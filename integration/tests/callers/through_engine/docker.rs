@@ -6,7 +6,7 @@ use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::host::installed::StasisHost;
 
 use super::{object, terminal};
-use crate::commands::run;
+use crate::commands::{json, run};
 
 pub(super) fn counter_is_checkpointed_by_its_name(stasis: &StasisHost) -> Result<()> {
     stasis.docker_run("job", &[], &["/bin/counter", "10000"])?;
@@ -16,12 +16,23 @@ pub(super) fn counter_is_checkpointed_by_its_name(stasis: &StasisHost) -> Result
     assert_eq!((code, &outcome["image"]), (Some(0), &"kept".into()));
     assert_eq!(stasis.docker_status("job")?, "running");
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("104"));
+    let (_, images) = json(stasis, &["images"])?;
+    let kept = images.iter().filter_map(|image| image["image"].as_str());
+    let kept = kept.filter(|path| path.ends_with("/checkpoints/kept"));
+    assert_eq!(kept.count(), 1, "{images:?}");
     // Docker has one of that name.
     let (code, outcome) = object(stasis, &["checkpoint", "job", "--image", "kept"])?;
     assert_eq!((code, &outcome["kind"]), (Some(1), &"engine".into()));
     assert_eq!(outcome["state"], "unharmed");
     let error = outcome["error"].as_str().unwrap_or_default();
-    assert_contains(error, &["docker checkpoint create ", "already exists"]);
+    assert_contains(
+        error,
+        &[
+            "docker checkpoint create ",
+            "already exists",
+            "by another runtime",
+        ],
+    );
     let (code, stdout, stderr) = run(stasis, &["checkpoint", "job"])?;
     assert_eq!((code, stderr.as_str()), (Some(0), ""), "{stdout}");
     assert_contains(&stdout, &["docker checkpoint create ", ", into stasis-"]);

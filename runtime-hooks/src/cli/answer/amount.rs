@@ -33,6 +33,15 @@ pub(crate) fn age(age: Duration) -> String {
     }
 }
 
+/// How long something took, a millisecond at least.
+pub(crate) fn took(seconds: f64) -> String {
+    if seconds >= 0.1 {
+        format!("{seconds:.1} s")
+    } else {
+        format!("{:.0} ms", (seconds * 1000.0).max(1.0))
+    }
+}
+
 /// How long ago a time of RFC 3339 is; a time to come is none.
 pub(crate) fn since(time: &str, now: SystemTime) -> Option<Duration> {
     now.duration_since(parsed(time)?).ok()
@@ -56,6 +65,12 @@ mod tests {
         let ages =
             [0, 119, 120, 7199, 7200, 200_000].map(|seconds| age(Duration::from_secs(seconds)));
         assert_eq!(ages, ["0 s", "119 s", "2 min", "119 min", "2 h", "2 d"]);
+    }
+
+    #[test]
+    fn nothing_takes_no_time() {
+        let times = [0.0, 0.0004, 0.0431, 0.1, 12.34].map(took);
+        assert_eq!(times, ["1 ms", "1 ms", "43 ms", "0.1 s", "12.3 s"]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod group;
 mod moving;
+mod root;
 
 use stasis_config::SettingsError;
 use stasis_memory_store::StoreError;
@@ -18,10 +19,14 @@ use crate::image::contents::ContentsError;
 use crate::image::manifest::ManifestError;
 pub use group::GroupError;
 pub use moving::MoveError;
+pub use root::refuse_others;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
+    /// The caller is not root.
+    #[error("only root can use it: call it by sudo, or as root")]
+    NotRoot,
     /// The settings cannot be used.
     #[error(transparent)]
     Settings(#[from] SettingsError),
@@ -96,6 +101,7 @@ impl CommandError {
     #[must_use]
     pub fn diagnosis(&self) -> Diagnosis {
         let kind = match self {
+            Self::NotRoot => Kind::Io,
             Self::Settings(error) => of_settings(error),
             Self::Check(error) => error.kind(),
             Self::CheckImage(error) => error.kind(),

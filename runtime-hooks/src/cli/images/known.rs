@@ -1,7 +1,9 @@
 //! Where this machine has images: engines keep them where they like, so it is known of those that
-//! checkpoints on this machine wrote, as long as they are there.
+//! checkpoints on this machine wrote, as long as they are there, and of those that Docker keeps with
+//! its containers, which are Docker's to remove.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
 
@@ -9,6 +11,10 @@ use crate::cli::command_error::CommandError;
 use crate::cli::log::line::read;
 use crate::cli::memory;
 use crate::image::manifest::FILE_NAME;
+
+/// Where Docker has its containers, with `checkpoints/NAME` in the directory of each: containerd
+/// writes the image elsewhere, and Docker has it moved.
+const OF_DOCKER: &str = "/var/lib/docker/containers";
 
 /// The directories in which an image is, those of the oldest checkpoints first.
 pub(super) fn directories(settings: &Settings) -> Result<Vec<PathBuf>, CommandError> {
@@ -28,4 +34,21 @@ pub(super) fn directories(settings: &Settings) -> Result<Vec<PathBuf>, CommandEr
         kept.image_path.map(&mut add);
     }
     Ok(found)
+}
+
+/// These, and those of Docker.
+pub(super) fn with_dockers(settings: &Settings) -> Result<Vec<PathBuf>, CommandError> {
+    let mut found = directories(settings)?;
+    for container in entries(Path::new(OF_DOCKER)) {
+        let images = container.join("checkpoints");
+        let images = entries(&images);
+        found.extend(images.filter(|path| path.join(FILE_NAME).is_file()));
+    }
+    Ok(found)
+}
+
+/// What is in a directory; nothing of one that is not there.
+fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path())
 }

@@ -47,6 +47,8 @@ pub struct VerifyArguments {
 }
 
 const NOT_ALL: u8 = 1;
+const NOTHING_KNOWN: &str = "no directory with an image is known; those that an engine has packed \
+    are its own: see `ctr images ls`, and podman's exported archives";
 
 impl VerifyArguments {
     /// The format of the answer.
@@ -92,13 +94,17 @@ pub fn run(
 ) -> Result<u8, CommandError> {
     let mut directories = arguments.directories.clone();
     if directories.is_empty() {
-        directories = known::directories(settings)?;
+        directories = known::with_dockers(settings)?;
     }
     let rows: Vec<Row> = directories
         .iter()
         .map(|directory| Row::of(settings, directory, reading))
         .collect();
-    show(arguments.format(), &rows, &table::of)?;
+    if rows.is_empty() && arguments.format() == Format::Text {
+        eprintln!("stasis: {NOTHING_KNOWN}");
+    } else {
+        show(arguments.format(), &rows, &table::of)?;
+    }
     Ok(match reading {
         Reading::Everything | Reading::Here => code(&rows),
         Reading::Records => 0,

@@ -36,7 +36,7 @@ fn name(found: &Located) -> String {
 
 fn images() -> Vec<String> {
     let settings = Settings::load(None).ok();
-    let known = settings.and_then(|settings| known::directories(&settings).ok());
+    let known = settings.and_then(|settings| known::with_dockers(&settings).ok());
     let known = known.unwrap_or_default().into_iter();
     let known = known.map(PathBuf::into_os_string);
     known.filter_map(|path| path.into_string().ok()).collect()

@@ -1,10 +1,12 @@
 //! The images as a table, and below it why some cannot be restored.
 
+use std::time::SystemTime;
+
 use stasis_memory_store::Tier;
 
 use super::origin::{Origin, Place};
 use super::row::Row;
-use crate::cli::answer::amount::size;
+use crate::cli::answer::amount::{age, since, size};
 use crate::cli::answer::table::{Cell, Column, Tone, table};
 
 const COLUMNS: [Column; 7] = [
@@ -88,14 +90,20 @@ fn row(row: &Row) -> Vec<Cell> {
         None => Cell::new("yes").toned(Tone::Good),
     };
     vec![
-        Cell::new(row.image.display().to_string()),
-        Cell::or_none(manifest.map(|manifest| &manifest.container)),
-        Cell::or_none(manifest.map(|manifest| &manifest.created)),
+        Cell::path(&row.image),
+        manifest.map_or_else(Cell::none, |manifest| Cell::id(&manifest.container)),
+        manifest.map_or_else(Cell::none, |manifest| created(&manifest.created)),
         Cell::or_none(manifest.map(|manifest| size(manifest.gpu_bytes))),
         Cell::new(size(row.bytes)),
         Cell::or_none(row.tier.map(tier)),
         restorable,
     ]
+}
+
+/// When, and where there is little room how long ago.
+fn created(time: &str) -> Cell {
+    let ago = since(time, SystemTime::now()).map(|ago| format!("{} ago", age(ago)));
+    Cell::new(time).or_brief(ago)
 }
 
 /// As the settings name it.

@@ -66,7 +66,7 @@ pub enum LocateError {
     Invalid(String),
     /// No root has such a container.
     #[error(
-        "no container has the id or the name {id} below {searched}; `stasis ps` shows those that \
+        "no running container has the id or the name {id} below {searched}; `stasis ps` shows those that \
          use a GPU, and --root names another root"
     )]
     NotFound {

@@ -56,12 +56,12 @@ fn row(line: &Line) -> Vec<Cell> {
     vec![
         Cell::new(&line.time),
         Cell::new(&line.operation),
-        Cell::new(&line.container),
+        Cell::id(&line.container),
         Cell::new(format!("{:.2}", line.seconds())),
         Cell::or_none(line.bytes().map(size)),
         outcome(line),
         Cell::or_none(line.caller.name.as_ref()),
-        Cell::or_none(image.map(|image| image.display().to_string())),
+        image.map_or_else(Cell::none, |image| Cell::path(image)),
     ]
 }
 

@@ -6,6 +6,7 @@ use super::line::Line;
 use super::table::outcome;
 use crate::cli::answer::amount::size;
 use crate::cli::answer::name;
+use crate::cli::answer::table::Cell;
 use crate::operation::timeline::Phase;
 
 /// Columns without a terminal.
@@ -24,15 +25,23 @@ struct Placed<'p> {
 }
 
 pub(super) fn of(lines: &[Line]) -> String {
-    let columns = usize::from(Table::new().width().unwrap_or(USUAL));
+    let terminal = Table::new().width();
+    let columns = usize::from(terminal.unwrap_or(USUAL));
     let length = columns.saturating_sub(BEFORE + BEHIND).max(SHORTEST);
-    let all: Vec<String> = lines.iter().map(|line| drawn(line, length)).collect();
-    all.join("\n\n")
+    let drawn = |line: &Line| {
+        let container = Cell::id(&line.container);
+        let container = match terminal {
+            Some(_) => container.brief().to_owned(),
+            None => container.to_string(),
+        };
+        drawn(line, &container, length)
+    };
+    lines.iter().map(drawn).collect::<Vec<_>>().join("\n\n")
 }
 
-fn drawn(line: &Line, length: usize) -> String {
+fn drawn(line: &Line, container: &str, length: usize) -> String {
     let (time, operation) = (name(&line.time), name(&line.operation));
-    let (container, seconds) = (name(&line.container), line.seconds());
+    let seconds = line.seconds();
     let mut text = format!(
         "{time} {operation} of {container}: {seconds:.3} s, {}",
         outcome(line)
@@ -131,6 +140,6 @@ mod tests {
   dump                       2.000 |     #####|
   dump: drain                1.000 |     ###  |
   unlock                     0.000 |         #|";
-        assert_eq!(drawn(&line, 10), expected);
+        assert_eq!(drawn(&line, "job", 10), expected);
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::row::Row;
 use super::state::State;
-use crate::cli::answer::amount::{age, size};
+use crate::cli::answer::amount::{age, size, took};
 use crate::cli::answer::table::{Cell, Column, Tone, table};
 use crate::operation::progress::UnderWay;
 
@@ -47,8 +47,6 @@ const COLUMNS: [Column; 9] = [
         spare: 7,
     },
 ];
-/// As much of an id as engines show.
-const SHORT_ID: usize = 12;
 /// As much of a UUID as tells the GPUs of a machine apart: "GPU-" and eight digits.
 const SHORT_UUID: usize = 12;
 
@@ -64,7 +62,7 @@ fn row(row: &Row) -> Vec<Cell> {
         Cell::or_none((!gpus.is_empty()).then(|| gpus.join("\n")))
     };
     vec![
-        Cell::new(container(row)),
+        Cell::id(row.name.as_ref().unwrap_or(&row.id)),
         Cell::or_none(engine),
         each_gpu(&|gpu| gpu.index.map_or("?".to_owned(), |index| index.to_string())),
         each_gpu(&|gpu| short(&gpu.uuid.to_string(), SHORT_UUID)),
@@ -74,16 +72,6 @@ fn row(row: &Row) -> Vec<Cell> {
         Cell::or_none(last_image(row)),
         Cell::or_none(predicted(row)),
     ]
-}
-
-/// The name, and where there is none, the id as engines show it: names that people have given a
-/// container instead are whole.
-fn container(row: &Row) -> String {
-    match &row.name {
-        Some(name) => name.clone(),
-        None if row.id.len() == 64 => short(&row.id, SHORT_ID),
-        None => row.id.clone(),
-    }
 }
 
 fn short(text: &str, characters: usize) -> String {
@@ -130,6 +118,6 @@ fn last_image(row: &Row) -> Option<String> {
 fn predicted(row: &Row) -> Option<String> {
     let predicted = row.predicted_checkpoint.as_ref()?;
     let bytes = predicted.bytes.map(|bytes| format!(", {}", size(bytes)));
-    let seconds = predicted.seconds;
-    Some(format!("{seconds:.1} s{}", bytes.unwrap_or_default()))
+    let seconds = took(predicted.seconds);
+    Some(format!("{seconds}{}", bytes.unwrap_or_default()))
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::cli::answer::amount::size;
+use crate::cli::answer::amount::{size, took};
 use crate::cli::answer::name;
 use crate::cli::cuda_checkpoint::in_place::{Changed, Goal, NotChanged};
 use crate::cli::locate::LocateError;
@@ -106,14 +106,14 @@ impl Outcome {
     /// What was achieved.
     pub(super) fn text(&self, goal: Goal) -> String {
         let bytes = size(self.gpu_bytes.unwrap_or_default());
-        let seconds = self.seconds.unwrap_or_default();
+        let seconds = took(self.seconds.unwrap_or_default());
         let text = match (self.result, goal) {
             (Word::Already, Goal::Suspended) => format!("is suspended already, with {bytes}"),
             (Word::Already, Goal::Running) => "runs already".to_owned(),
             (_, Goal::Suspended) => {
-                format!("suspended in {seconds:.1} s; {bytes} of GPU memory are free")
+                format!("suspended in {seconds}; {bytes} of GPU memory are free")
             }
-            (_, Goal::Running) => format!("runs again after {seconds:.1} s, with {bytes}"),
+            (_, Goal::Running) => format!("runs again after {seconds}, with {bytes}"),
         };
         let mut lines = vec![format!("{}: {text}", name(&self.name))];
         lines.extend(self.notes.iter().map(|note| format!("  {}", name(note))));

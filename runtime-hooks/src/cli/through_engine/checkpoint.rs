@@ -23,6 +23,10 @@ use crate::operation::directory_of;
 use crate::operation::verb::Verb;
 use crate::request::AfterDump;
 
+/// Of a failure that `operations.log` does not have.
+const NOT_OURS: &str = "no operation of stasis had begun: the engine refused it by itself, or runs \
+    this container by another runtime (`--runtime stasis` is missing)";
+
 /// The container, and where its image shall be.
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -189,6 +193,9 @@ fn checkpoint(
         false => State::Unharmed,
     };
     let mut outcome = attempt.make(&way.command, outcome, line, state);
+    if outcome.is_of_the_engine() && uses_gpu && !outcome.is_logged() {
+        return outcome.or_because(NOT_OURS);
+    }
     if outcome.result != Word::Done {
         return outcome;
     }

@@ -12,7 +12,7 @@ use super::outcome::Outcome;
 use crate::bulk_memory::plugin::DumpUse;
 use crate::bulk_memory::stores::Stores;
 use crate::checkpoint::disk_space::MostWritten;
-use crate::cli::answer::amount::size;
+use crate::cli::answer::amount::{size, took};
 use crate::cli::answer::name;
 use crate::cli::check::{Blocker, CheckError, DeclaredHooks, Report, check};
 use crate::cli::locate::Located;
@@ -190,10 +190,10 @@ impl fmt::Display for DryRun {
             writeln!(f, "command: {command}")?;
         }
         if let Some(predicted) = &self.predicted_checkpoint {
-            let (seconds, from) = (predicted.seconds, predicted.from);
+            let (seconds, from) = (took(predicted.seconds), predicted.from);
             let bytes = predicted.bytes.map(|bytes| format!(", {}", size(bytes)));
             let bytes = bytes.unwrap_or_default();
-            writeln!(f, "expected: {seconds:.1} s{bytes}, by the last {from}")?;
+            writeln!(f, "expected: {seconds}{bytes}, by the last {from}")?;
         }
         if let Some(Room {
             directory,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::command::EngineCommand;
-use crate::cli::answer::amount::size;
+use crate::cli::answer::amount::{size, took};
 use crate::cli::answer::name;
 use crate::cli::locate::engine::{Engine, Known};
 use crate::cli::log::line::Line;
@@ -109,6 +109,12 @@ impl Outcome {
         self
     }
 
+    /// The same, with what may be the reason.
+    pub(super) fn or_because(mut self, reason: &str) -> Self {
+        self.error = self.error.map(|error| format!("{error}; {reason}"));
+        self
+    }
+
     /// It has succeeded.
     pub(super) fn without_error(mut self) -> Self {
         (self.error, self.kind, self.state) = (None, None, None);
@@ -118,6 +124,11 @@ impl Outcome {
     /// It was not begun.
     pub(super) fn refused(self, error: String, kind: Kind) -> Self {
         self.failed(|| error, Diagnosis::new(kind, State::Unharmed))
+    }
+
+    /// Whether its engine has refused it, or failed.
+    pub(super) fn is_of_the_engine(&self) -> bool {
+        self.kind.as_deref() == Some(Kind::Engine.name())
     }
 
     pub(super) fn is_unharmed(&self) -> bool {
@@ -137,7 +148,8 @@ impl Outcome {
 
     /// How long it took and what was moved, if that is known.
     pub(super) fn measure(&self) -> String {
-        let seconds = self.seconds.map(|seconds| format!(" in {seconds:.1} s"));
+        let seconds = self.seconds.filter(|seconds| *seconds > 0.0);
+        let seconds = seconds.map(|seconds| format!(" in {}", took(seconds)));
         let bytes = self.bytes.map(|bytes| format!(", {}", size(bytes)));
         seconds.unwrap_or_default() + &bytes.unwrap_or_default()
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::cli::answer::amount::age;
+use crate::cli::answer::amount::{age, size};
 use crate::cli::answer::name;
 use crate::operation::progress::UnderWay;
 
@@ -112,10 +112,9 @@ impl ProgressLine {
         if under_way.bytes_done.is_none() {
             return parts;
         }
-        let of_total = under_way
-            .bytes_total
-            .map(|total| format!(" of {}", gib(total)));
-        parts.push(format!("{}{} GiB", gib(done), of_total.unwrap_or_default()));
+        let of_total = under_way.bytes_total;
+        let of_total = of_total.map(|total| format!(" of {}", size(total)));
+        parts.push(size(done) + &of_total.unwrap_or_default());
         let Some(phase) = &self.phase else {
             return parts;
         };
@@ -124,7 +123,7 @@ impl ProgressLine {
         if !(rate.is_finite() && rate > 0.0) {
             return parts;
         }
-        parts.push(format!("{:.1} GiB/s", rate / GIB));
+        parts.push(format!("{}/s", size(rate as u64)));
         if let Some(total) = under_way.bytes_total {
             let left = total.saturating_sub(done) as f64 / rate;
             let left = Duration::try_from_secs_f64(left).ok();
@@ -132,12 +131,6 @@ impl ProgressLine {
         }
         parts
     }
-}
-
-const GIB: f64 = (1_u64 << 30) as f64;
-
-fn gib(bytes: u64) -> String {
-    format!("{:.1}", bytes as f64 / GIB)
 }
 
 #[cfg(test)]
@@ -163,10 +156,13 @@ mod tests {
         assert_eq!(line.text(Some(&lock), at(1)), "job: lock, 1 s");
         let begun = under_way("dump", Some((1, 9)));
         let text = line.text(Some(&begun), at(2));
-        assert_eq!(text, "job: dump, 1.0 of 9.0 GiB, 2 s");
+        assert_eq!(text, "job: dump, 1.0 GiB of 9.0 GiB, 2 s");
         let later = under_way("dump", Some((5, 9)));
         let text = line.text(Some(&later), at(4));
-        assert_eq!(text, "job: dump, 5.0 of 9.0 GiB, 2.0 GiB/s, 2 s left, 4 s");
+        assert_eq!(
+            text,
+            "job: dump, 5.0 GiB of 9.0 GiB, 2.0 GiB/s, 2 s left, 4 s"
+        );
         line.is_taken_back();
         let text = line.text(Some(&lock), at(5));
         assert_eq!(text, "job: taking it back, lock, 5 s");

@@ -49,12 +49,15 @@ impl RestoreWay {
         let asked = engines
             .into_iter()
             .filter(|(engine, _)| wanted.engine.is_none_or(|only| only == *engine));
-        let mut found: Vec<Result<Self, NoWay>> =
-            asked.filter_map(|(_, way)| way(wanted)).collect();
+        let mut found: Vec<_> = asked
+            .filter_map(|(engine, way)| Some((engine, way(wanted)?)))
+            .collect();
+        let names: Vec<String> = found.iter().map(|(engine, _)| engine.to_string()).collect();
         match (found.pop(), found.is_empty()) {
-            (Some(way), true) => way,
+            (Some((_, way)), true) => way,
             (Some(_), false) => Err(NoWay::Engine(format!(
-                "several engines know a container {}; say which with --engine",
+                "{} have a container or an image of {}; say which with --engine",
+                names.join(" and "),
                 wanted.name
             ))),
             (None, _) => Err(NoWay::NoContainer(wanted.name.to_owned())),

@@ -16,8 +16,9 @@ use crate::cli::answer::{Format, Output, show};
 use crate::cli::command_error::{CommandError, MoveError};
 use crate::cli::images::origin::Origin;
 
-/// Fetch an image from a registry or an OCI layout into a directory of its own, verified by its
-/// digests. One that was cut off goes on where it was.
+/// Fetch an image from a registry or an OCI layout into a directory of its own.
+///
+/// It is verified by its digests. One that was cut off goes on where it was.
 ///
 /// Exit code 0: the image is there; 2: it is not.
 #[derive(Debug, Args)]

@@ -29,8 +29,10 @@ use crate::image::files::ImageFile;
 /// So many images that the other side has are looked at for what need not be moved.
 const EARLIER: usize = 16;
 
-/// Put an image into a registry or an OCI layout, where it is one more container image: only what
-/// is not there yet is moved. The image is verified as at a restore, and stays as it is.
+/// Put an image into a registry or an OCI layout.
+///
+/// It is one more container image there, and only what is not there yet is moved. The image is
+/// verified as at a restore, and stays as it is.
 ///
 /// Exit code 0: it is there; 2: it is not, and what was there before is.
 #[derive(Debug, Args)]
