@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use stasis::cli::answer::{Format, Output, answer, show, show_all, show_error};
 use stasis::cli::check::image::{Reading, check_image};
-use stasis::cli::check::{CheckError, check};
+use stasis::cli::check::{CheckError, check_thawed};
 use stasis::cli::command_error::{CommandError, refuse_others};
 use stasis::cli::cuda_checkpoint;
 use stasis::cli::doctor::doctor;
@@ -272,7 +272,7 @@ fn run_check(
 ) -> Result<u8, CommandError> {
     let located = locate(id, root).map_err(CheckError::from)?;
     let context = located.context(settings, Cancel::not_needed());
-    let report = check(&context, &located.container)?;
+    let report = check_thawed(&context, &located.container)?;
     show(&report, format)?;
     Ok(if report.checkpointable { 0 } else { REFUSED })
 }

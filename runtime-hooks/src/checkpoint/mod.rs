@@ -10,7 +10,6 @@ pub mod captured;
 pub(crate) mod destination;
 pub(crate) mod disk_space;
 pub(crate) mod dump;
-mod frozen_above;
 pub(crate) mod gpu_contents;
 pub(crate) mod gpu_state;
 pub mod group;

@@ -1,13 +1,15 @@
 //! A cgroup above the container's that is frozen, as that of a pod: a checkpoint is refused, or,
 //! if the settings say so, thaws it for its time, while all else that it holds stands still.
 
+use std::process::Output;
+
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::process_tree::descendant;
 use stasis_integration::check::wait::wait_until_clear;
-use stasis_integration::container::bundle::Bundle;
-use stasis_integration::host::installed::StasisHost;
+use stasis_integration::container::bundle::{Bundle, ROOT};
+use stasis_integration::host::installed::{PROGRAM, StasisHost};
 
 use super::LIMITS;
 use super::setup::{Counts, FROZEN, THAWED, set_above};
@@ -80,6 +82,48 @@ pub(super) fn it_is_frozen_again_after_a_failure(
     })?;
     stasis.set("runc", LIMITS)?;
     set_above(stasis, THAWED)
+}
+
+/// For a suspend, a check and a resume.
+pub(super) fn it_is_thawed_in_place(
+    stasis: &StasisHost,
+    _: &Bundle<'_>,
+    _: &mut Counts,
+) -> Result<()> {
+    set_above(stasis, FROZEN)?;
+    let refused = stasis_of_three(stasis, "suspend")?;
+    ensure!(!refused.status.success(), "{refused:?}");
+    let stderr = String::from_utf8_lossy(&refused.stderr);
+    assert_contains(&stderr, &["a frozen cgroup above", "nothing was done"]);
+    assert_eq!(frozen_by_themselves(stasis)?, AS_FOUND);
+    stasis.set("runc", &format!("{LIMITS}{THAW}"))?;
+    for (verb, call) in [
+        ("check", "get-state"),
+        ("suspend", "checkpoint"),
+        ("resume", "restore"),
+    ] {
+        stasis.hold_driver(&format!("{call} b"), "above")?;
+        std::thread::scope(|scope| {
+            let done = scope.spawn(|| stasis_of_three(stasis, verb));
+            let meanwhile = stasis.until_driver_is_called().and_then(|()| {
+                let meanwhile = frozen_by_themselves(stasis);
+                stasis.let_driver_go("above").and(meanwhile)
+            });
+            let done = done.join().ok().context("it panicked")??;
+            ensure!(done.status.success(), "{verb}: {done:?}");
+            assert_eq!(meanwhile?, MEANWHILE, "{verb}");
+            anyhow::Ok(())
+        })?;
+        stasis.inject("")?;
+        assert_eq!(frozen_by_themselves(stasis)?, AS_FOUND, "{verb}");
+    }
+    stasis.set("runc", LIMITS)?;
+    set_above(stasis, THAWED)
+}
+
+fn stasis_of_three(stasis: &StasisHost, verb: &str) -> Result<Output> {
+    let mut command = stasis.command(PROGRAM);
+    Ok(command.args([verb, "--root", ROOT, "three"]).output()?)
 }
 
 fn put_a_process_beside(stasis: &StasisHost) -> Result<()> {

@@ -3,7 +3,6 @@
 use stasis_linux::cgroup::FreezerState;
 
 use super::is_plain;
-use crate::checkpoint::frozen_above;
 use crate::checkpoint::member::Member;
 use crate::container::{Container, criu_configuration};
 use crate::context::Context;
@@ -44,12 +43,7 @@ pub(super) fn begin(
         image: None,
         group: member.map(Member::group).cloned(),
     };
-    let mut undo = Undo::new(context, &options.id, begun);
-    undo.above = frozen_above::find(context, &container)?;
-    let above = undo.above.clone();
-    operation.keep(undo)?;
-    if let Some(above) = above {
-        frozen_above::thaw(&above, &container, found)?;
-    }
+    let undo = Undo::new(context, &options.id, begun);
+    recovery::keep_and_thaw(context, &container, &operation, undo)?;
     Ok(Some((container, operation, found)))
 }

@@ -1,8 +1,10 @@
-//! `stasis check`: runs only the pre-flight. It queries the driver and changes nothing.
+//! `stasis check`: runs only the pre-flight. It queries the driver and changes nothing, but for what
+//! is frozen above the container ([`check_thawed`]).
 
 mod hooks;
 pub mod image;
 mod text;
+mod thawed;
 
 use std::path::PathBuf;
 
@@ -38,6 +40,7 @@ use crate::preflight::cuda_processes::{CudaMembers, cuda_members};
 use crate::preflight::exec_sessions;
 use crate::preflight::peer_access::PeerAccess;
 pub use hooks::DeclaredHooks;
+pub use thawed::check_thawed;
 
 /// The findings of the pre-flight.
 #[derive(Debug, Serialize)]
@@ -114,7 +117,7 @@ pub enum CheckError {
     Paused(String),
 }
 
-/// Runs the pre-flight of a checkpoint.
+/// Runs the pre-flight of a checkpoint, with the container as it is found.
 ///
 /// # Errors
 /// [`CheckError`]; reasons for which a checkpoint would be refused are in the report.

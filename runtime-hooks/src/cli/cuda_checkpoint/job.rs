@@ -77,7 +77,9 @@ pub(super) fn carry_out(
             let context = found.context(settings.clone(), Cancel::not_needed());
             let id = found.container.id();
             let operation = recovery::begin(&context, id)?;
-            operation.keep(Undo::new(&context, id, Begun::Suspend))?;
+            let undo = Undo::new(&context, id, Begun::Suspend);
+            let kept = recovery::keep_and_thaw(&context, &found.container, &operation, undo);
+            kept.map_err(|refusal| Error::Refused(Box::new(refusal)))?;
             Some(operation)
         }
         Scope::Tree(_) => None,

@@ -14,7 +14,7 @@ use crate::bulk_memory::stores::Stores;
 use crate::checkpoint::disk_space::MostWritten;
 use crate::cli::answer::amount::{size, took};
 use crate::cli::answer::name;
-use crate::cli::check::{Blocker, CheckError, DeclaredHooks, Report, check};
+use crate::cli::check::{Blocker, CheckError, DeclaredHooks, Report, check_thawed};
 use crate::cli::locate::Located;
 use crate::cli::locate::engine::Engine;
 use crate::cli::log::past::{Past, Predicted};
@@ -74,7 +74,7 @@ impl DryRun {
         past: &Past,
     ) -> Result<Self, CheckError> {
         let context = located.context(settings.clone(), Cancel::not_needed());
-        let report = check(&context, &located.container)?;
+        let report = check_thawed(&context, &located.container)?;
         let of_gpus = report.processes.iter().flat_map(|process| &process.gpus);
         let bytes = of_gpus.map(|gpu| gpu.memory_bytes.unwrap_or_default());
         let gpu_bytes = bytes.fold(0, u64::saturating_add);

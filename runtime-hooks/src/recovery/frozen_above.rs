@@ -1,5 +1,6 @@
 //! A cgroup above the container's that is frozen: who checkpoints a whole pod may freeze its cgroup
-//! first, and the driver answers nothing for processes that are frozen.
+//! first, and the driver answers nothing for processes that are frozen. If the settings say so, it
+//! is thawed for an operation, and with its record frozen again.
 
 use stasis_config::FrozenAbove as Setting;
 use stasis_linux::cgroup::{FreezerError, FreezerState, FrozenAbove};
@@ -9,16 +10,37 @@ use crate::context::Context;
 use crate::cuda::failure::{Cause, ProcessFailure, Step};
 use crate::cuda::stopped::Stop;
 use crate::error::Refusal;
+use crate::operation::Operation;
+use crate::operation::undo::Undo;
 
-/// What is to be thawed for this checkpoint; nothing for a container that may not use CUDA, which
-/// can be dumped as it is.
+/// Has `operation` keep what it has to undo, and lets the container run that was found so, whatever
+/// is frozen above it.
+///
+/// # Errors
+/// [`Refusal`]; the settings do not allow it, or what was thawed until then is frozen again with
+/// the end of the operation.
+pub(crate) fn keep_and_thaw(
+    context: &Context,
+    container: &Container,
+    operation: &Operation,
+    mut undo: Undo,
+) -> Result<(), Refusal> {
+    let found = container.cgroup().freezer_state()?;
+    undo.above = find(context, container)?;
+    let above = undo.above.clone();
+    operation.keep(undo)?;
+    match above {
+        Some(above) => Ok(thaw(&above, container, found)?),
+        None => Ok(()),
+    }
+}
+
+/// What is to be thawed; nothing for a container that may not use CUDA, which can be dumped as it
+/// is.
 ///
 /// # Errors
 /// The settings do not allow it.
-pub(super) fn find(
-    context: &Context,
-    container: &Container,
-) -> Result<Option<FrozenAbove>, Refusal> {
+fn find(context: &Context, container: &Container) -> Result<Option<FrozenAbove>, Refusal> {
     let Some(above) = container.cgroup().frozen_above()? else {
         return Ok(None);
     };
@@ -38,8 +60,8 @@ pub(super) fn find(
 /// Lets the container alone run, if it is not paused itself.
 ///
 /// # Errors
-/// What was thawed until then is frozen again with the end of the operation.
-pub(super) fn thaw(
+/// [`FreezerError`].
+fn thaw(
     above: &FrozenAbove,
     container: &Container,
     found: FreezerState,
