@@ -8,3 +8,4 @@ pub mod gpu_task;
 pub mod image_files;
 pub mod leaks;
 pub mod memory_container;
+pub mod saved_at_stop;

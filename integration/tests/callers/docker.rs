@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use stasis_integration::container::image_files;
+use stasis_integration::container::saved_at_stop::{IMAGES, SETTINGS, options};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 
@@ -82,23 +83,18 @@ fn memory_goes_on_when_left_running(stasis: &StasisHost) -> Result<()> {
 
 /// `docker stop` finds its end before the grace period is over.
 fn stopped_container_goes_on_at_its_next_start(stasis: &StasisHost) -> Result<()> {
-    let settings = "restore.at_create = \"/images\"\nrestore.keep_at_stop = 1\n";
-    stasis.set(&stasis.low_level, settings)?;
-    let annotations = [
-        "--annotation=io.stasis.checkpoint=on-stop",
-        "--annotation=io.stasis.checkpoint.key=stopped",
-        "--annotation=io.stasis.restore=latest:stopped",
-    ];
-    stasis.docker_run("stopped", &annotations, &["/bin/counter", "10005"])?;
-    for answer in ["101", "102", "103"] {
+    stasis.set(&stasis.low_level, SETTINGS)?;
+    let options = options();
+    let options = options.each_ref().map(String::as_str);
+    stasis.docker_run("stopped", &options, &["/bin/counter", "10005"])?;
+    for (answer, kept) in [("101", 1), ("102", 2), ("103", 2)] {
         assert_eq!(stasis.ask_until_up(10005)?, answer);
         stasis
             .host
             .run(&["docker", "stop", "-t", "600", "stopped"])?;
         stasis.docker_wait_for("stopped", "exited")?;
         stasis.host.run(&["docker", "start", "stopped"])?;
-        let stopped = stasis.operation("stop")?;
-        assert_eq!(stopped["notes"], serde_json::Value::Null, "{stopped}");
+        stasis.was_saved_at_stop(IMAGES, kept)?;
     }
     stasis.host.run(&["docker", "kill", "stopped"])?;
     stasis.docker_wait_for("stopped", "exited")?;

@@ -44,7 +44,7 @@ fn installed_upgraded_removed() -> Result<()> {
     let _registry = Registry::start(&stasis.host, &archive)?;
     let cri = Cri::connect(&stasis.host)?;
     cri.pull()?;
-    let pod = cri.annotated_pod("job", ("io.stasis.nccl", "checkpointable"))?;
+    let pod = cri.annotated_pod("job", &[("io.stasis.nccl", "checkpointable")])?;
     let counter = ContainerConfig::new("job", &["/bin/counter", "10000"]).with_gpu("job");
     let container = pod.run(&counter)?;
     assert_eq!(stasis.ask_until_up(10000)?, "101");

@@ -4,6 +4,7 @@
 use anyhow::{Context, Result};
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::image_files;
+use stasis_integration::container::saved_at_stop::{IMAGES, SETTINGS, options};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::on_hosts;
@@ -137,16 +138,16 @@ fn new_container_begins_with_an_image(stasis: &StasisHost) -> Result<()> {
 
 /// `podman stop` finds its end before the grace period is over.
 fn stopped_container_goes_on_in_another(stasis: &StasisHost) -> Result<()> {
-    let settings = "restore.at_create = \"/images\"\nrestore.keep_at_stop = 1\n";
-    stasis.set(&stasis.low_level, settings)?;
-    let annotations = [
-        "--annotation=io.stasis.checkpoint=on-stop",
-        "--annotation=io.stasis.checkpoint.key=stopped",
-        "--annotation=io.stasis.restore=latest:stopped",
-    ];
+    stasis.set(&stasis.low_level, SETTINGS)?;
+    let options = options();
+    let options = options.each_ref().map(String::as_str);
     let from_image = stasis.low_level == "runc";
-    for (name, answer) in [("first", "101"), ("second", "102"), ("third", "103")] {
-        stasis.podman_run(name, &annotations, &["/bin/counter", "10004"])?;
+    for (name, answer, kept) in [
+        ("first", "101", 1),
+        ("second", "102", 2),
+        ("third", "103", 2),
+    ] {
+        stasis.podman_run(name, &options, &["/bin/counter", "10004"])?;
         let answer = if from_image { answer } else { "101" };
         assert_eq!(stasis.ask_until_up(10004)?, answer);
         stasis.podman(&["stop", "-t", "600", name])?;
@@ -154,10 +155,7 @@ fn stopped_container_goes_on_in_another(stasis: &StasisHost) -> Result<()> {
             Ok(Some(stasis.podman_status(name)?).filter(|status| status != "exited"))
         })?;
         stasis.podman(&["rm", name])?;
-        let stopped = stasis.operation("stop")?;
-        assert_eq!(stopped["notes"], serde_json::Value::Null, "{stopped}");
-        let images = stasis.host.run_for_text(&["ls", "/images/stopped"])?;
-        assert_eq!(images.lines().count(), 1, "{images}");
+        stasis.was_saved_at_stop(IMAGES, kept)?;
     }
     stasis.set(&stasis.low_level, "")
 }
@@ -172,8 +170,7 @@ fn another_network_has_another_address(stasis: &StasisHost) -> Result<()> {
     std::fs::create_dir_all(&directory)?;
     let without_rules = "[network]\nfirewall_driver = \"none\"\n";
     std::fs::write(directory.join("network.conf"), without_rules)?;
-    let settings = "restore.at_create = \"/images\"\nrestore.keep_at_stop = 1\n";
-    stasis.set(&stasis.low_level, settings)?;
+    stasis.set(&stasis.low_level, SETTINGS)?;
     for (name, address, answer) in [("here", "10.88.0.7", "101"), ("there", "10.88.0.8", "102")] {
         let options = [
             "--annotation=io.stasis.checkpoint=on-term",

@@ -2,9 +2,9 @@
 //! its answer at once, sees the end, and the next container goes on.
 
 use anyhow::Result;
-use serde_json::Value;
 use stasis_integration::client::containerd::{Containerd, INIT, Streams};
 use stasis_integration::container::gpu_task::in_host;
+use stasis_integration::container::saved_at_stop::{IMAGES, SETTINGS, options};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::load;
@@ -12,7 +12,6 @@ use stasis_integration::on_hosts;
 
 const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 1] = [the_next_one_goes_on];
 const COUNTER: [&str; 2] = ["/bin/counter", "10000"];
-const SETTINGS: &str = "restore.at_create = \"/images\"\nrestore.keep_at_stop = 2\n";
 const SIGKILL: u32 = 9;
 const SIGTERM: u32 = 15;
 
@@ -32,8 +31,7 @@ fn the_next_one_goes_on(stasis: &StasisHost, client: &Containerd) -> Result<()> 
         assert_eq!(client.wait(id, INIT)?.status, 137);
         client.delete(id)?;
     }
-    stasis.nobody_is_stopped()?;
-    assert_eq!(stasis.operation("stop")?["notes"], Value::Null);
+    stasis.was_saved_at_stop(IMAGES, 2)?;
 
     // The grace period is over.
     begin(stasis, client, "last", 101 + times)?;
@@ -46,18 +44,15 @@ fn the_next_one_goes_on(stasis: &StasisHost, client: &Containerd) -> Result<()> 
     stasis.let_driver_go("grace")?;
     client.delete("last")?;
     stasis.nobody_is_stopped()?;
-    let images = stasis.host.run_for_text(&["ls", "/images/job"])?;
+    let images = stasis.host.run_for_text(&["ls", IMAGES])?;
     assert_eq!(images.lines().count(), 2, "{images}");
     stasis.nothing_to_put_right()
 }
 
 fn begin(stasis: &StasisHost, client: &Containerd, id: &str, answer: u32) -> Result<()> {
-    let annotations = [
-        "--annotation=io.stasis.checkpoint=on-term",
-        "--annotation=io.stasis.checkpoint.key=job",
-        "--annotation=io.stasis.restore=latest:job",
-    ];
-    stasis.create_gpu_container(id, &annotations, &COUNTER)?;
+    let options = options();
+    let options = options.each_ref().map(String::as_str);
+    stasis.create_gpu_container(id, &options, &COUNTER)?;
     client.create(id, &Streams::default(), None)?;
     client.start(id, INIT)?;
     assert_eq!(stasis.ask_until_up(10000)?, answer.to_string());

@@ -9,6 +9,7 @@ mod containerd_crash;
 mod crash;
 mod crash_steps;
 mod cri;
+mod cri_at_stop;
 mod cri_checkpoint;
 mod cri_user_namespaces;
 mod ends;

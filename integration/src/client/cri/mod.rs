@@ -83,8 +83,8 @@ impl Cri {
     }
 
     /// The same with an annotation.
-    pub fn annotated_pod(&self, name: &str, (key, value): (&str, &str)) -> Answer<Pod<'_>> {
-        self.run_pod(PodSandboxConfig::annotated(name, key, value))
+    pub fn annotated_pod(&self, name: &str, annotations: &[(&str, &str)]) -> Answer<Pod<'_>> {
+        self.run_pod(PodSandboxConfig::annotated(name, annotations))
     }
 
     /// Runs a pod with a user namespace (`hostUsers: false`), and so with a network of its own.

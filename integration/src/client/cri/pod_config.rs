@@ -129,9 +129,10 @@ impl PodSandboxConfig {
         Self::within(name, NAMESPACES)
     }
 
-    pub(super) fn annotated(name: &str, key: &str, value: &str) -> Self {
+    pub(super) fn annotated(name: &str, annotations: &[(&str, &str)]) -> Self {
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
         Self {
-            annotations: BTreeMap::from([(key.to_owned(), value.to_owned())]),
+            annotations: annotations.iter().map(owned).collect(),
             ..Self::on_host_network(name)
         }
     }

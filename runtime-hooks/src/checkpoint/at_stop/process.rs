@@ -2,10 +2,12 @@
 //! answer, and delivers the signal if there is none.
 //!
 //! The checkpoint is a process below it: whatever that dies of, somebody is left to end the
-//! container.
+//! container. If this one is killed, that goes on, and holds its locks: no second signal cuts it
+//! off, and the next container waits for its image.
 
 use std::fs::{self, File};
 use std::io::{self, Stdout};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -13,6 +15,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
+use rustix::io::{FdFlags, fcntl_setfd};
 use serde::{Deserialize, Serialize};
 use stasis_config::{BulkMemory, Deadlines, Driver, Paths, Settings};
 use stasis_linux::ProcessRef;
@@ -183,6 +186,11 @@ impl StopProcess {
         let cannot = |error: io::Error| format!("the checkpoint cannot be started: {error}");
         // What it has started may have its standard error open for longer than it.
         let said = respawn::unnamed("stasis-stop").map_err(cannot)?;
+        let locks = [io::stdin().as_fd(), io::stdout().as_fd()].map(inherited);
+        let _locks: Vec<_> = locks
+            .into_iter()
+            .collect::<Result<_, _>>()
+            .map_err(cannot)?;
         let mut command = Command::new("/proc/self/exe");
         command
             .args(&self.commands.checkpoint)
@@ -261,6 +269,13 @@ impl StopProcess {
         }
         timeline
     }
+}
+
+/// The same open file, which the processes that are started have as well.
+fn inherited(lock: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let lock = lock.try_clone_to_owned()?;
+    fcntl_setfd(&lock, FdFlags::empty())?;
+    Ok(lock)
 }
 
 /// Why the checkpoint failed: the last line of what it has said, or how it ended.

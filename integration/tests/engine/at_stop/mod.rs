@@ -1,11 +1,14 @@
 //! Containers that ask for a checkpoint when they are stopped: by the signal of their caller they
 //! are saved and ended, and the next one goes on; where they cannot be saved they get the signal.
 
+mod killed;
+
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::Bundle;
+use stasis_integration::container::saved_at_stop::SETTINGS;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::load;
@@ -13,7 +16,6 @@ use stasis_integration::on_hosts;
 
 on_hosts!(all_cases: sid_v2, trixie);
 
-const SETTINGS: &str = "restore.at_create = \"/images\"\nrestore.keep_at_stop = 2\n";
 /// A first process that SIGTERM ends; without a handler it would ignore it (pid_namespaces(7)).
 const ENDS_AT_TERM: &str = "trap 'exit 7' TERM; /bin/counter 10000 & while :; do wait $!; done";
 
@@ -23,13 +25,21 @@ fn all_cases(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::of(kind)?;
     let _containerd = stasis.containerd()?;
     let job = &Bundle::make(stasis, "job", &["/bin/sh", "-c", ENDS_AT_TERM])?;
-    let cases: [(&str, Case); 7] = [
+    let cases: [(&str, Case); 9] = [
         ("saved", it_is_saved_and_goes_on),
         ("second", a_second_signal_is_not_kept_for_the_next_one),
         ("again", the_next_one_of_its_id_is_saved_as_well),
         ("failed", what_cannot_be_saved_gets_the_signal),
         ("grace", sigkill_cuts_it_off),
         ("killed", a_checkpoint_that_is_killed_is_no_way_to_stay),
+        (
+            "stopper",
+            killed::who_is_killed_beside_it_takes_nothing_along,
+        ),
+        (
+            "stalled",
+            killed::the_next_one_of_its_id_does_not_wait_for_ever,
+        ),
         ("pod", a_pod_is_saved_below_its_namespace),
     ];
     for (name, case) in cases {

@@ -1,0 +1,38 @@
+//! Containers that are saved when they are stopped, the next of which goes on: what asks for that,
+//! and whether it was done.
+
+use anyhow::{Result, ensure};
+
+use crate::host::installed::StasisHost;
+
+/// The settings.
+pub const SETTINGS: &str = "restore.at_create = \"/images\"\nrestore.keep_at_stop = 2\n";
+/// The annotations; the images are in [`IMAGES`].
+pub const ANNOTATIONS: [(&str, &str); 3] = [
+    ("io.stasis.checkpoint", "on-stop"),
+    ("io.stasis.checkpoint.key", "saved"),
+    ("io.stasis.restore", "latest:saved"),
+];
+/// Where the images are, of a container in no pod.
+pub const IMAGES: &str = "/images/saved";
+
+/// The annotations as options of engines.
+#[must_use]
+pub fn options() -> [String; 3] {
+    ANNOTATIONS.map(|(name, value)| format!("--annotation={name}={value}"))
+}
+
+impl StasisHost {
+    /// Whether the last container that was stopped was saved, and `kept` images are in `images`.
+    ///
+    /// # Errors
+    /// It was not, or its signal came.
+    pub fn was_saved_at_stop(&self, images: &str, kept: usize) -> Result<()> {
+        self.nobody_is_stopped()?;
+        let stopped = self.operation("stop")?;
+        ensure!(stopped["notes"].is_null(), "{stopped}");
+        let found = self.host.run_for_text(&["ls", images])?;
+        ensure!(found.lines().count() == kept, "{kept}, and not {found}");
+        Ok(())
+    }
+}

@@ -1,0 +1,142 @@
+//! Who stops a container is killed, or stands still.
+
+use std::fs::File;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::container::bundle::Bundle;
+use stasis_integration::container::saved_at_stop::SETTINGS;
+use stasis_integration::host::installed::StasisHost;
+
+use super::{begin, ended, images, notes};
+
+/// The process that would deliver the signal is killed before it has begun, and at each step of
+/// the checkpoint, which goes on by itself: a second signal does not cut it off, and the next
+/// container waits for it.
+pub(super) fn who_is_killed_beside_it_takes_nothing_along(
+    stasis: &StasisHost,
+    job: &Bundle<'_>,
+) -> Result<()> {
+    begin(stasis, job, "101")?;
+    let earlier = behind_another(stasis)?;
+    job.kill("TERM")?;
+    kill_the_stopper(stasis)?;
+    drop(earlier);
+    assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
+    let steps = ["lock", "checkpoint", "dump", "ended"];
+    for (step, answer) in steps.into_iter().zip(103..) {
+        match step {
+            "lock" | "checkpoint" => stasis.hold_driver(&format!("{step} job"), "stopper")?,
+            _ => stasis.hold_criu("pre-dump")?,
+        }
+        job.kill("TERM")?;
+        match step {
+            "lock" | "checkpoint" => stasis.until_driver_is_called()?,
+            _ => stasis.until_criu_is_held()?,
+        }
+        if step == "ended" {
+            signal_the_checkpoint(stasis, "-STOP")?;
+            stasis.let_criu_go()?;
+            ended(stasis, job)?;
+        }
+        kill_the_stopper(stasis)?;
+        match step {
+            "ended" => signal_the_checkpoint(stasis, "-CONT")?,
+            // Who has the container's end to come asks once more.
+            _ => job.kill("TERM")?,
+        }
+        match step {
+            "lock" | "checkpoint" => stasis.let_driver_go("stopper")?,
+            "dump" => stasis.let_criu_go()?,
+            _ => {}
+        }
+        ended(stasis, job)?;
+        stasis.inject("")?;
+        job.delete()?;
+        begin(stasis, job, &answer.to_string()).context(step)?;
+    }
+    // With the empty one of the checkpoint that never began.
+    assert_eq!(images(stasis, "keys/stopper")?, 5);
+    job.kill("TERM")?;
+    ended(stasis, job)?;
+    job.delete()?;
+    assert_eq!(notes(stasis)?, Value::Null);
+    assert_eq!(images(stasis, "keys/stopper")?, 2);
+    Ok(())
+}
+
+/// Shows that a container which had the id before is still being stopped, until this is dropped.
+fn behind_another(stasis: &StasisHost) -> Result<File> {
+    let beside = stasis
+        .host
+        .run_for_text(&["bash", "-ec", "cd /run/stasis/stopping/*; pwd"])?;
+    let path = stasis.host.path(format!("{}/job.1000000-1", beside.trim()));
+    let file = File::create(path)?;
+    file.lock()?;
+    Ok(file)
+}
+
+fn kill_the_stopper(stasis: &StasisHost) -> Result<()> {
+    wait_until_clear(|| {
+        let killed = stasis.host.run(&["pkill", "-KILL", "-x", "stasis-stop"]);
+        Ok(killed.err().map(|error| error.to_string()))
+    })?;
+    wait_until_clear(|| {
+        let left = stasis.host.run_for_text(&["pgrep", "-x", "stasis-stop"]);
+        Ok(left.ok())
+    })
+}
+
+fn signal_the_checkpoint(stasis: &StasisHost, signal: &str) -> Result<()> {
+    let checkpoint = "^/proc/self/exe .*checkpoint --image-path";
+    let sent = stasis.host.run(&["pkill", signal, "-f", checkpoint]);
+    sent.map(drop)
+}
+
+/// The first one's checkpoint stands still once its container has ended.
+pub(super) fn the_next_one_of_its_id_does_not_wait_for_ever(
+    stasis: &StasisHost,
+    job: &Bundle<'_>,
+) -> Result<()> {
+    begin(stasis, job, "101")?;
+    stasis.hold_criu("pre-dump")?;
+    job.kill("TERM")?;
+    stasis.until_criu_is_held()?;
+    signal_the_checkpoint(stasis, "-STOP")?;
+    stasis.let_criu_go()?;
+    ended(stasis, job)?;
+    wait_until_clear(|| Ok(Some(job.status()?).filter(|status| !status.is_empty())))?;
+    stasis.set(
+        &stasis.low_level,
+        &format!("{SETTINGS}deadlines.stalled_s = 1\n"),
+    )?;
+    job.begin_with("/images/none")?;
+    begin(stasis, job, "101")?;
+    job.kill("TERM")?;
+    ended(stasis, job)?;
+    let why = notes_of_the_last(stasis)?;
+    signal_the_checkpoint(stasis, "-CONT")?;
+    assert_contains(&why, &["SIGTERM was delivered"]);
+    job.delete()?;
+    assert_eq!(notes(stasis)?, Value::Null);
+    assert_eq!(images(stasis, "keys/stalled")?, 1);
+    job.begin_with("latest:keys/stalled")?;
+    begin(stasis, job, "102")?;
+    job.kill("KILL")?;
+    job.delete()
+}
+
+/// What is noted of a stop while another one goes on.
+fn notes_of_the_last(stasis: &StasisHost) -> Result<String> {
+    let mut notes = String::new();
+    wait_until_clear(|| {
+        notes = match stasis.operation("stop") {
+            Ok(stop) => stop["notes"].to_string(),
+            Err(error) => error.to_string(),
+        };
+        Ok((!notes.contains("delivered")).then(|| notes.clone()))
+    })?;
+    Ok(notes)
+}
