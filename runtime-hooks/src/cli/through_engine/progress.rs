@@ -118,16 +118,17 @@ impl ProgressLine {
         let Some(phase) = &self.phase else {
             return parts;
         };
-        let seconds = now.duration_since(phase.since).as_secs_f64();
-        let rate = done.saturating_sub(phase.bytes) as f64 / seconds;
-        if !(rate.is_finite() && rate > 0.0) {
+        let milliseconds = now.duration_since(phase.since).as_millis();
+        let moved = u128::from(done.saturating_sub(phase.bytes)) * 1000;
+        let rate = moved.checked_div(milliseconds);
+        let rate = rate.and_then(|rate| u64::try_from(rate).ok());
+        let Some(rate @ 1..) = rate else {
             return parts;
-        }
-        parts.push(format!("{}/s", size(rate as u64)));
+        };
+        parts.push(format!("{}/s", size(rate)));
         if let Some(total) = under_way.bytes_total {
-            let left = total.saturating_sub(done) as f64 / rate;
-            let left = Duration::try_from_secs_f64(left).ok();
-            parts.extend(left.map(|left| format!("{} left", age(left))));
+            let left = Duration::from_secs(total.saturating_sub(done) / rate);
+            parts.push(format!("{} left", age(left)));
         }
         parts
     }
