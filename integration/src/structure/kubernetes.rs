@@ -178,7 +178,7 @@ fn names_are_the_same_everywhere() {
 #[test]
 fn image_is_built_from_what_is_there() {
     let build = text("image/build.sh");
-    for name in ["installer.sh", "Containerfile"] {
+    for name in ["installer.sh", "programs.sh", "Containerfile"] {
         assert!(build.contains(name) && Path::new(&deploy().join("image").join(name)).is_file());
     }
     let makefile = fs::read_to_string(repository().join("Makefile")).unwrap();

@@ -1,5 +1,5 @@
-//! `stasis check`: runs only the pre-flight. It queries the driver and changes nothing, but for what
-//! is frozen above the container ([`check_thawed`]).
+//! `stasis check`: runs only the pre-flight. It queries the driver and changes nothing, but for
+//! what is frozen above the container ([`check_thawed`]).
 
 mod hooks;
 pub mod image;

@@ -40,8 +40,9 @@ pub(super) struct Image {
     pub(super) has_rest: bool,
 }
 
-/// All of which `stasis images` knows but for Docker's, those of the oldest checkpoints first. An image that cannot
-/// be read is left alone, and so is one that the next checkpoint or restore puts into its place.
+/// All of which `stasis images` knows but for Docker's, those of the oldest checkpoints first. An
+/// image that cannot be read is left alone, and so is one that the next checkpoint or restore puts
+/// into its place.
 pub(super) fn images(settings: &Settings) -> Result<Vec<Image>, CommandError> {
     let mut stored = memory::list(settings)?;
     let mut images: Vec<Image> = Vec::new();
