@@ -1,6 +1,6 @@
 //! Where this machine has images: engines keep them where they like, so it is known of those that
-//! checkpoints on this machine wrote, as long as they are there, and of those that Docker keeps with
-//! its containers, which are Docker's to remove.
+//! checkpoints on this machine wrote, as long as they are there, and of those that Docker keeps
+//! with its containers, which are Docker's to remove.
 
 use std::fs;
 use std::path::{Path, PathBuf};
