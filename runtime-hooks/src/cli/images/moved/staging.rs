@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -17,6 +17,8 @@ use crate::image::directory::in_use::{self, InUse};
 const ENDING: &str = ".stasis-pull";
 /// A file that has not been verified yet.
 const NEW: &str = ".new";
+/// Bytes of a file that are read and written at a time.
+pub(super) const BUFFER: usize = 1 << 20;
 
 /// The directory.
 #[derive(Debug)]
@@ -91,16 +93,17 @@ impl Staging {
         &self,
         name: &str,
         before: &[u8],
-        mut contents: R,
+        contents: R,
         is_whole: impl FnOnce(R) -> Result<(), MoveError>,
     ) -> Result<(), MoveError> {
-        let new = self.path.join(NEW);
+        let new = self.path.join(format!("{name}{NEW}"));
         file::remove(&new).map_err(MoveError::io("remove", &new))?;
         let mut file = create(&new).map_err(MoveError::io("make", &new))?;
+        let mut contents = BufReader::with_capacity(BUFFER, contents);
         let written = file.write_all(before);
         let written = written.and_then(|()| io::copy(&mut contents, &mut file));
         written.map_err(MoveError::io("write", &new))?;
-        is_whole(contents)?;
+        is_whole(contents.into_inner())?;
         let path = self.path.join(name);
         let named = file.sync_all().and_then(|()| fs::rename(&new, &path));
         named.map_err(MoveError::io("write", &path))

@@ -1,7 +1,7 @@
 //! Blobs of memory are fetched side by side: one connection is slower than most networks.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use stasis_oci_image::digest::Hashed;
 use stasis_oci_image::{Descriptor, Elsewhere, Reference};
 
 use super::super::pull::whole;
+use super::super::staging::BUFFER;
 use crate::cli::command_error::MoveError;
 
 /// As many as a registry bears of one client, and enough for 10 Gbit/s with TLS.
@@ -137,14 +138,15 @@ impl Work {
     ) -> Result<(), MoveError> {
         let path = self.blobs.image.join(pack.file_name());
         let mut file = open(&path)?;
-        let mut contents = Hashed::new(Counted {
+        let contents = Hashed::new(Counted {
             inner: from.reader(blob)?,
             work: self,
         });
+        let mut contents = BufReader::with_capacity(BUFFER, contents);
         let written = begin_again(&mut file, pack);
         let written = written.and_then(|()| io::copy(&mut contents, &mut file));
         written.map_err(MoveError::io("write", &path))?;
-        whole(blob, contents)?;
+        whole(blob, contents.into_inner())?;
         file.sync_all().map_err(MoveError::io("sync", &path))
     }
 
