@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Context, Result, ensure};
 use stasis::cuda::GpuMap;
-use stasis_injection::{devices_of, make_readable, unreadable};
+use stasis_injection::{Span, devices_of, make_readable, unreadable};
 use stasis_linux::ProcessRef;
 
 use crate::by_pid::ByPid;
@@ -24,14 +24,10 @@ fn where_devices_were_is_reserved_and_they_come_back_whatever_is_there() -> Resu
         lock(pid)?;
         assert_eq!(unreadable(&process, &devices)?, [], "while it is locked");
         driver().checkpoint(pid)?;
-        let bytes =
-            |spans: &[stasis_injection::Span]| spans.iter().map(|span| span.length).sum::<u64>();
         let reserved = unreadable(&process, &devices)?;
-        assert_eq!(
-            bytes(&reserved),
-            bytes(&devices),
-            "{reserved:?}, {devices:?}"
-        );
+        let there = fs::read_to_string(format!("/proc/{pid}/maps"))?;
+        let (had, are) = (total(&devices), total(&reserved));
+        assert_eq!(are, had, "{generation}: {before:#?}, then {there}");
         make_readable(&process, &devices)?;
         assert_eq!(unreadable(&process, &devices)?, []);
         driver().restore(pid, &GpuMap::identity())?;
@@ -40,6 +36,10 @@ fn where_devices_were_is_reserved_and_they_come_back_whatever_is_there() -> Resu
         assert_eq!(memcheck.ask()?, format!("ok {generation}"));
     }
     Ok(())
+}
+
+fn total(spans: &[Span]) -> u64 {
+    spans.iter().map(|span| span.length).sum()
 }
 
 fn addresses(mappings: &[String]) -> Vec<&str> {
