@@ -1,33 +1,39 @@
 //! Which NVIDIA device nodes a process has.
 
 use std::fs;
+use std::ops::ControlFlow;
 
 use anyhow::{Context, Result, ensure};
 use stasis::cuda::GpuMap;
 use stasis_injection::{Span, devices_of, make_readable, unreadable};
 use stasis_linux::ProcessRef;
+use stasis_linux::procfs::for_each_mapping;
 
 use crate::by_pid::ByPid;
 use crate::workload::Workload;
 use crate::{driver, lock};
 
-/// A thread that looks there meanwhile would end the process, so the engine makes it readable.
+/// A thread that looks there meanwhile would end the process, so the engine makes it readable. What
+/// is not reserved is nothing: driver 580.159 unmaps one of them from the second time on.
 #[test]
 fn where_devices_were_is_reserved_and_they_come_back_whatever_is_there() -> Result<()> {
     let memcheck = Workload::memcheck(64)?;
     assert_eq!(memcheck.ask()?, "ok 0");
     let pid = memcheck.pid();
     let process = ProcessRef::open(pid)?.context("it has ended")?;
-    for generation in 1..=2 {
+    for generation in 1..=3 {
         let (devices, before) = (devices_of(&process)?, mappings(pid)?);
         ensure!(!devices.is_empty());
         lock(pid)?;
         assert_eq!(unreadable(&process, &devices)?, [], "while it is locked");
         driver().checkpoint(pid)?;
-        let reserved = unreadable(&process, &devices)?;
-        let there = fs::read_to_string(format!("/proc/{pid}/maps"))?;
-        let (had, are) = (total(&devices), total(&reserved));
-        assert_eq!(are, had, "{generation}: {before:#?}, then {there}");
+        let (had, is) = (total(&devices), total(&unreadable(&process, &devices)?));
+        assert!(is == had || generation > 1 && is > had / 2, "{is} of {had}");
+        assert_eq!(
+            is,
+            total(&mapped(&process, &devices)?),
+            "something else is there"
+        );
         make_readable(&process, &devices)?;
         assert_eq!(unreadable(&process, &devices)?, []);
         driver().restore(pid, &GpuMap::identity())?;
@@ -40,6 +46,21 @@ fn where_devices_were_is_reserved_and_they_come_back_whatever_is_there() -> Resu
 
 fn total(spans: &[Span]) -> u64 {
     spans.iter().map(|span| span.length).sum()
+}
+
+/// What of these addresses is mapped.
+fn mapped(process: &ProcessRef, spans: &[Span]) -> Result<Vec<Span>> {
+    let mut found = Vec::new();
+    for_each_mapping::<()>(process.pid(), |mapping| {
+        for span in spans {
+            let start = mapping.start.max(span.start);
+            let end = mapping.end.min(span.start + span.length);
+            let length = end.saturating_sub(start);
+            found.extend((length > 0).then_some(Span { start, length }));
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(found)
 }
 
 fn addresses(mappings: &[String]) -> Vec<&str> {
