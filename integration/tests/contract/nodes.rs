@@ -11,7 +11,7 @@ use stasis_linux::procfs::for_each_mapping;
 
 use crate::by_pid::ByPid;
 use crate::workload::Workload;
-use crate::{driver, lock};
+use crate::{PATIENCE, driver, lock};
 
 /// A thread that looks there meanwhile would end the process, so the engine makes it readable. What
 /// is not reserved is nothing: driver 580.159 unmaps one of them from the second time on.
@@ -34,7 +34,7 @@ fn where_devices_were_is_reserved_and_they_come_back_whatever_is_there() -> Resu
             total(&mapped(&process, &devices)?),
             "something else is there"
         );
-        make_readable(&process, &devices)?;
+        make_readable(&process, &devices, PATIENCE)?;
         assert_eq!(unreadable(&process, &devices)?, []);
         driver().restore(pid, &GpuMap::identity())?;
         driver().unlock(pid)?;

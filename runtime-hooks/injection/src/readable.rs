@@ -8,12 +8,13 @@
 
 use std::io;
 use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
 
 use nix::libc;
 use stasis_linux::ProcessRef;
 use stasis_linux::procfs::{Mapping, for_each_mapping};
 
-use crate::area::{Call, in_process, make};
+use crate::area::in_process;
 use crate::prepare::unsigned;
 use crate::record::Span;
 
@@ -87,19 +88,25 @@ fn span(start: u64, end: u64) -> Span {
 }
 
 /// Makes those of these addresses readable that are nothing but reserved. The process has one more
-/// child for that time.
+/// child for that time. No call begins later than `limit`, since whoever waits so long has the
+/// devices mapped again afterwards.
 ///
 /// # Errors
-/// Those of `/proc`, [`stasis_remote_call::Proxy::of_running`] and mprotect(2).
-pub fn make_readable(process: &ProcessRef, devices: &[Span]) -> io::Result<()> {
+/// Those of `/proc`, [`stasis_remote_call::Proxy::of_running`] and mprotect(2); `TimedOut`.
+pub fn make_readable(process: &ProcessRef, devices: &[Span], limit: Duration) -> io::Result<()> {
+    let began = Instant::now();
     let unreadable = unreadable(process, devices)?;
     if unreadable.is_empty() {
         return Ok(());
     }
     let read = unsigned(libc::PROT_READ);
-    let protect = |Span { start, length }: &Span| -> Call {
-        (libc::SYS_mprotect, [*start, *length, read, 0, 0, 0])
-    };
-    let calls: Vec<Call> = unreadable.iter().map(protect).collect();
-    in_process(process, |proxy| make(proxy, &calls))
+    in_process(process, |proxy| {
+        unreadable.iter().try_for_each(|Span { start, length }| {
+            if began.elapsed() > limit {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            let protected = proxy.call(libc::SYS_mprotect, &[*start, *length, read]);
+            protected.map(drop)
+        })
+    })
 }

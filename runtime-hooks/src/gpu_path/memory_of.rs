@@ -2,10 +2,14 @@
 
 use std::io;
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use stasis_injection::{Span, contents_of};
 
 use crate::cuda::process_set::as_found::ProcessId;
+
+/// Half of what the engine waits: then it may have the GPU state restored.
+const READABLE_WITHIN: Duration = Duration::from_secs(5);
 
 /// Makes its contents ordinary memory, by so many threads.
 pub(super) fn make_private(process: ProcessId, threads: NonZeroUsize) -> io::Result<()> {
@@ -22,7 +26,7 @@ pub(super) fn make_private(process: ProcessId, threads: NonZeroUsize) -> io::Res
 /// Lets it read where devices were mapped.
 pub(super) fn make_readable(process: ProcessId, devices: &[Span]) -> io::Result<()> {
     match process.open()? {
-        Some(process) => stasis_injection::make_readable(&process, devices),
+        Some(process) => stasis_injection::make_readable(&process, devices, READABLE_WITHIN),
         None => Ok(()),
     }
 }

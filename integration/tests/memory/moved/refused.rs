@@ -128,7 +128,7 @@ pub(super) fn a_full_disk_is_told(
         "{kind}: {error}"
     );
     // What came beside it may be whole, and is kept for the next pull.
-    let left = names_in(&stasis.host.path(&format!("{SMALL}/.pulled.stasis-pull")));
+    let left = names_in(&stasis.host.path(format!("{SMALL}/.pulled.stasis-pull")));
     let left = left.unwrap_or_default();
     ensure!(
         left.iter().all(|name| name.ends_with(".pack")),
