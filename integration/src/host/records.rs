@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use super::installed::StasisHost;
 use crate::check::wait::wait_until_clear;
@@ -60,15 +60,24 @@ impl StasisHost {
     }
 
     /// Kills all keepers, and waits until they are dead: what a killed process holds locked is held
-    /// until the kernel has closed its files, and pkill does not wait for that.
+    /// until the kernel has closed its files, and kill does not wait for that. Operations that go
+    /// on start others meanwhile.
     ///
     /// # Errors
     /// There is none, or one does not die.
     pub fn kill_keepers(&self) -> Result<()> {
-        self.host.run(&["pkill", "-KILL", "-x", "stasis-keeper"])?;
+        let keepers = self.keepers();
+        let killed: Vec<_> = keepers.split_whitespace().collect();
+        ensure!(!killed.is_empty(), "there is no keeper");
+        // One may have ended by itself since.
+        let script = "kill -KILL \"$@\" || true";
+        self.host
+            .run(&[&["bash", "-c", script, "kill"], &killed[..]].concat())?;
         wait_until_clear(|| {
             let alive = ["pgrep", "-x", "-r", "S,R,D", "stasis-keeper"];
-            Ok(self.host.run_for_text(&alive).ok())
+            let alive = self.host.run_for_text(&alive).unwrap_or_default();
+            let mut alive = alive.split_whitespace();
+            Ok(alive.find(|pid| killed.contains(pid)).map(str::to_owned))
         })
     }
 
