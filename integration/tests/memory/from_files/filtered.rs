@@ -37,6 +37,8 @@ const MADV_WIPEONFORK: u64 = 18;
 const CLONE_THREAD: u64 = 0x0001_0000;
 const MAP_SHARED_FIXED: u64 = 0x11;
 const MAP_ANONYMOUS: u64 = 0x20;
+/// Of mappings of contents, bytes.
+const SMALLEST: u64 = 4 << 20;
 
 #[test]
 fn what_is_refused() -> Result<()> {
@@ -138,12 +140,17 @@ fn rules() -> Vec<Value> {
         masked("mprotect", 2, PROT_EXEC, PROT_EXEC),
         masked("madvise", 1, u64::from(u32::MAX), MADV_WIPEONFORK),
         masked("clone", 0, CLONE_THREAD, 0),
-        masked(
-            "mmap",
-            3,
-            MAP_SHARED_FIXED | MAP_ANONYMOUS,
-            MAP_SHARED_FIXED,
-        ),
+        // The driver maps its devices so, which are smaller.
+        json!({
+            "names": ["mmap"],
+            "args": [
+                { "index": 1, "value": SMALLEST, "op": "SCMP_CMP_GE" },
+                {
+                    "index": 3, "value": MAP_SHARED_FIXED | MAP_ANONYMOUS,
+                    "valueTwo": MAP_SHARED_FIXED, "op": "SCMP_CMP_MASKED_EQ"
+                },
+            ],
+        }),
     ];
     whole.chain(with_arguments).collect()
 }
