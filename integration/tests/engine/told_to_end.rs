@@ -1,6 +1,7 @@
 //! SIGTERM comes in the middle of a restore without GPU state: what the low-level runtime makes of
 //! it when it is called alone is what it makes of it behind stasis.
 
+use std::fs::{self, File};
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
@@ -106,14 +107,16 @@ fn attached(stasis: &StasisHost, plain: &Bundle<'_>) -> Result<()> {
     let from = ["--image-path", &image, "--work-path", &work];
     let mut restore = plain.runtime(&["restore"]);
     restore.args(from).args(["--bundle", &bundle, &plain.id]);
-    let status = restore.stderr(Stdio::null()).status()?;
+    let said = stasis.host.path("/run/said");
+    let status = restore.stderr(File::create(&said)?).status()?;
     was_told(stasis)?;
-    assert_eq!(status.code(), Some(AT_TERM));
+    let said = fs::read_to_string(said)?;
+    ensure!(status.code() == Some(AT_TERM), "{status}: {said}");
     plain.delete()
 }
 
 fn was_told(stasis: &StasisHost) -> Result<()> {
     let told = stasis.host.path("/run/told");
     ensure!(told.exists(), "no signal was sent");
-    Ok(std::fs::remove_file(told)?)
+    Ok(fs::remove_file(told)?)
 }
