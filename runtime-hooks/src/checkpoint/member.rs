@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::stdio::dup2_stdin;
 use serde::{Deserialize, Serialize};
+use stasis_linux::cgroup::FreezerState;
 
 use crate::context::Context;
 use crate::error::kind::{Image, State};
@@ -17,6 +18,7 @@ use crate::error::{Error, Failure};
 use crate::host::cancel::Cancel;
 use crate::operation::group::{Decision, Group};
 use crate::operation::timeline::Timeline;
+use crate::operation::undo::{Begun, ImagePlace};
 use crate::request::AfterDump;
 
 /// The parent's word that all have come so far.
@@ -27,6 +29,21 @@ pub(crate) const ABANDONED: u8 = b'-';
 const LOOK: Duration = Duration::from_millis(50);
 /// How much longer a container waits than its parent does.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// What is to be undone of a checkpoint of a container that was found so, alone or in a group, with
+/// this image.
+pub(crate) fn begun(
+    found: FreezerState,
+    image: Option<ImagePlace>,
+    member: Option<&Member>,
+) -> Begun {
+    let group = member.map(Member::group).cloned();
+    Begun::Checkpoint {
+        found,
+        image,
+        group,
+    }
+}
 
 /// How far a checkpoint has come. Each step is entered by all containers together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

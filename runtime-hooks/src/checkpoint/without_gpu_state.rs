@@ -12,7 +12,7 @@ use crate::bulk_memory::dump::MemoryDump;
 use crate::bulk_memory::plugin::{GpuState, Plugins};
 use crate::bulk_memory::ram_tier::Stored;
 use crate::checkpoint::dump::{Dump, Dumped, NotDumped, log_of};
-use crate::checkpoint::member::Member;
+use crate::checkpoint::member::{Member, begun};
 use crate::checkpoint::seal::{seal, unsealed};
 use crate::checkpoint::{late_cuda, late_exec};
 use crate::container::{Container, ContainerError};
@@ -27,7 +27,7 @@ use crate::low_level::Ran;
 use crate::operation::Operation;
 use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
-use crate::operation::undo::{Begun, ImagePlace};
+use crate::operation::undo::ImagePlace;
 use crate::operation::verb::Verb;
 use crate::preflight::cuda_processes::open_driver;
 use crate::request::{CheckpointRequest, LowLevelArgs};
@@ -180,14 +180,8 @@ impl PlainDump<'_> {
 
     /// Records the image that has to be given up if this process is killed.
     pub(super) fn has_image(&self, image: Option<ImagePlace>) {
-        let found = self.found;
         // Without it, what is cut off of an image stays until the next checkpoint.
-        let group = self.member.map(Member::group).cloned();
-        let begun = Begun::Checkpoint {
-            found,
-            image,
-            group,
-        };
+        let begun = begun(self.found, image, self.member);
         let _ = self.operation.has_begun(begun);
     }
 

@@ -78,16 +78,7 @@ fn twenty_are_created_at_once() -> Result<()> {
         Ok(replica)
     });
     let replicas = numbered.collect::<Result<Vec<_>>>()?;
-    let create = |replica: &Bundle<'_>| {
-        let directory = replica.directory();
-        begin(replica, &["create", "--bundle", &directory, &replica.id])
-    };
-    let creates = replicas.iter().map(create).collect::<Result<Vec<_>>>()?;
-    succeed(creates, &replicas)?;
-    for replica in &replicas {
-        let said = (replica.warnings()?, replica.status()?);
-        ensure!(said == (String::new(), "created".to_owned()), "{said:?}");
-    }
+    create_at_once(&replicas)?;
     all_at_once(stasis, &replicas, |replica| {
         begin(replica, &["start", &replica.id])
     })?;
@@ -106,12 +97,29 @@ fn twenty_are_created_at_once() -> Result<()> {
 }
 
 /// Starts the runtime; what it says is in its log.
-pub(crate) fn begin(replica: &Bundle<'_>, arguments: &[&str]) -> Result<Child> {
+fn begin(replica: &Bundle<'_>, arguments: &[&str]) -> Result<Child> {
     let mut runtime = replica.operation(arguments)?;
     Ok(runtime.stderr(Stdio::null()).spawn()?)
 }
 
 /// The address of a replica in its network.
+/// Creates them all, from their images.
+pub(crate) fn create_at_once(replicas: &[Bundle<'_>]) -> Result<()> {
+    let create = |replica: &Bundle<'_>| {
+        let directory = replica.directory();
+        begin(replica, &["create", "--bundle", &directory, &replica.id])
+    };
+    let creates = replicas.iter().map(create).collect::<Result<Vec<_>>>()?;
+    succeed(creates, replicas)?;
+    replicas.iter().try_for_each(is_created)
+}
+
+pub(crate) fn is_created(container: &Bundle<'_>) -> Result<()> {
+    let said = (container.warnings()?, container.status()?);
+    ensure!(said == (String::new(), "created".to_owned()), "{said:?}");
+    Ok(())
+}
+
 fn address(number: usize) -> String {
     format!("10.88.{number}.2")
 }
@@ -144,7 +152,7 @@ fn all_at_once<'l>(
     succeed(restores, replicas)
 }
 
-pub(crate) fn succeed(begun: Vec<Child>, replicas: &[Bundle<'_>]) -> Result<()> {
+fn succeed(begun: Vec<Child>, replicas: &[Bundle<'_>]) -> Result<()> {
     for (mut runtime, replica) in begun.into_iter().zip(replicas) {
         let status = runtime.wait()?;
         ensure!(status.success(), "{}: {:?}", replica.id, replica.message()?);

@@ -15,7 +15,7 @@ use stasis_integration::needs;
 
 use super::moved;
 use super::registry::{AUTHFILE, BREAKING, RIGHT, WRONG, credentials, tagged};
-use crate::from_files::replicas::{REPLICAS, apart, asked, begin, succeed};
+use crate::from_files::replicas::{REPLICAS, apart, asked, create_at_once, is_created};
 
 /// All are asked for by way of a proxy that counts.
 const SETTINGS: &str = "restore.at_create = \"/images\"\n\
@@ -73,15 +73,7 @@ fn twenty_fetch_it_once(stasis: &StasisHost, proxy: &BreakingProxy, bytes: u64) 
         Ok(replica)
     });
     let replicas = numbered.collect::<Result<Vec<_>>>()?;
-    let create = |replica: &Bundle<'_>| {
-        let directory = replica.directory();
-        begin(replica, &["create", "--bundle", &directory, &replica.id])
-    };
-    let creates = replicas.iter().map(create).collect::<Result<Vec<_>>>()?;
-    succeed(creates, &replicas)?;
-    for replica in &replicas {
-        is_created(replica)?;
-    }
+    create_at_once(&replicas)?;
     let passed = proxy.passed();
     ensure!(
         (bytes..bytes * 2).contains(&passed),
@@ -147,12 +139,6 @@ fn those_used_last_are_kept(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()>
 
 fn in_pod_of(job: &Bundle<'_>, namespace: &str) -> Result<()> {
     job.annotate("io.kubernetes.cri.sandbox-namespace", namespace)
-}
-
-fn is_created(container: &Bundle<'_>) -> Result<()> {
-    let said = (container.warnings()?, container.status()?);
-    ensure!(said == (String::new(), "created".to_owned()), "{said:?}");
-    Ok(())
 }
 
 fn starts_cold(stasis: &StasisHost, job: &Bundle<'_>, image: &str, why: &str) -> Result<()> {

@@ -3,14 +3,14 @@
 use stasis_linux::cgroup::FreezerState;
 
 use super::is_plain;
-use crate::checkpoint::member::Member;
+use crate::checkpoint::member::{Member, begun};
 use crate::container::{Container, criu_configuration};
 use crate::context::Context;
 use crate::error::Refusal;
 use crate::image::directory;
 use crate::image::work_directory;
 use crate::operation::Operation;
-use crate::operation::undo::{Begun, Undo};
+use crate::operation::undo::Undo;
 use crate::recovery;
 use crate::request::CheckpointRequest;
 
@@ -38,12 +38,7 @@ pub(super) fn begin(
     work_directory::check_for_dump(options.work(), &options.image_path)?;
     let operation = recovery::begin(context, &options.id)?;
     let found = container.cgroup().freezer_state()?;
-    let begun = Begun::Checkpoint {
-        found,
-        image: None,
-        group: member.map(Member::group).cloned(),
-    };
-    let undo = Undo::new(context, &options.id, begun);
+    let undo = Undo::new(context, &options.id, begun(found, None, member));
     recovery::keep_and_thaw(context, &container, &operation, undo)?;
     Ok(Some((container, operation, found)))
 }

@@ -11,7 +11,7 @@ use stasis_linux::{ProcessRef, Snapshot};
 use crate::bulk_memory::dump::away::Back;
 use crate::bulk_memory::plugin::Plugins;
 use crate::checkpoint::captured::{Captured, Found};
-use crate::checkpoint::member::{Member, Step};
+use crate::checkpoint::member::{Member, Step, begun};
 use crate::checkpoint::plan::judge::{Judged, judge, refuse_blockers};
 use crate::checkpoint::without_gpu_state::PlainDump;
 use crate::container::hooks::Hooks;
@@ -29,7 +29,7 @@ use crate::gpu_path::{CopyingDriver, hole};
 use crate::image::directory::NewImage;
 use crate::operation::Operation;
 use crate::operation::timeline::Timeline;
-use crate::operation::undo::{Begun, ImagePlace};
+use crate::operation::undo::ImagePlace;
 use crate::operation::verb::Verb;
 use crate::preflight::blocker::Finding;
 use crate::preflight::cuda_processes::refuse_frozen_above;
@@ -164,14 +164,8 @@ impl<'a> Plan<'a> {
 
     /// Records the image that has to be given up if this process is killed.
     pub(crate) fn has_image(&self, image: Option<ImagePlace>) {
-        let found = self.found;
         // Without it, what is cut off of an image stays until the next checkpoint.
-        let group = self.member.map(Member::group).cloned();
-        let begun = Begun::Checkpoint {
-            found,
-            image,
-            group,
-        };
+        let begun = begun(self.found, image, self.member);
         let _ = self.operation.has_begun(begun);
     }
 
