@@ -9,7 +9,8 @@ if ! command -v cargo-deny >/dev/null; then
         echo "NOT CHECKED: cargo-deny is missing; cargo install --locked cargo-deny@$version --no-default-features"
         exit 0
     fi
-    cargo install --locked "cargo-deny@$version" --no-default-features
+    # It runs for seconds, so it need not be optimized, which takes most of the compiler's time.
+    CARGO_PROFILE_DEV_DEBUG=false cargo install --debug --locked "cargo-deny@$version" --no-default-features
 fi
 cargo deny --locked check bans licenses sources
 if timeout 60 cargo deny fetch db 2>/dev/null; then

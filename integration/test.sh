@@ -45,8 +45,9 @@ joined "fuzz targets, 20 s each"
 # Each test waits for programs most of its time: three at once are faster on two processors than two. The node is one
 # emulated machine, which uses one processor; the sweeps are a few long tests, the last of which would run alone.
 step "tests (the first start of a test host builds it from Debian packages: a minute each)"
-begin "tests on a node" cargo test --locked --workspace --test node
-begin "sweeps" cargo test --locked --workspace --test campaign -- sweep:: --test-threads 1
+# With `--test NAME` cargo has other features of dependencies, and compiles them again.
+begin "tests on a node" cargo test --locked --workspace -- on_a_node
+begin "sweeps" cargo test --locked --workspace -- sweep:: --test-threads 1
 result=0
 cargo test --locked --workspace --no-fail-fast -- --test-threads 3 --skip on_a_node --skip sweep:: || result=$?
 joined "tests on a node" || result=$?
