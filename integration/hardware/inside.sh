@@ -294,6 +294,7 @@ out_of_memory() {
 . /work/suspend.sh
 . /work/commands.sh
 . /work/travel.sh
+. /work/quickstart.sh
 
 containerd --root /var/lib/containerd --state /run/containerd >/out/containerd.txt 2>&1 </dev/null &
 containerd=$!
@@ -305,7 +306,7 @@ if [ -x $nvidia/bin/nvidia-smi ]; then
 else
     say "stand-in driver"
 fi
-sections=(counter exit_and_free tree managed with_podman torch "memory ${MIB:-1024}" "memory ${MIB:-8192}" "memory_direct ${MIB:-8192}"
+sections=(counter exit_and_free tree managed with_podman quickstart torch "memory ${MIB:-1024}" "memory ${MIB:-8192}" "memory_direct ${MIB:-8192}"
     "through_shim counter" "through_shim tree" "through_shim torch" "through_shim memory ${MIB:-8192}" "through_shim out_of_memory"
     "commands ${MIB:-8192}" "hooks ${MIB:-8192}" "through_shim at_create ${MIB:-8192}"
     "through_shim killed_in_gpu_checkpoint" "through_shim shim_killed_in_gpu_checkpoint" runtime_killed

@@ -40,9 +40,16 @@ travel() { # MIB
     say "the same | pulled in $(rate "$bytes" $start)"
     start=$(clock)
     run_from $image $name /bin/memcheck $1 10093
-    say "the same | restored, answers after $(since $start): $(until_up 10093)"
+    answers=$(until_up 10093)
+    say "the same | restored, answers after $(since $start): $answers"
     remove $name
     forget_image $image
+    start=$(clock)
+    run_from $registry_at/jobs/travel:1 $name /bin/memcheck $1 10093
+    answers=$(until_up 10093)
+    say "the same | restored while it arrives, answers after $(since $start): $answers"
+    remove $name
+    forget_image /images/.pulled
     start=$(clock)
     skopeo copy -q --src-tls-verify=false docker://$registry_at/jobs/travel:1 oci:/images/layout:1
     say "the same | skopeo copy from the registry: exit $?, $(rate "$bytes" $start)"
@@ -59,9 +66,9 @@ forget_image() { # DIRECTORY
     rm -rf "$1"
     forget_stores
 }
-run_from() { # DIRECTORY ID COMMAND...: a container that begins with the image
+run_from() { # DIRECTORY|REF ID COMMAND...: a container that begins with the image
     local extra=(--annotation io.stasis.restore="$1")
-    settings $'[bulk_memory]\ntier = "portable"\n[restore]\nat_create = "/images"'
+    settings $'[bulk_memory]\ntier = "portable"\n[restore]\nat_create = "/images"\nregistry = "http://localhost:5000/jobs"'
     run "${@:2}"
 }
 
