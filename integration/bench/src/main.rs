@@ -1,10 +1,4 @@
 //! The figures that matter, as ratios and differences within one run.
-//!
-//! `bench` measures all cases but `bulk-tables`, which takes most of an hour, `bench [--only]
-//! CASE...` some of them. It ends with a line for each, `bench CASE FIGURES VERDICT`, and fails if
-//! one missed its aim or could not be measured. For those of bulk memory, `--rounds N` says how
-//! often each is measured, `--mib-per-gib N` makes them smaller, and `--plots DIRECTORY` says where
-//! the tables' plots go.
 
 mod bulk;
 mod engine;
@@ -20,9 +14,12 @@ mod shims;
 mod tasks;
 
 use std::io::Write;
+use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
+use clap::builder::PossibleValuesParser;
 use figure::Figure;
+use stasis_integration::check::ended::ended;
 
 /// Measures, and tells the details on the way.
 type Case = fn(&mut dyn Write) -> Result<Figure>;
@@ -53,21 +50,21 @@ const CASES: [(&str, Case); 18] = [
     (TABLES, bulk::tables),
 ];
 
-fn main() -> Result<()> {
-    let wanted = options::parse(std::env::args().skip(1))?;
-    for name in &wanted {
-        let known = CASES.map(|(name, _)| name);
-        ensure!(
-            known.contains(&name.as_str()),
-            "there is no case {name}, but {}",
-            known.join(", ")
-        );
-    }
+/// What a command line may name.
+fn names() -> PossibleValuesParser {
+    PossibleValuesParser::new(CASES.map(|(name, _)| name))
+}
+
+fn main() -> ExitCode {
+    ended(measure(&options::get().cases))
+}
+
+fn measure(wanted: &[String]) -> Result<()> {
     let mut screen = std::io::stdout().lock();
     let mut lines = Vec::new();
     let mut missed = Vec::new();
     for (name, case) in CASES {
-        let is_wanted = match wanted.as_slice() {
+        let is_wanted = match wanted {
             [] => name != TABLES,
             names => names.iter().any(|other| other == name),
         };

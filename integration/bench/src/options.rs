@@ -3,55 +3,33 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use anyhow::{Context, Result, ensure};
+use clap::Parser;
 
-/// What the cases of bulk memory are told.
-#[derive(Debug)]
+/// Measures stasis without a GPU, as ratios and differences within one run.
+///
+/// It ends with a line for each case, `bench CASE FIGURES VERDICT`, and fails if one missed its aim
+/// or could not be measured. All cases but bulk-tables, which takes 44 minutes, take 15 minutes on
+/// two idle cores.
+#[derive(Debug, Parser)]
+#[command(name = "bench")]
 pub(crate) struct Options {
-    /// How often each thing is measured.
-    pub(crate) rounds: usize,
-    /// What they take for a GiB; 1024 for figures that mean something.
+    /// What is measured: all but bulk-tables, if none is named.
+    #[arg(value_name = "CASE", value_parser = crate::names())]
+    pub(crate) cases: Vec<String>,
+    /// How often each thing of bulk memory is measured.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) rounds: u16,
+    /// What the cases of bulk memory take for a GiB; another number makes them faster, and their
+    /// figures mean nothing.
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1024))]
     pub(crate) mib_per_gib: u64,
-    /// Where plots go.
+    /// Where bulk-tables draws its plots: docs/figures, if no directory is named.
+    #[arg(long, value_name = "DIRECTORY")]
     pub(crate) plots: Option<PathBuf>,
 }
 
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            rounds: 3,
-            mib_per_gib: 1024,
-            plots: None,
-        }
-    }
-}
-
-static OPTIONS: OnceLock<Options> = OnceLock::new();
-
-/// Reads the command line; the cases that it names.
-pub(crate) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Vec<String>> {
-    let mut options = Options::default();
-    let mut cases = Vec::new();
-    while let Some(argument) = arguments.next() {
-        let mut value = || {
-            arguments
-                .next()
-                .with_context(|| format!("{argument} what?"))
-        };
-        match argument.as_str() {
-            "--only" => cases.push(value()?),
-            "--rounds" => options.rounds = value()?.parse().context("--rounds")?,
-            "--mib-per-gib" => options.mib_per_gib = value()?.parse().context("--mib-per-gib")?,
-            "--plots" => options.plots = Some(value()?.into()),
-            _ => cases.push(argument),
-        }
-    }
-    ensure!(options.rounds > 0, "nothing is known after no round");
-    OPTIONS.get_or_init(|| options);
-    Ok(cases)
-}
-
-/// What the command line says.
+/// What the command line says. A wrong one ends the program.
 pub(crate) fn get() -> &'static Options {
-    OPTIONS.get_or_init(Options::default)
+    static OPTIONS: OnceLock<Options> = OnceLock::new();
+    OPTIONS.get_or_init(Options::parse)
 }

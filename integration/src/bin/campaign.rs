@@ -5,19 +5,25 @@
 //! failed stays until it is interrupted.
 
 use std::env;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
 use stasis_integration::campaign::chance::Victims;
 use stasis_integration::campaign::run::{Extent, run};
 use stasis_integration::campaign::sequence::hosts;
+use stasis_integration::check::ended::ended;
 use stasis_integration::check::seed::number;
 use stasis_integration::host::HostKind;
 
 /// A week: as long as it takes.
 const MINUTES: u64 = 7 * 24 * 60;
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    ended(as_asked())
+}
+
+fn as_asked() -> Result<()> {
     let named = env::var("HOSTS").unwrap_or_default();
     let named: Result<Vec<_>> = named.split_whitespace().map(HostKind::named).collect();
     let named = named?;

@@ -1,8 +1,10 @@
 //! The demonstration: a counter in GPU memory is checkpointed, gone, restored, and counts on.
 
 use std::io::Write;
+use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
+use stasis_integration::check::ended::ended;
 use stasis_integration::host::c_build;
 use stasis_integration::host::image::Image;
 use stasis_integration::host::installed::{DEVICES, DRIVER, RUNTIME, StasisHost};
@@ -11,7 +13,11 @@ use stasis_integration::host::{Cgroups, Suite};
 const PORT: u16 = 10000;
 const STEPS: u8 = 4;
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    ended(show_all())
+}
+
+fn show_all() -> Result<()> {
     let mut screen = std::io::stdout().lock();
     let driver = if c_build::has_gpu() {
         "the GPU of this machine, with its own driver"

@@ -6,10 +6,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use stasis_integration::check::ended::ended;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::client::containerd::Containerd;
 use stasis_integration::container::bundle::{Bundle, ROOT};
@@ -38,7 +40,11 @@ const SLACK: u64 = 4096;
 /// A figure by its name; those with a unit may vary a little.
 type Figures = BTreeMap<String, u64>;
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    ended(soak())
+}
+
+fn soak() -> Result<()> {
     let number = |at| std::env::args().nth(at).map(|number| number.parse::<u64>());
     let minutes = number(1).transpose().context("MINUTES")?;
     let apart = number(2).transpose().context("SECONDS")?;

@@ -1,6 +1,7 @@
-//! Waiting and asserting, without anything of stasis.
+//! Waiting and asserting, and how programs end, without anything of stasis.
 
 pub mod assert_text;
+pub mod ended;
 pub(crate) mod left_out;
 pub mod metrics;
 pub mod process_tree;

@@ -152,6 +152,6 @@ pub(crate) fn tables(screen: &mut dyn Write) -> Result<Figure> {
 }
 
 fn plots() -> PathBuf {
-    let docs = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
-    options::get().plots.clone().unwrap_or_else(docs)
+    let figures = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/figures");
+    options::get().plots.clone().unwrap_or_else(figures)
 }
