@@ -93,11 +93,15 @@ pub enum BlockerKind {
     JoinedNamespace,
     /// A process that was started by `exec` is in no image.
     ExecSession,
+    /// Its engine has another runtime than stasis checkpoint the container.
+    OtherRuntime,
+    /// Docker, which has checkpoints only if it is "experimental", is not.
+    DockerExperimental,
 }
 
 impl BlockerKind {
     /// All kinds, those of the driver first.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::DriverVersion,
         Self::FailedState,
         Self::NcclP2p,
@@ -115,6 +119,8 @@ impl BlockerKind {
         Self::SameMemory,
         Self::JoinedNamespace,
         Self::ExecSession,
+        Self::OtherRuntime,
+        Self::DockerExperimental,
     ];
 
     /// Its name in the settings.
@@ -138,6 +144,8 @@ impl BlockerKind {
             Self::SameMemory => "same-memory",
             Self::JoinedNamespace => "joined-namespace",
             Self::ExecSession => "exec-session",
+            Self::OtherRuntime => "other-runtime",
+            Self::DockerExperimental => "docker-experimental",
         }
     }
 

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use stasis::cli::answer::{Format, Output, answer, show, show_all, show_error};
 use stasis::cli::check::image::{Reading, check_image};
-use stasis::cli::check::{CheckError, check_thawed};
+use stasis::cli::check::{CheckError, check_by_engine};
 use stasis::cli::command_error::{CommandError, refuse_others};
 use stasis::cli::cuda_checkpoint;
 use stasis::cli::doctor::doctor;
@@ -23,7 +23,6 @@ use stasis::cli::through_engine::{checkpoint, restore};
 use stasis::cli::{documents, log, memory, metrics, ps, respawned};
 use stasis::cuda::watchdog;
 use stasis::error::chain;
-use stasis::host::cancel::Cancel;
 use stasis_config::Settings;
 use stasis_linux::open_files;
 
@@ -216,7 +215,7 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
             output,
             ..
         } => match (id, image) {
-            (Some(id), _) => run_check(settings()?, &id, root.as_deref(), output.format()),
+            (Some(id), _) => run_check(&settings()?, &id, root.as_deref(), output.format()),
             (None, Some(image)) => run_check_image(&settings()?, &image, output.format()),
             (None, None) => run_check_machine(&settings()?, output.format()),
         },
@@ -265,14 +264,13 @@ fn run_recover(settings: &Settings, which: &Which, format: Format) -> Result<u8,
 }
 
 fn run_check(
-    settings: Settings,
+    settings: &Settings,
     id: &str,
     root: Option<&Path>,
     format: Format,
 ) -> Result<u8, CommandError> {
     let located = locate(id, root).map_err(CheckError::from)?;
-    let context = located.context(settings, Cancel::not_needed());
-    let report = check_thawed(&context, &located.container)?;
+    let report = check_by_engine(settings, &located)?;
     show(&report, format)?;
     Ok(if report.checkpointable { 0 } else { REFUSED })
 }

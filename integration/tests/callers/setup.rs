@@ -6,9 +6,9 @@ use std::fs;
 use anyhow::Result;
 use stasis_integration::client::cri::settings;
 use stasis_integration::container::bundle::Bundle;
-use stasis_integration::host::HostKind;
 use stasis_integration::host::image::Image;
 use stasis_integration::host::installed::{PROGRAM, RUNTIME, StasisHost};
+use stasis_integration::host::{HostKind, Suite};
 use stasis_integration::on_hosts;
 
 pub(crate) const DAEMON: &str = "/etc/docker/daemon.json";
@@ -35,13 +35,13 @@ on_hosts!(each_engine: trixie, sid_v2);
 fn each_engine(kind: HostKind) -> Result<()> {
     let stasis = StasisHost::of(kind)?;
     stasis.install_shim()?;
-    docker(&stasis)?;
+    docker(&stasis, kind)?;
     podman(&stasis)?;
     crio(&stasis)?;
     containerd(&stasis, kind)
 }
 
-fn docker(stasis: &StasisHost) -> Result<()> {
+fn docker(stasis: &StasisHost, kind: HostKind) -> Result<()> {
     stasis.host.write(DAEMON, DOCKER)?;
     let shown = stasis
         .host
@@ -50,6 +50,9 @@ fn docker(stasis: &StasisHost) -> Result<()> {
     assert!(shown.contains(&added), "{shown}");
     assert!(shown.ends_with("nothing was written"), "{shown}");
     assert_eq!(text(stasis, DAEMON)?, DOCKER);
+    if kind.suite == Suite::Sid {
+        docker_without_checkpoints(stasis)?;
+    }
     is_set(stasis, "docker")?;
 
     let daemon = stasis.docker()?;
@@ -71,6 +74,25 @@ fn docker(stasis: &StasisHost) -> Result<()> {
         "{error}"
     );
     assert!(error.contains("[settings]"), "{error}");
+    Ok(())
+}
+
+/// It is not "experimental", and has no runtime of that name.
+fn docker_without_checkpoints(stasis: &StasisHost) -> Result<()> {
+    let daemon = stasis.docker()?;
+    stasis.docker_run("job", &["--runtime", "runc"], &["/bin/pause"])?;
+    for command in [&["check", "job"][..], &["checkpoint", "job"]] {
+        let asked = [&[PROGRAM], command, &["--json"]].concat();
+        let output = stasis.command(asked[0]).args(&asked[1..]).output()?;
+        let answer: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+        assert_eq!(output.status.code(), Some(1), "{answer}");
+        assert_eq!(answer["kind"], "blocked", "{answer}");
+        let said = answer.to_string();
+        assert!(said.contains("docker-experimental"), "{said}");
+        assert!(said.contains("stasis setup docker"), "{said}");
+    }
+    stasis.docker_remove("job")?;
+    daemon.kill()?;
     Ok(())
 }
 

@@ -163,6 +163,13 @@ pub fn consequence(kind: BlockerKind) -> &'static str {
             "a process that was started by exec is in no image, and ends when a checkpoint ends \
              the container"
         }
+        BlockerKind::OtherRuntime => {
+            "its engine has another runtime than stasis checkpoint it, with which CRIU fails at the \
+             driver's devices, or leaves out what is on the GPU"
+        }
+        BlockerKind::DockerExperimental => {
+            "Docker has checkpoints only if its settings say that it is \"experimental\""
+        }
     }
 }
 
@@ -181,6 +188,24 @@ fn way_out_of_nccl() -> String {
 fn way_out_of_joined_namespace() -> &'static str {
     "run it without a user namespace (Kubernetes: hostUsers: true), or with a network and pids of \
      its own"
+}
+
+fn way_out_of_other_runtime() -> &'static str {
+    "make the container again with stasis as its runtime (podman --runtime stasis run, docker run \
+     --runtime stasis, ctr run --runtime io.containerd.stasis.v2, a pod's RuntimeClass; `stasis setup \
+     ENGINE` tells the engine of it), or checkpoint it without its engine: stasis checkpoint --group \
+     NAME --into DIR"
+}
+
+fn way_out_of_docker() -> &'static str {
+    "`stasis setup docker` writes that; then restart Docker, which ends its containers unless it has \
+     \"live-restore\""
+}
+
+fn way_out_of_io_uring() -> &'static str {
+    // libuv makes one ring whatever UV_USE_IO_URING is (seen with PyTorch 2.11).
+    "start the program without it (PyTorch's TCPStore: USE_LIBUV=0; others that use libuv: \
+     UV_USE_IO_URING=0), or switch io_uring off before it starts (sysctl kernel.io_uring_disabled=2)"
 }
 
 fn way_out_of_same_memory() -> &'static str {
@@ -236,13 +261,7 @@ pub fn way_out(kind: BlockerKind) -> String {
         BlockerKind::Rdma => "keep /dev/infiniband out of the container, or have NCCL use sockets \
              (NCCL_IB_DISABLE=1)"
             .to_owned(),
-        BlockerKind::IoUring => {
-            // libuv makes one ring whatever UV_USE_IO_URING is (seen with PyTorch 2.11).
-            "start the program without it (PyTorch's TCPStore: USE_LIBUV=0; others that use libuv: \
-             UV_USE_IO_URING=0), or switch io_uring off before it starts (sysctl \
-             kernel.io_uring_disabled=2)"
-                .to_owned()
-        }
+        BlockerKind::IoUring => way_out_of_io_uring().to_owned(),
         BlockerKind::SameMemory => way_out_of_same_memory().to_owned(),
         BlockerKind::JoinedNamespace => way_out_of_joined_namespace().to_owned(),
         BlockerKind::ExecSession => {
@@ -250,6 +269,8 @@ pub fn way_out(kind: BlockerKind) -> String {
              the container running"
                 .to_owned()
         }
+        BlockerKind::OtherRuntime => way_out_of_other_runtime().to_owned(),
+        BlockerKind::DockerExperimental => way_out_of_docker().to_owned(),
     }
 }
 

@@ -17,6 +17,19 @@ const IMAGE: &str = "/images/job-seen";
 
 const NOT_IN_THIS_LOG: [&str; 3] = ["image_complete", "notes", "shared_out_bytes"];
 
+/// What `stasis check --machine` has, which is documented beside it.
+const OF_MACHINES: [&str; 9] = [
+    "kernel",
+    "cgroups",
+    "criu",
+    "plugin",
+    "driver",
+    "gpu_contents",
+    "fall_backs",
+    "programs",
+    "findings",
+];
+
 /// Each command with what it wrote once.
 const TEXTS: [(&str, &str); 8] = [
     ("ps", include_str!("golden/ps.txt")),
@@ -84,7 +97,9 @@ fn fields_are_documented(stasis: &StasisHost) -> Result<()> {
         ("stasis inspect", &["inspect", "--all", IMAGE], &[]),
         ("stasis gc", &["gc", "--keep", "0"], &[]),
     ];
-    let mut faults = Vec::new();
+    let (_, check, _) = run(stasis, &["check", "job", "--json"])?;
+    let check = [serde_json::from_str(&check)?];
+    let mut faults = documented::faults("stasis check", &check, &OF_MACHINES);
     for (section, arguments, absent) in asked {
         let (_, rows) = json(stasis, arguments)?;
         faults.extend(documented::faults(section, &rows, absent));

@@ -8,7 +8,7 @@ use stasis_integration::host::installed::{PROGRAM, StasisHost};
 
 use super::{cells, run};
 
-const HEADER: [&str; 9] = [
+const HEADER: [&str; 10] = [
     "CONTAINER",
     "ENGINE",
     "GPU",
@@ -18,6 +18,15 @@ const HEADER: [&str; 9] = [
     "BLOCKERS",
     "LAST IMAGE",
     "CHECKPOINT",
+    "RESTORE",
+];
+/// What nothing is known of before the first operation.
+const NONE_YET: [&str; 5] = [
+    "last_image",
+    "predicted_checkpoint",
+    "predicted_restore",
+    "operation",
+    "kind",
 ];
 /// The stand-in's GPU.
 const UUID: &str = "GPU-57415349-5300-4000-8000-000000000001";
@@ -68,6 +77,7 @@ pub(crate) fn those_that_use_a_gpu_are_shown_by_name(stasis: &StasisHost) -> Res
             "-",
             "-",
             "-",
+            "-",
         ];
         assert!(table.iter().any(|row| *row == line), "{name}: {stdout}");
         let row = named(&rows, name)?;
@@ -78,7 +88,7 @@ pub(crate) fn those_that_use_a_gpu_are_shown_by_name(stasis: &StasisHost) -> Res
         assert_eq!(row["checkpointable"], true);
         assert_eq!(row["blockers"], json!([]));
         assert_eq!(row["processes"][0]["cuda"], "RUNNING");
-        for none in ["last_image", "predicted_checkpoint", "operation", "kind"] {
+        for none in NONE_YET {
             assert_eq!(row[none], Value::Null, "{none}");
         }
         let (code, one) = super::json(stasis, &["ps", name])?;
@@ -175,7 +185,7 @@ pub(crate) fn who_does_not_answer_delays_nobody(stasis: &StasisHost) -> Result<(
 
 /// A narrow one shows fewer columns.
 pub(crate) fn a_terminal_gets_colours_and_no_line_too_many(stasis: &StasisHost) -> Result<()> {
-    for (columns, last) in [(200, "CHECKPOINT"), (50, "BLOCKERS"), (30, "STATE")] {
+    for (columns, last) in [(200, "RESTORE"), (50, "BLOCKERS"), (30, "STATE")] {
         let command = format!("stty cols {columns}; {PROGRAM} ps");
         let script = ["script", "-qec", &command, "/dev/null"];
         let text = stasis.host.run_for_text(&script)?;

@@ -5,7 +5,7 @@ use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::host::installed::StasisHost;
 
-use super::{object, terminal};
+use super::{object, other_runtime, terminal};
 use crate::commands::{json, run};
 
 pub(super) fn counter_is_checkpointed_by_its_name(stasis: &StasisHost) -> Result<()> {
@@ -54,4 +54,11 @@ fn restored(stasis: &StasisHost, image: &[&str]) -> Result<()> {
         let (code, outcome) = object(stasis, &restore)?;
         Ok((code != Some(0)).then(|| outcome.to_string()))
     })
+}
+
+pub(super) fn one_of_another_runtime_is_refused(stasis: &StasisHost) -> Result<()> {
+    let plain = ["--runtime", "runc"];
+    stasis.docker_run(other_runtime::PLAIN.0, &plain, &other_runtime::COUNTER)?;
+    other_runtime::is_refused_before_anything_is_done(stasis, "runc")?;
+    stasis.docker_remove(other_runtime::PLAIN.0)
 }

@@ -6,6 +6,7 @@ mod crictl;
 mod docker;
 mod dry_run;
 mod group;
+mod other_runtime;
 mod podman;
 mod runtime;
 mod terminal;
@@ -31,6 +32,7 @@ fn of_podman(kind: HostKind) -> Result<()> {
     assert_eq!(stasis.ask_until_up(10000)?, "101");
     dry_run::changes_nothing_and_names_what_is_in_the_way(stasis)?;
     podman::counter_is_checkpointed_by_its_name(stasis)?;
+    podman::one_of_another_runtime_is_refused(stasis)?;
     stasis.nothing_to_put_right()
 }
 
@@ -55,6 +57,7 @@ fn of_docker(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::of(kind)?;
     let _docker = stasis.docker()?;
     docker::counter_is_checkpointed_by_its_name(stasis)?;
+    docker::one_of_another_runtime_is_refused(stasis)?;
     stasis.nothing_to_put_right()
 }
 

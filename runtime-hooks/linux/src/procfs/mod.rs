@@ -10,6 +10,7 @@ mod login;
 mod maps;
 mod meminfo;
 mod namespaces;
+mod program;
 mod stat;
 mod status;
 mod threads;
@@ -30,6 +31,7 @@ pub use maps::{
 };
 pub use meminfo::MemInfo;
 pub use namespaces::has_another_namespace;
+pub use program::{arguments, program};
 pub use stat::{Stat, TaskState};
 pub use status::Status;
 pub use threads::{children, children_of_thread, processes, threads, waits_behind};

@@ -1,6 +1,7 @@
 //! `stasis check`: runs only the pre-flight. It queries the driver and changes nothing, but for
 //! what is frozen above the container ([`check_thawed`]).
 
+pub(in crate::cli) mod by_engine;
 mod hooks;
 pub mod image;
 mod text;
@@ -39,6 +40,7 @@ use crate::preflight::capabilities::Capabilities;
 use crate::preflight::cuda_processes::{CudaMembers, cuda_members};
 use crate::preflight::exec_sessions;
 use crate::preflight::peer_access::PeerAccess;
+pub use by_engine::check_by_engine;
 pub use hooks::DeclaredHooks;
 pub use thawed::check_thawed;
 

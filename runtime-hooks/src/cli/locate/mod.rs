@@ -1,8 +1,10 @@
 //! Finds a container by its id, or the name that its engine shows: searches the usual roots of
 //! container engines' low-level runtimes.
 
+pub(in crate::cli) mod docker;
 pub mod engine;
 pub(crate) mod roots;
+pub(in crate::cli) mod runtime;
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;

@@ -1,4 +1,5 @@
-//! What the log of operations tells of containers: their last images, and what checkpoints took.
+//! What the log of operations tells of containers: their last images, and what checkpoints and
+//! restores took.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,16 +8,24 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
-use crate::cli::answer::amount::since;
+use crate::cli::answer::amount::{since, size, took};
 use crate::cli::log::line::{Line, read};
 
-/// The checkpoints of a container from which the next one is foretold.
+/// The operations on a container from which the next one is foretold.
 const MOST: usize = 5;
 
-/// The last checkpoints of each container that succeeded, the oldest first.
+/// The last checkpoints and restores of each container that succeeded, the oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Past {
     checkpoints: BTreeMap<String, Vec<Line>>,
+    restores: BTreeMap<String, Vec<Line>>,
+}
+
+/// What is foretold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    Checkpoint,
+    Restore,
 }
 
 /// The last image of a container.
@@ -30,14 +39,22 @@ pub(crate) struct LastImage {
     pub(crate) path: Option<PathBuf>,
 }
 
-/// What the next checkpoint is expected to take: the median of the last ones of the container.
+/// What the next operation is expected to take: the median of the last ones on the container.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Predicted {
     pub(crate) seconds: f64,
     /// Bytes of GPU and bulk memory that it moves.
     pub(crate) bytes: Option<u64>,
-    /// How many checkpoints it is from.
+    /// How many operations it is from.
     pub(crate) from: usize,
+}
+
+impl Predicted {
+    /// For people.
+    pub(crate) fn text(&self) -> String {
+        let bytes = self.bytes.map(|bytes| format!(", {}", size(bytes)));
+        took(self.seconds) + &bytes.unwrap_or_default()
+    }
 }
 
 impl Past {
@@ -48,10 +65,13 @@ impl Past {
     }
 
     fn add(&mut self, line: Line) {
-        if line.operation != "checkpoint" || line.has_failed() {
-            return;
-        }
-        let of_it = self.checkpoints.entry(line.container.clone()).or_default();
+        let all = match line.operation.as_str() {
+            _ if line.has_failed() => return,
+            "checkpoint" => &mut self.checkpoints,
+            "restore" => &mut self.restores,
+            _ => return,
+        };
+        let of_it = all.entry(line.container.clone()).or_default();
         of_it.push(line);
         let too_many = of_it.len().saturating_sub(MOST);
         of_it.drain(..too_many);
@@ -66,8 +86,12 @@ impl Past {
         })
     }
 
-    pub(crate) fn predicted(&self, container: &str) -> Option<Predicted> {
-        let lines = self.checkpoints.get(container)?;
+    pub(crate) fn predicted(&self, next: Next, container: &str) -> Option<Predicted> {
+        let all = match next {
+            Next::Checkpoint => &self.checkpoints,
+            Next::Restore => &self.restores,
+        };
+        let lines = all.get(container)?;
         let mut seconds: Vec<f64> = lines.iter().map(Line::seconds).collect();
         seconds.sort_by(f64::total_cmp);
         let mut bytes: Vec<u64> = lines.iter().filter_map(Line::bytes).collect();
@@ -106,13 +130,16 @@ mod tests {
         past.add(line("checkpoint", "job", 40, Some("refused")));
         past.add(line("restore", "job", 41, None));
         past.add(line("checkpoint", "other", 42, None));
-        let predicted = past.predicted("job").unwrap();
+        let predicted = past.predicted(Next::Checkpoint, "job").unwrap();
         assert_eq!((predicted.from, predicted.bytes), (5, Some(3 << 20)));
         assert!((predicted.seconds - 3.0).abs() < 1e-9);
         let image = past.last_image("job", parsed("2026-11-25T07:01:04Z").unwrap());
         let image = image.unwrap();
         assert_eq!(image.path, Some("/images/4".into()));
         assert_eq!(image.age_seconds, Some(60));
-        assert_eq!(past.predicted("nobody"), None);
+        let restore = past.predicted(Next::Restore, "job").unwrap();
+        assert_eq!((restore.from, restore.bytes), (1, Some(41 << 20)));
+        assert_eq!(past.predicted(Next::Restore, "other"), None);
+        assert_eq!(past.predicted(Next::Checkpoint, "nobody"), None);
     }
 }

@@ -22,8 +22,8 @@ use row::Row;
 
 /// Show the containers that use a GPU, of all engines.
 ///
-/// Their GPUs, state, last image, what is in the way of a checkpoint, and what one is expected to
-/// take.
+/// Their GPUs and memory, state, what is in the way of a checkpoint, the age of the last image, and
+/// what the next checkpoint is expected to take. `stasis check` explains what is in the way.
 ///
 /// Exit code 0: they are shown, if there are any; 1: a named one uses no GPU; 2: they cannot be
 /// looked at, or a named one is not there.
@@ -32,7 +32,7 @@ pub struct Arguments {
     /// Only these, by id (or the beginning of it) or name.
     #[arg(value_name = "ID|NAME")]
     containers: Vec<String>,
-    /// Show them again every 2 (or so many) seconds, until Ctrl-C.
+    /// Show them again every 2 seconds, or every SECONDS, until Ctrl-C.
     #[arg(
         short,
         long,

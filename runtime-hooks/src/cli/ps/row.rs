@@ -10,7 +10,7 @@ use super::state::{Recorded, State};
 use crate::cli::check::{CheckError, Process, Report, check};
 use crate::cli::locate::Located;
 use crate::cli::locate::engine::{Engine, Known};
-use crate::cli::log::past::{LastImage, Past, Predicted};
+use crate::cli::log::past::{LastImage, Next, Past, Predicted};
 use crate::cuda::GpuUuid;
 use crate::cuda::gpu_use::{GpuBytes, add};
 use crate::cuda::nvml::Inventory;
@@ -47,6 +47,7 @@ pub(in crate::cli) struct Row {
     /// Why it cannot be told, or would be refused, if not for a blocker.
     error: Option<String>,
     pub(in crate::cli) predicted_checkpoint: Option<Predicted>,
+    pub(in crate::cli) predicted_restore: Option<Predicted>,
 }
 
 /// A GPU of a container.
@@ -119,7 +120,8 @@ impl Row {
             blockers: Vec::new(),
             kind: None,
             error: None,
-            predicted_checkpoint: past.predicted(id),
+            predicted_checkpoint: past.predicted(Next::Checkpoint, id),
+            predicted_restore: past.predicted(Next::Restore, id),
         }
     }
 
@@ -136,7 +138,10 @@ impl Row {
     fn look(&mut self, settings: &Settings, located: &Located) -> Option<()> {
         let context = located.context(settings.clone(), Cancel::not_needed());
         match check(&context, &located.container) {
-            Ok(report) => self.fill(located, report),
+            Ok(mut report) => {
+                report.ask_engine(settings, located);
+                self.fill(located, report)
+            }
             Err(error) => {
                 self.kind = Some(error.kind());
                 if let CheckError::Paused(_) = error {

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use super::row::Row;
 use super::state::State;
-use crate::cli::answer::amount::{age, size, took};
+use crate::cli::answer::amount::{age, size};
 use crate::cli::answer::table::{Cell, Column, Tone, table};
+use crate::cli::log::past::Predicted;
 use crate::operation::progress::UnderWay;
 
 /// The columns, and which of them go first from a narrow terminal.
-const COLUMNS: [Column; 9] = [
+const COLUMNS: [Column; 10] = [
     Column {
         title: "CONTAINER",
         spare: 0,
@@ -46,6 +47,10 @@ const COLUMNS: [Column; 9] = [
         title: "CHECKPOINT",
         spare: 7,
     },
+    Column {
+        title: "RESTORE",
+        spare: 9,
+    },
 ];
 /// As much of a UUID as tells the GPUs of a machine apart: "GPU-" and eight digits.
 const SHORT_UUID: usize = 12;
@@ -70,7 +75,8 @@ fn row(row: &Row) -> Vec<Cell> {
         state(row),
         blockers(row),
         Cell::or_none(last_image(row)),
-        Cell::or_none(predicted(row)),
+        Cell::or_none(predicted(row.predicted_checkpoint.as_ref())),
+        Cell::or_none(predicted(row.predicted_restore.as_ref())),
     ]
 }
 
@@ -115,9 +121,6 @@ fn last_image(row: &Row) -> Option<String> {
     Some(format!("{} ago", age(Duration::from_secs(seconds))))
 }
 
-fn predicted(row: &Row) -> Option<String> {
-    let predicted = row.predicted_checkpoint.as_ref()?;
-    let bytes = predicted.bytes.map(|bytes| format!(", {}", size(bytes)));
-    let seconds = took(predicted.seconds);
-    Some(format!("{seconds}{}", bytes.unwrap_or_default()))
+fn predicted(predicted: Option<&Predicted>) -> Option<String> {
+    predicted.map(Predicted::text)
 }

@@ -14,11 +14,13 @@ use super::outcome::{Outcome, Word};
 use super::progress::{ProgressLine, Shown};
 use super::report::{REFUSED, report, shown};
 use crate::cli::answer::{Format, Output, name, show};
+use crate::cli::check::by_engine::admit;
+use crate::cli::check::check_by_engine;
 use crate::cli::command_error::{CommandError, GroupError};
 use crate::cli::locate::engine::Known;
 use crate::cli::locate::{Located, locate};
-use crate::cli::log::past::Past;
-use crate::error::kind::State;
+use crate::cli::log::past::{Next, Past};
+use crate::error::kind::{Kind, State};
 use crate::operation::directory_of;
 use crate::operation::verb::Verb;
 use crate::request::AfterDump;
@@ -27,35 +29,50 @@ use crate::request::AfterDump;
 const NOT_OURS: &str = "no operation of stasis had begun: the engine refused it by itself, or runs \
     this container by another runtime (`--runtime stasis` is missing)";
 
-/// The container, and where its image shall be.
+/// Checkpoint a container by the command of its engine, whichever that is.
+///
+/// That command is printed first. So the engine knows of the checkpoint, and restores it by its own
+/// command or by `stasis restore`. Ctrl-C takes the checkpoint back: the container goes on as
+/// before.
+///
+/// Exit code 0: it is checkpointed, or with --dry-run, a checkpoint would begin; 1: it is not, or
+/// would not; 2: it is not there, or cannot be looked at; 130: a signal has ended the checkpoint,
+/// and the container is as it was unless the message says otherwise.
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "stasis checkpoint [OPTIONS] <ID|NAME>\n       stasis checkpoint [OPTIONS] \
+                      --group --into <DIR> <ID|NAME>...\n       stasis checkpoint [OPTIONS] --pod \
+                      <POD> --into <DIR>"
+)]
 pub struct Arguments {
     /// The container, by id (or the beginning of it) or name; several with --group.
     #[arg(value_name = "ID|NAME", required_unless_present = "pod")]
     containers: Vec<String>,
     /// Checkpoint all of them together: their GPU work is stopped at once, and either all images
-    /// are complete or there is none, and every container is as it was. Not through their engines,
-    /// which have no such command.
+    /// are complete or there is none, and every container is as it was. Their engines are not
+    /// called, since they have no such command.
     #[arg(long, requires = "into", conflicts_with = "image")]
     group: bool,
     /// Checkpoint the containers of a pod together: NAMESPACE/POD, or POD.
     #[arg(long, value_name = "POD", requires = "into", conflicts_with_all = ["image", "containers"])]
     pod: Option<String>,
-    /// The directory for the images of a group, each in a directory of its own in it. It must not
-    /// hold those of another.
+    /// The directory for the images of a group; each gets a directory of its own in it. It must not
+    /// hold another group.
     #[arg(long, value_name = "DIR")]
     into: Option<PathBuf>,
-    /// Where the image shall be: a directory of ctr or a low-level runtime, an archive of podman or
-    /// crictl, a name of Docker or ctr. Without it: with the container, or by a new name.
+    /// Where the image goes, as the engine has it. podman and crictl: an archive. Docker: a name.
+    /// ctr: a name, or a directory if it begins with / or a dot. Without an engine: a directory. If
+    /// it is not given, podman and Docker keep the image with the container, and ctr by a new name.
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
     /// Let the container go on.
     #[arg(short = 'R', long)]
     leave_running: bool,
-    /// Only tell whether it would begin, what is in the way, and what it is expected to take.
+    /// Change nothing; tell whether it would begin, what is in the way, and what it is expected to
+    /// take.
     #[arg(long)]
     dry_run: bool,
-    /// Whether a line shows how far it is.
+    /// When to show how far it is.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Shown::Auto)]
     progress: Shown,
     /// The root of its low-level runtime; without it the usual roots are searched.
@@ -110,13 +127,14 @@ pub fn run(
     let id = Some(located.container.id().to_owned());
     let begun = Outcome::begun(container, id, &known);
     if arguments.dry_run {
-        let answer = DryRun::of(settings, &located, begun, way, wanted.after, &past)?;
+        let report = check_by_engine(settings, &located)?;
+        let answer = DryRun::of(settings, &located, report, begun, way, wanted.after, &past)?;
         show(&answer, arguments.format())?;
         return Ok(if answer.would_begin() { 0 } else { REFUSED });
     }
-    let outcome = match way {
-        Ok(way) => {
-            let predicted = past.predicted(located.container.id());
+    let outcome = match (way, admit(settings, &located)) {
+        (Ok(way), Ok(())) => {
+            let predicted = past.predicted(Next::Checkpoint, located.container.id());
             let predicted = predicted.map(|predicted| predicted.seconds);
             let shown = shown(arguments.progress, arguments.format());
             let line = ProgressLine::new(container, shown, predicted);
@@ -125,7 +143,8 @@ pub fn run(
             }
             checkpoint(settings, &located, begun, way, line)
         }
-        Err(no_way) => begun.refused(no_way.to_string(), no_way.kind()),
+        (_, Err(blockers)) => begun.refused(blockers.to_string(), Kind::Blocked),
+        (Err(no_way), Ok(())) => begun.refused(no_way.to_string(), no_way.kind()),
     };
     let success = success(arguments, &known, &outcome);
     Ok(report(

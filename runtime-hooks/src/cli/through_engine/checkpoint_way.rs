@@ -46,10 +46,7 @@ pub(super) enum NoWay {
     #[error("{0}")]
     NoImage(String),
     /// No engine knows the container.
-    #[error(
-        "neither podman nor Docker nor containerd knows a container {0} that it could restore; of \
-         one without an engine, name its bundle with --bundle"
-    )]
+    #[error("{0}")]
     NoContainer(String),
     /// The runtime cannot be used.
     #[error("the program {0} is not there: install stasis completely")]

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
-use std::io::{Read, Seek};
+use std::io::{self, Read, Seek};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -17,6 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(10);
 /// More than any list that is asked for.
 const MOST_ANSWERED: u64 = 16 << 20;
+/// As much of what it says of a failure as is passed on.
+const MOST_SAID: u64 = 400;
 
 /// A command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +35,33 @@ pub(super) enum Called {
     Client,
     /// The runtime, which carries it out itself. Its standard streams may become a container's.
     Runtime,
+}
+
+/// Why a command has not answered.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoAnswer {
+    /// It cannot be called.
+    #[error("it cannot be called ({0})")]
+    Io(#[from] io::Error),
+    /// It has failed.
+    #[error("it says {0:?}")]
+    Said(String),
+    /// Its daemon may hang.
+    #[error("it has said nothing for {} s", PATIENCE.as_secs())]
+    Late,
+}
+
+impl NoAnswer {
+    fn file() -> io::Result<File> {
+        Ok(memfd_create("stasis-answer", MemfdFlags::CLOEXEC)?.into())
+    }
+}
+
+fn text_of(mut file: File, limit: u64) -> io::Result<String> {
+    let mut text = Vec::new();
+    file.rewind()?;
+    file.take(limit).read_to_end(&mut text)?;
+    Ok(String::from_utf8_lossy(&text).trim().to_owned())
 }
 
 impl EngineCommand {
@@ -69,28 +98,31 @@ impl EngineCommand {
         command
     }
 
-    /// What a command that changes nothing writes to its standard output; `None` if it fails, is
-    /// not there, or says nothing for too long, as one may whose daemon hangs.
-    pub(super) fn answer(&self) -> Option<String> {
-        let mut answer = File::from(memfd_create("stasis-answer", MemfdFlags::CLOEXEC).ok()?);
+    /// What a command that changes nothing writes to its standard output.
+    ///
+    /// # Errors
+    /// [`NoAnswer`]; one whose daemon hangs is not waited for.
+    pub(super) fn answer(&self) -> Result<String, NoAnswer> {
+        let (answer, said) = (NoAnswer::file()?, NoAnswer::file()?);
         let mut command = self.command();
-        command.stdin(Stdio::null()).stderr(Stdio::null());
-        let mut child = command.stdout(answer.try_clone().ok()?).spawn().ok()?;
+        command.stdin(Stdio::null()).stderr(said.try_clone()?);
+        let mut child = command.stdout(answer.try_clone()?).spawn()?;
         let start = Instant::now();
         let status = loop {
-            match child.try_wait().ok()? {
+            match child.try_wait()? {
                 Some(status) => break status,
                 None if start.elapsed() < PATIENCE => thread::sleep(LOOK),
                 None => {
-                    child.kill().ok()?;
-                    break child.wait().ok()?;
+                    child.kill()?;
+                    child.wait()?;
+                    return Err(NoAnswer::Late);
                 }
             }
         };
-        let mut text = String::new();
-        answer.rewind().ok()?;
-        answer.take(MOST_ANSWERED).read_to_string(&mut text).ok()?;
-        status.success().then_some(text)
+        match status.success() {
+            true => Ok(text_of(answer, MOST_ANSWERED)?),
+            false => Err(NoAnswer::Said(text_of(said, MOST_SAID)?)),
+        }
     }
 
     fn words(&self) -> Vec<String> {
@@ -129,9 +161,11 @@ mod tests {
     #[test]
     fn an_answer_is_that_of_a_success() {
         let answer = |arguments: &[&str]| EngineCommand::of_client("sh", arguments).answer();
-        assert_eq!(answer(&["-c", "echo job"]), Some("job\n".to_owned()));
-        assert_eq!(answer(&["-c", "echo job; exit 1"]), None);
-        assert_eq!(EngineCommand::of_client("/nowhere", &[]).answer(), None);
+        assert_eq!(answer(&["-c", "echo job"]).unwrap(), "job");
+        let fails = answer(&["-c", "echo job; echo no such thing >&2; exit 1"]);
+        assert_eq!(fails.unwrap_err().to_string(), "it says \"no such thing\"");
+        let nowhere = EngineCommand::of_client("/nowhere", &[]).answer();
+        assert!(matches!(nowhere, Err(NoAnswer::Io(_))), "{nowhere:?}");
     }
 
     #[test]

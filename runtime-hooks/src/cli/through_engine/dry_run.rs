@@ -12,16 +12,15 @@ use super::outcome::Outcome;
 use crate::bulk_memory::plugin::DumpUse;
 use crate::bulk_memory::stores::Stores;
 use crate::checkpoint::disk_space::MostWritten;
-use crate::cli::answer::amount::{size, took};
+use crate::cli::answer::amount::size;
 use crate::cli::answer::name;
-use crate::cli::check::{Blocker, CheckError, DeclaredHooks, Report, check_thawed};
+use crate::cli::check::{Blocker, CheckError, DeclaredHooks, Report};
 use crate::cli::locate::Located;
 use crate::cli::locate::engine::Engine;
-use crate::cli::log::past::{Past, Predicted};
+use crate::cli::log::past::{Next, Past, Predicted};
 use crate::container::host_memory::available;
 use crate::error::kind::Kind;
 use crate::error::{Refusal, chain};
-use crate::host::cancel::Cancel;
 use crate::image::disk_space::free;
 use crate::preflight::capabilities::Capabilities;
 use crate::request::AfterDump;
@@ -65,16 +64,16 @@ struct Room {
 }
 
 impl DryRun {
+    /// `report` is what the pre-flight has found.
     pub(super) fn of(
         settings: &Settings,
         located: &Located,
+        report: Report,
         begun: Outcome,
         way: Result<CheckpointWay, NoWay>,
         after: AfterDump,
         past: &Past,
     ) -> Result<Self, CheckError> {
-        let context = located.context(settings.clone(), Cancel::not_needed());
-        let report = check_thawed(&context, &located.container)?;
         let of_gpus = report.processes.iter().flat_map(|process| &process.gpus);
         let bytes = of_gpus.map(|gpu| gpu.memory_bytes.unwrap_or_default());
         let gpu_bytes = bytes.fold(0, u64::saturating_add);
@@ -90,7 +89,7 @@ impl DryRun {
             error: None,
             hooks: DeclaredHooks::default(),
             gpu_bytes,
-            predicted_checkpoint: past.predicted(located.container.id()),
+            predicted_checkpoint: past.predicted(Next::Checkpoint, located.container.id()),
             tier: settings.bulk_memory.tier,
             room: None,
             notes: Vec::new(),
@@ -190,10 +189,8 @@ impl fmt::Display for DryRun {
             writeln!(f, "command: {command}")?;
         }
         if let Some(predicted) = &self.predicted_checkpoint {
-            let (seconds, from) = (took(predicted.seconds), predicted.from);
-            let bytes = predicted.bytes.map(|bytes| format!(", {}", size(bytes)));
-            let bytes = bytes.unwrap_or_default();
-            writeln!(f, "expected: {seconds}{bytes}, by the last {from}")?;
+            let (text, from) = (predicted.text(), predicted.from);
+            writeln!(f, "expected: {text}, by the last {from}")?;
         }
         if let Some(Room {
             directory,

@@ -12,22 +12,33 @@ use super::outcome::{Outcome, Word};
 use super::progress::{ProgressLine, Shown};
 use super::report::{REFUSED, report, shown};
 use super::restore_dry_run::DryRun;
-use super::restore_way::{RestoreWay, Wanted};
+use super::restore_way::{RestoreWay, Wanted, runs};
 use crate::cli::answer::{Format, Output, name, show};
 use crate::cli::command_error::CommandError;
 use crate::cli::locate::engine::{self, Engine};
 use crate::cli::locate::locate;
+use crate::cli::log::past::{Next, Past};
 use crate::error::kind::State;
 use crate::operation::verb::Verb;
 
-/// The container, and its image.
+/// Restore a container that a checkpoint has ended, by the command of the engine that knows it.
+///
+/// podman, Docker and containerd are asked for it, and the command is printed first. Ctrl-C takes
+/// the restore back: nothing is left of what had been restored.
+///
+/// Exit code 0: it runs, or with --dry-run, nothing is known to be in the way; 1: it does not, or
+/// something is; 130: a signal has ended the restore.
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "stasis restore [OPTIONS] <ID|NAME>\n       stasis restore [OPTIONS] --bundle \
+                      <DIRECTORY> <ID>"
+)]
 pub struct Arguments {
     /// The container, by id or name, as its engine knows it.
     #[arg(value_name = "ID|NAME")]
     container: String,
-    /// Its image: an archive of podman, a name of Docker or ctr, a directory of a low-level
-    /// runtime. Without it the last one of the container.
+    /// Its image, as the engine has it. podman: an archive. Docker and ctr: a name. Without an
+    /// engine: a directory. If it is not given, the last one of the container.
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
     /// Only ask this engine, and not all.
@@ -39,10 +50,10 @@ pub struct Arguments {
     /// The root of its low-level runtime, with --bundle.
     #[arg(long, value_name = "DIRECTORY", requires = "bundle")]
     root: Option<PathBuf>,
-    /// Only tell whether it would begin. Bulk memory is not read.
+    /// Change nothing; tell whether it would begin. The image's contents are not read.
     #[arg(long)]
     dry_run: bool,
-    /// Whether a line shows how far it is.
+    /// When to show how far it is.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Shown::Auto)]
     progress: Shown,
     #[command(flatten)]
@@ -78,7 +89,8 @@ impl Arguments {
 /// Carries the command out; its exit code. `config` is the file of the settings, if one was named.
 ///
 /// # Errors
-/// The answer cannot be written; what has become of the container is in the outcome.
+/// The log of operations cannot be read, or the answer not be written; what has become of the
+/// container is in the outcome.
 pub fn run(
     settings: &Settings,
     arguments: &Arguments,
@@ -91,9 +103,11 @@ pub fn run(
         name: None,
     };
     let id = found.and_then(|way| way.id.clone());
+    let past = Past::read(&settings.paths.log_dir).map_err(CommandError::Log)?;
+    let predicted = id.as_ref().and_then(|id| past.predicted(Next::Restore, id));
     let begun = Outcome::begun(&arguments.container, id, &known);
     if arguments.dry_run {
-        let answer = DryRun::of(settings, begun, way);
+        let answer = DryRun::of(settings, begun, way, predicted);
         show(&answer, arguments.format())?;
         return Ok(if answer.is_refused() { REFUSED } else { 0 });
     }
@@ -103,7 +117,11 @@ pub fn run(
                 println!("{}", name(&way.command));
             }
             let shown = shown(arguments.progress, arguments.format());
-            let line = ProgressLine::new(&arguments.container, shown, None);
+            let line = ProgressLine::new(
+                &arguments.container,
+                shown,
+                predicted.map(|all| all.seconds),
+            );
             restore(settings, begun, way, line)
         }
         Err(no_way) => begun.refused(no_way.to_string(), no_way.kind()),
@@ -125,16 +143,17 @@ fn way(
 ) -> Result<RestoreWay, NoWay> {
     let name = arguments.container.as_str();
     if name.is_empty() || name.starts_with('-') {
-        return Err(NoWay::NoContainer(name.to_owned()));
-    }
-    if runs(name, arguments.root.as_deref()) {
-        return Err(NoWay::Engine(format!("{name} runs; nothing was done")));
+        let text = format!("{name:?} is neither an id nor a name of a container");
+        return Err(NoWay::NoContainer(text));
     }
     let wanted = Wanted {
         name,
         image: arguments.image.as_deref(),
         engine: arguments.engine.map(Engine::from),
     };
+    if is_up(wanted, arguments.root.as_deref()) {
+        return Err(runs(name));
+    }
     match &arguments.bundle {
         Some(bundle) => {
             let root = arguments.root.as_deref();
@@ -144,12 +163,19 @@ fn way(
     }
 }
 
-/// Whether there is a container that is called so, and not only one whose id begins so.
-fn runs(name: &str, root: Option<&Path>) -> bool {
-    locate(name, root).is_ok_and(|located| {
-        let is_called = located.known().name.as_deref() == Some(name);
-        let is_it = is_called || located.container.id() == name;
-        is_it && !located.container.init().is_gone()
+/// Whether there is a container of the engine that is called so, and not only one whose id begins
+/// so.
+fn is_up(wanted: Wanted<'_>, root: Option<&Path>) -> bool {
+    locate(wanted.name, root).is_ok_and(|located| {
+        let known = located.known();
+        let engine = match known.engine {
+            Some(Engine::Nerdctl) => Some(Engine::Containerd),
+            other => other,
+        };
+        let is_of_it = wanted.engine.is_none_or(|only| engine == Some(only));
+        let is_called = known.name.as_deref() == Some(wanted.name);
+        let is_it = is_called || located.container.id() == wanted.name;
+        is_it && is_of_it && !located.container.init().is_gone()
     })
 }
 

@@ -12,6 +12,7 @@ use super::restore_way::RestoreWay;
 use crate::cli::answer::name;
 use crate::cli::check::image::{Reading, Refused, look};
 use crate::cli::locate::engine::Engine;
+use crate::cli::log::past::Predicted;
 use crate::error::chain;
 use crate::error::kind::Kind;
 
@@ -31,11 +32,17 @@ pub(super) struct DryRun {
     kind: Option<Kind>,
     /// All reasons for that.
     refusals: Vec<Refused>,
+    predicted_restore: Option<Predicted>,
     notes: Vec<String>,
 }
 
 impl DryRun {
-    pub(super) fn of(settings: &Settings, begun: Outcome, way: Result<RestoreWay, NoWay>) -> Self {
+    pub(super) fn of(
+        settings: &Settings,
+        begun: Outcome,
+        way: Result<RestoreWay, NoWay>,
+        predicted_restore: Option<Predicted>,
+    ) -> Self {
         let mut answer = Self {
             name: begun.name,
             container: begun.container,
@@ -45,6 +52,7 @@ impl DryRun {
             begins: None,
             kind: None,
             refusals: Vec::new(),
+            predicted_restore,
             notes: Vec::new(),
         };
         let way = match way {
@@ -98,6 +106,10 @@ impl fmt::Display for DryRun {
         }
         if let Some(image) = &self.image {
             writeln!(f, "image: {}", name(image))?;
+        }
+        if let Some(predicted) = &self.predicted_restore {
+            let (text, from) = (predicted.text(), predicted.from);
+            writeln!(f, "expected: {text}, by the last {from}")?;
         }
         let container = name(&self.name);
         match self.begins {

@@ -22,6 +22,7 @@ use super::dry_run::DryRun;
 use super::outcome::Outcome;
 use super::report::REFUSED;
 use crate::cli::answer::{Format, show_all};
+use crate::cli::check::check_thawed;
 use crate::cli::command_error::{CommandError, GroupError};
 use crate::cli::log::past::Past;
 use crate::host::cancel::Cancel;
@@ -90,7 +91,11 @@ pub(super) fn dry_run(settings: &Settings, wanted: &GroupWanted<'_>) -> Result<u
         let id = Some(member.located.container.id().to_owned());
         let begun = Outcome::begun(&member.name, id, &member.known);
         let (located, after) = (&member.located, wanted.after);
-        all.push(DryRun::of(settings, located, begun, way, after, &past)?);
+        let context = located.context(settings.clone(), Cancel::not_needed());
+        let report = check_thawed(&context, &located.container)?;
+        all.push(DryRun::of(
+            settings, located, report, begun, way, after, &past,
+        )?);
     }
     show_all(&all, wanted.format)?;
     Ok(if all.iter().all(DryRun::would_begin) {

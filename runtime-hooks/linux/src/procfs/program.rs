@@ -1,0 +1,74 @@
+//! What a process was started with: `/proc/PID/exe` and `/proc/PID/cmdline`.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+use super::{gone_is_none, read};
+
+/// What the kernel puts behind the path of a file that has no name any more.
+const DELETED: &[u8] = b" (deleted)";
+/// More than daemons are given.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// The file of the program that a process executes, also if it has been replaced since; `None` if
+/// the process has ended.
+///
+/// # Errors
+/// An error of reading `/proc`.
+pub fn program(pid: i32) -> io::Result<Option<PathBuf>> {
+    let target = gone_is_none(fs::read_link(format!("/proc/{pid}/exe")))?;
+    Ok(target.map(|target| {
+        let bytes = target.as_os_str().as_bytes();
+        let path = bytes.strip_suffix(DELETED).unwrap_or(bytes);
+        OsString::from_vec(path.to_owned()).into()
+    }))
+}
+
+/// The command line of a process, as far as it has not written over it; `None` if it has ended.
+///
+/// # Errors
+/// An error of reading `/proc`.
+pub fn arguments(pid: i32) -> io::Result<Option<Vec<OsString>>> {
+    let text = read(&PathBuf::from(format!("/proc/{pid}/cmdline")), MAX_BYTES)?;
+    Ok(text.map(|text| {
+        let each = text
+            .strip_suffix(b"\0")
+            .unwrap_or(&text)
+            .split(|byte| *byte == 0);
+        each.map(|word| OsString::from_vec(word.to_owned()))
+            .collect()
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+    use crate::process::tests::start;
+
+    #[test]
+    fn a_process_tells_its_program_also_when_that_is_gone() {
+        let directory = tempfile::tempdir().unwrap();
+        let copy = directory.path().join("waits");
+        // With a descriptor of ours, which others may inherit, execve(2) could refuse it (ETXTBSY).
+        let copied = Command::new("cp").arg("/bin/cat").arg(&copy).status();
+        assert!(copied.unwrap().success());
+        let mut command = Command::new(&copy);
+        command.args(["-u", "-"]);
+        let mut child = start(command);
+        let pid = i32::try_from(child.id()).unwrap();
+        assert_eq!(program(pid).unwrap(), Some(copy.clone()));
+        fs::remove_file(&copy).unwrap();
+        assert_eq!(program(pid).unwrap(), Some(copy.clone()));
+        let words = [copy.as_os_str(), "-u".as_ref(), "-".as_ref()];
+        assert_eq!(arguments(pid).unwrap().unwrap(), words);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(program(pid).unwrap(), None);
+        assert_eq!(arguments(pid).unwrap(), None);
+    }
+}

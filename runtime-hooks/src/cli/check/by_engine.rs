@@ -1,0 +1,90 @@
+//! What keeps a container's engine from having stasis checkpoint it. Operations that call no engine
+//! (`stasis checkpoint --group`, `suspend`) do not ask for it.
+
+use stasis_config::{BlockerKind, Settings};
+use stasis_linux::ProcessRef;
+use stasis_linux::cgroup::FreezerState;
+
+use super::{CheckError, Report, check_thawed};
+use crate::cli::locate::engine::Engine;
+use crate::cli::locate::{Located, docker, runtime};
+use crate::context::Context;
+use crate::host::cancel::Cancel;
+use crate::preflight::blocker::{Blockers, Finding};
+use crate::preflight::cuda_processes::cuda_members;
+
+/// Runs the pre-flight of a checkpoint by the container's engine.
+///
+/// # Errors
+/// As [`check_thawed`].
+pub fn check_by_engine(settings: &Settings, located: &Located) -> Result<Report, CheckError> {
+    let context = located.context(settings.clone(), Cancel::not_needed());
+    let mut report = check_thawed(&context, &located.container)?;
+    report.ask_engine(settings, located);
+    Ok(report)
+}
+
+/// Refuses a checkpoint by the container's engine, before that is called.
+///
+/// # Errors
+/// [`Blockers`].
+pub(in crate::cli) fn admit(settings: &Settings, located: &Located) -> Result<(), Blockers> {
+    let context = located.context(settings.clone(), Cancel::not_needed());
+    let found = findings(located, || uses_cuda(&context, located));
+    Blockers::check(found, settings).map(drop)
+}
+
+impl Report {
+    /// Adds what is in the way of its engine.
+    pub(in crate::cli) fn ask_engine(&mut self, settings: &Settings, located: &Located) {
+        let uses_cuda = self.processes.iter().any(|process| process.cuda.is_some());
+        for finding in findings(located, || uses_cuda) {
+            self.add(finding, settings);
+        }
+    }
+}
+
+/// Of a container without an engine stasis is the runtime, and without CUDA any runtime will do.
+fn findings(located: &Located, uses_cuda: impl FnOnce() -> bool) -> Vec<Finding> {
+    let Some(engine) = located.known().engine else {
+        return Vec::new();
+    };
+    let other = runtime::of_others(&located.container).filter(|_| uses_cuda());
+    let other = other.map(|calls| {
+        let evidence = format!("calls {}, not stasis-runtime", calls.program.display());
+        finding(BlockerKind::OtherRuntime, &calls.by, evidence)
+    });
+    let docker = match engine {
+        Engine::Docker => docker::without_checkpoints(),
+        _ => None,
+    };
+    let docker = docker.map(|daemon| {
+        let evidence = "says that it is not experimental".to_owned();
+        finding(BlockerKind::DockerExperimental, &daemon, evidence)
+    });
+    other.into_iter().chain(docker).collect()
+}
+
+fn finding(kind: BlockerKind, process: &ProcessRef, evidence: String) -> Finding {
+    Finding {
+        kind,
+        pid: process.pid(),
+        name: process.name().to_owned(),
+        evidence,
+    }
+}
+
+/// Whether a process of it has GPU state. Of one that cannot be asked it is taken for granted.
+fn uses_cuda(context: &Context, located: &Located) -> bool {
+    let container = &located.container;
+    let Ok(snapshot) = container.snapshot() else {
+        return true;
+    };
+    if snapshot.candidates().is_empty() {
+        return false;
+    }
+    if !matches!(container.cgroup().freezer_state(), Ok(FreezerState::Thawed)) {
+        return true;
+    }
+    cuda_members(context, container, &snapshot).map_or(true, |members| members.is_some())
+}
