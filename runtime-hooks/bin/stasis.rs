@@ -5,7 +5,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use stasis::cli::answer::{Format, Output, answer, show, show_all, show_error};
 use stasis::cli::check::image::{Reading, check_image};
 use stasis::cli::check::{CheckError, check_by_engine};
@@ -26,10 +26,13 @@ use stasis::error::chain;
 use stasis_config::Settings;
 use stasis_linux::open_files;
 
-/// Checkpoint and restore running GPU containers, of whichever engine; see what runs, what was
-/// done, and what is wrong with a node.
+/// Checkpoint and restore running GPU containers.
 ///
-/// `stasis doctor` is a good first command, and `man stasis-VERB` the manual of each.
+/// Those of podman, Docker, containerd, Kubernetes, or of a low-level runtime that was called by
+/// hand. Also: what runs and what a checkpoint of it would take, what was done, which images there
+/// are, and what is wrong with this node. Only root can use it.
+///
+/// `stasis doctor` is a good first command, and `man stasis-COMMAND` the manual of each.
 #[derive(Debug, Parser)]
 #[command(name = "stasis", version, disable_help_subcommand = true)]
 struct Arguments {
@@ -42,12 +45,27 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Look for what is wrong with this machine, and say what to do.
+    ///
+    /// Each finding has an id, a verdict (fault, warning, ok), the evidence and the remedy. This
+    /// build of the driver is tried, if it was not yet: some seconds, and 1 GiB of a GPU's memory.
+    ///
+    /// Exit code 0: nothing is at fault, though there may be warnings; 1: something is.
+    Doctor {
+        #[command(flatten)]
+        output: Output,
+    },
+    Setup(setup::Arguments),
     /// Say whether a container could be checkpointed, or an image restored here, and why not.
     ///
-    /// Or, with --machine, what this machine can do. Changes nothing (for the latter the driver is
-    /// tried once, with a process of its own on a GPU).
+    /// Or, with --machine, what this machine can do: for that this build of the driver is tried, if
+    /// it was not yet (some seconds, and 1 GiB of a GPU's memory). Nothing else is changed.
     ///
-    /// Exit code 0: it could; 1: the checkpoint or restore would be refused; 2: the check failed.
+    /// Exit code 0: it would begin; 1: it would be refused; 2: that cannot be told.
+    #[command(
+        override_usage = "stasis check [OPTIONS] <ID|NAME>\n       stasis check [OPTIONS] \
+                                --image <DIR>\n       stasis check [OPTIONS] --machine"
+    )]
     Check {
         /// The container's id (or the beginning of it) or name.
         #[arg(value_name = "ID|NAME", required_unless_present_any = ["machine", "image"])]
@@ -55,50 +73,42 @@ enum Verb {
         /// Read the image in this directory as a restore would, and all of its bulk memory.
         #[arg(long, value_name = "DIR", conflicts_with_all = ["id", "root", "machine"])]
         image: Option<PathBuf>,
-        /// Report what this machine can do, and what is done without it. Tries this build of the
-        /// driver, if it was not tried yet: some seconds, and 1 GiB of a GPU's memory.
+        /// Report what this machine can do, and what is done without it.
         #[arg(long, conflicts_with_all = ["id", "root"])]
         machine: bool,
         /// The root of its low-level runtime; without it the usual roots are searched.
-        #[arg(long)]
+        #[arg(long, value_name = "DIRECTORY")]
         root: Option<PathBuf>,
         #[command(flatten)]
         output: Output,
     },
     Ps(ps::Arguments),
     Log(log::Arguments),
-    /// Checkpoint a container through its engine, whichever that is.
-    ///
-    /// Ctrl-C takes it back.
-    ///
-    /// Exit code 0: it is checkpointed, or with --dry-run, a checkpoint would begin; 1: it is not,
-    /// or would not; 2: it is not there, or cannot be looked at; 130: a signal has ended the
-    /// checkpoint, and the container is as it was unless it is said otherwise.
     Checkpoint(checkpoint::Arguments),
-    /// Restore a container that a checkpoint has ended, through the engine that knows it.
-    ///
-    /// Ctrl-C takes it back.
-    ///
-    /// Exit code 0: it runs, or with --dry-run, nothing is known to be in the way; 1: it does not,
-    /// or something is; 130: a signal has ended the restore.
     Restore(restore::Arguments),
     Metrics(metrics::Arguments),
     /// Free the GPUs of containers in place: their GPU contents wait in host memory.
+    ///
+    /// Their processes go on until they call CUDA, and wait there. Ctrl-C undoes all.
     ///
     /// Exit code 0: all are suspended; 1: some are not, and are as they were unless it is said
     /// otherwise.
     Suspend(suspend::Arguments),
     /// Give suspended containers their GPUs back.
     ///
+    /// One for which there is no room is refused, or waits with --wait. Ctrl-C undoes all.
+    ///
     /// Exit code 0: all run; 1: some do not, and are as they were unless it is said otherwise.
     Resume(suspend::Arguments),
     /// List images: whose they are, how big, and whether they can be restored here.
     ///
-    /// Bulk memory is not read.
+    /// Their contents are not read: `stasis verify` does that.
     ///
     /// Exit code 0: they are listed; 2: they cannot be.
     Images(images::Arguments),
-    /// Read images in full and compare checksums, or say whether they would run here (--here).
+    /// Read images in full and compare checksums, or say whether they would run here.
+    ///
+    /// The latter with --here, for which their contents are not read.
     ///
     /// Exit code 0: all can be restored here; 1: some cannot.
     Verify(images::VerifyArguments),
@@ -108,7 +118,8 @@ enum Verb {
     Gc(gc::Arguments),
     /// Undo what killed operations have left to undo.
     ///
-    /// Needed where their keepers were killed, too.
+    /// Each has a keeper, a process that does so if the operation is killed: this is for where that
+    /// was killed, too. What is under way is left alone.
     ///
     /// Exit code 0: nothing is left; 1: something is; 2: what is recorded cannot be read.
     Recover {
@@ -123,25 +134,12 @@ enum Verb {
     },
     /// Manage memory that checkpoints keep apart from their images.
     ///
-    /// With bulk_memory.tier "disk" or "ram" in the settings.
+    /// They do so with bulk_memory.tier "disk" or "ram" in the settings: with the contents of GPUs,
+    /// and large heaps.
     Memory {
         #[command(subcommand)]
         verb: memory::command::Verb,
     },
-    /// Look for what is wrong with this machine, and say what to do.
-    ///
-    /// Tries this build of the driver, if it was not tried yet: some seconds, and 1 GiB of a GPU's
-    /// memory.
-    ///
-    /// Exit code 0: nothing is at fault; 1: something is.
-    Doctor {
-        #[command(flatten)]
-        output: Output,
-    },
-    /// Tell a container engine of stasis, in its settings.
-    ///
-    /// Shows the difference, and keeps all else that is in them.
-    Setup(setup::Arguments),
     /// Write manual pages and completions of shells below this directory, for a package.
     #[command(hide = true)]
     Documents {
@@ -188,8 +186,9 @@ fn main() -> ExitCode {
     } else if Path::new(&called).file_name() == Some(cuda_checkpoint::NAME.as_ref()) {
         cuda_checkpoint::main(env::args_os())
     } else {
-        // `parse` ends the process with code 2 on a wrong command line.
-        let arguments = Arguments::parse();
+        // A wrong command line ends the process with code 2.
+        let matches = documents::with_examples(Arguments::command()).get_matches();
+        let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
         let format = arguments.verb.format();
         run(arguments).unwrap_or_else(|error| {
             report_error(&error, format);
@@ -296,3 +295,6 @@ fn report_error(error: &CommandError, format: Format) {
         let _ = answer(&serde_json::json!({ "error": text, "kind": kind, "state": state }));
     }
 }
+
+#[cfg(test)]
+mod tests;

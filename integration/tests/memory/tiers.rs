@@ -189,7 +189,8 @@ fn a_disk_has_unchanged_memory_once(stasis: &StasisHost, gpu: &Bundle<'_>) -> Re
     };
     assert_contains(&prune(&[])?, &["its image is gone", "--force"]);
     assert_eq!(listed(stasis)?.len(), 2);
-    prune(&["--force"])?;
+    let pruned: Value = serde_json::from_str(&prune(&["--force", "--json"])?)?;
+    assert_eq!(pruned[0]["result"], "removed", "{pruned}");
     let kept = listed(stasis)?;
     assert_eq!(kept.len(), 1);
     gpu.restore("second")?;

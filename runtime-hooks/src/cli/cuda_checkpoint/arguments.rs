@@ -9,6 +9,12 @@ use clap::{Args, Parser, ValueEnum};
 use crate::cuda::{GpuMap, GpuUuid, InvalidGpuUuid};
 
 /// Move the CUDA state of running processes between GPU and host memory.
+///
+/// Takes the place of NVIDIA's program of that name, and knows its options. A container is better
+/// moved as a whole (--container, or `stasis suspend` and `stasis resume`): a checkpoint of it is
+/// refused (unknown-gpus) as long as a process of it is moved alone.
+///
+/// Exit code 0: done; 1: failed, or a wrong command line.
 #[derive(Debug, Parser)]
 #[command(
     name = super::NAME,

@@ -1,6 +1,8 @@
 //! Manual pages and completions of shells, made from the command lines themselves, so that none of
 //! them misses a command or an option.
 
+mod examples;
+mod manual;
 pub(crate) mod names;
 
 use std::fs;
@@ -9,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Command;
 use clap_complete::{Generator, Shell};
+
+pub use examples::{faults, with_examples};
 
 /// Where each shell looks for completions, below `share`.
 const SHELLS: [(Shell, &str); 3] = [
@@ -42,7 +46,7 @@ pub fn write(commands: [Command; 2], share: &Path) -> Result<(), DocumentsError>
             })?;
         }
         into(&share.join("man/man1"), |directory| {
-            clap_mangen::generate_to(command, directory)
+            manual::write(command, directory)
         })?;
     }
     Ok(())

@@ -24,7 +24,7 @@ use row::Row;
 /// The images, and what of them is read.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Image directories; without any, those that operations.log and stored bulk memory name.
+    /// Image directories; without any, those that checkpoints on this machine have written.
     #[arg(value_name = "DIRECTORY")]
     directories: Vec<PathBuf>,
     #[command(flatten)]
@@ -36,12 +36,12 @@ pub struct Arguments {
 pub struct VerifyArguments {
     #[command(flatten)]
     images: Arguments,
-    /// Whether they would run here, by what they say of themselves: driver and its libraries, GPUs,
-    /// CPU, kernel, CRIU, memory. Their contents are not read.
+    /// Say whether they would run here, by what they tell of themselves: driver and its libraries,
+    /// GPUs, CPU, kernel, CRIU, memory.
     #[arg(long, requires = "directories")]
     here: bool,
-    /// The bundle of the new container: its mounts, and the files that processes have open or
-    /// mapped, have to be there.
+    /// The bundle of the new container: look for the image's mounts, and the files that its
+    /// processes had open or mapped, in that, too.
     #[arg(long, value_name = "BUNDLE", requires = "here")]
     bundle: Option<PathBuf>,
 }

@@ -27,13 +27,13 @@ pub struct Arguments {
     /// Only those on the container of this id (or the beginning of it) or name.
     #[arg(long, value_name = "ID|NAME")]
     container: Option<String>,
-    /// Only those that began since: 30s, 20min, 2h, 7d, or a time as the log has it.
+    /// Only those that began since: 30s, 20min, 2h, 7d ago, or a time such as 2026-11-25T10:30:00Z.
     #[arg(long, value_name = "TIME")]
     since: Option<Since>,
     /// Only those that failed or were refused, with their errors.
     #[arg(long)]
     failed: bool,
-    /// Only the last of them.
+    /// Only the last of them, so many.
     #[arg(short = 'n', long, value_name = "NUMBER")]
     lines: Option<usize>,
     /// Show the phases of each as bars.

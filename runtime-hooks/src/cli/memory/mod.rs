@@ -2,6 +2,7 @@
 
 pub mod command;
 pub mod flush;
+mod outcome;
 pub mod prune;
 pub mod verify;
 

@@ -23,7 +23,8 @@ use text::Family;
 
 /// Print metrics of this machine in Prometheus' text format.
 ///
-/// Operations, containers, the tiers of memory, and what is left over.
+/// Operations, containers, the memory that checkpoints keep, and what killed operations have left.
+/// Where they shall be read again and again, stasis-metrics.timer writes them each minute.
 ///
 /// Exit code 0: they are printed or written, and stasis_read_success tells what could be read; 2:
 /// they cannot be.

@@ -35,15 +35,22 @@ pub enum Engine {
     Podman,
 }
 
-/// Which engine, and how.
+/// Tell a container engine of stasis, in its settings.
+///
+/// Shows what is changed in them, as `diff -u` does, and what is left to do, such as a restart of
+/// the engine. All else that is in them stays.
+///
+/// Exit code 0: it is written, or nothing is to be changed; 2: nothing was changed, unless a file
+/// could not be written behind others.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The engine.
+    #[arg(value_name = "ENGINE")]
     engine: Engine,
     /// Show the difference, and write nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Take out again what tells it of stasis. Refused while a container needs it.
+    /// Take out again what was written. Refused while a container needs it.
     #[arg(long)]
     undo: bool,
     #[command(flatten)]

@@ -33,7 +33,7 @@ pub struct Arguments {
     #[arg(value_name = "ID|NAME", required = true)]
     containers: Vec<String>,
     /// If there is no room, or another operation works on a container, try again until it
-    /// succeeds, for this many seconds at most.
+    /// succeeds, for SECONDS at most if that is given.
     #[arg(
         long,
         value_name = "SECONDS",

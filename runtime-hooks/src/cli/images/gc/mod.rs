@@ -30,26 +30,28 @@ use whose::Whose;
 
 /// Remove old images, and what nobody needs any more.
 ///
-/// What checkpoints that were cut off have left, and stored bulk memory that no image needs, too.
-/// Shows what would be removed, unless --yes is given.
+/// Of the images that `stasis images` lists, those that --keep and --older-than choose; and always
+/// what interrupted checkpoints have left, and stored bulk memory that no image needs. Nothing is
+/// removed without --yes.
 ///
 /// Never removed are images that an operation or a living process uses, images that others refer
 /// to, and the newest complete image of a container, unless `--keep 0` asks for that.
 ///
-/// Exit code 0: nothing is in the way; 1: something stays, and it is said why.
+/// Exit code 0: what should go is shown, or removed; 1: something stays that should go, and it is
+/// said why; 2: nothing can be looked at, or no such container has left anything.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Keep this many complete images of each container; the older ones go.
     #[arg(long, value_name = "NUMBER")]
     keep: Option<usize>,
-    /// Remove images that are older: 30s, 20min, 2h, 7d, or than a time as the log has it. With
-    /// --keep only those that are more than that, too.
+    /// Remove images that are older than 30s, 20min, 2h, 7d, or a time such as
+    /// 2026-11-25T10:30:00Z. With --keep only those that are both older and too many.
     #[arg(long, value_name = "TIME")]
     older_than: Option<Since>,
     /// Only what is of the container of this id (or the beginning of it) or name.
     #[arg(long, value_name = "ID|NAME")]
     container: Option<String>,
-    /// Show what would be removed, and remove nothing; so it is without --yes.
+    /// Show what would be removed, and remove nothing, as without --yes.
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
     /// Remove it.

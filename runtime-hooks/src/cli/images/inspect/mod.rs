@@ -22,15 +22,15 @@ use report::Report;
 /// Show what is in images.
 ///
 /// Whose they are, which GPUs and how much memory they hold, and on request their processes, open
-/// files, sockets and mounts, and what their checkpoints took. Whether they are whole is not looked
-/// at: `stasis verify` does.
+/// files, sockets and mounts, and what their checkpoints took. Whether an image is whole is not
+/// looked at: `stasis verify` does that.
 ///
 /// Exit code 0: they are shown; 2: one of them cannot be.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Image directories; also the directory that an engine has put one into, beside its
-    /// config.dump. Or an image where registries' images are, of which nothing but two small
-    /// documents is fetched: REGISTRY/REPOSITORY:TAG, oci:/DIRECTORY:TAG, @DIGEST in place of :TAG.
+    /// Image directories; also one into which an engine's archive was unpacked. Or an image in a
+    /// registry or an OCI layout, of which two small documents are fetched:
+    /// REGISTRY/REPOSITORY:TAG, oci:/DIRECTORY:TAG, or @DIGEST in the place of :TAG.
     #[arg(value_name = "IMAGE", required = true)]
     images: Vec<PathBuf>,
     /// Show the processes as a tree, with the command lines that are in the image.

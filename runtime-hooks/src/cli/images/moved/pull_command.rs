@@ -18,7 +18,8 @@ use crate::cli::images::origin::Origin;
 
 /// Fetch an image from a registry or an OCI layout into a directory of its own.
 ///
-/// It is verified by its digests. One that was cut off goes on where it was.
+/// It is verified by its digests. A pull that was interrupted goes on where it was. Credentials are
+/// those of podman and Docker.
 ///
 /// Exit code 0: the image is there; 2: it is not.
 #[derive(Debug, Args)]
@@ -26,7 +27,7 @@ pub struct Arguments {
     /// Where from: REGISTRY/REPOSITORY:TAG, or oci:/DIRECTORY:TAG; @DIGEST in the place of :TAG.
     #[arg(value_name = "REF")]
     reference: Reference,
-    /// The directory for it, which is not there yet, or empty; or, ending in .tar or .tar.zst, an
+    /// The directory for it, which is not there yet, or empty. If it ends in .tar or .tar.zst, an
     /// archive for an engine, of an image that was pushed with its engine's files.
     #[arg(value_name = "INTO")]
     into: PathBuf,

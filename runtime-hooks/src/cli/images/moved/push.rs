@@ -31,20 +31,20 @@ const EARLIER: usize = 16;
 
 /// Put an image into a registry or an OCI layout.
 ///
-/// It is one more container image there, and only what is not there yet is moved. The image is
-/// verified as at a restore, and stays as it is.
+/// Only what is not there yet is moved. The image is verified as at a restore, and stays as it is.
+/// Credentials are those of podman and Docker.
 ///
 /// Exit code 0: it is there; 2: it is not, and what was there before is.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Where to: REGISTRY/REPOSITORY:TAG, or oci:/DIRECTORY:TAG, which is made.
+    /// Where to: REGISTRY/REPOSITORY:TAG, or oci:/DIRECTORY:TAG, whose directory is made.
     #[arg(value_name = "REF")]
     reference: Reference,
-    /// The image's directory, or the archive that an engine has exported it into.
+    /// The image's directory, or the archive into which an engine has exported it.
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
     /// The tag or digest, in the same repository, of the container image that this is a checkpoint
-    /// of; by itself the one that the engine names, if it is there.
+    /// of. If it is not given, the one that the engine names, if that is there.
     #[arg(long, value_name = "TAG|DIGEST")]
     subject: Option<String>,
     #[command(flatten)]
