@@ -177,7 +177,13 @@ pub(super) const ANOTHER_LIBCUDA: &str = "cd /usr/local/nvidia/lib64; \
                                           mv libcuda.so.1 libcuda.so.570.124.06; \
                                           ln -s libcuda.so.570.124.06 libcuda.so.1";
 
-pub(super) const OF_ENGINES: [Case; 15] = [
+pub(super) const OF_ENGINES: [Case; 16] = [
+    (
+        "no-engine",
+        "warning",
+        "sed -i s/stasis/other/g /etc/docker/daemon.json /etc/containers/containers.conf",
+        "",
+    ),
     (
         "docker-settings",
         "fault",

@@ -1,6 +1,6 @@
 //! containerd's settings: of CRI, by which pods come to stasis.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use toml_edit::Item;
 
@@ -18,9 +18,13 @@ const RESTORES: &str = "enable_experimental_restore_via_create";
 const CHECKPOINTS: &str = "enable_criu";
 
 pub(super) fn findings() -> Vec<Finding> {
-    let (files, mut found) = read(with_imports(Path::new(SETTINGS)), "containerd");
+    let (files, mut found) = read(paths(), "containerd");
     found.extend(of(&files));
     found
+}
+
+pub(super) fn paths() -> Vec<PathBuf> {
+    with_imports(Path::new(SETTINGS))
 }
 
 fn of(files: &[Toml]) -> Vec<Finding> {

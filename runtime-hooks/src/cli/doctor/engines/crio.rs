@@ -22,7 +22,7 @@ pub(super) fn findings() -> Vec<Finding> {
     found
 }
 
-fn paths() -> Vec<PathBuf> {
+pub(super) fn paths() -> Vec<PathBuf> {
     let entries = fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
     let paths = entries.map(|entry| entry.path());
     let mut paths: Vec<PathBuf> = paths.filter(|path| path.is_file()).collect();

@@ -10,7 +10,7 @@ use crate::cli::doctor::warning;
 use crate::cli::machine::Finding;
 use crate::cli::setup::change;
 
-const SETTINGS: &str = "/etc/docker/daemon.json";
+pub(super) const SETTINGS: &str = "/etc/docker/daemon.json";
 
 pub(super) fn findings() -> Vec<Finding> {
     match change::read(Path::new(SETTINGS)) {

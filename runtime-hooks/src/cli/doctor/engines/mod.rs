@@ -6,6 +6,7 @@ mod crio;
 mod docker;
 mod imports;
 mod podman;
+mod untold;
 
 use std::path::{Path, PathBuf};
 
@@ -20,13 +21,17 @@ use crate::cli::setup::{SetupError, change, tables};
 const NAME: &str = "stasis";
 
 pub(super) fn findings() -> Vec<Finding> {
-    [
+    let mut found = [
         docker::findings(),
         podman::findings(),
         containerd::findings(),
         crio::findings(),
     ]
-    .concat()
+    .concat();
+    let files = [containerd::paths(), crio::paths()].concat();
+    let files = podman::SETTINGS.map(PathBuf::from).into_iter().chain(files);
+    found.extend(untold::finding(files.chain([docker::SETTINGS.into()])));
+    found
 }
 
 /// A file of settings.

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{NAME, Toml, missing, read};
 use crate::cli::machine::Finding;
 
-const SETTINGS: [&str; 2] = [
+pub(super) const SETTINGS: [&str; 2] = [
     "/etc/containers/containers.conf",
     "/etc/containers/containers.conf.d/stasis.conf",
 ];
