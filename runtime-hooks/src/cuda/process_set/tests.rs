@@ -20,7 +20,10 @@ impl OddlyNamed {
     fn start(name: &[u8]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let program = directory.path().join(OsStr::from_bytes(name));
-        fs::copy("/bin/cat", &program).unwrap();
+        // A descriptor of ours that can write to it would be a moment in what other tests start,
+        // and execve(2) refuse the program (ETXTBSY).
+        let copied = Command::new("cp").arg("/bin/cat").arg(&program).status();
+        assert!(copied.unwrap().success());
         let mut command = Command::new(program);
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
