@@ -139,6 +139,15 @@ pub enum StoreError {
         /// The address of the hole.
         area: u64,
     },
+    /// A registry would not take it.
+    #[error(
+        "the image is more than a registry takes: {what}; nothing was sent, and the image stays as \
+         it is; keep it in a file system"
+    )]
+    TooMuch {
+        /// What would be how large.
+        what: String,
+    },
     /// A fault in stasis.
     #[error("a thread that moved memory panicked, which is a fault in stasis")]
     Panic,

@@ -13,8 +13,8 @@
 //!   while more of them come ([`Writer::store_coming`]), and [`Reader::load_files`], by many
 //!   threads. What is in a pack from the beginning
 //!   ([`create_pack`]) is not copied: [`Reader::in_place`].
-//! * Moving: [`gather`] puts the memory of an image into blobs for a registry, which are the packs
-//!   of the image that is pulled.
+//! * Moving: a [`Plan`] puts the memory of an image into blobs for a registry, which are the packs
+//!   of the image that is pulled; and large files of CRIU ([`cut_files`], [`write_files`]).
 //! * An image that is being pulled ([`Arriving`]): its readers wait for the part that they need.
 //! * Managing: [`list`], [`remove`], [`discard`].
 //!
@@ -51,8 +51,10 @@ pub use blob::contents::{
     BlobContents, Content, ContentHash, MOST_CONTENTS_BYTES, decode as decode_contents,
     encode as encode_contents,
 };
-pub use blob::cut::Lengths;
-pub use blob::gather::{Gathered, NewBlobs, gather};
+pub use blob::cut::{BlobsOf, Lengths};
+pub use blob::files::{LargeFile, cut_files};
+pub use blob::gather::{Gathered, NewBlobs, Plan};
+pub use blob::write_files::{refuse_other_files, write_files};
 pub use blob::{BlobDigest, MOST_BLOB_BYTES, pack_header, pack_of};
 pub use chunk::buffer::Buffer;
 pub use chunk::checksum::Checksum;

@@ -270,7 +270,8 @@ pub(crate) fn load<'b>(
     }
 }
 
-fn fill(pack: &PackFile, offset: u64, into: &mut [u8]) -> Result<(), String> {
+/// Reads all of `into`.
+pub(crate) fn fill(pack: &PackFile, offset: u64, into: &mut [u8]) -> Result<(), String> {
     let read = pack.read_at(offset, into);
     let read = read.map_err(|error| error.to_string())?;
     if read < into.len() {

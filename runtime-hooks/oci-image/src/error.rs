@@ -105,6 +105,15 @@ pub enum OciImageError {
         /// The blob.
         digest: Digest,
     },
+    /// Nobody takes so large a blob.
+    #[error(
+        "{0} has more than the 9 GiB that a blob may have, compressed as well, and nothing was sent; \
+         keep the image in a file system, or make one without it"
+    )]
+    TooLarge(
+        /// What the blob would have.
+        &'static str,
+    ),
     /// A blob is not what its digest and length say.
     #[error(
         "the blob {digest} is damaged: {what}; remove it there, and push an image that has it again"

@@ -19,6 +19,7 @@ pub fn of_store(error: &StoreError) -> Kind {
         StoreError::Missing { .. } | StoreError::NoDirectory { .. } => Kind::MemoryMissing,
         StoreError::Version { .. } => Kind::ImageVersion,
         StoreError::Needed { problem, .. } => of_store(problem),
+        StoreError::TooMuch { .. } => Kind::Unsupported,
         StoreError::MemoryFile { source, .. } => of_io(source, Kind::BulkMemory),
         StoreError::NoFile { .. } | StoreError::Panic | StoreError::Impossible { .. } => {
             Kind::BulkMemory

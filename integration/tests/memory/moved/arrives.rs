@@ -64,7 +64,8 @@ fn a_restore_goes_on_with_what_arrives() -> Result<()> {
     holds_its_memory(stasis, SMALL)?;
     job.checkpoint("second", &[])?;
     let pushed = push("second")?;
-    ensure!(pushed["blobs"] == 2, "{pushed}");
+    // Two of memory and two of CRIU's files.
+    ensure!(pushed["blobs"] == 4, "{pushed}");
     let proxy = &BreakingProxy::start(&stasis.host, BREAKING, PORT, u64::MAX, 0)?;
     let arrives = Arrives { stasis, job, proxy };
     let cases: [(&str, &dyn Fn() -> Result<()>); 6] = [

@@ -124,7 +124,8 @@ fn what_the_registry_has_damaged_is_refused(stasis: &StasisHost) -> Result<()> {
         ensure!(kind == "image-damaged", "{kind}: {error}");
         fs::write(&path, good)?;
         let left = names_in(&stasis.host.path(STAGING))?;
-        ensure!(left.len() <= 1, "{left:?} is left");
+        let is_verified = |name: &String| name.ends_with(".pack");
+        ensure!(left.iter().all(is_verified), "{left:?} is left");
     }
     stasis.host.run(&["rm", "-rf", STAGING]).map(drop)
 }
@@ -142,6 +143,6 @@ fn skopeo_takes_it_along(stasis: &StasisHost, into: &Layout<'_>) -> Result<()> {
         .host
         .run(&[&copy[..], &[&into.tagged("second"), &to]].concat())?;
     let pulled = moved(stasis, &["pull", &back, INTO])?;
-    ensure!(pulled["moved_blobs"] == 2, "{pulled}");
+    ensure!(pulled["moved_blobs"] == pulled["blobs"], "{pulled}");
     stasis.host.run(&["rm", "-r", INTO]).map(drop)
 }

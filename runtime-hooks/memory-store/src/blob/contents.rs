@@ -75,6 +75,11 @@ pub fn encode(blobs: &[BlobContents]) -> Vec<u8> {
     list
 }
 
+/// The length of what a list has about so many blobs and contents.
+pub(super) fn listed_bytes(blobs: usize, contents: usize) -> u64 {
+    (blobs * BLOB + contents * CONTENT) as u64
+}
+
 /// A longer list would not be read.
 fn count<T>(list: &[T]) -> u32 {
     u32::try_from(list.len()).unwrap_or(u32::MAX)

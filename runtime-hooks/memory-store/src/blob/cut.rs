@@ -9,12 +9,46 @@ use super::contents::ContentHash;
 const LEAST: u64 = 256 << 20;
 /// With [`SPARE`] less than [`MOST_BLOB_BYTES`](super::MOST_BLOB_BYTES).
 const MOST_LEAST: u64 = 8 << 30;
-/// So many blobs of the least length are not more than an image may have.
-const BLOBS: u64 = 128;
 /// A blob is no longer than the least by more than this, and one of 16 contents ends it: that none
 /// of 256 does is rarer than one in ten million.
 const SPARE: u64 = 1 << 30;
 const ENDS: u8 = 0x0f;
+
+/// What an image has in blobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlobsOf {
+    /// Bulk memory.
+    Memory,
+    /// Large files of CRIU.
+    Files,
+}
+
+impl BlobsOf {
+    /// The most blobs of the sort: of both, with six other layers, as many as an image may have.
+    pub(super) fn most(self) -> usize {
+        match self {
+            Self::Memory => 300,
+            Self::Files => 94,
+        }
+    }
+
+    /// For messages.
+    pub(super) fn what(self) -> &'static str {
+        match self {
+            Self::Memory => "bulk memory",
+            Self::Files => "large files",
+        }
+    }
+
+    /// So many of the least length there are, as long as that may grow. They and as many of other
+    /// images are less than the most.
+    fn share(self) -> u64 {
+        match self {
+            Self::Memory => 128,
+            Self::Files => 32,
+        }
+    }
+}
 
 /// The lengths of an image's blobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,17 +60,23 @@ pub struct Lengths {
 }
 
 impl Lengths {
-    /// For an image with so many bytes of contents, whether they are moved or not: that of another
-    /// replica has about as many.
+    /// For an image with so many bytes of such contents, whether they are moved or not: that of
+    /// another replica has about as many.
     #[must_use]
-    pub fn of(bytes: u64) -> Self {
-        let share = bytes.div_ceil(BLOBS).clamp(LEAST, MOST_LEAST);
+    pub fn of(sort: BlobsOf, bytes: u64) -> Self {
+        let share = bytes.div_ceil(sort.share()).clamp(LEAST, MOST_LEAST);
         // At most 8 GiB, which is a power of two itself.
         let least = share.checked_next_power_of_two().unwrap_or(MOST_LEAST);
         Self {
             least,
             most: least + SPARE - (4 << 20),
         }
+    }
+
+    /// How many new blobs so many contents, of so many bytes, make at most.
+    pub(super) fn most_blobs(&self, contents: usize, bytes: u64) -> usize {
+        let of_bytes = bytes / self.least.max(1) + 1;
+        usize::try_from(of_bytes).map_or(contents, |of_bytes| of_bytes.min(contents))
     }
 
     /// Whether a blob ends after this content, which has made it so long.

@@ -1,10 +1,11 @@
 //! What the other side lacks is put into new blobs, and the index refers to what is where.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 
-use super::contents::{BlobContents, Content};
-use super::cut::Lengths;
+use super::contents::{BlobContents, Content, listed_bytes};
+use super::cut::{BlobsOf, Lengths};
+use super::most::refuse_too_much;
 use super::plan::{Key, Needed, kept, key, needed, trim};
 use super::{BlobDigest, pack_of};
 use crate::index::limits;
@@ -32,48 +33,89 @@ pub trait NewBlobs {
     fn end(&mut self) -> Result<BlobDigest, Self::Error>;
 }
 
-/// The bulk memory of an image in blobs.
+/// The bulk memory, or the large files, of an image in blobs.
 #[derive(Debug)]
 pub struct Gathered {
     /// The index of the image that has them as its packs.
     pub index: Index,
-    /// Its blobs: those that were there before, then the new ones.
+    /// Its blobs, in the order of their digests: whoever pushes it again says the same.
     pub blobs: Vec<BlobContents>,
-    /// How many were there before.
-    pub kept: usize,
+    /// Those that were there before.
+    pub kept: HashSet<BlobDigest>,
 }
 
-/// Puts all memory of an image into blobs that are `there`, and into new ones. `threads` read the
-/// image; what is new is read once more, and compressed and written by one.
-///
-/// # Errors
-/// The image cannot be read, or is damaged; what [`NewBlobs`] says.
-pub fn gather<N: NewBlobs>(
-    index: &Index,
-    reader: &Reader,
-    there: &[BlobContents],
-    lengths: impl FnOnce(u64) -> Lengths,
-    threads: usize,
-    new: &mut N,
-) -> Result<Gathered, N::Error> {
-    let needed = needed(index, reader, threads)?;
-    let mut blobs = kept(&needed, there);
-    let kept = blobs.len();
-    let sizes = needed.iter().map(|needed| u64::from(needed.trimmed.key.1));
-    let lengths = lengths(sizes.sum());
-    let mut places = places_in(&blobs);
-    let mut growing = Growing::new(lengths, kept)?;
-    for needed in &needed {
-        if let Entry::Vacant(place) = places.entry(needed.trimmed.key) {
-            let content = growing.put(index, reader, needed, new)?;
-            place.insert((growing.number, content));
-            growing.end_if_due(&content, new)?;
-        }
+/// What is in which blob that is there, and what is put into new ones.
+#[derive(Debug)]
+pub struct Plan<'a> {
+    index: &'a Index,
+    reader: &'a Reader,
+    needed: Vec<Needed<'a>>,
+    kept: Vec<BlobContents>,
+    lengths: Lengths,
+    most_listed_bytes: u64,
+}
+
+impl<'a> Plan<'a> {
+    /// Compares all contents of an index with those of blobs that are `there`. `threads` read them.
+    ///
+    /// # Errors
+    /// [`StoreError`]: they cannot be read, or are damaged; [`StoreError::TooMuch`]: they are more
+    /// than an image may have in a registry.
+    pub fn of(
+        sort: BlobsOf,
+        index: &'a Index,
+        reader: &'a Reader,
+        there: &[BlobContents],
+        lengths: impl FnOnce(u64) -> Lengths,
+        threads: usize,
+    ) -> Result<Self, StoreError> {
+        let needed = needed(index, reader, threads)?;
+        let sizes = needed.iter().map(|needed| u64::from(needed.trimmed.key.1));
+        let lengths = lengths(sizes.sum());
+        let distinct: HashSet<Key> = needed.iter().map(|needed| needed.trimmed.key).collect();
+        let others = refuse_too_much(sort, index, &distinct, lengths)?;
+        let kept = kept(&needed, there, others.min(sort.most() / 2));
+        let others = kept.iter().map(|blob| blob.contents.len());
+        let most_listed_bytes = listed_bytes(sort.most(), distinct.len() + others.sum::<usize>());
+        Ok(Self {
+            index,
+            reader,
+            needed,
+            kept,
+            lengths,
+            most_listed_bytes,
+        })
     }
-    growing.end(new)?;
-    blobs.extend(growing.blobs);
-    let index = index_of(index, &needed, &blobs, &places)?;
-    Ok(Gathered { index, blobs, kept })
+
+    /// The length of what the list of contents has about its blobs, at most.
+    #[must_use]
+    pub fn most_listed_bytes(&self) -> u64 {
+        self.most_listed_bytes
+    }
+
+    /// Puts what is in none of the blobs into new ones: it is read once more, compressed and
+    /// written.
+    ///
+    /// # Errors
+    /// The image cannot be read, or is damaged; what [`NewBlobs`] says.
+    pub fn put<N: NewBlobs>(self, new: &mut N) -> Result<Gathered, N::Error> {
+        let mut blobs = self.kept;
+        let kept = blobs.iter().map(|blob| blob.digest).collect();
+        let mut places = places_in(&blobs);
+        let mut growing = Growing::new(self.lengths, blobs.len())?;
+        for needed in &self.needed {
+            if let Entry::Vacant(place) = places.entry(needed.trimmed.key) {
+                let content = growing.put(self.index, self.reader, needed, new)?;
+                place.insert((growing.number, content));
+                growing.end_if_due(&content, new)?;
+            }
+        }
+        growing.end(new)?;
+        blobs.extend(growing.blobs);
+        sort(&mut blobs, &mut places);
+        let index = index_of(self.index, &self.needed, &blobs, &places)?;
+        Ok(Gathered { index, blobs, kept })
+    }
 }
 
 /// The blob that grows, and those before it.
@@ -178,7 +220,21 @@ fn places_in(blobs: &[BlobContents]) -> Places {
     places
 }
 
-/// The same memory, with the blobs as packs.
+fn sort(blobs: &mut Vec<BlobContents>, places: &mut Places) {
+    let mut numbered: Vec<_> = blobs.drain(..).enumerate().collect();
+    numbered.sort_by_key(|(_, blob)| blob.digest);
+    let ranks: HashMap<usize, usize> = numbered
+        .iter()
+        .map(|(number, _)| *number)
+        .zip(0..)
+        .collect();
+    for (number, _) in places.values_mut() {
+        *number = ranks.get(number).copied().unwrap_or(usize::MAX);
+    }
+    blobs.extend(numbered.into_iter().map(|(_, blob)| blob));
+}
+
+/// The same, with the blobs as packs.
 fn index_of(
     index: &Index,
     needed: &[Needed<'_>],

@@ -5,12 +5,17 @@
 //! that it becomes ([`pack_of`]): a pulled image is an ordinary one.
 //!
 //! * [`gather`] puts what the other side lacks into new blobs, which end where [`cut`] says.
+//! * [`files`] has large files of CRIU as such memory, and [`write_files`] makes them of it again.
 //! * [`contents`] is the list of what is in which blob, by which the next push finds it.
 
 pub(crate) mod contents;
 pub(crate) mod cut;
+mod each;
+pub(crate) mod files;
 pub(crate) mod gather;
+mod most;
 mod plan;
+pub(crate) mod write_files;
 
 use crate::{ImageId, PAGE, Pack};
 

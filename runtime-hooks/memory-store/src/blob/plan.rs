@@ -1,17 +1,16 @@
 //! What an image needs, and which blobs of the other side have enough of it.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use super::contents::{BlobContents, Content, ContentHash};
-use crate::{Buffer, Checksum, Chunk, Index, Loaded, Reader, StoreError, StoredPages};
+use super::each::for_each;
+use crate::{Checksum, Chunk, Index, Reader, StoreError, StoredPages};
 
 /// A blob of which an image needs less than one part in so many is not referred to: whoever pulls
 /// the image would fetch the rest as well.
 const USED: u64 = 4;
-/// With those that are new no more than an image may have.
-const MOST_KEPT: usize = 150;
+/// All contents of blobs that are referred to are listed: so many of them take 12 MiB.
+const MOST_LISTED: usize = 1 << 18;
 
 /// How a content is known: its hash, and its length.
 pub(super) type Key = (ContentHash, u32);
@@ -72,35 +71,10 @@ fn read_all(
     reader: &Reader,
     threads: usize,
 ) -> Result<Vec<Option<Trimmed>>, StoreError> {
-    let next = AtomicUsize::new(0);
-    let read = || {
-        let mut buffer = Buffer::new();
-        let mut done = Vec::new();
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            let Some((process, area, chunk)) = chunks.get(number) else {
-                return Ok(done);
-            };
-            let loaded = reader.load(*process, *area, chunk, &mut buffer);
-            let content = loaded.and_then(Loaded::verified);
-            // The others end as well.
-            let content = content.inspect_err(|_| next.store(chunks.len(), Ordering::Relaxed))?;
-            done.push((number, Trimmed::of(&chunk.pages, content)));
-        }
-    };
-    let results: Vec<Result<_, StoreError>> = thread::scope(|scope| {
-        let started: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(read)).collect();
-        let joined = started.into_iter().map(thread::ScopedJoinHandle::join);
-        joined
-            .map(|one| one.unwrap_or(Err(StoreError::Panic)))
-            .collect()
-    });
-    let mut done = Vec::new();
-    for result in results {
-        done.extend(result?);
-    }
-    done.sort_unstable_by_key(|(number, _)| *number);
-    Ok(done.into_iter().map(|(_, trimmed)| trimmed).collect())
+    for_each(chunks, threads, |(process, area, chunk), buffer| {
+        let loaded = reader.load(*process, *area, chunk, buffer)?;
+        Ok(Trimmed::of(&chunk.pages, loaded.verified()?))
+    })
 }
 
 impl Trimmed {
@@ -139,8 +113,12 @@ pub(super) fn trim<'c>(
     }
 }
 
-/// Of the blobs that the other side has those that are worth it, the most needed first.
-pub(super) fn kept(needed: &[Needed<'_>], there: &[BlobContents]) -> Vec<BlobContents> {
+/// Of the blobs that the other side has those that are worth it, so many at most: the most needed.
+pub(super) fn kept(
+    needed: &[Needed<'_>],
+    there: &[BlobContents],
+    most: usize,
+) -> Vec<BlobContents> {
     let mut open: HashSet<Key> = needed.iter().map(|needed| needed.trimmed.key).collect();
     let mut kept: Vec<(u64, &BlobContents)> = Vec::new();
     let mut seen = HashSet::new();
@@ -156,8 +134,16 @@ pub(super) fn kept(needed: &[Needed<'_>], there: &[BlobContents]) -> Vec<BlobCon
         }
     }
     kept.sort_by_key(|(used, _)| std::cmp::Reverse(*used));
-    kept.truncate(MOST_KEPT);
-    kept.into_iter().map(|(_, blob)| blob.clone()).collect()
+    let mut listed = 0;
+    let has_room = |blob: &&BlobContents| {
+        listed += blob.contents.len();
+        listed <= MOST_LISTED
+    };
+    let kept = kept.into_iter().map(|(_, blob)| blob).take(most);
+    let mut kept: Vec<_> = kept.take_while(has_room).cloned().collect();
+    // Which of two has something does not depend on how much else they have.
+    kept.sort_by_key(|blob| blob.digest);
+    kept
 }
 
 pub(super) fn key(content: &Content) -> Key {

@@ -64,6 +64,15 @@ pub(crate) fn encode(index: &Index) -> Vec<u8> {
     seal(version, &body)
 }
 
+/// How long an index is at most that has the same areas and chunks in so many packs.
+pub(crate) fn most_bytes(index: &Index, packs: usize) -> u64 {
+    let areas = index.areas().count();
+    let chunks: usize = index.areas().map(|area| area.chunks.len()).sum();
+    let lists = packs * PACK + index.processes.len() * PROCESS + areas * (AREA + 1);
+    let bitmap = WORDS * 8;
+    (HEADER + 16 + 1 + 4 + 4 + lists + chunks * (CHUNK + bitmap)) as u64
+}
+
 fn has_hole(index: &Index) -> bool {
     index.areas().any(|area| area.criu_has == CriuHas::Hole)
 }

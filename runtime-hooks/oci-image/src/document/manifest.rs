@@ -26,11 +26,15 @@ const SCHEMA: u32 = 2;
 /// What a layer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// CRIU's files.
+    /// CRIU's files, but for the large ones.
     Criu,
+    /// What is in which blob of large files of CRIU.
+    FilesIndex,
+    /// Large files of CRIU.
+    Files,
     /// The index of bulk memory.
     Index,
-    /// The list of what is in which blob of memory.
+    /// The list of what is in which blob of memory, or of files.
     Contents,
     /// Bulk memory.
     Memory,
@@ -41,8 +45,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 8] = [
         Self::Criu,
+        Self::FilesIndex,
+        Self::Files,
         Self::Index,
         Self::Contents,
         Self::Memory,
@@ -55,6 +61,8 @@ impl Kind {
     pub fn media_type(self) -> &'static str {
         match self {
             Self::Criu => "application/vnd.stasis.checkpoint.criu.v1.tar+zstd",
+            Self::FilesIndex => "application/vnd.stasis.checkpoint.files-index.v1",
+            Self::Files => "application/vnd.stasis.checkpoint.files.v1",
             Self::Index => "application/vnd.stasis.checkpoint.index.v1",
             Self::Contents => "application/vnd.stasis.checkpoint.contents.v1",
             Self::Memory => "application/vnd.stasis.checkpoint.memory.v1",
@@ -72,9 +80,9 @@ impl Kind {
     /// The most bytes of such a blob.
     fn most_bytes(self) -> u64 {
         match self {
-            Self::Criu | Self::Memory | Self::Engine | Self::Writable => 9 << 30,
+            Self::Criu | Self::Files | Self::Memory | Self::Engine | Self::Writable => 9 << 30,
             // As stasis-memory-store reads at most.
-            Self::Index => 256 << 20,
+            Self::FilesIndex | Self::Index => 256 << 20,
             Self::Contents => 64 << 20,
         }
     }
@@ -216,7 +224,30 @@ impl Manifest {
         if self.layers.len() > MOST_LAYERS || self.config.size > MOST_CONFIG_BYTES {
             return Err("it has more layers, or a larger config, than an image has".to_owned());
         }
+        self.check_layers()?;
+        let count = |kind| self.layers(kind).count();
+        if count(Kind::Engine) > 1 || count(Kind::Writable) > count(Kind::Engine) {
+            return Err("it has files of more than one engine, or a layer of none".to_owned());
+        }
+        let indexes = [Kind::Index, Kind::FilesIndex].map(count);
+        let needs_list = usize::from(indexes != [0, 0]);
+        if indexes.iter().any(|count| *count > 1) || count(Kind::Contents) != needs_list {
+            return Err("it has not one index and one list of contents".to_owned());
+        }
+        if count(Kind::Criu) != 1 {
+            return Err("it has not one layer of CRIU's files".to_owned());
+        }
+        let has_none = |kind, index| count(kind) > 0 && index == 0;
+        if has_none(Kind::Memory, indexes[0]) || has_none(Kind::Files, indexes[1]) {
+            return Err("it has memory or files, and no index of them".to_owned());
+        }
+        Ok(())
+    }
+
+    fn check_layers(&self) -> Result<(), String> {
         let mut digests = HashSet::from([self.config.digest]);
+        // The same bytes may be memory as well: they become something else.
+        let mut of_files = digests.clone();
         for layer in &self.layers {
             let Descriptor {
                 media_type,
@@ -229,21 +260,13 @@ impl Manifest {
             if *size > kind.most_bytes() {
                 return Err(format!("{digest} has more bytes than any: {size}"));
             }
-            if !digests.insert(*digest) {
+            let is_new = match kind {
+                Kind::Files => of_files.insert(*digest),
+                _ => digests.insert(*digest),
+            };
+            if !is_new {
                 return Err(format!("{digest} is listed twice"));
             }
-        }
-        let count = |kind| self.layers(kind).count();
-        let has_memory = match (count(Kind::Index), count(Kind::Contents)) {
-            (0, 0) => false,
-            (1, 1) => true,
-            _ => return Err("it has not one index and one list of contents".to_owned()),
-        };
-        if count(Kind::Engine) > 1 || count(Kind::Writable) > count(Kind::Engine) {
-            return Err("it has files of more than one engine, or a layer of none".to_owned());
-        }
-        if count(Kind::Criu) != 1 || (count(Kind::Memory) > 0 && !has_memory) {
-            return Err("it has not one layer of CRIU's files, or memory and no index".to_owned());
         }
         Ok(())
     }

@@ -141,7 +141,7 @@ fn of_elsewhere(error: &OciImageError) -> Kind {
         OciImageError::Registry { .. }
         | OciImageError::Denied { .. }
         | OciImageError::Credentials { .. } => Kind::Registry,
-        OciImageError::NotOurs { .. } => Kind::Unsupported,
+        OciImageError::NotOurs { .. } | OciImageError::TooLarge(_) => Kind::Unsupported,
         OciImageError::Document { .. }
         | OciImageError::NoBlob { .. }
         | OciImageError::Blob { .. } => Kind::ImageDamaged,

@@ -44,6 +44,33 @@ fn an_image_belongs_to_another() {
 }
 
 #[test]
+fn large_files_may_be_all_that_is_in_blobs_and_have_their_own_index() {
+    let of = |kinds: &[(Kind, &str)]| {
+        let layers = kinds.iter().map(|(kind, text)| layer(*kind, text));
+        let config = (Digest::of(b"config"), 100);
+        Manifest::new(config, layers, Annotations::new()).to_text()
+    };
+    let criu = (Kind::Criu, "criu");
+    let index = (Kind::FilesIndex, "index of files");
+    let list = (Kind::Contents, "contents");
+    let blob = (Kind::Files, "one");
+    of(&[criu, index, list, blob]).unwrap();
+    // The same bytes may be both.
+    let of_memory = (Kind::Index, "index");
+    of(&[criu, index, list, blob, of_memory, (Kind::Memory, "one")]).unwrap();
+    for odd in [
+        vec![criu, list, blob],
+        vec![criu, index, blob],
+        vec![criu, index, index, list, blob],
+        vec![criu, index, list, blob, blob],
+        vec![criu, index, list, (Kind::Memory, "one")],
+        vec![criu, index, list, (Kind::Files, "config")],
+    ] {
+        of(&odd).unwrap_err();
+    }
+}
+
+#[test]
 fn what_others_add_is_left_alone() {
     let mut value: Value = serde_json::from_slice(&manifest().to_text().unwrap()).unwrap();
     value["other"] = json!({"mediaType": "x", "digest": "sha512:0", "size": 1});

@@ -5,13 +5,11 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use stasis_linux::file;
-use stasis_oci_image::archive::{self, Compression};
+use stasis_oci_image::archive;
 use stasis_oci_image::digest::Hashed;
 use stasis_oci_image::{Descriptor, Elsewhere, Kind, Manifest};
 
 use super::noted::Noted;
-use super::outgoing::{Layer, Outgoing};
 use crate::cli::command_error::MoveError;
 
 /// The directory of the image, among the engine's files (checkpointctl's `lib/metadata.go`).
@@ -19,29 +17,9 @@ pub(super) const CHECKPOINT: &str = "checkpoint";
 /// What says that files are an engine's.
 pub(super) const CONFIGURATION: &str = "config.dump";
 /// A tar of what the container has written: podman's of the new files, containerd's a layer.
-const WRITABLE: &str = "rootfs-diff.tar";
+pub(super) const WRITABLE: &str = "rootfs-diff.tar";
 /// A blob has 9 GiB at most: what would be more than this is a bomb.
 const MOST_BYTES: u64 = 128 << 30;
-
-/// Adds an engine's files as blobs.
-///
-/// # Errors
-/// [`MoveError`].
-pub(super) fn add(into: &mut Outgoing<'_, '_>, beside: &Path) -> Result<Vec<Layer>, MoveError> {
-    let failed = || MoveError::io("pack the engine's files in", beside);
-    let is_own = |name: &str| name != CHECKPOINT && name != WRITABLE;
-    let own = into.stream(Kind::Engine, |blob| {
-        archive::pack(beside, is_own, Compression::Zstd, blob).map_err(failed())
-    })?;
-    let mut layers = vec![own];
-    let written = file::open(&beside.join(WRITABLE)).map_err(failed())?;
-    if let Some(written) = written {
-        layers.push(into.stream(Kind::Writable, |blob| {
-            archive::compress(written, blob).map_err(failed())
-        })?);
-    }
-    Ok(layers)
-}
 
 /// Fetches an engine's files into an empty directory; `false`: the image has none.
 ///

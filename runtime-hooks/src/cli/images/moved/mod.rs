@@ -9,8 +9,6 @@ mod beside;
 mod engine;
 pub(super) mod login;
 mod noted;
-mod outgoing;
-mod progress;
 mod pull;
 pub mod pull_command;
 pub mod push;

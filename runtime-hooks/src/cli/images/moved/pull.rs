@@ -1,25 +1,26 @@
 //! An image from where registries' images are, whole before it has its name.
 
-use std::collections::BTreeSet;
+pub(super) mod of_criu;
+pub(super) mod parts;
+
 use std::io;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use stasis_config::Settings;
-use stasis_memory_store::{INDEX_FILE, Index, Pack, Tier, pack_header, pack_of};
+use stasis_memory_store::{INDEX_FILE, Pack, Tier, pack_header};
 use stasis_oci_image::digest::Hashed;
-use stasis_oci_image::{Descriptor, Elsewhere, Kind, Manifest, Reference, bundle};
+use stasis_oci_image::{Descriptor, Elsewhere, Reference};
 
-use super::noted::Noted;
 use super::report::Moved;
-use super::source::{is_of_criu, listed};
 use super::staging::Staging;
 use crate::bulk_memory::request::threads;
 use crate::cli::command_error::MoveError;
-use crate::image::directory::INVENTORY;
-use crate::image::files::{self, ImageFile};
-use crate::image::manifest::{FILE_NAME, Manifest as ImageManifest};
+use crate::image::files;
+use crate::image::manifest::FILE_NAME;
+use of_criu::make_criu;
+use parts::Parts;
 
 /// So many blobs come at a time: one connection does not use a fast network up.
 const AT_ONCE: usize = 4;
@@ -34,11 +35,7 @@ pub(super) fn pull(
     from.expect(&manifest)?;
     let parts = Parts::read(from, &manifest, reference)?;
     let staging = Staging::begin(into)?;
-    let packs: BTreeSet<_> = parts
-        .packs
-        .iter()
-        .map(|(pack, _)| pack.file_name())
-        .collect();
+    let packs = parts.names();
     staging.keep_only(&packs)?;
     match fill(settings, from, &parts, &staging) {
         Ok(fetched) => Ok(Moved {
@@ -71,16 +68,8 @@ fn fill(
     parts: &Parts,
     staging: &Staging,
 ) -> Result<Fetched, MoveError> {
-    let (there, missing): (Vec<_>, Vec<_>) = parts
-        .packs
-        .iter()
-        .partition(|(pack, _)| staging.has(&pack.file_name(), pack.bytes));
-    let fetched = Fetched {
-        found_bytes: there.iter().map(|(_, blob)| blob.size).sum(),
-        found_blobs: there.len(),
-    };
-    fetch_side_by_side(from, &missing, staging)?;
-    fetch_criu(from, parts, staging)?;
+    let fetched = fetch_lacking(from, parts.all_packs(), staging)?;
+    make_criu(settings, from, parts, staging)?;
     if let Some(index) = &parts.index {
         staging.write(INDEX_FILE, &[], index.as_slice(), |_| Ok(()))?;
     }
@@ -88,6 +77,21 @@ fn fill(
     let threads = threads(settings, Tier::Disk);
     files::verify(staging.path(), &parts.files, threads).map_err(MoveError::refused)?;
     Ok(fetched)
+}
+
+/// Fetches the packs that are not there yet.
+fn fetch_lacking<'p>(
+    from: &dyn Elsewhere,
+    packs: impl Iterator<Item = &'p (Pack, Descriptor)>,
+    staging: &Staging,
+) -> Result<Fetched, MoveError> {
+    let (there, missing): (Vec<_>, Vec<_>) =
+        packs.partition(|(pack, _)| staging.has(&pack.file_name(), pack.bytes));
+    fetch_side_by_side(from, &missing, staging)?;
+    Ok(Fetched {
+        found_bytes: there.iter().map(|(_, blob)| blob.size).sum(),
+        found_blobs: there.len(),
+    })
 }
 
 /// Fetches packs, several at a time; if one fails, no other is begun.
@@ -114,99 +118,6 @@ fn fetch_side_by_side(
     })
 }
 
-/// What an image consists of, all of which fits together.
-pub(super) struct Parts {
-    pub(super) config: Vec<u8>,
-    pub(super) files: Vec<ImageFile>,
-    criu: Descriptor,
-    pub(super) index: Option<Vec<u8>>,
-    pub(super) packs: Vec<(Pack, Descriptor)>,
-}
-
-impl Parts {
-    /// Reads the small ones.
-    pub(super) fn read(
-        from: &dyn Elsewhere,
-        manifest: &Manifest,
-        reference: &Reference,
-    ) -> Result<Self, MoveError> {
-        let no_image = |what| MoveError::NoImage {
-            reference: reference.to_string(),
-            what,
-        };
-        let config = from.read(manifest.config(), manifest.config().size)?;
-        let image = ImageManifest::from_text(Path::new(FILE_NAME), &config);
-        let image = image.map_err(MoveError::refused)?;
-        let index = manifest.layer(Kind::Index);
-        let index = index.map(|index| from.read(index, index.size));
-        let index = index.transpose()?;
-        let decoded = index.as_deref().map(Index::decode).transpose()?;
-        let blobs: Vec<_> = manifest.layers(Kind::Memory).cloned().collect();
-        let packs = packs_of(&image, decoded.as_ref(), blobs).map_err(no_image)?;
-        let files = image.files.unwrap_or_default();
-        check_files(&files, index.is_some(), &packs).map_err(no_image)?;
-        let criu = manifest.layer(Kind::Criu).cloned();
-        Ok(Self {
-            config,
-            files,
-            criu: criu.ok_or_else(|| no_image("it has no files of CRIU".to_owned()))?,
-            index,
-            packs,
-        })
-    }
-}
-
-/// The packs of the index, which are the blobs, one for one.
-fn packs_of(
-    image: &ImageManifest,
-    index: Option<&Index>,
-    blobs: Vec<Descriptor>,
-) -> Result<Vec<(Pack, Descriptor)>, String> {
-    let named = image.memory.as_ref();
-    let is_its = match (named, index) {
-        (Some(named), Some(index)) => {
-            named.image_id == index.image_id && [named.tier, index.tier] == [Tier::Portable; 2]
-        }
-        (None, index) => index.is_none_or(Index::is_empty),
-        (Some(_), None) => false,
-    };
-    if !is_its {
-        return Err("its manifest and its index are not of the same checkpoint".to_owned());
-    }
-    let packs = index.map_or(&[][..], |index| &index.packs);
-    if packs.len() != blobs.len() {
-        return Err("its index does not have its blobs of memory as packs".to_owned());
-    }
-    let pairs =
-        packs.iter().zip(blobs).map(
-            |(pack, blob)| match pack_of(blob.digest.bytes(), blob.size) {
-                Some(named) if named == *pack => Ok((named, blob)),
-                _ => Err(format!("its index does not have {} as a pack", blob.digest)),
-            },
-        );
-    pairs.collect()
-}
-
-/// Its files are listed, and nothing else is.
-fn check_files(
-    files: &[ImageFile],
-    has_index: bool,
-    packs: &[(Pack, Descriptor)],
-) -> Result<(), String> {
-    let others = files.iter().filter(|file| !is_of_criu(file));
-    let listed: BTreeSet<_> = others
-        .map(|file| (file.name.clone(), file.blake3.is_some()))
-        .collect();
-    let index = has_index.then(|| (INDEX_FILE.to_owned(), true));
-    let packs = packs.iter().map(|(pack, _)| (pack.file_name(), false));
-    let expected: BTreeSet<_> = packs.chain(index).collect();
-    let is_last_of_criu = |file: &ImageFile| file.name == INVENTORY;
-    if listed != expected || !files.iter().any(is_last_of_criu) {
-        return Err("its list of files is not that of its parts".to_owned());
-    }
-    Ok(())
-}
-
 fn fetch(
     from: &dyn Elsewhere,
     blob: &Descriptor,
@@ -217,23 +128,6 @@ fn fetch(
     staging.write(&pack.file_name(), &pack_header(pack), contents, |read| {
         whole(blob, read)
     })
-}
-
-pub(super) fn fetch_criu(
-    from: &dyn Elsewhere,
-    parts: &Parts,
-    staging: &Staging,
-) -> Result<(), MoveError> {
-    let files: Vec<_> = parts.files.iter().filter(|file| is_of_criu(file)).collect();
-    let files: Vec<_> = files.into_iter().map(listed).collect();
-    let mut contents = Noted::new(Hashed::new(from.reader(&parts.criu)?));
-    let unpacked = bundle::unpack(&mut contents, &files, staging.path());
-    let unpacked = contents.failed().map_or(unpacked, Err);
-    unpacked.map_err(MoveError::io("unpack CRIU's files into", staging.path()))?;
-    let mut contents = contents.inner;
-    let rest = io::copy(&mut contents, &mut io::sink());
-    rest.map_err(MoveError::io("read CRIU's files for", staging.path()))?;
-    whole(&parts.criu, contents)
 }
 
 pub(super) fn whole<R>(blob: &Descriptor, read: Hashed<R>) -> Result<(), MoveError> {

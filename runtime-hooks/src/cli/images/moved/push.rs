@@ -1,33 +1,34 @@
 //! `stasis push`: an image to where registries' images are.
 
+mod engine_files;
+mod gathered;
+mod outgoing;
+mod plans;
+mod progress;
+mod there;
+
 use std::path::PathBuf;
 use std::thread;
 
 use clap::Args;
 use stasis_config::Settings;
-use stasis_memory_store::{
-    BlobContents, Gathered, INDEX_FILE, Lengths, MOST_CONTENTS_BYTES, decode_contents, gather,
-    pack_of,
-};
+use stasis_memory_store::{BlobsOf, Lengths};
+use stasis_oci_image::bundle::Listed;
 use stasis_oci_image::document::annotations::IMAGE_NAME;
-use stasis_oci_image::{
-    Descriptor, Digest, Elsewhere, Kind, Manifest, OciImageError, Reference, bundle,
-};
+use stasis_oci_image::{Descriptor, Elsewhere, Kind, Manifest, OciImageError, Reference, bundle};
 
+use super::annotations;
 use super::login::Login;
-use super::outgoing::{Layer, Outgoing};
-use super::progress::Progress;
 use super::report::{Moved, place_of};
-use super::source::{Memory, Source, listed};
-use super::{annotations, engine};
-use crate::bulk_memory::request::threads;
+use super::source::Source;
 use crate::cli::answer::{Format, Output, show};
 use crate::cli::command_error::{CommandError, MoveError};
 use crate::cli::images::origin::Origin;
 use crate::image::files::ImageFile;
-
-/// So many images that the other side has are looked at for what need not be moved.
-const EARLIER: usize = 16;
+use outgoing::{Outgoing, Waiting};
+use plans::{Plans, cut, split};
+use progress::Progress;
+use there::There;
 
 /// Put an image into a registry or an OCI layout.
 ///
@@ -88,7 +89,7 @@ pub(super) fn push(
     place: &dyn Elsewhere,
     reference: &Reference,
     subject: Option<Descriptor>,
-    lengths: impl FnOnce(u64) -> Lengths,
+    lengths: impl Fn(BlobsOf, u64) -> Lengths,
 ) -> Result<Moved, MoveError> {
     let progress = Progress::new(&reference.to_string());
     thread::scope(|scope| {
@@ -121,28 +122,28 @@ fn send(
     mut into: Outgoing<'_, '_>,
     reference: &Reference,
     subject: Option<Descriptor>,
-    lengths: impl FnOnce(u64) -> Lengths,
+    lengths: impl Fn(BlobsOf, u64) -> Lengths,
 ) -> Result<Moved, MoveError> {
     let (place, tag) = (into.place(), reference.new_tag()?);
     let mut files: Vec<ImageFile> = source.of_criu().cloned().collect();
-    let mut layers = vec![add_criu(&mut into, &source, &files)?];
+    files.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+    let (large, small) = split(&files);
+    let mut waiting = vec![gather_criu(&into, &source, &small)?];
     if let Some(engine) = &source.engine {
-        layers.extend(engine::add(&mut into, engine)?);
+        waiting.extend(engine_files::gather(&into, engine)?);
     }
-    let mut gathered = None;
-    if let Some(Memory { index, reader, .. }) = &source.memory {
-        let there = there(place, tag)?;
-        let threads = threads(settings, index.tier);
-        let memory = gather(index, reader, &there, lengths, threads, &mut into)?;
-        into.wait()?;
-        layers.extend(into.add_lists(&memory)?);
-        layers.extend(memory.blobs.iter().map(layer));
-        files.extend(files_of(&memory));
-        gathered = Some(memory);
-    }
+    let there = There::find(place, tag, &source, &large)?;
+    let pieces = cut(settings, &source, &large)?;
+    let plans = Plans::of(settings, &source, pieces.as_ref(), &there, lengths)?;
+    // From now on it is known that all of it can be sent.
+    let mut layers = into.finish(waiting)?;
+    let gathered = plans.put(&mut into)?;
+    into.wait()?;
+    layers.extend(gathered.add_lists(&mut into)?);
+    files.extend(gathered.files());
     files.sort_unstable_by(|one, other| one.name.cmp(&other.name));
     source.manifest.files = Some(files);
-    if let (Some(memory), Some(gathered)) = (&mut source.manifest.memory, &gathered) {
+    if let (Some(memory), Some(gathered)) = (&mut source.manifest.memory, &gathered.memory) {
         memory.tier = gathered.index.tier;
         memory.boot_id = None;
     }
@@ -161,56 +162,18 @@ fn send(
         digest: digest.to_string(),
         bytes: manifest.bytes(),
         moved_bytes: into.moved_bytes,
-        blobs: gathered.map_or(0, |gathered| gathered.blobs.len()),
+        blobs: gathered.blobs().count(),
         moved_blobs: into.moved_blobs,
     })
 }
 
-fn add_criu(
-    into: &mut Outgoing<'_, '_>,
+fn gather_criu<'p>(
+    into: &Outgoing<'_, 'p>,
     source: &Source,
-    files: &[ImageFile],
-) -> Result<Layer, MoveError> {
-    let files: Vec<_> = files.iter().map(listed).collect();
-    into.stream(Kind::Criu, |blob| {
-        let packed = bundle::pack(&source.directory, &files, blob);
+    files: &[Listed<'_>],
+) -> Result<Waiting<'p>, MoveError> {
+    into.gather(Kind::Criu, "what CRIU has beside large files", |blob| {
+        let packed = bundle::pack(&source.directory, files, blob);
         packed.map_err(MoveError::io("pack the files of", &source.directory))
     })
-}
-
-/// What is known to be in blobs that are there. A list that cannot be read helps nobody, and is in
-/// nobody's way.
-fn there(place: &dyn Elsewhere, tag: &str) -> Result<Vec<BlobContents>, MoveError> {
-    let mut there = Vec::new();
-    for image in place.images(tag, EARLIER)? {
-        let list = image.layer(Kind::Contents);
-        let list = list.and_then(|list| place.read(list, MOST_CONTENTS_BYTES).ok());
-        let blobs = list.and_then(|list| decode_contents(&list).ok());
-        let is_there = |blob: &BlobContents| place.still_has(&blob.digest.into(), blob.bytes);
-        there.extend(blobs.into_iter().flatten().filter(is_there));
-    }
-    Ok(there)
-}
-
-fn layer(blob: &BlobContents) -> (Kind, Digest, u64) {
-    (Kind::Memory, blob.digest.into(), blob.bytes)
-}
-
-/// The files that an image has of its bulk memory once it is pulled.
-fn files_of(memory: &Gathered) -> impl Iterator<Item = ImageFile> {
-    let index = memory.index.encode();
-    let index = ImageFile {
-        name: INDEX_FILE.to_owned(),
-        bytes: index.len() as u64,
-        blake3: Some(blake3::hash(&index).to_hex().to_string()),
-    };
-    let packs = memory.blobs.iter();
-    let packs = packs.filter_map(|blob| pack_of(&blob.digest, blob.bytes));
-    let packs = packs.map(|pack| ImageFile {
-        name: pack.file_name(),
-        bytes: pack.bytes,
-        blake3: None,
-    });
-    let packs: Vec<ImageFile> = packs.collect();
-    std::iter::once(index).chain(packs)
 }

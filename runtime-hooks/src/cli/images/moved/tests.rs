@@ -3,7 +3,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
-use stasis_memory_store::{Buffer, Checksum, ImageId, Index, Lengths, Tier};
+use stasis_memory_store::{BlobsOf, Buffer, Checksum, ImageId, Index, Lengths, Tier};
 use stasis_oci_image::document::annotations::Annotations;
 use stasis_oci_image::{
     Digest, Elsewhere, Kind as Layer, Layout, Manifest as OciManifest, Reference,
@@ -21,10 +21,11 @@ use crate::image::files;
 use crate::image::manifest::{Manifest, StoredMemory};
 
 mod archives;
+mod large_files;
 mod side_by_side;
 
 /// A blob for each content.
-fn one_each(_: u64) -> Lengths {
+fn one_each(_: BlobsOf, _: u64) -> Lengths {
     Lengths { least: 1, most: 1 }
 }
 
@@ -35,7 +36,11 @@ struct Images {
 
 impl Images {
     fn new(tier: Tier) -> Self {
-        let images = Self { node: node() };
+        Self::of(node(), tier)
+    }
+
+    fn of(node: Node, tier: Tier) -> Self {
+        let images = Self { node };
         images.make("image", tier, 1);
         images
     }
@@ -60,6 +65,14 @@ impl Images {
             tier,
             boot_id: None,
         });
+        manifest.write(&image).unwrap();
+        self.list(name);
+    }
+
+    /// Lists the files of an image as they are now.
+    fn list(&self, name: &str) {
+        let image = self.path(name);
+        let mut manifest = Manifest::read(&image).unwrap().unwrap();
         manifest.files = Some(files::list(&image, 2).unwrap());
         manifest.write(&image).unwrap();
     }

@@ -1,7 +1,6 @@
 //! An image that can be restored while it arrives: all but its bulk memory is fetched first, and
 //! then the directory has its name, with packs that grow.
 
-use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -15,7 +14,8 @@ use stasis_memory_store::{
 };
 use stasis_oci_image::{Descriptor, Digest, Elsewhere, Manifest, Reference};
 
-use super::super::pull::{Parts, fetch_criu};
+use super::super::pull::of_criu::fetch_criu;
+use super::super::pull::parts::Parts;
 use super::super::report::Moved;
 use super::super::staging::Staging;
 use super::side_by_side::{Blobs, Found, Source, fetch_all};
@@ -74,14 +74,10 @@ impl Coming {
         into: &Path,
     ) -> Result<Self, MoveError> {
         let staging = Staging::begin(into)?;
-        let names: BTreeSet<_> = parts
-            .packs
-            .iter()
-            .map(|(pack, _)| pack.file_name())
-            .collect();
+        let names = parts.names();
         staging.keep_only(&names)?;
         let filled = || {
-            fetch_criu(from, &parts, &staging)?;
+            fetch_criu(settings, from, &parts, &staging)?;
             if let Some(index) = &parts.index {
                 staging.write(INDEX_FILE, &[], index.as_slice(), |_| Ok(()))?;
             }

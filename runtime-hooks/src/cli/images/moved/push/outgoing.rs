@@ -3,11 +3,11 @@
 //! there are so many, with so many bytes, at most.
 
 use std::collections::VecDeque;
-use std::io::Write;
+use std::io::{self, Write};
 use std::panic::resume_unwind;
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
-use stasis_memory_store::{BlobDigest, Gathered, NewBlobs, encode_contents};
+use stasis_memory_store::{BlobDigest, MOST_BLOB_BYTES, NewBlobs};
 use stasis_oci_image::elsewhere::{Kept, Stored};
 use stasis_oci_image::{Digest, Elsewhere, Kind, NewBlob, OciImageError};
 
@@ -32,6 +32,33 @@ pub(super) struct Outgoing<'s, 'p> {
     sending: VecDeque<Sending<'s>>,
     pub(super) moved_bytes: u64,
     pub(super) moved_blobs: usize,
+}
+
+/// A blob that waits until it is known that all of the image can be sent.
+pub(super) struct Waiting<'p> {
+    kind: Kind,
+    blob: Box<dyn NewBlob + 'p>,
+}
+
+/// A blob that does not become larger than any may be.
+struct Bounded<'p> {
+    blob: Box<dyn NewBlob + 'p>,
+    left: u64,
+    what: &'static str,
+}
+
+impl Write for Bounded<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let left = self.left.checked_sub(bytes.len() as u64);
+        let left = left.ok_or_else(|| io::Error::other(OciImageError::TooLarge(self.what)))?;
+        let written = self.blob.write(bytes)?;
+        self.left = left;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.blob.flush()
+    }
 }
 
 /// A blob that is being sent.
@@ -76,27 +103,35 @@ impl<'s, 'p> Outgoing<'s, 'p> {
         Ok((stored.digest, stored.bytes))
     }
 
-    /// Adds a blob of what `write` writes.
-    pub(super) fn stream(
-        &mut self,
+    /// Makes a blob of what `write` writes, that is not sent yet.
+    ///
+    /// # Errors
+    /// [`OciImageError::TooLarge`], and those of `write`.
+    pub(super) fn gather(
+        &self,
         kind: Kind,
+        what: &'static str,
         write: impl FnOnce(&mut dyn Write) -> Result<(), MoveError>,
-    ) -> Result<Layer, MoveError> {
-        let mut blob = self.place.new_blob()?;
+    ) -> Result<Waiting<'p>, MoveError> {
+        let mut blob = Bounded {
+            blob: self.place.new_blob()?,
+            left: MOST_BLOB_BYTES,
+            what,
+        };
         write(&mut blob)?;
-        let stored = blob.finish()?;
-        self.count(&stored);
-        Ok((kind, stored.digest, stored.bytes))
+        let blob = blob.blob;
+        Ok(Waiting { kind, blob })
     }
 
-    /// Adds the lists of bulk memory.
-    pub(super) fn add_lists(&mut self, memory: &Gathered) -> Result<[Layer; 2], MoveError> {
-        let (index, bytes) = self.add(&memory.index.encode())?;
-        let (contents, length) = self.add(&encode_contents(&memory.blobs))?;
-        Ok([
-            (Kind::Index, index, bytes),
-            (Kind::Contents, contents, length),
-        ])
+    /// Sends what waits.
+    pub(super) fn finish(&mut self, waiting: Vec<Waiting<'p>>) -> Result<Vec<Layer>, MoveError> {
+        let mut layers = Vec::new();
+        for Waiting { kind, blob } in waiting {
+            let stored = blob.finish()?;
+            self.count(&stored);
+            layers.push((kind, stored.digest, stored.bytes));
+        }
+        Ok(layers)
     }
 
     /// Waits until all blobs are there.

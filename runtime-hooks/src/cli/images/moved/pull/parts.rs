@@ -1,0 +1,174 @@
+//! What an image consists of elsewhere: its small parts, and the blobs of the rest.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use stasis_memory_store::{INDEX_FILE, Index, LargeFile, Pack, Tier, pack_of, refuse_other_files};
+use stasis_oci_image::bundle::Listed;
+use stasis_oci_image::{Descriptor, Elsewhere, Kind, Manifest, Reference};
+
+use super::super::source::{is_of_criu, listed};
+use crate::cli::command_error::MoveError;
+use crate::image::directory::INVENTORY;
+use crate::image::files::ImageFile;
+use crate::image::manifest::{FILE_NAME, Manifest as ImageManifest};
+
+/// What an image consists of, all of which fits together.
+pub(in super::super) struct Parts {
+    pub(in super::super) config: Vec<u8>,
+    pub(in super::super) files: Vec<ImageFile>,
+    pub(super) criu: Descriptor,
+    /// Of CRIU's large files.
+    pub(super) pieces: Option<Index>,
+    packs_of_files: Vec<(Pack, Descriptor)>,
+    pub(in super::super) index: Option<Vec<u8>>,
+    pub(in super::super) packs: Vec<(Pack, Descriptor)>,
+}
+
+impl Parts {
+    /// Reads the small ones.
+    pub(in super::super) fn read(
+        from: &dyn Elsewhere,
+        manifest: &Manifest,
+        reference: &Reference,
+    ) -> Result<Self, MoveError> {
+        let no_image = |what| MoveError::NoImage {
+            reference: reference.to_string(),
+            what,
+        };
+        let config = from.read(manifest.config(), manifest.config().size)?;
+        let image = ImageManifest::from_text(Path::new(FILE_NAME), &config);
+        let image = image.map_err(MoveError::refused)?;
+        let read = |kind| {
+            let layer = manifest.layer(kind);
+            layer.map(|layer| from.read(layer, layer.size)).transpose()
+        };
+        let blobs = |kind| manifest.layers(kind).cloned().collect();
+        let index = read(Kind::Index)?;
+        let decoded = index.as_deref().map(Index::decode).transpose()?;
+        check_memory(&image, decoded.as_ref()).map_err(no_image)?;
+        let packs = packs_of(decoded.as_ref(), blobs(Kind::Memory)).map_err(no_image)?;
+        let pieces = read(Kind::FilesIndex)?;
+        let pieces = pieces.as_deref().map(Index::decode).transpose()?;
+        let packs_of_files = packs_of(pieces.as_ref(), blobs(Kind::Files)).map_err(no_image)?;
+        let files = image.files.unwrap_or_default();
+        check_files(&files, index.is_some(), &packs).map_err(no_image)?;
+        let criu = manifest.layer(Kind::Criu).cloned();
+        let parts = Self {
+            config,
+            files,
+            criu: criu.ok_or_else(|| no_image("it has no files of CRIU".to_owned()))?,
+            pieces,
+            packs_of_files,
+            index,
+            packs,
+        };
+        parts.check_pieces().map_err(no_image)?;
+        Ok(parts)
+    }
+
+    fn check_pieces(&self) -> Result<(), String> {
+        match &self.pieces {
+            Some(pieces) => refuse_other_files(pieces, &self.of_criu().0),
+            None => Ok(()),
+        }
+    }
+
+    /// Those of CRIU's files of which there are pieces, and the others.
+    pub(super) fn of_criu(&self) -> (Vec<LargeFile<'_>>, Vec<Listed<'_>>) {
+        let processes = self.pieces.iter().flat_map(|pieces| &pieces.processes);
+        let in_pieces: BTreeSet<i32> = processes.map(|process| process.pid).collect();
+        let (mut large, mut small) = (Vec::new(), Vec::new());
+        let of_criu = self.files.iter().filter(|file| is_of_criu(file));
+        for (number, file) in (1..).zip(of_criu) {
+            match in_pieces.contains(&number) {
+                true => large.push(LargeFile {
+                    number,
+                    name: &file.name,
+                    bytes: file.bytes,
+                }),
+                false => small.push(listed(file)),
+            }
+        }
+        (large, small)
+    }
+
+    /// All packs, the ones of which CRIU's large files are made first. What is memory as well is
+    /// there once.
+    pub(super) fn all_packs(&self) -> impl Iterator<Item = &(Pack, Descriptor)> {
+        self.packs_that_go().chain(&self.packs)
+    }
+
+    /// Those that go once CRIU's files are made of them.
+    pub(super) fn packs_that_go(&self) -> impl Iterator<Item = &(Pack, Descriptor)> {
+        let is_memory = |pack: &Pack| self.packs.iter().any(|(other, _)| other == pack);
+        let of_files = self.packs_of_files.iter();
+        of_files.filter(move |(pack, _)| !is_memory(pack))
+    }
+
+    /// The packs that CRIU's files are made of.
+    pub(super) fn packs_of_files(&self) -> &[(Pack, Descriptor)] {
+        &self.packs_of_files
+    }
+
+    /// The names of all packs, those that go as well.
+    pub(in super::super) fn names(&self) -> BTreeSet<String> {
+        self.all_packs().map(|(pack, _)| pack.file_name()).collect()
+    }
+}
+
+/// They are of the same checkpoint.
+fn check_memory(image: &ImageManifest, index: Option<&Index>) -> Result<(), String> {
+    let named = image.memory.as_ref();
+    let is_its = match (named, index) {
+        (Some(named), Some(index)) => {
+            named.image_id == index.image_id && [named.tier, index.tier] == [Tier::Portable; 2]
+        }
+        (None, index) => index.is_none_or(Index::is_empty),
+        (Some(_), None) => false,
+    };
+    match is_its {
+        true => Ok(()),
+        false => Err("its manifest and its index are not of the same checkpoint".to_owned()),
+    }
+}
+
+/// The packs of an index, which are the blobs, one for one.
+fn packs_of(
+    index: Option<&Index>,
+    blobs: Vec<Descriptor>,
+) -> Result<Vec<(Pack, Descriptor)>, String> {
+    let packs = index.map_or(&[][..], |index| &index.packs);
+    let in_image = index.is_none_or(|index| index.tier == Tier::Portable);
+    if packs.len() != blobs.len() || !in_image {
+        return Err("its index does not have its blobs as packs".to_owned());
+    }
+    let pairs =
+        packs.iter().zip(blobs).map(
+            |(pack, blob)| match pack_of(blob.digest.bytes(), blob.size) {
+                Some(named) if named == *pack => Ok((named, blob)),
+                _ => Err(format!("its index does not have {} as a pack", blob.digest)),
+            },
+        );
+    pairs.collect()
+}
+
+/// Its files are listed, and nothing else is.
+fn check_files(
+    files: &[ImageFile],
+    has_index: bool,
+    packs: &[(Pack, Descriptor)],
+) -> Result<(), String> {
+    let others = files.iter().filter(|file| !is_of_criu(file));
+    let listed: BTreeSet<_> = others
+        .map(|file| (file.name.clone(), file.blake3.is_some()))
+        .collect();
+    let index = has_index.then(|| (INDEX_FILE.to_owned(), true));
+    let packs = packs.iter().map(|(pack, _)| (pack.file_name(), false));
+    let expected: BTreeSet<_> = packs.chain(index).collect();
+    let is_last_of_criu = |file: &ImageFile| file.name == INVENTORY;
+    if listed != expected || !files.iter().any(is_last_of_criu) {
+        return Err("its list of files is not that of its parts".to_owned());
+    }
+    Ok(())
+}
