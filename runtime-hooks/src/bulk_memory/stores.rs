@@ -171,7 +171,11 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn node() -> Node {
-        let directory = tempfile::tempdir().unwrap();
+        node_in(&std::env::temp_dir())
+    }
+
+    pub(crate) fn node_in(parent: &Path) -> Node {
+        let directory = tempfile::tempdir_in(parent).unwrap();
         let mut settings = Settings::default();
         settings.bulk_memory.directory = directory.path().join("disk");
         settings.bulk_memory.threads = 3;

@@ -11,7 +11,7 @@ const MOST_REFUSAL: u64 = 16 << 10;
 /// What is repeated of it.
 const MOST_WORDS: usize = 200;
 /// A hundred thousand short tags.
-const MOST_TAGS: u64 = 4 << 20;
+pub(super) const MOST_TAGS: u64 = 4 << 20;
 
 #[derive(Deserialize)]
 struct Refusal {
@@ -37,8 +37,7 @@ struct Tags {
 }
 
 /// All of an answer, if it has at most so many bytes.
-pub(super) fn bytes(response: Response<Body>, most: u64) -> Result<Vec<u8>, String> {
-    let mut body = response.into_body();
+pub(super) fn bytes(mut body: Body, most: u64) -> Result<Vec<u8>, String> {
     let read = body.with_config().limit(most).read_to_vec();
     read.map_err(|error| error.to_string())
 }
@@ -46,7 +45,7 @@ pub(super) fn bytes(response: Response<Body>, most: u64) -> Result<Vec<u8>, Stri
 /// Why a registry refuses, for people.
 pub(super) fn refusal(response: Response<Body>) -> String {
     let status = response.status();
-    let said = bytes(response, MOST_REFUSAL).ok();
+    let said = bytes(response.into_body(), MOST_REFUSAL).ok();
     let reasons = said.and_then(|text| parse::<Refusal>(&text).ok());
     let Some(reason) = reasons.and_then(|refusal| refusal.errors.into_iter().next()) else {
         return format!("it answers {status}");
@@ -61,13 +60,13 @@ pub(super) fn token(response: Response<Body>, most: u64) -> Result<String, Strin
     let Token {
         token,
         access_token,
-    } = parse(&bytes(response, most)?)?;
+    } = parse(&bytes(response.into_body(), most)?)?;
     let token = token.or(access_token).filter(|token| !token.is_empty());
     token.ok_or_else(|| "the answer has no token".to_owned())
 }
 
 /// A repository's tags.
-pub(super) fn tags(response: Response<Body>) -> Result<Vec<String>, String> {
-    let tags: Tags = parse(&bytes(response, MOST_TAGS)?)?;
+pub(super) fn tags(text: &[u8]) -> Result<Vec<String>, String> {
+    let tags: Tags = parse(text)?;
     Ok(tags.tags.unwrap_or_default())
 }

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ureq::config::RedirectAuthHeaders;
-use ureq::http::header::{AUTHORIZATION, HeaderName, WWW_AUTHENTICATE};
+use ureq::http::header::{AUTHORIZATION, HeaderMap, HeaderName, WWW_AUTHENTICATE};
 use ureq::http::{Method, Request, Response, StatusCode};
 use ureq::tls::TlsConfig;
 use ureq::{Agent, AsSendBody, Body};
@@ -44,6 +44,14 @@ pub(super) struct Ask {
     pub(super) method: Method,
     pub(super) url: String,
     pub(super) headers: Vec<(HeaderName, String)>,
+}
+
+/// What comes of asking for a document.
+pub(super) enum Document {
+    /// Its headers, and all of it.
+    Found(HeaderMap, Vec<u8>),
+    /// Another answer.
+    Other(Response<Body>),
 }
 
 /// Why there is no answer.
@@ -119,6 +127,25 @@ impl Connection {
     /// Asks without a body. `action` is for messages: "read ...".
     pub(super) fn ask(&self, ask: &Ask, action: &str) -> Result<Response<Body>, OciImageError> {
         self.try_again(action, || self.once(ask, || Ok(())))
+    }
+
+    /// Asks for a small document of at most so many bytes, again if the connection breaks in it. Of
+    /// an answer that is not the one hoped for nothing is read.
+    pub(super) fn ask_for_document(
+        &self,
+        ask: &Ask,
+        action: &str,
+        most: u64,
+    ) -> Result<Document, OciImageError> {
+        self.try_again(action, || {
+            let response = self.once(ask, || Ok(()))?;
+            if response.status() != StatusCode::OK {
+                return Ok(Document::Other(response));
+            }
+            let (parts, body) = response.into_parts();
+            let text = answer::bytes(body, most).map_err(Failure::Broken)?;
+            Ok(Document::Found(parts.headers, text))
+        })
     }
 
     /// Does something until it succeeds, with pauses, a few times.

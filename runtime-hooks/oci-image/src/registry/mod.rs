@@ -25,7 +25,8 @@ use crate::document::index::INDEX;
 use crate::document::manifest::{MANIFEST, MOST_MANIFEST_BYTES};
 use crate::elsewhere::{Elsewhere, NewBlob, Stored};
 use crate::{Descriptor, Digest, Manifest, OciImageError};
-use connection::{Ask, Connection};
+use answer::MOST_TAGS;
+use connection::{Ask, Connection, Document};
 use credentials::Credentials;
 use download::Download;
 use name::RepositoryName;
@@ -74,22 +75,22 @@ impl Registry {
             self.connection.url(&format!("manifests/{tag}")),
         );
         let ask = ask.with(ACCEPT, types.join(", "));
-        let response = self.connection.ask(&ask, &action)?;
-        match response.status() {
-            StatusCode::OK => {}
-            StatusCode::NOT_FOUND => {
+        let most = MOST_MANIFEST_BYTES;
+        let (headers, text) = match self.connection.ask_for_document(&ask, &action, most)? {
+            Document::Found(headers, text) => (headers, text),
+            Document::Other(response) if response.status() == StatusCode::NOT_FOUND => {
                 return Err(OciImageError::NoTag {
                     place: self.name(),
                     tag: tag.to_owned(),
                 });
             }
-            _ => return Err(self.connection.unexpected(&action, response)),
-        }
-        let header = |name| response.headers().get(name)?.to_str().ok();
-        let said = header(DIGEST).map(str::to_owned);
-        let media_type = header(CONTENT_TYPE.as_str()).unwrap_or_default().to_owned();
-        let text = answer::bytes(response, MOST_MANIFEST_BYTES);
-        let text = text.map_err(|what| self.connection.failed(&action, what))?;
+            Document::Other(response) => {
+                return Err(self.connection.unexpected(&action, response));
+            }
+        };
+        let header = |name| headers.get(name)?.to_str().ok();
+        let said = header(DIGEST);
+        let media_type = header(CONTENT_TYPE.as_str()).unwrap_or_default();
         let digest = Digest::of(&text);
         let refused = |what| OciImageError::document(format!("the manifest of {tag}"), what);
         if said.is_some_and(|said| said != digest.to_string()) {
@@ -121,15 +122,16 @@ impl Registry {
     fn tags(&self) -> Result<Vec<String>, OciImageError> {
         let action = "list the tags";
         let ask = Ask::new(Method::GET, self.connection.url("tags/list"));
-        let response = self.connection.ask(&ask, action)?;
-        match response.status() {
-            StatusCode::OK => {
-                let tags = answer::tags(response);
+        match self.connection.ask_for_document(&ask, action, MOST_TAGS)? {
+            Document::Found(_, text) => {
+                let tags = answer::tags(&text);
                 tags.map_err(|what| self.connection.failed(action, what))
             }
             // A repository begins with its first image.
-            StatusCode::NOT_FOUND => Ok(Vec::new()),
-            _ => Err(self.connection.unexpected(action, response)),
+            Document::Other(response) if response.status() == StatusCode::NOT_FOUND => {
+                Ok(Vec::new())
+            }
+            Document::Other(response) => Err(self.connection.unexpected(action, response)),
         }
     }
 }

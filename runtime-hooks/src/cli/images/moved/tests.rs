@@ -21,7 +21,9 @@ use crate::image::files;
 use crate::image::manifest::{Manifest, StoredMemory};
 
 mod archives;
+mod hostile_registry;
 mod large_files;
+mod server;
 mod side_by_side;
 
 /// A blob for each content.
