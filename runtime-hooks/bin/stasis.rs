@@ -119,7 +119,7 @@ enum Verb {
     /// Undo what killed operations have left to undo.
     ///
     /// Each has a keeper, a process that does so if the operation is killed: this is for where that
-    /// was killed, too. What is under way is left alone.
+    /// was killed, too. What is under way is left alone. Copies and pushes that were cut off go on.
     ///
     /// Exit code 0: nothing is left; 1: something is; 2: what is recorded cannot be read.
     Recover {

@@ -12,6 +12,7 @@ use crate::cli::answer::name;
 use crate::error::chain;
 use crate::error::kind::State;
 use crate::host::cancel::Cancel;
+use crate::image::stopped::push_again::PushAgain;
 use crate::operation::progress::UnderWay;
 use crate::operation::undo::Undo;
 use crate::operation::{Operation, OperationError, directories, directory_of, id_of};
@@ -63,8 +64,8 @@ pub enum Outcome {
 
 /// Undoes what is left to undo, and removes files of records that nobody needs any more. What is
 /// under way, or waits for a process that does not answer, is left to it. Copies of bulk memory to
-/// disk that are pending are taken up, and what was lost by a restart of the machine is said in
-/// `operations.log`.
+/// disk that are pending are taken up, what was lost by a restart of the machine is said in
+/// `operations.log`, and images of stopped containers are pushed that were still to be.
 ///
 /// # Errors
 /// The state directory cannot be read.
@@ -80,6 +81,8 @@ pub fn recover(settings: &Settings, which: &Which) -> io::Result<Vec<Found>> {
         .collect();
     remove_rests(&settings.paths.state_dir, is_meant)?;
     write_behind::take_up(settings);
+    // What cannot be begun again now can be the next time.
+    let _ = PushAgain::of(settings).map(|again| again.start());
     Ok(found)
 }
 

@@ -7,6 +7,7 @@ use crate::container::inherited_devices::Replacer;
 use crate::gpu_path::hole::process::AwayProcess;
 use crate::gpu_path::process::GpuCopy;
 use crate::gpu_path::self_test::SelfTest;
+use crate::image::stopped::push_again::PushAgain;
 use crate::low_level::hook::process::HookProcess;
 use crate::recovery::keeper::Keeper;
 use crate::restore::at_create::pulled::Pull;
@@ -31,6 +32,8 @@ pub fn run() -> Option<u8> {
         pull.run()
     } else if let Some(push) = Push::of_this_process() {
         push.run()
+    } else if let Some(again) = PushAgain::of_this_process() {
+        again.run()
     } else {
         SelfTest::of_this_process()?.run()
     };

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::Bundle;
-use stasis_integration::host::installed::StasisHost;
+use stasis_integration::host::installed::{PROGRAM, StasisHost};
 use stasis_integration::host::{Daemon, Host, HostKind};
 
 use super::preempted::{SETTINGS, asked, asks_for, begin, ended, job};
@@ -34,7 +34,7 @@ fn no_job_goes_back_in_time_and_none_is_lost() -> Result<()> {
     let cases: [(&str, Case); 4] = [
         ("failed", a_checkpoint_that_fails_gives_the_earlier_one_back),
         ("killed", who_is_killed_leaves_it_to_who_pushes),
-        ("lost", what_a_lost_host_has_announced_ends_by_itself),
+        ("lost", what_a_lost_host_was_to_push_is_left_behind),
         ("slow", what_is_not_there_in_time_is_not_gone_back_from),
     ];
     for (name, case) in cases {
@@ -103,11 +103,14 @@ impl Pair<'_> {
 /// An announcement holds for half of that.
 const WAITS: &str = "deadlines.stalled_s = 16\n";
 
-/// Nobody is at it any more.
+/// Nobody is at it any more, and nothing is left to be pushed.
 fn nothing_is_pushed(host: &StasisHost) -> Result<()> {
     wait_until_clear(|| {
-        let found = host.host.run_for_text(&["pgrep", "-x", "stasis-push"]);
-        Ok(found.ok())
+        let noted = ["find", "/images/.to-push", "-type", "f"];
+        let noted = host.host.run_for_text(&noted).unwrap_or_default();
+        let at_work = host.host.run_for_text(&["pgrep", "-x", "stasis-push"]);
+        let left = [noted, at_work.unwrap_or_default()].concat();
+        Ok((!left.is_empty()).then_some(left))
     })
 }
 
@@ -133,15 +136,29 @@ fn who_is_killed_leaves_it_to_who_pushes(pair: &Pair<'_>) -> Result<()> {
     ended(host, job)
 }
 
-fn what_a_lost_host_has_announced_ends_by_itself(pair: &Pair<'_>) -> Result<()> {
+/// What it has announced ends by itself, and the job goes on elsewhere with the image before. Once
+/// the host is there again, nobody gets the image that it has.
+fn what_a_lost_host_was_to_push_is_left_behind(pair: &Pair<'_>) -> Result<()> {
     let (host, job) = pair.from;
     host.hold_driver("checkpoint job", "lost")?;
     job.kill("TERM")?;
     host.until_driver_is_called()?;
     host.host.run(&["pkill", "-KILL", "-x", "stasis-push"])?;
-    pair.goes_on(1)?;
+    host.host.run(&["pkill", "-KILL", "-x", "stasis-stop"])?;
+    let (other, next) = pair.to;
+    begin(next)?;
+    asked(other, 1)?;
+    next.kill("TERM")?;
+    ended(other, next)?;
+    nothing_is_pushed(other)?;
     host.let_driver_go("lost")?;
-    ended(host, job)
+    ended(host, job)?;
+    begin(job)?;
+    asked(host, 2)?;
+    nothing_is_pushed(host)?;
+    let notes = host.operation("push")?["notes"].to_string();
+    assert_contains(&notes, &["is not pushed", "the job has gone on"]);
+    Ok(())
 }
 
 /// What is said of it holds for a second, again and again.
@@ -162,7 +179,8 @@ fn what_is_not_there_in_time_is_not_gone_back_from(pair: &Pair<'_>) -> Result<()
     pair.goes_on(2)
 }
 
-/// The stop is not held up, and the image is pushed once the registry is there again.
+/// The stop is not held up, and the image is pushed once the registry is there again: as at boot,
+/// by whoever puts things right, since who was to push it was killed.
 fn the_registry_is_away_for_a_while<'h>(pair: &Pair<'h>, daemon: Daemon<'h>) -> Result<Daemon<'h>> {
     let (host, job) = pair.from;
     daemon.kill()?;
@@ -174,6 +192,8 @@ fn the_registry_is_away_for_a_while<'h>(pair: &Pair<'h>, daemon: Daemon<'h>) -> 
     let images = host.host.run_for_text(&["ls", "/images/away"])?;
     ensure!(images.lines().count() == 2, "{images}");
     pair.starts_cold("registry.test:5443/jobs/away")?;
+    host.host.run(&["pkill", "-KILL", "-x", "stasis-push"])?;
+    host.host.run(&[PROGRAM, "recover", "--all"])?;
     let daemon = pair.registry.docker_registry_again()?;
     nothing_is_pushed(host)?;
     let pushed = host.operation("push")?;

@@ -27,6 +27,7 @@ use crate::error::chain;
 use crate::error::operations_log;
 use crate::host::signal;
 use crate::image::allowed::NotAllowed;
+use crate::image::stopped::push_again::PushAgain;
 use crate::operation::awaited_start::awaits_start;
 use crate::operation::stopping::Stopping;
 use crate::operation::terminate::ask_to_end;
@@ -118,11 +119,15 @@ fn begin(
     let place = || {
         let key = asked.key(&spec, id)?;
         let place = Place::make(&restore.at_create, &spec, &key)?;
-        Ok((place, repository_for(&restore.registry, &spec, &key)))
+        let pushed = PushAgain::of(&context.settings);
+        Ok((
+            place,
+            pushed.filter(|how| has_repository(&how.registry, &spec, &key)),
+        ))
     };
-    let started = place().and_then(|(place, repository)| {
+    let started = place().and_then(|(place, pushed)| {
         let process = StopProcess::new(context, request, commands, &stopping, &place.image);
-        start(&process.pushed_to(repository), lock, place)
+        start(&process.pushed(pushed), lock, place)
     });
     if started.is_err() {
         stopping.end();
@@ -130,12 +135,10 @@ fn begin(
     started.map(|()| Outcome::Done(0))
 }
 
-/// Where the image is pushed to. A key that no registry knows was refused when the container was
-/// created; of one that was there before the setting, the image stays here.
-fn repository_for(registry: &str, spec: &Spec, key: &Path) -> Option<String> {
-    let registry = Some(registry).filter(|registry| !registry.is_empty())?;
-    let repository = repository_of(registry, spec, key).ok()?;
-    Some(repository.to_string())
+/// Whether there can be a repository of a key. One that no registry knows was refused when the
+/// container was created; of one that was there before the setting, the image stays here.
+fn has_repository(registry: &str, spec: &Spec, key: &Path) -> bool {
+    repository_of(registry, spec, key).is_ok()
 }
 
 fn start(process: &StopProcess, lock: File, place: Place) -> Result<(), NoCheckpoint> {

@@ -29,6 +29,8 @@ use crate::error::operations_log;
 use crate::host::cancel::Cancel;
 use crate::host::{environment, respawn};
 use crate::image::directory::{has_inventory, is_ours};
+use crate::image::stopped::push_again::PushAgain;
+use crate::image::stopped::to_push::ToPush;
 use crate::low_level::answer::answer;
 use crate::operation::stopping::Stopping;
 use crate::operation::timeline::Timeline;
@@ -59,8 +61,8 @@ pub struct StopProcess {
     paths: Paths,
     bulk_memory: BulkMemory,
     began: SystemTime,
-    /// Where the image is pushed to.
-    repository: Option<String>,
+    /// How the image is pushed, if it is.
+    pushed: Option<PushAgain>,
 }
 
 impl StopProcess {
@@ -85,13 +87,13 @@ impl StopProcess {
             paths: settings.paths.clone(),
             bulk_memory: settings.bulk_memory.clone(),
             began: context.began,
-            repository: None,
+            pushed: None,
         }
     }
 
-    /// The same, with a repository that the image is pushed to.
-    pub(super) fn pushed_to(self, repository: Option<String>) -> Self {
-        Self { repository, ..self }
+    /// The same, with an image that is pushed.
+    pub(super) fn pushed(self, pushed: Option<PushAgain>) -> Self {
+        Self { pushed, ..self }
     }
 
     /// Starts it. It holds both locks until it ends: that of the container, and that of the key.
@@ -118,11 +120,7 @@ impl StopProcess {
         let pushing = self.announce(&mut timeline);
         match timeline.time("checkpoint", || self.checkpoint(&context)) {
             Ok(()) => {
-                if pushing.is_some_and(|pushing| pushing.tell(Told::Complete).is_err()) {
-                    // It was killed; a second one was not.
-                    let again = self.announce(&mut timeline);
-                    let _ = again.map(|pushing| pushing.tell(Told::Complete));
-                }
+                let _ = pushing.map(|pushing| pushing.tell(Told::Complete));
                 timeline = self.keep(&context, timeline, &io::stdout());
             }
             Err(why) => {
@@ -132,6 +130,8 @@ impl StopProcess {
                 let _ = pushing.map(|pushing| pushing.tell(Told::NoImage));
             }
         }
+        // If that was killed, and for earlier images of which it was.
+        let _ = self.pushed.as_ref().map(PushAgain::start);
         operations_log::write(&context, Verb::Stop, &self.id, &timeline, None);
         self.stopping.end();
     }
@@ -151,16 +151,14 @@ impl StopProcess {
 
     /// Before the checkpoint can end the container: nobody goes on elsewhere with an earlier image.
     fn announce(&self, timeline: &mut Timeline<'_>) -> Option<Pushing> {
-        let push = Push {
-            repository: self.repository.clone()?,
-            image: self.image.clone(),
-            id: self.id.clone(),
-            began: self.began,
-            deadlines: self.deadlines.clone(),
-            paths: self.paths.clone(),
-            bulk_memory: self.bulk_memory.clone(),
-        };
-        Pushing::announced(&push, timeline)
+        let how = self.pushed.clone()?;
+        match ToPush::new(&how.at_create, &self.image, &self.id, self.began) {
+            Ok(to_push) => Pushing::announced(&Push { how, to_push }, timeline),
+            Err(error) => {
+                timeline.note(format!("the image cannot be pushed: {error}"));
+                None
+            }
+        }
     }
 
     fn context(&self) -> Context {

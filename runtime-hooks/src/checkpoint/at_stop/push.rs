@@ -2,18 +2,21 @@
 //!
 //! It says there that an image is being made before the checkpoint can end the container, so that
 //! nobody goes on with an earlier one elsewhere, and takes that back if there is none. It lives on
-//! when the one who stops the container has ended, or was killed.
+//! when the one who stops the container has ended, or was killed; if it is killed itself, what it
+//! has left is known to the next one (`image/stopped/to_push.rs`).
 
 use std::io::{self, BufRead, BufReader, PipeWriter, Write, pipe};
 use std::path::PathBuf;
 use std::sync::mpsc::channel;
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use stasis_config::{BulkMemory, Deadlines, Paths, Settings};
 
 use crate::host::respawn;
+use crate::image::stopped::push_again::PushAgain;
+use crate::image::stopped::tag_of;
+use crate::image::stopped::to_push::ToPush;
 use crate::operation::timeline::Timeline;
 
 /// The first argument of such a process.
@@ -27,16 +30,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// What the process is to do.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Push {
-    /// Of the key.
-    pub(crate) repository: String,
-    /// The image's directory, which is filled meanwhile.
-    pub(crate) image: PathBuf,
-    /// The container's.
-    pub(crate) id: String,
-    pub(crate) began: SystemTime,
-    pub(crate) deadlines: Deadlines,
-    pub(crate) paths: Paths,
-    pub(crate) bulk_memory: BulkMemory,
+    pub(crate) how: PushAgain,
+    /// The image, whose directory is filled meanwhile.
+    pub(crate) to_push: ToPush,
 }
 
 /// What it says first.
@@ -79,14 +75,19 @@ impl Push {
         respawn::job_of(VERB, c"stasis-push")
     }
 
-    /// As far as they matter.
-    pub(crate) fn settings(&self) -> Settings {
-        Settings {
-            deadlines: self.deadlines.clone(),
-            paths: self.paths.clone(),
-            bulk_memory: self.bulk_memory.clone(),
-            ..Settings::default()
-        }
+    /// The image's directory.
+    pub(crate) fn image(&self) -> PathBuf {
+        self.to_push.image()
+    }
+
+    /// The repository of its key.
+    pub(crate) fn repository(&self) -> String {
+        format!("{}/{}", self.how.registry, self.to_push.key)
+    }
+
+    /// What it is called in the registry.
+    pub(crate) fn reference(&self) -> String {
+        format!("{}:{}", self.repository(), tag_of(&self.image()))
     }
 }
 
@@ -97,6 +98,12 @@ pub(super) struct Pushing(PipeWriter);
 impl Pushing {
     /// Starts it, and has it announce the image. What is not as it should be is noted.
     pub(super) fn announced(push: &Push, timeline: &mut Timeline<'_>) -> Option<Self> {
+        if let Err(error) = push.to_push.note() {
+            timeline.note(format!(
+                "it cannot be noted that the image is to be pushed: {error}; if the process that \
+                 pushes it is killed, nobody does so later"
+            ));
+        }
         match timeline.time("announce", || Self::start(push)) {
             Ok((pushing, Ok(()))) => Some(pushing),
             Ok((pushing, Err(why))) => {

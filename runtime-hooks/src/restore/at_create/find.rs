@@ -25,6 +25,7 @@ use crate::image::directory::in_use::{self, InUse};
 use crate::image::directory::is_settled;
 use crate::image::files;
 use crate::image::manifest::Manifest;
+use crate::image::stopped::push_again::PushAgain;
 use crate::restore::at_create::newest::{self, Here};
 use crate::restore::at_create::pulled::{self, pulled};
 use crate::restore::image;
@@ -71,6 +72,8 @@ pub(super) fn find(
             let directory = own.join(key);
             let limit = settings.deadlines.stalled();
             being_made::wait(&directory, limit, cancel).map_err(NoFirstImage::BeingMade)?;
+            // What cannot be begun again now can be the next time: it is not this container's.
+            let _ = PushAgain::of(settings).map(|again| again.start());
             let here = latest(settings, &own, &directory, id);
             let own = here.as_ref().ok().map(Found::as_here);
             let there = newest::newer(settings, cancel, &spec, key, own)?;

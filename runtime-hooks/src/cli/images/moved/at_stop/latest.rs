@@ -1,13 +1,15 @@
 //! The tag of the newest image of a key: it says that one is being made, and what came of it.
 
+use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::sys::utsname::uname;
-use stasis_oci_image::document::annotations::IMAGE;
-use stasis_oci_image::{Announcement, Digest, OciImageError, Registry, RepositoryName, Tagged};
+use stasis_oci_image::{
+    Announcement, Digest, Elsewhere, Manifest, OciImageError, Registry, RepositoryName, Tagged,
+};
 
 use crate::checkpoint::at_stop::push::{ANNOUNCED_WITHIN, Push};
 use crate::host::time::rfc3339;
@@ -20,8 +22,9 @@ const RENEWALS: u32 = 4;
 #[derive(Debug)]
 pub(super) struct Latest {
     repository: RepositoryName,
-    image: String,
-    began: SystemTime,
+    pub(super) directory: PathBuf,
+    pub(super) image: String,
+    pub(super) began: SystemTime,
     /// An announcement holds for so long.
     holds: Duration,
     /// Ours, once it was made. One at a time changes the tag.
@@ -34,21 +37,20 @@ impl Latest {
     /// # Errors
     /// It is no repository.
     pub(super) fn of(push: &Push) -> Result<Self, OciImageError> {
-        let repository = push.repository.parse();
-        let image = push.image.file_name().unwrap_or_default();
+        let text = push.repository();
         Ok(Self {
-            repository: repository.map_err(|what| OciImageError::Reference {
-                text: push.repository.clone(),
-                what,
-            })?,
-            image: image.to_string_lossy().into_owned(),
-            began: push.began,
-            holds: push.deadlines.stalled() / 2,
+            repository: text
+                .parse()
+                .map_err(|what| OciImageError::Reference { text, what })?,
+            directory: push.image(),
+            image: push.to_push.name.clone(),
+            began: push.to_push.began,
+            holds: push.how.deadlines.stalled() / 2,
             announced: Mutex::new(None),
         })
     }
 
-    /// Says that the image is being made.
+    /// Says that the image is being made, unless a later one is.
     ///
     /// # Errors
     /// [`OciImageError`], soon.
@@ -58,6 +60,7 @@ impl Latest {
         let before = match registry.tagged(LATEST)? {
             Tagged::Nothing => None,
             Tagged::Image(_, digest) => Some(digest),
+            Tagged::Awaited(later) if holds(&later) && later.image > self.image => return Ok(()),
             // Of one that is lost, or made at the same time.
             Tagged::Awaited(other) => other.before,
         };
@@ -65,6 +68,18 @@ impl Latest {
         registry.announce(LATEST, &ours)?;
         *announced = Some(ours);
         Ok(())
+    }
+
+    /// Says it if that has not been done.
+    ///
+    /// # Errors
+    /// As [`Latest::announce`].
+    pub(super) fn announce_unless_done(&self) -> Result<(), OciImageError> {
+        let is_announced = self.lock().is_some();
+        match is_announced {
+            true => Ok(()),
+            false => self.announce(),
+        }
     }
 
     /// How often it has to be said.
@@ -103,14 +118,19 @@ impl Latest {
     pub(super) fn is_this(&self, image: &Digest) -> Result<(), OciImageError> {
         let mut announced = self.lock();
         let registry = Registry::open(self.repository.clone(), None)?;
-        match registry.tagged(LATEST)? {
+        let tagged = registry.tagged(LATEST)?;
+        let newest = match behind(&registry, &tagged)? {
+            Some((later, digest)) if self.is_earlier_than(&later) => digest,
+            _ => *image,
+        };
+        match tagged {
             // The next one is being made: it is what was before that.
-            Tagged::Awaited(other) if !self.is_ours(&other) && other.until >= now() => {
-                let before = Some(*image);
+            Tagged::Awaited(other) if !self.is_ours(&other) && holds(&other) => {
+                let before = Some(newest);
                 registry.announce(LATEST, &Announcement { before, ..other })?;
             }
-            Tagged::Image(other, _) if other.annotation(IMAGE) > Some(self.image.as_str()) => {}
-            _ => registry.tag_also(LATEST, image)?,
+            Tagged::Image(_, there) if there == newest => {}
+            _ => registry.tag_also(LATEST, &newest)?,
         }
         // From now on nothing of it is said anew.
         *announced = Some(self.announcement(None));
@@ -166,7 +186,7 @@ impl Latest {
     }
 
     /// What holds up a stop has to be answered soon.
-    fn for_a_moment(&self) -> Result<Registry, OciImageError> {
+    pub(super) fn for_a_moment(&self) -> Result<Registry, OciImageError> {
         let registry = Registry::open(self.repository.clone(), None)?;
         Ok(registry.until(Instant::now() + ANNOUNCED_WITHIN))
     }
@@ -176,6 +196,31 @@ impl Latest {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The image that has a tag, or has had it before what is being made.
+pub(super) fn behind(
+    registry: &Registry,
+    tagged: &Tagged,
+) -> Result<Option<(Manifest, Digest)>, OciImageError> {
+    let before = match tagged {
+        Tagged::Nothing => None,
+        Tagged::Image(image, digest) => return Ok(Some(((**image).clone(), *digest))),
+        Tagged::Awaited(next) => next.before,
+    };
+    let Some(before) = before else {
+        return Ok(None);
+    };
+    match registry.manifest(&before.to_string()) {
+        // The registry's operator may have removed it.
+        Err(OciImageError::NoTag { .. }) => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+/// Whether it was said lately.
+fn holds(announcement: &Announcement) -> bool {
+    announcement.until >= now()
 }
 
 fn now() -> u64 {

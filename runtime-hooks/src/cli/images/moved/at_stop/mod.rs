@@ -1,28 +1,25 @@
-//! The process that pushes the image of a container that is stopped
-//! (`checkpoint::at_stop::push`).
+//! The processes that push images of containers that are stopped: each with its stop
+//! (`checkpoint::at_stop::push`), and what was cut off or failed later (`again`).
 
+mod again;
+mod attempt;
 mod latest;
+mod standing;
 
 use std::io::{self, BufRead};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::{self, sleep};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use stasis_memory_store::Lengths;
-use stasis_oci_image::{Digest, Reference};
-
-use super::push::push;
-use super::source::Source;
 use crate::checkpoint::at_stop::push::{Answer, Push, Told};
 use crate::cli::command_error::MoveError;
 use crate::error::chain;
-use crate::error::kind::{Diagnosis, Kind, State};
-use crate::error::operations_log::{Failed, write_afterwards};
+use crate::error::kind::Kind;
 use crate::host::respawn::say;
-use crate::image::directory::is_settled;
-use crate::image::manifest::Manifest;
-use crate::image::stopped::tag_of;
+use crate::image::stopped::is_complete;
 use crate::operation::timeline::Timeline;
+use attempt::{Pushed, is_settled};
 use latest::Latest;
 
 /// How often it is looked what has become of an image, if nobody says it.
@@ -37,6 +34,8 @@ impl Push {
     /// Announces the image, waits for it, and pushes it; `false`: it is not there.
     #[must_use]
     pub fn run(&self) -> bool {
+        // Without a note it does its work all the same, until it is killed.
+        let held = self.to_push.hold().ok().flatten();
         let latest = match Latest::of(self) {
             Ok(latest) => latest,
             Err(error) => {
@@ -50,17 +49,22 @@ impl Push {
         });
         let lines = lines_of_input();
         if self.what_is_told(&lines, &latest) == Told::NoImage {
+            // One that is still being made may be pushed later.
+            if let Some(held) = held.filter(|_| is_gone(&self.image())) {
+                held.remove();
+            }
             return latest.take_back().is_ok();
         }
-        let mut timeline = Timeline::default().of_image(&self.image);
-        let pushed = timeline.time("push", || {
+        let image = self.image();
+        let mut timeline = Timeline::default().of_image(&image);
+        let tried = timeline.time("push", || {
             latest.while_renewed(|| self.until_pushed(&latest))
         });
-        if pushed.is_err() {
-            let _ = latest.take_back();
+        self.end(&latest, timeline, &tried);
+        if let Some(held) = held.filter(|_| is_settled(&tried)) {
+            held.remove();
         }
-        self.log(&timeline, pushed.as_ref().err());
-        pushed.is_ok()
+        tried.is_ok()
     }
 
     fn what_is_told(&self, lines: &Receiver<Vec<u8>>, latest: &Latest) -> Told {
@@ -76,10 +80,11 @@ impl Push {
     /// After the one who stops the container was killed: its checkpoint goes on, or is undone by
     /// its keeper.
     fn what_is_there(&self, latest: &Latest) -> Told {
+        let image = self.image();
         latest.while_renewed(|| {
             let began = Instant::now();
-            while self.image.exists() && began.elapsed() < self.deadlines.stalled() {
-                if self.is_complete() {
+            while !is_gone(&image) && began.elapsed() < self.how.deadlines.stalled() {
+                if is_complete(&image) {
                     return Told::Complete;
                 }
                 sleep(LOOK);
@@ -88,59 +93,25 @@ impl Push {
         })
     }
 
-    /// The list of its files is written last.
-    fn is_complete(&self) -> bool {
-        let manifest = Manifest::read(&self.image).ok().flatten();
-        is_settled(&self.image) && manifest.is_some_and(|manifest| manifest.files.is_some())
-    }
-
     /// Tries again while the registry cannot be reached.
-    fn until_pushed(&self, latest: &Latest) -> Result<(), MoveError> {
+    fn until_pushed(&self, latest: &Latest) -> Result<Pushed, MoveError> {
         let began = Instant::now();
         let mut pause = FIRST_PAUSE;
         loop {
-            match self.push(latest) {
+            match self.attempt(latest) {
                 Err(error) if error.kind() == Kind::Registry && began.elapsed() < TRIED_FOR => {
                     sleep(pause);
                     pause = LONGEST_PAUSE.min(pause * 2);
                 }
-                pushed => return pushed,
+                tried => return tried,
             }
         }
     }
+}
 
-    fn push(&self, latest: &Latest) -> Result<(), MoveError> {
-        let reference: Reference = self.reference().parse()?;
-        let settings = self.settings();
-        let source = Source::open(&settings, &self.image)?;
-        let place = reference.open(None)?;
-        let pushed = push(&settings, source, &*place, &reference, None, Lengths::of)?;
-        let digest: Digest = pushed.digest.parse().map_err(|_| MoveError::NoImage {
-            reference: self.reference(),
-            what: "it has no digest".to_owned(),
-        })?;
-        Ok(latest.is_this(&digest)?)
-    }
-
-    fn reference(&self) -> String {
-        format!("{}:{}", self.repository, tag_of(&self.image))
-    }
-
-    fn log(&self, timeline: &Timeline<'_>, error: Option<&MoveError>) {
-        let failure = error.map(|error| {
-            let text = format!(
-                "{}; the image stays in {}: `stasis push {} {}` pushes it",
-                chain(error),
-                self.image.display(),
-                self.reference(),
-                self.image.display(),
-            );
-            Failed::new(&text, Diagnosis::new(error.kind(), State::Unharmed))
-        });
-        let log_dir = &self.paths.log_dir;
-        let began = SystemTime::now();
-        write_afterwards(log_dir, "push", &self.id, began, timeline, failure);
-    }
+/// A directory that cannot be looked at may be there.
+fn is_gone(image: &Path) -> bool {
+    matches!(image.try_exists(), Ok(false))
 }
 
 /// Until it ends.

@@ -1,0 +1,88 @@
+//! Pushes what is noted as still to be pushed, and nobody is at.
+
+use std::thread::sleep;
+use std::time::Instant;
+
+use super::attempt::{Pushed, is_settled};
+use super::latest::Latest;
+use super::{FIRST_PAUSE, LONGEST_PAUSE, TRIED_FOR, is_gone};
+use crate::checkpoint::at_stop::push::Push;
+use crate::cli::command_error::MoveError;
+use crate::error::kind::Kind;
+use crate::image::stopped::is_complete;
+use crate::image::stopped::push_again::PushAgain;
+use crate::image::stopped::to_push::{Held, hold_all};
+use crate::operation::timeline::Timeline;
+
+/// A complete image.
+struct Left {
+    held: Held,
+    push: Push,
+    latest: Latest,
+}
+
+impl PushAgain {
+    /// Pushes one image after the other, the latest first: earlier ones of its key are left behind
+    /// then. `false`: not all are there.
+    #[must_use]
+    pub(crate) fn run(&self) -> bool {
+        // They are held until the end: who comes meanwhile leaves them to this process.
+        let Ok(held) = hold_all(&self.at_create) else {
+            return false;
+        };
+        let mut left: Vec<_> = held
+            .into_iter()
+            .filter_map(|held| self.left(held))
+            .collect();
+        let (began, mut pause, mut all) = (Instant::now(), FIRST_PAUSE, true);
+        loop {
+            let may_wait = began.elapsed() < TRIED_FOR;
+            let mut unreached = Vec::new();
+            for one in left {
+                match one.attempt() {
+                    Err(error) if error.kind() == Kind::Registry && may_wait => unreached.push(one),
+                    tried => all &= one.end(&tried),
+                }
+            }
+            if unreached.is_empty() {
+                return all;
+            }
+            left = unreached;
+            sleep(pause);
+            pause = LONGEST_PAUSE.min(pause * 2);
+        }
+    }
+
+    /// What is to be done about a note.
+    fn left(&self, held: Held) -> Option<Left> {
+        let push = Push {
+            how: self.clone(),
+            to_push: held.to_push.clone(),
+        };
+        let image = push.image();
+        if is_gone(&image) {
+            held.remove();
+            return None;
+        }
+        // Of one that is being made, or was cut off, it is known later.
+        let latest = is_complete(&image).then(|| Latest::of(&push))?.ok()?;
+        Some(Left { held, push, latest })
+    }
+}
+
+impl Left {
+    fn attempt(&self) -> Result<Pushed, MoveError> {
+        self.latest
+            .while_renewed(|| self.push.attempt(&self.latest))
+    }
+
+    fn end(self, tried: &Result<Pushed, MoveError>) -> bool {
+        let image = self.push.image();
+        let timeline = Timeline::default().of_image(&image);
+        self.push.end(&self.latest, timeline, tried);
+        if is_settled(tried) {
+            self.held.remove();
+        }
+        tried.is_ok()
+    }
+}

@@ -1,0 +1,176 @@
+//! One try to push the image of a stopped container, and what has come of all.
+
+use std::time::SystemTime;
+
+use stasis_memory_store::Lengths;
+use stasis_oci_image::{Digest, Reference};
+
+use super::super::push::push;
+use super::super::source::Source;
+use super::latest::Latest;
+use super::standing::Standing;
+use crate::checkpoint::at_stop::push::Push;
+use crate::cli::command_error::MoveError;
+use crate::error::chain;
+use crate::error::kind::{Diagnosis, Kind, State};
+use crate::error::operations_log::{Failed, write_afterwards};
+use crate::image::stopped::is_complete;
+use crate::image::stopped::to_push::noted;
+use crate::operation::timeline::Timeline;
+
+/// What has come of an image.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Pushed {
+    /// The registry has it.
+    There,
+    /// It has not been pushed, since the job has a later one. Who asks for the latest image would
+    /// not get it, and the later one would wait for it.
+    LeftBehind {
+        /// Its name.
+        later: String,
+    },
+}
+
+/// Whether nobody has to try again.
+pub(super) fn is_settled(tried: &Result<Pushed, MoveError>) -> bool {
+    tried.as_ref().err().is_none_or(can_never_be)
+}
+
+/// What is wrong is wrong with the image, which no restore would take either.
+fn can_never_be(error: &MoveError) -> bool {
+    let of_image = !matches!(error, MoveError::Elsewhere(_));
+    of_image && matches!(error.kind(), Kind::Unsupported | Kind::ImageDamaged)
+}
+
+impl Push {
+    /// Pushes the image, unless it is there, or the job has a later one.
+    pub(super) fn attempt(&self, latest: &Latest) -> Result<Pushed, MoveError> {
+        if let Some(later) = self.later_here() {
+            return Ok(Pushed::LeftBehind { later });
+        }
+        match latest.standing()? {
+            Standing::Later(later) => return Ok(Pushed::LeftBehind { later }),
+            Standing::This => return Ok(Pushed::There),
+            Standing::Earlier => {}
+        }
+        let reference: Reference = self.reference().parse()?;
+        let digest = match latest.pushed_before(reference.tag())? {
+            Some(digest) => digest,
+            None => {
+                latest.announce_unless_done()?;
+                self.push(&reference)?
+            }
+        };
+        latest.is_this(&digest)?;
+        Ok(Pushed::There)
+    }
+
+    /// A later image of the key that is still to be pushed, and can be.
+    fn later_here(&self) -> Option<String> {
+        let own = &self.to_push;
+        let noted = noted(&self.how.at_create).unwrap_or_default().into_iter();
+        let mut later = noted.filter(|other| other.key == own.key && other.name > own.name);
+        let found = later.find(|other| is_complete(&other.image()));
+        found.map(|found| found.name)
+    }
+
+    fn push(&self, reference: &Reference) -> Result<Digest, MoveError> {
+        let settings = self.how.settings();
+        let source = Source::open(&settings, &self.image())?;
+        let place = reference.open(None)?;
+        let pushed = push(&settings, source, &*place, reference, None, Lengths::of)?;
+        pushed.digest.parse().map_err(|_| MoveError::NoImage {
+            reference: reference.to_string(),
+            what: "it has no digest".to_owned(),
+        })
+    }
+
+    /// Gives the tag of the latest image back, if it is not this one, and logs what has come of it.
+    pub(super) fn end(
+        &self,
+        latest: &Latest,
+        mut timeline: Timeline<'_>,
+        tried: &Result<Pushed, MoveError>,
+    ) {
+        if !matches!(tried, Ok(Pushed::There)) {
+            let _ = latest.take_back();
+        }
+        if let Ok(Pushed::LeftBehind { later }) = tried {
+            let image = self.image();
+            timeline.note(format!(
+                "{} is not pushed: the job has gone on, and {later} is its latest image",
+                image.display()
+            ));
+        }
+        let failure = tried.as_ref().err().map(|error| self.failure(error));
+        let (log_dir, id) = (&self.how.paths.log_dir, &self.to_push.container);
+        write_afterwards(log_dir, "push", id, SystemTime::now(), &timeline, failure);
+    }
+
+    fn failure(&self, error: &MoveError) -> Failed {
+        let (image, reference) = (self.image(), self.reference());
+        let (image, why) = (image.display(), chain(error));
+        let text = match can_never_be(error) {
+            true => format!("{why}; the image stays in {image}, and is not tried again"),
+            false => format!(
+                "{why}; the image stays in {image}: the next stop of a container that is saved, \
+                 the next create with the latest image of a key, or `stasis recover --all` tries \
+                 again, and `stasis push {reference} {image}` now"
+            ),
+        };
+        Failed::new(&text, Diagnosis::new(error.kind(), State::Unharmed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use stasis_config::Settings;
+    use stasis_memory_store::{ImageId, Tier};
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::image::manifest::{Manifest, StoredMemory};
+    use crate::image::stopped::push_again::PushAgain;
+    use crate::image::stopped::to_push::ToPush;
+
+    fn complete(image: &Path) {
+        let mut manifest = Manifest::new("job", "2026-11-26T01:00:00Z".into(), "580".into());
+        manifest.memory = Some(StoredMemory {
+            image_id: ImageId::new(1),
+            tier: Tier::Portable,
+            boot_id: None,
+        });
+        manifest.files = Some(Vec::new());
+        manifest.write(image).unwrap();
+    }
+
+    #[test]
+    fn a_later_image_of_the_key_that_can_be_pushed_leaves_it_behind() {
+        let all = TempDir::new().unwrap();
+        let mut settings = Settings::default();
+        settings.restore.registry = "registry.example/jobs".to_owned();
+        settings.restore.at_create = all.path().to_owned();
+        let how = PushAgain::of(&settings).unwrap();
+        let push = |key: &str, name: &str| {
+            let image = all.path().canonicalize().unwrap().join(key).join(name);
+            fs::create_dir_all(&image).unwrap();
+            let to_push = ToPush::new(all.path(), &image, "job", SystemTime::now()).unwrap();
+            to_push.note().unwrap();
+            let how = how.clone();
+            Push { how, to_push }
+        };
+        let [earlier, own] = ["1-stop", "2-stop"].map(|name| push("job", name));
+        assert_eq!(own.reference(), "registry.example/jobs/job:2-stop");
+        complete(&earlier.image());
+        complete(&push("other", "3-stop").image());
+        let later = push("job", "3-stop");
+        assert_eq!(own.later_here(), None);
+        complete(&later.image());
+        assert_eq!(own.later_here().as_deref(), Some("3-stop"));
+        later.to_push.hold().unwrap().unwrap().remove();
+        assert_eq!(own.later_here(), None);
+    }
+}

@@ -1,0 +1,27 @@
+//! What images of stopped containers are called, here and in a registry, and which of them are not
+//! there yet.
+
+pub(crate) mod push_again;
+pub(crate) mod to_push;
+
+use std::path::Path;
+
+use crate::image::directory::is_settled;
+use crate::image::manifest::Manifest;
+
+/// How the names of these images end: only such are removed in favour of later ones.
+pub(crate) const ENDING: &str = "-stop";
+/// The tag of the newest image of a key.
+pub(crate) const LATEST: &str = "latest";
+
+/// The tag of an image: a registry's tags have no colons (OCI distribution, "Pulling manifests").
+pub(crate) fn tag_of(image: &Path) -> String {
+    let name = image.file_name().unwrap_or_default().to_string_lossy();
+    name.replace(':', "-")
+}
+
+/// Whether an image is one that can be pushed: the list of its files is written last.
+pub(crate) fn is_complete(image: &Path) -> bool {
+    let manifest = Manifest::read(image).ok().flatten();
+    is_settled(image) && manifest.is_some_and(|manifest| manifest.files.is_some())
+}
