@@ -1,4 +1,5 @@
-//! What each engine has checkpointed at one host is restored by the same engine at another.
+//! What each engine has checkpointed at one host is restored by the same engine at another, and
+//! begins a new container of it there that names it.
 
 use anyhow::Result;
 use stasis_integration::client::containerd::{
@@ -9,20 +10,25 @@ use stasis_integration::container::gpu_task::into;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 
+use super::preempted::SETTINGS;
 use super::{host_at, host_for_registry, moved, named, with_registry};
 
 /// Says how often it has verified all its GPU and host memory, and changed it then.
 const MEMCHECK: [&str; 2] = ["/bin/memcheck", "6"];
+const SIGKILL: u32 = 9;
 
 /// A job that one engine has at the first host, and then at the second.
 struct Job {
     name: &'static str,
     port: &'static str,
-    begin: fn(&StasisHost, &Job) -> Result<()>,
+    /// Begins it under this name, with an image that an annotation names, or cold.
+    begin: fn(&StasisHost, &Job, &str, Option<&str>) -> Result<()>,
     /// Ends it, with an image in this directory of the host.
     save: fn(&StasisHost, &Job) -> Result<String>,
     /// Restores it from what is pulled into the directory that it chooses.
     go_on: fn(&StasisHost, &Job) -> Result<()>,
+    /// Ends it, and removes the container.
+    end: fn(&StasisHost, &Job) -> Result<()>,
 }
 
 const JOBS: [Job; 4] = [
@@ -32,6 +38,7 @@ const JOBS: [Job; 4] = [
         begin: begin_bundle,
         save: save_bundle,
         go_on: restore_bundle,
+        end: end_bundle,
     },
     Job {
         name: "task",
@@ -39,6 +46,7 @@ const JOBS: [Job; 4] = [
         begin: begin_task,
         save: save_task,
         go_on: restore_task,
+        end: end_task,
     },
     Job {
         name: "docker",
@@ -46,6 +54,7 @@ const JOBS: [Job; 4] = [
         begin: begin_docker,
         save: save_docker,
         go_on: restore_docker,
+        end: end_docker,
     },
     Job {
         name: "podman",
@@ -53,6 +62,7 @@ const JOBS: [Job; 4] = [
         begin: begin_podman,
         save: save_podman,
         go_on: restore_podman,
+        end: end_podman,
     },
 ];
 
@@ -63,8 +73,9 @@ fn jobs_of_every_engine_go_on_where_nothing_of_them_was() -> Result<()> {
     let first = host_at(HostKind::sid()?, &registry, &network, 2)?;
     {
         let _daemons = (first.containerd()?, first.docker()?);
+        first.podman_load()?;
         for job in &JOBS {
-            (job.begin)(&first, job)?;
+            (job.begin)(&first, job, job.name, None)?;
             assert_eq!(first.ask_until_up(job.port()?)?, "ok 0", "{}", job.name);
             let image = (job.save)(&first, job)?;
             moved(&first, &["push", &named(job.name), &image])?;
@@ -73,10 +84,20 @@ fn jobs_of_every_engine_go_on_where_nothing_of_them_was() -> Result<()> {
     drop(first);
     let second = host_at(HostKind::sid()?, &registry, &network, 3)?;
     let _daemons = (second.containerd()?, second.docker()?);
+    second.podman_load()?;
+    second.set(&second.low_level, SETTINGS)?;
     for job in &JOBS {
         (job.go_on)(&second, job)?;
         assert_eq!(second.ask_until_up(job.port()?)?, "ok 1", "{}", job.name);
         assert_eq!(second.ask_until_up(job.port()?)?, "ok 2", "{}", job.name);
+        (job.end)(&second, job)?;
+        (job.begin)(
+            &second,
+            job,
+            &format!("{}-2", job.name),
+            Some(&named(job.name)),
+        )?;
+        assert_eq!(second.ask_until_up(job.port()?)?, "ok 1", "{}", job.name);
     }
     second.nothing_to_put_right()
 }
@@ -91,9 +112,20 @@ impl Job {
     }
 }
 
-fn begin_podman(stasis: &StasisHost, job: &Job) -> Result<()> {
-    stasis.podman_load()?;
-    stasis.podman_run(job.name, &[], &job.command())
+/// The annotation as an option of engines, if there is one.
+fn annotation(image: Option<&str>) -> Vec<String> {
+    let option = image.map(|image| format!("--annotation=io.stasis.restore={image}"));
+    option.into_iter().collect()
+}
+
+fn begin_podman(stasis: &StasisHost, job: &Job, name: &str, image: Option<&str>) -> Result<()> {
+    let options = annotation(image);
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    stasis.podman_run(name, &options, &job.command())
+}
+
+fn end_podman(stasis: &StasisHost, job: &Job) -> Result<()> {
+    stasis.podman(&["rm", "-f", "-t", "0", job.name]).map(drop)
 }
 
 fn save_podman(stasis: &StasisHost, job: &Job) -> Result<String> {
@@ -105,7 +137,6 @@ fn save_podman(stasis: &StasisHost, job: &Job) -> Result<String> {
 
 fn restore_podman(stasis: &StasisHost, job: &Job) -> Result<()> {
     let archive = "/images/podman.tar";
-    stasis.podman_load()?;
     pull(stasis, job, archive)?;
     let restore = ["container", "restore", "--import", archive];
     stasis.podman(&restore).map(drop)
@@ -115,8 +146,17 @@ fn pull(stasis: &StasisHost, job: &Job, into: &str) -> Result<()> {
     moved(stasis, &["pull", &named(job.name), into]).map(drop)
 }
 
-fn begin_bundle(stasis: &StasisHost, job: &Job) -> Result<()> {
-    Bundle::make(stasis, job.name, &job.command())?.run()
+fn begin_bundle(stasis: &StasisHost, job: &Job, name: &str, image: Option<&str>) -> Result<()> {
+    let bundle = Bundle::make(stasis, name, &job.command())?;
+    if let Some(image) = image {
+        bundle.begin_with(image)?;
+    }
+    bundle.create()?;
+    bundle.start()
+}
+
+fn end_bundle(stasis: &StasisHost, job: &Job) -> Result<()> {
+    Bundle::laid_out(stasis, job.name).delete()
 }
 
 fn save_bundle(stasis: &StasisHost, job: &Job) -> Result<String> {
@@ -131,12 +171,20 @@ fn restore_bundle(stasis: &StasisHost, job: &Job) -> Result<()> {
     bundle.restore("pulled")
 }
 
-fn begin_task(stasis: &StasisHost, job: &Job) -> Result<()> {
+fn begin_task(stasis: &StasisHost, job: &Job, name: &str, image: Option<&str>) -> Result<()> {
     let client = Containerd::connect(&stasis.host)?;
-    let command = job.command();
-    stasis
-        .start_gpu_task(&client, job.name, &[], &command)
-        .map(drop)
+    let options = annotation(image);
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let started = stasis.start_gpu_task(&client, name, &options, &job.command());
+    started.map(drop)
+}
+
+fn end_task(stasis: &StasisHost, job: &Job) -> Result<()> {
+    let client = Containerd::connect(&stasis.host)?;
+    client.kill(job.name, INIT, SIGKILL)?;
+    client.wait(job.name, INIT)?;
+    client.delete(job.name)?;
+    Ok(())
 }
 
 fn save_task(stasis: &StasisHost, job: &Job) -> Result<String> {
@@ -164,8 +212,15 @@ fn restore_task(stasis: &StasisHost, job: &Job) -> Result<()> {
     Ok(())
 }
 
-fn begin_docker(stasis: &StasisHost, job: &Job) -> Result<()> {
-    stasis.docker_run(job.name, &[], &job.command())
+fn begin_docker(stasis: &StasisHost, job: &Job, name: &str, image: Option<&str>) -> Result<()> {
+    let options = annotation(image);
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    stasis.docker_run(name, &options, &job.command())
+}
+
+fn end_docker(stasis: &StasisHost, job: &Job) -> Result<()> {
+    let remove = ["docker", "rm", "-f", job.name];
+    stasis.host.run(&remove).map(drop)
 }
 
 fn save_docker(stasis: &StasisHost, job: &Job) -> Result<String> {
