@@ -3,6 +3,7 @@
 
 mod by_engine;
 mod by_kubelet;
+mod checkpointctl;
 mod edges;
 mod preempted;
 
