@@ -23,12 +23,12 @@ use crate::packages::without_make_install;
 const FIRST: &str = "/root/first";
 const SECOND: &str = "/root/second";
 const INSTALLER: &str = "/root/installer.sh";
-const PROGRAMS: &str = "/root/programs";
+pub(super) const PROGRAMS: &str = "/root/programs";
 /// What the programs that the installer calls have been told.
-const LABELLED: &str = "/root/kubectl.said";
+pub(super) const LABELLED: &str = "/root/kubectl.said";
 const ASKED_SYSTEMD: &str = "/root/systemctl.said";
-const RUNTIME: &str = "/usr/local/bin/stasis-runtime";
-const HANDLER: &str = "/etc/containerd/conf.d/stasis.toml";
+pub(super) const RUNTIME: &str = "/usr/local/bin/stasis-runtime";
+pub(super) const HANDLER: &str = "/etc/containerd/conf.d/stasis.toml";
 const RESTART: &str = "restart containerd";
 
 #[test]
@@ -60,7 +60,7 @@ fn installed_upgraded_removed() -> Result<()> {
 }
 
 /// Its containerd has CRI, and its systemd and API server take what they are told.
-fn a_node_without_stasis(stasis: &StasisHost) -> Result<()> {
+pub(super) fn a_node_without_stasis(stasis: &StasisHost) -> Result<()> {
     without_make_install(stasis)?;
     settings::write(&stasis.host, Suite::Sid, "")?;
     fs::remove_file(stasis.host.path(HANDLER))?;
@@ -83,7 +83,7 @@ fn a_node_without_stasis(stasis: &StasisHost) -> Result<()> {
     Ok(())
 }
 
-fn repository() -> PathBuf {
+pub(super) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
@@ -114,6 +114,25 @@ fn run<'host>(
     package: &str,
     end: &str,
 ) -> Result<Installer<'host>> {
+    let kubectl = format!("{PROGRAMS}/kubectl");
+    let sleep = format!("{PROGRAMS}/sleep");
+    let mounts = [
+        (package, "/package"),
+        (INSTALLER, "/installer.sh"),
+        (&kubectl, "/bin/kubectl"),
+        (&sleep, "/bin/sleep"),
+    ];
+    run_image(stasis, Image::DEFAULT_NAME, &mounts, verb, end)
+}
+
+/// The same with an image, and with these paths of the host in place of some of its own.
+pub(super) fn run_image<'host>(
+    stasis: &'host StasisHost,
+    image: &str,
+    mounts: &[(&str, &str)],
+    verb: &str,
+    end: &str,
+) -> Result<Installer<'host>> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let (id, log) = (
@@ -121,20 +140,13 @@ fn run<'host>(
         format!("/root/installer-{number}.log"),
     );
     let mut arguments = vec!["ctr".to_owned(), "run".to_owned(), "-d".to_owned()];
-    for (source, target) in [
-        ("/", "/host"),
-        (package, "/package"),
-        (INSTALLER, "/installer.sh"),
-        (&format!("{PROGRAMS}/kubectl"), "/bin/kubectl"),
-        (&format!("{PROGRAMS}/sleep"), "/bin/sleep"),
-    ] {
+    for (source, target) in [&[("/", "/host")], mounts].concat() {
         let mount = format!("type=bind,src={source},dst={target},options=rbind:rw");
         arguments.extend(["--mount".to_owned(), mount]);
     }
     let rest = format!(
-        "--privileged --with-ns pid:/proc/1/ns/pid --env NODE_NAME=node-1 --log-uri file://{log} {} \
-         {id} sh /installer.sh {verb} containerd",
-        Image::DEFAULT_NAME
+        "--privileged --with-ns pid:/proc/1/ns/pid --env NODE_NAME=node-1 --log-uri file://{log} \
+         {image} {id} sh /installer.sh {verb} containerd"
     );
     arguments.extend(rest.split_whitespace().map(str::to_owned));
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -144,7 +156,7 @@ fn run<'host>(
     Ok(installer)
 }
 
-struct Installer<'host> {
+pub(super) struct Installer<'host> {
     stasis: &'host StasisHost,
     id: String,
     log: String,
@@ -163,7 +175,7 @@ impl Installer<'_> {
     }
 
     /// As its pod is ended, at once; what it has said.
-    fn end(self) -> Result<String> {
+    pub(super) fn end(self) -> Result<String> {
         self.stasis.host.run(&["ctr", "tasks", "kill", &self.id])?;
         self.stasis.ctr_wait_for(&self.id, "STOPPED")?;
         self.stasis.ctr_remove(&self.id)?;
@@ -233,7 +245,7 @@ fn removed_when_it_has_ended(stasis: &StasisHost, pod: Pod<'_>) -> Result<()> {
         .map(drop)
 }
 
-fn text(stasis: &StasisHost, path: &str) -> Result<String> {
+pub(super) fn text(stasis: &StasisHost, path: &str) -> Result<String> {
     Ok(fs::read_to_string(stasis.host.path(path))?)
 }
 

@@ -10,6 +10,7 @@ mod exchange;
 mod hooks;
 mod hosts;
 mod installer;
+mod installer_image;
 mod older_containerd;
 mod other_hosts;
 mod packages;
