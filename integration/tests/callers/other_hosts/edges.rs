@@ -193,13 +193,28 @@ fn the_registry_is_away_for_a_while<'h>(pair: &Pair<'h>, daemon: Daemon<'h>) -> 
     ensure!(images.lines().count() == 2, "{images}");
     pair.starts_cold("registry.test:5443/jobs/away")?;
     host.host.run(&["pkill", "-KILL", "-x", "stasis-push"])?;
+    host.host
+        .run(&["cp", "-a", "/images/.to-push", "/root/to-push"])?;
     host.host.run(&[PROGRAM, "recover", "--all"])?;
     let daemon = pair.registry.docker_registry_again()?;
     nothing_is_pushed(host)?;
     let pushed = host.operation("push")?;
     ensure!(pushed.get("error").is_none(), "{pushed}");
     pair.goes_on(2)?;
+    what_is_there_is_not_pushed_again(host)?;
     Ok(daemon)
+}
+
+/// Who pushed it was killed before it could say that it is there. The image could not be pushed
+/// once more.
+fn what_is_there_is_not_pushed_again(host: &StasisHost) -> Result<()> {
+    let script = "rm /images/away/*-stop/inventory.img; cp -a /root/to-push/. /images/.to-push/";
+    host.host.run(&["sh", "-ec", script])?;
+    host.host.run(&[PROGRAM, "recover", "--all"])?;
+    nothing_is_pushed(host)?;
+    let pushed = host.operation("push")?;
+    ensure!(pushed.get("error").is_none(), "{pushed}");
+    Ok(())
 }
 
 fn what_is_no_repository_is_refused(pair: &Pair<'_>) -> Result<()> {
