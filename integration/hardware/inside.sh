@@ -295,6 +295,7 @@ out_of_memory() {
 . /work/commands.sh
 . /work/travel.sh
 . /work/quickstart.sh
+. /work/group.sh
 
 containerd --root /var/lib/containerd --state /run/containerd >/out/containerd.txt 2>&1 </dev/null &
 containerd=$!
@@ -309,6 +310,7 @@ fi
 sections=(counter exit_and_free tree managed with_podman quickstart torch "memory ${MIB:-1024}" "memory ${MIB:-8192}" "memory_direct ${MIB:-8192}"
     "through_shim counter" "through_shim tree" "through_shim torch" "through_shim memory ${MIB:-8192}" "through_shim out_of_memory"
     "commands ${MIB:-8192}" "hooks ${MIB:-8192}" "through_shim at_create ${MIB:-8192}"
+    "group_of_two ${MIB:-1024}"
     "through_shim killed_in_gpu_checkpoint" "through_shim shim_killed_in_gpu_checkpoint" runtime_killed
     forked dataloader exec_session "through_shim exec_session" earlier_image stopped_member sixteen limited_memory no_room operator stopped_in_gpu_checkpoint
     generation "through_shim first_token" "through_shim first_answer" "through_shim travel ${MIB:-8192}" second_replica jax transformers random_kills two_that_do_not_fit filled_meanwhile other_gpu two_in_parallel "through_shim ddp_off" "through_shim ddp_on")

@@ -5,6 +5,7 @@
 
 use std::env;
 use std::ffi::OsStr;
+use std::io;
 use std::path::{self, Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -13,7 +14,6 @@ use stasis::checkpoint::at_stop::kill;
 use stasis::checkpoint::at_stop::process::StopProcess;
 use stasis::checkpoint::checkpoint;
 use stasis::checkpoint::group;
-use stasis::checkpoint::member::Member;
 use stasis::cli::oci::log::Report;
 use stasis::cli::oci::passthrough;
 use stasis::cli::oci::runtime_error::RuntimeError;
@@ -31,10 +31,12 @@ use stasis::host::disk::Sync;
 use stasis::low_level::default_root;
 use stasis::low_level::post_dump::PostDump;
 use stasis::operation::awaited_start::awaits_start;
+use stasis::recovery::group::member::Member;
 use stasis::request::{CheckpointRequest, CreateRequest, LowLevelArgs, RestoreRequest};
 use stasis::restore::at_create::start::start;
 use stasis::restore::at_create::state::state;
 use stasis::restore::at_create::{Created, create};
+use stasis::restore::group::restore as restore_group;
 use stasis::restore::restore;
 use stasis::resume::resume;
 use stasis_config::{LowLevel, Settings};
@@ -125,7 +127,10 @@ fn run(invocation: &Invocation) -> Result<u8, RuntimeError> {
             let group = invocation.global.group.as_deref();
             checkpoint_in(group, &context, options, &args_with)?
         }
-        Action::Restore(options) => restore(&context, options, &args_with)?,
+        Action::Restore(options) => {
+            let group = invocation.global.group.as_deref();
+            restore_in(group, &context, options, &args_with)?
+        }
         Action::Resume { id } => resume(&context, id, &args)?,
         Action::Kill(request) => kill(&context, request, stop_commands()),
         Action::Delete { id, mode } => delete(&context, id, *mode, &args)?,
@@ -151,12 +156,30 @@ fn checkpoint_in(
     let Some(file) = group else {
         return Ok(checkpoint(context, options, args)?);
     };
+    let member = member_of(file, Member::of_this_process(file, context, &options.id))?;
+    Ok(group::checkpoint(context, options, &member, args)?)
+}
+
+/// Restores a container, by itself or in the group of this file.
+fn restore_in(
+    group: Option<&Path>,
+    context: &Context,
+    options: &RestoreRequest,
+    args: LowLevelArgs<'_>,
+) -> Result<Outcome, RuntimeError> {
+    let Some(file) = group else {
+        return Ok(restore(context, options, args)?);
+    };
     let member = Member::of_this_process(file, context, &options.id);
-    let member = member.map_err(|source| RuntimeError::Group {
+    let member = member_of(file, member.and_then(Member::silent))?;
+    Ok(restore_group(context, options, &member, args)?)
+}
+
+fn member_of(file: &Path, member: io::Result<Member>) -> Result<Member, RuntimeError> {
+    member.map_err(|source| RuntimeError::Group {
         path: file.to_owned(),
         source,
-    })?;
-    Ok(group::checkpoint(context, options, &member, args)?)
+    })
 }
 
 /// Where the low-level runtime keeps its containers.

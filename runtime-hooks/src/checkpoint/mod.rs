@@ -18,7 +18,6 @@ pub(crate) mod into_files;
 pub(crate) mod late_cuda;
 pub(crate) mod late_exec;
 pub(crate) mod let_go;
-pub mod member;
 pub mod plan;
 pub(crate) mod seal;
 pub mod without_gpu_state;
@@ -38,7 +37,6 @@ use crate::checkpoint::into_files::{
     Way, begin_to_store, find, lead_into_files, make_files, store_beside_others,
 };
 use crate::checkpoint::let_go::{after_let_go, let_go, take_back};
-use crate::checkpoint::member::{Member, Step};
 use crate::checkpoint::plan::{Plan, Verdict};
 use crate::checkpoint::seal::{seal, unsealed};
 use crate::checkpoint::write_image::{Written, write_image};
@@ -54,6 +52,7 @@ use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
 use crate::operation::verb::Verb;
 use crate::preflight::blocker::Finding;
+use crate::recovery::group::member::{Member, Step};
 use crate::recovery::rollback::roll_back;
 use crate::request::{AfterDump, CheckpointRequest, LowLevelArgs};
 

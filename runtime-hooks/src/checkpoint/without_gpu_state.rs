@@ -12,7 +12,6 @@ use crate::bulk_memory::dump::MemoryDump;
 use crate::bulk_memory::plugin::{GpuState, Plugins};
 use crate::bulk_memory::ram_tier::Stored;
 use crate::checkpoint::dump::{Dump, Dumped, NotDumped, log_of};
-use crate::checkpoint::member::{Member, begun};
 use crate::checkpoint::seal::{seal, unsealed};
 use crate::checkpoint::{late_cuda, late_exec};
 use crate::container::{Container, ContainerError};
@@ -30,6 +29,7 @@ use crate::operation::timeline::Timeline;
 use crate::operation::undo::ImagePlace;
 use crate::operation::verb::Verb;
 use crate::preflight::cuda_processes::open_driver;
+use crate::recovery::group::member::{Member, begun};
 use crate::request::{CheckpointRequest, LowLevelArgs};
 
 /// The dump of a container without GPU state.

@@ -172,8 +172,8 @@ pub enum Failure {
         /// The operation.
         verb: &'static str,
     },
-    /// Another container of the group was not checkpointed.
-    #[error("another container of its group was not checkpointed")]
+    /// Another container of the group was not checkpointed, or not restored.
+    #[error("another container of its group has failed")]
     GroupAbandoned,
     /// Nobody can say what has become of the group.
     #[error("what has become of its group cannot be read")]

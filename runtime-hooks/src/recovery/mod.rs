@@ -16,7 +16,7 @@ mod begin;
 mod checkpoint;
 pub(crate) mod end;
 mod frozen_above;
-pub(crate) mod group;
+pub mod group;
 pub mod keeper;
 pub mod report;
 pub(crate) mod rollback;
@@ -52,7 +52,10 @@ pub(crate) fn recover(context: &Context, operation: &Operation, undo: &Undo) -> 
     // What stays in a process is not in its way: its calls are answered as by the driver alone.
     let _ = gpu_path::put_back(operation.directory());
     let after = match &undo.begun {
-        Begun::Restore(restore) => end::of_restore(context, operation, &undo.id, restore).into(),
+        Begun::Restore(restore) => match &restore.group {
+            Some(group) => group::restore::recover(context, operation, &undo.id, restore, group),
+            None => end::of_restore(context, operation, &undo.id, restore).into(),
+        },
         Begun::Checkpoint {
             group: Some(group), ..
         } => group::recover(context, operation, undo, group),

@@ -7,7 +7,7 @@ use stasis_linux::ProcessRef;
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
 use crate::cuda::gpu_use::gpu_bytes;
-use crate::cuda::job::CudaJob;
+use crate::cuda::job::{CudaJob, Locked};
 use crate::cuda::process_set::query_states;
 use crate::cuda::{CudaState, Driver};
 use crate::error::{Failure, Refusal};
@@ -31,6 +31,23 @@ pub(crate) fn restore_gpu_state(
     loaded: Option<Loaded>,
     timeline: &mut Timeline<'_>,
 ) -> Result<(), Failure> {
+    let job = restore_locked(context, id, gpus, manifest, loaded, timeline)?;
+    timeline.time("unlock", || job.unlock())?;
+    Ok(())
+}
+
+/// Restores the GPU state of every process in the manifest. On success every process is LOCKED.
+///
+/// # Errors
+/// [`Failure`].
+pub(crate) fn restore_locked<'g>(
+    context: &Context,
+    id: &str,
+    gpus: &'g GpuPlace,
+    manifest: &Manifest,
+    loaded: Option<Loaded>,
+    timeline: &mut Timeline<'_>,
+) -> Result<CudaJob<'g, Locked>, Failure> {
     let container = Container::load(context.low_level.flavor, &context.root, id)?;
     let processes = find(&container, manifest)?;
     let arriving = match loaded {
@@ -54,9 +71,7 @@ pub(crate) fn restore_gpu_state(
     {
         timeline.time("load", || arriving.finish())?;
     }
-    let job = job?;
-    timeline.time("unlock", || job.unlock())?;
-    Ok(())
+    Ok(job?)
 }
 
 /// Gives processes their contents, or the files that these are still loaded into.
@@ -123,6 +138,22 @@ fn find(container: &Container, manifest: &Manifest) -> Result<Vec<ProcessRef>, F
 /// # Errors
 /// [`Failure::NotRunning`], or the error of the query.
 pub(crate) fn verify(context: &Context, container: &Container) -> Result<(), Failure> {
+    expect_all(context, container, &[CudaState::Running])
+}
+
+/// The same before the processes of the manifest are unlocked.
+///
+/// # Errors
+/// As [`verify`].
+pub(crate) fn verify_locked(context: &Context, container: &Container) -> Result<(), Failure> {
+    expect_all(context, container, &[CudaState::Running, CudaState::Locked])
+}
+
+fn expect_all(
+    context: &Context,
+    container: &Container,
+    right: &[CudaState],
+) -> Result<(), Failure> {
     let candidates = match candidates(container) {
         Ok(candidates) => candidates,
         // The cgroup of a container that has ended may be gone.
@@ -139,7 +170,7 @@ pub(crate) fn verify(context: &Context, container: &Container) -> Result<(), Fai
         }
     };
     for (process, state) in query_states(&driver, candidates)? {
-        if state != CudaState::Running && !process.is_gone() {
+        if !right.contains(&state) && !process.is_gone() {
             return Err(Failure::NotRunning {
                 pid: container.pid_inside(&process).unwrap_or(process.pid()),
                 name: process.name().to_owned(),

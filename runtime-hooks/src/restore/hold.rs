@@ -17,17 +17,20 @@ use crate::error::Failure;
 use crate::error::first_image::NoFirstImage;
 use crate::low_level;
 use crate::operation::Operation;
+use crate::recovery::group::member::Member;
 use crate::request::RestoreRequest;
 use crate::restore::as_specified::adapt;
 use crate::restore::host_memory::RestoredMemory;
 
 /// How far a restore goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Goal {
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Goal<'m> {
     /// To a container that runs.
     Running,
     /// To one that waits for its start.
     Created,
+    /// To one that waits for those that are restored with it.
+    Together(&'m Member),
 }
 
 /// Processes that are held once they are back.

@@ -11,6 +11,7 @@ pub(crate) mod device_nodes;
 pub(crate) mod device_numbers;
 pub(crate) mod driver_libraries;
 pub(crate) mod gpu_state;
+pub mod group;
 mod hold;
 mod hook;
 pub(crate) mod host_memory;

@@ -37,7 +37,11 @@ pub(crate) fn restore_plain(
 ) -> Result<Outcome, Error> {
     let (operation, undo) = recovery::begin(context, &options.id)
         .and_then(|operation| {
-            let undo = started(context, &options.id, &to_undo(options, &operation, None));
+            let undo = started(
+                context,
+                &options.id,
+                &to_undo(options, &operation, None, None),
+            );
             let begun = Begun::Restore(undo.clone());
             operation.keep(Undo::new(context, &options.id, begun))?;
             Ok((operation, undo))

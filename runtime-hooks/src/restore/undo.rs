@@ -7,6 +7,7 @@ use crate::container::restored_cgroup;
 use crate::container::root_mounts::RootMounts;
 use crate::context::{Context, Outcome};
 use crate::low_level::restore::pid_file;
+use crate::operation::group::Group;
 use crate::operation::undo::{Restore, Stage};
 use crate::operation::{Operation, OperationError};
 use crate::request::{RestoreMode, RestoreRequest};
@@ -16,6 +17,7 @@ pub(crate) fn to_undo(
     options: &RestoreRequest,
     operation: &Operation,
     specification: Option<(PathBuf, String)>,
+    group: Option<Group>,
 ) -> Restore {
     let pid_file = match options.mode {
         RestoreMode::Attached => Some(pid_file(options, operation)),
@@ -29,6 +31,7 @@ pub(crate) fn to_undo(
         cgroup: None,
         mounts: None,
         stage: Stage::Prepared,
+        group,
     }
 }
 
@@ -54,7 +57,12 @@ pub(crate) fn leave_taken(context: &Context, id: &str) -> Result<Outcome, Operat
     if context.settings.restore.images.is_empty() {
         return Ok(Outcome::PassThrough);
     }
-    Err(taken(context, id, "there is a container of this id"))
+    Err(exists(context, id))
+}
+
+/// There is a container of this id.
+pub(crate) fn exists(context: &Context, id: &str) -> OperationError {
+    taken(context, id, "there is a container of this id")
 }
 
 /// Admission may have waited for room, and all of the image has been read, so somebody may have

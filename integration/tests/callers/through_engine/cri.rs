@@ -11,7 +11,7 @@ use stasis_integration::client::cri::{ContainerConfig, Cri};
 use stasis_integration::host::installed::{PROGRAM, StasisHost};
 
 use super::object;
-use crate::commands::json;
+use crate::commands::{json, run};
 
 const CRICTL: &str = "/usr/local/bin/crictl";
 const ASKED: &str = "/run/crictl.asked";
@@ -32,6 +32,24 @@ pub(super) fn counter_is_checkpointed_by_its_name(stasis: &StasisHost, cri: &Cri
     );
 
     what_kubernetes_cannot_do_is_refused(stasis, name)?;
+    let of_pod = ["checkpoint", "--pod", "jobs", "-R", "--into", "/images/pod"];
+    let (code, answer) = object(stasis, &of_pod)?;
+    assert_eq!(
+        (code, &answer["complete"]),
+        (Some(0), &true.into()),
+        "{answer}"
+    );
+    assert_eq!(answer["containers"][0]["name"], name);
+    let none = [
+        "checkpoint",
+        "--pod",
+        "others/jobs",
+        "--into",
+        "/images/none",
+    ];
+    let (code, stdout, stderr) = run(stasis, &none)?;
+    assert_eq!((code, stdout.as_str()), (Some(2), ""));
+    assert_contains(&stderr, &["no pod others/jobs", "[no-container]"]);
     a_script_in_the_place_of_crictl(stasis)?;
     let whole = ["checkpoint", name, "-R", "--image", ARCHIVE];
     let outcome = while_crictl(stasis, &whole, || {

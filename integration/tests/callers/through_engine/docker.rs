@@ -43,6 +43,21 @@ pub(super) fn counter_is_checkpointed_by_its_name(stasis: &StasisHost) -> Result
     stasis.docker_wait_for("job", "exited")?;
     restored(stasis, &["--image", "kept"])?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("104"));
+    // Together with none: it is ended behind Docker's back, which sees that.
+    let group = [
+        "checkpoint",
+        "--group",
+        "job",
+        "--into",
+        "/images/of-docker",
+    ];
+    let (code, answer) = object(stasis, &group)?;
+    assert_eq!(
+        (code, &answer["complete"]),
+        (Some(0), &true.into()),
+        "{answer}"
+    );
+    stasis.docker_wait_for("job", "exited")?;
     stasis.docker_remove("job")
 }
 

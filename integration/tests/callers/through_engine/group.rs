@@ -6,6 +6,7 @@ use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::host::installed::{PROGRAM, StasisHost};
 
 use super::object;
+use crate::terminal::Terminal;
 
 const PORTS: [u16; 2] = [10020, 10021];
 
@@ -21,6 +22,8 @@ pub(super) fn engines_see_what_has_ended(stasis: &StasisHost) -> Result<()> {
         ensure!(stasis.ask_until_up(port)? == "102");
     }
     ensure!(stasis.podman_status("of-podman")? == "running");
+
+    progress_is_shown(stasis)?;
 
     checkpoint(stasis, "/images/group-2", &[])?;
     wait_until_clear(|| {
@@ -45,6 +48,23 @@ pub(super) fn engines_see_what_has_ended(stasis: &StasisHost) -> Result<()> {
     stasis.host.run(&["ctr", "tasks", "rm", "of-ctr"])?;
     stasis.host.run(&["ctr", "containers", "rm", "of-ctr"])?;
     Ok(())
+}
+
+/// What the others wait for.
+fn progress_is_shown(stasis: &StasisHost) -> Result<()> {
+    stasis.hold_driver("checkpoint of-podman", "progress")?;
+    let into = ["--into", "/images/group-shown", "-R"];
+    let arguments = [&["checkpoint", "--group", "of-podman", "of-ctr"][..], &into].concat();
+    let terminal = Terminal::start(stasis, 120, &arguments)?;
+    terminal.until_shown("2 containers: gpu checkpoint of of-podman")?;
+    stasis.let_driver_go("progress")?;
+    let (code, shown) = terminal.end()?;
+    ensure!(code == Some(0), "{shown}");
+    ensure!(
+        shown.contains("2 containers: checkpointed together in "),
+        "{shown}"
+    );
+    stasis.inject("")
 }
 
 fn checkpoint(stasis: &StasisHost, into: &str, options: &[&str]) -> Result<()> {

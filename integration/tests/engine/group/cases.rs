@@ -43,11 +43,41 @@ pub(super) fn left_running(three: &mut Three<'_>) -> Result<()> {
     Ok(())
 }
 
+/// All together: refused where there is not room for all, ended if one of them fails, and restored.
 pub(super) fn ended_and_restored(three: &mut Three<'_>) -> Result<()> {
     let into = three.directory();
     three.checkpoint(&into, &[])?;
     three.stasis.nothing_to_put_right()?;
-    three.restore(&into)
+    // For each of them, and not for both.
+    three.set("deadlines.room_s = 0\n")?;
+    three.stasis.inject("memory 120")?;
+    let refused = three.restore_fails(&into)?;
+    ensure!(of(&refused, "b", "kind") == "no-gpu-memory", "{refused:#}");
+    three.set("")?;
+    three.stasis.inject("restore b error:999 2")?;
+    let failed = three.restore_fails(&into)?;
+    ensure!(of(&failed, "b", "kind") == "driver", "{failed:#}");
+    for id in ["a", "c"] {
+        ensure!(of(&failed, id, "kind") == "group-abandoned", "{failed:#}");
+        ensure!(of(&failed, id, "state") == "ended", "{failed:#}");
+    }
+    three.stasis.inject("")?;
+    let output = three.restore_command(&into, &["--dry-run"]).output()?;
+    let all = answer(&output)?;
+    let all = all.as_array().context("no list")?;
+    ensure!(
+        all.len() == 3 && all.iter().all(|one| one["begins"] == true),
+        "{all:#?}"
+    );
+    three.restore_together(&into)?;
+    let output = three.restore_command(&into, &[]).output()?;
+    let again = answer(&output)?;
+    ensure!(output.status.code() == Some(1), "{again:#}");
+    ensure!(
+        of(&again, "a", "error").contains("container of this id"),
+        "{again:#}"
+    );
+    Ok(())
 }
 
 /// Whoever has paused one finds it paused.
@@ -89,14 +119,11 @@ pub(super) fn a_blocker_in_one(three: &mut Three<'_>) -> Result<()> {
 
 pub(super) fn not_locked_in_time(three: &mut Three<'_>) -> Result<()> {
     let into = three.directory();
-    three.stasis.set(
-        "runc",
-        "deadlines.lock_ms = 300\ndeadlines.lock_try_ms = 50\n",
-    )?;
+    three.set("deadlines.lock_ms = 300\ndeadlines.lock_try_ms = 50\n")?;
     three.stasis.inject("lock b error:600")?;
     let answer = three.fails(&into, &["--leave-running"])?;
     ensure!(answer["kind"] == "lock-timeout", "{answer:#}");
-    three.stasis.set("runc", "")
+    three.set("")
 }
 
 pub(super) fn a_full_disk_for_one(three: &mut Three<'_>) -> Result<()> {
@@ -132,6 +159,17 @@ pub(super) fn refusals(three: &mut Three<'_>) -> Result<()> {
         &refused(&["a", "b"], &into)?,
         &["holds the images", "[image-directory]"],
     );
+    let without = [
+        "restore",
+        "--group",
+        &into,
+        "--root",
+        ROOT,
+        "--bundle",
+        "a=/run/bundle-a",
+    ];
+    let said = three.stasis.fails(&[&[PROGRAM][..], &without].concat())?;
+    assert_contains(&said, &["no bundle is named for b", "--bundle b=DIRECTORY"]);
     let alone = ["checkpoint", "a", "b", "--root", ROOT];
     let said = three.stasis.fails(&[&[PROGRAM][..], &alone].concat())?;
     assert_contains(&said, &["--group"]);

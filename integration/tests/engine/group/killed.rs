@@ -73,7 +73,7 @@ fn in_a_dump(three: &mut Three<'_>) -> Result<()> {
     let script = "case \" $* \" in *' a '*) kill -9 $PPID;; esac";
     three.bundles[0].before_criu(script, "")?;
     let output = three.begin(&into, &["-R", "--json"])?.wait_with_output()?;
-    three.stasis.set("runc", "")?;
+    three.set("")?;
     ensure!(output.status.code() == Some(1));
     three.stasis.nothing_to_put_right()?;
     three.no_image(&into)?;
@@ -107,7 +107,7 @@ pub(super) fn behind_that(three: &mut Three<'_>) -> Result<()> {
     let output = three.begin(&into, &["--json"])?.wait_with_output()?;
     ensure!(!output.status.success(), "it was not killed");
     three.stasis.nothing_to_put_right()?;
-    three.stasis.set("runc", "")?;
+    three.set("")?;
     for bundle in &three.bundles {
         bundle.delete()?;
     }

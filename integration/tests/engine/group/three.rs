@@ -19,6 +19,7 @@ const COUNT: &str = "i=0; while :; do i=$((i+1)); echo $i >/count; sleep 0.02; d
 /// The containers, and how often each was asked.
 pub(super) struct Three<'l> {
     pub(super) stasis: &'l StasisHost,
+    low_level: &'l str,
     pub(super) bundles: [Bundle<'l>; 3],
     asked: u32,
     /// What the last one has counted to.
@@ -27,7 +28,7 @@ pub(super) struct Three<'l> {
 }
 
 impl<'l> Three<'l> {
-    pub(super) fn run(stasis: &'l StasisHost) -> Result<Self> {
+    pub(super) fn run(stasis: &'l StasisHost, low_level: &'l str) -> Result<Self> {
         let port = |at: usize| PORTS[at].to_string();
         let bundles = [
             Bundle::make(stasis, IDS[0], &["/bin/counter", &port(0)])?,
@@ -39,6 +40,7 @@ impl<'l> Three<'l> {
         }
         let three = Self {
             stasis,
+            low_level,
             bundles,
             asked: 0,
             counted: 0,
@@ -75,6 +77,11 @@ impl<'l> Three<'l> {
         let file = format!("{}/rootfs/count", self.bundles[2].directory());
         let text = fs::read_to_string(self.stasis.host.path(file)).unwrap_or_default();
         Ok(text.trim().parse().unwrap_or_default())
+    }
+
+    /// These settings.
+    pub(super) fn set(&self, more: &str) -> Result<()> {
+        self.stasis.set(self.low_level, more)
     }
 
     /// A directory that no group had before.
@@ -137,6 +144,60 @@ impl<'l> Three<'l> {
             ensure!(status.success(), "{}: {:?}", bundle.id, bundle.message()?);
         }
         Ok(())
+    }
+
+    /// A restore of all containers together.
+    pub(super) fn restore_command(&self, from: &str, options: &[&str]) -> Command {
+        let mut command = self.stasis.command(PROGRAM);
+        command.args(["restore", "--group", from, "--root", ROOT, "--json"]);
+        for bundle in &self.bundles {
+            command.arg(format!("--bundle={}={}", bundle.id, bundle.directory()));
+        }
+        command.args(options);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// One that succeeds.
+    pub(super) fn restore_together(&self, from: &str) -> Result<()> {
+        let output = self.restore_command(from, &[]).output()?;
+        let answer = answer(&output)?;
+        ensure!(output.status.success(), "{answer:#}");
+        ensure!(answer["result"] == "done" && answer["complete"] == true);
+        Ok(())
+    }
+
+    /// One that fails, with nothing left of any, and images as they were; its answer.
+    pub(super) fn restore_fails(&self, from: &str) -> Result<Value> {
+        let before = self.files(from)?;
+        let output = self.restore_command(from, &[]).output()?;
+        let answer = answer(&output)?;
+        ensure!(output.status.code() == Some(1), "{answer:#}");
+        ensure!(answer["complete"] == false, "{answer:#}");
+        self.nothing_is_left()?;
+        ensure!(self.files(from)? == before, "the images have changed");
+        Ok(answer)
+    }
+
+    /// No container, and nothing recorded.
+    pub(super) fn nothing_is_left(&self) -> Result<()> {
+        self.stasis.nothing_to_put_right()?;
+        for bundle in &self.bundles {
+            let status = bundle.status()?;
+            ensure!(status.is_empty(), "{} is {status}", bundle.id);
+        }
+        let of_them = "pgrep -af '^/bin/(counter|memcheck)|^/bin/sh -c i=0' || true";
+        let left = self.stasis.host.run_for_text(&["bash", "-c", of_them])?;
+        ensure!(left.is_empty(), "{left}");
+        Ok(())
+    }
+
+    fn files(&self, directory: &str) -> Result<String> {
+        let list = format!("cd {directory} && find . -type f -exec md5sum {{}} + | sort");
+        self.stasis.host.run_for_text(&["bash", "-c", &list])
     }
 
     /// Kills processes of the host whose command lines match.

@@ -1,7 +1,7 @@
 //! The checkpoint of one container of several that have one outcome (`operation/group.rs`).
 //!
 //! Up to the dump it is as any other, but it waits for the others
-//! ([`Step`](crate::checkpoint::member::Step)): before anything is changed, before the lock, which
+//! ([`Step`](crate::recovery::group::member::Step)): before anything is changed, before the lock, which
 //! the parent makes for all, frozen before the dump, and frozen with an image on disk. The
 //! container stays frozen behind the dump, also if it is to end: a dump that ends it could not be
 //! taken back.
@@ -10,11 +10,11 @@ pub(crate) mod plain;
 mod written;
 
 use crate::checkpoint::attempt;
-use crate::checkpoint::member::Member;
 use crate::container::Container;
 use crate::context::{Context, Outcome};
 use crate::error::Error;
 use crate::operation::verb::Verb;
+use crate::recovery::group::member::Member;
 use crate::request::{CheckpointRequest, LowLevelArgs};
 pub(super) use written::{complete, written};
 

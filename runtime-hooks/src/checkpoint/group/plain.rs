@@ -6,7 +6,6 @@ use crate::bulk_memory::ram_tier::Stored;
 use crate::checkpoint::dump::{Dump, Dumped, log_of};
 use crate::checkpoint::group::{END, GO_ON};
 use crate::checkpoint::late_exec;
-use crate::checkpoint::member::{Member, Step};
 use crate::checkpoint::seal::seal;
 use crate::checkpoint::without_gpu_state::PlainDump;
 use crate::container::ContainerError;
@@ -21,6 +20,7 @@ use crate::operation::progress::Progress;
 use crate::operation::timeline::Timeline;
 use crate::operation::verb::Verb;
 use crate::recovery::group::end;
+use crate::recovery::group::member::{Member, Step};
 use crate::recovery::reach;
 use crate::request::{AfterDump, LowLevelArgs};
 

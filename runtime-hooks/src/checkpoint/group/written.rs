@@ -4,7 +4,6 @@ use crate::bulk_memory::dump::MemoryDump;
 use crate::checkpoint::captured::Captured;
 use crate::checkpoint::dump::Dumped;
 use crate::checkpoint::group::{END, GO_ON};
-use crate::checkpoint::member::{Member, Step};
 use crate::checkpoint::plan::Plan;
 use crate::checkpoint::seal::seal;
 use crate::cuda::failure::{Cause, ProcessFailure, Step as DriverStep};
@@ -13,6 +12,7 @@ use crate::error::{Error, Failure, chain};
 use crate::operation::timeline::Timeline;
 use crate::operation::verb::Verb;
 use crate::recovery::group::end;
+use crate::recovery::group::member::{Member, Step};
 use crate::recovery::rollback::roll_back;
 use crate::request::AfterDump;
 

@@ -3,7 +3,6 @@
 use stasis_linux::cgroup::FreezerState;
 
 use super::is_plain;
-use crate::checkpoint::member::{Member, begun};
 use crate::container::{Container, criu_configuration};
 use crate::context::Context;
 use crate::error::Refusal;
@@ -12,6 +11,7 @@ use crate::image::work_directory;
 use crate::operation::Operation;
 use crate::operation::undo::Undo;
 use crate::recovery;
+use crate::recovery::group::member::{Member, begun};
 use crate::request::CheckpointRequest;
 
 /// Takes the container's lock and starts the keeper; `None` if this checkpoint is the low-level

@@ -12,7 +12,6 @@ use crate::checkpoint::captured::{Captured, Found, as_reported};
 use crate::checkpoint::destination::Destination;
 use crate::checkpoint::disk_space::refuse_full;
 use crate::checkpoint::late_exec;
-use crate::checkpoint::member::Member;
 use crate::container::hooks::Hooks;
 use crate::container::host_memory::{self, HostRoom};
 use crate::container::{Container, ContainerError};
@@ -29,6 +28,7 @@ use crate::preflight::cuda_processes::{CudaMembers, cuda_members};
 use crate::preflight::peer_access::PeerAccess;
 use crate::preflight::{self, ContainerFacts};
 use crate::preflight::{exec_sessions, joined_namespace, same_memory};
+use crate::recovery::group::member::Member;
 use crate::request::{CheckpointRequest, PreDump};
 
 /// What the checks have found.

@@ -1,4 +1,4 @@
-//! Errors of `stasis checkpoint --group` before it has begun.
+//! Errors of `stasis checkpoint --group` and `stasis restore --group` before they have begun.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::error::io_kind::of_io;
 use crate::error::kind::Kind;
 
-/// Why a group is not checkpointed.
+/// Why a group is not checkpointed, or not restored.
 #[derive(Debug, thiserror::Error)]
 pub enum GroupError {
     /// `--group` is missing.
@@ -41,6 +41,29 @@ pub enum GroupError {
         #[source]
         source: io::Error,
     },
+    /// There is no complete group.
+    #[error("{0} holds no complete group: there is no group.json in it")]
+    NoGroup(PathBuf),
+    /// The group's file names what it may not.
+    #[error("{0}/group.json is not as stasis writes it; restore from a whole copy")]
+    Malformed(PathBuf),
+    /// It is not said where a container is to be restored.
+    #[error(
+        "no bundle is named for {name}; say --bundle {name}=DIRECTORY{}",
+        of_engine(.engine.as_deref())
+    )]
+    NoBundle {
+        /// The container.
+        name: String,
+        /// The engine that had it.
+        engine: Option<String>,
+    },
+    /// A bundle is not "NAME=DIRECTORY".
+    #[error("--bundle {0}: say NAME=DIRECTORY, for each container of the group")]
+    Bundle(String),
+    /// A bundle is named for a container that the group does not have.
+    #[error("the group in {1} has no container {0}")]
+    NotOfGroup(String, PathBuf),
     /// `stasis-runtime` cannot be used.
     #[error("{0}")]
     NoRuntime(String),
@@ -51,13 +74,23 @@ impl GroupError {
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
-            Self::NotAsked(_) | Self::Twice(..) | Self::NoPod(_) | Self::SeveralPods(_) => {
-                Kind::NoContainer
-            }
-            Self::Holds(_) => Kind::ImageDirectory,
+            Self::NotAsked(_)
+            | Self::Twice(..)
+            | Self::NoPod(_)
+            | Self::SeveralPods(_)
+            | Self::NotOfGroup(..) => Kind::NoContainer,
+            Self::Holds(_) | Self::NoGroup(_) => Kind::ImageDirectory,
+            Self::Malformed(_) => Kind::ImageDamaged,
+            Self::NoBundle { .. } | Self::Bundle(_) => Kind::Bundle,
             Self::Busy(_) => Kind::Busy,
             Self::Directory { source, .. } => of_io(source, Kind::ImageDirectory),
             Self::NoRuntime(_) => Kind::LowLevelRuntime,
         }
     }
+}
+
+/// Engines restore a container by itself.
+fn of_engine(engine: Option<&str>) -> String {
+    let text = |engine| format!(" ({engine} had it, and restores none together with others)");
+    engine.map(text).unwrap_or_default()
 }

@@ -50,7 +50,7 @@ pub struct GlobalOptions {
     pub settings: Option<PathBuf>,
     /// `--stasis-low-level`, our own: in the place of that of the settings.
     pub low_level: Option<PathBuf>,
-    /// `--stasis-group`, our own: the file of the containers that are checkpointed together.
+    /// `--stasis-group`, our own: the file of the containers that have one outcome.
     pub group: Option<PathBuf>,
     /// `--stasis-interface`, our own: the version that the caller speaks, if it is a shim.
     pub interface: Option<OsString>,

@@ -62,8 +62,8 @@ pub enum RuntimeError {
     /// A checkpoint, restore or resume was refused or failed.
     #[error(transparent)]
     Operation(#[from] Error),
-    /// The file of the containers that are checkpointed together cannot be used.
-    #[error("cannot checkpoint it together with others: cannot read {path}")]
+    /// The file of the containers that are checkpointed, or restored, together cannot be used.
+    #[error("cannot do it together with others: cannot read {path}")]
     Group {
         /// The file.
         path: PathBuf,

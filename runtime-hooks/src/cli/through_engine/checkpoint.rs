@@ -168,6 +168,7 @@ fn run_group(
         after: arguments.after(),
         root: arguments.root.as_deref(),
         config,
+        shown: shown(arguments.progress, arguments.format()),
         format: arguments.format(),
     };
     match arguments.dry_run {

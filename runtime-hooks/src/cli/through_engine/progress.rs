@@ -63,8 +63,13 @@ impl ProgressLine {
         self.is_taken_back = true;
     }
 
+    /// Whether anybody sees it.
+    pub(super) fn is_shown(&self) -> bool {
+        !self.bar.is_hidden()
+    }
+
     pub(super) fn show(&mut self, under_way: Option<&UnderWay>) {
-        if !self.bar.is_hidden() {
+        if self.is_shown() {
             let text = self.text(under_way, Instant::now());
             self.bar.set_message(text);
             self.bar.tick();

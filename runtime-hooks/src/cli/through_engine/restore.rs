@@ -8,6 +8,7 @@ use stasis_config::Settings;
 use super::attempt::Attempt;
 use super::call::Record;
 use super::checkpoint_way::NoWay;
+use super::group::{self, restore::RestoreWanted};
 use super::outcome::{Outcome, Word};
 use super::progress::{ProgressLine, Shown};
 use super::report::{REFUSED, report, shown};
@@ -31,12 +32,16 @@ use crate::operation::verb::Verb;
 #[derive(Debug, Args)]
 #[command(
     override_usage = "stasis restore [OPTIONS] <ID|NAME>\n       stasis restore [OPTIONS] --bundle \
-                      <DIRECTORY> <ID>"
+                      <DIRECTORY> <ID>\n       stasis restore [OPTIONS] --group <DIR> --bundle <NAME=DIRECTORY>..."
 )]
 pub struct Arguments {
     /// The container, by id or name, as its engine knows it.
-    #[arg(value_name = "ID|NAME")]
-    container: String,
+    #[arg(value_name = "ID|NAME", required_unless_present = "group")]
+    container: Option<String>,
+    /// Restore all containers that `stasis checkpoint --group` has saved in this directory: all of
+    /// them, or none. Each needs its --bundle.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["container", "image", "engine"])]
+    group: Option<PathBuf>,
     /// Its image, as the engine has it. podman: an archive. Docker and ctr: a name. Without an
     /// engine: a directory. If it is not given, the last one of the container.
     #[arg(long, value_name = "IMAGE")]
@@ -44,9 +49,9 @@ pub struct Arguments {
     /// Only ask this engine, and not all.
     #[arg(long, value_enum)]
     engine: Option<Known>,
-    /// Restore it without an engine, in this bundle.
+    /// Restore it without an engine, in this bundle; with --group NAME=DIRECTORY, of each container.
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "engine")]
-    bundle: Option<PathBuf>,
+    bundle: Vec<PathBuf>,
     /// The root of its low-level runtime, with --bundle.
     #[arg(long, value_name = "DIRECTORY", requires = "bundle")]
     root: Option<PathBuf>,
@@ -84,6 +89,11 @@ impl Arguments {
     pub fn format(&self) -> Format {
         self.output.format()
     }
+
+    /// The container, as it was named.
+    fn name(&self) -> &str {
+        self.container.as_deref().unwrap_or_default()
+    }
 }
 
 /// Carries the command out; its exit code. `config` is the file of the settings, if one was named.
@@ -96,6 +106,9 @@ pub fn run(
     arguments: &Arguments,
     config: Option<&Path>,
 ) -> Result<u8, CommandError> {
+    if let Some(from) = &arguments.group {
+        return restore_group(settings, arguments, from, config);
+    }
     let way = way(settings, arguments, config);
     let found = way.as_ref().ok();
     let known = engine::Known {
@@ -105,7 +118,7 @@ pub fn run(
     let id = found.and_then(|way| way.id.clone());
     let past = Past::read(&settings.paths.log_dir).map_err(CommandError::Log)?;
     let predicted = id.as_ref().and_then(|id| past.predicted(Next::Restore, id));
-    let begun = Outcome::begun(&arguments.container, id, &known);
+    let begun = Outcome::begun(arguments.name(), id, &known);
     if arguments.dry_run {
         let answer = DryRun::of(settings, begun, way, predicted);
         show(&answer, arguments.format())?;
@@ -117,16 +130,12 @@ pub fn run(
                 println!("{}", name(&way.command));
             }
             let shown = shown(arguments.progress, arguments.format());
-            let line = ProgressLine::new(
-                &arguments.container,
-                shown,
-                predicted.map(|all| all.seconds),
-            );
+            let line = ProgressLine::new(arguments.name(), shown, predicted.map(|all| all.seconds));
             restore(settings, begun, way, line)
         }
         Err(no_way) => begun.refused(no_way.to_string(), no_way.kind()),
     };
-    let container = name(&arguments.container);
+    let container = name(&arguments.name());
     let success = format!("{container}: restored{}; it runs", outcome.measure());
     Ok(report(
         &outcome,
@@ -141,7 +150,7 @@ fn way(
     arguments: &Arguments,
     config: Option<&Path>,
 ) -> Result<RestoreWay, NoWay> {
-    let name = arguments.container.as_str();
+    let name = arguments.name();
     if name.is_empty() || name.starts_with('-') {
         let text = format!("{name:?} is neither an id nor a name of a container");
         return Err(NoWay::NoContainer(text));
@@ -154,12 +163,35 @@ fn way(
     if is_up(wanted, arguments.root.as_deref()) {
         return Err(runs(name));
     }
-    match &arguments.bundle {
-        Some(bundle) => {
+    match arguments.bundle.as_slice() {
+        [] => RestoreWay::of(wanted),
+        [bundle] => {
             let root = arguments.root.as_deref();
             RestoreWay::of_runtime(settings, wanted, bundle, root, config)
         }
-        None => RestoreWay::of(wanted),
+        _ => Err(NoWay::Engine(format!(
+            "{name} is restored in one bundle, and several are named"
+        ))),
+    }
+}
+
+fn restore_group(
+    settings: &Settings,
+    arguments: &Arguments,
+    from: &Path,
+    config: Option<&Path>,
+) -> Result<u8, CommandError> {
+    let wanted = RestoreWanted {
+        from,
+        bundles: &arguments.bundle,
+        root: arguments.root.as_deref(),
+        config,
+        shown: shown(arguments.progress, arguments.format()),
+        format: arguments.format(),
+    };
+    match arguments.dry_run {
+        true => group::restore::dry_run(settings, &wanted),
+        false => group::restore::restore(settings, &wanted),
     }
 }
 

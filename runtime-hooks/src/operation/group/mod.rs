@@ -1,10 +1,13 @@
-//! Which of two outcomes a checkpoint of several containers has.
+//! Which of two outcomes a checkpoint, or a restore, of several containers has.
 //!
 //! Its parent makes a file in the directory of the images before it starts anything. Once all
 //! images are on disk it renames that to `group.json`, in one step: the checkpoint is complete. If
 //! there cannot be one it removes the file. Nobody else touches it, so whoever looks knows what the
 //! parent has decided, and of a parent that has ended before, that nothing was: that there is none.
-//! A parent that does not decide in time is killed first.
+//! A parent that does not decide in time is killed first. A restore has such files as well, in a
+//! directory of their own ([`restore`]).
+
+pub(crate) mod restore;
 
 use std::fs;
 use std::io;
@@ -158,6 +161,14 @@ pub(crate) fn clear_undecided(directory: &Path) -> io::Result<()> {
         file::remove(&path)?;
     }
     Ok(())
+}
+
+/// The group whose images are in a directory; `None` if there is none, or it is not complete.
+///
+/// # Errors
+/// An I/O error, also for a file that is none of ours.
+pub(crate) fn find(directory: &Path) -> io::Result<Option<GroupFile>> {
+    read(&directory.join(FILE_NAME))
 }
 
 /// Whether the group of this id, whose images are in a directory, is complete.

@@ -88,6 +88,7 @@ impl<'a> Plan<'a> {
             cgroup: None,
             mounts: None,
             stage: Stage::Started,
+            group: None,
         };
         operation.keep(Undo::new(context, id, Begun::Restore(undo.clone())))?;
         Ok(Some(Self {

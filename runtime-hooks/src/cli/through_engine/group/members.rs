@@ -4,11 +4,21 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use stasis_config::Settings;
+
 use super::GroupWanted;
+use super::row::Row;
 use crate::cli::command_error::{CommandError, GroupError};
 use crate::cli::locate::engine::{Engine, Known};
 use crate::cli::locate::{Located, locate, running};
+use crate::cli::through_engine::checkpoint_way::stasis_runtime;
+use crate::cli::through_engine::command::EngineCommand;
+use crate::error::kind::State;
+use crate::host::cancel::Cancel;
+use crate::operation::directory_of;
 use crate::operation::group::GroupMember;
+use crate::recovery::begin_within;
+use crate::recovery::group::member::Ended;
 
 /// A container.
 #[derive(Debug)]
@@ -23,6 +33,57 @@ pub(super) struct Member {
 }
 
 impl Member {
+    /// The command of its checkpoint. It leaves the container frozen: a dump that ends it could not
+    /// be taken back.
+    ///
+    /// # Errors
+    /// There is no runtime for it.
+    pub(super) fn command(
+        &self,
+        settings: &Settings,
+        config: Option<&Path>,
+        pending: &Path,
+    ) -> Result<EngineCommand, GroupError> {
+        let runtime = stasis_runtime(settings, self.located.flavor, config);
+        let runtime = runtime.map_err(|no_way| GroupError::NoRuntime(no_way.to_string()))?;
+        Ok(runtime
+            .with("--stasis-group")
+            .with(pending)
+            .with("--root")
+            .with(&self.located.root)
+            .with_all(["checkpoint", "--image-path"])
+            .with(&self.image)
+            .with("--leave-running")
+            .with(self.located.container.id()))
+    }
+
+    /// Its name, and where its operation is recorded.
+    pub(super) fn record(&self, settings: &Settings) -> (String, PathBuf) {
+        let (root, id) = (&self.located.root, self.located.container.id());
+        let directory = directory_of(&settings.paths.state_dir, root, id);
+        (self.name.clone(), directory)
+    }
+
+    /// What has become of it, with an image if all are complete.
+    pub(super) fn row(&self, is_complete: bool, ended: Option<Ended>) -> Row {
+        let image = is_complete.then(|| self.image.clone());
+        let id = self.located.container.id();
+        Row::of(&self.name, id, self.known.engine, image, ended)
+    }
+
+    /// Waits until the keeper of an operation that was killed has carried out what was decided, or
+    /// does so if it was killed, too; how the container is then.
+    pub(super) fn undone(&self, settings: &Settings) -> State {
+        let located = &self.located;
+        let context = located.context(settings.clone(), Cancel::not_needed());
+        let limit = settings.deadlines.stalled();
+        match begin_within(limit, &context, located.container.id()) {
+            Err(_) => State::Unknown,
+            Ok(_) if located.container.init().is_gone() => State::Ended,
+            Ok(_) => State::Unharmed,
+        }
+    }
+
     /// As the group's file has it.
     pub(super) fn describe(&self) -> GroupMember {
         GroupMember {

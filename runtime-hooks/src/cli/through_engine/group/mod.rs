@@ -1,13 +1,17 @@
-//! `stasis checkpoint --group`: of several containers, with one outcome for all.
+//! `stasis checkpoint --group`, `stasis restore --group`: of several containers, with one outcome
+//! for all.
 //!
-//! Engines have no such verb. So the runtime is called for each, with the others tied to it, and an
-//! engine sees a container that has ended as one that was killed.
+//! Engines have no such verbs. So the runtime is called for each, with the others tied to it, and
+//! an engine sees a container that has ended as one that was killed.
 
 mod lock;
 mod members;
 mod outcome;
 mod parent;
 mod process;
+mod progress;
+pub(super) mod restore;
+mod row;
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -20,6 +24,7 @@ use stasis_config::Settings;
 use super::checkpoint_way::{Wanted, runtime};
 use super::dry_run::DryRun;
 use super::outcome::Outcome;
+use super::progress::Shown;
 use super::report::REFUSED;
 use crate::cli::answer::{Format, show_all};
 use crate::cli::check::check_thawed;
@@ -28,10 +33,12 @@ use crate::cli::log::past::Past;
 use crate::host::cancel::Cancel;
 use crate::host::time::rfc3339;
 use crate::operation::group::{FILE_NAME, NewGroup, clear_undecided};
+use crate::recovery::group::member::Step;
 use crate::request::AfterDump;
 use members::{Member, find};
 use outcome::report;
-use parent::Parent;
+use parent::{Parent, Why};
+use progress::GroupLine;
 
 /// What is asked for.
 #[derive(Debug)]
@@ -44,6 +51,7 @@ pub(super) struct GroupWanted<'a> {
     pub(super) root: Option<&'a Path>,
     /// The file of the settings, if one was named.
     pub(super) config: Option<&'a Path>,
+    pub(super) shown: Shown,
     pub(super) format: Format,
 }
 
@@ -62,11 +70,26 @@ pub(super) fn checkpoint(
         Cancel::on_signals()?,
     );
     let start = Instant::now();
-    let mut parent = Parent::new(settings, &members, &group, wanted.config, cancel);
-    let why = parent.carry_out();
-    let ended = parent.wait_for_all();
+    let limit = settings.deadlines.group();
+    let records = members.iter().map(|member| member.record(settings));
+    let line = GroupLine::new(records.collect(), wanted.shown);
+    let mut parent = Parent::new(&group, limit, cancel, line, Why::NotCheckpointed);
+    let why = parent.carry_out(|parent| {
+        for member in &members {
+            let command = member.command(settings, wanted.config, group.pending())?;
+            parent.start(&member.name, &command, Step::Checked)?;
+        }
+        parent.go_on(Step::Ready)?;
+        lock::lock_all(settings, &members).map_err(|(text, kind)| Why::Lock { text, kind })?;
+        parent.go_on(Step::Still)?;
+        parent.go_on(Step::Written)?;
+        parent.decide()
+    });
+    let ended = parent.wait_for_all(members.len(), |at| members[at].undone(settings));
     remove_empty(&directory, &members);
-    let outcome = outcome::Group::of(wanted.after, &directory, &members, why.as_ref(), ended);
+    let rows = members.iter().zip(ended);
+    let rows = rows.map(|(member, ended)| member.row(why.is_none(), ended));
+    let outcome = outcome::Group::of(Some(wanted.after), &directory, why.as_ref(), rows.collect());
     Ok(report(&outcome.taking(start.elapsed()), wanted.format)?)
 }
 

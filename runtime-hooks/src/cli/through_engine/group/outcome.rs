@@ -6,15 +6,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::members::Member;
 use super::parent::Why;
-use crate::checkpoint::member::Ended;
+use super::row::Row;
 use crate::cli::answer::{Format, answer, name, show_error};
-use crate::cli::locate::engine::Engine;
 use crate::cli::through_engine::outcome::Word;
 use crate::cli::through_engine::report::{CANCELLED, REFUSED};
 use crate::error::chain;
-use crate::error::kind::{Kind, State};
+use crate::error::kind::State;
 use crate::request::AfterDump;
 
 /// What has become of it.
@@ -22,9 +20,12 @@ use crate::request::AfterDump;
 pub(super) struct Group {
     /// `done` also of a group that is complete, and of which a container did not go on or end.
     result: Word,
-    /// Whether all images are complete; if not, there are none.
+    /// Whether all images are complete; if not, there are none. Of a restore: whether all
+    /// containers are restored; if not, none is.
     complete: bool,
-    after: AfterDump,
+    /// `None` of a restore.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    after: Option<AfterDump>,
     directory: PathBuf,
     seconds: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -34,45 +35,22 @@ pub(super) struct Group {
     containers: Vec<Row>,
 }
 
-/// What has become of one of its containers.
-#[derive(Debug, Serialize)]
-struct Row {
-    name: String,
-    container: String,
-    engine: Option<Engine>,
-    /// `None` without a checkpoint.
-    image: Option<PathBuf>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    kind: Option<String>,
-    /// Its state, if something has failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    state: Option<String>,
-}
-
 impl Group {
+    /// Of a checkpoint, with what was to become of the containers, or of a restore.
     pub(super) fn of(
-        after: AfterDump,
+        after: Option<AfterDump>,
         directory: &Path,
-        members: &[Member],
         why: Option<&Why>,
-        ended: Vec<Option<Ended>>,
+        containers: Vec<Row>,
     ) -> Self {
-        let complete = why.is_none();
-        let rows = members.iter().zip(ended);
-        let containers: Vec<Row> = rows
-            .map(|(member, ended)| Row::of(member, ended, complete))
-            .collect();
-        let is_well = containers.iter().all(|row| row.error.is_none());
         let result = match why {
-            None if is_well => Word::Done,
+            None if containers.iter().all(Row::is_well) => Word::Done,
             Some(Why::Cancelled) => Word::Cancelled,
             _ => Word::Failed,
         };
         Self {
             result,
-            complete,
+            complete: why.is_none(),
             after,
             directory: directory.to_owned(),
             seconds: 0.0,
@@ -89,58 +67,63 @@ impl Group {
         }
     }
 
+    /// How a container is of which nothing has come.
+    fn taken_back(&self) -> State {
+        match self.after {
+            Some(_) => State::Unharmed,
+            None => State::Ended,
+        }
+    }
+
     /// The last line.
     fn text(&self) -> String {
-        let (count, seconds) = (self.containers.len(), self.seconds);
-        let into = name(&self.directory.display());
-        let now = match self.after {
-            AfterDump::LeaveRunning => "they go on",
-            AfterDump::Exit => "they have ended",
+        let count = self.containers.len();
+        let taken_back = self.taken_back();
+        let told = match (self.result == Word::Done, self.complete) {
+            (true, _) => self.success(),
+            (false, true) => self.incomplete(),
+            (false, false) => {
+                let mut containers = self.containers.iter();
+                self.nothing(containers.any(|row| row.is_not(taken_back)))
+            }
         };
-        if self.result == Word::Done {
-            return format!(
-                "{count} containers: checkpointed together in {seconds:.1} s, into {into}; {now}"
-            );
-        }
-        if self.complete {
-            return format!(
-                "{count} containers: checkpointed together, and all images in {into} are \
-                 complete; not every container is as was asked for"
-            );
-        }
-        let unharmed = State::Unharmed.name();
-        let changed = self.containers.iter();
-        let mut changed =
-            changed.filter(|row| row.state.as_deref().is_some_and(|now| now != unharmed));
-        match changed.next() {
-            None => format!("{count} containers: none is checkpointed, and all are as they were"),
+        format!("{count} containers: {told}")
+    }
+
+    fn success(&self) -> String {
+        let (seconds, place) = (self.seconds, name(&self.directory.display()));
+        let now = match self.after {
+            None => return format!("restored together in {seconds:.1} s, from {place}; they run"),
+            Some(AfterDump::LeaveRunning) => "they go on",
+            Some(AfterDump::Exit) => "they have ended",
+        };
+        format!("checkpointed together in {seconds:.1} s, into {place}; {now}")
+    }
+
+    fn incomplete(&self) -> String {
+        let place = name(&self.directory.display());
+        match self.after {
+            None => "all were restored, and not every one goes on, see above".to_owned(),
             Some(_) => format!(
-                "{count} containers: none is checkpointed, and not all are as they were, see above"
+                "checkpointed together, and all images in {place} are complete; not every \
+                 container is as was asked for"
             ),
         }
     }
-}
 
-impl Row {
-    fn of(member: &Member, ended: Option<Ended>, complete: bool) -> Self {
-        let ended = ended.unwrap_or_default();
-        Self {
-            name: member.name.clone(),
-            container: member.located.container.id().to_owned(),
-            engine: member.known.engine,
-            image: complete.then(|| member.image.clone()),
-            error: ended.error,
-            kind: ended.kind,
-            state: ended.state,
+    fn nothing(&self, is_some_left: bool) -> String {
+        match (self.after, is_some_left) {
+            (None, false) => {
+                "none is restored, nothing is left of them, and the images are as they \
+                              were"
+                    .to_owned()
+            }
+            (None, true) => "none is restored, and something is left of them, see above".to_owned(),
+            (Some(_), false) => "none is checkpointed, and all are as they were".to_owned(),
+            (Some(_), true) => {
+                "none is checkpointed, and not all are as they were, see above".to_owned()
+            }
         }
-    }
-
-    /// Not of one that only shares the outcome of others.
-    fn failure(&self) -> Option<String> {
-        let error = self.error.as_ref()?;
-        let is_others = self.kind.as_deref() == Some(Kind::GroupAbandoned.name())
-            && self.state.as_deref() == Some(State::Unharmed.name());
-        (!is_others).then(|| format!("{}: {error}", self.name))
     }
 }
 
@@ -152,7 +135,9 @@ pub(super) fn report(group: &Group, format: Format) -> io::Result<u8> {
     match format {
         Format::Json => answer(group)?,
         Format::Text => {
-            for failure in group.containers.iter().filter_map(Row::failure) {
+            let taken_back = group.taken_back();
+            let containers = group.containers.iter();
+            for failure in containers.filter_map(|row| row.failure(taken_back)) {
                 show_error(&failure);
             }
             if let (Some(error), Some(kind)) = (&group.error, &group.kind) {

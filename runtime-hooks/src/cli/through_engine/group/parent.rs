@@ -1,30 +1,29 @@
 //! The process that has the containers of a group wait for each other, and decides.
 
-use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use stasis_config::Settings;
-
-use super::lock;
-use super::members::Member;
 use super::process::Process;
-use crate::checkpoint::member::{ABANDONED, Ended, GO_ON, Step};
+use super::progress::GroupLine;
 use crate::cli::command_error::GroupError;
+use crate::cli::through_engine::command::EngineCommand;
 use crate::error::kind::{Kind, State};
 use crate::host::cancel::Cancel;
 use crate::operation::group::NewGroup;
-use crate::recovery::begin_within;
+use crate::recovery::group::member::{ABANDONED, Ended, GO_ON, Step};
 
 /// How often it is looked how far they are.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Why there is no checkpoint.
+/// Why there is no checkpoint, or no restore.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Why {
     /// A container says why.
     #[error("{0} cannot be checkpointed")]
-    Member(String),
+    NotCheckpointed(String),
+    /// The same of a restore.
+    #[error("{0} cannot be restored")]
+    NotRestored(String),
     /// They could not be locked together.
     #[error("they cannot be locked together: {text}")]
     Lock { text: String, kind: Kind },
@@ -45,7 +44,7 @@ pub(super) enum Why {
 impl Why {
     pub(super) fn kind(&self) -> Kind {
         match self {
-            Self::Member(_) => Kind::GroupAbandoned,
+            Self::NotCheckpointed(_) | Self::NotRestored(_) => Kind::GroupAbandoned,
             Self::Lock { kind, .. } => *kind,
             Self::Deadline(_) => Kind::NoAnswer,
             Self::Start(error) => error.kind(),
@@ -57,60 +56,82 @@ impl Why {
 
 /// The parent.
 pub(super) struct Parent<'a> {
-    settings: &'a Settings,
-    members: &'a [Member],
     group: &'a NewGroup,
-    config: Option<&'a Path>,
+    /// For each step.
+    limit: Duration,
     cancel: Cancel,
-    /// Of the first of the members, in their order.
-    processes: Vec<Process>,
+    line: GroupLine,
+    /// What is said of a container that fails.
+    fails: fn(String) -> Why,
+    /// Those that were started, by the names of their containers.
+    processes: Vec<(String, Process)>,
 }
 
 impl<'a> Parent<'a> {
     pub(super) fn new(
-        settings: &'a Settings,
-        members: &'a [Member],
         group: &'a NewGroup,
-        config: Option<&'a Path>,
+        limit: Duration,
         cancel: Cancel,
+        line: GroupLine,
+        fails: fn(String) -> Why,
     ) -> Self {
         Self {
-            settings,
-            members,
             group,
-            config,
+            limit,
             cancel,
+            line,
+            fails,
             processes: Vec::new(),
         }
     }
 
-    /// Has all checkpointed, or none; why there is none.
-    pub(super) fn carry_out(&mut self) -> Option<Why> {
-        let why = self.go_through().err();
+    /// Leads all through their course, or none; why there is none.
+    pub(super) fn carry_out(
+        &mut self,
+        course: impl FnOnce(&mut Self) -> Result<(), Why>,
+    ) -> Option<Why> {
+        let why = course(self).err();
         if why.is_some() {
             // First: who does not hear of it finds it out.
             self.group.abandon();
             self.say(ABANDONED);
+            self.line.is_taken_back();
         }
         why
     }
 
-    fn go_through(&mut self) -> Result<(), Why> {
-        for member in self.members {
-            let pending = self.group.pending();
-            let process = Process::start(self.settings, member, pending, self.config)?;
-            self.processes.push(process);
-            // The next one's operation begins then: so the locks are taken in one order by all.
-            self.until(Step::Checked)?;
-        }
+    /// Starts the process of a container, and waits until it has come so far. The next one's
+    /// operation begins then: so the locks are taken in one order by all.
+    ///
+    /// # Errors
+    /// [`Why`].
+    pub(super) fn start(
+        &mut self,
+        name: &str,
+        command: &EngineCommand,
+        until: Step,
+    ) -> Result<(), Why> {
+        let process = Process::start(command)?;
+        self.processes.push((name.to_owned(), process));
+        self.until(until)
+    }
+
+    /// Has all go on, and waits until they have come so far. What was begun meanwhile is to be
+    /// known before the others go on.
+    ///
+    /// # Errors
+    /// [`Why`].
+    pub(super) fn go_on(&mut self, until: Step) -> Result<(), Why> {
+        self.look()?;
         self.say(GO_ON);
-        self.until(Step::Ready)?;
-        lock::lock_all(self.settings, self.members)
-            .map_err(|(text, kind)| Why::Lock { text, kind })?;
-        for step in [Step::Still, Step::Written] {
-            self.go_on()?;
-            self.until(step)?;
-        }
+        self.until(until)
+    }
+
+    /// All have come so far: the operation of all is complete.
+    ///
+    /// # Errors
+    /// [`Why::Complete`]
+    pub(super) fn decide(&mut self) -> Result<(), Why> {
         self.group.complete().map_err(Why::Complete)?;
         // Nobody waits for a disk any more.
         self.say(GO_ON);
@@ -118,30 +139,24 @@ impl<'a> Parent<'a> {
         Ok(())
     }
 
-    /// What was begun meanwhile is to be known before the others go on.
-    fn go_on(&mut self) -> Result<(), Why> {
-        self.look()?;
-        self.say(GO_ON);
-        Ok(())
-    }
-
     fn say(&self, word: u8) {
-        self.processes.iter().for_each(|process| process.say(word));
+        let processes = self.processes.iter();
+        processes.for_each(|(_, process)| process.say(word));
     }
 
     /// Waits until all that were started have come so far.
     fn until(&mut self, step: Step) -> Result<(), Why> {
-        let limit = self.settings.deadlines.group();
-        let deadline = Instant::now() + limit;
+        let deadline = Instant::now() + self.limit;
         loop {
             self.look()?;
-            let has_come = |process: &Process| process.reached() >= Some(step);
-            if self.processes.iter().all(has_come) {
+            let mut processes = self.processes.iter();
+            if processes.all(|(_, process)| process.reached() >= Some(step)) {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                return Err(Why::Deadline(limit));
+                return Err(Why::Deadline(self.limit));
             }
+            self.line.show();
             sleep(LOOK);
         }
     }
@@ -150,48 +165,40 @@ impl<'a> Parent<'a> {
         if self.cancel.requested() {
             return Err(Why::Cancelled);
         }
-        for (member, process) in self.members.iter().zip(&mut self.processes) {
+        for (name, process) in &mut self.processes {
             // What cannot be waited for is over.
             if process.look().is_err() || process.has_given_up() {
-                return Err(Why::Member(member.name.clone()));
+                return Err((self.fails)(name.clone()));
             }
         }
         Ok(())
     }
 
-    /// Waits until all have gone on, have ended, or are as they were; how each has ended. `None` of
-    /// those that were not begun.
-    pub(super) fn wait_for_all(mut self) -> Vec<Option<Ended>> {
-        while !self.processes.iter().all(Process::is_over) {
-            for process in &mut self.processes {
+    /// Waits until all have gone on, have ended, or are as they were; how each of so many has
+    /// ended. `None` of those that were not begun. `undone` is how one is that was killed, by its
+    /// number, once what was decided is carried out in its place.
+    pub(super) fn wait_for_all(
+        mut self,
+        count: usize,
+        undone: impl Fn(usize) -> State,
+    ) -> Vec<Option<Ended>> {
+        while !self.processes.iter().all(|(_, process)| process.is_over()) {
+            for (_, process) in &mut self.processes {
                 if process.look().is_err() {
                     break;
                 }
             }
+            self.line.show();
             sleep(LOOK);
         }
-        for (member, process) in self.members.iter().zip(&mut self.processes) {
+        self.line.clear();
+        for (at, (_, process)) in self.processes.iter_mut().enumerate() {
             if process.was_killed() {
-                process.is_undone(undone(self.settings, member));
+                process.is_undone(undone(at));
             }
         }
         let mut processes = self.processes.into_iter();
-        let ended = self.members.iter();
-        ended
-            .map(|_| processes.next().map(Process::into_ended))
-            .collect()
-    }
-}
-
-/// Waits until the keeper of an operation that was killed has carried out what was decided, or does
-/// so if it was killed, too; how the container is then.
-fn undone(settings: &Settings, member: &Member) -> State {
-    let located = &member.located;
-    let context = located.context(settings.clone(), Cancel::not_needed());
-    let limit = settings.deadlines.stalled();
-    match begin_within(limit, &context, located.container.id()) {
-        Err(_) => State::Unknown,
-        Ok(_) if located.container.init().is_gone() => State::Ended,
-        Ok(_) => State::Unharmed,
+        let mut ended = || processes.next().map(|(_, process)| process.into_ended());
+        (0..count).map(|_| ended()).collect()
     }
 }

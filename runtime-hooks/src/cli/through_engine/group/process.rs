@@ -1,21 +1,18 @@
-//! The process that checkpoints one container of a group.
+//! The process that checkpoints, or restores, one container of a group.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Child, Stdio};
 
 use rustix::fs::{MemfdFlags, memfd_create};
-use stasis_config::Settings;
 
-use super::members::Member;
-use crate::checkpoint::member::{Ended, Said, Step};
 use crate::cli::command_error::GroupError;
-use crate::cli::through_engine::checkpoint_way::stasis_runtime;
+use crate::cli::through_engine::command::EngineCommand;
 use crate::error::kind::{Kind, State};
+use crate::recovery::group::member::{Ended, Said, Step};
 
 /// More than it says of a failure.
 const MOST_SAID: u64 = 1 << 20;
@@ -40,23 +37,7 @@ impl Process {
     ///
     /// # Errors
     /// [`GroupError`].
-    pub(super) fn start(
-        settings: &Settings,
-        member: &Member,
-        pending: &Path,
-        config: Option<&Path>,
-    ) -> Result<Self, GroupError> {
-        let runtime = stasis_runtime(settings, member.located.flavor, config);
-        let command = runtime.map_err(|no_way| GroupError::NoRuntime(no_way.to_string()))?;
-        let command = command
-            .with("--stasis-group")
-            .with(pending)
-            .with("--root")
-            .with(&member.located.root)
-            .with_all(["checkpoint", "--image-path"])
-            .with(&member.image)
-            .with("--leave-running")
-            .with(member.located.container.id());
+    pub(super) fn start(command: &EngineCommand) -> Result<Self, GroupError> {
         let start = || {
             let (socket, its_end) = UnixStream::pair()?;
             socket.set_nonblocking(true)?;
@@ -88,7 +69,7 @@ impl Process {
         self.reached
     }
 
-    /// Whether its checkpoint has ended, or is to end.
+    /// Whether its operation has ended, or is to end.
     pub(super) fn has_given_up(&self) -> bool {
         self.is_silent || self.ended.is_some() || self.is_over
     }
@@ -98,7 +79,7 @@ impl Process {
         self.is_over
     }
 
-    /// How its checkpoint has ended; one that has said nothing was killed, or did not begin.
+    /// How its operation has ended; one that has said nothing was killed, or did not begin.
     pub(super) fn into_ended(self) -> Ended {
         self.ended.unwrap_or_default()
     }

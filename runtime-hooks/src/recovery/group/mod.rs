@@ -1,6 +1,9 @@
 //! A checkpoint that was killed, and is one of several that have one outcome: what their parent has
 //! decided.
 
+pub mod member;
+pub(crate) mod restore;
+
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 

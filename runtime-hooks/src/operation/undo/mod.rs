@@ -103,6 +103,9 @@ pub(crate) struct Restore {
     pub(crate) mounts: Option<RootMounts>,
     #[serde(default)]
     pub(crate) stage: Stage,
+    /// The containers that are restored with it: all of them, or none.
+    #[serde(default)]
+    pub(crate) group: Option<Group>,
 }
 
 /// How far a restore has come.
@@ -243,58 +246,4 @@ impl Undo {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-    use crate::operation::Operation;
-
-    fn undo(id: &str) -> Undo {
-        Undo {
-            id: id.to_owned(),
-            root: "/run/runc".into(),
-            low_level: LowLevel {
-                path: "/usr/sbin/runc".into(),
-                flavor: stasis_config::Flavor::Runc,
-            },
-            driver: Driver::default(),
-            deadlines: Settings::default().deadlines,
-            paths: Settings::default().paths,
-            bulk_memory: BulkMemory::default(),
-            begun: Begun::Checkpoint {
-                found: FreezerState::Frozen,
-                image: Some(ImagePlace::Staged("/images/1".into())),
-                group: None,
-            },
-            above: None,
-        }
-    }
-
-    #[test]
-    fn what_is_left_to_undo_is_found() {
-        let state = tempfile::tempdir().unwrap();
-        assert_eq!(Undo::all(state.path()).unwrap(), []);
-        for id in ["c1", "c2"] {
-            let operation = Operation::begin(state.path(), Path::new("/run/runc"), id).unwrap();
-            undo(id).write(operation.directory()).unwrap();
-        }
-        let broken = Operation::begin(state.path(), Path::new("/run/runc"), "c3").unwrap();
-        fs::write(broken.directory().join(FILE_NAME), "{").unwrap();
-        assert_eq!(Undo::all(state.path()).unwrap(), [undo("c1"), undo("c2")]);
-        drop(broken);
-    }
-
-    #[test]
-    fn an_operation_leaves_what_another_has_left_to_undo() {
-        let state = tempfile::tempdir().unwrap();
-        let begin = || Operation::begin(state.path(), Path::new("/run/runc"), "c1").unwrap();
-        let operation = begin();
-        undo("c1").write(operation.directory()).unwrap();
-        drop(operation);
-        assert_eq!(begin().left_behind().unwrap(), Some(undo("c1")));
-        let operation = begin();
-        operation.clear();
-        drop(operation);
-        assert_eq!(begin().left_behind().unwrap(), None);
-    }
-}
+mod tests;

@@ -1,5 +1,8 @@
 //! A restore that passed all checks, up to a container that runs, or that waits for its start.
 
+mod reach;
+mod together;
+
 use std::path::Path;
 
 use stasis_linux::cgroup::criu_yard;
@@ -12,7 +15,6 @@ use crate::context::Context;
 use crate::error::after_failure::AfterFailure;
 use crate::error::low_level::LowLevelFailure;
 use crate::error::{Error, Failure, Refusal};
-use crate::gpu_path::hole::Loaded;
 use crate::host::huge_pages::HugePages;
 use crate::image::manifest::Manifest;
 use crate::ledger::amounts::Resource;
@@ -20,17 +22,15 @@ use crate::low_level::criu_log::CriuLog;
 use crate::low_level::criu_plugins::Environment;
 use crate::low_level::restore::{Ended, LowLevelRestore, Restored};
 use crate::operation::Operation;
-use crate::operation::awaited_start::AwaitedStart;
 use crate::operation::estimate::ProgressEstimate;
+use crate::operation::group::Group;
 use crate::operation::timeline::Timeline;
 use crate::operation::undo::{Begun, Restore, Undo};
 use crate::operation::verb::Verb;
 use crate::recovery::{self, end::end};
 use crate::request::{LowLevelArgs, RestoreMode, RestoreRequest};
 use crate::restore::admission::{self, Admission};
-use crate::restore::gpu_state::{restore_gpu_state, verify};
 use crate::restore::hold::{Goal, Hold};
-use crate::restore::hook::tell_program;
 use crate::restore::undo::{refuse_taken, started, to_undo};
 
 /// A restore that passed all checks.
@@ -38,6 +38,7 @@ use crate::restore::undo::{refuse_taken, started, to_undo};
 pub(crate) struct Plan<'a> {
     context: &'a Context,
     options: &'a RestoreRequest,
+    goal: Goal<'a>,
     manifest: Manifest,
     admission: Admission,
     /// Declared before the operation, in whose directory it removes its files when dropped.
@@ -59,7 +60,7 @@ impl<'a> Plan<'a> {
         context: &'a Context,
         options: &'a RestoreRequest,
         manifest: Manifest,
-        goal: Goal,
+        goal: Goal<'a>,
     ) -> Result<Self, Refusal> {
         let (id, image) = (&options.id, &options.image_path);
         let plugins = PluginsForRestore::prepare(context)?;
@@ -70,6 +71,8 @@ impl<'a> Plan<'a> {
         let hold = match goal {
             Goal::Running => None,
             Goal::Created => Some(Hold::prepare(context, options, &operation, &plugins)?),
+            // Who cannot be held is frozen as soon as the low-level runtime has returned.
+            Goal::Together(_) => Hold::prepare(context, options, &operation, &plugins).ok(),
         };
         let settings = &context.settings;
         let found = FoundMemory::find(settings, image, &manifest, plugins.ours.as_ref().copied())?;
@@ -77,17 +80,18 @@ impl<'a> Plan<'a> {
         let bundle = &options.bundle;
         let bulk = memory.as_ref();
         let admission = admission::admit(context, id, bundle, image, &manifest, bulk, &operation)?;
-        if hold.is_some() {
+        if matches!(goal, Goal::Created) {
             Hold::refuse_raised(&admission.memory)?;
         }
         let changes = admission.changes.as_ref();
         let specification = changes.map(|changes| changes.0.original());
-        let undo = to_undo(options, &operation, specification);
+        let undo = to_undo(options, &operation, specification, group_of(goal));
         operation.keep(Undo::new(context, id, Begun::Restore(undo.clone())))?;
         Ok(Self {
             undo,
             context,
             options,
+            goal,
             manifest,
             admission,
             operation,
@@ -105,10 +109,18 @@ impl<'a> Plan<'a> {
         &self.manifest
     }
 
+    pub(crate) fn id(&self) -> &str {
+        &self.options.id
+    }
+
+    pub(crate) fn image(&self) -> &Path {
+        &self.options.image_path
+    }
+
     fn verb(&self) -> Verb {
-        match self.hold {
-            None => Verb::Restore,
-            Some(_) => Verb::Create,
+        match self.goal {
+            Goal::Running | Goal::Together(_) => Verb::Restore,
+            Goal::Created => Verb::Create,
         }
     }
 
@@ -182,10 +194,10 @@ impl<'a> Plan<'a> {
         let cancel = &self.context.cancel;
         let memory = self.memory.as_ref();
         memory.map_or(Ok(()), |memory| memory.until_arrived(cancel, timeline))?;
-        let loaded = match (memory, &self.hold) {
-            (Some(memory), None) => memory.load(cancel, timeline)?,
+        let loaded = match (memory, self.goal) {
+            (Some(memory), Goal::Running | Goal::Together(_)) => memory.load(cancel, timeline)?,
             // There is no knowing when the container will be started.
-            (_, Some(_)) | (None, None) => None,
+            (_, Goal::Created) | (None, _) => None,
         };
         let restored = timeline.time_moving("criu restore", self.estimate(), || {
             let _huge_pages = self.huge_pages();
@@ -207,9 +219,10 @@ impl<'a> Plan<'a> {
             // the GPU.
             self.go_on()?;
         }
-        match &self.hold {
-            None => self.restore_gpu_state(loaded, timeline)?,
-            Some(hold) => self.leave_to_start(hold)?,
+        match self.goal {
+            Goal::Running => self.restore_gpu_state(loaded, timeline)?,
+            Goal::Created => self.leave_to_start()?,
+            Goal::Together(member) => self.wait_for_others(member, loaded, timeline)?,
         }
         Ok(restored)
     }
@@ -217,21 +230,6 @@ impl<'a> Plan<'a> {
     fn environment(&self) -> Environment<'_> {
         let request = self.hold.as_ref().map(Hold::request_file);
         environment(&self.plugins, self.memory.as_ref(), request)
-    }
-
-    fn leave_to_start(&self, hold: &Hold) -> Result<(), Failure> {
-        let container = self.context.container(&self.options.id)?;
-        hold.succeeded(container.as_ref(), &self.options.bundle)?;
-        let image = &self.options.image_path;
-        let awaited = AwaitedStart {
-            image: image.clone(),
-            bundle: self.options.bundle.clone(),
-            manifest: match self.manifest.has_gpu_state() {
-                true => Some(self.manifest.identity()),
-                false => None,
-            },
-        };
-        Ok(self.operation.await_start(&awaited)?)
     }
 
     fn go_on(&self) -> Result<(), Failure> {
@@ -256,32 +254,6 @@ impl<'a> Plan<'a> {
         }
     }
 
-    fn restore_gpu_state(
-        &self,
-        loaded: Option<Loaded>,
-        timeline: &mut Timeline<'_>,
-    ) -> Result<(), Failure> {
-        let id = &self.options.id;
-        if let Some(gpus) = &self.admission.gpus {
-            restore_gpu_state(self.context, id, gpus, &self.manifest, loaded, timeline)?;
-        }
-        self.operation.reservation().release();
-        if let Some(container) = self.context.container(id)? {
-            verify(self.context, &container)?;
-        }
-        // The container runs: limits that stay raised are no reason to end it.
-        let (memory, directory) = (&self.admission.memory, self.operation.directory());
-        let changes = self.admission.changes.as_ref();
-        let put_back = changes.map(|new| memory.put_back(self.context, id, &new.0, directory));
-        if let Some(Err(error)) = put_back {
-            timeline.note(format!("its memory limit could not be put back: {error}"));
-        }
-        if self.admission.gpus.is_some() {
-            tell_program(self.context, &self.operation, id, timeline);
-        }
-        Ok(())
-    }
-
     /// CRIU's work directory.
     fn work(&self) -> &Path {
         self.options.work()
@@ -296,5 +268,12 @@ impl<'a> Plan<'a> {
         let memory = memory.unwrap_or_default();
         let failed = LowLevelFailure::of_restore(self.context, self.options, log, ended, memory);
         Err(Failure::LowLevel(Box::new(failed)))
+    }
+}
+
+fn group_of(goal: Goal<'_>) -> Option<Group> {
+    match goal {
+        Goal::Together(member) => Some(member.group().clone()),
+        Goal::Running | Goal::Created => None,
     }
 }

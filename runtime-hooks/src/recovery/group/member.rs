@@ -1,6 +1,6 @@
-//! What ties the checkpoint of a container to those of its group: a socket to their parent.
+//! What ties the operation on a container to those of its group: a socket to their parent.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::stdio::dup2_stdin;
+use rustix::stdio::{dup2_stderr, dup2_stdin};
 use serde::{Deserialize, Serialize};
 use stasis_linux::cgroup::FreezerState;
 
@@ -45,7 +45,7 @@ pub(crate) fn begun(
     }
 }
 
-/// How far a checkpoint has come. Each step is entered by all containers together.
+/// How far a checkpoint or a restore has come. Each step is entered by all containers together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Step {
@@ -57,6 +57,14 @@ pub(crate) enum Step {
     Still,
     /// Its image is on disk.
     Written,
+    /// There is room for what is restored, beside the others, and nothing is changed.
+    Admitted,
+    /// The files of its image are what they were.
+    Verified,
+    /// CRIU has brought its processes back, and they are frozen.
+    Back,
+    /// They have their GPUs, and are locked and frozen.
+    Whole,
 }
 
 impl Step {
@@ -66,6 +74,10 @@ impl Step {
             Self::Ready => "wait for lock",
             Self::Still => "wait for gpu checkpoints",
             Self::Written => "wait for images",
+            Self::Admitted => "wait for room",
+            Self::Verified => "wait for files",
+            Self::Back => "wait for criu restores",
+            Self::Whole => "wait for gpu restores",
         }
     }
 }
@@ -76,7 +88,7 @@ impl Step {
 pub(crate) enum Said {
     /// It has come so far.
     Reached(Step),
-    /// Its checkpoint is over.
+    /// Its operation is over.
     Ended(Ended),
 }
 
@@ -122,6 +134,16 @@ impl Member {
         })
     }
 
+    /// The same, with a standard error that a container may get: nobody reads it.
+    ///
+    /// # Errors
+    /// /dev/null cannot be opened.
+    pub fn silent(self) -> io::Result<Self> {
+        let null = OpenOptions::new().read(true).write(true).open("/dev/null");
+        dup2_stderr(null?)?;
+        Ok(self)
+    }
+
     pub(crate) fn group(&self) -> &Group {
         &self.group
     }
@@ -131,8 +153,8 @@ impl Member {
         self.group.after()
     }
 
-    /// Waits until all others have come so far as well. Behind the last step the checkpoint of all
-    /// is complete.
+    /// Waits until all others have come so far as well. Behind the last step the checkpoint, or
+    /// restore, of all is complete.
     ///
     /// # Errors
     /// [`Failure::GroupAbandoned`], [`Failure::Cancelled`] or, if the parent was killed,
@@ -191,13 +213,13 @@ impl Member {
         match decision.map_err(Failure::GroupUnknown)? {
             Decision::Complete => Ok(()),
             Decision::Abandoned => Err(Failure::CutOff {
-                verb: "checkpoint of its group",
+                verb: "command for its group",
             }),
         }
     }
 
-    /// Tells the parent how the checkpoint has ended.
-    pub(super) fn say_end(&self, error: Option<&Error>) {
+    /// Tells the parent how the operation has ended.
+    pub(crate) fn say_end(&self, error: Option<&Error>) {
         let ended = error.map_or_else(Ended::default, Ended::of);
         // One that has ended does not need it.
         let _ = self.say(&Said::Ended(ended));

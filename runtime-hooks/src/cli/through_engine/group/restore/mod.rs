@@ -1,0 +1,144 @@
+//! `stasis restore --group`: of all containers of a group, with one outcome.
+//!
+//! Each is restored by the runtime in a bundle of its own, tied to the others as in a checkpoint.
+//! Nothing of one goes on before all are restored; until then all that was brought up is ended if
+//! one of them fails, and the images are only read.
+
+mod members;
+
+use std::path::{Path, PathBuf};
+use std::time::{Instant, SystemTime};
+
+use stasis_config::Settings;
+
+use super::outcome::{self, report};
+use super::parent::{Parent, Why};
+use super::progress::GroupLine;
+use super::row::Row;
+use crate::cli::answer::{Format, show_all};
+use crate::cli::command_error::{CommandError, GroupError};
+use crate::cli::through_engine::outcome::Outcome;
+use crate::cli::through_engine::progress::Shown;
+use crate::cli::through_engine::report::REFUSED;
+use crate::cli::through_engine::restore_dry_run::DryRun;
+use crate::cli::through_engine::restore_way::{RestoreWay, Wanted};
+use crate::host::cancel::Cancel;
+use crate::host::time::rfc3339;
+use crate::operation::group::{NewGroup, restore::remove_left};
+use crate::operation::undo::{Begun, Undo};
+use crate::recovery::group::member::Step;
+use members::{Member, find};
+
+/// What is asked for.
+#[derive(Debug)]
+pub(in crate::cli::through_engine) struct RestoreWanted<'a> {
+    /// The directory of the group.
+    pub(in crate::cli::through_engine) from: &'a Path,
+    /// "NAME=DIRECTORY" of each container.
+    pub(in crate::cli::through_engine) bundles: &'a [PathBuf],
+    /// The root of their low-level runtime, if one was named.
+    pub(in crate::cli::through_engine) root: Option<&'a Path>,
+    /// The file of the settings, if one was named.
+    pub(in crate::cli::through_engine) config: Option<&'a Path>,
+    pub(in crate::cli::through_engine) shown: Shown,
+    pub(in crate::cli::through_engine) format: Format,
+}
+
+/// Restores them; the exit code.
+///
+/// # Errors
+/// Nothing was done.
+pub(in crate::cli::through_engine) fn restore(
+    settings: &Settings,
+    wanted: &RestoreWanted<'_>,
+) -> Result<u8, CommandError> {
+    let directory = std::path::absolute(wanted.from).map_err(unusable(wanted.from))?;
+    let members = find(settings, wanted, &directory)?;
+    let group = begin(settings, &members)?;
+    let cancel = Cancel::on_signals()?;
+    let start = Instant::now();
+    let limit = settings.deadlines.group();
+    let records = members.iter().map(|member| member.record(settings));
+    let line = GroupLine::new(records.collect(), wanted.shown);
+    let mut parent = Parent::new(&group, limit, cancel, line, Why::NotRestored);
+    let why = parent.carry_out(|parent| {
+        for member in &members {
+            let command = member.command(settings, wanted.config, group.pending())?;
+            parent.start(&member.name, &command, Step::Admitted)?;
+        }
+        for step in [Step::Verified, Step::Back, Step::Whole] {
+            parent.go_on(step)?;
+        }
+        parent.decide()
+    });
+    let ended = parent.wait_for_all(members.len(), |at| members[at].undone(settings));
+    group.forget(|id| is_needed(settings, id));
+    let rows = members.iter().zip(ended).map(|(member, ended)| {
+        let image = Some(member.image.clone());
+        Row::of(&member.name, &member.id, None, image, ended)
+    });
+    let outcome = outcome::Group::of(None, &directory, why.as_ref(), rows.collect());
+    Ok(report(&outcome.taking(start.elapsed()), wanted.format)?)
+}
+
+/// Says of each whether a restore of it alone would begin; the exit code.
+///
+/// # Errors
+/// There is no such group, or not a bundle for each of its containers.
+pub(in crate::cli::through_engine) fn dry_run(
+    settings: &Settings,
+    wanted: &RestoreWanted<'_>,
+) -> Result<u8, CommandError> {
+    let directory = std::path::absolute(wanted.from).map_err(unusable(wanted.from))?;
+    let members = find(settings, wanted, &directory)?;
+    let all: Vec<DryRun> = members
+        .iter()
+        .map(|member| {
+            let image = member.image.display().to_string();
+            let of_one = Wanted {
+                name: &member.id,
+                image: Some(&image),
+                engine: None,
+            };
+            let root = Some(member.root.as_path());
+            let bundle = &member.bundle;
+            let way = RestoreWay::of_runtime(settings, of_one, bundle, root, wanted.config);
+            let begun = Outcome::begun(&member.name, Some(member.id.clone()), &member.known());
+            DryRun::of(settings, begun, way)
+        })
+        .collect();
+    show_all(&all, wanted.format)?;
+    Ok(match all.iter().any(DryRun::is_refused) {
+        true => REFUSED,
+        false => 0,
+    })
+}
+
+/// Makes the file that decides, and removes those that nobody needs.
+fn begin(settings: &Settings, members: &[Member]) -> Result<NewGroup, GroupError> {
+    let state_dir = &settings.paths.state_dir;
+    let begin = || {
+        remove_left(state_dir, |id| is_needed(settings, id))?;
+        let created = rfc3339(SystemTime::now());
+        NewGroup::begin_restore(
+            state_dir,
+            created,
+            members.iter().map(Member::describe).collect(),
+        )
+    };
+    begin().map_err(unusable(state_dir))
+}
+
+/// Whether an operation that was killed still has to be told what was decided on this group. What
+/// cannot be read may well say so.
+fn is_needed(settings: &Settings, id: &str) -> bool {
+    let is_of_it = |undo: &Undo| match &undo.begun {
+        Begun::Restore(restore) => restore.group.as_ref().is_some_and(|group| group.id() == id),
+        _ => false,
+    };
+    Undo::all(&settings.paths.state_dir).map_or(true, |records| records.iter().any(is_of_it))
+}
+
+fn unusable(path: &Path) -> impl Fn(std::io::Error) -> GroupError {
+    super::unusable(path)
+}

@@ -1,0 +1,107 @@
+//! The restore of one container of several that have one outcome (`operation/group`).
+//!
+//! Up to a container that runs it is as any other, but it waits for the others
+//! ([`Step`](crate::recovery::group::member::Step)): with its room reserved, with files that are
+//! what they were, frozen behind CRIU, and frozen again with its GPUs. Then the parent decides, and
+//! all go on; before that all of it is ended if one of them fails.
+
+use crate::context::{Context, Outcome};
+use crate::error::after_failure::AfterFailure;
+use crate::error::operations_log;
+use crate::error::{Error, Failure, Refusal};
+use crate::image::directory::{INVENTORY, in_use};
+use crate::image::files::FileError;
+use crate::image::manifest::Manifest;
+use crate::low_level::restore::Restored;
+use crate::operation::progress::Progress;
+use crate::operation::timeline::Timeline;
+use crate::operation::verb::Verb;
+use crate::recovery::group::member::{Member, Step};
+use crate::request::{LowLevelArgs, RestoreRequest};
+use crate::restore::hold::Goal;
+use crate::restore::image::{self, Found};
+use crate::restore::plan::Plan;
+use crate::restore::undo::{exists, is_taken};
+
+/// Restores the container, together with the others.
+///
+/// # Errors
+/// As [`crate::restore::restore`].
+pub fn restore(
+    context: &Context,
+    options: &RestoreRequest,
+    member: &Member,
+    low_level_args: LowLevelArgs<'_>,
+) -> Result<Outcome, Error> {
+    let outcome = attempt(context, options, member, low_level_args);
+    member.say_end(outcome.as_ref().err());
+    outcome
+}
+
+fn attempt(
+    context: &Context,
+    options: &RestoreRequest,
+    member: &Member,
+    low_level_args: LowLevelArgs<'_>,
+) -> Result<Outcome, Error> {
+    let refused =
+        |reason: Refusal| operations_log::refused(context, Verb::Restore, &options.id, reason);
+    if is_taken(context, &options.id) {
+        return Err(refused(exists(context, &options.id).into()));
+    }
+    let options = &image::admitted(&context.settings, options).map_err(refused)?;
+    let in_use = in_use::hold(&options.image_path).map_err(|error| refused(error.into()))?;
+    let manifest = find(context, options).map_err(refused)?;
+    let plan = Plan::make(context, options, manifest, Goal::Together(member)).map_err(refused)?;
+    let progress = Progress::begin(context, plan.operation(), Verb::Restore);
+    let mut timeline = Timeline::with_progress(progress).of_image(&options.image_path);
+    let result = carry_out(context, &plan, member, low_level_args, &mut timeline);
+    let error = result.as_ref().err();
+    operations_log::write(context, Verb::Restore, &options.id, &timeline, error);
+    drop(timeline);
+    drop(plan);
+    drop(in_use);
+    Ok(Outcome::Done(result?.exit_code()))
+}
+
+/// The manifest of the image; that of a container without GPU state may have none.
+fn find(context: &Context, options: &RestoreRequest) -> Result<Manifest, Refusal> {
+    match image::find_settled(&context.settings, options)? {
+        Found::Image(manifest) => Ok(*manifest),
+        Found::Plain => Ok(Manifest::implied(&options.id)),
+        Found::Nothing => {
+            let path = options.image_path.join(INVENTORY);
+            Err(FileError::Missing { path }.into())
+        }
+    }
+}
+
+fn carry_out(
+    context: &Context,
+    plan: &Plan<'_>,
+    member: &Member,
+    low_level_args: LowLevelArgs<'_>,
+    timeline: &mut Timeline<'_>,
+) -> Result<Restored, Error> {
+    check(context, plan, member, timeline).map_err(|cause| {
+        let after_failure = AfterFailure::NotStarted;
+        Error::failed(Verb::Restore, plan.id(), cause, after_failure)
+    })?;
+    let restored = plan.bring_up(low_level_args, timeline)?;
+    plan.go_on_with_others(timeline)?;
+    Ok(restored)
+}
+
+/// All that can be known before something is started.
+fn check(
+    context: &Context,
+    plan: &Plan<'_>,
+    member: &Member,
+    timeline: &mut Timeline<'_>,
+) -> Result<(), Failure> {
+    plan.meet(member, Step::Admitted, timeline)?;
+    timeline.time("verify", || {
+        image::verify(&context.settings, plan.image(), plan.manifest())
+    })?;
+    plan.meet(member, Step::Verified, timeline)
+}

@@ -1,0 +1,67 @@
+//! The goals of a restore by itself: a container that runs, or that waits for its start.
+
+use super::Plan;
+use crate::error::Failure;
+use crate::gpu_path::hole::Loaded;
+use crate::operation::awaited_start::AwaitedStart;
+use crate::operation::timeline::Timeline;
+use crate::restore::gpu_state::{restore_gpu_state, verify};
+use crate::restore::hook::tell_program;
+
+impl Plan<'_> {
+    /// Records that the container waits for its start, if it is held.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub(super) fn leave_to_start(&self) -> Result<(), Failure> {
+        let container = self.context.container(&self.options.id)?;
+        if let Some(hold) = &self.hold {
+            hold.succeeded(container.as_ref(), &self.options.bundle)?;
+        }
+        let image = &self.options.image_path;
+        let awaited = AwaitedStart {
+            image: image.clone(),
+            bundle: self.options.bundle.clone(),
+            manifest: match self.manifest.has_gpu_state() {
+                true => Some(self.manifest.identity()),
+                false => None,
+            },
+        };
+        Ok(self.operation.await_start(&awaited)?)
+    }
+
+    /// Gives the processes their GPUs, and lets them go.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub(super) fn restore_gpu_state(
+        &self,
+        loaded: Option<Loaded>,
+        timeline: &mut Timeline<'_>,
+    ) -> Result<(), Failure> {
+        let id = &self.options.id;
+        if let Some(gpus) = &self.admission.gpus {
+            restore_gpu_state(self.context, id, gpus, &self.manifest, loaded, timeline)?;
+        }
+        self.operation.reservation().release();
+        if let Some(container) = self.context.container(id)? {
+            verify(self.context, &container)?;
+        }
+        self.runs(timeline);
+        Ok(())
+    }
+
+    /// The container runs: limits that stay raised are no reason to end it.
+    pub(super) fn runs(&self, timeline: &mut Timeline<'_>) {
+        let id = &self.options.id;
+        let (memory, directory) = (&self.admission.memory, self.operation.directory());
+        let changes = self.admission.changes.as_ref();
+        let put_back = changes.map(|new| memory.put_back(self.context, id, &new.0, directory));
+        if let Some(Err(error)) = put_back {
+            timeline.note(format!("its memory limit could not be put back: {error}"));
+        }
+        if self.admission.gpus.is_some() {
+            tell_program(self.context, &self.operation, id, timeline);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The end of a restore that has one outcome with others: nothing of the container goes on before
+//! all of them are restored.
+
+use super::Plan;
+use crate::container::{Container, ContainerError};
+use crate::cuda::failure::JobError;
+use crate::cuda::process_set::as_found::AsFound;
+use crate::cuda::process_set::bring_back;
+use crate::error::after_failure::AfterFailure;
+use crate::error::{Error, Failure};
+use crate::gpu_path::hole::Loaded;
+use crate::operation::timeline::Timeline;
+use crate::recovery::group::member::{Member, Step};
+use crate::recovery::group::restore::let_go;
+use crate::restore::gpu_state::{restore_locked, verify, verify_locked};
+
+/// The phase of what has a container go on.
+const GO_ON: &str = "go on";
+
+impl Plan<'_> {
+    /// CRIU is done: waits until it is for all, gives the processes their GPUs, and waits until all
+    /// have theirs. The driver answers nothing for a frozen process, so those that have GPU state
+    /// are thawed meanwhile, and wait in their next call to CUDA.
+    ///
+    /// # Errors
+    /// [`Failure`]: nothing is to be left of the container.
+    pub(super) fn wait_for_others(
+        &self,
+        member: &Member,
+        loaded: Option<Loaded>,
+        timeline: &mut Timeline<'_>,
+    ) -> Result<(), Failure> {
+        let (context, id) = (self.context, &self.options.id);
+        let container = Container::load(context.low_level.flavor, &context.root, id)?;
+        // What our plugin holds is frozen already.
+        container.cgroup().freeze()?;
+        self.meet(member, Step::Back, timeline)?;
+        if let Some(gpus) = &self.admission.gpus {
+            timeline.time("thaw", || container.cgroup().thaw())?;
+            restore_locked(context, id, gpus, &self.manifest, loaded, timeline)?;
+            verify_locked(context, &container)?;
+            timeline.time("freeze", || container.cgroup().freeze())?;
+        }
+        self.operation.reservation().release();
+        self.meet(member, Step::Whole, timeline)
+    }
+
+    pub(in crate::restore) fn meet(
+        &self,
+        member: &Member,
+        step: Step,
+        timeline: &mut Timeline<'_>,
+    ) -> Result<(), Failure> {
+        self.operation.stay_kept()?;
+        member.meet(step, &self.context.cancel, timeline)
+    }
+
+    /// All are restored: the container goes on, whatever becomes of the others.
+    ///
+    /// # Errors
+    /// [`Error`]: not all of it does.
+    pub(in crate::restore) fn go_on_with_others(
+        &self,
+        timeline: &mut Timeline<'_>,
+    ) -> Result<(), Error> {
+        let failed = |cause, after_failure| {
+            Error::failed(self.verb(), &self.options.id, cause, after_failure)
+        };
+        let container = match self.context.container(&self.options.id) {
+            Ok(Some(container)) => container,
+            Ok(None) => return Err(failed(Failure::Unanswered, AfterFailure::Ended)),
+            Err(error) => return Err(failed(Failure::Unanswered, AfterFailure::Unknown(error))),
+        };
+        let Err(cause) = timeline.time(GO_ON, || self.let_run(&container)) else {
+            self.runs(timeline);
+            return Ok(());
+        };
+        let again = timeline.time(GO_ON, || let_go(self.context, &self.operation, &container));
+        match again.tell(GO_ON, timeline) {
+            AfterFailure::Unharmed(_) | AfterFailure::AsBefore(_) => Ok(()),
+            other => Err(failed(cause, other)),
+        }
+    }
+
+    fn let_run(&self, container: &Container) -> Result<(), Failure> {
+        container.cgroup().thaw()?;
+        if let Some(gpus) = &self.admission.gpus {
+            let snapshot = container.snapshot();
+            let snapshot = snapshot.map_err(ContainerError::Processes)?;
+            let candidates = snapshot.candidates();
+            let mut left = bring_back(&gpus.driver, candidates, &AsFound::default());
+            if let Some(fault) = left.pop() {
+                return Err(JobError { fault, lost: left }.into());
+            }
+        }
+        verify(self.context, container)
+    }
+}
