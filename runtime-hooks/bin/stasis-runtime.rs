@@ -116,6 +116,7 @@ fn run(invocation: &Invocation) -> Result<u8, RuntimeError> {
         began: SystemTime::now(),
     };
     let flavor = context.low_level.flavor;
+    let group = invocation.global.group.as_deref();
     let args = invocation.pass_on(flavor);
     let args_with = |options: &[(&str, &OsStr)]| invocation.pass_on_with(flavor, options);
     let stop_commands = || invocation.stop_commands(&context.root, flavor);
@@ -123,14 +124,8 @@ fn run(invocation: &Invocation) -> Result<u8, RuntimeError> {
         Action::Create(options) => create_from(&context, invocation, options, first_image)?,
         Action::Start { id } => start(&context, id)?,
         Action::State { id } => state(&context, id, &args).map_err(RuntimeError::State)?,
-        Action::Checkpoint(options) => {
-            let group = invocation.global.group.as_deref();
-            checkpoint_in(group, &context, options, &args_with)?
-        }
-        Action::Restore(options) => {
-            let group = invocation.global.group.as_deref();
-            restore_in(group, &context, options, &args_with)?
-        }
+        Action::Checkpoint(options) => checkpoint_in(group, &context, options, &args_with)?,
+        Action::Restore(options) => restore_in(group, &context, options, &args_with)?,
         Action::Resume { id } => resume(&context, id, &args)?,
         Action::Kill(request) => kill(&context, request, stop_commands()),
         Action::Delete { id, mode } => delete(&context, id, *mode, &args)?,

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use stasis_config::Flavor;
-use stasis_linux::cgroup::{FreezerState, Hierarchies};
+use stasis_linux::cgroup::{Cgroup, FreezerState, Hierarchies};
 use stasis_memory_store::{Holes, RestoreRequest as PluginRequest};
 
 use crate::bulk_memory::plugin::PluginsForRestore;
@@ -21,6 +21,9 @@ use crate::recovery::group::member::Member;
 use crate::request::RestoreRequest;
 use crate::restore::as_specified::adapt;
 use crate::restore::host_memory::RestoredMemory;
+
+/// The usual place of the unified hierarchy, or of those of version 1.
+const USUAL_PLACE: &str = "/sys/fs/cgroup";
 
 /// How far a restore goes.
 #[derive(Debug, Clone, Copy)]
@@ -62,7 +65,7 @@ impl Hold {
             return Err(NoFirstImage::NoPlugin(why.to_string()));
         }
         let path = restored_cgroup::vacant(flavor, &options.bundle, &options.id);
-        let cgroup = path.and_then(|path| Hierarchies::read().ok()?.cgroup("freezer", &path));
+        let cgroup = path.and_then(|path| freezer_of_runc(&Hierarchies::read().ok()?, &path));
         Ok(Self {
             cgroup: cgroup.ok_or(NoFirstImage::Cgroup)?.directory().to_owned(),
             files: RequestFiles::of(operation.directory()),
@@ -125,4 +128,15 @@ impl Hold {
         }
         adapt(container, bundle)
     }
+}
+
+/// Where runc freezes: in the unified hierarchy if that is at the usual place, whatever else is
+/// mounted elsewhere (cgroups `utils.go`, `IsCgroup2UnifiedMode`).
+fn freezer_of_runc(hierarchies: &Hierarchies, path: &Path) -> Option<Cgroup> {
+    let mut roots = hierarchies.everywhere(Path::new("/")).into_iter();
+    if roots.any(|root| root == Path::new(USUAL_PLACE)) {
+        let inside = path.strip_prefix("/").ok()?;
+        return Some(Cgroup::v2(Path::new(USUAL_PLACE).join(inside)));
+    }
+    hierarchies.cgroup("freezer", path)
 }

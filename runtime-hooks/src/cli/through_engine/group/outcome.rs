@@ -67,11 +67,12 @@ impl Group {
         }
     }
 
-    /// How a container is of which nothing has come.
-    fn taken_back(&self) -> State {
+    /// How a container may be of which nothing has come: one that was to be restored is not there,
+    /// or was there before.
+    fn taken_back(&self) -> &'static [State] {
         match self.after {
-            Some(_) => State::Unharmed,
-            None => State::Ended,
+            Some(_) => &[State::Unharmed],
+            None => &[State::Ended, State::Unharmed],
         }
     }
 
@@ -113,12 +114,10 @@ impl Group {
 
     fn nothing(&self, is_some_left: bool) -> String {
         match (self.after, is_some_left) {
-            (None, false) => {
-                "none is restored, nothing is left of them, and the images are as they \
-                              were"
-                    .to_owned()
-            }
-            (None, true) => "none is restored, and something is left of them, see above".to_owned(),
+            (None, false) => "none is restored, nothing is left of what was begun, and the images \
+                              are as they were"
+                .to_owned(),
+            (None, true) => "none is restored, and something is left, see above".to_owned(),
             (Some(_), false) => "none is checkpointed, and all are as they were".to_owned(),
             (Some(_), true) => {
                 "none is checkpointed, and not all are as they were, see above".to_owned()

@@ -35,7 +35,7 @@ impl GroupLine {
                 let under_way = UnderWay::read(directory).ok().flatten()?;
                 Some((name.as_str(), under_way))
             });
-            self.line.show(at_work(all.collect()).as_ref());
+            self.line.show(at_work(&all.collect::<Vec<_>>()).as_ref());
         }
     }
 
@@ -46,12 +46,12 @@ impl GroupLine {
 
 /// What those do that others wait for, as of one operation: the phase of the first of them, and the
 /// bytes of all in that phase.
-fn at_work(all: Vec<(&str, UnderWay)>) -> Option<UnderWay> {
+fn at_work(all: &[(&str, UnderWay)]) -> Option<UnderWay> {
     let is_at_work = |under_way: &UnderWay| !under_way.phase.starts_with(WAITS);
     let (_, first) = all
         .iter()
         .find(|(_, under_way)| is_at_work(under_way))
-        .or(all.first())?;
+        .or_else(|| all.first())?;
     let same: Vec<_> = all
         .iter()
         .filter(|(_, under_way)| under_way.phase == first.phase)
@@ -81,8 +81,8 @@ mod tests {
             bytes_total: bytes.map(|bytes| bytes * 2),
             ..UnderWay::default()
         };
-        assert_eq!(at_work(Vec::new()), None);
-        let told = at_work(vec![
+        assert_eq!(at_work(&[]), None);
+        let told = at_work(&[
             ("a", under_way("wait for images", None)),
             ("b", under_way("dump", Some(3))),
             ("c", under_way("dump", Some(4))),
@@ -90,7 +90,7 @@ mod tests {
         let told = told.unwrap();
         assert_eq!(told.phase, "dump of b, c");
         assert_eq!((told.bytes_done, told.bytes_total), (Some(7), Some(14)));
-        let waiting = vec![("a", under_way("wait for lock", None))];
-        assert_eq!(at_work(waiting).unwrap().phase, "wait for lock of a");
+        let waiting = [("a", under_way("wait for lock", None))];
+        assert_eq!(at_work(&waiting).unwrap().phase, "wait for lock of a");
     }
 }

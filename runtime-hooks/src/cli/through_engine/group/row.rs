@@ -49,14 +49,14 @@ impl Row {
         self.error.is_none()
     }
 
-    /// Whether it is not in this state, as after an operation that was taken back.
-    pub(super) fn is_not(&self, taken_back: State) -> bool {
-        let state = self.state.as_deref();
-        state.is_some_and(|state| state != taken_back.name())
+    /// Whether it is in none of these states, as after an operation that was taken back.
+    pub(super) fn is_not(&self, taken_back: &[State]) -> bool {
+        let is_now = |now: &str| taken_back.iter().any(|state| state.name() == now);
+        self.state.as_deref().is_some_and(|now| !is_now(now))
     }
 
     /// Not of one that only shares the outcome of others.
-    pub(super) fn failure(&self, taken_back: State) -> Option<String> {
+    pub(super) fn failure(&self, taken_back: &[State]) -> Option<String> {
         let error = self.error.as_ref()?;
         let is_others =
             self.kind.as_deref() == Some(Kind::GroupAbandoned.name()) && !self.is_not(taken_back);
