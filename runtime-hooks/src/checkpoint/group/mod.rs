@@ -1,8 +1,8 @@
 //! The checkpoint of one container of several that have one outcome (`operation/group.rs`).
 //!
 //! Up to the dump it is as any other, but it waits for the others
-//! ([`Step`](crate::recovery::group::member::Step)): before anything is changed, before the lock, which
-//! the parent makes for all, frozen before the dump, and frozen with an image on disk. The
+//! ([`Step`](crate::recovery::group::member::Step)): before anything is changed, before the lock,
+//! which the parent makes for all, frozen before the dump, and frozen with an image on disk. The
 //! container stays frozen behind the dump, also if it is to end: a dump that ends it could not be
 //! taken back.
 

@@ -49,7 +49,8 @@ pub struct Arguments {
     /// Only ask this engine, and not all.
     #[arg(long, value_enum)]
     engine: Option<Known>,
-    /// Restore it without an engine, in this bundle; with --group NAME=DIRECTORY, of each container.
+    /// Restore it without an engine, in this bundle; with --group NAME=DIRECTORY, of each
+    /// container.
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "engine")]
     bundle: Vec<PathBuf>,
     /// The root of its low-level runtime, with --bundle.
