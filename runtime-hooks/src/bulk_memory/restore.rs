@@ -32,6 +32,11 @@ use crate::operation::timeline::Timeline;
 use extent::Extent;
 pub(crate) use found::FoundMemory;
 
+/// The host memory that the bulk memory of an index takes where nothing of it is in memory, bytes.
+pub(crate) fn host_bytes(index: &Index) -> u64 {
+    Extent::of(index, None).host_bytes()
+}
+
 /// The bulk memory of a restore that is about to begin.
 #[derive(Debug)]
 pub(crate) struct MemoryRestore {

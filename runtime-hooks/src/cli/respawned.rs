@@ -10,7 +10,7 @@ use crate::gpu_path::self_test::SelfTest;
 use crate::image::stopped::push_again::PushAgain;
 use crate::low_level::hook::process::HookProcess;
 use crate::recovery::keeper::Keeper;
-use crate::restore::at_create::pulled::Pull;
+use crate::restore::at_create::pull_process::Pull;
 
 /// Does the work of this process, if it was started as one of those that both programs start;
 /// returns the exit code.

@@ -107,6 +107,17 @@ pub enum AdmissionError {
         /// "restore" or "resume".
         again: &'static str,
     },
+    /// The machine has too little memory, whoever goes.
+    #[error(
+        "the image needs {} MiB of host memory, and this machine has {} MiB in all",
+        .needed.div_ceil(1 << 20), .total >> 20
+    )]
+    SmallHost {
+        /// Bytes needed.
+        needed: u64,
+        /// All of the machine's, bytes.
+        total: u64,
+    },
     /// The driver is older than the one that made the image.
     #[error(
         "the image was made with driver {image}, and this machine has the older {here}; restore \

@@ -249,6 +249,7 @@ impl AdmissionError {
             Self::Mig { .. } => Kind::Mig,
             Self::Mps { .. } => Kind::Mps,
             Self::NoPersistence { .. } => Kind::NoPersistence,
+            Self::SmallHost { .. } => Kind::NoHostMemory,
             Self::NoRoom { .. } => Kind::NoGpuMemory,
             Self::OlderDriver { .. } => Kind::OtherDriver,
             Self::OtherCpu { .. } => Kind::OtherCpu,

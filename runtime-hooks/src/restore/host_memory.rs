@@ -17,6 +17,7 @@ use crate::container::memory_limit::raised_spec::RaisedSpec;
 use crate::container::memory_limit::{self, MemoryCgroup};
 use crate::container::spec::Spec;
 use crate::context::Context;
+use crate::image::files::ImageFile;
 use crate::low_level;
 
 /// The memory that a restore needs, and the limits that are raised for it.
@@ -147,16 +148,29 @@ impl RestoredMemory {
 }
 
 /// The size of CRIU's page images, which CRIU will restore (criu.org/Images: "pages-N.img").
-fn image_bytes(image: &Path) -> io::Result<u64> {
+///
+/// # Errors
+/// They cannot be read.
+pub(crate) fn image_bytes(image: &Path) -> io::Result<u64> {
     let mut bytes = 0_u64;
     for entry in fs::read_dir(image)? {
         let entry = entry?;
         let name = entry.file_name();
-        if name.to_string_lossy().starts_with("pages-") {
+        if has_pages(&name.to_string_lossy()) {
             bytes = bytes.saturating_add(entry.metadata()?.len());
         }
     }
     Ok(bytes)
+}
+
+/// The same of an image that is not here, by its list of files.
+pub(crate) fn listed_bytes(files: &[ImageFile]) -> u64 {
+    let pages = files.iter().filter(|file| has_pages(&file.name));
+    pages.map(|file| file.bytes).fold(0, u64::saturating_add)
+}
+
+fn has_pages(name: &str) -> bool {
+    name.starts_with("pages-")
 }
 
 /// The memory cgroup that a container with this `cgroupsPath` will have.

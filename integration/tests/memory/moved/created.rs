@@ -2,7 +2,7 @@
 //! and who may not have it, or cannot, starts cold and says why.
 
 use anyhow::{Context, Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::Bundle;
@@ -10,10 +10,11 @@ use stasis_integration::container::memory_container::names_in;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::breaking_proxy::BreakingProxy;
 use stasis_integration::host::docker_registry::PORT;
-use stasis_integration::host::installed::StasisHost;
+use stasis_integration::host::installed::{PROGRAM, StasisHost};
 use stasis_integration::needs;
 
 use super::moved;
+use super::refused::{INTO, fails};
 use super::registry::{AUTHFILE, BREAKING, RIGHT, WRONG, credentials, tagged};
 use crate::from_files::replicas::{REPLICAS, apart, asked, create_at_once, is_created};
 
@@ -23,6 +24,8 @@ const SETTINGS: &str = "restore.at_create = \"/images\"\n\
 /// Where they are.
 const PULLED: &str = "/images/.pulled";
 const REPOSITORY: &str = "jobs/red/one";
+/// More than manifests, indexes and tokens have, bytes; less than an image.
+const SMALL_DOCUMENTS: u64 = 1 << 20;
 
 #[test]
 fn containers_begin_with_an_image_of_a_registry() -> Result<()> {
@@ -49,8 +52,10 @@ fn containers_begin_with_an_image_of_a_registry() -> Result<()> {
     }
 
     let proxy = BreakingProxy::start(&stasis.host, BREAKING, PORT, u64::MAX, 0)?;
+    what_would_not_run_here_is_not_fetched(stasis, &proxy)?;
     twenty_fetch_it_once(stasis, &proxy, pushed)?;
     only_its_namespace_names_it(stasis, &first, &proxy)?;
+    it_is_named_by_its_digest(stasis, &first)?;
     those_used_last_are_kept(stasis, &first)?;
     stasis.host.write(AUTHFILE, &credentials(WRONG))?;
     starts_cold(stasis, &first, &image("image"), "may not")?;
@@ -135,6 +140,60 @@ fn those_used_last_are_kept(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()>
         let is_other = now.len() == 1 && now != before;
         Ok((!is_other).then(|| format!("{now:?} is there, and was {before:?}")))
     })
+}
+
+/// By its manifest and its index: the processes have another driver's libraries.
+fn what_would_not_run_here_is_not_fetched(
+    stasis: &StasisHost,
+    proxy: &BreakingProxy,
+) -> Result<()> {
+    let here = || -> Result<(Option<i32>, Value)> {
+        let mut command = stasis.command(PROGRAM);
+        let output = command.args(["verify", "--here", "--json", &image("image")]);
+        let output = output.output()?;
+        Ok((
+            output.status.code(),
+            serde_json::from_slice(&output.stdout)?,
+        ))
+    };
+    let (code, rows) = here()?;
+    ensure!(code == Some(0) && rows[0]["restorable"] == true, "{rows}");
+    ensure!(rows[0]["manifest"]["gpu_bytes"].is_u64(), "{rows}");
+    stasis.inject("driver 580.105.08")?;
+    let (code, rows) = here()?;
+    ensure!(
+        code == Some(1) && rows[0]["kind"] == "other-driver",
+        "{rows}"
+    );
+    let (kind, error) = fails(stasis, &["pull", "--background", &image("image"), INTO])?;
+    ensure!(kind == "other-driver", "{kind}: {error}");
+    let other = apart(stasis, "other")?;
+    starts_cold(stasis, &other, &image("image"), "would not run here")?;
+    ensure!(
+        proxy.passed() < SMALL_DOCUMENTS,
+        "its contents were fetched"
+    );
+    let left = stasis.host.run_for_text(&["ls", "-A", "/images", PULLED])?;
+    ensure!(
+        !left.contains("sha256-") && !left.contains(".stasis-pull"),
+        "{left}"
+    );
+    stasis.inject("")
+}
+
+/// It is one image, and belongs to its repository: that of another team has none of this digest.
+fn it_is_named_by_its_digest(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
+    let shown = [PROGRAM, "inspect", "--json", &image("image")];
+    let shown: Value = serde_json::from_str(&stasis.host.run_for_text(&shown)?)?;
+    let digest = shown[0]["digest"].as_str().context("no digest")?;
+    job.begin_with(&format!("localhost:{BREAKING}/{REPOSITORY}@{digest}"))?;
+    job.create()?;
+    is_created(job)?;
+    job.start()?;
+    ensure!(asked(stasis, &job.id)? == "ok 1");
+    job.delete()?;
+    let other = format!("localhost:{BREAKING}/jobs/blue/one@{digest}");
+    starts_cold(stasis, job, &other, "has no image")
 }
 
 fn in_pod_of(job: &Bundle<'_>, namespace: &str) -> Result<()> {

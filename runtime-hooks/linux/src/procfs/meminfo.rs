@@ -43,6 +43,12 @@ impl MemInfo {
         kib.checked_mul(1 << 10)
     }
 
+    /// All that the kernel manages, in bytes.
+    #[must_use]
+    pub fn total(&self) -> Option<u64> {
+        self.bytes("MemTotal")
+    }
+
     /// What is available without swapping, in bytes.
     #[must_use]
     pub fn available(&self) -> Option<u64> {

@@ -5,20 +5,23 @@ pub mod gc;
 pub mod inspect;
 mod known;
 pub mod moved;
+mod named;
 pub mod offered;
 mod origin;
 mod row;
 mod table;
 mod whose;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use stasis_config::Settings;
 
 use crate::cli::answer::{Format, Output, answer};
 use crate::cli::check::image::Reading;
-use crate::cli::command_error::CommandError;
+use crate::cli::command_error::{CommandError, MoveError};
+use moved::login::Login;
+use named::reference;
 use row::Row;
 
 /// The images, and what of them is read.
@@ -37,13 +40,16 @@ pub struct VerifyArguments {
     #[command(flatten)]
     images: Arguments,
     /// Say whether they would run here, by what they tell of themselves: driver and its libraries,
-    /// GPUs, CPU, kernel, CRIU, memory.
+    /// GPUs, CPU, kernel, CRIU, memory. Their contents are not read, and of an image in a registry
+    /// or an OCI layout (REGISTRY/REPOSITORY:TAG, oci:/DIRECTORY:TAG) not fetched.
     #[arg(long, requires = "directories")]
     here: bool,
     /// The bundle of the new container: look for the image's mounts, and the files that its
     /// processes had open or mapped, in that, too.
     #[arg(long, value_name = "BUNDLE", requires = "here")]
     bundle: Option<PathBuf>,
+    #[command(flatten)]
+    login: Login,
 }
 
 const NOT_ALL: u8 = 1;
@@ -61,18 +67,24 @@ impl VerifyArguments {
 /// Verifies the images; the exit code.
 ///
 /// # Errors
-/// As [`run`].
+/// As [`run`]; an image elsewhere cannot be asked.
 pub fn verify(settings: &Settings, arguments: &VerifyArguments) -> Result<u8, CommandError> {
     if !arguments.here {
         return run(settings, &arguments.images, Reading::Everything);
     }
-    let directories = arguments.images.directories.iter();
-    let bundle = arguments.bundle.as_deref();
-    let rows: Vec<Row> = directories
-        .map(|directory| Row::here(settings, directory, bundle))
-        .collect();
+    let named = arguments.images.directories.iter();
+    let rows = named.map(|named| here(settings, named, arguments));
+    let rows: Vec<Row> = rows.collect::<Result<_, _>>()?;
     show(arguments.format(), &rows, &table::with_notes)?;
     Ok(code(&rows))
+}
+
+/// Whether an image would run here, wherever it is.
+fn here(settings: &Settings, named: &Path, arguments: &VerifyArguments) -> Result<Row, MoveError> {
+    match reference(named) {
+        None => Ok(Row::here(settings, named, arguments.bundle.as_deref())),
+        Some(reference) => Row::elsewhere(settings, &reference?, arguments.login.file()),
+    }
 }
 
 impl Arguments {

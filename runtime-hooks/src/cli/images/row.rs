@@ -6,16 +6,20 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use stasis_config::Settings;
 use stasis_memory_store::Tier;
+use stasis_oci_image::Reference;
 
+use super::moved::describe;
 use super::origin::Origin;
-use crate::cli::check::image::{About, Expects, Reading, Refused, Report, judge, look};
+use crate::cli::check::image::{About, Expects, Reading, Refused, Report};
+use crate::cli::check::image::{judge, look, look_elsewhere};
+use crate::cli::command_error::MoveError;
 use crate::error::chain;
 use crate::error::kind::Kind;
 
 /// An image, and whether it can be restored here.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
-    /// Its directory.
+    /// Its directory, or what it is called elsewhere.
     pub(super) image: PathBuf,
     /// Whether a restore would begin here, now, for all that was read.
     pub(super) restorable: bool,
@@ -23,7 +27,7 @@ pub(super) struct Row {
     pub(super) kind: Option<Kind>,
     /// All reasons for that.
     pub(super) refusals: Vec<Refused>,
-    /// Bytes of its files, on disk.
+    /// Bytes of its files on disk, or of all of it elsewhere.
     pub(super) bytes: u64,
     /// Where its bulk memory is: in the image, or stored on this machine.
     pub(super) tier: Option<Tier>,
@@ -61,6 +65,17 @@ impl Row {
             },
             Err(error) => Self::without(directory, bytes, error.kind(), chain(&error)),
         }
+    }
+
+    /// The same of an image that is elsewhere, of which no contents are fetched.
+    pub(super) fn elsewhere(
+        settings: &Settings,
+        reference: &Reference,
+        authfile: Option<&Path>,
+    ) -> Result<Self, MoveError> {
+        let (image, bytes) = describe(reference, authfile)?;
+        let report = look_elsewhere(settings, &reference.to_string(), &image);
+        Ok(Self::from_report(report, bytes))
     }
 
     fn without(directory: &Path, bytes: u64, kind: Kind, text: String) -> Self {

@@ -30,10 +30,9 @@ use crate::operation::verb::Verb;
 /// Exit code 0: it runs, or with --dry-run, nothing is known to be in the way; 1: it does not, or
 /// something is; 130: a signal has ended the restore.
 #[derive(Debug, Args)]
-#[command(
-    override_usage = "stasis restore [OPTIONS] <ID|NAME>\n       stasis restore [OPTIONS] --bundle \
-                      <DIRECTORY> <ID>\n       stasis restore [OPTIONS] --group <DIR> --bundle <NAME=DIRECTORY>..."
-)]
+#[command(override_usage = "stasis restore [OPTIONS] <ID|NAME>\n       \
+                      stasis restore [OPTIONS] --bundle <DIRECTORY> <ID>\n       \
+                      stasis restore [OPTIONS] --group <DIR> --bundle <NAME=DIRECTORY>...")]
 pub struct Arguments {
     /// The container, by id or name, as its engine knows it.
     #[arg(value_name = "ID|NAME", required_unless_present = "group")]

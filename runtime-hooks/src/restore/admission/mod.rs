@@ -4,6 +4,7 @@
 //! every later try returns 304), so all requirements are checked first. A restore refused here can
 //! be tried again: nothing has been changed.
 
+pub(crate) mod described;
 pub(crate) mod gpu_map;
 mod gpu_memory;
 mod machine;

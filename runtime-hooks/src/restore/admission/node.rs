@@ -1,22 +1,24 @@
-//! Whether this machine can take an image, for a container that is not known yet.
+//! Whether this machine can take an image, before its container is made.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use stasis_config::Settings;
+use stasis_linux::procfs::MemInfo;
 
-use crate::container::host_memory::HostRoom;
+use crate::container::host_memory::{HostRoom, NoHostMemory, admit_host, needed_for};
+use crate::container::spec::Spec;
 use crate::cuda::CudaDriver;
-use crate::cuda::nvml::Inventory;
+use crate::cuda::nvml::{Gpu, Inventory};
 use crate::error::Refusal;
+use crate::error::admission::AdmissionError;
 use crate::image::manifest::Manifest;
 use crate::ledger::gpu_memory::GpuMemory;
 use crate::ledger::{Patience, Reservation};
-use crate::restore::host_memory;
 
 use super::gpu_map::RequestedMap;
 use super::gpu_memory::Subject;
 use super::machine::check_cpu;
+use super::visible_gpus::allocated;
 use super::{notes_of, place};
 
 /// What a machine that can take an image has to say of it.
@@ -28,16 +30,35 @@ pub(crate) struct Asked {
     pub(crate) other_libraries: Option<String>,
 }
 
-/// Asks what [`super::admit`] does of a container that is given all GPUs of the machine and has no
-/// memory limit, now. Changes nothing, and reserves nothing. `bulk` are the bytes of bulk memory.
+/// The container that is to be made of an image.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Whose<'s> {
+    /// It is given all GPUs of the machine.
+    Anybodys,
+    /// It has this specification.
+    Its(&'s Spec),
+}
+
+/// When it is to be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum When {
+    /// Now: what others have is not free.
+    Now,
+    /// Later: they may have gone then. A GPU of the same product is large enough.
+    Later,
+}
+
+/// Asks what [`super::admit`] does of a container that has no memory limit. Changes nothing, and
+/// reserves nothing. `bytes` of host memory are needed.
 ///
 /// # Errors
 /// [`Refusal`], as a restore.
 pub(crate) fn ask(
     settings: &Settings,
-    image: &Path,
     manifest: &Manifest,
-    bulk: u64,
+    bytes: u64,
+    whose: Whose<'_>,
+    when: When,
 ) -> Result<Asked, Refusal> {
     check_cpu(settings, manifest)?;
     let reservation = Arc::new(Reservation::only_asking(&settings.paths.state_dir));
@@ -45,13 +66,12 @@ pub(crate) fn ask(
     if manifest.has_gpu_state() {
         CudaDriver::open(settings.driver.libcuda.as_deref())?;
         let inventory = Inventory::read(settings)?;
-        let requested = RequestedMap::of_settings(&settings.restore.gpu_map)?;
-        // Whoever may choose takes the emptiest.
-        let mut given = inventory.gpus.clone();
-        given.sort_by_key(|gpu| std::cmp::Reverse(inventory.free_bytes.get(&gpu.uuid).copied()));
+        let (given, requested) = whose.gpus(settings, &inventory)?;
         let (pairs, needs) = place(settings, manifest, &inventory, &given, &requested)?;
-        let gpus = GpuMemory::new(&reservation, Patience::none(), settings);
-        needs.reserve(&gpus, || Inventory::read(settings), Subject::Image)?;
+        if when == When::Now {
+            let gpus = GpuMemory::new(&reservation, Patience::none(), settings);
+            needs.reserve(&gpus, || Inventory::read(settings), Subject::Image)?;
+        }
         asked.notes = notes_of(&pairs);
         asked.other_libraries = (manifest.driver_version != inventory.driver_version).then(|| {
             format!(
@@ -65,6 +85,37 @@ pub(crate) fn ask(
         reservation: &reservation,
         patience: &Patience::none(),
     };
-    host_memory::admit_host(room, image, bulk)?;
+    match when {
+        When::Now => admit_host(room, bytes).map(drop)?,
+        When::Later => check_host(bytes)?,
+    }
     Ok(asked)
+}
+
+/// Whether the machine could hold as much if it had nothing else.
+fn check_host(bytes: u64) -> Result<(), Refusal> {
+    let needed = needed_for(bytes);
+    let read = MemInfo::read().map_err(NoHostMemory::from)?;
+    match read.total() {
+        Some(total) if total < needed => Err(AdmissionError::SmallHost { needed, total }.into()),
+        _ => Ok(()),
+    }
+}
+
+impl Whose<'_> {
+    /// Those that it is given, and what it asks for.
+    fn gpus(
+        self,
+        settings: &Settings,
+        inventory: &Inventory,
+    ) -> Result<(Vec<Gpu>, RequestedMap), AdmissionError> {
+        let map = &settings.restore.gpu_map;
+        if let Self::Its(spec) = self {
+            return Ok((allocated(spec, inventory), RequestedMap::of(spec, map)?));
+        }
+        // Whoever may choose takes the emptiest.
+        let mut given = inventory.gpus.clone();
+        given.sort_by_key(|gpu| std::cmp::Reverse(inventory.free_bytes.get(&gpu.uuid).copied()));
+        Ok((given, RequestedMap::of_settings(map)?))
+    }
 }

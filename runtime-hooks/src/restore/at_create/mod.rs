@@ -6,7 +6,8 @@
 
 mod find;
 mod newest;
-pub mod pulled;
+pub mod pull_process;
+pub(crate) mod pulled;
 pub mod start;
 pub mod state;
 

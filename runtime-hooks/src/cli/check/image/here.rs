@@ -57,7 +57,7 @@ pub(crate) fn judge(
     })
 }
 
-fn judge_machine(settings: &Settings, report: &mut Report) {
+pub(super) fn judge_machine(settings: &Settings, report: &mut Report) {
     let here = Capabilities::probe(settings);
     match &here.criu {
         Criu::Version(_) => {}

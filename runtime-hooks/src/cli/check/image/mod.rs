@@ -2,6 +2,7 @@
 //! its bulk memory as well. Changes nothing.
 
 mod about;
+mod elsewhere;
 mod here;
 
 use std::fmt;
@@ -15,16 +16,19 @@ use crate::bulk_memory::plugin;
 use crate::bulk_memory::restore::FoundMemory;
 use crate::bulk_memory::scrub::Scrub;
 use crate::cli::answer::name;
+use crate::container::host_memory::NoHostMemory;
 use crate::error::kind::Kind;
 use crate::error::{Refusal, chain};
 use crate::image::allowed::admit;
 use crate::image::directory::is_settled;
 use crate::image::manifest::Manifest;
 use crate::preflight::capabilities::Capabilities;
-use crate::restore::admission::node;
+use crate::restore::admission::node::{self, When, Whose};
+use crate::restore::host_memory::image_bytes;
 use crate::restore::image::{self, Found};
 
 pub use about::About;
+pub(crate) use elsewhere::look_elsewhere;
 pub(crate) use here::{Expects, judge};
 
 /// What was found of an image.
@@ -174,15 +178,9 @@ impl Report {
         // In the order of a restore, so that the first refusal is its.
         let memory = self.find_memory(settings, manifest);
         let bulk = memory.as_ref().map_or(0, FoundMemory::bytes);
-        match node::ask(settings, &self.image, manifest, bulk) {
-            Ok(asked) => {
-                self.notes.extend(asked.notes);
-                match asked.other_libraries {
-                    Some(why) if reading == Reading::Here => self.add(Kind::OtherDriver, why),
-                    why => self.notes.extend(why),
-                }
-            }
-            Err(error) => self.refuse(&error),
+        match image_bytes(&self.image) {
+            Ok(pages) => self.ask(settings, manifest, pages.saturating_add(bulk), reading),
+            Err(error) => self.refuse(&NoHostMemory::from(error).into()),
         }
         if reading != Reading::Everything {
             return;
@@ -192,6 +190,20 @@ impl Report {
         }
         if let Some(memory) = memory {
             self.read_memory(&memory);
+        }
+    }
+
+    /// Asks whether this machine can take it, which needs so many bytes of host memory.
+    fn ask(&mut self, settings: &Settings, manifest: &Manifest, bytes: u64, reading: Reading) {
+        let asked = node::ask(settings, manifest, bytes, Whose::Anybodys, When::Now);
+        let asked = match asked {
+            Ok(asked) => asked,
+            Err(error) => return self.refuse(&error),
+        };
+        self.notes.extend(asked.notes);
+        match asked.other_libraries {
+            Some(why) if reading == Reading::Here => self.add(Kind::OtherDriver, why),
+            why => self.notes.extend(why),
         }
     }
 

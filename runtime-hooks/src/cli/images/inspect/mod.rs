@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 use stasis_config::Settings;
-use stasis_oci_image::{OciImageError, Reference};
 
 use super::moved::login::Login;
+use super::named::reference;
 use crate::cli::answer::{Format, Output, answer};
 use crate::cli::command_error::{CommandError, MoveError};
 use elsewhere::Elsewhere;
@@ -97,14 +97,4 @@ fn show(settings: &Settings, named: &Path, authfile: Option<&Path>) -> Result<Sh
             Shown::Elsewhere(Box::new(Elsewhere::read(&reference, authfile)?))
         }
     })
-}
-
-/// What is no file here may be one elsewhere.
-fn reference(named: &Path) -> Option<Result<Reference, OciImageError>> {
-    let text = named.to_str().filter(|_| !named.exists())?;
-    let reference = text.parse();
-    match reference {
-        Err(_) if !text.starts_with("oci:") => None,
-        known => Some(known),
-    }
 }

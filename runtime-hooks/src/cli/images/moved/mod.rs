@@ -17,5 +17,7 @@ mod source;
 mod staging;
 mod unpacked;
 
+pub(super) use arriving::described::describe;
+
 #[cfg(test)]
 mod tests;

@@ -9,12 +9,14 @@ use stasis_oci_image::Reference;
 use super::archived::{is_archive, pull_archive};
 use super::arriving::arrive::{go_on, has_arrived_in_part};
 use super::arriving::background;
+use super::arriving::described::unfit;
 use super::login::Login;
 use super::pull::pull;
 use super::report::place_of;
-use crate::cli::answer::{Format, Output, show};
+use crate::cli::answer::{Format, Output, name, show};
 use crate::cli::command_error::{CommandError, MoveError};
 use crate::cli::images::origin::Origin;
+use crate::restore::admission::described::Unfit;
 
 /// Fetch an image from a registry or an OCI layout into a directory of its own.
 ///
@@ -32,7 +34,7 @@ pub struct Arguments {
     #[arg(value_name = "INTO")]
     into: PathBuf,
     /// Return as soon as a restore can begin: the rest comes meanwhile, and a restore waits for the
-    /// part that it needs.
+    /// part that it needs. An image that would not run here is not fetched.
     #[arg(long)]
     background: bool,
     #[command(flatten)]
@@ -62,6 +64,10 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
         return Ok(0);
     }
     let from = reference.open(authfile).map_err(MoveError::from)?;
+    if let Some(Unfit { kind, why }) = unfit(settings, &*from, reference) {
+        let (image, why) = (name(reference), name(&why));
+        eprintln!("stasis: {image} would not run here, and is pulled all the same: {why} [{kind}]");
+    }
     let into = &arguments.into;
     let pull_into = |directory: &Path| pull(settings, &*from, reference, directory);
     let pulled = if is_archive(into) {

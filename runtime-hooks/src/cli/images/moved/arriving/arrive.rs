@@ -54,11 +54,11 @@ impl Coming {
     pub(super) fn begin(
         settings: &Settings,
         from: &dyn Elsewhere,
+        mut parts: Parts,
         named: Named<'_>,
         into: &Path,
     ) -> Result<Self, MoveError> {
         from.expect(named.manifest)?;
-        let mut parts = Parts::read(from, named.manifest, named.reference)?;
         in_order_of_need(&mut parts)?;
         match Arriving::find(into)? {
             Some(arriving) => Self::go_on(settings, &arriving, parts, named, into),
@@ -192,7 +192,8 @@ pub(in super::super) fn go_on(
         manifest: &manifest,
         digest: &digest,
     };
-    let coming = Coming::begin(settings, from, named, into)?;
+    let parts = Parts::read(from, &manifest, reference)?;
+    let coming = Coming::begin(settings, from, parts, named, into)?;
     let (image, blobs) = (coming.image.clone(), coming.packs.len());
     let found = coming.finish(Source {
         reference: reference.clone(),

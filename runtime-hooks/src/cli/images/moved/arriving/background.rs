@@ -16,8 +16,10 @@ use stasis_linux::directory::Directory;
 use stasis_memory_store::Tier;
 use stasis_oci_image::Reference;
 
+use super::super::pull::Parts;
 use super::super::staging;
 use super::arrive::{Coming, Named};
+use super::described::described;
 use super::kept::keep_last;
 use super::side_by_side::Source;
 use crate::bulk_memory::request::threads;
@@ -28,7 +30,10 @@ use crate::host::cancel::Cancel;
 use crate::host::respawn::say;
 use crate::image::directory::has_inventory;
 use crate::image::directory::in_use::{self, InUse};
-use crate::restore::at_create::pulled::{Answer, Into, NotPulled, Process, Pull, place_of};
+use crate::restore::admission::described::Described;
+use crate::restore::admission::node::Whose;
+use crate::restore::at_create::pull_process::{Answer, GO_ON, Into, NotPulled, Process, Pull};
+use crate::restore::at_create::pulled::place_of;
 
 /// How often it is looked whether somebody else has pulled it, and how much there is.
 const LOOK: Duration = Duration::from_millis(20);
@@ -73,7 +78,8 @@ pub(in super::super) fn begin(
     };
     let started = Process::start(&pull);
     let mut process = started.map_err(MoveError::io("start a process for", into))?;
-    let image = process.image(pull.stalled, &Cancel::not_needed());
+    let fits = |image: &Described| image.check(settings, Whose::Anybodys);
+    let image = process.image(pull.stalled, &Cancel::not_needed(), &fits);
     let image = image.map_err(|NotPulled { kind, why }| MoveError::Background { kind, why })?;
     Ok(Begun {
         arriving: super::arrive::has_arrived_in_part(&image)?,
@@ -97,7 +103,8 @@ impl Pull {
     #[must_use]
     pub fn run(&self) -> bool {
         let (found, source) = match self.begin() {
-            Ok(begun) => begun,
+            Ok(Some(begun)) => begun,
+            Ok(None) => return false,
             Err(error) => {
                 let kind = error.kind().name().to_owned();
                 let why = chain(&error);
@@ -124,8 +131,9 @@ impl Pull {
         is_whole
     }
 
-    /// Fetches what a restore needs to begin, or waits until somebody else has.
-    fn begin(&self) -> Result<(Found, Source), MoveError> {
+    /// Fetches what a restore needs to begin, or waits until somebody else has. `None`: whoever
+    /// asked does not want it.
+    fn begin(&self) -> Result<Option<(Found, Source)>, MoveError> {
         let source = Source {
             reference: self.reference.parse()?,
             authfile: self.authfile.clone(),
@@ -139,6 +147,7 @@ impl Pull {
             manifest: &manifest,
             digest: &digest,
         };
+        let parts = Parts::read(&*from, &manifest, reference)?;
         let image = match &self.into {
             Into::Directory(image) => image.clone(),
             Into::Kept { below, .. } => {
@@ -149,8 +158,12 @@ impl Pull {
         tell_size(staging::path_of(&image)?);
         let mut settings = Settings::default();
         settings.bulk_memory.threads = self.threads;
+        if !has_inventory(&image) && !is_wanted(&parts)? {
+            return Ok(None);
+        }
         loop {
-            let found = match (Coming::begin(&settings, &*from, named, &image), &self.into) {
+            let begun = Coming::begin(&settings, &*from, parts.clone(), named, &image);
+            let found = match (begun, &self.into) {
                 (Ok(coming), _) => Found::Ours(coming),
                 (Err(MoveError::Busy(_)), Into::Kept { .. }) => {
                     sleep(LOOK);
@@ -163,9 +176,18 @@ impl Pull {
                 (Err(error), _) => return Err(error),
             };
             has_been_used(found.image());
-            return Ok((found, source.clone()));
+            return Ok(Some((found, source)));
         }
     }
+}
+
+/// Whether whoever asked wants an image of which this is known. Nobody does who has gone.
+fn is_wanted(parts: &Parts) -> Result<bool, MoveError> {
+    if say(&Answer::Described(Box::new(described(parts)?))).is_err() {
+        return Ok(false);
+    }
+    let mut word = String::new();
+    Ok(io::stdin().read_line(&mut word).is_ok() && word == GO_ON)
 }
 
 impl Found {

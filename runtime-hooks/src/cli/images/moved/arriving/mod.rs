@@ -3,5 +3,6 @@
 
 pub(super) mod arrive;
 pub(super) mod background;
+pub(super) mod described;
 mod kept;
 mod side_by_side;

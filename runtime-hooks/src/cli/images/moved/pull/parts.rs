@@ -14,6 +14,7 @@ use crate::image::files::ImageFile;
 use crate::image::manifest::{FILE_NAME, Manifest as ImageManifest};
 
 /// What an image consists of, all of which fits together.
+#[derive(Clone)]
 pub(in super::super) struct Parts {
     pub(in super::super) config: Vec<u8>,
     pub(in super::super) files: Vec<ImageFile>,

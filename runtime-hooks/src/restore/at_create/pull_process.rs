@@ -1,0 +1,185 @@
+//! The process that pulls an image for whoever has started it, and what they say to each other.
+//!
+//! It reads what the image says of itself, and fetches nothing more before its starter, who knows
+//! the settings and the new container, has found that it would run here.
+
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write, pipe};
+use std::path::PathBuf;
+use std::process::Child;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::kind::Kind;
+use crate::host::cancel::Cancel;
+use crate::host::respawn;
+use crate::restore::admission::described::{Described, Unfit};
+
+/// The first argument of the process.
+const VERB: &str = "stasis-pull";
+/// The starter's word that an image is worth fetching, a line of the process's input.
+pub(crate) const GO_ON: &str = "go on\n";
+/// A signal may have come to another thread than the one that waits.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What the process that pulls is to do.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Pull {
+    /// The image.
+    pub(crate) reference: String,
+    /// A file with credentials.
+    pub(crate) authfile: Option<PathBuf>,
+    pub(crate) into: Into,
+    pub(crate) threads: usize,
+    /// How long nothing may come.
+    pub(crate) stalled: Duration,
+}
+
+/// Where the image goes.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Into {
+    /// This directory.
+    Directory(PathBuf),
+    /// Where new containers look for the image of its digest.
+    Kept {
+        /// Where all of them are.
+        below: PathBuf,
+        /// How many are kept, beside those that are used.
+        keep: usize,
+        /// Where it is recorded who uses them.
+        state_dir: PathBuf,
+    },
+}
+
+/// What the process says.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    /// This is what it says of itself. Nothing large is fetched before the starter has said
+    /// [`GO_ON`].
+    Described(Box<Described>),
+    /// So many bytes are there, and more will come.
+    Coming(u64),
+    /// A restore from this image can begin, and it stays until the process's input ends.
+    There(PathBuf),
+    /// It is not there.
+    Failed {
+        /// The name of the [`Kind`].
+        kind: String,
+        why: String,
+    },
+}
+
+impl Pull {
+    /// What this process is to do, if it was started for that.
+    #[must_use]
+    pub fn of_this_process() -> Option<Self> {
+        respawn::job_of(VERB, c"stasis-pull")
+    }
+}
+
+/// Why there is no image.
+#[derive(Debug)]
+pub(crate) struct NotPulled {
+    pub(crate) kind: Kind,
+    pub(crate) why: String,
+}
+
+impl From<Unfit> for NotPulled {
+    fn from(Unfit { kind, why }: Unfit) -> Self {
+        let why = format!("it would not run here, so its contents were not fetched: {why}");
+        Self { kind, why }
+    }
+}
+
+/// The process that pulls. It goes on when this is dropped.
+pub(crate) struct Process {
+    lines: Receiver<String>,
+    process: Child,
+    /// It holds the image for us until this is closed.
+    input: PipeWriter,
+}
+
+impl Process {
+    pub(crate) fn start(pull: &Pull) -> std::io::Result<Self> {
+        let (stdin, input) = pipe()?;
+        let (output, stdout) = pipe()?;
+        let process = respawn::start_with(VERB, pull, [stdin.into(), stdout.into()])?;
+        Ok(Self {
+            lines: lines_of(output),
+            process,
+            input,
+        })
+    }
+
+    /// Waits until a restore can begin, as long as more comes. `fits` says whether an image may
+    /// come; of one that may not nothing large is fetched.
+    pub(crate) fn image(
+        &mut self,
+        limit: Duration,
+        cancel: &Cancel,
+        fits: &dyn Fn(&Described) -> Result<(), Unfit>,
+    ) -> Result<PathBuf, NotPulled> {
+        let failed = |kind, why| NotPulled { kind, why };
+        let mut last = Instant::now();
+        let mut came = 0;
+        loop {
+            if cancel.requested() {
+                return Err(failed(
+                    Kind::Cancelled,
+                    "a signal asked for the end".to_owned(),
+                ));
+            }
+            match self.lines.recv_timeout(LOOK).map(|line| read(&line)) {
+                Ok(Some(Answer::There(image))) => return Ok(image),
+                Ok(Some(Answer::Failed { kind, why })) => {
+                    // It ends now.
+                    let _ = self.process.wait();
+                    return Err(failed(kind_of(&kind), why));
+                }
+                Ok(Some(Answer::Described(image))) => {
+                    fits(&image)?;
+                    // If it has ended, its output says so.
+                    let _ = self.input.write_all(GO_ON.as_bytes());
+                    last = Instant::now();
+                }
+                Ok(Some(Answer::Coming(bytes))) if bytes > came => {
+                    (came, last) = (bytes, Instant::now());
+                }
+                Ok(Some(Answer::Coming(_))) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(None) | Err(RecvTimeoutError::Disconnected) => {
+                    let why = "the process that pulls it has ended, or was killed";
+                    return Err(failed(Kind::Registry, why.to_owned()));
+                }
+            }
+            if last.elapsed() > limit {
+                let why = format!("nothing of it has come for {} s", limit.as_secs());
+                return Err(failed(Kind::Hung, why));
+            }
+        }
+    }
+}
+
+/// A pipe cannot be read with a limit, but waited for in a thread.
+fn lines_of(output: PipeReader) -> Receiver<String> {
+    let (send, lines) = channel();
+    thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            if send.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+fn read(line: &str) -> Option<Answer> {
+    serde_json::from_str(line).ok()
+}
+
+fn kind_of(name: &str) -> Kind {
+    let mut all = Kind::ALL.iter().copied();
+    all.find(|kind| kind.name() == name)
+        .unwrap_or(Kind::Registry)
+}
