@@ -113,6 +113,15 @@ impl<T> Hashed<T> {
         (Digest(self.hasher.clone().finalize().into()), self.bytes)
     }
 
+    /// Goes on with another one behind what has passed.
+    pub fn with<U>(self, inner: U) -> Hashed<U> {
+        Hashed {
+            inner,
+            hasher: self.hasher,
+            bytes: self.bytes,
+        }
+    }
+
     /// What has passed: its digest and length; and what it passed to or came from.
     pub fn end(self) -> (Digest, u64, T) {
         (
@@ -183,5 +192,10 @@ mod tests {
         let mut reader = Hashed::new(written.as_slice());
         io::copy(&mut reader, &mut io::sink()).unwrap();
         assert_eq!(reader.end().0, digest);
+        let mut one = Hashed::new(&b"some"[..]);
+        io::copy(&mut one, &mut io::sink()).unwrap();
+        let mut other = one.with(&b" bytes"[..]);
+        io::copy(&mut other, &mut io::sink()).unwrap();
+        assert_eq!(other.so_far(), (digest, 10));
     }
 }

@@ -1,6 +1,6 @@
 //! What there is of images elsewhere, whether in a directory or behind a registry.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 
 use crate::{Descriptor, Digest, Manifest, OciImageError};
 
@@ -42,6 +42,18 @@ pub trait Elsewhere: Sync {
     /// # Errors
     /// [`OciImageError`]: it is not there, or has another length.
     fn reader(&self, blob: &Descriptor) -> Result<Box<dyn Read + '_>, OciImageError>;
+
+    /// Reads what is behind the first `at` bytes of a blob.
+    ///
+    /// # Errors
+    /// As [`Self::reader`].
+    fn reader_from(&self, blob: &Descriptor, at: u64) -> Result<Box<dyn Read + '_>, OciImageError> {
+        let mut reader = self.reader(blob)?;
+        let skipped = io::copy(&mut reader.by_ref().take(at), &mut io::sink());
+        skipped
+            .map_err(|error| OciImageError::of_io(error, "read a blob of", self.name().as_ref()))?;
+        Ok(reader)
+    }
 
     /// Begins a blob.
     ///

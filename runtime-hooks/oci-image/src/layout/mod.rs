@@ -8,7 +8,7 @@ mod blob;
 mod place;
 
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -209,6 +209,14 @@ impl Elsewhere for Layout {
     fn reader(&self, blob: &Descriptor) -> Result<Box<dyn Read + '_>, OciImageError> {
         // It may grow while it is read.
         Ok(Box::new(self.open_blob(blob)?.take(blob.size)))
+    }
+
+    fn reader_from(&self, blob: &Descriptor, at: u64) -> Result<Box<dyn Read + '_>, OciImageError> {
+        let mut file = self.open_blob(blob)?;
+        let at = at.min(blob.size);
+        let sought = file.seek(SeekFrom::Start(at));
+        sought.map_err(OciImageError::io("read", &self.path_of(&blob.digest)))?;
+        Ok(Box::new(file.take(blob.size - at)))
     }
 
     fn new_blob(&self) -> Result<Box<dyn NewBlob + '_>, OciImageError> {

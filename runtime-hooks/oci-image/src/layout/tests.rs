@@ -57,6 +57,19 @@ fn an_image_is_found_by_its_tag() {
 }
 
 #[test]
+fn a_blob_goes_on_behind_what_is_there() {
+    let (_directory, layout) = layout();
+    let (digest, bytes) = add(&layout, b"contents");
+    let blob = Descriptor::new("", digest, bytes);
+    for (at, expected) in [(0, "contents"), (3, "tents"), (8, ""), (9, "")] {
+        let mut read = String::new();
+        let mut reader = layout.reader_from(&blob, at).unwrap();
+        reader.read_to_string(&mut read).unwrap();
+        assert_eq!(read, expected);
+    }
+}
+
+#[test]
 fn a_blob_is_what_its_digest_says_or_an_error() {
     let (_directory, layout) = layout();
     let (digest, size) = add(&layout, b"contents");

@@ -16,29 +16,33 @@ const MOST_BREAKS: u32 = 16;
 pub(super) struct Download<'r> {
     connection: &'r Connection,
     blob: Descriptor,
-    /// What has come.
+    /// What has come, or was there before.
     at: u64,
     breaks: u32,
     body: Option<BodyReader<'static>>,
 }
 
 impl<'r> Download<'r> {
-    /// Begins it.
+    /// Begins it behind its first `at` bytes.
     ///
     /// # Errors
     /// [`OciImageError`]: it is not there, or has another length.
     pub(super) fn begin(
         connection: &'r Connection,
         blob: &Descriptor,
+        at: u64,
     ) -> Result<Self, OciImageError> {
         let mut download = Self {
             connection,
             blob: blob.clone(),
-            at: 0,
+            at: at.min(blob.size),
             breaks: 0,
             body: None,
         };
-        download.body = Some(download.open()?);
+        // No registry has a range without bytes.
+        if download.at < blob.size {
+            download.body = Some(download.open()?);
+        }
         Ok(download)
     }
 
@@ -135,3 +139,6 @@ impl Read for Download<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -173,7 +173,11 @@ impl Elsewhere for Registry {
     }
 
     fn reader(&self, blob: &Descriptor) -> Result<Box<dyn Read + '_>, OciImageError> {
-        Ok(Box::new(Download::begin(&self.connection, blob)?))
+        self.reader_from(blob, 0)
+    }
+
+    fn reader_from(&self, blob: &Descriptor, at: u64) -> Result<Box<dyn Read + '_>, OciImageError> {
+        Ok(Box::new(Download::begin(&self.connection, blob, at)?))
     }
 
     fn new_blob(&self) -> Result<Box<dyn NewBlob + '_>, OciImageError> {

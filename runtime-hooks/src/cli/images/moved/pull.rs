@@ -5,16 +5,17 @@ pub(super) mod parts;
 
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use stasis_config::Settings;
-use stasis_memory_store::{INDEX_FILE, Pack, Tier, pack_header};
+use stasis_memory_store::{INDEX_FILE, Pack, Tier};
 use stasis_oci_image::digest::Hashed;
 use stasis_oci_image::{Descriptor, Elsewhere, Reference};
 
 use super::report::Moved;
-use super::staging::Staging;
+use super::staging::{Staging, part_of};
 use crate::bulk_memory::request::threads;
 use crate::cli::command_error::MoveError;
 use crate::image::files;
@@ -36,7 +37,9 @@ pub(super) fn pull(
     let parts = Parts::read(from, &manifest, reference)?;
     let staging = Staging::begin(into)?;
     let packs = parts.names();
-    staging.keep_only(&packs)?;
+    let kept = packs.iter().map(|name| part_of(name)).chain(packs.clone());
+    let kept = kept.collect();
+    staging.keep_only(&kept)?;
     match fill(settings, from, &parts, &staging) {
         Ok(fetched) => Ok(Moved {
             image: staging.finish()?,
@@ -48,7 +51,7 @@ pub(super) fn pull(
             moved_blobs: packs.len() - fetched.found_blobs,
         }),
         Err(error) => {
-            staging.give_up(&packs);
+            staging.give_up(&kept);
             Err(error)
         }
     }
@@ -87,24 +90,29 @@ fn fetch_lacking<'p>(
 ) -> Result<Fetched, MoveError> {
     let (there, missing): (Vec<_>, Vec<_>) =
         packs.partition(|(pack, _)| staging.has(&pack.file_name(), pack.bytes));
-    fetch_side_by_side(from, &missing, staging)?;
+    let in_part = fetch_side_by_side(from, &missing, staging)?;
+    let whole: u64 = there.iter().map(|(_, blob)| blob.size).sum();
     Ok(Fetched {
-        found_bytes: there.iter().map(|(_, blob)| blob.size).sum(),
+        found_bytes: whole + in_part,
         found_blobs: there.len(),
     })
 }
 
-/// Fetches packs, several at a time; if one fails, no other is begun.
+/// Fetches packs, several at a time; if one fails, no other is begun. Returns how much of them was
+/// there already, bytes.
 fn fetch_side_by_side(
     from: &dyn Elsewhere,
     packs: &[&(Pack, Descriptor)],
     staging: &Staging,
-) -> Result<(), MoveError> {
+) -> Result<u64, MoveError> {
+    let found = AtomicU64::new(0);
     let left = Mutex::new(packs.iter());
     let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
     let work = || -> Result<(), MoveError> {
         while let Some((pack, blob)) = next() {
-            fetch(from, blob, pack, staging).inspect_err(|_| while next().is_some() {})?;
+            let there = staging.write_pack((pack, blob), from);
+            let there = there.inspect_err(|_| while next().is_some() {})?;
+            found.fetch_add(there, Ordering::Relaxed);
         }
         Ok(())
     };
@@ -115,19 +123,8 @@ fn fetch_side_by_side(
             let other = other.join().map_err(panicked);
             result.and(other.map_err(MoveError::io("fill", staging.path()))?)
         })
-    })
-}
-
-fn fetch(
-    from: &dyn Elsewhere,
-    blob: &Descriptor,
-    pack: &Pack,
-    staging: &Staging,
-) -> Result<(), MoveError> {
-    let contents = Hashed::new(from.reader(blob)?);
-    staging.write(&pack.file_name(), &pack_header(pack), contents, |read| {
-        whole(blob, read)
-    })
+    })?;
+    Ok(found.into_inner())
 }
 
 pub(super) fn whole<R>(blob: &Descriptor, read: Hashed<R>) -> Result<(), MoveError> {

@@ -1,7 +1,7 @@
 //! Blobs of memory are fetched side by side: one connection is slower than most networks.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
-use stasis_memory_store::{Pack, pack_header};
-use stasis_oci_image::digest::Hashed;
+use stasis_memory_store::Pack;
 use stasis_oci_image::{Descriptor, Elsewhere, Reference};
 
-use super::super::pull::whole;
-use super::super::staging::BUFFER;
+use super::super::staging::in_part::{InPart, is_lost};
 use crate::cli::command_error::MoveError;
 
 /// As many as a registry bears of one client, and enough for 10 Gbit/s with TLS.
 const CONNECTIONS: usize = 4;
 const LOOK: Duration = Duration::from_millis(100);
+/// Before a registry is asked again that does not answer.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// Where the blobs are.
 #[derive(Debug, Clone)]
@@ -121,62 +121,39 @@ impl Work {
             let Some((pack, blob)) = self.blobs.packs.get(number) else {
                 return Ok(found);
             };
-            if self.was_there(pack, blob)? {
-                found.blobs += 1;
-                found.bytes += blob.size;
-            } else {
-                self.fetch_one(&*from, pack, blob)?;
-            }
+            let there = self.fetch_one(&*from, pack, blob)?;
+            found.bytes += there;
+            found.blobs += usize::from(there == blob.size);
         }
     }
 
+    /// How much of it an earlier pull has brought, bytes.
     fn fetch_one(
         &self,
         from: &dyn Elsewhere,
         pack: &Pack,
         blob: &Descriptor,
-    ) -> Result<(), MoveError> {
+    ) -> Result<u64, MoveError> {
         let path = self.blobs.image.join(pack.file_name());
-        let mut file = open(&path)?;
-        let contents = Hashed::new(Counted {
-            inner: from.reader(blob)?,
-            work: self,
-        });
-        let mut contents = BufReader::with_capacity(BUFFER, contents);
-        let written = begin_again(&mut file, pack);
-        let written = written.and_then(|()| io::copy(&mut contents, &mut file));
-        written.map_err(MoveError::io("write", &path))?;
-        whole(blob, contents.into_inner())?;
-        file.sync_all().map_err(MoveError::io("sync", &path))
+        let came = |bytes| self.came(bytes);
+        let mut part = InPart::open(open(&path)?, path, (pack, blob), &came)?;
+        loop {
+            match part.complete(from, &came) {
+                // A registry that is away for a while: who waits does so as long as for any byte.
+                Err(error) if is_lost(&error) && !self.is_over.load(Ordering::Relaxed) => {
+                    thread::sleep(PAUSE);
+                }
+                complete => return complete,
+            }
+        }
     }
 
-    /// Whether an earlier pull has brought all of it.
-    fn was_there(&self, pack: &Pack, blob: &Descriptor) -> Result<bool, MoveError> {
-        let path = self.blobs.image.join(pack.file_name());
-        let mut file = open(&path)?;
-        let read = self.is_whole(&mut file, pack, blob);
-        read.map_err(MoveError::io("read", &path))
-    }
-
-    fn is_whole(&self, file: &mut File, pack: &Pack, blob: &Descriptor) -> io::Result<bool> {
-        if file.metadata()?.len() != pack.bytes {
-            return Ok(false);
+    fn came(&self, bytes: u64) -> io::Result<()> {
+        if self.is_over.load(Ordering::Relaxed) {
+            return Err(io::Error::other("nobody waits for it any more"));
         }
-        let mut first = vec![0; pack_header(pack).len()];
-        file.seek(SeekFrom::Start(0))?;
-        file.read_exact(&mut first)?;
-        if first != pack_header(pack) {
-            return Ok(false);
-        }
-        let mut contents = Hashed::new(Counted {
-            inner: &mut *file,
-            work: self,
-        });
-        io::copy(&mut contents, &mut io::sink())?;
-        let (digest, bytes, _) = contents.end();
-        // Its writer may have been killed before it was on disk.
-        file.sync_all()?;
-        Ok((digest, bytes) == (blob.digest, blob.size))
+        self.came.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
     }
 }
 
@@ -192,27 +169,5 @@ fn open(path: &Path) -> Result<File, MoveError> {
     opened.map_err(MoveError::io("open", path))
 }
 
-/// The header alone stays.
-fn begin_again(file: &mut File, pack: &Pack) -> io::Result<()> {
-    let header = pack_header(pack);
-    file.set_len(header.len() as u64)?;
-    file.seek(SeekFrom::Start(0))?;
-    file.write_all(&header)
-}
-
-/// Reads, and says that something comes.
-struct Counted<'w, R> {
-    inner: R,
-    work: &'w Work,
-}
-
-impl<R: Read> Read for Counted<'_, R> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if self.work.is_over.load(Ordering::Relaxed) {
-            return Err(io::Error::other("nobody waits for it any more"));
-        }
-        let read = self.inner.read(into)?;
-        self.work.came.fetch_add(read as u64, Ordering::Relaxed);
-        Ok(read)
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -19,6 +19,8 @@ enum Fate {
     Meet,
     /// The first of two is there, the second is not.
     Break,
+    /// None can be read.
+    Lost,
 }
 
 /// A layout; the first of its blobs has CRIU's files.
@@ -126,7 +128,11 @@ impl Elsewhere for Watched {
     }
 
     fn reader(&self, blob: &Descriptor) -> Result<Box<dyn Read + '_>, OciImageError> {
-        self.layout.reader(blob)
+        let of_memory = |image: OciManifest| image.layers(Layer::Memory).any(|one| one == blob);
+        match self.fate {
+            Fate::Lost if of_memory(self.layout.manifest("job")?.0) => Err(Self::lost()),
+            _ => self.layout.reader(blob),
+        }
     }
 
     fn new_blob(&self) -> Result<Box<dyn NewBlob + '_>, OciImageError> {
@@ -144,6 +150,11 @@ impl Elsewhere for Watched {
     fn tag(&self, tag: &str, manifest: &OciManifest) -> Result<Digest, OciImageError> {
         self.layout.tag(tag, manifest)
     }
+}
+
+/// The blobs of memory of its image cannot be read.
+pub(super) fn lost_registry(images: &Images) -> impl Elsewhere + use<> {
+    Watched::of(images, Fate::Lost)
 }
 
 #[test]

@@ -1,24 +1,30 @@
 //! The directory in which a pulled image grows, beside the one that was asked for: it gets that
 //! name once all of it is on disk. What a pull that was cut off has verified is used again.
 
+pub(super) mod in_part;
+
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use stasis_linux::directory::Directory;
 use stasis_linux::file;
+use stasis_memory_store::Pack;
+use stasis_oci_image::{Descriptor, Elsewhere};
 
 use crate::cli::command_error::MoveError;
 use crate::host::file_lock::{Sharing, Tried, try_lock};
 use crate::image::directory::in_use::{self, InUse};
+use in_part::{InPart, is_lost};
 
 const ENDING: &str = ".stasis-pull";
 /// A file that has not been verified yet.
 const NEW: &str = ".new";
 /// Bytes of a file that are read and written at a time.
-pub(super) const BUFFER: usize = 1 << 20;
+const BUFFER: usize = 1 << 20;
 
 /// The directory.
 #[derive(Debug)]
@@ -96,7 +102,7 @@ impl Staging {
         contents: R,
         is_whole: impl FnOnce(R) -> Result<(), MoveError>,
     ) -> Result<(), MoveError> {
-        let new = self.path.join(format!("{name}{NEW}"));
+        let new = self.path.join(part_of(name));
         file::remove(&new).map_err(MoveError::io("remove", &new))?;
         let mut file = create(&new).map_err(MoveError::io("make", &new))?;
         let mut contents = BufReader::with_capacity(BUFFER, contents);
@@ -107,6 +113,33 @@ impl Staging {
         let path = self.path.join(name);
         let named = file.sync_all().and_then(|()| fs::rename(&new, &path));
         named.map_err(MoveError::io("write", &path))
+    }
+
+    /// Fetches a pack, or the rest of one of which a pull that was killed or has lost the
+    /// connection has left a part; it has its name when it is verified and on disk. Returns how
+    /// much of its blob was there, bytes.
+    ///
+    /// # Errors
+    /// [`MoveError`]: there is no file of the name then.
+    pub(super) fn write_pack(
+        &self,
+        pack: (&Pack, &Descriptor),
+        from: &dyn Elsewhere,
+    ) -> Result<u64, MoveError> {
+        let name = pack.0.file_name();
+        let new = self.path.join(part_of(&name));
+        let file = open_or_create(&new).map_err(MoveError::io("make", &new))?;
+        let part = InPart::open(file, new.clone(), pack, &|_| Ok(()));
+        let complete = part.and_then(|mut part| part.complete(from, &|_| Ok(())));
+        let there = complete.inspect_err(|error| {
+            // What may be something else, or fills the disk, is of no use to another try.
+            if !is_lost(error) {
+                let _ = file::remove(&new);
+            }
+        })?;
+        let path = self.path.join(name);
+        fs::rename(&new, &path).map_err(MoveError::io("write", &path))?;
+        Ok(there)
     }
 
     /// Gives the directory its name while its packs still grow: from now on others use it, too, and
@@ -146,6 +179,11 @@ impl Staging {
     }
 }
 
+/// Under which name a file grows until it is verified.
+pub(super) fn part_of(name: &str) -> String {
+    format!("{name}{NEW}")
+}
+
 /// Where the image of a directory, an absolute path, grows.
 ///
 /// # Errors
@@ -180,6 +218,14 @@ fn refuse_used(target: &Path) -> Result<(), MoveError> {
             }
         }
     }
+}
+
+/// The directory is ours alone; no link in it is followed all the same.
+fn open_or_create(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).create(true).mode(0o600);
+    let flags = OFlags::NOFOLLOW.bits().cast_signed();
+    options.custom_flags(flags).open(path)
 }
 
 fn create(path: &Path) -> io::Result<File> {

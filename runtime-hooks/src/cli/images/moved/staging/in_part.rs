@@ -1,0 +1,157 @@
+//! A blob of memory that has come in part goes on where it was. Whoever fetched it may have been
+//! killed, or the machine have lost its power: so what is there is hashed first, and what turns out
+//! to be something else is fetched from its beginning.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::mem::replace;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use stasis_memory_store::{Pack, pack_header};
+use stasis_oci_image::digest::Hashed;
+use stasis_oci_image::{Descriptor, Elsewhere, OciImageError};
+
+use super::BUFFER;
+use crate::cli::command_error::MoveError;
+
+/// Hears how many bytes have come, from wherever; an error ends it.
+pub(in super::super) type Came<'c> = &'c dyn Fn(u64) -> io::Result<()>;
+
+/// The file of a pack, and its blob. Others may read the file meanwhile: it gets no shorter, unless
+/// it cannot be this pack's.
+#[derive(Debug)]
+pub(in super::super) struct InPart<'b> {
+    file: File,
+    path: PathBuf,
+    /// Where the blob begins in it.
+    begins: u64,
+    blob: &'b Descriptor,
+    /// What has come.
+    came: Hashed<()>,
+    /// What is there of what was there at first, bytes.
+    before: u64,
+}
+
+impl<'b> InPart<'b> {
+    /// Hashes what is there.
+    ///
+    /// # Errors
+    /// [`MoveError::Io`].
+    pub(in super::super) fn open(
+        mut file: File,
+        path: PathBuf,
+        (pack, blob): (&Pack, &'b Descriptor),
+        came: Came<'_>,
+    ) -> Result<Self, MoveError> {
+        let header = pack_header(pack);
+        let begins = header.len() as u64;
+        let begun = begin(&mut file, &header, pack.bytes);
+        let hashed = begun.and_then(|()| hash(&mut file, begins, blob.size, came));
+        let hashed = hashed.map_err(MoveError::io("read", &path))?;
+        Ok(Self {
+            before: hashed.so_far().1,
+            came: hashed,
+            file,
+            path,
+            begins,
+            blob,
+        })
+    }
+
+    /// Fetches what is not there. All of it is verified and on disk then. Returns how much of the
+    /// blob was there before, bytes. May be tried again.
+    ///
+    /// # Errors
+    /// [`MoveError`]: what has come stays.
+    pub(in super::super) fn complete(
+        &mut self,
+        from: &dyn Elsewhere,
+        came: Came<'_>,
+    ) -> Result<u64, MoveError> {
+        loop {
+            self.fetch(from, came)?;
+            let all = replace(&mut self.came, Hashed::new(()));
+            match (self.blob.check(all), replace(&mut self.before, 0)) {
+                (Ok(()), before) => {
+                    let synced = self.file.sync_all();
+                    synced.map_err(MoveError::io("sync", &self.path))?;
+                    return Ok(before);
+                }
+                // The beginning may not be what was fetched.
+                (Err(_), 1..) => {}
+                (Err(error), 0) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn fetch(&mut self, from: &dyn Elsewhere, came: Came<'_>) -> Result<(), MoveError> {
+        let (_, there) = self.came.so_far();
+        if there == self.blob.size {
+            return Ok(());
+        }
+        let inner = from.reader_from(self.blob, there)?;
+        let failed = || MoveError::io("write", &self.path);
+        let sought = self.file.seek(SeekFrom::Start(self.begins + there));
+        sought.map_err(failed())?;
+        let contents = replace(&mut self.came, Hashed::new(()));
+        let contents = contents.with(Counted { inner, came });
+        let mut contents = BufReader::with_capacity(BUFFER, contents);
+        let copied = io::copy(&mut contents, &mut self.file);
+        self.came = contents.into_inner().with(());
+        if copied.is_err() && self.file.stream_position().ok() != Some(self.end()) {
+            // Not all that was hashed was written.
+            (self.came, self.before) = (Hashed::new(()), 0);
+        }
+        copied.map(drop).map_err(failed())
+    }
+
+    /// Where what has come ends in the file.
+    fn end(&self) -> u64 {
+        self.begins + self.came.so_far().1
+    }
+}
+
+/// Whether an error is of a connection, so that another try may go on.
+pub(in super::super) fn is_lost(error: &MoveError) -> bool {
+    matches!(error, MoveError::Elsewhere(OciImageError::Registry { .. }))
+}
+
+/// Makes a file that cannot be that of a pack with this header one that has nothing else.
+fn begin(file: &mut File, header: &[u8], bytes: u64) -> io::Result<()> {
+    let length = file.metadata()?.len();
+    let mut first = vec![0; header.len()];
+    if (header.len() as u64..=bytes).contains(&length) {
+        file.read_exact_at(&mut first, 0)?;
+        if first == header {
+            return Ok(());
+        }
+    }
+    file.set_len(header.len() as u64)?;
+    file.seek(SeekFrom::Start(0))?;
+    file.write_all(header)
+}
+
+/// Hashes what a file has from this place on.
+fn hash(file: &mut File, from: u64, most: u64, came: Came<'_>) -> io::Result<Hashed<()>> {
+    file.seek(SeekFrom::Start(from))?;
+    let inner = file.take(most);
+    let contents = Hashed::new(Counted { inner, came });
+    let mut contents = BufReader::with_capacity(BUFFER, contents);
+    io::copy(&mut contents, &mut io::sink())?;
+    Ok(contents.into_inner().with(()))
+}
+
+/// Reads, and says how much.
+struct Counted<'c, R> {
+    inner: R,
+    came: Came<'c>,
+}
+
+impl<R: Read> Read for Counted<'_, R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(into)?;
+        (self.came)(read as u64)?;
+        Ok(read)
+    }
+}
