@@ -46,6 +46,15 @@ impl Reference {
         }
     }
 
+    /// The image of this digest in the same place.
+    #[must_use]
+    pub fn by_digest(&self, digest: &Digest) -> Self {
+        Self {
+            place: self.place.clone(),
+            version: digest.to_string(),
+        }
+    }
+
     /// Whether another one is in the same repository or layout, whatever way it is reached.
     #[must_use]
     pub fn is_beside(&self, other: &Self) -> bool {
@@ -163,6 +172,7 @@ mod tests {
             let tagged: Reference = format!("{place}:job").parse().unwrap();
             assert_eq!(tagged.new_tag().unwrap(), "job");
             assert!(tagged.is_beside(&reference));
+            assert_eq!(tagged.by_digest(&digest), reference);
         }
         let reference: Reference = "oci:/mnt/a:b/images:job-1.2".parse().unwrap();
         assert_eq!(reference.tag(), "job-1.2");

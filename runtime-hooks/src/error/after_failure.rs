@@ -18,6 +18,16 @@ const NOT_PAUSED: &str = "the container runs although its caller had paused it, 
 /// The text of [`AfterFailure::NotStarted`].
 const NOT_STARTED: &str = "nothing had been restored yet, and the image is unchanged";
 
+/// The text of [`AfterFailure::EndedAtStart`].
+const ENDED_AT_START: &str = "what had been restored was ended, the image is unchanged; its caller \
+                              knows the container by that process, so it cannot be started cold \
+                              any more: create it again, which begins with the image or starts \
+                              cold";
+
+/// The text of [`AfterFailure::ImageCompleteWithoutMemory`].
+const COMPLETE_WITHOUT_MEMORY: &str =
+    "its memory will not come back; kill it and restore the image, which is complete";
+
 /// The text of [`AfterFailure::EndedImageComplete`].
 const ENDED_IMAGE_COMPLETE: &str = "the image is complete and restores, and the container has \
                                     ended meanwhile";
@@ -56,6 +66,8 @@ pub enum AfterFailure {
     NotStarted,
     /// A half-restored container was ended.
     Killed,
+    /// The same of one that had been created from an image, and was to be started.
+    EndedAtStart,
     /// A half-restored container, whose init has this pid, was killed and has not ended.
     NotEnded(i32),
     /// The workload has ended, and a complete image of it was written before.
@@ -77,7 +89,8 @@ impl AfterFailure {
             | Self::EndedNotOnDisk(_)
             | Self::EndedImageComplete
             | Self::NotStarted
-            | Self::Killed => State::Ended,
+            | Self::Killed
+            | Self::EndedAtStart => State::Ended,
             Self::Lost(_) | Self::NotEnded(_) => State::Lost,
             Self::PendingRecovery(waiting)
             | Self::Held(waiting)
@@ -112,6 +125,7 @@ impl AfterFailure {
             | Self::StillPaused
             | Self::NotStarted
             | Self::Killed
+            | Self::EndedAtStart
             | Self::NotEnded(_) => Image::None,
         }
     }
@@ -164,12 +178,11 @@ impl fmt::Display for AfterFailure {
                 chain(error)
             ),
             Self::WithoutMemory => f.write_str("its memory will not come back; kill the container"),
-            Self::ImageCompleteWithoutMemory => f.write_str(
-                "its memory will not come back; kill it and restore the image, which is complete",
-            ),
+            Self::ImageCompleteWithoutMemory => f.write_str(COMPLETE_WITHOUT_MEMORY),
             Self::StillPaused => f.write_str("the container is still paused"),
             Self::NotStarted => f.write_str(NOT_STARTED),
             Self::Killed => f.write_str("what had been restored was ended, the image is unchanged"),
+            Self::EndedAtStart => f.write_str(ENDED_AT_START),
             Self::NotEnded(pid) => write!(
                 f,
                 "what had been restored was killed, but process {pid} has not ended: a freezer may \

@@ -70,6 +70,7 @@ impl Recovered {
             | AfterFailure::EndedImageComplete
             | AfterFailure::NotStarted
             | AfterFailure::Killed
+            | AfterFailure::EndedAtStart
             | AfterFailure::StillPaused => Self::Undone(state),
             lost @ (AfterFailure::Lost(_)
             | AfterFailure::EndedNotOnDisk(_)

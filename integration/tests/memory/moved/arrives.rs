@@ -132,6 +132,11 @@ impl Arrives<'_> {
         ensure!(job.warnings()?.is_empty(), "{}", job.warnings()?);
         ensure!(job.status()? == "created", "{}", job.status()?);
         self.until_held()?;
+        // Nobody fetches the rest: the start has somebody go on.
+        self.stasis
+            .host
+            .run(&["pkill", "-KILL", "-x", "stasis-pull"])?;
+        proxy.hold_after(LEAST);
         let mut start = job.operation(&["start", &job.id])?.spawn()?;
         self.until_it_waits()?;
         ensure!(start.try_wait()?.is_none() && proxy.held() > 0);
@@ -157,6 +162,9 @@ impl Arrives<'_> {
         proxy.let_go();
         let pulled = moved(stasis, &["pull", &self.reference(), INTO])?;
         ensure!(pulled["moved_blobs"] == 1, "{pulled}");
+        // Of that one a part was there.
+        let [moved, all] = ["moved_bytes", "bytes"].map(|name| pulled[name].as_u64());
+        ensure!(moved < all.map(|all| all - HALF / 2), "{pulled}");
         stasis.host.run(&[PROGRAM, "verify", INTO])?;
         let mut restore = job.begin_restore_from(INTO)?;
         ensure!(restore.wait()?.success(), "{:?}", job.message()?);

@@ -8,6 +8,7 @@ mod find;
 mod newest;
 pub mod pull_process;
 pub(crate) mod pulled;
+mod pulled_on;
 pub mod start;
 pub mod state;
 

@@ -8,6 +8,7 @@ use crate::bulk_memory::plugin::PluginsForRestore;
 use crate::bulk_memory::restore::{FoundMemory, MemoryRestore};
 use crate::container::Container;
 use crate::context::{Context, Outcome};
+use crate::error::after_failure::AfterFailure;
 use crate::error::first_image::NoFirstImage;
 use crate::error::operations_log;
 use crate::error::{Error, Failure, Refusal};
@@ -21,6 +22,7 @@ use crate::operation::verb::Verb;
 use crate::recovery::begin_to_start;
 use crate::recovery::end::end;
 use crate::restore::admission::{self, Admission};
+use crate::restore::at_create::pulled_on::pull_on;
 use crate::restore::gpu_state::{restore_gpu_state, verify};
 use crate::restore::hook::tell_program;
 
@@ -39,7 +41,10 @@ pub fn start(context: &Context, id: &str) -> Result<Outcome, Error> {
     let progress = Progress::begin(context, &plan.operation, Verb::Start);
     let mut timeline = Timeline::with_progress(progress).of_image(&plan.awaited.image);
     let result = plan.carry_out(&mut timeline).map_err(|cause| {
-        let after_failure = end(context, id, &plan.undo);
+        let after_failure = match end(context, id, &plan.undo) {
+            AfterFailure::Killed => AfterFailure::EndedAtStart,
+            other => other,
+        };
         Error::failed(Verb::Start, id, cause, after_failure)
     });
     // Also of one that was ended.
@@ -142,6 +147,7 @@ impl Gpu {
         let image = &awaited.image;
         let manifest = Manifest::read(image)?.filter(|found| found.identity() == identity);
         let manifest = manifest.ok_or_else(|| NoFirstImage::Exchanged(image.clone()))?;
+        pull_on(context, image)?;
         let settings = &context.settings;
         let plugins = PluginsForRestore::prepare(context)?;
         let found = FoundMemory::find(settings, image, &manifest, plugins.ours.as_ref().copied())?;
