@@ -21,13 +21,10 @@ use crate::image::files;
 use crate::image::manifest::{Manifest, StoredMemory};
 
 mod archives;
-<<<<<<< HEAD
 mod hostile_registry;
+mod in_part;
 mod large_files;
 mod server;
-=======
-mod in_part;
->>>>>>> f1cd352 (images: go on with a blob where it was)
 mod side_by_side;
 
 /// A blob for each content.

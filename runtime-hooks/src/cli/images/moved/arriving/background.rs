@@ -16,7 +16,7 @@ use stasis_linux::directory::Directory;
 use stasis_memory_store::Tier;
 use stasis_oci_image::Reference;
 
-use super::super::pull::Parts;
+use super::super::pull::parts::Parts;
 use super::super::staging;
 use super::arrive::{Coming, Named};
 use super::described::described;

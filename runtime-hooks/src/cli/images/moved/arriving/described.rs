@@ -6,7 +6,7 @@ use stasis_config::Settings;
 use stasis_memory_store::Index;
 use stasis_oci_image::{Elsewhere, Reference};
 
-use super::super::pull::Parts;
+use super::super::pull::parts::Parts;
 use crate::cli::command_error::MoveError;
 use crate::image::manifest::{FILE_NAME, Manifest};
 use crate::restore::admission::described::{Described, Unfit};

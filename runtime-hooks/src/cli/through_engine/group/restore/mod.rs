@@ -17,6 +17,7 @@ use super::progress::GroupLine;
 use super::row::Row;
 use crate::cli::answer::{Format, show_all};
 use crate::cli::command_error::{CommandError, GroupError};
+use crate::cli::log::past::{Next, Past};
 use crate::cli::through_engine::outcome::Outcome;
 use crate::cli::through_engine::progress::Shown;
 use crate::cli::through_engine::report::REFUSED;
@@ -84,13 +85,15 @@ pub(in crate::cli::through_engine) fn restore(
 /// Says of each whether a restore of it alone would begin; the exit code.
 ///
 /// # Errors
-/// There is no such group, or not a bundle for each of its containers.
+/// There is no such group, not a bundle for each of its containers, or the log of operations cannot
+/// be read.
 pub(in crate::cli::through_engine) fn dry_run(
     settings: &Settings,
     wanted: &RestoreWanted<'_>,
 ) -> Result<u8, CommandError> {
     let directory = std::path::absolute(wanted.from).map_err(unusable(wanted.from))?;
     let members = find(settings, wanted, &directory)?;
+    let past = Past::read(&settings.paths.log_dir).map_err(CommandError::Log)?;
     let all: Vec<DryRun> = members
         .iter()
         .map(|member| {
@@ -104,7 +107,8 @@ pub(in crate::cli::through_engine) fn dry_run(
             let bundle = &member.bundle;
             let way = RestoreWay::of_runtime(settings, of_one, bundle, root, wanted.config);
             let begun = Outcome::begun(&member.name, Some(member.id.clone()), &member.known());
-            DryRun::of(settings, begun, way)
+            let predicted = past.predicted(Next::Restore, &member.id);
+            DryRun::of(settings, begun, way, predicted)
         })
         .collect();
     show_all(&all, wanted.format)?;
