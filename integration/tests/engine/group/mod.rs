@@ -4,6 +4,7 @@ mod cases;
 mod killed;
 mod ranks;
 mod restored;
+mod talking;
 mod three;
 
 use anyhow::{Context, Result};
@@ -70,4 +71,10 @@ fn ranks_in_a_container_each() -> Result<()> {
 #[ignore = "takes a host of its own: crun cannot hold what it restores, which is frozen afterwards"]
 fn cases_on_crun() -> Result<()> {
     try_all(HostKind::crun_on_trixie_v2()?, &OF_CRUN)
+}
+
+#[test]
+#[ignore = "takes a host of its own, for what CRIU says"]
+fn containers_that_talk_over_tcp() -> Result<()> {
+    talking::over_tcp(HostKind::sid()?)
 }
