@@ -1,9 +1,9 @@
 //! The restore of one container of several that have one outcome (`operation/group`).
 //!
-//! Up to a container that runs it is as any other, but it waits for the others
-//! ([`Step`](crate::recovery::group::member::Step)): with its room reserved, with files that are
-//! what they were, frozen behind CRIU, and frozen again with its GPUs. Then the parent decides, and
-//! all go on; before that all of it is ended if one of them fails.
+//! Up to a container that runs it is as any other, but it waits for the others ([`Step`]): with its
+//! room reserved, with files that are what they were, frozen behind CRIU, and frozen again with its
+//! GPUs. Then the parent decides, and all go on; before that all of it is ended if one of them
+//! fails.
 
 use crate::context::{Context, Outcome};
 use crate::error::after_failure::AfterFailure;
