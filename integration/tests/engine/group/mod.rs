@@ -36,28 +36,17 @@ const CASES: [(&str, Case); 13] = [
     ("killed in a restore", restored::killed),
 ];
 
-/// Those that need no program in runc's place.
-const OF_CRUN: [(&str, Case); 3] = [
-    ("left running", cases::left_running),
-    ("ended and restored", cases::ended_and_restored),
-    ("killed in a restore", restored::killed),
-];
-
 fn all_cases(kind: HostKind) -> Result<()> {
-    try_all(kind, &CASES)
-}
-
-fn try_all(kind: HostKind, cases: &[(&str, Case)]) -> Result<()> {
     let stasis = &StasisHost::of(kind)?;
     let _containerd = stasis.containerd()?;
     let mut three = Three::run(stasis, kind.low_level)?;
-    for (name, case) in cases {
-        case(&mut three).with_context(|| (*name).to_owned())?;
+    for (name, case) in CASES {
+        case(&mut three).with_context(|| name.to_owned())?;
         stasis.inject("")?;
         stasis
             .nothing_to_put_right()
-            .with_context(|| (*name).to_owned())?;
-        three.go_on().with_context(|| (*name).to_owned())?;
+            .with_context(|| name.to_owned())?;
+        three.go_on().with_context(|| name.to_owned())?;
     }
     three.delete()
 }
@@ -65,12 +54,6 @@ fn try_all(kind: HostKind, cases: &[(&str, Case)]) -> Result<()> {
 #[test]
 fn ranks_in_a_container_each() -> Result<()> {
     ranks::in_a_container_each(HostKind::sid()?)
-}
-
-#[test]
-#[ignore = "takes a host of its own: crun cannot hold what it restores, which is frozen afterwards"]
-fn cases_on_crun() -> Result<()> {
-    try_all(HostKind::crun_on_trixie_v2()?, &OF_CRUN)
 }
 
 #[test]
