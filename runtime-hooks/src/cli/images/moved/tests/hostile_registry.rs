@@ -46,7 +46,7 @@ impl Images {
         }
     }
 
-    /// Nothing but what is verified.
+    /// Nothing but what is verified, which is counted, and what came before a connection was lost.
     fn left_of(&self, into: &str) -> usize {
         assert!(!self.path(into).exists());
         let Ok(left) = fs::read_dir(self.path(&format!(".{into}.stasis-pull"))) else {
@@ -54,9 +54,10 @@ impl Images {
         };
         let names = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let names: Vec<_> = names.collect();
-        let is_pack = |name: &String| stasis_memory_store::is_pack_name(name);
-        assert!(names.iter().all(is_pack), "{names:?}");
-        names.len()
+        let is_pack = |name: &str| stasis_memory_store::is_pack_name(name);
+        let is_known = |name: &String| is_pack(name.strip_suffix(".new").unwrap_or(name));
+        assert!(names.iter().all(is_known), "{names:?}");
+        names.iter().filter(|name| is_pack(name)).count()
     }
 }
 
