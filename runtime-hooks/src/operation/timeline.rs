@@ -175,7 +175,10 @@ impl<'o> Timeline<'o> {
 /// How long phases took. A part of a phase is in the phase's time.
 pub(crate) fn seconds_of(phases: &[Phase]) -> f64 {
     let whole = phases.iter().filter(|phase| !phase.is_part());
-    whole.map(|phase| phase.seconds).sum()
+    // The sum of none is -0.0, and would be shown as that.
+    whole
+        .map(|phase| phase.seconds)
+        .fold(0.0, |sum, seconds| sum + seconds)
 }
 
 /// The most bytes that one phase, or bulk memory, has moved: the same contents go from phase to
@@ -237,6 +240,11 @@ mod tests {
         let mut timeline = Timeline::default();
         timeline.note("left: /tmp/a\n\x1b[2Jb");
         assert_eq!(timeline.notes(), ["left: /tmp/a\\n\\u{1b}[2Jb"]);
+    }
+
+    #[test]
+    fn no_phase_takes_no_time() {
+        assert_eq!(format!("{:.3}", seconds_of(&[])), "0.000");
     }
 
     #[test]

@@ -53,6 +53,10 @@ pub(super) fn ended_and_restored(three: &mut Three<'_>) -> Result<()> {
     three.stasis.inject("memory 120")?;
     let refused = three.restore_fails(&into)?;
     ensure!(of(&refused, "b", "kind") == "no-gpu-memory", "{refused:#}");
+    // It would let what it has restored run before the others are.
+    three.stasis.set("crun", "")?;
+    let refused = three.restore_fails(&into)?;
+    ensure!(of(&refused, "a", "kind") == "unsupported", "{refused:#}");
     three.set("")?;
     three.stasis.inject("restore b error:999 2")?;
     let failed = three.restore_fails(&into)?;

@@ -70,9 +70,9 @@ impl<'a> Plan<'a> {
         memory_limit::put_back(directory).map_err(NoHostMemory::from)?;
         let hold = match goal {
             Goal::Running => None,
-            Goal::Created => Some(Hold::prepare(context, options, &operation, &plugins)?),
-            // Who cannot be held is frozen as soon as the low-level runtime has returned.
-            Goal::Together(_) => Hold::prepare(context, options, &operation, &plugins).ok(),
+            Goal::Created | Goal::Together(_) => {
+                Some(Hold::prepare(context, options, &operation, &plugins)?)
+            }
         };
         let settings = &context.settings;
         let found = FoundMemory::find(settings, image, &manifest, plugins.ours.as_ref().copied())?;
