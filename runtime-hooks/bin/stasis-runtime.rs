@@ -62,13 +62,15 @@ fn main() -> ExitCode {
 
 /// What it prints is in CRIU's log, in whose form it is.
 fn verify(dump: &PostDump) -> u8 {
-    match dump.verify() {
-        Ok(()) => 0,
-        Err(error) => {
-            eprintln!("Error (stasis): {}", chain(&error));
-            1
-        }
+    if let Err(error) = dump.verify() {
+        eprintln!("Error (stasis): {}", chain(&error));
+        return 1;
     }
+    // The image is whole: no reason to let the tasks go on.
+    if let Err(error) = dump.unlock_network() {
+        eprintln!("Warn  (stasis): the network may still be locked: {error}");
+    }
+    0
 }
 
 fn carry_out() -> u8 {

@@ -186,7 +186,7 @@ impl Plugins {
         let plugin = ours.for_files().is_ok().then_some(has.plugin.as_deref());
         let directory = prepare(plugin.flatten(), context)?;
         let state_dir = &context.settings.paths.state_dir;
-        let configuration = post_dump::prepare(state_dir, has.criu.version())
+        let configuration = post_dump::prepare(state_dir, has.criu.version(), options.after)
             .map_err(below("the configuration for CRIU in", state_dir))?;
         let mut store = None;
         if ours.for_files().is_ok() && settings.tier != MemoryTier::Portable {

@@ -12,6 +12,7 @@ pub(crate) mod criu_stats;
 pub mod criu_version;
 pub(crate) mod forward_signals;
 pub mod hook;
+mod network_lock;
 pub mod post_dump;
 pub(crate) mod restore;
 pub(crate) mod watch;

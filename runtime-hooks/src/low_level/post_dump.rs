@@ -5,6 +5,9 @@
 //! `cr_dump_finish`); after it CRIU ends them. The request of runc and crun names no script. A
 //! configuration file does, and CRIU finds it by `CRIU_CONFIG_FILE` in its environment
 //! (criu/config.c), which both hand on. The script is this program, by another name.
+//!
+//! Where the tasks end, the script takes CRIU's lock of their network away as well
+//! (`network_lock.rs`). It belongs to CRIU, so that is done also if all others are killed.
 
 use std::env;
 use std::fs::{self, File};
@@ -14,36 +17,54 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use stasis_linux::file::{self, Access, Durability};
+use stasis_linux::process::network::network_of;
 
 use crate::host::file_lock::lock_soon;
 use crate::image::pstree::PstreeError;
 use crate::image::tmpfs;
 use crate::low_level::criu_version::CriuVersion;
+use crate::low_level::network_lock;
+use crate::request::AfterDump;
 
 /// The environment variable that CRIU takes a configuration file from.
 pub(super) const VARIABLE: &str = "CRIU_CONFIG_FILE";
-/// Both are below the state directory.
-const CONFIGURATION: &str = "criu-dump.conf";
-const SCRIPT: &str = "criu-post-dump";
+/// All are below the state directory: of dumps that let the tasks go on, and of those that end
+/// them.
+const CONFIGURATION: [&str; 2] = ["criu-dump.conf", "criu-dump-end.conf"];
+const SCRIPT: [&str; 2] = ["criu-post-dump", "criu-post-dump-end"];
 
 /// Writes the configuration file for dumps by this CRIU, and returns its path; `None` if it cannot
 /// be made to ask. The image is then verified after the dump alone.
 ///
 /// # Errors
 /// An I/O error.
-pub(crate) fn prepare(state_dir: &Path, criu: Option<CriuVersion>) -> io::Result<Option<PathBuf>> {
+pub(crate) fn prepare(
+    state_dir: &Path,
+    criu: Option<CriuVersion>,
+    after: AfterDump,
+) -> io::Result<Option<PathBuf>> {
     let program = env::current_exe()?;
-    let script = state_dir.join(SCRIPT);
     // CRIU 3.17 aborts if it has a script and a caller that wants to be notified. A program that
     // was replaced has no path. A caller's variable of this name does not reach CRIU.
     let asks = criu.is_some_and(|version| version >= CriuVersion::WITH_HOOKS);
     if !asks || !program.exists() {
         return Ok(None);
     }
+    // What stays in the directory does not depend on which of them came first.
+    let [going_on, ending] = [0, 1].map(|names| write(state_dir, &program, names));
+    match after {
+        AfterDump::LeaveRunning => going_on,
+        AfterDump::Exit => ending,
+    }
+}
+
+/// Writes what has these names.
+fn write(state_dir: &Path, program: &Path, names: usize) -> io::Result<Option<PathBuf>> {
+    let script = state_dir.join(SCRIPT[names]);
     let Some(statement) = statement(&script) else {
         return Ok(None);
     };
-    let configuration = state_dir.join(CONFIGURATION);
+    let configuration = state_dir.join(CONFIGURATION[names]);
     let is_linked = || fs::read_link(&script).is_ok_and(|target| target == program);
     let is_written = || fs::read(&configuration).is_ok_and(|text| text == statement);
     if is_linked() && is_written() {
@@ -53,7 +74,7 @@ pub(crate) fn prepare(state_dir: &Path, criu: Option<CriuVersion>) -> io::Result
     let turn = File::open(state_dir)?;
     lock_soon(&turn)?;
     if !is_linked() {
-        link(&program, &script)?;
+        link(program, &script)?;
     }
     let (access, durability) = (Access::Private, Durability::Volatile);
     file::replace(&configuration, &statement, access, durability)?;
@@ -76,11 +97,13 @@ fn statement(script: &Path) -> Option<Vec<u8>> {
     path.iter().all(is_plain).then(statement)
 }
 
-/// The image that this process was started to verify.
+/// The dump that this process was started to judge.
 #[derive(Debug)]
 pub struct PostDump {
     /// `None` at any other moment of a dump.
     image: Option<PathBuf>,
+    /// The first of the tasks, if they end.
+    ends: Option<i32>,
 }
 
 impl PostDump {
@@ -88,14 +111,15 @@ impl PostDump {
     #[must_use]
     pub fn of_this_process() -> Option<Self> {
         let name = env::args_os().next()?;
-        if Path::new(&name).file_name()? != SCRIPT {
-            return None;
-        }
+        let name = Path::new(&name).file_name()?;
+        let names = SCRIPT.iter().position(|script| name == *script)?;
         let is_moment = env::var_os("CRTOOLS_SCRIPT_ACTION")? == "post-dump";
         let image = PathBuf::from(env::var_os("CRTOOLS_IMAGE_DIR")?);
+        let first = || env::var("CRTOOLS_INIT_PID").ok()?.parse().ok();
         Some(Self {
             // CRIU gives the path of its descriptor.
             image: is_moment.then(|| fs::canonicalize(&image).unwrap_or(image)),
+            ends: first().filter(|_| names == 1),
         })
     }
 
@@ -103,6 +127,21 @@ impl PostDump {
     /// [`PstreeError`]: the image would not restore.
     pub fn verify(&self) -> Result<(), PstreeError> {
         self.image.as_deref().map_or(Ok(()), tmpfs::verify)
+    }
+
+    /// Takes CRIU's lock away from the network of tasks that end. The image must have been
+    /// verified: if the tasks go on, CRIU still has to keep packets from them.
+    ///
+    /// # Errors
+    /// An I/O error, or that of iptables: nobody can send in that network until a restore there.
+    pub fn unlock_network(&self) -> io::Result<()> {
+        let (Some(image), Some(first)) = (&self.image, self.ends) else {
+            return Ok(());
+        };
+        match network_of(first)? {
+            Some(network) => network_lock::release(&network, image),
+            None => Ok(()),
+        }
     }
 }
 
@@ -115,15 +154,16 @@ mod tests {
     #[test]
     fn the_configuration_names_this_program() {
         let state = tempfile::tempdir().unwrap();
-        for _ in 0..2 {
-            let configuration = prepare(state.path(), CRIU).unwrap().unwrap();
-            let script = state.path().join(SCRIPT);
+        let both = [AfterDump::LeaveRunning, AfterDump::Exit];
+        for (after, script) in both.into_iter().zip(SCRIPT).cycle().take(4) {
+            let configuration = prepare(state.path(), CRIU, after).unwrap().unwrap();
+            let script = state.path().join(script);
             assert_eq!(
                 fs::read_to_string(configuration).unwrap(),
                 format!("action-script {}\n", script.display())
             );
             assert_eq!(fs::read_link(script).unwrap(), env::current_exe().unwrap());
-            assert_eq!(fs::read_dir(state.path()).unwrap().count(), 2);
+            assert_eq!(fs::read_dir(state.path()).unwrap().count(), 4);
         }
     }
 
@@ -133,7 +173,11 @@ mod tests {
         for _ in 0..200 {
             std::thread::scope(|scope| {
                 for _ in 0..4 {
-                    scope.spawn(|| prepare(state.path(), CRIU).unwrap().unwrap());
+                    scope.spawn(|| {
+                        prepare(state.path(), CRIU, AfterDump::Exit)
+                            .unwrap()
+                            .unwrap()
+                    });
                 }
             });
             for entry in fs::read_dir(state.path()).unwrap() {
@@ -145,10 +189,10 @@ mod tests {
     #[test]
     fn a_criu_that_cannot_be_asked_is_left_alone() {
         let state = tempfile::tempdir().unwrap();
-        assert_eq!(prepare(state.path(), None).unwrap(), None);
+        assert_eq!(prepare(state.path(), None, AfterDump::Exit).unwrap(), None);
         let odd = state.path().join("of \"state\"");
         fs::create_dir(&odd).unwrap();
-        assert_eq!(prepare(&odd, CRIU).unwrap(), None);
+        assert_eq!(prepare(&odd, CRIU, AfterDump::Exit).unwrap(), None);
         assert_eq!(fs::read_dir(&odd).unwrap().count(), 0);
     }
 

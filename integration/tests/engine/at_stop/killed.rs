@@ -78,7 +78,7 @@ fn behind_another(stasis: &StasisHost) -> Result<File> {
     Ok(file)
 }
 
-fn kill_the_stopper(stasis: &StasisHost) -> Result<()> {
+pub(super) fn kill_the_stopper(stasis: &StasisHost) -> Result<()> {
     wait_until_clear(|| {
         let killed = stasis.host.run(&["pkill", "-KILL", "-x", "stasis-stop"]);
         Ok(killed.err().map(|error| error.to_string()))
@@ -89,7 +89,7 @@ fn kill_the_stopper(stasis: &StasisHost) -> Result<()> {
     })
 }
 
-fn signal_the_checkpoint(stasis: &StasisHost, signal: &str) -> Result<()> {
+pub(super) fn signal_the_checkpoint(stasis: &StasisHost, signal: &str) -> Result<()> {
     let checkpoint = "^/proc/self/exe .*checkpoint --image-path";
     let sent = stasis.host.run(&["pkill", signal, "-f", checkpoint]);
     sent.map(drop)

@@ -2,6 +2,7 @@
 //! are saved and ended, and the next one goes on; where they cannot be saved they get the signal.
 
 mod killed;
+mod pod;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -40,7 +41,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
             "stalled",
             killed::the_next_one_of_its_id_does_not_wait_for_ever,
         ),
-        ("pod", a_pod_is_saved_below_its_namespace),
+        ("pod", pod::it_is_saved_below_its_namespace),
     ];
     for (name, case) in cases {
         stasis.set(&stasis.low_level, SETTINGS)?;
@@ -221,20 +222,6 @@ fn a_checkpoint_that_is_killed_is_no_way_to_stay(
     assert_eq!(images(stasis, "keys/killed")?, 0);
     stasis.inject("")?;
     job.delete()
-}
-
-fn a_pod_is_saved_below_its_namespace(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
-    job.annotate("io.kubernetes.cri.sandbox-namespace", "red")?;
-    for answer in ["101", "102"] {
-        begin(stasis, job, answer)?;
-        job.kill("TERM")?;
-        ended(stasis, job)?;
-        job.delete()?;
-        assert_eq!(notes(stasis)?, Value::Null, "{answer}");
-    }
-    assert_eq!(images(stasis, "red/keys/pod")?, 2);
-    assert!(!stasis.host.path("/images/keys/pod").exists());
-    Ok(())
 }
 
 /// By its id, since it names no key, and by another signal; a reload is none.

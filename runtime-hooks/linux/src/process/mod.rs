@@ -6,6 +6,7 @@
 mod confinement;
 pub mod host_name;
 pub mod kcmp;
+pub mod network;
 mod nvidia;
 
 use std::fmt;
