@@ -11,7 +11,7 @@ make_bundle() { # ID COMMAND...
     run "$@"
     mkdir -p $bundle
     cp -a $made/rootfs $bundle/
-    sed "s#\"/default/$1\"#\"/group/$1\"#" $made/config.json >$bundle/config.json
+    sed "s#\"/default/$1\"#\"/default/group-$1\"#" $made/config.json >$bundle/config.json
     remove "$1"
     run_bundle "$1"
 }

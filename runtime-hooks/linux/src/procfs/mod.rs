@@ -31,7 +31,7 @@ pub use maps::{
 };
 pub use meminfo::MemInfo;
 pub use namespaces::has_another_namespace;
-pub use program::{arguments, program};
+pub use program::{arguments, is_of_go, program};
 pub use stat::{Stat, TaskState};
 pub use status::Status;
 pub use threads::{children, children_of_thread, processes, threads, waits_behind};

@@ -1,8 +1,8 @@
 //! What a process was started with: `/proc/PID/exe` and `/proc/PID/cmdline`.
 
 use std::ffi::OsString;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
@@ -12,6 +12,11 @@ use super::{gone_is_none, read};
 const DELETED: &[u8] = b" (deleted)";
 /// More than daemons are given.
 const MAX_BYTES: u64 = 1 << 20;
+/// The type and the name of the note that Go's linker puts into a program, which comes first in it,
+/// as all notes do (cmd/link/internal/ld/elf.go; elf(5)).
+const GO_NOTE: &[u8] = b"\x04\0\0\0Go\0\0";
+/// In this part of the program.
+const NOTES: u64 = 4096;
 
 /// The file of the program that a process executes, also if it has been replaced since; `None` if
 /// the process has ended.
@@ -25,6 +30,20 @@ pub fn program(pid: i32) -> io::Result<Option<PathBuf>> {
         let path = bytes.strip_suffix(DELETED).unwrap_or(bytes);
         OsString::from_vec(path.to_owned()).into()
     }))
+}
+
+/// Whether a process executes a program that Go has linked; `None` if it has ended.
+///
+/// # Errors
+/// An error of reading `/proc`, or the program.
+pub fn is_of_go(pid: i32) -> io::Result<Option<bool>> {
+    let Some(program) = gone_is_none(File::open(format!("/proc/{pid}/exe")))? else {
+        return Ok(None);
+    };
+    let mut start = Vec::new();
+    program.take(NOTES).read_to_end(&mut start)?;
+    let is_note = |bytes: &[u8]| bytes == GO_NOTE;
+    Ok(Some(start.windows(GO_NOTE.len()).any(is_note)))
 }
 
 /// The command line of a process, as far as it has not written over it; `None` if it has ended.
@@ -66,9 +85,11 @@ mod tests {
         assert_eq!(program(pid).unwrap(), Some(copy.clone()));
         let words = [copy.as_os_str(), "-u".as_ref(), "-".as_ref()];
         assert_eq!(arguments(pid).unwrap().unwrap(), words);
+        assert_eq!(is_of_go(pid).unwrap(), Some(false));
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(program(pid).unwrap(), None);
         assert_eq!(arguments(pid).unwrap(), None);
+        assert_eq!(is_of_go(pid).unwrap(), None);
     }
 }

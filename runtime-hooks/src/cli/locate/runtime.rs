@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
-use stasis_linux::procfs::{arguments, program};
+use stasis_linux::procfs::{arguments, is_of_go, program};
 use stasis_linux::{ProcessRef, file};
 use toml_edit::DocumentMut;
 
@@ -38,7 +38,10 @@ pub(in crate::cli) fn of_others(container: &Container) -> Option<Calls> {
     let name = keeper.file_name()?.to_string_lossy().into_owned();
     let program = match name.as_str() {
         "conmon" => told_to_conmon(&arguments(by.pid()).ok()??)?,
-        name if name.starts_with("containerd-shim-runc-") => recorded_in(container.bundle()?)?,
+        // Ours, which may have been copied to that name, is no program of Go.
+        name if name.starts_with("containerd-shim-runc-") && is_of_go(by.pid()).ok()?? => {
+            recorded_in(container.bundle()?)?
+        }
         _ => return None,
     };
     let is_other = is_other(&program, || settings_of(Path::new(NVIDIA_SETTINGS)));
