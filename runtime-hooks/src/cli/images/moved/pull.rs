@@ -11,7 +11,6 @@ use std::thread;
 
 use stasis_config::Settings;
 use stasis_memory_store::{INDEX_FILE, Pack, Tier};
-use stasis_oci_image::digest::Hashed;
 use stasis_oci_image::{Descriptor, Elsewhere, Reference};
 
 use super::report::Moved;
@@ -74,9 +73,9 @@ fn fill(
     let fetched = fetch_lacking(from, parts.all_packs(), staging)?;
     make_criu(settings, from, parts, staging)?;
     if let Some(index) = &parts.index {
-        staging.write(INDEX_FILE, &[], index.as_slice(), |_| Ok(()))?;
+        staging.write(INDEX_FILE, index)?;
     }
-    staging.write(FILE_NAME, &[], parts.config.as_slice(), |_| Ok(()))?;
+    staging.write(FILE_NAME, &parts.config)?;
     let threads = threads(settings, Tier::Disk);
     files::verify(staging.path(), &parts.files, threads).map_err(MoveError::refused)?;
     Ok(fetched)
@@ -125,8 +124,4 @@ fn fetch_side_by_side(
         })
     })?;
     Ok(found.into_inner())
-}
-
-pub(super) fn whole<R>(blob: &Descriptor, read: Hashed<R>) -> Result<(), MoveError> {
-    Ok(blob.check(read)?)
 }

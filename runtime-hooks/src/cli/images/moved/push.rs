@@ -20,13 +20,13 @@ use stasis_oci_image::{Descriptor, Elsewhere, Kind, Manifest, OciImageError, Ref
 use super::annotations;
 use super::login::Login;
 use super::report::{Moved, place_of};
-use super::source::Source;
+use super::source::{Source, split};
 use crate::cli::answer::{Format, Output, show};
 use crate::cli::command_error::{CommandError, MoveError};
 use crate::cli::images::origin::Origin;
 use crate::image::files::ImageFile;
 use outgoing::{Outgoing, Waiting};
-use plans::{Plans, cut, split};
+use plans::{Plans, cut, is_large};
 use progress::Progress;
 use there::There;
 
@@ -127,7 +127,7 @@ fn send(
     let (place, tag) = (into.place(), reference.new_tag()?);
     let mut files: Vec<ImageFile> = source.of_criu().cloned().collect();
     files.sort_unstable_by(|one, other| one.name.cmp(&other.name));
-    let (large, small) = split(&files);
+    let (large, small) = split(files.iter(), |_, file| is_large(file));
     let mut waiting = vec![gather_criu(&into, &source, &small)?];
     if let Some(engine) = &source.engine {
         waiting.extend(engine_files::gather(&into, engine)?);

@@ -5,7 +5,9 @@
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
-use stasis_memory_store::{INDEX_FILE, Index, Reader, Tier, is_pack_name, refuse_arriving};
+use stasis_memory_store::{
+    INDEX_FILE, Index, LargeFile, Reader, Tier, is_pack_name, refuse_arriving,
+};
 use stasis_oci_image::bundle::Listed;
 
 use super::engine::{CHECKPOINT, CONFIGURATION};
@@ -140,10 +142,25 @@ pub(super) fn is_of_criu(file: &ImageFile) -> bool {
     file.name != INDEX_FILE && !is_pack_name(&file.name)
 }
 
-/// As it is packed.
-pub(super) fn listed(file: &ImageFile) -> Listed<'_> {
-    Listed {
-        name: &file.name,
-        bytes: file.bytes,
+/// The large ones of CRIU's files, which are in their order, and the others, by what is said of the
+/// number of each, from 1 on.
+pub(super) fn split<'f>(
+    files: impl Iterator<Item = &'f ImageFile>,
+    is_large: impl Fn(i32, &ImageFile) -> bool,
+) -> (Vec<LargeFile<'f>>, Vec<Listed<'f>>) {
+    let (mut large, mut small) = (Vec::new(), Vec::new());
+    for (number, file) in (1..).zip(files) {
+        match is_large(number, file) {
+            true => large.push(LargeFile {
+                number,
+                name: &file.name,
+                bytes: file.bytes,
+            }),
+            false => small.push(Listed {
+                name: &file.name,
+                bytes: file.bytes,
+            }),
+        }
     }
+    (large, small)
 }

@@ -79,9 +79,9 @@ impl Coming {
         let filled = || {
             fetch_criu(settings, from, &parts, &staging)?;
             if let Some(index) = &parts.index {
-                staging.write(INDEX_FILE, &[], index.as_slice(), |_| Ok(()))?;
+                staging.write(INDEX_FILE, index)?;
             }
-            staging.write(FILE_NAME, &[], parts.config.as_slice(), |_| Ok(()))?;
+            staging.write(FILE_NAME, &parts.config)?;
             verify_but_packs(settings, staging.path(), &parts.files)?;
             for (pack, _) in &parts.packs {
                 begin_pack(staging.path(), pack)?;

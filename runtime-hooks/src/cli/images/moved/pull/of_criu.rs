@@ -11,8 +11,8 @@ use stasis_oci_image::{Elsewhere, bundle};
 
 use super::super::noted::Noted;
 use super::super::staging::Staging;
+use super::fetch_lacking;
 use super::parts::Parts;
-use super::{fetch_lacking, whole};
 use crate::bulk_memory::request::threads;
 use crate::cli::command_error::MoveError;
 
@@ -45,7 +45,7 @@ pub(super) fn make_criu(
     let mut contents = contents.inner;
     let rest = io::copy(&mut contents, &mut io::sink());
     rest.map_err(MoveError::io("read CRIU's files for", staging.path()))?;
-    whole(&parts.criu, contents)?;
+    parts.criu.check(contents)?;
     if let Some(pieces) = &parts.pieces {
         let threads = threads(settings, Tier::Disk);
         write_files(staging.path(), pieces, &large, threads)?;

@@ -7,7 +7,7 @@ use stasis_memory_store::{INDEX_FILE, Index, LargeFile, Pack, Tier, pack_of, ref
 use stasis_oci_image::bundle::Listed;
 use stasis_oci_image::{Descriptor, Elsewhere, Kind, Manifest, Reference};
 
-use super::super::source::{is_of_criu, listed};
+use super::super::source::{is_of_criu, split};
 use crate::cli::command_error::MoveError;
 use crate::image::directory::INVENTORY;
 use crate::image::files::ImageFile;
@@ -79,19 +79,8 @@ impl Parts {
     pub(super) fn of_criu(&self) -> (Vec<LargeFile<'_>>, Vec<Listed<'_>>) {
         let processes = self.pieces.iter().flat_map(|pieces| &pieces.processes);
         let in_pieces: BTreeSet<i32> = processes.map(|process| process.pid).collect();
-        let (mut large, mut small) = (Vec::new(), Vec::new());
         let of_criu = self.files.iter().filter(|file| is_of_criu(file));
-        for (number, file) in (1..).zip(of_criu) {
-            match in_pieces.contains(&number) {
-                true => large.push(LargeFile {
-                    number,
-                    name: &file.name,
-                    bytes: file.bytes,
-                }),
-                false => small.push(listed(file)),
-            }
-        }
-        (large, small)
+        split(of_criu, |number, _| in_pieces.contains(&number))
     }
 
     /// All packs, the ones of which CRIU's large files are made first. What is memory as well is

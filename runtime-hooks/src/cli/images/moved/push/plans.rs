@@ -5,9 +5,8 @@ use stasis_memory_store::{
     BlobsOf, Index, LargeFile, Lengths, MOST_CONTENTS_BYTES, PAGE, Plan, Reader, StoreError, Tier,
     cut_files,
 };
-use stasis_oci_image::bundle::Listed;
 
-use super::super::source::{Memory, Source, listed};
+use super::super::source::{Memory, Source};
 use super::gathered::GatheredImage;
 use super::outgoing::Outgoing;
 use super::there::There;
@@ -18,24 +17,8 @@ use crate::image::files::ImageFile;
 /// Of what has less than this others have nothing that were worth it.
 const LARGE: u64 = 4 << 20;
 
-/// The large ones of CRIU's files, which are in their order, and the others.
-pub(super) fn split(files: &[ImageFile]) -> (Vec<LargeFile<'_>>, Vec<Listed<'_>>) {
-    let (mut large, mut small) = (Vec::new(), Vec::new());
-    for (number, file) in (1..).zip(files) {
-        match is_large(file) {
-            true => large.push(LargeFile {
-                number,
-                name: &file.name,
-                bytes: file.bytes,
-            }),
-            false => small.push(listed(file)),
-        }
-    }
-    (large, small)
-}
-
 /// Pages of memory are in files of this name (criu/image-desc.c).
-fn is_large(file: &ImageFile) -> bool {
+pub(super) fn is_large(file: &ImageFile) -> bool {
     let is_of_pages = file.name.starts_with("pages-") && file.bytes.is_multiple_of(PAGE as u64);
     is_of_pages && file.bytes >= LARGE
 }

@@ -12,8 +12,10 @@ use stasis_memory_store::{Pack, pack_header};
 use stasis_oci_image::digest::Hashed;
 use stasis_oci_image::{Descriptor, Elsewhere, OciImageError};
 
-use super::BUFFER;
 use crate::cli::command_error::MoveError;
+
+/// Bytes of a blob that are read and written at a time.
+const BUFFER: usize = 1 << 20;
 
 /// Hears how many bytes have come, from wherever; an error ends it.
 pub(in super::super) type Came<'c> = &'c dyn Fn(u64) -> io::Result<()>;

@@ -5,7 +5,7 @@ pub(super) mod in_part;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -23,8 +23,6 @@ use in_part::{InPart, is_lost};
 const ENDING: &str = ".stasis-pull";
 /// A file that has not been verified yet.
 const NEW: &str = ".new";
-/// Bytes of a file that are read and written at a time.
-const BUFFER: usize = 1 << 20;
 
 /// The directory.
 #[derive(Debug)]
@@ -90,26 +88,16 @@ impl Staging {
         found.is_ok_and(|found| found.is_file() && found.len() == bytes)
     }
 
-    /// Writes a file with what comes before `contents`; it has its name when these are what
-    /// `is_whole` says, and is on disk.
+    /// Writes a file, which has its name once it is on disk.
     ///
     /// # Errors
     /// [`MoveError`]: there is no file of the name then.
-    pub(super) fn write<R: Read>(
-        &self,
-        name: &str,
-        before: &[u8],
-        contents: R,
-        is_whole: impl FnOnce(R) -> Result<(), MoveError>,
-    ) -> Result<(), MoveError> {
+    pub(super) fn write(&self, name: &str, contents: &[u8]) -> Result<(), MoveError> {
         let new = self.path.join(part_of(name));
         file::remove(&new).map_err(MoveError::io("remove", &new))?;
         let mut file = create(&new).map_err(MoveError::io("make", &new))?;
-        let mut contents = BufReader::with_capacity(BUFFER, contents);
-        let written = file.write_all(before);
-        let written = written.and_then(|()| io::copy(&mut contents, &mut file));
+        let written = file.write_all(contents);
         written.map_err(MoveError::io("write", &new))?;
-        is_whole(contents.into_inner())?;
         let path = self.path.join(name);
         let named = file.sync_all().and_then(|()| fs::rename(&new, &path));
         named.map_err(MoveError::io("write", &path))
