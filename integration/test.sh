@@ -4,6 +4,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export RUST_BACKTRACE=0
+# The longest test takes half of that. One that hangs fails, and says where, before CI ends all of it.
+export STASIS_HOST_LIMIT_S=${STASIS_HOST_LIMIT_S:-900}
 left_out=$(mktemp)
 beside=$(mktemp -d)
 trap 'rm -rf "$left_out" "$beside"' EXIT
@@ -49,9 +51,15 @@ step "tests (the first start of a test host builds it from Debian packages: a mi
 begin "tests on a node" cargo test --locked --workspace -- on_a_node
 begin "sweeps" cargo test --locked --workspace -- sweep:: --test-threads 1
 result=0
-cargo test --locked --workspace --no-fail-fast -- --test-threads 3 --skip on_a_node --skip sweep:: || result=$?
+# What a test may have left behind can hold the pipe, which is not waited for.
+cargo test --locked --workspace --no-fail-fast -- --test-threads 3 --skip on_a_node --skip sweep:: \
+    > >(tee "$beside/tests") 2>&1 || result=$?
 joined "tests on a node" || result=$?
 joined "sweeps" || result=$?
+if [ $result != 0 ]; then
+    step "failures once more"
+    sed -n '/^failures:$/,/^test result/p' "$beside"/* | cut -c1-2000
+fi
 step "$([ $result = 0 ] && echo passed || echo FAILED); left out on this machine: $(wc -l <"$left_out")"
 sort "$left_out"
 exit $result

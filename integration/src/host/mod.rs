@@ -10,6 +10,7 @@ pub(crate) mod cache;
 mod disk;
 pub mod docker_registry;
 mod driver_orders;
+mod end;
 mod engines;
 mod gpu_use;
 pub mod image;
@@ -17,7 +18,6 @@ pub mod installed;
 mod kind;
 pub mod network;
 mod no_answer;
-mod older_containerd;
 mod operations_log;
 mod outside;
 pub mod records;
@@ -30,9 +30,12 @@ pub use kind::{Cgroups, HostKind, Suite};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
+use end::Lifeline;
+
+use crate::check::wait::wait_until_clear;
 
 const SUPERVISOR: &str = include_str!("../../hosts/host.sh");
 const INIT: &str = include_str!("../../hosts/init.sh");
@@ -42,8 +45,7 @@ const ENTER: &str = include_str!("../../hosts/enter.sh");
 #[derive(Debug)]
 pub struct Host {
     supervisor: Child,
-    /// The host ends when this pipe closes, also by the death of this process.
-    lifeline: Option<ChildStdin>,
+    lifeline: Lifeline,
     init: u32,
     name: String,
     _root_fs: root_fs::RootFs,
@@ -91,7 +93,7 @@ impl Host {
             );
         };
         let host = Host {
-            lifeline: supervisor.stdin.take(),
+            lifeline: Lifeline::of(&name, supervisor.stdin.take())?,
             supervisor,
             init,
             name,
@@ -136,6 +138,17 @@ impl Host {
     pub fn run_for_text(&self, arguments: &[&str]) -> Result<String> {
         let output = self.run(arguments)?;
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    }
+
+    /// Stops a process, by what the host calls it, and waits until all of it stands still: kill(1)
+    /// sends the signal alone.
+    pub fn stop(&self, pid: &str) -> Result<()> {
+        self.run(&["kill", "-STOP", pid])?;
+        wait_until_clear(|| {
+            let states = self.run_for_text(&["ps", "-L", "-o", "stat=", "-p", pid])?;
+            let is_stopped = states.lines().all(|state| state.trim().starts_with('T'));
+            Ok((!is_stopped).then_some(states))
+        })
     }
 
     /// The host's root directory, as this process reaches it. Absolute links inside lead out of it.
@@ -198,9 +211,8 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        drop(self.lifeline.take());
-        // Nothing can be done about a failure here, and the next host sweeps up what this one left.
-        let _ = self.supervisor.wait();
+        self.lifeline.close(&self.name);
+        end::await_end(&mut self.supervisor, &self.name);
     }
 }
 

@@ -53,6 +53,25 @@ fn what_ends_and_what_is_stopped_in_a_host_hangs_up_no_test() {
 }
 
 #[test]
+fn a_test_that_hangs_ends_and_says_where() {
+    let output = Command::new(env!("CARGO_BIN_EXE_test-host"))
+        .args(["trixie", "v2", "flock", "/run/lock", "sleep", "inf"])
+        .env("STASIS_HOST_LIMIT_S", "5")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    assert!(
+        said.contains("was ended after STASIS_HOST_LIMIT_S"),
+        "{said}"
+    );
+    // What has been started by then depends on the machine.
+    assert!(said.contains("(bash) S "), "{said}");
+    assert!(said.contains(": bash -c #!/bin/bash"), "{said}");
+}
+
+#[test]
 fn a_host_outlives_no_killed_test() {
     let mut test = Command::new(env!("CARGO_BIN_EXE_test-host"))
         .args([

@@ -1,5 +1,7 @@
 //! The container engines of a host: their settings, and their daemons.
 
+mod older_containerd;
+
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -10,23 +12,23 @@ use super::Host;
 const SETTINGS: [(&str, &str); 5] = [
     (
         "/etc/containerd/config.toml",
-        include_str!("../../hosts/etc/containerd/config.toml"),
+        include_str!("../../../hosts/etc/containerd/config.toml"),
     ),
     (
         "/etc/containers/containers.conf",
-        include_str!("../../hosts/etc/containers/containers.conf"),
+        include_str!("../../../hosts/etc/containers/containers.conf"),
     ),
     (
         "/etc/containers/policy.json",
-        include_str!("../../hosts/etc/containers/policy.json"),
+        include_str!("../../../hosts/etc/containers/policy.json"),
     ),
     (
         "/etc/containers/storage.conf",
-        include_str!("../../hosts/etc/containers/storage.conf"),
+        include_str!("../../../hosts/etc/containers/storage.conf"),
     ),
     (
         "/etc/docker/daemon.json",
-        include_str!("../../hosts/etc/docker/daemon.json"),
+        include_str!("../../../hosts/etc/docker/daemon.json"),
     ),
 ];
 

@@ -6,10 +6,10 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::cache::Cached;
-use super::installed::StasisHost;
+use crate::host::cache::Cached;
+use crate::host::installed::StasisHost;
 
-const RECIPE: &str = include_str!("../../hosts/older-containerd.sh");
+const RECIPE: &str = include_str!("../../../hosts/older-containerd.sh");
 const PROGRAMS: [&str; 3] = ["containerd", "ctr", "containerd-shim-runc-v2"];
 
 impl StasisHost {
