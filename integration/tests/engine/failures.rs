@@ -111,7 +111,7 @@ fn stopped_member_is_refused(stasis: &StasisHost, tree: &Bundle<'_>) -> Result<(
         .host
         .run_for_text(&["pgrep", "-P", &tree.pid()?.to_string()])?;
     let member = members.lines().nth(1).context("the tree has no members")?;
-    stasis.host.run(&["kill", "-STOP", member])?;
+    stasis.host.stop(member)?;
     let message = tree.checkpoint_fails("stopped", &[])?;
     assert_contains(
         &message,

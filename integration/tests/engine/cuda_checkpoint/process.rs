@@ -111,7 +111,7 @@ pub(crate) fn what_cannot_answer_is_refused_at_once(
         &["--toggle", "--tree", &pid],
         &["--get-state", "--container", "counter", "--root", ROOT],
     ];
-    stasis.host.run(&["kill", "-STOP", &pid])?;
+    stasis.host.stop(&pid)?;
     for arguments in all {
         fails(
             stasis,

@@ -48,9 +48,7 @@ pub(crate) fn a_check_says_what_is_in_the_way_or_that_nothing_is(
     assert_eq!(check(stasis, &["nothing"])?.0, Some(2));
     assert_eq!(check(stasis, &[])?.0, Some(2));
     // The driver would never answer for a stopped process.
-    stasis
-        .host
-        .run(&["kill", "-STOP", &good.pid()?.to_string()])?;
+    stasis.host.stop(&good.pid()?.to_string())?;
     let (code, stdout, _) = check(stasis, &["--root", ROOT, "good"])?;
     assert_eq!(code, Some(1));
     assert_contains(&stdout, &["stopped by a signal"]);
