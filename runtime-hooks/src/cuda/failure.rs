@@ -11,8 +11,10 @@ use crate::cuda::stopped::Stop;
 use crate::cuda::{CudaError, CudaState, GpuUuid};
 use crate::host::deadline::{PROC, within};
 
-/// How long the kernel may take to end a process that has crashed.
-const DYING: Duration = Duration::from_millis(200);
+/// How long a process that has crashed may take to be seen to end.
+const CRASHED: Duration = Duration::from_millis(200);
+/// How long the kernel may take to end one that does.
+const DYING: Duration = Duration::from_secs(5);
 /// The driver and libc unmap again what they had mapped until one more was refused.
 const FEW_MAPPINGS: usize = 64;
 
@@ -177,11 +179,17 @@ impl ProcessFailure {
     pub(crate) fn of(step: Step, process: &ProcessRef, cause: impl Into<Cause>) -> Self {
         let cause = match cause.into() {
             cause @ Cause::Driver(CudaError::NotReady) => cause,
-            Cause::Driver(_) if matches!(process.outlives(DYING), Ok(false)) => Cause::Gone,
+            Cause::Driver(_) if ends(process) => Cause::Gone,
             _ if process.is_gone() => Cause::Gone,
             cause @ Cause::Driver(CudaError::OutOfMemory) => {
                 Cause::no_mappings(process.pid()).unwrap_or(cause)
             }
+            // It was stopped behind the look that precedes each query.
+            cause @ Cause::NoAnswer(_) if step == Step::Query => match Stop::lasting(process.pid())
+            {
+                Ok(Some(stop)) => Cause::Stopped(stop),
+                Ok(None) | Err(_) => cause,
+            },
             cause => cause,
         };
         Self {
@@ -191,6 +199,11 @@ impl ProcessFailure {
             cause,
         }
     }
+}
+
+fn ends(process: &ProcessRef) -> bool {
+    let ends_within = |limit| matches!(process.outlives(limit), Ok(false));
+    ends_within(CRASHED) || matches!(process.is_dying(), Ok(true)) && ends_within(DYING)
 }
 
 /// Lists failures in one line.

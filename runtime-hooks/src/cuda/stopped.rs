@@ -5,6 +5,8 @@ use std::io;
 use std::thread::sleep;
 use std::time::Duration;
 
+use rustix::process::getpid;
+use stasis_linux::ProcessRef;
 use stasis_linux::procfs::{Stat, Status, TaskState, threads};
 
 /// Longer than a profiler or debugger stops a process that it only looks at (py-spy, gdb -batch).
@@ -64,12 +66,26 @@ fn of_status(pid: i32, thread: i32, status: &Status) -> Option<Stop> {
 }
 
 impl Stop {
-    /// As [`Stop::of`], of a process that is not merely stopped for a moment.
+    /// As [`Stop::of`], of a process that is not merely stopped for a moment, and not by a child of
+    /// ours, which copies its GPU contents and lets it go on: on a busy machine that takes longer.
     ///
     /// # Errors
     /// An error of reading `/proc`.
     pub fn lasting(pid: i32) -> io::Result<Option<Self>> {
-        twice(|| Self::of(pid), || sleep(LOOK))
+        let stop = twice(|| Self::of(pid), || sleep(LOOK))?;
+        Ok(stop.filter(|stop| !stop.is_ours()))
+    }
+
+    fn is_ours(self) -> bool {
+        let Self::Traced { by, .. } = self else {
+            return false;
+        };
+        let parent = ProcessRef::open(by).and_then(|found| match found {
+            Some(process) => process.parent(),
+            None => Ok(None),
+        });
+        let own = getpid().as_raw_pid();
+        parent.is_ok_and(|parent| parent.is_some_and(|parent| parent.pid() == own))
     }
 }
 
@@ -148,6 +164,20 @@ mod tests {
             twice(ask, || panic!("it is not asked again")).unwrap(),
             None
         );
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_child_of_ours_that_traces_it_is_known() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let traced_by = |by: u32| Stop::Traced {
+            thread: 7,
+            by: by.try_into().unwrap(),
+        };
+        assert!(traced_by(child.id()).is_ours());
+        assert!(!traced_by(std::process::id()).is_ours());
+        assert!(!traced_by(1).is_ours());
         child.kill().unwrap();
         child.wait().unwrap();
     }

@@ -15,7 +15,6 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::process::getpid;
 use stasis_linux::ProcessRef;
 
 use crate::cuda::failure::NoRoom;
@@ -141,7 +140,7 @@ impl WatchedDriver {
                 },
             }
             // A process that has been stopped meanwhile will not answer.
-            if start.elapsed() >= limit || is_stopped(pid) {
+            if start.elapsed() >= limit || matches!(Stop::lasting(pid), Ok(Some(_))) {
                 lock(&self.overdue)
                     .entry(pid)
                     .or_default()
@@ -159,25 +158,6 @@ impl WatchedDriver {
             !threads.is_empty()
         })
     }
-}
-
-/// Whether a process is stopped, and not by a child of ours, which copies its GPU contents and lets
-/// it go on: on a busy machine that takes longer than a look.
-fn is_stopped(pid: i32) -> bool {
-    match Stop::lasting(pid) {
-        Ok(Some(Stop::Traced { by, .. })) => !is_child(by),
-        Ok(Some(Stop::Signal { .. } | Stop::FrozenAbove)) => true,
-        Ok(None) | Err(_) => false,
-    }
-}
-
-fn is_child(pid: i32) -> bool {
-    let parent = ProcessRef::open(pid).and_then(|found| match found {
-        Some(process) => process.parent(),
-        None => Ok(None),
-    });
-    let own = getpid().as_raw_pid();
-    parent.is_ok_and(|parent| parent.is_some_and(|parent| parent.pid() == own))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -255,22 +235,5 @@ impl fmt::Debug for WatchedDriver {
         f.debug_struct("WatchedDriver")
             .field("limits", &self.limits)
             .finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::process::{Command, id};
-
-    use super::*;
-
-    #[test]
-    fn who_was_started_here_is_a_child() {
-        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        assert!(is_child(child.id().try_into().unwrap()));
-        assert!(!is_child(id().try_into().unwrap()));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert!(!is_child(1));
     }
 }

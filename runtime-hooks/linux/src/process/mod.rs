@@ -159,6 +159,15 @@ impl ProcessRef {
         Ok(Stat::of(self.pid)?.map_or(TaskState::Ended, |stat| stat.state))
     }
 
+    /// Whether it is ending, or has ended: of a process that was killed that is so before it is
+    /// gone, and on a busy machine for long.
+    ///
+    /// # Errors
+    /// An error of reading `/proc`.
+    pub fn is_dying(&self) -> io::Result<bool> {
+        Ok(Stat::of(self.pid)?.is_none_or(|stat| stat.is_dying))
+    }
+
     /// Ends the process.
     ///
     /// # Errors

@@ -7,6 +7,8 @@ use super::{malformed, number, read, words};
 
 /// 52 numbers and a name of at most 64 bytes (proc_pid_stat(5)).
 const MAX_BYTES: u64 = 4096;
+/// `PF_EXITING` and `PF_SIGNALED` of the kernel's include/linux/sched.h.
+const DYING: u64 = 0x4 | 0x400;
 
 /// The fields of `/proc/PID/stat` that stasis uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +21,8 @@ pub struct Stat {
     pub parent: i32,
     /// The session; 0 if its first process is in a pid namespace above ours.
     pub session: i32,
+    /// A signal is ending it, or it ends by itself: the kernel still takes it apart.
+    pub is_dying: bool,
     /// What it, and its children that were waited for, have used of the processor, in clock ticks.
     pub cpu_ticks: u64,
     /// When it was started, in clock ticks since boot.
@@ -80,11 +84,12 @@ impl Stat {
         let name = text.get(begin + 1..end)?.to_vec();
         let mut fields = words(text.get(end + 1..)?);
         let state = TaskState::of_letter(*fields.next()?.first()?);
-        // The state is field 3, the parent field 4, the session field 6, utime, stime, cutime and
-        // cstime fields 14 to 17, the start time field 22.
+        // The state is field 3, the parent field 4, the session field 6, the flags field 9,
+        // utime, stime, cutime and cstime fields 14 to 17, the start time field 22.
         let parent = number(fields.next()?)?;
         let session = number(fields.nth(1)?)?;
-        let mut cpu_ticks: u64 = number(fields.nth(7)?)?;
+        let flags: u64 = number(fields.nth(2)?)?;
+        let mut cpu_ticks: u64 = number(fields.nth(4)?)?;
         for _ in 15..=17 {
             cpu_ticks = cpu_ticks.saturating_add(number(fields.next()?)?);
         }
@@ -94,6 +99,7 @@ impl Stat {
             state,
             parent,
             session,
+            is_dying: flags & DYING != 0,
             cpu_ticks,
             start_time,
         })
@@ -102,6 +108,8 @@ impl Stat {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     const TAIL: &str = "S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20\n";
@@ -116,7 +124,22 @@ mod tests {
             assert_eq!((stat.parent, stat.session), (1, 3));
             assert_eq!(stat.start_time, 4711);
             assert_eq!(stat.cpu_ticks, 11 + 12 + 13 + 14);
+            assert!(stat.is_dying, "flags 6");
         }
+    }
+
+    #[test]
+    fn who_runs_is_not_dying_and_who_has_ended_is() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let stat = || Stat::of(pid).unwrap().unwrap();
+        assert!(!stat().is_dying);
+        child.kill().unwrap();
+        while stat().state != TaskState::Ended {
+            std::thread::yield_now();
+        }
+        assert!(stat().is_dying);
+        child.wait().unwrap();
     }
 
     #[test]

@@ -1,9 +1,14 @@
 //! Driver calls that do not come back.
 
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 use super::*;
+use crate::cuda::stopped::Stop;
 use crate::cuda::watchdog::{CallLimits, WatchedDriver};
 
 /// Calls on a driver with one process that does not answer come back, with the driver to look
@@ -77,4 +82,23 @@ fn a_gpu_checkpoint_that_does_not_come_back_is_reported_and_the_others_go_on() {
         assert_eq!(driver.states.lock().unwrap()[pid], CudaState::Running);
     }
     driver.hanging.lock().unwrap().clear();
+}
+
+#[test]
+fn who_is_stopped_behind_the_look_at_it_is_said_to_be() {
+    let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+    let pid = i32::try_from(child.id()).unwrap();
+    let process = ProcessRef::open(pid).unwrap().unwrap();
+    let cause =
+        |step| ProcessFailure::of(step, &process, CudaError::NoAnswer(Duration::ZERO)).cause;
+    assert!(matches!(cause(Step::Query), Cause::NoAnswer(_)));
+    kill(Pid::from_raw(pid), Signal::SIGSTOP).unwrap();
+    while Stop::of(pid).unwrap().is_none() {
+        thread::yield_now();
+    }
+    assert!(matches!(cause(Step::Query), Cause::Stopped(_)));
+    // A call that changes something may still take effect.
+    assert!(matches!(cause(Step::Lock), Cause::NoAnswer(_)));
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
