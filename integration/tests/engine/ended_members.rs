@@ -16,6 +16,8 @@ const EXEC_PORT: u16 = 10001;
 /// Kills the first CUDA process of `tree`.
 const KILL_ONE: &str = "kill -KILL $(pgrep -P $pid | head -n 1)";
 
+const WITHOUT_PLUGIN: &str = "bulk_memory.enabled = false\n";
+
 on_hosts!(all_cases: trixie, sid_v2, crun_on_sid_v2);
 
 type Case = fn(&StasisHost) -> Result<()>;
@@ -23,8 +25,9 @@ type Case = fn(&StasisHost) -> Result<()>;
 fn all_cases(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::of(kind)?;
     let _containerd = stasis.containerd()?;
-    let cases: [(&str, Case); 4] = [
+    let cases: [(&str, Case); 6] = [
         ("killed", one_that_ends_before_the_dump),
+        ("unseen", one_that_ends_where_our_plugin_does_not_look),
         (
             "left",
             one_that_ends_before_a_dump_that_leaves_the_others_running,
@@ -34,6 +37,10 @@ fn all_cases(kind: HostKind) -> Result<()> {
             one_that_ends_during_the_gpu_checkpoint_of_the_others,
         ),
         ("adopted", one_that_comes_to_init_before_the_dump),
+        (
+            "alone",
+            one_that_comes_to_init_where_our_plugin_does_not_look,
+        ),
     ];
     for (name, case) in cases {
         case(stasis).context(name)?;
@@ -82,6 +89,15 @@ fn one_that_ends_before_the_dump(stasis: &StasisHost) -> Result<()> {
     earlier_image_restores(stasis, &job)
 }
 
+/// CRIU asks before it ends the others.
+fn one_that_ends_where_our_plugin_does_not_look(stasis: &StasisHost) -> Result<()> {
+    let job = tree(stasis, "unseen")?;
+    job.before_criu(KILL_ONE, WITHOUT_PLUGIN)?;
+    let said = fails(&job, &[])?;
+    assert_contains(&said, &["(exe)", "is not in the image", "with its GPU"]);
+    earlier_image_restores(stasis, &job)
+}
+
 fn one_that_ends_before_a_dump_that_leaves_the_others_running(stasis: &StasisHost) -> Result<()> {
     let job = tree(stasis, "left")?;
     job.before_criu(KILL_ONE, "")?;
@@ -94,23 +110,26 @@ fn one_that_ends_before_a_dump_that_leaves_the_others_running(stasis: &StasisHos
 /// low-level runtime.
 fn one_that_ends_during_the_gpu_checkpoint_of_the_others(stasis: &StasisHost) -> Result<()> {
     let job = tree(stasis, "held")?;
-    job.before_criu(
-        "echo started >/run/started",
-        "bulk_memory.enabled = false\n",
-    )?;
+    job.before_criu("echo started >/run/started", WITHOUT_PLUGIN)?;
     stasis.hold_driver("checkpoint held-3", "third")?;
     let checkpoint = job.begin_checkpoint("image", &[])?;
     wait_until_clear(|| {
         let on_gpu = stasis.gpu_processes()?;
         Ok((on_gpu != 1).then(|| format!("{on_gpu} processes are on the GPU")))
     })?;
-    let first = format!("kill -KILL $(pgrep -P {} | head -n 1)", job.pid()?);
+    // The engine is to find it gone, and on a busy machine that takes a while.
+    let first = format!(
+        "first=$(pgrep -P {} | head -n 1); kill -KILL $first; \
+         while kill -0 $first 2>/dev/null; do sleep 0.01; done",
+        job.pid()?
+    );
     stasis.host.run(&["bash", "-c", &first])?;
     stasis.let_driver_go("third")?;
     let output = checkpoint.wait_with_output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(!output.status.success(), "it succeeded");
-    assert_contains(&said, &["(exe)", "is not in the image", "with its GPU"]);
+    // Whoever looks first.
+    assert_contains(&said, &["(exe)", "it ended", "with its GPU"]);
     let failure = job.failure()?.context("nothing was reported")?;
     assert_eq!(failure.kind, Some(Kind::ProcessEnded), "{said}");
     assert_eq!(failure.state, Some(State::Unharmed), "{said}");
@@ -118,14 +137,24 @@ fn one_that_ends_during_the_gpu_checkpoint_of_the_others(stasis: &StasisHost) ->
     earlier_image_restores(stasis, &job)
 }
 
-/// A process whose parent ends becomes a child of the container's init.
 fn one_that_comes_to_init_before_the_dump(stasis: &StasisHost) -> Result<()> {
-    let job = tree(stasis, "adopted")?;
-    let script = "/bin/counter 10001 & wait";
+    one_comes_to_init(stasis, "adopted", "")
+}
+
+fn one_that_comes_to_init_where_our_plugin_does_not_look(stasis: &StasisHost) -> Result<()> {
+    one_comes_to_init(stasis, "alone", WITHOUT_PLUGIN)
+}
+
+/// A process whose parent ends becomes a child of the container's init.
+fn one_comes_to_init(stasis: &StasisHost, id: &str, settings: &str) -> Result<()> {
+    let job = tree(stasis, id)?;
+    // CRIU refuses files of mounts that the container does not see.
+    let script = "/bin/counter 10001 </dev/null >/dev/null 2>&1 & wait";
     let session = ["exec", "--detach", &job.id, "/bin/sh", "-c", script];
     ensure!(job.runtime(&session).status()?.success(), "exec failed");
     assert_eq!(stasis.ask_until_up(EXEC_PORT)?, "101");
-    job.before_criu("kill -KILL $(ps -o ppid= -p $(pgrep -x counter))", "")?;
+    let kill = "kill -KILL $(ps -o ppid= -p $(pgrep -x counter))";
+    job.before_criu(kill, settings)?;
     let said = fails(&job, &[])?;
     assert_contains(&said, &["(counter)", "started by exec", "with its GPU"]);
     assert_eq!(stasis.ask(EXEC_PORT)?.as_deref(), Some("102"));

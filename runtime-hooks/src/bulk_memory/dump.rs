@@ -142,6 +142,7 @@ impl<'a> MemoryDump<'a> {
                 .as_ref()
                 .map(|(_, files)| files.request.as_path()),
             configuration: self.plugins.configuration.as_deref(),
+            not_dumped: &[],
         }
     }
 

@@ -234,5 +234,6 @@ pub(crate) fn environment<'a>(
         plugins: &plugins.directory,
         memory_request: request.or(other),
         configuration: None,
+        not_dumped: &[],
     }
 }

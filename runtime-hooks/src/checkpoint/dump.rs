@@ -11,11 +11,13 @@ use crate::container::Container;
 use crate::context::Context;
 use crate::cuda::gpu_use::CudaProcess;
 use crate::error::Failure;
+use crate::error::kind::Kind;
 use crate::error::low_level::{LowLevelFailure, MemoryFailure};
 use crate::image::directory::NewImage;
 use crate::image::pstree::{self, PstreeError};
 use crate::image::tmpfs;
 use crate::low_level::criu_log::CriuLog;
+use crate::low_level::criu_plugins::Environment;
 use crate::low_level::criu_stats::frozen_time;
 use crate::low_level::{self, Ran};
 use crate::operation::estimate::ProgressEstimate;
@@ -81,10 +83,13 @@ impl Dump<'_> {
         timeline: &mut Timeline<'_>,
     ) -> Result<Dumped, NotDumped> {
         let (context, memory) = (self.context, self.memory);
-        let pids = |processes: &[CudaProcess]| processes.iter().map(|each| each.pid).collect();
+        let pids = |processes: &[CudaProcess]| -> Vec<i32> {
+            processes.iter().map(|each| each.pid).collect()
+        };
+        let not_dumped = pids(self.exec);
         let cuda = CudaPids {
             recorded: pids(self.recorded),
-            exec: pids(self.exec),
+            exec: not_dumped.clone(),
         };
         let requested = memory.request(cuda, self.gpu_contents);
         requested.map_err(NotDumped::Refused)?;
@@ -96,7 +101,11 @@ impl Dump<'_> {
             let dumped = self.image.dump(self.options, |given| {
                 let args = low_level_args(given);
                 let limit = context.settings.deadlines.stalled();
-                low_level::dump(&context.low_level, &args, memory.environment(), limit)
+                let environment = Environment {
+                    not_dumped: &not_dumped,
+                    ..memory.environment()
+                };
+                low_level::dump(&context.low_level, &args, environment, limit)
             });
             let ran = dumped
                 .map_err(Failure::start(&context.low_level))
@@ -153,9 +162,17 @@ impl Dump<'_> {
         }
     }
 
-    /// Why our plugin refused the dump, in the words of [`Dump::verify`].
+    /// Why our plugin, or the script behind the dump, refused it, in the words of [`Dump::verify`].
     fn mismatch(&self) -> Option<PstreeError> {
-        PstreeError::of_mismatch(self.memory.mismatch()?, self.recorded, self.exec)
+        if let Some(mismatch) = self.memory.mismatch() {
+            return PstreeError::of_mismatch(mismatch, self.recorded, self.exec);
+        }
+        let image = self.image.path();
+        match pstree::verify_processes(image, self.recorded, self.exec) {
+            Err(mismatch) if mismatch.kind() == Kind::ProcessEnded => Some(mismatch),
+            // It failed before there was anything to look at, or for another reason.
+            Ok(()) | Err(_) => None,
+        }
     }
 
     /// The failure of the low-level runtime. Keeps CRIU's log.

@@ -122,9 +122,31 @@ pub fn verify(
     recorded: &[CudaProcess],
     exec: &[CudaProcess],
 ) -> Result<(), PstreeError> {
+    verify_processes(image, recorded, exec)?;
     let index = Index::read(image)?;
     let owners = index.map(|index| index.processes).unwrap_or_default();
-    if recorded.is_empty() && exec.is_empty() && owners.is_empty() {
+    if owners.is_empty() {
+        return Ok(());
+    }
+    let pstree = Pstree::read(image)?;
+    for owner in owners {
+        if !pstree.has_alive(owner.pid)? {
+            return Err(PstreeError::WithoutOwner { pid: owner.pid });
+        }
+    }
+    Ok(())
+}
+
+/// The same of the processes alone.
+///
+/// # Errors
+/// As [`verify`].
+pub(crate) fn verify_processes(
+    image: &Path,
+    recorded: &[CudaProcess],
+    exec: &[CudaProcess],
+) -> Result<(), PstreeError> {
+    if recorded.is_empty() && exec.is_empty() {
         return Ok(());
     }
     let pstree = Pstree::read(image)?;
@@ -136,11 +158,6 @@ pub fn verify(
     for process in exec {
         if pstree.has_alive(process.pid)? {
             return Err(PstreeError::adopted(process));
-        }
-    }
-    for owner in owners {
-        if !pstree.has_alive(owner.pid)? {
-            return Err(PstreeError::WithoutOwner { pid: owner.pid });
         }
     }
     Ok(())

@@ -37,6 +37,9 @@ pub struct Environment<'a> {
     pub memory_request: Option<&'a Path>,
     /// Its configuration file, if it gets one of ours.
     pub configuration: Option<&'a Path>,
+    /// The CUDA processes that no image has, by their pids in the container: for the script that
+    /// such a file names.
+    pub not_dumped: &'a [i32],
 }
 
 impl Environment<'_> {
@@ -50,6 +53,7 @@ impl Environment<'_> {
         };
         if let Some(configuration) = self.configuration {
             command.env(post_dump::VARIABLE, configuration);
+            post_dump::tell(command, self.not_dumped);
         }
     }
 }
@@ -178,6 +182,7 @@ mod tests {
                 plugins,
                 memory_request,
                 configuration: None,
+                not_dumped: &[],
             }
             .give(&mut command);
             command

@@ -15,12 +15,15 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use stasis_linux::file::{self, Access, Durability};
 use stasis_linux::process::network::network_of;
 
+use crate::cuda::gpu_use::CudaProcess;
 use crate::host::file_lock::lock_soon;
-use crate::image::pstree::PstreeError;
+use crate::image::manifest::Manifest;
+use crate::image::pstree::{self, PstreeError};
 use crate::image::tmpfs;
 use crate::low_level::criu_version::CriuVersion;
 use crate::low_level::network_lock;
@@ -28,6 +31,8 @@ use crate::request::AfterDump;
 
 /// The environment variable that CRIU takes a configuration file from.
 pub(super) const VARIABLE: &str = "CRIU_CONFIG_FILE";
+/// Pids, with spaces in between.
+const NOT_DUMPED: &str = "STASIS_NOT_DUMPED";
 /// All are below the state directory: of dumps that let the tasks go on, and of those that end
 /// them.
 const CONFIGURATION: [&str; 2] = ["criu-dump.conf", "criu-dump-end.conf"];
@@ -97,6 +102,23 @@ fn statement(script: &Path) -> Option<Vec<u8>> {
     path.iter().all(is_plain).then(statement)
 }
 
+/// Tells the script which CUDA processes are not to be in the image.
+pub(super) fn tell(command: &mut Command, not_dumped: &[i32]) {
+    let pids: Vec<String> = not_dumped.iter().map(i32::to_string).collect();
+    command.env(NOT_DUMPED, pids.join(" "));
+}
+
+fn told() -> Vec<CudaProcess> {
+    let pids = env::var(NOT_DUMPED).unwrap_or_default();
+    let pids = pids.split(' ').filter_map(|pid| pid.parse().ok());
+    let of_exec = |pid| CudaProcess {
+        pid,
+        name: "of exec".to_owned(),
+        gpus: Vec::new(),
+    };
+    pids.map(of_exec).collect()
+}
+
 /// The dump that this process was started to judge.
 #[derive(Debug)]
 pub struct PostDump {
@@ -123,10 +145,21 @@ impl PostDump {
         })
     }
 
+    /// The engine has looked before whether the processes with GPU state are there; one may have
+    /// ended since, and without our plugin nobody else has seen the tasks when they stood still.
+    ///
     /// # Errors
     /// [`PstreeError`]: the image would not restore.
     pub fn verify(&self) -> Result<(), PstreeError> {
-        self.image.as_deref().map_or(Ok(()), tmpfs::verify)
+        let Some(image) = &self.image else {
+            return Ok(());
+        };
+        tmpfs::verify(image)?;
+        // One that cannot be read is for the engine to report.
+        match Manifest::read(image) {
+            Ok(Some(manifest)) => pstree::verify_processes(image, &manifest.processes, &told()),
+            Ok(None) | Err(_) => Ok(()),
+        }
     }
 
     /// Takes CRIU's lock away from the network of tasks that end. The image must have been
