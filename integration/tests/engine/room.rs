@@ -50,7 +50,7 @@ impl<'l> Other<'l> {
         stasis.host.write(entry, &text)?;
         let script = format!(
             "setsid bash -c 'exec 9<{entry}; flock 9; exec sleep infinity' >/dev/null 2>&1 & \
-             while flock -n {entry} true; do sleep 0.05; done; echo $!"
+             for _ in {{1..600}}; do flock -n {entry} true || exec echo $!; sleep 0.05; done; exit 1"
         );
         let pid = stasis.host.run_for_text(&["bash", "-c", &script])?;
         let pid = pid.trim().to_owned();

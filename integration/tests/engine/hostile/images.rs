@@ -157,17 +157,30 @@ fn while_exchanged(
     };
     thread::scope(|scope| {
         let exchanging = scope.spawn(exchange);
-        let result = then();
-        goes_on.store(false, Ordering::SeqCst);
+        let result = {
+            // Also if it panics: the scope waits for its threads.
+            let _over = Over(&goes_on);
+            then()
+        };
         let exchanged = exchanging.join().unwrap_or_else(|_| Ok(()));
         result.and(exchanged)
     })
 }
 
+/// Has the exchanging end when this is dropped.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
 fn restored_or_refused(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     if job.restore("image").is_ok() {
         // All its memory is verified for that.
-        assert_eq!(stasis.ask_within(PORT, 20)?.as_deref(), Some("ok 1"));
+        let answer = stasis.ask_within(PORT, 20)?;
+        ensure!(answer.as_deref() == Some("ok 1"), "it answers {answer:?}");
         return job.delete();
     }
     let failure = job.failure()?.context("it reports nothing")?;

@@ -105,10 +105,9 @@ pub(super) fn it_is_thawed_in_place(
         stasis.hold_driver(&format!("{call} b"), "above")?;
         std::thread::scope(|scope| {
             let done = scope.spawn(|| stasis_of_three(stasis, verb));
-            let meanwhile = stasis.until_driver_is_called().and_then(|()| {
-                let meanwhile = frozen_by_themselves(stasis);
-                stasis.let_driver_go("above").and(meanwhile)
-            });
+            let called = stasis.until_driver_is_called();
+            let meanwhile = called.and_then(|()| frozen_by_themselves(stasis));
+            stasis.let_driver_go("above")?;
             let done = done.join().ok().context("it panicked")??;
             ensure!(done.status.success(), "{verb}: {done:?}");
             assert_eq!(meanwhile?, MEANWHILE, "{verb}");
