@@ -15,7 +15,6 @@ const PORT: u16 = 10000;
 const EXEC_PORT: u16 = 10001;
 /// Kills the first CUDA process of `tree`.
 const KILL_ONE: &str = "kill -KILL $(pgrep -P $pid | head -n 1)";
-
 const WITHOUT_PLUGIN: &str = "bulk_memory.enabled = false\n";
 
 on_hosts!(all_cases: trixie, sid_v2, crun_on_sid_v2);
@@ -82,26 +81,22 @@ fn earlier_image_restores(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
 }
 
 fn one_that_ends_before_the_dump(stasis: &StasisHost) -> Result<()> {
-    let job = tree(stasis, "killed")?;
-    job.before_criu(KILL_ONE, "")?;
-    let said = fails(&job, &[])?;
-    assert_contains(&said, &["(exe)", "is not in the image", "with its GPU"]);
-    earlier_image_restores(stasis, &job)
+    one_ends(stasis, "killed", "", &[])
 }
 
 /// CRIU asks before it ends the others.
 fn one_that_ends_where_our_plugin_does_not_look(stasis: &StasisHost) -> Result<()> {
-    let job = tree(stasis, "unseen")?;
-    job.before_criu(KILL_ONE, WITHOUT_PLUGIN)?;
-    let said = fails(&job, &[])?;
-    assert_contains(&said, &["(exe)", "is not in the image", "with its GPU"]);
-    earlier_image_restores(stasis, &job)
+    one_ends(stasis, "unseen", WITHOUT_PLUGIN, &[])
 }
 
 fn one_that_ends_before_a_dump_that_leaves_the_others_running(stasis: &StasisHost) -> Result<()> {
-    let job = tree(stasis, "left")?;
-    job.before_criu(KILL_ONE, "")?;
-    let said = fails(&job, &["--leave-running"])?;
+    one_ends(stasis, "left", "", &["--leave-running"])
+}
+
+fn one_ends(stasis: &StasisHost, id: &str, settings: &str, options: &[&str]) -> Result<()> {
+    let job = tree(stasis, id)?;
+    job.before_criu(KILL_ONE, settings)?;
+    let said = fails(&job, options)?;
     assert_contains(&said, &["(exe)", "is not in the image", "with its GPU"]);
     earlier_image_restores(stasis, &job)
 }
