@@ -122,13 +122,13 @@ pub fn verify(
     recorded: &[CudaProcess],
     exec: &[CudaProcess],
 ) -> Result<(), PstreeError> {
-    verify_processes(image, recorded, exec)?;
     let index = Index::read(image)?;
     let owners = index.map(|index| index.processes).unwrap_or_default();
-    if owners.is_empty() {
+    if recorded.is_empty() && exec.is_empty() && owners.is_empty() {
         return Ok(());
     }
     let pstree = Pstree::read(image)?;
+    pstree.verify(recorded, exec)?;
     for owner in owners {
         if !pstree.has_alive(owner.pid)? {
             return Err(PstreeError::WithoutOwner { pid: owner.pid });
@@ -149,18 +149,7 @@ pub(crate) fn verify_processes(
     if recorded.is_empty() && exec.is_empty() {
         return Ok(());
     }
-    let pstree = Pstree::read(image)?;
-    for process in recorded {
-        if !pstree.has_alive(process.pid)? {
-            return Err(PstreeError::without(process));
-        }
-    }
-    for process in exec {
-        if pstree.has_alive(process.pid)? {
-            return Err(PstreeError::adopted(process));
-        }
-    }
-    Ok(())
+    Pstree::read(image)?.verify(recorded, exec)
 }
 
 impl PstreeError {
@@ -209,6 +198,20 @@ impl<'i> Pstree<'i> {
         let entries: Vec<PstreeEntry> = entries(image, "pstree.img", PSTREE_MAGIC)?;
         let pids = entries.into_iter().map(|entry| entry.pid).collect();
         Ok(Self { image, pids })
+    }
+
+    fn verify(&self, recorded: &[CudaProcess], exec: &[CudaProcess]) -> Result<(), PstreeError> {
+        for process in recorded {
+            if !self.has_alive(process.pid)? {
+                return Err(PstreeError::without(process));
+            }
+        }
+        for process in exec {
+            if self.has_alive(process.pid)? {
+                return Err(PstreeError::adopted(process));
+            }
+        }
+        Ok(())
     }
 
     /// Whether a process is in the image, and not as a zombie.
