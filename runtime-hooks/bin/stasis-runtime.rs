@@ -5,7 +5,7 @@
 
 use std::env;
 use std::ffi::OsStr;
-use std::io;
+use std::io::{self, Write};
 use std::path::{self, Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -63,12 +63,15 @@ fn main() -> ExitCode {
 /// What it prints is in CRIU's log, in whose form it is.
 fn verify(dump: &PostDump) -> u8 {
     if let Err(error) = dump.verify() {
-        eprintln!("Error (stasis): {}", chain(&error));
+        let _ = writeln!(io::stderr(), "Error (stasis): {}", chain(&error));
         return 1;
     }
     // The image is whole: no reason to let the tasks go on.
     if let Err(error) = dump.unlock_network() {
-        eprintln!("Warn  (stasis): the network may still be locked: {error}");
+        let _ = writeln!(
+            io::stderr(),
+            "Warn  (stasis): the network may still be locked: {error}"
+        );
     }
     0
 }

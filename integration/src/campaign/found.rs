@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Error, Result, bail, ensure};
+use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use serde_json::Value;
 
 use crate::campaign::end::End;
@@ -13,6 +13,7 @@ use crate::campaign::verb::Place;
 use crate::check::wait::wait_until_clear;
 use crate::container::bundle::ROOT;
 use crate::host::Host;
+use crate::host::end::orphans;
 use crate::host::installed::{CUDA_CHECKPOINT, StasisHost};
 
 /// Programs that have to end after an operation.
@@ -136,7 +137,8 @@ impl StasisHost {
     /// GPU which is short of it is not.
     pub(super) fn nobody_works(&self) -> Result<()> {
         let is_short = self.is_short_of_room()?;
-        wait_until_clear(|| {
+        let all_have_ended = wait_until_clear(|| {
+            orphans::reap()?;
             let mut found = Vec::new();
             for entry in fs::read_dir(self.host.path("/proc"))? {
                 let path = entry?.path();
@@ -149,7 +151,8 @@ impl StasisHost {
                 }
             }
             Ok((!found.is_empty()).then(|| found.join(", ")))
-        })
+        });
+        all_have_ended.map_err(|error| anyhow!("{error}\n{}", self.why_no_answer()))
     }
 }
 

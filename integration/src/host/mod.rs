@@ -10,7 +10,7 @@ pub(crate) mod cache;
 mod disk;
 pub mod docker_registry;
 mod driver_orders;
-mod end;
+pub(crate) mod end;
 mod engines;
 mod gpu_use;
 pub mod image;
@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
-use end::Lifeline;
+use end::{Lifeline, orphans};
 
 use crate::check::wait::wait_until_clear;
 
@@ -63,6 +63,7 @@ impl Host {
             "this machine has no version 1 cgroups, so it cannot run a hybrid host; use Cgroups::V2"
         );
         let root_fs = root_fs::RootFs::obtain(suite)?;
+        orphans::adopt()?;
         let mut messages = tempfile::tempfile().context("making a file for the host's messages")?;
         // An interrupt typed at the test's terminal must not end the supervisor before it has
         // cleaned up. And the host's init adopts what its commands leave: were it of this session,

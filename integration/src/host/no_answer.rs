@@ -22,7 +22,7 @@ const SCRIPT: &str = r#"
 
 impl StasisHost {
     /// All of that, as text.
-    pub(super) fn why_no_answer(&self) -> String {
+    pub(crate) fn why_no_answer(&self) -> String {
         let mut command = self.host.command("bash");
         command.args(["-c", SCRIPT, OPERATIONS_LOG]);
         match command.output() {

@@ -13,6 +13,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use nix::sys::prctl;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
 use stasis_integration::host::image::Image;
 use stasis_integration::host::{Cgroups, Host, HostKind, Suite};
 use stasis_integration::{needs, on_hosts};
@@ -73,6 +76,8 @@ fn a_test_that_hangs_ends_and_says_where() {
 
 #[test]
 fn a_host_outlives_no_killed_test() {
+    // What it leaves comes here, and not to the machine's first process.
+    prctl::set_child_subreaper(true).unwrap();
     let mut test = Command::new(env!("CARGO_BIN_EXE_test-host"))
         .args([
             "trixie",
@@ -103,10 +108,31 @@ fn a_host_outlives_no_killed_test() {
 
     test.kill().unwrap();
     test.wait().unwrap();
+    let supervisor = Pid::from_raw(i32::try_from(supervisor).unwrap());
     wait_until("the supervisor has ended", || {
-        !Path::new(&format!("/proc/{supervisor}")).exists()
+        let waited = waitpid(supervisor, Some(WaitPidFlag::WNOHANG));
+        waited.unwrap() != WaitStatus::StillAlive
     });
     assert_eq!(cgroups_named(&name), Vec::<PathBuf>::new());
+}
+
+/// The machine's first process may let it be a zombie for a minute, and a host with one seems to be
+/// at work, and cannot end.
+#[test]
+fn what_loses_its_parent_outside_of_its_host_comes_to_the_test() -> Result<()> {
+    let host = Host::start(Suite::Trixie, Cgroups::V2)?;
+    let mut sleep = host.command("sleep");
+    let mut nsenter = sleep.arg("inf").spawn()?;
+    wait_until("sleep runs in the host", || {
+        children_of(nsenter.id()).into_iter().any(is_sleep)
+    });
+    let orphan = children_of(nsenter.id())[0];
+    nsenter.kill()?;
+    nsenter.wait()?;
+    assert!(children_of(std::process::id()).contains(&orphan));
+    drop(host);
+    assert!(!Path::new(&format!("/proc/{orphan}")).exists());
+    Ok(())
 }
 
 fn host_serves(kind: HostKind) -> Result<()> {
@@ -276,6 +302,11 @@ fn is_supervisor(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/cmdline"))
         .unwrap()
         .contains("Runs one test host")
+}
+
+fn is_sleep(pid: u32) -> bool {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+    name.is_ok_and(|name| name == "sleep\n")
 }
 
 fn wait_until(what: &str, done: impl Fn() -> bool) {

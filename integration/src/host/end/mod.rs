@@ -1,5 +1,7 @@
 //! The end of a test host, which a test that hangs may have left in any state.
 
+pub(crate) mod orphans;
+
 use std::collections::BTreeMap;
 use std::env;
 use std::fs;
@@ -87,8 +89,9 @@ pub(super) fn await_end(supervisor: &mut Child, name: &str) {
 fn wait_for(supervisor: &mut Child) -> io::Result<Option<ExitStatus>> {
     let deadline = Instant::now() + TO_END;
     loop {
+        orphans::reap()?;
         match supervisor.try_wait()? {
-            None if Instant::now() < deadline => thread::sleep(Duration::from_millis(5)),
+            None if Instant::now() < deadline => thread::sleep(Duration::from_millis(20)),
             ended => return Ok(ended),
         }
     }
