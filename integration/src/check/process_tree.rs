@@ -12,9 +12,9 @@ use nix::unistd::Pid;
 /// the child ends before.
 ///
 /// # Errors
-/// There is none within 5 s.
+/// There is none within 30 s.
 pub fn descendant(child: &Child, name: &str) -> Result<Option<Pid>> {
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + Duration::from_secs(30);
     while Instant::now() < deadline {
         for entry in fs::read_dir("/proc")? {
             let entry = entry?;

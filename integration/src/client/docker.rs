@@ -78,7 +78,7 @@ impl StasisHost {
     /// # Errors
     /// Docker fails to the end.
     pub fn docker_restore(&self, name: &str, checkpoint: &str) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(15);
+        let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             let started = self
                 .host
@@ -102,16 +102,16 @@ impl StasisHost {
     /// Waits until a container has the status.
     ///
     /// # Errors
-    /// It has another after 10 s.
+    /// It has another after 30 s.
     pub fn docker_wait_for(&self, name: &str, status: &str) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(30);
         loop {
             let current = self.docker_status(name)?;
             if current == status {
                 return Ok(());
             }
             let late = Instant::now() > deadline;
-            ensure!(!late, "{name} is {current}, not {status}, after 10 s");
+            ensure!(!late, "{name} is {current}, not {status}, after 30 s");
             std::thread::sleep(Duration::from_millis(50));
         }
     }

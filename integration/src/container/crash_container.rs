@@ -193,7 +193,11 @@ impl<'host> CrashContainer<'host> {
         self.nothing_left(client)
     }
 
-    fn nothing_but_socket_left(&self, client: &Containerd) -> Result<()> {
+    /// The same but for the socket of the shim.
+    ///
+    /// # Errors
+    /// Something else is left, after 30 s.
+    pub fn nothing_but_socket_left(&self, client: &Containerd) -> Result<()> {
         wait_until_clear(|| {
             let mut left = self.stasis.left_of(&[self.id])?;
             left.extend(self.processes()?);

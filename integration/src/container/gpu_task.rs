@@ -10,14 +10,19 @@ use anyhow::{Result, ensure};
 use stasis::operation::progress::UnderWay;
 
 use crate::check::wait::wait_until_clear;
-use crate::client::containerd::{Answer, Any, CheckpointOptions, Containerd, INIT, Streams};
+use crate::client::containerd::{
+    Answer, Any, CALL_DEADLINE, CheckpointOptions, Containerd, INIT, Streams,
+};
 use crate::client::ctr::gpu_options;
 use crate::host::HostKind;
 use crate::host::installed::StasisHost;
 use crate::host::records::CONTAINERD_ROOT;
 
-/// What does not wait for an operation is answered within this time.
-pub const SOON: Duration = Duration::from_secs(1);
+/// What does not wait for an operation that is held is answered within this time, also on a busy
+/// machine. What waits for it runs into [`CALL_DEADLINE`].
+const SOON: Duration = Duration::from_secs(20);
+/// The name by which it is held.
+const GPU_CHECKPOINT: &str = "checkpoint";
 
 /// Told by CRIU what it is at; holds it there as long as the file `hold` names that. What it wrote
 /// for an earlier hold is not taken for this one's: each has a number.
@@ -64,6 +69,7 @@ pub fn soon<T>(what: &str, call: impl FnOnce() -> Answer<T>) -> Result<Answer<T>
     let began = Instant::now();
     let answer = call();
     let took = began.elapsed();
+    const { assert!(SOON.as_secs() < CALL_DEADLINE.as_secs()) };
     ensure!(took < SOON, "{what} took {took:?}");
     Ok(answer)
 }
@@ -126,12 +132,21 @@ impl StasisHost {
         Ok(client.start(id, INIT)?)
     }
 
-    /// Makes the next GPU checkpoint of a container slow by so many milliseconds.
+    /// The next GPU checkpoint of a container does not begin before
+    /// [`StasisHost::let_gpu_checkpoint_go`].
     ///
     /// # Errors
     /// An I/O error.
-    pub fn slow_checkpoint(&self, id: &str, milliseconds: u32) -> Result<()> {
-        self.inject(&format!("checkpoint {id} slow:{milliseconds} 1"))
+    pub fn hold_gpu_checkpoint(&self, id: &str) -> Result<()> {
+        self.hold_driver(&format!("checkpoint {id}"), GPU_CHECKPOINT)
+    }
+
+    /// Lets it begin.
+    ///
+    /// # Errors
+    /// None was to be held.
+    pub fn let_gpu_checkpoint_go(&self) -> Result<()> {
+        self.let_driver_go(GPU_CHECKPOINT)
     }
 
     /// Waits until the engine's operation on a container has got to a phase.

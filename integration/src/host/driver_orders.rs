@@ -101,10 +101,23 @@ impl StasisHost {
     /// # Errors
     /// An I/O error.
     pub fn hold_driver(&self, call: &str, name: &str) -> Result<()> {
-        self.hold_driver_for(call, name, 1)
+        self.hold_driver_at(&[(call, name)])
     }
 
-    /// The same for so many calls.
+    /// Holds the next driver calls of each of these descriptions, by a name for each.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn hold_driver_at(&self, holds: &[(&str, &str)]) -> Result<()> {
+        let mut orders = String::new();
+        for (call, name) in holds {
+            self.host.write(&format!("{DRIVER_ORDERS}/{name}"), "")?;
+            orders += &format!("{call} hold:{name} 1\n");
+        }
+        self.inject(orders.trim_end())
+    }
+
+    /// Holds so many of the next driver calls that a line of the orders describes.
     ///
     /// # Errors
     /// An I/O error.

@@ -18,22 +18,22 @@ fn neither_a_checkpoint_nor_a_resume_waits(kind: HostKind) -> Result<()> {
     counter.run()?;
     assert_eq!(stasis.ask_until_up(10000)?, "101");
 
-    let look = slow_check(stasis, &counter)?;
+    let look = held_check(stasis, &counter)?;
     counter.checkpoint("image", &["--leave-running"])?;
-    ended(look)?;
+    ended(stasis, look)?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
 
-    let look = slow_check(stasis, &counter)?;
+    let look = held_check(stasis, &counter)?;
     counter.pause()?;
     counter.resume()?;
-    ended(look)?;
+    ended(stasis, look)?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("103"));
     counter.delete()
 }
 
 /// A check that waits in the driver for the state of the container's process.
-fn slow_check(stasis: &StasisHost, counter: &Bundle<'_>) -> Result<Child> {
-    stasis.inject("get-state looked-at slow:3000 1")?;
+fn held_check(stasis: &StasisHost, counter: &Bundle<'_>) -> Result<Child> {
+    stasis.hold_driver("get-state looked-at", "look")?;
     let root = ["check", "--root", ROOT, "looked-at"];
     let mut check = stasis.command(PROGRAM);
     check.args(root).stdout(Stdio::null()).stderr(Stdio::null());
@@ -44,7 +44,8 @@ fn slow_check(stasis: &StasisHost, counter: &Bundle<'_>) -> Result<Child> {
 }
 
 /// Whatever it says of a container that was changed under its eyes, it ends.
-fn ended(mut check: Child) -> Result<()> {
+fn ended(stasis: &StasisHost, mut check: Child) -> Result<()> {
+    stasis.let_driver_go("look")?;
     check.wait()?;
     Ok(())
 }

@@ -118,7 +118,7 @@ impl<'l> Kept<'l> {
     fn is_killed_during(&self, phase: &str, image: &BTreeMap<String, blake3::Hash>) -> Result<()> {
         let bundle = &self.container.bundle;
         self.host
-            .inject(&format!("checkpoint {} slow:1000", bundle.id))?;
+            .inject(&format!("checkpoint {} slow:3000", bundle.id))?;
         let mut child = bundle.begin_checkpoint("same", &[])?;
         let record = format!("/run/stasis/containers/%run%bundles/{}", bundle.id);
         let record = self.host.host.path(record);

@@ -14,6 +14,9 @@ use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 
+/// The name by which a driver call is held.
+const HELD: &str = "held";
+
 #[test]
 fn of_checkpoints() -> Result<()> {
     let stasis = StasisHost::of(HostKind::sid()?)?;
@@ -35,9 +38,20 @@ fn of_checkpoints() -> Result<()> {
     a_forced_delete_ends_a_restore(&stasis, &counter)
 }
 
-/// Begins a checkpoint whose GPU part takes a second and waits until that part has begun.
+/// Begins a checkpoint whose GPU part takes some seconds in the process, and waits until it has
+/// begun.
 fn slow_checkpoint(stasis: &StasisHost, counter: &Bundle<'_>, name: &str) -> Result<(Child, Pid)> {
-    stasis.inject("checkpoint counter slow:1000 1")?;
+    stasis.inject("checkpoint counter slow:3000 1")?;
+    begun(stasis, counter, name)
+}
+
+/// The same of a GPU part that is held by this name.
+fn held_checkpoint(stasis: &StasisHost, counter: &Bundle<'_>, name: &str) -> Result<(Child, Pid)> {
+    stasis.hold_driver("checkpoint counter", HELD)?;
+    begun(stasis, counter, name)
+}
+
+fn begun(stasis: &StasisHost, counter: &Bundle<'_>, name: &str) -> Result<(Child, Pid)> {
     let child = counter.begin_checkpoint(name, &["--leave-running"])?;
     let runtime = descendant(&child, "stasis-runtime")?.context("the checkpoint is over")?;
     stasis.until_driver_is_called()?;
@@ -45,8 +59,9 @@ fn slow_checkpoint(stasis: &StasisHost, counter: &Bundle<'_>, name: &str) -> Res
 }
 
 fn a_signal_rolls_back(stasis: &StasisHost, counter: &Bundle<'_>) -> Result<()> {
-    let (child, runtime) = slow_checkpoint(stasis, counter, "signal")?;
+    let (child, runtime) = held_checkpoint(stasis, counter, "signal")?;
     kill(runtime, Signal::SIGTERM)?;
+    stasis.let_driver_go(HELD)?;
     let output = child.wait_with_output()?;
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
@@ -60,8 +75,9 @@ fn a_signal_rolls_back(stasis: &StasisHost, counter: &Bundle<'_>) -> Result<()> 
 }
 
 fn a_second_operation_is_refused(stasis: &StasisHost, counter: &Bundle<'_>) -> Result<()> {
-    let (mut child, _) = slow_checkpoint(stasis, counter, "first")?;
+    let (mut child, _) = held_checkpoint(stasis, counter, "first")?;
     let message = counter.checkpoint_fails("second", &[])?;
+    stasis.let_driver_go(HELD)?;
     assert!(
         message.contains("another stasis operation (process "),
         "{message}"
@@ -83,8 +99,9 @@ fn a_lock_file_that_nobody_holds_hinders_nothing(
     assert_eq!(stasis.records()?, "", "nothing has to be put right");
     counter.pause()?;
     counter.resume()?;
-    let (mut child, _) = slow_checkpoint(stasis, counter, "taken-over")?;
+    let (mut child, _) = held_checkpoint(stasis, counter, "taken-over")?;
     let records = stasis.records()?;
+    stasis.let_driver_go(HELD)?;
     assert_contains(&records, &["counter/lock", "counter/intent.json"]);
     assert!(child.wait()?.success());
     assert!(!counter.record().exists());
@@ -175,7 +192,7 @@ fn a_forced_delete_ends_a_restore(stasis: &StasisHost, counter: &Bundle<'_>) -> 
     counter.checkpoint("good", &[])?;
     counter.delete()?;
     for phase in ["criu restore", "gpu restore"] {
-        stasis.inject("restore counter slow:1000")?;
+        stasis.inject("restore counter slow:3000")?;
         std::thread::scope(|scope| {
             let restore = scope.spawn(|| counter.restore("good"));
             wait_until_clear(|| {

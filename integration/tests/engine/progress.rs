@@ -93,7 +93,7 @@ fn until(
     job: &Bundle<'_>,
     wanted: impl Fn(&UnderWay) -> bool,
 ) -> Result<UnderWay> {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     let mut last = None;
     while Instant::now() < deadline {
         if let Some(found) = UnderWay::read(&directory(stasis, &job.id))? {
@@ -104,7 +104,7 @@ fn until(
         }
         sleep(Duration::from_millis(5));
     }
-    anyhow::bail!("not within 20 s; last was {last:?}")
+    anyhow::bail!("not within 60 s; last was {last:?}")
 }
 
 /// One of the two has been moved, as far as the kernel's counters are exact.
@@ -117,8 +117,12 @@ fn is_over(stasis: &StasisHost, job: &Bundle<'_>) {
 }
 
 fn each_slow_phase_of_a_checkpoint_is_told(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
-    // One of two calls is slow.
-    stasis.inject("checkpoint job slow:1500 1\nrestore job slow:1500 1\nunlock job slow:400 1")?;
+    // One of two calls is held.
+    stasis.hold_driver_at(&[
+        ("checkpoint job", "away"),
+        ("restore job", "back"),
+        ("unlock job", "unlock"),
+    ])?;
     let mut child = job.begin_checkpoint("one", &["--leave-running"])?;
     let first = until(stasis, job, |under_way| under_way.phase == "gpu checkpoint")?;
     assert_eq!(first.operation, "checkpoint");
@@ -129,9 +133,11 @@ fn each_slow_phase_of_a_checkpoint_is_told(stasis: &StasisHost, job: &Bundle<'_>
     let moved = until(stasis, job, |under_way| {
         half_done(under_way, "gpu checkpoint")
     })?;
+    stasis.let_driver_go("away")?;
     assert!(moved.bytes_total > Some(2 * HALF), "{moved:?}");
     assert_eq!(moved.phase_since.to_bits(), first.phase_since.to_bits());
     let later = until(stasis, job, |under_way| half_done(under_way, "gpu restore"))?;
+    stasis.let_driver_go("back")?;
     assert_eq!(later.bytes_total, moved.bytes_total);
     assert_eq!(
         (&later.began, later.pid, later.start_time),
@@ -139,6 +145,7 @@ fn each_slow_phase_of_a_checkpoint_is_told(stasis: &StasisHost, job: &Bundle<'_>
     );
     assert!(later.phase_since > first.phase_since);
     let unlock = until(stasis, job, |under_way| under_way.phase == "unlock")?;
+    stasis.let_driver_go("unlock")?;
     assert_eq!((unlock.bytes_done, unlock.bytes_total), (None, None));
     ensure!(child.wait()?.success());
     stasis.inject("")?;
@@ -158,9 +165,10 @@ fn a_resume_tells_what_it_gives_back(stasis: &StasisHost, job: &Bundle<'_>) -> R
         .collect::<Result<Vec<_>>>()?;
     left.sort();
     assert_eq!(left, ["intent.json", "lock"], "a checkpoint that is over");
-    stasis.inject("restore job slow:1500 1")?;
+    stasis.hold_driver("restore job", "back")?;
     let mut child = job.runtime(&["resume", "job"]).spawn()?;
     let moved = until(stasis, job, |under_way| half_done(under_way, "gpu restore"))?;
+    stasis.let_driver_go("back")?;
     assert_eq!(moved.operation, "resume");
     assert!(moved.bytes_total > Some(2 * HALF), "{moved:?}");
     ensure!(child.wait()?.success());
@@ -173,10 +181,11 @@ fn a_restore_tells_what_it_gives_back(stasis: &StasisHost, job: &Bundle<'_>) -> 
     job.checkpoint("away", &[])?;
     is_over(stasis, job);
     job.delete()?;
-    stasis.inject("restore job slow:1500 1")?;
+    stasis.hold_driver("restore job", "back")?;
     scope(|scope| {
         let restore = scope.spawn(|| job.restore("away"));
         let moved = until(stasis, job, |under_way| half_done(under_way, "gpu restore"));
+        stasis.let_driver_go("back")?;
         restore.join().ok().context("the restore panicked")??;
         let moved = moved?;
         assert_eq!(moved.operation, "restore");
@@ -189,11 +198,13 @@ fn a_restore_tells_what_it_gives_back(stasis: &StasisHost, job: &Bundle<'_>) -> 
 }
 
 fn a_roll_back_is_told(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
-    stasis.inject("checkpoint job slow:500 1\nrestore job slow:1000 1")?;
+    stasis.hold_driver_at(&[("checkpoint job", "away"), ("restore job", "back")])?;
     let mut child = job.begin_checkpoint("cancelled", &["--leave-running"])?;
     let first = until(stasis, job, |under_way| under_way.phase == "gpu checkpoint")?;
     stasis.host.run(&["kill", &first.pid.to_string()])?;
+    stasis.let_driver_go("away")?;
     let roll_back = until(stasis, job, |under_way| under_way.phase == "roll back")?;
+    stasis.let_driver_go("back")?;
     assert_eq!(roll_back.pid, first.pid);
     ensure!(!child.wait()?.success());
     stasis.inject("")?;

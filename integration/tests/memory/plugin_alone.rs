@@ -142,7 +142,7 @@ impl Alone<'_> {
 
     /// All memory has been verified more than once since.
     fn counts_on_from(&self, before: u64) -> Result<u64> {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         let begun = self.back()?.max(before);
         loop {
             let now = self.back()?;

@@ -284,7 +284,7 @@ fn memory_is_copied_to_disk_afterwards(stasis: &StasisHost, gpu: &Bundle<'_>) ->
 
 /// The line that says that a copy is on disk, when there are so many of them.
 fn durable(stasis: &StasisHost, count: usize) -> Result<Value> {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while Instant::now() < deadline {
         let log = fs::read_to_string(stasis.host.path(OPERATIONS_LOG))?;
         let lines = log.lines().filter(|line| line.contains("\"durable\""));

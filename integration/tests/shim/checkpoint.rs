@@ -20,9 +20,6 @@ const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 4] = [
     impatient_caller_leaves_nothing_half_done,
     exit_follows_the_checkpoint,
 ];
-/// The checkpoints in between are slow by this much, in milliseconds; then what does not wait for
-/// them shows.
-const SLOW: u32 = 5000;
 const GROUP: [&str; 2] = ["--annotation", "io.containerd.runc.v2.group=pod"];
 const COUNTER: [&str; 2] = ["/bin/counter", "10000"];
 const SIGKILL: u32 = 9;
@@ -38,7 +35,7 @@ fn everybody_else_is_served(stasis: &StasisHost, client: &Containerd) -> Result<
     assert_eq!(stasis.ask_until_up(10000)?, "101");
     // There are none in a V2 host of a machine that has version 1 as well.
     let statistics = code(&client.metrics("busy"));
-    stasis.slow_checkpoint("busy", SLOW)?;
+    stasis.hold_gpu_checkpoint("busy")?;
     let waiting = client.beside(|client| client.wait("busy", INIT))?;
     let checkpoint = client.beside(|client| client.checkpoint("busy", &into("/images/busy")))?;
     stasis.until_phase("busy", "gpu checkpoint")?;
@@ -46,6 +43,7 @@ fn everybody_else_is_served(stasis: &StasisHost, client: &Containerd) -> Result<
     what_would_change_it_is_refused(client)?;
     another_of_the_shim_lives_and_dies(stasis, client, pid)?;
     assert!(checkpoint.goes_on(), "the checkpoint was waited for");
+    stasis.let_gpu_checkpoint_go()?;
     checkpoint.outcome()??;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
     client.start("busy", "added")?;
@@ -115,7 +113,7 @@ fn paused_task_stays_paused(stasis: &StasisHost, client: &Containerd) -> Result<
     assert_eq!(stasis.ask_until_up(10000)?, "101");
     client.pause("paused")?;
     let waiting = client.beside(|client| client.wait("paused", INIT))?;
-    stasis.slow_checkpoint("paused", SLOW)?;
+    stasis.hold_gpu_checkpoint("paused")?;
     let checkpoint =
         client.beside(|client| client.checkpoint("paused", &into("/images/paused")))?;
     stasis.until_phase("paused", "gpu checkpoint")?;
@@ -125,6 +123,7 @@ fn paused_task_stays_paused(stasis: &StasisHost, client: &Containerd) -> Result<
         client.resume("paused")
     })?;
     assert!(checkpoint.goes_on());
+    stasis.let_gpu_checkpoint_go()?;
     checkpoint.outcome()??;
     assert_eq!(client.state("paused", INIT)?.status(), State::Paused);
     assert_eq!(stasis.ask(10000)?, None);
@@ -145,7 +144,7 @@ fn impatient_caller_leaves_nothing_half_done(
 ) -> Result<()> {
     stasis.start_gpu_task(client, "hasty", &[], &COUNTER)?;
     assert_eq!(stasis.ask_until_up(10000)?, "101");
-    stasis.slow_checkpoint("hasty", SLOW)?;
+    stasis.hold_gpu_checkpoint("hasty")?;
     let hasty = client.beside(|client| {
         let patience = Duration::from_secs(3);
         client.checkpoint_within(patience, "hasty", &into("/images/hasty"))
@@ -154,6 +153,7 @@ fn impatient_caller_leaves_nothing_half_done(
     // Versions of containerd differ in the code that they give.
     assert_ne!(code(&hasty.outcome()?), Code::Ok);
     assert!(stasis.has_record("hasty"), "the checkpoint was waited for");
+    stasis.let_gpu_checkpoint_go()?;
     wait_until_clear(|| Ok(stasis.has_record("hasty").then(|| "a record".to_owned())))?;
     wait_until_clear(|| {
         let answer = client.checkpoint("hasty", &into("/images/again"));

@@ -38,7 +38,7 @@ fn during_a_checkpoint(
     client: &Containerd,
     victim: &CrashContainer<'_>,
 ) -> Result<Containerd> {
-    stasis.inject("checkpoint victim slow:4000")?;
+    stasis.hold_gpu_checkpoint("victim")?;
     let caller = victim.begin_checkpoint(client, DURING)?;
     let operation = victim.in_phase("gpu checkpoint")?;
     let client = crash(stasis)?;
@@ -49,6 +49,7 @@ fn during_a_checkpoint(
     let second = checkpoint(&client, "victim", "/images/second", false);
     println!("a second checkpoint meanwhile: {second:?}");
     assert!(second.is_err());
+    stasis.let_gpu_checkpoint_go()?;
     victim.operation_over()?;
     stasis.inject("")?;
     for file in ["stasis.json", "inventory.img"] {
@@ -71,7 +72,7 @@ fn during_a_restore(
     client: &Containerd,
     victim: &CrashContainer<'_>,
 ) -> Result<()> {
-    stasis.inject("restore victim slow:4000")?;
+    stasis.hold_driver("restore victim", "back")?;
     let caller = victim.begin_restore(client, DURING)?;
     let operation = victim.in_phase("gpu restore")?;
     let client = crash(stasis)?;
@@ -79,6 +80,7 @@ fn during_a_restore(
     ensure!(answer.is_err(), "a killed containerd answered: {answer:?}");
     assert_eq!(victim.in_phase("gpu restore")?, operation);
     assert_eq!(stasis.ctr_status("victim")?, "CREATED");
+    stasis.let_driver_go("back")?;
     victim.operation_over()?;
     stasis.inject("")?;
     wait_until_clear(|| {

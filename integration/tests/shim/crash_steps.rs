@@ -62,6 +62,11 @@ fn at_steps(act: impl Fn(&Victim<'_>, u32) -> Result<Vec<Hit>>) -> Result<()> {
     Ok(())
 }
 
+fn is_of_socket(hit: &Hit) -> bool {
+    let path = hit.call.path.as_ref();
+    path.is_some_and(|path| path.starts_with("/run/containerd/s"))
+}
+
 struct Victim<'l> {
     stasis: &'l StasisHost,
     client: &'l Containerd,
@@ -136,7 +141,13 @@ impl Victim<'_> {
                 self.ends()?;
             }
         }
-        self.container.nothing_left(self.client)?;
+        if hits.iter().any(is_of_socket) {
+            // containerd has deleted the task, and perhaps the directory in which it would run the
+            // shim's `delete`. The next shim at that address takes it over.
+            self.container.nothing_but_socket_left(self.client)?;
+        } else {
+            self.container.nothing_left(self.client)?;
+        }
         Ok(hits)
     }
 

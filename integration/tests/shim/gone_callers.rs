@@ -56,13 +56,14 @@ fn paused_task_is_resumed_for_its_caller(stasis: &StasisHost, client: &Container
     stasis.fails(&["sh", "-c", caller])?;
 
     let id = "abandoned";
-    stasis.slow_checkpoint(id, SLOW)?;
+    stasis.hold_gpu_checkpoint(id)?;
     client.pause(id)?;
     let hasty = client.beside(move |client| {
         let patience = Duration::from_secs(3);
         client.checkpoint_within(patience, id, &into("/images/abandoned"))
     })?;
     assert_ne!(code(&hasty.outcome()?), Code::Ok);
+    stasis.let_gpu_checkpoint_go()?;
     events.until(id, "resumed")?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
     // Theirs came earlier, and their time would be over by now.

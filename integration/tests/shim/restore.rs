@@ -260,13 +260,14 @@ fn kill_during_the_gpu_restore_ends_the_task(
     let image = leave_image(stasis, client, "late")?;
     let mut events = client.events()?;
     client.create("late", &Streams::default(), from(&image)?)?;
-    stasis.inject("restore late slow:4000 1")?;
+    stasis.hold_driver("restore late", "back")?;
     let start = client.beside(|client| client.start("late", INIT))?;
     stasis.until_phase("late", "gpu restore")?;
     let state = soon("state", || client.state("late", INIT))??;
     assert_eq!(state.status(), State::Created);
     soon("kill", || client.kill("late", INIT, SIGKILL))??;
     assert!(start.goes_on());
+    stasis.let_driver_go("back")?;
     let pid = start.outcome()??;
     assert_eq!(client.wait("late", INIT)?.status, 137);
     assert_eq!(stasis.gpu_processes()?, 0);

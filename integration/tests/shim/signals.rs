@@ -15,8 +15,6 @@ const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 5] = [
     other_signals_wait,
     dump_is_not_cut_off,
 ];
-/// The checkpoints in between are slow by this much, in milliseconds.
-const SLOW: u32 = 3000;
 const COUNTER: [&str; 2] = ["/bin/counter", "10000"];
 const SIGKILL: u32 = 9;
 const SIGUSR1: u32 = 10;
@@ -61,11 +59,12 @@ fn signal_ends_both(
     assert_eq!(stasis.gpu_processes()?, 1);
     let image = format!("/images/{id}");
     let manifest = stasis.host.path(format!("{image}/stasis.json"));
-    stasis.slow_checkpoint(id, SLOW)?;
+    stasis.hold_gpu_checkpoint(id)?;
     let checkpoint = client.beside(move |client| client.checkpoint(id, &into(&image)))?;
     stasis.until_phase(id, "gpu checkpoint")?;
     soon("kill", || client.kill(id, INIT, signal))??;
     assert!(checkpoint.goes_on() && stasis.lives(pid));
+    stasis.let_gpu_checkpoint_go()?;
     let ended = checkpoint.outcome()?.err();
     let message = ended.context("the checkpoint was ended")?.to_string();
     assert!(
@@ -96,14 +95,15 @@ fn other_signals_wait(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     client.create("told", &streams, None)?;
     client.start("told", INIT)?;
     assert_eq!(stasis.ask_until_up(10000)?, "101");
-    stasis.inject(&format!(
-        "checkpoint told slow:{SLOW} 1\nrestore told slow:1000 1"
-    ))?;
+    let holds = [("checkpoint told", "away"), ("restore told", "back")];
+    stasis.hold_driver_at(&holds)?;
     let checkpoint = client.beside(|client| client.checkpoint("told", &into("/images/told")))?;
     stasis.until_phase("told", "gpu checkpoint")?;
     soon("kill", || client.kill("told", INIT, SIGUSR1))??;
+    stasis.let_driver_go("away")?;
     stasis.until_phase("told", "gpu restore")?;
     assert_eq!(output.so_far(), "");
+    stasis.let_driver_go("back")?;
     checkpoint.outcome()??;
     output.expect("told")?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));

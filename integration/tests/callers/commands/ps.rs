@@ -1,5 +1,7 @@
 //! `stasis ps`.
 
+use std::time::Instant;
+
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use stasis_integration::check::assert_text::assert_contains;
@@ -119,19 +121,23 @@ pub(crate) fn those_that_use_a_gpu_are_shown_by_name(stasis: &StasisHost) -> Res
 const MEMORY: &str = "64.0 MiB";
 
 pub(crate) fn a_checkpoint_is_shown_and_foretells_the_next(stasis: &StasisHost) -> Result<()> {
-    stasis.slow_checkpoint("ctr-job", 2000)?;
-    std::thread::scope(|scope| {
+    stasis.hold_gpu_checkpoint("ctr-job")?;
+    let held = std::thread::scope(|scope| {
         let checkpoint = scope.spawn(|| stasis.ctr_checkpoint("ctr-job", "example.com/job:1"));
+        stasis.until_driver_is_called()?;
+        let held = Instant::now();
         let shown = wait_until_clear(|| {
             let (_, stdout, _) = run(stasis, &["ps", "ctr-job"])?;
             let is_told = stdout.contains("checkpointing: gpu checkpoint");
             Ok((!is_told).then_some(stdout))
         });
+        let held = held.elapsed();
+        stasis.let_gpu_checkpoint_go()?;
         checkpoint
             .join()
             .ok()
             .context("the checkpoint panicked")??;
-        shown
+        shown.map(|()| held.as_secs_f64())
     })?;
     stasis.inject("")?;
     let (_, rows) = super::json(stasis, &["ps"])?;
@@ -145,8 +151,7 @@ pub(crate) fn a_checkpoint_is_shown_and_foretells_the_next(stasis: &StasisHost) 
     );
     let predicted = &row["predicted_checkpoint"];
     assert_eq!(predicted["from"], 1);
-    // The driver was slow.
-    assert!(predicted["seconds"].as_f64() > Some(2.0), "{predicted}");
+    assert!(predicted["seconds"].as_f64() > Some(held), "{predicted}");
     let (_, stdout, _) = run(stasis, &["ps"])?;
     let table = cells(&stdout);
     let line = table.iter().find(|row| row[0] == "ctr-job");

@@ -45,11 +45,12 @@ pub(super) fn it_is_thawed_for_a_checkpoint(
     _: &mut Counts,
 ) -> Result<()> {
     stasis.set("runc", &format!("{LIMITS}{THAW}"))?;
-    stasis.inject("lock b slow:300 1")?;
+    stasis.hold_driver("lock b", "lock")?;
     set_above(stasis, FROZEN)?;
     let child = three.begin_checkpoint("thawed", &["--leave-running"])?;
     stasis.until_driver_is_called()?;
     assert_eq!(frozen_by_themselves(stasis)?, MEANWHILE);
+    stasis.let_driver_go("lock")?;
     let output = child.wait_with_output()?;
     let stderr = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{stderr}");

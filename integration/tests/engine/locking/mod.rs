@@ -132,7 +132,7 @@ fn a_cgroup_above_is_frozen_in_the_lock(
     three: &Bundle<'_>,
     _: &mut Counts,
 ) -> Result<()> {
-    stasis.inject("lock b slow:1000 1")?;
+    stasis.inject("lock b slow:3000 1")?;
     let child = three.begin_checkpoint("above", &[])?;
     stasis.until_driver_is_called()?;
     set_above(stasis, FROZEN)?;
@@ -153,7 +153,7 @@ fn one_is_stopped_in_the_lock(
     three: &Bundle<'_>,
     counts: &mut Counts,
 ) -> Result<()> {
-    stasis.inject("lock b slow:1000 1")?;
+    stasis.inject("lock b slow:3000 1")?;
     let child = three.begin_checkpoint("lock", &[])?;
     stasis.until_driver_is_called()?;
     signal(stasis, "-STOP")?;
@@ -175,7 +175,7 @@ fn one_is_stopped_in_the_gpu_checkpoint(
     three: &Bundle<'_>,
     counts: &mut Counts,
 ) -> Result<()> {
-    stasis.inject("checkpoint b slow:1000 1")?;
+    stasis.inject("checkpoint b slow:3000 1")?;
     let child = three.begin_checkpoint("gpu", &[])?;
     stasis.until_driver_is_called()?;
     signal(stasis, "-STOP")?;
@@ -190,7 +190,8 @@ fn one_is_stopped_after_it(
     three: &Bundle<'_>,
     counts: &mut Counts,
 ) -> Result<()> {
-    stasis.inject("checkpoint a slow:1500 1\ncheckpoint a error:801 1")?;
+    stasis.hold_driver("checkpoint a", "late")?;
+    stasis.add_order("checkpoint a error:801 1")?;
     let child = three.begin_checkpoint("after", &[])?;
     stasis.until_driver_is_called()?;
     wait_until_clear(|| {
@@ -198,6 +199,7 @@ fn one_is_stopped_after_it(
         Ok((on_gpu != 1).then(|| format!("{on_gpu} processes are on the GPU")))
     })?;
     signal(stasis, "-STOP")?;
+    stasis.let_driver_go("late")?;
     let message = leaves_one_behind(stasis, child)?;
     ensure!(message.contains("(801)"), "{message}");
     counts.go_on(stasis, &[0, 2])?;
@@ -210,7 +212,7 @@ fn one_is_stopped_in_the_gpu_restore(
     three: &Bundle<'_>,
     counts: &mut Counts,
 ) -> Result<()> {
-    stasis.inject("restore b slow:1000 1")?;
+    stasis.inject("restore b slow:3000 1")?;
     let child = three.begin_checkpoint("complete", &["--leave-running"])?;
     stasis.until_driver_is_called()?;
     signal(stasis, "-STOP")?;
@@ -231,7 +233,7 @@ fn one_is_stopped_in_a_frozen_container(
     counts: &mut Counts,
 ) -> Result<()> {
     three.pause()?;
-    stasis.inject("checkpoint b slow:1000 1")?;
+    stasis.inject("checkpoint b slow:3000 1")?;
     let child = three.begin_checkpoint("frozen", &["--leave-running"])?;
     stasis.until_driver_is_called()?;
     signal(stasis, "-STOP")?;
@@ -246,7 +248,7 @@ fn one_is_stopped_in_a_frozen_container(
 }
 
 fn a_keeper_ends_with_its_container(stasis: &StasisHost, three: &Bundle<'_>) -> Result<()> {
-    stasis.inject("lock b slow:1000 1")?;
+    stasis.inject("lock b slow:3000 1")?;
     let child = three.begin_checkpoint("ends", &[])?;
     stasis.until_driver_is_called()?;
     signal(stasis, "-STOP")?;
