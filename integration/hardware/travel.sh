@@ -99,6 +99,7 @@ first_answer() {
     local serve="exec $python /run/torch/serve.py /run/torch/weights.pt /run/torch/answers.txt >>/run/torch/answers-output.txt 2>&1"
     settings $'[restore]\nat_create = "'$from$'"'
     mkdir -p $from
+    rm -f /run/torch/answers*.txt
     torch_run weights -- "exec $python /run/torch/serve.py /run/torch/weights.pt >>/run/torch/answers-output.txt 2>&1"
     local try
     for try in {1..600}; do [ ! -e /run/torch/weights.pt ] || break; sleep 0.1; done

@@ -26,46 +26,57 @@ const TO_END: Duration = Duration::from_secs(180);
 #[derive(Debug)]
 pub(super) struct Lifeline {
     pipe: Arc<Mutex<Option<ChildStdin>>>,
-    /// Nobody needs to be ended once this is gone.
-    wanted: Option<Sender<()>>,
+    limit: Option<Limit>,
+}
+
+/// A thread that ends a host at its limit.
+#[derive(Debug)]
+struct Limit {
+    /// Once this is gone there is nothing to be ended.
+    wanted: Sender<()>,
     /// What was there at the limit, if it has come to that.
-    limit: Option<JoinHandle<Option<String>>>,
+    there: JoinHandle<Option<String>>,
 }
 
 impl Lifeline {
     /// Lets the host of this name be there until its limit, if there is one.
     pub(super) fn of(name: &str, pipe: Option<ChildStdin>) -> Result<Self> {
         let pipe = Arc::new(Mutex::new(pipe));
-        let (wanted, is_wanted) = channel();
         let limit = match env::var(LIMIT) {
-            Ok(limit) => {
-                let limit = Duration::from_secs(limit.parse().context(LIMIT)?);
-                let (name, pipe) = (name.to_owned(), Arc::clone(&pipe));
-                Some(thread::spawn(move || {
-                    let over = is_wanted.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
-                    let there = over.then(|| processes_of(&name));
-                    close(&pipe);
-                    there
-                }))
+            Ok(seconds) => {
+                let limit = Duration::from_secs(seconds.parse().context(LIMIT)?);
+                Some(Limit::of(name, &pipe, limit))
             }
             Err(_) => None,
         };
-        Ok(Self {
-            pipe,
-            wanted: Some(wanted),
-            limit,
-        })
+        Ok(Self { pipe, limit })
     }
 
     /// Has the host end, and says if its limit has done so before. By the test's own thread, whose
     /// words are shown where it fails.
     pub(super) fn close(&mut self, name: &str) {
-        drop(self.wanted.take());
         close(&self.pipe);
-        let there = self.limit.take().and_then(|limit| limit.join().ok());
-        if let Some(there) = there.flatten() {
+        let Some(Limit { wanted, there }) = self.limit.take() else {
+            return;
+        };
+        drop(wanted);
+        if let Ok(Some(there)) = there.join() {
             eprintln!("test host {name} was ended after {LIMIT}, with these there:\n{there}");
         }
+    }
+}
+
+impl Limit {
+    fn of(name: &str, pipe: &Arc<Mutex<Option<ChildStdin>>>, limit: Duration) -> Self {
+        let (wanted, is_wanted) = channel();
+        let (name, pipe) = (name.to_owned(), Arc::clone(pipe));
+        let there = thread::spawn(move || {
+            let over = is_wanted.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
+            let there = over.then(|| processes_of(&name));
+            close(&pipe);
+            there
+        });
+        Self { wanted, there }
     }
 }
 

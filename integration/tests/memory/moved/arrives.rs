@@ -136,6 +136,7 @@ impl Arrives<'_> {
         self.stasis
             .host
             .run(&["pkill", "-KILL", "-x", "stasis-pull"])?;
+        self.until_nobody_pulls()?;
         proxy.hold_after(LEAST);
         let mut start = job.operation(&["start", &job.id])?.spawn()?;
         self.until_it_waits()?;

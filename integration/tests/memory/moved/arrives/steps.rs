@@ -61,6 +61,15 @@ impl Arrives<'_> {
         })
     }
 
+    /// A start takes one that is dying for one that pulls, and fails with its end.
+    pub(super) fn until_nobody_pulls(&self) -> Result<()> {
+        wait_until_clear(|| {
+            let mut find = self.stasis.host.command("pgrep");
+            let found = find.args(["-x", "stasis-pull"]).output()?;
+            Ok(found.status.success().then(|| "stasis-pull".to_owned()))
+        })
+    }
+
     pub(super) fn until_whole(&self) -> Result<()> {
         wait_until_clear(|| {
             let is_there = self.marker().exists();
