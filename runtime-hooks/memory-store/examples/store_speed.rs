@@ -6,6 +6,7 @@
 //! lie in a file in memory are stored, and loaded into another one.
 #![allow(clippy::unwrap_used)] // it has nobody to tell
 
+use std::fs::File;
 use std::hint::black_box;
 use std::num::NonZeroUsize;
 use std::os::unix::fs::FileExt;
@@ -120,40 +121,59 @@ fn through_store(name: &str, directory: &Path, threads: usize, chunks: usize) {
 /// From a populated file in memory, and into one.
 fn through_files(name: &str, directory: &Path, threads: NonZeroUsize, chunks: usize) {
     let bytes = (chunks * CHUNK) as u64;
-    let [from, into] = [(); 2].map(|()| {
+    let allocated = || {
         let file = memory_file::create(bytes).unwrap();
         memory_file::allocate(&file, bytes).unwrap();
+        file
+    };
+    let cleared = || {
+        let file = allocated();
         let clearing = Clearing::start(&file, bytes, threads).unwrap();
         assert!(clearing.ends_within(Duration::MAX));
         file
-    });
+    };
+    let from = cleared();
     let mut content = vec![0; CHUNK];
     fastrand::fill(&mut content);
     for number in 0..chunks as u64 {
         content[..8].copy_from_slice(&number.to_le_bytes());
         from.write_all_at(&content, number * CHUNK as u64).unwrap();
     }
-    let contents = |file| FileContents {
+    let request = request(name, directory);
+    let progress = AtomicU64::new(0);
+    let start = Instant::now();
+    let mut writer = Writer::create(directory, &request).unwrap();
+    let stored = writer.store_files(&[whole(&from, bytes)], threads, &progress);
+    let index = writer.finish(&stored.unwrap().0).unwrap();
+    report(name, "written from a file", chunks, start);
+    drop(writer);
+    let load = |what: &str, into: &File| {
+        let start = Instant::now();
+        let reader = Reader::open(directory, &index, request.directory.as_deref()).unwrap();
+        let loaded = reader.load_files(&index.processes, &[whole(into, bytes)], threads, &progress);
+        loaded.unwrap();
+        report(name, what, chunks, start);
+    };
+    let into = cleared();
+    load("opened and loaded into a file", &into);
+    drop(into);
+    let start = Instant::now();
+    let into = cleared();
+    report(name, "a file allocated and cleared", chunks, start);
+    drop(into);
+    let into = allocated();
+    load("opened and loaded into a file that was not cleared", &into);
+    discard(directory, request.directory.as_deref()).unwrap();
+}
+
+fn whole(file: &File, bytes: u64) -> FileContents<'_> {
+    FileContents {
         pid: 1,
         start: PAGE as u64,
         file,
         offset: 0,
         bytes,
-    };
-    let request = request(name, directory);
-    let progress = AtomicU64::new(0);
-    let start = Instant::now();
-    let mut writer = Writer::create(directory, &request).unwrap();
-    let stored = writer.store_files(&[contents(&from)], threads, &progress);
-    let index = writer.finish(&stored.unwrap().0).unwrap();
-    report(name, "written from a file", chunks, start);
-    drop(writer);
-    let start = Instant::now();
-    let reader = Reader::open(directory, &index, request.directory.as_deref()).unwrap();
-    let loaded = reader.load_files(&index.processes, &[contents(&into)], threads, &progress);
-    loaded.unwrap();
-    report(name, "opened and loaded into a file", chunks, start);
-    discard(directory, request.directory.as_deref()).unwrap();
+    }
 }
 
 fn report(name: &str, what: &str, chunks: usize, start: Instant) {

@@ -3,7 +3,6 @@
 
 use std::fs::File;
 use std::io;
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,13 +12,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use stasis_injection::hole::fill;
 use stasis_injection::{ContentsFile, Sharing, Span};
+use stasis_linux::memory_file;
 use stasis_memory_store::{Area, CriuHas, FileContents, Index, LoadProgress, Reader, StoreError};
 
 use super::in_file::InFile;
 use super::progress::with_progress;
 use super::{OfProcess, in_processes};
 use crate::cuda::process_set::as_found::ProcessId;
-use crate::gpu_path::new_file::NewFile;
 use crate::gpu_path::process::threads_for;
 use crate::gpu_path::steps::{next, said, say_result};
 
@@ -134,14 +133,13 @@ impl Load {
 
     /// Files for the contents of all holes, empty unless they are what is stored.
     fn files_for(&self, index: &Index, reader: &Reader) -> io::Result<Vec<Contents>> {
-        let threads = threads_for(self.threads);
         let mut files = Vec::new();
         for process in &index.processes {
             let areas = process.areas.iter();
             for hole in areas.filter(|area| area.criu_has == CriuHas::Hole) {
                 let from = match reader.in_place(hole) {
                     Some((file, offset)) => as_image(file, offset)?,
-                    None => new_file(hole, threads)?,
+                    None => new_file(hole)?,
                 };
                 files.push(Contents::new(process.pid, hole, from));
             }
@@ -195,12 +193,14 @@ fn fill_all(loaded: &[Contents], restored: &Restored) -> io::Result<()> {
     in_processes(loaded, |contents| contents.fill(restored))
 }
 
-/// Room for the contents of a hole.
-fn new_file(hole: &Area, threads: NonZeroUsize) -> io::Result<ContentsFile> {
-    let made = NewFile::Nameless.make(hole.bytes, threads, None)?;
+/// Room for the contents of a hole. Unlike a driver, which would clear all pages by one thread,
+/// each thread that loads clears those that it is about to write.
+fn new_file(hole: &Area) -> io::Result<ContentsFile> {
+    let file = memory_file::create(hole.bytes)?;
+    memory_file::allocate(&file, hole.bytes)?;
     Ok(ContentsFile {
-        file: made.file,
-        offset: made.offset,
+        file,
+        offset: 0,
         sharing: Sharing::Shared,
     })
 }
