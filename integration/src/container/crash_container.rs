@@ -193,7 +193,7 @@ impl<'host> CrashContainer<'host> {
         self.nothing_left(client)
     }
 
-    /// The same but for the socket of the shim.
+    /// Waits until nothing but its shim's socket is left of its task.
     ///
     /// # Errors
     /// Something else is left, after 30 s.

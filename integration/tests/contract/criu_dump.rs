@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::by_pid::ByPid;
 use anyhow::Result;
 use stasis::cuda::{CudaDriver, CudaState, GpuMap};
+use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::host::c_build;
 use stasis_integration::host::{Cgroups, Host, Suite};
 use stasis_integration::needs;
@@ -34,15 +35,10 @@ fn criu_dumps_only_what_is_off_the_gpu() -> Result<()> {
     driver.checkpoint(pid)?;
     dump(&host, &inside)?;
 
-    host.run(&[
-        "criu",
-        "restore",
-        "-d",
-        "-D",
-        "/tmp/dump",
-        "-o",
-        "restore.log",
-    ])?;
+    // It is restored with the same pid.
+    let dumped = host.path(format!("/proc/{inside}"));
+    wait_until_clear(|| Ok(dumped.exists().then(|| "the dumped process".to_owned())))?;
+    restore(&host)?;
     let pid = host.outside(&inside)?.as_raw();
     assert_eq!(driver.state(pid), Ok(CudaState::Checkpointed));
     driver.restore(pid, &GpuMap::identity())?;
@@ -70,6 +66,13 @@ fn start_counter(host: &Host) -> Result<String> {
 fn dump(host: &Host, pid: &str) -> Result<()> {
     let script = "mkdir -p /tmp/dump && criu dump -t $0 -D /tmp/dump -o dump.log || { tail -n 5 /tmp/dump/dump.log; exit 1; }";
     host.run(&["bash", "-c", script, pid])?;
+    Ok(())
+}
+
+/// Restores it; the error has the end of CRIU's log.
+fn restore(host: &Host) -> Result<()> {
+    let script = "criu restore -d -D /tmp/dump -o restore.log || { tail -n 20 /tmp/dump/restore.log; exit 1; }";
+    host.run(&["bash", "-c", script])?;
     Ok(())
 }
 
