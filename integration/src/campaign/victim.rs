@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::check::process_tree::processes;
 use crate::faults::Action;
 
 /// Kills a process, if there is one.
@@ -65,12 +66,6 @@ pub(super) fn helper_in(init: u32) -> Option<Pid> {
         let namespace = fs::read_link(format!("/proc/{pid}/ns/pid"));
         name.trim() == "stasis-uffd" && namespace.is_ok_and(|namespace| namespace == host)
     })
-}
-
-fn processes() -> impl Iterator<Item = Pid> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.map(Pid::from_raw)
 }
 
 fn parent(pid: Pid) -> Option<Pid> {

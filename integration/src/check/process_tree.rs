@@ -34,6 +34,13 @@ pub fn descendant(child: &Child, name: &str) -> Result<Option<Pid>> {
     bail!("no {name} below process {}", child.id())
 }
 
+/// All processes of the machine.
+pub(crate) fn processes() -> impl Iterator<Item = Pid> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.map(Pid::from_raw)
+}
+
 fn descends_from(mut pid: i32, ancestor: u32) -> bool {
     while pid > 1 {
         if u32::try_from(pid) == Ok(ancestor) {

@@ -154,12 +154,10 @@ fn through_files(name: &str, directory: &Path, threads: NonZeroUsize, chunks: us
         loaded.unwrap();
         report(name, what, chunks, start);
     };
-    let into = cleared();
-    load("opened and loaded into a file", &into);
-    drop(into);
     let start = Instant::now();
     let into = cleared();
     report(name, "a file allocated and cleared", chunks, start);
+    load("opened and loaded into a file", &into);
     drop(into);
     let into = allocated();
     load("opened and loaded into a file that was not cleared", &into);

@@ -12,7 +12,8 @@ use std::process;
 
 use nix::sys::prctl;
 use nix::sys::wait::{WaitPidFlag, waitpid};
-use nix::unistd::Pid;
+
+use crate::check::process_tree::processes;
 
 /// From now on they come to this process.
 pub(in crate::host) fn adopt() -> io::Result<()> {
@@ -20,22 +21,14 @@ pub(in crate::host) fn adopt() -> io::Result<()> {
 }
 
 /// Waits for those that have ended, and for no other child of this process.
-pub(crate) fn reap() -> io::Result<()> {
-    for process in fs::read_dir("/proc")?.flatten() {
-        let Some(pid) = process
-            .file_name()
-            .to_str()
-            .and_then(|pid| pid.parse().ok())
-        else {
-            continue;
-        };
-        let status = fs::read_to_string(process.path().join("status")).unwrap_or_default();
+pub(crate) fn reap() {
+    for pid in processes() {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         if is_ended_orphan(&status, process::id()) {
             // Another thread may have done so.
-            let _ = waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG));
+            let _ = waitpid(pid, Some(WaitPidFlag::WNOHANG));
         }
     }
-    Ok(())
 }
 
 /// Says it of a process with this /proc/PID/status. What this process itself has started is in no
