@@ -11,6 +11,8 @@ use stasis_integration::host::installed::{PROGRAM, StasisHost};
 const CYCLES: u32 = 100;
 /// When everything has been done once in every way.
 const SETTLED: u32 = 8;
+/// Of our plugin in CRIU.
+const THREADS: usize = 2;
 
 /// What a container that goes on for ever cannot have more of each time.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,7 +20,7 @@ struct Use {
     descriptors: usize,
     mappings: usize,
     threads: usize,
-    /// Packs have other names each time.
+    /// Without packs, which have other names each time.
     image_files: Vec<String>,
     stored_files: usize,
 }
@@ -54,10 +56,9 @@ fn nothing_grows() -> Result<()> {
 }
 
 fn round(stasis: &StasisHost, holder: &MemoryContainer<'_>, cycle: u32, tier: &str) -> Result<()> {
-    stasis.set(
-        "runc",
-        &format!("bulk_memory = {{ heaps = true, tier = \"{tier}\", minimum_mib = 2 }}\n"),
-    )?;
+    let heaps = format!("heaps = true, minimum_mib = 2, threads = {THREADS}");
+    let settings = format!("bulk_memory = {{ tier = \"{tier}\", {heaps} }}\n");
+    stasis.set("runc", &settings)?;
     if cycle.is_multiple_of(2) {
         holder.bundle.checkpoint("image", &[])?;
         holder.bundle.restore("image")?;
@@ -88,18 +89,14 @@ fn of_workload(stasis: &StasisHost, holder: &MemoryContainer<'_>) -> Result<Use>
     })
 }
 
+/// What the image has beside its packs. A thread makes one when it has something to write, and one
+/// thread may have written it all.
 fn files_of(holder: &MemoryContainer<'_>) -> Result<Vec<String>> {
-    let names = names_in(&holder.bundle.image_path("image"))?.into_iter();
-    let same = |name: String| {
-        if name.ends_with(".pack") {
-            "pack".to_owned()
-        } else {
-            name
-        }
-    };
+    let mut names = names_in(&holder.bundle.image_path("image"))?;
+    let packs = names.extract_if(.., |name| name.ends_with(".pack")).count();
+    ensure!(packs <= THREADS, "{packs} packs: some are not its own");
     // The number of a tmpfs is the machine's: other hosts mount, too.
-    let names = names.filter(|name| !name.starts_with("tmpfs-dev-"));
-    let mut names: Vec<String> = names.map(same).collect();
+    names.retain(|name| !name.starts_with("tmpfs-dev-"));
     names.sort();
     Ok(names)
 }
