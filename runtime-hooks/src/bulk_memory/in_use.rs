@@ -9,11 +9,11 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 use stasis_memory_store::StoreError;
 
-use crate::host::file_lock::{Sharing, Tried, try_lock};
+use crate::host::file_lock::{Lock, Sharing, Tried, try_lock};
 
 /// A store that is not removed as long as this value lives.
 #[derive(Debug)]
-pub(crate) struct InUse(#[expect(dead_code, reason = "it is locked as long as it is open")] File);
+pub(crate) struct InUse(#[expect(dead_code, reason = "it is locked as long as it lives")] Lock);
 
 /// What became of a store that was to be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(crate) fn hold(directory: &Path) -> io::Result<Option<InUse>> {
         Ok(there.is_ok_and(|there| held.metadata().is_ok_and(|held| held.ino() == there.ino())))
     };
     match held {
-        Some(held) if is_still(&held)? => Ok(Some(InUse(held))),
+        Some(held) if is_still(&held)? => Ok(Some(InUse(Lock::of(held)))),
         _ => Ok(None),
     }
 }

@@ -29,7 +29,7 @@ use crate::bulk_memory::write_behind::copy::{Copied, Copy};
 use crate::error::io_kind::of_io;
 use crate::error::kind::{Diagnosis, Kind, State};
 use crate::error::operations_log::{self, Failed};
-use crate::host::file_lock::{self, Sharing};
+use crate::host::file_lock::{self, Lock, Sharing};
 use crate::host::respawn;
 use crate::operation::timeline::Timeline;
 
@@ -256,8 +256,8 @@ impl Gate {
 }
 
 /// The lock that makes this process the only one that tries again and again.
-fn take_turn(ram: &Path) -> io::Result<Option<File>> {
-    try_lock_opened(File::open(ram), Sharing::Exclusive)
+fn take_turn(ram: &Path) -> io::Result<Option<Lock>> {
+    Ok(try_lock_opened(File::open(ram), Sharing::Exclusive)?.map(Lock::of))
 }
 
 #[cfg(test)]

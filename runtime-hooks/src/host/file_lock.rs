@@ -4,6 +4,7 @@
 //! that somebody else has is no error but a result, and nobody waits for it without a deadline,
 //! apart from [`lock`].
 
+use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::thread::sleep;
@@ -23,6 +24,29 @@ pub(crate) enum Sharing {
     Exclusive,
     /// Whoever shares it, too.
     Shared,
+}
+
+/// A lock that ends with this value. To close its file would not do: a child that another thread
+/// starts has it open as well, until its execve(2).
+#[derive(Debug)]
+pub(crate) struct Lock(File);
+
+impl Lock {
+    /// The lock that an open file has, if it has one. Nobody else may be given the file.
+    pub(crate) fn of(file: File) -> Self {
+        Self(file)
+    }
+
+    /// The open file.
+    pub(crate) fn file(&self) -> &File {
+        &self.0
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = unlock(&self.0);
+    }
 }
 
 /// What has come of a try.
@@ -95,8 +119,6 @@ pub(crate) fn unlock(file: impl AsFd) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
-
     use super::*;
 
     #[test]
@@ -122,6 +144,21 @@ mod tests {
         let error = lock_within(Duration::ZERO, &second, Sharing::Exclusive).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         drop(first);
-        lock_within(Duration::ZERO, &second, Sharing::Exclusive).unwrap();
+        // What another test has just started may have it open for a moment.
+        lock_soon(&second).unwrap();
+    }
+
+    #[test]
+    fn a_lock_ends_with_its_value_whoever_has_the_file_open() {
+        let path = tempfile::NamedTempFile::new().unwrap();
+        let [first, second] = [(); 2].map(|()| File::open(path.path()).unwrap());
+        lock_soon(&first).unwrap();
+        // As a child has it that is being started.
+        let childs = first.try_clone().unwrap();
+        let lock = Lock::of(first);
+        assert_eq!(try_lock(&second, Sharing::Shared).unwrap(), Tried::Held);
+        drop(lock);
+        assert_eq!(try_lock(&second, Sharing::Shared).unwrap(), Tried::Locked);
+        drop(childs);
     }
 }

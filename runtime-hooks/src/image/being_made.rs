@@ -53,6 +53,7 @@ pub(crate) fn wait(directory: &Path, limit: Duration, cancel: &Cancel) -> io::Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::file_lock::unlock;
 
     #[test]
     fn who_wants_the_latest_image_waits_for_those_who_make_one() {
@@ -64,7 +65,8 @@ mod tests {
         let [first, second] = both;
         drop(first);
         assert_eq!(wait().unwrap_err().kind(), io::ErrorKind::TimedOut);
-        drop(second);
+        // What another test has just started may have the file open for a moment.
+        unlock(&second).unwrap();
         wait().unwrap();
     }
 }

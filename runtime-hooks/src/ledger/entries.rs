@@ -6,7 +6,7 @@ use std::path::Path;
 
 use stasis_linux::file;
 
-use crate::host::file_lock::{Sharing, Tried, try_lock};
+use crate::host::file_lock::{Sharing, Tried, try_lock, unlock};
 use crate::ledger::amounts::Entry;
 
 /// An entry has some hundred bytes.
@@ -51,9 +51,11 @@ fn is_left(entry: &Entry, record: Option<&Path>) -> bool {
 }
 
 /// Whether its operation lives: it holds the lock until its end, whatever that is. What is not
-/// known stays.
+/// known stays. A child that another thread starts has the file open as well for a moment, and must
+/// not look as if it had the lock.
 fn is_held(file: &File) -> bool {
-    !matches!(try_lock(file, Sharing::Exclusive), Ok(Tried::Locked))
+    let is_free = matches!(try_lock(file, Sharing::Exclusive), Ok(Tried::Locked));
+    !is_free || unlock(file).is_err()
 }
 
 fn read(file: &File) -> Option<Entry> {

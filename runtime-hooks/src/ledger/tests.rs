@@ -2,7 +2,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use super::*;
-use crate::host::file_lock::{Tried, try_lock};
+use crate::host::file_lock::{Tried, try_lock, unlock};
 
 fn host(bytes: u64) -> Amounts {
     [(Resource::HostMemory, bytes)].into_iter().collect()
@@ -157,7 +157,9 @@ fn killed(state_dir: &Path) -> (PathBuf, PathBuf) {
     fs::write(&record, "").unwrap();
     let a = Reservation::new(state_dir, "a").recorded(record.clone());
     reserve(&a, 60).unwrap();
-    let (entry, _lock) = a.own().file.take().unwrap();
+    let (entry, lock) = a.own().file.take().unwrap();
+    // What another test has just started may have the file open for a moment.
+    unlock(&lock).unwrap();
     (record, entry)
 }
 
@@ -195,22 +197,23 @@ fn who_goes_back_and_can_write_no_entry_keeps_others_out() {
     let ledger = state_dir.join(DIRECTORY);
     // Nobody can make a file there, as on a full disk: its path would be longer than PATH_MAX.
     std::fs::create_dir_all(&ledger).unwrap();
-    let tried = || try_lock(File::open(&ledger).unwrap(), Sharing::Exclusive).unwrap();
+    let open = || File::open(&ledger).unwrap();
     let a = Reservation::new(&state_dir, "a");
     let go_back = || {
         let look = || Ok::<_, io::Error>(host(100));
         a.reserve(&host(60), WaitFor::Room, &Patience::none(), look)
     };
     go_back().unwrap();
-    assert_eq!(tried(), Tried::Held);
+    let tried = try_lock(open(), Sharing::Exclusive).unwrap();
+    assert_eq!(tried, Tried::Held);
     // It has the lock itself.
     go_back().unwrap();
     a.release();
-    assert_eq!(tried(), Tried::Locked);
+    lock_soon(open()).unwrap();
     let look = || Ok::<_, io::Error>(host(100));
     let refused = a.reserve(&host(60), WaitFor::Reservations, &Patience::none(), look);
     assert!(matches!(refused, Err(NotReserved::Ledger(_))));
-    assert_eq!(tried(), Tried::Locked);
+    lock_soon(open()).unwrap();
 }
 
 /// A path of so many bytes.

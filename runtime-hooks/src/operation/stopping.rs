@@ -142,6 +142,7 @@ mod tests {
     use std::process::{Child, Command, Stdio};
 
     use super::*;
+    use crate::host::file_lock::unlock;
 
     const ROOT: &str = "/run/runc";
 
@@ -167,6 +168,13 @@ mod tests {
 
     fn is_under_way(state: &Path, id: &str) -> bool {
         super::is_under_way(state, Path::new(ROOT), id)
+    }
+
+    /// Ends a lock, as the end of whoever has it does: what another test has just started may have
+    /// the file open for a moment.
+    fn ends(lock: File) {
+        unlock(&lock).unwrap();
+        drop(lock);
     }
 
     fn left(state: &Path) -> usize {
@@ -205,9 +213,9 @@ mod tests {
         let lock = earlier.begin().unwrap().unwrap();
         let own = later.begin().unwrap().unwrap();
         assert!(later.is_behind_another());
-        drop(lock);
+        ends(lock);
         assert!(!later.is_behind_another() && is_under_way(state, "c1"));
-        drop(own);
+        ends(own);
         assert!(!is_under_way(state, "c1"));
         one.end();
         two.end();
@@ -219,7 +227,7 @@ mod tests {
         let state = state.path();
         let (one, two) = (First::new(), First::new());
         let (killed, held) = (one.stopping(state, "c1"), one.stopping(state, "c2"));
-        drop(killed.begin().unwrap().unwrap());
+        ends(killed.begin().unwrap().unwrap());
         let lock = held.begin().unwrap().unwrap();
         one.end();
         let next = two.stopping(state, "c3").begin().unwrap().unwrap();

@@ -8,16 +8,16 @@ use rustix::fs::{Mode, OFlags};
 
 use super::lock::{is_still, open_directory};
 use super::{ImageDirectoryError, failed};
-use crate::host::file_lock::{Sharing, Tried, try_lock};
+use crate::host::file_lock::{Lock, Sharing, Tried, try_lock};
 
 /// An image that is not removed as long as this value lives. Without a file it is in a directory
 /// that cannot be locked, from which nobody removes an image either.
 #[derive(Debug)]
-pub(crate) struct InUse(#[expect(dead_code, reason = "locked as long as it is open")] Option<File>);
+pub(crate) struct InUse(#[expect(dead_code, reason = "locked as long as it lives")] Option<Lock>);
 
 /// An image that nobody else uses as long as this value lives.
 #[derive(Debug)]
-pub(crate) struct Alone(#[expect(dead_code, reason = "locked as long as it is open")] File);
+pub(crate) struct Alone(#[expect(dead_code, reason = "locked as long as it lives")] Lock);
 
 /// Keeps the image in a directory from being removed. That needs no right to write: what cannot be
 /// opened or locked is for whoever reads it next to report.
@@ -31,7 +31,7 @@ pub(crate) fn hold(directory: &Path) -> Result<InUse, ImageDirectoryError> {
         return Ok(InUse(None));
     };
     match try_lock(&opened, Sharing::Shared) {
-        Ok(Tried::Locked) => Ok(InUse(Some(opened))),
+        Ok(Tried::Locked) => Ok(InUse(Some(Lock::of(opened)))),
         Ok(Tried::Held) => Err(ImageDirectoryError::Removed(directory.to_owned())),
         Err(_) => Ok(InUse(None)),
     }
@@ -47,7 +47,7 @@ pub(crate) fn hold_alone(directory: &Path) -> Result<Option<Alone>, ImageDirecto
     };
     let tried = try_lock(&opened, Sharing::Exclusive).map_err(failed("lock", directory))?;
     let is_ours = tried == Tried::Locked && is_still(&opened, directory);
-    Ok(is_ours.then_some(Alone(opened)))
+    Ok(is_ours.then_some(Alone(Lock::of(opened))))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use stasis_linux::directory::Directory;
 use stasis_linux::file::{self, Access, Durability};
 
 use crate::container::first_image::is_name;
-use crate::host::file_lock::{Sharing, Tried, lock, try_lock};
+use crate::host::file_lock::{Lock, Sharing, Tried, lock, try_lock};
 use crate::image::stopped::ENDING;
 
 /// Below the directory of images for new containers. No container can name it: it begins with a
@@ -126,7 +126,7 @@ impl ToPush {
                 return Ok(Some(Held {
                     path,
                     to_push,
-                    _lock: opened,
+                    _lock: Lock::of(opened),
                 }));
             }
         }
@@ -152,7 +152,7 @@ impl ToPush {
 pub(crate) struct Held {
     path: PathBuf,
     pub(crate) to_push: ToPush,
-    _lock: File,
+    _lock: Lock,
 }
 
 impl Held {
@@ -199,7 +199,7 @@ pub(crate) fn hold_all(all: &Path) -> io::Result<Vec<Held>> {
             held.push(Held {
                 path,
                 to_push,
-                _lock: opened,
+                _lock: Lock::of(opened),
             });
         }
     }

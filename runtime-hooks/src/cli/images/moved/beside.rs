@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use stasis_linux::directory::Directory;
 
 use crate::cli::command_error::MoveError;
-use crate::host::file_lock::{Sharing, Tried, try_lock};
+use crate::host::file_lock::{Lock, Sharing, Tried, try_lock};
 
 /// The directory.
 #[derive(Debug)]
 pub(super) struct Beside {
     path: PathBuf,
-    /// Locked.
-    directory: Directory,
+    /// Of the directory.
+    lock: Lock,
 }
 
 impl Beside {
@@ -33,8 +33,9 @@ impl Beside {
         name.push(ending);
         let path = file.with_file_name(name);
         let directory = Directory::make(&path, 0o700).map_err(MoveError::io("make", &path))?;
-        let tried = try_lock(directory.file(), Sharing::Exclusive);
-        let beside = Self { path, directory };
+        let lock = Lock::of(directory.into_file());
+        let tried = try_lock(lock.file(), Sharing::Exclusive);
+        let beside = Self { path, lock };
         match tried.map_err(MoveError::io("lock", &beside.path))? {
             Tried::Locked if beside.is_still() => Ok(beside),
             Tried::Locked | Tried::Held => Err(MoveError::Busy(file)),
@@ -78,7 +79,7 @@ impl Beside {
     /// Another one may have removed it between our two calls.
     fn is_still(&self) -> bool {
         let found = fs::symlink_metadata(&self.path).map(|found| (found.dev(), found.ino()));
-        let held = self.directory.file().metadata();
+        let held = self.lock.file().metadata();
         held.is_ok_and(|held| found.is_ok_and(|found| found == (held.dev(), held.ino())))
     }
 }

@@ -16,7 +16,7 @@ use stasis_memory_store::Pack;
 use stasis_oci_image::{Descriptor, Elsewhere};
 
 use crate::cli::command_error::MoveError;
-use crate::host::file_lock::{Sharing, Tried, try_lock};
+use crate::host::file_lock::{Lock, Sharing, Tried, try_lock};
 use crate::image::directory::in_use::{self, InUse};
 use in_part::{InPart, is_lost};
 
@@ -29,8 +29,8 @@ const NEW: &str = ".new";
 pub(super) struct Staging {
     path: PathBuf,
     target: PathBuf,
-    /// Locked.
-    directory: Directory,
+    /// Of the directory.
+    lock: Lock,
 }
 
 impl Staging {
@@ -43,13 +43,10 @@ impl Staging {
         refuse_used(&target)?;
         let path = path_of(&target)?;
         let directory = Directory::make(&path, 0o700).map_err(MoveError::io("make", &path))?;
-        let tried = try_lock(directory.file(), Sharing::Exclusive);
+        let lock = Lock::of(directory.into_file());
+        let tried = try_lock(lock.file(), Sharing::Exclusive);
         match tried.map_err(MoveError::io("lock", &path))? {
-            Tried::Locked if is_still(&directory, &path) => Ok(Self {
-                path,
-                target,
-                directory,
-            }),
+            Tried::Locked if is_still(lock.file(), &path) => Ok(Self { path, target, lock }),
             // Another pull has just given it its name.
             Tried::Locked | Tried::Held => Err(MoveError::Busy(target)),
         }
@@ -136,7 +133,7 @@ impl Staging {
     /// # Errors
     /// [`MoveError`]: what was pulled stays, and the next pull begins anew.
     pub(super) fn show(self) -> Result<(PathBuf, InUse), MoveError> {
-        let shared = try_lock(self.directory.file(), Sharing::Shared);
+        let shared = try_lock(self.lock.file(), Sharing::Shared);
         match shared.map_err(MoveError::io("lock", &self.path))? {
             Tried::Locked => {}
             Tried::Held => return Err(MoveError::Busy(self.target)),
@@ -156,7 +153,7 @@ impl Staging {
     }
 
     fn name(&self) -> Result<(), MoveError> {
-        let synced = rustix::fs::syncfs(self.directory.file()).map_err(io::Error::from);
+        let synced = rustix::fs::syncfs(self.lock.file()).map_err(io::Error::from);
         synced.map_err(MoveError::io("sync", &self.path))?;
         refuse_used(&self.target)?;
         // It takes the place of an empty directory (rename(2)).
@@ -187,9 +184,9 @@ pub(super) fn path_of(target: &Path) -> Result<PathBuf, MoveError> {
     Ok(target.with_file_name(name))
 }
 
-fn is_still(directory: &Directory, path: &Path) -> bool {
+fn is_still(directory: &File, path: &Path) -> bool {
     let found = fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()));
-    let held = directory.file().metadata();
+    let held = directory.metadata();
     held.is_ok_and(|held| found.is_ok_and(|found| found == (held.dev(), held.ino())))
 }
 
