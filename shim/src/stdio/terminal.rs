@@ -25,8 +25,9 @@ use tokio::time::{Sleep, sleep};
 /// somebody opens it.
 const CLOSED: Duration = Duration::from_millis(50);
 /// How long a terminal has nothing to say after its process has ended until its output ends: what
-/// was written last goes through a work queue of the kernel (`tty_flip_buffer_push`).
-const QUIET: Duration = Duration::from_millis(100);
+/// was written last goes through a work queue of the kernel (`tty_flip_buffer_push`), which may be
+/// late on a busy machine. Nobody waits so long unless others still have the terminal open.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// What becomes of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,7 +158,11 @@ impl TerminalOutput {
     fn line(&mut self, context: &mut Context<'_>) -> Line {
         if let Known::Open(end) = &mut self.known {
             match end.as_mut().poll(context) {
-                Poll::Ready(line) => self.known = Known::Ends(line),
+                Poll::Ready(line) => {
+                    self.known = Known::Ends(line);
+                    // The pause of a terminal that nobody had open, which may be over.
+                    self.pause = None;
+                }
                 Poll::Pending => return Line::Open,
             }
         }
