@@ -126,11 +126,10 @@ impl Snapshot {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::process::{Child, Command};
 
     use super::*;
-    use crate::process::tests::start;
+    use crate::process::tests::{copy_cat, start};
 
     fn pid_of(child: &Child) -> i32 {
         i32::try_from(child.id()).unwrap()
@@ -165,7 +164,7 @@ mod tests {
     fn who_has_libcuda_loaded_may_use_cuda_and_is_held() {
         let directory = tempfile::tempdir().unwrap();
         let program = directory.path().join("libcuda.so.1");
-        fs::copy("/bin/cat", &program).unwrap();
+        copy_cat(&program);
         let mut child = start(Command::new(program));
         let process = ProcessRef::open(pid_of(&child)).unwrap().unwrap();
         let own = i32::try_from(std::process::id()).unwrap();

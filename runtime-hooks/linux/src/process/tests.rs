@@ -1,7 +1,7 @@
 use std::ffi::OsStr;
-use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use super::*;
@@ -14,6 +14,13 @@ pub(crate) fn start(mut command: Command) -> Child {
     child.stdin.as_mut().unwrap().write_all(b"?").unwrap();
     child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     child
+}
+
+/// Copies `cat`, in a process of its own: a descriptor of ours that can write to the copy would be
+/// a moment in what other tests start, and execve(2) refuse it (ETXTBSY).
+pub(crate) fn copy_cat(to: &Path) {
+    let copied = Command::new("cp").arg("/bin/cat").arg(to).status();
+    assert!(copied.unwrap().success());
 }
 
 fn open(child: &Child) -> Option<ProcessRef> {
@@ -47,7 +54,7 @@ fn a_name_need_not_be_utf_8() {
         b"a) R (b",
     ] {
         let program = directory.path().join(OsStr::from_bytes(name));
-        fs::copy("/bin/cat", &program).unwrap();
+        copy_cat(&program);
         let mut child = start(Command::new(&program));
         let process = open(&child).unwrap();
         assert!(!process.may_use_cuda().unwrap());

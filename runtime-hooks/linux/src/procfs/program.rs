@@ -67,15 +67,13 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::process::tests::start;
+    use crate::process::tests::{copy_cat, start};
 
     #[test]
     fn a_process_tells_its_program_also_when_that_is_gone() {
         let directory = tempfile::tempdir().unwrap();
         let copy = directory.path().join("waits");
-        // With a descriptor of ours, which others may inherit, execve(2) could refuse it (ETXTBSY).
-        let copied = Command::new("cp").arg("/bin/cat").arg(&copy).status();
-        assert!(copied.unwrap().success());
+        copy_cat(&copy);
         let mut command = Command::new(&copy);
         command.args(["-u", "-"]);
         let mut child = start(command);

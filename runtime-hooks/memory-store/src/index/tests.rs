@@ -154,9 +154,8 @@ proptest! {
 fn changed_bodies_are_refused_or_mean_what_they_say() {
     let body = sample().encode().split_off(HEADER);
     let mut random = fastrand::Rng::with_seed(5);
-    let started = std::time::Instant::now();
     let (mut accepted, mut refused) = (0, 0);
-    while started.elapsed().as_secs() < 2 {
+    for _ in 0..100_000 {
         let mut changed = body.clone();
         for _ in 0..random.usize(1..4) {
             let at = random.usize(..changed.len());

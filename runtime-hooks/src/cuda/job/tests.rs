@@ -54,8 +54,13 @@ impl Drop for Sleepers {
 }
 
 const LIMITS: LockLimits = LockLimits {
-    deadline: Duration::from_millis(300),
+    deadline: Duration::from_secs(60),
     one_try: Duration::from_millis(10),
+};
+/// For who cannot be locked.
+const SHORT: LockLimits = LockLimits {
+    deadline: Duration::from_millis(300),
+    ..LIMITS
 };
 
 fn three(state: CudaState) -> (FakeDriver, Sleepers, Vec<i32>) {
@@ -101,7 +106,7 @@ fn who_is_locked_is_let_go_for_one_that_waits_for_it() {
 fn a_passed_deadline_leaves_nothing_locked_and_names_the_process() {
     let (driver, sleepers, pids) = three(CudaState::Running);
     driver.fail(Step::Lock, pids[2], &[CudaError::NotReady; 10_000]);
-    let error = CudaJob::lock(&driver, LIMITS, AsFound::default(), || {
+    let error = CudaJob::lock(&driver, SHORT, AsFound::default(), || {
         sleepers.members(&driver)
     })
     .unwrap_err();

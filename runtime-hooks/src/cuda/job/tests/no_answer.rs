@@ -15,7 +15,7 @@ use crate::cuda::watchdog::{CallLimits, WatchedDriver};
 /// behind it.
 fn watched(driver: FakeDriver) -> (Arc<FakeDriver>, WatchedDriver) {
     let driver = Arc::new(driver);
-    let limit = Duration::from_millis(500);
+    let limit = Duration::from_secs(2);
     let limits = CallLimits {
         answer: limit,
         work: limit,
