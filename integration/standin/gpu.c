@@ -190,6 +190,7 @@ static int make_mailbox(const uint8_t *gpus, unsigned count) {
     page->gpus = count;
     memcpy(page->gpu, gpus, sizeof page->gpu);
     box = page;
+    memory_is_held_halfway = &page->is_held_halfway;
     set_tag();
     return 0;
 }

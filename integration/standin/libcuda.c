@@ -13,7 +13,7 @@ static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL); 
 /*
  * A fault that was ordered for this call, if any. Each line of the file is "CALL TAG ACTION [COUNT]": CALL is lock, checkpoint,
  * restore, unlock or get-state; TAG a workload's tag or *; ACTION error:N, hang, slow:MS, slowly:MS
- * (behind each 2 MiB that it copies), hold:NAME, crash or busy;
+ * (behind each 2 MiB that it copies), hold:NAME, half:NAME (when it has copied half), crash or busy;
  * COUNT how many calls it is for (default: all). Counts are kept in the file, under a lock. A call that is held waits
  * until the file NAME beside this one is gone. Other lines describe the machine: machine.h.
  */
@@ -22,6 +22,7 @@ struct order {
     int argument;
     unsigned delay_ms;
     int hang;
+    int is_held_halfway;
     char held_by[96];
 };
 
@@ -40,7 +41,10 @@ static void obey(const char *action, struct order *order) {
         return;
     else if (sscanf(action, "hold:%31[a-z]", name) == 1)
         snprintf(order->held_by, sizeof order->held_by, STANDIN "/%s", name);
-    else if (!strcmp(action, "hang"))
+    else if (sscanf(action, "half:%31[a-z]", name) == 1) {
+        order->is_held_halfway = 1;
+        snprintf(order->held_by, sizeof order->held_by, STANDIN "/%s", name);
+    } else if (!strcmp(action, "hang"))
         order->hang = 1;
     else if (!strcmp(action, "crash"))
         order->fault = FAULT_CRASH;
@@ -101,6 +105,16 @@ static int put(int memory, const struct mailbox *box) {
     return 0;
 }
 
+static int set_held_halfway(int memory, uint32_t value) {
+    off_t at = (off_t)(MAILBOX_ADDRESS + offsetof(struct mailbox, is_held_halfway));
+    return pwrite(memory, &value, sizeof value, at) < 0 ? OPERATING_SYSTEM : 0;
+}
+
+static void wait_while_held(const struct order *order) {
+    while (*order->held_by && !access(order->held_by, F_OK))
+        nap();
+}
+
 /* CUcheckpointGpuPair. */
 struct pair {
     unsigned char old[UUID_BYTES], new[UUID_BYTES];
@@ -153,13 +167,13 @@ static int no_room(const struct machine *machine, const struct mailbox *box) {
     return 0;
 }
 
-/* Writes the request into the mailbox, once what was ordered for it is known. */
+/* Writes the request into the mailbox, once what was ordered for it is known; lets it go on from half of it once it may. */
 static int post(int memory, struct mailbox *box, const struct call *call) {
     struct order order = order_for(call->name, box->tag);
     while (order.hang)
         pause();
-    while (*order.held_by && !access(order.held_by, F_OK))
-        nap();
+    if (!order.is_held_halfway)
+        wait_while_held(&order);
     if (call->request == RESTORE && box->state == CHECKPOINTED) {
         struct machine machine = machine_read();
         if (choose_targets(call, &machine, box))
@@ -172,7 +186,14 @@ static int post(int memory, struct mailbox *box, const struct call *call) {
     box->fault = order.fault;
     box->fault_argument = order.argument;
     box->delay_ms = order.delay_ms;
-    return put(memory, box);
+    if (!order.is_held_halfway)
+        return put(memory, box);
+    int result = set_held_halfway(memory, 1);
+    if (result == 0)
+        result = put(memory, box);
+    if (result == 0)
+        wait_while_held(&order);
+    return result ? result : set_held_halfway(memory, 0);
 }
 
 /* Has the restore thread of a process do something, and waits for its answer. */
@@ -185,7 +206,9 @@ static int ask(int pid, const struct call *call) {
     snprintf(path, sizeof path, "/proc/%d/maps", pid);
     int turn = open(path, O_RDONLY | O_CLOEXEC); /* one caller at a time */
     flock(turn, LOCK_EX);
-    int result = settle(memory, &box);
+    int result = set_held_halfway(memory, 0); /* by a caller that was killed */
+    if (result == 0)
+        result = settle(memory, &box);
     if (result == 0)
         result = post(memory, &box, call);
     if (result == 0)

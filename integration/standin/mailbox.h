@@ -45,6 +45,9 @@ struct mailbox {
     /* Written by the restore thread; `answered` last. */
     int32_t result;
     uint32_t answered;
+    /* Written by the caller also while the request is under way: the copying waits in the middle as long as it is set. It is the last, so that
+       all others are where processes of earlier images have them. */
+    uint32_t is_held_halfway;
 };
 
 /* The UUID of GPU 0, and the place of the byte in which those of others differ; what a context costs on each GPU. */

@@ -91,13 +91,21 @@ static void transfer(void *to, const void *from, size_t bytes) {
 static int copies_itself;
 
 unsigned memory_wait_ms;
+const uint32_t *memory_is_held_halfway;
+/* How many bytes are copied, and how many are half of all. */
+static size_t copied, half;
+
+static void nap(unsigned ms) { nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL); }
 
 static void copy(void *to, const void *from, size_t bytes) {
     if (copies_itself)
         transfer(to, from, bytes);
     else
         memcpy(to, from, bytes);
-    nanosleep(&(struct timespec){.tv_sec = memory_wait_ms / 1000, .tv_nsec = memory_wait_ms % 1000 * 1000000L}, NULL);
+    nap(memory_wait_ms);
+    copied += bytes;
+    while (copied >= half && __atomic_load_n(memory_is_held_halfway, __ATOMIC_ACQUIRE))
+        nap(1);
 }
 
 static int is_zero(const char *page) { return page[0] == 0 && !memcmp(page, page + 1, PAGE - 1); }
@@ -146,8 +154,14 @@ static size_t bytes_of_all(void) {
     return bytes;
 }
 
-int memory_to_host(void) {
+static void begin(void) {
     copies_itself = machine_read().copies_itself;
+    copied = 0;
+    half = bytes_of_all() / 2;
+}
+
+int memory_to_host(void) {
+    begin();
     void *buffer = make_buffer();
     if (!buffer)
         return OUT_OF_MEMORY;
@@ -184,7 +198,7 @@ static int map_all(void) {
 }
 
 int memory_to_devices(void) {
-    copies_itself = machine_read().copies_itself;
+    begin();
     void *buffer = make_buffer();
     if (!buffer || map_all()) {
         if (buffer)

@@ -3,6 +3,7 @@
 #define STASIS_MEMORY_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /* Memory of a device, in whole pages, which `bytes` says afterwards; 0 if there is no room. */
 void *memory_allocate(size_t *bytes, unsigned device);
@@ -12,6 +13,8 @@ size_t memory_release(void *address, unsigned *device);
 size_t memory_largest(void);
 /* Device memory to host memory and back; each a CUresult, and all or nothing. By order they wait behind each 2 MiB. */
 extern unsigned memory_wait_ms;
+/* They wait when half is copied, as long as this is set. */
+extern const uint32_t *memory_is_held_halfway;
 int memory_to_host(void);
 int memory_to_devices(void);
 

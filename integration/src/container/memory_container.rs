@@ -76,7 +76,7 @@ impl<'l> MemoryContainer<'l> {
     /// # Errors
     /// It has not.
     pub fn goes_on(&self) -> Result<()> {
-        let answer = self.stasis.ask_within(self.port, 60)?;
+        let answer = self.stasis.ask(self.port)?;
         let now = count(&answer.context("it does not answer")?)?;
         let expected = self.next.replace(now + 1);
         ensure!(now == expected, "it counts {now} and not {expected}");
@@ -185,32 +185,43 @@ impl StasisHost {
         })
     }
 
-    /// Processes, mounts, cgroups, and the memory that is stored apart from images.
+    /// The names of all processes, once there are none that operations leave to end on their own
+    /// time. It is for hosts without a container that waits for one of these.
     ///
     /// # Errors
-    /// The host cannot be looked at.
-    pub fn inventory(&self) -> Result<Inventory> {
-        let lines = |command: &[&str]| -> Result<Vec<String>> {
-            let text = self.host.run_for_text(command)?;
-            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-            lines.sort();
-            Ok(lines)
-        };
-        let mounts = ["cut", "-d", " ", "-f", "5", "/proc/self/mountinfo"];
-        let mut mounts = lines(&mounts)?;
-        mounts.retain(|mount| mount != "/run/stasis/memory");
-        let processes = || lines(&["ps", "-e", "-o", "comm="]);
-        // It removes stores that nobody needs for a moment after each checkpoint.
+    /// There still is one after 30 s, or the host cannot be looked at.
+    pub fn processes_at_rest(&self) -> Result<Vec<String>> {
         wait_until_clear(|| {
-            let tidies = processes()?
-                .into_iter()
-                .find(|name| name == "stasis-durable");
-            Ok(tidies)
+            let lines = self.lines(&["ps", "-e", "-o", "args="])?;
+            let ending: Vec<_> = lines.iter().filter(|line| is_ending(line)).collect();
+            Ok((!ending.is_empty()).then(|| format!("{ending:?}")))
         })?;
+        self.lines(&["ps", "-e", "-o", "comm="])
+    }
+
+    /// What a command says, in order.
+    fn lines(&self, command: &[&str]) -> Result<Vec<String>> {
+        let text = self.host.run_for_text(command)?;
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        Ok(lines)
+    }
+
+    /// Processes, mounts, cgroups, and the memory that is stored apart from images, of a host as
+    /// [`StasisHost::processes_at_rest`] wants it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn inventory(&self) -> Result<Inventory> {
+        let processes = self.processes_at_rest()?;
+        let mounts = ["cut", "-d", " ", "-f", "5", "/proc/self/mountinfo"];
+        let mut mounts = self.lines(&mounts)?;
+        mounts.retain(|mount| mount != "/run/stasis/memory");
+        let cgroups = self.lines(&["find", "/sys/fs/cgroup", "-type", "d"])?;
         let mut inventory = Inventory::from([
-            ("processes", processes()?),
+            ("processes", processes),
             ("mounts", mounts),
-            ("cgroups", lines(&["find", "/sys/fs/cgroup", "-type", "d"])?),
+            ("cgroups", cgroups),
         ]);
         let kept = ["/var/lib/stasis", "/run/stasis"].map(|path| self.host.path(path));
         let mut stored = Vec::new();
@@ -225,6 +236,12 @@ impl StasisHost {
         inventory.insert("stored", stored);
         Ok(inventory)
     }
+}
+
+/// Whether this command line is of a process that ends by itself: of ours, which begins with the
+/// verb, or of one that the host's first process has to reap.
+fn is_ending(line: &str) -> bool {
+    line.starts_with("stasis-") || line.ends_with("<defunct>")
 }
 
 /// What is more or less than before.

@@ -1,6 +1,7 @@
 //! Driver calls and looks at the GPUs from a process of their own, which can be killed and which
 //! sees faults and a machine of its own.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -11,6 +12,7 @@ use anyhow::{Context, Result, ensure};
 use stasis::cuda::nvml::Inventory;
 use stasis::cuda::{CudaError, CudaState, GpuMap};
 use stasis_config::Settings;
+use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::host::c_build;
 
 use crate::{LIBCUDA, NVML, blockers, driver, library};
@@ -137,8 +139,11 @@ pub(crate) fn kill_during_checkpoint(
 ) -> Result<CudaState> {
     let mut head_start = Duration::from_millis(100);
     loop {
-        let mut child = start("checkpoint * slow:800", &format!("checkpoint {pid}"))?;
+        let mut child = start("checkpoint * slow:3000 1", &format!("checkpoint {pid}"))?;
         line_after(&mut child, "calling")?;
+        if !c_build::has_gpu() {
+            until_called(&child)?;
+        }
         sleep(head_start);
         child.kill()?;
         let status = child.wait()?;
@@ -150,6 +155,16 @@ pub(crate) fn kill_during_checkpoint(
         }
         head_start *= 2;
     }
+}
+
+/// Waits until the stand-in has read the order for a call: then its caller is in that call, which
+/// has just begun, however late this machine lets it run.
+fn until_called(caller: &Child) -> Result<()> {
+    let faults = format!("/proc/{}/root/run/stasis-standin/faults", caller.id());
+    wait_until_clear(|| {
+        let orders = fs::read_to_string(&faults)?;
+        Ok((!orders.ends_with(" 0\n")).then(|| format!("its orders: {orders}")))
+    })
 }
 
 /// Starts [`caller`]; on the stand-in with a /run of its own that holds the faults.

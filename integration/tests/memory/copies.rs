@@ -1,5 +1,6 @@
 //! Copies to disk of what is in memory alone: they are made, whoever is killed.
 
+use std::collections::HashSet;
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
@@ -9,6 +10,8 @@ use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{OPERATIONS_LOG, PROGRAM, StasisHost};
+
+use crate::patience::patiently;
 
 const PORT: u16 = 10000;
 const DISK: &str = "/var/lib/stasis/memory";
@@ -43,7 +46,7 @@ struct Copies<'l> {
 
 impl Copies<'_> {
     fn goes_on(&self) -> Result<()> {
-        let answer = self.stasis.ask_within(PORT, 20)?;
+        let answer = self.stasis.ask(PORT)?;
         let answer = answer.context("it does not answer")?;
         ensure!(answer.starts_with("ok "), "{answer}");
         Ok(())
@@ -64,8 +67,9 @@ impl Copies<'_> {
         Ok((durable, listed.len() - durable))
     }
 
+    /// What has failed is tried again after 1, 2, 4 ... s.
     fn until_durable(&self, count: usize) -> Result<()> {
-        wait_until_clear(|| {
+        patiently(|| {
             let now = self.durable()?;
             Ok((now != (count, 0)).then(|| format!("{now:?}, and not {count} on disk")))
         })
@@ -82,16 +86,24 @@ impl Copies<'_> {
         self.stasis.host.run(&empty).map(drop)
     }
 
-    /// Waits until a copy has failed, and is tried again; returns its process's cgroups.
+    /// Waits until the copies of so many images have failed, and one process is left that tries
+    /// again; returns its cgroups.
     fn until_tried(&self, count: usize) -> Result<String> {
-        wait_until_clear(|| {
+        patiently(|| {
             let log = fs::read_to_string(self.stasis.host.path(OPERATIONS_LOG))?;
-            let failed = log.lines().filter(|line| line.contains("is not on disk"));
-            let failed = failed.count();
+            let failed = not_on_disk(&log);
             Ok((failed < count).then(|| format!("{failed} of {count} copies have failed")))
         })?;
-        let cgroup = "cat /proc/$(pgrep -x stasis-durable)/cgroup";
-        self.stasis.host.run_for_text(&["bash", "-c", cgroup])
+        // Each operation starts one more, which ends when it sees that another is at work.
+        let mut alive = String::new();
+        wait_until_clear(|| {
+            let copiers = ["pgrep", "-x", "-r", "S,R,D", "stasis-durable"];
+            alive = self.stasis.host.run_for_text(&copiers).unwrap_or_default();
+            let count = alive.lines().count();
+            Ok((count != 1).then(|| format!("{count} processes make copies")))
+        })?;
+        let cgroups = format!("/proc/{alive}/cgroup");
+        self.stasis.host.run_for_text(&["cat", &cgroups])
     }
 
     /// Kills all that make copies: one that was just started has its arguments, and not yet its
@@ -126,6 +138,15 @@ impl Copies<'_> {
         self.gpu.restore(image)?;
         self.goes_on()
     }
+}
+
+/// Of how many images a copy has failed: each process that tries says so once.
+fn not_on_disk(log: &str) -> usize {
+    let images = log.lines().filter_map(|line| {
+        let (before, _) = line.split_once(" is not on disk")?;
+        before.rsplit(' ').next()
+    });
+    images.collect::<HashSet<_>>().len()
 }
 
 /// The copy waits for room, and is killed as it does; whoever comes next makes it.
@@ -197,9 +218,6 @@ fn two_checkpoints_at_a_time(here: &Copies<'_>) -> Result<()> {
         here.gpu.checkpoint(image, &["--leave-running"])?;
     }
     here.until_tried(6)?;
-    let alive = ["pgrep", "-c", "-x", "stasis-durable"];
-    let alive = here.stasis.host.run_for_text(&alive)?;
-    ensure!(alive == "1", "{alive} processes make copies");
     here.empty_disk()?;
     here.until_durable(8)?;
     let shared = format!("find {DISK} -name '*.pack' -links +1");

@@ -11,6 +11,9 @@ use stasis_integration::host::installed::{PROGRAM, StasisHost};
 const CYCLES: u32 = 100;
 /// When everything has been done once in every way.
 const SETTLED: u32 = 8;
+/// What the kernel makes huge pages of has up to twice the memory. A leak of a fifth of a MiB in
+/// each cycle is more.
+const GROWTH: u64 = 16 << 20;
 /// Of our plugin in CRIU.
 const THREADS: usize = 2;
 
@@ -45,8 +48,8 @@ fn nothing_grows() -> Result<()> {
             let (now, resident) = (of_workload(&stasis, &holder)?, resident(&stasis, &holder)?);
             ensure!(now == *uses, "cycle {cycle}: {now:?} and not {uses:?}");
             ensure!(
-                resident.abs_diff(*bytes) < 4 << 20,
-                "cycle {cycle}: {resident} bytes and not {bytes}"
+                resident < *bytes + GROWTH,
+                "cycle {cycle}: {bytes} bytes have become {resident}"
             );
             let now = inventory(&stasis)?;
             ensure!(now == *there, "cycle {cycle}: {now:?} and not {there:?}");

@@ -69,7 +69,7 @@ impl<'l> Heaps<'l> {
 
     /// Has it verify all of its memory.
     fn verify(&self) -> Result<Intact> {
-        let answer = self.stasis.ask_within(self.port, 60)?;
+        let answer = self.stasis.ask(self.port)?;
         parse(&answer.context("it does not answer")?)
     }
 

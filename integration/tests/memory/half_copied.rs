@@ -15,8 +15,8 @@ use crate::suspended::{in_file, seen, toggled};
 
 const MIB: u64 = 1 << 20;
 const COPIER: &str = "stasis-gpu-copy";
-/// Waits so long behind each 2 MiB: all of them take some seconds.
-const SLOWLY: &str = "slowly:150 1";
+/// By which the driver is held in the middle.
+pub(crate) const HALF: &str = "half";
 
 /// Who is killed.
 #[derive(Debug, Clone, Copy)]
@@ -62,12 +62,13 @@ fn checkpointed_without(
     job: &MemoryContainer<'_>,
     killed: Killed,
 ) -> Result<()> {
-    stasis.inject(&format!("checkpoint job {SLOWLY}"))?;
+    hold_halfway(stasis, "checkpoint job")?;
     let checkpoint = job
         .bundle
         .begin_checkpoint("killed", &["--leave-running"])?;
     until_half_copied(stasis, &job.bundle)?;
     kill(stasis, job, killed)?;
+    stasis.let_driver_go(HALF)?;
     succeeds(checkpoint)?;
     stasis.inject("")
 }
@@ -81,10 +82,11 @@ fn in_a_suspend_and_a_resume() -> Result<()> {
     for killed in [Killed::Copier, Killed::Worker] {
         let before = seen(stasis, &job.bundle)?;
         for call in ["checkpoint", "restore"] {
-            stasis.inject(&format!("{call} job {SLOWLY}"))?;
+            hold_halfway(stasis, &format!("{call} job"))?;
             let toggle = toggled(stasis, "job").spawn()?;
             until_half_copied(stasis, &job.bundle)?;
             kill(stasis, &job, killed)?;
+            stasis.let_driver_go(HALF)?;
             let said = succeeds(toggle)?;
             if let Killed::Copier = killed {
                 assert_contains(&said, &["could not be put back at once", "it is now"]);
@@ -110,6 +112,14 @@ fn started(stasis: &StasisHost) -> Result<MemoryContainer<'_>> {
     job.bundle.checkpoint("first", &["--leave-running"])?;
     job.goes_on()?;
     Ok(job)
+}
+
+/// Has the next such call wait when half is copied, until the driver is let go by [`HALF`].
+pub(crate) fn hold_halfway(stasis: &StasisHost, call: &str) -> Result<()> {
+    stasis
+        .host
+        .write(&format!("/run/stasis-standin/{HALF}"), "")?;
+    stasis.inject(&format!("{call} half:{HALF} 1"))
 }
 
 /// Waits until the driver has moved some of 48 MiB, and has more to move.

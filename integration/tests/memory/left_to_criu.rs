@@ -46,7 +46,7 @@ fn start<'l>(stasis: &'l StasisHost, id: &str, command: &str, port: u16) -> Resu
 }
 
 fn is_whole(stasis: &StasisHost, port: u16) -> Result<()> {
-    let answer = stasis.ask_within(port, 20)?.context("it does not answer")?;
+    let answer = stasis.ask(port)?.context("it does not answer")?;
     ensure!(answer.starts_with("ok "), "{answer}");
     Ok(())
 }

@@ -15,6 +15,7 @@ mod left_to_criu;
 mod limits;
 mod moved;
 mod no_room;
+mod patience;
 mod plugin_alone;
 mod suspend_cut_off;
 mod suspended;

@@ -52,13 +52,13 @@ fn store_is_full(
         for options in [&[][..], &["--leave-running"]] {
             stasis.host.mount_memory(bytes, STORE)?;
             fails(stasis, holder, options).with_context(|| format!("with {bytes} bytes"))?;
-            stasis.host.run(&["umount", STORE])?;
+            unmount(stasis, STORE)?;
         }
     }
     stasis.host.mount_memory(packs + index, STORE)?;
     holder.bundle.checkpoint("good", &["--leave-running"])?;
     holder.goes_on()?;
-    stasis.host.run(&["umount", STORE])?;
+    unmount(stasis, STORE)?;
 
     stasis.host.mount_memory(2 * packs, STORE)?;
     stasis.host.run(&["mount", "-o", "remount,ro", STORE])?;
@@ -66,8 +66,7 @@ fn store_is_full(
     assert_contains(&message, &[STORE, "Read-only file system", RUNS_ON]);
     holder.nothing_left_of_dump("full")?;
     holder.goes_on()?;
-    stasis.host.run(&["umount", STORE])?;
-    Ok(())
+    unmount(stasis, STORE)
 }
 
 fn fails(stasis: &StasisHost, holder: &MemoryContainer<'_>, options: &[&str]) -> Result<()> {
@@ -84,6 +83,12 @@ fn fails(stasis: &StasisHost, holder: &MemoryContainer<'_>, options: &[&str]) ->
     holder.goes_on()
 }
 
+/// Who removes stores that nobody needs after a checkpoint has the directory open.
+fn unmount(stasis: &StasisHost, at: &str) -> Result<()> {
+    stasis.processes_at_rest()?;
+    stasis.host.run(&["umount", at]).map(drop)
+}
+
 /// A file system that is asked for room beforehand, and written to past the page cache.
 fn disk_is_full(stasis: &StasisHost, holder: &MemoryContainer<'_>, packs: u64) -> Result<()> {
     // Its own tables take some MiB.
@@ -91,8 +96,7 @@ fn disk_is_full(stasis: &StasisHost, holder: &MemoryContainer<'_>, packs: u64) -
     for options in [&[][..], &["--leave-running"]] {
         fails(stasis, holder, options).context("on ext4")?;
     }
-    stasis.host.run(&["umount", STORE])?;
-    Ok(())
+    unmount(stasis, STORE)
 }
 
 /// In the middle of the memory, and when it is CRIU that lacks room.
@@ -109,7 +113,7 @@ fn image_is_full(stasis: &StasisHost, holder: &MemoryContainer<'_>, bytes: u64) 
         assert_contains(&message, &[RUNS_ON]);
         holder.nothing_left_of_dump("full")?;
         holder.goes_on()?;
-        stasis.host.run(&["umount", &image])?;
+        unmount(stasis, &image)?;
     }
     Ok(())
 }

@@ -73,19 +73,20 @@ impl Alone<'_> {
             self.counts_on_from(second).context(fault)?;
         }
         self.criu("end", "", &["dump", "-t", &pid, "-o", "log"])?;
+        self.is_gone(&pid).context("after the dump")?;
         let last = self.answer()?;
         let restore = ["restore", "-d", "-o", "log"];
         for fault in ["fill:3:kill", "giveback:1:error"] {
             let message = self.criu("end", fault, &restore);
             ensure!(message.is_err(), "{fault}: it succeeded");
             self.stasis.no_criu()?;
-            wait_until_clear(|| Ok(self.runs(&pid).then(|| format!("{fault}: it runs"))))?;
+            self.is_gone(&pid).context(fault)?;
             ensure!(self.answer()? == last, "{fault}: it has run");
         }
         self.criu("end", "", &restore)?;
         self.counts_on_from(last)?;
         self.stasis.host.run(&["kill", "-KILL", &pid])?;
-        wait_until_clear(|| Ok(self.runs(&pid).then(|| "it runs".to_owned())))
+        self.is_gone(&pid)
     }
 
     fn start(&self) -> Result<String> {
@@ -168,10 +169,11 @@ impl Alone<'_> {
         answer
     }
 
-    fn runs(&self, pid: &str) -> bool {
-        let stat = self.stasis.host.path(format!("/proc/{pid}/stat"));
-        let stat = fs::read_to_string(stat).unwrap_or_default();
-        stat.contains("(heaps)") && !stat.contains(") Z ")
+    /// It has ended, and its pid is free for a restore: a process that CRIU has killed has it until
+    /// the host's first process reaps it.
+    fn is_gone(&self, pid: &str) -> Result<()> {
+        let process = self.stasis.host.path(format!("/proc/{pid}"));
+        wait_until_clear(|| Ok(process.exists().then(|| "it is there".to_owned())))
     }
 }
 

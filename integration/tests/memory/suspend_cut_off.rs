@@ -14,7 +14,7 @@ use stasis_integration::needs;
 
 use crate::debugger::Debugger;
 use crate::limits::{LIMIT, limit_file, limited};
-use crate::suspended::{TOGGLE, in_file, seen};
+use crate::suspended::{TOGGLE, in_file, seen, until_dead};
 
 const SUSPENDS: &str = "cuda-checkpoint";
 const COPIER: &str = "stasis-gpu-copy";
@@ -137,7 +137,9 @@ impl Here<'_> {
         if call == "restore" {
             self.toggles("")?;
         }
-        self.cut_off(call, &[KEEPER, SUSPENDS, COPIER])?;
+        let all = [KEEPER, SUSPENDS, COPIER];
+        drop(self.cut_off(call, &all)?.wait_with_output()?);
+        until_dead(self.stasis, &all.join("|"))?;
         self.stasis.host.run(&[PROGRAM, "recover", "--all"])?;
         self.stasis.nothing_to_put_right()
     }

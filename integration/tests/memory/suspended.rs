@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use stasis_injection::{devices_of, unreadable};
+use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{CUDA_CHECKPOINT, StasisHost};
@@ -226,12 +227,22 @@ pub(crate) fn in_file(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Mappings, tasks, descriptors and children of the process, and our processes of the host.
+/// Mappings, tasks, descriptors and children of the process, once none of ours works on it any
+/// more: nobody waits for who has held its contents.
 pub(crate) fn seen(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<String> {
-    let script = "cd /proc/$0; cut -d' ' -f1,2 maps; ls task fd; cat task/*/children; \
-                  ps -eo comm= | grep -c stasis-gpu || true";
+    stasis.processes_at_rest()?;
+    let script = "cd /proc/$0; cut -d' ' -f1,2 maps; ls task fd; cat task/*/children";
     let pid = memory.pid()?.to_string();
     stasis.host.run_for_text(&["sh", "-c", script, &pid])
+}
+
+/// Waits until those that were killed, by names with `|` between them, are dead: what they hold
+/// locked is held until the kernel has closed their files.
+pub(crate) fn until_dead(stasis: &StasisHost, names: &str) -> Result<()> {
+    wait_until_clear(|| {
+        let alive = ["pgrep", "-x", "-r", "S,R,D", names];
+        Ok(stasis.host.run_for_text(&alive).ok())
+    })
 }
 
 /// What the cgroup of a limit uses, in bytes.

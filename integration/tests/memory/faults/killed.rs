@@ -1,7 +1,9 @@
 //! CRIU killed by somebody else, at any time.
 
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::process::Child;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -11,7 +13,7 @@ use nix::libc;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use stasis_integration::check::assert_text::assert_contains;
-use stasis_integration::check::process_tree::descendant;
+use stasis_integration::check::process_tree::{descendant, has_ended};
 use stasis_integration::check::wait::wait_until_clear;
 
 use super::RUNS_ON;
@@ -20,12 +22,14 @@ use super::container::FaultyContainer;
 /// How often CRIU has to be hit while memory is taken; the time for it may be over when it is meant
 /// to be.
 const KILLS: u32 = 8;
+/// How often a restore is to be hit at least and at most: the time for it may be over as well.
+const RESTORES: RangeInclusive<u32> = 10..=50;
 
 impl FaultyContainer<'_> {
     /// While memory is taken. Later CRIU is inside of the processes, which do not survive that,
     /// with and without a plugin.
     pub(crate) fn dumps_are_killed(&self, random: &mut Rng) -> Result<()> {
-        let took = self.copied_in("checkpoint")?;
+        let mut took = self.copied_in("checkpoint")?;
         let mut killed = 0;
         for turn in 0.. {
             if killed == KILLS {
@@ -42,7 +46,7 @@ impl FaultyContainer<'_> {
             let task = self.holder.bundle.pid()?;
             let dump = self.holder.bundle.begin_checkpoint("killed", options)?;
             let at = Duration::from_secs_f64(took * random.f64());
-            let hit = self.kill_while_memory_is_taken(task, at)?;
+            let hit = self.kill_while_memory_is_taken(&dump, task, at)?;
             let output = dump.wait_with_output()?;
             let stderr = String::from_utf8_lossy(&output.stderr);
             if hit {
@@ -54,6 +58,8 @@ impl FaultyContainer<'_> {
                 self.is_as(&before)?;
             } else {
                 ensure!(output.status.success(), "{stderr}");
+                // The machine may have become faster.
+                took = self.copied_in("checkpoint")?;
                 if options.is_empty() {
                     self.holder.bundle.restore("killed")?;
                 }
@@ -64,9 +70,15 @@ impl FaultyContainer<'_> {
     }
 
     /// Whether it was still the time for it.
-    fn kill_while_memory_is_taken(&self, task: i64, at: Duration) -> Result<bool> {
-        self.wait_for("memory-progress")?;
-        let status = fs::read_to_string(self.stasis.host.path(format!("/proc/{task}/status")))?;
+    fn kill_while_memory_is_taken(&self, dump: &Child, task: i64, at: Duration) -> Result<bool> {
+        let status = self.stasis.host.path(format!("/proc/{task}/status"));
+        if !self.has_progress(dump)? {
+            return Ok(false);
+        }
+        // The dump may have ended it already.
+        let Ok(status) = fs::read_to_string(status) else {
+            return Ok(false);
+        };
         let tracer = status
             .lines()
             .find_map(|line| line.strip_prefix("TracerPid:"));
@@ -120,11 +132,14 @@ impl FaultyContainer<'_> {
         self.holder.bundle.restore("good")?;
         self.holder.goes_on()?;
         self.holder.end()?;
-        let took = self.copied_in("restore")?;
+        let mut took = self.copied_in("restore")?;
         let mut killed = 0;
-        for _ in 0..10 {
+        for turn in 0..*RESTORES.end() {
+            if killed > 0 && turn >= *RESTORES.start() {
+                break;
+            }
             let mut restore = self.holder.bundle.begin_restore("good")?;
-            self.wait_for("memory-progress")?;
+            self.has_progress(&restore)?;
             let criu = descendant(&restore, "criu")?;
             let at = Duration::from_secs_f64(took * random.f64());
             sleep(at);
@@ -136,6 +151,7 @@ impl FaultyContainer<'_> {
                 self.holder.is_back_at(next);
                 self.holder.goes_on()?;
                 self.holder.end()?;
+                took = self.copied_in("restore")?;
                 continue;
             }
             killed += 1;
@@ -150,9 +166,16 @@ impl FaultyContainer<'_> {
         self.holder.goes_on()
     }
 
-    /// Waits for a file of the operation that is under way.
-    fn wait_for(&self, file: &str) -> Result<()> {
-        wait_until_clear(|| Ok((!self.record().join(file).exists()).then(|| format!("no {file}"))))
+    /// Waits until an operation is at work on memory; false if it has ended before that was seen.
+    fn has_progress(&self, operation: &Child) -> Result<bool> {
+        let progress = self.record().join("memory-progress");
+        let mut is_there = false;
+        wait_until_clear(|| {
+            is_there = progress.exists();
+            let waits = !is_there && !has_ended(operation);
+            Ok(waits.then(|| "no memory-progress".to_owned()))
+        })?;
+        Ok(is_there)
     }
 
     fn record(&self) -> PathBuf {

@@ -11,7 +11,7 @@ use stasis_integration::host::installed::{PROGRAM, StasisHost};
 use stasis_integration::needs;
 
 use super::{HOLDS, IN_MEMORY, MIB};
-use crate::suspended::seen;
+use crate::suspended::{seen, until_dead};
 
 const OPERATES: &str = "stasis-runtime";
 const KEEPER: &str = "stasis-keeper";
@@ -86,14 +86,15 @@ fn killed_beside(
         let is_stored = done.is_some_and(|done| done >= 48 * MIB);
         Ok((!is_stored).then(|| format!("stored: {progress}")))
     })?;
+    let names = killed.join("|");
     if !killed.is_empty() {
-        let names = killed.join("|");
         stasis.host.run(&["pkill", "-KILL", "-x", &names])?;
     }
     stasis.let_driver_go("late")?;
     let output = checkpoint.wait_with_output()?;
     ensure!(output.status.success() == killed.is_empty());
     if killed.contains(&KEEPER) {
+        until_dead(stasis, &names)?;
         stasis.host.run(&[PROGRAM, "recover", "--all"])?;
     }
     stasis.nothing_to_put_right()?;

@@ -11,7 +11,7 @@ use stasis_integration::host::installed::{PROGRAM, StasisHost};
 use stasis_integration::needs;
 
 use super::{HOLDS, IN_MEMORY, started};
-use crate::suspended::{in_file, seen};
+use crate::suspended::{in_file, seen, until_dead};
 
 const OPERATES: &str = "stasis-runtime";
 const KEEPER: &str = "stasis-keeper";
@@ -134,6 +134,7 @@ fn killed_in_the_dump(
         // Its caller may have taken it along.
         let kill = "pkill -KILL -x criu || true";
         stasis.host.run(&["sh", "-c", kill])?;
+        until_dead(stasis, &names)?;
         stasis.host.run(&[PROGRAM, "recover", "--all"])?;
     }
     stasis.nothing_to_put_right()?;

@@ -13,7 +13,7 @@ use stasis_integration::needs;
 
 use super::cut_off::{IN_THE_DUMP, criu_stands};
 use super::{IN_MEMORY, has_holes, started};
-use crate::half_copied::until_half_copied;
+use crate::half_copied::{HALF, hold_halfway, until_half_copied};
 use crate::suspended::in_file;
 
 /// How far the checkpoint has come.
@@ -95,7 +95,7 @@ fn killed_at(stasis: &StasisHost, holder: &MemoryContainer<'_>, step: Step) -> R
     stasis.host.run(&["kill", "-KILL", &target])?;
     match step {
         Step::Armed | Step::MappedBack => stasis.let_driver_go("step")?,
-        Step::HalfCopied => {}
+        Step::HalfCopied => stasis.let_driver_go(HALF)?,
         Step::Away => drop(stasis.host.run(&["pkill", "-CONT", "-x", "criu"])?),
     }
     let output = checkpoint.wait_with_output()?;
@@ -104,11 +104,11 @@ fn killed_at(stasis: &StasisHost, holder: &MemoryContainer<'_>, step: Step) -> R
     Ok(String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// A checkpoint that waits there, or takes its time.
+/// A checkpoint that waits there.
 fn begun(stasis: &StasisHost, holder: &MemoryContainer<'_>, step: Step) -> Result<Child> {
     match step {
         Step::Armed => stasis.hold_driver("checkpoint job", "step")?,
-        Step::HalfCopied => stasis.inject("checkpoint job slowly:150 1")?,
+        Step::HalfCopied => hold_halfway(stasis, "checkpoint job")?,
         Step::Away => holder.inject(IN_THE_DUMP)?,
         Step::MappedBack => stasis.hold_driver("restore job", "step")?,
     }

@@ -3,8 +3,9 @@
 
 use std::process::{Child, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
+use stasis_integration::check::process_tree::has_ended;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::host::HostKind;
@@ -14,6 +15,7 @@ use stasis_memory_store::Index;
 
 use super::IN_MEMORY;
 use super::as_an_image::{RAM, mapped_alone, packs_in};
+use crate::patience::patiently;
 
 pub(crate) const REPLICAS: usize = 20;
 
@@ -141,13 +143,17 @@ fn all_at_once<'l>(
 ) -> Result<()> {
     stasis.hold_driver_for("restore first", "restoring", REPLICAS)?;
     let restores = replicas.iter().map(begin).collect::<Result<Vec<_>>>()?;
-    for left in (0..REPLICAS).rev() {
-        wait_until_clear(|| {
-            let now = stasis.calls_left()?;
-            Ok((now > left).then(|| format!("{now} restores have not come so far")))
-        })?;
-    }
-    wait_until_clear(|| mapped_alone(stasis, REPLICAS))?;
+    patiently(|| {
+        let left = stasis.calls_left()?;
+        // One that has failed never comes, and those that came wait for it.
+        if left > 0
+            && let Some(ended) = restores.iter().position(has_ended)
+        {
+            bail!("{}: {:?}", replicas[ended].id, replicas[ended].message()?);
+        }
+        Ok((left > 0).then(|| format!("{left} restores have not come so far")))
+    })?;
+    patiently(|| mapped_alone(stasis, REPLICAS))?;
     stasis.let_driver_go("restoring")?;
     succeed(restores, replicas)
 }
