@@ -63,7 +63,7 @@ fn tell(stasis: &StasisHost, screen: &mut impl Write) -> Result<()> {
     )?;
     stasis.ctr_remove("counter")?;
     on_gpu(stasis, screen, 0)?;
-    ensure!(stasis.ask(PORT)?.is_none(), "the counter still answers");
+    ensure!(stasis.is_silent(PORT)?, "the counter still answers");
 
     step(screen, 3, "the restore:")?;
     show(

@@ -251,7 +251,7 @@ impl<'l> Subject<'l> {
 
     /// Every process of it answers, and has counted on from where it was.
     pub(super) fn counts_on(&mut self) -> Result<()> {
-        let answer = self.stasis.ask_within(self.port, 20)?;
+        let answer = self.stasis.ask(self.port)?;
         let now = self.workload.read(&answer.context("no answer")?)?;
         let before = &self.last;
         let follows = self.workload.follows(&now, before);

@@ -71,6 +71,14 @@ impl StasisHost {
     /// podman fails, or takes it for alive after 30 s.
     pub fn podman_kill(&self, name: &str) -> Result<()> {
         self.podman(&["kill", name])?;
+        self.podman_has_ended(name)
+    }
+
+    /// Waits until podman knows that a container has ended.
+    ///
+    /// # Errors
+    /// podman fails, or takes it for alive after 30 s.
+    pub fn podman_has_ended(&self, name: &str) -> Result<()> {
         wait_until_clear(|| {
             let status = self.podman_status(name)?;
             Ok((status != "exited").then(|| format!("{name} is {status}")))

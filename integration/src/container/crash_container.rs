@@ -121,17 +121,18 @@ impl<'host> CrashContainer<'host> {
         }
     }
 
-    /// Waits until a program works on it whose name begins so.
+    /// Waits until a program works on it whose name begins so, or `over` says that none does any
+    /// more.
     ///
     /// # Errors
     /// It does not within 30 s.
-    pub fn in_program(&self, program: &str) -> Result<()> {
+    pub fn in_program(&self, program: &str, over: impl Fn() -> bool) -> Result<()> {
         wait_until_clear(|| {
             let works = self
                 .host_processes()?
                 .iter()
                 .any(|(_, name)| name.starts_with(program));
-            Ok((!works).then(|| format!("no {program}")))
+            Ok((!works && !over()).then(|| format!("no {program}")))
         })
     }
 

@@ -18,7 +18,11 @@ impl StasisHost {
     /// # Errors
     /// An I/O error.
     pub fn inject(&self, orders: &str) -> Result<()> {
-        self.host.write(ORDERS, &format!("{orders}\n"))
+        self.change_orders(|before| {
+            *before = orders.lines().map(str::to_owned).collect();
+            0
+        })
+        .map(drop)
     }
 
     /// Adds an order with a COUNT to those that there are.
@@ -69,13 +73,18 @@ impl StasisHost {
         if !path.exists() {
             return Ok(None);
         }
+        let orders = self.orders()?;
+        let mut lines = orders.lines();
+        Ok(lines.find_map(|line| line.strip_prefix(MEMORY)?.parse().ok()))
+    }
+
+    fn orders(&self) -> Result<String> {
         // Half of what somebody writes anew is no order.
-        let mut file = File::open(path)?;
+        let mut file = File::open(self.host.path(ORDERS))?;
         file.lock_shared()?;
         let mut orders = String::new();
         file.read_to_string(&mut orders)?;
-        let mut lines = orders.lines();
-        Ok(lines.find_map(|line| line.strip_prefix(MEMORY)?.parse().ok()))
+        Ok(orders)
     }
 
     /// Under the lock that the stand-in takes to count down.
@@ -141,8 +150,7 @@ impl StasisHost {
     /// # Errors
     /// An I/O error.
     pub fn driver_is_called(&self) -> Result<bool> {
-        let orders = fs::read_to_string(self.host.path(ORDERS))?;
-        Ok(orders.ends_with(" 0\n"))
+        Ok(self.orders()?.ends_with(" 0\n"))
     }
 
     /// For how many more calls the last order is.
@@ -150,11 +158,7 @@ impl StasisHost {
     /// # Errors
     /// An I/O error, or it has no COUNT.
     pub fn calls_left(&self) -> Result<usize> {
-        // Half of what somebody writes anew is no order.
-        let mut file = File::open(self.host.path(ORDERS))?;
-        file.lock_shared()?;
-        let mut orders = String::new();
-        file.read_to_string(&mut orders)?;
+        let orders = self.orders()?;
         let count = orders.trim_end().rsplit(' ').next();
         Ok(count.unwrap_or_default().parse()?)
     }

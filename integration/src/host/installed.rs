@@ -27,6 +27,8 @@ pub const SETTINGS: &str = "/etc/stasis/stasis.toml";
 pub(super) const DRIVER_ORDERS: &str = "/run/stasis-standin";
 /// What is known of builds of the driver.
 pub const SELF_TESTS: &str = "/run/stasis/gpu-self-test";
+/// The verdict there that holds for all kinds of restores.
+const PASSED: &str = "\"passed\"";
 /// The engine's log of operations.
 pub const OPERATIONS_LOG: &str = "/var/log/stasis/operations.log";
 /// Where a driver's libraries are, as on machines whose driver is mounted.
@@ -102,14 +104,23 @@ impl StasisHost {
 
     /// As on a node where `stasis check --machine` has run: it does, in the first host.
     fn has_tried_the_driver(&self) -> Result<()> {
-        static RESULT: Mutex<Option<(OsString, Vec<u8>)>> = Mutex::new(None);
+        static RESULT: Mutex<Option<(OsString, String)>> = Mutex::new(None);
         let results = self.host.path(SELF_TESTS);
         let mut result = RESULT.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((name, text)) = &*result else {
-            self.host.run(&[PROGRAM, "check", "--machine"])?;
-            let entry = fs::read_dir(results)?.next().context("no result")??;
-            *result = Some((entry.file_name(), fs::read(entry.path())?));
-            return Ok(());
+            // It gives up sooner than a busy machine may be at it, and what it says holds then.
+            let mut said = String::new();
+            for _ in 0..3 {
+                self.host.run(&[PROGRAM, "check", "--machine"])?;
+                let entry = fs::read_dir(&results)?.next().context("no result")??;
+                said = fs::read_to_string(entry.path())?;
+                if said.contains(PASSED) {
+                    *result = Some((entry.file_name(), said));
+                    return Ok(());
+                }
+                fs::remove_file(entry.path())?;
+            }
+            bail!("the self-test does not pass: {said}")
         };
         self.host.run(&["install", "-d", "-m", "700", SELF_TESTS])?;
         Ok(fs::write(results.join(name), text)?)
@@ -170,19 +181,28 @@ impl StasisHost {
         Ok(ARCHIVE)
     }
 
-    /// Sends a packet to a workload and gives its answer; `None` if there is none within 2 s.
+    /// Sends a packet to a workload and gives its answer; `None`: nobody listens there, or there is
+    /// no answer within a minute.
     ///
     /// # Errors
     /// The packet cannot be sent.
     pub fn ask(&self, port: u16) -> Result<Option<String>> {
-        self.ask_within(port, 2)
+        self.ask_within(port, 60)
     }
 
-    /// The same for a workload that needs more time to answer, in seconds.
+    /// Whether a workload that is sent a packet has not answered after 2 s.
     ///
     /// # Errors
     /// As [`StasisHost::ask`].
-    pub fn ask_within(&self, port: u16, seconds: u32) -> Result<Option<String>> {
+    pub fn is_silent(&self, port: u16) -> Result<bool> {
+        Ok(self.ask_within(port, 2)?.is_none())
+    }
+
+    /// As [`StasisHost::ask`], within so many seconds.
+    ///
+    /// # Errors
+    /// As [`StasisHost::ask`].
+    fn ask_within(&self, port: u16, seconds: u32) -> Result<Option<String>> {
         let script = format!(
             "exec 3<>/dev/udp/127.0.0.1/{port}; echo x >&3; timeout {seconds} head -n 1 <&3"
         );
@@ -192,7 +212,7 @@ impl StasisHost {
     }
 
     /// Asks until there is an answer, for at most two minutes: memory takes its time on a machine
-    /// that others use.
+    /// that others use. It counts questions, so one that it has got is not asked again.
     ///
     /// # Errors
     /// There was none.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
 use super::installed::StasisHost;
 use crate::check::wait::wait_until_clear;
@@ -59,16 +59,19 @@ impl StasisHost {
         found.unwrap_or_default()
     }
 
-    /// Kills all keepers, and waits until they are dead: what a killed process holds locked is held
-    /// until the kernel has closed its files, and kill does not wait for that. Operations that go
-    /// on start others meanwhile.
+    /// Waits for a keeper, kills all, and waits until they are dead: what a killed process holds
+    /// locked is held until the kernel has closed its files, and kill does not wait for that.
+    /// Operations that go on start others meanwhile.
     ///
     /// # Errors
-    /// There is none, or one does not die.
+    /// There is none after 30 s, or one does not die.
     pub fn kill_keepers(&self) -> Result<()> {
-        let keepers = self.keepers();
+        let mut keepers = String::new();
+        wait_until_clear(|| {
+            keepers = self.keepers();
+            Ok(keepers.is_empty().then(|| "no keeper".to_owned()))
+        })?;
         let killed: Vec<_> = keepers.split_whitespace().collect();
-        ensure!(!killed.is_empty(), "there is no keeper");
         // One may have ended by itself since.
         let script = "kill -KILL \"$@\" || true";
         self.host

@@ -8,7 +8,6 @@ mod restart;
 mod shims;
 mod told;
 
-use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -142,19 +141,6 @@ impl Size {
             faults,
         })
     }
-}
-
-/// Starts containerd in a host, one that gives shims time to answer when it finds them: while so
-/// much is under way 5 s, its default, may be too short, and then it forgets their containers.
-///
-/// # Errors
-/// As [`StasisHost::containerd`].
-pub fn containerd(stasis: &StasisHost) -> Result<Daemon<'_>> {
-    let settings = stasis.host.path("/etc/containerd/config.toml");
-    let mut text = fs::read_to_string(&settings)?;
-    text.push_str("\n[timeouts]\n    \"io.containerd.timeout.shim.load\" = \"120s\"\n");
-    fs::write(&settings, text)?;
-    stasis.containerd()
 }
 
 /// Adds processes to all containers, while containerd meets its fate.

@@ -41,7 +41,7 @@ fn counter_is_checkpointed_and_restored(stasis: &StasisHost) -> Result<()> {
     stasis.podman_container(&["checkpoint"], "counter")?;
     assert_eq!(stasis.gpu_descriptors()?, 0);
     assert_eq!(stasis.podman_status("counter")?, "exited");
-    assert_eq!(stasis.ask(10000)?, None);
+    assert!(stasis.is_silent(10000)?);
     assert_succeeded(stasis, "checkpoint")?;
     stasis.podman_container(&["restore"], "counter")?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
@@ -151,9 +151,7 @@ fn stopped_container_goes_on_in_another(stasis: &StasisHost) -> Result<()> {
         let answer = if from_image { answer } else { "101" };
         assert_eq!(stasis.ask_until_up(10004)?, answer);
         stasis.podman(&["stop", "-t", "600", name])?;
-        wait_until_clear(|| {
-            Ok(Some(stasis.podman_status(name)?).filter(|status| status != "exited"))
-        })?;
+        stasis.podman_has_ended(name)?;
         stasis.podman(&["rm", name])?;
         stasis.was_saved_at_stop(IMAGES, kept)?;
     }
@@ -202,7 +200,9 @@ fn another_network_has_another_address(stasis: &StasisHost) -> Result<()> {
         let own = inside("ip -4 address show eth0")?;
         assert!(own.contains(&format!(" {address}/")), "{own}");
         stasis.podman(&["stop", "-t", "600", name])?;
+        stasis.podman_has_ended(name)?;
         stasis.podman(&["rm", name])?;
+        stasis.nobody_is_stopped()?;
         let stopped = stasis.operation("stop")?;
         assert_eq!(stopped["notes"], serde_json::Value::Null, "{stopped}");
     }

@@ -147,6 +147,7 @@ fn resumes_are_refused(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
     assert_contains(&notes, &["has 95 MiB free", "needs 97 MiB there"]);
     stasis.inject("gpus 1\nmemory 97")?;
     assert_eq!(stasis.ask_until_up(PORT)?, "ok 2");
+    stasis.nothing_to_put_right()?;
     // Nothing is left to do: it is paused and resumed like any other, whatever there is room for.
     stasis.inject("gpus 1\nmemory 1").context("no order")?;
     assert_eq!(verb("pause")?, "");

@@ -5,7 +5,6 @@ use std::fs;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
-use stasis::operation::progress::UnderWay;
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::process_tree::descendant;
 use stasis_integration::check::wait::wait_until_clear;
@@ -65,7 +64,7 @@ impl<'l> Kept<'l> {
         let (then, image) = (self.container.next(), self.image()?);
         self.container.goes_on()?;
         self.checkpoints_fail(&image)?;
-        self.is_killed_during("gpu checkpoint", &image)?;
+        self.is_killed_in_the_driver(&image)?;
         self.container.end()?;
         self.container.is_back_at(then);
         bundle.restore("same").context("the earlier image")?;
@@ -115,21 +114,16 @@ impl<'l> Kept<'l> {
     }
 
     /// The runtime is killed, and nobody is left to tidy up.
-    fn is_killed_during(&self, phase: &str, image: &BTreeMap<String, blake3::Hash>) -> Result<()> {
+    fn is_killed_in_the_driver(&self, image: &BTreeMap<String, blake3::Hash>) -> Result<()> {
         let bundle = &self.container.bundle;
-        self.host
-            .inject(&format!("checkpoint {} slow:3000", bundle.id))?;
+        let call = format!("checkpoint {}", bundle.id);
+        self.host.hold_driver(&call, "held")?;
         let mut child = bundle.begin_checkpoint("same", &[])?;
-        let record = format!("/run/stasis/containers/%run%bundles/{}", bundle.id);
-        let record = self.host.host.path(record);
-        wait_until_clear(|| {
-            let under_way = UnderWay::read(&record).ok().flatten();
-            let there = under_way.is_some_and(|under_way| under_way.phase == phase);
-            Ok((!there).then(|| format!("no {phase}")))
-        })?;
+        self.host.until_driver_is_called()?;
         let runtime = descendant(&child, "stasis-runtime")?.context("it is over")?;
         kill(runtime, Signal::SIGKILL)?;
         child.wait()?;
+        self.host.let_driver_go("held")?;
         self.host.inject("")?;
         ensure!(self.image()? == *image, "the image was touched");
         Ok(())
@@ -159,6 +153,7 @@ impl<'l> Kept<'l> {
             Ok((!is_over).then(|| format!("the container is {status}")))
         })?;
         self.host.set("runc", &self.settings)?;
+        self.host.nothing_to_put_right()?;
         bundle.delete()?;
         bundle.restore(image).context(low_level.to_owned())?;
         self.nothing_left_over(image)?;

@@ -148,6 +148,7 @@ fn an_image_restores_though_its_operation_was_killed(
             Ok((!is_over).then(|| format!("the container is {status}")))
         })?;
         stasis.set("runc", "")?;
+        stasis.nothing_to_put_right()?;
         counter.delete()?;
         counter.restore("cut-off")?;
     }
@@ -174,10 +175,10 @@ fn a_workload_that_crashes_is_said_to_have_ended(
 fn a_forced_delete_ends_a_checkpoint(stasis: &StasisHost, counter: &Bundle<'_>) -> Result<()> {
     counter.run()?;
     stasis.ask_until_up(10000)?;
-    let (mut child, _) = slow_checkpoint(stasis, counter, "deleted")?;
-    // The message of the checkpoint is in the log that `Bundle::delete` reads.
-    let mut delete = counter.runtime(&["delete", "--force", "counter"]);
-    ensure!(delete.status()?.success(), "it is not deleted");
+    // The end of the container ends the call.
+    stasis.inject("checkpoint counter slow:60000 1")?;
+    let (mut child, _) = begun(stasis, counter, "deleted")?;
+    delete_by_force(counter)?;
     // Nothing is left to wait for: the operation is over, too.
     ensure!(!record(stasis).exists(), "it is still recorded");
     ensure!(!child.wait()?.success(), "the checkpoint succeeded");
@@ -192,30 +193,58 @@ fn a_forced_delete_ends_a_restore(stasis: &StasisHost, counter: &Bundle<'_>) -> 
     counter.checkpoint("good", &[])?;
     counter.delete()?;
     for phase in ["criu restore", "gpu restore"] {
-        stasis.inject("restore counter slow:3000")?;
-        std::thread::scope(|scope| {
-            let restore = scope.spawn(|| counter.restore("good"));
-            wait_until_clear(|| {
-                let under_way = UnderWay::read(&record(stasis)).ok().flatten();
-                let there = under_way.is_some_and(|under_way| under_way.phase == phase);
-                Ok((!there).then(|| format!("no {phase}")))
-            })?;
-            // The message of the restore is in the log that `Bundle::delete` reads.
-            let mut delete = counter.runtime(&["delete", "--force", "counter"]);
-            ensure!(delete.status()?.success(), "{phase}");
-            ensure!(!record(stasis).exists(), "{phase}: it is still recorded");
-            ensure!(
-                restore.join().is_ok_and(|restore| restore.is_err()),
-                "{phase}"
-            );
-            assert_eq!(counter.status()?, "", "{phase}");
-            Ok(())
-        })?;
+        a_forced_delete_ends_it_in(stasis, counter, phase).context(phase)?;
     }
-    stasis.inject("")?;
     counter.restore("good")?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
     counter.delete()
+}
+
+fn a_forced_delete_ends_it_in(
+    stasis: &StasisHost,
+    counter: &Bundle<'_>,
+    phase: &str,
+) -> Result<()> {
+    stasis.inject("restore counter slow:60000")?;
+    let in_criu = phase == "criu restore";
+    if in_criu {
+        stasis.hold_criu("post-restore")?;
+    }
+    std::thread::scope(|scope| {
+        let restore = scope.spawn(|| counter.restore("good"));
+        let reached = until_it_is_in(stasis, phase);
+        let delete = scope.spawn(|| delete_by_force(counter));
+        if in_criu {
+            stasis.let_criu_go()?;
+        }
+        reached?;
+        delete.join().ok().context("it panicked")??;
+        ensure!(!record(stasis).exists(), "it is still recorded");
+        ensure!(restore.join().is_ok_and(|restore| restore.is_err()));
+        assert_eq!(counter.status()?, "");
+        anyhow::Ok(())
+    })?;
+    stasis.inject("")
+}
+
+fn until_it_is_in(stasis: &StasisHost, phase: &str) -> Result<()> {
+    wait_until_clear(|| {
+        let under_way = UnderWay::read(&record(stasis)).ok().flatten();
+        let there = under_way.is_some_and(|under_way| under_way.phase == phase);
+        Ok((!there).then(|| format!("no {phase}")))
+    })
+}
+
+/// It is refused while the operation takes its time to end.
+fn delete_by_force(counter: &Bundle<'_>) -> Result<()> {
+    wait_until_clear(|| {
+        // The message of the operation is in the log that `Bundle::delete` reads.
+        let delete = counter
+            .runtime(&["delete", "--force", "counter"])
+            .output()?;
+        let stderr = String::from_utf8_lossy(&delete.stderr).into_owned();
+        Ok((!delete.status.success()).then_some(stderr))
+    })
 }
 
 fn record(stasis: &StasisHost) -> std::path::PathBuf {

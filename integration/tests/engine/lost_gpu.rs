@@ -64,22 +64,31 @@ fn nvml_that_hangs_is_an_error() -> Result<()> {
     let _containerd = stasis.containerd()?;
     stasis.inject("")?;
     let memory = on_gpu(&stasis, "memory", 0, 10000)?;
-    stasis.set("runc", "deadlines.nvml_s = 1\n")?;
-    stasis.inject("nvml-hangs")?;
+    nvml_hangs(&stasis)?;
     let message = memory.checkpoint_fails("image", &[])?;
     assert_contains(
         &message,
         &["[nvml]", "no answer within 1 s", "nothing was changed"],
     );
-    stasis.inject("")?;
+    nvml_answers(&stasis)?;
     memory.checkpoint("image", &[])?;
-    stasis.inject("nvml-hangs")?;
+    nvml_hangs(&stasis)?;
     let message = memory.restore_fails("image")?;
     assert_contains(&message, &["[nvml]", "no answer within 1 s"]);
-    stasis.inject("")?;
+    nvml_answers(&stasis)?;
     memory.restore("image")?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
     memory.delete()
+}
+
+fn nvml_hangs(stasis: &StasisHost) -> Result<()> {
+    stasis.set("runc", "deadlines.nvml_s = 1\n")?;
+    stasis.inject("nvml-hangs")
+}
+
+fn nvml_answers(stasis: &StasisHost) -> Result<()> {
+    stasis.set("runc", "")?;
+    stasis.inject("")
 }
 
 /// A container on one GPU, which answers "ok 0".

@@ -51,7 +51,7 @@ fn of_what_threads_of_ours_copy() -> Result<()> {
     let job = Bundle::make(&stasis, "job", &["/bin/memcheck", "64", "10000"])?;
     job.run()?;
     assert_eq!(stasis.ask_until_up(10000)?, "ok 0");
-    stasis.inject("checkpoint job slowly:40\nrestore job slowly:40")?;
+    stasis.inject("checkpoint job slowly:120\nrestore job slowly:120")?;
     let mut child = job.begin_checkpoint("one", &["--leave-running"])?;
     for phase in ["gpu checkpoint", "gpu restore"] {
         let moved = until(&stasis, &job, |now| in_the_middle(now, phase))?;

@@ -7,12 +7,15 @@ mod host_memory;
 mod two_at_once;
 
 use anyhow::{Result, ensure};
+use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::host::installed::{CUDA_CHECKPOINT, StasisHost};
 
 /// A container with 32 MiB takes 97, one with 16 takes 81.
 const MEMORY: &str = "memory 120";
 const PORTS: [u16; 2] = [10260, 10261];
+/// Of [`Other`].
+const ENTRY: &str = "/run/stasis/ledger/other";
 
 /// In the end nobody has anything reserved.
 fn nothing_is_reserved(stasis: &StasisHost) -> Result<()> {
@@ -41,16 +44,15 @@ struct Other<'l> {
 
 impl<'l> Other<'l> {
     fn reserves(stasis: &'l StasisHost, resource: &str) -> Result<Self> {
-        let entry = "/run/stasis/ledger/other";
         stasis.host.run(&["mkdir", "-p", "/run/stasis/ledger"])?;
         let text = format!(
             r#"{{"container":"other","pid":4711,"amounts":[["{resource}",{}]]}}"#,
             1_u64 << 60
         );
-        stasis.host.write(entry, &text)?;
+        stasis.host.write(ENTRY, &text)?;
         let script = format!(
-            "setsid bash -c 'exec 9<{entry}; flock 9; exec sleep infinity' >/dev/null 2>&1 & \
-             for _ in {{1..600}}; do flock -n {entry} true || exec echo $!; sleep 0.05; done; exit 1"
+            "setsid bash -c 'exec 9<{ENTRY}; flock 9; exec sleep infinity' >/dev/null 2>&1 & \
+             for _ in {{1..600}}; do flock -n {ENTRY} true || exec echo $!; sleep 0.05; done; exit 1"
         );
         let pid = stasis.host.run_for_text(&["bash", "-c", &script])?;
         let pid = pid.trim().to_owned();
@@ -59,7 +61,12 @@ impl<'l> Other<'l> {
 
     fn dies(self) -> Result<()> {
         self.stasis.host.run(&["kill", "-KILL", &self.pid])?;
-        Ok(())
+        // What it holds locked is held until the kernel has closed its files.
+        wait_until_clear(|| {
+            let mut free = self.stasis.host.command("flock");
+            let free = free.args(["-n", ENTRY, "true"]).status()?;
+            Ok((!free.success()).then(|| "it is still locked".to_owned()))
+        })
     }
 }
 

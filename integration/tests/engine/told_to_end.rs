@@ -9,6 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use serde_json::json;
 use stasis::error::kind::{Kind, State};
 use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::Bundle;
 use stasis_integration::faults::call::Class;
 use stasis_integration::faults::{Action, At, Gate, Hit, Plan, Trace};
@@ -33,10 +34,15 @@ on_hosts!(restores_go_on: sid, trixie_v2);
 fn restores_go_on(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::of(kind)?;
     let _containerd = stasis.containerd()?;
-    let script = format!("trap 'exit {AT_TERM}' TERM; while :; do /bin/pause & wait $!; done");
+    let script =
+        format!("trap 'exit {AT_TERM}' TERM; : >/ready; while :; do /bin/pause & wait $!; done");
     let plain = Bundle::make(stasis, "plain", &["/bin/sh", "-c", &script])?;
     plain.change(|spec| spec["linux"]["devices"] = json!([]))?;
     plain.run()?;
+    wait_until_clear(|| {
+        let ready = plain.exec("cat /ready").is_ok();
+        Ok((!ready).then(|| "it would not hear SIGTERM".to_owned()))
+    })?;
     plain.checkpoint("image", &[])?;
     plain.delete()?;
     stasis.host.write(CRIU, TELLS)?;

@@ -52,7 +52,10 @@ pub(crate) fn session_is_killed(node: &mut Node, next: u64) -> Result<()> {
 }
 
 fn keeper_is_apart(node: &mut Node) -> Result<()> {
-    let keeper = node.run("cat /proc/$(pgrep -x stasis-keeper)/cgroup")?;
+    // It takes its name some time after it was started.
+    let keeper = "until keeper=$(pgrep -x stasis-keeper); do sleep 0.2; done; \
+                  cat /proc/$keeper/cgroup";
+    let keeper = node.run(keeper)?;
     ensure!(keeper == "0::/stasis", "{keeper}");
     Ok(())
 }

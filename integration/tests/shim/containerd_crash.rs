@@ -57,8 +57,11 @@ fn during_a_checkpoint(
         assert!(path.exists(), "{file}");
     }
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
-    // The shim has seen the end of the operation, too.
-    checkpoint(&client, "victim", "/images/after", false)?;
+    // The shim sees the end of the operation when its process has ended.
+    wait_until_clear(|| {
+        let after = checkpoint(&client, "victim", "/images/after", false);
+        Ok(after.err().map(|error| format!("{error:?}")))
+    })?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 2"));
     let mut events = client.events()?;
     victim.end(&client)?;

@@ -35,7 +35,7 @@ fn all_moments(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     while_it_runs(stasis, client, &victim)?;
     for (call, phase) in [("lock", "lock"), ("checkpoint", "gpu checkpoint")] {
         run(stasis, client, &victim)?;
-        stasis.inject(&format!("{call} victim slow:4000"))?;
+        stasis.inject(&format!("{call} victim slow:20000"))?;
         kill_in(phase, client, &victim, || {
             victim.begin_checkpoint(client, CUT_OFF)
         })?;
@@ -53,7 +53,7 @@ fn all_moments(stasis: &StasisHost, client: &Containerd) -> Result<()> {
         || victim.begin_restore(client, GOOD),
     )?;
     runs_and_ends(stasis, client, &victim)?;
-    stasis.inject("restore victim slow:4000")?;
+    stasis.inject("restore victim slow:20000")?;
     kill_in("gpu restore", client, &victim, || {
         victim.begin_restore(client, GOOD)
     })?;
@@ -141,7 +141,7 @@ fn during_create(client: &Containerd, victim: &CrashContainer<'_>) -> Result<()>
         println!("create, in {program}");
         victim.without_shim()?;
         let caller = victim.begin(client, |client| start(client, "victim", None))?;
-        victim.in_program(program)?;
+        victim.in_program(program, || caller.is_finished())?;
         victim.kill_shim(|| caller.is_finished())?;
         let _ = answered(caller.join())?;
         victim.can_be_made_again(client)?;
@@ -156,7 +156,8 @@ fn an_operation_is_killed(
     victim: &CrashContainer<'_>,
 ) -> Result<()> {
     run(stasis, client, victim)?;
-    stasis.inject("checkpoint victim slow:4000")?;
+    // The next checkpoint waits for its end.
+    stasis.inject("checkpoint victim slow:8000")?;
     let caller = victim.begin_checkpoint(client, CUT_OFF)?;
     let operation = victim.in_phase("gpu checkpoint")?;
     kill(
@@ -169,7 +170,7 @@ fn an_operation_is_killed(
     stasis.inject("")?;
     checkpoint(client, "victim", CUT_OFF, false)?;
     assert_eq!(stasis.ask_until_up(10000)?, "ok 1");
-    stasis.inject("checkpoint victim slow:4000")?;
+    stasis.inject("checkpoint victim slow:20000")?;
     let caller = victim.begin_checkpoint(client, CUT_OFF)?;
     let operation = victim.in_phase("gpu checkpoint")?;
     kill(

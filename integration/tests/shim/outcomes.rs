@@ -61,7 +61,7 @@ fn start(stasis: &StasisHost, subject: &Bundle<'_>) -> Result<()> {
 fn a_refusal_has_changed_nothing(stasis: &StasisHost, subject: &Bundle<'_>) -> Result<()> {
     start(stasis, subject)?;
     let pid = subject.pid()?.to_string();
-    stasis.host.run(&["kill", "-STOP", &pid])?;
+    stasis.host.stop(&pid)?;
     subject.checkpoint_fails("refused", &[])?;
     stasis.host.run(&["kill", "-CONT", &pid])?;
     let expected = (Kind::ProcessStopped, State::Unharmed);

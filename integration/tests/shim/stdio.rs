@@ -208,11 +208,12 @@ fn logger_of_version_2_says_that_it_is_ready(
     const SCRIPT: &str = "#!/bin/bash\n\
         [ -z \"$1\" ] || exit 1\n\
         echo ready >&5; exec 5>&-\n\
-        trap 'echo told >>/run/logs/second; exit' TERM\n\
+        trap told=1 TERM\n\
         mapfile -t -n 1 first <&3\n\
         env | grep -v -e ^PWD= -e ^SHLVL= -e ^_= | sort >/run/logs/second\n\
         echo \"$first\" >>/run/logs/second\n\
-        while :; do sleep 0.1; done\n";
+        until [ \"$told\" ]; do sleep 0.1; done\n\
+        echo told >>/run/logs/second\n";
     stasis.host.write(LOGGER, SCRIPT)?;
     stasis.host.run(&["chmod", "755", LOGGER])?;
     stasis.host.run(&["mkdir", "-p", "/run/logs"])?;

@@ -120,7 +120,7 @@ impl<'l> Setting<'l> {
         let mut message = None;
         while message.is_none() {
             ensure!(Instant::now() < deadline, "the workload does not answer");
-            message = self.stasis.ask_within(PORT, 60)?;
+            message = self.stasis.ask(PORT)?;
             std::thread::sleep(Duration::from_millis(20));
         }
         let message = message.unwrap_or_default();

@@ -10,6 +10,10 @@ const IMPORTED: &str = "/etc/containerd/conf.d/stasis.toml";
 /// Test hosts have the native snapshotter only, without which CRI does not start.
 const UNPACK: &str = "[[plugins.'io.containerd.transfer.v1.local'.unpack_config]]\n\
                       platform = 'linux'\nsnapshotter = 'native'\n";
+/// On a busy machine its own 2 and 5 s are too short: a shim that answers late is forgotten.
+const TIMEOUTS: &str = "[timeouts]\n'io.containerd.timeout.shim.cleanup' = '60s'\n\
+                        'io.containerd.timeout.shim.load' = '120s'\n\
+                        'io.containerd.timeout.task.state' = '60s'\n";
 
 const CERTS: &str = "/etc/containerd/certs.d";
 /// The registry of a test host speaks plain HTTP.
@@ -38,7 +42,7 @@ pub fn write(host: &Host, suite: Suite, snippet: &str) -> Result<()> {
         Suite::Trixie => {
             let cri = "plugins.'io.containerd.grpc.v1.cri'";
             let main = format!(
-                "{snippet}\n[{cri}]\nsandbox_image = '{image}'\n\
+                "{snippet}\n{TIMEOUTS}[{cri}]\nsandbox_image = '{image}'\n\
                  restrict_oom_score_adj = true\n\
                  [{cri}.registry]\nconfig_path = '{CERTS}'\n\
                  [{cri}.containerd]\nsnapshotter = 'native'\n{UNPACK}"
@@ -51,7 +55,7 @@ pub fn write(host: &Host, suite: Suite, snippet: &str) -> Result<()> {
             let images = "plugins.'io.containerd.cri.v1.images'";
             let runtime = "plugins.'io.containerd.cri.v1.runtime'";
             let main = format!(
-                "version = 3\nimports = ['/etc/containerd/conf.d/*.toml']\n\
+                "version = 3\nimports = ['/etc/containerd/conf.d/*.toml']\n{TIMEOUTS}\
                  [{images}]\nsnapshotter = 'native'\n\
                  [{images}.registry]\nconfig_path = '{CERTS}'\n\
                  [{images}.pinned_images]\nsandbox = '{image}'\n\

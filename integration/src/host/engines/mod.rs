@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::Host;
+use crate::check::wait::wait_until_clear;
 
 /// Settings that every host has, by path.
 const SETTINGS: [(&str, &str); 5] = [
@@ -55,10 +56,12 @@ impl Daemon<'_> {
         Ok(told.collect::<Vec<_>>().join("\n"))
     }
 
-    /// Kills the daemon, as a crash would: what it runs stays.
+    /// Kills the daemon, as a crash would: what it runs stays. Its end is waited for: the next one
+    /// finds its pid in a file.
     pub fn kill(self) -> Result<()> {
         self.host.run(&["kill", "-KILL", &self.pid])?;
-        Ok(())
+        let process = self.host.path(format!("/proc/{}", self.pid));
+        wait_until_clear(|| Ok(process.exists().then(|| self.program.to_owned())))
     }
 }
 

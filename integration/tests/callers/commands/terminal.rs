@@ -35,6 +35,10 @@ pub(crate) fn a_watch_draws_again_until_ctrl_c(stasis: &StasisHost) -> Result<()
     Ok(())
 }
 
+/// Which processes have not taken a SIGINT yet, the second of the signals.
+const PENDING: &str = "for pid in $(pgrep -x stasis); do \
+    grep -lE '^(Sig|Shd)Pnd:.*[2367abef]$' /proc/$pid/status 2>/dev/null; done; :";
+
 /// While the driver holds the GPU checkpoints of both.
 pub(crate) fn ctrl_c_has_each_of_several_go_back(stasis: &StasisHost) -> Result<()> {
     stasis.hold_driver_for("checkpoint *", "gate", 2)?;
@@ -43,8 +47,12 @@ pub(crate) fn ctrl_c_has_each_of_several_go_back(stasis: &StasisHost) -> Result<
         Ok((!stasis.driver_is_called()?).then(|| "the driver is not called".to_owned()))
     })?;
     terminal.press_ctrl_c()?;
-    // The terminal shows what was pressed once those at it have the signal.
+    // The terminal shows what was pressed once those at it have the signal pending.
     terminal.until_shown("^C")?;
+    wait_until_clear(|| {
+        let pending = stasis.host.run_for_text(&["bash", "-c", PENDING])?;
+        Ok((!pending.is_empty()).then_some(pending))
+    })?;
     stasis.let_driver_go("gate")?;
     let (code, shown) = terminal.end()?;
     assert_eq!(code, Some(1), "{shown:?}");

@@ -68,15 +68,9 @@ pub(super) fn begin(job: &Bundle<'_>) -> Result<()> {
     job.start()
 }
 
-/// Its memory is right, and was changed so often before. Nobody listens before the job does, and
-/// one packet has one answer, however slow.
+/// Its memory is right, and was changed so often before.
 pub(super) fn asked(stasis: &StasisHost, before: u32) -> Result<()> {
-    let mut answer = None;
-    wait_until_clear(|| {
-        answer = stasis.ask_within(10000, 60)?;
-        Ok(answer.is_none().then(|| "no answer".to_owned()))
-    })?;
-    let answer = answer.unwrap_or_default();
+    let answer = stasis.ask_until_up(10000)?;
     let notes = stasis.operation("create")?["notes"].take();
     ensure!(
         answer == format!("ok {before}"),
@@ -92,6 +86,6 @@ pub(super) fn ended(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
         let runs = ["created", "running", "paused"].contains(&status.as_str());
         Ok(runs.then_some(status))
     })?;
-    ensure!(stasis.ask(10000)?.is_none(), "it answers");
+    ensure!(stasis.is_silent(10000)?, "it answers");
     job.delete()
 }

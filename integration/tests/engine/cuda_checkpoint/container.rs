@@ -71,10 +71,12 @@ pub(crate) fn a_container_is_toggled_as_a_whole(stasis: &StasisHost) -> Result<(
     plain.delete()
 }
 
-/// Ranks wait for each other inside CUDA calls: one alone is never done with its work.
+/// Ranks wait for each other inside CUDA calls: one alone is never done with its work. On a busy
+/// machine they need longer to meet than a lock has by default.
 pub(crate) fn ranks_are_locked_together_or_refused(stasis: &StasisHost) -> Result<()> {
     let container = ["--container", "ranks", "--root", ROOT];
     let toggle = [["--toggle"].as_slice(), &container].concat();
+    stasis.set(&stasis.low_level, "deadlines.lock_ms = 60000\n")?;
     let ranks = Bundle::make(stasis, "ranks", &["/bin/ranks", "10202", "3"])?;
     ranks.run()?;
     stasis.ask_until_up(10202)?;
@@ -102,5 +104,6 @@ pub(crate) fn ranks_are_locked_together_or_refused(stasis: &StasisHost) -> Resul
     )?;
     let answer = stasis.ask(10203)?.unwrap_or_default();
     assert!(answer.starts_with("ok "), "{answer}");
-    ranks.delete()
+    ranks.delete()?;
+    stasis.set(&stasis.low_level, "")
 }

@@ -77,10 +77,8 @@ fn of_an_operation(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
     let mut checkpoint = memory.begin_checkpoint("held", &["--leave-running"])?;
     stasis.until_driver_is_called()?;
     is_sound(stasis)?;
-    shell(
-        stasis,
-        "pkill -KILL -x stasis-keeper; pkill -KILL -x stasis-runtime",
-    )?;
+    stasis.kill_keepers()?;
+    shell(stasis, "pkill -KILL -x stasis-runtime")?;
     checkpoint.wait()?;
     stasis.let_driver_go(HELD)?;
     is_found(stasis, OF_OPERATIONS).context(OF_OPERATIONS.0)?;

@@ -50,16 +50,16 @@ pub(super) fn that_hangs(job: &mut Job<'_>) -> Result<()> {
         "echo before >>/hooks; tail -f {HANGING} & tail -f {HANGING} & (tail -f {HANGING} &); \
          tail -f {HANGING}"
     );
-    job.annotate_before(&script, "1")?;
-    refused(job, &["had not ended after 1 s, and was ended"])?;
+    job.annotate_before(&script, "5")?;
+    refused(job, &["had not ended after 5 s, and was ended"])?;
     job.were_run(&["before", "after"])?;
     // Many, and one that ignores what can be ignored.
     let script = format!(
         "trap '' TERM INT HUP; i=0; while [ $i -lt 50 ]; do tail -f {HANGING} & i=$((i+1)); done; \
          wait"
     );
-    job.annotate_before(&script, "1")?;
-    refused(job, &["had not ended after 1 s"])?;
+    job.annotate_before(&script, "5")?;
+    refused(job, &["had not ended after 5 s"])?;
     job.were_run(&["after"])
 }
 

@@ -261,7 +261,7 @@ impl<'l> Trial<'l> {
 
     pub(super) fn goes_on(&self) -> Result<()> {
         assert_eq!(self.hostile.status()?, "running");
-        let answer = self.stasis.ask_within(PORT, 20)?;
+        let answer = self.stasis.ask(PORT)?;
         ensure!(answer.is_some(), "it does not answer");
         Ok(())
     }
@@ -276,7 +276,7 @@ impl<'l> Trial<'l> {
     fn neighbour_counts_on(&self) -> Result<()> {
         let next = self.neighbour_counts.get() + 1;
         self.neighbour_counts.set(next);
-        let answer = self.stasis.ask_within(NEIGHBOURS_PORT, 20)?;
+        let answer = self.stasis.ask(NEIGHBOURS_PORT)?;
         assert_eq!(answer, Some(next.to_string()), "the container beside it");
         Ok(())
     }

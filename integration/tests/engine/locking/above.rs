@@ -14,7 +14,8 @@ use stasis_integration::host::installed::{PROGRAM, StasisHost};
 use super::LIMITS;
 use super::setup::{Counts, FROZEN, THAWED, set_above};
 
-const THAW: &str = "[preflight]\nfrozen_above = \"thaw\"\n";
+/// While a lock is held the others wait for it.
+const THAW: &str = "deadlines.lock_ms = 60000\npreflight.frozen_above = \"thaw\"\n";
 /// Which of the cgroups are frozen by themselves: the one above, the container's, the one beside.
 const AS_FOUND: [bool; 3] = [true, false, false];
 const MEANWHILE: [bool; 3] = [false, false, true];
@@ -44,7 +45,7 @@ pub(super) fn it_is_thawed_for_a_checkpoint(
     three: &Bundle<'_>,
     _: &mut Counts,
 ) -> Result<()> {
-    stasis.set("runc", &format!("{LIMITS}{THAW}"))?;
+    stasis.set("runc", THAW)?;
     stasis.hold_driver("lock b", "lock")?;
     set_above(stasis, FROZEN)?;
     let child = three.begin_checkpoint("thawed", &["--leave-running"])?;
@@ -97,7 +98,7 @@ pub(super) fn it_is_thawed_in_place(
     let stderr = String::from_utf8_lossy(&refused.stderr);
     assert_contains(&stderr, &["a frozen cgroup above", "nothing was done"]);
     assert_eq!(frozen_by_themselves(stasis)?, AS_FOUND);
-    stasis.set("runc", &format!("{LIMITS}{THAW}"))?;
+    stasis.set("runc", THAW)?;
     for (verb, call) in [
         ("check", "get-state"),
         ("suspend", "checkpoint"),

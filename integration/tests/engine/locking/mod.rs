@@ -22,7 +22,7 @@ use stasis_integration::on_hosts;
 /// Three counters, each by itself; faults name them a, b and c.
 const COMMAND: &str = "STASIS_TAG=b /bin/counter 10001 & STASIS_TAG=c /bin/counter 10002 & \
                        STASIS_TAG=a exec /bin/counter 10000";
-const LIMITS: &str = "[deadlines]\nlock_ms = 500\nlock_try_ms = 50\ndriver_s = 20\n";
+const LIMITS: &str = "[deadlines]\nlock_ms = 5000\nlock_try_ms = 50\ndriver_s = 20\n";
 
 on_hosts!(all_cases: sid, trixie_v2);
 
@@ -74,10 +74,12 @@ fn all_cases(kind: HostKind) -> Result<()> {
         until_nothing_waits(stasis).with_context(|| name.to_owned())?;
         counts.all_go_on(stasis).with_context(|| name.to_owned())?;
     }
+    stasis.set("runc", "")?;
     three.checkpoint("good", &[])?;
     three.delete()?;
     three.restore("good")?;
     counts.all_go_on(stasis)?;
+    stasis.set("runc", LIMITS)?;
     a_keeper_ends_with_its_container(stasis, &three)
 }
 
@@ -132,7 +134,7 @@ fn a_cgroup_above_is_frozen_in_the_lock(
     three: &Bundle<'_>,
     _: &mut Counts,
 ) -> Result<()> {
-    stasis.inject("lock b slow:3000 1")?;
+    stasis.inject("lock b slow:5000 1")?;
     let child = three.begin_checkpoint("above", &[])?;
     stasis.until_driver_is_called()?;
     set_above(stasis, FROZEN)?;
@@ -153,7 +155,7 @@ fn one_is_stopped_in_the_lock(
     three: &Bundle<'_>,
     counts: &mut Counts,
 ) -> Result<()> {
-    stasis.inject("lock b slow:3000 1")?;
+    stasis.inject("lock b slow:5000 1")?;
     let child = three.begin_checkpoint("lock", &[])?;
     stasis.until_driver_is_called()?;
     signal(stasis, "-STOP")?;
@@ -175,7 +177,7 @@ fn one_is_stopped_in_the_gpu_checkpoint(
     three: &Bundle<'_>,
     counts: &mut Counts,
 ) -> Result<()> {
-    stasis.inject("checkpoint b slow:3000 1")?;
+    stasis.inject("checkpoint b slow:15000 1")?;
     let child = three.begin_checkpoint("gpu", &[])?;
     stasis.until_driver_is_called()?;
     signal(stasis, "-STOP")?;
@@ -212,7 +214,7 @@ fn one_is_stopped_in_the_gpu_restore(
     three: &Bundle<'_>,
     counts: &mut Counts,
 ) -> Result<()> {
-    stasis.inject("restore b slow:3000 1")?;
+    stasis.inject("restore b slow:15000 1")?;
     let child = three.begin_checkpoint("complete", &["--leave-running"])?;
     stasis.until_driver_is_called()?;
     signal(stasis, "-STOP")?;
@@ -233,7 +235,7 @@ fn one_is_stopped_in_a_frozen_container(
     counts: &mut Counts,
 ) -> Result<()> {
     three.pause()?;
-    stasis.inject("checkpoint b slow:3000 1")?;
+    stasis.inject("checkpoint b slow:15000 1")?;
     let child = three.begin_checkpoint("frozen", &["--leave-running"])?;
     stasis.until_driver_is_called()?;
     signal(stasis, "-STOP")?;
@@ -248,7 +250,7 @@ fn one_is_stopped_in_a_frozen_container(
 }
 
 fn a_keeper_ends_with_its_container(stasis: &StasisHost, three: &Bundle<'_>) -> Result<()> {
-    stasis.inject("lock b slow:3000 1")?;
+    stasis.inject("lock b slow:5000 1")?;
     let child = three.begin_checkpoint("ends", &[])?;
     stasis.until_driver_is_called()?;
     signal(stasis, "-STOP")?;

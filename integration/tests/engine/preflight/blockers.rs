@@ -111,6 +111,7 @@ pub(crate) fn io_uring_is_refused(stasis: &StasisHost) -> Result<()> {
         ("ring-2", own, "(counter)"),
     ] {
         let (bundle, _) = start(stasis, id, script, 10102)?;
+        until_a_process_is(stasis, name)?;
         let parts = ["io-uring: ", "anon_inode:[io_uring]", name, "USE_LIBUV=0"];
         refused(stasis, &bundle, 10102, &parts)?;
         bundle.delete()?;
@@ -123,6 +124,7 @@ pub(crate) fn a_plain_neighbour_with_an_nvidia_device_is_refused(
 ) -> Result<()> {
     let script = "(exec 9</dev/nvidiactl; exec /bin/pause) & exec /bin/counter 10103";
     let (bundle, _) = start(stasis, "monitor", script, 10103)?;
+    until_a_process_is(stasis, "(pause)")?;
     let parts = [
         "nvidia-device: ",
         "(pause)",
@@ -130,6 +132,15 @@ pub(crate) fn a_plain_neighbour_with_an_nvidia_device_is_refused(
     ];
     refused(stasis, &bundle, 10103, &parts)?;
     bundle.delete()
+}
+
+/// Waits for a neighbour, which has become another program when it is in the way.
+fn until_a_process_is(stasis: &StasisHost, name: &str) -> Result<()> {
+    let name = name.trim_matches(['(', ')']);
+    wait_until_clear(|| {
+        let found = stasis.host.command("pgrep").args(["-x", name]).output()?;
+        Ok((!found.status.success()).then(|| format!("no {name}")))
+    })
 }
 
 pub(crate) fn managed_memory_is_refused(stasis: &StasisHost) -> Result<()> {
@@ -179,6 +190,8 @@ pub(crate) fn nccl_ranks_are_refused_unless_they_share_nothing(stasis: &StasisHo
     );
     let apart = ranks(&format!("{p2p} NCCL_CUMEM_ENABLE=0"));
     let alone = "exec /bin/ranks 10105 1 nccl=/bin/pause".to_owned();
+    // On a busy machine ranks need longer to meet than a lock has by default.
+    stasis.set("runc", "deadlines.lock_ms = 60000\n")?;
     for (id, script) in [("apart-1", in_file), ("apart-2", apart), ("apart-3", alone)] {
         let (bundle, _) = start(stasis, id, &script, 10105)?;
         let (code, stdout, _) = check(stasis, &["--root", ROOT, id])?;
@@ -188,7 +201,7 @@ pub(crate) fn nccl_ranks_are_refused_unless_they_share_nothing(stasis: &StasisHo
         assert_contains(&stasis.ask_until_up(10105)?, &["ok "]);
         bundle.delete()?;
     }
-    Ok(())
+    stasis.set("runc", "")
 }
 
 pub(crate) fn mig_is_refused(stasis: &StasisHost) -> Result<()> {

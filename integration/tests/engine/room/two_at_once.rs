@@ -70,9 +70,10 @@ fn at_once(
 /// Until somebody undoes it: the driver may be about to take what was reserved.
 fn both_are_killed(stasis: &StasisHost, [first, second]: &[Bundle<'_>; 2]) -> Result<()> {
     let mut held = begin_held(stasis, first, &|container| toggle(stasis, container))?;
-    for program in ["stasis-keeper", "cuda-checkpoint"] {
-        stasis.host.run(&["pkill", "-KILL", "-x", program])?;
-    }
+    stasis.kill_keepers()?;
+    stasis
+        .host
+        .run(&["pkill", "-KILL", "-x", "cuda-checkpoint"])?;
     held.wait()?;
     let refused = toggle(stasis, second).output()?;
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();

@@ -73,6 +73,9 @@ fn install(stasis: &StasisHost) -> Result<()> {
     stasis.set(RUNTIME, "")
 }
 
+/// Of a caller who is to be gone when the runtime has stopped itself.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Makes calls beside, and waits until the runtime has stopped itself at a verb; its pid.
 fn stopped_at<T: Send + 'static>(
     verb: &str,
@@ -174,7 +177,7 @@ fn exit_is_told_beside_a_stopped_update(stasis: &StasisHost, client: &Containerd
 fn start_ends_with_its_caller(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let id = "gone";
     start(stasis, client, id)?;
-    let starting = stopped_start(stasis, client, id, Duration::from_secs(5))?;
+    let starting = stopped_start(stasis, client, id, PATIENCE)?;
     assert_ne!(code(&starting.outcome()?), Code::Ok);
     // The shim hears of the deadline by itself.
     wait_until_clear(|| {
@@ -211,7 +214,7 @@ fn create_ends_with_its_caller(stasis: &StasisHost, client: &Containerd) -> Resu
             fs::write(stasis.host.path(AFTER), "")?;
         }
         let (creating, _) = stopped_at("create", stasis, client, move |client| {
-            client.try_create(Duration::from_secs(5), id)
+            client.try_create(PATIENCE, id)
         })?;
         assert_ne!(code(&creating.outcome()?), Code::Ok);
         stasis.nothing_left_of(&[id])?;
@@ -232,7 +235,7 @@ fn container_of_another_bundle_stays(stasis: &StasisHost, client: &Containerd) -
     stasis.create_container(id, &[], &["/bin/pause"])?;
     stasis.host.run(&["sh", "-c", ANOTHER])?;
     let (creating, _) = stopped_at("create", stasis, client, move |client| {
-        client.try_create(Duration::from_secs(5), id)
+        client.try_create(PATIENCE, id)
     })?;
     assert_ne!(code(&creating.outcome()?), Code::Ok);
     let runc = ["runc", "--root", "/run/containerd/runc/default"];

@@ -69,7 +69,7 @@ fn nothing_is_lost(kind: HostKind) -> Result<()> {
     let size = load::asked(Size::SMALL, Size::FULL);
     let stasis = StasisHost::of(kind)?;
     stasis.install_shim()?;
-    let containerd = load::containerd(&stasis)?;
+    let containerd = stasis.containerd()?;
     let shim = Shim::under_test();
     let outcome = size.carry_out(&stasis, (shim.runtime(), shim.program()), containerd)?;
     println!("{outcome:#?}");
