@@ -167,7 +167,8 @@ static int no_room(const struct machine *machine, const struct mailbox *box) {
     return 0;
 }
 
-/* Writes the request into the mailbox, once what was ordered for it is known; lets it go on from half of it once it may. */
+/* Writes the request into the mailbox, once what was ordered for it is known. One that is held
+   halfway goes on from there once it may. */
 static int post(int memory, struct mailbox *box, const struct call *call) {
     struct order order = order_for(call->name, box->tag);
     while (order.hang)

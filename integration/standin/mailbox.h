@@ -45,8 +45,8 @@ struct mailbox {
     /* Written by the restore thread; `answered` last. */
     int32_t result;
     uint32_t answered;
-    /* Written by the caller also while the request is under way: the copying waits in the middle as long as it is set. It is the last, so that
-       all others are where processes of earlier images have them. */
+    /* Written by the caller while the request is under way: the copying waits in the middle as long
+       as it is set. It is the last: the others are where processes of earlier images have them. */
     uint32_t is_held_halfway;
 };
 

@@ -9,16 +9,20 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stasis_linux::ProcessRef;
 use stasis_linux::directory::{Directory, Earlier};
 
-use crate::host::file_lock::{Sharing, Tried, try_lock};
+use crate::host::file_lock::{Sharing, Tried, lock_within, try_lock};
 use crate::operation::directory::directory_of;
 
 /// The directory of all such locks, below the state directory.
 const STOPPING: &str = "stopping";
+/// Who looks whether a lock is held has it for a moment. For its sake no signal may be taken for a
+/// second one: nobody would make the checkpoint.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The stop of one container.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -51,8 +55,9 @@ impl Stopping {
         remove_abandoned(&self.directory);
         loop {
             let file = directory.log(&self.name(), Earlier::Continued)?;
-            if try_lock(&file, Sharing::Exclusive)? == Tried::Held {
-                return Ok(None);
+            match lock_within(LOOK, &file, Sharing::Exclusive) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                other => other?,
             }
             // Who had it before may have removed it meanwhile.
             let there = fs::metadata(self.directory.join(self.name()));
@@ -140,6 +145,8 @@ fn has_ended(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use std::process::{Child, Command, Stdio};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread::scope;
 
     use super::*;
     use crate::host::file_lock::unlock;
@@ -202,6 +209,27 @@ mod tests {
         assert_eq!(left(state), 0);
         one.end();
         two.end();
+    }
+
+    #[test]
+    fn who_looks_is_not_taken_for_one_that_stops_it() {
+        let state = tempfile::tempdir().unwrap();
+        let state = state.path();
+        let one = First::new();
+        let stopping = one.stopping(state, "c1");
+        let is_over = AtomicBool::new(false);
+        scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    is_under_way(state, "c1");
+                }
+            });
+            let begins = || stopping.begin().is_ok_and(|lock| lock.map(ends).is_some());
+            let all = (0..2000).all(|_| begins());
+            is_over.store(true, Ordering::Relaxed);
+            assert!(all);
+        });
+        one.end();
     }
 
     #[test]
