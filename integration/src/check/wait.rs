@@ -9,11 +9,22 @@ use anyhow::{Result, bail};
 ///
 /// # Errors
 /// It still says something after 30 s, or fails.
-pub fn wait_until_clear(mut missing: impl FnMut() -> Result<Option<String>>) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(30);
+pub fn wait_until_clear(missing: impl FnMut() -> Result<Option<String>>) -> Result<()> {
+    wait_within(Duration::from_secs(30), missing)
+}
+
+/// As [`wait_until_clear`], with another limit.
+///
+/// # Errors
+/// It still says something after that, or fails.
+pub fn wait_within(
+    limit: Duration,
+    mut missing: impl FnMut() -> Result<Option<String>>,
+) -> Result<()> {
+    let deadline = Instant::now() + limit;
     while let Some(still) = missing()? {
         if Instant::now() > deadline {
-            bail!("after 30 s still: {still}");
+            bail!("after {} s still: {still}", limit.as_secs());
         }
         std::thread::sleep(Duration::from_millis(10));
     }

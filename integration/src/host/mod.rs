@@ -141,6 +141,14 @@ impl Host {
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
+    /// Waits until a process of this name works in the host.
+    pub fn until_a_process_is(&self, name: &str) -> Result<()> {
+        wait_until_clear(|| {
+            let found = self.command("pgrep").args(["-x", name]).output()?;
+            Ok((!found.status.success()).then(|| format!("no {name}")))
+        })
+    }
+
     /// Stops a process, by what the host calls it, and waits until all of it stands still: kill(1)
     /// sends the signal alone.
     pub fn stop(&self, pid: &str) -> Result<()> {

@@ -1,22 +1,11 @@
 //! Waiting for what takes longer on a busy machine than `wait_until_clear` waits.
 
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
+use stasis_integration::check::wait::wait_within;
 
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// Waits until `missing` has nothing to say any longer, which tells what is not yet as it should
-/// be.
-pub(crate) fn patiently(mut missing: impl FnMut() -> Result<Option<String>>) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
-    while let Some(still) = missing()? {
-        ensure!(
-            Instant::now() < deadline,
-            "after {PATIENCE:?} still: {still}"
-        );
-        sleep(Duration::from_millis(50));
-    }
-    Ok(())
+/// Waits for two minutes until `missing` has nothing to say any longer.
+pub(crate) fn patiently(missing: impl FnMut() -> Result<Option<String>>) -> Result<()> {
+    wait_within(Duration::from_secs(120), missing)
 }

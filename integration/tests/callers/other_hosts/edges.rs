@@ -31,19 +31,23 @@ fn no_job_goes_back_in_time_and_none_is_lost() -> Result<()> {
         from: (&from, &job(&from, "none")?),
         to: (&to, &job(&to, "none")?),
     };
-    let cases: [(&str, Case); 4] = [
-        ("failed", a_checkpoint_that_fails_gives_the_earlier_one_back),
-        ("killed", who_is_killed_leaves_it_to_who_pushes),
-        ("lost", what_a_lost_host_was_to_push_is_left_behind),
-        ("slow", what_is_not_there_in_time_is_not_gone_back_from),
+    let cases: [(&str, &str, Case); 4] = [
+        (
+            "failed",
+            "",
+            a_checkpoint_that_fails_gives_the_earlier_one_back,
+        ),
+        ("killed", "", who_is_killed_leaves_it_to_who_pushes),
+        ("lost", WAITS, what_a_lost_host_was_to_push_is_left_behind),
+        ("slow", "", what_is_not_there_in_time_is_not_gone_back_from),
     ];
-    for (name, case) in cases {
-        pair.is_asked_for(name)?;
+    for (name, waits, case) in cases {
+        pair.is_asked_for(name, waits)?;
         pair.first_image().context(name)?;
         case(&pair).context(name)?;
         pair.settled().context(name)?;
     }
-    pair.is_asked_for("away")?;
+    pair.is_asked_for("away", WAITS)?;
     pair.first_image()?;
     daemon = the_registry_is_away_for_a_while(&pair, daemon).context("away")?;
     pair.settled()?;
@@ -52,12 +56,8 @@ fn no_job_goes_back_in_time_and_none_is_lost() -> Result<()> {
 }
 
 impl Pair<'_> {
-    fn is_asked_for(&self, key: &str) -> Result<()> {
-        let waits = if key == "lost" || key == "away" {
-            WAITS
-        } else {
-            ""
-        };
+    /// The jobs have this key, and their hosts these settings beside the usual.
+    fn is_asked_for(&self, key: &str, waits: &str) -> Result<()> {
         for (host, job) in [self.from, self.to] {
             host.set(&host.low_level, &format!("{SETTINGS}{waits}"))?;
             asks_for(job, key)?;

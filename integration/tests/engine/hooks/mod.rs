@@ -255,14 +255,7 @@ fn what_is_in_the_way_is_removed(stasis: &StasisHost) -> Result<()> {
     watched.change(|spec| spec["annotations"] = json!({BEFORE: "true"}))?;
     watched.run()?;
     ensure!(stasis.ask_until_up(10001)? == "101");
-    wait_until_clear(|| {
-        let found = stasis
-            .host
-            .command("pgrep")
-            .args(["-x", "pause"])
-            .output()?;
-        Ok((!found.status.success()).then(|| "no pause".to_owned()))
-    })?;
+    stasis.host.until_a_process_is("pause")?;
     let message = watched.checkpoint_fails("blocked", &[])?;
     ensure!(message.contains("nvidia-device: "), "{message}");
     ensure!(message.contains("runs on as before"), "{message}");

@@ -111,7 +111,10 @@ pub(crate) fn io_uring_is_refused(stasis: &StasisHost) -> Result<()> {
         ("ring-2", own, "(counter)"),
     ] {
         let (bundle, _) = start(stasis, id, script, 10102)?;
-        until_a_process_is(stasis, name)?;
+        // It has become another program when it is in the way.
+        stasis
+            .host
+            .until_a_process_is(name.trim_matches(['(', ')']))?;
         let parts = ["io-uring: ", "anon_inode:[io_uring]", name, "USE_LIBUV=0"];
         refused(stasis, &bundle, 10102, &parts)?;
         bundle.delete()?;
@@ -124,7 +127,7 @@ pub(crate) fn a_plain_neighbour_with_an_nvidia_device_is_refused(
 ) -> Result<()> {
     let script = "(exec 9</dev/nvidiactl; exec /bin/pause) & exec /bin/counter 10103";
     let (bundle, _) = start(stasis, "monitor", script, 10103)?;
-    until_a_process_is(stasis, "(pause)")?;
+    stasis.host.until_a_process_is("pause")?;
     let parts = [
         "nvidia-device: ",
         "(pause)",
@@ -132,15 +135,6 @@ pub(crate) fn a_plain_neighbour_with_an_nvidia_device_is_refused(
     ];
     refused(stasis, &bundle, 10103, &parts)?;
     bundle.delete()
-}
-
-/// Waits for a neighbour, which has become another program when it is in the way.
-fn until_a_process_is(stasis: &StasisHost, name: &str) -> Result<()> {
-    let name = name.trim_matches(['(', ')']);
-    wait_until_clear(|| {
-        let found = stasis.host.command("pgrep").args(["-x", name]).output()?;
-        Ok((!found.status.success()).then(|| format!("no {name}")))
-    })
 }
 
 pub(crate) fn managed_memory_is_refused(stasis: &StasisHost) -> Result<()> {

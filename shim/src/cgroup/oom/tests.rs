@@ -236,7 +236,7 @@ async fn v1_tells_of_a_kill_read_after_the_removal() {
     let of_kills = unread(&watch);
     fs::remove_dir(&directory).unwrap();
     // The notice of the removal comes from a worker of the kernel, some time after it.
-    let given_up = Instant::now() + Duration::from_secs(60);
+    let given_up = Instant::now() + SOON;
     while unread(&watch) == of_kills {
         assert!(Instant::now() < given_up, "no notice of the removal");
         std::thread::sleep(Duration::from_millis(1));
