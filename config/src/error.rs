@@ -35,6 +35,16 @@ pub enum SettingsError {
         /// What is wrong with it.
         what: String,
     },
+    /// A key of an earlier version.
+    #[error("{path}: {key} is not a setting any more: {instead}")]
+    Removed {
+        /// The file.
+        path: PathBuf,
+        /// The key, with its table.
+        key: &'static str,
+        /// What is to be done instead.
+        instead: &'static str,
+    },
     /// A value that makes no sense.
     #[error("{path}: {key} {what}")]
     Value {

@@ -13,6 +13,7 @@ pub mod hooks;
 pub mod interface;
 mod low_level;
 mod preflight;
+mod removed;
 mod restore;
 
 use std::path::{Path, PathBuf};
@@ -25,7 +26,7 @@ pub use error::SettingsError;
 pub use gpu_checkpoint::{GpuCheckpoint, GpuCheckpointPath};
 pub use hooks::Hooks;
 pub use low_level::{Flavor, LowLevel};
-pub use preflight::{BlockerKind, DiskSpace, ExecSessions, FrozenAbove, Preflight};
+pub use preflight::{BlockerKind, DiskSpace, ExecSessions, Preflight};
 pub use restore::{Cpu, DriverLibraries, Persistence, Restore};
 
 /// The file that is read unless the command line names another.
@@ -56,8 +57,6 @@ pub struct Settings {
     pub gpu_checkpoint: GpuCheckpoint,
     /// Commands that are run in containers.
     pub hooks: Hooks,
-    /// Host memory for GPU contents.
-    pub memory: Memory,
     /// How bulk memory is stored.
     pub bulk_memory: BulkMemory,
     /// Restores.
@@ -86,15 +85,6 @@ pub struct Driver {
     pub libcuda: Option<PathBuf>,
     /// libnvidia-ml; found if not given.
     pub nvml: Option<PathBuf>,
-}
-
-/// `[memory]`
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Memory {
-    /// Whether a container's memory limit is raised for the time that GPU contents are in its host
-    /// memory.
-    pub raise_limits: bool,
 }
 
 /// `[criu]`
@@ -192,6 +182,10 @@ impl Settings {
     }
 
     fn parse(path: &Path, text: &str) -> Result<Self, SettingsError> {
+        if let Some((key, instead)) = removed::find(text) {
+            let path = path.to_owned();
+            return Err(SettingsError::Removed { path, key, instead });
+        }
         let settings: Self =
             toml::from_str(text).map_err(|error| SettingsError::syntax(path, text, &error))?;
         settings

@@ -11,7 +11,7 @@
 //! 3. **Record** the intent on disk ([`operation`]), and run the container's hook
 //!    ([`low_level::hook`]).
 //! 4. **Lock** all CUDA processes together ([`cuda::lock`]).
-//! 5. **GPU checkpoint** of all ([`cuda::job`]), after memory limits were raised
+//! 5. **GPU checkpoint** of all ([`cuda::job`]), if memory limits have room
 //!    ([`container::memory_limit`]); forked children give up inherited devices
 //!    ([`container::inherited_devices`]).
 //! 6. **Freeze** again if the caller had ([`stasis_linux::cgroup`]) and write the manifest

@@ -212,7 +212,7 @@ fn the_words_of_the_field_name_files() {
     let words = [
         "rollback",
         "cuda/lock",
-        "raised_limit",
+        "memory_limit",
         "freezer",
         "task/kill",
         "task/exec",

@@ -7,70 +7,27 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use nix::sys::signal::{Signal, kill};
 use serde_json::json;
-use stasis_integration::check::process_tree::descendant;
 use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::host::installed::{CUDA_CHECKPOINT, StasisHost};
 use stasis_integration::host::{Cgroups, HostKind};
 
 const MIB: u64 = 1 << 20;
 pub(crate) const LIMIT: u64 = 128 * MIB;
-const BY_DRIVER: &str = "gpu_checkpoint.path = \"driver\"\n";
-const RAISE: &str = "memory.raise_limits = true\n";
+pub(crate) const BY_DRIVER: &str = "gpu_checkpoint.path = \"driver\"\n";
 
-/// The driver alone copies, and limits that leave too little are raised.
-pub(crate) fn by_driver() -> String {
-    [BY_DRIVER, RAISE].concat()
+/// Has the driver alone copy, and gives a container of [`LIMIT`] the room for it.
+pub(crate) fn driver_alone(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
+    allow(stasis, memory, 4 * LIMIT)?;
+    stasis.set("runc", BY_DRIVER)
 }
 
-#[test]
-fn limits_are_raised_and_put_back() -> Result<()> {
-    let stasis = StasisHost::of(HostKind::trixie()?)?;
-    let _containerd = stasis.containerd()?;
-    stasis.set("runc", &by_driver())?;
-    let memory = limited(&stasis)?;
-    let file = limit_file(&stasis, &memory)?;
-    let limit = || -> Result<String> { Ok(fs::read_to_string(&file)?.trim().to_owned()) };
-    assert_eq!(limit()?, LIMIT.to_string());
-
-    memory.checkpoint("first", &["--leave-running"])?;
-    let notes = stasis.operation("checkpoint")?["notes"].to_string();
-    assert!(notes.contains("raised from 128 MiB"), "{notes}");
-    assert_eq!(limit()?, LIMIT.to_string());
-    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
-
-    stasis.inject("checkpoint memory error:801")?;
-    memory.checkpoint_fails("failed", &[])?;
-    stasis.inject("")?;
-    assert_eq!(limit()?, LIMIT.to_string(), "put back after a failure, too");
-    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 2"));
-
-    frozen_containers_keep_the_room_until_they_are_resumed(&stasis, &memory, limit)?;
-
-    memory.checkpoint("last", &[])?;
-    memory.restore("last")?;
-    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 4"));
-    let file = limit_file(&stasis, &memory)?;
-    assert_eq!(fs::read_to_string(file)?.trim(), LIMIT.to_string());
-    memory.delete()
-}
-
-fn frozen_containers_keep_the_room_until_they_are_resumed(
-    stasis: &StasisHost,
-    memory: &Bundle<'_>,
-    limit: impl Fn() -> Result<String>,
-) -> Result<()> {
-    memory.pause()?;
-    memory.checkpoint("frozen", &["--leave-running"])?;
-    assert_ne!(
-        limit()?,
-        LIMIT.to_string(),
-        "the GPU contents are still there"
-    );
-    memory.resume()?;
-    assert_eq!(limit()?, LIMIT.to_string());
-    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 3"));
+/// Gives a container that runs another limit, as engines do.
+pub(crate) fn allow(stasis: &StasisHost, memory: &Bundle<'_>, bytes: u64) -> Result<()> {
+    let (program, bytes, id) = (&stasis.low_level, &bytes.to_string(), &memory.id);
+    let update = [program, "--root", ROOT, "update", "--memory", bytes];
+    let update = [&update[..], &["--memory-swap", bytes, id]].concat();
+    stasis.host.run(&update)?;
     Ok(())
 }
 
@@ -82,11 +39,13 @@ fn what_has_no_room_is_refused_with_figures() -> Result<()> {
     stasis.set("runc", BY_DRIVER)?;
     let message = memory.checkpoint_fails("limit", &[])?;
     assert!(
-        message.contains("allows 128 MiB") && message.contains("nothing was changed"),
+        message.contains("allows 128 MiB")
+            && message.contains("podman update --memory")
+            && message.contains("nothing was changed"),
         "{message}"
     );
     assert!(!memory.image_path("limit").exists());
-    stasis.set("runc", &by_driver())?;
+    driver_alone(&stasis, &memory)?;
 
     with_available(&stasis, 100, || {
         let message = memory.checkpoint_fails("host", &[])?;
@@ -105,30 +64,26 @@ fn what_has_no_room_is_refused_with_figures() -> Result<()> {
     memory.delete()
 }
 
-/// What is in host memory already, 112 MiB, needs no more of it, and no higher limit.
+/// What is in host memory already needs no more of it, and no higher limit.
 #[test]
 fn a_suspended_container_needs_no_room() -> Result<()> {
     let stasis = StasisHost::of(HostKind::trixie()?)?;
     let _containerd = stasis.containerd()?;
-    stasis.set("runc", &by_driver())?;
     let memory = limited(&stasis)?;
-    let file = limit_file(&stasis, &memory)?;
+    driver_alone(&stasis, &memory)?;
     let toggle = [CUDA_CHECKPOINT, "--toggle", "--container", "memory"];
     let toggle = [&toggle[..], &["--root", ROOT]].concat();
     stasis.host.run(&toggle)?;
-    let raised = fs::read_to_string(&file)?;
+    allow(&stasis, &memory, LIMIT)?;
     with_available(&stasis, 200, || {
         memory.checkpoint("suspended", &["--leave-running"])
     })?;
-    assert_eq!(fs::read_to_string(&file)?, raised);
     stasis.host.run(&toggle)?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
-    assert_eq!(fs::read_to_string(&file)?.trim(), LIMIT.to_string());
     memory.delete()
 }
 
 fn restores_without_room_are_refused(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
-    stasis.set("runc", BY_DRIVER)?;
     memory.limit_memory(LIMIT / 4)?;
     let spec = memory.spec()?;
     let message = memory.restore_fails("good")?;
@@ -138,7 +93,6 @@ fn restores_without_room_are_refused(stasis: &StasisHost, memory: &Bundle<'_>) -
     );
     assert_eq!(memory.spec()?, spec);
     memory.limit_memory(LIMIT)?;
-    stasis.set("runc", &by_driver())?;
     with_available(stasis, 100, || {
         let message = memory.restore_fails("good")?;
         assert!(
@@ -149,9 +103,9 @@ fn restores_without_room_are_refused(stasis: &StasisHost, memory: &Bundle<'_>) -
     })
 }
 
-/// A limit of a pod is others', too: it is never raised, and refuses what it has no room for.
+/// A limit of a pod refuses what it has no room for, too.
 #[test]
-fn limits_above_the_container_are_left_alone() -> Result<()> {
+fn limits_above_the_container_refuse() -> Result<()> {
     let kind = HostKind::trixie()?;
     let pod = match kind.cgroups {
         Cgroups::Hybrid => "/sys/fs/cgroup/memory/memory-pod/memory.limit_in_bytes",
@@ -159,7 +113,7 @@ fn limits_above_the_container_are_left_alone() -> Result<()> {
     };
     let stasis = StasisHost::of(kind)?;
     let _containerd = stasis.containerd()?;
-    stasis.set("runc", &by_driver())?;
+    stasis.set("runc", BY_DRIVER)?;
     let memory = below_a_pod(&stasis)?;
     let allow = |bytes: u64| stasis.host.write(pod, &bytes.to_string());
     let refused = |message: String| -> Result<()> {
@@ -198,32 +152,6 @@ fn limits_above_the_container_are_left_alone() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn a_restore_that_is_killed_leaves_no_raised_limit() -> Result<()> {
-    let stasis = StasisHost::of(HostKind::trixie()?)?;
-    let _containerd = stasis.containerd()?;
-    stasis.set("runc", &by_driver())?;
-    let memory = limited(&stasis)?;
-    memory.checkpoint("good", &[])?;
-    let spec = memory.spec()?;
-    stasis.hold_driver("restore memory", "held")?;
-    let mut restore = memory.begin_restore("good")?;
-    let runtime = descendant(&restore, "stasis-runtime")?.context("the restore is over")?;
-    stasis.until_driver_is_called()?;
-    // Who finds the runtime dead puts it back.
-    assert_ne!(memory.spec()?, spec, "it is not raised");
-    kill(runtime, Signal::SIGKILL)?;
-    restore.wait()?;
-    stasis.let_driver_go("held")?;
-    stasis.inject("")?;
-    memory.delete()?;
-    assert_eq!(memory.spec()?, spec);
-    assert!(!memory.record().exists());
-    memory.restore("good")?;
-    assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
-    memory.delete()
-}
-
 /// Has the host say that it has so many MiB of memory left.
 pub(crate) fn with_available(
     stasis: &StasisHost,
@@ -243,6 +171,7 @@ pub(crate) fn with_available(
 /// The same in a cgroup of its own below that of a pod.
 fn below_a_pod(stasis: &StasisHost) -> Result<Bundle<'_>> {
     let memory = made(stasis)?;
+    memory.limit_memory(4 * LIMIT)?;
     memory.change(|spec| spec["linux"]["cgroupsPath"] = json!("/memory-pod/memory"))?;
     started(stasis, memory)
 }

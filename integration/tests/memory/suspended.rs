@@ -13,7 +13,7 @@ use stasis_integration::host::installed::{CUDA_CHECKPOINT, StasisHost};
 use stasis_integration::needs;
 use stasis_linux::ProcessRef;
 
-use crate::limits::{LIMIT, by_driver, limit_file, limited};
+use crate::limits::{BY_DRIVER, LIMIT, allow, driver_alone, limit_file, limited};
 
 /// What the mapping of such a file is named.
 const FILE: &str = "/stasis-gpu-contents (deleted)";
@@ -109,18 +109,17 @@ fn a_checkpoint_has_them_too() -> Result<()> {
     let stasis = &StasisHost::of(HostKind::trixie()?)?;
     let _containerd = stasis.containerd()?;
     let memory = limited(stasis)?;
-    let file = limit_file(stasis, &memory)?;
     many_threads_copy(stasis, &memory)?;
     toggle(stasis)?;
     memory.checkpoint("goes-on", &["--leave-running"])?;
     ensure!(in_file(stasis, &memory)? >= 48 * MIB, "they are elsewhere");
-    stasis.set("runc", &by_driver())?;
+    driver_alone(stasis, &memory)?;
     memory.checkpoint("by-criu", &["--leave-running"])?;
     ensure!(in_file(stasis, &memory)? == 0, "they are still in the file");
     stasis.set("runc", "")?;
     toggle(stasis)?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 3"));
-    assert_eq!(fs::read_to_string(&file)?.trim(), LIMIT.to_string());
+    allow(stasis, &memory, LIMIT)?;
     toggle(stasis)?;
     memory.checkpoint("ends", &[])?;
     memory.restore("ends")?;
@@ -148,10 +147,11 @@ fn many_threads_copy(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
     memory.resume()?;
     copied("resume")?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 2"));
-    stasis.set("runc", &by_driver())?;
+    driver_alone(stasis, memory)?;
     memory.checkpoint("alone", &["--leave-running"])?;
     ensure!(copied("checkpoint").is_err());
-    stasis.set("runc", "")
+    stasis.set("runc", "")?;
+    allow(stasis, memory, LIMIT)
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn the_settings_can_leave_it_to_the_driver() -> Result<()> {
     needs!(StandIn);
     let _containerd = stasis.containerd()?;
     let memory = limited(stasis)?;
-    stasis.set("runc", &by_driver())?;
+    driver_alone(stasis, &memory)?;
     toggle(stasis)?;
     assert_eq!(in_file(stasis, &memory)?, 0);
     // What is in a file is taken from there all the same.
@@ -168,7 +168,7 @@ fn the_settings_can_leave_it_to_the_driver() -> Result<()> {
     stasis.set("runc", "")?;
     toggle(stasis)?;
     ensure!(in_file(stasis, &memory)? > 0);
-    stasis.set("runc", &by_driver())?;
+    driver_alone(stasis, &memory)?;
     toggle(stasis)?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("ok 1"));
     memory.delete()
@@ -184,7 +184,8 @@ fn where_devices_were_can_be_read() -> Result<()> {
     let process = &ProcessRef::open(pid.as_raw())?.context("it has ended")?;
     let devices = devices_of(process)?;
     ensure!(!devices.is_empty());
-    for settings in ["", &by_driver()] {
+    allow(stasis, &memory, 4 * LIMIT)?;
+    for settings in ["", BY_DRIVER] {
         stasis.set("runc", settings)?;
         toggle(stasis)?;
         assert_eq!(unreadable(process, &devices)?, [], "{settings}");

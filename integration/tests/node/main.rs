@@ -6,7 +6,6 @@
 mod callers_unit;
 mod containerd;
 mod job;
-mod limits;
 mod power;
 
 use anyhow::Result;
@@ -22,14 +21,6 @@ fn on_a_node() -> Result<()> {
     suspended_job_outlives_a_reload_of_systemd(&mut node)?;
     callers_unit::service_is_killed(&mut node)?;
     image_outlives_a_power_failure(node)
-}
-
-#[test]
-#[ignore = "part of make test-node"]
-fn limits_are_known_to_systemd() -> Result<()> {
-    let mut node = Node::boot()?;
-    limits::raised_limits_and_systemd(&mut node)?;
-    node.nothing_is_left()
 }
 
 #[test]

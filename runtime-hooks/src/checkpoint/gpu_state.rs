@@ -47,20 +47,18 @@ pub(super) fn note_ended(
     }
 }
 
-/// Raises the container's memory limits for GPU contents that the driver moves into its memory.
-/// They may have become more than the pre-flight found. Nobody is waited for while they are locked.
-/// Those that go into files need no more of the host: the files have their memory.
+/// Admits GPU contents that the driver moves into the container's memory. They may have become more
+/// than the pre-flight found. Nobody is waited for while they are locked. Those that go into files
+/// need no more of the host: the files have their memory.
 ///
 /// # Errors
 /// [`Failure::HostMemory`].
-pub(super) fn raise_limits(
+pub(super) fn admit_memory(
     plan: &Plan<'_>,
     captured: &Captured,
     members: &[ProcessRef],
     destination: Destination,
-    timeline: &mut Timeline<'_>,
 ) -> Result<(), Failure> {
-    let settings = &plan.context.settings.memory;
     let bytes = destination.bytes_in_container(captured);
     let cgroup = plan.container.memory_of(members)?;
     let room = HostRoom {
@@ -74,14 +72,7 @@ pub(super) fn raise_limits(
         Destination::Memory if needed_for(bytes) <= reserved => {}
         Destination::Memory => drop(host_memory::admit_host(room, bytes)?),
     }
-    host_memory::admit_limits(settings, &cgroup, bytes)?;
-    if settings.raise_limits && bytes > 0 {
-        let directory = plan.operation.directory();
-        for raised in host_memory::raise_limits(&cgroup, bytes, directory)? {
-            timeline.note(raised.to_string());
-        }
-    }
-    Ok(())
+    Ok(host_memory::admit_limits(&cgroup, bytes)?)
 }
 
 /// Moves the GPU state of all processes into host memory. `is_done` is called for each whose state

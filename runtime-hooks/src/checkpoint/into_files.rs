@@ -1,6 +1,5 @@
 //! GPU contents go into files of ours, and are found where they are.
 
-use stasis_config::Memory;
 use stasis_linux::ProcessRef;
 use stasis_memory_store::GpuContents;
 
@@ -63,7 +62,7 @@ pub(super) fn make_files<'p>(
             give_up(plan, captured, &mut way, timeline)?;
         }
         let bytes = way.destination.bytes_in_container(captured);
-        host_memory::admit_limits(&plan.context.settings.memory, &limits, bytes)?;
+        host_memory::admit_limits(&limits, bytes)?;
         Ok(())
     });
     match made {
@@ -79,11 +78,7 @@ pub(super) fn make_files<'p>(
 fn destination(plan: &Plan<'_>, captured: &Captured, limits: &MemoryCgroup) -> Destination {
     let wanted = Destination::wanted(&plan.context.settings, &plan.plugins.ours);
     let bytes = wanted.bytes_in_container(captured);
-    // A file is better than a raised limit.
-    let as_they_are = Memory {
-        raise_limits: false,
-    };
-    match host_memory::admit_limits(&as_they_are, limits, bytes) {
+    match host_memory::admit_limits(limits, bytes) {
         Ok(()) => wanted,
         Err(_) => wanted.in_files_only(),
     }

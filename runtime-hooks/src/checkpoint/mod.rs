@@ -31,7 +31,7 @@ use stasis_linux::cgroup::FreezerState;
 use crate::checkpoint::captured::Captured;
 use crate::checkpoint::dump::Dumped;
 use crate::checkpoint::gpu_contents::MemoryBefore;
-use crate::checkpoint::gpu_state::{gpu_checkpoint, lock, note_ended, raise_limits};
+use crate::checkpoint::gpu_state::{admit_memory, gpu_checkpoint, lock, note_ended};
 use crate::checkpoint::hook::tell_program;
 use crate::checkpoint::into_files::{
     Way, begin_to_store, find, lead_into_files, make_files, store_beside_others,
@@ -220,7 +220,7 @@ fn save_by<'p>(
     }
     // From here on workers of ours are in the container: each has the memory of a CUDA process.
     lead_into_files(plan, captured, way, timeline)?;
-    raise_limits(plan, captured, job.members(), way.destination, timeline)?;
+    admit_memory(plan, captured, job.members(), way.destination)?;
     let before = MemoryBefore::of(job.members());
     begin_to_store(captured, way)?;
     let storing = way.memory.storing();

@@ -1,12 +1,11 @@
 //! Checks that the host and the limits of a container have room for GPU contents in host memory.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use stasis_config::Memory;
 use stasis_linux::procfs::MemInfo;
 
-use crate::container::memory_limit::{MemoryCgroup, RaisedLimit, TightLimit};
+use crate::container::memory_limit::{MemoryCgroup, TightLimit};
 use crate::ledger::amounts::{Amounts, Resource, Short};
 use crate::ledger::{NotReserved, Patience, Reservation, WaitFor};
 
@@ -23,11 +22,12 @@ pub enum NoHostMemory {
         .0.wanted >> 20, .0.free, .0.reserved
     )]
     Host(Box<Short>),
-    /// A limit leaves too little, and the settings forbid raising it.
+    /// A limit leaves too little.
     #[error(
         "{file} allows {} MiB, of which {} MiB are in use, and {} MiB are needed beside them; raise \
-         it, or allow stasis to raise it for the time of the operation (memory.raise_limits in the \
-         settings)",
+         it (podman update --memory, docker update --memory, or systemctl set-property --runtime \
+         UNIT MemoryMax=), or let many threads copy, which needs no room there \
+         (gpu_checkpoint.path = \"auto\" in the settings)",
         .limit >> 20, .used >> 20, .needed >> 20
     )]
     Limit {
@@ -40,11 +40,25 @@ pub enum NoHostMemory {
         /// Bytes needed.
         needed: u64,
     },
-    /// A limit above the container leaves too little. stasis raises none of these.
+    /// The limit of a container that is to be restored is too low.
+    #[error(
+        "the memory limit of the new container ({name}) allows {} MiB, and its image has {} MiB; \
+         create it with a higher one",
+        .limit >> 20, .needed >> 20
+    )]
+    LimitOfNew {
+        /// Its place in the specification.
+        name: String,
+        /// The limit in bytes.
+        limit: u64,
+        /// Bytes needed.
+        needed: u64,
+    },
+    /// A limit above the container leaves too little.
     #[error(
         "{file}, which is above the container's cgroup, allows {} MiB, of which {} MiB are in use, \
-         and {} MiB are needed beside them; stasis raises only limits of the container's own, so \
-         raise that one (of the pod or slice), or move other containers out of it, and try again",
+         and {} MiB are needed beside them; raise that one (of the pod, or of a slice: systemctl \
+         set-property --runtime SLICE MemoryMax=), or move other containers out of it, and try again",
         .limit >> 20, .used >> 20, .needed >> 20
     )]
     LimitAbove {
@@ -60,40 +74,32 @@ pub enum NoHostMemory {
     /// What others have reserved cannot be read, or nothing can be reserved.
     #[error("cannot use the ledger of memory, below the state directory")]
     Ledger(#[source] io::Error),
-    /// An error of reading the free memory, or of reading or writing a limit.
-    #[error("cannot read or raise the limits of the container's host memory")]
+    /// An error of reading the free memory, or a limit.
+    #[error("cannot read the limits of the container's host memory")]
     Io(#[from] io::Error),
 }
 
-/// Refuses GPU contents of this size if the host has no room for them, if a limit above the
-/// container has none, or if one of its own has none and the settings forbid raising it.
+/// Refuses GPU contents of this size if the host has no room for them, or a limit of the container
+/// or above it.
 ///
 /// # Errors
 /// [`NoHostMemory`], with both figures; nothing is changed.
 pub(crate) fn admit(
-    settings: &Memory,
     room: HostRoom<'_>,
     cgroup: &MemoryCgroup,
     gpu_bytes: u64,
 ) -> Result<(), NoHostMemory> {
     admit_host(room, gpu_bytes)?;
-    admit_limits(settings, cgroup, gpu_bytes)
+    admit_limits(cgroup, gpu_bytes)
 }
 
 /// The same, where room on the host is known.
 ///
 /// # Errors
 /// As [`admit`].
-pub(crate) fn admit_limits(
-    settings: &Memory,
-    cgroup: &MemoryCgroup,
-    gpu_bytes: u64,
-) -> Result<(), NoHostMemory> {
+pub(crate) fn admit_limits(cgroup: &MemoryCgroup, gpu_bytes: u64) -> Result<(), NoHostMemory> {
     let needed = needed_for(gpu_bytes);
     check_limits_above(cgroup, needed)?;
-    if settings.raise_limits {
-        return Ok(());
-    }
     match cgroup.tight_limits(needed)?.into_iter().next() {
         Some(TightLimit { file, limit, used }) => Err(NoHostMemory::Limit {
             file,
@@ -159,21 +165,6 @@ pub(crate) fn check_limits_above(cgroup: &MemoryCgroup, needed: u64) -> Result<(
     }
 }
 
-/// Raises the container's limits so that GPU contents of this size fit; `directory` is the
-/// operation's.
-///
-/// # Errors
-/// [`NoHostMemory::LimitAbove`], or [`NoHostMemory::Io`].
-pub(crate) fn raise_limits(
-    cgroup: &MemoryCgroup,
-    gpu_bytes: u64,
-    directory: &Path,
-) -> Result<Vec<RaisedLimit>, NoHostMemory> {
-    let needed = needed_for(gpu_bytes);
-    check_limits_above(cgroup, needed)?;
-    Ok(cgroup.raise(needed, directory)?)
-}
-
 /// The host memory that contents of this size need, in bytes. Where none are moved, the driver
 /// needs none either.
 pub(crate) fn needed_for(gpu_bytes: u64) -> u64 {
@@ -197,6 +188,7 @@ pub(crate) fn available() -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::path::Path;
 
     use stasis_linux::cgroup::Cgroup;
 
@@ -227,21 +219,16 @@ mod tests {
         assert!(reserve(needed_for(u64::MAX), u64::MAX - 1).is_err());
     }
 
-    fn admit_here(
-        state_dir: &Path,
-        settings: &Memory,
-        cgroup: &MemoryCgroup,
-        bytes: u64,
-    ) -> Result<(), NoHostMemory> {
+    fn admit_here(state_dir: &Path, cgroup: &MemoryCgroup, bytes: u64) -> Result<(), NoHostMemory> {
         let room = HostRoom {
             reservation: &Reservation::new(state_dir, "c1"),
             patience: &Patience::none(),
         };
-        admit(settings, room, cgroup, bytes)
+        admit(room, cgroup, bytes)
     }
 
     #[test]
-    fn a_limit_that_may_not_be_raised_refuses() {
+    fn a_limit_that_leaves_too_little_refuses() {
         let directory = tempfile::tempdir().unwrap();
         let file =
             |name: &str, bytes: u64| fs::write(directory.path().join(name), bytes.to_string());
@@ -249,44 +236,30 @@ mod tests {
         file("memory.current", 100 * MIB).unwrap();
         fs::write(directory.path().join("memory.stat"), "").unwrap();
         let cgroup = MemoryCgroup::new(Cgroup::v2(directory.path().into()));
-        let (keep, raise) = (
-            Memory {
-                raise_limits: false,
-            },
-            Memory { raise_limits: true },
-        );
-        let admit = |settings, bytes| admit_here(directory.path(), settings, &cgroup, bytes);
-        admit(&keep, 16 * MIB).unwrap();
-        admit(&raise, 64 * MIB).unwrap();
-        let refusal = admit(&keep, 64 * MIB).unwrap_err();
+        let admit = |bytes| admit_here(directory.path(), &cgroup, bytes);
+        admit(16 * MIB).unwrap();
+        let refusal = admit(64 * MIB).unwrap_err().to_string();
         assert!(
-            refusal
-                .to_string()
-                .contains("allows 256 MiB, of which 100 MiB"),
+            refusal.contains("allows 256 MiB, of which 100 MiB")
+                && refusal.contains("podman update"),
             "{refusal}"
         );
     }
 
     #[test]
-    fn a_limit_above_the_container_refuses_whatever_the_settings() {
+    fn a_limit_above_the_container_refuses() {
         let pod = tempfile::tempdir().unwrap();
         let file = |name: &str, text: String| fs::write(pod.path().join(name), text).unwrap();
         file("memory.max", (256 * MIB).to_string());
         file("memory.current", (100 * MIB).to_string());
         let cgroup = MemoryCgroup::new(Cgroup::v2(pod.path().join("container")));
-        let raise = Memory { raise_limits: true };
-        let admit = |bytes| admit_here(pod.path(), &raise, &cgroup, bytes);
+        let admit = |bytes| admit_here(pod.path(), &cgroup, bytes);
         admit(16 * MIB).unwrap();
-        for refused in [
-            admit(64 * MIB).err(),
-            raise_limits(&cgroup, 64 * MIB, pod.path()).err(),
-        ] {
-            let text = refused.unwrap().to_string();
-            let file = pod.path().join("memory.max").display().to_string();
-            assert!(
-                text.contains(&file) && text.contains("256 MiB, of which 100 MiB"),
-                "{text}"
-            );
-        }
+        let text = admit(64 * MIB).unwrap_err().to_string();
+        let file = pod.path().join("memory.max").display().to_string();
+        assert!(
+            text.contains(&file) && text.contains("256 MiB, of which 100 MiB"),
+            "{text}"
+        );
     }
 }

@@ -1,18 +1,10 @@
-//! Reads the memory limits of a container, and raises them for the time of an operation.
+//! Reads the memory limits of a container.
 //!
-//! The driver moves GPU contents into ordinary memory of the processes, which is charged to the
-//! container: with a limit meant for its host memory alone, the kernel would kill it during a GPU
-//! checkpoint. So stasis raises the limits of the container's own cgroup, and of the sub-cgroups
-//! that its CUDA processes are in, as far as needed, and puts them back when the GPU has its
-//! contents again. It records a limit on disk before it raises it, so that any later process can
-//! put it back.
-//!
-//! A limit above the container (its pod's, a slice's) is that of others, too: two containers that
-//! raise and lower it in turn lose its value, or have each other killed. It is never changed; one
-//! that leaves too little refuses the operation.
-
-mod raised_limit;
-pub(crate) mod raised_spec;
+//! GPU contents that go through no file become ordinary memory of the processes, which is charged
+//! to the container: with a limit meant for its host memory alone, the kernel would kill it during
+//! a GPU checkpoint. So limits of the container's own cgroup, of the sub-cgroups that its CUDA
+//! processes are in, and of the cgroups above (its pod's, a slice's) are looked at first, and one
+//! that leaves too little refuses the operation. None is changed: it is set by the engine.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,11 +12,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use rustix::param::page_size;
 use stasis_linux::ProcessRef;
 use stasis_linux::cgroup::{Cgroup, Hierarchies, Membership, Version};
-
-pub(crate) use raised_limit::{RaisedLimit, wait_until_fitting};
 
 /// The memory cgroup of a container. Without a memory controller it has no limits.
 #[derive(Debug, Clone)]
@@ -55,7 +44,6 @@ struct LimitFiles {
     droppable: &'static str,
 }
 
-/// The one with swap last: it may not be below the other.
 const V1: [LimitFiles; 2] = [
     LimitFiles {
         limit: "memory.limit_in_bytes",
@@ -174,12 +162,6 @@ impl MemoryCgroup {
 }
 
 impl LimitFiles {
-    /// The files of the limit that this file sets.
-    fn of(limit: &Path) -> Option<&'static Self> {
-        let name = limit.file_name()?;
-        V1.iter().chain(&V2).find(|files| files.limit == name)
-    }
-
     /// The charged bytes, without the file cache that the kernel can drop at once. `None` in a
     /// directory without them: there is no such cgroup or controller, or no accounting of swap.
     fn used(&self, directory: &Path) -> io::Result<Option<u64>> {
@@ -201,23 +183,6 @@ fn limits(version: Version) -> &'static [LimitFiles] {
         Version::V1 => &V1,
         Version::V2 => &V2,
     }
-}
-
-/// Puts back the limits that an operation raised.
-///
-/// # Errors
-/// The first error, most likely that more memory is in use than a limit allowed: the kernel would
-/// kill the container if it were lowered. What could not be put back stays recorded.
-pub(crate) fn put_back(directory: &Path) -> io::Result<()> {
-    let spec = raised_spec::put_back(directory);
-    raised_limit::put_back(directory)?;
-    spec
-}
-
-/// The kernel keeps limits in whole pages, and rounds others down.
-pub(crate) fn whole_pages(bytes: u64) -> u64 {
-    let page = page_size() as u64;
-    bytes.checked_next_multiple_of(page).unwrap_or(bytes)
 }
 
 /// `None`: no limit, or no such file.

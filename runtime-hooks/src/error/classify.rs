@@ -3,8 +3,6 @@
 
 mod image;
 
-use stasis_linux::cgroup::FreezerError;
-
 use crate::container::ContainerError;
 use crate::container::criu_configuration::CriuConfigurationError;
 use crate::container::host_memory::NoHostMemory;
@@ -48,7 +46,6 @@ impl Refusal {
             Self::Operation(error) => error.kind(),
             Self::Driver(error) => error.kind(),
             Self::Inventory(_) => Kind::Nvml,
-            Self::Freezer(FreezerError::Inhabited(_)) => Kind::FrozenAbove,
             Self::Freezer(_) => Kind::Freezer,
             Self::Manifest(error) => error.kind(),
             Self::HostMemory(error) => error.kind(),
@@ -142,7 +139,7 @@ impl ProcessFailure {
             Cause::State(_) => Kind::Driver,
             Cause::Deadline(_) => Kind::LockTimeout,
             Cause::Stopped(Stop::Signal { .. } | Stop::Traced { .. }) => Kind::ProcessStopped,
-            Cause::Stopped(Stop::FrozenAbove) => Kind::FrozenAbove,
+            Cause::Stopped(Stop::FrozenAbove(_)) => Kind::FrozenAbove,
             Cause::NoDriver => Kind::NoDriver,
             Cause::NoRoom(_) => Kind::NoGpuMemory,
             Cause::NoMappings { .. } => Kind::NoMappings,
@@ -230,7 +227,9 @@ impl NoHostMemory {
     pub fn kind(&self) -> Kind {
         match self {
             Self::Host { .. } => Kind::NoHostMemory,
-            Self::Limit { .. } | Self::LimitAbove { .. } => Kind::MemoryLimit,
+            Self::Limit { .. } | Self::LimitOfNew { .. } | Self::LimitAbove { .. } => {
+                Kind::MemoryLimit
+            }
             Self::Io(error) | Self::Ledger(error) => of_io(error, Kind::Io),
         }
     }

@@ -25,7 +25,7 @@ pub enum NoFirstImage {
     /// There is none.
     #[error("there is no complete image in {0}")]
     Missing(PathBuf),
-    /// Its checkpoint was cut off, or an earlier version of stasis made it.
+    /// Its checkpoint was cut off.
     #[error("the image {0} is not complete: nothing in it says which files it should have")]
     Incomplete(PathBuf),
     /// The settings have no registry for such images.
@@ -80,9 +80,6 @@ pub enum NoFirstImage {
     /// Nobody else can hold processes.
     #[error("the CRIU plugin that holds processes cannot be used: {0}")]
     NoPlugin(String),
-    /// The memory limit has to be raised, and would stay so until the start.
-    #[error("the container's memory limit would have to be raised until it is started")]
-    MemoryLimit,
     /// CRIU has let processes run.
     #[error("the restored processes are not held in the container's cgroup")]
     NotHeld,
@@ -119,7 +116,6 @@ impl NoFirstImage {
             Self::Incomplete(_) | Self::Exchanged(_) => Kind::ImageDamaged,
             Self::LowLevel(_) | Self::Option(_) | Self::Run | Self::Cgroup => Kind::Unsupported,
             Self::NoPlugin(_) => Kind::NoPlugin,
-            Self::MemoryLimit => Kind::MemoryLimit,
             Self::NotHeld => Kind::Freezer,
             Self::Mount(_) => Kind::Bundle,
             Self::Io { source, .. } => of_io(source, Kind::Io),

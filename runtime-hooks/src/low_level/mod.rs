@@ -226,37 +226,6 @@ fn detach(mount: &Path) -> io::Result<()> {
     }
 }
 
-/// Gives a container the resources that a file names (OCI runtime specification, "resources").
-///
-/// # Errors
-/// An error of starting the low-level runtime, or its own error message; or it has hung.
-pub fn update(
-    low_level: &LowLevel,
-    root: &Path,
-    id: &str,
-    resources: &Path,
-    limit: Duration,
-) -> io::Result<()> {
-    let args: [&OsStr; 6] = [
-        "--root".as_ref(),
-        root.as_os_str(),
-        "update".as_ref(),
-        "--resources".as_ref(),
-        resources.as_os_str(),
-        id.as_ref(),
-    ];
-    let args = args.map(OsStr::to_owned);
-    let mut command = command(low_level, &args);
-    let Ran { output, hung } = capture(command.stdin(Stdio::null()), limit, Victims::All)?;
-    let error = match hung {
-        None if output.status.success() => return Ok(()),
-        None => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-        Some(hung) => hung.to_string(),
-    };
-    let program = name(low_level);
-    Err(io::Error::other(format!("{program} update: {error}")))
-}
-
 /// Removes a container with everything that runs in it, and ignores errors: the calling operation
 /// reports its own. No restore of the container may be under way. It is ended if it does nothing
 /// for longer than `limit`.

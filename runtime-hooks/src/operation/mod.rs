@@ -29,7 +29,6 @@ use std::sync::{Arc, Mutex};
 
 use stasis_linux::directory::Directory;
 
-use crate::container::memory_limit;
 use crate::context::Context;
 use crate::ledger::Reservation;
 use crate::ledger::gpu_memory::GpuMemory;
@@ -240,16 +239,9 @@ impl Operation {
     /// Removes all records of the container, once all its processes are as they were found, or are
     /// gone. Nothing of this value may be used afterwards but its end.
     pub fn clear(&self) {
-        self.freeze_above_again();
-        // A memory limit that cannot be restored yet stays recorded for the next operation.
-        if memory_limit::put_back(&self.directory).is_err() {
-            let _ = fs::remove_file(self.directory.join(intent::FILE_NAME));
-            self.nothing_to_undo();
-        } else {
-            // From here on nothing is to be undone; the keeper removes what is left.
-            let _ = fs::remove_file(self.directory.join(undo::FILE_NAME));
-            directory::remove(&self.directory);
-        }
+        // From here on nothing is to be undone; the keeper removes what is left.
+        let _ = fs::remove_file(self.directory.join(undo::FILE_NAME));
+        directory::remove(&self.directory);
         // Before the lock is released, another operation may make a directory of this name.
         self.kept().end = End::Cleared;
     }

@@ -20,7 +20,6 @@ use crate::operation::Operation;
 use crate::recovery::group::member::Member;
 use crate::request::RestoreRequest;
 use crate::restore::as_specified::adapt;
-use crate::restore::host_memory::RestoredMemory;
 
 /// The usual place of the unified hierarchy, or of those of version 1.
 const USUAL_PLACE: &str = "/sys/fs/cgroup";
@@ -97,17 +96,6 @@ impl Hold {
             report: None,
         };
         Ok(self.files.write(&request)?)
-    }
-
-    /// A limit that is raised would stay so for as long as the caller takes to start the container.
-    ///
-    /// # Errors
-    /// [`NoFirstImage::MemoryLimit`].
-    pub(crate) fn refuse_raised(memory: &RestoredMemory) -> Result<(), NoFirstImage> {
-        match memory.changed_spec() {
-            true => Err(NoFirstImage::MemoryLimit),
-            false => Ok(()),
-        }
     }
 
     /// After CRIU: the processes have to be held, and become those of the new container.

@@ -1,65 +1,42 @@
 //! Host memory for a restore: CRIU restores the GPU contents as memory of the new container's
 //! processes, where they stay until the driver has moved them to the GPU.
-//!
-//! The low-level runtime makes the container's cgroup and CRIU fills it in one step. So the
-//! container's own limits are raised in the specification, and set to the caller's values
-//! afterwards with the low-level runtime's `update`, which also records them. Limits of the cgroups
-//! above are never changed.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
+use serde_json::Value;
 use stasis_linux::cgroup::{Hierarchies, cgroups_path};
 
 use crate::container::host_memory::{self, HostRoom, NoHostMemory};
-use crate::container::memory_limit::raised_spec::RaisedSpec;
-use crate::container::memory_limit::{self, MemoryCgroup};
+use crate::container::memory_limit::MemoryCgroup;
 use crate::container::spec::Spec;
-use crate::context::Context;
 use crate::image::files::ImageFile;
-use crate::low_level;
 
-/// The memory that a restore needs, and the limits that are raised for it.
-#[derive(Debug)]
-pub(crate) struct RestoredMemory {
-    /// The cgroup that the new container will have, if the specification names it.
-    cgroup: Option<MemoryCgroup>,
-    /// The limits that are raised in the specification.
-    raised: Option<RaisedSpec>,
-}
+/// The memory limits of `config.json` (OCI runtime specification, "resources"), those of `unified`
+/// by the names of cgroup version 2.
+const LIMITS: [&str; 3] = ["memory/limit", "unified/memory.high", "unified/memory.max"];
 
 /// Checks that the host has enough memory for an image none of whose GPU contents become memory of
 /// the container. The container's limits suffice, since it ran with them.
 ///
 /// # Errors
 /// [`NoHostMemory`].
-pub(crate) fn admit_host(
-    room: HostRoom<'_>,
-    image: &Path,
-    bulk: u64,
-) -> Result<RestoredMemory, NoHostMemory> {
-    host_memory::admit_host(room, image_bytes(image)?.saturating_add(bulk))?;
-    Ok(RestoredMemory {
-        cgroup: None,
-        raised: None,
-    })
+pub(crate) fn admit_host(room: HostRoom<'_>, image: &Path, bulk: u64) -> Result<(), NoHostMemory> {
+    host_memory::admit_host(room, image_bytes(image)?.saturating_add(bulk)).map(drop)
 }
 
-/// Checks that the host, and the cgroups above the new container's, have enough memory for an image
-/// of which `bulk` bytes are not in CRIU's files, and raises the container's own limits in the
-/// specification, which is not written yet.
+/// Checks that the host, the cgroups above the new container's, and the limits of its own have
+/// enough memory for an image of which `bulk` bytes are not in CRIU's files.
 ///
 /// # Errors
-/// [`NoHostMemory`]; nothing is changed then.
+/// [`NoHostMemory`].
 pub(crate) fn admit(
-    context: &Context,
     room: HostRoom<'_>,
-    bundle: &Path,
-    spec: &mut Spec,
+    spec: &Spec,
     image: &Path,
     bulk: u64,
-) -> Result<RestoredMemory, NoHostMemory> {
+) -> Result<(), NoHostMemory> {
     let bytes = image_bytes(image)?.saturating_add(bulk);
     let needed = host_memory::admit_host(room, bytes)?;
     let cgroup = match spec.cgroups_path() {
@@ -69,82 +46,46 @@ pub(crate) fn admit(
     if let Some(cgroup) = &cgroup {
         host_memory::check_limits_above(cgroup, needed)?;
     }
-    if !context.settings.memory.raise_limits {
-        refuse_tight(bundle, spec, bytes)?;
-        let raised = None;
-        return Ok(RestoredMemory { cgroup, raised });
-    }
-    let raised = RaisedSpec::of(bundle, spec, needed);
-    if let Some(raised) = &raised {
-        raised.apply(spec);
-    }
-    Ok(RestoredMemory { cgroup, raised })
+    refuse_tight(spec, bytes)
 }
 
 /// Refuses a container whose own limits cannot hold so many bytes. Nothing is asked for beside
 /// them: with these limits it was checkpointed.
-fn refuse_tight(bundle: &Path, spec: &Spec, bytes: u64) -> Result<(), NoHostMemory> {
-    let Some(tight) = RaisedSpec::of(bundle, spec, bytes) else {
-        return Ok(());
-    };
-    let (name, limit) = tight.lowest();
-    Err(NoHostMemory::Limit {
-        file: format!("the memory limit of the new container ({name})").into(),
-        limit,
-        used: 0,
-        needed: bytes,
-    })
+fn refuse_tight(spec: &Spec, needed: u64) -> Result<(), NoHostMemory> {
+    let limits = LIMITS
+        .into_iter()
+        .filter_map(|name| Some((name, limit(spec.tree(), name)?)));
+    match limits.min_by_key(|(_, limit)| *limit) {
+        Some((name, limit)) if limit < needed => Err(NoHostMemory::LimitOfNew {
+            name: name.to_owned(),
+            limit,
+            needed,
+        }),
+        _ => Ok(()),
+    }
 }
 
-impl RestoredMemory {
-    /// Whether the specification was changed.
-    pub(crate) fn changed_spec(&self) -> bool {
-        self.raised.is_some()
+/// A limit in bytes; `None` if there is none.
+fn limit(spec: &Value, name: &str) -> Option<u64> {
+    let value = spec.pointer(&format!("/linux/resources/{name}"))?;
+    match value.as_str() {
+        Some(text) => parse(text.trim()),
+        None => value.as_u64().filter(|limit| *limit > 0),
     }
+}
 
-    /// Records in the operation's directory which limits are about to be raised. Returns a note
-    /// about it.
-    ///
-    /// # Errors
-    /// [`NoHostMemory::Io`].
-    pub(crate) fn record(&self, directory: &Path) -> Result<Option<&'static str>, NoHostMemory> {
-        let Some(raised) = &self.raised else {
-            return Ok(None);
-        };
-        raised.record(self.cgroup.as_ref(), directory)?;
-        Ok(Some(
-            "the container's memory limit is raised for the time of the restore",
-        ))
-    }
-
-    /// Sets the caller's limits in the container and its specification, once the GPU contents are
-    /// back on the GPU and no longer charged to it. `checkBeforeUpdate` of the low-level runtime
-    /// does not serve: it counts the file cache of the image that CRIU has just read.
-    ///
-    /// # Errors
-    /// More is in use, or the low-level runtime's error; the container continues with the raised
-    /// limits, which stay recorded.
-    pub(crate) fn put_back(
-        &self,
-        context: &Context,
-        id: &str,
-        spec: &Spec,
-        directory: &Path,
-    ) -> io::Result<()> {
-        let Some(raised) = &self.raised else {
-            return Ok(());
-        };
-        // Also of a container whose cgroup the specification does not name.
-        if let Ok(Some(container)) = context.container(id) {
-            raised.record(Some(container.memory()), directory)?;
-        }
-        memory_limit::wait_until_fitting(directory)?;
-        let file = directory.join("memory-resources.json");
-        fs::write(&file, serde_json::to_vec(&raised.resources(spec))?)?;
-        let limit = context.settings.deadlines.stalled();
-        low_level::update(&context.low_level, &context.root, id, &file, limit)?;
-        memory_limit::put_back(directory)
-    }
+/// As the kernel reads a limit: a number with or without a suffix (memparse in lib/cmdline.c).
+fn parse(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|last: char| last.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 /// The size of CRIU's page images, which CRIU will restore (criu.org/Images: "pages-N.img").

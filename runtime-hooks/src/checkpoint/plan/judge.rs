@@ -104,7 +104,7 @@ pub(super) fn judge(
     };
     let plugins = Plugins::for_checkpoint(context, options, GpuState::InMemory)?;
     let destination = Destination::wanted(&context.settings, &plugins.ours);
-    admit_to_host(context, container, &members, bytes, destination, room)?;
+    admit_to_host(container, &members, bytes, destination, room)?;
     refuse_full(context, options, container, &plugins, bytes)?;
     let image = NewImage::begin_in(&options.image_path, member.map(Member::group))?;
     Ok(Judged::Cuda(Box::new(Checked {
@@ -135,7 +135,6 @@ fn refuse_pre_dump(options: &CheckpointRequest, members: &ProcessStates) -> Resu
 /// # Errors
 /// [`Refusal`].
 pub(crate) fn admit_to_host(
-    context: &Context,
     container: &Container,
     members: &ProcessStates,
     bytes: u64,
@@ -147,12 +146,7 @@ pub(crate) fn admit_to_host(
         return Ok(());
     }
     let cgroup = container.memory_of(members.iter().map(|(process, _)| process))?;
-    Ok(host_memory::admit(
-        &context.settings.memory,
-        room,
-        &cgroup,
-        bytes,
-    )?)
+    Ok(host_memory::admit(room, &cgroup, bytes)?)
 }
 
 /// Finds all blockers of a container; `members` are its CUDA processes.

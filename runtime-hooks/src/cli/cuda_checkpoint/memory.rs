@@ -6,7 +6,6 @@
 
 use std::iter;
 
-use stasis_config::Memory;
 use stasis_linux::ProcessRef;
 use stasis_linux::cgroup::FreezerState;
 
@@ -54,12 +53,9 @@ impl Group {
             patience: &self.patience(),
         };
         let (Some(copying), Some(operation)) = (&self.copying, &self.operation) else {
-            let keep = Memory {
-                raise_limits: false,
-            };
             for (process, _) in members {
                 if let Some(cgroup) = MemoryCgroup::of(process.pid())? {
-                    host_memory::admit(&keep, room, &cgroup, bytes)?;
+                    host_memory::admit(room, &cgroup, bytes)?;
                 }
             }
             return Ok(());
@@ -80,7 +76,7 @@ impl Group {
             .filter(|(process, _)| !copying.has_file(process));
         let outside: u64 = outside.map(|(_, bytes)| *bytes).sum();
         if let Some(cgroup) = self.limits_of(members.iter().map(|(process, _)| process))? {
-            host_memory::admit_limits(&self.settings.memory, &cgroup, outside)?;
+            host_memory::admit_limits(&cgroup, outside)?;
         }
         Ok(())
     }
@@ -99,22 +95,17 @@ impl Group {
         Ok(held.collect())
     }
 
-    /// Raises memory limits of a container, if they are too small for GPU contents of these
-    /// processes and the settings allow it, until the contents are restored.
+    /// Refuses GPU contents of these processes if a memory limit of the container is too small.
     ///
     /// # Errors
     /// [`Error::NoHostMemory`].
-    pub(super) fn raise_limits(&self, held: &[Held]) -> Result<(), Error> {
+    pub(super) fn admit_limits(&self, held: &[Held]) -> Result<(), Error> {
         let bytes = held.iter().map(|(_, bytes)| *bytes).sum();
         let cgroup = self.limits_of(held.iter().map(|(process, _)| process))?;
-        let (Some(cgroup), Some(operation), 1..) = (cgroup, &self.operation, bytes) else {
-            return Ok(());
-        };
-        host_memory::admit_limits(&self.settings.memory, &cgroup, bytes)?;
-        if self.settings.memory.raise_limits {
-            host_memory::raise_limits(&cgroup, bytes, operation.directory())?;
+        match cgroup {
+            Some(cgroup) if bytes > 0 => Ok(host_memory::admit_limits(&cgroup, bytes)?),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// The limits of a container.
@@ -222,8 +213,7 @@ impl Group {
         }
     }
 
-    /// Restores the memory limits and removes the record, once all state is on the GPUs again, of
-    /// which the program is told.
+    /// Removes the record, once all state is on the GPUs again, of which the program is told.
     pub(super) fn clear(&self) {
         self.wake();
         self.forget();

@@ -62,7 +62,7 @@ impl Group {
         Ok(job)
     }
 
-    /// Has GPU contents go into files, and makes room in the container for those that do not.
+    /// Has GPU contents go into files, if the container has room for those that do not.
     fn lead_into_files<'d>(&self, job: CudaJob<'d, Locked>) -> Result<CudaJob<'d, Locked>, Error> {
         let Some(copying) = &self.copying else {
             return Ok(job);
@@ -70,7 +70,7 @@ impl Group {
         let led = self.measured(job.members()).and_then(|held| {
             self.driver.expect(&held);
             let alone = copying.arm(&held);
-            self.raise_limits(&only(held, &alone))
+            self.admit_limits(&only(held, &alone))
         });
         match led {
             Ok(()) => Ok(job),

@@ -1,4 +1,3 @@
-use super::raised_limit::RECORD;
 use super::*;
 
 const MIB: u64 = 1 << 20;
@@ -52,19 +51,6 @@ impl Tree {
         })
     }
 
-    /// All limits of a directory, in MiB.
-    fn limits(&self, path: &Path) -> Vec<Option<u64>> {
-        let read = |files: &LimitFiles| read_limit(&path.join(files.limit)).unwrap();
-        let read = limits(self.version).iter().map(read);
-        read.map(|limit| limit.map(|bytes| bytes / MIB)).collect()
-    }
-
-    fn set(&self, mib: u64) {
-        for files in limits(self.version) {
-            fs::write(self.container().join(files.limit), (mib * MIB).to_string()).unwrap();
-        }
-    }
-
     fn use_mib(&self, path: &Path, mib: u64) {
         for files in limits(self.version) {
             let bytes = (mib + CACHE_MIB) * MIB;
@@ -73,30 +59,20 @@ impl Tree {
     }
 }
 
-#[test]
-fn limits_that_leave_enough_are_left_alone() {
-    for version in [Version::V1, Version::V2] {
-        let tree = Tree::new(version, None, Some(300), 100);
-        let operation = tempfile::tempdir().unwrap();
-        let raised = tree.cgroup().raise(200 * MIB, operation.path()).unwrap();
-        assert_eq!(raised, []);
-        assert!(!operation.path().join(RECORD).exists());
-        put_back(operation.path()).unwrap();
-    }
+/// The files and MiB of limits that leave too little.
+fn tight(cgroup: &MemoryCgroup, mib: u64) -> Vec<(PathBuf, u64)> {
+    let tight = cgroup.tight_limits(mib * MIB).unwrap().into_iter();
+    tight.map(|tight| (tight.file, tight.limit / MIB)).collect()
 }
 
 #[test]
-fn the_containers_own_limits_are_raised_and_put_back() {
+fn the_containers_own_limits_are_found_if_they_leave_too_little() {
     for version in [Version::V1, Version::V2] {
-        let tree = Tree::new(version, Some(250), Some(200), 100);
-        let operation = tempfile::tempdir().unwrap();
-        let raised = tree.cgroup().raise(1000 * MIB, operation.path()).unwrap();
-        assert_eq!(raised.len(), 2, "{raised:?}");
-        assert_eq!(tree.limits(&tree.container()), [Some(1100); 2]);
-        assert_eq!(tree.limits(&tree.pod()), [Some(250); 2], "the pod's stay");
-        put_back(operation.path()).unwrap();
-        assert_eq!(tree.limits(&tree.container()), [Some(200); 2]);
-        assert!(!operation.path().join(RECORD).exists());
+        let tree = Tree::new(version, Some(250), Some(300), 100);
+        assert_eq!(tight(&tree.cgroup(), 200), []);
+        let expected = limits(version).iter();
+        let expected = expected.map(|files| (tree.container().join(files.limit), 300));
+        assert_eq!(tight(&tree.cgroup(), 201), expected.collect::<Vec<_>>());
     }
 }
 
@@ -119,7 +95,7 @@ fn limits_above_are_found_over_a_gap_without_the_controller() {
 }
 
 #[test]
-fn sub_cgroups_of_the_processes_are_raised_too() {
+fn sub_cgroups_of_the_processes_count_too() {
     let tree = Tree::new(Version::V2, None, Some(5000), 100);
     let (job, other) = (tree.container().join("job"), tree.container().join("other"));
     tree.add(&job.join("step"), Some(150), 50);
@@ -130,12 +106,11 @@ fn sub_cgroups_of_the_processes_are_raised_too() {
     assert_eq!(inner, [job.join("step"), job.clone()]);
     assert_eq!(cgroup.down_to(&tree.pod()).count(), 0, "it is elsewhere");
     cgroup.inner.extend(inner);
-    let operation = tempfile::tempdir().unwrap();
-    cgroup.raise(1000 * MIB, operation.path()).unwrap();
-    assert_eq!(tree.limits(&job.join("step")), [Some(1050); 2]);
-    assert_eq!(tree.limits(&other), [Some(64); 2]);
+    let found = limits(Version::V2).iter();
+    let found = found.map(|files| (job.join("step").join(files.limit), 150));
+    assert_eq!(tight(&cgroup, 1000), found.collect::<Vec<_>>());
     fs::remove_dir_all(&job).unwrap();
-    put_back(operation.path()).unwrap();
+    assert_eq!(tight(&cgroup, 1000), []);
 }
 
 #[test]
@@ -147,83 +122,4 @@ fn swap_counts_against_the_limit_with_swap() {
     assert_eq!(tight.len(), 1, "{tight:?}");
     assert!(tight[0].file.ends_with("memory.memsw.limit_in_bytes"));
     assert_eq!(tight[0].used, 900 * MIB);
-}
-
-#[test]
-fn a_limit_is_raised_to_whole_pages() {
-    let page = page_size() as u64;
-    assert_eq!(whole_pages(1), page);
-    assert_eq!(whole_pages(page), page);
-    assert_eq!(whole_pages(u64::MAX), u64::MAX);
-}
-
-#[test]
-fn a_limit_is_not_lowered_below_what_is_in_use() {
-    let tree = Tree::new(Version::V2, None, Some(200), 100);
-    let operation = tempfile::tempdir().unwrap();
-    tree.cgroup().raise(1000 * MIB, operation.path()).unwrap();
-    tree.use_mib(&tree.container(), 900);
-    let error = put_back(operation.path()).unwrap_err().to_string();
-    assert!(error.contains("limit of 200 MiB"), "{error}");
-    assert_eq!(tree.limits(&tree.container()), [Some(1100); 2]);
-    tree.use_mib(&tree.container(), 150);
-    put_back(operation.path()).unwrap();
-    assert_eq!(tree.limits(&tree.container()), [Some(200); 2]);
-}
-
-#[test]
-fn what_was_raised_twice_goes_back_to_the_beginning() {
-    let tree = Tree::new(Version::V2, None, Some(200), 100);
-    let operation = tempfile::tempdir().unwrap();
-    tree.cgroup().raise(500 * MIB, operation.path()).unwrap();
-    tree.cgroup().raise(900 * MIB, operation.path()).unwrap();
-    assert_eq!(tree.limits(&tree.container()), [Some(1000); 2]);
-    put_back(operation.path()).unwrap();
-    assert_eq!(tree.limits(&tree.container()), [Some(200); 2]);
-}
-
-/// Between the second record and the second limit; and the same with a third.
-#[test]
-fn a_second_raise_that_is_cut_off_goes_back_to_the_beginning() {
-    let tree = Tree::new(Version::V2, None, Some(200), 100);
-    let operation = tempfile::tempdir().unwrap();
-    tree.cgroup().raise(500 * MIB, operation.path()).unwrap();
-    for needed in [900, 1200] {
-        tree.cgroup().raise(needed * MIB, operation.path()).unwrap();
-        tree.set(600);
-    }
-    put_back(operation.path()).unwrap();
-    assert_eq!(tree.limits(&tree.container()), [Some(200); 2]);
-}
-
-#[test]
-fn a_limit_that_somebody_else_set_meanwhile_stays() {
-    let tree = Tree::new(Version::V2, None, Some(200), 100);
-    let operation = tempfile::tempdir().unwrap();
-    tree.cgroup().raise(500 * MIB, operation.path()).unwrap();
-    tree.set(300);
-    put_back(operation.path()).unwrap();
-    assert_eq!(tree.limits(&tree.container()), [Some(300); 2]);
-    assert!(!operation.path().join(RECORD).exists());
-}
-
-#[test]
-fn what_somebody_else_set_before_a_second_raise_is_the_beginning() {
-    let tree = Tree::new(Version::V2, None, Some(200), 100);
-    let operation = tempfile::tempdir().unwrap();
-    tree.cgroup().raise(500 * MIB, operation.path()).unwrap();
-    tree.set(300);
-    tree.cgroup().raise(500 * MIB, operation.path()).unwrap();
-    put_back(operation.path()).unwrap();
-    assert_eq!(tree.limits(&tree.container()), [Some(300); 2]);
-}
-
-#[test]
-fn a_cgroup_that_is_gone_has_nothing_to_put_back() {
-    let tree = Tree::new(Version::V1, None, Some(200), 100);
-    let operation = tempfile::tempdir().unwrap();
-    tree.cgroup().raise(500 * MIB, operation.path()).unwrap();
-    fs::remove_dir_all(tree.container()).unwrap();
-    put_back(operation.path()).unwrap();
-    assert!(!operation.path().join(RECORD).exists());
 }

@@ -35,7 +35,7 @@ use crate::restore::admission::visible_gpus::allocated;
 use crate::restore::device_nodes::DeviceNodes;
 use crate::restore::device_numbers::{self, Number};
 use crate::restore::driver_libraries::DriverFiles;
-use crate::restore::host_memory::{self, RestoredMemory};
+use crate::restore::host_memory;
 
 use gpu_memory::{Needs, Subject};
 use machine::{check_cpu, check_migration, check_version};
@@ -47,8 +47,6 @@ pub(crate) struct Admission {
     pub(crate) gpus: Option<GpuPlace>,
     /// Changes of the bundle's specification, if it needs any.
     pub(crate) changes: Option<Changes>,
-    /// The host memory that it needs.
-    pub(crate) memory: RestoredMemory,
     /// Notes for the log.
     pub(crate) notes: Vec<String>,
     needs: Needs,
@@ -104,10 +102,10 @@ pub(crate) fn admit(
     needs.reserve(&operation.gpu_memory(context), look, Subject::Image)?;
     let mut notes = notes_of(&pairs);
     let is_outside = memory.is_some_and(|memory| memory.has_gpu_contents_of(manifest));
-    let memory = match is_outside {
+    match is_outside {
         true => host_memory::admit_host(room, image, bulk)?,
-        false => host_memory::admit(context, room, bundle, &mut spec, image, bulk)?,
-    };
+        false => host_memory::admit(room, &spec, image, bulk)?,
+    }
     let changes = adapt(settings, &inventory, &mut spec);
     let nodes = DeviceNodes::of(&spec);
     notes.extend(changes.iter().cloned());
@@ -117,8 +115,7 @@ pub(crate) fn admit(
             map: full_map(pairs, &manifest.gpus, &inventory.gpus),
             nodes,
         }),
-        changes: (memory.changed_spec() || !changes.is_empty()).then_some(Changes(spec)),
-        memory,
+        changes: (!changes.is_empty()).then_some(Changes(spec)),
         notes,
         needs,
         driver_version: inventory.driver_version,
@@ -132,10 +129,10 @@ fn admit_without_gpu(
     bulk: u64,
     manifest: &Manifest,
 ) -> Result<Admission, Refusal> {
+    host_memory::admit_host(room, image, bulk)?;
     Ok(Admission {
         gpus: None,
         changes: None,
-        memory: host_memory::admit_host(room, image, bulk)?,
         notes: Vec::new(),
         needs: Needs::default(),
         driver_version: manifest.driver_version.clone(),

@@ -9,8 +9,6 @@ use stasis_linux::cgroup::criu_yard;
 
 use crate::bulk_memory::plugin::PluginsForRestore;
 use crate::bulk_memory::restore::{FoundMemory, MemoryRestore, environment};
-use crate::container::host_memory::NoHostMemory;
-use crate::container::memory_limit;
 use crate::context::Context;
 use crate::error::after_failure::AfterFailure;
 use crate::error::low_level::LowLevelFailure;
@@ -66,8 +64,6 @@ impl<'a> Plan<'a> {
         let plugins = PluginsForRestore::prepare(context)?;
         let operation = recovery::begin(context, id)?;
         let directory = operation.directory();
-        // What an earlier restore has raised and was killed before it could put it back.
-        memory_limit::put_back(directory).map_err(NoHostMemory::from)?;
         let hold = match goal {
             Goal::Running => None,
             Goal::Created | Goal::Together(_) => {
@@ -80,9 +76,6 @@ impl<'a> Plan<'a> {
         let bundle = &options.bundle;
         let bulk = memory.as_ref();
         let admission = admission::admit(context, id, bundle, image, &manifest, bulk, &operation)?;
-        if matches!(goal, Goal::Created) {
-            Hold::refuse_raised(&admission.memory)?;
-        }
         let changes = admission.changes.as_ref();
         let specification = changes.map(|changes| changes.0.original());
         let undo = to_undo(options, &operation, specification, group_of(goal));
@@ -136,7 +129,7 @@ impl<'a> Plan<'a> {
         for note in &self.admission.notes {
             timeline.note(note.as_str());
         }
-        let result = match self.prepare(timeline) {
+        let result = match self.prepare() {
             Ok(started) => self
                 .restore(low_level_args, timeline)
                 .map_err(|cause| (cause, end(self.context, &self.options.id, &started))),
@@ -154,27 +147,18 @@ impl<'a> Plan<'a> {
     }
 
     /// What has to be done before something is started; returns what is recorded to be undone then.
-    fn prepare(&self, timeline: &mut Timeline<'_>) -> Result<Restore, Failure> {
+    fn prepare(&self) -> Result<Restore, Failure> {
         match (&self.memory, &self.hold) {
             (Some(memory), hold) => memory.request(hold.as_ref().map(Hold::cgroup))?,
             (None, Some(hold)) => hold.request()?,
             (None, None) => {}
         }
-        self.record_limits(timeline)?;
         self.change_spec()?;
         self.go_on()?;
         refuse_taken(self.context, &self.options.id)?;
         let started = started(self.context, &self.options.id, &self.undo);
         self.operation.has_begun(Begun::Restore(started.clone()))?;
         Ok(started)
-    }
-
-    fn record_limits(&self, timeline: &mut Timeline<'_>) -> Result<(), Failure> {
-        let memory = &self.admission.memory;
-        if let Some(note) = memory.record(self.operation.directory())? {
-            timeline.note(note);
-        }
-        Ok(())
     }
 
     /// Writes the specification: the low-level runtime reads device numbers and mount sources

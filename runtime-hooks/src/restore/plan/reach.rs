@@ -51,17 +51,10 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// The container runs: limits that stay raised are no reason to end it.
+    /// The container runs.
     pub(super) fn runs(&self, timeline: &mut Timeline<'_>) {
-        let id = &self.options.id;
-        let (memory, directory) = (&self.admission.memory, self.operation.directory());
-        let changes = self.admission.changes.as_ref();
-        let put_back = changes.map(|new| memory.put_back(self.context, id, &new.0, directory));
-        if let Some(Err(error)) = put_back {
-            timeline.note(format!("its memory limit could not be put back: {error}"));
-        }
         if self.admission.gpus.is_some() {
-            tell_program(self.context, &self.operation, id, timeline);
+            tell_program(self.context, &self.operation, &self.options.id, timeline);
         }
     }
 }

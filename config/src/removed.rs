@@ -1,0 +1,32 @@
+//! Keys that this version does not have any more.
+//!
+//! Whoever removes a key, or a whole table, adds it to [`REMOVED`] with what is to be done instead:
+//! a file that still has it is refused, and the error names both.
+
+/// Each as it is written with its table, and the sentence that follows it in the error.
+const REMOVED: &[(&str, &str)] = &[
+    (
+        "memory.raise_limits",
+        "raise a limit in the engine (podman update --memory, docker update --memory), or let many \
+         threads copy (gpu_checkpoint.path = \"auto\"); delete the line",
+    ),
+    (
+        "preflight.frozen_above",
+        "a container below a frozen cgroup is always refused, and the error names the cgroup; \
+         delete the line",
+    ),
+];
+
+/// The first removed key that a text has, and what is to be done instead. A text that is no TOML
+/// has none.
+pub(crate) fn find(text: &str) -> Option<(&'static str, &'static str)> {
+    let table: toml::Table = text.parse().ok()?;
+    let has = |key: &str| match key.split_once('.') {
+        Some((name, key)) => {
+            let inner = table.get(name).and_then(toml::Value::as_table);
+            inner.is_some_and(|inner| inner.contains_key(key))
+        }
+        None => table.contains_key(key),
+    };
+    REMOVED.iter().copied().find(|(key, _)| has(key))
+}
