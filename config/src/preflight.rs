@@ -15,21 +15,6 @@ pub struct Preflight {
     pub exec: ExecSessions,
     /// What a checkpoint does if a disk has less room than all memory would take.
     pub disk_space: DiskSpace,
-    /// What an operation does if a cgroup above the container's is frozen.
-    pub frozen_above: FrozenAbove,
-}
-
-/// What an operation does if a cgroup above the container's is frozen: the driver answers nothing
-/// for processes that are.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FrozenAbove {
-    /// It is refused.
-    #[default]
-    Refuse,
-    /// All else below that cgroup is frozen by itself, and it is thawed until the operation has
-    /// ended.
-    Thaw,
 }
 
 /// What a checkpoint does if a disk has less room than all memory would take.

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use rustix::process::getpid;
 use stasis_linux::ProcessRef;
+use stasis_linux::cgroup::Cgroup;
 use stasis_linux::procfs::{Stat, Status, TaskState, threads};
 
 /// Longer than a profiler or debugger stops a process that it only looks at (py-spy, gdb -batch).
 const LOOK: Duration = Duration::from_millis(100);
 
 /// What has stopped a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stop {
     /// A stop signal (`SIGSTOP`, a Ctrl-Z).
     Signal {
@@ -27,9 +28,9 @@ pub enum Stop {
         /// The tracer; 0 if it is in another pid namespace.
         by: i32,
     },
-    /// A cgroup above the container's is frozen. Only a checkpoint thaws it, if the settings say
-    /// so.
-    FrozenAbove,
+    /// A cgroup above the container's is frozen; it is somebody else's to thaw. `None` if it is not
+    /// known which.
+    FrozenAbove(Option<Cgroup>),
 }
 
 impl Stop {
@@ -76,11 +77,17 @@ impl Stop {
         Ok(stop.filter(|stop| !stop.is_ours()))
     }
 
-    fn is_ours(self) -> bool {
+    /// A process of this container that is held from above.
+    #[must_use]
+    pub fn from_above(container: &Cgroup) -> Self {
+        Self::FrozenAbove(container.frozen_above().ok().flatten())
+    }
+
+    fn is_ours(&self) -> bool {
         let Self::Traced { by, .. } = self else {
             return false;
         };
-        let parent = ProcessRef::open(by).and_then(|found| match found {
+        let parent = ProcessRef::open(*by).and_then(|found| match found {
             Some(process) => process.parent(),
             None => Ok(None),
         });
@@ -118,7 +125,12 @@ impl fmt::Display for Stop {
                 f,
                 "its thread {thread} is stopped by process {by}, which traces it"
             ),
-            Self::FrozenAbove => f.write_str("it is held by a frozen cgroup above the container's"),
+            Self::FrozenAbove(above) => {
+                f.write_str("it is held by a frozen cgroup above the container's")?;
+                let Some(above) = above else { return Ok(()) };
+                let (path, thaws) = (above.directory().display(), above.command_to_thaw());
+                write!(f, ", {path} (`{thaws}` thaws it)")
+            }
         }
     }
 }

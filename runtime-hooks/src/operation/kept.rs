@@ -147,21 +147,9 @@ impl Operation {
 
     /// Removes the record of what is to be undone, but not what is pending on somebody.
     pub(crate) fn nothing_to_undo(&self) {
-        self.freeze_above_again();
         self.kept().former = None;
         for file in [undo::FILE_NAME, CHILDREN] {
             let _ = fs::remove_file(self.directory.join(file));
-        }
-    }
-
-    /// Freezes again what this operation has thawed above the container. What cannot be frozen is
-    /// gone, or was frozen by nobody who needs it: nobody would try it again.
-    pub(super) fn freeze_above_again(&self) {
-        let mut kept = self.kept();
-        let above = kept.undo.as_mut().and_then(|undo| undo.above.take());
-        drop(kept);
-        if let Some(above) = above {
-            let _ = above.put_back();
         }
     }
 

@@ -93,8 +93,25 @@ fn open(context: &Context, id: &str) -> Result<(WatchedDriver, Arc<CopyingDriver
     Ok((driver, copying))
 }
 
-/// Refuses if a cgroup above the container's is frozen: a frozen process does not answer the
-/// driver, and stasis does not thaw cgroups of others.
+/// Refuses a container below a frozen cgroup, also one that is paused itself: a frozen process does
+/// not answer the driver, and stasis does not thaw cgroups of others. One without processes that
+/// may use CUDA can be dumped as it is.
+///
+/// # Errors
+/// Names the first process that may use CUDA.
+pub(crate) fn refuse_below_frozen(container: &Container) -> Result<(), FindError> {
+    // A freezer that cannot be read is left to the watchdog.
+    let Ok(Some(above)) = container.cgroup().frozen_above() else {
+        return Ok(());
+    };
+    let snapshot = container.snapshot()?;
+    snapshot.candidates().first().map_or(Ok(()), |process| {
+        let cause = Cause::Stopped(Stop::FrozenAbove(Some(above)));
+        Err(ProcessFailure::of(Step::Query, process, cause).into())
+    })
+}
+
+/// Refuses if the container is frozen, which is thawed by then: a cgroup above it is.
 ///
 /// # Errors
 /// Names the first process that may use CUDA.
@@ -107,7 +124,7 @@ pub(crate) fn refuse_frozen_above(
         return Ok(());
     }
     candidates.first().map_or(Ok(()), |process| {
-        let cause = Cause::Stopped(Stop::FrozenAbove);
+        let cause = Cause::Stopped(Stop::from_above(container.cgroup()));
         Err(ProcessFailure::of(Step::Query, process, cause))
     })
 }

@@ -15,7 +15,6 @@
 mod begin;
 mod checkpoint;
 pub(crate) mod end;
-mod frozen_above;
 pub mod group;
 pub mod keeper;
 pub mod report;
@@ -40,7 +39,6 @@ use crate::operation::{Intent, Operation};
 use crate::preflight::cuda_processes::open_driver;
 pub use begin::begin;
 pub(crate) use begin::{begin_recovery, begin_to_start, begin_within, take_up};
-pub(crate) use frozen_above::keep_and_thaw;
 use rollback::{Changed, RolledBack, roll_back};
 
 /// Undoes what an operation has begun, once all that it had started has ended. Returns how the

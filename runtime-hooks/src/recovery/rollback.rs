@@ -128,7 +128,7 @@ fn still_frozen(changed: &Changed<'_>, error: FreezerError) -> AfterFailure {
         // Restores the container's own freezer state, which counts once that cgroup is thawed.
         let _ = changed.container.cgroup().freeze();
     }
-    let cause = Cause::Stopped(Stop::FrozenAbove);
+    let cause = Cause::Stopped(Stop::from_above(changed.container.cgroup()));
     let held = vec![ProcessFailure::of(
         Step::Query,
         changed.container.init(),

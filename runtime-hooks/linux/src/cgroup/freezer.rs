@@ -43,11 +43,6 @@ pub enum FreezerError {
         /// "frozen" or "thawed".
         requested: &'static str,
     },
-    /// Processes are in the frozen cgroup itself, and would run if it were thawed.
-    #[error(
-        "the frozen cgroup {0} has processes in itself, so it cannot be thawed for those below"
-    )]
-    Inhabited(PathBuf),
 }
 
 impl Cgroup {
@@ -99,14 +94,44 @@ impl Cgroup {
     /// # Errors
     /// [`FreezerError::Io`].
     pub fn request(&self, state: FreezerState) -> Result<(), FreezerError> {
+        let (path, value) = self.switch(state);
+        fs::write(&path, value).map_err(|source| FreezerError::Io { path, source })
+    }
+
+    /// The shell command that thaws it.
+    #[must_use]
+    pub fn command_to_thaw(&self) -> String {
+        let (path, value) = self.switch(FreezerState::Thawed);
+        format!("echo {value} >{}", path.display())
+    }
+
+    /// The nearest cgroup above this one that is frozen by itself, and so holds its tasks.
+    ///
+    /// # Errors
+    /// [`FreezerError::Io`].
+    pub fn frozen_above(&self) -> Result<Option<Self>, FreezerError> {
+        for directory in self.with_ancestors().skip(1) {
+            let above = Self::with_freezer(directory.to_owned());
+            match above.freezer_state() {
+                Ok(FreezerState::Frozen) => return Ok(Some(above)),
+                Ok(FreezerState::Thawed) => {}
+                // The root of a hierarchy has no freezer, and others may be gone.
+                Err(FreezerError::Io { source, .. }) if is_removed(&source) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The file that asks for a state, and what is written there.
+    fn switch(&self, state: FreezerState) -> (PathBuf, &'static str) {
         let (file, value) = match (self.version, state) {
             (Version::V1, FreezerState::Frozen) => ("freezer.state", "FROZEN"),
             (Version::V1, FreezerState::Thawed) => ("freezer.state", "THAWED"),
             (Version::V2, FreezerState::Frozen) => ("cgroup.freeze", "1"),
             (Version::V2, FreezerState::Thawed) => ("cgroup.freeze", "0"),
         };
-        let path = self.directory.join(file);
-        fs::write(&path, value).map_err(|source| FreezerError::Io { path, source })
+        (self.directory.join(file), value)
     }
 
     fn reach(&self, state: FreezerState) -> Result<(), FreezerError> {
@@ -215,6 +240,27 @@ mod tests {
             Cgroup::v2(v1.path().into()).is_frozen_or_freezing(),
             Err(FreezerError::Io { path, .. }) if path.ends_with("cgroup.events")
         ));
+    }
+
+    #[test]
+    fn what_is_frozen_above_is_found_with_the_way_to_thaw_it() {
+        let root = directory_with(&[
+            ("cgroup.procs", ""),
+            ("pods/cgroup.procs", ""),
+            ("pods/cgroup.freeze", "0\n"),
+            ("pods/pod/cgroup.procs", ""),
+            ("pods/pod/cgroup.freeze", "1\n"),
+            ("pods/pod/gap/cgroup.procs", ""),
+            ("pods/pod/gap/cgroup.freeze", "0\n"),
+            ("pods/pod/gap/job/cgroup.procs", ""),
+            ("pods/pod/gap/job/cgroup.freeze", "0\n"),
+        ]);
+        let at = |path: &str| Cgroup::v2(root.path().join(path));
+        let above = at("pods/pod/gap/job").frozen_above().unwrap().unwrap();
+        assert_eq!(above, at("pods/pod"));
+        let command = format!("echo 0 >{}/pods/pod/cgroup.freeze", root.path().display());
+        assert_eq!(above.command_to_thaw(), command);
+        assert_eq!(at("pods/pod").frozen_above().unwrap(), None);
     }
 
     #[test]

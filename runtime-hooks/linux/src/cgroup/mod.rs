@@ -3,14 +3,12 @@
 //! * [`Hierarchies`]: where the hierarchies are mounted.
 //! * [`Membership`]: the cgroups of a process.
 //! * [`Cgroup`]: a directory of a hierarchy, its processes, its ancestors and its freezer.
-//! * [`FrozenAbove`]: what is frozen above a cgroup, thawed for that one alone, and frozen again.
 //! * [`Everywhere`]: a container's cgroup in all hierarchies, of which everything is killed.
 //! * [`cgroups_path`]: the cgroup that an OCI specification names.
 //! * [`cpu_limit`]: how much of the CPUs a process may use.
 //! * [`set_apart`]: out of the cgroups of whoever started a process.
 //! * [`criu_yard`]: the cgroup mounts that a CRIU leaves when it is killed.
 
-mod above;
 mod apart;
 mod cgroups_path;
 mod cpu_limit;
@@ -25,7 +23,6 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use above::FrozenAbove;
 pub use apart::set_apart;
 pub use cgroups_path::cgroups_path;
 pub use cpu_limit::cpu_limit;

@@ -10,6 +10,7 @@ use crate::image::directory;
 use crate::image::work_directory;
 use crate::operation::Operation;
 use crate::operation::undo::Undo;
+use crate::preflight::cuda_processes::refuse_below_frozen;
 use crate::recovery;
 use crate::recovery::group::member::{Member, begun};
 use crate::request::CheckpointRequest;
@@ -39,6 +40,7 @@ pub(super) fn begin(
     let operation = recovery::begin(context, &options.id)?;
     let found = container.cgroup().freezer_state()?;
     let undo = Undo::new(context, &options.id, begun(found, None, member));
-    recovery::keep_and_thaw(context, &container, &operation, undo)?;
+    refuse_below_frozen(&container)?;
+    operation.keep(undo)?;
     Ok(Some((container, operation, found)))
 }

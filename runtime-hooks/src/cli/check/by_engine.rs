@@ -5,7 +5,7 @@ use stasis_config::{BlockerKind, Settings};
 use stasis_linux::ProcessRef;
 use stasis_linux::cgroup::FreezerState;
 
-use super::{CheckError, Report, check_thawed};
+use super::{CheckError, Report, check};
 use crate::cli::locate::engine::Engine;
 use crate::cli::locate::{Located, docker, runtime};
 use crate::context::Context;
@@ -16,10 +16,10 @@ use crate::preflight::cuda_processes::cuda_members;
 /// Runs the pre-flight of a checkpoint by the container's engine.
 ///
 /// # Errors
-/// As [`check_thawed`].
+/// As [`check`].
 pub fn check_by_engine(settings: &Settings, located: &Located) -> Result<Report, CheckError> {
     let context = located.context(settings.clone(), Cancel::not_needed());
-    let mut report = check_thawed(&context, &located.container)?;
+    let mut report = check(&context, &located.container)?;
     report.ask_engine(settings, located);
     Ok(report)
 }

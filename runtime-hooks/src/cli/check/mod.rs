@@ -1,11 +1,9 @@
-//! `stasis check`: runs only the pre-flight. It queries the driver and changes nothing, but for
-//! what is frozen above the container ([`check_thawed`]).
+//! `stasis check`: runs only the pre-flight. It queries the driver and changes nothing.
 
 pub(in crate::cli) mod by_engine;
 mod hooks;
 pub mod image;
 mod text;
-mod thawed;
 
 use std::path::PathBuf;
 
@@ -42,7 +40,6 @@ use crate::preflight::exec_sessions;
 use crate::preflight::peer_access::PeerAccess;
 pub use by_engine::check_by_engine;
 pub use hooks::DeclaredHooks;
-pub use thawed::check_thawed;
 
 /// The findings of the pre-flight.
 #[derive(Debug, Serialize)]
@@ -263,7 +260,7 @@ impl Report {
         let memory = &settings.bulk_memory;
         let plugin = DumpUse::of(memory, &Capabilities::probe(settings));
         let destination = Destination::wanted(settings, &plugin);
-        admit_to_host(context, container, members, bytes, destination, room)?;
+        admit_to_host(container, members, bytes, destination, room)?;
         if destination == Destination::Memory {
             let note = plugin.for_memory().err().and_then(PluginUnavailable::note);
             self.notes.extend(note);

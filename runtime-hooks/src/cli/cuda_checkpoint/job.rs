@@ -27,6 +27,7 @@ use crate::low_level::hook::owed::RanHook;
 use crate::operation::Operation;
 use crate::operation::undo::{Begun, Undo};
 use crate::preflight::blocker::{Blockers, OF_THE_DRIVER};
+use crate::preflight::cuda_processes::refuse_below_frozen;
 use crate::preflight::{self, ContainerFacts};
 use crate::recovery;
 
@@ -77,9 +78,9 @@ pub(super) fn carry_out(
             let context = found.context(settings.clone(), Cancel::not_needed());
             let id = found.container.id();
             let operation = recovery::begin(&context, id)?;
-            let undo = Undo::new(&context, id, Begun::Suspend);
-            let kept = recovery::keep_and_thaw(&context, &found.container, &operation, undo);
-            kept.map_err(|refusal| Error::Refused(Box::new(refusal)))?;
+            let refused = refuse_below_frozen(&found.container);
+            refused.map_err(|refusal| Error::Refused(Box::new(refusal.into())))?;
+            operation.keep(Undo::new(&context, id, Begun::Suspend))?;
             Some(operation)
         }
         Scope::Tree(_) => None,

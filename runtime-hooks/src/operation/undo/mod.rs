@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use stasis_config::{BulkMemory, Deadlines, Driver, LowLevel, Paths, Settings};
-use stasis_linux::cgroup::{FreezerState, FrozenAbove};
+use stasis_linux::cgroup::FreezerState;
 use stasis_linux::file::{self, Access, Durability};
 
 use crate::container::root_mounts::RootMounts;
@@ -41,13 +41,8 @@ pub struct Undo {
     driver: Driver,
     deadlines: Deadlines,
     paths: Paths,
-    /// What was written before this field was known has none.
-    #[serde(default)]
     bulk_memory: BulkMemory,
     pub(crate) begun: Begun,
-    /// What was thawed above the container: it is frozen again before this record goes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) above: Option<FrozenAbove>,
 }
 
 /// What was begun.
@@ -96,26 +91,21 @@ pub(crate) struct Restore {
     pub(crate) specification: Option<(PathBuf, String)>,
     /// The cgroup that had no processes when the low-level runtime was about to be started: whoever
     /// is in it has come by the restore.
-    #[serde(default)]
     pub(crate) cgroup: Option<PathBuf>,
     /// What was mounted below the root file system then.
-    #[serde(default)]
     pub(crate) mounts: Option<RootMounts>,
-    #[serde(default)]
     pub(crate) stage: Stage,
     /// The containers that are restored with it: all of them, or none.
-    #[serde(default)]
     pub(crate) group: Option<Group>,
 }
 
 /// How far a restore has come.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Stage {
     /// Nothing has been started: a container of this id is somebody else's.
     Prepared,
     /// The low-level runtime may have made the container.
-    #[default]
     Started,
 }
 
@@ -159,7 +149,6 @@ impl Undo {
             paths: context.settings.paths.clone(),
             bulk_memory: context.settings.bulk_memory.clone(),
             begun,
-            above: None,
         }
     }
 

@@ -22,7 +22,6 @@ fn undo(id: &str) -> Undo {
             image: Some(ImagePlace::Staged("/images/1".into())),
             group: None,
         },
-        above: None,
     }
 }
 

@@ -27,7 +27,7 @@ use super::outcome::Outcome;
 use super::progress::Shown;
 use super::report::REFUSED;
 use crate::cli::answer::{Format, show_all};
-use crate::cli::check::check_thawed;
+use crate::cli::check::check;
 use crate::cli::command_error::{CommandError, GroupError};
 use crate::cli::log::past::Past;
 use crate::host::cancel::Cancel;
@@ -115,7 +115,7 @@ pub(super) fn dry_run(settings: &Settings, wanted: &GroupWanted<'_>) -> Result<u
         let begun = Outcome::begun(&member.name, id, &member.known);
         let (located, after) = (&member.located, wanted.after);
         let context = located.context(settings.clone(), Cancel::not_needed());
-        let report = check_thawed(&context, &located.container)?;
+        let report = check(&context, &located.container)?;
         all.push(DryRun::of(
             settings, located, report, begun, way, after, &past,
         )?);
