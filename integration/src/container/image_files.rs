@@ -34,14 +34,13 @@ pub fn manifest(image: &Path) -> Result<Value> {
     Ok(serde_json::from_slice(&text)?)
 }
 
-/// Makes the manifest one of version 3, which lists no files: what is changed in them is then for
-/// CRIU and its plugin to find.
+/// Makes the manifest one of a checkpoint that was cut off, which lists no files: what is changed in
+/// them is then for CRIU and its plugin to find.
 ///
 /// # Errors
 /// It has no manifest, or one that lists none.
 pub fn unlist(image: &Path) -> Result<()> {
     let mut manifest = manifest(image)?;
-    manifest["version"] = 3.into();
     let fields = manifest.as_object_mut().context("no object")?;
     fields.remove("files").context("it lists no files")?;
     Ok(fs::write(image.join("stasis.json"), manifest.to_string())?)

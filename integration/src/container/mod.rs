@@ -2,7 +2,6 @@
 
 pub mod bundle;
 pub mod crash_container;
-pub mod earlier_images;
 pub mod failure;
 pub mod gpu_task;
 pub mod image_files;

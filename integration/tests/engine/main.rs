@@ -13,7 +13,6 @@ mod criu_configuration;
 mod cuda_checkpoint;
 mod doctor;
 mod driver_errors;
-mod earlier_images;
 mod ended_members;
 mod environment;
 mod exec_sessions;

@@ -26,12 +26,8 @@ pub use made_on::MadeOn;
 
 /// The file's name in an image directory.
 pub const FILE_NAME: &str = "stasis.json";
-/// The version that is written. Version 1 has only those GPUs, for the machine and for each
-/// process, that NVML listed the processes on; version 2 knows of no bulk memory, version 3
-/// lists no files, version 4 does not say on what machine it was made.
-const VERSION: u32 = 5;
-/// The versions that are read.
-const READABLE: std::ops::RangeInclusive<u32> = 1..=VERSION;
+/// The version that is written, and the only one that is read.
+const VERSION: u32 = 6;
 /// [`MAX_PROCESSES`] fit, each with eight GPUs: about 750 bytes for one; and as many files as an
 /// image has, each with 130 bytes.
 const MAX_BYTES: u64 = 96 << 20;
@@ -69,7 +65,7 @@ pub struct Manifest {
     /// that was cut off leaves it so, and its image may be the last copy of the container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<Vec<ImageFile>>,
-    /// The machine; not told before CRIU has written its files, and by earlier versions.
+    /// The machine; not told before CRIU has written its files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_on: Option<MadeOn>,
 }
@@ -112,19 +108,13 @@ impl Manifest {
         }
     }
 
-    /// The manifest of an image that has none.
+    /// The manifest of a plain image, which has none.
     #[must_use]
     pub(crate) fn implied(container: &str) -> Self {
         Self {
             written_by: String::new(),
             ..Self::new(container, String::new(), String::new())
         }
-    }
-
-    /// Whether the image has none.
-    #[must_use]
-    pub(crate) fn is_implied(&self) -> bool {
-        self.written_by.is_empty() && self.memory.is_none() && self.processes.is_empty()
     }
 
     /// The version of its format.
@@ -229,7 +219,7 @@ impl Manifest {
         };
         let AnyVersion { version } =
             serde_json::from_slice(text).map_err(|error| malformed(error.to_string()))?;
-        if !READABLE.contains(&version) {
+        if version != VERSION {
             return Err(ManifestError::Version {
                 path: path.to_owned(),
                 found: version,

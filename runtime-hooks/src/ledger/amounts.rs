@@ -34,7 +34,6 @@ pub(crate) struct Entry {
     /// Its process.
     pub(super) pid: u32,
     /// The record that is there as long as the operation is to be undone, whoever does that.
-    #[serde(default)]
     pub(super) record: Option<PathBuf>,
     pub(super) amounts: Amounts,
 }

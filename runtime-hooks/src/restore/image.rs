@@ -14,7 +14,7 @@ use crate::error::Refusal;
 use crate::image::allowed::{NotAllowed, admit};
 use crate::image::directory::{INVENTORY, has_inventory, settle};
 use crate::image::files::{self, FileError};
-use crate::image::manifest::Manifest;
+use crate::image::manifest::{FILE_NAME, Manifest};
 use crate::image::work_directory;
 use crate::request::RestoreRequest;
 
@@ -60,7 +60,7 @@ pub(crate) fn find_settled(
     admit(allowed, directory)?;
     files::refuse_no_files(directory)?;
     work_directory::check_for_restore(options.work())?;
-    match find(directory, &options.id)? {
+    match find(directory)? {
         Found::Nothing if !allowed.is_empty() => Err(NotAllowed::NoImage {
             image: directory.clone(),
         }
@@ -95,15 +95,17 @@ pub(crate) fn let_in(options: &RestoreRequest) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Looks for an image. `container` is for the manifest of one that has none.
+/// Looks for an image.
 ///
 /// # Errors
-/// [`Refusal`].
-pub(crate) fn find(directory: &Path, container: &str) -> Result<Found, Refusal> {
+/// [`Refusal`]; also for memory that is not in CRIU's own files, without the manifest.
+pub(crate) fn find(directory: &Path) -> Result<Found, Refusal> {
     Ok(match Manifest::read(directory)? {
         Some(manifest) => Found::Image(Box::new(manifest)),
-        // Only stasis can restore memory that is not in CRIU's own files.
-        None if has_index(directory) => Found::Image(Box::new(Manifest::implied(container))),
+        None if has_inventory(directory) && has_index(directory) => {
+            let path = directory.join(FILE_NAME);
+            return Err(FileError::Missing { path }.into());
+        }
         None if has_inventory(directory) => Found::Plain,
         None => Found::Nothing,
     })
@@ -114,8 +116,8 @@ fn is_arriving(directory: &Path) -> bool {
     directory.join(ARRIVING_FILE).symlink_metadata().is_ok()
 }
 
-/// Verifies its files: what CRIU restores runs before we see it again. An image that an earlier
-/// version made, or whose checkpoint was cut off, lists none.
+/// Verifies its files: what CRIU restores runs before we see it again. An image whose checkpoint
+/// was cut off lists none.
 ///
 /// # Errors
 /// [`FileError`].

@@ -14,29 +14,33 @@ use super::{Change, DRIVER, changed, refused, restorable};
 pub(super) fn other_versions(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     let image = job.image_path("image");
     let path = image.join("stasis.json");
-    let newer = |path: &Path| {
-        let mut manifest = manifest(&image)?;
-        manifest["version"] = 99.into();
-        Ok(fs::write(path, manifest.to_string())?)
-    };
-    changed(&path, newer, || refused(stasis, job, "image-version"))?;
-    let older = |_: &Path| unlist(&image);
-    changed(&path, older, || {
-        let report = restorable(stasis, job)?;
-        ensure!(report["manifest"]["version"] == 3, "{report}");
-        ensure!(
-            report["notes"][0]
-                .to_string()
-                .contains("does not list its files"),
-            "{report}"
-        );
-        // What CRIU writes last is needed of any version.
-        let inventory = image.join("inventory.img");
-        let missing = |path: &Path| Ok(fs::write(path, "")?);
-        changed(&inventory, missing, || {
-            refused(stasis, job, "image-damaged")
-        })
-    })
+    for version in [4, 99] {
+        let other = |path: &Path| {
+            let mut manifest = manifest(&image)?;
+            manifest["version"] = version.into();
+            Ok(fs::write(path, manifest.to_string())?)
+        };
+        changed(&path, other, || refused(stasis, job, "image-version"))?;
+    }
+    changed(
+        &path,
+        |_| unlist(&image),
+        || {
+            let report = restorable(stasis, job)?;
+            ensure!(
+                report["notes"][0]
+                    .to_string()
+                    .contains("does not list its files"),
+                "{report}"
+            );
+            // What CRIU writes last is needed all the same.
+            let inventory = image.join("inventory.img");
+            let missing = |path: &Path| Ok(fs::write(path, "")?);
+            changed(&inventory, missing, || {
+                refused(stasis, job, "image-damaged")
+            })
+        },
+    )
 }
 
 /// What the machine is like, and how both refuse it.

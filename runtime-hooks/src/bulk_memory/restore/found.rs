@@ -77,12 +77,10 @@ impl FoundMemory {
     }
 }
 
-/// Checks that index and manifest name the same checkpoint. An image without a manifest was made
-/// without stasis: by a plain runc that was given the plugin.
+/// Checks that index and manifest name the same checkpoint.
 fn check_name(image: &Path, index: &Index, manifest: &Manifest) -> Result<(), BulkMemoryError> {
     let expected = match &manifest.memory {
         Some(stored) if stored.image_id == index.image_id => return Ok(()),
-        None if manifest.is_implied() => return Ok(()),
         Some(stored) => stored.image_id.to_string(),
         None => "that there is none".to_owned(),
     };

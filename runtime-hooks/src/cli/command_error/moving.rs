@@ -32,8 +32,8 @@ pub enum MoveError {
     Memory(#[from] StoreError),
     /// Nobody could say afterwards whether the image is whole.
     #[error(
-        "the image in {0} does not list its files: stasis did not make it, or an earlier version, \
-         or its checkpoint was cut off; push one that lists them"
+        "the image in {0} does not list its files: stasis did not make it, or its checkpoint \
+         was cut off; push one that lists them"
     )]
     Unlisted(PathBuf),
     /// A part of its memory is in another image, which would not go along.

@@ -21,7 +21,7 @@ pub enum ManifestError {
         source: io::Error,
     },
     /// Written by another version of stasis.
-    #[error("{path} has version {found}; this stasis reads versions 1 to {VERSION}")]
+    #[error("{path} version {found} was written by {}", other(*found))]
     Version {
         /// The file.
         path: PathBuf,
@@ -44,4 +44,13 @@ pub enum ManifestError {
         /// What is wrong with it.
         what: String,
     },
+}
+
+/// Who wrote another version, and what to do.
+fn other(found: u32) -> String {
+    let (age, advice) = match found < VERSION {
+        true => ("an earlier", "make a new checkpoint"),
+        false => ("a later", "restore with that one"),
+    };
+    format!("{age} stasis; this one reads {VERSION}: {advice}")
 }

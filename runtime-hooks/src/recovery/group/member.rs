@@ -103,7 +103,6 @@ pub(crate) struct Ended {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) state: Option<String>,
     /// The image is complete in spite of an error.
-    #[serde(default)]
     pub(crate) image_complete: bool,
 }
 

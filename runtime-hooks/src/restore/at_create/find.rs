@@ -156,7 +156,7 @@ fn look(settings: &Settings, own: &Path, path: &Path, id: &str) -> Result<Found,
         return Err(NoFirstImage::Incomplete(image).into());
     }
     files::refuse_no_files(&image)?;
-    let manifest = match image::find(&image, id)? {
+    let manifest = match image::find(&image)? {
         image::Found::Image(manifest) if manifest.files.is_none() => {
             return Err(NoFirstImage::Incomplete(image).into());
         }

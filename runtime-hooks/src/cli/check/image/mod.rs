@@ -124,7 +124,7 @@ pub(crate) fn look(
         return Ok(report);
     }
     // An image without a manifest does not say whose it is.
-    match image::find(&report.image, "") {
+    match image::find(&report.image) {
         Ok(Found::Image(manifest)) => report.read(settings, &manifest, reading),
         Ok(Found::Plain) => report.notes.push(
             "it has no manifest, so nothing is known of it: the low-level runtime would restore it"
@@ -165,13 +165,10 @@ impl Report {
     }
 
     fn read(&mut self, settings: &Settings, manifest: &Manifest, reading: Reading) {
-        if !manifest.is_implied() {
-            self.manifest = Some(About::of(manifest));
-        }
+        self.manifest = Some(About::of(manifest));
         if manifest.files.is_none() {
             self.notes.push(
-                "it does not list its files, so CRIU's were not verified: an earlier version made \
-                 it, or its checkpoint was cut off"
+                "it does not list its files, so CRIU's were not verified: its checkpoint was cut off"
                     .to_owned(),
             );
         }

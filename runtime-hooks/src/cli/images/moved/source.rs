@@ -81,7 +81,7 @@ impl Source {
             return Err(MoveError::Parent(directory.to_owned()));
         }
         let unlisted = || MoveError::Unlisted(directory.to_owned());
-        let manifest = match image::find(directory, "").map_err(MoveError::refused)? {
+        let manifest = match image::find(directory).map_err(MoveError::refused)? {
             Found::Image(manifest) => *manifest,
             Found::Plain => return Err(unlisted()),
             Found::Nothing => return Err(CheckImageError::NoImage(directory.to_owned()).into()),
