@@ -30,3 +30,21 @@ pub(crate) fn find(text: &str) -> Option<(&'static str, &'static str)> {
     };
     REMOVED.iter().copied().find(|(key, _)| has(key))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Settings;
+    use std::path::Path;
+
+    #[test]
+    fn every_one_is_named_with_what_to_do_instead() {
+        for (key, instead) in REMOVED {
+            let text = format!("{key} = 1\n");
+            let error = Settings::parse(Path::new("stasis.toml"), &text).unwrap_err();
+            let expected = format!("stasis.toml: {key} is not a setting any more: {instead}");
+            assert_eq!(error.to_string(), expected);
+        }
+        assert_eq!(find("[memory]\n[preflight]\nexec = \"allow\"\n"), None);
+    }
+}

@@ -50,18 +50,6 @@ fn an_unknown_key_is_named_with_its_line() {
 }
 
 #[test]
-fn a_key_that_was_removed_is_named_with_what_to_do_instead() {
-    let text = message("[memory]\nraise_limits = true\n");
-    assert!(
-        text.starts_with("stasis.toml: memory.raise_limits is not a setting any more: ")
-            && text.contains("podman update"),
-        "{text}"
-    );
-    let text = message("preflight.frozen_above = 1\n");
-    assert!(text.contains("preflight.frozen_above"), "{text}");
-}
-
-#[test]
 fn a_value_of_the_wrong_type_is_named_with_its_line() {
     let text = message("[gpu_checkpoint]\n\nhuge_pages = 1\n");
     assert!(text.starts_with("stasis.toml:3: "), "{text}");

@@ -34,8 +34,8 @@ pub fn manifest(image: &Path) -> Result<Value> {
     Ok(serde_json::from_slice(&text)?)
 }
 
-/// Makes the manifest one of a checkpoint that was cut off, which lists no files: what is changed in
-/// them is then for CRIU and its plugin to find.
+/// Makes the manifest one of a checkpoint that was cut off, which lists no files: what is changed
+/// in them is then for CRIU and its plugin to find.
 ///
 /// # Errors
 /// It has no manifest, or one that lists none.

@@ -1,4 +1,4 @@
-//! Formats times for people and logs.
+//! Times as people and logs have them.
 
 use std::time::SystemTime;
 
@@ -10,4 +10,10 @@ pub(crate) fn rfc3339(time: SystemTime) -> String {
     let time = OffsetDateTime::from(time).replace_nanosecond(0);
     let text = time.map(|time| time.format(&Rfc3339));
     text.ok().and_then(Result::ok).unwrap_or_default()
+}
+
+/// A time of RFC 3339.
+pub(crate) fn parsed(time: &str) -> Option<SystemTime> {
+    let time = OffsetDateTime::parse(time, &Rfc3339).ok()?;
+    Some(time.into())
 }

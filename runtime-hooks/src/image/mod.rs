@@ -9,6 +9,7 @@ pub mod disk_space;
 pub mod files;
 pub mod manifest;
 pub mod pstree;
+pub(crate) mod retention;
 pub(crate) mod stopped;
 pub mod tmpfs;
 pub mod work_directory;

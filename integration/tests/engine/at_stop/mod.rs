@@ -26,10 +26,11 @@ fn all_cases(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::of(kind)?;
     let _containerd = stasis.containerd()?;
     let job = &Bundle::make(stasis, "job", &["/bin/sh", "-c", ENDS_AT_TERM])?;
-    let cases: [(&str, Case); 9] = [
+    let cases: [(&str, Case); 10] = [
         ("saved", it_is_saved_and_goes_on),
         ("second", a_second_signal_is_not_kept_for_the_next_one),
         ("again", the_next_one_of_its_id_is_saved_as_well),
+        ("clock", the_clock_was_ahead_at_an_earlier_one),
         ("failed", what_cannot_be_saved_gets_the_signal),
         ("grace", sigkill_cuts_it_off),
         ("killed", a_checkpoint_that_is_killed_is_no_way_to_stay),
@@ -106,6 +107,28 @@ fn it_is_saved_and_goes_on(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> 
         assert_eq!(images(stasis, "keys/saved")?, kept, "{answer}");
     }
     begin(stasis, job, &(101 + times).to_string())?;
+    job.kill("KILL")?;
+    job.delete()
+}
+
+/// The image that was just made stays, and is the one that the next container begins with.
+fn the_clock_was_ahead_at_an_earlier_one(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
+    let settings = SETTINGS.replace("keep_at_stop = 2", "keep_at_stop = 1");
+    stasis.set(&stasis.low_level, &settings)?;
+    let stopped = |answer: &str| -> Result<()> {
+        begin(stasis, job, answer)?;
+        job.kill("TERM")?;
+        ended(stasis, job)?;
+        job.delete()?;
+        assert_eq!(notes(stasis)?, Value::Null, "{answer}");
+        assert_eq!(images(stasis, "keys/clock")?, 1, "{answer}");
+        Ok(())
+    };
+    stopped("101")?;
+    let ahead = "cd /images/keys/clock; mv *-stop 2099-01-01T00:00:00.000Z-stop";
+    stasis.host.run(&["sh", "-ec", ahead])?;
+    stopped("102")?;
+    begin(stasis, job, "103")?;
     job.kill("KILL")?;
     job.delete()
 }

@@ -9,52 +9,61 @@ use std::path::{Path, PathBuf};
 use stasis_config::Settings;
 
 use crate::bulk_memory::in_use::Removed;
-use crate::bulk_memory::kept::{self, Kept};
+use crate::bulk_memory::kept;
 use crate::bulk_memory::stores::Stores;
 use crate::error::chain;
 use crate::host::file_lock::{Sharing, Tried, try_lock};
 use crate::image::directory::in_use::hold_alone;
-use crate::image::directory::{has_inventory, removal};
+use crate::image::directory::removal;
 use crate::image::manifest::Manifest;
+use crate::image::retention::{Candidate, Rule, State, not_kept, state_of};
 use crate::image::stopped::ENDING;
 use crate::operation::awaited_start::AwaitedStart;
 
-/// Removes the images of stopped containers in the directory of a key but for the last `keep`
-/// complete ones, and what such checkpoints have left that were cut off with the machine, if
-/// `being_made`, the lock of who makes one, is nobody else's. What somebody uses stays. Returns
-/// what is to be noted.
+/// Removes the images of stopped containers in the directory of `own`, the image that was just
+/// made, but for the last `keep` whole ones, and what such checkpoints have left that were cut off
+/// with the machine, if `being_made`, the lock of who makes one, is nobody else's. What somebody
+/// uses stays, and so does `own`, whatever its name says of the time. Returns what is to be noted.
 pub(super) fn keep_last(
     settings: &Settings,
-    key: &Path,
+    own: &Path,
     keep: usize,
     being_made: impl AsFd,
 ) -> Vec<String> {
-    let images = match images_in(key) {
+    let key = own.parent().unwrap_or(Path::new("/"));
+    let mut images = match images_in(key) {
         Ok(images) => images,
         Err(error) => return vec![format!("{} cannot be read: {error}", key.display())],
     };
-    let (complete, cut_off): (Vec<_>, Vec<_>) =
-        images.into_iter().partition(|image| has_inventory(image));
-    let older = complete.len().saturating_sub(keep);
-    let mut going = complete[..older].to_vec();
-    if matches!(try_lock(being_made, Sharing::Exclusive), Ok(Tried::Locked)) {
-        going.extend(cut_off);
+    if !matches!(try_lock(being_made, Sharing::Exclusive), Ok(Tried::Locked)) {
+        images.retain(|image| state_of(image) != State::CutOff);
     }
-    if going.is_empty() {
-        return Vec::new();
-    }
-    let removed = remove_all(settings, &going);
-    let note = |(image, why): (&PathBuf, String)| {
-        format!("{} is not kept, and stays for now: {why}", image.display())
+    let Ok(awaited) = AwaitedStart::all(&settings.paths.state_dir) else {
+        return vec!["no image was removed: it is not known who uses which".to_owned()];
     };
-    going
-        .iter()
-        .zip(removed)
-        .filter_map(|(image, removed)| Some(note((image, removed.err()?))))
+    let candidate = |image: &PathBuf| Candidate {
+        order: (image == own, image.clone()),
+        created: None,
+        state: state_of(image),
+        is_used: image == own || awaited.iter().any(|(_, start)| start.image == *image),
+    };
+    let set: Vec<_> = images.iter().map(candidate).collect();
+    let going = not_kept(&set, Rule::last(keep));
+    let removed = going.iter().map(|going| (going, &images[going.index]));
+    removed
+        .filter_map(|(going, image)| {
+            let removed = match going.is_used {
+                true => Err("a container was created from it, and is not started yet".to_owned()),
+                false => remove(settings, image),
+            };
+            let why = removed.err()?;
+            let image = image.display();
+            Some(format!("{image} is not kept, and stays for now: {why}"))
+        })
         .collect()
 }
 
-/// Those of stopped containers, the oldest first.
+/// Those of stopped containers.
 fn images_in(key: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(key)? {
@@ -65,27 +74,13 @@ fn images_in(key: &Path) -> io::Result<Vec<PathBuf>> {
             found.push(entry.path());
         }
     }
-    found.sort_unstable();
     Ok(found)
 }
 
-fn remove_all(settings: &Settings, going: &[PathBuf]) -> Vec<Result<(), String>> {
-    let stores = Stores::of(settings);
-    let kept = kept::all(&stores);
-    let awaited = AwaitedStart::all(&settings.paths.state_dir);
-    let (Ok(kept), Ok(awaited)) = (kept, awaited) else {
-        return vec![Err("it is not known who uses it".to_owned()); going.len()];
-    };
-    let is_awaited = |image: &PathBuf| awaited.iter().any(|(_, start)| start.image == *image);
-    let remove = |image| match is_awaited(image) {
-        true => Err("a container was created from it, and is not started yet".to_owned()),
-        false => remove(&stores, &kept, image),
-    };
-    going.iter().map(remove).collect()
-}
-
 /// The store goes first: as long as the manifest is there, the next try knows of it.
-fn remove(stores: &Stores, kept: &[Kept], image: &Path) -> Result<(), String> {
+fn remove(settings: &Settings, image: &Path) -> Result<(), String> {
+    let stores = &Stores::of(settings);
+    let kept = kept::all(stores).map_err(|error| chain(&error))?;
     let in_use = || "somebody uses it".to_owned();
     let alone = hold_alone(image).map_err(|error| chain(&error))?;
     let alone = alone.ok_or_else(in_use)?;
@@ -107,6 +102,7 @@ mod tests {
     use std::fs::File;
 
     use stasis_linux::directory::Directory;
+    use stasis_memory_store::INDEX_FILE;
     use tempfile::TempDir;
 
     use super::*;
@@ -145,6 +141,11 @@ mod tests {
             being_made::show(&Directory::make(&self.key(), 0o700).unwrap()).unwrap()
         }
 
+        fn keep_last(&self, own: &str, keep: usize) -> Vec<String> {
+            let own = self.key().join(own);
+            keep_last(&self.settings, &own, keep, self.lock())
+        }
+
         fn left(&self) -> Vec<String> {
             let left = fs::read_dir(self.key()).unwrap();
             let names = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -157,22 +158,42 @@ mod tests {
     #[test]
     fn the_last_ones_stay_and_so_do_all_that_no_stop_has_made() {
         let machine = Machine::with(&["1-stop", "2-stop", "3-stop", "1", "4"]);
-        let notes = keep_last(&machine.settings, &machine.key(), 2, machine.lock());
-        assert_eq!(notes, [""; 0]);
+        assert_eq!(machine.keep_last("3-stop", 2), [""; 0]);
         assert_eq!(machine.left(), ["1", "2-stop", "3-stop", "4"]);
+    }
+
+    /// The clock was ahead when the others were made.
+    #[test]
+    fn the_image_that_was_just_made_is_the_newest_whatever_the_clock_says() {
+        let machine = Machine::with(&["2098-stop", "2099-stop", "2026-stop"]);
+        assert_eq!(machine.keep_last("2026-stop", 2), [""; 0]);
+        assert_eq!(machine.left(), ["2026-stop", "2099-stop"]);
+        machine.keep_last("2026-stop", 1);
+        assert_eq!(machine.left(), ["2026-stop"]);
+    }
+
+    #[test]
+    fn what_is_not_whole_does_not_count_and_is_no_rest_either() {
+        let machine = Machine::with(&["1-stop", "2-stop", "3-stop"]);
+        // Memory of it is elsewhere, and it does not say so.
+        fs::write(machine.key().join("2-stop").join(INDEX_FILE), "index").unwrap();
+        assert_eq!(machine.keep_last("3-stop", 2), [""; 0]);
+        assert_eq!(machine.left(), ["1-stop", "2-stop", "3-stop"]);
+        machine.keep_last("3-stop", 1);
+        assert_eq!(machine.left(), ["3-stop"]);
     }
 
     #[test]
     fn what_is_used_stays_for_now() {
         let machine = Machine::with(&["1-stop", "2-stop"]);
         let used = hold(&machine.key().join("1-stop")).unwrap();
-        let notes = keep_last(&machine.settings, &machine.key(), 1, machine.lock());
+        let notes = machine.keep_last("2-stop", 1);
         assert!(
             notes[0].contains("1-stop") && notes[0].contains("uses it"),
             "{notes:?}"
         );
         drop(used);
-        keep_last(&machine.settings, &machine.key(), 1, machine.lock());
+        machine.keep_last("2-stop", 1);
         assert_eq!(machine.left(), ["2-stop"]);
     }
 
@@ -181,11 +202,11 @@ mod tests {
         let machine = Machine::with(&["2-stop"]);
         fs::create_dir(machine.key().join("1-stop")).unwrap();
         let another = machine.lock();
-        keep_last(&machine.settings, &machine.key(), 1, machine.lock());
+        machine.keep_last("2-stop", 1);
         assert_eq!(machine.left(), ["1-stop", "2-stop"]);
         // What another test has just started may have the file open for a moment.
         unlock(&another).unwrap();
-        keep_last(&machine.settings, &machine.key(), 1, machine.lock());
+        machine.keep_last("2-stop", 1);
         assert_eq!(machine.left(), ["2-stop"]);
     }
 }

@@ -12,7 +12,7 @@ use stasis_linux::directory::Directory;
 use crate::checkpoint::at_stop::{NoCheckpoint, io_error};
 use crate::container::pod;
 use crate::container::spec::Spec;
-use crate::host::time::rfc3339;
+use crate::host::time::{parsed, rfc3339};
 use crate::image::allowed::refuse_exposed;
 use crate::image::being_made;
 use crate::image::stopped::ENDING;
@@ -52,8 +52,11 @@ impl Place {
 }
 
 /// Makes a directory that nobody else has, with the time as its name. Those of one moment get the
-/// names of the next ones.
+/// names of the next ones, and so do all if the clock was set back: the name of the newest image is
+/// the last one.
 fn make_image(key: &Path, now: SystemTime) -> io::Result<PathBuf> {
+    let last = last_in(key)?;
+    let now = last.map_or(now, |last| now.max(last + Duration::from_millis(1)));
     let mut tries = (0..MOST_AT_ONCE).map(|later| {
         let image = key.join(name_at(now + Duration::from_millis(later.into())));
         DirBuilder::new().mode(0o700).create(&image)?;
@@ -65,6 +68,17 @@ fn make_image(key: &Path, now: SystemTime) -> io::Result<PathBuf> {
     };
     let made = tries.find(|made| !is_taken(made));
     made.unwrap_or(Err(io::ErrorKind::AlreadyExists.into()))
+}
+
+/// The time that is the name of the last image.
+fn last_in(key: &Path) -> io::Result<Option<SystemTime>> {
+    let mut last = None;
+    for entry in fs::read_dir(key)? {
+        let name = entry?.file_name();
+        let time = name.to_str().and_then(|name| name.strip_suffix(ENDING));
+        last = last.max(time.and_then(parsed));
+    }
+    Ok(last)
 }
 
 /// A later time has a name that is later, byte by byte.
@@ -135,7 +149,8 @@ mod tests {
     fn the_names_of_one_moment_are_in_order_and_nobody_elses() {
         let key = TempDir::new().unwrap();
         let now = UNIX_EPOCH + Duration::from_millis(1_764_086_400_099);
-        let made = [now, now, now + Duration::from_millis(20)];
+        let ago = Duration::from_secs(3600);
+        let made = [now, now, now + Duration::from_millis(20), now - ago];
         let made = made.map(|time| make_image(key.path(), time).unwrap());
         let mut sorted = made.clone();
         sorted.sort_unstable();

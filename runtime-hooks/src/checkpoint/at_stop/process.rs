@@ -224,8 +224,7 @@ impl StopProcess {
 
     fn keep<'t>(&self, context: &Context, timeline: Timeline<'t>, key: &Stdout) -> Timeline<'t> {
         let mut timeline = timeline.of_image(&self.image);
-        let directory = self.image.parent().unwrap_or(Path::new("/"));
-        for note in keep_last(&context.settings, directory, self.keep, key) {
+        for note in keep_last(&context.settings, &self.image, self.keep, key) {
             timeline.note(note);
         }
         timeline

@@ -2,8 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
+use crate::host::time::parsed;
 
 const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
 
@@ -45,12 +44,6 @@ pub(crate) fn took(seconds: f64) -> String {
 /// How long ago a time of RFC 3339 is; a time to come is none.
 pub(crate) fn since(time: &str, now: SystemTime) -> Option<Duration> {
     now.duration_since(parsed(time)?).ok()
-}
-
-/// A time of RFC 3339.
-pub(crate) fn parsed(time: &str) -> Option<SystemTime> {
-    let time = OffsetDateTime::parse(time, &Rfc3339).ok()?;
-    Some(time.into())
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use serde_json::Value;
 use stasis_linux::file;
 use stasis_memory_store::Report;
 
-use crate::cli::answer::amount::parsed;
 use crate::error::operations_log::{EARLIER, FILE_NAME};
+use crate::host::time::parsed;
 use crate::operation::timeline::{Phase, most_bytes, seconds_of};
 
 /// No more is read of a file: they are put aside at 64 MiB.

@@ -107,7 +107,7 @@ impl Past {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::answer::amount::parsed;
+    use crate::host::time::parsed;
 
     fn line(operation: &str, container: &str, seconds: u32, error: Option<&str>) -> Line {
         serde_json::from_value(serde_json::json!({

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
-use crate::cli::answer::amount::parsed;
+use crate::host::time::parsed;
 
 /// A time in the past.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,10 +5,10 @@ use std::time::UNIX_EPOCH;
 use clap::ValueEnum;
 
 use super::text::Family;
-use crate::cli::answer::amount::parsed;
 use crate::cli::locate::engine::Engine;
 use crate::cli::ps::row::Row;
 use crate::cli::ps::state::State;
+use crate::host::time::parsed;
 
 /// A container as DCGM's exporter and the kubelet name it.
 struct Named<'r> {

@@ -147,6 +147,14 @@ fn check(
     Ok(())
 }
 
+/// Whether every listed file is there, with its length.
+pub(crate) fn have_lengths(image: &Path, listed: &[ImageFile]) -> bool {
+    listed.iter().all(|listed| {
+        let found = image.join(&listed.name).symlink_metadata();
+        found.is_ok_and(|found| found.is_file() && found.len() == listed.bytes)
+    })
+}
+
 /// Checks the rules that the types do not express.
 ///
 /// # Errors

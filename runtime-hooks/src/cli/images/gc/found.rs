@@ -11,14 +11,15 @@ use super::not_removed::NotRemoved;
 use crate::bulk_memory::in_use::Removed;
 use crate::bulk_memory::kept::Kept;
 use crate::bulk_memory::stores::Stores;
-use crate::cli::answer::amount::parsed;
 use crate::cli::command_error::CommandError;
 use crate::cli::images::known;
 use crate::cli::images::row::bytes_in;
 use crate::cli::memory;
+use crate::host::time::parsed;
 use crate::image::directory::in_use::hold_alone;
-use crate::image::directory::{has_inventory, is_settled, removal};
+use crate::image::directory::{is_settled, removal};
 use crate::image::manifest::Manifest;
+use crate::image::retention::{State, state_of};
 
 /// An image.
 #[derive(Debug)]
@@ -29,8 +30,7 @@ pub(super) struct Image {
     pub(super) created: String,
     /// `None`: it says no time.
     pub(super) created_at: Option<SystemTime>,
-    /// Whether a restore would find an image there.
-    pub(super) is_complete: bool,
+    pub(super) state: State,
     /// Of its files, and of what is stored for it alone.
     pub(super) bytes: u64,
     pub(super) image_id: Option<ImageId>,
@@ -75,7 +75,7 @@ impl Image {
             container: manifest.container,
             created_at: parsed(&manifest.created),
             created: manifest.created,
-            is_complete: has_inventory(&directory),
+            state: state_of(&directory),
             bytes: bytes_in(&directory).saturating_add(own_bytes),
             image_id,
             kept,

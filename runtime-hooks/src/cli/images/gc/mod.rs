@@ -1,14 +1,13 @@
 //! `stasis gc`: removes images that are not to be kept, what checkpoints that were cut off have
 //! left, and stored bulk memory that no image needs.
 
-mod choice;
 mod found;
 mod in_use;
 mod not_removed;
 mod outcome;
 mod whose;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use clap::Args;
@@ -21,7 +20,7 @@ use crate::cli::answer::{Format, Output, answer};
 use crate::cli::command_error::CommandError;
 use crate::cli::log::since::Since;
 use crate::cli::memory::prune::{LeftOver, left_over};
-use choice::{Choice, chosen};
+use crate::image::retention::{Candidate, Rule, Why, not_kept};
 use found::Image;
 use in_use::Users;
 use not_removed::NotRemoved;
@@ -70,9 +69,9 @@ impl Arguments {
         self.output.format()
     }
 
-    fn choice(&self) -> Choice {
+    fn rule(&self) -> Rule {
         let now = SystemTime::now();
-        Choice {
+        Rule {
             keep: self.keep,
             before: self.older_than.map(|than| than.before(now)),
         }
@@ -144,7 +143,7 @@ fn of_images(
     let rests = rests.filter(|image| users.user_of(image).is_none());
     let rests =
         rests.map(|image| arguments.carry_out(Outcome::of_rest(image), || image.remove_rest()));
-    let chosen = chosen(images, arguments.choice()).into_iter();
+    let chosen = chosen(images, users, arguments.rule()).into_iter();
     let chosen = chosen.map(|(image, why)| {
         let outcome = Outcome::of_image(image, why);
         match users.user_of(image) {
@@ -153,6 +152,28 @@ fn of_images(
         }
     });
     rests.chain(chosen).collect()
+}
+
+/// Those that are not to be kept of each container, the newest first. Of the same second the later
+/// one counts as newer: they come in the order of the log.
+fn chosen<'i>(images: &'i [Image], users: &Users, rule: Rule) -> Vec<(&'i Image, Why)> {
+    let mut sets: BTreeMap<&str, Vec<&Image>> = BTreeMap::new();
+    for image in images {
+        sets.entry(&image.container).or_default().push(image);
+    }
+    let chosen = sets.into_values().flat_map(|set| {
+        let candidate = |(at, image): (usize, &&Image)| Candidate {
+            order: (image.created_at, at),
+            created: image.created_at,
+            state: image.state,
+            is_used: users.user_of(image).is_some(),
+        };
+        let candidates: Vec<_> = set.iter().enumerate().map(candidate).collect();
+        let not_kept = not_kept(&candidates, rule).into_iter();
+        let chosen = not_kept.map(|gone| (set[gone.index], gone.why));
+        chosen.collect::<Vec<_>>()
+    });
+    chosen.collect()
 }
 
 fn print(outcomes: &[Outcome]) {

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use serde::Serialize;
 use stasis_memory_store::ImageId;
 
-use super::choice::Why;
 use super::found::Image;
 use super::not_removed::NotRemoved;
 use crate::cli::answer::amount::size;
@@ -14,6 +13,7 @@ use crate::cli::answer::name;
 use crate::cli::memory::prune::{LeftOver, What};
 use crate::error::chain;
 use crate::error::kind::Kind;
+use crate::image::retention::Why;
 
 /// One thing that is not to be kept, and what has become of it.
 #[derive(Debug, Serialize)]
@@ -75,7 +75,7 @@ impl Outcome {
         Self {
             image: Some(image.directory.clone()),
             container: Some(image.container.clone()),
-            ..Self::new(Subject::Rest, Why::Incomplete.text())
+            ..Self::new(Subject::Rest, Why::CutOff.text())
         }
     }
 

@@ -6,33 +6,56 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use stasis_linux::file;
+use stasis_memory_store::refuse_arriving;
 
 use crate::image::directory::INVENTORY;
 use crate::image::directory::in_use::hold_alone;
+use crate::image::retention::{Candidate, Rule, State, not_kept, state_of};
 use crate::operation::awaited_start::AwaitedStart;
 
-/// Removes all but the last `keep` of the directories below this one, images and what pulls that
-/// were cut off have left of them. What somebody uses stays, and what cannot be removed stays for
-/// the next time.
+/// Removes all but the last `keep` whole ones of the directories below this one: images, and what
+/// pulls that were cut off have left of them. What somebody uses stays, and what cannot be removed
+/// stays for the next time.
 pub(super) fn keep_last(below: &Path, keep: usize, state_dir: &Path) {
-    let (Ok(found), Ok(awaited)) = (by_last_use(below), AwaitedStart::all(state_dir)) else {
+    let (Ok(found), Ok(awaited)) = (with_last_use(below), AwaitedStart::all(state_dir)) else {
         return;
     };
-    for directory in found.into_iter().skip(keep) {
-        let is_of =
-            |start: &AwaitedStart| fs::canonicalize(&directory).ok() == Some(start.image.clone());
-        if awaited.iter().any(|(_, start)| is_of(start)) {
-            continue;
+    let candidate = |(used, directory): &(SystemTime, PathBuf)| {
+        let place = fs::canonicalize(directory).ok();
+        Candidate {
+            order: (*used, directory.clone()),
+            created: None,
+            state: state(directory),
+            is_used: awaited
+                .iter()
+                .any(|(_, start)| Some(&start.image) == place.as_ref()),
         }
-        if let Ok(Some(_alone)) = hold_alone(&directory) {
-            let _ = remove(&directory);
+    };
+    let set: Vec<_> = found.iter().map(candidate).collect();
+    for going in not_kept(&set, Rule::last(keep)) {
+        let (_, directory) = &found[going.index];
+        if !going.is_used
+            && let Ok(Some(_alone)) = hold_alone(directory)
+        {
+            let _ = remove(directory);
         }
     }
 }
 
-/// The last one first.
-fn by_last_use(below: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
+/// The next pull goes on with what has arrived in part: it is no rest.
+fn state(directory: &Path) -> State {
+    match state_of(directory) {
+        State::CutOff => State::Doubtful,
+        state => match refuse_arriving(directory) {
+            Ok(()) => state,
+            Err(_) => State::Doubtful,
+        },
+    }
+}
+
+/// Each with when it was used last.
+fn with_last_use(below: &Path) -> io::Result<Vec<(SystemTime, PathBuf)>> {
+    let mut found = Vec::new();
     for entry in fs::read_dir(below)? {
         let entry = entry?;
         let metadata = entry.metadata()?;
@@ -40,8 +63,7 @@ fn by_last_use(below: &Path) -> io::Result<Vec<PathBuf>> {
             found.push((metadata.modified()?, entry.path()));
         }
     }
-    found.sort_unstable();
-    Ok(found.into_iter().rev().map(|(_, path)| path).collect())
+    Ok(found)
 }
 
 /// What is pulled has files alone. What lacks any of them must not look complete.
@@ -78,12 +100,42 @@ mod tests {
         }
         let used = hold(&below.join("sha256-b")).unwrap();
         keep_last(below, 1, &below.join("state"));
-        let mut left = by_last_use(below).unwrap();
-        left.sort();
-        let names: Vec<_> = left.iter().filter_map(|path| path.file_name()).collect();
+        let left = with_last_use(below).unwrap();
+        let mut names: Vec<_> = left
+            .iter()
+            .filter_map(|(_, path)| path.file_name())
+            .collect();
+        names.sort();
         assert_eq!(names, ["sha256-a", "sha256-b"]);
         drop(used);
         keep_last(below, 0, &below.join("state"));
-        assert!(by_last_use(below).unwrap().is_empty());
+        assert!(with_last_use(below).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_arrived_in_part_takes_the_place_of_no_whole_one() {
+        let below = tempfile::tempdir().unwrap();
+        let below = below.path();
+        let make = |name: &str, second: u64| {
+            let directory = below.join(name);
+            fs::create_dir(&directory).unwrap();
+            if name == "whole" {
+                fs::write(directory.join(INVENTORY), "inventory").unwrap();
+            }
+            let used = SystemTime::UNIX_EPOCH + Duration::from_secs(second);
+            let opened = File::open(&directory).unwrap();
+            opened.set_modified(used).unwrap();
+        };
+        make("whole", 2);
+        make(".later.stasis-pull", 3);
+        make(".earlier.stasis-pull", 1);
+        keep_last(below, 1, &below.join("state"));
+        let left = with_last_use(below).unwrap();
+        let mut names: Vec<_> = left
+            .iter()
+            .filter_map(|(_, path)| path.file_name())
+            .collect();
+        names.sort();
+        assert_eq!(names, [".later.stasis-pull", "whole"]);
     }
 }
