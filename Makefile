@@ -38,7 +38,6 @@ soak: requirements
 	cargo build --locked --workspace
 	target/debug/soak $(MINUTES) $(APART)
 
-# Without the tables of bulk memory, which take 44 minutes: target/release/bench bulk-tables
 bench: requirements
 	@echo "== building everything that is measured"
 	cargo build --locked --release --workspace

@@ -11,17 +11,11 @@ const MOST_THREADS: usize = 32;
 /// Extra threads that wait for the disk while others use the cores: with fewer, disk and cores wait
 /// for each other in turn (measured, docs/benchmarks.md).
 const WAITING: usize = 6;
-const MOST_MINIMUM_MIB: u64 = 1 << 20;
 
 /// `[bulk_memory]`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BulkMemory {
-    /// Whether our CRIU plugin moves GPU contents; if not, CRIU does, with one thread.
-    pub enabled: bool,
-    /// Experimental: whether the plugin also moves large areas of programs, those of containers
-    /// without a GPU too.
-    pub heaps: bool,
     /// Where bulk memory is stored.
     pub tier: MemoryTier,
     /// The directory for the tiers `disk` and `ram`.
@@ -30,8 +24,6 @@ pub struct BulkMemory {
     pub threads: usize,
     /// zstd's level; 0: no compression.
     pub compression_level: i32,
-    /// CRIU itself moves areas with less than this many MiB.
-    pub minimum_mib: u64,
     /// The share of the machine's memory for the tier `ram`, in percent.
     pub ram_limit_percent: u8,
     /// How many checkpoints of a container are kept apart from images; 0: all.
@@ -56,12 +48,6 @@ pub enum MemoryTier {
 }
 
 impl BulkMemory {
-    /// Whether the plugin moves the memory of programs.
-    #[must_use]
-    pub fn moves_heaps(&self) -> bool {
-        self.enabled && self.heaps
-    }
-
     /// The number of threads on this machine for this tier.
     #[must_use]
     pub fn threads_for(&self, tier: MemoryTier) -> usize {
@@ -90,9 +76,6 @@ impl BulkMemory {
                 "must be between 1 and 19, or 0 for none",
             ));
         }
-        if !(1..=MOST_MINIMUM_MIB).contains(&self.minimum_mib) {
-            return Err(("bulk_memory.minimum_mib", "must be between 1 and 1048576"));
-        }
         if !(1..=90).contains(&self.ram_limit_percent) {
             return Err(("bulk_memory.ram_limit_percent", "must be between 1 and 90"));
         }
@@ -103,13 +86,10 @@ impl BulkMemory {
 impl Default for BulkMemory {
     fn default() -> Self {
         Self {
-            enabled: true,
-            heaps: false,
             tier: MemoryTier::default(),
             directory: "/var/lib/stasis/memory".into(),
             threads: 0,
             compression_level: 0,
-            minimum_mib: 16,
             ram_limit_percent: 50,
             keep: 0,
             max_bytes: 0,

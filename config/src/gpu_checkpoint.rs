@@ -6,9 +6,6 @@ use serde::Deserialize;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GpuCheckpoint {
-    /// Whether transparent huge pages are switched on while the driver fills memory of a process.
-    /// Contents in files do without.
-    pub huge_pages: bool,
     /// Who copies GPU contents.
     pub path: GpuCheckpointPath,
     /// Processes with less on GPUs are left to the driver, MiB.
@@ -30,7 +27,6 @@ pub enum GpuCheckpointPath {
 impl Default for GpuCheckpoint {
     fn default() -> Self {
         Self {
-            huge_pages: true,
             path: GpuCheckpointPath::Auto,
             minimum_mib: 256,
         }

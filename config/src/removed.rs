@@ -15,6 +15,24 @@ const REMOVED: &[(&str, &str)] = &[
         "a container below a frozen cgroup is always refused, and the error names the cgroup; \
          delete the line",
     ),
+    (
+        "bulk_memory.enabled",
+        "where the driver is to copy GPU contents and CRIU to dump them, write \
+         gpu_checkpoint.path = \"driver\"",
+    ),
+    (
+        "bulk_memory.heaps",
+        "CRIU dumps the memory of programs; delete the line",
+    ),
+    (
+        "bulk_memory.minimum_mib",
+        "what goes into files of stasis is decided by gpu_checkpoint.minimum_mib alone; delete the \
+         line",
+    ),
+    (
+        "gpu_checkpoint.huge_pages",
+        "stasis leaves the switch of the machine alone; delete the line",
+    ),
 ];
 
 /// The first removed key that a text has, and what is to be done instead. A text that is no TOML

@@ -31,7 +31,7 @@ one_line() { # OPERATION: its phases, and what the plugin told
 bulk() { # ram|disk|portable|criu MIB [zero=PERCENT]
     local tier=$1 mib=$2 start checkpoint first second third name=bulk
     if [ $tier = criu ]; then
-        settings $'[bulk_memory]\nenabled = false'
+        settings $'[gpu_checkpoint]\npath = "driver"'
     else
         settings $'[bulk_memory]\nram_limit_percent = 70\ntier = "'$tier$'"'
     fi
@@ -70,7 +70,7 @@ bulk() { # ram|disk|portable|criu MIB [zero=PERCENT]
 }
 
 # The runtime's own commands on a container that nobody has paused, and ctr's, which pauses it: GPU contents go through files, or, with the
-# path "driver", through memory of the process and the plugin. Both in one run, in turns.
+# path "driver", through memory of the process and CRIU. Both in one run, in turns.
 from_files() { # TIER MIB [ROUNDS [PATHS]]
     local path round
     # The machine's disk is memory: a copy there would take what is measured.

@@ -134,8 +134,7 @@ enum Verb {
     },
     /// Manage memory that checkpoints keep apart from their images.
     ///
-    /// They do so with bulk_memory.tier "disk" or "ram" in the settings: with the contents of GPUs,
-    /// and large heaps.
+    /// They do so with bulk_memory.tier "disk" or "ram" in the settings.
     Memory {
         #[command(subcommand)]
         verb: memory::command::Verb,

@@ -21,8 +21,8 @@ use stasis_injection::worker_count;
 use stasis_integration::host::c_build;
 use stasis_linux::ProcessRef;
 
-use crate::bulk::warm;
 use crate::figure::{Aim, Figure, Sample};
+use crate::memory::warm;
 use crate::options;
 
 const ROUNDS: usize = 5;

@@ -1,9 +1,9 @@
 //! The figures that matter, as ratios and differences within one run.
 
-mod bulk;
 mod engine;
 mod figure;
 mod gpu_path;
+mod memory;
 mod options;
 mod runtime;
 mod shim_checkpoint;
@@ -24,12 +24,9 @@ use stasis_integration::check::ended::ended;
 /// Measures, and tells the details on the way.
 type Case = fn(&mut dyn Write) -> Result<Figure>;
 
-/// Only measured if it is named.
-const TABLES: &str = "bulk-tables";
-
 /// The memory of the runtime comes first, since the kernel only tells the peak of all children so
 /// far.
-const CASES: [(&str, Case); 18] = [
+const CASES: [(&str, Case); 11] = [
     ("passthrough-memory-mb", runtime::passthrough_memory),
     ("passthrough-extra-ms", runtime::passthrough_extra),
     ("engine-100-ms", engine::of_100_processes),
@@ -41,13 +38,6 @@ const CASES: [(&str, Case); 18] = [
     ("shim-memory", shim_memory::shim_memory),
     ("shim-checkpoint", shim_checkpoint::shim_checkpoint),
     ("shim-load", shim_load::shim_load),
-    ("dump-ram-4g", bulk::dump_ram),
-    ("restore-ram-4g", bulk::restore_ram),
-    ("dump-disk-4g", bulk::dump_disk),
-    ("dump-half-zero", bulk::dump_half_zero),
-    ("second-checkpoint", bulk::second_checkpoint),
-    ("peak-memory", bulk::peak_memory),
-    (TABLES, bulk::tables),
 ];
 
 /// What a command line may name.
@@ -64,11 +54,7 @@ fn measure(wanted: &[String]) -> Result<()> {
     let mut lines = Vec::new();
     let mut missed = Vec::new();
     for (name, case) in CASES {
-        let is_wanted = match wanted {
-            [] => name != TABLES,
-            names => names.iter().any(|other| other == name),
-        };
-        if !is_wanted {
+        if !wanted.is_empty() && !wanted.iter().any(|other| other == name) {
             continue;
         }
         // One that cannot be measured does not keep the others from being.

@@ -1,6 +1,5 @@
 //! The command line.
 
-use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use clap::Parser;
@@ -8,24 +7,17 @@ use clap::Parser;
 /// Measures stasis without a GPU, as ratios and differences within one run.
 ///
 /// It ends with a line for each case, `bench CASE FIGURES VERDICT`, and fails if one missed its aim
-/// or could not be measured. All cases but bulk-tables, which takes 44 minutes, take 15 minutes on
-/// two idle cores.
+/// or could not be measured.
 #[derive(Debug, Parser)]
 #[command(name = "bench")]
 pub(crate) struct Options {
-    /// What is measured: all but bulk-tables, if none is named.
+    /// What is measured: all, if none is named.
     #[arg(value_name = "CASE", value_parser = crate::names())]
     pub(crate) cases: Vec<String>,
-    /// How often each thing of bulk memory is measured.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
-    pub(crate) rounds: u16,
-    /// What the cases of bulk memory take for a GiB; another number makes them faster, and their
+    /// What the cases of GPU contents take for a GiB; another number makes them faster, and their
     /// figures mean nothing.
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1024))]
     pub(crate) mib_per_gib: u64,
-    /// Where bulk-tables draws its plots: docs/figures, if no directory is named.
-    #[arg(long, value_name = "DIRECTORY")]
-    pub(crate) plots: Option<PathBuf>,
 }
 
 /// What the command line says. A wrong one ends the program.

@@ -17,12 +17,11 @@ use crate::host::end::orphans;
 use crate::host::installed::{CUDA_CHECKPOINT, StasisHost};
 
 /// Programs that have to end after an operation.
-const PROGRAMS: [&str; 9] = [
+const PROGRAMS: [&str; 8] = [
     "stasis-runtime",
     "cuda-checkpoint",
     "stasis",
     "stasis-keeper",
-    "stasis-uffd",
     "stasis-replace",
     "runc",
     "criu",

@@ -266,7 +266,7 @@ impl Subject<'_> {
             return Ok(says("could not be brought back") && !says("the driver was not asked"));
         }
         let state = self.bundle.failure()?.and_then(|failure| failure.state);
-        let lost = [State::Lost, State::WithoutMemory, State::Unknown];
+        let lost = [State::Lost, State::Unknown];
         Ok(state.is_some_and(|state| lost.contains(&state)))
     }
 

@@ -140,13 +140,6 @@ impl StasisHost {
         } else {
             driver
         };
-        // The switch for huge pages is the machine's: hosts that run at the same time would take
-        // each other's setting for the one to put back.
-        let huge_pages = if c_build::has_gpu() || more.contains("huge_pages") {
-            ""
-        } else {
-            "gpu_checkpoint.huge_pages = false\n"
-        };
         // The tests' processes have little.
         let minimum = if more.contains("gpu_checkpoint.minimum_mib") {
             ""
@@ -155,7 +148,7 @@ impl StasisHost {
         };
         self.host.write(
             SETTINGS,
-            &format!("runtime.path = \"{low_level}\"\n{driver}{huge_pages}{minimum}{more}"),
+            &format!("runtime.path = \"{low_level}\"\n{driver}{minimum}{more}"),
         )
     }
 

@@ -15,7 +15,8 @@ const PORT: u16 = 10000;
 const EXEC_PORT: u16 = 10001;
 /// Kills the first CUDA process of `tree`.
 const KILL_ONE: &str = "kill -KILL $(pgrep -P $pid | head -n 1)";
-const WITHOUT_PLUGIN: &str = "bulk_memory.enabled = false\n";
+/// GPU contents are memory of the processes.
+const BY_DRIVER: &str = "gpu_checkpoint.path = \"driver\"\n";
 
 on_hosts!(all_cases: trixie, sid_v2, crun_on_sid_v2);
 
@@ -26,7 +27,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     let _containerd = stasis.containerd()?;
     let cases: [(&str, Case); 6] = [
         ("killed", one_that_ends_before_the_dump),
-        ("unseen", one_that_ends_where_our_plugin_does_not_look),
+        ("unseen", one_that_ends_with_its_gpu_contents_in_memory),
         (
             "left",
             one_that_ends_before_a_dump_that_leaves_the_others_running,
@@ -38,7 +39,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
         ("adopted", one_that_comes_to_init_before_the_dump),
         (
             "alone",
-            one_that_comes_to_init_where_our_plugin_does_not_look,
+            one_that_comes_to_init_of_others_with_contents_in_memory,
         ),
     ];
     for (name, case) in cases {
@@ -85,8 +86,8 @@ fn one_that_ends_before_the_dump(stasis: &StasisHost) -> Result<()> {
 }
 
 /// CRIU asks before it ends the others.
-fn one_that_ends_where_our_plugin_does_not_look(stasis: &StasisHost) -> Result<()> {
-    one_ends(stasis, "unseen", WITHOUT_PLUGIN, &[])
+fn one_that_ends_with_its_gpu_contents_in_memory(stasis: &StasisHost) -> Result<()> {
+    one_ends(stasis, "unseen", BY_DRIVER, &[])
 }
 
 fn one_that_ends_before_a_dump_that_leaves_the_others_running(stasis: &StasisHost) -> Result<()> {
@@ -101,11 +102,10 @@ fn one_ends(stasis: &StasisHost, id: &str, settings: &str, options: &[&str]) -> 
     earlier_image_restores(stasis, &job)
 }
 
-/// Without our CRIU plugin, which sees the stopped processes, the engine looks before it starts the
-/// low-level runtime.
+/// The engine looks before it starts the low-level runtime.
 fn one_that_ends_during_the_gpu_checkpoint_of_the_others(stasis: &StasisHost) -> Result<()> {
     let job = tree(stasis, "held")?;
-    job.before_criu("echo started >/run/started", WITHOUT_PLUGIN)?;
+    job.before_criu("echo started >/run/started", BY_DRIVER)?;
     stasis.hold_driver("checkpoint held-3", "third")?;
     let checkpoint = job.begin_checkpoint("image", &[])?;
     wait_until_clear(|| {
@@ -136,8 +136,8 @@ fn one_that_comes_to_init_before_the_dump(stasis: &StasisHost) -> Result<()> {
     one_comes_to_init(stasis, "adopted", "")
 }
 
-fn one_that_comes_to_init_where_our_plugin_does_not_look(stasis: &StasisHost) -> Result<()> {
-    one_comes_to_init(stasis, "alone", WITHOUT_PLUGIN)
+fn one_that_comes_to_init_of_others_with_contents_in_memory(stasis: &StasisHost) -> Result<()> {
+    one_comes_to_init(stasis, "alone", BY_DRIVER)
 }
 
 /// A process whose parent ends becomes a child of the container's init.

@@ -81,8 +81,8 @@ impl<'l> Kept<'l> {
         let faults: [(&str, String); 4] = [
             ("lock", format!("lock {id} busy")),
             ("gpu checkpoint", format!("checkpoint {id} error:801")),
-            ("take:1:error", String::new()),
-            ("take:1:kill", String::new()),
+            ("dump:1:error", String::new()),
+            ("dump:1:kill", String::new()),
         ];
         let criu = ["/usr/sbin/criu", "/usr/sbin/criu.away"];
         let mut options = [&[][..], &["--leave-running"]].into_iter().cycle();

@@ -17,9 +17,9 @@ use stasis_integration::host::installed::StasisHost;
 fn an_image_is_whole_or_refused() -> Result<()> {
     let host = StasisHost::of(HostKind::sid()?)?;
     let _containerd = host.containerd()?;
-    for (number, enabled) in [true, false].into_iter().enumerate() {
-        host.set("runc", &format!("bulk_memory.enabled = {enabled}\n"))?;
-        let (id, port) = (format!("moved-{enabled}"), 10000 + u16::try_from(number)?);
+    for (number, path) in ["auto", "driver"].into_iter().enumerate() {
+        host.set("runc", &format!("gpu_checkpoint.path = \"{path}\"\n"))?;
+        let (id, port) = (format!("by-{path}"), 10000 + u16::try_from(number)?);
         let command = format!("exec /bin/memcheck 24 {port}");
         let container = MemoryContainer::start(&host, &id, &command, port)?;
         let (image, then) = (container.bundle.image_path("good"), container.next());

@@ -14,7 +14,7 @@ const SETTLED: u32 = 8;
 /// What the kernel makes huge pages of has up to twice the memory. A leak of a fifth of a MiB in
 /// each cycle is more.
 const GROWTH: u64 = 16 << 20;
-/// Of our plugin in CRIU.
+/// That store.
 const THREADS: usize = 2;
 
 /// What a container that goes on for ever cannot have more of each time.
@@ -32,8 +32,8 @@ struct Use {
 fn nothing_grows() -> Result<()> {
     let stasis = StasisHost::of(HostKind::sid()?)?;
     let _containerd = stasis.containerd()?;
-    let command = "exec /bin/heaps 10000 8 random plain half-zero huge heap exec";
-    let holder = MemoryContainer::start(&stasis, "heaps", command, 10000)?;
+    let command = "exec /bin/memcheck 8 10000";
+    let holder = MemoryContainer::start(&stasis, "job", command, 10000)?;
     let mut settled: Option<(Use, u64, Inventory)> = None;
     for cycle in 1..=CYCLES {
         let tier = ["portable", "disk"][(cycle as usize / 2) % 2];
@@ -59,8 +59,7 @@ fn nothing_grows() -> Result<()> {
 }
 
 fn round(stasis: &StasisHost, holder: &MemoryContainer<'_>, cycle: u32, tier: &str) -> Result<()> {
-    let heaps = format!("heaps = true, minimum_mib = 2, threads = {THREADS}");
-    let settings = format!("bulk_memory = {{ tier = \"{tier}\", {heaps} }}\n");
+    let settings = format!("bulk_memory = {{ tier = \"{tier}\", threads = {THREADS} }}\n");
     stasis.set("runc", &settings)?;
     if cycle.is_multiple_of(2) {
         holder.bundle.checkpoint("image", &[])?;

@@ -26,7 +26,7 @@ use stasis_integration::container::memory_container::MemoryContainer;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::{needs, on_hosts};
-use stasis_memory_store::{CriuHas, Index};
+use stasis_memory_store::Index;
 
 use crate::gpu_contents::with_criu;
 use crate::limits::{LIMIT, limit_file, limited, with_available};
@@ -79,8 +79,7 @@ fn started(stasis: &StasisHost) -> Result<MemoryContainer<'_>> {
 /// CRIU has none of them.
 fn has_holes(holder: &MemoryContainer<'_>, image: &str) -> Result<()> {
     let index = Index::read(&holder.bundle.image_path(image))?.context("no index")?;
-    let holes = index.areas().filter(|area| area.criu_has == CriuHas::Hole);
-    let bytes: u64 = holes.map(|hole| hole.bytes).sum();
+    let bytes: u64 = index.areas().map(|hole| hole.bytes).sum();
     ensure!(bytes >= 48 * MIB, "{bytes} bytes are stored");
     let by_criu = with_criu(&holder.bundle, image)?;
     ensure!(by_criu < 40 * MIB, "CRIU has {by_criu} bytes");

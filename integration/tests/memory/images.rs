@@ -1,5 +1,6 @@
-//! Images whose bulk memory is not what was written: refused before any task runs, with the file
-//! and the chunk named, and left as they are; the container's id is free again.
+//! Images whose bulk memory is not what was written: refused before any task runs, or ended before
+//! any has its GPU, with the file and the chunk named, and left as they are; the container's id is
+//! free again.
 
 mod sums;
 
@@ -18,17 +19,19 @@ use stasis_memory_store::{INDEX_FILE, Index, Pack};
 /// Memory, and a process that leaves a trace of every moment that it runs.
 const COMMAND: &str = "mkdir /ticks; mkfifo /never; (exec 8<>/never; i=0;
     while :; do i=$((i + 1)); mkdir /ticks/$i; read -t 0.02 x <&8; done) &
-    exec /bin/heaps 10000 24 random plain heap";
+    exec /bin/memcheck 48 10000";
 
 #[test]
 fn bad_images_are_refused_before_any_task_runs() -> Result<()> {
     let stasis = StasisHost::of(HostKind::sid()?)?;
     let _containerd = stasis.containerd()?;
-    stasis.set("runc", "bulk_memory = { heaps = true, threads = 1 }\n")?;
-    let holder = MemoryContainer::start(&stasis, "heaps", COMMAND, 10000)?;
+    stasis.set("runc", "bulk_memory.threads = 1\n")?;
+    let holder = MemoryContainer::start(&stasis, "job", COMMAND, 10000)?;
     holder.bundle.checkpoint("other", &["--leave-running"])?;
     holder.goes_on()?;
     holder.bundle.checkpoint("good", &[])?;
+    // All contents are loaded, and verified, before CRIU begins.
+    stasis.set("runc", "gpu_checkpoint.path = \"driver\"\n")?;
     let images = Images {
         stasis: &stasis,
         holder: &holder,
@@ -62,6 +65,13 @@ impl Images<'_> {
     }
 
     fn tried(&self, damage: impl FnOnce(&Path) -> Result<()>, words: &[&str]) -> Result<()> {
+        self.ended(damage, words)?;
+        ensure!(self.ticks()?.is_empty(), "a task has run");
+        Ok(())
+    }
+
+    /// The same, where tasks that do not use the GPU may have run.
+    fn ended(&self, damage: impl FnOnce(&Path) -> Result<()>, words: &[&str]) -> Result<()> {
         let (good, bad) = (
             self.holder.bundle.image("good"),
             self.holder.bundle.image("bad"),
@@ -79,20 +89,27 @@ impl Images<'_> {
         ensure!(digests(&path)? == image, "the image was changed");
         ensure!(self.holder.processes()?.is_empty(), "something is left");
         self.stasis.no_criu()?;
-        ensure!(self.ticks()?.is_empty(), "a task has run");
         let now = self.stasis.inventory()?;
         ensure!(now == self.before, "{now:?} and not {:?}", self.before);
         Ok(())
     }
 
     fn forged(&self, forge: impl FnOnce(&mut Index), words: &[&str]) -> Result<()> {
+        self.refused(self.forgery(forge), words)
+    }
+
+    fn forged_and_seen(&self, forge: impl FnOnce(&mut Index), words: &[&str]) -> Result<()> {
+        self.ended(self.forgery(forge), words)
+            .with_context(|| format!("which should say {words:?}"))
+    }
+
+    fn forgery(&self, forge: impl FnOnce(&mut Index)) -> impl FnOnce(&Path) -> Result<()> {
         let mut index = self.index.clone();
         forge(&mut index);
-        let damage = |image: &Path| {
+        move |image: &Path| {
             unlist(image)?;
             Ok(fs::write(image.join(INDEX_FILE), index.encode())?)
-        };
-        self.refused(damage, words)
+        }
     }
 
     fn pack(&self) -> String {
@@ -217,7 +234,6 @@ fn the_index_is_not_what_it_was(images: &Images<'_>) -> Result<()> {
 fn the_index_says_what_cannot_be(images: &Images<'_>) -> Result<()> {
     let untouched = "nothing was changed";
     let words = [INDEX_FILE, "is damaged", untouched];
-    let area = |index: &mut Index| index.processes[0].areas.remove(0);
     images.forged(|index| index.processes[0].areas[0].bytes = 1 << 62, &words)?;
     images.forged(
         |index| index.processes[0].areas[0].start = u64::MAX - 4095,
@@ -225,7 +241,7 @@ fn the_index_says_what_cannot_be(images: &Images<'_>) -> Result<()> {
     )?;
     images.forged(
         |index| {
-            let twice = area(index);
+            let twice = index.processes[0].areas[0].clone();
             index.processes[0].areas.push(twice);
         },
         &words,
@@ -266,30 +282,30 @@ fn the_index_says_what_cannot_be(images: &Images<'_>) -> Result<()> {
     )
 }
 
-/// Only the tasks can tell.
+/// Only the processes can tell, once CRIU has restored them.
 fn the_index_says_what_is_not_so(images: &Images<'_>) -> Result<()> {
     let ended = "what had been restored was ended";
-    let apart = "index and CRIU's images do not belong together";
-    images.forged(
+    let elsewhere = ["the place of its GPU contents cannot be", ended];
+    images.forged_and_seen(
         |index| {
             if let Some(area) = index.processes[0].areas.last_mut() {
                 // It would have to be a whole one.
                 area.chunks.pop();
-                area.bytes = (1 << 56) - area.start;
+                area.bytes += 1 << 30;
             }
         },
-        &["has no private memory of", apart, ended],
+        &elsewhere,
     )?;
-    images.forged(
+    images.forged_and_seen(
         |index| {
             if let Some(area) = index.processes[0].areas.last_mut() {
                 area.start -= 1 << 30;
             }
         },
-        &["has no private memory of", apart, ended],
+        &elsewhere,
     )?;
-    images.forged(
+    images.forged_and_seen(
         |index| index.processes[0].pid = 4242,
-        &["process 4242", "was not restored", apart, ended],
+        &["process 4242", "is not there", ended],
     )
 }

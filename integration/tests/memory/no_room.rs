@@ -16,8 +16,8 @@ const RUNS_ON: &str = "the container runs on as before";
 fn what_is_full_is_told_and_changes_nothing() -> Result<()> {
     let stasis = StasisHost::of(HostKind::sid()?)?;
     let _containerd = stasis.containerd()?;
-    let command = "exec /bin/heaps 10000 24 random plain heap";
-    let holder = MemoryContainer::start(&stasis, "heaps", command, 10000)?;
+    let command = "exec /bin/memcheck 48 10000";
+    let holder = MemoryContainer::start(&stasis, "job", command, 10000)?;
     set(&stasis, "disk")?;
     holder.bundle.checkpoint("good", &["--leave-running"])?;
     holder.goes_on()?;
@@ -36,7 +36,9 @@ fn what_is_full_is_told_and_changes_nothing() -> Result<()> {
 fn set(stasis: &StasisHost, tier: &str) -> Result<()> {
     stasis.set(
         "runc",
-        &format!("bulk_memory = {{ heaps = true, threads = 1, tier = \"{tier}\" }}\n"),
+        &format!(
+            "bulk_memory = {{ threads = 1, tier = \"{tier}\" }}\npreflight.disk_space = \"ignore\"\n"
+        ),
     )
 }
 
@@ -71,7 +73,7 @@ fn store_is_full(
 
 fn fails(stasis: &StasisHost, holder: &MemoryContainer<'_>, options: &[&str]) -> Result<()> {
     let message = holder.bundle.checkpoint_fails("full", options)?;
-    assert_contains(&message, &["bulk memory: cannot write", STORE]);
+    assert_contains(&message, &["cannot write", STORE]);
     assert_contains(
         &message,
         &["the disk is full (", "free on this file system)", RUNS_ON],

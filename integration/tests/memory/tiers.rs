@@ -32,44 +32,6 @@ fn memory_is_where_the_settings_say() -> Result<()> {
     gpu.delete()
 }
 
-#[test]
-fn containers_without_a_gpu_are_ours_if_the_settings_say_so() -> Result<()> {
-    let stasis = StasisHost::of(HostKind::trixie()?)?;
-    let _containerd = stasis.containerd()?;
-    let plain = Bundle::make(&stasis, "plain", &["/bin/heaps", "10000", "24"])?;
-    plain.change(|spec| {
-        spec["linux"]["devices"] = json!([]);
-        // For locked memory.
-        for set in ["bounding", "effective", "permitted"] {
-            let set = spec["process"]["capabilities"][set].as_array_mut();
-            set.into_iter()
-                .for_each(|set| set.push(json!("CAP_IPC_LOCK")));
-        }
-    })?;
-    plain.run()?;
-    stasis.ask_until_up(10000)?;
-    let has = |image: &str, file: &str| plain.image_path(image).join(file).exists();
-
-    plain.checkpoint("by-criu", &[])?;
-    assert!(!has("by-criu", "stasis-memory.index") && !stasis.host.path(OPERATIONS_LOG).exists());
-    plain.restore("by-criu")?;
-    goes_on(&stasis)?;
-
-    stasis.set("runc", "bulk_memory.heaps = true\n")?;
-    plain.checkpoint("by-us", &[])?;
-    assert!(has("by-us", "stasis-memory.index") && has("by-us", "stasis.json"));
-    plain.restore("by-us")?;
-    goes_on(&stasis)?;
-    plain.delete()?;
-    // The index alone says that it is ours.
-    fs::remove_file(plain.image_path("by-us").join("stasis.json"))?;
-    stasis.set("runc", "")?;
-    plain.restore("by-us")?;
-    assert!(bulk(&stasis, "restore", "bytes")? > 0);
-    goes_on(&stasis)?;
-    plain.delete()
-}
-
 fn goes_on(stasis: &StasisHost) -> Result<()> {
     let answer = stasis.ask(10000)?;
     let answer = answer.context("it does not answer")?;
@@ -97,12 +59,6 @@ fn what_is_missing_is_named(stasis: &StasisHost, gpu: &Bundle<'_>) -> Result<()>
     assert!(bulk(stasis, "checkpoint", "bytes")? >= 48 << 20);
     assert!(listed(stasis)?.is_empty());
 
-    stasis.set("runc", "bulk_memory.enabled = false\n")?;
-    let message = gpu.restore_fails("portable")?;
-    assert_contains(
-        &message,
-        &["bulk_memory.enabled is false", "nothing was changed"],
-    );
     stasis.set("runc", "bulk_memory.plugin = \"/nowhere.so\"\n")?;
     assert_contains(
         &gpu.restore_fails("portable")?,
@@ -136,7 +92,7 @@ fn what_is_missing_is_named(stasis: &StasisHost, gpu: &Bundle<'_>) -> Result<()>
     stasis.set("runc", "bulk_memory.plugin = \"/nowhere.so\"\n")?;
     gpu.checkpoint("portable", &[])?;
     let notes = stasis.operation("checkpoint")?["notes"].to_string();
-    assert_contains(&notes, &["CRIU alone moves the memory", "/nowhere.so"]);
+    assert_contains(&notes, &["the driver and CRIU move", "/nowhere.so"]);
     assert!(!index.exists() && !pack.exists());
     gpu.restore("portable")?;
     goes_on(stasis)?;

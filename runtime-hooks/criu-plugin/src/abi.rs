@@ -82,19 +82,18 @@ extern "C" fn init(stage: c_int) -> c_int {
     if begun == -1 { -1 } else { 0 }
 }
 
-extern "C" fn exit(stage: c_int, result: c_int) {
+extern "C" fn exit(stage: c_int, _result: c_int) {
     if stage == STAGE_DUMP {
-        // This hook returns nothing. If it fails, the userfaultfd daemon gives the memory back.
-        answer("ending the dump", || dump::end(result == 0));
+        dump::end();
     }
 }
 
-extern "C" fn checkpoint_devices(pid: c_int) -> c_int {
-    answer("taking memory", || dump::take(pid))
+extern "C" fn checkpoint_devices(_pid: c_int) -> c_int {
+    answer("verifying the index", dump::verify)
 }
 
 extern "C" fn resume_devices_late(_pid: c_int) -> c_int {
-    let given = answer("completing the tasks", restore::complete);
+    let given = answer("holding the tasks", restore::complete);
     if given == -1 {
         // CRIU takes no notice of an error of this hook and would let the tasks run.
         restore::end_all();

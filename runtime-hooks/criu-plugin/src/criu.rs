@@ -12,8 +12,6 @@ use crate::NAME;
 use crate::error::Error;
 
 const ERROR: c_uint = 1;
-const WARNING: c_uint = 2;
-const INFO: c_uint = 3;
 
 type Print = unsafe extern "C" fn(c_uint, *const c_char, ...);
 type GetImageDir = unsafe extern "C" fn() -> c_int;
@@ -22,26 +20,12 @@ type CheckAndRemoveInventoryPlugin = unsafe extern "C" fn(*const c_char, usize) 
 
 /// A line for CRIU's log.
 pub(crate) fn log_error(text: &str) {
-    log(ERROR, text);
-}
-
-/// A line for CRIU's log.
-pub(crate) fn log_warning(text: &str) {
-    log(WARNING, text);
-}
-
-/// A line for CRIU's log.
-pub(crate) fn log_info(text: &str) {
-    log(INFO, text);
-}
-
-fn log(level: c_uint, text: &str) {
     let line = CString::new(format!("stasis: {text}\n").replace('\0', " "));
     let (Ok(line), Some(print)) = (line, find::<Print>(b"print_on_level\0")) else {
         return;
     };
     // SAFETY: the format takes one string, and is given one that lives as long as the call.
-    unsafe { print(level, c"%s".as_ptr(), line.as_ptr()) }
+    unsafe { print(ERROR, c"%s".as_ptr(), line.as_ptr()) }
 }
 
 /// The image directory, by way of the descriptor that CRIU has open.

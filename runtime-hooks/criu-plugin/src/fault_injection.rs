@@ -9,24 +9,10 @@ use crate::error::Error;
 /// Where a fault can happen.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Point {
-    /// The hook at the first stopped task.
-    Take,
-    /// A chunk is about to be read.
-    Copy,
-    /// The memory of stored chunks is about to be freed.
-    Empty,
-    /// All chunks are stored and their memory freed, and the index is about to be written.
-    Finish,
-    /// CRIU has ended the dump.
-    End,
-    /// The hook at the first restored task.
-    GiveBack,
-    /// A chunk is about to be filled.
-    Fill,
-    /// Memory that is back is about to be released.
-    Release,
-    /// The userfaultfd daemon is about to give memory back. It passes no other point.
-    Daemon,
+    /// The tree of a dump with holes is stopped.
+    Dump,
+    /// The tasks of a restore are complete, and stopped.
+    Restore,
 }
 
 #[cfg(not(debug_assertions))]
@@ -35,16 +21,13 @@ pub(crate) fn point(_: Point) -> Result<(), Error> {
     Ok(())
 }
 
-#[cfg(not(debug_assertions))]
-pub(crate) fn disarm() {}
-
 #[cfg(debug_assertions)]
-pub(crate) use debug::{disarm, point};
+pub(crate) use debug::point;
 
 #[cfg(debug_assertions)]
 mod debug {
     use std::sync::OnceLock;
-    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     use nix::sys::signal::{Signal, raise};
 
@@ -57,18 +40,8 @@ mod debug {
         kind: String,
     }
 
-    static DISARMED: AtomicBool = AtomicBool::new(false);
-
-    /// Disables all faults but [`Point::Daemon`]: this process is the daemon.
-    pub(crate) fn disarm() {
-        DISARMED.store(true, Ordering::Relaxed);
-    }
-
     pub(crate) fn point(point: Point) -> Result<(), Error> {
         static FAULTS: OnceLock<Vec<Fault>> = OnceLock::new();
-        if DISARMED.load(Ordering::Relaxed) && !matches!(point, Point::Daemon) {
-            return Ok(());
-        }
         let name = format!("{point:?}").to_lowercase();
         for fault in FAULTS.get_or_init(faults) {
             if fault.point == name && fault.left.fetch_sub(1, Ordering::Relaxed) == 1 {

@@ -1,22 +1,19 @@
-//! CRIU plugin that moves bulk memory with many threads.
+//! CRIU plugin that guards images with holes, and holds what is restored.
 //!
-//! CRIU copies memory with one thread, page by page. This plugin takes GPU contents, which are
-//! memory of the tasks for the time of a dump, out of CRIU's way: into a store of its own (crate
-//! `stasis-memory-store`) before CRIU looks at any memory, and back before any task runs; on
-//! request other large private areas as well. CRIU saves the rest as ever. Without a request of the
-//! engine it takes nothing, and restores what an image has.
+//! GPU contents are stored by the engine (crate `stasis-memory-store`), and away from their
+//! processes while CRIU dumps these: CRIU's images have a hole there, which CRIU alone would
+//! restore without contents. The plugin sees to it that an image with holes has its index, and
+//! that nobody restores it who does not fill them. And it freezes the tasks of a restore, if the
+//! engine wants none to run yet. It moves no memory.
 //!
 //! # What CRIU calls ([`abi`]), and what happens
 //! | when | hook | here |
 //! | --- | --- | --- |
-//! | a dump begins | `init` | [`dump::begin`]: reads the engine's request ([`engine`]) |
-//! | the tree is stopped | `CHECKPOINT_DEVICES` | [`dump::take`]: memory goes into the store |
-//! | the dump has ended | `exit` | [`dump::end`]: gives the memory back if the tasks go on |
-//! | a restore begins | `init` | [`restore::begin`]: opens index and packs, or refuses |
-//! | the tasks are complete | `RESUME_DEVICES_LATE` | [`restore::complete`], by [`refill`] |
-//!
-//! The steps of [`dump`] are in its own page. [`tasks`] reads the stopped tasks, [`engine`] is the
-//! exchange of files with the engine, [`uffd`] and [`refill`] serve both dump and restore.
+//! | a dump begins | `init` | [`dump::begin`]: reads the engine's [`request`] |
+//! | the tree is stopped | `CHECKPOINT_DEVICES` | [`dump::verify`]: the index is there |
+//! | the dump has ended | `exit` | [`dump::end`] |
+//! | a restore begins | `init` | [`restore::begin`]: refuses holes that nobody fills |
+//! | the tasks are complete | `RESUME_DEVICES_LATE` | [`restore::complete`]: holds them |
 
 // Nothing here is public: the map links to private modules.
 #![allow(rustdoc::private_intra_doc_links)]
@@ -24,19 +21,11 @@
 mod abi;
 mod criu;
 mod dump;
-mod engine;
 mod error;
 mod fault_injection;
-mod refill;
+mod request;
 mod restore;
 mod tasks;
-mod uffd;
-
-/// The fuzz target `smaps`.
-#[cfg(fuzzing)]
-pub fn fuzz_smaps(text: &[u8]) {
-    let _ = tasks::smaps::read(text);
-}
 
 /// The plugin's name, which CRIU records in the image.
 const NAME: &str = "stasis_memory";

@@ -16,7 +16,6 @@
 //! * [`file_system`]: what has to be on disk as a whole.
 //! * [`memory_file`]: files in memory without a name.
 //! * [`numa`]: memory near a device.
-//! * [`pagemap`]: which pages of a process have contents.
 //! * [`pid_file`]: the pid that an OCI runtime writes into a file.
 //! * [`escape`], [`error_chain`](mod@error_chain), [`exit_status`]: what people and parents get to
 //!   see.
@@ -33,7 +32,6 @@ pub mod memory_file;
 pub mod mountinfo;
 pub mod numa;
 pub mod open_files;
-pub mod pagemap;
 pub mod pdeathsig;
 pub mod pid_file;
 pub mod process;

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use stasis_linux::memory_file::{self, Clearing};
 use stasis_memory_store::{
-    After, Area, Buffer, CHUNK, Checksum, Chunk, Compression, CriuHas, CudaPids, DumpRequest,
-    FileContents, ImageId, PAGE, ProcessMemory, Reader, StoredPages, Take, Tier, Writer, discard,
+    Area, Buffer, CHUNK, Checksum, Chunk, Compression, DumpRequest, FileContents, ImageId, PAGE,
+    ProcessMemory, Reader, StoredPages, Tier, Writer, discard,
 };
 
 fn main() {
@@ -79,12 +79,7 @@ fn request(tier: &str, directory: &Path) -> DumpRequest {
         earlier: None,
         threads: 1,
         compression: compressed.then_some(Compression { level: 1 }),
-        after: After::End,
-        take: Take::Heaps,
-        minimum_mib: 0,
-        cuda: CudaPids::default(),
         progress: None,
-        report: None,
     }
 }
 
@@ -202,7 +197,6 @@ fn store(writer: &Writer, pid: i32, count: usize) -> ProcessMemory {
     let area = Area {
         start: PAGE as u64,
         bytes: (count * CHUNK) as u64,
-        criu_has: CriuHas::Memory,
         chunks,
     };
     ProcessMemory {

@@ -41,13 +41,13 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// Written by another version of stasis.
-    #[error("{path} has version {found}; this stasis reads up to version {known}")]
+    #[error("{path} has version {found}; this stasis reads version {known} alone")]
     Version {
         /// The file.
         path: PathBuf,
         /// Its version.
         found: u32,
-        /// The highest that can be read.
+        /// The one that can be read.
         known: u32,
     },
     /// A file that is not as a checkpoint wrote it.

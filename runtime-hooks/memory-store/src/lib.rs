@@ -22,9 +22,9 @@
 //! and no path is taken from it.
 //!
 //! # The protocol
-//! The engine requests a dump or restore by a file ([`DumpRequest`], [`RestoreRequest`]) that an
-//! environment variable of CRIU names ([`REQUEST_VARIABLE`]), and the plugin answers with a
-//! [`Report`]: see `protocol.rs`.
+//! The engine tells the CRIU plugin of a dump or restore by a file ([`DumpRequest`],
+//! [`RestoreRequest`]) that an environment variable of CRIU names ([`REQUEST_VARIABLE`]): see
+//! `protocol.rs`.
 
 mod arriving;
 mod blob;
@@ -64,11 +64,10 @@ pub use error::StoreError;
 pub use file_contents::FileContents;
 pub use image_id::ImageId;
 pub use index::Index;
-pub use index::area::{Area, Chunk, CriuHas, Encoding, Place, ProcessMemory};
+pub use index::area::{Area, Chunk, Encoding, Place, ProcessMemory};
 pub use pack::{Pack, is_pack_name};
 pub use protocol::{
-    After, Compression, CudaPids, DumpRequest, GpuContents, Holes, MAX_REPORT_BYTES,
-    REQUEST_VARIABLE, Report, RestoreRequest, Take, Tier, TreeMismatch,
+    Compression, DumpRequest, Holes, REQUEST_VARIABLE, Report, RestoreRequest, Tier,
 };
 pub use reader::progress::LoadProgress;
 pub use reader::{Loaded, Reader};

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use crate::{
-    After, Area, Buffer, CHUNK, Chunk, CriuHas, CudaPids, DumpRequest, ImageId, Index, PAGE,
-    ProcessMemory, Reader, StoreError, StoredPages, StreamReport, Take, Tier, Writer,
+    Area, Buffer, CHUNK, Chunk, DumpRequest, ImageId, Index, PAGE, ProcessMemory, Reader,
+    StoreError, StoredPages, StreamReport, Tier, Writer,
 };
 
 pub(crate) const PID: i32 = 7;
@@ -20,12 +20,7 @@ pub(crate) fn request(tier: Tier, directory: Option<PathBuf>, id: u128) -> DumpR
         earlier: None,
         threads: 2,
         compression: None,
-        after: After::End,
-        take: Take::Heaps,
-        minimum_mib: 1,
-        cuda: CudaPids::default(),
         progress: None,
-        report: None,
     }
 }
 
@@ -53,7 +48,6 @@ pub(crate) fn try_store(
     let mut area = Area {
         start: START,
         bytes: (seeds.len() * CHUNK) as u64,
-        criu_has: CriuHas::Memory,
         chunks: Vec::new(),
     };
     let result = writer.stream().and_then(|mut stream| {

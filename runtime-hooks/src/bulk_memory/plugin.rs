@@ -1,4 +1,4 @@
-//! Whether our CRIU plugin, which moves bulk memory, can be used for an operation.
+//! Whether our CRIU plugin, which guards images with holes, can be used for an operation.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,21 +9,18 @@ use stasis_memory_store::PAGE;
 
 use crate::bulk_memory::stores;
 use crate::context::Context;
-use crate::error::{Refusal, chain};
+use crate::error::Refusal;
 use crate::low_level::criu_plugins;
 use crate::low_level::criu_version::CriuVersion;
 use crate::low_level::post_dump;
 use crate::preflight::capabilities::{Capabilities, Criu};
 use crate::request::{CheckpointRequest, MemoryTarget};
 
-/// Why CRIU moves all memory itself.
+/// Why an image cannot have holes, and CRIU moves all memory itself.
 #[derive(Debug, thiserror::Error)]
 pub enum PluginUnavailable {
-    /// The settings switch bulk memory off.
-    #[error("bulk_memory.enabled is false in the settings")]
-    Off,
-    /// There is nothing that the settings let the plugin move.
-    #[error("there are no GPU contents, and bulk_memory.heaps is false in the settings")]
+    /// There is nothing for it to guard.
+    #[error("there are no GPU contents")]
     NoGpuContents,
     /// Memory goes elsewhere than into this image, or is in an earlier image.
     #[error(
@@ -45,9 +42,6 @@ pub enum PluginUnavailable {
     /// The kernel's pages have another size.
     #[error("the kernel has pages of {0} bytes, and the plugin needs {PAGE}")]
     PageSize(usize),
-    /// The kernel lacks what a dump needs.
-    #[error("the kernel has no {0}")]
-    Kernel(&'static str),
     /// CRIU lacks a hook that the plugin needs.
     #[error(
         "CRIU {0} is too old for the plugin, which needs {needed} or newer",
@@ -56,18 +50,7 @@ pub enum PluginUnavailable {
     TooOld(CriuVersion),
 }
 
-impl PluginUnavailable {
-    /// The note for the log; `None` if the settings or the caller asked for it.
-    pub(crate) fn note(&self) -> Option<String> {
-        match self {
-            Self::Off | Self::NoGpuContents => None,
-            why => Some(format!("CRIU alone moves the memory: {}", chain(why))),
-        }
-    }
-}
-
-/// The plugin for a restore, which only fills memory, if it can be used on a machine with these
-/// capabilities.
+/// The plugin, if it can be used on a machine with these capabilities.
 ///
 /// # Errors
 /// [`PluginUnavailable`].
@@ -75,9 +58,6 @@ pub(crate) fn usable(
     settings: &BulkMemory,
     has: &Capabilities,
 ) -> Result<PathBuf, PluginUnavailable> {
-    if !settings.enabled {
-        return Err(PluginUnavailable::Off);
-    }
     let Some(plugin) = &has.plugin else {
         return Err(PluginUnavailable::NoPlugin(settings.plugin.clone()));
     };
@@ -93,56 +73,6 @@ pub(crate) fn usable(
     }
 }
 
-/// What the plugin is of use for in a dump.
-#[derive(Debug)]
-pub(crate) enum DumpUse {
-    /// It moves memory of processes.
-    Memory,
-    /// It sees to it that images with holes are not restored without it, for GPU contents in files
-    /// of ours. CRIU moves what is memory of processes, for this reason.
-    Files(PluginUnavailable),
-    /// CRIU moves all memory.
-    Nothing(PluginUnavailable),
-}
-
-impl DumpUse {
-    /// Whether it can be loaded, and can empty memory.
-    pub(crate) fn of(settings: &BulkMemory, has: &Capabilities) -> Self {
-        match usable(settings, has) {
-            Err(why) => Self::Nothing(why),
-            Ok(_) if !has.kernel.pagemap_scan => {
-                Self::Files(PluginUnavailable::Kernel("PAGEMAP_SCAN (Linux 6.7)"))
-            }
-            Ok(_) if !has.kernel.userfaultfd => {
-                Self::Files(PluginUnavailable::Kernel("userfaultfd"))
-            }
-            Ok(_) => Self::Memory,
-        }
-    }
-
-    /// Whether GPU contents in files can be stored.
-    ///
-    /// # Errors
-    /// Why not.
-    pub(crate) fn for_files(&self) -> Result<(), &PluginUnavailable> {
-        match self {
-            Self::Memory | Self::Files(_) => Ok(()),
-            Self::Nothing(why) => Err(why),
-        }
-    }
-
-    /// Whether it moves memory of processes.
-    ///
-    /// # Errors
-    /// Why not.
-    pub(crate) fn for_memory(&self) -> Result<(), &PluginUnavailable> {
-        match self {
-            Self::Memory => Ok(()),
-            Self::Files(why) | Self::Nothing(why) => Err(why),
-        }
-    }
-}
-
 /// Whether the processes of a checkpoint have GPU state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GpuState {
@@ -152,13 +82,13 @@ pub(crate) enum GpuState {
     None,
 }
 
-/// CRIU's plugin directory for a checkpoint, and what our plugin in it is of use for.
+/// CRIU's plugin directory for a checkpoint, and whether our plugin is in it.
 #[derive(Debug)]
 pub struct Plugins {
     pub(crate) directory: PathBuf,
     /// CRIU's configuration file ([`post_dump`]).
     pub(crate) configuration: Option<PathBuf>,
-    pub(crate) ours: DumpUse,
+    pub(crate) ours: Result<(), PluginUnavailable>,
     /// The file system of the tier "disk", where it may be used. Opened before anything
     /// is written to it ([`FileSystem::sync`]).
     pub(crate) store: Option<FileSystem>,
@@ -177,19 +107,16 @@ impl Plugins {
         let settings = &context.settings.bulk_memory;
         let has = Capabilities::probe(&context.settings);
         let ours = match (options.memory, gpu) {
-            (_, GpuState::None) if !settings.heaps => {
-                DumpUse::Nothing(PluginUnavailable::NoGpuContents)
-            }
-            (MemoryTarget::Elsewhere, _) => DumpUse::Nothing(PluginUnavailable::Elsewhere),
-            (MemoryTarget::IntoImage, _) => DumpUse::of(settings, &has),
+            (_, GpuState::None) => Err(PluginUnavailable::NoGpuContents),
+            (MemoryTarget::Elsewhere, _) => Err(PluginUnavailable::Elsewhere),
+            (MemoryTarget::IntoImage, _) => usable(settings, &has),
         };
-        let plugin = ours.for_files().is_ok().then_some(has.plugin.as_deref());
-        let directory = prepare(plugin.flatten(), context)?;
+        let directory = prepare(ours.as_deref().ok(), context)?;
         let state_dir = &context.settings.paths.state_dir;
         let configuration = post_dump::prepare(state_dir, has.criu.version(), options.after)
             .map_err(below("the configuration for CRIU in", state_dir))?;
         let mut store = None;
-        if ours.for_files().is_ok() && settings.tier != MemoryTier::Portable {
+        if ours.is_ok() && settings.tier != MemoryTier::Portable {
             let opened = stores::prepare(&settings.directory)
                 .and_then(|()| FileSystem::of(&settings.directory));
             let what = "the directory for bulk memory (bulk_memory.directory in the settings)";
@@ -198,7 +125,7 @@ impl Plugins {
         Ok(Self {
             directory,
             configuration,
-            ours,
+            ours: ours.map(drop),
             store,
         })
     }
@@ -252,8 +179,6 @@ pub(crate) mod tests {
             kernel: Kernel {
                 release: "6.18.0".to_owned(),
                 page_size: PAGE,
-                pagemap_scan: true,
-                userfaultfd: true,
             },
             cgroups: Cgroups::V2,
             criu: Criu::Version(CriuVersion::WITH_HOOKS),
@@ -264,29 +189,21 @@ pub(crate) mod tests {
     #[test]
     fn without_any_of_its_needs_criu_moves_the_memory() {
         let settings = BulkMemory::default();
-        let all = DumpUse::of(&settings, &capable());
-        assert!(all.for_memory().is_ok() && all.for_files().is_ok());
+        assert!(usable(&settings, &capable()).is_ok());
         type Lose = fn(&mut Capabilities);
-        let cases: [(&str, Lose); 6] = [
+        let cases: [(&str, Lose); 4] = [
             ("no plugin", |has| has.plugin = None),
             ("no criu", |has| has.criu = Criu::Missing),
             ("version: why", |has| {
                 has.criu = Criu::Unknown("why".to_owned())
             }),
             ("65536 bytes", |has| has.kernel.page_size = 65536),
-            ("PAGEMAP_SCAN", |has| has.kernel.pagemap_scan = false),
-            ("userfaultfd", |has| has.kernel.userfaultfd = false),
         ];
         for (says, lose) in cases {
             let mut has = capable();
             lose(&mut has);
-            let left = DumpUse::of(&settings, &has);
-            let note = left.for_memory().unwrap_err().note().unwrap();
-            assert!(note.contains(says), "{note}");
-            // Files need nothing of the kernel, and a restore only fills.
-            let of_kernel = ["PAGEMAP_SCAN", "userfaultfd"].contains(&says);
-            assert_eq!(left.for_files().is_ok(), of_kernel, "{says}");
-            assert_eq!(usable(&settings, &has).is_ok(), of_kernel, "{says}");
+            let why = usable(&settings, &has).unwrap_err().to_string();
+            assert!(why.contains(says), "{why}");
         }
     }
 }

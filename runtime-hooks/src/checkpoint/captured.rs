@@ -7,7 +7,6 @@ use stasis_linux::cgroup::FreezerState;
 use stasis_linux::numa::NumaNode;
 use stasis_linux::snapshot::Origin;
 use stasis_linux::{ProcessRef, Snapshot};
-use stasis_memory_store::GpuContents;
 
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
@@ -28,8 +27,6 @@ pub struct Captured {
     pub manifest: Manifest,
     /// The processes that `exec` started: their GPU has to be freed too, but no image has them.
     pub exec: Vec<CudaProcess>,
-    /// Where their GPU contents are, once they are in host memory.
-    pub gpu_contents: Vec<GpuContents>,
     /// How all of them, and the container, were found.
     pub intent: Intent,
     /// The bytes that are still on GPUs, or in files in memory, and become memory of processes.
@@ -121,7 +118,6 @@ impl Captured {
             manifest,
             exec,
             intent,
-            gpu_contents: Vec::new(),
             to_host_bytes: on_gpu
                 .iter()
                 .map(|on_gpu| on_gpu.bytes)
@@ -137,6 +133,14 @@ impl Captured {
         let to_files = self.on_gpu.iter().map(|on_gpu| on_gpu.bytes);
         let to_files: u64 = to_files.filter(|bytes| *bytes >= minimum).sum();
         to_files.saturating_add(self.in_file_bytes)
+    }
+
+    /// The processes that hold at least `minimum` bytes on GPUs, and how much.
+    pub(crate) fn held(&self, minimum: u64) -> Vec<(ProcessRef, u64)> {
+        let large = self.on_gpu.iter();
+        let large = large.filter(|on_gpu| on_gpu.bytes >= minimum);
+        let held = large.filter_map(|on_gpu| Some((on_gpu.id.open().ok()??, on_gpu.bytes)));
+        held.collect()
     }
 
     /// Whose memory is near to all GPUs of a process.

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use stasis_config::{BulkMemory, DiskSpace, MemoryTier, Settings};
 
-use crate::bulk_memory::plugin::{DumpUse, Plugins};
 use crate::bulk_memory::stores::{Stores, newest_of};
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
@@ -25,23 +24,22 @@ pub(crate) struct MostWritten {
 }
 
 impl MostWritten {
-    /// `plugin` is what our plugin is of use for.
+    /// With so many bytes on GPUs, of which CRIU dumps `by_criu`.
     ///
     /// # Errors
     /// The container's processes cannot be read.
     pub(crate) fn of(
         settings: &BulkMemory,
         container: &Container,
-        plugin: &DumpUse,
         gpu_bytes: u64,
+        by_criu: u64,
     ) -> Result<Self, ContainerError> {
         let anonymous = anonymous_of(container).map_err(ContainerError::Processes)?;
-        let all = anonymous.saturating_add(gpu_bytes);
-        let (image, store) = match (plugin, settings.tier) {
-            (DumpUse::Nothing(_), _) | (_, MemoryTier::Portable) => (all, 0),
-            (DumpUse::Memory, _) if settings.heaps => (0, all),
-            (DumpUse::Memory | DumpUse::Files(_), _) => (anonymous, gpu_bytes),
+        let (in_image, store) = match settings.tier {
+            MemoryTier::Portable => (gpu_bytes, 0),
+            _ => (by_criu, gpu_bytes.saturating_sub(by_criu)),
         };
+        let image = anonymous.saturating_add(in_image);
         Ok(Self { image, store })
     }
 
@@ -86,14 +84,14 @@ pub(super) fn refuse_full(
     context: &Context,
     options: &CheckpointRequest,
     container: &Container,
-    plugins: &Plugins,
     gpu_bytes: u64,
+    by_criu: u64,
 ) -> Result<(), Refusal> {
     let settings = &context.settings;
     if settings.preflight.disk_space == DiskSpace::Ignore {
         return Ok(());
     }
-    let most = MostWritten::of(&settings.bulk_memory, container, &plugins.ours, gpu_bytes)?;
+    let most = MostWritten::of(&settings.bulk_memory, container, gpu_bytes, by_criu)?;
     most.admit_to_image(settings, &options.image_path)?;
     Ok(most.admit_to_store(context, &options.id)?)
 }

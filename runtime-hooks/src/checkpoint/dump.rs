@@ -4,7 +4,6 @@ use std::path::Path;
 use std::process::Output;
 
 use rustix::fs::statvfs;
-use stasis_memory_store::{CudaPids, GpuContents};
 
 use crate::bulk_memory::dump::MemoryDump;
 use crate::container::Container;
@@ -12,7 +11,7 @@ use crate::context::Context;
 use crate::cuda::gpu_use::CudaProcess;
 use crate::error::Failure;
 use crate::error::kind::Kind;
-use crate::error::low_level::{LowLevelFailure, MemoryFailure};
+use crate::error::low_level::LowLevelFailure;
 use crate::image::directory::NewImage;
 use crate::image::pstree::{self, PstreeError};
 use crate::image::tmpfs;
@@ -40,29 +39,15 @@ pub(crate) struct Dump<'a> {
     pub(crate) recorded: &'a [CudaProcess],
     /// Those that `exec` started, which no image has.
     pub(crate) exec: &'a [CudaProcess],
-    /// Where the GPU contents of all of them are.
-    pub(crate) gpu_contents: &'a [GpuContents],
-}
-
-/// The result of a dump that wrote a complete image.
-#[derive(Debug)]
-pub(crate) enum Dumped {
-    /// The low-level runtime's output is the whole report.
-    Complete(Output),
-    /// Tasks that should resume did not get their memory back; the reason.
-    MemoryNotReturned(String),
 }
 
 /// The result of a dump that wrote no image.
 #[derive(Debug)]
 pub(crate) enum NotDumped {
-    /// The low-level runtime was not started, or our plugin refused the dump.
+    /// The low-level runtime was not started, or the script behind the dump refused it.
     Refused(Failure),
-    /// The low-level runtime failed. `memory` is our plugin's report.
-    Failed {
-        ran: Box<Ran>,
-        memory: MemoryFailure,
-    },
+    /// The low-level runtime failed.
+    Failed(Box<Ran>),
 }
 
 /// CRIU's log of a checkpoint that has not begun yet. Without a work directory runc and crun let
@@ -72,8 +57,8 @@ pub(crate) fn log_of(options: &CheckpointRequest) -> CriuLog {
 }
 
 impl Dump<'_> {
-    /// Lets the low-level runtime and CRIU dump the container, and waits until tasks have their
-    /// memory back. Huge pages stay on until then, so that the returned memory uses them.
+    /// Lets the low-level runtime and CRIU dump the container, and gives GPU contents back that were
+    /// away. Returns the low-level runtime's output.
     ///
     /// # Errors
     /// [`NotDumped`].
@@ -81,23 +66,12 @@ impl Dump<'_> {
         &self,
         low_level_args: LowLevelArgs<'_>,
         timeline: &mut Timeline<'_>,
-    ) -> Result<Dumped, NotDumped> {
+    ) -> Result<Output, NotDumped> {
         let (context, memory) = (self.context, self.memory);
-        let pids = |processes: &[CudaProcess]| -> Vec<i32> {
-            processes.iter().map(|each| each.pid).collect()
-        };
-        let not_dumped = pids(self.exec);
-        let cuda = CudaPids {
-            recorded: pids(self.recorded),
-            exec: not_dumped.clone(),
-        };
-        let requested = memory.request(cuda, self.gpu_contents);
-        requested.map_err(NotDumped::Refused)?;
+        let not_dumped: Vec<i32> = self.exec.iter().map(|each| each.pid).collect();
         let image = self.image.path();
-        let estimate =
-            ProgressEstimate::dump(self.container, image, context.began, memory.progress());
-        let dumped = timeline.time_moving("dump", estimate, || {
-            let _huge_pages = memory.huge_pages();
+        let estimate = ProgressEstimate::dump(self.container, image, context.began);
+        let (output, not_back) = timeline.time_moving("dump", estimate, || {
             let dumped = self.image.dump(self.options, |given| {
                 let args = low_level_args(given);
                 let limit = context.settings.deadlines.stalled();
@@ -110,25 +84,21 @@ impl Dump<'_> {
             let ran = dumped
                 .map_err(Failure::start(&context.low_level))
                 .map_err(NotDumped::Refused)?;
-            if !ran.output.status.success() {
-                let failed = memory.failed(self.container);
-                return Err(match self.mismatch() {
-                    Some(mismatch) => NotDumped::Refused(Failure::Pstree(mismatch)),
-                    None => NotDumped::Failed {
-                        ran: Box::new(ran),
-                        memory: failed,
-                    },
-                });
+            if ran.output.status.success() {
+                return Ok((ran.output, memory.give_back_at_once()));
             }
-            Ok(match memory.not_returned() {
-                None => Dumped::Complete(ran.output),
-                Some(why) => Dumped::MemoryNotReturned(why),
+            Err(match self.mismatch() {
+                Some(mismatch) => NotDumped::Refused(Failure::Pstree(mismatch)),
+                None => NotDumped::Failed(Box::new(ran)),
             })
         })?;
+        if let Some(why) = not_back {
+            timeline.note(format!("GPU contents could not be given back yet: {why}"));
+        }
         // Without a work directory runc and crun let CRIU use the image directory.
         let work = self.options.work_path.as_deref().unwrap_or(image);
         timeline.set_frozen(frozen_time(work));
-        Ok(dumped)
+        Ok(output)
     }
 
     /// Verifies that the image has all saved processes ([`pstree::verify`]) and the contents of
@@ -137,11 +107,7 @@ impl Dump<'_> {
     /// # Errors
     /// [`PstreeError`]. The image of a container that lives is then discarded; the image of a
     /// container that has ended is kept as the last copy.
-    pub(crate) fn verify(&self, dumped: &Dumped) -> Result<(), PstreeError> {
-        if matches!(dumped, Dumped::MemoryNotReturned(_)) {
-            // The image has the only copy of memory that tasks lack.
-            return Ok(());
-        }
+    pub(crate) fn verify(&self) -> Result<(), PstreeError> {
         let image = self.image.path();
         let verified = pstree::verify(image, self.recorded, self.exec);
         let verified = verified.and_then(|()| tmpfs::verify(image));
@@ -156,19 +122,13 @@ impl Dump<'_> {
     pub(crate) fn failure(&self, not_dumped: NotDumped) -> Failure {
         match not_dumped {
             NotDumped::Refused(failure) => failure,
-            NotDumped::Failed { ran, memory } => {
-                Failure::LowLevel(self.low_level_failure(&ran, memory))
-            }
+            NotDumped::Failed(ran) => Failure::LowLevel(self.low_level_failure(&ran)),
         }
     }
 
-    /// Why our plugin, or the script behind the dump, refused it, in the words of [`Dump::verify`].
+    /// Why the script behind the dump refused it, in the words of [`Dump::verify`].
     fn mismatch(&self) -> Option<PstreeError> {
-        if let Some(mismatch) = self.memory.mismatch() {
-            return PstreeError::of_mismatch(mismatch, self.recorded, self.exec);
-        }
-        let image = self.image.path();
-        match pstree::verify_processes(image, self.recorded, self.exec) {
+        match pstree::verify(self.image.path(), self.recorded, self.exec) {
             Err(mismatch) if mismatch.kind() == Kind::ProcessEnded => Some(mismatch),
             // It failed before there was anything to look at, or for another reason.
             Ok(()) | Err(_) => None,
@@ -176,18 +136,13 @@ impl Dump<'_> {
     }
 
     /// The failure of the low-level runtime. Keeps CRIU's log.
-    pub(crate) fn low_level_failure(
-        &self,
-        ran: &Ran,
-        memory: MemoryFailure,
-    ) -> Box<LowLevelFailure> {
+    pub(crate) fn low_level_failure(&self, ran: &Ran) -> Box<LowLevelFailure> {
         let (context, options) = (self.context, self.options);
         Box::new(LowLevelFailure {
             program: format!("{} checkpoint", low_level::name(&context.low_level)),
             status: ran.output.status,
             hung: ran.hung.clone(),
             stderr: String::from_utf8_lossy(&ran.output.stderr).into_owned(),
-            memory,
             log: self.log.keep(context, &options.id),
             full: is_full(&options.image_path).then(|| options.image_path.clone()),
         })

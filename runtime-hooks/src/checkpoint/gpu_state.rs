@@ -5,7 +5,7 @@ use stasis_linux::ProcessRef;
 use crate::checkpoint::captured::Captured;
 use crate::checkpoint::destination::Destination;
 use crate::checkpoint::plan::{Plan, query_again};
-use crate::container::host_memory::{self, HostRoom, needed_for};
+use crate::container::host_memory::{self, HostRoom};
 use crate::cuda::Driver;
 use crate::cuda::job::{Checkpointed, CudaJob, Locked};
 use crate::error::Failure;
@@ -57,7 +57,7 @@ pub(super) fn admit_memory(
     plan: &Plan<'_>,
     captured: &Captured,
     members: &[ProcessRef],
-    destination: Destination,
+    destination: &Destination,
 ) -> Result<(), Failure> {
     let bytes = destination.bytes_in_container(captured);
     let cgroup = plan.container.memory_of(members)?;
@@ -65,13 +65,7 @@ pub(super) fn admit_memory(
         reservation: plan.operation.reservation(),
         patience: &Patience::none(),
     };
-    let reserved = room.reservation.amount(Resource::HostMemory);
-    match destination {
-        Destination::Files { .. } => drop(host_memory::admit_host(room, bytes)?),
-        // What is stored from there needs more, and has it.
-        Destination::Memory if needed_for(bytes) <= reserved => {}
-        Destination::Memory => drop(host_memory::admit_host(room, bytes)?),
-    }
+    host_memory::admit_host(room, bytes)?;
     Ok(host_memory::admit_limits(&cgroup, bytes)?)
 }
 

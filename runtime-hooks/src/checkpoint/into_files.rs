@@ -1,13 +1,11 @@
 //! GPU contents go into files of ours, and are found where they are.
 
 use stasis_linux::ProcessRef;
-use stasis_memory_store::GpuContents;
 
 use crate::bulk_memory::dump::MemoryDump;
 use crate::bulk_memory::ram_tier::GpuContentsIn;
 use crate::checkpoint::captured::Captured;
-use crate::checkpoint::destination::Destination;
-use crate::checkpoint::gpu_contents::MemoryBefore;
+use crate::checkpoint::destination::{Cause, Destination, no_file};
 use crate::checkpoint::plan::Plan;
 use crate::checkpoint::write_image::prepare;
 use crate::container::memory_limit::MemoryCgroup;
@@ -34,54 +32,62 @@ pub(super) fn make_files<'p>(
     captured: &Captured,
     timeline: &mut Timeline<'_>,
 ) -> Result<Way<'p>, Failure> {
+    let settings = &plan.context.settings;
     let limits = limits(plan)?;
-    let destination = destination(plan, captured, &limits);
-    let copied_from = destination.minimum(&plan.context.settings);
-    plan.copying.try_driver(&held(captured, copied_from));
-    let Destination::Files { minimum } = destination else {
-        return into_memory(plan, captured, timeline);
+    let wanted = Destination::wanted(settings, plan.plugins.ours.as_ref().copied());
+    let destination = wanted.fitting(&limits, captured);
+    let copied_from = destination.minimum(settings);
+    plan.copying.try_driver(&captured.held(copied_from));
+    let mut way = match destination {
+        Destination::Memory(cause) => into_memory(plan, captured, cause, timeline)?,
+        Destination::Files { minimum } if captured.in_files_bytes(minimum) == 0 => {
+            into_memory(plan, captured, Cause::Little { minimum }, timeline)?
+        }
+        Destination::Files { minimum } => into_new_files(plan, captured, minimum, timeline)?,
     };
-    let held = held(captured, minimum);
+    let bytes = way.destination.bytes_in_container(captured);
+    match host_memory::admit_limits(&limits, bytes) {
+        Ok(()) => Ok(way),
+        Err(cause) => {
+            way.memory.undo(&plan.container);
+            Err(cause.into())
+        }
+    }
+}
+
+/// Those of processes that hold at least `minimum` bytes.
+fn into_new_files<'p>(
+    plan: &'p Plan<'_>,
+    captured: &Captured,
+    minimum: u64,
+    timeline: &mut Timeline<'_>,
+) -> Result<Way<'p>, Failure> {
+    let held = captured.held(minimum);
     let beside = BESIDE.saturating_mul(held.len() as u64);
-    let bytes = captured.in_files_bytes(minimum);
-    let bytes_of_files = bytes.saturating_add(beside);
+    let bytes_of_files = captured.in_files_bytes(minimum).saturating_add(beside);
     // What the operator has suspended is in files that are no packs, and does not go on.
     let in_files = match plan.goes_on_at_once() && captured.in_file_bytes == 0 {
         true => GpuContentsIn::FilesUntilTheyGoOn(bytes_of_files),
         false => GpuContentsIn::Files(bytes_of_files),
     };
     let mut way = Way {
-        destination,
-        memory: prepare(plan, in_files, timeline)?,
+        destination: Destination::Files { minimum },
+        memory: prepare(plan, Some(in_files), timeline)?,
     };
-    let made = way.memory.new_files().and_then(|files| {
-        plan.copying
-            .make(&held, &files, |process| captured.near(process));
-        let has_file = |(process, _): &(ProcessRef, u64)| plan.copying.has_file(process);
-        if bytes == 0 || !held.iter().all(has_file) {
-            give_up(plan, captured, &mut way, timeline)?;
-        }
-        let bytes = way.destination.bytes_in_container(captured);
-        host_memory::admit_limits(&limits, bytes)?;
-        Ok(())
-    });
-    match made {
-        Ok(()) => Ok(way),
+    let files = match way.memory.new_files() {
+        Ok(files) => files,
         Err(cause) => {
             way.memory.undo(&plan.container);
-            Err(cause)
+            return Err(cause);
         }
+    };
+    plan.copying
+        .make(&held, &files, |process| captured.near(process));
+    let mut processes = held.iter().map(|(process, _)| process);
+    if let Some(alone) = processes.find(|process| !plan.copying.has_file(process)) {
+        give_up(plan, captured, alone, &mut way, timeline)?;
     }
-}
-
-/// Where they go, if all goes well.
-fn destination(plan: &Plan<'_>, captured: &Captured, limits: &MemoryCgroup) -> Destination {
-    let wanted = Destination::wanted(&plan.context.settings, &plan.plugins.ours);
-    let bytes = wanted.bytes_in_container(captured);
-    match host_memory::admit_limits(limits, bytes) {
-        Ok(()) => wanted,
-        Err(_) => wanted.in_files_only(),
-    }
+    Ok(way)
 }
 
 /// The memory limits of all processes.
@@ -105,43 +111,45 @@ pub(super) fn lead_into_files<'p>(
     let Destination::Files { minimum } = way.destination else {
         return Ok(());
     };
-    match plan.copying.arm(&held(captured, minimum))[..] {
-        [] => Ok(()),
-        _ => give_up(plan, captured, way, timeline),
+    if let [alone, ..] = &plan.copying.arm(&captured.held(minimum))[..] {
+        return give_up(plan, captured, alone, way, timeline);
     }
+    if let Some(by_criu) = way.destination.by_criu(captured) {
+        timeline.note(by_criu.to_string());
+    }
+    Ok(())
 }
 
-/// They go into memory after all.
+/// One of them gets no file: they go into memory after all.
 fn give_up<'p>(
     plan: &'p Plan<'_>,
     captured: &Captured,
+    alone: &ProcessRef,
     way: &mut Way<'p>,
     timeline: &mut Timeline<'_>,
 ) -> Result<(), Failure> {
+    let why = plan.copying.why_alone(alone);
+    let why = why.unwrap_or_else(|| "it has begun to use its GPU since".to_owned());
     plan.copying.disarm();
     way.memory.undo(&plan.container);
-    *way = into_memory(plan, captured, timeline)?;
+    *way = into_memory(plan, captured, no_file(alone, &why), timeline)?;
     Ok(())
 }
 
 fn into_memory<'p>(
     plan: &'p Plan<'_>,
     captured: &Captured,
+    cause: Cause,
     timeline: &mut Timeline<'_>,
 ) -> Result<Way<'p>, Failure> {
-    let in_memory = GpuContentsIn::Memory(captured.to_host_bytes);
+    let destination = Destination::Memory(cause);
+    if let Some(by_criu) = destination.by_criu(captured) {
+        timeline.note(by_criu.to_string());
+    }
     Ok(Way {
-        destination: Destination::Memory,
-        memory: prepare(plan, in_memory, timeline)?,
+        destination,
+        memory: prepare(plan, None, timeline)?,
     })
-}
-
-/// The processes that hold at least `minimum` bytes on GPUs, and how much.
-fn held(captured: &Captured, minimum: u64) -> Vec<(ProcessRef, u64)> {
-    let large = captured.on_gpu.iter();
-    let large = large.filter(|on_gpu| on_gpu.bytes >= minimum);
-    let held = large.filter_map(|on_gpu| Some((on_gpu.id.open().ok()??, on_gpu.bytes)));
-    held.collect()
 }
 
 /// Starts who stores what the driver is to put into files.
@@ -154,7 +162,7 @@ pub(super) fn begin_to_store(captured: &Captured, way: &mut Way<'_>) -> Result<(
             let expected = captured.in_files_bytes(minimum);
             way.memory.begin_to_store(expected)
         }
-        Destination::Memory => Ok(()),
+        Destination::Memory(_) => Ok(()),
     }
 }
 
@@ -177,19 +185,18 @@ fn pid_in_image(plan: &Plan<'_>, captured: &Captured, process: &ProcessRef) -> O
     dumped.any(|process| process.pid == pid).then_some(pid)
 }
 
-/// Finds the GPU contents of checkpointed processes: in files, or in their memory.
+/// Finds the GPU contents of checkpointed processes that are in files, and are to be stored from
+/// there. Without any, all are memory of their processes.
 ///
 /// # Errors
 /// [`Failure::ContentsInFile`], [`Failure::GpuContents`].
 pub(super) fn find(
     plan: &Plan<'_>,
-    captured: &mut Captured,
+    captured: &Captured,
     members: &[ProcessRef],
-    before: MemoryBefore,
-    destination: Destination,
+    destination: &Destination,
 ) -> Result<Vec<InFile>, Failure> {
-    let container = &plan.container;
-    if destination != Destination::Memory {
+    if let Destination::Files { .. } = destination {
         let dumped = |member: &ProcessRef| {
             let pid = pid_in_image(plan, captured, member)?;
             Some((pid, member.clone()))
@@ -202,10 +209,5 @@ pub(super) fn find(
     }
     // CRIU cannot dump the mapping of a file that has no name.
     gpu_path::make_private(members).map_err(Failure::ContentsInFile)?;
-    let of = |(process, ranges): (ProcessRef, _)| {
-        let pid = container.pid_inside(&process)?;
-        Some(GpuContents { pid, ranges })
-    };
-    captured.gpu_contents = before.appeared().into_iter().filter_map(of).collect();
     Ok(Vec::new())
 }

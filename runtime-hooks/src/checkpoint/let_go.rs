@@ -4,7 +4,6 @@ use stasis_linux::cgroup::FreezerState;
 
 use crate::checkpoint::ROLL_BACK;
 use crate::checkpoint::captured::Captured;
-use crate::checkpoint::dump::Dumped;
 use crate::checkpoint::late_cuda;
 use crate::checkpoint::plan::Plan;
 use crate::cuda::GpuMap;
@@ -31,12 +30,8 @@ pub(crate) fn let_go(
     plan: &Plan<'_>,
     captured: &Captured,
     job: CudaJob<'_, Checkpointed>,
-    dumped: &Dumped,
     timeline: &mut Timeline<'_>,
 ) -> Result<(), Failure> {
-    if let Dumped::MemoryNotReturned(why) = dumped {
-        return Err(Failure::NotReturned(why.clone()));
-    }
     if plan.is_pending_on_resume() {
         // The caller still copies the files of the container that it has paused: the CUDA
         // processes stay checkpointed until it calls `resume`.
@@ -67,8 +62,6 @@ pub(crate) fn after_let_go(
         timeline.note(format!("the image is not whole: {}", chain(&error)));
     }
     let after_failure = match &mut cause {
-        Failure::NotReturned(_) if is_sealed => AfterFailure::ImageCompleteWithoutMemory,
-        Failure::NotReturned(_) => AfterFailure::WithoutMemory,
         Failure::Job(error) if is_sealed => {
             let lost = std::mem::take(&mut error.lost);
             image_complete(plan, captured, lost, timeline)
@@ -113,11 +106,6 @@ pub(crate) fn take_back(
     let failed = |cause: Failure, after_failure| {
         Error::failed(Verb::Checkpoint, &plan.options.id, cause, after_failure)
     };
-    if cause.is_without_memory() {
-        // A process that waits for its memory does not answer the driver.
-        plan.image.keep_memory_only();
-        return failed(cause, AfterFailure::WithoutMemory);
-    }
     let known = captured.intent.processes();
     let mut cause = late_cuda::explain(&plan.driver, &plan.container, &known, cause);
     captured.intent.freezer = freezer_to_leave(plan, &cause);

@@ -10,7 +10,6 @@ pub mod captured;
 pub(crate) mod destination;
 pub(crate) mod disk_space;
 pub(crate) mod dump;
-pub(crate) mod gpu_contents;
 pub(crate) mod gpu_state;
 pub mod group;
 mod hook;
@@ -28,9 +27,8 @@ use std::time::Instant;
 use stasis_linux::ProcessRef;
 use stasis_linux::cgroup::FreezerState;
 
+use crate::bulk_memory::dump::MemoryDump;
 use crate::checkpoint::captured::Captured;
-use crate::checkpoint::dump::Dumped;
-use crate::checkpoint::gpu_contents::MemoryBefore;
 use crate::checkpoint::gpu_state::{admit_memory, gpu_checkpoint, lock, note_ended};
 use crate::checkpoint::hook::tell_program;
 use crate::checkpoint::into_files::{
@@ -39,7 +37,7 @@ use crate::checkpoint::into_files::{
 use crate::checkpoint::let_go::{after_let_go, let_go, take_back};
 use crate::checkpoint::plan::{Plan, Verdict};
 use crate::checkpoint::seal::{seal, unsealed};
-use crate::checkpoint::write_image::{Written, write_image};
+use crate::checkpoint::write_image::write_image;
 use crate::container::inherited_devices;
 use crate::context::{Context, Outcome};
 use crate::cuda::Driver;
@@ -132,20 +130,19 @@ fn carry_out(
         Error::failed(Verb::Checkpoint, &plan.options.id, cause, after_failure)
     };
     let saved = save(plan, captured, low_level_args, timeline);
-    let (job, mut written) = saved.map_err(|cause| take_back(plan, captured, cause, timeline))?;
+    let (job, mut memory) = saved.map_err(|cause| take_back(plan, captured, cause, timeline))?;
     if let Some(member) = plan.member {
-        return group::complete(plan, captured, member, &written.memory, timeline);
+        return group::complete(plan, captured, member, &memory, timeline);
     }
-    let let_go = let_go(plan, captured, job, &written.dumped, timeline);
+    let let_go = let_go(plan, captured, job, timeline);
     if let_go.is_ok() && plan.goes_on_at_once() {
         wake_in_phase(&plan.operation, &plan.container, &captured.intent, timeline);
     }
     if let_go.is_ok() && !plan.is_pending_on_resume() {
         plan.operation.reservation().release();
     }
-    let memory = &mut written.memory;
     let manifest = &mut captured.manifest;
-    let sealed = seal(plan.context, &plan.image, manifest, memory, timeline);
+    let sealed = seal(plan.context, &plan.image, manifest, &mut memory, timeline);
     if sealed.is_ok() {
         plan.has_image(None);
     }
@@ -163,7 +160,7 @@ fn carry_out(
             let rolled_back =
                 timeline.time(ROLL_BACK, || roll_back(&plan.changed(captured), Vec::new()));
             let rolled_back = rolled_back.tell(ROLL_BACK, timeline);
-            let ended = unsealed(&cause, &plan.image, memory, &plan.container, timeline);
+            let ended = unsealed(&cause, &plan.image, &memory, &plan.container, timeline);
             Err(failed(cause, ended.unwrap_or(rolled_back)))
         }
         (Err(cause), sealed) => {
@@ -179,7 +176,7 @@ fn save<'p>(
     captured: &mut Captured,
     low_level_args: LowLevelArgs<'_>,
     timeline: &mut Timeline<'_>,
-) -> Result<(CudaJob<'p, Checkpointed>, Written<'p>), Failure> {
+) -> Result<(CudaJob<'p, Checkpointed>, MemoryDump<'p>), Failure> {
     plan.meet(Step::Checked, timeline)?;
     go_on(plan)?;
     plan.operation.record(&captured.intent)?;
@@ -192,7 +189,7 @@ fn save<'p>(
     let saved = save_by(&mut way, plan, captured, low_level_args, timeline);
     let mut memory = way.memory;
     match saved {
-        Ok((job, dumped)) => Ok((job, Written { dumped, memory })),
+        Ok(job) => Ok((job, memory)),
         Err(cause) => {
             memory.undo(&plan.container);
             Err(cause)
@@ -207,7 +204,7 @@ fn save_by<'p>(
     captured: &mut Captured,
     low_level_args: LowLevelArgs<'_>,
     timeline: &mut Timeline<'_>,
-) -> Result<(CudaJob<'p, Checkpointed>, Dumped), Failure> {
+) -> Result<CudaJob<'p, Checkpointed>, Failure> {
     plan.meet(Step::Ready, timeline)?;
     let job = timeline.time("lock", || lock(plan, captured))?;
     note_ended(plan, job.members(), captured, timeline);
@@ -220,13 +217,12 @@ fn save_by<'p>(
     }
     // From here on workers of ours are in the container: each has the memory of a CUDA process.
     lead_into_files(plan, captured, way, timeline)?;
-    admit_memory(plan, captured, job.members(), way.destination)?;
-    let before = MemoryBefore::of(job.members());
+    admit_memory(plan, captured, job.members(), &way.destination)?;
     begin_to_store(captured, way)?;
     let storing = way.memory.storing();
     let is_done = |process: &ProcessRef| store_beside_others(plan, captured, storing, process);
     let job = gpu_checkpoint(plan, captured, timeline, job, is_done)?;
-    let in_files = find(plan, captured, job.members(), before, way.destination)?;
+    let in_files = find(plan, captured, job.members(), &way.destination)?;
     go_on(plan)?;
     let memory = &mut way.memory;
     memory.take_away(in_files, plan.contents_come_back(), timeline)?;
@@ -235,12 +231,12 @@ fn save_by<'p>(
     }
     plan.meet(Step::Still, timeline)?;
     let members = job.members();
-    let dumped = write_image(plan, captured, members, memory, low_level_args, timeline)?;
+    write_image(plan, captured, members, memory, low_level_args, timeline)?;
     if plan.member.is_some() {
-        group::written(plan, captured, memory, &dumped, timeline)?;
+        group::written(plan, captured, memory, timeline)?;
     }
     plan.operation.reservation().retain(Resource::is_of_gpu);
-    Ok((job, dumped))
+    Ok(job)
 }
 
 /// A note of a blocker that the settings allow.

@@ -37,12 +37,7 @@ pub(crate) fn seal(
     if let Some(stored) = memory.store_in_tier(timeline)? {
         manifest.memory = Some(stored);
     }
-    if manifest.memory.is_none() {
-        // The manifest from before the dump promises an index.
-        describe(manifest, image.path())?;
-        memory.remove_unused();
-    }
-    if is_described(manifest) {
+    if manifest.has_gpu_state() {
         let threads = request::threads(&context.settings, Tier::Disk);
         let files = timeline.time("hash", || files::list(image.path(), threads))?;
         manifest.files = Some(files);
@@ -92,12 +87,12 @@ pub(crate) fn unsealed(
     is_last_copy.then(|| AfterFailure::EndedNotOnDisk(image.directory().to_owned()))
 }
 
-/// An image without GPU state and without bulk memory is an image that CRIU made alone.
+/// An image without GPU state is an image that CRIU made alone.
 ///
 /// # Errors
 /// [`ManifestError`].
 pub(crate) fn describe(manifest: &Manifest, image: &Path) -> Result<(), ManifestError> {
-    if is_described(manifest) {
+    if manifest.has_gpu_state() {
         manifest.write(image)
     } else {
         Manifest::remove(image)
@@ -112,8 +107,4 @@ fn this_machine(settings: &Settings) -> MadeOn {
         criu: criu.ok().flatten().map(|version| version.to_string()),
         cpu: instruction_sets(cpu_flags().unwrap_or_default()),
     }
-}
-
-fn is_described(manifest: &Manifest) -> bool {
-    manifest.has_gpu_state() || manifest.memory.is_some()
 }

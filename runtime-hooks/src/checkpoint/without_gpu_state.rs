@@ -1,6 +1,5 @@
 //! The checkpoint of a container without GPU state. The low-level runtime writes the image. It
-//! runs as our child, because a process may start CUDA during the dump if the container has a GPU,
-//! and because our CRIU plugin may move bulk memory.
+//! runs as our child, because a process may start CUDA during the dump if the container has a GPU.
 
 use std::io::{self, Write};
 use std::process::Output;
@@ -10,14 +9,12 @@ use stasis_linux::exit_status;
 
 use crate::bulk_memory::dump::MemoryDump;
 use crate::bulk_memory::plugin::{GpuState, Plugins};
-use crate::bulk_memory::ram_tier::Stored;
-use crate::checkpoint::dump::{Dump, Dumped, NotDumped, log_of};
+use crate::checkpoint::dump::{Dump, NotDumped, log_of};
 use crate::checkpoint::seal::{seal, unsealed};
 use crate::checkpoint::{late_cuda, late_exec};
 use crate::container::{Container, ContainerError};
 use crate::context::{Context, Outcome};
 use crate::error::after_failure::AfterFailure;
-use crate::error::low_level::MemoryFailure;
 use crate::error::operations_log;
 use crate::error::{Error, Failure};
 use crate::image::directory::NewImage;
@@ -49,8 +46,7 @@ impl PlainDump<'_> {
     ///
     /// # Errors
     /// [`Failure::CudaStartedDuringDump`] if the dump failed and a process uses CUDA now: the
-    /// caller may try again. Or a failure in which our CRIU plugin had a part. The low-level
-    /// runtime reports all other failures itself.
+    /// caller may try again. The low-level runtime reports all other failures itself.
     pub(crate) fn dump(&self, low_level_args: LowLevelArgs<'_>) -> Result<Outcome, Error> {
         let (context, id) = (self.context, &self.options.id);
         let plugins = Plugins::for_checkpoint(context, self.options, GpuState::None)
@@ -88,11 +84,9 @@ impl PlainDump<'_> {
             image.give_up(container.init());
             self.failed(failure)
         };
-        let stored = Stored::without_gpu(container);
-        let mut memory = MemoryDump::prepare(
-            context, options, image, plugins, operation, stored, timeline,
-        )
-        .map_err(failed)?;
+        let mut memory =
+            MemoryDump::prepare(context, options, image, plugins, operation, None, timeline)
+                .map_err(failed)?;
         let snapshot = container.snapshot().map_err(ContainerError::Processes);
         let snapshot = snapshot.map_err(|error| failed(error.into()))?;
         let notes = late_exec::refuse_or_note(context, options, &snapshot);
@@ -108,50 +102,35 @@ impl PlainDump<'_> {
             log: log_of(options),
             recorded: &[],
             exec: &[],
-            gpu_contents: &[],
         };
-        let dumped = match dump.run(low_level_args, timeline) {
-            Ok(dumped) => dumped,
+        let output = match dump.run(low_level_args, timeline) {
+            Ok(output) => output,
             Err(NotDumped::Refused(failure)) => return Err(failed(failure)),
-            Err(NotDumped::Failed { ran, memory }) => return self.explain(&dump, *ran, memory),
+            Err(NotDumped::Failed(ran)) => return self.explain(&dump, *ran),
         };
-        let verified = dump.verify(&dumped);
+        let verified = dump.verify();
         verified.map_err(|error| failed(error.into()))?;
         let created = context.began_text();
         let mut manifest = Manifest::new(container.id(), created, String::new());
-        manifest.memory = memory.succeeded(timeline);
         self.operation.reservation().release();
         let sealed = seal(context, image, &mut manifest, &mut memory, timeline);
         if sealed.is_ok() {
             self.has_image(None);
         }
-        match (dumped, sealed) {
-            (Dumped::Complete(output), Ok(())) => Ok(output),
-            (Dumped::Complete(_), Err(cause)) => Err(
+        match sealed {
+            Ok(()) => Ok(output),
+            Err(cause) => Err(
                 match unsealed(&cause, image, &memory, container, timeline) {
                     Some(ended) => self.failed_with(cause, ended),
                     None => self.failed(cause),
                 },
             ),
-            (Dumped::MemoryNotReturned(why), sealed) => {
-                let after_failure = match sealed {
-                    Ok(()) => AfterFailure::ImageCompleteWithoutMemory,
-                    Err(_) => AfterFailure::WithoutMemory,
-                };
-                Err(self.failed_with(Failure::NotReturned(why), after_failure))
-            }
         }
     }
 
-    /// Returns the failure if CUDA or our plugin caused it; otherwise the low-level runtime's own
-    /// output is the report.
-    fn explain(&self, dump: &Dump<'_>, ran: Ran, memory: MemoryFailure) -> Result<Output, Error> {
-        if memory.not_returned.is_some() {
-            dump.image.keep_memory_only();
-            // A process that waits for its memory does not answer the driver.
-            let failure = Failure::LowLevel(dump.low_level_failure(&ran, memory));
-            return Err(self.failed_with(failure, AfterFailure::WithoutMemory));
-        }
+    /// Returns the failure if CUDA caused it, or it had to be ended; otherwise the low-level
+    /// runtime's own output is the report.
+    fn explain(&self, dump: &Dump<'_>, ran: Ran) -> Result<Output, Error> {
         dump.image.give_up(self.container.init());
         let late = open_driver(self.context, self.container.id())
             .ok()
@@ -163,8 +142,8 @@ impl PlainDump<'_> {
             // A killed CRIU does not.
             FreezerState::Thawed => cgroup.thaw(),
         };
-        let is_not_ours = memory.is_without_part() && ran.hung.is_none();
-        let failure = || dump.low_level_failure(&ran, memory);
+        let is_not_ours = ran.hung.is_none();
+        let failure = || dump.low_level_failure(&ran);
         Err(match (late, refrozen) {
             (None, Ok(())) if is_not_ours => return Ok(ran.output),
             (None, Ok(())) => self.failed(Failure::LowLevel(failure())),
@@ -206,11 +185,8 @@ impl PlainDump<'_> {
 
 /// Whether the dump differs from what the low-level runtime alone would have done.
 fn is_news(dumped: &Result<Output, Error>, timeline: &Timeline<'_>) -> bool {
-    let has_moved = timeline
-        .bulk_memory()
-        .is_some_and(|report| report.areas > 0 || !report.left_to_criu.is_empty());
     match dumped {
         Err(_) => true,
-        Ok(output) => output.status.success() && (has_moved || !timeline.notes().is_empty()),
+        Ok(output) => output.status.success() && !timeline.notes().is_empty(),
     }
 }

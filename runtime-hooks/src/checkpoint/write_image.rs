@@ -5,7 +5,7 @@ use stasis_linux::ProcessRef;
 use crate::bulk_memory::dump::MemoryDump;
 use crate::bulk_memory::ram_tier::{GpuContentsIn, Stored};
 use crate::checkpoint::captured::Captured;
-use crate::checkpoint::dump::{Dump, Dumped, log_of};
+use crate::checkpoint::dump::{Dump, log_of};
 use crate::checkpoint::late_exec;
 use crate::checkpoint::plan::Plan;
 use crate::checkpoint::seal::describe;
@@ -14,19 +14,13 @@ use crate::error::Failure;
 use crate::operation::timeline::Timeline;
 use crate::request::LowLevelArgs;
 
-/// What was dumped.
-pub(crate) struct Written<'p> {
-    pub(crate) dumped: Dumped,
-    pub(crate) memory: MemoryDump<'p>,
-}
-
-/// Prepares the place for the container's bulk memory.
+/// Prepares the place for the container's GPU contents; `None`: CRIU dumps them.
 ///
 /// # Errors
 /// [`Failure`].
 pub(crate) fn prepare<'p>(
     plan: &'p Plan<'_>,
-    gpu: GpuContentsIn,
+    gpu: Option<GpuContentsIn>,
     timeline: &mut Timeline<'_>,
 ) -> Result<MemoryDump<'p>, Failure> {
     let container = &plan.container;
@@ -36,7 +30,7 @@ pub(crate) fn prepare<'p>(
         &plan.image,
         &plan.plugins,
         &plan.operation,
-        Stored { container, gpu },
+        gpu.map(|gpu| Stored { container, gpu }),
         timeline,
     )
 }
@@ -50,7 +44,7 @@ pub(crate) fn write_image<'p>(
     memory: &MemoryDump<'p>,
     low_level_args: LowLevelArgs<'_>,
     timeline: &mut Timeline<'_>,
-) -> Result<Dumped, Failure> {
+) -> Result<(), Failure> {
     let snapshot = plan.container.snapshot();
     let snapshot = snapshot.map_err(ContainerError::Processes)?;
     captured.verify(&plan.container, members, &snapshot)?;
@@ -70,11 +64,10 @@ pub(crate) fn write_image<'p>(
         log: log_of(plan.options),
         recorded: &manifest.processes,
         exec: &captured.exec,
-        gpu_contents: &captured.gpu_contents,
     };
     let dumped = dump.run(low_level_args, timeline);
-    let dumped = dumped.map_err(|not_dumped| dump.failure(not_dumped))?;
-    dump.verify(&dumped)?;
-    manifest.memory = memory.succeeded(timeline);
-    Ok(dumped)
+    dumped.map_err(|not_dumped| dump.failure(not_dumped))?;
+    dump.verify()?;
+    memory.succeeded(timeline);
+    Ok(())
 }

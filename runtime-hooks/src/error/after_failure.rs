@@ -24,10 +24,6 @@ const ENDED_AT_START: &str = "what had been restored was ended, the image is unc
                               any more: create it again, which begins with the image or starts \
                               cold";
 
-/// The text of [`AfterFailure::ImageCompleteWithoutMemory`].
-const COMPLETE_WITHOUT_MEMORY: &str =
-    "its memory will not come back; kill it and restore the image, which is complete";
-
 /// The text of [`AfterFailure::EndedImageComplete`].
 const ENDED_IMAGE_COMPLETE: &str = "the image is complete and restores, and the container has \
                                     ended meanwhile";
@@ -50,10 +46,6 @@ pub enum AfterFailure {
     PendingRecovery(PendingRecovery),
     /// None of the processes can be reached, and a keeper waits for them.
     Held(PendingRecovery),
-    /// Processes wait for memory that was drained and will not come back.
-    WithoutMemory,
-    /// A complete image was written; the processes are as in [`AfterFailure::WithoutMemory`].
-    ImageCompleteWithoutMemory,
     /// The GPU state was rolled back, but the freezer did not change its state.
     Freezer(FreezerError),
     /// The container was found paused and could not be paused again; its keeper tries on.
@@ -95,7 +87,6 @@ impl AfterFailure {
             Self::PendingRecovery(waiting)
             | Self::Held(waiting)
             | Self::ImageCompleteWaiting(waiting) => waiting.state(),
-            Self::WithoutMemory | Self::ImageCompleteWithoutMemory => State::WithoutMemory,
             Self::Freezer(_) | Self::NotPaused | Self::Unknown(_) => State::Unknown,
             Self::StillPaused => State::Paused,
             Self::ImageComplete(lost) if lost.is_empty() => State::Unharmed,
@@ -107,10 +98,9 @@ impl AfterFailure {
     #[must_use]
     pub fn image(&self) -> Image {
         match self {
-            Self::EndedImageComplete
-            | Self::ImageComplete(_)
-            | Self::ImageCompleteWaiting(_)
-            | Self::ImageCompleteWithoutMemory => Image::Complete,
+            Self::EndedImageComplete | Self::ImageComplete(_) | Self::ImageCompleteWaiting(_) => {
+                Image::Complete
+            }
             Self::Unharmed(_)
             | Self::AsBefore(_)
             | Self::Ended
@@ -118,7 +108,6 @@ impl AfterFailure {
             | Self::Lost(_)
             | Self::PendingRecovery(_)
             | Self::Held(_)
-            | Self::WithoutMemory
             | Self::Freezer(_)
             | Self::NotPaused
             | Self::Unknown(_)
@@ -177,8 +166,6 @@ impl fmt::Display for AfterFailure {
                 "its processes may still be locked ({}); `resume` it or kill it",
                 chain(error)
             ),
-            Self::WithoutMemory => f.write_str("its memory will not come back; kill the container"),
-            Self::ImageCompleteWithoutMemory => f.write_str(COMPLETE_WITHOUT_MEMORY),
             Self::StillPaused => f.write_str("the container is still paused"),
             Self::NotStarted => f.write_str(NOT_STARTED),
             Self::Killed => f.write_str("what had been restored was ended, the image is unchanged"),

@@ -79,11 +79,3 @@ impl BulkMemoryError {
         }
     }
 }
-
-/// CRIU reported success without loading our plugin.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "the processes were restored without their bulk memory, since CRIU has not used the plugin of \
-     stasis: look for a `libdir` in CRIU's own settings (/etc/criu)"
-)]
-pub struct WithoutMemory;

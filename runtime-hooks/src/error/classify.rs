@@ -95,8 +95,6 @@ impl Failure {
             Self::OtherDriver { .. } => Kind::OtherDriver,
             Self::ImageId(_) | Self::ContentsInFile(_) => Kind::Io,
             Self::GpuContents(error) => of_contents(error),
-            Self::NotReturned(_) => Kind::MemoryNotReturned,
-            Self::WithoutMemory(_) => Kind::NoPlugin,
             Self::Container(error) => error.kind(),
             Self::FirstImage(error) => error.kind(),
             Self::MissingProcess { .. } => Kind::ProcessMissing,
@@ -111,15 +109,13 @@ impl Failure {
 }
 
 impl LowLevelFailure {
-    /// Which of the low-level runtime, CRIU and our plugin failed.
+    /// Which of the low-level runtime and CRIU failed.
     #[must_use]
     pub fn kind(&self) -> Kind {
         if self.hung.is_some() {
             Kind::Hung
         } else if self.full.is_some() {
             Kind::NoSpace
-        } else if self.memory.error.is_some() {
-            Kind::BulkMemory
         } else if self.log.is_some() {
             Kind::Criu
         } else {

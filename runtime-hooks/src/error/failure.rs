@@ -15,7 +15,6 @@ use crate::cuda::CudaState;
 use crate::cuda::failure::Cause;
 use crate::cuda::failure::JobError;
 use crate::cuda::failure::ProcessFailure;
-use crate::error::bulk_memory::WithoutMemory;
 use crate::error::first_image::NoFirstImage;
 use crate::error::low_level::LowLevelFailure;
 use crate::error::refusal::Refusal;
@@ -126,12 +125,6 @@ pub enum Failure {
     /// No random name can be made for the image's bulk memory.
     #[error("no random number can be had for the image")]
     ImageId(#[source] io::Error),
-    /// A dump succeeded, but tasks that should resume did not get their memory back.
-    #[error("the memory of its processes could not be given back: {0}")]
-    NotReturned(String),
-    /// CRIU brought the processes back without their bulk memory.
-    #[error(transparent)]
-    WithoutMemory(#[from] WithoutMemory),
     /// The restored container cannot be read.
     #[error(transparent)]
     Container(#[from] ContainerError),
@@ -204,15 +197,6 @@ impl Failure {
             return false;
         };
         source.kind() == io::ErrorKind::TimedOut
-    }
-
-    /// Whether processes lack memory that was drained.
-    pub(crate) fn is_without_memory(&self) -> bool {
-        match self {
-            Self::NotReturned(_) => true,
-            Self::LowLevel(failure) => failure.memory.not_returned.is_some(),
-            _ => false,
-        }
     }
 
     /// The process for which the GPU had too little memory, if that was the cause.

@@ -113,7 +113,7 @@ words! {
         MemoryLimit = "memory-limit",
         /// The bulk memory of the image is not on this machine.
         MemoryMissing = "memory-missing",
-        /// Processes did not get back the memory that a checkpoint had drained.
+        /// Processes did not get back the GPU contents that a checkpoint had stored.
         MemoryNotReturned = "memory-not-returned",
         /// The GPU is in MIG mode.
         Mig = "mig",
@@ -186,8 +186,6 @@ words! {
         Ended = "ended",
         /// Some processes cannot resume: the container has to be killed.
         Lost = "lost",
-        /// Processes wait for memory that will not come back: the container has to be killed.
-        WithoutMemory = "without-memory",
         /// The state could not be read or restored: inspect the container, then resume or kill it.
         Unknown = "unknown",
     }

@@ -1,4 +1,4 @@
-//! A failed run of the low-level runtime, with what CRIU and our CRIU plugin reported.
+//! A failed run of the low-level runtime, with what CRIU reported.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -22,23 +22,10 @@ pub struct LowLevelFailure {
     pub hung: Option<Hung>,
     /// Its standard error, if we captured it.
     pub stderr: String,
-    /// Our CRIU plugin's part of the failure.
-    pub memory: MemoryFailure,
     /// CRIU's log, if there was one.
     pub log: Option<KeptLog>,
     /// The image directory, if its file system is almost full.
     pub full: Option<PathBuf>,
-}
-
-/// Our CRIU plugin's report of a failed dump or restore.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct MemoryFailure {
-    /// The plugin's error, if the plugin failed.
-    pub error: Option<String>,
-    /// The bytes that the plugin drained from tasks or gave to them; `None` if it did not report.
-    pub moved: Option<u64>,
-    /// Why tasks still lack memory that was drained, if they do.
-    pub not_returned: Option<String>,
 }
 
 impl LowLevelFailure {
@@ -48,7 +35,6 @@ impl LowLevelFailure {
         options: &RestoreRequest,
         log: &CriuLog,
         ended: &Ended,
-        memory: MemoryFailure,
     ) -> Self {
         Self {
             program: format!("{} restore", low_level::name(&context.low_level)),
@@ -56,25 +42,9 @@ impl LowLevelFailure {
             hung: ended.hung.clone(),
             // During a restore standard error is the container's: the caller already has it.
             stderr: String::new(),
-            memory,
             log: log.keep(context, &options.id),
             full: None,
         }
-    }
-}
-
-impl MemoryFailure {
-    /// A failure without the plugin.
-    pub(crate) fn without_plugin() -> Self {
-        Self {
-            moved: Some(0),
-            ..Self::default()
-        }
-    }
-
-    /// Whether the failure has nothing to do with the plugin.
-    pub(crate) fn is_without_part(&self) -> bool {
-        self.error.is_none() && self.moved == Some(0)
     }
 }
 
@@ -87,12 +57,6 @@ impl fmt::Display for LowLevelFailure {
         // Warnings come first; the error that ended the program is its last line.
         if let Some(line) = self.stderr.lines().rfind(|line| !line.trim().is_empty()) {
             write!(f, ": {}", line.trim())?;
-        }
-        if let Some(memory) = &self.memory.error {
-            write!(f, "; bulk memory: {memory}")?;
-        }
-        if let Some(why) = &self.memory.not_returned {
-            write!(f, "; memory could not be given back: {why}")?;
         }
         if let Some(log) = &self.log {
             if !log.errors.is_empty() {

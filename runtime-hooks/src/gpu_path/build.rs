@@ -50,6 +50,13 @@ pub(super) fn admit(settings: &Settings, process: &ProcessRef) -> io::Result<()>
     Err(io::Error::other(refused))
 }
 
+/// Why a process whose build was tried is refused; `None` also if it was not tried yet.
+pub(crate) fn why_not_passed(settings: &Settings, process: &ProcessRef) -> Option<String> {
+    let build_id = build_of(process).ok()?;
+    let refused = || admit(settings, process).err().map(|why| why.to_string());
+    self_test::passed(settings, &build_id).and_then(|_| refused())
+}
+
 /// Whether contents of a process may still be loaded while they are copied. One whose build is not
 /// known to wait for them is copied once all are there.
 pub(super) fn waits_for_loading(settings: &Settings, process: &ProcessRef) -> bool {

@@ -22,7 +22,6 @@ use super::{build, contents_in_time, hole, put_back};
 use crate::cuda::process_set::arrivals::Arrivals;
 use crate::cuda::process_set::as_found::ProcessId;
 use crate::cuda::{Copying, CudaError, CudaState, Driver, GpuMap};
-use crate::host::huge_pages::HugePages;
 pub(crate) use into_files::BESIDE;
 use state::State;
 use while_loading::while_they_arrive;
@@ -118,14 +117,6 @@ impl CopyingDriver {
         let state = self.state();
         let bytes = state.expected.get(&ProcessId::of(process));
         bytes.is_some_and(|bytes| bytes >> 20 >= self.settings.gpu_checkpoint.minimum_mib)
-    }
-
-    /// For a call that moves contents from or to this place: a file has its pages.
-    fn huge_pages(&self, process: &ProcessRef, place: Place) -> Option<HugePages> {
-        let fills = place == Place::Memory && self.is_much(process);
-        fills
-            .then(|| HugePages::if_wanted(&self.settings))
-            .flatten()
     }
 
     /// Where the contents of a checkpointed process are.
@@ -226,13 +217,7 @@ impl Driver for CopyingDriver {
 
     fn checkpoint(&self, process: &ProcessRef) -> Result<(), CudaError> {
         let armed = self.state().armed.remove(&ProcessId::of(process));
-        let (armed, _huge_pages) = match armed {
-            Some(armed) => (Some(armed), None),
-            None => (
-                self.arm_now(process, Place::Memory),
-                self.huge_pages(process, Place::Memory),
-            ),
-        };
+        let armed = armed.or_else(|| self.arm_now(process, Place::Memory));
         let devices = self.devices(process);
         self.during(process, armed, || self.driver.checkpoint(process))?;
         self.make_readable(process, &devices);
@@ -251,10 +236,7 @@ impl Driver for CopyingDriver {
         let arrivals = self.state().arrivals.clone();
         match (self.place(process), arrivals) {
             (Place::File, Some(arrivals)) => self.restore_arriving(process, &arrivals, restore),
-            (place, _) => {
-                let _huge_pages = self.huge_pages(process, place);
-                self.during(process, self.arm_now(process, place), restore)
-            }
+            (place, _) => self.during(process, self.arm_now(process, place), restore),
         }
     }
 

@@ -19,6 +19,7 @@ pub mod self_test;
 mod share;
 mod steps;
 
+pub(crate) use build::why_not_passed;
 pub(crate) use copier::Unanswered;
 pub use driver::CopyingDriver;
 pub(crate) use new_file::NewFiles;

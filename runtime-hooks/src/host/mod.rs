@@ -8,7 +8,6 @@ pub mod deadline;
 pub mod disk;
 pub(crate) mod environment;
 pub(crate) mod file_lock;
-pub mod huge_pages;
 pub(crate) mod respawn;
 pub(crate) mod signal;
 pub(crate) mod time;

@@ -2,7 +2,7 @@
 //! images/pstree.proto, core.proto).
 //!
 //! What we recorded of a container is from before CRIU stopped its processes. Only CRIU's files say
-//! which of them an image has, and with which a restore brings GPU state and bulk memory together.
+//! which of them an image has, and with which a restore brings GPU state together.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 
 use prost::Message;
 use stasis_linux::file;
-use stasis_memory_store::{Index, StoreError, TreeMismatch};
 
 use crate::cuda::gpu_use::CudaProcess;
 #[cfg(fuzzing)]
@@ -67,9 +66,6 @@ pub enum PstreeError {
         /// What is wrong with it.
         what: String,
     },
-    /// The index of bulk memory cannot be read.
-    #[error(transparent)]
-    Store(#[from] StoreError),
     /// A process with GPU state.
     #[error(
         "process {pid} ({name}) of the container, whose GPU state was saved, is not in the image: it \
@@ -92,12 +88,6 @@ pub enum PstreeError {
         /// Where the container has it.
         mountpoint: String,
     },
-    /// A process with bulk memory.
-    #[error("process {pid} of the container, whose memory was saved, is not in the image")]
-    WithoutOwner {
-        /// Its pid in the container.
-        pid: i32,
-    },
     /// A process whose GPU state nobody would give back.
     #[error(
         "process {pid} ({name}) of the container would be in the image without its GPU state: it was \
@@ -112,36 +102,12 @@ pub enum PstreeError {
     },
 }
 
-/// Verifies that an image has every process whose GPU state is `recorded` or whose bulk memory is
-/// in the index, and none of those that `exec` started, whose GPU state is not recorded.
+/// Verifies that an image has every process whose GPU state is `recorded`, and none of those that
+/// `exec` started, whose GPU state is not recorded.
 ///
 /// # Errors
 /// [`PstreeError`]: the image would not restore.
 pub fn verify(
-    image: &Path,
-    recorded: &[CudaProcess],
-    exec: &[CudaProcess],
-) -> Result<(), PstreeError> {
-    let index = Index::read(image)?;
-    let owners = index.map(|index| index.processes).unwrap_or_default();
-    if recorded.is_empty() && exec.is_empty() && owners.is_empty() {
-        return Ok(());
-    }
-    let pstree = Pstree::read(image)?;
-    pstree.verify(recorded, exec)?;
-    for owner in owners {
-        if !pstree.has_alive(owner.pid)? {
-            return Err(PstreeError::WithoutOwner { pid: owner.pid });
-        }
-    }
-    Ok(())
-}
-
-/// The same of the processes alone.
-///
-/// # Errors
-/// As [`verify`].
-pub(crate) fn verify_processes(
     image: &Path,
     recorded: &[CudaProcess],
     exec: &[CudaProcess],
@@ -166,22 +132,6 @@ impl PstreeError {
         Self::Adopted {
             pid: process.pid,
             name: process.name.clone(),
-        }
-    }
-
-    /// The difference that our CRIU plugin reported; `None` if it is of no such process.
-    pub(crate) fn of_mismatch(
-        mismatch: TreeMismatch,
-        recorded: &[CudaProcess],
-        exec: &[CudaProcess],
-    ) -> Option<Self> {
-        let of = |processes: &[CudaProcess], pid| {
-            let found = processes.iter().find(|process| process.pid == pid);
-            found.cloned()
-        };
-        match mismatch {
-            TreeMismatch::Ended(pid) => of(recorded, pid).as_ref().map(Self::without),
-            TreeMismatch::Adopted(pid) => of(exec, pid).as_ref().map(Self::adopted),
         }
     }
 }

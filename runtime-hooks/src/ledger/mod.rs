@@ -222,11 +222,6 @@ impl Reservation {
         }
     }
 
-    /// What the operation has reserved of a resource, in bytes.
-    pub(crate) fn amount(&self, resource: Resource) -> u64 {
-        self.own().amounts.of(resource)
-    }
-
     /// Releases everything.
     pub(crate) fn release(&self) {
         self.retain(|_| false);

@@ -157,7 +157,7 @@ impl PostDump {
         tmpfs::verify(image)?;
         // One that cannot be read is for the engine to report.
         match Manifest::read(image) {
-            Ok(Some(manifest)) => pstree::verify_processes(image, &manifest.processes, &told()),
+            Ok(Some(manifest)) => pstree::verify(image, &manifest.processes, &told()),
             Ok(None) | Err(_) => Ok(()),
         }
     }

@@ -15,6 +15,17 @@ use crate::cuda::Driver;
 
 use observed::{Held, Observed, bytes_of, held_by};
 
+/// How long the driver and CRIU take for so many bytes of GPU contents that become memory of their
+/// processes, each with one thread: at a checkpoint, and as long at a restore. It is the rate of
+/// "CRIU alone" with 8 GiB on an H100 (docs/benchmarks.md): GPU checkpoint 2.5 s and dump 3.3 s;
+/// CRIU restore 4.3 s and GPU restore 1.5 s.
+#[must_use]
+pub fn seconds_by_criu(bytes: u64) -> f64 {
+    const SECONDS: f64 = 5.8;
+    const BYTES: u64 = 8 << 30;
+    bytes as f64 / BYTES as f64 * SECONDS
+}
+
 /// The bytes that a phase moves, and where they can be observed. An estimate, for people who wait.
 #[derive(Debug)]
 pub struct ProgressEstimate<'a> {
@@ -22,8 +33,6 @@ pub struct ProgressEstimate<'a> {
     /// What the processes had when the phase began.
     baseline: Held,
     source: Source<'a>,
-    /// The file where our CRIU plugin writes its progress once it has begun.
-    plugin_progress: Option<&'a Path>,
 }
 
 #[derive(Debug)]
@@ -39,8 +48,8 @@ enum Source<'a> {
         directory: &'a Path,
         since: SystemTime,
     },
-    /// Only our CRIU plugin reports progress.
-    Plugin,
+    /// Who moves says in this file how far that is.
+    Said(&'a Path),
 }
 
 /// How far a phase has come; unknown values are `None`.
@@ -68,39 +77,21 @@ impl<'a> ProgressEstimate<'a> {
     }
 
     /// For the dump of a container. Files of the image directory that are older than `since`, the
-    /// beginning of the operation, are those of an earlier dump. Once our CRIU plugin has written
-    /// its progress to the file `plugin_progress`, those numbers count instead.
+    /// beginning of the operation, are those of an earlier dump.
     #[must_use]
-    pub fn dump(
-        container: &'a Container,
-        directory: &'a Path,
-        since: SystemTime,
-        plugin_progress: Option<&'a Path>,
-    ) -> Self {
+    pub fn dump(container: &'a Container, directory: &'a Path, since: SystemTime) -> Self {
         let source = Source::Image {
             container,
             directory,
             since,
         };
-        Self {
-            plugin_progress,
-            ..Self::new(None, source)
-        }
+        Self::new(None, source)
     }
 
-    /// For the restore of a container by CRIU; only our plugin reports progress.
-    #[must_use]
-    pub fn criu_restore(plugin_progress: Option<&'a Path>) -> Self {
-        Self {
-            plugin_progress,
-            ..Self::new(None, Source::Plugin)
-        }
-    }
-
-    /// For a phase that says in a file how far it is, as our CRIU plugin does.
+    /// For a phase that says in a file how far it is.
     #[must_use]
     pub fn said(progress: &'a Path) -> Self {
-        Self::criu_restore(Some(progress))
+        Self::new(None, Source::Said(progress))
     }
 
     fn new(total: Option<u64>, source: Source<'a>) -> Self {
@@ -108,7 +99,6 @@ impl<'a> ProgressEstimate<'a> {
             total,
             baseline: Held::default(),
             source,
-            plugin_progress: None,
         }
     }
 
@@ -117,7 +107,7 @@ impl<'a> ProgressEstimate<'a> {
     pub fn gpu_bytes(&self) -> Option<u64> {
         match self.source {
             Source::Filling(_) | Source::Emptying(_) => self.total,
-            Source::Image { .. } | Source::Plugin => None,
+            Source::Image { .. } | Source::Said(_) => None,
         }
     }
 
@@ -128,15 +118,12 @@ impl<'a> ProgressEstimate<'a> {
                 self.baseline = held_by(&observed.statuses);
             }
             Source::Image { container, .. } => self.total = resident(container).ok(),
-            Source::Plugin => {}
+            Source::Said(_) => {}
         }
     }
 
     /// Reads the current values.
     pub(crate) fn read(&self) -> Reading {
-        if let Some(reading) = self.plugin_progress.and_then(read_plugin_progress) {
-            return reading;
-        }
         let done = match &self.source {
             Source::Filling(observed) => {
                 let filled = held_by(&observed.statuses).more_than(self.baseline);
@@ -149,7 +136,7 @@ impl<'a> ProgressEstimate<'a> {
             Source::Image {
                 directory, since, ..
             } => written(directory, *since).ok(),
-            Source::Plugin => None,
+            Source::Said(progress) => return read_said(progress).unwrap_or_default(),
         };
         // The processes also allocate and free other memory meanwhile.
         let done = match (done, self.total) {
@@ -186,8 +173,8 @@ fn sum_of(container: &Container, fields: &[&str]) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// Reads "BYTES TOTAL" from the first line. `None` as long as the plugin has nothing to move.
-fn read_plugin_progress(file: &Path) -> Option<Reading> {
+/// Reads "BYTES TOTAL" from the first line. `None` as long as there is nothing to move.
+fn read_said(file: &Path) -> Option<Reading> {
     let text = fs::read_to_string(file).ok()?;
     let mut words = text.lines().next()?.split_ascii_whitespace();
     let mut number = || words.next()?.parse::<u64>().ok();

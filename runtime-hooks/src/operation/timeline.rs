@@ -17,7 +17,7 @@ use crate::operation::progress::Progress;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Phase {
-    /// Its name, e.g. "gpu checkpoint"; a part of a phase has the phase in front: "dump: drain".
+    /// Its name, e.g. "gpu checkpoint"; a part of a phase has the phase in front: "roll back: hook".
     pub name: String,
     /// How long it took.
     pub seconds: f64,
@@ -190,7 +190,7 @@ pub(crate) fn most_bytes(phases: &[Phase], bulk_memory: Option<&Report>) -> Opti
 }
 
 impl Phase {
-    /// Whether it is a part of the phase before it ("dump: drain").
+    /// Whether it is a part of the phase before it ("roll back: hook").
     #[must_use]
     pub fn is_part(&self) -> bool {
         self.name.contains(": ")

@@ -7,13 +7,10 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use stasis_config::Settings;
 use stasis_linux::cgroup::Hierarchies;
-use stasis_linux::pagemap::Pagemap;
 
 use crate::cuda::nvml::Inventory;
 use crate::low_level::criu_version::CriuVersion;
 
-/// Exists where the kernel has userfaultfd(2) (CONFIG_USERFAULTFD), since Linux 5.2.
-const USERFAULTFD: &str = "/proc/sys/vm/unprivileged_userfaultfd";
 const RELEASE: &str = "/proc/sys/kernel/osrelease";
 
 /// The capabilities of a machine.
@@ -36,10 +33,6 @@ pub struct Kernel {
     pub release: String,
     /// Bytes.
     pub page_size: usize,
-    /// Whether it reports pages with contents by PAGEMAP_SCAN (Linux 6.7).
-    pub pagemap_scan: bool,
-    /// Whether it has userfaultfd(2).
-    pub userfaultfd: bool,
 }
 
 /// The mounted versions of cgroups. Each is used for what it has.
@@ -118,12 +111,9 @@ pub fn driver_version(settings: &Settings) -> Result<String, String> {
 
 impl Kernel {
     fn probe() -> Self {
-        let own = i32::try_from(std::process::id()).unwrap_or_default();
         Self {
             release: kernel_release(),
             page_size: rustix::param::page_size(),
-            pagemap_scan: Pagemap::open(own).is_ok(),
-            userfaultfd: Path::new(USERFAULTFD).exists(),
         }
     }
 }
@@ -153,7 +143,6 @@ mod tests {
     fn this_machine_has_what_the_tests_need() {
         let kernel = Kernel::probe();
         assert_eq!(kernel.page_size, 4096);
-        assert!(kernel.pagemap_scan && kernel.userfaultfd, "{kernel:?}");
         assert!(kernel.release.contains('.'), "{kernel:?}");
         assert_ne!(Cgroups::probe(), Cgroups::None);
     }

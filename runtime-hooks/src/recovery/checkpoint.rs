@@ -21,25 +21,19 @@ use crate::operation::undo::{Begun, ImagePlace, Undo};
 /// A request lists every CUDA process by its pid.
 const MAX_REQUEST_BYTES: u64 = 16 << 20;
 
-/// Removes what was written of an image, once tasks have the memory back that was taken from them:
-/// the container lives, and nobody has verified the image.
-///
-/// # Errors
-/// [`AfterFailure::WithoutMemory`]: the packs may have the only copy of it, and stay.
+/// Removes what was written of an image, once processes have the GPU contents back that were away:
+/// the container lives, and nobody has verified the image. The packs have the only copy of what
+/// does not come back, and stay.
 pub(super) fn give_up(
     context: &Context,
     operation: &Operation,
     container: &Container,
     image: &ImagePlace,
-) -> Result<(), AfterFailure> {
-    let files = RequestFiles::of(operation.directory());
-    let limit = context.settings.deadlines.stalled();
-    if files.not_returned(limit).is_some() || give_back(operation, container).is_err() {
-        taken_over::keep_memory_only(image);
-        return Err(AfterFailure::WithoutMemory);
+) {
+    match give_back(operation, container) {
+        Ok(()) => discard(context, operation, image),
+        Err(_) => taken_over::keep_memory_only(image),
     }
-    discard(context, operation, image);
-    Ok(())
 }
 
 /// Removes what was written of an image that nobody needs.
@@ -48,7 +42,9 @@ pub(super) fn discard(context: &Context, operation: &Operation, image: &ImagePla
     let limit = context.settings.deadlines.stalled();
     let in_tier = RequestFiles::of_tier(operation.directory());
     // Who stores for a disk that hangs ends when that does.
-    let _ = in_tier.wait_until_done(limit);
+    for stored in [&files, &in_tier] {
+        stored.wait_until_done(limit);
+    }
     let requests: Vec<_> = [&files, &in_tier].into_iter().filter_map(read).collect();
     let stores = requests.iter();
     let stores: Vec<_> = stores

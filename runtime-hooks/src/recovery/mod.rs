@@ -33,7 +33,6 @@ use crate::cuda::failure::{Cause, ProcessFailure, Step};
 use crate::error::after_failure::AfterFailure;
 use crate::error::pending_recovery::PendingRecovery;
 use crate::gpu_path;
-use crate::host::huge_pages::HugePages;
 use crate::operation::undo::{Begun, Undo};
 use crate::operation::{Intent, Operation};
 use crate::preflight::cuda_processes::open_driver;
@@ -65,8 +64,6 @@ pub(crate) fn recover(context: &Context, operation: &Operation, undo: &Undo) -> 
     };
     // The operation may have been killed before it started that, and so may who made a copy.
     write_behind::take_up(&context.settings);
-    // Nothing but speed depends on it, and the next operation has the record as well.
-    let _ = HugePages::put_back(&context.settings.paths.state_dir);
     after
 }
 
@@ -78,11 +75,8 @@ fn bring_back(
 ) -> RolledBack {
     let found = match begun {
         Begun::Checkpoint { found, image, .. } => {
-            if let Some(image) = image
-                && let Err(after_failure) =
-                    checkpoint::give_up(context, operation, container, image)
-            {
-                return after_failure.into();
+            if let Some(image) = image {
+                checkpoint::give_up(context, operation, container, image);
             }
             *found
         }

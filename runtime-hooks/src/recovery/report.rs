@@ -74,9 +74,7 @@ impl Recovered {
             | AfterFailure::StillPaused => Self::Undone(state),
             lost @ (AfterFailure::Lost(_)
             | AfterFailure::EndedNotOnDisk(_)
-            | AfterFailure::WithoutMemory
-            | AfterFailure::ImageComplete(_)
-            | AfterFailure::ImageCompleteWithoutMemory) => Self::Lost(failed(lost)),
+            | AfterFailure::ImageComplete(_)) => Self::Lost(failed(lost)),
             waiting @ (AfterFailure::PendingRecovery(_)
             | AfterFailure::ImageCompleteWaiting(_)
             | AfterFailure::Held(_)

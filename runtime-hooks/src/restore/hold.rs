@@ -87,13 +87,8 @@ impl Hold {
     /// [`Failure::Operation`].
     pub(crate) fn request(&self) -> Result<(), Failure> {
         let request = PluginRequest {
-            image_id: None,
-            directory: None,
-            threads: 1,
             holes: Holes::Engine,
             freeze: Some(self.cgroup.clone()),
-            progress: None,
-            report: None,
         };
         Ok(self.files.write(&request)?)
     }

@@ -10,7 +10,7 @@ use std::os::unix::process::ExitStatusExt;
 use crate::container::ContainerError;
 use crate::context::{Context, Outcome};
 use crate::error::after_failure::AfterFailure;
-use crate::error::low_level::{LowLevelFailure, MemoryFailure};
+use crate::error::low_level::LowLevelFailure;
 use crate::error::operations_log;
 use crate::error::{Error, Failure};
 use crate::image::directory::in_use::InUse;
@@ -80,13 +80,7 @@ fn bring_up(
     if let Restored::Over(ended) = &restored
         && (ended.hung.is_some() || ended.status.signal().is_some())
     {
-        let failed = LowLevelFailure::of_restore(
-            context,
-            options,
-            low_level.log(),
-            ended,
-            MemoryFailure::default(),
-        );
+        let failed = LowLevelFailure::of_restore(context, options, low_level.log(), ended);
         return Err(Failure::LowLevel(Box::new(failed)));
     }
     if let Restored::Over(ended) = &restored

@@ -31,7 +31,7 @@ fn of_the_disk() -> Result<()> {
         of(Program::Criu, Errno::ENOSPC, &[Verb::LeaveRunning]),
         of(Program::Criu, Errno::EIO, &[Verb::Checkpoint]),
     ];
-    sweep(HostKind::sid()?, "bulk_memory.minimum_mib = 1\n", &cases)
+    sweep(HostKind::sid()?, "", &cases)
 }
 
 /// CRIU does not see that it could not open such a file, and the image would not restore. It is
@@ -41,7 +41,7 @@ fn of_the_contents_of_each_tmpfs() -> Result<()> {
     let stasis = &StasisHost::of(HostKind::trixie()?)?;
     needs!(StandIn);
     let _containerd = stasis.containerd()?;
-    let gates = SharedGates::build(stasis, "bulk_memory.minimum_mib = 1\n")?;
+    let gates = SharedGates::build(stasis, "")?;
     let mut subject = Subject::start(stasis, &gates, "tmpfs", Workload::Memcheck, 10000)?;
     for verb in [Verb::Checkpoint, Verb::LeaveRunning] {
         let calls = subject.does(verb, criu_fails_at(NEVER))?.calls;

@@ -33,7 +33,7 @@ fn of_the_keeper_and_the_caller() -> Result<()> {
         of_engine(What::Signal(Signal::SIGTERM), &[Verb::Suspend]),
         of_engine(What::KillCaller, &[Verb::LeaveRunning]),
     ];
-    sweep(HostKind::trixie()?, "bulk_memory.minimum_mib = 1\n", &cases)
+    sweep(HostKind::trixie()?, "", &cases)
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn of_runc_criu_and_the_helper_of_the_plugin() -> Result<()> {
         of(Program::Criu, What::Kill),
         of(Program::Criu, What::KillHelper),
     ];
-    sweep(HostKind::sid_v2()?, "bulk_memory.minimum_mib = 1\n", &cases)
+    sweep(HostKind::sid_v2()?, "", &cases)
 }
 
 fn of_engine(what: What, verbs: &'static [Verb]) -> Case {

@@ -4,7 +4,7 @@
 /// settings.
 pub(super) type Case = (&'static str, &'static str, &'static str, &'static str);
 
-pub(super) const OF_THE_NODE: [Case; 14] = [
+pub(super) const OF_THE_NODE: [Case; 13] = [
     ("settings", "fault", "echo nonsense >>$S", ""),
     (
         "low-level-runtime",
@@ -62,12 +62,6 @@ pub(super) const OF_THE_NODE: [Case; 14] = [
         "warning",
         "echo 'gpu_checkpoint.path = \"driver\"' >>$S",
         "",
-    ),
-    (
-        "huge-pages",
-        "warning",
-        "sed -i '/huge_pages/d' $S; mount -t tmpfs none /sys/kernel/mm",
-        "umount /sys/kernel/mm",
     ),
     (
         "huge-pages-reserved",

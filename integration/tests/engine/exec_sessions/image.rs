@@ -23,22 +23,21 @@ pub(crate) fn what_was_exec_d_with_cuda_is_in_no_image(stasis: &StasisHost) -> R
     Ok(())
 }
 
-/// 16 MiB are enough for our CRIU plugin to move memory.
 pub(crate) fn what_was_exec_d_with_memory_is_in_no_image(stasis: &StasisHost) -> Result<()> {
     let job = start(stasis, "memory", &["/bin/counter", "10000"])?;
-    exec(stasis, &job, &["/bin/heaps", "10001", "32", "plain"])?;
+    exec(stasis, &job, &["/bin/plain", "10001", "32"])?;
     job.checkpoint("left", &["--leave-running"])?;
     assert_contains(&stasis.ask(EXEC_PORT)?.unwrap_or_default(), &["ok "]);
     job.checkpoint("ended", &[])?;
-    assert_contains(&notes(stasis)?, &["(heaps) was started by exec"]);
+    assert_contains(&notes(stasis)?, &["(plain) was started by exec"]);
     job.restore("ended")?;
     answers(stasis, "102", None)?;
     job.delete()
 }
 
 pub(crate) fn a_container_without_cuda_restores(stasis: &StasisHost) -> Result<()> {
-    let job = start(stasis, "plain", &["/bin/heaps", "10000", "32", "plain"])?;
-    exec(stasis, &job, &["/bin/heaps", "10001", "32", "plain"])?;
+    let job = start(stasis, "plain", &["/bin/plain", "10000", "32"])?;
+    exec(stasis, &job, &["/bin/plain", "10001", "32"])?;
     job.checkpoint("ended", &[])?;
 
     job.restore("ended")?;
@@ -50,7 +49,7 @@ pub(crate) fn a_container_without_cuda_restores(stasis: &StasisHost) -> Result<(
 /// Nothing of the image is on a GPU then.
 pub(crate) fn cuda_in_the_exec_session_alone(stasis: &StasisHost) -> Result<()> {
     for (id, memory) in [("small", "4"), ("large", "32")] {
-        let job = start(stasis, id, &["/bin/heaps", "10000", memory, "plain"])?;
+        let job = start(stasis, id, &["/bin/plain", "10000", memory])?;
         assert_eq!(exec(stasis, &job, &["/bin/counter", "10001"])?, "101");
         job.checkpoint("left", &["--leave-running"])?;
         assert_eq!(stasis.ask(EXEC_PORT)?.as_deref(), Some("102"));

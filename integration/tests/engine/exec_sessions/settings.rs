@@ -66,11 +66,7 @@ pub(crate) fn the_settings_refuse_one_that_starts_later(stasis: &StasisHost) -> 
     for (id, call, command) in [
         ("late-lock", "lock", ["/bin/counter", "10001"].as_slice()),
         ("late-gpu", "checkpoint", &["/bin/counter", "10001"]),
-        (
-            "late-plain",
-            "checkpoint",
-            &["/bin/heaps", "10001", "4", "plain"],
-        ),
+        ("late-plain", "checkpoint", &["/bin/plain", "10001", "4"]),
     ] {
         let job = start(stasis, id, &["/bin/counter", "10000"])?;
         job.checkpoint("image", &["--leave-running"])?;

@@ -41,7 +41,7 @@ fn begins(stasis: &StasisHost, id: &str) -> Result<String> {
 
 /// The container has a GPU, and CRIU could not dump it as it is.
 fn no_process_uses_cuda(stasis: &StasisHost) -> Result<()> {
-    let script = ": >/dev/gdrdrv; exec 9</dev/gdrdrv; exec /bin/heaps 10120 24 random plain heap";
+    let script = ": >/dev/gdrdrv; exec 9</dev/gdrdrv; exec /bin/plain 10120 24";
     let (idle, _) = start(stasis, "idle", script, 10120)?;
     let report = refused(stasis, &idle, "blocked")?;
     ensure!(report["blockers"][0]["kind"] == "gdrdrv", "{report}");
@@ -71,7 +71,7 @@ fn the_disk_of_bulk_memory_is_full(stasis: &StasisHost, job: &Bundle<'_>) -> Res
 fn there_is_no_plugin(stasis: &StasisHost) -> Result<()> {
     stasis.set("runc", "bulk_memory.plugin = \"/nowhere.so\"\n")?;
     let text = begins(stasis, "asked")?;
-    assert_contains(&text, &["CRIU alone moves the memory", "/nowhere.so"]);
+    assert_contains(&text, &["the driver and CRIU move", "/nowhere.so"]);
     stasis.set("runc", "")
 }
 

@@ -16,7 +16,7 @@ use crate::suspended::{in_file, seen, until_dead};
 const OPERATES: &str = "stasis-runtime";
 const KEEPER: &str = "stasis-keeper";
 /// CRIU has stopped all tasks, and stops itself.
-pub(super) const IN_THE_DUMP: &str = "take:1:stop";
+pub(super) const IN_THE_DUMP: &str = "dump:1:stop";
 
 mod whoever_fails_in_the_dump {
     use super::*;
@@ -41,7 +41,7 @@ fn who_fails_in_the_dump(kind: HostKind, settings: &str) -> Result<()> {
     holder.goes_on()?;
     let before = seen(stasis, &holder.bundle)?;
     let inventory = stasis.inventory()?;
-    for fault in ["take:1:error", "take:1:panic", "take:1:kill"] {
+    for fault in ["dump:1:error", "dump:1:panic", "dump:1:kill"] {
         for pauses in [false, true] {
             holder.inject(fault)?;
             if pauses {

@@ -70,7 +70,7 @@ fn it_is_filled_meanwhile() -> Result<()> {
         stasis.host.mount_memory(ENOUGH << 20, RAM)?;
         filled(stasis, gate, &job, left).with_context(|| format!("{left} MiB"))?;
         let notes = stasis.operation("checkpoint")?["notes"].to_string();
-        assert_contains(&notes, &["No space left", "bulk memory goes to disk"]);
+        assert_contains(&notes, &["No space left", "the driver and CRIU move"]);
         assert_eq!(names_in(&stasis.host.path(RAM))?, ["filler"]);
         job.goes_on()?;
         stasis.host.run(&["rm", &format!("{RAM}/filler")])?;

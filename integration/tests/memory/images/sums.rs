@@ -2,7 +2,7 @@
 //! each area may be, and their sum may not.
 
 use anyhow::{Context, Result};
-use stasis_memory_store::{Area, CHUNK, Chunk, CriuHas, Index, ProcessMemory};
+use stasis_memory_store::{Area, CHUNK, Chunk, Index, ProcessMemory};
 
 use super::Images;
 use crate::limits::with_available;
@@ -67,7 +67,6 @@ fn one_chunk_in_each_of(index: &mut Index, chunk: &Chunk, processes: u32) {
         let area = Area {
             start: 1 << 30,
             bytes: CHUNK as u64,
-            criu_has: CriuHas::Memory,
             chunks: vec![Chunk {
                 number: 0,
                 ..chunk.clone()
@@ -87,7 +86,6 @@ fn all_addresses_of(index: &mut Index, processes: i32) {
         let area = Area {
             start: 0,
             bytes: ADDRESSES,
-            criu_has: CriuHas::Hole,
             chunks: Vec::new(),
         };
         index.processes.push(ProcessMemory {

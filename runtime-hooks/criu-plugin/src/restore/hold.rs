@@ -9,10 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use stasis_linux::cgroup::{Cgroup, FreezerState};
-use stasis_memory_store::RestoreRequest;
 
 use crate::error::Error;
-use crate::tasks::tree::{Task, traced};
+use crate::tasks::{Task, traced};
 
 /// The cgroup at the root of the hierarchies that the engine's keepers are in, too.
 const APART: &str = "stasis";
@@ -21,8 +20,7 @@ const APART: &str = "stasis";
 static CGROUP: Mutex<Option<PathBuf>> = Mutex::new(None);
 
 /// Remembers the cgroup of a request.
-pub(super) fn prepare(request: Option<&RestoreRequest>) {
-    let cgroup = request.and_then(|request| request.freeze.clone());
+pub(super) fn prepare(cgroup: Option<PathBuf>) {
     *CGROUP.lock().unwrap_or_else(PoisonError::into_inner) = cgroup;
 }
 

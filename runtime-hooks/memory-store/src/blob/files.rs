@@ -15,8 +15,8 @@ use super::each::for_each;
 use crate::pack::PackFile;
 use crate::reader::fill;
 use crate::{
-    Area, Buffer, CHUNK, Checksum, Chunk, CriuHas, Encoding, ImageId, Index, PAGE, Place,
-    ProcessMemory, Reader, StoreError, StoredPages, Tier,
+    Area, Buffer, CHUNK, Checksum, Chunk, Encoding, ImageId, Index, PAGE, Place, ProcessMemory,
+    Reader, StoreError, StoredPages, Tier,
 };
 
 /// What a thread cuts in one go: it is cut there as well.
@@ -155,7 +155,6 @@ impl Segment {
         Area {
             start: at,
             bytes: u64::from(bytes),
-            criu_has: CriuHas::Memory,
             chunks: vec![chunk],
         }
     }

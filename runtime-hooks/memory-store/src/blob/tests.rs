@@ -8,7 +8,7 @@ use super::gather::{Gathered, NewBlobs, Plan};
 use super::*;
 use crate::test_data::{Images, PID, START, content, verify};
 use crate::{
-    Area, Buffer, CHUNK, Chunk, CriuHas, Encoding, Index, PAGE, ProcessMemory, Reader, StoreError,
+    Area, Buffer, CHUNK, Chunk, Encoding, Index, PAGE, ProcessMemory, Reader, StoreError,
     StoredPages, Tier, Writer,
 };
 
@@ -185,7 +185,6 @@ fn zeros_that_are_stored_are_not_moved() {
     let area = Area {
         start: START,
         bytes: 4 * CHUNK as u64,
-        criu_has: CriuHas::Hole,
         chunks,
     };
     let index = writer

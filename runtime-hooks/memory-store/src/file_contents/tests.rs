@@ -1,6 +1,6 @@
 mod in_place;
 
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::num::NonZeroUsize;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -11,8 +11,8 @@ use stasis_linux::memory_file;
 use super::*;
 use crate::test_data::{Images, START, content, names, text};
 use crate::{
-    CHUNK, Chunk, Compression, CriuHas, DumpRequest, INDEX_FILE, Index, ProcessMemory, Reader,
-    StreamReport, Tier, Writer,
+    CHUNK, Chunk, Compression, DumpRequest, Index, ProcessMemory, Reader, StreamReport, Tier,
+    Writer,
 };
 
 const THREADS: NonZeroUsize = NonZeroUsize::new(3).unwrap();
@@ -130,7 +130,6 @@ fn what_is_stored_from_files_is_loaded_into_files_in_every_tier() {
                 (9, vec![START]),
             ];
             assert_eq!(found, expected);
-            assert!(index.areas().all(|area| area.criu_has == CriuHas::Hole));
             let loaded = load(&images.image(id), &request, &held).unwrap();
             for held in loaded {
                 assert!(held.is_whole(), "{tier:?} {level:?}: process {}", held.pid);
@@ -250,13 +249,6 @@ fn each_hole_needs_its_file_and_each_file_its_hole() {
     assert!(message.contains("process 9 at 0x7f0000000000"), "{message}");
     held.push(last);
     held.push(Held::new(9, START + (1 << 30), 0, content(3)));
-    let message = text(&load(&image, &request, &held).err().unwrap());
-    assert!(message.contains("the index has no such hole"), "{message}");
-    held.pop();
-    // Memory of a process is not for a file.
-    let mut index = Index::read(&image).unwrap().unwrap();
-    index.processes[2].areas[0].criu_has = CriuHas::Memory;
-    fs::write(image.join(INDEX_FILE), index.encode()).unwrap();
     let message = text(&load(&image, &request, &held).err().unwrap());
     assert!(message.contains("the index has no such hole"), "{message}");
 }

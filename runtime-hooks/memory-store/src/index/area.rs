@@ -13,26 +13,16 @@ pub struct ProcessMemory {
     pub areas: Vec<Area>,
 }
 
-/// A range of addresses whose contents are in the store.
+/// A range of addresses whose contents are in the store. CRIU's images have a hole there: a mapping
+/// without access (`PROT_NONE`), over which the engine maps a file in memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Area {
     /// Address of its first byte.
     pub start: u64,
     /// Its length.
     pub bytes: u64,
-    /// What CRIU restores there.
-    pub criu_has: CriuHas,
     /// Its chunks, in the order of their numbers, without those that hold nothing but zeros.
     pub chunks: Vec<Chunk>,
-}
-
-/// What CRIU's images have at an area.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum CriuHas {
-    /// A private anonymous mapping, which the CRIU plugin fills.
-    Memory,
-    /// A mapping without access (`PROT_NONE`), over which the engine maps a file in memory.
-    Hole,
 }
 
 /// At most 4 MiB of an area.

@@ -3,24 +3,19 @@
 //! A header (magic, version, a reserved word, length and BLAKE3 hash of the body), then the body:
 //! fields in the order of the types, each list after its length. A length is checked against the
 //! bytes that are left before anything is allocated for it.
-//!
-//! Version 2 is that of an index with a hole ([`CriuHas::Hole`]): one that an older stasis must not
-//! restore.
 
 use std::path::Path;
 
 use crate::chunk::stored_pages::WORDS;
 use crate::index::limits;
 use crate::{
-    Area, Checksum, Chunk, CriuHas, Encoding, ImageId, Index, Pack, Place, ProcessMemory,
-    StoreError, StoredPages, Tier,
+    Area, Checksum, Chunk, Encoding, ImageId, Index, Pack, Place, ProcessMemory, StoreError,
+    StoredPages, Tier,
 };
 
 const MAGIC: &[u8; 8] = b"STASISMM";
-/// One without holes, so that a stasis that knows of none can read it.
-pub(crate) const WITHOUT_HOLES: u32 = 1;
-/// Each area says what CRIU has.
-pub(crate) const WITH_HOLES: u32 = 2;
+/// In earlier versions an area could be memory that CRIU restores, and the plugin filled.
+pub(crate) const VERSION: u32 = 3;
 /// Length of what is before the body.
 pub(crate) const HEADER: usize = 8 + 4 + 4 + 8 + 32;
 
@@ -34,11 +29,6 @@ const CHUNK: usize = 4 + 2 + 16 + PLACE;
 const PLACE: usize = 4 + 8 + 4 + 1;
 
 pub(crate) fn encode(index: &Index) -> Vec<u8> {
-    let version = if has_hole(index) {
-        WITH_HOLES
-    } else {
-        WITHOUT_HOLES
-    };
     let mut body = Vec::new();
     body.extend(index.image_id.number().to_le_bytes());
     body.push(match index.tier {
@@ -52,36 +42,26 @@ pub(crate) fn encode(index: &Index) -> Vec<u8> {
         put_list(body, &process.areas, |body, area| {
             body.extend(area.start.to_le_bytes());
             body.extend(area.bytes.to_le_bytes());
-            if version == WITH_HOLES {
-                body.push(match area.criu_has {
-                    CriuHas::Memory => 0,
-                    CriuHas::Hole => 1,
-                });
-            }
             put_list(body, &area.chunks, put_chunk);
         });
     });
-    seal(version, &body)
+    seal(&body)
 }
 
 /// How long an index is at most that has the same areas and chunks in so many packs.
 pub(crate) fn most_bytes(index: &Index, packs: usize) -> u64 {
     let areas = index.areas().count();
     let chunks: usize = index.areas().map(|area| area.chunks.len()).sum();
-    let lists = packs * PACK + index.processes.len() * PROCESS + areas * (AREA + 1);
+    let lists = packs * PACK + index.processes.len() * PROCESS + areas * AREA;
     let bitmap = WORDS * 8;
     (HEADER + 16 + 1 + 4 + 4 + lists + chunks * (CHUNK + bitmap)) as u64
 }
 
-fn has_hole(index: &Index) -> bool {
-    index.areas().any(|area| area.criu_has == CriuHas::Hole)
-}
-
 /// A body with its header.
-pub(crate) fn seal(version: u32, body: &[u8]) -> Vec<u8> {
+pub(crate) fn seal(body: &[u8]) -> Vec<u8> {
     let mut file = Vec::with_capacity(HEADER + body.len());
     file.extend(MAGIC);
-    file.extend(version.to_le_bytes());
+    file.extend(VERSION.to_le_bytes());
     file.extend([0; 4]);
     file.extend((body.len() as u64).to_le_bytes());
     file.extend(blake3::hash(body).as_bytes());
@@ -135,20 +115,20 @@ pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<Index, StoreError> {
         return Err(damaged("it is not an index of memory".to_owned()));
     }
     let version = input.u32().map_err(damaged)?;
-    if ![WITHOUT_HOLES, WITH_HOLES].contains(&version) {
+    if version != VERSION {
         return Err(StoreError::Version {
             path: path.to_owned(),
             found: version,
-            known: WITH_HOLES,
+            known: VERSION,
         });
     }
-    let index = decode_body(version, input).map_err(damaged)?;
+    let index = decode_body(input).map_err(damaged)?;
     limits::check(&index).map_err(damaged)?;
     Ok(index)
 }
 
 /// What follows the version.
-fn decode_body(version: u32, mut input: Input<'_>) -> Result<Index, String> {
+fn decode_body(mut input: Input<'_>) -> Result<Index, String> {
     if input.u32()? != 0 {
         return Err("its header has a number that has to be 0".to_owned());
     }
@@ -170,11 +150,8 @@ fn decode_body(version: u32, mut input: Input<'_>) -> Result<Index, String> {
             other => return Err(format!("it lies in tier {other}, which is unknown")),
         },
         packs: input.list(PACK, pack)?,
-        processes: input.list(PROCESS, |input| process(version, input))?,
+        processes: input.list(PROCESS, process)?,
     };
-    if version == WITH_HOLES && !has_hole(&index) {
-        return Err("its version is that of one with holes, and it has none".to_owned());
-    }
     match input.0.len() {
         0 => Ok(index),
         more => Err(format!("there are {more} bytes after its end")),
@@ -189,25 +166,17 @@ fn pack(input: &mut Input<'_>) -> Result<Pack, String> {
     })
 }
 
-fn process(version: u32, input: &mut Input<'_>) -> Result<ProcessMemory, String> {
+fn process(input: &mut Input<'_>) -> Result<ProcessMemory, String> {
     Ok(ProcessMemory {
         pid: i32::from_le_bytes(input.take()?),
-        areas: input.list(AREA, |input| area(version, input))?,
+        areas: input.list(AREA, area)?,
     })
 }
 
-fn area(version: u32, input: &mut Input<'_>) -> Result<Area, String> {
+fn area(input: &mut Input<'_>) -> Result<Area, String> {
     Ok(Area {
         start: input.u64()?,
         bytes: input.u64()?,
-        criu_has: match version {
-            WITHOUT_HOLES => CriuHas::Memory,
-            _ => match input.u8()? {
-                0 => CriuHas::Memory,
-                1 => CriuHas::Hole,
-                other => return Err(format!("what CRIU has is {other}, which is unknown")),
-            },
-        },
         chunks: input.list(CHUNK, chunk)?,
     })
 }

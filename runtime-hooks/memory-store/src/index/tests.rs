@@ -1,7 +1,7 @@
 use super::*;
-use crate::index::codec::{HEADER, WITH_HOLES, WITHOUT_HOLES, seal};
+use crate::index::codec::{HEADER, seal};
 use crate::test_data::text;
-use crate::{Area, CHUNK, Checksum, Chunk, CriuHas, Encoding, PAGE, Place, StoredPages};
+use crate::{Area, CHUNK, Checksum, Chunk, Encoding, PAGE, Place, StoredPages};
 use proptest::prelude::*;
 use std::fs::{self, File};
 
@@ -61,11 +61,6 @@ fn areas(packs: Vec<Pack>) -> impl Strategy<Value = Vec<Area>> {
             let mut area = Area {
                 start: next + gap * PAGE as u64,
                 bytes: pages * PAGE as u64,
-                criu_has: if gap < 90 {
-                    CriuHas::Memory
-                } else {
-                    CriuHas::Hole
-                },
                 chunks: Vec::new(),
             };
             next = area.start + area.bytes;
@@ -107,7 +102,6 @@ pub(crate) fn sample() -> Index {
         let mut area = Area {
             start,
             bytes: (CHUNK + 5 * PAGE) as u64,
-            criu_has: CriuHas::Memory,
             chunks: Vec::new(),
         };
         area.chunks = [0, 1]
@@ -139,11 +133,9 @@ proptest! {
     fn any_bytes_are_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         prop_assert!(Index::decode(&bytes).is_err());
         // One that is accepted with a header can only be what is written for it.
-        for version in [WITHOUT_HOLES, WITH_HOLES] {
-            let sealed = seal(version, &bytes);
-            if let Ok(index) = Index::decode(&sealed) {
-                prop_assert_eq!(index.encode(), sealed);
-            }
+        let sealed = seal(&bytes);
+        if let Ok(index) = Index::decode(&sealed) {
+            prop_assert_eq!(index.encode(), sealed);
         }
     }
 }
@@ -171,7 +163,7 @@ fn changed_bodies_are_refused_or_mean_what_they_say() {
                 _ => changed.insert(at, random.u8(..)),
             }
         }
-        let sealed = seal(WITHOUT_HOLES, &changed);
+        let sealed = seal(&changed);
         match Index::decode(&sealed) {
             Ok(index) => {
                 accepted += 1;
@@ -205,12 +197,10 @@ fn a_huge_declared_length_is_refused_before_there_is_memory_for_it() {
     for at in [17, 17 + 4 + 2 * 26] {
         let mut changed = body.clone();
         changed[at..at + 4].fill(0xff);
-        let message = Index::decode(&seal(WITHOUT_HOLES, &changed))
-            .unwrap_err()
-            .to_string();
+        let message = Index::decode(&seal(&changed)).unwrap_err().to_string();
         assert!(message.contains("for a list of 4294967295"), "{message}");
     }
-    let mut header = seal(WITHOUT_HOLES, &body);
+    let mut header = seal(&body);
     header[16..24].fill(0xff);
     let message = Index::decode(&header).unwrap_err().to_string();
     assert!(
@@ -222,44 +212,21 @@ fn a_huge_declared_length_is_refused_before_there_is_memory_for_it() {
 #[test]
 fn an_unknown_version_tier_or_encoding_is_refused() {
     let bytes = sample().encode();
-    let mut version = bytes.clone();
-    version[8] = 3;
-    let message = Index::decode(&version).unwrap_err().to_string();
-    assert!(message.contains("has version 3; this stasis reads up to version 2"));
+    for other in [1, 2, 4] {
+        let mut version = bytes.clone();
+        version[8] = other;
+        let message = Index::decode(&version).unwrap_err().to_string();
+        let says = format!("has version {other}; this stasis reads version 3 alone");
+        assert!(message.contains(&says), "{message}");
+    }
     let mut body = bytes[HEADER..].to_vec();
     body[16] = 3;
-    let message = Index::decode(&seal(WITHOUT_HOLES, &body))
-        .unwrap_err()
-        .to_string();
+    let message = Index::decode(&seal(&body)).unwrap_err().to_string();
     assert!(message.contains("tier 3, which is unknown"), "{message}");
     body[16] = 1;
     *body.last_mut().unwrap() = 2;
-    let message = Index::decode(&seal(WITHOUT_HOLES, &body))
-        .unwrap_err()
-        .to_string();
+    let message = Index::decode(&seal(&body)).unwrap_err().to_string();
     assert!(message.contains("encoding 2 is unknown"), "{message}");
-}
-
-#[test]
-fn an_index_has_the_higher_version_only_for_a_hole() {
-    let mut index = sample();
-    let old = index.encode();
-    assert_eq!(old[8], 1);
-    index.processes[0].areas[1].criu_has = CriuHas::Hole;
-    let new = index.encode();
-    assert_eq!((new[8], new.len()), (2, old.len() + 2));
-    assert_eq!(Index::decode(&new).unwrap(), index);
-    // Before the number of the second area's chunks.
-    let chunks = new.windows(4).rposition(|word| word == [2, 0, 0, 0]);
-    let says = |value: u8| {
-        let mut body = new[HEADER..].to_vec();
-        let at = chunks.unwrap() - 1 - HEADER;
-        assert_eq!(std::mem::replace(&mut body[at], value), 1);
-        let refused = Index::decode(&seal(WITH_HOLES, &body)).unwrap_err();
-        refused.to_string()
-    };
-    assert!(says(0).contains("its version is that of one with holes, and it has none"));
-    assert!(says(2).contains("what CRIU has is 2, which is unknown"));
 }
 
 #[test]

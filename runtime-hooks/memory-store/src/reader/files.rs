@@ -9,7 +9,7 @@ use crate::file_contents::FileContents;
 use crate::file_contents::pieces::{PIECE, Pieces, share_out};
 use crate::pack::mapping::map_part_to_write;
 use crate::reader::progress::{Front, LoadProgress};
-use crate::{Area, Buffer, CHUNK, Chunk, CriuHas, ProcessMemory, Reader, Run, StoreError};
+use crate::{Area, Buffer, CHUNK, Chunk, ProcessMemory, Reader, Run, StoreError};
 
 /// Bytes that are verified and then written while they are still in a core's cache.
 const PART: usize = 256 << 10;
@@ -152,8 +152,7 @@ fn pairs<'a>(
 ) -> Result<Vec<(usize, &'a FileContents<'a>, &'a Area)>, StoreError> {
     let mut pairs = Vec::with_capacity(contents.len());
     for process in processes {
-        let holes = process.areas.iter();
-        for area in holes.filter(|area| area.criu_has == CriuHas::Hole) {
+        for area in &process.areas {
             let mut own = contents.iter().enumerate();
             let own = own.find(|(_, each)| each.are_of(process.pid, area));
             let (index, found) = own.ok_or(StoreError::NoFile {

@@ -134,7 +134,7 @@ fn a_pack_that_is_cut_off_or_changed_in_its_header_is_found() {
     }
     for (at, says) in [
         (0, "it is not a pack"),
-        (8, "this stasis reads up to version 1"),
+        (8, "this stasis reads version 1 alone"),
         (12, "another pack"),
         (20, "another pack"),
         (4000, "damaged itself"),

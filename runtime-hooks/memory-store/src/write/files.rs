@@ -12,7 +12,7 @@ use crate::file_contents::pieces::PIECE;
 use crate::file_contents::queue::{Queue, Worker, share_out_coming};
 use crate::pack::mapping;
 use crate::write::in_place::InPlace;
-use crate::{Area, CHUNK, Chunk, CriuHas, ProcessMemory, StoreError, Stream, StreamReport, Writer};
+use crate::{Area, CHUNK, Chunk, ProcessMemory, StoreError, Stream, StreamReport, Writer};
 
 /// Contents that can be read.
 #[derive(Debug)]
@@ -214,7 +214,6 @@ impl Source {
         let area = Area {
             start: self.start,
             bytes: self.bytes,
-            criu_has: CriuHas::Hole,
             chunks: Vec::new(),
         };
         (self.pid, area)

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use stasis_linux::cgroup::FreezerState;
 use stasis_linux::error_chain;
-use stasis_memory_store::{DumpRequest, Report, Take, Tier};
+use stasis_memory_store::{DumpRequest, Report, Tier};
 
 use super::MemoryDump;
 use crate::bulk_memory::request::RequestFiles;
@@ -15,6 +15,7 @@ use crate::gpu_path::hole::{self, Holder, InFile, are_away};
 use crate::gpu_path::{NewFiles, Unanswered};
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::timeline::Timeline;
+use crate::request::AfterDump;
 
 /// When the contents come back to processes that go on after a dump that succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +30,7 @@ pub(crate) enum Back {
 /// What is stored, and who holds the contents.
 #[derive(Debug)]
 pub(super) struct Away {
-    stored: Report,
+    pub(super) stored: Report,
     back: Back,
     /// `None` once they are back.
     holder: RefCell<Option<Holder>>,
@@ -69,21 +70,16 @@ impl MemoryDump<'_> {
         back: Back,
         timeline: &mut Timeline<'_>,
     ) -> Result<(), Failure> {
-        if in_files.is_empty() {
-            // There is nothing to wait for: the plugin stores what there is.
-            if let (Some(_), Some((request, _))) = (self.storing.take(), &self.requested) {
-                self.discard(request);
-            }
-            self.remove_staged();
-            return Ok(());
-        }
-        let (Some((request, files)), Some(mut holder)) = (&mut self.requested, self.storing.take())
-        else {
+        let (Some((_, files)), Some(mut holder)) = (&self.requested, self.storing.take()) else {
             return Ok(());
         };
-        request.take = Take::Nothing;
-        // Whoever recovers this operation finds the store there.
-        files.write(&*request)?;
+        if in_files.is_empty() {
+            // The image has no holes.
+            drop(holder);
+            self.remove_unused();
+            (self.requested, self.in_tier) = (None, None);
+            return Ok(());
+        }
         let estimate = ProgressEstimate::said(&files.progress);
         let taken = timeline.time_moving("store", estimate, || {
             let stored = holder.store(in_files, &self.context.cancel)?;
@@ -101,12 +97,14 @@ impl MemoryDump<'_> {
 
     /// After a dump that succeeded: gives back what is away from processes that go on now; returns
     /// the reason if that fails. What is to come back later is left to who asks for it
-    /// ([`hole::give_back`]), also if this checkpoint fails after all.
-    pub(super) fn give_back_at_once(&self) -> Option<String> {
+    /// ([`hole::give_back`]), also if this checkpoint fails after all. The driver restores no
+    /// process that lacks its contents.
+    pub(crate) fn give_back_at_once(&self) -> Option<String> {
         let away = self.away.as_ref()?;
-        match away.back {
-            Back::AtOnce => self.give_back(),
-            Back::AtResume => {
+        match (self.options.after, away.back) {
+            (AfterDump::Exit, _) => None,
+            (AfterDump::LeaveRunning, Back::AtOnce) => self.give_back(),
+            (AfterDump::LeaveRunning, Back::AtResume) => {
                 drop(away.holder.take());
                 None
             }
@@ -123,7 +121,7 @@ impl MemoryDump<'_> {
     }
 
     /// The same for a container that may be frozen: no process of it can map anything then.
-    pub(super) fn give_back_to(&self, container: &Container) -> Option<String> {
+    fn give_back_to(&self, container: &Container) -> Option<String> {
         if self.away.as_ref()?.holder.borrow().is_none() {
             return None;
         }
@@ -158,49 +156,29 @@ impl MemoryDump<'_> {
     /// The store's directory, if it has files for GPU contents from the beginning.
     fn own_files(&self) -> Option<(&Path, &DumpRequest, &RequestFiles)> {
         let (request, files) = self.requested.as_ref()?;
-        let has = request.tier == Tier::Ram && self.gpu_contents.are_in_files();
+        let has = request.tier == Tier::Ram;
         let directory = request.directory.as_deref().filter(|_| has)?;
         Some((directory, request, files))
     }
 
     /// After a failure: gives back what is away, and removes what was stored.
     pub(crate) fn undo(&mut self, container: &Container) {
-        let was_storing = self.storing.take().is_some();
+        // Who stores has ended then.
+        self.storing = None;
         if self.away.is_none() {
-            if was_storing || self.is_stored_by_us() {
-                self.remove_unused();
-            }
+            self.remove_unused();
             return;
         }
         let not_returned = self.give_back_to(container);
-        let is_stored_alone = not_returned.is_some() || self.is_stored_alone();
-        if !is_stored_alone && !self.image.is_last_copy(container.init()) {
+        if self.image.is_last_copy(container.init()) {
+            let _ = self.write_origin();
+        } else if not_returned.is_none() {
             self.remove_unused();
         }
-    }
-
-    /// Whether the engine stores GPU contents, and not the plugin: as long as they are not taken
-    /// away from their processes, those have them as well.
-    fn is_stored_by_us(&self) -> bool {
-        let requested = self.requested.as_ref();
-        self.own_files().is_some()
-            || requested.is_some_and(|(request, _)| request.take == Take::Nothing)
     }
 
     /// Whether the store may have the only copy of what processes lack.
     pub(crate) fn is_stored_alone(&self) -> bool {
         are_away(self.directory)
-    }
-
-    /// The report of a dump, with what was stored before it.
-    pub(super) fn with_stored(&self, plugin: Option<Report>) -> Option<Report> {
-        let Some(away) = &self.away else {
-            return plugin;
-        };
-        plugin.map(|plugin| Report {
-            error: plugin.error,
-            left_to_criu: plugin.left_to_criu,
-            ..away.stored.clone()
-        })
     }
 }

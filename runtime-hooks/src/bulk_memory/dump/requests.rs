@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use stasis_memory_store::{After, Compression, CudaPids, DumpRequest, ImageId, Take, Tier};
+use stasis_memory_store::{Compression, DumpRequest, ImageId, Tier};
 
 use crate::bulk_memory::dump::staged::{InTier, tier_afterwards};
 use crate::bulk_memory::ram_tier::{self, Stored};
@@ -12,10 +12,10 @@ use crate::context::Context;
 use crate::error::Failure;
 use crate::operation::Operation;
 use crate::operation::timeline::Timeline;
-use crate::request::{AfterDump, CheckpointRequest};
+use crate::request::CheckpointRequest;
 
-/// What is asked of the plugin, or stored before it; and, if that is in memory until the processes
-/// go on, what is stored then.
+/// What is stored before the dump; and, if that is in memory until the processes go on, what is
+/// stored then.
 pub(super) fn requests(
     context: &Context,
     options: &CheckpointRequest,
@@ -64,18 +64,6 @@ fn dump_request(
         earlier,
         threads: request::threads(&context.settings, tier),
         compression: (level > 0).then_some(Compression { level }),
-        after: match options.after {
-            AfterDump::Exit => After::End,
-            AfterDump::LeaveRunning => After::GoOn,
-        },
-        take: if settings.heaps {
-            Take::Heaps
-        } else {
-            Take::GpuContents(Vec::new())
-        },
-        minimum_mib: settings.minimum_mib,
-        cuda: CudaPids::default(),
         progress: Some(files.progress.clone()),
-        report: Some(files.report.clone()),
     })
 }

@@ -6,7 +6,7 @@
 //! contents go into the tier of the settings, before the image is reported good.
 
 use stasis_config::MemoryTier;
-use stasis_memory_store::{DumpRequest, Report, Take, Tier};
+use stasis_memory_store::{DumpRequest, Tier};
 
 use super::MemoryDump;
 use crate::bulk_memory::ram_tier::{self, GpuContentsIn, Stored};
@@ -67,24 +67,18 @@ impl MemoryDump<'_> {
         timeline: &mut Timeline<'_>,
     ) -> Result<Option<StoredMemory>, Failure> {
         let (Some((staged, _)), Some(InTier { request, files }), Some(_)) =
-            (&self.requested, &mut self.in_tier, &self.away)
+            (&self.requested, &self.in_tier, &self.away)
         else {
             return Ok(None);
         };
-        request.take = Take::Nothing;
         // Whoever recovers this operation finds the store there.
-        files.write(&*request)?;
+        files.write(request)?;
         let (image, cancel) = (self.image.path(), &self.context.cancel);
         let estimate = ProgressEstimate::said(&files.progress);
         let report = timeline.time_moving("store in tier", estimate, || {
-            hole::store_again(image, staged, (&*request, &files.request), cancel)
+            hole::store_again(image, staged, (request, &files.request), cancel)
         })?;
-        let of_dump = timeline.bulk_memory().cloned().unwrap_or_default();
-        timeline.set_bulk_memory(Report {
-            error: of_dump.error,
-            left_to_criu: of_dump.left_to_criu,
-            ..report
-        });
+        timeline.set_bulk_memory(report);
         self.remove_staged();
         self.write_origin_or_note(timeline);
         Ok(self.record())

@@ -28,10 +28,6 @@ pub(crate) use room::{GpuContentsIn, Stored};
 use room::{no_room, reserve, wanted};
 
 /// Chooses the tier: the settings' tier, or disk if the RAM tier has no room. Nobody is waited for.
-///
-/// What is copied is needed twice: once in the tier, and once more in the processes, which get
-/// theirs back when they go on, or if the dump fails. Room on the host for what is in files alone
-/// is reserved already.
 pub(crate) fn choose(
     context: &Context,
     reservation: &Reservation,
@@ -66,13 +62,12 @@ pub(crate) fn make_room(
 ) -> Result<(), String> {
     let percent = context.settings.bulk_memory.ram_limit_percent;
     let earlier = stores::newest_of(&stores.ram, stored.container.id(), &context.root);
-    let room = mount_once(stores, percent)
-        .and_then(|()| wanted(stored))
-        .and_then(|wanted| {
-            let look = || free_and_available(&stores.ram);
-            let earlier = earlier.as_deref();
-            evict_for(stores, earlier, || reserve(reservation, &wanted, look))
-        });
+    let wanted = wanted(stored);
+    let room = mount_once(stores, percent).and_then(|()| {
+        let look = || free_and_available(&stores.ram);
+        let earlier = earlier.as_deref();
+        evict_for(stores, earlier, || reserve(reservation, &wanted, look))
+    });
     let Evicted { notes, short } =
         room.map_err(|error| format!("{}: {error}", stores.ram.display()))?;
     for note in notes {
@@ -195,10 +190,16 @@ fn free(directory: &Path) -> io::Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::room::{MARGIN, both};
+    use super::room::MARGIN;
     use super::*;
     use crate::bulk_memory::origin::tests::origin;
     use crate::bulk_memory::stores::tests::store;
+
+    /// So much in the tier, and with it on the host, which needs more for the processes.
+    fn both(tier: u64, processes: u64) -> Vec<(Resource, u64)> {
+        let host = tier.saturating_add(processes);
+        vec![(Resource::RamTier, tier), (Resource::HostMemory, host)]
+    }
 
     fn amounts(free: u64, available: u64) -> Amounts {
         let amounts = [(Resource::RamTier, free), (Resource::HostMemory, available)];

@@ -73,7 +73,7 @@ impl FoundMemory {
 
     /// The host memory that it takes, bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        self.extent.host_bytes()
+        self.extent.new_bytes
     }
 }
 

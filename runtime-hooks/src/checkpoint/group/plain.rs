@@ -2,8 +2,7 @@
 
 use crate::bulk_memory::dump::MemoryDump;
 use crate::bulk_memory::plugin::{GpuState, Plugins};
-use crate::bulk_memory::ram_tier::Stored;
-use crate::checkpoint::dump::{Dump, Dumped, log_of};
+use crate::checkpoint::dump::{Dump, log_of};
 use crate::checkpoint::group::{END, GO_ON};
 use crate::checkpoint::late_exec;
 use crate::checkpoint::seal::seal;
@@ -73,20 +72,16 @@ impl Task<'_, '_, '_> {
         self.meet(Step::Ready)?;
         container.cgroup().freeze()?;
         self.meet(Step::Still)?;
-        let stored = Stored::without_gpu(container);
         let mut memory = MemoryDump::prepare(
             context,
             self.idle.options,
             self.image,
             plugins,
             &self.idle.operation,
-            stored,
+            None,
             self.timeline,
         )?;
         let saved = self.write(&mut memory, low_level_args);
-        if saved.is_err() && !memory.is_stored_alone() {
-            memory.remove_unused();
-        }
         if saved.is_ok() {
             memory.start_copy(self.timeline);
         }
@@ -117,16 +112,11 @@ impl Task<'_, '_, '_> {
             log: log_of(options),
             recorded: &[],
             exec: &[],
-            gpu_contents: &[],
         };
         let dumped = dump.run(low_level_args, self.timeline);
-        let dumped = dumped.map_err(|not_dumped| dump.failure(not_dumped))?;
-        if let Dumped::MemoryNotReturned(why) = dumped {
-            return Err(Failure::NotReturned(why));
-        }
-        dump.verify(&dumped)?;
+        dumped.map_err(|not_dumped| dump.failure(not_dumped))?;
+        dump.verify()?;
         let mut manifest = Manifest::new(container.id(), context.began_text(), String::new());
-        manifest.memory = memory.succeeded(self.timeline);
         self.idle.operation.reservation().release();
         seal(context, self.image, &mut manifest, memory, self.timeline)?;
         if container.init().is_gone() {
@@ -190,10 +180,6 @@ impl Task<'_, '_, '_> {
             found,
             ..
         } = self.idle;
-        if cause.is_without_memory() {
-            self.image.keep_memory_only();
-            return self.idle.failed_with(cause, AfterFailure::WithoutMemory);
-        }
         self.image.give_up(container.init());
         let after_failure = match container.init().is_gone() {
             true => AfterFailure::Ended,

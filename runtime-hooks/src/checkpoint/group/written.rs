@@ -2,7 +2,6 @@
 
 use crate::bulk_memory::dump::MemoryDump;
 use crate::checkpoint::captured::Captured;
-use crate::checkpoint::dump::Dumped;
 use crate::checkpoint::group::{END, GO_ON};
 use crate::checkpoint::plan::Plan;
 use crate::checkpoint::seal::seal;
@@ -25,18 +24,14 @@ pub(in crate::checkpoint) fn written(
     plan: &Plan<'_>,
     captured: &mut Captured,
     memory: &mut MemoryDump<'_>,
-    dumped: &Dumped,
     timeline: &mut Timeline<'_>,
 ) -> Result<(), Failure> {
-    if let Dumped::MemoryNotReturned(why) = dumped {
-        return Err(Failure::NotReturned(why.clone()));
-    }
     let manifest = &mut captured.manifest;
     let mut waited = seal(plan.context, &plan.image, manifest, memory, timeline);
     if waited.is_ok() {
         waited = still_lives(plan).and_then(|()| plan.meet(Step::Written, timeline));
     }
-    if waited.is_err() && !memory.is_stored_alone() {
+    if waited.is_err() {
         memory.remove_unused();
     }
     waited

@@ -33,7 +33,7 @@ pub(super) fn begin(
     // Before anything of ours is needed, or written: its image is the low-level runtime's
     // alone. But one that takes the place of an image of ours must not keep its GPU state.
     let is_alone = member.is_none() && !directory::is_ours(&options.image_path);
-    if is_alone && is_plain(context, &container)? {
+    if is_alone && is_plain(&container)? {
         return Ok(None);
     }
     work_directory::check_for_dump(options.work(), &options.image_path)?;

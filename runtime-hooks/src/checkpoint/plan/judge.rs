@@ -103,9 +103,11 @@ pub(super) fn judge(
         patience: &context.patience(),
     };
     let plugins = Plugins::for_checkpoint(context, options, GpuState::InMemory)?;
-    let destination = Destination::wanted(&context.settings, &plugins.ours);
-    admit_to_host(container, &members, bytes, destination, room)?;
-    refuse_full(context, options, container, &plugins, bytes)?;
+    let ours = plugins.ours.as_ref().copied();
+    let destination = Destination::wanted(&context.settings, ours);
+    admit_to_host(container, &members, bytes, &destination, room)?;
+    let by_criu = destination.bytes_in_container(&captured);
+    refuse_full(context, options, container, bytes, by_criu)?;
     let image = NewImage::begin_in(&options.image_path, member.map(Member::group))?;
     Ok(Judged::Cuda(Box::new(Checked {
         driver: driver.with_room(Arc::new(operation.gpu_memory(context))),
@@ -138,7 +140,7 @@ pub(crate) fn admit_to_host(
     container: &Container,
     members: &ProcessStates,
     bytes: u64,
-    destination: Destination,
+    destination: &Destination,
     room: HostRoom<'_>,
 ) -> Result<(), Refusal> {
     if let Destination::Files { .. } = destination {

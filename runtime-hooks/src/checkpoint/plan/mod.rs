@@ -72,8 +72,7 @@ pub struct Plan<'a> {
 pub enum Verdict<'a> {
     /// The container has no GPU, or the low-level runtime has no such running container.
     Plain,
-    /// No process uses CUDA. But one may start it, since the container has a GPU, or our plugin
-    /// moves the container's bulk memory.
+    /// No process uses CUDA. But one may start it, since the container has a GPU.
     PlainDump(PlainDump<'a>),
     /// The plan, and the CUDA processes before the checkpoint.
     Cuda(Box<Plan<'a>>, Captured),
@@ -254,13 +253,12 @@ pub(super) fn query(
     query_states(driver, snapshot.candidates().to_vec())
 }
 
-/// Whether no process can start CUDA, and our plugin does not move the bulk memory: a checkpoint is
-/// the low-level runtime's alone.
+/// Whether no process can start CUDA: a checkpoint is the low-level runtime's alone.
 ///
 /// # Errors
 /// The container's processes cannot be read.
-pub(crate) fn is_plain(context: &Context, container: &Container) -> Result<bool, Refusal> {
-    if context.settings.bulk_memory.moves_heaps() || container.has_nvidia_node() {
+pub(crate) fn is_plain(container: &Container) -> Result<bool, Refusal> {
+    if container.has_nvidia_node() {
         return Ok(false);
     }
     Ok(!may_use_cuda(container)?)

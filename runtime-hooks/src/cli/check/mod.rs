@@ -3,6 +3,7 @@
 pub(in crate::cli) mod by_engine;
 mod hooks;
 pub mod image;
+mod room;
 mod text;
 
 use std::path::PathBuf;
@@ -13,28 +14,21 @@ use stasis_linux::Snapshot;
 use stasis_linux::cgroup::FreezerState;
 use stasis_linux::snapshot::{Member, Origin};
 
-use crate::bulk_memory::plugin::{DumpUse, PluginUnavailable};
 use crate::checkpoint::captured::{Captured, Found, as_reported};
-use crate::checkpoint::destination::Destination;
-use crate::checkpoint::disk_space::MostWritten;
 use crate::checkpoint::plan::is_plain;
-use crate::checkpoint::plan::judge::{admit_to_host, find_blockers};
+use crate::checkpoint::plan::judge::find_blockers;
 use crate::cli::locate::LocateError;
 use crate::container::criu_configuration::refuse_running;
 use crate::container::hooks::Hooks;
-use crate::container::host_memory::HostRoom;
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
 use crate::cuda::nvml::{Inventory, ListedUse};
-use crate::cuda::process_set::ProcessStates;
 use crate::cuda::{CudaState, OpenError};
 use crate::error::kind::Kind;
 use crate::error::{Refusal, chain};
-use crate::ledger::{Patience, Reservation};
 use crate::operation::{OperationError, peek, refuse_under_way};
 use crate::preflight::ContainerFacts;
 use crate::preflight::blocker::{Finding, consequence, way_out};
-use crate::preflight::capabilities::Capabilities;
 use crate::preflight::cuda_processes::{CudaMembers, cuda_members};
 use crate::preflight::exec_sessions;
 use crate::preflight::peer_access::PeerAccess;
@@ -62,6 +56,9 @@ pub struct Report {
     pub hooks: DeclaredHooks,
     /// What a checkpoint would do in another way.
     pub notes: Vec<String>,
+    /// What CRIU would dump of its GPU contents.
+    #[serde(skip)]
+    pub by_criu_bytes: u64,
 }
 
 /// A process of the container.
@@ -139,6 +136,7 @@ pub fn check(context: &Context, container: &Container) -> Result<Report, CheckEr
         blockers: Vec::new(),
         hooks: DeclaredHooks::default(),
         notes: Vec::new(),
+        by_criu_bytes: 0,
     };
     let (settings, flavor) = (&context.settings, context.low_level.flavor);
     let accepted = refuse_running(settings, flavor, &context.root, container);
@@ -218,7 +216,7 @@ impl Report {
             exec: member.origin == Origin::Exec,
         };
         self.processes = snapshot.members().iter().map(describe).collect();
-        let found = if members.is_empty() && is_plain(context, container)? {
+        let found = if members.is_empty() && is_plain(container)? {
             Vec::new()
         } else {
             find_blockers(container, &facts)?
@@ -241,32 +239,6 @@ impl Report {
             self.refuse(&refusal);
         }
         Ok(())
-    }
-
-    /// Asks for room in host memory, and on the disk of bulk memory. That of the image is not known
-    /// here.
-    fn ask_for_room(
-        &mut self,
-        context: &Context,
-        container: &Container,
-        members: &ProcessStates,
-        captured: &Captured,
-    ) -> Result<(), Refusal> {
-        let (settings, bytes) = (&context.settings, captured.to_host_bytes);
-        let room = HostRoom {
-            reservation: &Reservation::only_asking(&settings.paths.state_dir),
-            patience: &Patience::none(),
-        };
-        let memory = &settings.bulk_memory;
-        let plugin = DumpUse::of(memory, &Capabilities::probe(settings));
-        let destination = Destination::wanted(settings, &plugin);
-        admit_to_host(container, members, bytes, destination, room)?;
-        if destination == Destination::Memory {
-            let note = plugin.for_memory().err().and_then(PluginUnavailable::note);
-            self.notes.extend(note);
-        }
-        let most = MostWritten::of(memory, container, &plugin, bytes)?;
-        Ok(most.admit_to_store(context, container.id())?)
     }
 
     fn add(&mut self, finding: Finding, settings: &Settings) {

@@ -21,7 +21,6 @@ use crate::cuda::{CudaDriver, CudaState, Driver};
 use crate::error::Refusal;
 use crate::gpu_path::{CopyingDriver, hole};
 use crate::host::cancel::Cancel;
-use crate::host::huge_pages::HugePages;
 use crate::ledger::Reservation;
 use crate::low_level::hook::owed::RanHook;
 use crate::operation::Operation;
@@ -252,20 +251,11 @@ impl Group {
     }
 
     fn restore(&self, job: CudaJob<'_, Checkpointed>, goal: SafeState) -> Result<(), Error> {
-        let _huge_pages = self.huge_pages();
         let job = job.restore(&self.order.map)?;
         if goal == SafeState::Running {
             job.unlock()?;
         }
         Ok(())
-    }
-
-    /// For the driver's copying of a tree. That of a container asks for them where they help.
-    pub(super) fn huge_pages(&self) -> Option<HugePages> {
-        match &self.copying {
-            Some(_) => None,
-            None => HugePages::if_wanted(&self.settings),
-        }
     }
 
     pub(super) fn refuse_blockers(

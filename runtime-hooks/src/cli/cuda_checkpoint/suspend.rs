@@ -53,7 +53,6 @@ impl Group {
         let to_go_back = Amounts::from(&intent.room_to_go_back());
         let _ = self.reservation.hold(&to_go_back);
         let job = self.lead_into_files(job)?;
-        let _huge_pages = self.huge_pages();
         let job = job.checkpoint()?;
         if self.cancel.requested() {
             let lost = job.roll_back();

@@ -1,9 +1,7 @@
 //! The kinds of the machine's memory that stasis fills, and whose they are.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use stasis_config::Settings;
 use stasis_linux::numa::NumaNode;
 use stasis_linux::procfs::MemInfo;
 
@@ -12,19 +10,11 @@ use crate::cli::answer::amount::size;
 use crate::cli::machine::Finding;
 use crate::cuda::nvml::Inventory;
 
-const TRANSPARENT: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 /// More than this part of the memory is missed.
 const MISSED: u64 = 8;
 
-pub(super) fn findings(settings: &Settings, inventory: Option<&Inventory>) -> Vec<Finding> {
+pub(super) fn findings(inventory: Option<&Inventory>) -> Vec<Finding> {
     let mut found = Vec::new();
-    if settings.gpu_checkpoint.huge_pages && !Path::new(TRANSPARENT).exists() {
-        found.push(warning(
-            "huge-pages",
-            format!("the kernel has no transparent huge pages ({TRANSPARENT})"),
-            "a kernel with them moves GPU contents a quarter faster where files are not used",
-        ));
-    }
     found.extend(MemInfo::read().ok().and_then(|info| reserved(&info)));
     let used = inventory.map(used_near).unwrap_or_default();
     found.extend(used.into_iter().filter_map(|(node, used)| {

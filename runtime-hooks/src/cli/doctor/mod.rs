@@ -48,7 +48,7 @@ pub fn doctor(loaded: Result<Settings, SettingsError>) -> Diagnosis {
             gpus::findings(&settings, inventory.as_ref(), machine.gpu_contents.as_ref()),
         ),
         ("room", room::findings(&settings, known)),
-        ("memory", memory::findings(&settings, known)),
+        ("memory", memory::findings(known)),
         ("disk", Vec::from_iter(disk_speed::finding(&settings))),
         ("toolkit", toolkit::findings()),
         ("engines", engines::findings()),

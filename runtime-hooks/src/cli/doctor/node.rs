@@ -66,22 +66,6 @@ fn of(has: &Capabilities) -> Vec<Finding> {
         let evidence = "the plugin for CRIU (bulk_memory.plugin) is not there".to_owned();
         found.push(warning("criu-plugin", evidence, "install stasis again"));
     }
-    let kernel = &has.kernel;
-    for (id, what, is_there, since) in [
-        ("pagemap-scan", "PAGEMAP_SCAN", kernel.pagemap_scan, "6.7"),
-        ("userfaultfd", "userfaultfd", kernel.userfaultfd, "5.2"),
-    ] {
-        if !is_there {
-            found.push(warning(
-                id,
-                format!(
-                    "kernel {} has no {what}: CRIU alone moves heaps",
-                    kernel.release
-                ),
-                format!("Linux {since} or newer has it; seccomp may forbid it"),
-            ));
-        }
-    }
     if has.cgroups == Cgroups::None {
         let evidence = "no cgroups are mounted: no container is found".to_owned();
         found.push(fault("cgroups", evidence, "mount them at /sys/fs/cgroup"));
@@ -145,19 +129,11 @@ mod tests {
     fn what_is_missing_is_found() {
         assert_eq!(of(&capable()), []);
         let mut has = capable();
-        has.kernel.pagemap_scan = false;
-        has.kernel.userfaultfd = false;
         has.cgroups = Cgroups::None;
         has.criu = Criu::Unknown("it hangs".to_owned());
         has.plugin = None;
         let ids: Vec<_> = of(&has).into_iter().map(|finding| finding.id).collect();
-        let expected = [
-            "criu-unknown",
-            "criu-plugin",
-            "pagemap-scan",
-            "userfaultfd",
-            "cgroups",
-        ];
+        let expected = ["criu-unknown", "criu-plugin", "cgroups"];
         assert_eq!(ids, expected);
     }
 }

@@ -130,7 +130,7 @@ mod tests {
             "phases": [
                 phase("gpu checkpoint", 2.0, Some(4 << 30)),
                 phase("dump", 2.0, None),
-                phase("dump: drain", 1.0, None),
+                phase("dump: hook", 1.0, None),
                 phase("unlock", 0.0, None),
             ],
         }))
@@ -138,7 +138,7 @@ mod tests {
         let expected = "2026-11-25T07:00:00Z checkpoint of job: 4.000 s, done
   gpu checkpoint             2.000 |#####     | 4.0 GiB, 2.00 GiB/s
   dump                       2.000 |     #####|
-  dump: drain                1.000 |     ###  |
+  dump: hook                 1.000 |     ###  |
   unlock                     0.000 |         #|";
         assert_eq!(drawn(&line, "job", 10), expected);
     }

@@ -11,7 +11,7 @@ use std::fmt;
 use serde::Serialize;
 use stasis_config::Settings;
 
-use crate::bulk_memory::plugin::DumpUse;
+use crate::bulk_memory::plugin;
 pub use crate::cli::machine::advisories::{Finding, Verdict};
 pub use crate::cli::machine::gpu_contents::Copying;
 pub use crate::cli::machine::programs::{Installed, Known};
@@ -66,15 +66,10 @@ fn fall_backs(settings: &Settings, has: &Capabilities, no_driver: Option<&String
         Criu::Missing => lines.push("nothing is checkpointed: no criu is in PATH".to_owned()),
         Criu::Unknown(why) => lines.push(format!("nothing may be checkpointed: {why}")),
     }
-    match DumpUse::of(&settings.bulk_memory, has) {
-        DumpUse::Memory => {}
-        DumpUse::Files(why) => lines.push(format!(
-            "CRIU alone moves heaps, and GPU contents that cannot go through files, with one \
-             thread: {why}"
-        )),
-        DumpUse::Nothing(why) => lines.push(format!(
-            "CRIU alone moves GPU contents, with one thread: {why}"
-        )),
+    if let Err(why) = plugin::usable(&settings.bulk_memory, has) {
+        lines.push(format!(
+            "the driver and CRIU move GPU contents, with one thread each: {why}"
+        ));
     }
     if has.cgroups == Cgroups::None {
         lines.push("no container is found: no cgroups are mounted".to_owned());
@@ -95,11 +90,8 @@ impl fmt::Display for Machine {
             criu,
             plugin,
         } = &self.capabilities;
-        let yes = |has: bool| if has { "yes" } else { "no" };
         writeln!(f, "kernel {}", kernel.release)?;
         writeln!(f, "  pages of {} bytes", kernel.page_size)?;
-        writeln!(f, "  PAGEMAP_SCAN: {}", yes(kernel.pagemap_scan))?;
-        writeln!(f, "  userfaultfd: {}", yes(kernel.userfaultfd))?;
         let cgroups = match cgroups {
             Cgroups::V1 => "version 1",
             Cgroups::V2 => "version 2",
@@ -150,7 +142,7 @@ mod tests {
         without.cgroups = Cgroups::None;
         let lines = fall_backs(&settings, &without, Some(&"no library".to_owned()));
         assert_eq!(lines.len(), 4, "{lines:?}");
-        assert!(lines[1].contains("CRIU alone moves GPU contents"));
+        assert!(lines[1].contains("the driver and CRIU move GPU contents"));
         assert!(lines[3].ends_with("no library"));
     }
 }

@@ -136,25 +136,22 @@ mod tests {
         ours.to_owned()
     }
 
-    fn not_returned() -> Error {
-        let cause = Failure::NotReturned("says \"no\"\nand more".to_owned());
-        let after_failure = AfterFailure::ImageCompleteWithoutMemory;
+    fn not_moved() -> Error {
+        let cause = Failure::GpuContents(io::Error::other("says \"no\"\nand more"));
+        let after_failure = AfterFailure::ImageComplete(Vec::new());
         Error::failed(Verb::Checkpoint, "c1", cause, after_failure)
     }
 
     #[test]
     fn a_json_line_has_kind_state_and_whether_the_image_is_complete() {
-        let line = reported(LogFormat::Json, not_returned());
+        let line = reported(LogFormat::Json, not_moved());
         let line: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!(line["level"], "error");
-        assert_eq!(line["kind"], "memory-not-returned");
-        assert_eq!(line["state"], "without-memory");
+        assert_eq!(line["kind"], "bulk-memory");
+        assert_eq!(line["state"], "unharmed");
         assert_eq!(line["image_complete"], true);
         let message = line["msg"].as_str().unwrap();
-        assert!(
-            message.contains("failed [memory-not-returned]: "),
-            "{message}"
-        );
+        assert!(message.contains("failed [bulk-memory]: "), "{message}");
         assert!(message.contains("says \"no\"\\nand more"), "{message}");
         assert_eq!(line.get("criu_log"), None);
     }
@@ -200,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_text_line_quotes_the_message_and_has_the_same() {
-        let line = reported(LogFormat::Text, not_returned());
+        let line = reported(LogFormat::Text, not_moved());
         assert!(line.contains("says \\\"no\\\"\\\\nand more"), "{line}");
         let end = " kind=memory-not-returned state=without-memory image_complete=true\n";
         assert!(line.ends_with(end), "{line}");

@@ -9,7 +9,6 @@ use stasis_config::{BlockerKind, MemoryTier, Settings};
 use super::checkpoint_way::{CheckpointWay, NoWay};
 use super::command::EngineCommand;
 use super::outcome::Outcome;
-use crate::bulk_memory::plugin::DumpUse;
 use crate::bulk_memory::stores::Stores;
 use crate::checkpoint::disk_space::MostWritten;
 use crate::cli::answer::amount::size;
@@ -22,7 +21,6 @@ use crate::container::host_memory::available;
 use crate::error::kind::Kind;
 use crate::error::{Refusal, chain};
 use crate::image::disk_space::free;
-use crate::preflight::capabilities::Capabilities;
 use crate::request::AfterDump;
 
 /// What a checkpoint would meet.
@@ -53,6 +51,9 @@ pub(super) struct DryRun {
     /// What is free there.
     room: Option<Room>,
     notes: Vec<String>,
+    /// What CRIU would dump of its GPU contents.
+    #[serde(skip)]
+    by_criu_bytes: u64,
 }
 
 /// Room for bulk memory.
@@ -93,6 +94,7 @@ impl DryRun {
             tier: settings.bulk_memory.tier,
             room: None,
             notes: Vec::new(),
+            by_criu_bytes: report.by_criu_bytes,
         };
         answer.judge(report, after);
         match way {
@@ -156,8 +158,7 @@ impl DryRun {
             return Ok(());
         };
         let (memory, container) = (&settings.bulk_memory, &located.container);
-        let plugin = DumpUse::of(memory, &Capabilities::probe(settings));
-        let most = MostWritten::of(memory, container, &plugin, self.gpu_bytes);
+        let most = MostWritten::of(memory, container, self.gpu_bytes, self.by_criu_bytes);
         let most = most.map_err(Refusal::from)?;
         if let Err(full) = most.admit_to_image(settings, directory) {
             self.refuse(Kind::NoSpace, chain(&full));

@@ -87,11 +87,9 @@ impl PstreeError {
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
-            Self::Io { .. }
-            | Self::Malformed { .. }
-            | Self::WithoutTmpfs { .. }
-            | Self::WithoutOwner { .. } => Kind::ImageDamaged,
-            Self::Store(error) => of_store(error),
+            Self::Io { .. } | Self::Malformed { .. } | Self::WithoutTmpfs { .. } => {
+                Kind::ImageDamaged
+            }
             Self::WithoutProcess { .. } | Self::Adopted { .. } => Kind::ProcessEnded,
         }
     }

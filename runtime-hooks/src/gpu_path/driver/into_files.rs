@@ -51,7 +51,7 @@ impl CopyingDriver {
                 let near = near(process);
                 scope.spawn(move || match make(process, *bytes, near, number) {
                     Ok(made) => drop(self.state().made.insert(ProcessId::of(process), made)),
-                    Err(error) => self.note(process, &error),
+                    Err(error) => self.is_alone(process, &error),
                 });
             }
         });
@@ -62,6 +62,17 @@ impl CopyingDriver {
         self.state().made.contains_key(&ProcessId::of(process))
     }
 
+    /// Why there is none, if that is known.
+    pub(crate) fn why_alone(&self, process: &ProcessRef) -> Option<String> {
+        self.state().alone.get(&ProcessId::of(process)).cloned()
+    }
+
+    fn is_alone(&self, process: &ProcessRef, error: &io::Error) {
+        let why = error.to_string();
+        self.state().alone.insert(ProcessId::of(process), why);
+        self.note(process, error);
+    }
+
     /// Has the driver's next checkpoint of each of these locked processes, which hold so many
     /// bytes, put their contents into its file. Returns those that the driver checkpoints alone.
     pub(crate) fn arm(&self, processes: &[(ProcessRef, u64)]) -> Vec<ProcessRef> {
@@ -69,7 +80,7 @@ impl CopyingDriver {
             for (process, bytes) in processes {
                 scope.spawn(move || match self.arm_one(process, *bytes) {
                     Ok(()) => {}
-                    Err(error) => self.note(process, &error),
+                    Err(error) => self.is_alone(process, &error),
                 });
             }
         });

@@ -16,6 +16,8 @@ use crate::gpu_path::share::Share;
 pub(super) struct State {
     pub(super) made: BTreeMap<ProcessId, Made>,
     pub(super) armed: BTreeMap<ProcessId, Copier>,
+    /// Why there is no file for a process.
+    pub(super) alone: BTreeMap<ProcessId, String>,
     /// What is checkpointed or restored next, in bytes.
     pub(super) expected: BTreeMap<ProcessId, u64>,
     pub(super) arrivals: Option<Arc<Arrivals>>,

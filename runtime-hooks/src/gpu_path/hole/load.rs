@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use stasis_injection::hole::fill;
 use stasis_injection::{ContentsFile, Sharing, Span};
 use stasis_linux::memory_file;
-use stasis_memory_store::{Area, CriuHas, FileContents, Index, LoadProgress, Reader, StoreError};
+use stasis_memory_store::{Area, FileContents, Index, LoadProgress, Reader, StoreError};
 
 use super::in_file::InFile;
 use super::progress::with_progress;
@@ -135,8 +135,7 @@ impl Load {
     fn files_for(&self, index: &Index, reader: &Reader) -> io::Result<Vec<Contents>> {
         let mut files = Vec::new();
         for process in &index.processes {
-            let areas = process.areas.iter();
-            for hole in areas.filter(|area| area.criu_has == CriuHas::Hole) {
+            for hole in &process.areas {
                 let from = match reader.in_place(hole) {
                     Some((file, offset)) => as_image(file, offset)?,
                     None => new_file(hole)?,

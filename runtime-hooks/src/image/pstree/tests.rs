@@ -1,9 +1,6 @@
 use std::fs;
 
 use proptest::prelude::*;
-use stasis_memory_store::{
-    After, CudaPids, DumpRequest, ImageId, ProcessMemory, Take, Tier, Writer,
-};
 
 use super::*;
 use crate::image::criu_file::COMMON_MAGIC;
@@ -72,33 +69,6 @@ fn cuda(pid: i32) -> CudaProcess {
     }
 }
 
-/// The index of bulk memory of these processes.
-fn write_index(image: &Path, pids: &[i32]) {
-    let order = DumpRequest {
-        image_id: ImageId::new(7),
-        tier: Tier::Portable,
-        directory: None,
-        earlier: None,
-        threads: 1,
-        compression: None,
-        after: After::End,
-        take: Take::Heaps,
-        minimum_mib: 16,
-        cuda: CudaPids::default(),
-        progress: None,
-        report: None,
-    };
-    let owner = |pid: &i32| ProcessMemory {
-        pid: *pid,
-        areas: Vec::new(),
-    };
-    let owners: Vec<_> = pids.iter().map(owner).collect();
-    Writer::create(image, &order)
-        .unwrap()
-        .finish(&owners)
-        .unwrap();
-}
-
 #[test]
 fn an_image_has_what_was_recorded_or_it_says_what_is_missing() {
     let directory = image(&[1, 7, 9]);
@@ -114,19 +84,6 @@ fn an_image_has_what_was_recorded_or_it_says_what_is_missing() {
     }
     let adopted = verify_in(&[1], &[7]).unwrap_err();
     assert!(matches!(adopted, PstreeError::Adopted { pid: 7, .. }));
-}
-
-#[test]
-fn an_image_has_the_owners_of_bulk_memory() {
-    let directory = image(&[1, 7, 9]);
-    write_index(directory.path(), &[1, 7]);
-    verify(directory.path(), &[], &[]).unwrap();
-    for missing in [8, 9] {
-        let directory = image(&[1, 7, 9]);
-        write_index(directory.path(), &[1, missing]);
-        let error = verify(directory.path(), &[], &[]).unwrap_err();
-        assert!(matches!(error, PstreeError::WithoutOwner { pid } if pid == missing));
-    }
 }
 
 /// A memory dump in advance has none of these files.

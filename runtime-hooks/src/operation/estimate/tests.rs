@@ -82,10 +82,10 @@ fn a_live_process_has_memory() {
 }
 
 #[test]
-fn the_plugins_progress_counts_first() {
+fn what_is_said_is_read() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("progress");
-    let estimate = ProgressEstimate::criu_restore(Some(&file));
+    let estimate = ProgressEstimate::said(&file);
     assert_eq!(estimate.read(), Reading::default());
     fs::write(&file, "0 0\n").unwrap();
     assert_eq!(estimate.read(), Reading::default());

@@ -109,7 +109,7 @@ impl<'a> Plan<'a> {
     fn carry_out(&self, timeline: &mut Timeline<'_>) -> Result<(), Failure> {
         let (context, id) = (self.context, self.container.id());
         let loaded = match self.gpu.as_ref().and_then(|gpu| gpu.memory.as_ref()) {
-            Some(memory) => memory.load(&context.cancel, timeline)?,
+            Some(memory) => Some(memory.load(&context.cancel, timeline)?),
             None => None,
         };
         timeline.time("thaw", || self.container.cgroup().thaw())?;

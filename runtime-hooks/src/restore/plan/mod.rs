@@ -13,14 +13,12 @@ use crate::context::Context;
 use crate::error::after_failure::AfterFailure;
 use crate::error::low_level::LowLevelFailure;
 use crate::error::{Error, Failure, Refusal};
-use crate::host::huge_pages::HugePages;
 use crate::image::manifest::Manifest;
 use crate::ledger::amounts::Resource;
 use crate::low_level::criu_log::CriuLog;
 use crate::low_level::criu_plugins::Environment;
 use crate::low_level::restore::{Ended, LowLevelRestore, Restored};
 use crate::operation::Operation;
-use crate::operation::estimate::ProgressEstimate;
 use crate::operation::group::Group;
 use crate::operation::timeline::Timeline;
 use crate::operation::undo::{Begun, Restore, Undo};
@@ -179,14 +177,13 @@ impl<'a> Plan<'a> {
         let memory = self.memory.as_ref();
         memory.map_or(Ok(()), |memory| memory.until_arrived(cancel, timeline))?;
         let loaded = match (memory, self.goal) {
-            (Some(memory), Goal::Running | Goal::Together(_)) => memory.load(cancel, timeline)?,
+            (Some(memory), Goal::Running | Goal::Together(_)) => {
+                Some(memory.load(cancel, timeline)?)
+            }
             // There is no knowing when the container will be started.
             (_, Goal::Created) | (None, _) => None,
         };
-        let restored = timeline.time_moving("criu restore", self.estimate(), || {
-            let _huge_pages = self.huge_pages();
-            low_level.run(Some(self.environment()))
-        });
+        let restored = timeline.time("criu restore", || low_level.run(Some(self.environment())));
         let restored = restored.map_err(Failure::start(&self.context.low_level))?;
         // CRIU has filled the host memory.
         self.operation.reservation().retain(Resource::is_of_gpu);
@@ -197,7 +194,9 @@ impl<'a> Plan<'a> {
                 return Ok(restored);
             }
         }
-        self.check_memory(timeline)?;
+        if let Some(memory) = &self.memory {
+            memory.tell(timeline);
+        }
         if self.options.mode == RestoreMode::Detached {
             // The container has not been announced yet, so a cancelled restore need not wait for
             // the GPU.
@@ -223,21 +222,6 @@ impl<'a> Plan<'a> {
         Ok(self.operation.stay_kept()?)
     }
 
-    fn estimate(&self) -> ProgressEstimate<'_> {
-        ProgressEstimate::criu_restore(self.memory.as_ref().map(MemoryRestore::progress))
-    }
-
-    fn huge_pages(&self) -> Option<HugePages> {
-        self.memory.as_ref()?.huge_pages(self.context)
-    }
-
-    fn check_memory(&self, timeline: &mut Timeline<'_>) -> Result<(), Failure> {
-        match &self.memory {
-            Some(memory) => Ok(memory.succeeded(timeline)?),
-            None => Ok(()),
-        }
-    }
-
     /// CRIU's work directory.
     fn work(&self) -> &Path {
         self.options.work()
@@ -248,9 +232,7 @@ impl<'a> Plan<'a> {
         if ended.status.success() && ended.hung.is_none() {
             return Ok(());
         }
-        let memory = self.memory.as_ref().map(MemoryRestore::failed);
-        let memory = memory.unwrap_or_default();
-        let failed = LowLevelFailure::of_restore(self.context, self.options, log, ended, memory);
+        let failed = LowLevelFailure::of_restore(self.context, self.options, log, ended);
         Err(Failure::LowLevel(Box::new(failed)))
     }
 }

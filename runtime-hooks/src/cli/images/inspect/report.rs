@@ -60,7 +60,7 @@ pub(super) struct Sizes {
     pub(super) process_bytes: u64,
     /// What the processes held on GPUs.
     pub(super) gpu_bytes: u64,
-    /// Bulk memory as it is stored: GPU contents, and heaps that CRIU does not have.
+    /// Bulk memory as it is stored: GPU contents that CRIU does not have.
     pub(super) bulk_bytes: Option<u64>,
     /// Where that was put: into the image ("portable"), or kept apart.
     pub(super) tier: Option<Tier>,

@@ -13,7 +13,7 @@ fn line(operation: &str, error: Option<&str>) -> String {
         "kind": error.map(|_| "no-space"),
         "phases": [
             {"name": "dump", "seconds": 3.0, "bytes": 2_u64 << 30},
-            {"name": "dump: drain", "seconds": 1.0},
+            {"name": "dump: hook", "seconds": 1.0},
         ],
         "locked_seconds": 0.2,
     });

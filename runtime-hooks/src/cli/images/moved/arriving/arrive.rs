@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use stasis_config::Settings;
 use stasis_linux::file;
 use stasis_memory_store::{
-    Arrived, Arriving, CriuHas, FetchEnd, Fetched, Fetching, INDEX_FILE, Index, Pack, StoreError,
-    Tier, is_pack_name, pack_header,
+    Arrived, Arriving, FetchEnd, Fetched, Fetching, INDEX_FILE, Index, Pack, StoreError, Tier,
+    is_pack_name, pack_header,
 };
 use stasis_oci_image::{Descriptor, Digest, Elsewhere, Manifest, Reference};
 
@@ -220,18 +220,15 @@ impl Named<'_> {
     }
 }
 
-/// GPU contents first, each blob where a restore comes to it: it reads in the order of the index.
+/// Each blob where a restore comes to it: it reads in the order of the index.
 fn in_order_of_need(parts: &mut Parts) -> Result<(), MoveError> {
     let Some(index) = parts.index.as_deref().map(Index::decode).transpose()? else {
         return Ok(());
     };
     let mut order = Vec::new();
-    for has in [CriuHas::Hole, CriuHas::Memory] {
-        let areas = index.areas().filter(|area| area.criu_has == has);
-        for chunk in areas.flat_map(|area| &area.chunks) {
-            if order.last() != Some(&chunk.place.pack) && !order.contains(&chunk.place.pack) {
-                order.push(chunk.place.pack);
-            }
+    for chunk in index.areas().flat_map(|area| &area.chunks) {
+        if order.last() != Some(&chunk.place.pack) && !order.contains(&chunk.place.pack) {
+            order.push(chunk.place.pack);
         }
     }
     let number = |pack: &Pack| index.packs.iter().position(|each| each == pack);

@@ -1,8 +1,9 @@
-//! The machine's memory: kept warm, and watched.
+//! The machine's memory: kept warm.
+//!
+//! Memory that a virtual machine gives back to its host costs ten times as much when it is touched
+//! again as memory that it still has.
 
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
@@ -23,11 +24,6 @@ pub(crate) fn warm() -> Result<()> {
     Ok(())
 }
 
-/// What could be had without taking it from anybody, bytes.
-pub(crate) fn available() -> Result<u64> {
-    field("MemAvailable:")
-}
-
 fn field(name: &str) -> Result<u64> {
     let text = std::fs::read_to_string("/proc/meminfo")?;
     let line = text.lines().find_map(|line| line.strip_prefix(name));
@@ -36,30 +32,4 @@ fn field(name: &str) -> Result<u64> {
         .context("the kernel tells nothing of its memory")?
         .parse::<u64>()?
         * 1024)
-}
-
-/// Of processes, and of files in memory. What is free says less: it changes with what the kernel
-/// tells its host.
-fn in_use() -> Result<u64> {
-    Ok(field("AnonPages:")? + field("Shmem:")?)
-}
-
-/// How much more of the machine's memory was in use at most while something was done.
-pub(crate) fn growth_during<T>(act: impl FnOnce() -> Result<T>) -> Result<(T, u64)> {
-    let before = in_use()?;
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let watcher = scope.spawn(|| {
-            let mut most = before;
-            while !over.load(Ordering::Relaxed) {
-                most = most.max(in_use().unwrap_or(most));
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            most
-        });
-        let done = act();
-        over.store(true, Ordering::Relaxed);
-        let most = watcher.join().ok().context("the watcher panicked")?;
-        Ok((done?, most - before))
-    })
 }

@@ -1,0 +1,46 @@
+//! What `stasis check` says of room, and of GPU contents that go through the driver and CRIU.
+
+use super::Report;
+use crate::bulk_memory::plugin;
+use crate::checkpoint::captured::Captured;
+use crate::checkpoint::destination::Destination;
+use crate::checkpoint::disk_space::MostWritten;
+use crate::checkpoint::plan::judge::admit_to_host;
+use crate::container::Container;
+use crate::container::host_memory::HostRoom;
+use crate::context::Context;
+use crate::cuda::process_set::ProcessStates;
+use crate::error::Refusal;
+use crate::ledger::{Patience, Reservation};
+use crate::preflight::capabilities::Capabilities;
+
+impl Report {
+    /// Asks for room in host memory, and on the disk of bulk memory. That of the image is not known
+    /// here.
+    pub(super) fn ask_for_room(
+        &mut self,
+        context: &Context,
+        container: &Container,
+        members: &ProcessStates,
+        captured: &Captured,
+    ) -> Result<(), Refusal> {
+        let (settings, bytes) = (&context.settings, captured.to_host_bytes);
+        let room = HostRoom {
+            reservation: &Reservation::only_asking(&settings.paths.state_dir),
+            patience: &Patience::none(),
+        };
+        let memory = &settings.bulk_memory;
+        let plugin = plugin::usable(memory, &Capabilities::probe(settings));
+        let destination = Destination::wanted(settings, plugin.as_ref().map(drop));
+        let limits = container.memory_of(members.iter().map(|(process, _)| process))?;
+        let destination = destination.fitting(&limits, captured);
+        let destination = destination.foretold(settings, captured);
+        let by_criu = destination.by_criu(captured);
+        self.by_criu_bytes = by_criu.as_ref().map_or(0, |by_criu| by_criu.bytes);
+        self.notes
+            .extend(by_criu.map(|by_criu| by_criu.to_string()));
+        admit_to_host(container, members, bytes, &destination, room)?;
+        let most = MostWritten::of(memory, container, bytes, self.by_criu_bytes)?;
+        Ok(most.admit_to_store(context, container.id())?)
+    }
+}
