@@ -3,12 +3,12 @@
 //! Callers of an OCI runtime pass no environment (podman and CRI-O pass on two variables), so
 //! stasis reads no setting from there, not even `PATH`.
 
-mod bulk_memory;
 mod deadlines;
 mod error;
 pub mod exposure;
 mod file;
 mod gpu_checkpoint;
+mod gpu_contents;
 pub mod hooks;
 pub mod interface;
 mod low_level;
@@ -20,10 +20,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-pub use bulk_memory::{BulkMemory, MemoryTier};
 pub use deadlines::Deadlines;
 pub use error::SettingsError;
 pub use gpu_checkpoint::{GpuCheckpoint, GpuCheckpointPath};
+pub use gpu_contents::GpuContents;
 pub use hooks::Hooks;
 pub use low_level::{Flavor, LowLevel};
 pub use preflight::{BlockerKind, DiskSpace, ExecSessions, Preflight};
@@ -57,8 +57,8 @@ pub struct Settings {
     pub gpu_checkpoint: GpuCheckpoint,
     /// Commands that are run in containers.
     pub hooks: Hooks,
-    /// How bulk memory is stored.
-    pub bulk_memory: BulkMemory,
+    /// Where and how GPU contents are stored.
+    pub gpu_contents: GpuContents,
     /// Restores.
     pub restore: Restore,
     /// CRIU.
@@ -203,8 +203,8 @@ impl Settings {
         let absolute = [
             ("driver.libcuda", self.driver.libcuda.as_deref()),
             ("driver.nvml", self.driver.nvml.as_deref()),
-            ("bulk_memory.directory", Some(&self.bulk_memory.directory)),
-            ("bulk_memory.plugin", Some(&self.bulk_memory.plugin)),
+            ("gpu_contents.directory", self.gpu_contents.directory()),
+            ("gpu_contents.plugin", Some(&self.gpu_contents.plugin)),
             ("criu.plugin_dir", self.criu.plugin_dir.as_deref()),
             ("paths.state_dir", Some(self.paths.state_dir.as_path())),
             ("paths.log_dir", Some(self.paths.log_dir.as_path())),
@@ -220,7 +220,7 @@ impl Settings {
         }
         self.restore.check()?;
         self.preflight.check()?;
-        self.bulk_memory.check()?;
+        self.gpu_contents.check()?;
         self.hooks.check()?;
         self.deadlines.check()
     }

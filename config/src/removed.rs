@@ -30,6 +30,28 @@ const REMOVED: &[(&str, &str)] = &[
          line",
     ),
     (
+        "bulk_memory.tier",
+        "name the directory of GPU contents that are to lie apart from images in \
+         gpu_contents.directory, on a tmpfs or on a disk; without one they lie in the image",
+    ),
+    ("bulk_memory.directory", "write gpu_contents.directory"),
+    (
+        "bulk_memory.ram_limit_percent",
+        "write gpu_contents.staging_percent",
+    ),
+    (
+        "bulk_memory.keep",
+        "`stasis gc` removes images with their GPU contents; delete the line",
+    ),
+    (
+        "bulk_memory.max_bytes",
+        "`stasis gc` removes images with their GPU contents; delete the line",
+    ),
+    (
+        "bulk_memory",
+        "the table is [gpu_contents] now, with threads, compression_level and plugin as before",
+    ),
+    (
         "gpu_checkpoint.huge_pages",
         "stasis leaves the switch of the machine alone; delete the line",
     ),

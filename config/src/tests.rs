@@ -60,11 +60,18 @@ fn a_key_that_was_removed_is_named_with_what_to_do_instead() {
     for key in [
         "bulk_memory.heaps",
         "bulk_memory.minimum_mib",
+        "bulk_memory.tier",
+        "bulk_memory.directory",
+        "bulk_memory.ram_limit_percent",
+        "bulk_memory.keep",
+        "bulk_memory.max_bytes",
         "gpu_checkpoint.huge_pages",
     ] {
         let text = message(&format!("{key} = 1\n"));
         assert!(text.contains(key), "{text}");
     }
+    let text = message("[bulk_memory]\nthreads = 4\n");
+    assert!(text.contains("[gpu_contents]"), "{text}");
 }
 
 #[test]
@@ -85,22 +92,22 @@ fn values_that_make_no_sense_are_refused_by_key() {
         ("runtime.path = \"bin/runc\"", "runtime.path"),
         ("paths.state_dir = \"state\"", "paths.state_dir"),
         (
-            "bulk_memory.directory = \"memory\"",
-            "bulk_memory.directory",
+            "gpu_contents.directory = \"memory\"",
+            "gpu_contents.directory",
         ),
-        ("bulk_memory.plugin = \"x.so\"", "bulk_memory.plugin"),
-        ("bulk_memory.threads = 65", "bulk_memory.threads"),
+        ("gpu_contents.plugin = \"x.so\"", "gpu_contents.plugin"),
+        ("gpu_contents.threads = 65", "gpu_contents.threads"),
         (
-            "bulk_memory.compression_level = 20",
-            "bulk_memory.compression_level",
-        ),
-        (
-            "bulk_memory.compression_level = -1",
-            "bulk_memory.compression_level",
+            "gpu_contents.compression_level = 20",
+            "gpu_contents.compression_level",
         ),
         (
-            "bulk_memory.ram_limit_percent = 91",
-            "bulk_memory.ram_limit_percent",
+            "gpu_contents.compression_level = -1",
+            "gpu_contents.compression_level",
+        ),
+        (
+            "gpu_contents.staging_percent = 91",
+            "gpu_contents.staging_percent",
         ),
         ("restore.images = [\"/images\", \"more\"]", "restore.images"),
         ("restore.at_create = \"images\"", "restore.at_create"),
@@ -224,17 +231,23 @@ fn the_low_level_runtime_is_an_executable_of_a_known_kind() {
 
 #[test]
 fn the_number_of_threads_is_taken_or_found() {
-    let with = |threads, tier| {
-        let text = format!("bulk_memory.threads = {threads}");
-        parse(&text).unwrap().bulk_memory.threads_for(tier)
+    let with = |threads| {
+        let text = format!("gpu_contents.threads = {threads}");
+        parse(&text).unwrap().gpu_contents
     };
-    assert_eq!(with(3, MemoryTier::Disk), 3);
-    let cores = with(0, MemoryTier::Ram);
+    assert_eq!(with(3).threads_on_disk(), 3);
+    let cores = with(0).threads();
     assert!((1..=32).contains(&cores));
-    assert_eq!(with(0, MemoryTier::Disk), 32.min(cores + 6));
-    let tier = |name| parse(&format!("bulk_memory.tier = \"{name}\""));
-    assert_eq!(tier("ram").unwrap().bulk_memory.tier, MemoryTier::Ram);
-    assert!(tier("tape").unwrap_err().to_string().contains("tape"));
+    assert_eq!(with(0).threads_on_disk(), 32.min(cores + 6));
+}
+
+#[test]
+fn gpu_contents_lie_in_the_image_unless_a_directory_is_named() {
+    let directory = |text| parse(text).unwrap().gpu_contents;
+    assert_eq!(directory("").directory(), None);
+    assert_eq!(directory("gpu_contents.directory = \"\"").directory(), None);
+    let named = directory("gpu_contents.directory = \"/dev/shm/stasis\"");
+    assert_eq!(named.directory(), Some(Path::new("/dev/shm/stasis")));
 }
 
 #[test]

@@ -1,4 +1,15 @@
-# What bulk memory takes, by tier, size and content; sourced by inside.sh.
+# What GPU contents take, by place, size and content; sourced by inside.sh.
+
+# The settings of where they lie. The disk of these machines is memory as well.
+contents() { # tmpfs|disk|image
+    case $1 in
+    tmpfs)
+        mountpoint -q /contents || { mkdir -p /contents && mount -t tmpfs -o size=70%,mode=700,huge=always tmpfs /contents; }
+        echo $'[gpu_contents]\ndirectory = "/contents"'
+        ;;
+    disk) echo $'[gpu_contents]\ndirectory = "/var/lib/contents"' ;;
+    esac
+}
 
 # The memory of these machines goes back to their host when it is free, and its first touch then costs more than all else: it is touched and
 # let go of just before what is timed.
@@ -28,12 +39,12 @@ one_line() { # OPERATION: its phases, and what the plugin told
         sed 's/{"name":"\([^"]*\)","seconds":\([0-9]*\.[0-9]\{1,3\}\)[0-9]*[^}]*}/\1 \2/g; s/.*"phases"://; s/[]["]//g' | cut -c1-500
 }
 
-bulk() { # ram|disk|portable|criu MIB [zero=PERCENT]
-    local tier=$1 mib=$2 start checkpoint first second third name=bulk
-    if [ $tier = criu ]; then
+bulk() { # tmpfs|disk|image|criu MIB [zero=PERCENT]
+    local place=$1 mib=$2 start checkpoint first second third name=bulk
+    if [ $place = criu ]; then
         settings $'[gpu_checkpoint]\npath = "driver"'
     else
-        settings $'[bulk_memory]\nram_limit_percent = 70\ntier = "'$tier$'"'
+        settings "$(contents $place)"
     fi
     run $name /bin/memcheck $mib 10020 ${3:-}
     first=$(until_up 10020)
@@ -44,9 +55,6 @@ bulk() { # ram|disk|portable|criu MIB [zero=PERCENT]
     second=$(ask 10020)
     say "bulk $* | $first, checkpoint $checkpoint, $second: $(one_line checkpoint), resume: $(one_line resume)"
     remove $name
-    local try
-    [ $tier != ram ] || for try in {1..600}; do grep -q '"operation":"durable"' /var/log/stasis/operations.log && break; sleep 0.1; done
-    [ $tier != ram ] || say "bulk $* | durable: $(grep '"operation":"durable"' /var/log/stasis/operations.log | tail -n 1)"
     warm $((mib + mib / 4))
     start=$(clock)
     ctr c restore --rw --live $name $name:1 || say "bulk $* | restore failed: $(tail -n 3 /out/log.txt | cut -c1-600)"
@@ -71,19 +79,16 @@ bulk() { # ram|disk|portable|criu MIB [zero=PERCENT]
 
 # The runtime's own commands on a container that nobody has paused, and ctr's, which pauses it: GPU contents go through files, or, with the
 # path "driver", through memory of the process and CRIU. Both in one run, in turns.
-from_files() { # TIER MIB [ROUNDS [PATHS]]
+from_files() { # PLACE MIB [ROUNDS [PATHS]]
     local path round
-    # The machine's disk is memory: a copy there would take what is measured.
-    [ $1 != ram ] || { mkdir -p /var/lib/stasis/memory && mount -t tmpfs -o size=64M,mode=700 tmpfs /var/lib/stasis/memory; }
     for ((round = 0; round < ${3:-2}; round++)); do
         for path in ${4:-auto driver}; do from_files_once $1 $2 $path; done
     done
-    [ $1 != ram ] || umount -l /var/lib/stasis/memory
     settings
 }
-from_files_once() { # TIER MIB PATH
+from_files_once() { # PLACE MIB PATH
     local name=direct bundle=/run/moved start first second third took exit
-    settings $'[bulk_memory]\nram_limit_percent = 70\ntier = "'$1$'"\n[gpu_checkpoint]\npath = "'$3$'"'
+    by_path $3 $1
     run $name /bin/memcheck $2 10060
     first=$(until_up 10060)
     mkdir -p $bundle/rootfs
@@ -94,7 +99,7 @@ from_files_once() { # TIER MIB PATH
     start=$(clock)
     "${runtime[@]}" checkpoint --leave-running --image-path /images/$name $name </dev/null
     exit=$? took=$(since $start) second=$(ask 10060)
-    say "path $3, tier $1, $2 MiB | $first; goes on: exit $exit in $took, $second: $(one_line checkpoint) $(tail -n 1 /run/direct.log | cut -c1-400)"
+    say "path $3, contents: $1, $2 MiB | $first; goes on: exit $exit in $took, $second: $(one_line checkpoint) $(tail -n 1 /run/direct.log | cut -c1-400)"
     forget_stores
     warm $(($2 + $2 / 4))
     start=$(clock)
@@ -119,7 +124,4 @@ from_files_once() { # TIER MIB PATH
     rm -rf $bundle /images/$name* /run/direct.log /run/moved.log
     forget_stores
 }
-forget_stores() {
-    local image
-    for image in $(ls /run/stasis/memory /var/lib/stasis/memory 2>/dev/null | grep -E '^[0-9a-f]{32}$' | sort -u); do stasis memory remove $image; done
-}
+forget_stores() { rm -rf /contents/* /var/lib/contents/*; }

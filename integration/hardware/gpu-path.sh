@@ -20,12 +20,11 @@ preset() { # NAME
     esac
 }
 
-# Whole commands of ctr, and of podman if it is packed, in the tier "ram", memory warm, words verified each time; and how long a checkpoint
+# Whole commands of ctr, and of podman if it is packed, with contents apart on a tmpfs, memory warm, words verified each time; and how long a checkpoint
 # that goes on keeps the job from working. The paths take turns.
 gpu_bench() { # GIB ROUNDS PATH...
     local gib=$1 round path what
     local -A took=()
-    mkdir -p /var/lib/stasis/memory && mount -t tmpfs -o size=64M,mode=700 tmpfs /var/lib/stasis/memory
     for ((round = 0; round < $2; round++)); do
         for path in "${@:3}"; do
             gpu_bench_once $((gib * 1024)) $path
@@ -34,10 +33,9 @@ gpu_bench() { # GIB ROUNDS PATH...
         done
     done
     for what in checkpoint restore stop goes-on podman podman-stop; do figures gpu-${gib}g-$what "${@:3}"; done
-    umount -l /var/lib/stasis/memory
     settings
 }
-by_path() { settings $'[bulk_memory]\nram_limit_percent = 70\ntier = "ram"\n[gpu_checkpoint]\npath = "'$1$'"'; } # PATH
+by_path() { settings "$(contents ${2:-${PLACE:-tmpfs}})"$'\n[gpu_checkpoint]\npath = "'$1$'"'; } # PATH [PLACE]
 locked() { # how long CUDA processes were, in the last checkpoint
     grep '"operation":"checkpoint"' /var/log/stasis/operations.log | tail -n 1 | sed 's/.*"locked_seconds":\([0-9.]*\).*/\1/'
 }

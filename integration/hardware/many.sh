@@ -1,10 +1,9 @@
 # One image or one GPU for many, and what that takes of the machine's memory; sourced by inside.sh.
 
-# Sixteen processes of 1 GiB in one container, whole commands, tier "ram", memory warm.
+# Sixteen processes of 1 GiB in one container, whole commands, contents apart on a tmpfs, memory warm.
 sixteen_bench() { # ROUNDS [MIB]
     local rounds=$1 mib=${2:-1024} round port start ended=() restored=() answers
-    mkdir -p /var/lib/stasis/memory && mount -t tmpfs -o size=64M,mode=700 tmpfs /var/lib/stasis/memory
-    settings $'[bulk_memory]\nram_limit_percent = 70\ntier = "ram"'
+    settings "$(contents tmpfs)"
     for ((round = 0; round < rounds; round++)); do
         run crowd /bin/sh -c "for port in \$(seq 11000 11015); do STASIS_TAG=p\$port /bin/memcheck $mib \$port & done; wait"
         for port in {11000..11015}; do until_up $port >/dev/null; done
@@ -28,16 +27,13 @@ sixteen_bench() { # ROUNDS [MIB]
     done
     figure gpu-16x1g-checkpoint "${ended[@]% s}"
     figure gpu-16x1g-restore "${restored[@]% s}"
-    umount -l /var/lib/stasis/memory
     settings
 }
 
 # Four containers restored from one image at the same time: what they take of the machine's memory, the image's copy included.
 replicas() { # MIB
     local mib=$1 copy before least number answers=() watcher restores=()
-    # The machine's disk is memory: a copy there would be counted.
-    mkdir -p /var/lib/stasis/memory && mount -t tmpfs -o size=64M,mode=700 tmpfs /var/lib/stasis/memory
-    settings $'[bulk_memory]\nram_limit_percent = 70\ntier = "ram"'
+    settings "$(contents tmpfs)"
     local gpu_options=("${gpu_options[@]:1}")
     run replica0 /bin/memcheck $mib 10070
     answers+=("$(ask_inside replica0)")
@@ -67,7 +63,6 @@ replicas() { # MIB
     exec 8<&- 9>&-
     rm -rf /run/replica? /images/replica
     forget_stores
-    umount -l /var/lib/stasis/memory
     settings
 }
 replica_bundle() { # NUMBER

@@ -24,7 +24,6 @@ number() { grep -o "\"$1\": *[0-9]*" | grep -o "[0-9]*$"; } # FIELD
 travel() { # MIB
     local start first said bytes answers name=travel image=/images/travel
     has_registry travel || return
-    settings $'[bulk_memory]\ntier = "portable"'
     run $name /bin/memcheck $1 10093
     first=$(until_up 10093)
     ctr t checkpoint --exit --image-path $image $name || say "travel | checkpoint failed: $(tail -n 3 /out/log.txt | cut -c1-600)"
@@ -68,7 +67,7 @@ forget_image() { # DIRECTORY
 }
 run_from() { # DIRECTORY|REF ID COMMAND...: a container that begins with the image
     local extra=(--annotation io.stasis.restore="$1")
-    settings $'[bulk_memory]\ntier = "portable"\n[restore]\nat_create = "/images"\nregistry = "http://localhost:5000/jobs"'
+    settings $'[restore]\nat_create = "/images"\nregistry = "http://localhost:5000/jobs"'
     run "${@:2}"
 }
 
@@ -76,7 +75,6 @@ run_from() { # DIRECTORY|REF ID COMMAND...: a container that begins with the ima
 second_replica() {
     local name said first=() from=/images/replicas
     has_torch "second replica" && has_registry "second replica" || return
-    settings $'[bulk_memory]\ntier = "portable"'
     start_registry
     for name in one two; do
         torch_run $name -- "exec $python /run/torch/llama.py /run/torch/$name.txt 0.02 >/run/torch/$name-output.txt 2>&1"

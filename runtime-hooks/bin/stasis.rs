@@ -1,5 +1,4 @@
-//! The operator's program: what it shows and does with containers, images and the memory that
-//! checkpoints keep; under the name `cuda-checkpoint` it replaces NVIDIA's program of that name.
+//! The operator's program: what it shows and does with containers and images; under the name `cuda-checkpoint` it replaces NVIDIA's program of that name.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -20,7 +19,7 @@ use stasis::cli::recover::{Found, Outcome, Which, recover};
 use stasis::cli::setup::{self, setup};
 use stasis::cli::suspend::{self, Goal};
 use stasis::cli::through_engine::{checkpoint, restore};
-use stasis::cli::{documents, log, memory, metrics, ps, respawned};
+use stasis::cli::{documents, log, metrics, ps, respawned};
 use stasis::cuda::watchdog;
 use stasis::error::chain;
 use stasis_config::Settings;
@@ -70,7 +69,7 @@ enum Verb {
         /// The container's id (or the beginning of it) or name.
         #[arg(value_name = "ID|NAME", required_unless_present_any = ["machine", "image"])]
         id: Option<String>,
-        /// Read the image in this directory as a restore would, and all of its bulk memory.
+        /// Read the image in this directory as a restore would, and all of its GPU contents.
         #[arg(long, value_name = "DIR", conflicts_with_all = ["id", "root", "machine"])]
         image: Option<PathBuf>,
         /// Report what this machine can do, and what is done without it.
@@ -132,13 +131,6 @@ enum Verb {
         #[command(flatten)]
         output: Output,
     },
-    /// Manage memory that checkpoints keep apart from their images.
-    ///
-    /// They do so with bulk_memory.tier "disk" or "ram" in the settings.
-    Memory {
-        #[command(subcommand)]
-        verb: memory::command::Verb,
-    },
     /// Write manual pages and completions of shells below this directory, for a package.
     #[command(hide = true)]
     Documents {
@@ -155,7 +147,6 @@ impl Verb {
             }
             Self::Setup(arguments) => arguments.format(),
             Self::Documents { .. } | Self::Metrics(_) => Format::Text,
-            Self::Memory { verb } => verb.format(),
             Self::Ps(arguments) => arguments.format(),
             Self::Log(arguments) => arguments.format(),
             Self::Checkpoint(arguments) => arguments.format(),
@@ -236,7 +227,6 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
             suspend::run(&settings()?, &containers, Goal::Suspended, config)
         }
         Verb::Resume(containers) => suspend::run(&settings()?, &containers, Goal::Running, config),
-        Verb::Memory { verb } => Ok(memory::command::run(&settings()?, verb)?),
         Verb::Doctor { output } => {
             let found = doctor(settings());
             show(&found, output.format())?;

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::check::wait::wait_until_clear;
 use crate::container::bundle::Bundle;
+use crate::container::contents::{DISK, MEMORY};
 use crate::host::installed::{RUNTIME, StasisHost};
 
 /// The runtime with a fault in CRIU's plugin that a file orders.
@@ -191,20 +192,20 @@ impl StasisHost {
         let processes = self.processes_at_rest()?;
         let mounts = ["cut", "-d", " ", "-f", "5", "/proc/self/mountinfo"];
         let mut mounts = self.lines(&mounts)?;
-        mounts.retain(|mount| mount != "/run/stasis/memory");
+        mounts.retain(|mount| mount != "/run/stasis/staging");
         let cgroups = self.lines(&["find", "/sys/fs/cgroup", "-type", "d"])?;
         let mut inventory = Inventory::from([
             ("processes", processes),
             ("mounts", mounts),
             ("cgroups", cgroups),
         ]);
-        let kept = ["/var/lib/stasis", "/run/stasis"].map(|path| self.host.path(path));
+        let kept = [DISK, "/run/stasis", MEMORY].map(|path| self.host.path(path));
         let mut stored = Vec::new();
         for path in &kept {
             files_below(path, &mut stored)?;
         }
         // These stay from the first operation on that needs them; what is in them does not.
-        let stay = ["ledger", "criu-plugins", "criu-plugins-memory", "memory"];
+        let stay = ["ledger", "criu-plugins", "criu-plugins-memory", "staging"];
         let stay = stay.map(|name| kept[1].join(name).display().to_string());
         stored.retain(|path| !stay.contains(path));
         stored.sort();

@@ -1,6 +1,7 @@
 //! Containers that tests checkpoint, restore, crash and measure.
 
 pub mod bundle;
+pub mod contents;
 pub mod crash_container;
 pub mod failure;
 pub mod gpu_task;

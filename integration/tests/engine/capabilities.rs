@@ -124,7 +124,7 @@ fn one(stasis: &StasisHost, job: &Bundle<'_>, asked: usize, left: &Left) -> Resu
 }
 
 fn without_plugin(stasis: &StasisHost) -> Result<()> {
-    stasis.set(&stasis.low_level, "bulk_memory.plugin = \"/nowhere.so\"\n")
+    stasis.set(&stasis.low_level, "gpu_contents.plugin = \"/nowhere.so\"\n")
 }
 
 /// One that somebody has built, which says nothing of its version.

@@ -13,6 +13,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use serde_json::{Value, json};
 use stasis_integration::container::bundle::Bundle;
+use stasis_integration::container::contents::{Contents, DISK, MEMORY};
 use stasis_integration::container::image_files::{contents, manifest};
 use stasis_integration::container::memory_container::difference;
 use stasis_integration::host::HostKind;
@@ -23,28 +24,26 @@ use self::not_here::{other_machines, other_versions, who_may_be_restored};
 
 const PORT: u16 = 10000;
 const DRIVER: &str = "driver 580.95.05";
-const PARENTS: [&str; 2] = ["/var/lib/stasis/memory", "/run/stasis/memory"];
 
 #[test]
 fn an_image_is_judged_as_its_restore_would() -> Result<()> {
     needs!(StandIn);
     let stasis = &StasisHost::of(HostKind::sid()?)?;
     let _containerd = stasis.containerd()?;
-    for tier in ["portable", "disk", "ram"] {
-        stasis.set("runc", &format!("bulk_memory.tier = \"{tier}\"\n"))?;
+    for place in Contents::ALL {
+        stasis.set("runc", place.setting())?;
         stasis.inject(&format!("gpus 2\n{DRIVER}"))?;
         let job = Bundle::make(
             stasis,
-            &format!("of-{tier}"),
+            &format!("of-{place:?}").to_lowercase(),
             &["/bin/memcheck", "48", "10000"],
         )?;
         job.give(&[0, 1])?;
         job.run()?;
         assert_eq!(stasis.ask_until_up(PORT)?, "ok 0");
         job.checkpoint("image", &[])?;
-        stasis.host.run(&[PROGRAM, "memory", "flush"])?;
-        each(stasis, &job).with_context(|| format!("tier {tier}"))?;
-        if tier == "portable" {
+        each(stasis, &job).with_context(|| format!("{place:?}"))?;
+        if place == Contents::InImage {
             here::all_that_it_takes_for_granted(stasis, &job)?;
         }
         job.restore("image")?;
@@ -192,7 +191,7 @@ fn packs(stasis: &StasisHost, job: &Bundle<'_>) -> Result<Vec<PathBuf>> {
         .as_str()
         .context("no memory")?
         .to_owned();
-    let stores = PARENTS.map(|parent| stasis.host.path(format!("{parent}/{name}")));
+    let stores = [DISK, MEMORY].map(|parent| stasis.host.path(format!("{parent}/{name}")));
     let mut found = Vec::new();
     for directory in stores
         .into_iter()

@@ -8,6 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::process_tree::descendant;
 use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::container::contents::Contents;
 use stasis_integration::container::image_files::contents;
 use stasis_integration::container::memory_container::MemoryContainer;
 use stasis_integration::host::HostKind;
@@ -17,9 +18,10 @@ use stasis_integration::host::installed::StasisHost;
 fn an_image_stays_whole_until_the_next_is_complete() -> Result<()> {
     let host = StasisHost::of(HostKind::sid()?)?;
     let _containerd = host.containerd()?;
-    for (number, tier) in ["portable", "disk", "ram"].into_iter().enumerate() {
+    for (number, place) in Contents::ALL.into_iter().enumerate() {
         let port = 10000 + u16::try_from(number)?;
-        Kept::start(&host, tier, port)?.all_cases().context(tier)?;
+        let kept = Kept::start(&host, place, port)?;
+        kept.all_cases().with_context(|| format!("{place:?}"))?;
     }
     a_full_disk_has_the_earlier_image(&host)
 }
@@ -43,17 +45,18 @@ struct Kept<'l> {
 }
 
 impl<'l> Kept<'l> {
-    fn start(host: &'l StasisHost, tier: &str, port: u16) -> Result<Self> {
-        let settings = format!("bulk_memory.tier = \"{tier}\"\n");
+    fn start(host: &'l StasisHost, place: Contents, port: u16) -> Result<Self> {
+        let settings = place.setting().to_owned();
         host.set("runc", &settings)?;
         for (path, script) in [KILLER, FAILING] {
             host.host.write(path, script)?;
             host.host.run(&["chmod", "755", path])?;
         }
         let command = format!("exec /bin/memcheck 48 {port}");
+        let id = format!("{place:?}").to_lowercase();
         Ok(Self {
             host,
-            container: MemoryContainer::start(host, tier, &command, port)?,
+            container: MemoryContainer::start(host, &id, &command, port)?,
             settings,
         })
     }

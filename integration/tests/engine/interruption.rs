@@ -11,6 +11,7 @@ use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::process_tree::descendant;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::{Bundle, ROOT};
+use stasis_integration::container::contents::Contents;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 
@@ -137,8 +138,8 @@ fn an_image_restores_though_its_operation_was_killed(
         "#!/bin/sh\ncase \" $* \" in *\" checkpoint \"*) kill -9 $PPID;; esac\nexec runc \"$@\"\n";
     stasis.host.write(KILLER, SCRIPT)?;
     stasis.host.run(&["chmod", "755", KILLER])?;
-    for tier in ["portable", "disk"] {
-        let settings = format!("runtime.flavor = \"runc\"\nbulk_memory.tier = \"{tier}\"\n");
+    for place in Contents::ALL {
+        let settings = format!("runtime.flavor = \"runc\"\n{}", place.setting());
         stasis.set(KILLER, &settings)?;
         let mut operation = counter.begin_checkpoint("cut-off", &[])?;
         ensure!(!operation.wait()?.success(), "it was not killed");
@@ -147,7 +148,7 @@ fn an_image_restores_though_its_operation_was_killed(
             let is_over = matches!(status.as_str(), "" | "stopped");
             Ok((!is_over).then(|| format!("the container is {status}")))
         })?;
-        stasis.set("runc", "")?;
+        stasis.set("runc", place.setting())?;
         stasis.nothing_to_put_right()?;
         counter.delete()?;
         counter.restore("cut-off")?;

@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::container::bundle::Bundle;
+use stasis_integration::container::contents::{DISK, ON_DISK};
 use stasis_integration::container::image_files::{manifest, unlist};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
@@ -17,7 +18,7 @@ fn an_image_that_names_anothers_store_gets_nothing_of_it() -> Result<()> {
     let stasis = &StasisHost::of(HostKind::sid()?)?;
     needs!(StandIn);
     let _containerd = stasis.containerd()?;
-    stasis.set("runc", "bulk_memory.tier = \"disk\"\n")?;
+    stasis.set("runc", ON_DISK)?;
     let theirs = ended(stasis, "theirs", 10000)?;
     let ours = ended(stasis, "ours", 10001)?;
     for forge in [with_id, with_places] {
@@ -28,7 +29,7 @@ fn an_image_that_names_anothers_store_gets_nothing_of_it() -> Result<()> {
             .run(&["cp", "-a", &ours.image("image"), &image])?;
         forge(&ours.image_path("forged"), &theirs.image_path("image"))?;
         let message = ours.restore_fails("forged")?;
-        assert_contains(&message, &["/var/lib/stasis/memory/", "another index"]);
+        assert_contains(&message, &[DISK, "another index"]);
         let failure = ours.failure()?.context("it reports nothing")?;
         ensure!(
             failure.kind.map(|kind| kind.name()) == Some("image-damaged"),

@@ -5,6 +5,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::container::bundle::ROOT;
+use stasis_integration::container::contents::Contents;
 use stasis_integration::container::memory_container::MemoryContainer;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{PROGRAM, StasisHost};
@@ -41,7 +42,7 @@ fn the_cause_and_the_seconds_are_said() -> Result<()> {
             "gpu_checkpoint.path is \\\"driver\\\" in the settings",
         ),
         (
-            "bulk_memory.plugin = \"/nowhere.so\"\n",
+            "gpu_contents.plugin = \"/nowhere.so\"\n",
             "there is no plugin /nowhere.so",
         ),
         ("", "has not passed the self-test: words are wrong"),
@@ -92,11 +93,11 @@ fn of_two_processes_one_has_a_file() -> Result<()> {
     ensure!(stasis.ask_until_up(10001)? == "ok 0");
     let held = held(stasis)?;
     let minimum = (held.iter().sum::<u64>() / 2) >> 20;
-    for tier in ["portable", "ram"] {
-        let settings =
-            format!("gpu_checkpoint.minimum_mib = {minimum}\nbulk_memory.tier = \"{tier}\"\n");
+    for place in [Contents::InImage, Contents::InMemory] {
+        let minimum = format!("gpu_checkpoint.minimum_mib = {minimum}\n");
+        let settings = format!("{minimum}{}", place.setting());
         stasis.set(&stasis.low_level, &settings)?;
-        mixed(stasis, &job).context(tier)?;
+        mixed(stasis, &job).with_context(|| format!("{place:?}"))?;
     }
     job.end()
 }

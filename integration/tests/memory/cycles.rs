@@ -4,6 +4,7 @@
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
+use stasis_integration::container::contents::{Contents, DISK};
 use stasis_integration::container::memory_container::{Inventory, MemoryContainer, names_in};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{PROGRAM, StasisHost};
@@ -36,8 +37,9 @@ fn nothing_grows() -> Result<()> {
     let holder = MemoryContainer::start(&stasis, "job", command, 10000)?;
     let mut settled: Option<(Use, u64, Inventory)> = None;
     for cycle in 1..=CYCLES {
-        let tier = ["portable", "disk"][(cycle as usize / 2) % 2];
-        round(&stasis, &holder, cycle, tier).with_context(|| format!("cycle {cycle}, {tier}"))?;
+        let place = [Contents::InImage, Contents::OnDisk][(cycle as usize / 2) % 2];
+        let said = round(&stasis, &holder, cycle, place);
+        said.with_context(|| format!("cycle {cycle}, {place:?}"))?;
         if cycle % SETTLED == 0 {
             let now = (
                 of_workload(&stasis, &holder)?,
@@ -58,8 +60,14 @@ fn nothing_grows() -> Result<()> {
     Ok(())
 }
 
-fn round(stasis: &StasisHost, holder: &MemoryContainer<'_>, cycle: u32, tier: &str) -> Result<()> {
-    let settings = format!("bulk_memory = {{ tier = \"{tier}\", threads = {THREADS} }}\n");
+fn round(
+    stasis: &StasisHost,
+    holder: &MemoryContainer<'_>,
+    cycle: u32,
+    place: Contents,
+) -> Result<()> {
+    let threads = format!("gpu_contents.threads = {THREADS}\n");
+    let settings = format!("{}{threads}", place.setting());
     stasis.set("runc", &settings)?;
     if cycle.is_multiple_of(2) {
         holder.bundle.checkpoint("image", &[])?;
@@ -68,15 +76,16 @@ fn round(stasis: &StasisHost, holder: &MemoryContainer<'_>, cycle: u32, tier: &s
         holder.bundle.checkpoint("image", &["--leave-running"])?;
     }
     holder.goes_on()?;
-    // An image that was overwritten leaves its memory to the administrator.
-    stasis.host.run(&[PROGRAM, "memory", "prune", "--force"])?;
+    // An image that was overwritten leaves its contents to the administrator.
+    let removed = [PROGRAM, "gc", "--contents", "--yes"];
+    stasis.host.run(&removed)?;
     Ok(())
 }
 
 fn of_workload(stasis: &StasisHost, holder: &MemoryContainer<'_>) -> Result<Use> {
     let process = stasis.host.path(format!("/proc/{}", holder.bundle.pid()?));
     let count = |name: &str| Ok::<_, anyhow::Error>(names_in(&process.join(name))?.len());
-    let stored = ["/var/lib/stasis/memory", "/run/stasis/memory"];
+    let stored = [DISK, "/run/stasis/staging"];
     let stored = stored.map(|directory| names_in(&stasis.host.path(directory)));
     let mut files = 0;
     for directory in stored {

@@ -11,17 +11,18 @@ mod eight_processes;
 mod ended;
 mod fall_back;
 mod filtered;
-mod in_tier;
 mod odd_programs;
 mod paused;
 pub(crate) mod replicas;
+mod staged;
 mod stock_runc;
-mod tier_is_full;
+mod tmpfs_is_full;
 mod usual_pod;
 
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
+use stasis_integration::container::contents::{Contents, IN_MEMORY};
 use stasis_integration::container::memory_container::MemoryContainer;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
@@ -34,39 +35,37 @@ use crate::suspended::{charged, in_file, peak, seen};
 
 const MIB: u64 = 1 << 20;
 const HOLDS: &str = "stasis-gpu-hold";
-/// Where they become an image as they are.
-const IN_MEMORY: &str = "bulk_memory.tier = \"ram\"\n";
 
-on_hosts!(every_tier_has_them: trixie, crun_on_trixie_v2);
+on_hosts!(every_place_has_them: trixie, crun_on_trixie_v2);
 
-fn every_tier_has_them(kind: HostKind) -> Result<()> {
+fn every_place_has_them(kind: HostKind) -> Result<()> {
     let stasis = &StasisHost::of(kind)?;
     let _containerd = stasis.containerd()?;
     let holder = started(stasis)?;
     // A thread of the program gets memory of its own with its first answer.
     holder.bundle.checkpoint("first", &["--leave-running"])?;
     holder.goes_on()?;
-    for tier in ["portable", "disk", "ram"] {
-        let setting = format!("bulk_memory.tier = \"{tier}\"\n");
-        stasis.set(&stasis.low_level, &setting)?;
+    for place in Contents::ALL {
+        stasis.set(&stasis.low_level, place.setting())?;
+        let name = || format!("{place:?}");
         let before = seen(stasis, &holder.bundle)?;
         holder.bundle.checkpoint("goes-on", &["--leave-running"])?;
-        holder.goes_on().context(tier)?;
-        assert_eq!(seen(stasis, &holder.bundle)?, before, "{tier}");
+        holder.goes_on().with_context(name)?;
+        assert_eq!(seen(stasis, &holder.bundle)?, before, "{place:?}");
         let next = holder.next();
         holder.bundle.checkpoint("ends", &[])?;
         for image in ["goes-on", "ends"] {
-            has_holes(&holder, image).with_context(|| format!("{tier}: {image}"))?;
+            has_holes(&holder, image).with_context(|| format!("{place:?}: {image}"))?;
         }
         holder.bundle.restore("goes-on")?;
         holder.is_back_at(next - 1);
-        holder.goes_on().context(tier)?;
+        holder.goes_on().with_context(name)?;
         holder.end()?;
         holder.bundle.restore("ends")?;
-        holder.goes_on().context(tier)?;
+        holder.goes_on().with_context(name)?;
         ensure!(
             in_file(stasis, &holder.bundle)? == 0,
-            "{tier}: a file is still mapped"
+            "{place:?}: a file is still mapped"
         );
     }
     holder.end()

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::Bundle;
+use stasis_integration::container::contents::Contents;
 use stasis_integration::container::memory_container::MemoryContainer;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
@@ -33,13 +34,10 @@ fn in_a_checkpoint() -> Result<()> {
     needs!(StandIn);
     let _containerd = stasis.containerd()?;
     let job = started(stasis)?;
-    for tier in ["portable", "ram"] {
-        stasis.set(
-            &stasis.low_level,
-            &format!("bulk_memory.tier = \"{tier}\"\n"),
-        )?;
+    for place in [Contents::InImage, Contents::InMemory] {
+        stasis.set(&stasis.low_level, place.setting())?;
         for killed in [Killed::Copier, Killed::Worker] {
-            let name = || format!("{killed:?} in the tier {tier}");
+            let name = || format!("{killed:?}, {place:?}");
             let before = seen(stasis, &job.bundle)?;
             checkpointed_without(stasis, &job, killed).with_context(name)?;
             job.goes_on().with_context(name)?;

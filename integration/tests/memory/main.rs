@@ -2,7 +2,7 @@
 
 mod anothers_store;
 mod by_criu;
-mod copies;
+mod contents;
 mod cycles;
 mod debugger;
 mod from_files;
@@ -15,4 +15,3 @@ mod no_room;
 mod patience;
 mod suspend_cut_off;
 mod suspended;
-mod tiers;

@@ -4,12 +4,13 @@
 
 use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::container::contents::{self, Contents};
 use stasis_integration::container::memory_container::{MemoryContainer, names_in};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_memory_store::{Index, PAGE};
 
-const STORE: &str = "/var/lib/stasis/memory";
+const STORE: &str = contents::DISK;
 const RUNS_ON: &str = "the container runs on as before";
 
 #[test]
@@ -18,7 +19,7 @@ fn what_is_full_is_told_and_changes_nothing() -> Result<()> {
     let _containerd = stasis.containerd()?;
     let command = "exec /bin/memcheck 48 10000";
     let holder = MemoryContainer::start(&stasis, "job", command, 10000)?;
-    set(&stasis, "disk")?;
+    set(&stasis, Contents::OnDisk)?;
     holder.bundle.checkpoint("good", &["--leave-running"])?;
     holder.goes_on()?;
     let index = Index::read(&holder.bundle.image_path("good"))?.context("no index")?;
@@ -33,11 +34,12 @@ fn what_is_full_is_told_and_changes_nothing() -> Result<()> {
 }
 
 /// One thread, so that sizes are always the same.
-fn set(stasis: &StasisHost, tier: &str) -> Result<()> {
+fn set(stasis: &StasisHost, place: Contents) -> Result<()> {
     stasis.set(
         "runc",
         &format!(
-            "bulk_memory = {{ threads = 1, tier = \"{tier}\" }}\npreflight.disk_space = \"ignore\"\n"
+            "{}gpu_contents.threads = 1\npreflight.disk_space = \"ignore\"\n",
+            place.setting()
         ),
     )
 }
@@ -103,7 +105,7 @@ fn disk_is_full(stasis: &StasisHost, holder: &MemoryContainer<'_>, packs: u64) -
 
 /// In the middle of the memory, and when it is CRIU that lacks room.
 fn image_is_full(stasis: &StasisHost, holder: &MemoryContainer<'_>, bytes: u64) -> Result<()> {
-    set(stasis, "portable")?;
+    set(stasis, Contents::InImage)?;
     let image = holder.bundle.image("full");
     for (bytes, parts) in [
         (bytes / 2, &["cannot write", "pack", "the disk is full"][..]),

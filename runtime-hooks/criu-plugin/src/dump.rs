@@ -73,7 +73,7 @@ fn verify_index(image_dir: &Path, expected: ImageId) -> Result<(), Error> {
 mod tests {
     use std::fs;
 
-    use stasis_memory_store::{INDEX_FILE, Tier};
+    use stasis_memory_store::{INDEX_FILE, PacksIn};
 
     use super::*;
 
@@ -85,7 +85,7 @@ mod tests {
         assert!(matches!(refused, Error::NoIndex { .. }), "{refused}");
         let index = Index {
             image_id: own,
-            tier: Tier::Disk,
+            packs_in: PacksIn::Directory,
             packs: Vec::new(),
             processes: Vec::new(),
         };

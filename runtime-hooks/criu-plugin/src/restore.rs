@@ -68,7 +68,7 @@ pub(crate) fn end_all() {
 
 #[cfg(test)]
 mod tests {
-    use stasis_memory_store::{Area, ImageId, ProcessMemory, Tier};
+    use stasis_memory_store::{Area, ImageId, PacksIn, ProcessMemory};
 
     use super::*;
 
@@ -84,7 +84,7 @@ mod tests {
         };
         Index {
             image_id: ImageId::new(1),
-            tier: Tier::Portable,
+            packs_in: PacksIn::Image,
             packs: Vec::new(),
             processes: processes.iter().map(process).collect(),
         }

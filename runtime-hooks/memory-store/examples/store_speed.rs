@@ -1,8 +1,8 @@
 //! Measures how fast contents are checked, stored and read: `cargo run --release --example
-//! store_speed -- THREADS MIB TIER=DIRECTORY...`
+//! store_speed -- THREADS MIB PLACE=DIRECTORY...`
 //!
-//! TIER is portable, disk, ram, or one of these with "+zstd". The contents are random. What is read
-//! was just written, so it is in the page cache, unless the tier went past it. Then contents that
+//! PLACE is image or apart, or one of these with "+zstd". The contents are random. What is read was
+//! just written, so it is in the page cache, unless it went past it. Then contents that
 //! lie in a file in memory are stored, and loaded into another one.
 #![allow(clippy::unwrap_used)] // it has nobody to tell
 
@@ -17,19 +17,19 @@ use std::time::{Duration, Instant};
 use stasis_linux::memory_file::{self, Clearing};
 use stasis_memory_store::{
     Area, Buffer, CHUNK, Checksum, Chunk, Compression, DumpRequest, FileContents, ImageId, PAGE,
-    ProcessMemory, Reader, StoredPages, Tier, Writer, discard,
+    ProcessMemory, Reader, StoredPages, Writer, discard,
 };
 
 fn main() {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
-    let [threads, mib, tiers @ ..] = &arguments[..] else {
-        eprintln!("usage: store_speed THREADS MIB TIER=DIRECTORY...");
+    let [threads, mib, places @ ..] = &arguments[..] else {
+        eprintln!("usage: store_speed THREADS MIB PLACE=DIRECTORY...");
         return;
     };
     let (threads, mib): (usize, usize) = (threads.parse().unwrap(), mib.parse().unwrap());
     in_memory();
-    for tier in tiers {
-        let (name, directory) = tier.split_once('=').unwrap();
+    for place in places {
+        let (name, directory) = place.split_once('=').unwrap();
         through_store(name, Path::new(directory), threads, mib * (1 << 20) / CHUNK);
         let threads = NonZeroUsize::new(threads).unwrap();
         through_files(name, Path::new(directory), threads, mib * (1 << 20) / CHUNK);
@@ -63,20 +63,14 @@ fn report_memory(what: &str, contents: &[u8], work: impl Fn(&[u8]) -> bool) {
     }
 }
 
-fn request(tier: &str, directory: &Path) -> DumpRequest {
-    let (tier, compressed) = match tier.split_once('+') {
-        Some((tier, _)) => (tier, true),
-        None => (tier, false),
+fn request(place: &str, directory: &Path) -> DumpRequest {
+    let (place, compressed) = match place.split_once('+') {
+        Some((place, _)) => (place, true),
+        None => (place, false),
     };
     DumpRequest {
         image_id: ImageId::new(fastrand::u128(..)),
-        tier: match tier {
-            "portable" => Tier::Portable,
-            "disk" => Tier::Disk,
-            _ => Tier::Ram,
-        },
-        directory: Some(directory.join("store_speed")),
-        earlier: None,
+        directory: (place == "apart").then(|| directory.join("store_speed")),
         threads: 1,
         compression: compressed.then_some(Compression { level: 1 }),
         progress: None,

@@ -20,8 +20,6 @@ pub struct Stored {
     pub directory: PathBuf,
     /// What its files occupy.
     pub bytes: u64,
-    /// Of it, what no other checkpoint uses: what removing it frees.
-    pub own_bytes: u64,
     /// Whether it has an index; a dump that was cut off left the others.
     pub complete: bool,
     /// When it was written.
@@ -54,7 +52,6 @@ fn stored(image_id: ImageId, directory: PathBuf) -> Result<Option<Stored>, Store
     let mut stored = Stored {
         image_id,
         bytes: 0,
-        own_bytes: 0,
         complete: false,
         modified: metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH),
         directory,
@@ -64,11 +61,7 @@ fn stored(image_id: ImageId, directory: PathBuf) -> Result<Option<Stored>, Store
             continue;
         };
         // `st_blocks` counts 512 bytes on every file system.
-        let bytes = metadata.blocks() * 512;
-        stored.bytes += bytes;
-        if metadata.nlink() == 1 {
-            stored.own_bytes += bytes;
-        }
+        stored.bytes += metadata.blocks() * 512;
         stored.complete |= entry.file_name() == STORE_INDEX_FILE;
     }
     Ok(Some(stored))
@@ -87,8 +80,7 @@ pub(crate) fn make(directory: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Removes a directory of a store. Packs that other checkpoints use stay, since those have links of
-/// their own. That it is not there is no error.
+/// Removes a directory of a store. That it is not there is no error.
 ///
 /// # Errors
 /// [`StoreError::Io`]; also if there is a file in it that the store did not make, which is kept.

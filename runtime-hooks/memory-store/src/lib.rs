@@ -4,8 +4,7 @@
 //! Memory is stored in *chunks* of at most 4 MiB ([`Chunk`]), without their zero pages, each with a
 //! checksum. Chunks lie in *packs* ([`Pack`]), files that one thread each writes ([`Stream`]); the
 //! *index* ([`Index`]) says which chunk of which process is where. Packs lie in the image directory
-//! or in a directory of their own ([`Tier`]); those of an earlier checkpoint of the same container
-//! are linked and used again.
+//! or in a directory of their own ([`PacksIn`]), which is of one image alone.
 //!
 //! * Writing: [`Writer`] makes the store of one checkpoint, [`Writer::stream`] is for one thread.
 //! * Reading: [`Reader`] opens the packs of an index, [`Reader::load`] gives the pages of a chunk.
@@ -65,9 +64,10 @@ pub use file_contents::FileContents;
 pub use image_id::ImageId;
 pub use index::Index;
 pub use index::area::{Area, Chunk, Encoding, Place, ProcessMemory};
+pub use pack::mapping::is_in_memory;
 pub use pack::{Pack, is_pack_name};
 pub use protocol::{
-    Compression, DumpRequest, Holes, REQUEST_VARIABLE, Report, RestoreRequest, Tier,
+    Compression, DumpRequest, Holes, PacksIn, REQUEST_VARIABLE, Report, RestoreRequest,
 };
 pub use reader::progress::LoadProgress;
 pub use reader::{Loaded, Reader};

@@ -14,16 +14,14 @@ use crate::ImageId;
 /// The environment variable that names the file with the request.
 pub const REQUEST_VARIABLE: &str = "STASIS_MEMORY_REQUEST";
 
-/// Where packs lie.
+/// Where the packs of an image lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Tier {
-    /// In the image directory, so that an image that is copied carries everything.
-    Portable,
-    /// In a directory of their own on a disk, written with O_DIRECT.
-    Disk,
-    /// In a tmpfs of huge pages, from where they are written to the disk directory later.
-    Ram,
+pub enum PacksIn {
+    /// The image directory, so that an image that is copied carries everything.
+    Image,
+    /// A directory of their own, apart from the image.
+    Directory,
 }
 
 /// Compression of chunks by zstd.
@@ -38,18 +36,25 @@ pub struct Compression {
 pub struct DumpRequest {
     /// The name of what is stored.
     pub image_id: ImageId,
-    /// Where packs lie.
-    pub tier: Tier,
-    /// Their directory, which does not exist yet; of [`Tier::Disk`] and [`Tier::Ram`] only.
+    /// The directory of its packs, which does not exist yet; `None`: they lie in the image.
     pub directory: Option<PathBuf>,
-    /// The directory of an earlier checkpoint of the same container, whose chunks are used again.
-    pub earlier: Option<PathBuf>,
     /// How many threads work at most.
     pub threads: usize,
     /// None: contents are stored as they are.
     pub compression: Option<Compression>,
     /// A file for the progress: "BYTES TOTAL\n" in decimal, overwritten in place.
     pub progress: Option<PathBuf>,
+}
+
+impl DumpRequest {
+    /// Where its packs lie.
+    #[must_use]
+    pub fn packs_in(&self) -> PacksIn {
+        match self.directory {
+            None => PacksIn::Image,
+            Some(_) => PacksIn::Directory,
+        }
+    }
 }
 
 /// For a restore.
@@ -86,13 +91,13 @@ pub struct Report {
     pub bytes: u64,
     /// Of it, bytes that are zero.
     pub zero_bytes: u64,
-    /// Bytes that an earlier checkpoint has stored already.
+    /// Bytes that were stored already.
     pub reused_bytes: u64,
     /// Bytes that were written, after compression.
     pub stored_bytes: u64,
     /// How long it took, seconds.
     pub copy_seconds: f64,
-    /// Why the earlier checkpoint's memory could not be used again.
+    /// What was stored, or noted before it, and turned out to be something else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_reused: Option<String>,
 }

@@ -11,7 +11,7 @@ use crate::arriving::{Arrived, Arriving};
 use crate::chunk::checksum::Sum;
 use crate::pack::{PackFile, padded};
 use crate::{
-    Area, Buffer, Checksum, Chunk, Encoding, Index, Place, ProcessMemory, Run, StoreError, Tier,
+    Area, Buffer, Checksum, Chunk, Encoding, Index, PacksIn, Place, ProcessMemory, Run, StoreError,
 };
 
 /// The packs of a checkpoint, for any number of threads.
@@ -24,8 +24,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Opens all packs of an index, in the directory that the tier has them in. Those of an image
-    /// that arrives may be shorter.
+    /// Opens all packs of an index, in the image or in this directory. Those of an image that
+    /// arrives may be shorter.
     ///
     /// # Errors
     /// [`StoreError`]: a pack is missing, is another one, or is shorter than the index needs, and
@@ -35,15 +35,15 @@ impl Reader {
         index: &Index,
         directory: Option<&Path>,
     ) -> Result<Self, StoreError> {
-        let directory = match (index.tier, directory) {
-            (Tier::Portable, _) => image_dir,
+        let directory = match (index.packs_in, directory) {
+            (PacksIn::Image, _) => image_dir,
             (_, Some(directory)) => directory,
             (_, None) => {
                 let image = image_dir.to_owned();
                 return Err(StoreError::NoDirectory { image });
             }
         };
-        let arriving = arriving(image_dir, index.tier)?;
+        let arriving = arriving(image_dir, index.packs_in)?;
         let open = |(number, pack)| {
             let file = match &arriving {
                 Some(_) => PackFile::open_growing(directory, pack),
@@ -51,7 +51,7 @@ impl Reader {
             };
             let mut file = file.map_err(|problem| needed(index, number, problem))?;
             if arriving.is_none() {
-                file.read_fast(index.tier);
+                file.read_fast(index.packs_in);
             }
             Ok(Arc::new(file))
         };
@@ -197,10 +197,10 @@ impl Origin<'_> {
 }
 
 /// Whether the packs in an image are still fetched.
-fn arriving(image_dir: &Path, tier: Tier) -> Result<Option<Arriving>, StoreError> {
-    let found = match tier {
-        Tier::Portable => Arriving::find(image_dir)?,
-        Tier::Disk | Tier::Ram => None,
+fn arriving(image_dir: &Path, packs_in: PacksIn) -> Result<Option<Arriving>, StoreError> {
+    let found = match packs_in {
+        PacksIn::Image => Arriving::find(image_dir)?,
+        PacksIn::Directory => None,
     };
     let Some(arriving) = found else {
         return Ok(None);

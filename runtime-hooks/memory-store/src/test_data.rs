@@ -5,19 +5,17 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use crate::{
-    Area, Buffer, CHUNK, Chunk, DumpRequest, ImageId, Index, PAGE, ProcessMemory, Reader,
-    StoreError, StoredPages, StreamReport, Tier, Writer,
+    Area, Buffer, CHUNK, Chunk, DumpRequest, ImageId, Index, PAGE, PacksIn, ProcessMemory, Reader,
+    StoreError, StoredPages, StreamReport, Writer,
 };
 
 pub(crate) const PID: i32 = 7;
 pub(crate) const START: u64 = 0x7f00_0000_0000;
 
-pub(crate) fn request(tier: Tier, directory: Option<PathBuf>, id: u128) -> DumpRequest {
+pub(crate) fn request(directory: Option<PathBuf>, id: u128) -> DumpRequest {
     DumpRequest {
         image_id: ImageId::new(id),
-        tier,
         directory,
-        earlier: None,
         threads: 2,
         compression: None,
         progress: None,
@@ -118,8 +116,9 @@ impl Images {
         image
     }
 
-    pub(crate) fn request(&self, tier: Tier, id: u128) -> DumpRequest {
-        request(tier, Some(self.directory(id)), id)
+    pub(crate) fn request(&self, packs_in: PacksIn, id: u128) -> DumpRequest {
+        let apart = packs_in == PacksIn::Directory;
+        request(apart.then(|| self.directory(id)), id)
     }
 
     /// A whole dump.

@@ -10,19 +10,18 @@ use std::cell::OnceCell;
 use std::path::Path;
 
 use stasis_linux::file_system::FileSystem;
-use stasis_memory_store::{DumpRequest, INDEX_FILE, Tier};
+use stasis_memory_store::{DumpRequest, INDEX_FILE, PacksIn};
 
 use crate::bulk_memory::dump::away::Away;
 use crate::bulk_memory::dump::requests::requests;
-use crate::bulk_memory::dump::staged::InTier;
+use crate::bulk_memory::dump::staged::Afterwards;
 use crate::bulk_memory::in_use::InUse;
 use crate::bulk_memory::plugin::Plugins;
-use crate::bulk_memory::ram_tier::Stored;
 use crate::bulk_memory::request::RequestFiles;
+use crate::bulk_memory::room::GpuContentsIn;
 use crate::context::Context;
 use crate::error::Failure;
 use crate::gpu_path::hole::Holder;
-use crate::host::boot::boot_id;
 use crate::image::directory::NewImage;
 use crate::image::manifest::StoredMemory;
 use crate::low_level::criu_plugins::Environment;
@@ -40,7 +39,7 @@ pub(crate) struct MemoryDump<'a> {
     /// What is to be stored; `None`: CRIU dumps all memory.
     requested: Option<(DumpRequest, RequestFiles)>,
     /// How GPU contents are stored once their processes go on, if they are in memory until then.
-    in_tier: Option<InTier>,
+    afterwards: Option<Afterwards>,
     /// Who stores GPU contents while the driver is at work; nobody stores once this is dropped.
     storing: Option<Holder>,
     /// GPU contents that are stored already.
@@ -63,24 +62,28 @@ impl<'a> MemoryDump<'a> {
         image: &'a NewImage,
         plugins: &'a Plugins,
         operation: &'a Operation,
-        stored: Option<Stored<'_>>,
+        stored: Option<GpuContentsIn>,
         timeline: &mut Timeline<'_>,
     ) -> Result<Self, Failure> {
         stasis_memory_store::discard(image.path(), None)?;
-        let (requested, in_tier) = match stored {
+        image.has_contents()?;
+        let (requested, afterwards) = match stored {
             Some(stored) => {
-                let (requested, in_tier) = requests(context, options, operation, stored, timeline)?;
-                (Some(requested), in_tier)
+                let (requested, afterwards) = requests(context, operation, stored, timeline)?;
+                (Some(requested), afterwards)
             }
             None => (None, None),
         };
+        if afterwards.is_some() {
+            image.stages_contents()?;
+        }
         Ok(Self {
             context,
             options,
             image,
             plugins,
             requested,
-            in_tier,
+            afterwards,
             storing: None,
             away: None,
             directory: operation.directory(),
@@ -88,11 +91,11 @@ impl<'a> MemoryDump<'a> {
         })
     }
 
-    /// The file system that has the image's memory, if it is not in the image. Copies that a later
-    /// process makes of the tier "ram" are that one's to bring to disk.
+    /// The file system that has the image's contents, if they are not in the image.
     pub(crate) fn store(&self) -> Option<&FileSystem> {
         let (request, _) = self.requested.as_ref()?;
-        (request.tier == Tier::Disk).then_some(self.plugins.store.as_ref()?)
+        let is_apart = request.packs_in() == PacksIn::Directory;
+        self.plugins.store.as_ref().filter(|_| is_apart)
     }
 
     /// The environment that passes the plugin directory and the request to CRIU.
@@ -113,8 +116,7 @@ impl<'a> MemoryDump<'a> {
         let (request, _) = self.requested.as_ref()?;
         Some(StoredMemory {
             image_id: request.image_id,
-            tier: request.tier,
-            boot_id: (request.tier == Tier::Ram).then(boot_id).flatten(),
+            packs_in: request.packs_in(),
         })
     }
 
@@ -123,8 +125,8 @@ impl<'a> MemoryDump<'a> {
         if let Some(away) = &self.away {
             timeline.set_bulk_memory(away.stored.clone());
         }
-        // Who copies to disk leaves a store without an origin alone.
-        if self.in_tier.is_none() {
+        // What is staged is nobody's to keep.
+        if self.afterwards.is_none() {
             self.write_origin_or_note(timeline);
         }
     }
@@ -134,9 +136,10 @@ impl<'a> MemoryDump<'a> {
         if self.is_stored_alone() {
             return;
         }
-        let in_tier = self.in_tier.as_ref().map(|in_tier| &in_tier.request);
+        let afterwards = self.afterwards.as_ref();
+        let afterwards = afterwards.map(|afterwards| &afterwards.request);
         let requested = self.requested.as_ref().map(|(request, _)| request);
-        for request in in_tier.into_iter().chain(requested) {
+        for request in afterwards.into_iter().chain(requested) {
             self.discard(request);
         }
     }

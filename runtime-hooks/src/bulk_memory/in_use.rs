@@ -1,5 +1,5 @@
-//! Who uses a store keeps it from being removed: a restore that has found its packs, and a copy to
-//! disk. The lock is on the directory itself, so it ends with whoever has it.
+//! Who uses a store keeps it from being removed: a restore that has found its packs, and the
+//! checkpoint that made it. The lock is on the directory itself, so it ends with whoever has it.
 
 use std::fs::{self, File};
 use std::io;
@@ -40,8 +40,7 @@ pub(crate) fn hold(directory: &Path) -> io::Result<Option<InUse>> {
     }
 }
 
-/// Removes a store, except packs that other stores have linked, if nobody uses it. That there is
-/// none is no error.
+/// Removes a store, if nobody uses it. That there is none is no error.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -66,10 +65,7 @@ fn open(directory: &Path) -> io::Result<File> {
 
 /// Tries to lock an opened directory. `None` if there is no such directory, or somebody else has a
 /// lock that excludes this one.
-pub(super) fn try_lock_opened(
-    opened: io::Result<File>,
-    sharing: Sharing,
-) -> io::Result<Option<File>> {
+fn try_lock_opened(opened: io::Result<File>, sharing: Sharing) -> io::Result<Option<File>> {
     let file = match opened {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,
@@ -84,12 +80,12 @@ pub(super) fn try_lock_opened(
 mod tests {
     use super::*;
     use crate::bulk_memory::origin::tests::origin;
-    use crate::bulk_memory::stores::tests::store;
+    use crate::bulk_memory::places::tests::store;
 
     #[test]
     fn what_is_used_is_not_removed() {
         let parent = tempfile::tempdir().unwrap();
-        let directory = store(parent.path(), 1, &origin("c1", 1));
+        let directory = store(parent.path(), 1, &origin("c1", "2026-11-26T10:00:00Z"));
         let users = [(); 2].map(|()| hold(&directory).unwrap().unwrap());
         assert_eq!(remove(&directory).unwrap(), Removed::InUse);
         drop(users);

@@ -3,11 +3,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use stasis_config::{BulkMemory, MemoryTier};
+use stasis_config::GpuContents;
 use stasis_linux::file_system::FileSystem;
 use stasis_memory_store::PAGE;
 
-use crate::bulk_memory::stores;
+use crate::bulk_memory::places;
 use crate::context::Context;
 use crate::error::Refusal;
 use crate::low_level::criu_plugins;
@@ -30,7 +30,7 @@ pub enum PluginUnavailable {
     Elsewhere,
     /// The plugin is not installed.
     #[error(
-        "there is no plugin {0} (bulk_memory.plugin in the settings; `make install` puts it there)"
+        "there is no plugin {0} (gpu_contents.plugin in the settings; `make install` puts it there)"
     )]
     NoPlugin(PathBuf),
     /// There is no CRIU in `PATH`.
@@ -55,7 +55,7 @@ pub enum PluginUnavailable {
 /// # Errors
 /// [`PluginUnavailable`].
 pub(crate) fn usable(
-    settings: &BulkMemory,
+    settings: &GpuContents,
     has: &Capabilities,
 ) -> Result<PathBuf, PluginUnavailable> {
     let Some(plugin) = &has.plugin else {
@@ -89,13 +89,13 @@ pub struct Plugins {
     /// CRIU's configuration file ([`post_dump`]).
     pub(crate) configuration: Option<PathBuf>,
     pub(crate) ours: Result<(), PluginUnavailable>,
-    /// The file system of the tier "disk", where it may be used. Opened before anything
-    /// is written to it ([`FileSystem::sync`]).
+    /// The file system of contents apart from images. Opened before anything is written to it
+    /// ([`FileSystem::sync`]).
     pub(crate) store: Option<FileSystem>,
 }
 
 impl Plugins {
-    /// Prepares the plugin directory and the tier's directory for a checkpoint.
+    /// Prepares the plugin directory and the one for contents for a checkpoint.
     ///
     /// # Errors
     /// [`Refusal::Directory`].
@@ -104,7 +104,7 @@ impl Plugins {
         options: &CheckpointRequest,
         gpu: GpuState,
     ) -> Result<Self, Refusal> {
-        let settings = &context.settings.bulk_memory;
+        let settings = &context.settings.gpu_contents;
         let has = Capabilities::probe(&context.settings);
         let ours = match (options.memory, gpu) {
             (_, GpuState::None) => Err(PluginUnavailable::NoGpuContents),
@@ -116,11 +116,10 @@ impl Plugins {
         let configuration = post_dump::prepare(state_dir, has.criu.version(), options.after)
             .map_err(below("the configuration for CRIU in", state_dir))?;
         let mut store = None;
-        if ours.is_ok() && settings.tier != MemoryTier::Portable {
-            let opened = stores::prepare(&settings.directory)
-                .and_then(|()| FileSystem::of(&settings.directory));
-            let what = "the directory for bulk memory (bulk_memory.directory in the settings)";
-            store = Some(opened.map_err(below(what, &settings.directory))?);
+        if let (Ok(_), Some(apart)) = (&ours, settings.directory()) {
+            let opened = places::prepare(apart).and_then(|_| FileSystem::of(apart));
+            let what = "the directory for GPU contents (gpu_contents.directory in the settings)";
+            store = Some(opened.map_err(below(what, apart))?);
         }
         Ok(Self {
             directory,
@@ -145,7 +144,7 @@ impl PluginsForRestore {
     /// [`Refusal::Directory`].
     pub(crate) fn prepare(context: &Context) -> Result<Self, Refusal> {
         let has = Capabilities::probe(&context.settings);
-        let ours = usable(&context.settings.bulk_memory, &has);
+        let ours = usable(&context.settings.gpu_contents, &has);
         Ok(Self {
             directory: prepare(ours.as_deref().ok(), context)?,
             ours: ours.map(drop),
@@ -188,7 +187,7 @@ pub(crate) mod tests {
 
     #[test]
     fn without_any_of_its_needs_criu_moves_the_memory() {
-        let settings = BulkMemory::default();
+        let settings = GpuContents::default();
         assert!(usable(&settings, &capable()).is_ok());
         type Lose = fn(&mut Capabilities);
         let cases: [(&str, Lose); 4] = [

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
-use stasis_config::{MemoryTier, Settings};
+use stasis_config::Settings;
 use stasis_linux::file;
-use stasis_memory_store::Tier;
 
+use crate::bulk_memory::places;
 use crate::host::file_lock::{Sharing, lock_within};
 use crate::operation::OperationError;
 
@@ -31,10 +31,10 @@ impl RequestFiles {
     }
 
     /// The same of what is stored once the processes go on ([`super::dump`]).
-    pub(crate) fn of_tier(directory: &Path) -> Self {
+    pub(crate) fn of_staged(directory: &Path) -> Self {
         Self {
-            request: directory.join("memory-request-of-tier.json"),
-            progress: directory.join("memory-progress-of-tier"),
+            request: directory.join("memory-request-of-staged.json"),
+            progress: directory.join("memory-progress-of-staged"),
         }
     }
 
@@ -72,13 +72,12 @@ impl Drop for RequestFiles {
     }
 }
 
-/// How many threads move memory to or from a tier.
-pub(crate) fn threads(settings: &Settings, tier: Tier) -> usize {
-    settings.bulk_memory.threads_for(match tier {
-        Tier::Portable => MemoryTier::Portable,
-        Tier::Disk => MemoryTier::Disk,
-        Tier::Ram => MemoryTier::Ram,
-    })
+/// How many threads move contents to or from a directory apart from images, or an image.
+pub(crate) fn threads(settings: &Settings, apart: Option<&Path>) -> usize {
+    match apart {
+        Some(directory) if !places::in_memory(directory) => settings.gpu_contents.threads_on_disk(),
+        _ => settings.gpu_contents.threads(),
+    }
 }
 
 #[cfg(test)]

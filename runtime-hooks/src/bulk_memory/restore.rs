@@ -7,14 +7,12 @@ mod found;
 use std::path::{Path, PathBuf};
 
 use stasis_config::{GpuCheckpointPath, Settings};
-use stasis_memory_store::{Arriving, Holes, Index, Report, RestoreRequest, StoreError, Tier};
+use stasis_memory_store::{Arriving, Holes, Index, Report, RestoreRequest, StoreError};
 
 use crate::bulk_memory::in_use::InUse;
-use crate::bulk_memory::origin::Origin;
+use crate::bulk_memory::places;
 use crate::bulk_memory::plugin::PluginsForRestore;
-use crate::bulk_memory::ram_tier;
 use crate::bulk_memory::request::{self, RequestFiles};
-use crate::bulk_memory::stores::Stores;
 use crate::cuda::gpu_use::gpu_bytes;
 use crate::error::Failure;
 use crate::gpu_path::hole::{Load, Loaded, Until};
@@ -51,7 +49,7 @@ pub(crate) struct MemoryRestore {
 }
 
 impl MemoryRestore {
-    /// Prepares the restore of what was found of an image, and makes room for it. `directory` is
+    /// Prepares the restore of what was found of an image. `directory` is
     /// the operation's.
     pub(crate) fn of(
         settings: &Settings,
@@ -65,20 +63,19 @@ impl MemoryRestore {
             store,
         } = found;
         let (packs, in_use) = store.unzip();
-        if let Some(packs) = &packs {
-            // Only `stasis memory prune` could miss it.
-            let _ = Origin::was_restored_from(packs, image);
-        }
-        // Its own memory is in use.
-        ram_tier::evict_for_host(&Stores::of(settings), extent.new_bytes);
         let files = RequestFiles::of(directory);
+        let packs_in = packs.as_deref();
+        let (until, threads) = (
+            until(settings, packs_in, &files),
+            request::threads(settings, packs_in),
+        );
         Self {
             extent,
             image: image.to_owned(),
             packs,
-            threads: request::threads(settings, index.tier),
+            threads,
             holes: index.processes.iter().map(|process| process.pid).collect(),
-            until: until(settings, index.tier, &files),
+            until,
             files,
             _in_use: in_use,
         }
@@ -165,12 +162,12 @@ impl MemoryRestore {
 
 /// Loading from memory takes no longer than all else does, and a driver that copies alone waits for
 /// all contents.
-fn until(settings: &Settings, tier: Tier, files: &RequestFiles) -> Until {
-    match (settings.gpu_checkpoint.path, tier) {
-        (GpuCheckpointPath::Driver, _) | (_, Tier::Ram) => {
+fn until(settings: &Settings, packs: Option<&Path>, files: &RequestFiles) -> Until {
+    match settings.gpu_checkpoint.path {
+        GpuCheckpointPath::Auto if !packs.is_some_and(places::in_memory) => Until::Begun,
+        GpuCheckpointPath::Auto | GpuCheckpointPath::Driver => {
             Until::Loaded(Some(files.progress.clone()))
         }
-        (GpuCheckpointPath::Auto, Tier::Disk | Tier::Portable) => Until::Begun,
     }
 }
 

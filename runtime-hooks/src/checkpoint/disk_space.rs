@@ -3,13 +3,13 @@
 
 use std::path::Path;
 
-use stasis_config::{BulkMemory, DiskSpace, MemoryTier, Settings};
+use stasis_config::{DiskSpace, GpuContents, Settings};
 
-use crate::bulk_memory::stores::{Stores, newest_of};
+use crate::bulk_memory::places;
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
 use crate::error::Refusal;
-use crate::image::disk_space::{NoDiskSpace, admit};
+use crate::image::disk_space::{NoDiskSpace, admit, free};
 use crate::operation::estimate::anonymous_of;
 use crate::request::CheckpointRequest;
 
@@ -19,8 +19,8 @@ use crate::request::CheckpointRequest;
 pub(crate) struct MostWritten {
     /// Into the image directory, bytes.
     image: u64,
-    /// Into the store of the tier "disk" or "ram", bytes.
-    store: u64,
+    /// Into the directory of contents apart from images, bytes.
+    apart: u64,
 }
 
 impl MostWritten {
@@ -29,18 +29,20 @@ impl MostWritten {
     /// # Errors
     /// The container's processes cannot be read.
     pub(crate) fn of(
-        settings: &BulkMemory,
+        settings: &GpuContents,
         container: &Container,
         gpu_bytes: u64,
         by_criu: u64,
     ) -> Result<Self, ContainerError> {
         let anonymous = anonymous_of(container).map_err(ContainerError::Processes)?;
-        let (in_image, store) = match settings.tier {
-            MemoryTier::Portable => (gpu_bytes, 0),
-            _ => (by_criu, gpu_bytes.saturating_sub(by_criu)),
+        let (in_image, apart) = match settings.directory() {
+            None => (gpu_bytes, 0),
+            // What a tmpfs has no room for goes into the image.
+            Some(apart) if places::in_memory(apart) && lacks(apart, gpu_bytes) => (gpu_bytes, 0),
+            Some(_) => (by_criu, gpu_bytes.saturating_sub(by_criu)),
         };
         let image = anonymous.saturating_add(in_image);
-        Ok(Self { image, store })
+        Ok(Self { image, apart })
     }
 
     /// Refuses if the disk of the image directory has less room.
@@ -58,21 +60,18 @@ impl MostWritten {
         }
     }
 
-    /// Refuses if the disk of the tier "disk" has less room. What has not changed since an earlier
-    /// checkpoint of the container is not stored again; and the tier "ram" sees to its own room.
+    /// Refuses if the disk of contents apart from images has less room.
     ///
     /// # Errors
     /// [`NoDiskSpace`], with both figures.
-    pub(crate) fn admit_to_store(self, context: &Context, id: &str) -> Result<(), NoDiskSpace> {
-        let settings = &context.settings;
-        let stores = Stores::of(settings);
-        let has_earlier = || newest_of(&stores.disk, id, &context.root).is_some();
-        let is_on_disk = settings.bulk_memory.tier == MemoryTier::Disk;
-        let ignores = settings.preflight.disk_space == DiskSpace::Ignore;
-        if ignores || self.store == 0 || !is_on_disk || has_earlier() {
-            return Ok(());
+    pub(crate) fn admit_apart(self, settings: &Settings) -> Result<(), NoDiskSpace> {
+        match (
+            settings.preflight.disk_space,
+            settings.gpu_contents.directory(),
+        ) {
+            (DiskSpace::Ignore, _) | (_, None) => Ok(()),
+            (_, Some(apart)) => admit(apart, self.apart),
         }
-        admit(&stores.disk, self.store)
     }
 }
 
@@ -91,7 +90,11 @@ pub(super) fn refuse_full(
     if settings.preflight.disk_space == DiskSpace::Ignore {
         return Ok(());
     }
-    let most = MostWritten::of(&settings.bulk_memory, container, gpu_bytes, by_criu)?;
+    let most = MostWritten::of(&settings.gpu_contents, container, gpu_bytes, by_criu)?;
     most.admit_to_image(settings, &options.image_path)?;
-    Ok(most.admit_to_store(context, &options.id)?)
+    Ok(most.admit_apart(settings)?)
+}
+
+fn lacks(directory: &Path, bytes: u64) -> bool {
+    matches!(free(directory), Ok(Some(free)) if free < bytes)
 }

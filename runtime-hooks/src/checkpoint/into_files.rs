@@ -3,7 +3,7 @@
 use stasis_linux::ProcessRef;
 
 use crate::bulk_memory::dump::MemoryDump;
-use crate::bulk_memory::ram_tier::GpuContentsIn;
+use crate::bulk_memory::room::GpuContentsIn;
 use crate::checkpoint::captured::Captured;
 use crate::checkpoint::destination::{Cause, Destination, no_file};
 use crate::checkpoint::plan::Plan;

@@ -132,7 +132,7 @@ fn carry_out(
     let saved = save(plan, captured, low_level_args, timeline);
     let (job, mut memory) = saved.map_err(|cause| take_back(plan, captured, cause, timeline))?;
     if let Some(member) = plan.member {
-        return group::complete(plan, captured, member, &memory, timeline);
+        return group::complete(plan, captured, member, timeline);
     }
     let let_go = let_go(plan, captured, job, timeline);
     if let_go.is_ok() && plan.goes_on_at_once() {
@@ -160,7 +160,7 @@ fn carry_out(
             let rolled_back =
                 timeline.time(ROLL_BACK, || roll_back(&plan.changed(captured), Vec::new()));
             let rolled_back = rolled_back.tell(ROLL_BACK, timeline);
-            let ended = unsealed(&cause, &plan.image, &memory, &plan.container, timeline);
+            let ended = unsealed(&cause, &plan.image, &memory, &plan.container);
             Err(failed(cause, ended.unwrap_or(rolled_back)))
         }
         (Err(cause), sealed) => {

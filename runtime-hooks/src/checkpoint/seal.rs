@@ -6,10 +6,8 @@ use std::path::Path;
 use stasis_config::Settings;
 use stasis_linux::file_system::FileSystem;
 use stasis_linux::procfs::{cpu_flags, instruction_sets};
-use stasis_memory_store::Tier;
 
 use crate::bulk_memory::dump::MemoryDump;
-use crate::bulk_memory::request;
 use crate::container::Container;
 use crate::context::Context;
 use crate::error::Failure;
@@ -34,27 +32,21 @@ pub(crate) fn seal(
     memory: &mut MemoryDump<'_>,
     timeline: &mut Timeline<'_>,
 ) -> Result<(), Failure> {
-    if let Some(stored) = memory.store_in_tier(timeline)? {
+    if let Some(stored) = memory.store_staged(timeline)? {
         manifest.memory = Some(stored);
     }
     if manifest.has_gpu_state() {
-        let threads = request::threads(&context.settings, Tier::Disk);
+        let threads = context.settings.gpu_contents.threads_on_disk();
         let files = timeline.time("hash", || files::list(image.path(), threads))?;
         manifest.files = Some(files);
         manifest.made_on = Some(this_machine(&context.settings));
     }
     manifest.phases = timeline.phases().to_vec();
     describe(manifest, image.path())?;
-    if manifest.memory.is_some() {
-        memory.record_pending(timeline);
-    }
+    image.has_contents()?;
     let limit = context.settings.deadlines.stalled();
     let sync = |system: &FileSystem| disk::sync(system, limit);
-    timeline.time("sync", || image.commit(memory.store(), sync))?;
-    if !image.is_in_group() {
-        memory.start_copy(timeline);
-    }
-    Ok(())
+    Ok(timeline.time("sync", || image.commit(memory.store(), sync))?)
 }
 
 /// After a failure to seal an image. That of a container that has ended stays, since it is the last
@@ -64,23 +56,20 @@ pub(crate) fn unsealed(
     image: &NewImage,
     memory: &MemoryDump<'_>,
     container: &Container,
-    timeline: &mut Timeline<'_>,
 ) -> Option<AfterFailure> {
     if cause.is_of_a_disk_that_hangs() {
         // Whoever touches it waits as well. The next checkpoint in the directory sees to the rest.
         if !container.init().is_gone() {
             return None;
         }
-        memory.start_copy(timeline);
         return Some(AfterFailure::EndedNotOnDisk(image.directory().to_owned()));
     }
     let is_last_copy = image.is_last_copy(container.init());
-    if is_last_copy {
-        memory.start_copy(timeline);
-    } else if memory.is_stored_alone() {
-        image.keep_memory_only();
-        return None;
-    } else {
+    if !is_last_copy {
+        if memory.is_stored_alone() {
+            image.keep_memory_only();
+            return None;
+        }
         memory.remove_unused();
     }
     image.give_up(container.init());

@@ -119,12 +119,10 @@ impl PlainDump<'_> {
         }
         match sealed {
             Ok(()) => Ok(output),
-            Err(cause) => Err(
-                match unsealed(&cause, image, &memory, container, timeline) {
-                    Some(ended) => self.failed_with(cause, ended),
-                    None => self.failed(cause),
-                },
-            ),
+            Err(cause) => Err(match unsealed(&cause, image, &memory, container) {
+                Some(ended) => self.failed_with(cause, ended),
+                None => self.failed(cause),
+            }),
         }
     }
 

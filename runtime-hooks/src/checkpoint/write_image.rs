@@ -3,7 +3,7 @@
 use stasis_linux::ProcessRef;
 
 use crate::bulk_memory::dump::MemoryDump;
-use crate::bulk_memory::ram_tier::{GpuContentsIn, Stored};
+use crate::bulk_memory::room::GpuContentsIn;
 use crate::checkpoint::captured::Captured;
 use crate::checkpoint::dump::{Dump, log_of};
 use crate::checkpoint::late_exec;
@@ -23,14 +23,13 @@ pub(crate) fn prepare<'p>(
     gpu: Option<GpuContentsIn>,
     timeline: &mut Timeline<'_>,
 ) -> Result<MemoryDump<'p>, Failure> {
-    let container = &plan.container;
     MemoryDump::prepare(
         plan.context,
         plan.options,
         &plan.image,
         &plan.plugins,
         &plan.operation,
-        gpu.map(|gpu| Stored { container, gpu }),
+        gpu,
         timeline,
     )
 }

@@ -11,7 +11,6 @@ pub mod images;
 pub mod locate;
 pub mod log;
 pub mod machine;
-pub mod memory;
 pub mod metrics;
 pub mod oci;
 pub mod ps;

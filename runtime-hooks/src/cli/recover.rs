@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use stasis_config::Settings;
 
-use crate::bulk_memory::write_behind;
 use crate::cli::answer::name;
 use crate::error::chain;
 use crate::error::kind::State;
@@ -63,9 +62,8 @@ pub enum Outcome {
 }
 
 /// Undoes what is left to undo, and removes files of records that nobody needs any more. What is
-/// under way, or waits for a process that does not answer, is left to it. Copies of bulk memory to
-/// disk that are pending are taken up, what was lost by a restart of the machine is said in
-/// `operations.log`, and images of stopped containers are pushed that were still to be.
+/// under way, or waits for a process that does not answer, is left to it. Images of
+/// stopped containers are pushed that were still to be.
 ///
 /// # Errors
 /// The state directory cannot be read.
@@ -80,7 +78,6 @@ pub fn recover(settings: &Settings, which: &Which) -> io::Result<Vec<Found>> {
         .map(|undo| recover_one(settings, &undo))
         .collect();
     remove_rests(&settings.paths.state_dir, is_meant)?;
-    write_behind::take_up(settings);
     // What cannot be begun again now can be the next time.
     let _ = PushAgain::of(settings).map(|again| again.start());
     Ok(found)

@@ -1,7 +1,6 @@
 //! The processes that our programs start of themselves, for work that goes on after their caller
 //! has its answer, or that must not be cut off with it.
 
-use crate::bulk_memory::write_behind::WriteBehind;
 use crate::checkpoint::at_stop::push::Push;
 use crate::container::inherited_devices::Replacer;
 use crate::gpu_path::hole::process::AwayProcess;
@@ -18,8 +17,6 @@ use crate::restore::at_create::pull_process::Pull;
 pub fn run() -> Option<u8> {
     let result = if let Some(keeper) = Keeper::of_this_process() {
         keeper.run().is_ok()
-    } else if let Some(copy) = WriteBehind::of_this_process() {
-        copy.run().is_ok()
     } else if let Some(replacer) = Replacer::of_this_process() {
         replacer.run().is_ok()
     } else if let Some(copy) = GpuCopy::of_this_process() {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use stasis_memory_store::StoreError;
+use stasis_memory_store::{ImageId, StoreError};
 
 use crate::error::io_kind::of_store;
 use crate::error::kind::Kind;
@@ -52,16 +52,26 @@ pub enum BulkMemoryError {
         /// The store.
         store: PathBuf,
     },
-    /// No directory of the image's tier on this machine holds its bulk memory.
+    /// The directory of the settings does not have its GPU contents.
     #[error(
-        "the bulk memory of the image is not in {searched}{why}; restore on the machine that has it, \
-         or from another image"
+        "the GPU contents {id} of the image are not in {directory} (gpu_contents.directory): they \
+         were deleted, or lost with a tmpfs at a restart, or the image was copied without them; \
+         restore on the machine that has them, or from another image"
     )]
     Gone {
-        /// The directories that were searched.
-        searched: String,
-        /// The probable reason, beginning with ": ".
-        why: &'static str,
+        /// The id of image and contents.
+        id: ImageId,
+        /// The directory that was searched.
+        directory: PathBuf,
+    },
+    /// They lie apart from it, and the settings name no directory.
+    #[error(
+        "the GPU contents {id} of the image lie apart from it, and gpu_contents.directory is empty \
+         in the settings; name the directory there that has them"
+    )]
+    Nowhere {
+        /// The id of image and contents.
+        id: ImageId,
     },
 }
 
@@ -75,7 +85,7 @@ impl BulkMemoryError {
             Self::NoIndex { .. } | Self::OtherImage { .. } | Self::OtherStore { .. } => {
                 Kind::ImageDamaged
             }
-            Self::Gone { .. } => Kind::MemoryMissing,
+            Self::Gone { .. } | Self::Nowhere { .. } => Kind::MemoryMissing,
         }
     }
 }

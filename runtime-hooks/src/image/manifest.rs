@@ -14,7 +14,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use stasis_linux::file::{self, Access, Durability};
-use stasis_memory_store::{ImageId, Tier};
+use stasis_memory_store::{ImageId, PacksIn};
 
 use crate::cuda::gpu_use::{CudaProcess, GpuUse, gpu_bytes};
 use crate::cuda::nvml::Gpu;
@@ -76,11 +76,8 @@ pub struct Manifest {
 pub struct StoredMemory {
     /// Its name: index and packs have the same.
     pub image_id: ImageId,
-    /// Where it was put. It may be elsewhere by now.
-    pub tier: Tier,
-    /// The machine's boot, if it was put where it does not survive it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub boot_id: Option<String>,
+    /// Where it lies: in the image, or apart from it.
+    pub packs_in: PacksIn,
 }
 
 /// The field that every version has.

@@ -17,8 +17,8 @@ pub enum Resource {
     Gpu(GpuUuid),
     /// Memory of the host.
     HostMemory,
-    /// Files of the tier `ram`.
-    RamTier,
+    /// Memory for GPU contents: the tmpfs where they lie, or are staged.
+    Contents,
 }
 
 /// Bytes of each.
@@ -159,7 +159,7 @@ impl fmt::Display for Resource {
         match self {
             Self::Gpu(uuid) => write!(f, "{uuid}"),
             Self::HostMemory => f.write_str("the host"),
-            Self::RamTier => f.write_str("the tier \"ram\""),
+            Self::Contents => f.write_str("the memory for GPU contents"),
         }
     }
 }
@@ -248,7 +248,7 @@ mod tests {
         let free = amounts(&[(GPU, 80), (Resource::HostMemory, 10)]);
         let fits = |wanted: &[(Resource, u64)]| short_of(&amounts(wanted), &free, &others);
         assert_eq!(fits(&[(GPU, 30), (Resource::HostMemory, 5)]), None);
-        assert_eq!(fits(&[(Resource::RamTier, 1000)]), None, "not known");
+        assert_eq!(fits(&[(Resource::Contents, 1000)]), None, "not known");
         let later = fits(&[(GPU, 80)]).unwrap();
         assert!(later.is_for_reservations_only());
         assert_eq!(later.reserved.bytes, 50);

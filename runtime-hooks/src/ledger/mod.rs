@@ -1,5 +1,5 @@
 //! The ledger of the node: what operations that are under way will still take of GPU memory, host
-//! memory and the tier `ram`.
+//! memory and memory for GPU contents.
 //!
 //! To look whether there is room and to take it are two steps, with minutes between them. So who
 //! has seen room reserves it in the same moment, behind a lock of the whole ledger, and nobody

@@ -76,7 +76,7 @@ impl Capabilities {
     /// Looks at the machine. What cannot be found out counts as missing.
     #[must_use]
     pub fn probe(settings: &Settings) -> Self {
-        let plugin = &settings.bulk_memory.plugin;
+        let plugin = &settings.gpu_contents.plugin;
         Self {
             kernel: Kernel::probe(),
             cgroups: Cgroups::probe(),

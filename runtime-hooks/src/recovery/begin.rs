@@ -4,7 +4,6 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::bulk_memory::write_behind;
 use crate::context::Context;
 use crate::operation::undo::Undo;
 use crate::operation::{Holder, Operation, OperationError};
@@ -16,8 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(20);
 
 /// Takes the lock of a container. If what an earlier operation has left is being undone, waits for
-/// that; if the keeper was killed, too, undoes first what is left to undo. Copies to disk that are
-/// pending are taken up.
+/// that; if the keeper was killed, too, undoes first what is left to undo.
 ///
 /// # Errors
 /// [`OperationError`].
@@ -54,8 +52,6 @@ pub(crate) fn begin_to_start(
     context: &Context,
     id: &str,
 ) -> Result<Operation, OperationError> {
-    // Who made copies to disk may have been killed.
-    let _ = write_behind::start_if_pending(&context.settings);
     let began = Instant::now();
     let for_recovery = wait.max(PATIENCE);
     let may_wait = |holder: &Holder| {

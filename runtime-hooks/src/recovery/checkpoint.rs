@@ -3,17 +3,16 @@
 use std::io;
 use std::path::Path;
 
-use stasis_linux::file::{self, Durability};
-use stasis_memory_store::{DumpRequest, Index, STORE_INDEX_FILE, Tier};
+use stasis_linux::file;
+use stasis_memory_store::{DumpRequest, Index, STORE_INDEX_FILE};
 
 use crate::bulk_memory::origin::Origin;
-use crate::bulk_memory::pending;
 use crate::bulk_memory::request::RequestFiles;
-use crate::bulk_memory::stores::Stores;
 use crate::container::Container;
 use crate::context::Context;
 use crate::error::after_failure::AfterFailure;
 use crate::gpu_path::hole::{self, are_away};
+use crate::image::directory::staged_contents::were_staged;
 use crate::image::directory::{has_inventory, taken_over};
 use crate::operation::Operation;
 use crate::operation::undo::{Begun, ImagePlace, Undo};
@@ -40,27 +39,18 @@ pub(super) fn give_up(
 pub(super) fn discard(context: &Context, operation: &Operation, image: &ImagePlace) {
     let files = RequestFiles::of(operation.directory());
     let limit = context.settings.deadlines.stalled();
-    let in_tier = RequestFiles::of_tier(operation.directory());
+    let staged = RequestFiles::of_staged(operation.directory());
     // Who stores for a disk that hangs ends when that does.
-    for stored in [&files, &in_tier] {
+    for stored in [&files, &staged] {
         stored.wait_until_done(limit);
     }
-    let requests: Vec<_> = [&files, &in_tier].into_iter().filter_map(read).collect();
+    let requests: Vec<_> = [&files, &staged].into_iter().filter_map(read).collect();
     let stores = requests.iter();
     let stores: Vec<_> = stores
         .filter_map(|request| request.directory.as_deref())
         .collect();
     // What stays here is in the way of nobody: the next checkpoint in the directory removes it.
     let _ = taken_over::give_up(image, &stores);
-    for request in &requests {
-        if request
-            .directory
-            .as_ref()
-            .is_some_and(|store| !store.exists())
-        {
-            let _ = pending::forget(&Stores::of(&context.settings), request.image_id);
-        }
-    }
 }
 
 /// Gives GPU contents back that are away from the processes. None of a frozen container can map
@@ -85,16 +75,20 @@ pub(super) fn has_ended(context: &Context, operation: &Operation, undo: &Undo) -
         image: Some(image), ..
     } = &undo.begun
     {
-        // If that fails, the next restore from the directory, or checkpoint into it, goes on.
-        let _ = taken_over::finish(image);
-        keep_memory(context, operation, undo, image);
+        if were_staged(image) {
+            // It was to go on, and an image without its contents is none.
+            discard(context, operation, image);
+        } else {
+            // If that fails, the next restore from the directory, or checkpoint into it, goes on.
+            let _ = taken_over::finish(image);
+            keep_memory(context, operation, undo, image);
+        }
     }
     operation.clear();
     AfterFailure::Ended
 }
 
-/// Records whose memory is in the store of an image that is whole. If that is in memory alone, its
-/// copy to disk is pending from now on.
+/// Records whose contents are in the store of an image that is whole.
 pub(super) fn keep_memory(
     context: &Context,
     operation: &Operation,
@@ -106,7 +100,7 @@ pub(super) fn keep_memory(
         return;
     }
     let files = [
-        RequestFiles::of_tier(operation.directory()),
+        RequestFiles::of_staged(operation.directory()),
         RequestFiles::of(operation.directory()),
     ];
     // The index is of one of them; the other is not finished, or not needed any more.
@@ -123,31 +117,20 @@ pub(super) fn keep_memory(
         };
         match index {
             Some(other) if other != request.image_id => {
-                // What stays is found by `stasis memory prune`.
+                // What stays is found by `stasis gc`.
                 let _ = stasis_memory_store::remove(store);
             }
-            _ => keep_store(context, undo, image, &files, &request, store),
+            _ => keep_store(context, undo, image, &files, store),
         }
     }
 }
 
-fn keep_store(
-    context: &Context,
-    undo: &Undo,
-    image: &Path,
-    files: &RequestFiles,
-    request: &DumpRequest,
-    store: &Path,
-) {
+fn keep_store(context: &Context, undo: &Undo, image: &Path, files: &RequestFiles, store: &Path) {
     if !store.join(STORE_INDEX_FILE).exists() || Origin::read(store).is_some() {
         return;
     }
     let began = files.request.metadata().and_then(|file| file.modified());
     let began = began.unwrap_or(context.began);
-    let origin = Origin::new(&undo.id, &undo.root, image, began);
-    let written = origin.write(store, Durability::Volatile);
-    if written.is_ok() && request.tier == Tier::Ram {
-        // Who copies it records it, too.
-        let _ = pending::record(&Stores::of(&context.settings), request.image_id, &origin);
-    }
+    // Without it the contents are those of nobody, but their image is whole.
+    let _ = Origin::new(&undo.id, image, began).write(store);
 }

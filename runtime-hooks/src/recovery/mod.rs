@@ -26,7 +26,6 @@ use std::sync::Arc;
 
 use stasis_linux::cgroup::FreezerState;
 
-use crate::bulk_memory::write_behind;
 use crate::container::Container;
 use crate::context::Context;
 use crate::cuda::failure::{Cause, ProcessFailure, Step};
@@ -62,8 +61,6 @@ pub(crate) fn recover(context: &Context, operation: &Operation, undo: &Undo) -> 
             Err(error) => AfterFailure::Unknown(error).into(),
         },
     };
-    // The operation may have been killed before it started that, and so may who made a copy.
-    write_behind::take_up(&context.settings);
     after
 }
 

@@ -4,10 +4,9 @@ use std::path::Path;
 
 use stasis_config::Settings;
 use stasis_linux::access_list;
-use stasis_memory_store::{ARRIVING_FILE, Tier, is_pack_name};
+use stasis_memory_store::{ARRIVING_FILE, is_pack_name};
 
 use crate::bulk_memory::dump::has_index;
-use crate::bulk_memory::request::threads;
 use crate::container::criu_configuration;
 use crate::container::spec::Spec;
 use crate::error::Refusal;
@@ -131,9 +130,9 @@ pub(crate) fn verify(
             // Who reads packs waits for them, and compares them with the index.
             let others = listed.iter().filter(|file| !is_pack_name(&file.name));
             let others: Vec<_> = others.cloned().collect();
-            files::verify(directory, &others, threads(settings, Tier::Disk))
+            files::verify(directory, &others, settings.gpu_contents.threads_on_disk())
         }
-        Some(listed) => files::verify(directory, listed, threads(settings, Tier::Disk)),
+        Some(listed) => files::verify(directory, listed, settings.gpu_contents.threads_on_disk()),
         None if has_inventory(directory) => Ok(()),
         None => Err(FileError::Missing {
             path: directory.join(INVENTORY),

@@ -9,6 +9,8 @@ use serde_json::Value;
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::Bundle;
+use stasis_integration::container::contents::{IN_MEMORY, MEMORY};
+use stasis_integration::container::memory_container::names_in;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::{needs, on_hosts};
@@ -31,7 +33,7 @@ fn what_is_not_to_be_kept_goes(kind: HostKind) -> Result<()> {
     what_is_open_stays(stasis, &job)?;
     rests_of_a_checkpoint_go_and_its_image_stays(stasis, &job)?;
     what_is_being_restored_stays(stasis, &job)?;
-    memory_goes_with_its_image_unless_it_is_open(stasis, &job)
+    contents_go_with_their_image_unless_they_are_open(stasis, &job)
 }
 
 fn nothing_is_removed_unless_it_is_asked_for(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
@@ -150,19 +152,16 @@ fn what_is_being_restored_stays(stasis: &StasisHost, job: &Bundle<'_>) -> Result
     Ok(())
 }
 
-/// What is stored apart from the image counts as well.
-fn memory_goes_with_its_image_unless_it_is_open(
+/// GPU contents apart from the image count as well.
+fn contents_go_with_their_image_unless_they_are_open(
     stasis: &StasisHost,
     job: &Bundle<'_>,
 ) -> Result<()> {
-    stasis.set(&stasis.low_level, "bulk_memory.tier = \"ram\"\n")?;
+    stasis.set(&stasis.low_level, IN_MEMORY)?;
     job.checkpoint("stored", &[])?;
     job.delete()?;
-    stasis.host.run(&[super::PROGRAM, "memory", "flush"])?;
-    let mut reader = reader_of(
-        stasis,
-        "$(echo /run/stasis/memory/*/*.pack | cut -d' ' -f1)",
-    )?;
+    let pack = format!("$(echo {MEMORY}/*/*.pack | cut -d' ' -f1)");
+    let mut reader = reader_of(stasis, &pack)?;
     let everything = ["gc", "--keep", "0", "--yes"];
     let (code, rows) = json(stasis, &everything)?;
     assert_eq!(
@@ -180,8 +179,7 @@ fn memory_goes_with_its_image_unless_it_is_open(
         (code, facts(&rows, "result")),
         (Some(0), vec!["removed".to_owned()])
     );
-    let (_, kept) = json(stasis, &["memory", "list"])?;
-    assert!(kept.is_empty(), "{kept:?}");
+    assert_eq!(names_in(&stasis.host.path(MEMORY))?, [""; 0]);
     stasis.nothing_to_put_right()
 }
 

@@ -111,7 +111,7 @@ fn fields_are_documented(stasis: &StasisHost) -> Result<()> {
 
 /// One finding: the others differ from one machine to the next.
 fn doctor_of_a_broken_setting(stasis: &StasisHost) -> Result<String> {
-    stasis.set(&stasis.low_level, "bulk_memory.keep = \"three\"\n")?;
+    stasis.set(&stasis.low_level, "gpu_contents.threads = \"three\"\n")?;
     let (code, stdout, _) = run(stasis, &["doctor"])?;
     stasis.set(&stasis.low_level, "")?;
     assert_eq!(code, Some(1), "{stdout}");

@@ -17,7 +17,7 @@ const HEADER: [&str; 7] = [
     "CREATED",
     "GPU MEMORY",
     "FILES",
-    "TIER",
+    "CONTENTS",
     "RESTORABLE",
 ];
 

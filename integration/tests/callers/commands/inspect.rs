@@ -35,7 +35,7 @@ pub(crate) fn what_is_in_an_image_is_shown(stasis: &StasisHost) -> Result<()> {
     );
     let sizes = &found["sizes"];
     assert!(sizes["process_bytes"].as_u64() > Some(0), "{sizes}");
-    assert_eq!(sizes["tier"], manifest["memory"]["tier"]);
+    assert_eq!(sizes["packs_in"], manifest["memory"]["packs_in"]);
     assert_eq!(
         found["gpus"][0]["uuid"],
         manifest["processes"][0]["gpus"][0]["uuid"]

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use stasis_integration::check::metrics::Metrics;
 use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::container::contents::{DISK, ON_DISK};
 use stasis_integration::host::installed::{PROGRAM, StasisHost};
 
 use super::{COUNTERS, json, run};
@@ -125,30 +126,30 @@ pub(crate) fn they_are_written_and_served(stasis: &StasisHost) -> Result<()> {
 /// A link to itself cannot be read, as what a broken disk does not give back.
 pub(crate) fn what_cannot_be_read_hides_nothing_else(stasis: &StasisHost) -> Result<()> {
     let host = &stasis.host;
-    let (store, totals) = (
-        "/var/lib/stasis/memory/broken",
-        "/var/log/stasis/operations.totals",
-    );
-    host.run(&["mkdir", "-p", "/var/lib/stasis/memory"])?;
+    let store = format!("{DISK}/broken");
+    let (store, totals) = (store.as_str(), "/var/log/stasis/operations.totals");
+    host.run(&["mkdir", "-p", DISK])?;
+    stasis.set(&stasis.low_level, ON_DISK)?;
     for broken in [store, totals] {
         host.run(&["ln", "-s", broken, broken])?;
     }
     let (code, page, stderr) = run(stasis, &["metrics"])?;
     host.run(&["rm", store, totals])?;
+    stasis.set(&stasis.low_level, "")?;
     assert_eq!(code, Some(0), "{stderr}");
     assert!(stderr.contains(store), "{stderr}");
     let metrics = Metrics::parse(&page).with_context(|| page.clone())?;
     for (part, read) in [
-        ("memory-disk", 0.0),
+        ("gpu-contents", 0.0),
         ("operations", 0.0),
-        ("memory-ram", 1.0),
+        ("leftover-operations", 1.0),
     ] {
         let success = metrics.with("stasis_read_success", &[("part", part)]);
         assert_eq!(success, Some(read), "{page}");
     }
     let running = metrics.with("stasis_containers", &[("state", "running")]);
     assert_eq!(running, Some(COUNTERS.len() as f64), "{page}");
-    let used = metrics.with("stasis_memory_used_bytes", &[("tier", "disk")]);
+    let used = metrics.with("stasis_gpu_contents_used_bytes", &[]);
     assert!(used.is_some(), "{page}");
     assert!(!page.contains("stasis_operations_total{"), "{page}");
     Ok(())

@@ -136,21 +136,11 @@ pub(super) const OF_ROOM: [Case; 2] = [
     (
         "no-space",
         "warning",
-        "echo 'bulk_memory.tier = \"disk\"' >>$S; \
-         mkdir -p /var/lib/stasis/memory; mount -t tmpfs -o size=4k none /var/lib/stasis/memory",
-        "umount /var/lib/stasis/memory",
+        "echo 'gpu_contents.directory = \"/var/lib/contents\"' >>$S; \
+         mkdir -p /var/lib/contents; mount -t tmpfs -o size=4k none /var/lib/contents",
+        "umount /var/lib/contents",
     ),
 ];
-
-/// After a checkpoint to the tier "disk". That its image was there for an hour is made believed.
-pub(super) const OF_MEMORY: Case = (
-    "memory-left",
-    "warning",
-    "echo 'bulk_memory.tier = \"disk\"' >>$S; \
-     sed -i 's/\"settled\":false/\"settled\":true/' /var/lib/stasis/memory/*/origin.json; \
-     rm -r /images/memory-left",
-    "rm -r /var/lib/stasis/memory",
-);
 
 /// After one was killed with its keeper. What is advised mends it.
 pub(super) const OF_OPERATIONS: Case = (

@@ -11,8 +11,7 @@ use stasis_integration::host::installed::{PROGRAM, SETTINGS, StasisHost};
 use stasis_integration::{needs, on_hosts};
 
 use cases::{
-    ANOTHER_LIBCUDA, Case, OF_ENGINES, OF_LIBCUDA, OF_MEMORY, OF_OPERATIONS, OF_ROOM, OF_THE_GPUS,
-    OF_THE_NODE,
+    ANOTHER_LIBCUDA, Case, OF_ENGINES, OF_LIBCUDA, OF_OPERATIONS, OF_ROOM, OF_THE_GPUS, OF_THE_NODE,
 };
 use of_containers::{NEAR, OF_CONTAINERS};
 
@@ -60,10 +59,6 @@ fn while_a_container_runs(stasis: &StasisHost) -> Result<()> {
     }
     shell(stasis, "rm /run/stasis-crio")?;
     of_an_operation(stasis, &memory)?;
-    stasis.set(&stasis.low_level, "bulk_memory.tier = \"disk\"\n")?;
-    memory.checkpoint("left", &["--leave-running"])?;
-    shell(stasis, MEND)?;
-    is_found(stasis, OF_MEMORY).context(OF_MEMORY.0)?;
     memory.delete()?;
     shell(stasis, ANOTHER_LIBCUDA)?;
     ensure!(run()? == "ok 0");

@@ -4,16 +4,15 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::container::bundle::{Bundle, ROOT};
+use stasis_integration::container::contents::{DISK, ON_DISK};
 use stasis_integration::host::installed::{CUDA_CHECKPOINT, StasisHost};
 
 use super::{check, start};
 
-const DISK: &str = "/var/lib/stasis/memory";
-
 pub(crate) fn a_check_asks_what_a_checkpoint_asks(stasis: &StasisHost) -> Result<()> {
     no_process_uses_cuda(stasis).context("no CUDA")?;
     let (job, _) = start(stasis, "asked", "exec /bin/memcheck 32 10121", 10121)?;
-    the_disk_of_bulk_memory_is_full(stasis, &job).context("disk")?;
+    the_disk_of_contents_is_full(stasis, &job).context("disk")?;
     there_is_no_plugin(stasis)?;
     nobody_knows_the_gpus(stasis, &job).context("unknown GPUs")?;
     assert_eq!(stasis.ask(10121)?.as_deref(), Some("ok 1"));
@@ -58,9 +57,10 @@ fn no_process_uses_cuda(stasis: &StasisHost) -> Result<()> {
     idle.delete()
 }
 
-fn the_disk_of_bulk_memory_is_full(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
-    stasis.set("runc", "bulk_memory.tier = \"disk\"\n")?;
-    stasis.host.mount_memory(1 << 20, DISK)?;
+fn the_disk_of_contents_is_full(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
+    stasis.set("runc", ON_DISK)?;
+    // A tmpfs would leave them to the image.
+    stasis.host.mount_disk(1 << 20, DISK)?;
     let refused = refused(stasis, job, "no-space");
     stasis.host.run(&["umount", DISK])?;
     refused?;
@@ -69,7 +69,7 @@ fn the_disk_of_bulk_memory_is_full(stasis: &StasisHost, job: &Bundle<'_>) -> Res
 }
 
 fn there_is_no_plugin(stasis: &StasisHost) -> Result<()> {
-    stasis.set("runc", "bulk_memory.plugin = \"/nowhere.so\"\n")?;
+    stasis.set("runc", "gpu_contents.plugin = \"/nowhere.so\"\n")?;
     let text = begins(stasis, "asked")?;
     assert_contains(&text, &["the driver and CRIU move", "/nowhere.so"]);
     stasis.set("runc", "")

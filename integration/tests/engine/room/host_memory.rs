@@ -4,6 +4,7 @@ use anyhow::{Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::{Bundle, ROOT};
+use stasis_integration::container::contents::IN_MEMORY;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{PROGRAM, StasisHost};
 use stasis_integration::{needs, on_hosts};
@@ -23,7 +24,7 @@ fn all_cases(kind: HostKind) -> Result<()> {
     ensure!(stasis.ask_until_up(PORT)? == "ok 0");
     a_checkpoint_is_refused_or_waits(stasis, &memory)?;
     ensure!(stasis.ask(PORT)?.as_deref() == Some("ok 1"));
-    the_tier_ram_is_left_for_the_disk(stasis, &memory)?;
+    a_tmpfs_is_left_for_the_image(stasis, &memory)?;
     ensure!(stasis.ask(PORT)?.as_deref() == Some("ok 2"));
     a_suspended_one_needs_none(stasis, &memory)?;
     ensure!(stasis.ask(PORT)?.as_deref() == Some("ok 3"));
@@ -58,14 +59,14 @@ fn a_checkpoint_is_refused_or_waits(stasis: &StasisHost, memory: &Bundle<'_>) ->
     Ok(())
 }
 
-fn the_tier_ram_is_left_for_the_disk(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
-    let other = Other::reserves(stasis, "ram_tier")?;
-    stasis.set(&stasis.low_level, "bulk_memory.tier = \"ram\"\n")?;
-    memory.checkpoint("tier", &["--leave-running"])?;
+fn a_tmpfs_is_left_for_the_image(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
+    let other = Other::reserves(stasis, "contents")?;
+    stasis.set(&stasis.low_level, IN_MEMORY)?;
+    memory.checkpoint("tmpfs", &["--leave-running"])?;
     let notes = stasis.operation("checkpoint")?["notes"].to_string();
     let parts = [
-        "goes to disk",
-        "the tier",
+        "GPU contents go into the image",
+        "the memory for GPU contents",
         "operations on other (process 4711)",
     ];
     assert_contains(&notes, &parts);

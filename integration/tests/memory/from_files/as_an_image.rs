@@ -6,15 +6,15 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::container::contents::{IN_MEMORY, MEMORY};
 use stasis_integration::container::memory_container::MemoryContainer;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::needs;
 use stasis_memory_store::{Index, Reader};
 
-use super::{IN_MEMORY, MIB, has_holes, started};
+use super::{MIB, has_holes, started};
 
-pub(super) const RAM: &str = "/run/stasis/memory";
 /// What a pack is named.
 const PACK: &str = "/stasis-memory-";
 /// No process here has less in one.
@@ -31,7 +31,7 @@ fn a_restored_process_has_no_copy_of_its_own() -> Result<()> {
     has_holes(&holder, "image")?;
     let image = holder.bundle.image_path("image");
     let index = Index::read(&image)?.context("no index")?;
-    let directory = stasis.host.path(RAM).join(index.image_id.to_string());
+    let directory = stasis.host.path(MEMORY).join(index.image_id.to_string());
     let reader = Reader::open(&image, &index, Some(&directory))?;
     ensure!(index.areas().all(|area| reader.in_place(area).is_some()));
     let stored = packs_in(&directory)?;
@@ -81,7 +81,7 @@ fn what_a_process_keeps_mapped_becomes_no_image() -> Result<()> {
     let message = keeper.bundle.message()?.context("no message")?;
     assert_contains(&message, &["has kept a mapping", "as before"]);
     keeper.goes_on()?;
-    let stores = fs::read_dir(stasis.host.path(RAM))?.count();
+    let stores = fs::read_dir(stasis.host.path(MEMORY))?.count();
     ensure!(stores == 0, "{stores} are left");
     // What the process itself has kept is taken away with the rest.
     stasis.host.run(&[

@@ -5,12 +5,13 @@ use std::fs;
 use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::container::contents::IN_MEMORY;
 use stasis_integration::container::memory_container::MemoryContainer;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{PROGRAM, StasisHost};
 use stasis_integration::needs;
 
-use super::{HOLDS, IN_MEMORY, MIB};
+use super::{HOLDS, MIB};
 use crate::suspended::{seen, until_dead};
 
 const OPERATES: &str = "stasis-runtime";

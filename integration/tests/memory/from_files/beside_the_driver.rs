@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::container::bundle::Bundle;
+use stasis_integration::container::contents::ON_DISK;
 use stasis_integration::faults::call::Class;
 use stasis_integration::faults::{Action, At, Gate, Plan, Trace, phase_in};
 use stasis_integration::host::HostKind;
@@ -26,7 +27,7 @@ fn whoever_is_late_or_killed() -> Result<()> {
     let stasis = &StasisHost::of(HostKind::trixie()?)?;
     needs!(StandIn);
     let _containerd = stasis.containerd()?;
-    stasis.set(&stasis.low_level, "bulk_memory.tier = \"disk\"\n")?;
+    stasis.set(&stasis.low_level, ON_DISK)?;
     let gate = &Gate::build(stasis, "runtime", GATED, RUNTIME, "*")?;
     let job = &Bundle::make(stasis, "job", &["/bin/memcheck", "256", "10000"])?.through(GATED);
     job.run()?;

@@ -3,13 +3,14 @@
 use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::container::bundle::Bundle;
+use stasis_integration::container::contents::IN_MEMORY;
 use stasis_integration::faults::call::Class;
 use stasis_integration::faults::{Action, At, Gate, Plan, Trace, phase_in};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{RUNTIME, StasisHost};
 use stasis_integration::needs;
 
-use super::{HOLDS, IN_MEMORY};
+use super::HOLDS;
 use crate::suspended::seen;
 
 /// A script before the runtime.

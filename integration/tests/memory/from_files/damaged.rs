@@ -5,55 +5,53 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::container::contents::Contents;
 use stasis_integration::container::memory_container::MemoryContainer;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::needs;
 use stasis_memory_store::Index;
 
-use super::as_an_image::RAM;
 use super::started;
 
-const DISK: &str = "/var/lib/stasis/memory";
 /// There if the low-level runtime was to restore something.
 const BEGUN: &str = "/run/restore-begun";
 
 /// A container that was half restored is ended before its GPU is unlocked, and the image is named.
 #[test]
 fn in_the_image_itself() -> Result<()> {
-    is_not_restored(HostKind::trixie()?, "portable")
+    is_not_restored(HostKind::trixie()?, Contents::InImage)
 }
 
 #[test]
 fn on_disk() -> Result<()> {
-    is_not_restored(HostKind::sid_v2()?, "disk")
+    is_not_restored(HostKind::sid_v2()?, Contents::OnDisk)
 }
 
 /// They are verified before CRIU: no task of the container has run.
 #[test]
 fn in_memory() -> Result<()> {
-    is_not_restored(HostKind::trixie()?, "ram")
+    is_not_restored(HostKind::trixie()?, Contents::InMemory)
 }
 
-fn is_not_restored(kind: HostKind, tier: &str) -> Result<()> {
+fn is_not_restored(kind: HostKind, place: Contents) -> Result<()> {
     let stasis = &StasisHost::of(kind)?;
     needs!(StandIn);
     let _containerd = stasis.containerd()?;
-    let settings = format!("bulk_memory.tier = \"{tier}\"\n");
     let holder = started(stasis)?;
     holder
         .bundle
-        .before("restore", &format!("touch {BEGUN}"), &settings)?;
+        .before("restore", &format!("touch {BEGUN}"), place.setting())?;
     holder.bundle.checkpoint("image", &[])?;
     let inventory = stasis.inventory()?;
-    let (pack, place) = last_chunk(stasis, &holder, tier)?;
+    let (pack, last) = last_chunk(stasis, &holder, place)?;
     let whole = fs::read(&pack)?;
-    for damaged in [place, whole.len() / 2] {
+    for damaged in [last, whole.len() / 2] {
         let mut bytes = whole.clone();
         bytes[damaged] ^= 1;
         // Its pages are mapped, and it keeps its number.
         fs::write(&pack, bytes)?;
-        refused(stasis, &holder, tier).with_context(|| format!("byte {damaged}"))?;
+        refused(stasis, &holder, place).with_context(|| format!("byte {damaged}"))?;
         assert_eq!(stasis.inventory()?, inventory);
     }
     fs::write(&pack, whole)?;
@@ -64,7 +62,7 @@ fn is_not_restored(kind: HostKind, tier: &str) -> Result<()> {
     holder.end()
 }
 
-fn refused(stasis: &StasisHost, holder: &MemoryContainer<'_>, tier: &str) -> Result<()> {
+fn refused(stasis: &StasisHost, holder: &MemoryContainer<'_>, place: Contents) -> Result<()> {
     stasis.host.run(&["rm", "-f", BEGUN])?;
     // This order stays if nobody unlocks.
     stasis.inject("unlock job slow:1 1")?;
@@ -72,7 +70,7 @@ fn refused(stasis: &StasisHost, holder: &MemoryContainer<'_>, tier: &str) -> Res
     assert_contains(&message, &["[image-damaged]"]);
     ensure!(!stasis.driver_is_called()?, "it was unlocked");
     stasis.inject("")?;
-    if tier == "ram" {
+    if place == Contents::InMemory {
         ensure!(!stasis.host.path(BEGUN).exists(), "tasks have run");
     }
     stasis.no_criu()?;
@@ -85,18 +83,17 @@ fn refused(stasis: &StasisHost, holder: &MemoryContainer<'_>, tier: &str) -> Res
 fn last_chunk(
     stasis: &StasisHost,
     holder: &MemoryContainer<'_>,
-    tier: &str,
+    place: Contents,
 ) -> Result<(PathBuf, usize)> {
     let image = holder.bundle.image_path("image");
     let index = Index::read(&image)?.context("no index")?;
     let chunks = index.areas().flat_map(|area| &area.chunks);
-    let place = chunks.last().context("nothing is stored")?.place;
-    let pack = index.packs[usize::try_from(place.pack)?].file_name();
+    let stored = chunks.last().context("nothing is stored")?.place;
+    let pack = index.packs[usize::try_from(stored.pack)?].file_name();
     let id = index.image_id.to_string();
-    let directory = match tier {
-        "ram" => stasis.host.path(RAM).join(id),
-        "disk" => stasis.host.path(DISK).join(id),
-        _ => image,
+    let directory = match place.directory() {
+        Some(apart) => stasis.host.path(apart).join(id),
+        None => image,
     };
-    Ok((directory.join(pack), usize::try_from(place.offset)? + 5000))
+    Ok((directory.join(pack), usize::try_from(stored.offset)? + 5000))
 }

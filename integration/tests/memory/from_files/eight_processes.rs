@@ -3,13 +3,14 @@
 use std::ops::RangeInclusive;
 
 use anyhow::{Context, Result, ensure};
+use stasis_integration::container::contents::IN_MEMORY;
 use stasis_integration::container::memory_container::MemoryContainer;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::needs;
 use stasis_memory_store::Index;
 
-use super::{IN_MEMORY, MIB};
+use super::MIB;
 use crate::gpu_contents::with_criu;
 
 /// The first one answers at the port before these.

@@ -6,13 +6,14 @@ use std::process::Child;
 use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::container::contents::IN_MEMORY;
 use stasis_integration::container::memory_container::{Inventory, MemoryContainer, difference};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::needs;
 
 use super::cut_off::{IN_THE_DUMP, criu_stands};
-use super::{IN_MEMORY, has_holes, started};
+use super::{has_holes, started};
 use crate::half_copied::{HALF, hold_halfway, until_half_copied};
 use crate::suspended::in_file;
 

@@ -5,13 +5,14 @@ use std::process::Child;
 
 use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::container::contents::IN_MEMORY;
 use stasis_integration::container::memory_container::MemoryContainer;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::needs;
 use stasis_memory_store::Index;
 
-use super::{IN_MEMORY, started};
+use super::started;
 use crate::debugger::Debugger;
 
 const ALONE: &str = "the driver alone copies the GPU contents of";

@@ -4,12 +4,13 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use stasis_integration::container::bundle::Bundle;
+use stasis_integration::container::contents::IN_MEMORY;
 use stasis_integration::container::memory_container::MemoryContainer;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::needs;
 
-use super::{IN_MEMORY, has_holes};
+use super::has_holes;
 use crate::suspended::{in_file, seen, toggled};
 
 /// The program itself makes none of these.

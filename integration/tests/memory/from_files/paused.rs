@@ -2,11 +2,12 @@
 
 use anyhow::{Result, ensure};
 use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::container::contents::IN_MEMORY;
 use stasis_integration::container::memory_container::MemoryContainer;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 
-use super::{HOLDS, IN_MEMORY, has_holes, started};
+use super::{HOLDS, has_holes, started};
 use crate::suspended::{in_file, seen};
 
 /// No process of a frozen container can map anything: they come back with its resume, and what its

@@ -8,13 +8,13 @@ use serde_json::json;
 use stasis_integration::check::process_tree::has_ended;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::Bundle;
+use stasis_integration::container::contents::{IN_MEMORY, MEMORY};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::needs;
 use stasis_memory_store::Index;
 
-use super::IN_MEMORY;
-use super::as_an_image::{RAM, mapped_alone, packs_in};
+use super::as_an_image::{mapped_alone, packs_in};
 use crate::patience::patiently;
 
 pub(crate) const REPLICAS: usize = 20;
@@ -30,7 +30,7 @@ fn twenty_share_one_copy() -> Result<()> {
     ensure!(asked(stasis, "first")? == "ok 0");
     first.checkpoint("image", &[])?;
     let index = Index::read(&first.image_path("image"))?.context("no index")?;
-    let directory = stasis.host.path(RAM).join(index.image_id.to_string());
+    let directory = stasis.host.path(MEMORY).join(index.image_id.to_string());
     let stored = packs_in(&directory)?;
     ensure!(stored.len() == 1, "{stored:?}");
 

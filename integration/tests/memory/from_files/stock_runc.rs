@@ -4,11 +4,12 @@ use std::fs;
 
 use anyhow::{Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
+use stasis_integration::container::contents::IN_MEMORY;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{PLUGIN, RUNTIME, StasisHost};
 use stasis_integration::needs;
 
-use super::{IN_MEMORY, has_holes, started};
+use super::{has_holes, started};
 
 /// What makes CRIU look for plugins that an image needs.
 const DEFAULT_PLUGINS: &str = "/usr/lib/criu";

@@ -7,12 +7,13 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use stasis_integration::container::bundle::Bundle;
+use stasis_integration::container::contents::{IN_MEMORY, ON_DISK};
 use stasis_integration::container::memory_container::MemoryContainer;
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::StasisHost;
 use stasis_integration::{needs, on_hosts};
 
-use super::{IN_MEMORY, MIB, has_holes};
+use super::{MIB, has_holes};
 use crate::limits::limit_file;
 use crate::suspended::{charged, in_file, peak};
 
@@ -28,7 +29,7 @@ fn its_limits_are_kept(kind: HostKind) -> Result<()> {
     let _containerd = stasis.containerd()?;
     for (id, processors) in [("two", 2), ("one", 1)] {
         let pod = limited(stasis, id, processors)?;
-        for settings in ["", IN_MEMORY, "bulk_memory.tier = \"disk\"\n"] {
+        for settings in ["", IN_MEMORY, ON_DISK] {
             stasis.set(&stasis.low_level, settings)?;
             checkpointed(stasis, &pod, processors)
                 .with_context(|| format!("{processors} processors, {settings:?}"))?;

@@ -11,6 +11,7 @@ mod registry;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use stasis_integration::container::bundle::Bundle;
+use stasis_integration::container::contents::{DISK, ON_DISK};
 use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{PROGRAM, StasisHost};
 use stasis_integration::needs;
@@ -32,7 +33,7 @@ fn a_job_goes_on_from_an_image_that_was_pushed_and_pulled() -> Result<()> {
     job.run()?;
     stasis.ask_until_up(LARGE)?;
     stasis.ask_until_up(SMALL)?;
-    stasis.set("runc", "bulk_memory.tier = \"disk\"\n")?;
+    stasis.set("runc", ON_DISK)?;
     let layout = Layout::at(stasis, "/var/images");
     job.checkpoint("first", &["--leave-running"])?;
     holds_its_memory(stasis, SMALL)?;
@@ -41,11 +42,7 @@ fn a_job_goes_on_from_an_image_that_was_pushed_and_pulled() -> Result<()> {
     refused::what_is_not_an_image_is_refused(stasis, &layout)?;
     refused::a_full_disk_is_told(stasis, &layout, &job.image("second"))?;
     registry::an_image_travels_through_a_registry(stasis, &job, &layout)?;
-    for lost in [
-        &job.image("first"),
-        &job.image("second"),
-        "/var/lib/stasis/memory",
-    ] {
+    for lost in [&job.image("first"), &job.image("second"), DISK] {
         stasis.host.run(&["rm", "-rf", lost])?;
     }
     moved(

@@ -15,8 +15,8 @@ use super::each::for_each;
 use crate::pack::PackFile;
 use crate::reader::fill;
 use crate::{
-    Area, Buffer, CHUNK, Checksum, Chunk, Encoding, ImageId, Index, PAGE, Place, ProcessMemory,
-    Reader, StoreError, StoredPages, Tier,
+    Area, Buffer, CHUNK, Checksum, Chunk, Encoding, ImageId, Index, PAGE, PacksIn, Place,
+    ProcessMemory, Reader, StoreError, StoredPages,
 };
 
 /// What a thread cuts in one go: it is cut there as well.
@@ -76,7 +76,7 @@ pub fn cut_files(
     let index = Index {
         // They belong to no other image than the one whose manifest names them.
         image_id: ImageId::new(0),
-        tier: Tier::Portable,
+        packs_in: PacksIn::Image,
         packs: Vec::new(),
         processes,
     };

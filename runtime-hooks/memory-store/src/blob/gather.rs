@@ -10,7 +10,7 @@ use super::plan::{Key, Needed, kept, key, needed, trim};
 use super::{BlobDigest, pack_of};
 use crate::index::limits;
 use crate::pack::compress::Compressor;
-use crate::{Buffer, Chunk, Encoding, Index, PAGE, Pack, Place, Reader, StoreError, Tier};
+use crate::{Buffer, Chunk, Encoding, Index, PAGE, Pack, PacksIn, Place, Reader, StoreError};
 
 /// The fastest of zstd's levels that are not negative: a network is slower, a disk may not be.
 const LEVEL: i32 = 1;
@@ -260,7 +260,7 @@ fn index_of(
     let index = Index {
         // It stays the memory of the same checkpoint, which the manifest names.
         image_id: index.image_id,
-        tier: Tier::Portable,
+        packs_in: PacksIn::Image,
         packs: packs.ok_or_else(not_placed)?,
         processes,
     };

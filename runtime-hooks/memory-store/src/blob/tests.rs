@@ -8,8 +8,8 @@ use super::gather::{Gathered, NewBlobs, Plan};
 use super::*;
 use crate::test_data::{Images, PID, START, content, verify};
 use crate::{
-    Area, Buffer, CHUNK, Chunk, Encoding, Index, PAGE, ProcessMemory, Reader, StoreError,
-    StoredPages, Tier, Writer,
+    Area, Buffer, CHUNK, Chunk, Encoding, Index, PAGE, PacksIn, ProcessMemory, Reader, StoreError,
+    StoredPages, Writer,
 };
 
 /// Every blob has about four contents.
@@ -71,7 +71,7 @@ fn gathered(
     there: &[BlobContents],
     new: &mut InMemory,
 ) -> Gathered {
-    let (index, _) = images.dump(&images.request(Tier::Disk, id), id, seeds);
+    let (index, _) = images.dump(&images.request(PacksIn::Directory, id), id, seeds);
     let directory = images.directory(id);
     let reader = Reader::open(&images.image(id), &index, Some(&directory)).unwrap();
     gather(&index, &reader, there, new).unwrap()
@@ -100,7 +100,7 @@ fn an_image_is_read_from_its_blobs_and_equal_contents_are_there_once() {
     let all = gathered(&images, 1, &seeds, &[], &mut new);
     assert_eq!((all.kept.len(), moved(&all)), (0, 9));
     assert!(all.blobs.len() > 1);
-    assert_eq!(all.index.tier, Tier::Portable);
+    assert_eq!(all.index.packs_in, PacksIn::Image);
     verify_pulled(&images.image(100), &all, &new, &seeds);
     assert_eq!(decode(&encode(&all.blobs)).unwrap(), all.blobs);
 }
@@ -161,7 +161,8 @@ fn zeros_that_are_stored_are_not_moved() {
     let mut new = InMemory::default();
     let first = gathered(&images, 1, &[1, 2, 3], &[], &mut new);
     // The same contents as a pack has them whose pages lie as in their process.
-    let mut writer = Writer::create(&images.image(2), &images.request(Tier::Disk, 2)).unwrap();
+    let mut writer =
+        Writer::create(&images.image(2), &images.request(PacksIn::Directory, 2)).unwrap();
     let mut stream = writer.stream().unwrap();
     let mut put = |number, content: Vec<u8>| {
         let mut buffer = Buffer::new();
@@ -207,7 +208,7 @@ fn zeros_that_are_stored_are_not_moved() {
 #[test]
 fn damaged_memory_is_not_put_into_blobs() {
     let images = Images::new();
-    let (index, _) = images.dump(&images.request(Tier::Disk, 1), 1, &[1, 2, 3]);
+    let (index, _) = images.dump(&images.request(PacksIn::Directory, 1), 1, &[1, 2, 3]);
     let directory = images.directory(1);
     let pack = directory.join(index.packs[0].file_name());
     let mut bytes = fs::read(&pack).unwrap();

@@ -11,10 +11,11 @@ use stasis_linux::memory_file;
 use super::*;
 use crate::test_data::{Images, START, content, names, text};
 use crate::{
-    CHUNK, Chunk, Compression, DumpRequest, Index, ProcessMemory, Reader, StreamReport, Tier,
+    CHUNK, Chunk, Compression, DumpRequest, Index, PacksIn, ProcessMemory, Reader, StreamReport,
     Writer,
 };
 
+const PLACES: [PacksIn; 2] = [PacksIn::Image, PacksIn::Directory];
 const THREADS: NonZeroUsize = NonZeroUsize::new(3).unwrap();
 
 /// A file in memory with the contents of a process, as the driver leaves them.
@@ -109,12 +110,17 @@ fn load(image: &Path, request: &DumpRequest, held: &[Held]) -> Result<Vec<Held>,
 }
 
 #[test]
-fn what_is_stored_from_files_is_loaded_into_files_in_every_tier() {
-    let (images, held) = (Images::new(), held());
-    let tiers = [Tier::Portable, Tier::Disk, Tier::Ram];
-    for (id, tier) in (1..).zip(tiers) {
+fn what_is_stored_from_files_is_loaded_into_files_from_every_place() {
+    for images in [Images::new(), Images::in_memory()] {
+        loaded_from_every_place(&images);
+    }
+}
+
+fn loaded_from_every_place(images: &Images) {
+    let held = held();
+    for (id, packs_in) in (1..).zip(PLACES) {
         for (id, level) in [(id, None), (10 + id, Some(1))] {
-            let mut request = images.request(tier, id);
+            let mut request = images.request(packs_in, id);
             request.compression = level.map(|level| Compression { level });
             let (index, _) = dump(&images.image(id), &request, &held);
             assert_eq!(Index::read(&images.image(id)).unwrap().unwrap(), index);
@@ -132,40 +138,27 @@ fn what_is_stored_from_files_is_loaded_into_files_in_every_tier() {
             assert_eq!(found, expected);
             let loaded = load(&images.image(id), &request, &held).unwrap();
             for held in loaded {
-                assert!(held.is_whole(), "{tier:?} {level:?}: process {}", held.pid);
+                assert!(
+                    held.is_whole(),
+                    "{packs_in:?} {level:?}: process {}",
+                    held.pid
+                );
             }
         }
     }
 }
 
 #[test]
-fn contents_of_an_earlier_checkpoint_are_used_again() {
-    let (images, mut held) = (Images::new(), held());
-    dump(&images.image(1), &images.request(Tier::Disk, 1), &held);
-    held[0].content[CHUNK] ^= 1;
-    let changed = held[0].content[CHUNK];
-    held[0].file.write_all_at(&[changed], CHUNK as u64).unwrap();
-    let mut request = images.request(Tier::Disk, 2);
-    request.earlier = Some(images.directory(1));
-    let (_, report) = dump(&images.image(2), &request, &held);
-    assert_eq!(report.stored_bytes, CHUNK as u64);
-    assert!(report.reused_bytes > 4 * CHUNK as u64, "{report:?}");
-    let loaded = load(&images.image(2), &request, &held).unwrap();
-    assert!(loaded.iter().all(Held::is_whole));
-}
-
-#[test]
 fn a_damaged_chunk_is_named_with_its_pack_and_offset() {
     let (images, held) = (Images::new(), held());
-    let tiers = [Tier::Portable, Tier::Disk, Tier::Ram];
-    for (id, tier) in (1..).zip(tiers) {
-        let request = images.request(tier, id);
+    for (id, packs_in) in (1..).zip(PLACES) {
+        let request = images.request(packs_in, id);
         let (index, _) = dump(&images.image(id), &request, &held);
         let damaged: &Chunk = &index.processes[1].areas[1].chunks[1];
         let pack = index.packs[usize::try_from(damaged.place.pack).unwrap()];
-        let directory = match tier {
-            Tier::Portable => images.image(id),
-            Tier::Disk | Tier::Ram => images.directory(id),
+        let directory = match packs_in {
+            PacksIn::Image => images.image(id),
+            PacksIn::Directory => images.directory(id),
         };
         let path = directory.join(pack.file_name());
         let file = OpenOptions::new()
@@ -197,7 +190,11 @@ fn one_page_a_chunk(chunks: usize) -> Vec<u8> {
 fn neighbours_lie_side_by_side_in_a_pack() {
     let images = Images::new();
     let held = [Held::new(1, START, 0, one_page_a_chunk(40))];
-    let (index, _) = dump(&images.image(1), &images.request(Tier::Disk, 1), &held);
+    let (index, _) = dump(
+        &images.image(1),
+        &images.request(PacksIn::Directory, 1),
+        &held,
+    );
     let chunks = &index.processes[0].areas[0].chunks;
     assert_eq!(chunks.len(), 40);
     for piece in chunks.chunks(16) {
@@ -222,7 +219,8 @@ fn what_does_not_fit_its_file_is_refused_and_nothing_is_left() {
         (end, 4096),
         (0, u64::MAX - 4095),
     ] {
-        let writer = Writer::create(&images.image(1), &images.request(Tier::Disk, 1)).unwrap();
+        let writer =
+            Writer::create(&images.image(1), &images.request(PacksIn::Directory, 1)).unwrap();
         let contents = FileContents {
             offset,
             bytes,
@@ -242,7 +240,7 @@ fn what_does_not_fit_its_file_is_refused_and_nothing_is_left() {
 #[test]
 fn each_hole_needs_its_file_and_each_file_its_hole() {
     let (images, mut held) = (Images::new(), held());
-    let (image, request) = (images.image(1), images.request(Tier::Portable, 1));
+    let (image, request) = (images.image(1), images.request(PacksIn::Image, 1));
     dump(&image, &request, &held);
     let last = held.pop().unwrap();
     let message = text(&load(&image, &request, &held).err().unwrap());

@@ -9,8 +9,8 @@ use std::path::Path;
 use crate::chunk::stored_pages::WORDS;
 use crate::index::limits;
 use crate::{
-    Area, Checksum, Chunk, Encoding, ImageId, Index, Pack, Place, ProcessMemory, StoreError,
-    StoredPages, Tier,
+    Area, Checksum, Chunk, Encoding, ImageId, Index, Pack, PacksIn, Place, ProcessMemory,
+    StoreError, StoredPages,
 };
 
 const MAGIC: &[u8; 8] = b"STASISMM";
@@ -31,10 +31,9 @@ const PLACE: usize = 4 + 8 + 4 + 1;
 pub(crate) fn encode(index: &Index) -> Vec<u8> {
     let mut body = Vec::new();
     body.extend(index.image_id.number().to_le_bytes());
-    body.push(match index.tier {
-        Tier::Portable => 0,
-        Tier::Disk => 1,
-        Tier::Ram => 2,
+    body.push(match index.packs_in {
+        PacksIn::Image => 0,
+        PacksIn::Directory => 1,
     });
     put_list(&mut body, &index.packs, put_pack);
     put_list(&mut body, &index.processes, |body, process| {
@@ -143,11 +142,10 @@ fn decode_body(mut input: Input<'_>) -> Result<Index, String> {
     }
     let index = Index {
         image_id: ImageId::new(input.u128()?),
-        tier: match input.u8()? {
-            0 => Tier::Portable,
-            1 => Tier::Disk,
-            2 => Tier::Ram,
-            other => return Err(format!("it lies in tier {other}, which is unknown")),
+        packs_in: match input.u8()? {
+            0 => PacksIn::Image,
+            1 => PacksIn::Directory,
+            other => return Err(format!("its packs lie in place {other}, which is unknown")),
         },
         packs: input.list(PACK, pack)?,
         processes: input.list(PROCESS, process)?,

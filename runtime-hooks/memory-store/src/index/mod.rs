@@ -11,7 +11,7 @@ use std::path::Path;
 
 use stasis_linux::file;
 
-use crate::{INDEX_FILE, ImageId, Pack, ProcessMemory, STORE_INDEX_FILE, StoreError, Tier};
+use crate::{INDEX_FILE, ImageId, Pack, PacksIn, ProcessMemory, STORE_INDEX_FILE, StoreError};
 
 /// All memory of one checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct Index {
     /// The checkpoint.
     pub image_id: ImageId,
     /// Where the packs lie.
-    pub tier: Tier,
+    pub packs_in: PacksIn,
     /// The packs that are needed; places refer to this list.
     pub packs: Vec<Pack>,
     /// The processes.
@@ -35,7 +35,7 @@ impl Index {
         Self::read_file(&image_dir.join(INDEX_FILE))
     }
 
-    /// That of a store directory. `None`: there is none, so its checkpoint was interrupted.
+    /// Reads the index of contents apart. `None`: the checkpoint that wrote them was interrupted.
     ///
     /// # Errors
     /// As [`Self::read`].

@@ -76,12 +76,12 @@ fn areas(packs: Vec<Pack>) -> impl Strategy<Value = Vec<Area>> {
 }
 
 fn indexes() -> impl Strategy<Value = Index> {
-    let tiers = [Tier::Portable, Tier::Disk, Tier::Ram];
+    let places = [PacksIn::Image, PacksIn::Directory];
     packs().prop_flat_map(move |packs| {
         let processes = proptest::collection::vec(areas(packs.clone()), 0..3);
-        (any::<u128>(), 0..3_usize, processes).prop_map(move |(id, tier, processes)| Index {
+        (any::<u128>(), 0..2_usize, processes).prop_map(move |(id, place, processes)| Index {
             image_id: ImageId::new(id),
-            tier: tiers[tier],
+            packs_in: places[place],
             packs: packs.clone(),
             processes: (1..)
                 .zip(processes)
@@ -114,7 +114,7 @@ pub(crate) fn sample() -> Index {
     };
     Index {
         image_id: ImageId::new(9),
-        tier: Tier::Disk,
+        packs_in: PacksIn::Directory,
         packs: packs.into(),
         processes: vec![ProcessMemory {
             pid: 1,
@@ -210,7 +210,7 @@ fn a_huge_declared_length_is_refused_before_there_is_memory_for_it() {
 }
 
 #[test]
-fn an_unknown_version_tier_or_encoding_is_refused() {
+fn an_unknown_version_place_or_encoding_is_refused() {
     let bytes = sample().encode();
     for other in [1, 2, 4] {
         let mut version = bytes.clone();
@@ -220,9 +220,9 @@ fn an_unknown_version_tier_or_encoding_is_refused() {
         assert!(message.contains(&says), "{message}");
     }
     let mut body = bytes[HEADER..].to_vec();
-    body[16] = 3;
+    body[16] = 2;
     let message = Index::decode(&seal(&body)).unwrap_err().to_string();
-    assert!(message.contains("tier 3, which is unknown"), "{message}");
+    assert!(message.contains("place 2, which is unknown"), "{message}");
     body[16] = 1;
     *body.last_mut().unwrap() = 2;
     let message = Index::decode(&seal(&body)).unwrap_err().to_string();

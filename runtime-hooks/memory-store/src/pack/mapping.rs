@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 
 use memmap2::{Mmap, MmapMut, MmapOptions};
 use rustix::fs::{FsWord, fstatfs};
@@ -11,9 +12,15 @@ use rustix::fs::{FsWord, fstatfs};
 /// linux/magic.h
 const TMPFS_MAGIC: FsWord = 0x0102_1994;
 
+/// Whether a file or directory is on a tmpfs. What cannot be asked is not.
+#[must_use]
+pub fn is_in_memory(opened: impl AsFd) -> bool {
+    fstatfs(opened).is_ok_and(|system| system.f_type == TMPFS_MAGIC)
+}
+
 /// Maps a file of a tmpfs. `None`: it is on another file system, or cannot be mapped.
 pub(crate) fn map(file: &File) -> Option<Mmap> {
-    if fstatfs(file).ok()?.f_type != TMPFS_MAGIC {
+    if !is_in_memory(file) {
         return None;
     }
     // SAFETY: only packs in a store's own directory are mapped. Only root may enter it, and packs

@@ -20,7 +20,7 @@ use stasis_linux::file;
 use stasis_linux::memory_file::{PACK_PREFIX, PACK_SUFFIX};
 
 use crate::chunk::buffer::Aligned;
-use crate::{ImageId, PAGE, StoreError, Tier};
+use crate::{ImageId, PAGE, PacksIn, StoreError};
 
 const MAGIC: &[u8; 8] = b"STASISMP";
 const VERSION: u32 = 1;
@@ -134,12 +134,13 @@ impl PackFile {
         Ok(pack_file)
     }
 
-    /// Chooses how it is read from now on: mapped, if it is in memory; with O_DIRECT, if it is not
-    /// in the page cache and its file system can do that; else through the page cache.
-    pub(crate) fn read_fast(&mut self, tier: Tier) {
-        match tier {
-            Tier::Ram => self.mapped = mapping::map(&self.file),
-            Tier::Portable | Tier::Disk => {}
+    /// Chooses how it is read from now on: mapped, if it is in memory and apart from an image;
+    /// with O_DIRECT, if it is not in the page cache and its file system can do that; else through
+    /// the page cache.
+    pub(crate) fn read_fast(&mut self, packs_in: PacksIn) {
+        match packs_in {
+            PacksIn::Directory => self.mapped = mapping::map(&self.file),
+            PacksIn::Image => {}
         }
         if self.mapped.is_none() {
             self.read_directly_if_cold();

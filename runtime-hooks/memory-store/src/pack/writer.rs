@@ -9,8 +9,8 @@ use std::sync::Arc;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::{Errno, pwritev};
 
-use crate::pack::{PackFile, set_buffered, set_direct};
-use crate::{Pack, StoreError, Tier};
+use crate::pack::{PackFile, mapping, set_buffered, set_direct};
+use crate::{Pack, PacksIn, StoreError};
 
 /// A file on a disk grows by fallocate(2) by as much as it has already, within these bounds. That
 /// makes long extents with few calls; what turns out to be too much is given back at the end, and
@@ -24,10 +24,21 @@ pub(crate) const HUGE_PAGE: u64 = 2 << 20;
 /// More than the kernel takes at once (`IOV_MAX`) is given in parts.
 const MOST_PARTS: usize = 1024;
 
+/// Where a pack is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Medium {
+    /// With the other files of its image, through the page cache.
+    WithImage,
+    /// Past the page cache, and there when it is closed.
+    Disk,
+    /// A tmpfs.
+    Memory,
+}
+
 /// A pack that grows.
 #[derive(Debug)]
 pub(crate) struct PackWriter {
-    tier: Tier,
+    medium: Medium,
     pack_file: Arc<PackFile>,
     end: u64,
     /// Where the file system has blocks for it; `None`: it is not asked for any.
@@ -36,7 +47,11 @@ pub(crate) struct PackWriter {
 
 impl PackWriter {
     /// Makes the file, which nobody else may read.
-    pub(crate) fn create(directory: &Path, pack: &Pack, tier: Tier) -> Result<Self, StoreError> {
+    pub(crate) fn create(
+        directory: &Path,
+        pack: &Pack,
+        packs_in: PacksIn,
+    ) -> Result<Self, StoreError> {
         let path = directory.join(pack.file_name());
         let file = OpenOptions::new()
             .read(true)
@@ -45,24 +60,29 @@ impl PackWriter {
             .mode(0o600)
             .open(&path)
             .map_err(StoreError::writing(&path))?;
-        if tier == Tier::Disk {
+        let medium = match packs_in {
+            PacksIn::Image => Medium::WithImage,
+            PacksIn::Directory if mapping::is_in_memory(&file) => Medium::Memory,
+            PacksIn::Directory => Medium::Disk,
+        };
+        if medium == Medium::Disk {
             set_direct(&file);
         }
         let mut writer = Self {
-            tier,
+            medium,
             pack_file: Arc::new(PackFile {
                 path,
                 file,
                 mapped: None,
             }),
             end: 0,
-            allocated: (tier == Tier::Disk).then_some(0),
+            allocated: (medium == Medium::Disk).then_some(0),
         };
         if let Err(error) = writer.append(&[pack.header().as_slice()]) {
             let _ = fs::remove_file(&writer.pack_file.path);
             return Err(error);
         }
-        if tier == Tier::Ram {
+        if medium == Medium::Memory {
             writer.end = HUGE_PAGE;
         }
         Ok(writer)
@@ -117,7 +137,7 @@ impl PackWriter {
     fn try_close(&self) -> io::Result<()> {
         let file = &self.pack_file.file;
         file.set_len(self.end)?;
-        if self.tier == Tier::Disk {
+        if self.medium == Medium::Disk {
             return file.sync_all();
         }
         // A network file system may report only now that it is full (close(2)).

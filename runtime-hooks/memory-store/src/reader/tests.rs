@@ -11,7 +11,7 @@ fn pack_path(images: &Images, index: &Index, id: u128) -> PathBuf {
 }
 
 fn portable(images: &Images, id: u128, seeds: &[u64]) -> (Index, PathBuf) {
-    let (index, _) = images.dump(&images.request(Tier::Portable, id), id, seeds);
+    let (index, _) = images.dump(&images.request(PacksIn::Image, id), id, seeds);
     let path = pack_path(images, &index, id);
     (index, path)
 }
@@ -24,7 +24,7 @@ fn open_error(images: &Images, index: &Index, id: u128) -> String {
 fn a_flipped_bit_is_found_and_the_message_names_file_and_chunk() {
     for level in [None, Some(1)] {
         let images = Images::new();
-        let mut request = images.request(Tier::Portable, 1);
+        let mut request = images.request(PacksIn::Image, 1);
         request.compression = level.map(|level| crate::Compression { level });
         let (index, _) = images.dump(&request, 1, &[1, 2, 3]);
         let chunks = &index.processes[0].areas[0].chunks;
@@ -196,7 +196,7 @@ fn a_place_that_was_never_checked_is_an_error() {
 #[test]
 fn a_pack_that_is_not_in_the_page_cache_is_read_past_it() {
     let images = Images::new();
-    images.dump(&images.request(Tier::Disk, 1), 1, &[1, 2, 3]);
+    images.dump(&images.request(PacksIn::Directory, 1), 1, &[1, 2, 3]);
     images.verify(1, &[1, 2, 3]);
     let index = Index::read(&images.image(1)).unwrap().unwrap();
     let path = images.directory(1).join(index.packs[0].file_name());

@@ -12,7 +12,9 @@ use crate::file_contents::pieces::PIECE;
 use crate::file_contents::queue::{Queue, Worker, share_out_coming};
 use crate::pack::mapping;
 use crate::write::in_place::InPlace;
-use crate::{Area, CHUNK, Chunk, ProcessMemory, StoreError, Stream, StreamReport, Writer};
+use crate::{
+    Area, CHUNK, Chunk, ProcessMemory, StoreError, StoredPages, Stream, StreamReport, Writer,
+};
 
 /// Contents that can be read.
 #[derive(Debug)]
@@ -48,9 +50,8 @@ pub struct Coming<'w> {
 impl Writer {
     /// Stores contents by so many threads, each with a stream of its own, and adds the bytes of
     /// contents that are done to `progress`. Those whose file is a pack of this store
-    /// ([`create_pack`](crate::create_pack)) stay where they are, unless an earlier checkpoint has
-    /// most of them. Returns the processes for [`Self::finish`]: what is in
-    /// a file is a hole for CRIU.
+    /// ([`create_pack`](crate::create_pack)) stay where they are. Returns the processes for
+    /// [`Self::finish`]: what is in a file is a hole for CRIU.
     ///
     /// Nobody may write to the files meanwhile, nor make them shorter.
     ///
@@ -137,7 +138,7 @@ impl Writer {
         number: u32,
         content: &[u8],
     ) -> Result<Option<Chunk>, StoreError> {
-        let Some(pages) = self.pages_of(content) else {
+        let Some(pages) = StoredPages::of(content) else {
             return Ok(None);
         };
         let (checksum, place) = stream.put_pages(content, &pages)?;

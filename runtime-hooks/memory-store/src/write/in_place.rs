@@ -8,14 +8,10 @@ use super::HeldPack;
 use super::early_checksums::EarlyChecksums;
 use crate::directory::entries;
 use crate::file_contents::FileContents;
-use crate::file_contents::pieces::share_out;
 use crate::pack::PackFile;
 use crate::{
-    CHUNK, Checksum, Chunk, Encoding, PAGE, Pack, Place, StoreError, StoredPages, Tier, Writer,
+    CHUNK, Checksum, Chunk, Encoding, PAGE, Pack, PacksIn, Place, StoreError, StoredPages, Writer,
 };
-
-/// So many chunks say whether an earlier checkpoint has most of the contents already.
-const SAMPLE: usize = 64;
 
 /// Where contents lie in a pack, as they lie in their process.
 #[derive(Debug)]
@@ -58,7 +54,7 @@ impl Writer {
     /// # Errors
     /// [`StoreError`].
     fn in_place(&self, contents: &FileContents<'_>) -> Result<Option<InPlace>, StoreError> {
-        if self.tier != Tier::Ram {
+        if self.packs_in == PacksIn::Image {
             return Ok(None);
         }
         let file = contents.file.metadata();
@@ -102,8 +98,7 @@ impl Writer {
         Ok(number)
     }
 
-    /// The same, if they shall stay where they are: what an earlier checkpoint has for the most
-    /// part does not.
+    /// The same, with the checksums that were taken before, as far as they are believed.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -116,53 +111,7 @@ impl Writer {
         let Some(in_place) = self.in_place(contents)? else {
             return Ok(None);
         };
-        if self.has_most_of(content, threads)? {
-            return Ok(None);
-        }
         let early = self.believed(in_place.early, content, threads)?;
         Ok(Some(InPlace { early, ..in_place }))
-    }
-
-    /// Whether an earlier checkpoint seems to have these contents, for the most part: then they are
-    /// looked for one by one, and else none of them is.
-    ///
-    /// # Errors
-    /// [`StoreError::Panic`].
-    fn has_most_of(&self, content: &[u8], threads: NonZeroUsize) -> Result<bool, StoreError> {
-        if self.state().known.is_empty() {
-            return Ok(false);
-        }
-        let step = (content.len() / CHUNK / SAMPLE).max(1);
-        let sample: Vec<_> = content.chunks(CHUNK).step_by(step).collect();
-        let seen = share_out(&sample, threads, |chunks| {
-            let mut more_known = 0_i64;
-            while let Some(chunk) = chunks.take() {
-                if let Some(pages) = self.pages_of(chunk) {
-                    more_known += if self.knows(chunk, &pages) { 1 } else { -1 };
-                }
-            }
-            Ok(more_known)
-        })?;
-        Ok(seen.iter().sum::<i64>() > 0)
-    }
-
-    /// The pages of a chunk to store; `None`: all are zero. An earlier checkpoint may have all of
-    /// them, also those that are zero.
-    pub(super) fn pages_of(&self, content: &[u8]) -> Option<StoredPages> {
-        let pages = StoredPages::of(content)?;
-        let all = all_of(content);
-        Some(match pages != all && self.knows(content, &all) {
-            true => all,
-            false => pages,
-        })
-    }
-
-    fn knows(&self, content: &[u8], pages: &StoredPages) -> bool {
-        let is_empty = self.state().known.is_empty();
-        let parts = pages.slices(content).filter(|_| !is_empty);
-        parts.is_some_and(|parts| {
-            let key = (Checksum::of_parts(&parts), pages.bytes());
-            self.known(key).is_some()
-        })
     }
 }

@@ -36,7 +36,7 @@ impl Writer {
         }
         let index = Index {
             image_id: self.image_id,
-            tier: self.tier,
+            packs_in: self.packs_in,
             packs,
             processes,
         };

@@ -3,8 +3,7 @@
 //! and stays where it is if its file is a pack already ([`in_place`], [`new_pack`]). Its checksums
 //! may have been taken before ([`early_checksums`]).
 //!
-//! Contents that are stored already ([`content_index`]) are referred to and not stored again, also
-//! those of an earlier checkpoint of the container ([`reuse`]).
+//! Contents that are stored already ([`content_index`]) are referred to and not stored again.
 
 mod content_index;
 pub(crate) mod early_checksums;
@@ -12,24 +11,21 @@ pub(crate) mod files;
 mod in_place;
 mod index;
 pub(crate) mod new_pack;
-mod reuse;
 pub(crate) mod stream;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use stasis_linux::error_chain;
 use stasis_linux::file::{self, Access, Durability};
 
 use self::content_index::ContentIndex;
-use self::reuse::ReusedPacks;
 use crate::directory::{self, clear, clear_packs, remove, remove_file};
 use crate::index::limits;
 use crate::pack::PackFile;
 use crate::pack::writer::PackWriter;
 use crate::{
-    Checksum, DumpRequest, INDEX_FILE, ImageId, Index, Pack, Place, ProcessMemory, Reader,
-    STORE_INDEX_FILE, StoreError, Stream, Tier,
+    Checksum, DumpRequest, INDEX_FILE, ImageId, Index, Pack, PacksIn, Place, ProcessMemory, Reader,
+    STORE_INDEX_FILE, StoreError, Stream,
 };
 
 /// The store of a checkpoint that is being made. Dropped before it is finished, it removes what it
@@ -38,7 +34,7 @@ use crate::{
 pub struct Writer {
     image_dir: PathBuf,
     image_id: ImageId,
-    tier: Tier,
+    packs_in: PacksIn,
     /// Where the packs lie.
     directory: PathBuf,
     level: Option<i32>,
@@ -71,8 +67,8 @@ struct HeldPack {
 }
 
 impl Writer {
-    /// Makes the directory of a tier that has one, and removes what an earlier dump left in the
-    /// image directory.
+    /// Makes the directory for packs, if there is to be one, and removes what an earlier dump left
+    /// in the image directory.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -96,54 +92,26 @@ impl Writer {
         request: &DumpRequest,
         replaces: Replaces,
     ) -> Result<Self, StoreError> {
-        let directory = match (request.tier, &request.directory) {
-            (Tier::Portable, _) => image_dir,
-            (_, Some(directory)) => {
+        let directory = match &request.directory {
+            None => image_dir,
+            Some(directory) => {
                 directory::make(directory)?;
                 directory
             }
-            (_, None) => {
-                let what = "the request names no directory for its tier".to_owned();
-                return Err(StoreError::Impossible { what });
-            }
         };
-        let writer = Self {
+        Ok(Self {
             image_dir: image_dir.to_owned(),
             image_id: request.image_id,
-            tier: request.tier,
+            packs_in: request.packs_in(),
             directory: directory.to_owned(),
             level: request.compression.map(|compression| compression.level),
             replaces,
             state: Mutex::default(),
             finished: false,
-        };
-        if let Some(earlier) = &request.earlier {
-            writer.learn(earlier);
-        }
-        Ok(writer)
+        })
     }
 
-    /// Takes over the packs of an earlier checkpoint, if possible.
-    fn learn(&self, directory: &Path) {
-        let ReusedPacks { packs, known } = match ReusedPacks::link(directory, &self.directory) {
-            Ok(earlier) => earlier,
-            Err(error) => {
-                self.state().not_reused = Some(error_chain(&error));
-                return;
-            }
-        };
-        let hold = |(pack, file)| HeldPack {
-            pack,
-            file: Arc::new(file),
-            closed: true,
-        };
-        let mut state = self.state();
-        state.packs = packs.into_iter().map(hold).collect();
-        state.known = known;
-    }
-
-    /// Why nothing of the earlier checkpoint is used again, or not all that could be; for the
-    /// report.
+    /// What was stored, or noted before it, and turned out to be something else; for the report.
     #[must_use]
     pub fn not_reused(&self) -> Option<String> {
         self.state().not_reused.clone()
@@ -182,7 +150,7 @@ impl Writer {
         for name in unused {
             remove_file(&self.directory.join(name))?;
         }
-        if self.tier != Tier::Portable {
+        if self.packs_in == PacksIn::Directory {
             write_index(&self.directory.join(STORE_INDEX_FILE), &bytes)?;
         }
         write_index(&self.image_dir.join(INDEX_FILE), &bytes)?;
@@ -226,7 +194,7 @@ impl Writer {
         while self.directory.join(pack.file_name()).exists() && pack.stream < u16::MAX {
             pack.stream += 1;
         }
-        let writer = PackWriter::create(&self.directory, &pack, self.tier)?;
+        let writer = PackWriter::create(&self.directory, &pack, self.packs_in)?;
         state.streams = pack.stream.saturating_add(1);
         let number = u32::try_from(state.packs.len()).unwrap_or(u32::MAX);
         state.packs.push(HeldPack {
@@ -259,7 +227,7 @@ impl Drop for Writer {
             Replaces::Nothing => clear(&self.image_dir, INDEX_FILE),
             Replaces::Another => clear_packs(&self.image_dir),
         };
-        if self.tier != Tier::Portable {
+        if self.packs_in == PacksIn::Directory {
             let _ = remove(&self.directory);
         }
     }

@@ -6,12 +6,12 @@ use std::path::Path;
 
 use crate::directory;
 use crate::pack::writer::{HUGE_PAGE, PackWriter};
-use crate::{ImageId, Pack, StoreError, Tier};
+use crate::{ImageId, Pack, PacksIn, StoreError};
 
 /// Where contents begin in such a pack, bytes: its huge pages are huge pages of the contents.
 pub const IN_PLACE_OFFSET: u64 = HUGE_PAGE;
 
-/// Makes a pack with room for so many bytes of contents, in a directory of the tier "ram", which is
+/// Makes a pack with room for so many bytes of contents, in a directory on a tmpfs, which is
 /// made if it is not there. [`Writer::store_files`](crate::Writer::store_files) finds it.
 ///
 /// # Errors
@@ -28,7 +28,7 @@ pub fn create_pack(
         stream,
         bytes: 0,
     };
-    let pack = PackWriter::create(directory, &pack, Tier::Ram)?;
+    let pack = PackWriter::create(directory, &pack, PacksIn::Directory)?;
     let pack = pack.pack_file();
     let length = IN_PLACE_OFFSET.saturating_add(bytes.next_multiple_of(HUGE_PAGE));
     let made = pack.file.set_len(length);

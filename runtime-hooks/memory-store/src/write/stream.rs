@@ -41,9 +41,9 @@ impl<'w> Stream<'w> {
         })
     }
 
-    /// Stores these pages of a chunk, from their places in its content. Pages that this checkpoint
-    /// or the earlier one has stored already are not stored again; these are read and compared,
-    /// since the memory is given up in exchange.
+    /// Stores these pages of a chunk, from their places in its content. Pages that are stored
+    /// already are not stored again; these are read and compared, since the memory is given up in
+    /// exchange.
     ///
     /// # Errors
     /// [`StoreError`]; what was stored before can still be read.
@@ -77,8 +77,8 @@ impl<'w> Stream<'w> {
         Ok((key.0, place))
     }
 
-    /// The place of the same contents. A checksum does not say that: an old pack may be damaged
-    /// since, and whoever knows the checksum can make others with it.
+    /// The place of the same contents. A checksum does not say that: a pack may be damaged since,
+    /// and whoever knows the checksum can make others with it.
     fn same(&mut self, key: (Checksum, usize), parts: &[&[u8]]) -> Option<Place> {
         let (place, pack) = self.writer.known(key)?;
         let buffer = self.stored.get_or_insert_with(Buffer::new);
@@ -127,7 +127,7 @@ impl<'w> Stream<'w> {
         })
     }
 
-    /// Ends its pack. On [`Tier::Disk`](crate::Tier::Disk) it is on the disk when this returns.
+    /// Ends its pack. One that is apart from its image is on the disk when this returns.
     ///
     /// # Errors
     /// [`StoreError`]; what was stored can still be read.

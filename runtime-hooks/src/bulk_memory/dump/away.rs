@@ -5,9 +5,10 @@ use std::path::Path;
 
 use stasis_linux::cgroup::FreezerState;
 use stasis_linux::error_chain;
-use stasis_memory_store::{DumpRequest, Report, Tier};
+use stasis_memory_store::{DumpRequest, Report};
 
 use super::MemoryDump;
+use crate::bulk_memory::places;
 use crate::bulk_memory::request::RequestFiles;
 use crate::container::Container;
 use crate::error::Failure;
@@ -77,7 +78,8 @@ impl MemoryDump<'_> {
             // The image has no holes.
             drop(holder);
             self.remove_unused();
-            (self.requested, self.in_tier) = (None, None);
+            self.image.has_contents()?;
+            (self.requested, self.afterwards) = (None, None);
             return Ok(());
         }
         let estimate = ProgressEstimate::said(&files.progress);
@@ -156,8 +158,8 @@ impl MemoryDump<'_> {
     /// The store's directory, if it has files for GPU contents from the beginning.
     fn own_files(&self) -> Option<(&Path, &DumpRequest, &RequestFiles)> {
         let (request, files) = self.requested.as_ref()?;
-        let has = request.tier == Tier::Ram;
-        let directory = request.directory.as_deref().filter(|_| has)?;
+        let in_memory = |directory: &&Path| directory.parent().is_some_and(places::in_memory);
+        let directory = request.directory.as_deref().filter(in_memory)?;
         Some((directory, request, files))
     }
 

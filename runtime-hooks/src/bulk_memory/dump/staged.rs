@@ -1,17 +1,17 @@
-//! GPU contents that are in memory until their processes go on, and are stored in their tier then.
+//! GPU contents that are in memory until their processes go on, and are stored in their place then.
 //!
 //! A disk takes many times as long as the driver. So a checkpoint that its container survives first
-//! makes a store in memory, as in the tier "ram", whose packs the driver has filled: the processes
-//! get their contents back and go on. From these packs, which nobody can change any more, the
-//! contents go into the tier of the settings, before the image is reported good.
+//! makes a store in memory, whose packs the driver has filled: the processes get their contents
+//! back and go on. From these packs, which nobody can change any more, the contents go where the
+//! settings put them, before the image is reported good.
 
-use stasis_config::MemoryTier;
-use stasis_memory_store::{DumpRequest, Tier};
+use stasis_memory_store::DumpRequest;
 
 use super::MemoryDump;
-use crate::bulk_memory::ram_tier::{self, GpuContentsIn, Stored};
+use crate::bulk_memory::places::{self, Places};
 use crate::bulk_memory::request::RequestFiles;
-use crate::bulk_memory::stores::Stores;
+use crate::bulk_memory::room::GpuContentsIn;
+use crate::bulk_memory::staging;
 use crate::context::Context;
 use crate::error::Failure;
 use crate::gpu_path::hole;
@@ -22,52 +22,47 @@ use crate::operation::timeline::Timeline;
 
 /// What is asked for once the processes go on.
 #[derive(Debug)]
-pub(super) struct InTier {
+pub(super) struct Afterwards {
     pub(super) request: DumpRequest,
     pub(super) files: RequestFiles,
 }
 
-/// The tier in which contents are to be stored once their processes go on, if they can be in memory
-/// until then.
-pub(super) fn tier_afterwards(
+/// Whether contents are in memory until their processes go on, and stored in their place then.
+pub(super) fn are_staged(
     context: &Context,
     reservation: &Reservation,
-    stores: &Stores,
-    stored: Stored<'_>,
+    places: &Places,
+    stored: GpuContentsIn,
     timeline: &mut Timeline<'_>,
-) -> Option<Tier> {
-    let GpuContentsIn::FilesUntilTheyGoOn(_) = stored.gpu else {
-        return None;
+) -> bool {
+    let GpuContentsIn::FilesUntilTheyGoOn(_) = stored else {
+        return false;
     };
-    let tier = match context.settings.bulk_memory.tier {
-        MemoryTier::Portable => Tier::Portable,
-        MemoryTier::Disk => Tier::Disk,
-        MemoryTier::Ram => return None,
-    };
-    match ram_tier::make_room(context, reservation, stores, stored, timeline) {
-        Ok(()) => Some(tier),
-        Err(why) => {
-            timeline.note(format!(
-                "the processes go on only when their GPU contents are stored: {why}"
-            ));
-            None
-        }
+    if places.apart.as_deref().is_some_and(places::in_memory) {
+        return false;
     }
+    let room = staging::make_room(context, reservation, places, stored);
+    if let Err(why) = &room {
+        timeline.note(format!(
+            "the processes go on only when their GPU contents are stored: {why}"
+        ));
+    }
+    room.is_ok()
 }
 
 impl MemoryDump<'_> {
-    /// Once the processes go on: stores in its tier what was in memory until then. Returns the
+    /// Once the processes go on: stores in its place what was in memory until then. Returns the
     /// manifest's entry for it, or `None` if it is where it was.
     ///
     /// # Errors
     /// [`Failure::GpuContents`], [`Failure::Cancelled`], [`Failure::Operation`]: the image is not
     /// to be reported good.
-    pub(crate) fn store_in_tier(
+    pub(crate) fn store_staged(
         &mut self,
         timeline: &mut Timeline<'_>,
     ) -> Result<Option<StoredMemory>, Failure> {
-        let (Some((staged, _)), Some(InTier { request, files }), Some(_)) =
-            (&self.requested, &self.in_tier, &self.away)
+        let (Some((staged, _)), Some(Afterwards { request, files }), Some(_)) =
+            (&self.requested, &self.afterwards, &self.away)
         else {
             return Ok(None);
         };
@@ -75,7 +70,7 @@ impl MemoryDump<'_> {
         files.write(request)?;
         let (image, cancel) = (self.image.path(), &self.context.cancel);
         let estimate = ProgressEstimate::said(&files.progress);
-        let report = timeline.time_moving("store in tier", estimate, || {
+        let report = timeline.time_moving("store staged", estimate, || {
             hole::store_again(image, staged, (request, &files.request), cancel)
         })?;
         timeline.set_bulk_memory(report);
@@ -84,9 +79,9 @@ impl MemoryDump<'_> {
         Ok(self.record())
     }
 
-    /// From now on what the tier has, or is to have, is what there is.
+    /// From now on what is, or is to be, in its place is what there is.
     pub(super) fn remove_staged(&mut self) {
-        let Some(InTier { request, files }) = self.in_tier.take() else {
+        let Some(Afterwards { request, files }) = self.afterwards.take() else {
             return;
         };
         if let Some((staged, _)) = self.requested.replace((request, files)) {

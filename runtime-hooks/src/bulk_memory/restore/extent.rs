@@ -35,13 +35,13 @@ fn sum(sizes: impl Iterator<Item = u64>) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use stasis_memory_store::{CHUNK, PAGE, ProcessMemory, Tier};
+    use stasis_memory_store::{CHUNK, PAGE, PacksIn, ProcessMemory};
 
     use super::*;
     use crate::bulk_memory::restore::found::tests::index;
 
     fn with_holes(processes: i32, bytes: u64) -> Index {
-        let mut index = index(Tier::Portable);
+        let mut index = index(PacksIn::Image);
         let hole = Area {
             start: 0x7f00_0010_0000,
             bytes,

@@ -3,14 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
-use stasis_memory_store::{Index, Reader, STORE_INDEX_FILE, StoreError, Tier};
+use stasis_memory_store::{Index, PacksIn, Reader, STORE_INDEX_FILE, StoreError};
 
 use super::extent::Extent;
 use crate::bulk_memory::in_use::{self, InUse};
+use crate::bulk_memory::places;
 use crate::bulk_memory::plugin::PluginUnavailable;
-use crate::bulk_memory::stores::Stores;
 use crate::error::bulk_memory::BulkMemoryError;
-use crate::host::boot::boot_id;
 use crate::image::manifest::Manifest;
 
 /// Bulk memory all of whose files are there.
@@ -49,7 +48,7 @@ impl FoundMemory {
             return Ok(None);
         }
         plugin.map_err(|why| BulkMemoryError::NoPlugin(why.to_string()))?;
-        let store = find_packs(&Stores::of(settings), image, &index, manifest)?;
+        let store = find_packs(settings.gpu_contents.directory(), image, &index)?;
         let directory = store.as_ref().map(|(directory, _)| directory.as_path());
         let reader = Reader::open(image, &index, directory)?;
         Ok(Some(Self {
@@ -109,70 +108,27 @@ fn check_store(image: &Path, index: &Index, store: &Path) -> Result<(), BulkMemo
 }
 
 /// Finds the directory with all packs; `None` if it is the image's. Only our settings decide which
-/// directories are searched.
+/// directory is searched.
 fn find_packs(
-    stores: &Stores,
+    apart: Option<&Path>,
     image: &Path,
     index: &Index,
-    manifest: &Manifest,
 ) -> Result<Option<(PathBuf, InUse)>, BulkMemoryError> {
     // `Reader::open` checks every pack.
-    let are_in = |place: Option<&Path>| Reader::open(image, index, place).map(drop);
-    let are_its = |place: &Path| -> Result<(), BulkMemoryError> {
-        check_store(image, index, place)?;
-        Ok(are_in(Some(place))?)
+    if index.packs_in == PacksIn::Image {
+        Reader::open(image, index, None)?;
+        return Ok(None);
+    }
+    let id = index.image_id;
+    let apart = apart.ok_or(BulkMemoryError::Nowhere { id })?;
+    let packs = places::of_image(apart, id);
+    let Ok(Some(in_use)) = in_use::hold(&packs) else {
+        let directory = apart.to_owned();
+        return Err(BulkMemoryError::Gone { id, directory });
     };
-    let at = |parent: &Path| parent.join(index.image_id.to_string());
-    let (places, why) = match index.tier {
-        Tier::Portable => {
-            are_in(None)?;
-            return Ok(None);
-        }
-        Tier::Disk => (
-            vec![at(&stores.disk)],
-            ": the image was copied without it, or it was deleted",
-        ),
-        // The RAM tier first, which is faster.
-        Tier::Ram => (
-            vec![at(&stores.ram), at(&stores.disk)],
-            why_not_durable(manifest),
-        ),
-    };
-    let mut not_whole = None;
-    for place in &places {
-        let Ok(Some(in_use)) = in_use::hold(place) else {
-            continue;
-        };
-        match are_its(place) {
-            Ok(()) => return Ok(Some((place.clone(), in_use))),
-            Err(error) => not_whole = Some(error),
-        }
-    }
-    if let Some(error) = not_whole {
-        return Err(error);
-    }
-    let searched: Vec<_> = places
-        .iter()
-        .map(|place| place.display().to_string())
-        .collect();
-    Err(BulkMemoryError::Gone {
-        searched: searched.join(" or "),
-        why,
-    })
-}
-
-fn why_not_durable(manifest: &Manifest) -> &'static str {
-    let boot = manifest
-        .memory
-        .as_ref()
-        .and_then(|stored| stored.boot_id.as_ref());
-    if boot.is_some() && boot == boot_id().as_ref() {
-        ": it was in this machine's memory, was deleted from there, and was not, or not yet, on \
-         disk"
-    } else {
-        ": it was in a machine's memory alone when that machine restarted, since its copy to disk \
-         was not complete, or it is on another machine"
-    }
+    check_store(image, index, &packs)?;
+    Reader::open(image, index, Some(&packs))?;
+    Ok(Some((packs, in_use)))
 }
 
 #[cfg(test)]

@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 use stasis_config::Settings;
 
 use crate::bulk_memory::in_use::Removed;
-use crate::bulk_memory::kept;
-use crate::bulk_memory::stores::Stores;
+use crate::bulk_memory::places::Places;
 use crate::error::chain;
 use crate::host::file_lock::{Sharing, Tried, try_lock};
 use crate::image::directory::in_use::hold_alone;
@@ -77,10 +76,9 @@ fn images_in(key: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The store goes first: as long as the manifest is there, the next try knows of it.
+/// The GPU contents go first: as long as the manifest is there, the next try knows of it.
 fn remove(settings: &Settings, image: &Path) -> Result<(), String> {
-    let stores = &Stores::of(settings);
-    let kept = kept::all(stores).map_err(|error| chain(&error))?;
+    let places = Places::of(settings);
     let in_use = || "somebody uses it".to_owned();
     let alone = hold_alone(image).map_err(|error| chain(&error))?;
     let alone = alone.ok_or_else(in_use)?;
@@ -88,9 +86,8 @@ fn remove(settings: &Settings, image: &Path) -> Result<(), String> {
     let id = manifest
         .and_then(|manifest| manifest.memory)
         .map(|memory| memory.image_id);
-    let stored = kept.iter().find(|kept| Some(kept.image_id) == id);
-    if let Some(stored) = stored
-        && stored.remove(stores).map_err(|error| chain(&error))? == Removed::InUse
+    if let Some(id) = id
+        && places.remove(id).map_err(|error| chain(&error))? == Removed::InUse
     {
         return Err(in_use());
     }
@@ -126,7 +123,7 @@ mod tests {
             }
             let mut settings = Settings::default();
             settings.paths.state_dir = directory.path().join("state");
-            settings.bulk_memory.directory = directory.path().join("memory");
+            settings.gpu_contents.directory = directory.path().join("memory");
             Self {
                 directory,
                 settings,

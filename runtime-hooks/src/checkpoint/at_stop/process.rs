@@ -17,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::io::{FdFlags, fcntl_setfd};
 use serde::{Deserialize, Serialize};
-use stasis_config::{BulkMemory, Deadlines, Driver, Paths, Settings};
+use stasis_config::{Deadlines, Driver, GpuContents, Paths, Settings};
 use stasis_linux::ProcessRef;
 use stasis_linux::open_files::keep_callers_limit;
 
@@ -59,7 +59,7 @@ pub struct StopProcess {
     driver: Driver,
     deadlines: Deadlines,
     paths: Paths,
-    bulk_memory: BulkMemory,
+    gpu_contents: GpuContents,
     began: SystemTime,
     /// How the image is pushed, if it is.
     pushed: Option<PushAgain>,
@@ -85,7 +85,7 @@ impl StopProcess {
             driver: settings.driver.clone(),
             deadlines: settings.deadlines.clone(),
             paths: settings.paths.clone(),
-            bulk_memory: settings.bulk_memory.clone(),
+            gpu_contents: settings.gpu_contents.clone(),
             began: context.began,
             pushed: None,
         }
@@ -166,7 +166,7 @@ impl StopProcess {
             driver: self.driver.clone(),
             deadlines: self.deadlines.clone(),
             paths: self.paths.clone(),
-            bulk_memory: self.bulk_memory.clone(),
+            gpu_contents: self.gpu_contents.clone(),
             ..Settings::default()
         };
         Context {

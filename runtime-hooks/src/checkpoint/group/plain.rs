@@ -81,11 +81,7 @@ impl Task<'_, '_, '_> {
             None,
             self.timeline,
         )?;
-        let saved = self.write(&mut memory, low_level_args);
-        if saved.is_ok() {
-            memory.start_copy(self.timeline);
-        }
-        saved
+        self.write(&mut memory, low_level_args)
     }
 
     fn write(

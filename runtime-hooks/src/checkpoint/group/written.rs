@@ -54,7 +54,6 @@ pub(in crate::checkpoint) fn complete(
     plan: &Plan<'_>,
     captured: &Captured,
     member: &Member,
-    memory: &MemoryDump<'_>,
     timeline: &mut Timeline<'_>,
 ) -> Result<(), Error> {
     match plan.image.take_its_place() {
@@ -65,7 +64,6 @@ pub(in crate::checkpoint) fn complete(
             chain(&error)
         )),
     }
-    memory.start_copy(timeline);
     match member.after() {
         AfterDump::LeaveRunning => go_on(plan, captured, timeline),
         AfterDump::Exit => {

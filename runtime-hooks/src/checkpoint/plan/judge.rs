@@ -6,8 +6,6 @@ use stasis_linux::Snapshot;
 use stasis_linux::cgroup::FreezerState;
 
 use crate::bulk_memory::plugin::{GpuState, Plugins};
-use crate::bulk_memory::ram_tier;
-use crate::bulk_memory::stores::Stores;
 use crate::checkpoint::captured::{Captured, Found, as_reported};
 use crate::checkpoint::destination::Destination;
 use crate::checkpoint::disk_space::refuse_full;
@@ -97,7 +95,6 @@ pub(super) fn judge(
     let captured = Captured::describe(context, container, &snapshot, &inventory, as_found)?;
     Blockers::check(captured.unknown(), &context.settings)?;
     let bytes = captured.to_host_bytes;
-    ram_tier::evict_for_host(&Stores::of(&context.settings), bytes);
     let room = HostRoom {
         reservation: operation.reservation(),
         patience: &context.patience(),

@@ -5,7 +5,7 @@ use stasis_config::{BlockerKind, Settings};
 use stasis_linux::ProcessRef;
 use stasis_linux::cgroup::FreezerState;
 
-use super::{CheckError, Report, check};
+use super::{CheckError, Report, check, packing};
 use crate::cli::locate::engine::Engine;
 use crate::cli::locate::{Located, docker, runtime};
 use crate::context::Context;
@@ -35,12 +35,18 @@ pub(in crate::cli) fn admit(settings: &Settings, located: &Located) -> Result<()
 }
 
 impl Report {
-    /// Adds what is in the way of its engine.
+    /// Adds what is in the way of its engine, and what that does with the image.
     pub(in crate::cli) fn ask_engine(&mut self, settings: &Settings, located: &Located) {
         let uses_cuda = self.processes.iter().any(|process| process.cuda.is_some());
         for finding in findings(located, || uses_cuda) {
             self.add(finding, settings);
         }
+        let of_gpus = self.processes.iter().flat_map(|process| &process.gpus);
+        let bytes = of_gpus.map(|gpu| gpu.memory_bytes.unwrap_or_default());
+        let bytes = bytes.fold(0, u64::saturating_add);
+        let engine = located.known().engine;
+        let note = engine.and_then(|engine| packing::note(settings, engine, bytes));
+        self.notes.extend(note);
     }
 }
 

@@ -3,6 +3,7 @@
 pub(in crate::cli) mod by_engine;
 mod hooks;
 pub mod image;
+mod packing;
 mod room;
 mod text;
 

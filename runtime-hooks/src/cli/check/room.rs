@@ -15,7 +15,7 @@ use crate::ledger::{Patience, Reservation};
 use crate::preflight::capabilities::Capabilities;
 
 impl Report {
-    /// Asks for room in host memory, and on the disk of bulk memory. That of the image is not known
+    /// Asks for room in host memory, and on the disk of contents apart. That of the image is not known
     /// here.
     pub(super) fn ask_for_room(
         &mut self,
@@ -29,7 +29,7 @@ impl Report {
             reservation: &Reservation::only_asking(&settings.paths.state_dir),
             patience: &Patience::none(),
         };
-        let memory = &settings.bulk_memory;
+        let memory = &settings.gpu_contents;
         let plugin = plugin::usable(memory, &Capabilities::probe(settings));
         let destination = Destination::wanted(settings, plugin.as_ref().map(drop));
         let limits = container.memory_of(members.iter().map(|(process, _)| process))?;
@@ -41,6 +41,6 @@ impl Report {
             .extend(by_criu.map(|by_criu| by_criu.to_string()));
         admit_to_host(container, members, bytes, &destination, room)?;
         let most = MostWritten::of(memory, container, bytes, self.by_criu_bytes)?;
-        Ok(most.admit_to_store(context, container.id())?)
+        Ok(most.admit_apart(settings)?)
     }
 }

@@ -11,7 +11,6 @@ use crate::cli::check::CheckError;
 use crate::cli::check::image::CheckImageError;
 use crate::cli::documents::DocumentsError;
 use crate::cli::locate::LocateError;
-use crate::cli::memory::MemoryCommandError;
 use crate::cli::setup::SetupError;
 use crate::error::io_kind::{of_io, of_store};
 use crate::error::kind::{Diagnosis, Kind, State};
@@ -57,9 +56,6 @@ pub enum CommandError {
     /// `stasis setup` failed.
     #[error(transparent)]
     Setup(#[from] SetupError),
-    /// `stasis memory` failed.
-    #[error(transparent)]
-    Memory(#[from] MemoryCommandError),
     /// `stasis metrics` cannot read, write or serve what it has.
     #[error("cannot {what} {place}")]
     Metrics {
@@ -111,7 +107,6 @@ impl CommandError {
             Self::Move(error) => error.kind(),
             Self::Group(error) => error.kind(),
             Self::Locate(error) => error.kind(),
-            Self::Memory(error) => error.kind(),
             Self::NoImages(_) | Self::ImagesOfSeveral { .. } => Kind::NoContainer,
             Self::Metrics { source, .. } => of_io(source, Kind::Io),
             Self::Setup(error) => error.kind(),
@@ -142,20 +137,6 @@ impl CheckError {
             Self::Operation(error) => error.kind(),
             Self::Look(refusal) => refusal.kind(),
             Self::Paused(_) => Kind::ContainerPaused,
-        }
-    }
-}
-
-impl MemoryCommandError {
-    /// Why bulk memory cannot be listed or removed.
-    #[must_use]
-    pub fn kind(&self) -> Kind {
-        match self {
-            Self::Store(error) => of_store(error),
-            Self::Io { source, .. } => of_io(source, Kind::ImageDirectory),
-            Self::Answer(error) => of_io(error, Kind::Io),
-            Self::None(_) | Self::Several(_) => Kind::MemoryMissing,
-            Self::InUse(_) => Kind::Busy,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How fast the disks of bulk memory and images are, by what past operations have shown.
+//! How fast the disks of images and GPU contents are, by what past operations have shown.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,7 +9,6 @@ use super::warning;
 use crate::cli::answer::amount::size;
 use crate::cli::log::line::{Line, read};
 use crate::cli::machine::Finding;
-use crate::operation::timeline::Phase;
 
 /// That of a good disk of the cheap kind (SATA): GPU contents are tens of GiB.
 const SLOW: u64 = 512 << 20;
@@ -39,26 +38,18 @@ pub(super) fn finding(settings: &Settings) -> Option<Finding> {
                 size(rate),
                 (64 << 30) / rate.max(1)
             ),
-            "a faster disk (bulk_memory.directory, or where the images are), or the tier \"ram\", \
-             whose containers do not wait for it",
+            "a faster disk, or a tmpfs for GPU contents (gpu_contents.directory)",
         )
     })
 }
 
-/// Bytes a second: of the copy of a checkpoint from memory to disk, or of the time for which one
-/// has waited for the disk, where it wrote there itself.
+/// Bytes a second of the time for which a checkpoint has waited for the disk.
 fn rate_of(line: &Line) -> Option<u64> {
-    let (bytes, phase) = match line.operation.as_str() {
-        "durable" => {
-            let copy = named(line, "copy")?;
-            (copy.bytes?, copy)
-        }
-        "checkpoint" => (
-            line.bulk_memory.as_ref()?.stored_bytes,
-            named(line, "sync")?,
-        ),
-        _ => return None,
-    };
+    if line.operation != "checkpoint" {
+        return None;
+    }
+    let bytes = line.bulk_memory.as_ref()?.stored_bytes;
+    let phase = line.phases.iter().find(|phase| phase.name == "sync")?;
     let took = Duration::try_from_secs_f64(phase.seconds).ok()?;
     let milliseconds = u64::try_from(took.as_millis()).ok()?;
     let is_told = bytes >= TELLING && !line.has_failed();
@@ -66,27 +57,29 @@ fn rate_of(line: &Line) -> Option<u64> {
     rate.filter(|_| is_told)
 }
 
-fn named<'l>(line: &'l Line, name: &str) -> Option<&'l Phase> {
-    line.phases.iter().find(|phase| phase.name == name)
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
 
+    use stasis_memory_store::Report;
+
     use super::*;
 
     fn line(operation: &str, phase: &str, seconds: f64, bytes: u64) -> String {
-        let phases = serde_json::json!([{"name": phase, "seconds": seconds, "bytes": bytes}]);
+        let phases = serde_json::json!([{"name": phase, "seconds": seconds, "bytes": null}]);
+        let report = Report {
+            stored_bytes: bytes,
+            ..Report::default()
+        };
         let line = serde_json::json!({
             "time": "2026-11-25T07:00:00Z", "operation": operation, "container": "job",
-            "phases": phases,
+            "phases": phases, "bulk_memory": report,
         });
         format!("{line}\n")
     }
 
     #[test]
-    fn the_median_of_the_last_copies_counts() {
+    fn the_median_of_the_last_checkpoints_counts() {
         let directory = tempfile::tempdir().unwrap();
         let mut settings = Settings::default();
         settings.paths.log_dir = directory.path().to_owned();
@@ -94,10 +87,10 @@ mod tests {
             fs::write(directory.path().join("operations.log"), lines.concat()).unwrap();
             finding(&settings).map(|finding| finding.evidence)
         };
-        let slow = line("durable", "copy", 10.0, 1 << 30);
-        let fast = line("durable", "copy", 1.0, 1 << 30);
-        let small = line("durable", "copy", 10.0, 1 << 20);
-        let restore = line("restore", "copy", 10.0, 1 << 30);
+        let slow = line("checkpoint", "sync", 10.0, 1 << 30);
+        let fast = line("checkpoint", "sync", 1.0, 1 << 30);
+        let small = line("checkpoint", "sync", 10.0, 1 << 20);
+        let restore = line("restore", "sync", 10.0, 1 << 30);
         assert_eq!(found(&[]), None);
         assert_eq!(found(&[small, restore]), None);
         let evidence = found(&[slow.clone(), fast.clone(), slow.clone()]).unwrap();

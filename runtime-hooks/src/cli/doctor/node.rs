@@ -63,7 +63,7 @@ fn of(has: &Capabilities) -> Vec<Finding> {
         )),
     }
     if has.plugin.is_none() {
-        let evidence = "the plugin for CRIU (bulk_memory.plugin) is not there".to_owned();
+        let evidence = "the plugin for CRIU (gpu_contents.plugin) is not there".to_owned();
         found.push(warning("criu-plugin", evidence, "install stasis again"));
     }
     if has.cgroups == Cgroups::None {

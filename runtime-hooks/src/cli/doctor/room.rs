@@ -1,12 +1,10 @@
 //! Room in host memory and on disk, and what operations have left.
 
-use stasis_config::{MemoryTier, Settings};
+use stasis_config::Settings;
 use stasis_linux::error_chain;
 
 use super::warning;
-use crate::bulk_memory::retention::why_left_over;
 use crate::cli::machine::Finding;
-use crate::cli::memory::list;
 use crate::cli::recover::left_behind;
 use crate::container::host_memory::available;
 use crate::cuda::nvml::Inventory;
@@ -15,10 +13,7 @@ use crate::image::disk_space;
 const MIB: u64 = 1 << 20;
 
 pub(super) fn findings(settings: &Settings, inventory: Option<&Inventory>) -> Vec<Finding> {
-    let mut found: Vec<Finding> = left(settings)
-        .into_iter()
-        .chain(unneeded(settings))
-        .collect();
+    let mut found: Vec<Finding> = left(settings).into_iter().collect();
     let used = inventory.map_or(0, |inventory| inventory.used_bytes.values().sum());
     if let Ok(available) = available() {
         found.extend(too_little(
@@ -29,8 +24,7 @@ pub(super) fn findings(settings: &Settings, inventory: Option<&Inventory>) -> Ve
             "not all containers can be checkpointed at once; add memory, or one after the other",
         ));
     }
-    let directory = &settings.bulk_memory.directory;
-    if settings.bulk_memory.tier != MemoryTier::Portable
+    if let Some(directory) = settings.gpu_contents.directory()
         && let Ok(Some(available)) = disk_space::free(directory)
     {
         found.extend(too_little(
@@ -38,7 +32,7 @@ pub(super) fn findings(settings: &Settings, inventory: Option<&Inventory>) -> Ve
             &directory.display().to_string(),
             available,
             used,
-            "stasis memory prune, or another disk (bulk_memory.directory)",
+            "stasis gc, or another directory (gpu_contents.directory)",
         ));
     }
     found
@@ -69,32 +63,6 @@ fn left(settings: &Settings) -> Option<Finding> {
         }
         Err(error) => Some(warning("operations", error_chain(&error), remedy)),
     }
-}
-
-/// Bulk memory that nobody will ask for.
-fn unneeded(settings: &Settings) -> Option<Finding> {
-    let remedy = "stasis memory prune lists it, and with --force removes it";
-    let kept = match list(settings) {
-        Ok(kept) => kept,
-        Err(error) => {
-            return Some(warning(
-                "memory-left",
-                error_chain(&error),
-                "stasis memory list",
-            ));
-        }
-    };
-    let unneeded = kept.iter().filter(|kept| why_left_over(kept).is_some());
-    let (count, bytes) = unneeded.fold((0, 0), |(count, bytes), kept| {
-        (count + 1, bytes + kept.own_bytes)
-    });
-    (count > 0).then(|| {
-        let evidence = format!(
-            "no image needs the bulk memory of {count} checkpoints, {} MiB",
-            bytes / MIB
-        );
-        warning("memory-left", evidence, remedy)
-    })
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use clap_mangen::Man;
 use super::examples;
 
 /// What all commands have in common.
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 4] = [
     (
         "/etc/stasis/stasis.toml",
         "The settings, each described there.",
@@ -20,11 +20,6 @@ const FILES: [(&str, &str); 5] = [
         "/var/log/stasis/operations.log",
         "What was done; `stasis log` shows it. CRIU's logs of failed \
       operations are beside it.",
-    ),
-    (
-        "/var/lib/stasis/memory",
-        "Memory that checkpoints keep apart from their images (bulk_memory.tier \
-      \"disk\").",
     ),
     ("/run/stasis", "What is under way, or to be undone."),
     (

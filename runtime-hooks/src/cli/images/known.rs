@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
 
+use crate::bulk_memory::apart;
+use crate::bulk_memory::places::Places;
 use crate::cli::command_error::CommandError;
 use crate::cli::log::line::read;
-use crate::cli::memory;
 use crate::image::manifest::FILE_NAME;
 
 /// Where Docker has its containers, with `checkpoints/NAME` in the directory of each: containerd
@@ -30,8 +31,8 @@ pub(super) fn directories(settings: &Settings) -> Result<Vec<PathBuf>, CommandEr
         }
     })
     .map_err(CommandError::Log)?;
-    for kept in memory::list(settings)? {
-        kept.image_path.map(&mut add);
+    for apart in apart::all(&Places::of(settings))? {
+        apart.image_path.map(&mut add);
     }
     Ok(found)
 }

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use stasis_config::Settings;
-use stasis_memory_store::Tier;
+use stasis_memory_store::{ImageId, PacksIn};
 use stasis_oci_image::Reference;
 
 use super::moved::describe;
 use super::origin::Origin;
+use crate::bulk_memory::places::of_image;
 use crate::cli::check::image::{About, Expects, Reading, Refused, Report};
 use crate::cli::check::image::{judge, look, look_elsewhere};
 use crate::cli::command_error::MoveError;
@@ -29,8 +30,12 @@ pub(super) struct Row {
     pub(super) refusals: Vec<Refused>,
     /// Bytes of its files on disk, or of all of it elsewhere.
     pub(super) bytes: u64,
-    /// Where its bulk memory is: in the image, or stored on this machine.
-    pub(super) tier: Option<Tier>,
+    /// The id that the image shares with its GPU contents.
+    pub(super) image_id: Option<ImageId>,
+    /// Where those lie: in the image, or apart from it.
+    pub(super) packs_in: Option<PacksIn>,
+    /// The directory of those that lie apart, by the settings.
+    pub(super) contents: Option<PathBuf>,
     /// What its manifest says.
     pub(super) manifest: Option<About>,
     /// Where it came from and went, as far as that is noted.
@@ -46,7 +51,7 @@ impl Row {
     pub(super) fn of(settings: &Settings, directory: &Path, reading: Reading) -> Self {
         let bytes = bytes_in(directory);
         match look(settings, directory, reading) {
-            Ok(report) => Self::from_report(report, bytes),
+            Ok(report) => Self::from_report(settings, report, bytes),
             Err(error) => Self::without(directory, bytes, error.kind(), chain(&error)),
         }
     }
@@ -61,7 +66,7 @@ impl Row {
         match judge(settings, &mut report, bundle) {
             Ok(expects) => Self {
                 expects: Some(expects),
-                ..Self::from_report(report, bytes)
+                ..Self::from_report(settings, report, bytes)
             },
             Err(error) => Self::without(directory, bytes, error.kind(), chain(&error)),
         }
@@ -75,7 +80,7 @@ impl Row {
     ) -> Result<Self, MoveError> {
         let (image, bytes) = describe(reference, authfile)?;
         let report = look_elsewhere(settings, &reference.to_string(), &image);
-        Ok(Self::from_report(report, bytes))
+        Ok(Self::from_report(settings, report, bytes))
     }
 
     fn without(directory: &Path, bytes: u64, kind: Kind, text: String) -> Self {
@@ -85,7 +90,9 @@ impl Row {
             kind: Some(kind),
             refusals: vec![Refused { kind, text }],
             bytes,
-            tier: None,
+            image_id: None,
+            packs_in: None,
+            contents: None,
             manifest: None,
             origin: None,
             notes: Vec::new(),
@@ -93,11 +100,15 @@ impl Row {
         }
     }
 
-    fn from_report(report: Report, bytes: u64) -> Self {
+    fn from_report(settings: &Settings, report: Report, bytes: u64) -> Self {
         let memory = report.manifest.as_ref();
         let memory = memory.and_then(|manifest| manifest.memory.as_ref());
+        let apart = memory.filter(|memory| memory.packs_in == PacksIn::Directory);
+        let directory = settings.gpu_contents.directory();
         Self {
-            tier: memory.map(|memory| memory.tier),
+            image_id: memory.map(|memory| memory.image_id),
+            packs_in: memory.map(|memory| memory.packs_in),
+            contents: apart.and_then(|apart| Some(of_image(directory?, apart.image_id))),
             origin: Origin::of(&report.image),
             image: report.image,
             restorable: report.restorable,

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use stasis_memory_store::Tier;
+use stasis_memory_store::PacksIn;
 
 use super::origin::{Origin, Place};
 use super::row::Row;
@@ -31,7 +31,7 @@ const COLUMNS: [Column; 7] = [
         spare: 6,
     },
     Column {
-        title: "TIER",
+        title: "CONTENTS",
         spare: 4,
     },
     Column {
@@ -95,7 +95,7 @@ fn row(row: &Row) -> Vec<Cell> {
         manifest.map_or_else(Cell::none, |manifest| created(&manifest.created)),
         Cell::or_none(manifest.map(|manifest| size(manifest.gpu_bytes))),
         Cell::new(size(row.bytes)),
-        Cell::or_none(row.tier.map(tier)),
+        contents(row),
         restorable,
     ]
 }
@@ -106,11 +106,12 @@ fn created(time: &str) -> Cell {
     Cell::new(time).or_brief(ago)
 }
 
-/// As the settings name it.
-pub(super) fn tier(tier: Tier) -> &'static str {
-    match tier {
-        Tier::Portable => "portable",
-        Tier::Disk => "disk",
-        Tier::Ram => "ram",
+/// Where its GPU contents lie.
+fn contents(row: &Row) -> Cell {
+    match (row.packs_in, &row.contents) {
+        (None, _) => Cell::none(),
+        (Some(PacksIn::Image), _) => Cell::new("in the image"),
+        (Some(PacksIn::Directory), Some(directory)) => Cell::path(directory),
+        (Some(PacksIn::Directory), None) => Cell::new("apart"),
     }
 }

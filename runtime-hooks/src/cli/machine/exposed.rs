@@ -22,7 +22,7 @@ const LIBRARIES: [&[u8]; 2] = [b"libcuda.so", b"libnvidia-ml.so"];
 pub(super) fn findings(settings: &Settings, programs: &[Installed]) -> Vec<Finding> {
     let mut files: BTreeSet<PathBuf> = programs.iter().map(|one| one.path.clone()).collect();
     files.extend(in_path("criu"));
-    files.insert(settings.bulk_memory.plugin.clone());
+    files.insert(settings.gpu_contents.plugin.clone());
     files.extend(loaded_libraries());
     // What is not there is not run.
     let exposed = |file: PathBuf| Some(finding(&file, &exposed(&file).ok()??));
@@ -69,7 +69,7 @@ mod tests {
     fn what_others_could_change_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let mut settings = Settings::default();
-        settings.bulk_memory.plugin = directory.path().join("plugin.so");
+        settings.gpu_contents.plugin = directory.path().join("plugin.so");
         let ids = || {
             let found = findings(&settings, &[]).into_iter();
             found
@@ -77,7 +77,7 @@ mod tests {
                 .count()
         };
         assert_eq!(ids(), 0, "it is not there");
-        fs::write(&settings.bulk_memory.plugin, "").unwrap();
+        fs::write(&settings.gpu_contents.plugin, "").unwrap();
         assert_eq!(ids(), 0);
         let for_all = Permissions::from_mode(0o777);
         fs::set_permissions(directory.path(), for_all).unwrap();

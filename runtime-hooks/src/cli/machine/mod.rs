@@ -66,7 +66,7 @@ fn fall_backs(settings: &Settings, has: &Capabilities, no_driver: Option<&String
         Criu::Missing => lines.push("nothing is checkpointed: no criu is in PATH".to_owned()),
         Criu::Unknown(why) => lines.push(format!("nothing may be checkpointed: {why}")),
     }
-    if let Err(why) = plugin::usable(&settings.bulk_memory, has) {
+    if let Err(why) = plugin::usable(&settings.gpu_contents, has) {
         lines.push(format!(
             "the driver and CRIU move GPU contents, with one thread each: {why}"
         ));

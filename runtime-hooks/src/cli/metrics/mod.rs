@@ -1,8 +1,8 @@
 //! `stasis metrics`: counters and gauges of this machine for Prometheus. Changes nothing.
 
 mod containers;
+mod contents;
 mod listen;
-mod memory;
 mod operations;
 mod parts;
 mod text;
@@ -23,7 +23,7 @@ use text::Family;
 
 /// Print metrics of this machine in Prometheus' text format.
 ///
-/// Operations, containers, the memory that checkpoints keep, and what killed operations have left.
+/// Operations, containers, GPU contents apart from images, and what killed operations have left.
 /// Where they shall be read again and again, stasis-metrics.timer writes them each minute.
 ///
 /// Exit code 0: they are printed or written, and stasis_read_success tells what could be read; 2:
@@ -74,7 +74,7 @@ fn page(settings: &Settings) -> String {
         families.extend(operations::families(&totals));
     }
     families.extend(containers::families(&ps::all(settings)));
-    families.extend(memory::families(settings, &mut parts));
+    families.extend(contents::families(settings, &mut parts));
     families.push(parts.family());
     families.iter().map(Family::to_string).collect()
 }

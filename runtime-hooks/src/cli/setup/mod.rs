@@ -3,6 +3,7 @@
 
 pub(in crate::cli) mod change;
 mod containerd;
+mod contents;
 mod crio;
 mod docker;
 pub(in crate::cli) mod in_use;
@@ -53,6 +54,11 @@ pub struct Arguments {
     /// Take out again what was written. Refused while a container needs it.
     #[arg(long)]
     undo: bool,
+    /// Also have GPU contents lie apart from images, in this directory (gpu_contents.directory in the
+    /// settings of stasis): on a tmpfs for speed, on a disk for keeping. Engines copy once more what
+    /// is in an image.
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "undo")]
+    contents: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
 }
@@ -137,7 +143,9 @@ pub fn setup(arguments: &Arguments) -> Result<Report, SetupError> {
         Engine::Docker => docker::changes(&programs, way)?,
         Engine::Podman => podman::changes(&programs, way)?,
     };
-    let changes: Vec<Change> = changes.into_iter().filter(Change::is_one).collect();
+    let contents = arguments.contents.as_deref().map(contents::change);
+    let changes = changes.into_iter().chain(contents.transpose()?);
+    let changes: Vec<Change> = changes.filter(Change::is_one).collect();
     let written = !arguments.dry_run && !changes.is_empty();
     if written {
         changes.iter().try_for_each(Change::write)?;

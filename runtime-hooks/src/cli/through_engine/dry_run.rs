@@ -4,12 +4,11 @@ use std::fmt;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use stasis_config::{BlockerKind, MemoryTier, Settings};
+use stasis_config::{BlockerKind, Settings};
 
 use super::checkpoint_way::{CheckpointWay, NoWay};
 use super::command::EngineCommand;
 use super::outcome::Outcome;
-use crate::bulk_memory::stores::Stores;
 use crate::checkpoint::disk_space::MostWritten;
 use crate::cli::answer::amount::size;
 use crate::cli::answer::name;
@@ -17,7 +16,6 @@ use crate::cli::check::{Blocker, CheckError, DeclaredHooks, Report};
 use crate::cli::locate::Located;
 use crate::cli::locate::engine::Engine;
 use crate::cli::log::past::{Next, Past, Predicted};
-use crate::container::host_memory::available;
 use crate::error::kind::Kind;
 use crate::error::{Refusal, chain};
 use crate::image::disk_space::free;
@@ -46,9 +44,7 @@ pub(super) struct DryRun {
     /// What it holds on GPUs.
     gpu_bytes: u64,
     predicted_checkpoint: Option<Predicted>,
-    /// Where its bulk memory would go.
-    tier: MemoryTier,
-    /// What is free there.
+    /// What is free where its GPU contents would go: in the image, or apart from it.
     room: Option<Room>,
     notes: Vec<String>,
     /// What CRIU would dump of its GPU contents.
@@ -56,11 +52,10 @@ pub(super) struct DryRun {
     by_criu_bytes: u64,
 }
 
-/// Room for bulk memory.
+/// Room for GPU contents.
 #[derive(Debug, Serialize)]
 struct Room {
-    /// `None` for memory.
-    directory: Option<PathBuf>,
+    directory: PathBuf,
     free_bytes: u64,
 }
 
@@ -91,7 +86,6 @@ impl DryRun {
             hooks: DeclaredHooks::default(),
             gpu_bytes,
             predicted_checkpoint: past.predicted(Next::Checkpoint, located.container.id()),
-            tier: settings.bulk_memory.tier,
             room: None,
             notes: Vec::new(),
             by_criu_bytes: report.by_criu_bytes,
@@ -140,24 +134,20 @@ impl DryRun {
         located: &Located,
         directory: Option<&PathBuf>,
     ) -> Result<(), CheckError> {
-        let wanted = match settings.bulk_memory.tier {
-            MemoryTier::Portable => directory.cloned(),
-            MemoryTier::Disk => Some(Stores::of(settings).disk),
-            MemoryTier::Ram => None,
-        };
-        let free_bytes = match &wanted {
-            Some(directory) => free(directory).ok().flatten(),
-            None if settings.bulk_memory.tier == MemoryTier::Ram => available().ok(),
-            None => None,
-        };
-        self.room = free_bytes.map(|free_bytes| Room {
-            directory: wanted,
-            free_bytes,
+        let apart = settings.gpu_contents.directory();
+        let wanted = apart.or(directory.map(PathBuf::as_path));
+        self.room = wanted.and_then(|wanted| {
+            let free_bytes = free(wanted).ok().flatten()?;
+            let directory = wanted.to_owned();
+            Some(Room {
+                directory,
+                free_bytes,
+            })
         });
         let Some(directory) = directory else {
             return Ok(());
         };
-        let (memory, container) = (&settings.bulk_memory, &located.container);
+        let (memory, container) = (&settings.gpu_contents, &located.container);
         let most = MostWritten::of(memory, container, self.gpu_bytes, self.by_criu_bytes);
         let most = most.map_err(Refusal::from)?;
         if let Err(full) = most.admit_to_image(settings, directory) {
@@ -198,11 +188,8 @@ impl fmt::Display for DryRun {
             free_bytes,
         }) = &self.room
         {
-            let place = directory
-                .as_ref()
-                .map(|path| format!(" on the disk of {}", path.display()));
-            let place = place.unwrap_or_else(|| " in memory".to_owned());
-            writeln!(f, "room: {} free{}", size(*free_bytes), name(&place))?;
+            let place = name(&directory.display());
+            writeln!(f, "room: {} free for {place}", size(*free_bytes))?;
         }
         let held = size(self.gpu_bytes);
         match self.kind {

@@ -3,6 +3,7 @@
 use stasis_linux::{ProcessRef, file};
 
 use super::lock::remove_staging;
+use super::staged_contents::forget;
 use super::{INVENTORY, NewImage, Place, check_complete};
 use crate::image::manifest::Manifest;
 
@@ -21,6 +22,7 @@ impl NewImage {
             Place::Direct => {
                 self.disown();
                 let _ = Manifest::remove(&self.directory);
+                forget(&self.directory);
                 let _ = stasis_memory_store::discard(&self.directory, None);
             }
             Place::Staged { staging, .. } => {

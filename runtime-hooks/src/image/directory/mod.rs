@@ -33,6 +33,7 @@ pub(crate) mod in_use;
 mod lock;
 pub(crate) mod removal;
 mod roll_forward;
+pub(crate) mod staged_contents;
 pub(crate) mod taken_over;
 
 use std::ffi::OsStr;
@@ -262,7 +263,7 @@ fn is_of_this_boot(staging: &Path) -> io::Result<bool> {
 /// # Errors
 /// [`ImageDirectoryError::Incomplete`].
 fn check_complete(image: &Path) -> Result<(), ImageDirectoryError> {
-    if !has_inventory(image) {
+    if !has_inventory(image) || staged_contents::are_staged(image) {
         return Err(ImageDirectoryError::Incomplete(image.to_owned()));
     }
     Ok(())

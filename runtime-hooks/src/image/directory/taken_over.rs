@@ -6,6 +6,7 @@ use stasis_linux::file;
 
 use super::lock::{lock, remove_staging};
 use super::roll_forward::settle;
+use super::staged_contents::forget;
 use super::{COMPLETE, INVENTORY, ImageDirectoryError, NEW, NewImage, Place, exists};
 use crate::image::manifest::Manifest;
 use crate::operation::undo::ImagePlace;
@@ -59,6 +60,7 @@ pub(crate) fn give_up(image: &ImagePlace, stores: &[&Path]) -> Result<(), ImageD
 
 fn discard(image: &Path, stores: &[&Path]) -> Result<(), ImageDirectoryError> {
     stasis_memory_store::discard(image, None)?;
+    forget(image);
     for store in stores {
         stasis_memory_store::remove(store)?;
     }

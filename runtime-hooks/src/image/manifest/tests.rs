@@ -186,8 +186,7 @@ fn an_image_with_bulk_memory_only_lists_no_process() {
     manifest.processes.clear();
     manifest.memory = Some(StoredMemory {
         image_id: ImageId::new(7),
-        tier: Tier::Ram,
-        boot_id: Some("b".into()),
+        packs_in: PacksIn::Directory,
     });
     let read = read_text(&serde_json::to_vec(&manifest).unwrap());
     let read = read.unwrap().unwrap();

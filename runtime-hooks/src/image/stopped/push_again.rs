@@ -8,7 +8,7 @@ use std::io;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use stasis_config::{BulkMemory, Deadlines, Paths, Settings};
+use stasis_config::{Deadlines, GpuContents, Paths, Settings};
 
 use crate::host::respawn;
 use crate::image::stopped::to_push::noted;
@@ -25,7 +25,7 @@ pub(crate) struct PushAgain {
     pub(crate) registry: String,
     pub(crate) deadlines: Deadlines,
     pub(crate) paths: Paths,
-    pub(crate) bulk_memory: BulkMemory,
+    pub(crate) gpu_contents: GpuContents,
 }
 
 impl PushAgain {
@@ -40,7 +40,7 @@ impl PushAgain {
             registry: restore.registry.clone(),
             deadlines: settings.deadlines.clone(),
             paths: settings.paths.clone(),
-            bulk_memory: settings.bulk_memory.clone(),
+            gpu_contents: settings.gpu_contents.clone(),
         })
     }
 
@@ -66,7 +66,7 @@ impl PushAgain {
         Settings {
             deadlines: self.deadlines.clone(),
             paths: self.paths.clone(),
-            bulk_memory: self.bulk_memory.clone(),
+            gpu_contents: self.gpu_contents.clone(),
             ..Settings::default()
         }
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
-use stasis_config::{BulkMemory, Deadlines, Driver, LowLevel, Paths, Settings};
+use stasis_config::{Deadlines, Driver, GpuContents, LowLevel, Paths, Settings};
 use stasis_linux::cgroup::FreezerState;
 use stasis_linux::file::{self, Access, Durability};
 
@@ -41,7 +41,7 @@ pub struct Undo {
     driver: Driver,
     deadlines: Deadlines,
     paths: Paths,
-    bulk_memory: BulkMemory,
+    gpu_contents: GpuContents,
     pub(crate) begun: Begun,
 }
 
@@ -147,7 +147,7 @@ impl Undo {
             driver: context.settings.driver.clone(),
             deadlines: context.settings.deadlines.clone(),
             paths: context.settings.paths.clone(),
-            bulk_memory: context.settings.bulk_memory.clone(),
+            gpu_contents: context.settings.gpu_contents.clone(),
             begun,
         }
     }
@@ -163,7 +163,7 @@ impl Undo {
                 ..self.deadlines.clone()
             },
             paths: self.paths.clone(),
-            bulk_memory: self.bulk_memory.clone(),
+            gpu_contents: self.gpu_contents.clone(),
             ..Settings::default()
         };
         Context {

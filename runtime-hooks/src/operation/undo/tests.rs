@@ -16,7 +16,7 @@ fn undo(id: &str) -> Undo {
         driver: Driver::default(),
         deadlines: Settings::default().deadlines,
         paths: Settings::default().paths,
-        bulk_memory: BulkMemory::default(),
+        gpu_contents: GpuContents::default(),
         begun: Begun::Checkpoint {
             found: FreezerState::Frozen,
             image: Some(ImagePlace::Staged("/images/1".into())),

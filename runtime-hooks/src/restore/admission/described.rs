@@ -55,7 +55,7 @@ impl Described {
         if self.bulk.is_none() {
             return Ok(());
         }
-        let plugin = plugin::usable(&settings.bulk_memory, &Capabilities::probe(settings));
+        let plugin = plugin::usable(&settings.gpu_contents, &Capabilities::probe(settings));
         let plugin = plugin.map(drop);
         plugin.map_err(|why| BulkMemoryError::NoPlugin(why.to_string()))
     }

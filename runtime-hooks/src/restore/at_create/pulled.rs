@@ -8,10 +8,8 @@
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
-use stasis_memory_store::Tier;
 use stasis_oci_image::Reference;
 
-use crate::bulk_memory::request::threads;
 use crate::container::pod::namespace_of;
 use crate::container::spec::Spec;
 use crate::error::first_image::NoFirstImage;
@@ -65,7 +63,7 @@ pub(super) fn pulled(
             keep: settings.restore.keep_pulled,
             state_dir: settings.paths.state_dir.clone(),
         },
-        threads: threads(settings, Tier::Disk),
+        threads: settings.gpu_contents.threads_on_disk(),
         stalled: settings.deadlines.stalled(),
     };
     let mut process = Process::start(&pull).map_err(io_failed)?;

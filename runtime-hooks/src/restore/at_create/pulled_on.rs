@@ -3,10 +3,9 @@
 
 use std::path::Path;
 
-use stasis_memory_store::{Arrived, Arriving, Tier};
+use stasis_memory_store::{Arrived, Arriving};
 use stasis_oci_image::{Digest, OciImageError, Reference};
 
-use crate::bulk_memory::request::threads;
 use crate::context::Context;
 use crate::error::Refusal;
 use crate::error::first_image::NoFirstImage;
@@ -48,7 +47,7 @@ pub(super) fn pull_on(context: &Context, image: &Path) -> Result<(), Refusal> {
             keep: settings.restore.keep_pulled,
             state_dir: settings.paths.state_dir.clone(),
         },
-        threads: threads(settings, Tier::Disk),
+        threads: settings.gpu_contents.threads_on_disk(),
         stalled: settings.deadlines.stalled(),
     };
     let started = Process::start(&pull);

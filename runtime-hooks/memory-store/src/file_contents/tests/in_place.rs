@@ -56,7 +56,7 @@ fn verify(image: &Path, request: &DumpRequest) -> Result<(), StoreError> {
 #[test]
 fn they_stay_where_they_are() {
     let images = Images::in_memory();
-    let (image, request) = (images.image(1), images.request(Tier::Ram, 1));
+    let (image, request) = (images.image(1), images.request(PacksIn::Directory, 1));
     let held = packed(&images.directory(1), 1, held());
     let (index, report) = dump(&image, &request, &held);
     assert_eq!(report.stored_bytes, bytes(&held));
@@ -86,7 +86,7 @@ fn checksums_that_were_taken_before_are_used_if_a_sample_is_right() {
     let chunks: Vec<_> = (0..CHUNKS).map(|_| content(3)).collect();
     for (id, wrong) in [(1, 1), (2, 2)] {
         let images = Images::in_memory();
-        let (image, request) = (images.image(id), images.request(Tier::Ram, id));
+        let (image, request) = (images.image(id), images.request(PacksIn::Directory, id));
         let held = vec![Held::new(9, START, 0, chunks.concat())];
         let held = packed(&images.directory(id), id, held);
         let mut checksums: Vec<_> = held[0].content.chunks(CHUNK).map(Checksum::of).collect();
@@ -108,7 +108,7 @@ fn checksums_that_were_taken_before_are_used_if_a_sample_is_right() {
 #[test]
 fn zeros_that_are_no_more_are_found() {
     let images = Images::in_memory();
-    let (image, request) = (images.image(1), images.request(Tier::Ram, 1));
+    let (image, request) = (images.image(1), images.request(PacksIn::Directory, 1));
     let zeros = Held::new(9, START, 0, vec![0; CHUNK + PAGE]);
     let held = packed(&images.directory(1), 1, vec![zeros]);
     dump(&image, &request, &held);
@@ -121,46 +121,16 @@ fn zeros_that_are_no_more_are_found() {
 }
 
 #[test]
-fn what_an_earlier_checkpoint_has_is_used_again_and_the_pack_goes() {
-    let images = Images::in_memory();
-    let first = packed(&images.directory(1), 1, held());
-    dump(&images.image(1), &images.request(Tier::Ram, 1), &first);
-    let mut request = images.request(Tier::Ram, 2);
-    request.earlier = Some(images.directory(1));
-    let mut changed = held();
-    // The last chunk of the first alone is another one.
-    changed[0].content[2 * CHUNK] ^= 1;
-    // Nothing of this one is as it was.
-    changed[1].content = [content(21), content(22), content(23)].concat();
-    let second = packed(&images.directory(2), 2, changed);
-    let (index, report) = dump(&images.image(2), &request, &second);
-    assert!(report.reused_bytes >= 3 * CHUNK as u64, "{report:?}");
-    let own = index
-        .packs
-        .iter()
-        .filter(|pack| pack.creator == request.image_id);
-    assert_eq!(
-        own.count(),
-        names(&images.directory(2))
-            .iter()
-            .filter(|name| { name.contains(&request.image_id.to_string()) })
-            .count()
-    );
-    let loaded = load(&images.image(2), &request, &second).unwrap();
-    assert!(loaded.iter().all(Held::is_whole));
-}
-
-#[test]
 fn a_file_that_is_no_pack_of_this_checkpoint_is_copied() {
     let images = Images::in_memory();
     let strange = packed(&images.directory(9), 9, held());
-    let (image, request) = (images.image(1), images.request(Tier::Ram, 1));
+    let (image, request) = (images.image(1), images.request(PacksIn::Directory, 1));
     let (index, _) = dump(&image, &request, &strange);
     let is_own = |pack: &Pack| pack.creator == request.image_id;
     assert!(index.packs.iter().all(is_own));
     assert!(index.packs.len() <= THREADS.get());
     let disk = packed(&images.directory(8), 8, held());
-    let (image, request) = (images.image(2), images.request(Tier::Disk, 2));
+    let (image, request) = (images.image(2), images.request(PacksIn::Directory, 2));
     dump(&image, &request, &disk);
     let loaded = load(&image, &request, &disk).unwrap();
     assert!(loaded.iter().all(Held::is_whole));

@@ -10,7 +10,7 @@ use nix::sched::{CloneFlags, unshare};
 
 use crate::left_out::say_left_out;
 use crate::test_data::{Images, START, content, names, request, text, try_store, verify};
-use crate::{CHUNK, FileContents, Index, Reader, Tier, Writer, discard};
+use crate::{CHUNK, FileContents, Index, Reader, Writer, discard};
 
 /// A tmpfs of this size, seen only by this thread; none without the right to mount.
 fn small_disk(kib: usize, at: &Path) -> Option<()> {
@@ -49,11 +49,12 @@ fn wherever_the_disk_is_full_nothing_is_lost() {
         .chain((chunks - step..chunks + step).step_by(4));
     let mut succeeded = 0;
     let mut failed_late = 0;
-    for (tier, kib) in sizes.flat_map(|kib| [Tier::Portable, Tier::Disk].map(|tier| (tier, kib))) {
+    let stores = [None, Some(at.join("store"))];
+    for (store, kib) in sizes.flat_map(|kib| stores.clone().map(|store| (store, kib))) {
         if small_disk(kib, &at).is_none() {
             return;
         }
-        let request = request(tier, Some(at.join("store")), 1);
+        let request = request(store, 1);
         let mut writer = Writer::create(&at, &request).unwrap();
         let (process, stored) = try_store(&writer, &seeds);
         verify(&writer.reader(), &process, &seeds);
@@ -101,11 +102,11 @@ fn files_that_find_the_disk_full_leave_nothing_behind() {
         offset: number * CHUNK as u64,
         bytes: CHUNK as u64,
     });
-    for tier in [Tier::Portable, Tier::Disk] {
+    for store in [None, Some(at.join("store"))] {
         if small_disk(16 << 10, &at).is_none() {
             return;
         }
-        let request = request(tier, Some(at.join("store")), 1);
+        let request = request(store, 1);
         let writer = Writer::create(&at, &request).unwrap();
         let progress = AtomicU64::new(0);
         let error = writer.store_files(&contents, threads, &progress);

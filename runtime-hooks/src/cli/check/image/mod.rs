@@ -1,7 +1,8 @@
 //! `stasis check --image`: reads an image as a restore does before it starts anything, and all of
-//! its bulk memory as well. Changes nothing.
+//! its GPU contents as well. Changes nothing.
 
 mod about;
+mod contents;
 mod elsewhere;
 mod here;
 
@@ -14,7 +15,6 @@ use stasis_memory_store::{StoreError, refuse_arriving};
 
 use crate::bulk_memory::plugin;
 use crate::bulk_memory::restore::FoundMemory;
-use crate::bulk_memory::scrub::Scrub;
 use crate::cli::answer::name;
 use crate::container::host_memory::NoHostMemory;
 use crate::error::kind::Kind;
@@ -46,7 +46,7 @@ pub struct Report {
     pub notes: Vec<String>,
     /// What its manifest says; `None` if it has none, or one that cannot be read.
     pub manifest: Option<About>,
-    /// Where its bulk memory is, if that was found; the image itself with the tier "portable".
+    /// Where its GPU contents are, if they were found: in the image itself, or apart from it.
     pub memory: Option<PathBuf>,
 }
 
@@ -205,7 +205,7 @@ impl Report {
     }
 
     fn find_memory(&mut self, settings: &Settings, manifest: &Manifest) -> Option<FoundMemory> {
-        let plugin = plugin::usable(&settings.bulk_memory, &Capabilities::probe(settings));
+        let plugin = plugin::usable(&settings.gpu_contents, &Capabilities::probe(settings));
         let plugin = plugin.as_ref().map(drop);
         let found = FoundMemory::find(settings, &self.image, manifest, plugin);
         found.unwrap_or_else(|error| {
@@ -218,13 +218,13 @@ impl Report {
     fn read_memory(&mut self, memory: &FoundMemory) {
         let packs = memory.store().unwrap_or(&self.image).to_owned();
         let (mut first, mut places) = (None, 0_usize);
-        Scrub::default().read(memory.index(), &packs, |damage| {
+        contents::read_all(memory.index(), &packs, |damage| {
             first.get_or_insert(damage);
             places += 1;
         });
         if let Some(first) = first {
             let text = format!(
-                "its bulk memory is damaged in {places} places, the first of which: {first}"
+                "its GPU contents are damaged in {places} places, the first of which: {first}"
             );
             self.add(Kind::ImageDamaged, text);
         }
@@ -249,7 +249,7 @@ impl fmt::Display for Report {
             writeln!(f, "{manifest}")?;
         }
         if let Some(memory) = &self.memory {
-            writeln!(f, "  bulk memory in {}", name(&memory.display()))?;
+            writeln!(f, "  GPU contents in {}", name(&memory.display()))?;
         }
         for note in &self.notes {
             writeln!(f, "{}", name(note))?;

@@ -1,34 +1,26 @@
 use super::*;
-use crate::bulk_memory::scrub::tests::{FILES, START, flip_bit_of, store_holes};
-use crate::bulk_memory::stores::tests::node;
+use crate::bulk_memory::places::of_image;
+use crate::bulk_memory::places::tests::{FILES, START, flip_bit_of, node, store_holes};
 use crate::cuda::nvml::Gpu;
 use crate::image::manifest::StoredMemory;
-use stasis_memory_store::Tier;
+use stasis_memory_store::PacksIn;
 
 #[test]
-fn all_that_is_to_fill_holes_is_read_in_every_tier() {
-    for (id, tier) in (1..).zip([Tier::Portable, Tier::Disk, Tier::Ram]) {
+fn all_that_is_to_fill_holes_is_read_wherever_it_lies() {
+    for (id, packs_in) in (1..).zip([PacksIn::Image, PacksIn::Directory]) {
         let (node, image) = (node(), tempfile::tempdir().unwrap());
-        let store = match tier {
-            Tier::Portable => None,
-            Tier::Disk => Some(&node.stores.disk),
-            Tier::Ram => Some(&node.stores.ram),
-        };
         let image_id = stasis_memory_store::ImageId::new(u128::from(id));
-        let store = store.map(|parent| parent.join(image_id.to_string()));
-        let index = store_holes(image.path(), tier, store.clone(), id);
+        let store = of_image(&node.apart, image_id);
+        let store = (packs_in == PacksIn::Directory).then_some(store);
+        let index = store_holes(image.path(), store.clone(), id);
         let mut manifest = Manifest::new("c1", String::new(), String::new());
-        manifest.memory = Some(StoredMemory {
-            image_id,
-            tier,
-            boot_id: None,
-        });
+        manifest.memory = Some(StoredMemory { image_id, packs_in });
         let found = FoundMemory::find(&node.settings, image.path(), &manifest, Ok(()));
         let memory = found.unwrap().unwrap();
         assert_eq!(
             memory.bytes(),
             FILES,
-            "{tier:?}: the host memory of a restore"
+            "{packs_in:?}: the host memory of a restore"
         );
         let packs = store.unwrap_or_else(|| image.path().to_owned());
         let read = || {

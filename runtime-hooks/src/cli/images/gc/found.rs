@@ -8,13 +8,12 @@ use stasis_config::Settings;
 use stasis_memory_store::{ImageId, refuse_arriving};
 
 use super::not_removed::NotRemoved;
+use crate::bulk_memory::apart::{self, Apart};
 use crate::bulk_memory::in_use::Removed;
-use crate::bulk_memory::kept::Kept;
-use crate::bulk_memory::stores::Stores;
+use crate::bulk_memory::places::Places;
 use crate::cli::command_error::CommandError;
 use crate::cli::images::known;
 use crate::cli::images::row::bytes_in;
-use crate::cli::memory;
 use crate::host::time::parsed;
 use crate::image::directory::in_use::hold_alone;
 use crate::image::directory::{is_settled, removal};
@@ -34,8 +33,8 @@ pub(super) struct Image {
     /// Of its files, and of what is stored for it alone.
     pub(super) bytes: u64,
     pub(super) image_id: Option<ImageId>,
-    /// Its bulk memory, if that is kept apart from it.
-    pub(super) kept: Option<Kept>,
+    /// Its GPU contents, if they lie apart from it.
+    pub(super) apart: Option<Apart>,
     /// Whether a later checkpoint into its directory was cut off, or is under way.
     pub(super) has_rest: bool,
 }
@@ -44,7 +43,7 @@ pub(super) struct Image {
 /// image that cannot be read is left alone, and so is one that the next checkpoint or restore puts
 /// into its place.
 pub(super) fn images(settings: &Settings) -> Result<Vec<Image>, CommandError> {
-    let mut stored = memory::list(settings)?;
+    let mut stored = apart::all(&Places::of(settings))?;
     let mut images: Vec<Image> = Vec::new();
     for directory in known::directories(settings)? {
         // Several paths may lead to it.
@@ -65,28 +64,28 @@ pub(super) fn images(settings: &Settings) -> Result<Vec<Image>, CommandError> {
 }
 
 impl Image {
-    fn of(directory: PathBuf, manifest: Manifest, stored: &mut Vec<Kept>) -> Self {
+    fn of(directory: PathBuf, manifest: Manifest, stored: &mut Vec<Apart>) -> Self {
         let image_id = manifest.memory.map(|memory| memory.image_id);
-        let mut ids = stored.iter().map(|kept| Some(kept.image_id));
+        let mut ids = stored.iter().map(|apart| Some(apart.image_id));
         let at = ids.position(|id| id == image_id);
-        let kept = at.map(|at| stored.swap_remove(at));
-        let own_bytes = kept.as_ref().map_or(0, |kept| kept.own_bytes);
+        let apart = at.map(|at| stored.swap_remove(at));
+        let apart_bytes = apart.as_ref().map_or(0, |apart| apart.bytes);
         Self {
             container: manifest.container,
             created_at: parsed(&manifest.created),
             created: manifest.created,
             state: state_of(&directory),
-            bytes: bytes_in(&directory).saturating_add(own_bytes),
+            bytes: bytes_in(&directory).saturating_add(apart_bytes),
             image_id,
-            kept,
+            apart,
             has_rest: removal::has_rest(&directory),
             directory,
         }
     }
 
-    /// Removes the image and what is stored for it, unless somebody has begun to use it. The store
-    /// goes first: as long as the manifest is there, the next try knows of the image.
-    pub(super) fn remove(&self, stores: &Stores) -> Result<(), NotRemoved> {
+    /// Removes the image and its GPU contents, unless somebody has begun to use it. The contents go
+    /// first: as long as the manifest is there, the next try knows of the image.
+    pub(super) fn remove(&self, places: &Places) -> Result<(), NotRemoved> {
         let Some(alone) = hold_alone(&self.directory)? else {
             return Err(NotRemoved::InUse);
         };
@@ -97,8 +96,8 @@ impl Image {
         if !there.is_some_and(is_this) {
             return Err(NotRemoved::Replaced);
         }
-        if let Some(kept) = &self.kept
-            && kept.remove(stores)? == Removed::InUse
+        if let Some(apart) = &self.apart
+            && places.remove(apart.image_id)? == Removed::InUse
         {
             return Err(NotRemoved::InUse);
         }

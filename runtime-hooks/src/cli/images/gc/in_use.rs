@@ -1,5 +1,5 @@
-//! Who uses an image: an operation that is recorded, a process that has it open or has its stored
-//! memory mapped, or another image that refers to it.
+//! Who uses an image: an operation that is recorded, a process that has it open or has its
+//! contents mapped, or another image that refers to it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -50,7 +50,7 @@ impl Users {
 
 /// Where an image is, and what is stored for it.
 fn places(image: &Image) -> impl Iterator<Item = &Path> {
-    let stored = image.kept.iter().flat_map(|kept| &kept.directories);
+    let stored = image.apart.iter().map(|apart| &apart.directory);
     stored.chain([&image.directory]).map(PathBuf::as_path)
 }
 

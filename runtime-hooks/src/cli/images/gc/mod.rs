@@ -1,5 +1,5 @@
 //! `stasis gc`: removes images that are not to be kept, what checkpoints that were cut off have
-//! left, and stored bulk memory that no image needs.
+//! left, and GPU contents whose image cannot be found.
 
 mod found;
 mod in_use;
@@ -13,13 +13,13 @@ use std::time::SystemTime;
 use clap::Args;
 use stasis_config::Settings;
 
+use crate::bulk_memory::apart::{self, Apart};
 use crate::bulk_memory::in_use::Removed;
-use crate::bulk_memory::stores::Stores;
+use crate::bulk_memory::places::Places;
 use crate::cli::answer::amount::size;
 use crate::cli::answer::{Format, Output, answer};
 use crate::cli::command_error::CommandError;
 use crate::cli::log::since::Since;
-use crate::cli::memory::prune::{LeftOver, left_over};
 use crate::image::retention::{Candidate, Rule, Why, not_kept};
 use found::Image;
 use in_use::Users;
@@ -30,8 +30,11 @@ use whose::Whose;
 /// Remove old images, and what nobody needs any more.
 ///
 /// Of the images that `stasis images` lists, those that --keep and --older-than choose; and always
-/// what interrupted checkpoints have left, and stored bulk memory that no image needs. Nothing is
-/// removed without --yes.
+/// what interrupted checkpoints have left. Nothing is removed without --yes.
+///
+/// GPU contents that lie apart from an image (gpu_contents.directory) go with it. Those whose image
+/// cannot be found are listed, with their age, and removed only with --contents: an engine may have
+/// packed the image into an archive, which cannot be restored without them.
 ///
 /// Never removed are images that an operation or a living process uses, images that others refer
 /// to, and the newest complete image of a container, unless `--keep 0` asks for that.
@@ -50,6 +53,10 @@ pub struct Arguments {
     /// Only what is of the container of this id (or the beginning of it) or name.
     #[arg(long, value_name = "ID|NAME")]
     container: Option<String>,
+    /// With --yes, remove GPU contents whose image cannot be found, too; with --older-than, those
+    /// alone that are older.
+    #[arg(long)]
+    contents: bool,
     /// Show what would be removed, and remove nothing, as without --yes.
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
@@ -77,13 +84,15 @@ impl Arguments {
         }
     }
 
-    fn whose(&self, images: &[Image], memory: &[LeftOver]) -> Result<Whose, CommandError> {
+    fn whose(&self, images: &[Image], orphaned: &[Apart]) -> Result<Whose, CommandError> {
         let Some(name) = &self.container else {
             return Ok(Whose::Everybodys);
         };
         let of_images = images.iter().map(|image| image.container.as_str());
-        let of_memory = memory.iter().filter_map(LeftOver::container);
-        let ids: BTreeSet<&str> = of_images.chain(of_memory).collect();
+        let of_contents = orphaned
+            .iter()
+            .filter_map(|apart| apart.container.as_deref());
+        let ids: BTreeSet<&str> = of_images.chain(of_contents).collect();
         Whose::of(name, &ids)
     }
 
@@ -106,22 +115,17 @@ impl Arguments {
 /// What is on this machine cannot be listed.
 pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
     let mut images = found::images(settings)?;
-    let mut memory = left_over(settings)?;
+    let mut orphaned = apart::all(&Places::of(settings))?;
+    let before = arguments.rule().before;
+    orphaned.retain(|apart| before.is_none_or(|before| apart.is_from_before(before)));
     // An image may refer to one of another container.
     let users = Users::of(settings, &images)?;
-    let whose = arguments.whose(&images, &memory)?;
+    let whose = arguments.whose(&images, &orphaned)?;
     images.retain(|image| whose.includes(Some(&image.container)));
-    memory.retain(|left_over| whose.includes(left_over.container()));
+    orphaned.retain(|apart| whose.includes(apart.container.as_deref()));
 
     let mut outcomes = of_images(settings, arguments, &images, &users);
-    outcomes.extend(memory.iter().map(|left_over| {
-        arguments.carry_out(Outcome::of_memory(left_over), || {
-            match left_over.remove(settings)? {
-                Removed::Yes => Ok(()),
-                Removed::InUse => Err(NotRemoved::InUse),
-            }
-        })
-    }));
+    outcomes.extend(of_contents(settings, arguments, &orphaned));
     match arguments.format() {
         Format::Json => answer(&outcomes)?,
         Format::Text => print(&outcomes),
@@ -137,7 +141,7 @@ fn of_images(
     images: &[Image],
     users: &Users,
 ) -> Vec<Outcome> {
-    let stores = Stores::of(settings);
+    let places = Places::of(settings);
     let rests = images.iter().filter(|image| image.has_rest);
     // What is under way is no rest.
     let rests = rests.filter(|image| users.user_of(image).is_none());
@@ -148,7 +152,7 @@ fn of_images(
         let outcome = Outcome::of_image(image, why);
         match users.user_of(image) {
             Some(user) => outcome.in_use(user),
-            None => arguments.carry_out(outcome, || image.remove(&stores)),
+            None => arguments.carry_out(outcome, || image.remove(&places)),
         }
     });
     rests.chain(chosen).collect()
@@ -174,6 +178,25 @@ fn chosen<'i>(images: &'i [Image], users: &Users, rule: Rule) -> Vec<(&'i Image,
         chosen.collect::<Vec<_>>()
     });
     chosen.collect()
+}
+
+/// The contents whose image cannot be found.
+fn of_contents(settings: &Settings, arguments: &Arguments, all: &[Apart]) -> Vec<Outcome> {
+    let places = Places::of(settings);
+    let orphaned = all
+        .iter()
+        .filter_map(|apart| Some((apart, apart.why_orphaned()?)));
+    let outcome = |(apart, why): (&Apart, _)| {
+        let outcome = Outcome::of_contents(apart, why);
+        match arguments.contents {
+            false => outcome.only_listed(),
+            true => arguments.carry_out(outcome, || match places.remove(apart.image_id)? {
+                Removed::Yes => Ok(()),
+                Removed::InUse => Err(NotRemoved::InUse),
+            }),
+        }
+    };
+    orphaned.map(outcome).collect()
 }
 
 fn print(outcomes: &[Outcome]) {

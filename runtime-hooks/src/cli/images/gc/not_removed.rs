@@ -2,7 +2,6 @@
 
 use stasis_memory_store::StoreError;
 
-use crate::cli::memory::MemoryCommandError;
 use crate::error::io_kind::of_store;
 use crate::error::kind::Kind;
 use crate::image::directory::ImageDirectoryError;
@@ -21,8 +20,6 @@ pub(super) enum NotRemoved {
     Manifest(#[from] ManifestError),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error(transparent)]
-    Memory(#[from] MemoryCommandError),
 }
 
 impl NotRemoved {
@@ -32,7 +29,6 @@ impl NotRemoved {
             Self::Directory(error) => error.kind(),
             Self::Manifest(error) => error.kind(),
             Self::Store(error) => of_store(error),
-            Self::Memory(error) => error.kind(),
         }
     }
 }

@@ -2,15 +2,16 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use serde::Serialize;
 use stasis_memory_store::ImageId;
 
 use super::found::Image;
 use super::not_removed::NotRemoved;
-use crate::cli::answer::amount::size;
+use crate::bulk_memory::apart::Apart;
+use crate::cli::answer::amount::{age, since, size};
 use crate::cli::answer::name;
-use crate::cli::memory::prune::{LeftOver, What};
 use crate::error::chain;
 use crate::error::kind::Kind;
 use crate::image::retention::Why;
@@ -19,7 +20,7 @@ use crate::image::retention::Why;
 #[derive(Debug, Serialize)]
 pub(super) struct Outcome {
     what: Subject,
-    /// The image's directory; of memory, where its image was written.
+    /// The image's directory; of contents, where their image was written.
     image: Option<PathBuf>,
     image_id: Option<ImageId>,
     container: Option<String>,
@@ -40,8 +41,8 @@ enum Subject {
     Image,
     /// The rest of a checkpoint, beside an image that stays.
     Rest,
-    /// Stored bulk memory that no image needs.
-    Memory,
+    /// GPU contents apart from an image that cannot be found.
+    Contents,
 }
 
 /// What has become of it.
@@ -50,6 +51,8 @@ enum Subject {
 enum Done {
     /// It would be removed.
     WouldRemove,
+    /// It is told of, and stays unless it is asked for (--contents).
+    Listed,
     Removed,
     /// Somebody uses it, so it stays.
     InUse,
@@ -79,19 +82,15 @@ impl Outcome {
         }
     }
 
-    /// Of bulk memory that no image needs.
-    pub(super) fn of_memory(left_over: &LeftOver) -> Self {
-        let memory = Self::new(Subject::Memory, left_over.why);
-        match &left_over.what {
-            What::Copy(_) => memory,
-            What::Store(kept) => Self {
-                image: kept.image_path.clone(),
-                image_id: Some(kept.image_id),
-                container: kept.container.clone(),
-                created: kept.created.clone(),
-                bytes: Some(kept.own_bytes),
-                ..memory
-            },
+    /// Of GPU contents whose image cannot be found, for this reason.
+    pub(super) fn of_contents(apart: &Apart, why: &'static str) -> Self {
+        Self {
+            image: apart.image_path.clone(),
+            image_id: Some(apart.image_id),
+            container: apart.container.clone(),
+            created: apart.created.clone(),
+            bytes: Some(apart.bytes),
+            ..Self::new(Subject::Contents, why)
         }
     }
 
@@ -107,6 +106,14 @@ impl Outcome {
             result: Done::WouldRemove,
             error: None,
             kind: None,
+        }
+    }
+
+    /// It stays, since nobody has asked for it.
+    pub(super) fn only_listed(self) -> Self {
+        Self {
+            result: Done::Listed,
+            ..self
         }
     }
 
@@ -153,13 +160,14 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.result {
             Done::WouldRemove => "would remove ",
+            Done::Listed => "stays without --contents: ",
             Done::Removed => "removed ",
             Done::InUse | Done::Failed => "kept ",
         })?;
         f.write_str(match self.what {
             Subject::Image => "image",
             Subject::Rest => "the rest of a checkpoint in",
-            Subject::Memory => "stored memory",
+            Subject::Contents => "GPU contents of the image",
         })?;
         match (&self.image, &self.image_id) {
             (Some(image), _) => write!(f, " {}", name(&image.display()))?,
@@ -171,6 +179,13 @@ impl fmt::Display for Outcome {
         }
         if let Some(bytes) = self.bytes {
             write!(f, ", {}", size(bytes))?;
+        }
+        let created = self
+            .created
+            .as_deref()
+            .filter(|_| self.what == Subject::Contents);
+        if let Some(ago) = created.and_then(|time| since(time, SystemTime::now())) {
+            write!(f, ", {} old", age(ago))?;
         }
         write!(f, ": {}", self.why)?;
         match &self.error {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use stasis_config::Settings;
-use stasis_memory_store::{Index, Tier};
+use stasis_memory_store::{Index, PacksIn};
 
 use super::process::{Process, joined};
 use crate::cli::check::image::CheckImageError;
@@ -62,8 +62,8 @@ pub(super) struct Sizes {
     pub(super) gpu_bytes: u64,
     /// Bulk memory as it is stored: GPU contents that CRIU does not have.
     pub(super) bulk_bytes: Option<u64>,
-    /// Where that was put: into the image ("portable"), or kept apart.
-    pub(super) tier: Option<Tier>,
+    /// Where that lies: in the image, or apart from it.
+    pub(super) packs_in: Option<PacksIn>,
     pub(super) files: usize,
     /// Of all files in the image directory.
     pub(super) file_bytes: u64,
@@ -168,7 +168,7 @@ impl Sizes {
             process_bytes: sum(&|name| name.starts_with("pages-") && name.ends_with(".img")),
             gpu_bytes: manifest.map_or(0, Manifest::gpu_bytes),
             bulk_bytes: index.map(Index::stored_bytes),
-            tier: memory.map(|memory| memory.tier),
+            packs_in: memory.map(|memory| memory.packs_in),
             files: files.names().len(),
             file_bytes: sum(&|_| true),
         }

@@ -1,12 +1,13 @@
 //! Images for people.
 
+use stasis_memory_store::PacksIn;
+
 use super::process::Process;
 use super::report::Report;
 use super::{Arguments, Shown};
 use crate::cli::answer::amount::size;
 use crate::cli::answer::name;
 use crate::cli::answer::table::{Cell, Column, table};
-use crate::cli::images::table::tier;
 
 /// A tree is drawn no deeper, so that lines end.
 const DEEPEST: usize = 16;
@@ -84,8 +85,11 @@ fn summary(report: &Report) -> String {
         lines.push(("GPU memory", size(sizes.gpu_bytes)));
     }
     if let Some(bytes) = sizes.bulk_bytes {
-        let tier = sizes.tier.map_or("portable", tier);
-        lines.push(("bulk memory", format!("{}, tier {tier}", size(bytes))));
+        let place = match sizes.packs_in {
+            Some(PacksIn::Directory) => "apart from the image",
+            _ => "in the image",
+        };
+        lines.push(("GPU contents", format!("{}, {place}", size(bytes))));
     }
     let file_bytes = size(sizes.file_bytes);
     lines.push(("files", format!("{}, {file_bytes}", sizes.files)));

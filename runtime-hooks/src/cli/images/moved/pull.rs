@@ -10,12 +10,11 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use stasis_config::Settings;
-use stasis_memory_store::{INDEX_FILE, Pack, Tier};
+use stasis_memory_store::{INDEX_FILE, Pack};
 use stasis_oci_image::{Descriptor, Elsewhere, Reference};
 
 use super::report::Moved;
 use super::staging::{Staging, part_of};
-use crate::bulk_memory::request::threads;
 use crate::cli::command_error::MoveError;
 use crate::image::files;
 use crate::image::manifest::FILE_NAME;
@@ -76,7 +75,7 @@ fn fill(
         staging.write(INDEX_FILE, index)?;
     }
     staging.write(FILE_NAME, &parts.config)?;
-    let threads = threads(settings, Tier::Disk);
+    let threads = settings.gpu_contents.threads_on_disk();
     files::verify(staging.path(), &parts.files, threads).map_err(MoveError::refused)?;
     Ok(fetched)
 }

@@ -144,8 +144,7 @@ fn send(
     files.sort_unstable_by(|one, other| one.name.cmp(&other.name));
     source.manifest.files = Some(files);
     if let (Some(memory), Some(gathered)) = (&mut source.manifest.memory, &gathered.memory) {
-        memory.tier = gathered.index.tier;
-        memory.boot_id = None;
+        memory.packs_in = gathered.index.packs_in;
     }
     let config = source.manifest.to_text();
     let config = config.map_err(|what| MoveError::NoImage {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
 use stasis_memory_store::{
-    INDEX_FILE, Index, LargeFile, Reader, Tier, is_pack_name, refuse_arriving,
+    INDEX_FILE, Index, LargeFile, PacksIn, Reader, is_pack_name, refuse_arriving,
 };
 use stasis_oci_image::bundle::Listed;
 
@@ -126,7 +126,7 @@ impl Memory {
         let Some(mut index) = Index::read(directory)? else {
             return Ok(None);
         };
-        index.tier = Tier::Portable;
+        index.packs_in = PacksIn::Image;
         index.packs.clear();
         let reader = Reader::open(directory, &index, None)?;
         Ok(Some(Self {

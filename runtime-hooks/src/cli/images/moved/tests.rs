@@ -3,7 +3,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
-use stasis_memory_store::{BlobsOf, Buffer, Checksum, ImageId, Index, Lengths, Tier};
+use stasis_memory_store::{BlobsOf, Buffer, Checksum, ImageId, Index, Lengths, PacksIn};
 use stasis_oci_image::document::annotations::Annotations;
 use stasis_oci_image::{
     Digest, Elsewhere, Kind as Layer, Layout, Manifest as OciManifest, Reference,
@@ -13,8 +13,8 @@ use super::pull::pull;
 use super::push::push;
 use super::report::Moved;
 use super::source::Source;
-use crate::bulk_memory::scrub::tests::store_holes;
-use crate::bulk_memory::stores::tests::{Node, node};
+use crate::bulk_memory::places::of_image;
+use crate::bulk_memory::places::tests::{Node, node, store_holes};
 use crate::cli::command_error::MoveError;
 use crate::error::kind::Kind;
 use crate::image::files;
@@ -32,29 +32,32 @@ fn one_each(_: BlobsOf, _: u64) -> Lengths {
     Lengths { least: 1, most: 1 }
 }
 
-/// A node with a whole image of this tier, whose memory has two contents.
+/// A node with a whole image whose packs lie there, with two contents.
 struct Images {
     node: Node,
 }
 
 impl Images {
-    fn new(tier: Tier) -> Self {
-        Self::of(node(), tier)
+    fn new(packs_in: PacksIn) -> Self {
+        Self::of(node(), packs_in)
     }
 
-    fn of(node: Node, tier: Tier) -> Self {
+    fn of(node: Node, packs_in: PacksIn) -> Self {
         let images = Self { node };
-        images.make("image", tier, 1);
+        images.make("image", packs_in, 1);
         images
     }
 
-    fn make(&self, name: &str, tier: Tier, id: u8) {
+    fn make(&self, name: &str, packs_in: PacksIn, id: u8) {
         let image = self.path(name);
         fs::create_dir(&image).unwrap();
         let image_id = ImageId::new(u128::from(id));
-        let store = self.node.stores.disk.join(image_id.to_string());
-        let store = (tier != Tier::Portable).then_some(store);
-        store_holes(&image, tier, store, id);
+        let store = of_image(&self.node.apart, image_id);
+        store_holes(
+            &image,
+            (packs_in == PacksIn::Directory).then_some(store),
+            id,
+        );
         for (name, contents) in [
             ("core-1.img", "core"),
             ("inventory.img", "last"),
@@ -63,11 +66,7 @@ impl Images {
             fs::write(image.join(name), contents).unwrap();
         }
         let mut manifest = Manifest::new("job", "2026-11-25T10:00:00Z".into(), "580".into());
-        manifest.memory = Some(StoredMemory {
-            image_id,
-            tier,
-            boot_id: None,
-        });
+        manifest.memory = Some(StoredMemory { image_id, packs_in });
         manifest.write(&image).unwrap();
         self.list(name);
     }
@@ -135,16 +134,16 @@ impl Images {
 }
 
 #[test]
-fn an_image_is_pulled_as_it_was_pushed_whatever_its_tier() {
-    for tier in [Tier::Portable, Tier::Disk, Tier::Ram] {
-        let images = Images::new(tier);
+fn an_image_is_pulled_as_it_was_pushed_wherever_its_packs_lie() {
+    for packs_in in [PacksIn::Image, PacksIn::Directory] {
+        let images = Images::new(packs_in);
         let pushed = images.push("image", "job").unwrap();
         assert_eq!((pushed.blobs, pushed.moved_blobs), (2, 2));
         let pulled = images.pull("job", "pulled").unwrap();
         assert_eq!((pulled.digest, pulled.moved_blobs), (pushed.digest, 2));
         let manifest = Manifest::read(&images.path("pulled")).unwrap().unwrap();
         assert_eq!(manifest.container, "job");
-        assert_eq!(manifest.memory.unwrap().tier, Tier::Portable);
+        assert_eq!(manifest.memory.unwrap().packs_in, PacksIn::Image);
         assert_eq!(images.contents("pulled"), images.contents("image"));
         let core = fs::read(images.path("pulled/core-1.img")).unwrap();
         assert_eq!(core, b"core");
@@ -155,7 +154,7 @@ fn an_image_is_pulled_as_it_was_pushed_whatever_its_tier() {
 
 #[test]
 fn what_the_other_side_has_is_not_moved() {
-    let images = Images::new(Tier::Portable);
+    let images = Images::new(PacksIn::Image);
     images.push("image", "first").unwrap();
     let again = images.push("image", "second").unwrap();
     assert_eq!(
@@ -164,13 +163,13 @@ fn what_the_other_side_has_is_not_moved() {
     );
     images.pull("second", "pulled").unwrap();
     assert_eq!(images.push("pulled", "third").unwrap().moved_blobs, 0);
-    images.make("other", Tier::Portable, 2);
+    images.make("other", PacksIn::Image, 2);
     assert_eq!(images.push("other", "first").unwrap().moved_blobs, 2);
 }
 
 #[test]
 fn a_pull_that_was_cut_off_goes_on_where_it_was() {
-    let images = Images::new(Tier::Portable);
+    let images = Images::new(PacksIn::Image);
     images.push("image", "job").unwrap();
     let (manifest, _) = images.layout().manifest("job").unwrap();
     let last = manifest.layers(Layer::Memory).last().unwrap().digest;
@@ -192,7 +191,7 @@ fn a_pull_that_was_cut_off_goes_on_where_it_was() {
 
 #[test]
 fn nothing_that_is_there_is_replaced_by_a_pull() {
-    let images = Images::new(Tier::Portable);
+    let images = Images::new(PacksIn::Image);
     images.push("image", "job").unwrap();
     let error = images.pull("job", "image").unwrap_err();
     assert_eq!(error.kind(), Kind::ImageDirectory, "{error}");
@@ -204,17 +203,17 @@ fn nothing_that_is_there_is_replaced_by_a_pull() {
 
 #[test]
 fn an_image_that_a_restore_would_not_take_is_not_pushed() {
-    let images = Images::new(Tier::Portable);
+    let images = Images::new(PacksIn::Image);
     let kind = |image: &str| images.push(image, "job").unwrap_err().kind();
     assert_eq!(kind("nothing"), Kind::ImageDirectory);
     fs::write(images.path("image/core-1.img"), "c0re").unwrap();
     assert_eq!(kind("image"), Kind::ImageDamaged);
-    images.make("unlisted", Tier::Portable, 2);
+    images.make("unlisted", PacksIn::Image, 2);
     let mut manifest = Manifest::read(&images.path("unlisted")).unwrap().unwrap();
     manifest.files = None;
     manifest.write(&images.path("unlisted")).unwrap();
     assert_eq!(kind("unlisted"), Kind::Unsupported);
-    images.make("later", Tier::Portable, 3);
+    images.make("later", PacksIn::Image, 3);
     symlink("../image", images.path("later/parent")).unwrap();
     assert_eq!(kind("later"), Kind::Unsupported);
     assert!(!images.path("layout").exists());
@@ -252,14 +251,16 @@ fn forged(images: &Images, change: impl FnOnce(&mut Manifest, &mut Index)) -> Mo
 
 #[test]
 fn parts_that_do_not_fit_together_are_no_image() {
-    let images = Images::new(Tier::Portable);
+    let images = Images::new(PacksIn::Image);
     images.push("image", "job").unwrap();
     type Change = fn(&mut Manifest, &mut Index);
     let changes: [(&str, Change); 8] = [
         ("another checkpoint", |_, index| {
             index.image_id = ImageId::new(9)
         }),
-        ("another tier", |_, index| index.tier = Tier::Ram),
+        ("packs elsewhere", |_, index| {
+            index.packs_in = PacksIn::Directory
+        }),
         ("no memory", |config, _| {
             config.memory = None;
             config.processes =

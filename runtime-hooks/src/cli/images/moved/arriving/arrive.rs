@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use stasis_config::Settings;
 use stasis_linux::file;
 use stasis_memory_store::{
-    Arrived, Arriving, FetchEnd, Fetched, Fetching, INDEX_FILE, Index, Pack, StoreError, Tier,
+    Arrived, Arriving, FetchEnd, Fetched, Fetching, INDEX_FILE, Index, Pack, StoreError,
     is_pack_name, pack_header,
 };
 use stasis_oci_image::{Descriptor, Digest, Elsewhere, Manifest, Reference};
@@ -19,7 +19,6 @@ use super::super::pull::parts::Parts;
 use super::super::report::Moved;
 use super::super::staging::Staging;
 use super::side_by_side::{Blobs, Found, Source, fetch_all};
-use crate::bulk_memory::request::threads;
 use crate::cli::command_error::MoveError;
 use crate::error::chain;
 use crate::image::directory::in_use::{self, InUse};
@@ -249,7 +248,7 @@ fn verify_but_packs(
 ) -> Result<(), MoveError> {
     let others = listed.iter().filter(|file| !is_pack_name(&file.name));
     let others: Vec<_> = others.cloned().collect();
-    let threads = threads(settings, Tier::Disk);
+    let threads = settings.gpu_contents.threads_on_disk();
     files::verify(image, &others, threads).map_err(MoveError::refused)
 }
 

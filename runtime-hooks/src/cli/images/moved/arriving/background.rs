@@ -13,7 +13,6 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
 use serde::Serialize;
 use stasis_config::Settings;
 use stasis_linux::directory::Directory;
-use stasis_memory_store::Tier;
 use stasis_oci_image::Reference;
 
 use super::super::pull::parts::Parts;
@@ -22,7 +21,6 @@ use super::arrive::{Coming, Named};
 use super::described::described;
 use super::kept::keep_last;
 use super::side_by_side::Source;
-use crate::bulk_memory::request::threads;
 use crate::cli::answer::name;
 use crate::cli::command_error::MoveError;
 use crate::error::chain;
@@ -73,7 +71,7 @@ pub(in super::super) fn begin(
         reference: reference.to_string(),
         authfile: authfile.map(absolute).transpose()?,
         into: Into::Directory(absolute(into)?),
-        threads: threads(settings, Tier::Disk),
+        threads: settings.gpu_contents.threads_on_disk(),
         stalled: settings.deadlines.stalled(),
     };
     let started = Process::start(&pull);
@@ -157,7 +155,7 @@ impl Pull {
         };
         tell_size(staging::path_of(&image)?);
         let mut settings = Settings::default();
-        settings.bulk_memory.threads = self.threads;
+        settings.gpu_contents.threads = self.threads;
         if !has_inventory(&image) && !is_wanted(&parts)? {
             return Ok(None);
         }

@@ -128,7 +128,7 @@ mod tests {
     use std::path::Path;
 
     use stasis_config::Settings;
-    use stasis_memory_store::{ImageId, Tier};
+    use stasis_memory_store::{ImageId, PacksIn};
     use tempfile::TempDir;
 
     use super::*;
@@ -140,8 +140,7 @@ mod tests {
         let mut manifest = Manifest::new("job", "2026-11-26T01:00:00Z".into(), "580".into());
         manifest.memory = Some(StoredMemory {
             image_id: ImageId::new(1),
-            tier: Tier::Portable,
-            boot_id: None,
+            packs_in: PacksIn::Image,
         });
         manifest.files = Some(Vec::new());
         manifest.write(image).unwrap();

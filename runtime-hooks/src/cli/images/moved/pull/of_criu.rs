@@ -5,7 +5,7 @@ use std::io;
 
 use stasis_config::Settings;
 use stasis_linux::file;
-use stasis_memory_store::{Tier, write_files};
+use stasis_memory_store::write_files;
 use stasis_oci_image::digest::Hashed;
 use stasis_oci_image::{Elsewhere, bundle};
 
@@ -13,7 +13,6 @@ use super::super::noted::Noted;
 use super::super::staging::Staging;
 use super::fetch_lacking;
 use super::parts::Parts;
-use crate::bulk_memory::request::threads;
 use crate::cli::command_error::MoveError;
 
 /// Fetches all that CRIU's files are made of, and makes them.
@@ -47,7 +46,7 @@ pub(super) fn make_criu(
     rest.map_err(MoveError::io("read CRIU's files for", staging.path()))?;
     parts.criu.check(contents)?;
     if let Some(pieces) = &parts.pieces {
-        let threads = threads(settings, Tier::Disk);
+        let threads = settings.gpu_contents.threads_on_disk();
         write_files(staging.path(), pieces, &large, threads)?;
     }
     for (pack, _) in parts.packs_that_go() {

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use stasis_memory_store::{INDEX_FILE, Index, LargeFile, Pack, Tier, pack_of, refuse_other_files};
+use stasis_memory_store::{
+    INDEX_FILE, Index, LargeFile, Pack, PacksIn, pack_of, refuse_other_files,
+};
 use stasis_oci_image::bundle::Listed;
 use stasis_oci_image::{Descriptor, Elsewhere, Kind, Manifest, Reference};
 
@@ -112,7 +114,8 @@ fn check_memory(image: &ImageManifest, index: Option<&Index>) -> Result<(), Stri
     let named = image.memory.as_ref();
     let is_its = match (named, index) {
         (Some(named), Some(index)) => {
-            named.image_id == index.image_id && [named.tier, index.tier] == [Tier::Portable; 2]
+            named.image_id == index.image_id
+                && [named.packs_in, index.packs_in] == [PacksIn::Image; 2]
         }
         (None, index) => index.is_none_or(Index::is_empty),
         (Some(_), None) => false,
@@ -129,7 +132,7 @@ fn packs_of(
     blobs: Vec<Descriptor>,
 ) -> Result<Vec<(Pack, Descriptor)>, String> {
     let packs = index.map_or(&[][..], |index| &index.packs);
-    let in_image = index.is_none_or(|index| index.tier == Tier::Portable);
+    let in_image = index.is_none_or(|index| index.packs_in == PacksIn::Image);
     if packs.len() != blobs.len() || !in_image {
         return Err("its index does not have its blobs as packs".to_owned());
     }

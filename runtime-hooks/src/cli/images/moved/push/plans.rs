@@ -2,7 +2,7 @@
 
 use stasis_config::Settings;
 use stasis_memory_store::{
-    BlobsOf, Index, LargeFile, Lengths, MOST_CONTENTS_BYTES, PAGE, Plan, Reader, StoreError, Tier,
+    BlobsOf, Index, LargeFile, Lengths, MOST_CONTENTS_BYTES, PAGE, Plan, Reader, StoreError,
     cut_files,
 };
 
@@ -10,7 +10,6 @@ use super::super::source::{Memory, Source};
 use super::gathered::GatheredImage;
 use super::outgoing::Outgoing;
 use super::there::There;
-use crate::bulk_memory::request::threads;
 use crate::cli::command_error::MoveError;
 use crate::image::files::ImageFile;
 
@@ -32,7 +31,7 @@ pub(super) fn cut(
     if large.is_empty() {
         return Ok(None);
     }
-    let threads = threads(settings, Tier::Disk);
+    let threads = settings.gpu_contents.threads_on_disk();
     let cut = cut_files(&source.directory, large, threads)?;
     Ok(Some(cut))
 }
@@ -56,7 +55,7 @@ impl<'i> Plans<'i> {
         lengths: impl Fn(BlobsOf, u64) -> Lengths,
     ) -> Result<Self, MoveError> {
         let plan = |sort, index: &'i Index, reader, there: &[_]| {
-            let threads = threads(settings, index.tier);
+            let threads = settings.gpu_contents.threads();
             Plan::of(
                 sort,
                 index,

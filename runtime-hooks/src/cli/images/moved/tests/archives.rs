@@ -68,7 +68,7 @@ fn an_archive_comes_back_with_all_that_its_engine_needs() {
         (Compression::None, "pulled.tar"),
         (Compression::Zstd, "pulled.tar.zst"),
     ] {
-        let images = Images::new(Tier::Portable);
+        let images = Images::new(PacksIn::Image);
         let contents = images.contents("image");
         images.export("job.tar", compression);
         let pushed = images.push("job.tar", "job").unwrap();
@@ -98,7 +98,7 @@ fn an_archive_comes_back_with_all_that_its_engine_needs() {
 
 #[test]
 fn the_manifest_says_whose_container_it_was() {
-    let images = Images::new(Tier::Portable);
+    let images = Images::new(PacksIn::Image);
     images.export("job.tar", Compression::None);
     images.push("job.tar", "job").unwrap();
     let (manifest, _) = images.layout().manifest("job").unwrap();
@@ -123,7 +123,7 @@ fn the_manifest_says_whose_container_it_was() {
 
 #[test]
 fn a_pull_into_an_archive_goes_on_where_it_was() {
-    let images = Images::new(Tier::Portable);
+    let images = Images::new(PacksIn::Image);
     images.export("job.tar", Compression::None);
     images.push("job.tar", "job").unwrap();
     let beside = images.path(".pulled.tar.stasis-pull");
@@ -151,7 +151,7 @@ fn a_pull_into_an_archive_goes_on_where_it_was() {
 
 #[test]
 fn what_is_no_archive_is_refused_and_nothing_is_left() {
-    let images = Images::new(Tier::Portable);
+    let images = Images::new(PacksIn::Image);
     images.push("image", "plain").unwrap();
     let error = images.pull_archive("plain", "pulled.tar").unwrap_err();
     assert!(matches!(error, MoveError::NoEngine(_)), "{error}");
@@ -176,7 +176,7 @@ fn what_is_no_archive_is_refused_and_nothing_is_left() {
 #[test]
 fn an_engines_files_stay_among_themselves() {
     for name in ["checkpoint/inventory.img", "rootfs-diff.tar"] {
-        let images = Images::new(Tier::Portable);
+        let images = Images::new(PacksIn::Image);
         images.push("image", "job").unwrap();
         let (manifest, _) = images.layout().manifest("job").unwrap();
         let forged = images.path("forged");

@@ -3,11 +3,11 @@
 
 use super::server::{Fault, Lie, Server};
 use super::*;
-use crate::bulk_memory::stores::tests::node_in;
+use crate::bulk_memory::places::tests::node_in;
 
 /// An image with all kinds of layers but an engine's; in memory, since it is written often.
 fn image() -> Images {
-    let images = Images::of(node_in("/dev/shm".as_ref()), Tier::Portable);
+    let images = Images::of(node_in("/dev/shm".as_ref()), PacksIn::Image);
     let mut pages = vec![0; 1100 * 4096];
     fastrand::Rng::with_seed(1).fill(&mut pages);
     fs::write(images.path("image/pages-1.img"), pages).unwrap();

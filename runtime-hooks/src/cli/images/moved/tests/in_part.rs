@@ -26,7 +26,7 @@ fn last_blob(images: &Images) -> Vec<u8> {
 
 #[test]
 fn what_has_come_of_a_blob_is_not_fetched_again() {
-    let images = Images::new(Tier::Portable);
+    let images = Images::new(PacksIn::Image);
     images.push("image", "job").unwrap();
     let blob = last_blob(&images);
     for there in [blob.len() / 2, blob.len()] {
@@ -44,7 +44,7 @@ fn what_has_come_of_a_blob_is_not_fetched_again() {
 /// As where the machine lost its power, or a longer file of somebody's was there.
 #[test]
 fn what_has_come_of_a_blob_and_is_something_else_is_fetched_again() {
-    let images = Images::new(Tier::Portable);
+    let images = Images::new(PacksIn::Image);
     images.push("image", "job").unwrap();
     let blob = last_blob(&images);
     let longer = [&blob[..], b"more"].concat();
@@ -60,7 +60,7 @@ fn what_has_come_of_a_blob_and_is_something_else_is_fetched_again() {
 /// What has come before the registry was lost stays for the next pull, and nothing else does.
 #[test]
 fn what_has_come_before_the_registry_was_lost_stays() {
-    let images = Images::new(Tier::Portable);
+    let images = Images::new(PacksIn::Image);
     images.push("image", "job").unwrap();
     let blob = last_blob(&images);
     leave(&images, &blob[..blob.len() / 2]);

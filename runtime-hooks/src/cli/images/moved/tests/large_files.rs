@@ -24,7 +24,7 @@ impl Images {
     /// An image with these pages as well.
     fn make_large(&self, name: &str, id: u8, files: [&[u8]; 2]) {
         if name != "image" {
-            self.make(name, Tier::Portable, id);
+            self.make(name, PacksIn::Image, id);
         }
         for (file, bytes) in FILES.iter().zip(files) {
             fs::write(self.path(name).join(file), bytes).unwrap();
@@ -57,7 +57,7 @@ impl Images {
 
 #[test]
 fn a_second_replica_moves_the_pages_that_are_its_own() {
-    let images = Images::new(Tier::Portable);
+    let images = Images::new(PacksIn::Image);
     let (one, small) = (pages(1, 2000), pages(2, 3));
     images.make_large("image", 1, [&one, &small]);
     let first = images.push_large("image", "first");
@@ -97,7 +97,7 @@ fn a_second_replica_moves_the_pages_that_are_its_own() {
 
 #[test]
 fn a_pull_that_was_cut_off_goes_on_with_the_pieces_that_it_has() {
-    let images = Images::new(Tier::Portable);
+    let images = Images::new(PacksIn::Image);
     let (one, two) = (pages(1, 1100), pages(2, 1200));
     images.make_large("image", 1, [&one, &two]);
     images.push_large("image", "job");
@@ -131,7 +131,7 @@ fn a_pull_that_was_cut_off_goes_on_with_the_pieces_that_it_has() {
 /// The index of files is anybody's.
 #[test]
 fn pieces_that_do_not_fit_the_files_are_no_image() {
-    let images = Images::new(Tier::Portable);
+    let images = Images::new(PacksIn::Image);
     let (one, two) = (pages(1, 1100), pages(2, 1200));
     images.make_large("image", 1, [&one, &two]);
     images.push_large("image", "job");
@@ -143,7 +143,9 @@ fn pieces_that_do_not_fit_the_files_are_no_image() {
         ("a file that there is not", |index| {
             index.processes[1].pid = 99
         }),
-        ("of another checkpoint", |index| index.tier = Tier::Disk),
+        ("of another checkpoint", |index| {
+            index.packs_in = PacksIn::Directory
+        }),
         ("a piece less", |index| drop(index.processes[0].areas.pop())),
         ("another pack", |index| {
             index.packs[0].creator = ImageId::new(9)

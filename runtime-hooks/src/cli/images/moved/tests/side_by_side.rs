@@ -159,7 +159,7 @@ pub(super) fn lost_registry(images: &Images) -> impl Elsewhere + use<> {
 
 #[test]
 fn blobs_are_sent_side_by_side() {
-    let images = Images::new(Tier::Portable);
+    let images = Images::new(PacksIn::Image);
     let watched = Watched::of(&images, Fate::Meet);
     let pushed = watched.push(&images).unwrap();
     assert_eq!((pushed.blobs, pushed.moved_blobs), (2, 2));
@@ -169,7 +169,7 @@ fn blobs_are_sent_side_by_side() {
 
 #[test]
 fn a_blob_that_is_lost_leaves_no_tag_and_the_next_push_goes_on() {
-    let images = Images::new(Tier::Portable);
+    let images = Images::new(PacksIn::Image);
     let error = Watched::of(&images, Fate::Break).push(&images).unwrap_err();
     assert_eq!(error.kind(), Kind::Registry, "{error}");
     let error = images.layout().manifest("job").unwrap_err();

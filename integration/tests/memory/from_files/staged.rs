@@ -6,16 +6,17 @@ use std::process::Child;
 use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::wait::wait_until_clear;
+use stasis_integration::container::contents::{DISK, ON_DISK};
 use stasis_integration::container::memory_container::{MemoryContainer, names_in};
 use stasis_integration::host::HostKind;
-use stasis_integration::host::installed::StasisHost;
+use stasis_integration::host::installed::{PROGRAM, StasisHost};
 use stasis_integration::needs;
 
 use super::{has_holes, started};
 use crate::suspended::{in_file, seen};
 
-const ON_DISK: &str = "/var/lib/stasis/memory";
-const IN_RAM: &str = "/run/stasis/memory";
+/// Where they are until then.
+const STAGING: &str = "/run/stasis/staging";
 const BYTES: u64 = 256 << 20;
 
 #[test]
@@ -35,16 +36,14 @@ fn they_go_on_before_a_disk_has_them() -> Result<()> {
     assert_eq!(seen(stasis, &holder.bundle)?, before);
     let next = holder.next() - 1;
     has_holes(&holder, "image")?;
-    ensure!(names_in(&stasis.host.path(IN_RAM))?.is_empty(), "in memory");
+    ensure!(
+        names_in(&stasis.host.path(STAGING))?.is_empty(),
+        "in memory"
+    );
     holder.goes_on()?;
     holder.end()?;
     holder.bundle.restore("image")?;
     holder.is_back_at(next);
-    holder.goes_on()?;
-    // What has not changed is not stored again.
-    holder.bundle.checkpoint("again", &["--leave-running"])?;
-    let stores = names_in(&stasis.host.path(ON_DISK))?;
-    ensure!(stores.len() == 3, "two and lost+found, not {stores:?}");
     holder.goes_on()?;
     holder.end()
 }
@@ -56,8 +55,11 @@ fn nothing_stays_of_what_was_not_stored() -> Result<()> {
     let _containerd = stasis.containerd()?;
     let holder = with_a_disk(stasis)?;
     let (before, inventory) = (seen(stasis, &holder.bundle)?, stasis.inventory()?);
-    for signal in ["KILL", "TERM"] {
+    for (signal, keeper) in [("KILL", true), ("KILL", false), ("TERM", true)] {
         let checkpoint = stands_still(stasis, &holder, |_| {
+            if !keeper {
+                stasis.kill_keepers()?;
+            }
             let name = ["pkill", &format!("-{signal}"), "-x", "stasis-runtime"];
             stasis.host.run(&name).map(drop)
         })?;
@@ -67,11 +69,15 @@ fn nothing_stays_of_what_was_not_stored() -> Result<()> {
             let says = ["a signal asked for it to end", "runs on as before"];
             assert_contains(&String::from_utf8_lossy(&output.stderr), &says);
         }
+        if !keeper {
+            ensure!(!names_in(&stasis.host.path(STAGING))?.is_empty());
+            stasis.host.run(&[PROGRAM, "recover", "--all"])?;
+        }
         stasis.nothing_to_put_right()?;
         holder.goes_on().context(signal)?;
         holder.nothing_left_of_dump("image")?;
-        ensure!(names_in(&stasis.host.path(IN_RAM))?.is_empty(), "{signal}");
-        let on_disk = names_in(&stasis.host.path(ON_DISK))?;
+        ensure!(names_in(&stasis.host.path(STAGING))?.is_empty(), "{signal}");
+        let on_disk = names_in(&stasis.host.path(DISK))?;
         ensure!(
             on_disk.len() == 1,
             "{signal}: {on_disk:?} and not lost+found"
@@ -85,16 +91,47 @@ fn nothing_stays_of_what_was_not_stored() -> Result<()> {
     holder.end()
 }
 
+/// Runtime and keeper are killed, and then the container: what is in memory is no image, and does not
+/// take the place of one.
+#[test]
+fn an_earlier_image_stays_though_the_container_has_ended() -> Result<()> {
+    let stasis = &StasisHost::of(HostKind::sid_v2()?)?;
+    needs!(StandIn);
+    let _containerd = stasis.containerd()?;
+    let holder = with_a_disk(stasis)?;
+    holder.bundle.checkpoint("image", &["--leave-running"])?;
+    let next = holder.next();
+    holder.goes_on()?;
+    let mut checkpoint = stands_still(stasis, &holder, |_| {
+        stasis.kill_keepers()?;
+        stasis
+            .host
+            .run(&["pkill", "-KILL", "-x", "stasis-runtime"])?;
+        let init = holder.bundle.pid()?.to_string();
+        stasis.host.run(&["kill", "-KILL", &init]).map(drop)
+    })?;
+    ensure!(!checkpoint.wait()?.success(), "it has succeeded");
+    ensure!(!names_in(&stasis.host.path(STAGING))?.is_empty());
+    stasis.host.run(&[PROGRAM, "recover", "--all"])?;
+    stasis.nothing_to_put_right()?;
+    ensure!(names_in(&stasis.host.path(STAGING))?.is_empty());
+    holder.end()?;
+    holder.bundle.restore("image")?;
+    holder.is_back_at(next);
+    holder.goes_on()?;
+    holder.end()
+}
+
 /// One that was checkpointed before: a thread of it gets memory of its own with its first answer.
 fn with_a_disk(stasis: &StasisHost) -> Result<MemoryContainer<'_>> {
-    stasis.host.mount_disk(BYTES, ON_DISK)?;
-    stasis.set(&stasis.low_level, "bulk_memory.tier = \"disk\"\n")?;
+    stasis.host.mount_disk(BYTES, DISK)?;
+    stasis.set(&stasis.low_level, ON_DISK)?;
     let holder = started(stasis)?;
     holder.bundle.checkpoint("first", &["--leave-running"])?;
     holder.goes_on()?;
-    for name in names_in(&stasis.host.path(ON_DISK))? {
+    for name in names_in(&stasis.host.path(DISK))? {
         if name != "lost+found" {
-            stasis.host.run(&["stasis", "memory", "remove", &name])?;
+            stasis.host.run(&["rm", "-r", &format!("{DISK}/{name}")])?;
         }
     }
     Ok(holder)
@@ -106,19 +143,19 @@ fn stands_still(
     holder: &MemoryContainer<'_>,
     meanwhile: impl FnOnce(&mut Child) -> Result<()>,
 ) -> Result<Child> {
-    stasis.host.run(&["fsfreeze", "--freeze", ON_DISK])?;
+    stasis.host.run(&["fsfreeze", "--freeze", DISK])?;
     let happened = (|| {
         let options = &["--leave-running"];
         let mut checkpoint = holder.bundle.begin_checkpoint("image", options)?;
         let progress = holder.bundle.record().join("progress.json");
         wait_until_clear(|| {
             let now = fs::read_to_string(&progress).unwrap_or_default();
-            let is_stored = now.contains("\"phase\":\"store in tier\"");
+            let is_stored = now.contains("\"phase\":\"store staged\"");
             Ok((!is_stored).then_some(now))
         })?;
         meanwhile(&mut checkpoint)?;
         Ok(checkpoint)
     })();
-    stasis.host.run(&["fsfreeze", "--unfreeze", ON_DISK])?;
+    stasis.host.run(&["fsfreeze", "--unfreeze", DISK])?;
     happened
 }

@@ -1,13 +1,12 @@
-//! Room in the tier, and on the host, for what a checkpoint stores.
+//! Room in memory for the contents that a checkpoint stores there.
 
 use std::io;
 
-use crate::container::Container;
 use crate::ledger::amounts::{Amounts, Resource, Short};
 use crate::ledger::{NotReserved, Patience, Reservation, WaitFor};
 
 /// The store's page tables, its index, and the padding to huge pages.
-pub(super) const MARGIN: u64 = 128 << 20;
+const MARGIN: u64 = 128 << 20;
 
 /// How many bytes of GPU contents of a container are to be in files for its dump, which are the
 /// store's own if that is in memory.
@@ -19,25 +18,15 @@ pub(crate) enum GpuContentsIn {
     FilesUntilTheyGoOn(u64),
 }
 
-/// What is to be stored.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Stored<'c> {
-    /// The processes.
-    pub(crate) container: &'c Container,
-    /// Beside what is in their memory now.
-    pub(crate) gpu: GpuContentsIn,
-}
-
 /// What is to be reserved. Room on the host for the files is reserved already.
-pub(super) fn wanted(stored: Stored<'_>) -> Amounts {
-    let (GpuContentsIn::Files(bytes) | GpuContentsIn::FilesUntilTheyGoOn(bytes)) = stored.gpu;
-    Amounts::from_iter([(Resource::RamTier, bytes.saturating_add(MARGIN))])
+pub(super) fn wanted(stored: GpuContentsIn) -> Amounts {
+    let (GpuContentsIn::Files(bytes) | GpuContentsIn::FilesUntilTheyGoOn(bytes)) = stored;
+    Amounts::from_iter([(Resource::Contents, bytes.saturating_add(MARGIN))])
 }
 
 pub(super) fn no_room(short: &Short) -> String {
     format!(
-        "there is no room for it in memory: {} has {} free{}, and {} MiB are needed \
-         (bulk_memory.ram_limit_percent)",
+        "there is no room for it in memory: {} has {} free{}, and {} MiB are needed",
         short.resource,
         short.free,
         short.reserved,
@@ -45,7 +34,7 @@ pub(super) fn no_room(short: &Short) -> String {
     )
 }
 
-/// Reserves room in the tier and on the host; returns what there is too little of.
+/// Reserves room; returns what there is too little of.
 pub(super) fn reserve(
     reservation: &Reservation,
     wanted: &Amounts,

@@ -1,4 +1,4 @@
-//! Settings of bulk memory: where and how it is stored.
+//! Settings of GPU contents: where and how images store them.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -12,53 +12,47 @@ const MOST_THREADS: usize = 32;
 /// for each other in turn (measured, docs/benchmarks.md).
 const WAITING: usize = 6;
 
-/// `[bulk_memory]`
+/// `[gpu_contents]`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct BulkMemory {
-    /// Where bulk memory is stored.
-    pub tier: MemoryTier,
-    /// The directory for the tiers `disk` and `ram`.
+pub struct GpuContents {
+    /// The directory of contents that lie apart from their images; empty: they lie in the image.
     pub directory: PathBuf,
     /// The number of threads; 0: one a core that stasis may use, and some more for a disk.
     pub threads: usize,
     /// zstd's level; 0: no compression.
     pub compression_level: i32,
-    /// The share of the machine's memory for the tier `ram`, in percent.
-    pub ram_limit_percent: u8,
-    /// How many checkpoints of a container are kept apart from images; 0: all.
-    pub keep: usize,
-    /// What all of them may take on disk, in bytes; 0: any amount.
-    pub max_bytes: u64,
+    /// The share of the machine's memory for contents on their way to a disk, in percent.
+    pub staging_percent: u8,
     /// The plugin.
     pub plugin: PathBuf,
 }
 
-/// Where bulk memory is stored.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum MemoryTier {
-    /// In the image directory.
-    #[default]
-    Portable,
-    /// In a directory of its own.
-    Disk,
-    /// In the machine's memory first, then in that directory.
-    Ram,
-}
-
-impl BulkMemory {
-    /// The number of threads on this machine for this tier.
+impl GpuContents {
+    /// The directory of contents apart from images, if there is to be one.
     #[must_use]
-    pub fn threads_for(&self, tier: MemoryTier) -> usize {
+    pub fn directory(&self) -> Option<&Path> {
+        let directory = self.directory.as_path();
+        (!directory.as_os_str().is_empty()).then_some(directory)
+    }
+
+    /// The number of threads on this machine.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.threads_and(0)
+    }
+
+    /// The same where they wait for a disk.
+    #[must_use]
+    pub fn threads_on_disk(&self) -> usize {
+        self.threads_and(WAITING)
+    }
+
+    fn threads_and(&self, more: usize) -> usize {
         // Respects the CPU affinity and the cgroup's quota.
         let cores = || thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        let automatic = || match tier {
-            MemoryTier::Disk => cores() + WAITING,
-            MemoryTier::Portable | MemoryTier::Ram => cores(),
-        };
         match self.threads {
-            0 => automatic().min(MOST_THREADS),
+            0 => (cores() + more).min(MOST_THREADS),
             threads => threads,
         }
     }
@@ -66,33 +60,30 @@ impl BulkMemory {
     pub(crate) fn check(&self) -> Result<(), (&'static str, &'static str)> {
         if self.threads > 64 {
             return Err((
-                "bulk_memory.threads",
+                "gpu_contents.threads",
                 "must be between 1 and 64, or 0 for automatic",
             ));
         }
         if !(0..=19).contains(&self.compression_level) {
             return Err((
-                "bulk_memory.compression_level",
+                "gpu_contents.compression_level",
                 "must be between 1 and 19, or 0 for none",
             ));
         }
-        if !(1..=90).contains(&self.ram_limit_percent) {
-            return Err(("bulk_memory.ram_limit_percent", "must be between 1 and 90"));
+        if !(1..=90).contains(&self.staging_percent) {
+            return Err(("gpu_contents.staging_percent", "must be between 1 and 90"));
         }
         Ok(())
     }
 }
 
-impl Default for BulkMemory {
+impl Default for GpuContents {
     fn default() -> Self {
         Self {
-            tier: MemoryTier::default(),
-            directory: "/var/lib/stasis/memory".into(),
+            directory: PathBuf::new(),
             threads: 0,
             compression_level: 0,
-            ram_limit_percent: 50,
-            keep: 0,
-            max_bytes: 0,
+            staging_percent: 50,
             plugin: installed_plugin(),
         }
     }

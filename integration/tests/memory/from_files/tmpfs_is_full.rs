@@ -1,10 +1,11 @@
-//! The tier in memory has no room, wherever that is noticed: they go to disk.
+//! The tmpfs for contents has no room, wherever that is noticed: they go into the image.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::container::bundle::Bundle;
+use stasis_integration::container::contents::{IN_MEMORY, MEMORY};
 use stasis_integration::container::memory_container::{MemoryContainer, names_in};
 use stasis_integration::faults::call::Class;
 use stasis_integration::faults::{Action, At, Gate, Plan, Trace, phase_in};
@@ -12,8 +13,7 @@ use stasis_integration::host::HostKind;
 use stasis_integration::host::installed::{RUNTIME, StasisHost};
 use stasis_integration::needs;
 
-use super::as_an_image::RAM;
-use super::{IN_MEMORY, has_holes, started};
+use super::{has_holes, started};
 
 const LEAVES: [&str; 1] = ["--leave-running"];
 /// A script before the runtime.
@@ -29,16 +29,17 @@ fn it_is_too_small() -> Result<()> {
     let _containerd = stasis.containerd()?;
     stasis.set(&stasis.low_level, IN_MEMORY)?;
     let holder = started(stasis)?;
-    let mut tiers = Vec::new();
+    let mut in_memory = Vec::new();
     for mib in [1, 48, 64, 112, 120, 176, 240, ENOUGH] {
-        stasis.host.mount_memory(mib << 20, RAM)?;
+        stasis.host.mount_memory(mib << 20, MEMORY)?;
         holder.bundle.checkpoint("image", &LEAVES)?;
         has_holes(&holder, "image").with_context(|| format!("{mib} MiB"))?;
-        let is_in_memory = !names_in(&stasis.host.path(RAM))?.is_empty();
+        let is_in_memory = !names_in(&stasis.host.path(MEMORY))?.is_empty();
         let notes = stasis.operation("checkpoint")?["notes"].to_string();
-        let says = notes.contains("bulk memory goes to disk: there is no room for it in memory");
+        let says =
+            notes.contains("GPU contents go into the image: there is no room for it in memory");
         ensure!(says != is_in_memory, "{mib} MiB: {notes}");
-        tiers.push(is_in_memory);
+        in_memory.push(is_in_memory);
         holder.goes_on()?;
         let next = holder.next();
         holder.end()?;
@@ -48,8 +49,8 @@ fn it_is_too_small() -> Result<()> {
         unmount(stasis)?;
     }
     ensure!(
-        !tiers[0] && tiers.is_sorted() && tiers[tiers.len() - 1],
-        "{tiers:?}"
+        !in_memory[0] && in_memory.is_sorted() && in_memory[in_memory.len() - 1],
+        "{in_memory:?}"
     );
     holder.end()
 }
@@ -67,13 +68,13 @@ fn it_is_filled_meanwhile() -> Result<()> {
     job.bundle.checkpoint("first", &LEAVES)?;
     job.goes_on()?;
     for left in [0, 1, 64, 111] {
-        stasis.host.mount_memory(ENOUGH << 20, RAM)?;
+        stasis.host.mount_memory(ENOUGH << 20, MEMORY)?;
         filled(stasis, gate, &job, left).with_context(|| format!("{left} MiB"))?;
         let notes = stasis.operation("checkpoint")?["notes"].to_string();
         assert_contains(&notes, &["No space left", "the driver and CRIU move"]);
-        assert_eq!(names_in(&stasis.host.path(RAM))?, ["filler"]);
+        assert_eq!(names_in(&stasis.host.path(MEMORY))?, ["filler"]);
         job.goes_on()?;
-        stasis.host.run(&["rm", &format!("{RAM}/filler")])?;
+        stasis.host.run(&["rm", &format!("{MEMORY}/filler")])?;
         job.end()?;
         job.bundle.restore("full")?;
         job.is_back_at(job.next() - 1);
@@ -97,7 +98,7 @@ fn filled(
     left: u64,
 ) -> Result<()> {
     gate.close()?;
-    let script = format!("head -c $(({ENOUGH} - {left}))M /dev/zero > {RAM}/filler || true");
+    let script = format!("head -c $(({ENOUGH} - {left}))M /dev/zero > {MEMORY}/filler || true");
     let mut fills = stasis.command("bash");
     fills.args(["-c", &script]);
     let mut is_reserved = false;
@@ -126,5 +127,5 @@ fn filled(
 
 /// Processes may still have a pack of it mapped.
 fn unmount(stasis: &StasisHost) -> Result<()> {
-    stasis.host.run(&["umount", "--lazy", RAM]).map(drop)
+    stasis.host.run(&["umount", "--lazy", MEMORY]).map(drop)
 }

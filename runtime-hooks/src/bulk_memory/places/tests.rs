@@ -1,0 +1,139 @@
+use std::fs::File;
+use std::num::NonZeroUsize;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::AtomicU64;
+
+use stasis_memory_store::{
+    CHUNK, Chunk, DumpRequest, FileContents, Index, PAGE, STORE_INDEX_FILE, Writer,
+};
+
+use super::*;
+use crate::bulk_memory::origin::tests::origin;
+
+pub(crate) const START: u64 = 0x7f00_0000_0000;
+/// The files that are mapped over the holes of [`store_holes`], bytes: whole huge pages.
+pub(crate) const FILES: u64 = 5 * CHUNK as u64;
+
+/// Contents with one pack.
+pub(crate) fn store(parent: &Path, id: u128, origin: &Origin) -> PathBuf {
+    let directory = of_image(parent, ImageId::new(id));
+    fs::create_dir(&directory).unwrap();
+    let pack = format!("stasis-memory-{}-0.pack", ImageId::new(id));
+    fs::write(directory.join(pack), [1; 100]).unwrap();
+    fs::write(directory.join(STORE_INDEX_FILE), "").unwrap();
+    origin.write(&directory).unwrap();
+    directory
+}
+
+/// A directory for contents, and settings that name it.
+pub(crate) struct Node {
+    pub(crate) directory: tempfile::TempDir,
+    pub(crate) settings: Settings,
+    pub(crate) apart: PathBuf,
+}
+
+pub(crate) fn node() -> Node {
+    node_in(&std::env::temp_dir())
+}
+
+pub(crate) fn node_in(parent: &Path) -> Node {
+    let directory = tempfile::tempdir_in(parent).unwrap();
+    let mut settings = Settings::default();
+    let apart = directory.path().join("apart");
+    settings.gpu_contents.directory = apart.clone();
+    settings.gpu_contents.threads = 3;
+    settings.paths.state_dir = directory.path().join("run");
+    settings.paths.log_dir = directory.path().join("log");
+    fs::create_dir_all(&apart).unwrap();
+    Node {
+        directory,
+        settings,
+        apart,
+    }
+}
+
+/// The contents of a checkpoint whose image has holes alone, made as the engine does.
+pub(crate) fn store_holes(image: &Path, directory: Option<PathBuf>, id: u8) -> Index {
+    let random = |seed| {
+        let mut content = vec![0; CHUNK];
+        fastrand::Rng::with_seed(u64::from(id) << 8 | seed).fill(&mut content);
+        content
+    };
+    let mut half_empty = [random(1), vec![0; CHUNK], random(2)].concat();
+    half_empty.truncate(3 * CHUNK - 3 * PAGE);
+    let held = [
+        (1, START, half_empty),
+        (7, START, random(1)),
+        (7, START + (1 << 30), vec![0; CHUNK]),
+    ];
+    let files: Vec<File> = held
+        .iter()
+        .map(|(_, _, content)| {
+            let file = tempfile::tempfile().unwrap();
+            file.write_all_at(content, 0).unwrap();
+            file
+        })
+        .collect();
+    let contents = |((pid, start, content), file): (&(i32, u64, Vec<u8>), _)| FileContents {
+        pid: *pid,
+        start: *start,
+        file,
+        offset: 0,
+        bytes: content.len() as u64,
+    };
+    let contents: Vec<_> = held.iter().zip(&files).map(contents).collect();
+    let mut writer = Writer::create(image, &request(directory, id)).unwrap();
+    // By one thread, so that what two processes have is stored once.
+    let stored = writer.store_files(&contents, NonZeroUsize::MIN, &AtomicU64::new(0));
+    writer.finish(&stored.unwrap().0).unwrap()
+}
+
+fn request(directory: Option<PathBuf>, id: u8) -> DumpRequest {
+    DumpRequest {
+        image_id: ImageId::new(id.into()),
+        directory,
+        threads: 1,
+        compression: None,
+        progress: None,
+    }
+}
+
+/// Flips a bit of a chunk's contents; once more, and it is whole again.
+pub(crate) fn flip_bit_of(chunk: &Chunk, index: &Index, packs: &Path) {
+    let pack = index.packs[usize::try_from(chunk.place.pack).unwrap()];
+    let pack = packs.join(pack.file_name());
+    let pack = File::options().read(true).write(true).open(pack).unwrap();
+    let at = chunk.place.offset + u64::from(chunk.place.bytes) - 100;
+    let mut byte = [0];
+    pack.read_exact_at(&mut byte, at).unwrap();
+    pack.write_all_at(&[byte[0] ^ 4], at).unwrap();
+}
+
+#[test]
+fn contents_are_listed_in_the_order_of_their_checkpoints_and_removed_by_their_id() {
+    let node = node();
+    let places = Places::of(&node.settings);
+    store(&node.apart, 1, &origin("c1", "2026-11-26T10:00:02Z"));
+    store(&node.apart, 2, &origin("c1", "2026-11-26T10:00:01Z"));
+    fs::create_dir(of_image(&node.apart, ImageId::new(3))).unwrap();
+    let ids = || -> Vec<_> {
+        let all = all_in(&node.apart).unwrap();
+        all.iter().map(|store| store.stored.image_id).collect()
+    };
+    assert_eq!(ids(), [2, 1, 3].map(ImageId::new));
+    for _ in 0..2 {
+        assert_eq!(places.remove(ImageId::new(1)).unwrap(), Removed::Yes);
+    }
+    assert_eq!(ids(), [2, 3].map(ImageId::new));
+}
+
+#[test]
+fn a_tmpfs_is_known_by_its_descriptor() {
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    assert!(in_memory(&memory.path().join("new")));
+    let disk = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    assert!(!in_memory(disk.path()));
+    // A link is no directory of ours.
+    std::os::unix::fs::symlink(memory.path(), disk.path().join("link")).unwrap();
+    assert!(!in_memory(&disk.path().join("link")));
+}

@@ -1,0 +1,131 @@
+//! Memory for contents: a directory of the settings that is on a tmpfs, or our own tmpfs of huge
+//! pages below the state directory, mounted on first use, where contents are on their way to a
+//! disk.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use nix::mount::{MsFlags, mount};
+use rustix::fs::statvfs;
+
+use crate::bulk_memory::places::{self, Places};
+use crate::bulk_memory::room::{GpuContentsIn, no_room, reserve, wanted};
+use crate::container::host_memory::available;
+use crate::context::Context;
+use crate::host::file_lock::lock_soon;
+use crate::ledger::Reservation;
+use crate::ledger::amounts::{Amounts, Resource};
+use crate::operation::timeline::Timeline;
+
+/// The directory that gets the contents; `None`: the image does, as the settings say, or since a
+/// tmpfs has no room. Nobody is waited for.
+pub(crate) fn choose(
+    reservation: &Reservation,
+    places: &Places,
+    stored: GpuContentsIn,
+    timeline: &mut Timeline<'_>,
+) -> Option<PathBuf> {
+    let apart = places.apart.as_ref()?;
+    if places::in_memory(apart)
+        && let Err(why) = reserve_in(apart, reservation, stored)
+    {
+        timeline.note(format!("GPU contents go into the image: {why}"));
+        return None;
+    }
+    Some(apart.clone())
+}
+
+/// Mounts our tmpfs, and reserves room in it.
+///
+/// # Errors
+/// Why there is none.
+pub(crate) fn make_room(
+    context: &Context,
+    reservation: &Reservation,
+    places: &Places,
+    stored: GpuContentsIn,
+) -> Result<(), String> {
+    let (staging, percent) = (
+        &places.staging,
+        context.settings.gpu_contents.staging_percent,
+    );
+    mount_once(staging, percent).map_err(|error| format!("{}: {error}", staging.display()))?;
+    reserve_in(staging, reservation, stored)
+}
+
+fn reserve_in(
+    directory: &Path,
+    reservation: &Reservation,
+    stored: GpuContentsIn,
+) -> Result<(), String> {
+    let look = || free_and_available(directory);
+    let reserved = reserve(reservation, &wanted(stored), look);
+    let short = reserved.map_err(|error| format!("{}: {error}", directory.display()))?;
+    short.map_or(Ok(()), |short| Err(no_room(&short)))
+}
+
+fn free_and_available(directory: &Path) -> io::Result<Amounts> {
+    let amounts = [
+        (Resource::Contents, free(directory)?),
+        (Resource::HostMemory, available()?),
+    ];
+    Ok(amounts.into_iter().collect())
+}
+
+/// Mounts the tmpfs, if it is not mounted, with at most `percent` of the machine's memory.
+///
+/// # Errors
+/// The I/O error.
+fn mount_once(directory: &Path, percent: u8) -> io::Result<()> {
+    places::prepare(directory)?;
+    // Another operation may mount it at the same time.
+    let gate = File::open(directory.parent().unwrap_or(directory))?;
+    lock_soon(&gate)?;
+    if is_mounted(directory)? {
+        return Ok(());
+    }
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    let mount = |options: &str| {
+        let source = Some("stasis-staging");
+        mount(source, directory, Some("tmpfs"), flags, Some(options))
+    };
+    let options = format!("size={percent}%,mode=0700");
+    // Without huge pages it works, but more slowly; before Linux 6.4 it may be swapped out.
+    mount(&format!("{options},huge=always,noswap"))
+        .or_else(|_| mount(&format!("{options},huge=always")))
+        .or_else(|_| mount(&options))?;
+    Ok(())
+}
+
+/// Whether a file system is mounted on the directory.
+///
+/// # Errors
+/// The I/O error.
+fn is_mounted(directory: &Path) -> io::Result<bool> {
+    let own = match fs::metadata(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        other => other?.dev(),
+    };
+    let above = fs::metadata(directory.parent().unwrap_or(directory))?.dev();
+    Ok(own != above)
+}
+
+fn free(directory: &Path) -> io::Result<u64> {
+    let status = statvfs(directory)?;
+    Ok(status.f_bavail.saturating_mul(status.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_is_not_there_is_not_mounted() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(!is_mounted(directory.path()).unwrap());
+        assert!(!is_mounted(&directory.path().join("missing")).unwrap());
+        assert!(is_mounted(Path::new("/proc")).unwrap());
+    }
+}
