@@ -84,7 +84,7 @@ fn find(path: &Path) -> Result<PathBuf, SettingsError> {
         what: "is not an executable file",
     })?;
     match exposed(&found) {
-        // A group's, or another owner's, is reported alone (`stasis check --machine`): some
+        // A group's, or another owner's, is reported alone (`stasis doctor`): some
         // distributions have such directories. One that cannot be looked at cannot be run.
         Ok(Some(exposed)) if exposed.to == Others::All => Err(SettingsError::RuntimeExposed {
             path: found,

@@ -5,21 +5,19 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use stasis::cli::answer::{Format, Output, answer, show, show_all, show_error};
-use stasis::cli::check::image::{Reading, check_image};
+use stasis::cli::answer::{Format, Output, answer, show, show_error};
 use stasis::cli::check::{CheckError, check_by_engine};
 use stasis::cli::command_error::{CommandError, refuse_others};
 use stasis::cli::cuda_checkpoint;
-use stasis::cli::doctor::doctor;
+use stasis::cli::doctor::{doctor, self_test};
 use stasis::cli::images::moved::{pull_command as pull, push};
 use stasis::cli::images::{self, gc, inspect, offered};
 use stasis::cli::locate::locate;
-use stasis::cli::machine::machine;
-use stasis::cli::recover::{Found, Outcome, Which, recover};
+use stasis::cli::recover::{self, Which};
 use stasis::cli::setup::{self, setup};
 use stasis::cli::suspend::{self, Goal};
 use stasis::cli::through_engine::{checkpoint, restore};
-use stasis::cli::{documents, log, metrics, ps, respawned};
+use stasis::cli::{documents, gone, log, metrics, ps, respawned};
 use stasis::cuda::watchdog;
 use stasis::error::chain;
 use stasis_config::Settings;
@@ -44,37 +42,27 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Look for what is wrong with this machine, and say what to do.
+    /// Say what this machine can do, what is wrong with it, and what to do.
     ///
     /// Each finding has an id, a verdict (fault, warning, ok), the evidence and the remedy. This
     /// build of the driver is tried, if it was not yet: some seconds, and 1 GiB of a GPU's memory.
     ///
     /// Exit code 0: nothing is at fault, though there may be warnings; 1: something is.
     Doctor {
+        /// Try this build of the driver, if it was not yet, and look at nothing else.
+        #[arg(long)]
+        self_test: bool,
         #[command(flatten)]
         output: Output,
     },
     Setup(setup::Arguments),
-    /// Say whether a container could be checkpointed, or an image restored here, and why not.
-    ///
-    /// Or, with --machine, what this machine can do: for that this build of the driver is tried, if
-    /// it was not yet (some seconds, and 1 GiB of a GPU's memory). Nothing else is changed.
+    /// Say whether a container could be checkpointed, and why not.
     ///
     /// Exit code 0: it would begin; 1: it would be refused; 2: that cannot be told.
-    #[command(
-        override_usage = "stasis check [OPTIONS] <ID|NAME>\n       stasis check [OPTIONS] \
-                                --image <DIR>\n       stasis check [OPTIONS] --machine"
-    )]
     Check {
         /// The container's id (or the beginning of it) or name.
-        #[arg(value_name = "ID|NAME", required_unless_present_any = ["machine", "image"])]
-        id: Option<String>,
-        /// Read the image in this directory as a restore would, and all of its GPU contents.
-        #[arg(long, value_name = "DIR", conflicts_with_all = ["id", "root", "machine"])]
-        image: Option<PathBuf>,
-        /// Report what this machine can do, and what is done without it.
-        #[arg(long, conflicts_with_all = ["id", "root"])]
-        machine: bool,
+        #[arg(value_name = "ID|NAME")]
+        id: String,
         /// The root of its low-level runtime; without it the usual roots are searched.
         #[arg(long, value_name = "DIRECTORY")]
         root: Option<PathBuf>,
@@ -105,11 +93,13 @@ enum Verb {
     ///
     /// Exit code 0: they are listed; 2: they cannot be.
     Images(images::Arguments),
-    /// Read images in full and compare checksums, or say whether they would run here.
+    /// Read images in full and compare checksums; with --here also ask whether they would run here.
     ///
-    /// The latter with --here, for which their contents are not read.
+    /// An image that nothing vouches for is "unknown": one without stasis.json, or without a list of
+    /// its files.
     ///
-    /// Exit code 0: all can be restored here; 1: some cannot.
+    /// Exit code 0: all are whole, and with --here can be restored here; 1: some are not, or that is
+    /// unknown.
     Verify(images::VerifyArguments),
     Inspect(inspect::Arguments),
     Push(push::Arguments),
@@ -120,10 +110,15 @@ enum Verb {
     /// Each has a keeper, a process that does so if the operation is killed: this is for where that
     /// was killed, too. What is under way is left alone. Copies and pushes that were cut off go on.
     ///
-    /// Exit code 0: nothing is left; 1: something is; 2: what is recorded cannot be read.
+    /// Exit code 0: nothing is left; 1: something is; 2: no such container is known, or what is
+    /// recorded cannot be read.
     Recover {
-        /// The container's id, or the beginning of it.
-        #[arg(required_unless_present = "all", conflicts_with = "all")]
+        /// The container's id (or the beginning of it) or name.
+        #[arg(
+            value_name = "ID|NAME",
+            required_unless_present = "all",
+            conflicts_with = "all"
+        )]
         id: Option<String>,
         /// All containers.
         #[arg(long)]
@@ -142,9 +137,9 @@ enum Verb {
 impl Verb {
     fn format(&self) -> Format {
         match self {
-            Self::Check { output, .. } | Self::Doctor { output } | Self::Recover { output, .. } => {
-                output.format()
-            }
+            Self::Check { output, .. }
+            | Self::Doctor { output, .. }
+            | Self::Recover { output, .. } => output.format(),
             Self::Setup(arguments) => arguments.format(),
             Self::Documents { .. } | Self::Metrics(_) => Format::Text,
             Self::Ps(arguments) => arguments.format(),
@@ -163,7 +158,6 @@ impl Verb {
 }
 
 const REFUSED: u8 = 1;
-const LEFT: u8 = 1;
 const NO_ANSWER: u8 = 2;
 
 fn main() -> ExitCode {
@@ -177,7 +171,9 @@ fn main() -> ExitCode {
         cuda_checkpoint::main(env::args_os())
     } else {
         // A wrong command line ends the process with code 2.
-        let matches = documents::with_examples(Arguments::command()).get_matches();
+        let matches = documents::with_examples(Arguments::command()).try_get_matches();
+        let matches =
+            matches.unwrap_or_else(|error| gone::with_successor(error, env::args_os()).exit());
         let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
         let format = arguments.verb.format();
         run(arguments).unwrap_or_else(|error| {
@@ -197,26 +193,18 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
         refuse_others()?;
     }
     match verb {
-        Verb::Check {
-            id,
-            image,
-            root,
-            output,
-            ..
-        } => match (id, image) {
-            (Some(id), _) => run_check(&settings()?, &id, root.as_deref(), output.format()),
-            (None, Some(image)) => run_check_image(&settings()?, &image, output.format()),
-            (None, None) => run_check_machine(&settings()?, output.format()),
-        },
+        Verb::Check { id, root, output } => {
+            run_check(&settings()?, &id, root.as_deref(), output.format())
+        }
         Verb::Recover { id, output, .. } => {
             let which = id.map_or(Which::All, Which::Named);
-            run_recover(&settings()?, &which, output.format())
+            recover::run(&settings()?, &which, output.format())
         }
         Verb::Ps(arguments) => ps::run(&settings()?, &arguments),
         Verb::Log(arguments) => log::run(&settings()?, &arguments),
         Verb::Checkpoint(arguments) => checkpoint::run(&settings()?, &arguments, config),
         Verb::Restore(arguments) => restore::run(&settings()?, &arguments, config),
-        Verb::Images(arguments) => images::run(&settings()?, &arguments, Reading::Records),
+        Verb::Images(arguments) => images::run(&settings()?, &arguments),
         Verb::Metrics(arguments) => metrics::run(&settings()?, &arguments),
         Verb::Verify(arguments) => images::verify(&settings()?, &arguments),
         Verb::Inspect(arguments) => inspect::run(&settings()?, &arguments),
@@ -227,8 +215,14 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
             suspend::run(&settings()?, &containers, Goal::Suspended, config)
         }
         Verb::Resume(containers) => suspend::run(&settings()?, &containers, Goal::Running, config),
-        Verb::Doctor { output } => {
-            let found = doctor(settings());
+        Verb::Doctor {
+            self_test: alone,
+            output,
+        } => {
+            let found = match alone {
+                true => self_test(&settings()?),
+                false => doctor(settings()),
+            };
             show(&found, output.format())?;
             Ok(if found.is_sound() { 0 } else { REFUSED })
         }
@@ -244,13 +238,6 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
     }
 }
 
-fn run_recover(settings: &Settings, which: &Which, format: Format) -> Result<u8, CommandError> {
-    let found = recover(settings, which).map_err(CommandError::Recover)?;
-    show_all(&found, format)?;
-    let is_undone = |found: &Found| found.result == Outcome::Undone;
-    Ok(if found.iter().all(is_undone) { 0 } else { LEFT })
-}
-
 fn run_check(
     settings: &Settings,
     id: &str,
@@ -261,17 +248,6 @@ fn run_check(
     let report = check_by_engine(settings, &located)?;
     show(&report, format)?;
     Ok(if report.checkpointable { 0 } else { REFUSED })
-}
-
-fn run_check_image(settings: &Settings, image: &Path, format: Format) -> Result<u8, CommandError> {
-    let report = check_image(settings, image)?;
-    show(&report, format)?;
-    Ok(if report.restorable { 0 } else { REFUSED })
-}
-
-fn run_check_machine(settings: &Settings, format: Format) -> Result<u8, CommandError> {
-    show(&machine(settings), format)?;
-    Ok(0)
 }
 
 /// Reports an error on standard error, and with `--json` also on standard output for programs.

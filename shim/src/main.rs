@@ -45,7 +45,7 @@ mod stdio;
 mod task;
 
 use std::env;
-use std::io;
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // containerd shows what a shim writes to standard error.
-            eprintln!("{RUNTIME}: {}", error_chain(&*error));
+            let _ = writeln!(io::stderr(), "{RUNTIME}: {}", error_chain(&*error));
             ExitCode::FAILURE
         }
     }
@@ -73,7 +73,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<_> = env::args_os().skip(1).collect();
     let flags = containerd_shim::parse(&arguments)?;
     if flags.version {
-        println!("{RUNTIME} {}", env!("CARGO_PKG_VERSION"));
+        let _ = writeln!(io::stdout(), "{RUNTIME} {}", env!("CARGO_PKG_VERSION"));
         return Ok(());
     }
     if flags.info {

@@ -102,7 +102,7 @@ impl StasisHost {
         Ok(stasis)
     }
 
-    /// As on a node where `stasis check --machine` has run: it does, in the first host.
+    /// As on a node where `stasis doctor --self-test` has run: it does, in the first host.
     fn has_tried_the_driver(&self) -> Result<()> {
         static RESULT: Mutex<Option<(OsString, String)>> = Mutex::new(None);
         let results = self.host.path(SELF_TESTS);
@@ -111,7 +111,7 @@ impl StasisHost {
             // It gives up sooner than a busy machine may be at it, and what it says holds then.
             let mut said = String::new();
             for _ in 0..3 {
-                self.host.run(&[PROGRAM, "check", "--machine"])?;
+                self.host.run(&[PROGRAM, "doctor", "--self-test"])?;
                 let entry = fs::read_dir(&results)?.next().context("no result")??;
                 said = fs::read_to_string(entry.path())?;
                 if said.contains(PASSED) {

@@ -108,11 +108,10 @@ fn is_whole(stasis: &StasisHost) -> Result<()> {
     for file in FILES {
         assert!(list.lines().any(|line| line == file), "{file}: {list}");
     }
-    let plugin = format!("plugin: {}\n", FILES[0]);
-    let machine = stasis
-        .host
-        .run_for_text(&["stasis", "check", "--machine"])?;
-    assert!(machine.contains(&plugin), "{machine}");
+    let plugin = format!("criu-plugin: {}\n", FILES[0]);
+    let doctor = stasis.command("stasis").arg("doctor").output()?;
+    let doctor = String::from_utf8_lossy(&doctor.stdout);
+    assert!(doctor.contains(&plugin), "{doctor}");
     for (service, command) in [(FILES[1], "recover"), (FILES[3], "metrics")] {
         let unit = fs::read_to_string(stasis.host.path(service))?;
         let start = format!("ExecStart=/usr/bin/stasis {command}");

@@ -1,4 +1,4 @@
-//! Each capability of the machine taken away in turn: `stasis check --machine` tells, a container
+//! Each capability of the machine taken away in turn: `stasis doctor` tells, a container
 //! with GPU memory is checkpointed and restored all the same, and the note names the fall-back.
 //!
 //! What cannot be taken away here: the kernel's page size (`bulk_memory/plugin.rs` has that), and
@@ -28,23 +28,24 @@ enum Left {
     Criu(&'static str),
 }
 
-/// A capability, how it is taken away, and what is left.
-type Case = (&'static str, fn(&StasisHost) -> Result<()>, Left);
+/// The finding of `stasis doctor` without a capability, if any, how it is taken away, and what is
+/// left.
+type Case = (Option<&'static str>, fn(&StasisHost) -> Result<()>, Left);
 
 const CASES: [Case; 4] = [
-    ("nothing", |_| Ok(()), Left::Ours),
+    (None, |_| Ok(()), Left::Ours),
     (
-        "the plugin",
+        Some("criu-plugin"),
         without_plugin,
         Left::Criu("there is no plugin /nowhere.so"),
     ),
     (
-        "a known CRIU",
+        Some("criu-unknown"),
         with_an_unknown_criu,
         Left::Criu("CRIU does not report its version"),
     ),
     (
-        "a new CRIU",
+        Some("criu-version"),
         with_an_old_criu,
         Left::Criu("CRIU 3.19 is too old for the plugin"),
     ),
@@ -57,11 +58,12 @@ fn each_is_taken_away(kind: HostKind) -> Result<()> {
     let job = Bundle::make(stasis, "job", &["/bin/memcheck", "24", "10000"])?;
     job.run()?;
     ensure!(stasis.ask_until_up(PORT)? == "ok 0");
-    for (number, (name, take_away, left)) in CASES.into_iter().enumerate() {
+    for (number, (found, take_away, left)) in CASES.into_iter().enumerate() {
+        let name = || format!("{found:?}");
         usual(stasis)?;
-        take_away(stasis).context(name)?;
-        let asked = number * 2;
-        one(stasis, &job, asked, &left).with_context(|| format!("without {name}"))?;
+        take_away(stasis).with_context(name)?;
+        is_found(stasis, found).with_context(name)?;
+        one(stasis, &job, number * 2, &left).with_context(name)?;
     }
     job.delete()
 }
@@ -79,17 +81,21 @@ fn script(stasis: &StasisHost, path: &str, command: &str) -> Result<()> {
     stasis.host.run(&["chmod", "755", path]).map(drop)
 }
 
-fn one(stasis: &StasisHost, job: &Bundle<'_>, asked: usize, left: &Left) -> Result<()> {
-    let check = [PROGRAM, "check", "--machine", "--json"];
-    let machine: Value = serde_json::from_str(&stasis.host.run_for_text(&check)?)?;
-    let lines = machine["fall_backs"].as_array().context("no list")?;
-    match left {
-        Left::Ours => ensure!(lines.is_empty(), "{machine}"),
-        Left::Criu(says) => assert_contains(
-            &machine["fall_backs"].to_string(),
-            &["the driver and CRIU move GPU contents", says],
-        ),
+/// `stasis doctor` finds it, and no other one is missing.
+fn is_found(stasis: &StasisHost, id: Option<&str>) -> Result<()> {
+    let mut command = stasis.command(PROGRAM);
+    let output = command.args(["doctor", "--json"]).output()?;
+    let report: Value = serde_json::from_slice(&output.stdout)?;
+    let findings = report["findings"].as_array().context("no findings")?;
+    let wrong = findings.iter().filter(|finding| finding["verdict"] != "ok");
+    let wrong: Vec<_> = wrong.filter_map(|finding| finding["id"].as_str()).collect();
+    for one in CASES.iter().filter_map(|(found, ..)| *found) {
+        ensure!(wrong.contains(&one) == (id == Some(one)), "{one}: {report}");
     }
+    Ok(())
+}
+
+fn one(stasis: &StasisHost, job: &Bundle<'_>, asked: usize, left: &Left) -> Result<()> {
     for options in [&["--leave-running"][..], &[]] {
         job.checkpoint("image", options)?;
         let line = stasis.operation("checkpoint")?;

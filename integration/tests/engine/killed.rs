@@ -7,6 +7,7 @@ use std::process::Child;
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use stasis_integration::check::assert_text::assert_contains;
 use stasis_integration::check::process_tree::descendant;
 use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::bundle::{Bundle, ROOT};
@@ -248,13 +249,23 @@ fn of_both(here: &Killed<'_>) -> Result<()> {
         .run_for_text(&[PROGRAM, "recover", "counter"])?;
     ensure!(recovered.contains("counter"), "{recovered}");
     here.stasis.nothing_to_put_right()?;
-    let nothing = here
-        .stasis
-        .host
-        .run_for_text(&[PROGRAM, "recover", "--all", "--json"])?;
-    ensure!(nothing == "[]", "{nothing}");
+    nothing_is_left_to_recover(here.stasis)?;
     cut_off()?;
     here.counter.checkpoint("next", &["--leave-running"])
+}
+
+fn nothing_is_left_to_recover(stasis: &StasisHost) -> Result<()> {
+    let all = [PROGRAM, "recover", "--all", "--json"];
+    ensure!(stasis.host.run_for_text(&all)? == "[]");
+    ensure!(stasis.host.run_for_text(&all[..3])? == "nothing to recover");
+    let wrong = stasis
+        .command(PROGRAM)
+        .args(["recover", "wrong"])
+        .output()?;
+    let said = String::from_utf8_lossy(&wrong.stderr);
+    ensure!(wrong.status.code() == Some(2), "{said}");
+    assert_contains(&said, &["no container wrong is known", "[no-container]"]);
+    Ok(())
 }
 
 /// Whoever paused it resumes it, as containerd does; what is undone later does not pause it again.

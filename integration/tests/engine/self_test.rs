@@ -1,4 +1,4 @@
-//! `stasis check --machine`, or the first checkpoint, has a process of its own checkpointed with
+//! `stasis doctor`, or the first checkpoint, has a process of its own checkpointed with
 //! copying by threads of ours, once for each build of libcuda, and keeps what came of it.
 
 use std::fs;
@@ -45,9 +45,13 @@ fn all_cases(kind: HostKind) -> Result<()> {
     Ok(())
 }
 
+/// The finding of `stasis doctor` of who copies.
 fn check(stasis: &StasisHost) -> Result<Value> {
-    let command = [PROGRAM, "check", "--machine", "--json"];
-    Ok(serde_json::from_str(&stasis.host.run_for_text(&command)?)?)
+    let command = [PROGRAM, "doctor", "--self-test", "--json"];
+    let report: Value = serde_json::from_str(&stasis.host.run_for_text(&command)?)?;
+    let findings = report["findings"].as_array().context("no findings")?;
+    let found = findings.iter().find(|finding| finding["id"] == "copying");
+    found.cloned().with_context(|| report.to_string())
 }
 
 /// The results that are kept.
@@ -75,22 +79,25 @@ fn nothing_is_left(stasis: &StasisHost) -> Result<()> {
     wait_until_clear(|| left(stasis))
 }
 
-fn passed(machine: &Value) -> Result<&str> {
-    ensure!(machine["fall_backs"] == json!([]), "{machine}");
-    let threads = &machine["gpu_contents"]["threads"];
-    ensure!(threads["workers"].is_u64(), "{machine}");
-    threads["libcuda"].as_str().context("no build of libcuda")
+/// The build of libcuda that has passed.
+fn passed(found: &Value) -> Result<String> {
+    ensure!(found["verdict"] == "ok", "{found}");
+    let evidence = found["evidence"].as_str().context("no evidence")?;
+    let build = evidence
+        .strip_prefix("GPU contents are copied by ")
+        .and_then(|rest| rest.split_once(" workers beside the driver's thread (libcuda "))
+        .and_then(|(_, rest)| rest.strip_suffix(" has passed the self-test)"));
+    Ok(build.with_context(|| evidence.to_owned())?.to_owned())
 }
 
 fn a_build_is_tried_once(stasis: &StasisHost) -> Result<()> {
     stasis.set(&stasis.low_level, "gpu_checkpoint.path = \"driver\"\n")?;
-    let machine = check(stasis)?;
-    assert_contains(&machine["fall_backs"].to_string(), &[ALONE, "the settings"]);
+    let found = check(stasis)?;
+    assert_contains(&found["evidence"].to_string(), &[ALONE, "the settings"]);
     assert_eq!(results(stasis)?, [] as [Value; 0]);
 
     stasis.set(&stasis.low_level, "")?;
-    let machine = check(stasis)?;
-    let build = passed(&machine)?;
+    let build = passed(&check(stasis)?)?;
     let kept = fs::read(stasis.host.path(format!("{RESULTS}/{build}.json")))?;
     let kept: Value = serde_json::from_slice(&kept)?;
     assert_eq!(kept["verdict"], json!("passed"));
@@ -98,8 +105,9 @@ fn a_build_is_tried_once(stasis: &StasisHost) -> Result<()> {
 
     // Not tried again.
     stasis.inject(&format!("lock {TRIED} error:1 1"))?;
-    let text = stasis.host.run_for_text(&[PROGRAM, "check", "--machine"])?;
-    assert_contains(&text, &["GPU contents are copied by", build, "has passed"]);
+    let text = stasis.command(PROGRAM).arg("doctor").output()?;
+    let text = String::from_utf8_lossy(&text.stdout);
+    assert_contains(&text, &["GPU contents are copied by", &build, "has passed"]);
     ensure!(!stasis.driver_is_called()?, "it was tried again");
     Ok(())
 }
@@ -116,8 +124,7 @@ fn what_the_driver_cannot_do_alone(stasis: &StasisHost) -> Result<()> {
     ];
     for (order, says) in cases {
         stasis.inject(&order)?;
-        let machine = check(stasis)?;
-        let lines = machine["fall_backs"].to_string();
+        let lines = check(stasis)?["evidence"].to_string();
         assert_contains(&lines, &[ALONE, "the self-test cannot be run", says]);
         assert_eq!(results(stasis)?, [] as [Value; 0], "{order}");
         nothing_is_left(stasis)?;
@@ -130,14 +137,14 @@ fn a_driver_that_copies_in_another_way(stasis: &StasisHost) -> Result<()> {
     stasis.inject("copies-itself")?;
     // The second time from what is kept.
     for _ in 0..2 {
-        let machine = check(stasis)?;
+        let found = check(stasis)?;
         let why = [
             ALONE,
             "has not passed the self-test",
             "copied by our threads: libcuda does not copy by the calls that are known",
             "answered 1 of its mappings, and copied 0 bytes",
         ];
-        assert_contains(&machine["fall_backs"].to_string(), &why);
+        assert_contains(&found["evidence"].to_string(), &why);
         let [result] = &results(stasis)?[..] else {
             anyhow::bail!("not one result");
         };
@@ -167,11 +174,9 @@ fn a_build_that_has_failed_is_left_alone(stasis: &StasisHost) -> Result<()> {
 /// In the driver's checkpoint, while its calls lead to our code.
 fn one_that_is_killed(stasis: &StasisHost) -> Result<()> {
     stasis.hold_driver(&format!("restore {TRIED}"), "first")?;
-    let mut check_machine = stasis.command(PROGRAM);
-    check_machine
-        .args(["check", "--machine"])
-        .stdout(Stdio::null());
-    let mut running = check_machine.spawn()?;
+    let mut doctor = stasis.command(PROGRAM);
+    doctor.args(["doctor", "--self-test"]).stdout(Stdio::null());
+    let mut running = doctor.spawn()?;
     stasis.until_driver_is_called()?;
     stasis.hold_driver(&format!("checkpoint {TRIED}"), "second")?;
     stasis.let_driver_go("first")?;

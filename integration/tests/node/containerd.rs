@@ -24,7 +24,7 @@ pub(crate) fn restarts(node: &mut Node) -> Result<()> {
     node.let_go()?;
     node.run("while pgrep -x stasis-runtime; do sleep 0.2; done; ctr tasks resume task")?;
     node.nothing_is_left()?;
-    node.run(&format!("stasis check --image {IMAGE}"))?;
+    node.run(&format!("stasis verify --here {IMAGE}"))?;
     node.answers(PORT, "ok 1")?;
 
     node.run(TOGGLE)?;

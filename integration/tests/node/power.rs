@@ -76,10 +76,10 @@ fn half_dumped(node: &mut Node, image: &str) -> Result<()> {
 }
 
 fn half_an_image_is_refused(node: &mut Node, image: &str) -> Result<()> {
-    let half = node.try_run(&format!("stasis check --image {image}/.stasis-new"))?;
+    let half = node.try_run(&format!("stasis verify {image}/.stasis-new"))?;
     ensure!(half.code != Some(0), "{half:#?}");
     ensure!(half.stdout.contains("inventory.img"), "{half:#?}");
-    node.run(&format!("stasis check --image {image}"))?;
+    node.run(&format!("stasis verify --here {image}"))?;
     Ok(())
 }
 

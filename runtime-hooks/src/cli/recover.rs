@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use stasis_config::Settings;
 
-use crate::cli::answer::name;
+use crate::cli::answer::{Format, name, show_all, write_line};
+use crate::cli::command_error::CommandError;
+use crate::cli::locate::{LocateError, locate};
 use crate::error::chain;
 use crate::error::kind::State;
 use crate::host::cancel::Cancel;
@@ -24,33 +26,36 @@ use crate::recovery::{begin_recovery, take_up};
 pub enum Which {
     /// All with something to undo.
     All,
-    /// Those with this id, or whose id begins so.
+    /// The container of this id or name, or those whose ids begin so.
     Named(String),
 }
 
+/// The exit code where something is left.
+const LEFT: u8 = 1;
+
 /// A container on which an operation has left something to undo.
 #[derive(Debug, Serialize)]
-pub struct Found {
+struct Found {
     /// The container's id.
-    pub container: String,
+    container: String,
     /// The root of its low-level runtime.
-    pub root: PathBuf,
+    root: PathBuf,
     /// The operation that has begun: "checkpoint", "restore", ...
-    pub operation: &'static str,
+    operation: &'static str,
     /// What has become of it.
-    pub result: Outcome,
+    result: Outcome,
     /// The container's state now, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub state: Option<State>,
+    state: Option<State>,
     /// Why it is not undone.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
+    error: Option<String>,
 }
 
 /// What has become of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+enum Outcome {
     /// The container is as it was found, or has ended.
     Undone,
     /// The container cannot be brought back, and has to be killed.
@@ -61,23 +66,59 @@ pub enum Outcome {
     UnderWay,
 }
 
+/// Carries the command out; its exit code.
+///
+/// # Errors
+/// The container is not known, or the state directory cannot be read.
+pub fn run(settings: &Settings, which: &Which, format: Format) -> Result<u8, CommandError> {
+    let found = match which {
+        Which::All => recover(settings, |_| true)?,
+        Which::Named(name) => {
+            let id = meant(&settings.paths.state_dir, name)?;
+            recover(settings, |container| container.starts_with(id.as_str()))?
+        }
+    };
+    match format {
+        Format::Text if found.is_empty() => write_line(&"nothing to recover")?,
+        _ => show_all(&found, format)?,
+    }
+    let is_undone = |found: &Found| found.result == Outcome::Undone;
+    Ok(if found.iter().all(is_undone) { 0 } else { LEFT })
+}
+
+/// The beginning of the ids that a name means: those of operations, or of a container that is known.
+fn meant(state_dir: &Path, name: &str) -> Result<String, CommandError> {
+    let directories = directories(state_dir).map_err(CommandError::Recover)?;
+    let is_its = |directory: &PathBuf| id_of(directory).starts_with(name);
+    if !name.is_empty() && directories.iter().any(is_its) {
+        return Ok(name.to_owned());
+    }
+    match locate(name, None) {
+        Ok(located) => Ok(located.container.id().to_owned()),
+        // It does not run.
+        Err(LocateError::Container(_)) => Ok(name.to_owned()),
+        Err(LocateError::NotFound { id, .. }) => Err(CommandError::NothingOf(id)),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Undoes what is left to undo, and removes files of records that nobody needs any more. What is
 /// under way, or waits for a process that does not answer, is left to it. Images of
 /// stopped containers are pushed that were still to be.
 ///
 /// # Errors
 /// The state directory cannot be read.
-pub fn recover(settings: &Settings, which: &Which) -> io::Result<Vec<Found>> {
-    let is_meant = |container: &str| match which {
-        Which::All => true,
-        Which::Named(id) => container.starts_with(id.as_str()),
-    };
-    let left = Undo::all(&settings.paths.state_dir)?.into_iter();
+fn recover(
+    settings: &Settings,
+    is_meant: impl Fn(&str) -> bool,
+) -> Result<Vec<Found>, CommandError> {
+    let left = Undo::all(&settings.paths.state_dir).map_err(CommandError::Recover)?;
+    let left = left.into_iter();
     let found = left
         .filter(|undo| is_meant(&undo.id))
         .map(|undo| recover_one(settings, &undo))
         .collect();
-    remove_rests(&settings.paths.state_dir, is_meant)?;
+    remove_rests(&settings.paths.state_dir, is_meant).map_err(CommandError::Recover)?;
     // What cannot be begun again now can be the next time.
     let _ = PushAgain::of(settings).map(|again| again.start());
     Ok(found)
@@ -175,6 +216,28 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::error::kind::Kind;
+
+    #[test]
+    fn a_name_that_nobody_knows_is_an_error() {
+        let state = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            paths: stasis_config::Paths {
+                state_dir: state.path().to_owned(),
+                ..Settings::default().paths
+            },
+            ..Settings::default()
+        };
+        let recovers = |name: &str| run(&settings, &Which::Named(name.to_owned()), Format::Json);
+        for name in ["nobody-has-this", ""] {
+            let error = recovers(name).unwrap_err();
+            assert_eq!(error.diagnosis().kind, Kind::NoContainer, "{error}");
+        }
+        let operation = Operation::begin(state.path(), Path::new("/run/runc"), "left").unwrap();
+        assert_eq!(meant(state.path(), "le").unwrap(), "le");
+        assert!(meant(state.path(), "nobody-has-this").is_err());
+        drop(operation);
+    }
 
     #[test]
     fn rests_of_records_go_and_what_may_be_pending_stays() {

@@ -44,7 +44,7 @@ pub(super) fn admit(settings: &Settings, process: &ProcessRef) -> io::Result<()>
     let why = match self_test::passed(settings, &build_id) {
         Some(Verdict::Passed | Verdict::PassedOnceLoaded { .. }) => return Ok(()),
         Some(Verdict::NotPassed { why }) => format!("has not passed the self-test: {why}"),
-        None => "was not tried on this node (`stasis check --machine` tries it)".to_owned(),
+        None => "was not tried on this node (`stasis doctor` tries it)".to_owned(),
     };
     let refused = format!("build {build_id} of libcuda {why}");
     Err(io::Error::other(refused))

@@ -7,8 +7,6 @@ use prost::Message;
 
 /// `IMG_COMMON_MAGIC` (criu/include/magic.h).
 pub(crate) const COMMON_MAGIC: u32 = 0x5456_4319;
-/// `IMG_SERVICE_MAGIC`: of statistics, which no restore reads.
-pub(crate) const SERVICE_MAGIC: u32 = 0x5510_5940;
 
 /// The entries of a file, one after the other: what is in memory is one of them.
 #[derive(Debug)]
@@ -18,21 +16,13 @@ pub(crate) struct Entries<'b, T> {
 }
 
 impl<'b, T> Entries<'b, T> {
-    /// The entries of a file that a restore reads.
+    /// The entries of a file.
     ///
     /// # Errors
     /// What is wrong with it.
     pub(crate) fn of(bytes: &'b [u8], magic: u32) -> Result<Self, String> {
-        Self::with(bytes, COMMON_MAGIC, magic)
-    }
-
-    /// The same of a file with this first number.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub(crate) fn with(bytes: &'b [u8], first: u32, magic: u32) -> Result<Self, String> {
         let mut rest = bytes;
-        for expected in [first, magic] {
+        for expected in [COMMON_MAGIC, magic] {
             let found = number(&mut rest)?;
             if found != expected {
                 return Err(format!("it has the magic {found:#x}, not {expected:#x}"));
@@ -42,14 +32,6 @@ impl<'b, T> Entries<'b, T> {
             rest,
             of: PhantomData,
         })
-    }
-
-    /// Those that follow, which are of another kind.
-    pub(crate) fn then<U>(self) -> Entries<'b, U> {
-        Entries {
-            rest: self.rest,
-            of: PhantomData,
-        }
     }
 
     fn take(&mut self) -> Result<&'b [u8], String> {

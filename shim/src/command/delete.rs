@@ -1,6 +1,7 @@
 //! `delete`: cleans up after a shim that died without Shutdown. The container ends with its shim,
 //! and nothing of it may stay. containerd waits 5 seconds.
 
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,7 +32,8 @@ pub(crate) async fn delete(flags: &Flags, reaper: &Arc<Reaper>) -> Result<()> {
     if let Err(error) = remove_container(flags, &bundle, reaper).await {
         // containerd removes the bundle only after an answer, and until then the name is taken. It
         // logs what is written here.
-        eprintln!(
+        let _ = writeln!(
+            io::stderr(),
             "{}: something may be left: {}",
             flags.id,
             error_chain(&error)
@@ -63,7 +65,7 @@ fn find_cgroup(bundle: &Bundle, id: &str) -> Result<Everywhere> {
 
 async fn delete_by_force(flags: &Flags, bundle: &Bundle, reaper: &Arc<Reaper>) -> Result<()> {
     let options = options::read(bundle.path()).unwrap_or_else(|error| {
-        eprintln!("{}: {}", flags.id, error_chain(&error));
+        let _ = writeln!(io::stderr(), "{}: {}", flags.id, error_chain(&error));
         options::without_file(bundle.path())
     });
     let runtime = OciRuntime::find(options, bundle, &flags.namespace, reaper)?;

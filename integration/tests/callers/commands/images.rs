@@ -59,7 +59,7 @@ pub(crate) fn images_are_listed_and_verified(stasis: &StasisHost) -> Result<()> 
     let (code, stdout, _) = run(stasis, &["verify"])?;
     assert_eq!(code, Some(1));
     let reason = format!("{}: its bulk memory is damaged in 1 places", paths[1]);
-    assert_contains(&stdout, &["image-damaged", &reason]);
+    assert_contains(&stdout, &["WHOLE", "image-damaged", &reason]);
     let (code, _) = json(stasis, &["verify", &paths[0]])?;
     assert_eq!(code, Some(0));
     let (code, rows) = json(stasis, &["verify", "/images/none"])?;

@@ -1,33 +1,29 @@
-//! All processes of a container, or of a tree, at once.
+//! All processes of a container at once.
 
 use anyhow::{Context, Result};
 use stasis_integration::container::bundle::{Bundle, ROOT};
 use stasis_integration::host::installed::StasisHost;
 
-use super::{fails, pid, stdout, succeeds};
+use super::{fails, stdout, succeeds};
 
 pub(crate) fn a_container_is_toggled_as_a_whole(stasis: &StasisHost) -> Result<()> {
     let tree = Bundle::make(stasis, "tree", &["/bin/tree", "10201"])?;
     tree.run()?;
     let first = stasis.ask_until_up(10201)?;
     let container = ["--container", "tree", "--root", ROOT];
-    let pid = pid(&tree)?;
-    let root = ["--tree", &pid];
     let with = |target: &[&'static str], operation: &[&'static str]| [operation, target].concat();
     let states = |target: &[&str]| stdout(stasis, &[&["--get-state"], target].concat());
     let all = |state: &str| -> Result<()> {
-        for target in [container.as_slice(), &root] {
-            let stdout = states(target)?;
-            let words: Vec<&str> = stdout.split_whitespace().skip(1).step_by(2).collect();
-            assert_eq!(words, [state; 3], "{stdout}");
-        }
+        let stdout = states(&container)?;
+        let words: Vec<&str> = stdout.split_whitespace().skip(1).step_by(2).collect();
+        assert_eq!(words, [state; 3], "{stdout}");
         Ok(())
     };
     all("running")?;
     succeeds(stasis, &with(&container, &["--toggle"]))?;
     all("checkpointed")?;
     assert_eq!(stasis.gpu_descriptors()?, 0);
-    succeeds(stasis, &[["--toggle"].as_slice(), &root].concat())?;
+    succeeds(stasis, &with(&container, &["--toggle"]))?;
     all("running")?;
     // One that fails takes none of the others with it.
     stasis.inject("checkpoint tree-2 error:801")?;

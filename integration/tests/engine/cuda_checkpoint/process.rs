@@ -54,7 +54,7 @@ pub(crate) fn each_step_says_nothing_and_wrong_ones_say_why(
     fails(
         stasis,
         &arguments,
-        &["(600)", "it is running now", "--tree"],
+        &["(600)", "it is running now", "--container"],
     )?;
     stasis.inject("")?;
     fails(
@@ -108,7 +108,7 @@ pub(crate) fn what_cannot_answer_is_refused_at_once(
         &["--get-state", "--pid", &pid],
         &["--toggle", "--pid", &pid],
         &["--action", "lock", "--pid", &pid],
-        &["--toggle", "--tree", &pid],
+        &["--toggle", "--container", "counter", "--root", ROOT],
         &["--get-state", "--container", "counter", "--root", ROOT],
     ];
     stasis.host.stop(&pid)?;

@@ -4,7 +4,7 @@
 /// settings.
 pub(super) type Case = (&'static str, &'static str, &'static str, &'static str);
 
-pub(super) const OF_THE_NODE: [Case; 13] = [
+pub(super) const OF_THE_NODE: [Case; 12] = [
     ("settings", "fault", "echo nonsense >>$S", ""),
     (
         "low-level-runtime",
@@ -49,13 +49,6 @@ pub(super) const OF_THE_NODE: [Case; 13] = [
         "warning",
         ": >/usr/bin/stasis-runtime",
         "rm /usr/bin/stasis-runtime",
-    ),
-    (
-        "runc-CVE-2024-21626",
-        "warning",
-        "printf '#!/bin/sh\necho runc version 1.1.0\n' >/root/runc; chmod 755 /root/runc; \
-         sed -i '/^runtime/d' $S; sed -i '1iruntime.path = \"/root/runc\"' $S",
-        "rm /root/runc",
     ),
     (
         "copying",

@@ -1,5 +1,5 @@
 //! Images that somebody has made hostile. What else may be in the place of their files is tried in
-//! `engine/check_image.rs`, what is in them in `memory/images.rs`.
+//! `engine/verify.rs`, what is in them in `memory/images.rs`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

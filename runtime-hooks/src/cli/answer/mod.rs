@@ -4,10 +4,12 @@ pub(crate) mod amount;
 pub(crate) mod table;
 
 use std::fmt::Display;
-use std::io;
+use std::io::{self, Write};
 
 use clap::Args;
 use serde::Serialize;
+use signal_hook::consts::SIGPIPE;
+use signal_hook::low_level::emulate_default_handler;
 use stasis_linux::escape::escaped;
 
 /// The format of an answer.
@@ -45,7 +47,7 @@ impl Output {
 pub fn show(report: &(impl Serialize + Display), format: Format) -> io::Result<()> {
     match format {
         Format::Json => answer(report)?,
-        Format::Text => println!("{}", lines(report)),
+        Format::Text => write_line(&lines(report))?,
     }
     Ok(())
 }
@@ -57,14 +59,47 @@ pub fn show(report: &(impl Serialize + Display), format: Format) -> io::Result<(
 pub fn show_all(found: &[impl Serialize + Display], format: Format) -> io::Result<()> {
     match format {
         Format::Json => answer(&found)?,
-        Format::Text => found.iter().for_each(|found| println!("{}", lines(found))),
+        Format::Text => found
+            .iter()
+            .try_for_each(|found| write_line(&lines(found)))?,
     }
     Ok(())
 }
 
 /// Shows an error on standard error.
 pub fn show_error(text: &str) {
-    eprintln!("stasis: {}", name(&text));
+    show_note(&name(&text));
+}
+
+/// Shows a line on standard error, which may be closed.
+pub(crate) fn show_note(text: &str) {
+    let _ = writeln!(io::stderr(), "stasis: {text}");
+}
+
+/// Writes a line of an answer to standard output.
+///
+/// # Errors
+/// It cannot be written.
+pub(crate) fn write_line(line: &impl Display) -> io::Result<()> {
+    write(&format!("{line}\n"))
+}
+
+/// Writes a part of an answer to standard output. Where nobody reads that any more the program ends
+/// by SIGPIPE, without a word, as engines' programs do: Rust ignores that signal at its start.
+///
+/// # Errors
+/// It cannot be written.
+pub(crate) fn write(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    let written = stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush());
+    written.inspect_err(|error| {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            // What is left in the buffer is lost, as is the error if the signal is blocked.
+            let _ = emulate_default_handler(SIGPIPE);
+        }
+    })
 }
 
 /// What others have named (a container, a path, whatever an image says of itself), for a report in
@@ -87,9 +122,7 @@ fn lines(report: &impl Display) -> String {
 /// # Errors
 /// It cannot be written as JSON.
 pub fn answer(answer: &impl Serialize) -> io::Result<()> {
-    let text = serde_json::to_string_pretty(answer)?;
-    println!("{text}");
-    Ok(())
+    write_line(&serde_json::to_string_pretty(answer)?)
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ impl Cell {
 
     /// A path, whose end is the last that goes.
     pub(crate) fn path(path: &Path) -> Self {
-        let whole = Self::new(path.display().to_string());
+        let whole = Self::new(name(&path.display()));
         Self {
             brief: Some(fit::with_short_ids(&whole.text)),
             is_path: true,
@@ -83,7 +83,7 @@ impl Cell {
 
     /// The id of a container, short as engines show it where there is little room.
     pub(crate) fn id(id: &str) -> Self {
-        let whole = Self::new(id);
+        let whole = Self::new(name(&id));
         Self {
             brief: Some(fit::short_id(&whole.text).to_owned()),
             ..whole

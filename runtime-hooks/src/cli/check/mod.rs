@@ -2,7 +2,6 @@
 
 pub(in crate::cli) mod by_engine;
 mod hooks;
-pub mod image;
 mod packing;
 mod room;
 mod text;

@@ -8,13 +8,12 @@ use stasis_config::SettingsError;
 use stasis_memory_store::StoreError;
 
 use crate::cli::check::CheckError;
-use crate::cli::check::image::CheckImageError;
 use crate::cli::documents::DocumentsError;
+use crate::cli::images::verify::ImageError;
 use crate::cli::locate::LocateError;
 use crate::cli::setup::SetupError;
 use crate::error::io_kind::{of_io, of_store};
 use crate::error::kind::{Diagnosis, Kind, State};
-use crate::image::contents::ContentsError;
 use crate::image::manifest::ManifestError;
 pub use group::GroupError;
 pub use moving::MoveError;
@@ -32,18 +31,15 @@ pub enum CommandError {
     /// `stasis check` failed.
     #[error(transparent)]
     Check(#[from] CheckError),
-    /// `stasis check --image` failed.
+    /// There is no image to inspect.
     #[error(transparent)]
-    CheckImage(#[from] CheckImageError),
+    Image(#[from] ImageError),
     /// `stasis inspect` cannot read the manifest of an image.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     /// It cannot read the index of its bulk memory.
     #[error(transparent)]
     Index(#[from] StoreError),
-    /// It cannot read CRIU's files.
-    #[error(transparent)]
-    Contents(#[from] ContentsError),
     /// `stasis checkpoint --group` has not begun.
     #[error(transparent)]
     Group(#[from] GroupError),
@@ -56,12 +52,12 @@ pub enum CommandError {
     /// `stasis setup` failed.
     #[error(transparent)]
     Setup(#[from] SetupError),
-    /// `stasis metrics` cannot read, write or serve what it has.
+    /// `stasis metrics` cannot read or write what it has.
     #[error("cannot {what} {place}")]
     Metrics {
-        /// "read", "write" or "listen on".
+        /// "read" or "write".
         what: &'static str,
-        /// A path, or an address.
+        /// A path.
         place: String,
         /// What the kernel said.
         #[source]
@@ -70,6 +66,9 @@ pub enum CommandError {
     /// `stasis gc` was asked for a container that has left nothing.
     #[error("no container whose id is, or begins with, {0} has left anything here")]
     NoImages(String),
+    /// `stasis recover` was asked for a container that there is not.
+    #[error("no container {0} is known, and no operation of stasis has left anything of it")]
+    NothingOf(String),
     /// The beginning of an id is that of several containers.
     #[error("{name} is the beginning of the ids of several containers: {found}; give more of it")]
     ImagesOfSeveral {
@@ -100,14 +99,15 @@ impl CommandError {
             Self::NotRoot => Kind::Io,
             Self::Settings(error) => of_settings(error),
             Self::Check(error) => error.kind(),
-            Self::CheckImage(error) => error.kind(),
+            Self::Image(error) => error.kind(),
             Self::Manifest(error) => error.kind(),
             Self::Index(error) => of_store(error),
-            Self::Contents(error) => error.kind(),
             Self::Move(error) => error.kind(),
             Self::Group(error) => error.kind(),
             Self::Locate(error) => error.kind(),
-            Self::NoImages(_) | Self::ImagesOfSeveral { .. } => Kind::NoContainer,
+            Self::NoImages(_) | Self::NothingOf(_) | Self::ImagesOfSeveral { .. } => {
+                Kind::NoContainer
+            }
             Self::Metrics { source, .. } => of_io(source, Kind::Io),
             Self::Setup(error) => error.kind(),
             Self::Documents(error) => of_io(&error.source, Kind::Io),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use stasis_memory_store::StoreError;
 use stasis_oci_image::OciImageError;
 
-use crate::cli::check::image::CheckImageError;
+use crate::cli::images::verify::ImageError;
 use crate::error::Refusal;
 use crate::error::io_kind::{of_image, of_store};
 use crate::error::kind::Kind;
@@ -23,7 +23,7 @@ pub enum MoveError {
     Elsewhere(#[from] OciImageError),
     /// There is no image to push.
     #[error(transparent)]
-    Image(#[from] CheckImageError),
+    Image(#[from] ImageError),
     /// A restore would not take the image either.
     #[error(transparent)]
     Refused(#[from] Box<Refusal>),

@@ -22,7 +22,7 @@ use crate::cuda::{GpuMap, GpuUuid, InvalidGpuUuid};
     args_override_self = true,
     override_usage = "cuda-checkpoint \
                       (--get-state | --action ACTION | --toggle | --get-restore-tid) \
-                      (--pid PID | --tree PID | --container ID) [OPTIONS]"
+                      (--pid PID | --container ID) [OPTIONS]"
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     #[arg(short, long, value_name = "OLD=NEW,...")]
     pub(crate) device_map: Option<DeviceMap>,
     /// Where the low-level runtime keeps the container
-    #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["pid", "tree"])]
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "pid")]
     pub(crate) root: Option<PathBuf>,
 }
 
@@ -64,9 +64,6 @@ pub(crate) struct TargetArguments {
     /// One process
     #[arg(short, long, value_parser = clap::value_parser!(i32).range(1..))]
     pub(crate) pid: Option<i32>,
-    /// All CUDA processes among this one and its descendants, together
-    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
-    pub(crate) tree: Option<i32>,
     /// All CUDA processes of a container, together
     #[arg(long, value_name = "ID")]
     pub(crate) container: Option<String>,

@@ -6,24 +6,18 @@ use std::time::Instant;
 
 use stasis_config::Flavor;
 
-use super::Error;
 use super::job::Group;
-use super::scope::Scope;
-use crate::cli::locate::Located;
+use super::{Error, scope};
 use crate::container::hooks::Hooks;
 use crate::context::Place;
 use crate::cuda::process_set::ProcessStates;
 use crate::low_level::hook::owed::{self, RanHook};
 use crate::low_level::hook::{HookError, Run, Unsuccessful};
-use crate::operation::Operation;
 
 impl Group {
     /// Suspends processes that run, once the hook of their container has been run.
     pub(super) fn suspend_running(&self, members: &ProcessStates) -> Result<(), Error> {
-        let (Some(operation), Scope::Container(found)) = (&self.operation, &self.scope) else {
-            return self.suspend(members);
-        };
-        let hooks = Hooks::of(&self.settings.hooks, &found.container);
+        let hooks = Hooks::of(&self.settings.hooks, &self.found.container);
         let hooks = hooks.map_err(|error| Error::Refused(Box::new(error.into())))?;
         if hooks.all().next().is_none() {
             return self.suspend(members);
@@ -34,12 +28,12 @@ impl Group {
             self.refuse_blockers(members, &inventory)?;
         }
         let intent = self.intent(members, &inventory)?;
-        let place = place(self, found)?;
-        self.record(&intent)?;
-        let told = self.tell(operation, found, &place, &hooks);
+        let place = place(self)?;
+        self.operation.record(&intent)?;
+        let told = self.tell(&place, &hooks);
         // It may have given GPU memory back, ended processes or started others.
         let looked = told.and_then(|()| {
-            let members = self.scope.query_members(&self.driver)?;
+            let members = scope::query_members(&self.found, &self.driver)?;
             let (inventory, intent) = self.look(&members)?;
             Ok((members, inventory, intent))
         });
@@ -52,13 +46,8 @@ impl Group {
         }
     }
 
-    fn tell(
-        &self,
-        operation: &Operation,
-        found: &Located,
-        place: &Place,
-        hooks: &Hooks,
-    ) -> Result<(), Error> {
+    fn tell(&self, place: &Place, hooks: &Hooks) -> Result<(), Error> {
+        let operation = &self.operation;
         if let Some(hook) = &hooks.after_restore {
             owed::record(operation, place, hook)?;
         }
@@ -68,7 +57,7 @@ impl Group {
         let run = Run {
             place,
             operation,
-            container: &found.container,
+            container: &self.found.container,
             hook,
         };
         let began = Instant::now();
@@ -84,10 +73,7 @@ impl Group {
 
     /// Runs the hook that a container is owed whose processes have their GPU again.
     pub(super) fn wake(&self) {
-        let (Some(operation), Scope::Container(found)) = (&self.operation, &self.scope) else {
-            return;
-        };
-        if let Some(ran) = owed::wake(operation, &found.container) {
+        if let Some(ran) = owed::wake(&self.operation, &self.found.container) {
             self.ran(ran);
         }
     }
@@ -100,7 +86,8 @@ impl Group {
 
 /// The program that made the container: another one than in the settings may have been chosen for
 /// it.
-fn place(group: &Group, found: &Located) -> Result<Place, Error> {
+fn place(group: &Group) -> Result<Place, Error> {
+    let found = &group.found;
     let runtime = &group.settings.runtime;
     let low_level = match runtime.resolve() {
         Ok(low_level) if low_level.flavor == found.flavor => low_level,

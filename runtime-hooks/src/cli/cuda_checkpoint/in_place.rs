@@ -9,7 +9,6 @@ use super::Error;
 use super::arguments::Operation as Asked;
 use super::job;
 use super::order::{Change, Done, Order};
-use super::scope::Scope;
 use crate::cli::locate::Located;
 use crate::cuda::GpuMap;
 use crate::cuda::failure::ProcessFailure;
@@ -85,8 +84,7 @@ pub(crate) fn bring(
         map: GpuMap::identity(),
     };
     let mut done = Done::default();
-    let scope = Scope::Container(located);
-    let answer = job::carry_out(settings.clone(), scope, order, &mut done);
+    let answer = job::carry_out(settings.clone(), located, order, &mut done);
     let took = start.elapsed();
     let bytes = before.max(held());
     let result = match answer {

@@ -1,4 +1,4 @@
-//! Operations on all CUDA processes of a tree or a container together: locked at the same time,
+//! Operations on all CUDA processes of a container together: locked at the same time,
 //! checkpointed and restored in parallel, and all rolled back if one fails.
 
 use std::io::{self, Write};
@@ -8,8 +8,8 @@ use stasis_config::Settings;
 
 use super::arguments::{Action, Arguments, Operation as Asked};
 use super::order::{Answer, Change, Done, Order};
-use super::scope::Scope;
-use super::{Error, NAME, word};
+use super::{Error, NAME, scope, word};
+use crate::cli::locate::{Located, locate};
 use crate::cuda::failure::{JobError, ProcessFailure, Step};
 use crate::cuda::job::{Checkpointed, CudaJob, Locked};
 use crate::cuda::lock::LockLimits;
@@ -21,25 +21,26 @@ use crate::cuda::{CudaDriver, CudaState, Driver};
 use crate::error::Refusal;
 use crate::gpu_path::{CopyingDriver, hole};
 use crate::host::cancel::Cancel;
-use crate::ledger::Reservation;
 use crate::low_level::hook::owed::RanHook;
 use crate::operation::Operation;
 use crate::operation::undo::{Begun, Undo};
 use crate::preflight::blocker::{Blockers, OF_THE_DRIVER};
 use crate::preflight::cuda_processes::refuse_below_frozen;
+use crate::preflight::peer_access::PeerAccess;
 use crate::preflight::{self, ContainerFacts};
 use crate::recovery;
 
 /// Carries the operation out and returns its answer.
 pub(super) fn run(settings: Settings, arguments: &Arguments) -> Result<String, Error> {
-    let scope = Scope::of(arguments)?;
+    let id = arguments.target.container.as_deref().unwrap_or_default();
+    let found = locate(id, arguments.root.as_deref())?;
     let order = Order {
         asked: arguments.operation(),
         lock_timeout: arguments.lock_timeout(),
         map: arguments.map(),
     };
     let mut done = Done::default();
-    let answer = carry_out(settings, scope, order, &mut done);
+    let answer = carry_out(settings, found, order, &mut done);
     for note in done.notes {
         // Nobody has to read it.
         let _ = writeln!(io::stderr(), "{NAME}: {note}");
@@ -53,7 +54,7 @@ pub(super) fn run(settings: Settings, arguments: &Arguments) -> Result<String, E
 /// [`Error`].
 pub(super) fn carry_out(
     settings: Settings,
-    scope: Scope,
+    found: Located,
     order: Order,
     done: &mut Done,
 ) -> Result<Answer, Error> {
@@ -66,47 +67,30 @@ pub(super) fn carry_out(
     let asked = order.asked;
     if let Asked::State | Asked::RestoreThread = asked {
         return Ok(Answer {
-            text: answer_query(&scope, &driver, asked)?,
+            text: answer_query(&found, &driver, asked)?,
             change: Change::None,
         });
     }
     let cancel = Cancel::on_signals()?;
-    let state_dir = settings.paths.state_dir.clone();
-    let operation = match &scope {
-        Scope::Container(found) => {
-            let context = found.context(settings.clone(), Cancel::not_needed());
-            let id = found.container.id();
-            let operation = recovery::begin(&context, id)?;
-            let refused = refuse_below_frozen(&found.container);
-            refused.map_err(|refusal| Error::Refused(Box::new(refusal.into())))?;
-            operation.keep(Undo::new(&context, id, Begun::Suspend))?;
-            Some(operation)
-        }
-        Scope::Tree(_) => None,
-    };
-    let reservation = match &operation {
-        Some(operation) => Arc::clone(operation.reservation()),
-        None => Arc::new(Reservation::new(&state_dir, &scope.name())),
-    };
-    let copying = operation.as_ref().map(|operation| {
-        let directory = operation.directory();
-        Arc::new(CopyingDriver::new(cuda, &settings, directory))
-    });
+    let context = found.context(settings.clone(), Cancel::not_needed());
+    let id = found.container.id();
+    let operation = recovery::begin(&context, id)?;
+    let refused = refuse_below_frozen(&found.container);
+    refused.map_err(|refusal| Error::Refused(Box::new(refusal.into())))?;
+    operation.keep(Undo::new(&context, id, Begun::Suspend))?;
+    let copying = Arc::new(CopyingDriver::new(cuda, &settings, operation.directory()));
     let mut group = Group {
+        driver: WatchedDriver::new(copying.clone(), limits),
         settings,
         order,
-        scope,
+        found,
         operation,
-        reservation,
         copying,
-        driver,
         cancel,
         hooks: Mutex::default(),
     };
-    if let Some(copying) = &group.copying {
-        let gpus = Arc::new(group.gpu_memory());
-        group.driver = WatchedDriver::new(copying.clone(), limits).with_room(gpus);
-    }
+    let gpus = Arc::new(group.gpu_memory());
+    group.driver = WatchedDriver::new(group.copying.clone(), limits).with_room(gpus);
     let changed = group.change(asked);
     done.notes.extend(group.driver.copying().notes);
     let hooks = group.hooks.into_inner();
@@ -119,9 +103,9 @@ pub(super) fn carry_out(
     })
 }
 
-fn answer_query(scope: &Scope, driver: &dyn Driver, asked: Asked) -> Result<String, Error> {
+fn answer_query(found: &Located, driver: &dyn Driver, asked: Asked) -> Result<String, Error> {
     let mut answer = String::new();
-    for (process, state) in scope.query_members(driver)? {
+    for (process, state) in scope::query_members(found, driver)? {
         let value = if asked == Asked::State {
             word(state)
         } else {
@@ -143,13 +127,11 @@ impl From<JobError> for Error {
 pub(super) struct Group {
     pub(super) settings: Settings,
     pub(super) order: Order,
-    pub(super) scope: Scope,
-    /// The container's lock, if the scope is a container.
-    pub(super) operation: Option<Operation>,
-    pub(super) reservation: Arc<Reservation>,
-    /// The driver beneath [`Self::driver`], if the scope is a container: of a tree nothing could
-    /// be put back by others.
-    pub(super) copying: Option<Arc<CopyingDriver>>,
+    pub(super) found: Located,
+    /// The container's lock.
+    pub(super) operation: Operation,
+    /// The driver beneath [`Self::driver`].
+    pub(super) copying: Arc<CopyingDriver>,
     pub(super) driver: WatchedDriver,
     pub(super) cancel: Cancel,
     /// The hooks that were run.
@@ -158,7 +140,7 @@ pub(super) struct Group {
 
 impl Group {
     fn change(&self, asked: Asked) -> Result<Change, Error> {
-        let members = self.scope.query_members(&self.driver)?;
+        let members = scope::query_members(&self.found, &self.driver)?;
         let all = |wanted| members.iter().all(|(_, state)| *state == wanted);
         let mixed = |wanted| Err(self.mixed(&members, wanted));
         match asked {
@@ -166,7 +148,7 @@ impl Group {
                 let inventory = self.inventory()?;
                 self.refuse_blockers(&members, &inventory)?;
                 let intent = self.intent(&members, &inventory)?;
-                self.record(&intent)?;
+                self.operation.record(&intent)?;
                 let locked = self.lock(intent.as_found()).map(drop);
                 self.forget();
                 locked
@@ -209,7 +191,7 @@ impl Group {
             deadline: deadline.unwrap_or_else(|| deadlines.lock()),
             one_try: deadlines.lock_try(),
         };
-        let again = || self.scope.members(&self.driver);
+        let again = || scope::members(&self.found, &self.driver);
         let job = CudaJob::lock(&self.driver, limits, as_found, again)?;
         if self.cancel.requested() {
             let lost = job.roll_back();
@@ -224,10 +206,8 @@ impl Group {
             Some(suspended) => suspended,
             None => self.suspended_by_others(&members),
         };
-        if let Some(operation) = &self.operation {
-            let given = hole::give_back(operation.directory());
-            given.map_err(|error| Error::Refused(Box::new(Refusal::GpuContents(error))))?;
-        }
+        let given = hole::give_back(self.operation.directory());
+        given.map_err(|error| Error::Refused(Box::new(Refusal::GpuContents(error))))?;
         self.admit(&suspended, goal)?;
         let processes: Vec<_> = members.into_iter().map(|(process, _)| process).collect();
         let held = processes
@@ -237,7 +217,7 @@ impl Group {
         let job = CudaJob::<Checkpointed>::of_restored(&self.driver, processes)
             .map_err(Error::Untouched)?;
         // Who finds this operation killed finishes it.
-        self.record(&suspended.clone().taken_up(goal))?;
+        self.operation.record(&suspended.clone().taken_up(goal))?;
         let taken_up = self.restore(job, goal);
         match &taken_up {
             Ok(()) if goal == SafeState::Locked => self.forget(),
@@ -264,10 +244,10 @@ impl Group {
         inventory: &Inventory,
     ) -> Result<(), Error> {
         let mut found = preflight::find(&ContainerFacts {
-            snapshot: &self.scope.snapshot()?,
+            snapshot: &self.found.container.snapshot()?,
             members,
             inventory,
-            peer_access: self.scope.peer_access(),
+            peer_access: PeerAccess::of(&self.found.container),
         })?;
         found.retain(|finding| OF_THE_DRIVER.contains(&finding.kind));
         Blockers::check(found, &self.settings)?;
@@ -280,7 +260,7 @@ impl Group {
             .map(|(process, state)| format!("{process} is {}", word(*state)))
             .collect();
         Error::Mixed {
-            of: self.scope.name(),
+            of: scope::name(&self.found),
             wanted,
             states: states.join(", "),
         }

@@ -1,8 +1,7 @@
 //! Memory for GPU contents: on the host while they are there, and on the GPUs when they return.
 //!
 //! The driver loses a process if a restore finds too little GPU memory, and NVML does not report
-//! the memory of a checkpointed process. So a checkpoint records how much each process of a
-//! container held. There is no place for such a record of a tree.
+//! the memory of a checkpointed process. So a checkpoint records how much each process held.
 
 use std::iter;
 
@@ -11,7 +10,6 @@ use stasis_linux::cgroup::FreezerState;
 
 use super::Error;
 use super::job::Group;
-use super::scope::Scope;
 use crate::container::host_memory::{self, HostRoom};
 use crate::container::memory_limit::MemoryCgroup;
 use crate::cuda::failure::ProcessFailure;
@@ -22,7 +20,7 @@ use crate::cuda::process_set::as_found::SafeState;
 use crate::gpu_path::NewFiles;
 use crate::ledger::Patience;
 use crate::ledger::gpu_memory::GpuMemory;
-use crate::operation::{Intent, Member, Operation, OperationError};
+use crate::operation::{Intent, Member};
 use crate::restore::admission::admit_with_room;
 
 /// A process, and what it holds on GPUs, in bytes.
@@ -35,9 +33,8 @@ pub(super) fn only(held: Vec<Held>, processes: &[ProcessRef]) -> Vec<Held> {
 }
 
 impl Group {
-    /// Makes room for GPU contents in host memory, or checks that there is some. Those of a
-    /// container get files, and those that get none have to fit into the container. Also records
-    /// the intent of a container.
+    /// Checks that there is room for GPU contents in host memory. They get files, and those that
+    /// get none have to fit into the container. Also records the intent.
     ///
     /// # Errors
     /// [`Error::NoHostMemory`], [`Error::Operation`]; nothing is changed then.
@@ -49,35 +46,26 @@ impl Group {
     ) -> Result<(), Error> {
         let bytes = gpu_bytes(&intent.processes());
         let room = HostRoom {
-            reservation: &self.reservation,
+            reservation: self.operation.reservation(),
             patience: &self.patience(),
         };
-        let (Some(copying), Some(operation)) = (&self.copying, &self.operation) else {
-            for (process, _) in members {
-                if let Some(cgroup) = MemoryCgroup::of(process.pid())? {
-                    host_memory::admit(room, &cgroup, bytes)?;
-                }
-            }
-            return Ok(());
-        };
         host_memory::admit_host(room, bytes)?;
-        operation.record(intent)?;
+        self.operation.record(intent)?;
         let held: Vec<_> = members
             .iter()
             .map(|(process, _)| (process.clone(), intent.bytes_of(process)))
             .collect();
-        copying.try_driver(&held);
-        copying.make(&held, &NewFiles::Nameless, |process| {
+        self.copying.try_driver(&held);
+        self.copying.make(&held, &NewFiles::Nameless, |process| {
             let gpus = &intent.member(process)?.process.gpus;
             inventory.numa_node(gpus.iter().map(|gpu| gpu.uuid))
         });
         let outside = held
             .iter()
-            .filter(|(process, _)| !copying.has_file(process));
+            .filter(|(process, _)| !self.copying.has_file(process));
         let outside: u64 = outside.map(|(_, bytes)| *bytes).sum();
-        if let Some(cgroup) = self.limits_of(members.iter().map(|(process, _)| process))? {
-            host_memory::admit_limits(&cgroup, outside)?;
-        }
+        let cgroup = self.limits_of(members.iter().map(|(process, _)| process))?;
+        host_memory::admit_limits(&cgroup, outside)?;
         Ok(())
     }
 
@@ -101,22 +89,19 @@ impl Group {
     /// [`Error::NoHostMemory`].
     pub(super) fn admit_limits(&self, held: &[Held]) -> Result<(), Error> {
         let bytes = held.iter().map(|(_, bytes)| *bytes).sum();
-        let cgroup = self.limits_of(held.iter().map(|(process, _)| process))?;
-        match cgroup {
-            Some(cgroup) if bytes > 0 => Ok(host_memory::admit_limits(&cgroup, bytes)?),
-            _ => Ok(()),
+        if bytes > 0 {
+            let cgroup = self.limits_of(held.iter().map(|(process, _)| process))?;
+            host_memory::admit_limits(&cgroup, bytes)?;
         }
+        Ok(())
     }
 
     /// The limits of a container.
     fn limits_of<'p>(
         &self,
         processes: impl Iterator<Item = &'p ProcessRef>,
-    ) -> Result<Option<MemoryCgroup>, Error> {
-        match &self.scope {
-            Scope::Container(found) => Ok(Some(found.container.memory().with_those_of(processes)?)),
-            Scope::Tree(_) => Ok(None),
-        }
+    ) -> Result<MemoryCgroup, Error> {
+        Ok(self.found.container.memory().with_those_of(processes)?)
     }
 
     /// Checks that the GPUs have enough free memory for the recorded contents of a container.
@@ -124,14 +109,11 @@ impl Group {
     /// # Errors
     /// [`Error::Refused`]; nothing is changed then.
     pub(super) fn admit(&self, suspended: &Intent, goal: SafeState) -> Result<(), Error> {
-        let Scope::Container(found) = &self.scope else {
-            return Ok(());
-        };
         let intent = suspended.clone().taken_up(goal);
         let intent = intent.moved(&self.order.map);
         admit_with_room(
             &self.settings,
-            &found.container,
+            &self.found.container,
             &intent,
             &self.gpu_memory(),
         )
@@ -140,7 +122,11 @@ impl Group {
 
     /// Where memory of GPUs is reserved.
     pub(super) fn gpu_memory(&self) -> GpuMemory {
-        GpuMemory::new(&self.reservation, self.patience(), &self.settings)
+        GpuMemory::new(
+            self.operation.reservation(),
+            self.patience(),
+            &self.settings,
+        )
     }
 
     fn patience(&self) -> Patience {
@@ -187,30 +173,18 @@ impl Group {
         }
     }
 
-    /// The record of a container.
+    /// The record, if there is one.
     ///
     /// # Errors
     /// [`Error::Operation`].
     pub(super) fn recorded(&self) -> Result<Option<Intent>, Error> {
-        let recorded = self.operation.as_ref().map(Operation::recorded);
-        Ok(recorded.transpose()?.flatten())
-    }
-
-    /// Writes the record of a container.
-    ///
-    /// # Errors
-    /// [`OperationError`].
-    pub(super) fn record(&self, intent: &Intent) -> Result<(), OperationError> {
-        let operation = self.operation.as_ref();
-        operation.map_or(Ok(()), |operation| operation.record(intent))
+        Ok(self.operation.recorded()?)
     }
 
     /// Leaves what waits for the operator recorded, and nothing else.
     pub(super) fn settle(&self, intent: Intent) {
-        if let Some(operation) = &self.operation {
-            // The record that stays has the next operation finish what this one has begun.
-            let _ = operation.settle(intent);
-        }
+        // The record that stays has the next operation finish what this one has begun.
+        let _ = self.operation.settle(intent);
     }
 
     /// Removes the record, once all state is on the GPUs again, of which the program is told.
@@ -221,25 +195,26 @@ impl Group {
 
     /// The same for processes that are locked, and could not be told of anything.
     pub(super) fn forget(&self) {
-        if let Some(operation) = &self.operation {
-            operation.clear();
-        }
+        self.operation.clear();
     }
 
     /// As [`Group::clear`], but leaves processes that merely do not answer now to the keeper.
     pub(super) fn leave(&self, intent: &Intent, lost: &[ProcessFailure]) {
-        match &self.operation {
-            Some(operation) if lost.iter().any(ProcessFailure::may_pass) => {
-                // Without a keeper the next operation finds them.
-                let _ = operation.hand_over(intent);
-            }
-            _ => self.clear(),
+        if lost.iter().any(ProcessFailure::may_pass) {
+            // Without a keeper the next operation finds them.
+            let _ = self.operation.hand_over(intent);
+        } else {
+            self.clear();
         }
     }
 
     fn describe(&self, process: &ProcessRef, gpus: Vec<GpuUse>) -> CudaProcess {
         CudaProcess {
-            pid: self.scope.pid_inside(process),
+            pid: self
+                .found
+                .container
+                .pid_inside(process)
+                .unwrap_or(process.pid()),
             name: process.name().to_owned(),
             gpus,
         }

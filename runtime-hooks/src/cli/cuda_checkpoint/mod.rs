@@ -1,7 +1,7 @@
 //! NVIDIA's `cuda-checkpoint` for operators and CRIU's CUDA plugin: the same options, output and
 //! exit codes, with error texts that report the state after a failure.
 //!
-//! Our additions are `--tree` and `--container`, which act on all CUDA processes together.
+//! Our addition is `--container`, which acts on all CUDA processes of one together.
 
 mod arguments;
 mod hooks;
@@ -21,7 +21,9 @@ use std::sync::Arc;
 use clap::{CommandFactory, Parser};
 use stasis_config::{Settings, SettingsError};
 
+use crate::cli::answer::write;
 use crate::cli::command_error::of_settings;
+use crate::cli::gone;
 use crate::cli::locate::LocateError;
 use crate::container::host_memory::NoHostMemory;
 use crate::container::inherited_devices::InheritedDevicesError;
@@ -213,16 +215,18 @@ fn outcome(lost: &[ProcessFailure]) -> String {
 /// Carries a command line out and returns the exit code.
 #[must_use]
 pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
-    let arguments = match Arguments::try_parse_from(args) {
+    let words: Vec<OsString> = args.collect();
+    let arguments = match Arguments::try_parse_from(&words) {
         Ok(arguments) => arguments,
         Err(error) => {
+            let error = gone::with_successor(error, words.into_iter());
             // Help is not an error, and goes to standard output.
             let _ = error.print();
             return if error.use_stderr() { FAILURE } else { 0 };
         }
     };
     match run(&arguments) {
-        Ok(answer) => match io::stdout().write_all(answer.as_bytes()) {
+        Ok(answer) => match write(&answer) {
             Ok(()) => 0,
             Err(_) => FAILURE,
         },

@@ -1,4 +1,4 @@
-//! What is asked of all CUDA processes of a tree or a container, and what has become of it.
+//! An order to all CUDA processes of a container, and what has become of it.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::arguments::Operation as Asked;
 use crate::cuda::GpuMap;
 use crate::low_level::hook::owed::RanHook;
 
-/// What is asked of a tree or a container.
+/// An order to a container.
 pub(super) struct Order {
     pub(super) asked: Asked,
     /// How long locking may take, if not as long as the settings say.

@@ -140,7 +140,7 @@ fn advice(step: Step, error: CudaError) -> &'static str {
     match (step, error) {
         (Step::Lock, CudaError::NotReady) => {
             "; its submitted work did not finish in time. Processes that wait for each other can \
-             only be locked together: --tree or --container"
+             only be locked together: --container"
         }
         (Step::Lock, CudaError::IllegalState) => "; only a running process can be locked",
         (Step::Checkpoint, CudaError::IllegalState) => {

@@ -1,4 +1,4 @@
-//! Takes the GPUs of a tree or a container, whose processes keep their contents in host memory.
+//! Takes the GPUs of a container, whose processes keep their contents in host memory.
 
 use super::Error;
 use super::job::Group;
@@ -51,7 +51,7 @@ impl Group {
         let job = self.take_inherited_devices(job)?;
         // For a roll-back; if this cannot be written, that waits for room that others take.
         let to_go_back = Amounts::from(&intent.room_to_go_back());
-        let _ = self.reservation.hold(&to_go_back);
+        let _ = self.operation.reservation().hold(&to_go_back);
         let job = self.lead_into_files(job)?;
         let job = job.checkpoint()?;
         if self.cancel.requested() {
@@ -63,12 +63,9 @@ impl Group {
 
     /// Has GPU contents go into files, if the container has room for those that do not.
     fn lead_into_files<'d>(&self, job: CudaJob<'d, Locked>) -> Result<CudaJob<'d, Locked>, Error> {
-        let Some(copying) = &self.copying else {
-            return Ok(job);
-        };
         let led = self.measured(job.members()).and_then(|held| {
             self.driver.expect(&held);
-            let alone = copying.arm(&held);
+            let alone = self.copying.arm(&held);
             self.admit_limits(&only(held, &alone))
         });
         match led {
@@ -85,7 +82,11 @@ impl Group {
         &self,
         job: CudaJob<'d, Locked>,
     ) -> Result<CudaJob<'d, Locked>, Error> {
-        match inherited_devices::give_up(&self.driver, job.members(), self.scope.snapshot()) {
+        match inherited_devices::give_up(
+            &self.driver,
+            job.members(),
+            self.found.container.snapshot(),
+        ) {
             Ok(_) => Ok(job),
             Err(cause) => Err(Error::InheritedDevices {
                 cause,
@@ -101,7 +102,7 @@ impl Group {
         job: CudaJob<'_, Checkpointed>,
         intent: Intent,
     ) -> Result<(), Error> {
-        let recorded = self.record(&intent.left_to(PendingOn::Operator));
+        let recorded = self.operation.record(&intent.left_to(PendingOn::Operator));
         recorded.map_err(|cause| Error::NotRecorded {
             cause,
             lost: job.roll_back(),

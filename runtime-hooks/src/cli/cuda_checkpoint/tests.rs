@@ -109,7 +109,7 @@ fn a_command_line_that_makes_no_sense_fails_as_everything_does() {
         "--toggle --pid x",
         "--toggle --get-state --pid 12",
         "--action suspend --pid 12",
-        "--toggle --pid 12 --tree 12",
+        "--toggle --tree 12",
         "--toggle --pid 12 --root /run/runc",
         "--launch-job --pid 12",
     ] {

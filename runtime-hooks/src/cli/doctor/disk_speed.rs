@@ -7,8 +7,8 @@ use stasis_config::Settings;
 
 use super::warning;
 use crate::cli::answer::amount::size;
+use crate::cli::doctor::Finding;
 use crate::cli::log::line::{Line, read};
-use crate::cli::machine::Finding;
 
 /// That of a good disk of the cheap kind (SATA): GPU contents are tens of GiB.
 const SLOW: u64 = 512 << 20;

@@ -5,8 +5,9 @@ use std::fs;
 
 use stasis_linux::ProcessRef;
 
+use super::Finding;
 use super::fault;
-use crate::cli::machine::{Finding, answer_of};
+use super::programs::answer_of;
 
 const SWITCHES: &str = "nvidia-nvswitch";
 const PROGRAM: &str = "nv-fabricmanager";

@@ -1,12 +1,12 @@
 //! The driver and the GPUs.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use stasis_config::Settings;
 use stasis_linux::error_chain;
 
-use super::{fabric, fault, warning};
-use crate::cli::machine::{Copying, Finding};
+use super::{Finding, copying, fabric, fault, ok, warning};
 use crate::cuda::nvml::{GpuFacts, Inventory, InventoryError, Mig, Persistence};
 
 const CONTROL: &str = "/dev/nvidiactl";
@@ -26,52 +26,57 @@ const KNOWN: [(&str, &str); 2] = [
     ),
 ];
 
+/// Tries this machine's build of the driver, if it was not tried yet.
 pub(super) fn findings(
     settings: &Settings,
     inventory: Result<&Inventory, &InventoryError>,
-    copying: Option<&Copying>,
 ) -> Vec<Finding> {
-    let mut found = Vec::new();
-    match inventory {
-        Ok(inventory) => {
-            found.extend(version(&inventory.driver_version));
-            found.extend(inventory.unread.iter().map(|gpu| {
-                let remedy = "see dmesg; reset the GPU or restart the machine";
-                fault(
-                    "lost-gpu",
-                    format!("NVML cannot report on a GPU: {}", gpu.error),
-                    remedy,
-                )
-            }));
-            found.extend(
-                inventory
-                    .facts
-                    .values()
-                    .flat_map(|facts| of(settings, facts)),
-            );
-        }
-        Err(error) if Path::new(CONTROL).exists() => found.push(fault(
-            "driver",
-            error_chain(error),
-            "install the driver's libraries, or name them in the settings (driver.nvml)",
-        )),
-        Err(error) => found.push(warning(
-            "driver",
-            format!("no GPU: {}", error_chain(error)),
-            "none, if this machine has no GPU",
-        )),
-    }
-    if let Some(Copying::Driver { why }) = copying {
-        let evidence = format!("the driver alone copies GPU contents, with one thread: {why}");
-        found.push(warning(
-            "copying",
-            evidence,
-            "checkpoints work, and are slower",
-        ));
+    let mut found = vec![of_driver(inventory)];
+    if let Ok(inventory) = inventory {
+        found.extend(version(&inventory.driver_version));
+        found.extend(inventory.unread.iter().map(|gpu| {
+            let remedy = "see dmesg; reset the GPU or restart the machine";
+            fault(
+                "lost-gpu",
+                format!("NVML cannot report on a GPU: {}", gpu.error),
+                remedy,
+            )
+        }));
+        let facts = inventory.facts.values();
+        found.extend(facts.flat_map(|facts| of(settings, facts)));
+        found.push(copying::finding(settings));
     }
     let driver = inventory.ok().map(|inventory| &*inventory.driver_version);
     found.extend(fabric::finding(driver));
     found
+}
+
+/// The driver, and the GPUs that it has.
+pub(super) fn of_driver(inventory: Result<&Inventory, &InventoryError>) -> Finding {
+    match inventory {
+        Ok(inventory) => {
+            let mut products = BTreeMap::<&str, usize>::new();
+            for gpu in &inventory.gpus {
+                *products.entry(&gpu.name).or_default() += 1;
+            }
+            let products = products
+                .iter()
+                .map(|(name, count)| format!("{count} {name}"));
+            let products = products.collect::<Vec<_>>().join(", ");
+            let version = &inventory.driver_version;
+            ok("driver", format!("{version}; GPUs: {products}"))
+        }
+        Err(error) if Path::new(CONTROL).exists() => fault(
+            "driver",
+            error_chain(error),
+            "install the driver's libraries, or name them in the settings (driver.nvml)",
+        ),
+        Err(error) => warning(
+            "driver",
+            format!("no GPU: {}", error_chain(error)),
+            "none, if this machine has no GPU",
+        ),
+    }
 }
 
 fn version(version: &str) -> Vec<Finding> {

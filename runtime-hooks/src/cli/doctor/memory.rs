@@ -7,7 +7,7 @@ use stasis_linux::procfs::MemInfo;
 
 use super::warning;
 use crate::cli::answer::amount::size;
-use crate::cli::machine::Finding;
+use crate::cli::doctor::Finding;
 use crate::cuda::nvml::Inventory;
 
 /// More than this part of the memory is missed.

@@ -2,23 +2,32 @@
 //! docs/doctor.md has all that it finds.
 
 mod containers;
+mod copying;
 mod disk_speed;
 mod engines;
+mod exposed;
 mod fabric;
+mod finding;
 mod gpus;
 mod memory;
 mod node;
+mod programs;
 mod room;
 mod shims;
 mod toolkit;
+mod version;
 
 use std::fmt;
 
 use serde::Serialize;
 use stasis_config::{Settings, SettingsError};
 
-use crate::cli::machine::{Finding, Verdict, machine};
 use crate::cuda::nvml::Inventory;
+use crate::preflight::capabilities::Capabilities;
+pub use finding::{Finding, Verdict};
+use programs::Installed;
+pub(super) use programs::version_of;
+pub(super) use version::{Program, Version};
 
 /// All that was found.
 #[derive(Debug, Serialize)]
@@ -36,17 +45,21 @@ pub fn doctor(loaded: Result<Settings, SettingsError>) -> Diagnosis {
         findings.push(node::settings(&error));
         Settings::default()
     });
-    let machine = machine(&settings);
+    let programs = programs::installed(&settings);
     let inventory = Inventory::read(&settings);
     let known = inventory.as_ref().ok();
     let groups = [
         ("settings", findings),
-        ("node", node::findings(&settings, &machine)),
-        ("programs", machine.findings),
         (
-            "gpus",
-            gpus::findings(&settings, inventory.as_ref(), machine.gpu_contents.as_ref()),
+            "node",
+            node::findings(&settings, &Capabilities::probe(&settings)),
         ),
+        (
+            "programs",
+            programs.iter().map(Installed::finding).collect(),
+        ),
+        ("exposed", exposed::findings(&settings, &programs)),
+        ("gpus", gpus::findings(&settings, inventory.as_ref())),
         ("room", room::findings(&settings, known)),
         ("memory", memory::findings(known)),
         ("disk", Vec::from_iter(disk_speed::finding(&settings))),
@@ -60,17 +73,21 @@ pub fn doctor(loaded: Result<Settings, SettingsError>) -> Diagnosis {
     Diagnosis { findings }
 }
 
+/// Tries this machine's build of the driver, if it was not tried yet, and looks at nothing else.
+#[must_use]
+pub fn self_test(settings: &Settings) -> Diagnosis {
+    let inventory = Inventory::read(settings);
+    let mut findings = vec![gpus::of_driver(inventory.as_ref())];
+    findings.extend(inventory.is_ok().then(|| copying::finding(settings)));
+    Diagnosis { findings }
+}
+
 /// A group in which nothing was found says so.
 fn or_in_order((group, found): (&str, Vec<Finding>)) -> Vec<Finding> {
     if !found.is_empty() {
         return found;
     }
-    vec![Finding {
-        id: group.to_owned(),
-        verdict: Verdict::Ok,
-        evidence: "nothing is wrong".to_owned(),
-        remedy: String::new(),
-    }]
+    vec![ok(group, "nothing is wrong".to_owned())]
 }
 
 impl Diagnosis {
@@ -84,6 +101,11 @@ impl Diagnosis {
         let is_it = |finding: &&Finding| finding.verdict == verdict;
         self.findings.iter().filter(is_it).count()
     }
+}
+
+/// A fact, or a group in which nothing is wrong.
+fn ok(id: &str, evidence: String) -> Finding {
+    finding(Verdict::Ok, id, evidence, String::new())
 }
 
 fn fault(id: &str, evidence: String, remedy: impl Into<String>) -> Finding {

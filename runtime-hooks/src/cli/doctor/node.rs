@@ -6,8 +6,8 @@ use std::path::Path;
 use stasis_config::{Settings, SettingsError};
 use stasis_linux::error_chain;
 
-use super::{fault, warning};
-use crate::cli::machine::{Finding, Machine, exit_of};
+use super::programs::exit_of;
+use super::{Finding, fault, ok, warning};
 use crate::low_level::criu_version::CriuVersion;
 use crate::preflight::capabilities::{Capabilities, Cgroups, Criu};
 
@@ -23,8 +23,8 @@ pub(super) fn settings(error: &SettingsError) -> Finding {
     fault("settings", error_chain(error), remedy)
 }
 
-pub(super) fn findings(settings: &Settings, machine: &Machine) -> Vec<Finding> {
-    let mut found = of(&machine.capabilities);
+pub(super) fn findings(settings: &Settings, has: &Capabilities) -> Vec<Finding> {
+    let mut found = of(has);
     if let Err(error) = settings.runtime.resolve() {
         let remedy = "install runc or crun, or name it in the settings (runtime.path)";
         found.push(fault("low-level-runtime", error_chain(&error), remedy));
@@ -48,29 +48,53 @@ pub(super) fn findings(settings: &Settings, machine: &Machine) -> Vec<Finding> {
 }
 
 fn of(has: &Capabilities) -> Vec<Finding> {
-    let mut found = Vec::new();
-    match &has.criu {
-        Criu::Version(_) => {}
-        Criu::Missing => found.push(fault(
-            "criu-missing",
-            "no criu is in PATH".to_owned(),
-            format!("install CRIU {} or newer", CriuVersion::WITH_HOOKS),
-        )),
-        Criu::Unknown(why) => found.push(fault(
+    let mut found = vec![of_criu(&has.criu)];
+    found.push(match &has.plugin {
+        Some(plugin) => ok("criu-plugin", plugin.display().to_string()),
+        None => {
+            let evidence = "the plugin for CRIU (gpu_contents.plugin) is not there: the driver and \
+                            CRIU move GPU contents, with one thread each";
+            let evidence = evidence.to_owned();
+            warning("criu-plugin", evidence, "install stasis again")
+        }
+    });
+    let kernel = &has.kernel;
+    let (release, bytes) = (&kernel.release, kernel.page_size);
+    found.push(ok(
+        "kernel",
+        format!("{release}, with pages of {bytes} bytes"),
+    ));
+    let version = match has.cgroups {
+        Cgroups::V1 => "version 1",
+        Cgroups::V2 => "version 2",
+        Cgroups::Hybrid => "versions 1 and 2",
+        Cgroups::None => {
+            let evidence = "no cgroups are mounted: no container is found".to_owned();
+            found.push(fault("cgroups", evidence, "mount them at /sys/fs/cgroup"));
+            return found;
+        }
+    };
+    found.push(ok("cgroups", version.to_owned()));
+    found
+}
+
+fn of_criu(criu: &Criu) -> Finding {
+    let needed = CriuVersion::WITH_HOOKS;
+    let remedy = format!("install CRIU {needed} or newer");
+    match criu {
+        Criu::Version(version) if *version < needed => warning(
+            "criu-version",
+            format!("CRIU {version} has no hooks for GPU contents"),
+            remedy,
+        ),
+        Criu::Version(version) => ok("criu", format!("CRIU {version}")),
+        Criu::Missing => fault("criu-missing", "no criu is in PATH".to_owned(), remedy),
+        Criu::Unknown(why) => fault(
             "criu-unknown",
             why.clone(),
             "see whether `criu --version` works",
-        )),
+        ),
     }
-    if has.plugin.is_none() {
-        let evidence = "the plugin for CRIU (gpu_contents.plugin) is not there".to_owned();
-        found.push(warning("criu-plugin", evidence, "install stasis again"));
-    }
-    if has.cgroups == Cgroups::None {
-        let evidence = "no cgroups are mounted: no container is found".to_owned();
-        found.push(fault("cgroups", evidence, "mount them at /sys/fs/cgroup"));
-    }
-    found
 }
 
 /// CRIU tries whether the kernel has what every dump needs (criu(8), "check").
@@ -115,6 +139,7 @@ fn selinux(enforces: &str) -> Option<Finding> {
 mod tests {
     use super::*;
     use crate::bulk_memory::plugin::tests::capable;
+    use crate::cli::doctor::Verdict;
 
     #[test]
     fn selinux_counts_where_it_enforces() {
@@ -127,13 +152,16 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_found() {
-        assert_eq!(of(&capable()), []);
+        let ids = |has: &Capabilities| {
+            let found = of(has).into_iter();
+            let wrong = found.filter(|finding| finding.verdict != Verdict::Ok);
+            wrong.map(|finding| finding.id).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(&capable()), [""; 0]);
         let mut has = capable();
         has.cgroups = Cgroups::None;
         has.criu = Criu::Unknown("it hangs".to_owned());
         has.plugin = None;
-        let ids: Vec<_> = of(&has).into_iter().map(|finding| finding.id).collect();
-        let expected = ["criu-unknown", "criu-plugin", "cgroups"];
-        assert_eq!(ids, expected);
+        assert_eq!(ids(&has), ["criu-unknown", "criu-plugin", "cgroups"]);
     }
 }

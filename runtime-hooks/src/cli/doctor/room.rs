@@ -4,7 +4,7 @@ use stasis_config::Settings;
 use stasis_linux::error_chain;
 
 use super::warning;
-use crate::cli::machine::Finding;
+use crate::cli::doctor::Finding;
 use crate::cli::recover::left_behind;
 use crate::container::host_memory::available;
 use crate::cuda::nvml::Inventory;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::fault;
-use crate::cli::machine::Finding;
+use crate::cli::doctor::Finding;
 use crate::cli::setup::in_use::{bundles, recorded_in};
 
 /// Where a link to our shim takes the place of containerd's own.

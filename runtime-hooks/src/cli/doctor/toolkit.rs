@@ -8,7 +8,7 @@ use std::path::Path;
 use toml_edit::DocumentMut;
 
 use super::warning;
-use crate::cli::machine::Finding;
+use crate::cli::doctor::Finding;
 
 const SETTINGS: &str = "/etc/nvidia-container-runtime/config.toml";
 /// Where packages put podman's and CRI-O's hook.

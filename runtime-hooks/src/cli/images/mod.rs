@@ -10,6 +10,7 @@ pub mod offered;
 mod origin;
 mod row;
 mod table;
+pub mod verify;
 mod whose;
 
 use std::path::{Path, PathBuf};
@@ -17,12 +18,12 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use stasis_config::Settings;
 
-use crate::cli::answer::{Format, Output, answer};
-use crate::cli::check::image::Reading;
+use crate::cli::answer::{Format, Output, answer, show_note, write_line};
 use crate::cli::command_error::{CommandError, MoveError};
 use moved::login::Login;
 use named::reference;
 use row::Row;
+use verify::Reading;
 
 /// The images, and what of them is read.
 #[derive(Debug, Args)]
@@ -39,9 +40,9 @@ pub struct Arguments {
 pub struct VerifyArguments {
     #[command(flatten)]
     images: Arguments,
-    /// Say whether they would run here, by what they tell of themselves: driver and its libraries,
-    /// GPUs, CPU, kernel, CRIU, memory. Their contents are not read, and of an image in a registry
-    /// or an OCI layout (REGISTRY/REPOSITORY:TAG, oci:/DIRECTORY:TAG) not fetched.
+    /// Say whether they would run here, too: driver and its libraries, GPUs, CPU, kernel, CRIU,
+    /// memory. Of an image in a registry or an OCI layout (REGISTRY/REPOSITORY:TAG,
+    /// oci:/DIRECTORY:TAG) no contents are fetched.
     #[arg(long, requires = "directories")]
     here: bool,
     /// The bundle of the new container: look for the image's mounts, and the files that its
@@ -53,6 +54,8 @@ pub struct VerifyArguments {
 }
 
 const NOT_ALL: u8 = 1;
+/// The question, unless it is only whether images are whole.
+const RESTORABLE: &str = "RESTORABLE";
 const NOTHING_KNOWN: &str = "no directory with an image is known; those that an engine has packed \
     are its own: see `ctr images ls`, and podman's exported archives";
 
@@ -69,14 +72,19 @@ impl VerifyArguments {
 /// # Errors
 /// As [`run`]; an image elsewhere cannot be asked.
 pub fn verify(settings: &Settings, arguments: &VerifyArguments) -> Result<u8, CommandError> {
-    if !arguments.here {
-        return run(settings, &arguments.images, Reading::Everything);
-    }
-    let named = arguments.images.directories.iter();
-    let rows = named.map(|named| here(settings, named, arguments));
-    let rows: Vec<Row> = rows.collect::<Result<_, _>>()?;
-    show(arguments.format(), &rows, &table::with_notes)?;
-    Ok(code(&rows))
+    let directories = arguments.images.directories(settings)?;
+    let row = |image: &PathBuf| match arguments.here {
+        true => here(settings, image, arguments),
+        false => Ok(Row::of(settings, image, Reading::Contents)),
+    };
+    let rows: Vec<Row> = directories.iter().map(row).collect::<Result<_, _>>()?;
+    show(
+        arguments.format(),
+        &rows,
+        if arguments.here { RESTORABLE } else { "WHOLE" },
+    )?;
+    let is_well = rows.iter().all(|row| row.restorable == Some(true));
+    Ok(if is_well { 0 } else { NOT_ALL })
 }
 
 /// Whether an image would run here, wherever it is.
@@ -93,49 +101,33 @@ impl Arguments {
     pub fn format(&self) -> Format {
         self.output.format()
     }
+
+    /// The named directories, or all that are known.
+    fn directories(&self, settings: &Settings) -> Result<Vec<PathBuf>, CommandError> {
+        match self.directories.as_slice() {
+            [] => known::with_dockers(settings),
+            named => Ok(named.to_vec()),
+        }
+    }
 }
 
 /// Shows the images; the exit code.
 ///
 /// # Errors
 /// What is stored on this machine cannot be listed.
-pub fn run(
-    settings: &Settings,
-    arguments: &Arguments,
-    reading: Reading,
-) -> Result<u8, CommandError> {
-    let mut directories = arguments.directories.clone();
-    if directories.is_empty() {
-        directories = known::with_dockers(settings)?;
-    }
-    let rows: Vec<Row> = directories
-        .iter()
-        .map(|directory| Row::of(settings, directory, reading))
-        .collect();
-    if rows.is_empty() && arguments.format() == Format::Text {
-        eprintln!("stasis: {NOTHING_KNOWN}");
-    } else {
-        show(arguments.format(), &rows, &table::of)?;
-    }
-    Ok(match reading {
-        Reading::Everything | Reading::Here => code(&rows),
-        Reading::Records => 0,
-    })
+pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
+    let directories = arguments.directories(settings)?;
+    let row = |directory: &PathBuf| Row::of(settings, directory, Reading::Records);
+    let rows: Vec<Row> = directories.iter().map(row).collect();
+    show(arguments.format(), &rows, RESTORABLE)?;
+    Ok(0)
 }
 
-fn show(
-    format: Format,
-    rows: &[Row],
-    table: &dyn Fn(&[Row]) -> String,
-) -> Result<(), CommandError> {
+fn show(format: Format, rows: &[Row], asked: &'static str) -> Result<(), CommandError> {
     match format {
         Format::Json => answer(&rows)?,
-        Format::Text => println!("{}", table(rows)),
+        Format::Text if rows.is_empty() => show_note(NOTHING_KNOWN),
+        Format::Text => write_line(&table::of(rows, asked))?,
     }
     Ok(())
-}
-
-fn code(rows: &[Row]) -> u8 {
-    let is_well = rows.iter().all(|row| row.restorable);
-    if is_well { 0 } else { NOT_ALL }
 }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use stasis_config::Settings;
 
 use super::known;
+use crate::cli::answer::write_line;
 use crate::cli::documents::names::{Named, VERB};
 use crate::cli::locate::{Located, running};
 
@@ -25,7 +26,10 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> Option<u8> {
         Named::Images => images(),
     };
     let plain = names.iter().filter(|name| is_plain(name));
-    plain.for_each(|name| println!("{name}"));
+    plain.into_iter().for_each(|name| {
+        // No shell waits for an error.
+        let _ = write_line(name);
+    });
     Some(0)
 }
 

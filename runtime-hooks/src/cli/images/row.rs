@@ -10,9 +10,8 @@ use stasis_oci_image::Reference;
 
 use super::moved::describe;
 use super::origin::Origin;
+use super::verify::{About, Expects, Reading, Refused, Report, judge, look, look_elsewhere};
 use crate::bulk_memory::places::of_image;
-use crate::cli::check::image::{About, Expects, Reading, Refused, Report};
-use crate::cli::check::image::{judge, look, look_elsewhere};
 use crate::cli::command_error::MoveError;
 use crate::error::chain;
 use crate::error::kind::Kind;
@@ -22,8 +21,9 @@ use crate::error::kind::Kind;
 pub(super) struct Row {
     /// Its directory, or what it is called elsewhere.
     pub(super) image: PathBuf,
-    /// Whether a restore would begin here, now, for all that was read.
-    pub(super) restorable: bool,
+    /// Whether a restore would begin, for all that was read and asked; `None`: nothing says that
+    /// the image is whole.
+    pub(super) restorable: Option<bool>,
     /// The kind with which it would be refused.
     pub(super) kind: Option<Kind>,
     /// All reasons for that.
@@ -36,6 +36,8 @@ pub(super) struct Row {
     pub(super) packs_in: Option<PacksIn>,
     /// The directory of those that lie apart, by the settings.
     pub(super) contents: Option<PathBuf>,
+    /// Where all of them were read.
+    pub(super) memory: Option<PathBuf>,
     /// What its manifest says.
     pub(super) manifest: Option<About>,
     /// Where it came from and went, as far as that is noted.
@@ -63,12 +65,9 @@ impl Row {
             Ok(report) => report,
             Err(error) => return Self::without(directory, bytes, error.kind(), chain(&error)),
         };
-        match judge(settings, &mut report, bundle) {
-            Ok(expects) => Self {
-                expects: Some(expects),
-                ..Self::from_report(settings, report, bytes)
-            },
-            Err(error) => Self::without(directory, bytes, error.kind(), chain(&error)),
+        Self {
+            expects: judge(settings, &mut report, bundle),
+            ..Self::from_report(settings, report, bytes)
         }
     }
 
@@ -86,13 +85,14 @@ impl Row {
     fn without(directory: &Path, bytes: u64, kind: Kind, text: String) -> Self {
         Self {
             image: directory.to_owned(),
-            restorable: false,
+            restorable: Some(false),
             kind: Some(kind),
             refusals: vec![Refused { kind, text }],
             bytes,
             image_id: None,
             packs_in: None,
             contents: None,
+            memory: None,
             manifest: None,
             origin: None,
             notes: Vec::new(),
@@ -100,7 +100,7 @@ impl Row {
         }
     }
 
-    fn from_report(settings: &Settings, report: Report, bytes: u64) -> Self {
+    pub(super) fn from_report(settings: &Settings, report: Report, bytes: u64) -> Self {
         let memory = report.manifest.as_ref();
         let memory = memory.and_then(|manifest| manifest.memory.as_ref());
         let apart = memory.filter(|memory| memory.packs_in == PacksIn::Directory);
@@ -109,6 +109,7 @@ impl Row {
             image_id: memory.map(|memory| memory.image_id),
             packs_in: memory.map(|memory| memory.packs_in),
             contents: apart.and_then(|apart| Some(of_image(directory?, apart.image_id))),
+            memory: report.memory,
             origin: Origin::of(&report.image),
             image: report.image,
             restorable: report.restorable,
@@ -122,10 +123,18 @@ impl Row {
     }
 }
 
-/// The files of an image lie side by side.
+/// All of an image: its files lie side by side.
 pub(super) fn bytes_in(directory: &Path) -> u64 {
-    let entries = fs::read_dir(directory).into_iter().flatten();
-    let files = entries.filter_map(|entry| entry.ok()?.metadata().ok());
-    let files = files.filter(fs::Metadata::is_file);
-    files.map(|file| file.len()).fold(0, u64::saturating_add)
+    let bytes = files_in(directory).map(|(_, bytes)| bytes);
+    bytes.fold(0, u64::saturating_add)
+}
+
+/// The names and lengths of the files in a directory.
+pub(super) fn files_in(directory: &Path) -> impl Iterator<Item = (String, u64)> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| {
+        let file = entry.metadata().ok().filter(fs::Metadata::is_file)?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        Some((name, file.len()))
+    })
 }

@@ -1,4 +1,4 @@
-//! The images as a table, and below it why some cannot be restored.
+//! The images as a table, and below it why some cannot be restored, and what else is to be said.
 
 use std::time::SystemTime;
 
@@ -6,7 +6,9 @@ use stasis_memory_store::PacksIn;
 
 use super::origin::{Origin, Place};
 use super::row::Row;
+use super::verify::Refused;
 use crate::cli::answer::amount::{age, since, size};
+use crate::cli::answer::name;
 use crate::cli::answer::table::{Cell, Column, Tone, table};
 
 const COLUMNS: [Column; 7] = [
@@ -40,43 +42,37 @@ const COLUMNS: [Column; 7] = [
     },
 ];
 
-pub(super) fn of(rows: &[Row]) -> String {
+/// The images, with what was asked of them in the last column.
+pub(super) fn of(rows: &[Row], asked: &'static str) -> String {
+    let mut columns = COLUMNS;
+    columns[COLUMNS.len() - 1].title = asked;
     let cells: Vec<Vec<Cell>> = rows.iter().map(row).collect();
-    let mut text = table(&COLUMNS, &cells);
+    let mut text = table(&columns, &cells);
     for row in rows {
-        for refused in &row.refusals {
-            let image = Cell::new(row.image.display().to_string());
-            text += &format!("\n{image}: {} [{}]", Cell::new(&refused.text), refused.kind);
-        }
-        for line in row.origin.iter().flat_map(origin) {
-            let image = Cell::new(row.image.display().to_string());
-            text += &format!("\n{image}: {}", Cell::new(line));
-        }
-    }
-    text
-}
-
-/// The same, and what people should know.
-pub(super) fn with_notes(rows: &[Row]) -> String {
-    let mut text = of(rows);
-    for row in rows {
-        for note in &row.notes {
-            let image = Cell::new(row.image.display().to_string());
-            text += &format!("\n{image}: {}", Cell::new(note));
+        let image = name(&row.image.display());
+        let refused = |refused: &Refused| format!("{} [{}]", name(&refused.text), refused.kind);
+        let memory = row.memory.iter().map(|memory| {
+            let memory = memory.display().to_string();
+            format!("bulk memory in {}", name(&memory))
+        });
+        let lines = row.refusals.iter().map(refused).chain(memory);
+        let lines = lines.chain(row.origin.iter().flat_map(origin));
+        for line in lines.chain(row.notes.iter().map(|note| name(note))) {
+            text += &format!("\n{image}: {line}");
         }
     }
     text
 }
 
 /// Where it came from and went, a line each.
-fn origin(origin: &Origin) -> Vec<String> {
+pub(super) fn origin(origin: &Origin) -> Vec<String> {
     let line = |did: &str, place: &Place| {
         let Place {
             reference,
             digest,
             time,
         } = place;
-        format!("{did} {reference}, {digest}, {time}")
+        name(&format!("{did} {reference}, {digest}, {time}"))
     };
     let pulled = origin.pulled.iter().map(|place| line("from", place));
     let pushed = origin.pushed.iter().map(|place| line("pushed to", place));
@@ -85,14 +81,15 @@ fn origin(origin: &Origin) -> Vec<String> {
 
 fn row(row: &Row) -> Vec<Cell> {
     let manifest = row.manifest.as_ref();
-    let restorable = match row.kind {
-        Some(kind) => Cell::new(kind.name()).toned(Tone::Bad),
-        None => Cell::new("yes").toned(Tone::Good),
+    let restorable = match (row.restorable, row.kind) {
+        (Some(true), _) => Cell::new("yes").toned(Tone::Good),
+        (Some(false), Some(kind)) => Cell::new(kind.name()).toned(Tone::Bad),
+        _ => Cell::new("unknown").toned(Tone::Bad),
     };
     vec![
         Cell::path(&row.image),
         manifest.map_or_else(Cell::none, |manifest| Cell::id(&manifest.container)),
-        manifest.map_or_else(Cell::none, |manifest| created(&manifest.created)),
+        manifest.map_or_else(Cell::none, |manifest| created(&name(&manifest.created))),
         Cell::or_none(manifest.map(|manifest| size(manifest.gpu_bytes))),
         Cell::new(size(row.bytes)),
         contents(row),

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use clap::Args;
 use stasis_config::Settings;
 
-use crate::cli::answer::{Format, Output, answer};
+use crate::cli::answer::{Format, Output, answer, show_note, write_line};
 use crate::cli::command_error::CommandError;
 use crate::cli::locate::locate;
 use line::{Line, read};
@@ -63,11 +63,11 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
     if arguments.format() == Format::Json {
         answer(&lines)?;
     } else if lines.is_empty() {
-        eprintln!("stasis: no operation is logged that matches");
+        show_note("no operation is logged that matches");
     } else if arguments.timeline {
-        println!("{}", timeline::of(&lines));
+        write_line(&timeline::of(&lines))?;
     } else {
-        println!("{}", table::of(&lines));
+        write_line(&table::of(&lines))?;
     }
     Ok(0)
 }

@@ -2,7 +2,6 @@
 
 mod containers;
 mod contents;
-mod listen;
 mod operations;
 mod parts;
 mod text;
@@ -14,10 +13,10 @@ use clap::Args;
 use stasis_config::Settings;
 use stasis_linux::file::{self, Access, Durability};
 
+use crate::cli::answer::write;
 use crate::cli::command_error::CommandError;
 use crate::cli::ps;
 use crate::error::operations_log::Totals;
-use listen::Address;
 use parts::Parts;
 use text::Family;
 
@@ -32,28 +31,20 @@ use text::Family;
 pub struct Arguments {
     /// Write them to this file, in one step: for the textfile collector of Prometheus' node
     /// exporter, which reads files whose names end with .prom.
-    #[arg(long, value_name = "FILE", conflicts_with = "listen")]
+    #[arg(long, value_name = "FILE")]
     textfile: Option<PathBuf>,
-    /// Serve them as /metrics by HTTP, on a socket that root alone may use or a port of a loopback
-    /// address, until the program is ended. One request is answered at a time.
-    #[arg(long, value_name = "SOCKET|ADDRESS:PORT")]
-    listen: Option<Address>,
 }
 
 /// Carries the command out; its exit code.
 ///
 /// # Errors
-/// The metrics cannot be written or served.
+/// The metrics cannot be written.
 pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
-    if let Some(address) = &arguments.listen {
-        listen::serve(address, || page(settings))
-            .map_err(failed("listen on", address.to_string()))?;
-    } else if let Some(path) = &arguments.textfile {
-        let text = page(settings);
-        file::replace(path, text.as_bytes(), Access::Public, Durability::Volatile)
-            .map_err(failed("write", path.display().to_string()))?;
-    } else {
-        print!("{}", page(settings));
+    let text = page(settings);
+    match &arguments.textfile {
+        Some(path) => file::replace(path, text.as_bytes(), Access::Public, Durability::Volatile)
+            .map_err(failed("write", path.display().to_string()))?,
+        None => write(&text)?,
     }
     Ok(0)
 }

@@ -1,6 +1,7 @@
 //! What could be read, and what could not: nothing that is unreadable hides the rest.
 
 use super::text::Family;
+use crate::cli::answer::show_note;
 use crate::cli::command_error::CommandError;
 use crate::error::chain;
 
@@ -25,8 +26,7 @@ impl Parts {
     pub(super) fn read<T>(&mut self, part: &str, read: Result<T, CommandError>) -> Option<T> {
         let success = f64::from(u8::from(read.is_ok()));
         self.family.add(&[("part", part)], success);
-        read.inspect_err(|error| eprintln!("stasis: {}", chain(error)))
-            .ok()
+        read.inspect_err(|error| show_note(&chain(error))).ok()
     }
 
     pub(super) fn family(self) -> Family {

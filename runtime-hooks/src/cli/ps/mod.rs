@@ -6,14 +6,14 @@ pub(in crate::cli) mod row;
 pub(crate) mod state;
 mod table;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::thread;
 use std::time::Duration;
 
 use clap::Args;
 use stasis_config::Settings;
 
-use crate::cli::answer::{Format, Output, answer};
+use crate::cli::answer::{Format, Output, answer, write_line};
 use crate::cli::command_error::CommandError;
 use crate::cli::locate::{Located, locate, running};
 use crate::cli::log::past::Past;
@@ -98,10 +98,7 @@ fn list(settings: &Settings, looks: &Looks, names: &[String]) -> Result<Vec<Row>
 }
 
 fn show(rows: &[Row], watch: Option<u32>) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    if watch.is_some() && stdout.is_terminal() {
-        write!(stdout, "{CLEAR}")?;
-    }
-    writeln!(stdout, "{}", table::of(rows))?;
-    stdout.flush()
+    let clear = watch.is_some() && io::stdout().is_terminal();
+    let clear = if clear { CLEAR } else { "" };
+    write_line(&format!("{clear}{}", table::of(rows)))
 }

@@ -9,7 +9,7 @@ use toml_edit::{DocumentMut, Item};
 use super::change::{self, Change};
 use super::programs::Programs;
 use super::{SetupError, Way, in_use, tables};
-use crate::cli::machine::{Program, Version, version_of};
+use crate::cli::doctor::{Program, Version, version_of};
 
 const MAIN: &str = "/etc/containerd/config.toml";
 const OWN: &str = "/etc/containerd/conf.d/stasis.toml";
@@ -23,7 +23,7 @@ const ANNOTATIONS: &str = "io.stasis.*";
 const CRI_2: &str = "io.containerd.grpc.v1.cri";
 const CRI_3: &str = "io.containerd.cri.v1.runtime";
 /// The first that writes version 3.
-const VERSION_3: Version = Version::release(2, 0, 0);
+const VERSION_3: Version = Version::of(2, 0, 0);
 
 pub(super) fn changes(programs: &Programs, way: Way) -> Result<Vec<Change>, SetupError> {
     if way == Way::Undo {

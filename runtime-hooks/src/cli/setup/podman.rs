@@ -7,7 +7,7 @@ use toml_edit::{Array, InlineTable, Value};
 use super::change::{self, Change};
 use super::programs::Programs;
 use super::{SetupError, Way, tables};
-use crate::cli::machine::{Program, Version, version_of};
+use crate::cli::doctor::{Program, Version, version_of};
 
 const SETTINGS: &str = "/etc/containers/containers.conf.d/stasis.conf";
 /// Who reports errors as JSON: podman asks nobody else for them.
@@ -16,7 +16,7 @@ const RUNTIMES: [&str; 2] = ["engine", "runtimes"];
 const NAME: &str = "stasis";
 /// The first that understands that a list is added to (containers/common 0.57); an earlier one
 /// takes such a list for an error.
-const ADDS_TO_LISTS: Version = Version::release(5, 0, 0);
+const ADDS_TO_LISTS: Version = Version::of(5, 0, 0);
 
 pub(super) fn changes(programs: &Programs, way: Way) -> Result<Vec<Change>, SetupError> {
     let path = Path::new(SETTINGS);

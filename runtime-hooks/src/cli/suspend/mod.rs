@@ -7,6 +7,7 @@
 mod each;
 mod outcome;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use stasis_config::Settings;
 
-use crate::cli::answer::{Format, Output, answer, show_error};
+use crate::cli::answer::{Format, Output, answer, show_error, write_line};
 use crate::cli::command_error::CommandError;
 use crate::cli::cuda_checkpoint::in_place::{Changed, NotChanged, bring};
 use crate::cli::locate::locate;
@@ -74,17 +75,18 @@ pub fn run(
     };
     match arguments.format() {
         Format::Json => answer(&outcomes)?,
-        Format::Text => outcomes.iter().for_each(|outcome| say(outcome, goal)),
+        Format::Text => outcomes.iter().try_for_each(|outcome| say(outcome, goal))?,
     }
     let all = outcomes.iter().all(Outcome::is_success);
     Ok(if all { 0 } else { FAILED })
 }
 
-fn say(outcome: &Outcome, goal: Goal) {
+fn say(outcome: &Outcome, goal: Goal) -> io::Result<()> {
     match outcome.failure() {
         Some(failure) => show_error(&failure),
-        None => println!("{}", outcome.text(goal)),
+        None => write_line(&outcome.text(goal))?,
     }
+    Ok(())
 }
 
 fn bring_one(settings: &Settings, arguments: &Arguments, name: &str, goal: Goal) -> Outcome {

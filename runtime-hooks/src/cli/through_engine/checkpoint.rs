@@ -13,7 +13,7 @@ use super::group::{self, GroupWanted};
 use super::outcome::{Outcome, Word};
 use super::progress::{ProgressLine, Shown};
 use super::report::{REFUSED, report, shown};
-use crate::cli::answer::{Format, Output, name, show};
+use crate::cli::answer::{Format, Output, name, show, write_line};
 use crate::cli::check::by_engine::admit;
 use crate::cli::check::check_by_engine;
 use crate::cli::command_error::{CommandError, GroupError};
@@ -139,7 +139,7 @@ pub fn run(
             let shown = shown(arguments.progress, arguments.format());
             let line = ProgressLine::new(container, shown, predicted);
             if arguments.format() == Format::Text {
-                println!("{}", name(&way.command));
+                write_line(&name(&way.command))?;
             }
             checkpoint(settings, &located, begun, way, line)
         }

@@ -4,7 +4,7 @@ use std::io;
 
 use super::outcome::{Outcome, Word};
 use super::progress::Shown;
-use crate::cli::answer::{Format, answer, name, show_error};
+use crate::cli::answer::{Format, answer, name, show_error, write_line};
 use crate::operation::verb::Verb;
 
 /// The exit code of what was refused or has failed.
@@ -33,13 +33,16 @@ pub(super) fn report(
     match (format, outcome.failure()) {
         (Format::Json, _) => answer(outcome)?,
         (Format::Text, None) => {
-            println!("{success}");
-            outcome.note_lines().for_each(|note| println!("{note}"));
+            write_line(&success)?;
+            outcome
+                .note_lines()
+                .try_for_each(|note| write_line(&note))?;
         }
         (Format::Text, Some(failure)) => {
             show_error(&failure);
             if outcome.result == Word::Cancelled {
-                println!("{}: {}", name(&outcome.name), taken_back(outcome, verb));
+                let name = name(&outcome.name);
+                write_line(&format!("{name}: {}", taken_back(outcome, verb)))?;
             }
         }
     }

@@ -14,7 +14,7 @@ use super::progress::{ProgressLine, Shown};
 use super::report::{REFUSED, report, shown};
 use super::restore_dry_run::DryRun;
 use super::restore_way::{RestoreWay, Wanted, runs};
-use crate::cli::answer::{Format, Output, name, show};
+use crate::cli::answer::{Format, Output, name, show, write_line};
 use crate::cli::command_error::CommandError;
 use crate::cli::locate::engine::{self, Engine};
 use crate::cli::locate::locate;
@@ -127,7 +127,7 @@ pub fn run(
     let outcome = match way {
         Ok(way) => {
             if arguments.format() == Format::Text {
-                println!("{}", name(&way.command));
+                write_line(&name(&way.command))?;
             }
             let shown = shown(arguments.progress, arguments.format());
             let line = ProgressLine::new(arguments.name(), shown, predicted.map(|all| all.seconds));

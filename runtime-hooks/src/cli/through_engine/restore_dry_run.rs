@@ -10,7 +10,7 @@ use super::command::EngineCommand;
 use super::outcome::Outcome;
 use super::restore_way::RestoreWay;
 use crate::cli::answer::name;
-use crate::cli::check::image::{Reading, Refused, look};
+use crate::cli::images::verify::{Reading, Refused, look};
 use crate::cli::locate::engine::Engine;
 use crate::cli::log::past::Predicted;
 use crate::error::chain;
@@ -26,7 +26,8 @@ pub(super) struct DryRun {
     command: Option<EngineCommand>,
     /// The image, as the engine names it.
     image: Option<String>,
-    /// Whether a restore would begin now; `None` if its engine has packed the image.
+    /// Whether a restore would begin now; `None` if its engine has packed the image, or nothing says
+    /// that it is whole.
     begins: Option<bool>,
     /// The kind with which it would be refused.
     kind: Option<Kind>,
@@ -72,7 +73,7 @@ impl DryRun {
                 .notes
                 .push("its engine has packed the image".to_owned()),
             Some(Ok(report)) => {
-                answer.begins = Some(report.restorable);
+                answer.begins = report.restorable.or(report.is_plain.then_some(true));
                 answer.kind = report.kind;
                 answer.refusals = report.refusals;
                 answer.notes = report.notes;

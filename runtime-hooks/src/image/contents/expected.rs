@@ -65,16 +65,15 @@ impl Expected {
         })?;
         let mut expected = Self::default();
         let mut provided = HashMap::new();
-        for (number, mount) in mounts::numbered(files)? {
-            let mountpoint = PathBuf::from(mount.mountpoint);
-            let is_root = mountpoint == Path::new("/");
+        mounts::each(files, |mount| {
+            let is_root = mount.mountpoint == Path::new("/");
             if mount.external && !is_root {
-                expected.mounts.insert(mountpoint.clone());
+                expected.mounts.insert(mount.mountpoint.clone());
             }
             if mount.external || is_root {
-                provided.insert(number, mountpoint);
+                provided.insert(mount.number, mount.mountpoint);
             }
-        }
+        })?;
         each_regular(files, |file| {
             let mountpoint = file.mount.and_then(|number| provided.get(&number));
             let is_kind = file.mode.is_none_or(|mode| KINDS.contains(&(mode & KIND)));

@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use stasis_linux::file;
@@ -64,42 +63,21 @@ impl Files {
         })
     }
 
-    /// The names of the files, each with its length in bytes.
-    pub(crate) fn names(&self) -> &BTreeMap<String, u64> {
-        &self.names
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        self.names.keys()
     }
 
     /// Reads a file; `None` if there is none of that name.
     ///
     /// # Errors
     /// [`ContentsError`], also for one that is larger than any that is read.
-    pub(super) fn read(&self, name: &str) -> Result<Option<Vec<u8>>, ContentsError> {
+    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, ContentsError> {
         let Some(bytes) = self.names.get(name) else {
             return Ok(None);
         };
         self.spend(*bytes)?;
         let read = file::read(&self.path(name), MAX_BYTES);
         read.map_err(|source| self.failed(name, source))
-    }
-
-    /// Reads so many bytes of a file, from `offset` on.
-    ///
-    /// # Errors
-    /// [`ContentsError`], also if there are not so many.
-    pub(super) fn read_at(
-        &self,
-        name: &str,
-        offset: u64,
-        bytes: usize,
-    ) -> Result<Vec<u8>, ContentsError> {
-        self.spend(bytes as u64)?;
-        let mut buffer = vec![0; bytes];
-        let read = file::open(&self.path(name)).and_then(|file| {
-            let file = file.ok_or(io::ErrorKind::NotFound)?;
-            file.read_exact_at(&mut buffer, offset)
-        });
-        read.map_err(|source| self.failed(name, source))?;
-        Ok(buffer)
     }
 
     /// Reads the entries of a file and hands each on; a file that is not there has none.
@@ -122,36 +100,10 @@ impl Files {
         Ok(())
     }
 
-    /// The first entry of a file, which has no other.
-    ///
-    /// # Errors
-    /// [`ContentsError`].
-    pub(super) fn first<T: prost::Message + Default>(
-        &self,
-        name: &str,
-        magic: u32,
-    ) -> Result<Option<T>, ContentsError> {
-        let Some(bytes) = self.read(name)? else {
-            return Ok(None);
-        };
-        let entry = Entries::of(&bytes, magic).and_then(|mut entries| entries.next().transpose());
-        entry.map_err(|what| self.malformed(name, what))
-    }
-
-    /// It is not what CRIU writes.
-    pub(super) fn malformed(&self, name: &str, what: String) -> ContentsError {
+    fn malformed(&self, name: &str, what: String) -> ContentsError {
         ContentsError::Malformed {
             path: self.path(name),
             what,
-        }
-    }
-
-    /// There is more of something than is read.
-    pub(super) fn too_much(&self, what: &'static str, most: usize) -> ContentsError {
-        ContentsError::TooMuch {
-            path: self.directory.clone(),
-            what,
-            most: most as u64,
         }
     }
 
@@ -175,10 +127,4 @@ impl Files {
             source,
         }
     }
-}
-
-/// What others have named, with a limit.
-pub(super) fn text(bytes: &[u8], most: usize) -> String {
-    let bytes = bytes.get(..most).unwrap_or(bytes);
-    String::from_utf8_lossy(bytes).into_owned()
 }

@@ -2,8 +2,8 @@
 //! profile that it had, which has to be loaded.
 
 use super::Process;
+use crate::cli::doctor::Finding;
 use crate::cli::doctor::warning;
-use crate::cli::machine::Finding;
 
 pub(super) fn finding(name: &str, process: &Process) -> Option<Finding> {
     let profile = process.profile.as_ref()?;

@@ -8,8 +8,8 @@ use stasis_linux::escape::escaped;
 use stasis_linux::procfs::for_each_mapping;
 
 use super::Process;
+use crate::cli::doctor::Finding;
 use crate::cli::doctor::warning;
-use crate::cli::machine::Finding;
 
 /// How their files' names begin, and what they are (2026-11).
 const KNOWN: [(&[u8], &str); 5] = [

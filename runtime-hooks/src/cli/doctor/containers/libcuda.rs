@@ -2,8 +2,8 @@
 //! replaced since is still in use.
 
 use super::Process;
+use crate::cli::doctor::Finding;
 use crate::cli::doctor::warning;
-use crate::cli::machine::Finding;
 
 pub(super) fn finding(name: &str, process: &Process, driver: &str) -> Option<Finding> {
     let version = process.libcuda.as_ref()?;

@@ -5,8 +5,8 @@ use stasis_linux::process::LockedMemory;
 
 use super::Process;
 use crate::cli::answer::amount::size;
+use crate::cli::doctor::Finding;
 use crate::cli::doctor::warning;
-use crate::cli::machine::Finding;
 use crate::cuda::nvml::Inventory;
 
 pub(super) fn finding(name: &str, process: &Process, inventory: &Inventory) -> Option<Finding> {

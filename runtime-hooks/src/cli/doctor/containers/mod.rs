@@ -12,8 +12,8 @@ use std::time::Duration;
 use stasis_linux::ProcessRef;
 use stasis_linux::process::LockedMemory;
 
+use crate::cli::doctor::Finding;
 use crate::cli::locate::{Located, running};
-use crate::cli::machine::Finding;
 use crate::cuda::nvml::Inventory;
 use crate::host::deadline::within;
 use interposer::Interposer;

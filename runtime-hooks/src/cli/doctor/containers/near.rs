@@ -2,8 +2,8 @@
 //! it goes from one NUMA node to the other.
 
 use super::Process;
+use crate::cli::doctor::Finding;
 use crate::cli::doctor::warning;
-use crate::cli::machine::Finding;
 use crate::cuda::nvml::Inventory;
 
 pub(super) fn finding(name: &str, process: &Process, inventory: &Inventory) -> Option<Finding> {

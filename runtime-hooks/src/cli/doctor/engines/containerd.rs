@@ -6,8 +6,8 @@ use toml_edit::Item;
 
 use super::imports::with_imports;
 use super::{NAME, Toml, forbidden, missing, read};
+use crate::cli::doctor::Finding;
 use crate::cli::doctor::warning;
-use crate::cli::machine::Finding;
 
 const SETTINGS: &str = "/etc/containerd/config.toml";
 /// CRI, in both versions of the settings.

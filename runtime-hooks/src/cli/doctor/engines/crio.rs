@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::{NAME, Toml, forbidden, missing, read};
-use crate::cli::machine::Finding;
+use crate::cli::doctor::Finding;
 
 const MAIN: &str = "/etc/crio/crio.conf";
 /// Read after it, in the order of their names.

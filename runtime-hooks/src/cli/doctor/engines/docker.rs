@@ -6,8 +6,8 @@ use serde_json::Value;
 use stasis_linux::error_chain;
 
 use super::{NAME, missing, unreadable};
+use crate::cli::doctor::Finding;
 use crate::cli::doctor::warning;
-use crate::cli::machine::Finding;
 use crate::cli::setup::change;
 
 pub(super) const SETTINGS: &str = "/etc/docker/daemon.json";

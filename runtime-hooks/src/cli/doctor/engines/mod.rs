@@ -14,7 +14,7 @@ use stasis_linux::error_chain;
 use toml_edit::{DocumentMut, Item};
 
 use super::{fault, warning};
-use crate::cli::machine::Finding;
+use crate::cli::doctor::Finding;
 use crate::cli::setup::{SetupError, change, tables};
 
 /// Of the runtime, or handler, in the settings of each.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{NAME, Toml, missing, read};
-use crate::cli::machine::Finding;
+use crate::cli::doctor::Finding;
 
 pub(super) const SETTINGS: [&str; 2] = [
     "/etc/containers/containers.conf",

@@ -5,8 +5,8 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::cli::doctor::Finding;
 use crate::cli::doctor::warning;
-use crate::cli::machine::Finding;
 use crate::cli::setup::change;
 
 /// The program of each, as `stasis setup` calls the engine.

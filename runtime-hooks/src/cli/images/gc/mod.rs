@@ -8,6 +8,7 @@ mod outcome;
 mod whose;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::time::SystemTime;
 
 use clap::Args;
@@ -17,7 +18,7 @@ use crate::bulk_memory::apart::{self, Apart};
 use crate::bulk_memory::in_use::Removed;
 use crate::bulk_memory::places::Places;
 use crate::cli::answer::amount::size;
-use crate::cli::answer::{Format, Output, answer};
+use crate::cli::answer::{Format, Output, answer, write_line};
 use crate::cli::command_error::CommandError;
 use crate::cli::log::since::Since;
 use crate::image::retention::{Candidate, Rule, Why, not_kept};
@@ -128,7 +129,7 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
     outcomes.extend(of_contents(settings, arguments, &orphaned));
     match arguments.format() {
         Format::Json => answer(&outcomes)?,
-        Format::Text => print(&outcomes),
+        Format::Text => print(&outcomes)?,
     }
     let stays = outcomes.iter().any(Outcome::stays);
     Ok(if stays { STAYS } else { 0 })
@@ -199,14 +200,17 @@ fn of_contents(settings: &Settings, arguments: &Arguments, all: &[Apart]) -> Vec
     orphaned.map(outcome).collect()
 }
 
-fn print(outcomes: &[Outcome]) {
+fn print(outcomes: &[Outcome]) -> io::Result<()> {
     if outcomes.is_empty() {
-        println!("there is nothing to remove");
+        write_line(&"there is nothing to remove")?;
     }
-    outcomes.iter().for_each(|outcome| println!("{outcome}"));
+    outcomes.iter().try_for_each(write_line)?;
     let would_free: Vec<u64> = outcomes.iter().filter_map(Outcome::would_free).collect();
     if !would_free.is_empty() {
         let bytes = size(would_free.iter().sum());
-        println!("nothing was removed; --yes removes these, {bytes}");
+        write_line(&format!(
+            "nothing was removed; --yes removes these, {bytes}"
+        ))?;
     }
+    Ok(())
 }

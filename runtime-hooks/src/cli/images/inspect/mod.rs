@@ -1,8 +1,7 @@
-//! `stasis inspect`: what is in images: whose they are, their processes with what they had open,
-//! their mounts, and what their checkpoints took. Changes nothing, and decides nothing.
+//! `stasis inspect`: what images say of themselves in our own files: whose they are, their GPUs and
+//! processes with GPU state, and what their checkpoints took. Changes nothing, and decides nothing.
 
 mod elsewhere;
-mod process;
 mod report;
 mod text;
 
@@ -14,16 +13,16 @@ use stasis_config::Settings;
 
 use super::moved::login::Login;
 use super::named::reference;
-use crate::cli::answer::{Format, Output, answer};
+use crate::cli::answer::{Format, Output, answer, write_line};
 use crate::cli::command_error::{CommandError, MoveError};
 use elsewhere::Elsewhere;
 use report::Report;
 
-/// Show what is in images.
+/// Show what images say of themselves.
 ///
-/// Whose they are, which GPUs and how much memory they hold, and on request their processes, open
-/// files, sockets and mounts, and what their checkpoints took. Whether an image is whole is not
-/// looked at: `stasis verify` does that.
+/// Whose they are, which GPUs and how much memory they hold, where they came from, and on request
+/// more. CRIU's own files, with processes, open files, sockets and mounts, are read by `crit` and
+/// `checkpointctl`. Whether an image is whole is not looked at: `stasis verify` does that.
 ///
 /// Exit code 0: they are shown; 2: one of them cannot be.
 #[derive(Debug, Args)]
@@ -33,22 +32,8 @@ pub struct Arguments {
     /// REGISTRY/REPOSITORY:TAG, oci:/DIRECTORY:TAG, or @DIGEST in the place of :TAG.
     #[arg(value_name = "IMAGE", required = true)]
     images: Vec<PathBuf>,
-    /// Show the processes as a tree, with the command lines that are in the image.
-    #[arg(long)]
-    ps_tree: bool,
-    /// Show what they have open.
-    #[arg(long)]
-    files: bool,
-    /// Show their sockets.
-    #[arg(long)]
-    sockets: bool,
-    /// Show the mounts.
-    #[arg(long)]
-    mounts: bool,
-    /// Show how long each phase of the checkpoint took, and what CRIU measured.
-    #[arg(long)]
-    stats: bool,
-    /// Show all of that.
+    /// Show the processes with GPU state, the phases of the checkpoint, and the files with their
+    /// checksums, too.
     #[arg(long)]
     all: bool,
     #[command(flatten)]
@@ -84,7 +69,7 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
     }
     match arguments.format() {
         Format::Json => answer(&shown)?,
-        Format::Text => println!("{}", text::of(&shown, arguments)),
+        Format::Text => write_line(&text::of(&shown, arguments.all))?,
     }
     Ok(0)
 }

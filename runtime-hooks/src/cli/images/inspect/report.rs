@@ -6,20 +6,22 @@ use serde::Serialize;
 use stasis_config::Settings;
 use stasis_memory_store::{Index, PacksIn};
 
-use super::process::{Process, joined};
-use crate::cli::check::image::CheckImageError;
 use crate::cli::command_error::CommandError;
+use crate::cli::images::origin::Origin;
+use crate::cli::images::row::files_in;
+use crate::cli::images::verify::ImageError;
 use crate::cli::images::whose::Whose;
 use crate::cli::locate::engine::Engine;
 use crate::cli::log::line::{Line, read};
 use crate::cuda::GpuUuid;
-use crate::cuda::gpu_use::{GpuBytes, add};
-use crate::image::contents::{Contents, Files, Mount, Statistics};
+use crate::cuda::gpu_use::{CudaProcess, GpuBytes, add};
 use crate::image::directory::{has_inventory, is_ours, is_settled};
+use crate::image::files::ImageFile;
 use crate::image::manifest::Manifest;
+use crate::operation::group::{self, GroupMember};
 use crate::operation::timeline::Phase;
 
-/// What is in an image.
+/// An image, by what it says of itself.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     /// Its directory.
@@ -34,11 +36,15 @@ pub(super) struct Report {
     pub(super) driver_version: Option<String>,
     pub(super) gpus: Vec<Gpu>,
     pub(super) sizes: Sizes,
-    pub(super) processes: Vec<Process>,
-    pub(super) mounts: Vec<Mount>,
+    /// The processes with GPU state.
+    pub(super) processes: Vec<CudaProcess>,
     /// As operations.log has them, or else the manifest, which knows those before the dump.
     pub(super) phases: Vec<Phase>,
-    pub(super) criu: Option<Statistics>,
+    /// The files that a restore reads; `None` if they are not listed.
+    pub(super) files: Option<Vec<ImageFile>>,
+    /// The containers that were checkpointed together with this one, and this one.
+    pub(super) group: Option<Vec<String>>,
+    pub(super) origin: Option<Origin>,
     pub(super) notes: Vec<String>,
 }
 
@@ -73,38 +79,67 @@ impl Report {
     pub(super) fn of(settings: &Settings, named: &Path) -> Result<Self, CommandError> {
         let image = directory_of(named)?;
         let manifest = Manifest::read(&image)?;
-        let files = Files::of(&image)?;
-        let contents = Contents::read(&files)?;
         let index = Index::read(&image)?;
-        let manifest = manifest.as_ref();
-        let logged = manifest.and_then(|manifest| logged(settings, &image, manifest));
-        let whose = Whose::of(&image, manifest.map(|manifest| manifest.container.as_str()));
-        let (notes, phases) = logged.map_or_else(
-            || (Vec::new(), manifest.map(|manifest| manifest.phases.clone())),
-            |line| (line.notes, Some(line.phases)),
-        );
-        Ok(Self {
+        let sizes = Sizes::of(&image, manifest.as_ref(), index.as_ref());
+        let of_container = manifest
+            .as_ref()
+            .map(|manifest| manifest.container.as_str());
+        let whose = Whose::of(&image, of_container);
+        let report = Self {
             container: whose.id,
             name: whose.known.name,
             engine: whose.known.engine,
             container_image: whose.container_image,
-            created: manifest.map(|manifest| manifest.created.clone()),
-            written_by: manifest.map(|manifest| manifest.written_by.clone()),
-            driver_version: manifest.map(|manifest| manifest.driver_version.clone()),
-            gpus: manifest.map(gpus).unwrap_or_default(),
-            sizes: Sizes::of(&files, manifest, index.as_ref()),
-            processes: joined(contents.processes, manifest),
-            mounts: contents.mounts,
-            phases: phases.unwrap_or_default(),
-            criu: contents.statistics,
-            notes,
+            created: None,
+            written_by: None,
+            driver_version: None,
+            gpus: Vec::new(),
+            sizes,
+            processes: Vec::new(),
+            phases: Vec::new(),
+            files: None,
+            group: group_of(&image),
+            origin: Origin::of(&image),
+            notes: Vec::new(),
             image,
+        };
+        Ok(match manifest {
+            Some(manifest) => report.with(settings, manifest),
+            None => report,
         })
+    }
+
+    fn with(self, settings: &Settings, manifest: Manifest) -> Self {
+        let (phases, notes) = match logged(settings, &self.image, &manifest) {
+            Some(line) => (line.phases, line.notes),
+            None => (manifest.phases.clone(), Vec::new()),
+        };
+        Self {
+            gpus: gpus(&manifest),
+            created: Some(manifest.created),
+            written_by: Some(manifest.written_by),
+            driver_version: Some(manifest.driver_version),
+            processes: manifest.processes,
+            files: manifest.files,
+            phases,
+            notes,
+            ..self
+        }
     }
 }
 
+/// The names of the containers of a complete group that an image is of.
+fn group_of(image: &Path) -> Option<Vec<String>> {
+    let group = group::find(image.parent()?).ok()??;
+    let directory = image.file_name()?.to_str()?;
+    let members = || group.containers.iter();
+    members().find(|member| member.image == directory)?;
+    let name = |member: &GroupMember| member.name.as_ref().unwrap_or(&member.id).clone();
+    Some(members().map(name).collect())
+}
+
 /// The directory itself, or the one that an engine has put into it.
-fn directory_of(named: &Path) -> Result<PathBuf, CheckImageError> {
+fn directory_of(named: &Path) -> Result<PathBuf, ImageError> {
     let is_image = |directory: &Path| has_inventory(directory) || is_ours(directory);
     let within = named.join("checkpoint");
     let image = if !is_image(named) && is_image(&within) {
@@ -113,10 +148,10 @@ fn directory_of(named: &Path) -> Result<PathBuf, CheckImageError> {
         named.to_owned()
     };
     if !is_settled(&image) {
-        return Err(CheckImageError::CutOff(image));
+        return Err(ImageError::CutOff(image));
     }
     if !is_image(&image) {
-        return Err(CheckImageError::NoImage(image));
+        return Err(ImageError::NoImage(image));
     }
     Ok(image)
 }
@@ -158,19 +193,23 @@ pub(super) fn gpus(manifest: &Manifest) -> Vec<Gpu> {
 }
 
 impl Sizes {
-    fn of(files: &Files, manifest: Option<&Manifest>, index: Option<&Index>) -> Self {
-        let sum = |is_meant: &dyn Fn(&str) -> bool| {
-            let meant = files.names().iter().filter(|(name, _)| is_meant(name));
-            meant.map(|(_, bytes)| *bytes).fold(0, u64::saturating_add)
-        };
+    fn of(image: &Path, manifest: Option<&Manifest>, index: Option<&Index>) -> Self {
         let memory = manifest.and_then(|manifest| manifest.memory.as_ref());
-        Self {
-            process_bytes: sum(&|name| name.starts_with("pages-") && name.ends_with(".img")),
+        let mut sizes = Self {
+            process_bytes: 0,
             gpu_bytes: manifest.map_or(0, Manifest::gpu_bytes),
             bulk_bytes: index.map(Index::stored_bytes),
             packs_in: memory.map(|memory| memory.packs_in),
-            files: files.names().len(),
-            file_bytes: sum(&|_| true),
+            files: 0,
+            file_bytes: 0,
+        };
+        for (name, bytes) in files_in(image) {
+            sizes.files += 1;
+            sizes.file_bytes = sizes.file_bytes.saturating_add(bytes);
+            if name.starts_with("pages-") && name.ends_with(".img") {
+                sizes.process_bytes = sizes.process_bytes.saturating_add(bytes);
+            }
         }
+        sizes
     }
 }

@@ -13,7 +13,7 @@ use super::arriving::described::unfit;
 use super::login::Login;
 use super::pull::pull;
 use super::report::place_of;
-use crate::cli::answer::{Format, Output, name, show};
+use crate::cli::answer::{Format, Output, name, show, show_note};
 use crate::cli::command_error::{CommandError, MoveError};
 use crate::cli::images::origin::Origin;
 use crate::restore::admission::described::Unfit;
@@ -66,7 +66,9 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
     let from = reference.open(authfile).map_err(MoveError::from)?;
     if let Some(Unfit { kind, why }) = unfit(settings, &*from, reference) {
         let (image, why) = (name(reference), name(&why));
-        eprintln!("stasis: {image} would not run here, and is pulled all the same: {why} [{kind}]");
+        let text =
+            format!("{image} would not run here, and is pulled all the same: {why} [{kind}]");
+        show_note(&text);
     }
     let into = &arguments.into;
     let pull_into = |directory: &Path| pull(settings, &*from, reference, directory);

@@ -13,8 +13,8 @@ use stasis_oci_image::bundle::Listed;
 use super::engine::{CHECKPOINT, CONFIGURATION};
 use super::unpacked::Unpacked;
 use crate::bulk_memory::restore::FoundMemory;
-use crate::cli::check::image::CheckImageError;
 use crate::cli::command_error::MoveError;
+use crate::cli::images::verify::ImageError;
 use crate::image::directory::in_use::{self, InUse};
 use crate::image::directory::{PARENT, is_settled};
 use crate::image::files::ImageFile;
@@ -75,7 +75,7 @@ impl Source {
         let in_use = in_use::hold(directory).map_err(MoveError::refused)?;
         refuse_arriving(directory)?;
         if !is_settled(directory) {
-            return Err(CheckImageError::CutOff(directory.to_owned()).into());
+            return Err(ImageError::CutOff(directory.to_owned()).into());
         }
         if directory.join(PARENT).symlink_metadata().is_ok() {
             return Err(MoveError::Parent(directory.to_owned()));
@@ -84,7 +84,7 @@ impl Source {
         let manifest = match image::find(directory).map_err(MoveError::refused)? {
             Found::Image(manifest) => *manifest,
             Found::Plain => return Err(unlisted()),
-            Found::Nothing => return Err(CheckImageError::NoImage(directory.to_owned()).into()),
+            Found::Nothing => return Err(ImageError::NoImage(directory.to_owned()).into()),
         };
         let files = manifest.files.clone().ok_or_else(unlisted)?;
         image::verify(settings, directory, &manifest).map_err(MoveError::refused)?;

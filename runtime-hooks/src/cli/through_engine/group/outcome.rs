@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::parent::Why;
 use super::row::Row;
-use crate::cli::answer::{Format, answer, name, show_error};
+use crate::cli::answer::{Format, answer, name, show_error, write_line};
 use crate::cli::through_engine::outcome::Word;
 use crate::cli::through_engine::report::{CANCELLED, REFUSED};
 use crate::error::chain;
@@ -142,7 +142,7 @@ pub(super) fn report(group: &Group, format: Format) -> io::Result<u8> {
             if let (Some(error), Some(kind)) = (&group.error, &group.kind) {
                 show_error(&format!("{error} [{kind}]"));
             }
-            println!("{}", group.text());
+            write_line(&group.text())?;
         }
     }
     Ok(match group.result {

@@ -11,8 +11,8 @@ use stasis_config::Settings;
 use stasis_config::exposure::{Exposed, Others, exposed};
 use stasis_linux::procfs::for_each_mapping;
 
-use super::advisories::{Finding, Verdict};
 use super::programs::{Installed, in_path};
+use super::{Finding, warning};
 
 /// NVIDIA's libraries that we load.
 const LIBRARIES: [&[u8]; 2] = [b"libcuda.so", b"libnvidia-ml.so"];
@@ -50,12 +50,8 @@ fn finding(file: &Path, exposed: &Exposed) -> Finding {
         Others::Some => "give it to root, and take the group's right to write away",
         Others::All => "take the right to write away from all but root",
     };
-    Finding {
-        id: format!("exposed-{name}"),
-        verdict: Verdict::Warning,
-        evidence: format!("root runs {}, and {exposed}", file.display()),
-        remedy: remedy.to_owned(),
-    }
+    let evidence = format!("root runs {}, and {exposed}", file.display());
+    warning(&format!("exposed-{name}"), evidence, remedy)
 }
 
 #[cfg(test)]

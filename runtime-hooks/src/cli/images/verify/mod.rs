@@ -1,12 +1,11 @@
-//! `stasis check --image`: reads an image as a restore does before it starts anything, and all of
-//! its GPU contents as well. Changes nothing.
+//! An image judged: whether it is whole, and whether a restore of it would begin on this
+//! machine. Changes nothing.
 
 mod about;
 mod contents;
 mod elsewhere;
 mod here;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -15,11 +14,11 @@ use stasis_memory_store::{StoreError, refuse_arriving};
 
 use crate::bulk_memory::plugin;
 use crate::bulk_memory::restore::FoundMemory;
-use crate::cli::answer::name;
 use crate::container::host_memory::NoHostMemory;
 use crate::error::kind::Kind;
 use crate::error::{Refusal, chain};
 use crate::image::allowed::admit;
+use crate::image::contents::{Expected, ExpectedFile, Files};
 use crate::image::directory::is_settled;
 use crate::image::manifest::Manifest;
 use crate::preflight::capabilities::Capabilities;
@@ -27,41 +26,59 @@ use crate::restore::admission::node::{self, When, Whose};
 use crate::restore::host_memory::image_bytes;
 use crate::restore::image::{self, Found};
 
-pub use about::About;
-pub(crate) use elsewhere::look_elsewhere;
-pub(crate) use here::{Expects, judge};
+pub(super) use about::About;
+pub(super) use elsewhere::look_elsewhere;
+pub(super) use here::{Expects, judge};
+
+const NO_MANIFEST: &str = "stasis.json is missing: it was a container with GPU state, or memory \
+    that CRIU does not have, and GPU state cannot be restored; use a whole copy";
+const PLAIN: &str = "plain image: CRIU's files only; not verified, as they have no checksums";
+const UNLISTED: &str = "it does not list its files, so CRIU's were not verified: its checkpoint was \
+    cut off";
+/// The beginning of the name of the driver's library.
+const DRIVER_LIBRARY: &[u8] = b"libcuda.so";
+
+/// How much of an image is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Arrival {
+    InPart,
+    Complete,
+}
 
 /// What was found of an image.
-#[derive(Debug, Serialize)]
-pub struct Report {
+#[derive(Debug)]
+pub(crate) struct Report {
     /// Its directory.
-    pub image: PathBuf,
-    /// Whether a restore would begin on this machine, now.
-    pub restorable: bool,
+    pub(crate) image: PathBuf,
+    /// Whether a restore would begin, for all that was read and asked; `None`: nothing says that
+    /// the image is whole.
+    pub(crate) restorable: Option<bool>,
+    /// Whether it is one of CRIU's files alone, which the low-level runtime restores.
+    pub(crate) is_plain: bool,
     /// The kind with which it would be refused.
-    pub kind: Option<Kind>,
+    pub(crate) kind: Option<Kind>,
     /// Everything for which it would be refused.
-    pub refusals: Vec<Refused>,
+    pub(crate) refusals: Vec<Refused>,
     /// What people should know.
-    pub notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
     /// What its manifest says; `None` if it has none, or one that cannot be read.
-    pub manifest: Option<About>,
-    /// Where its GPU contents are, if they were found: in the image itself, or apart from it.
-    pub memory: Option<PathBuf>,
+    pub(crate) manifest: Option<About>,
+    /// Where its GPU contents are, if they were read: in the image itself, or apart from it.
+    pub(crate) memory: Option<PathBuf>,
 }
 
 /// One reason for which a restore would be refused.
 #[derive(Debug, Serialize)]
-pub struct Refused {
+pub(crate) struct Refused {
     /// Its kind.
-    pub kind: Kind,
+    pub(crate) kind: Kind,
     /// The message.
-    pub text: String,
+    pub(crate) text: String,
 }
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
-pub enum CheckImageError {
+pub enum ImageError {
     /// There is none.
     #[error("there is no image in {0}")]
     NoImage(PathBuf),
@@ -73,7 +90,7 @@ pub enum CheckImageError {
     CutOff(PathBuf),
 }
 
-impl CheckImageError {
+impl ImageError {
     /// Why there is no report.
     #[must_use]
     pub fn kind(&self) -> Kind {
@@ -84,31 +101,26 @@ impl CheckImageError {
     }
 }
 
-/// Reads the image in a directory, and asks whether this machine can restore it.
+/// How much of an image is read, and what is asked for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// Our own files, and whether this machine could take it.
+    Records,
+    /// All of it, and all of its bulk memory. The machine is not asked.
+    Contents,
+    /// Both, and that all is here that it takes for granted.
+    Here,
+}
+
+/// Reads the image in a directory.
 ///
 /// # Errors
-/// [`CheckImageError`]; reasons for which a restore would be refused are in the report.
-pub fn check_image(settings: &Settings, directory: &Path) -> Result<Report, CheckImageError> {
-    look(settings, directory, Reading::Everything)
-}
-
-/// What is read of an image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reading {
-    /// What it says of itself: whether its contents are as it says is not known then.
-    Records,
-    /// The same, and whether all that it takes for granted is here.
-    Here,
-    /// All of it, and all of its bulk memory.
-    Everything,
-}
-
-/// The same for less than all of it.
+/// [`ImageError`]; reasons for which a restore would be refused are in the report.
 pub(crate) fn look(
     settings: &Settings,
     directory: &Path,
     reading: Reading,
-) -> Result<Report, CheckImageError> {
+) -> Result<Report, ImageError> {
     let mut report = Report::of(directory);
     match admit(&settings.restore.images, directory) {
         Ok(admitted) => report.image = admitted,
@@ -118,19 +130,15 @@ pub(crate) fn look(
         }
     }
     if !is_settled(&report.image) {
-        return Err(CheckImageError::CutOff(directory.to_owned()));
+        return Err(ImageError::CutOff(directory.to_owned()));
     }
-    if !report.has_arrived(reading) {
+    let Some(arrival) = report.arrival(reading) else {
         return Ok(report);
-    }
-    // An image without a manifest does not say whose it is.
+    };
     match image::find(&report.image) {
-        Ok(Found::Image(manifest)) => report.read(settings, &manifest, reading),
-        Ok(Found::Plain) => report.notes.push(
-            "it has no manifest, so nothing is known of it: the low-level runtime would restore it"
-                .to_owned(),
-        ),
-        Ok(Found::Nothing) => return Err(CheckImageError::NoImage(directory.to_owned())),
+        Ok(Found::Image(manifest)) => report.read(settings, &manifest, reading, arrival),
+        Ok(Found::Plain) => report.without_manifest(),
+        Ok(Found::Nothing) => return Err(ImageError::NoImage(directory.to_owned())),
         Err(error) => report.refuse(&error),
     }
     Ok(report)
@@ -141,7 +149,8 @@ impl Report {
     fn of(image: &Path) -> Self {
         Self {
             image: image.to_owned(),
-            restorable: true,
+            restorable: Some(true),
+            is_plain: false,
             kind: None,
             refusals: Vec::new(),
             notes: Vec::new(),
@@ -150,36 +159,59 @@ impl Report {
         }
     }
 
-    /// Whether there is enough of the image for this reading. A restore waits for the rest.
-    fn has_arrived(&mut self, reading: Reading) -> bool {
+    /// How much of the image is there, if that is enough for this reading. A restore waits for the
+    /// rest.
+    fn arrival(&mut self, reading: Reading) -> Option<Arrival> {
         match (refuse_arriving(&self.image), reading) {
-            (Ok(()), _) => return true,
+            (Ok(()), _) => return Some(Arrival::Complete),
             (Err(StoreError::Arriving { .. }), Reading::Records | Reading::Here) => {
                 let note = "it is arriving from elsewhere, and not all of it is there";
                 self.notes.push(note.to_owned());
-                return true;
+                return Some(Arrival::InPart);
             }
             (Err(error), _) => self.refuse(&error.into()),
         }
-        false
+        None
     }
 
-    fn read(&mut self, settings: &Settings, manifest: &Manifest, reading: Reading) {
+    /// CRIU's files alone: whether GPU state belongs to them they do not say, but for the driver's
+    /// libraries, which only a process with CUDA has mapped.
+    fn without_manifest(&mut self) {
+        let expected = Files::of(&self.image).and_then(|files| Expected::read(&files));
+        let expected = match expected {
+            Ok(expected) => expected,
+            Err(error) => return self.add(error.kind(), chain(&error)),
+        };
+        let is_driver = |file: &ExpectedFile| {
+            let path = file.path();
+            let name = path.file_name().unwrap_or_default();
+            name.as_encoded_bytes().starts_with(DRIVER_LIBRARY)
+        };
+        self.is_plain = !expected.files.iter().any(is_driver);
+        self.not_known(if self.is_plain { PLAIN } else { NO_MANIFEST });
+    }
+
+    fn read(
+        &mut self,
+        settings: &Settings,
+        manifest: &Manifest,
+        reading: Reading,
+        arrival: Arrival,
+    ) {
         self.manifest = Some(About::of(manifest));
         if manifest.files.is_none() {
-            self.notes.push(
-                "it does not list its files, so CRIU's were not verified: its checkpoint was cut off"
-                    .to_owned(),
-            );
+            self.not_known(UNLISTED);
         }
         // In the order of a restore, so that the first refusal is its.
-        let memory = self.find_memory(settings, manifest);
+        let memory = self.find_memory(settings, manifest, reading);
         let bulk = memory.as_ref().map_or(0, FoundMemory::bytes);
-        match image_bytes(&self.image) {
-            Ok(pages) => self.ask(settings, manifest, pages.saturating_add(bulk), reading),
-            Err(error) => self.refuse(&NoHostMemory::from(error).into()),
+        if reading != Reading::Contents {
+            match image_bytes(&self.image) {
+                Ok(pages) => self.ask(settings, manifest, pages.saturating_add(bulk), reading),
+                Err(error) => self.refuse(&NoHostMemory::from(error).into()),
+            }
         }
-        if reading != Reading::Everything {
+        if reading == Reading::Records || arrival == Arrival::InPart {
             return;
         }
         if let Err(error) = image::verify(settings, &self.image, manifest) {
@@ -204,9 +236,17 @@ impl Report {
         }
     }
 
-    fn find_memory(&mut self, settings: &Settings, manifest: &Manifest) -> Option<FoundMemory> {
-        let plugin = plugin::usable(&settings.gpu_contents, &Capabilities::probe(settings));
-        let plugin = plugin.as_ref().map(drop);
+    fn find_memory(
+        &mut self,
+        settings: &Settings,
+        manifest: &Manifest,
+        reading: Reading,
+    ) -> Option<FoundMemory> {
+        let usable = || plugin::usable(&settings.gpu_contents, &Capabilities::probe(settings));
+        let plugin = (reading != Reading::Contents).then(usable);
+        let plugin = plugin
+            .as_ref()
+            .map_or(Ok(()), |usable| usable.as_ref().map(drop));
         let found = FoundMemory::find(settings, &self.image, manifest, plugin);
         found.unwrap_or_else(|error| {
             self.refuse(&error.into());
@@ -235,32 +275,16 @@ impl Report {
         self.add(refusal.kind(), chain(refusal));
     }
 
-    fn add(&mut self, kind: Kind, text: String) {
-        self.restorable = false;
+    pub(crate) fn add(&mut self, kind: Kind, text: String) {
+        self.restorable = Some(false);
         self.kind.get_or_insert(kind);
         self.refusals.push(Refused { kind, text });
     }
-}
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "image {}", name(&self.image.display()))?;
-        if let Some(manifest) = &self.manifest {
-            writeln!(f, "{manifest}")?;
-        }
-        if let Some(memory) = &self.memory {
-            writeln!(f, "  GPU contents in {}", name(&memory.display()))?;
-        }
-        for note in &self.notes {
-            writeln!(f, "{}", name(note))?;
-        }
-        for refused in &self.refusals {
-            writeln!(f, "{} [{}]", name(&refused.text), refused.kind)?;
-        }
-        match self.kind {
-            Some(kind) => write!(f, "a restore would be refused [{kind}]"),
-            None => f.write_str("a restore would begin"),
-        }
+    /// Nothing says that the image is whole.
+    fn not_known(&mut self, why: &str) {
+        self.restorable = self.restorable.filter(|restorable| !restorable);
+        self.notes.push(why.to_owned());
     }
 }
 

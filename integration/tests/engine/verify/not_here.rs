@@ -9,7 +9,7 @@ use stasis_integration::container::bundle::Bundle;
 use stasis_integration::container::image_files::{manifest, unlist};
 use stasis_integration::host::installed::StasisHost;
 
-use super::{Change, DRIVER, changed, refused, restorable};
+use super::{Change, DRIVER, asked, changed, is_unknown, is_whole, refused, restorable};
 
 pub(super) fn other_versions(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     let image = job.image_path("image");
@@ -26,13 +26,7 @@ pub(super) fn other_versions(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()
         &path,
         |_| unlist(&image),
         || {
-            let report = restorable(stasis, job)?;
-            ensure!(
-                report["notes"][0]
-                    .to_string()
-                    .contains("does not list its files"),
-                "{report}"
-            );
+            is_unknown(stasis, &job.image("image"), "does not list its files")?;
             // What CRIU writes last is needed all the same.
             let inventory = image.join("inventory.img");
             let missing = |path: &Path| Ok(fs::write(path, "")?);
@@ -63,13 +57,15 @@ pub(super) fn other_machines(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()
         refused(stasis, job, kind).context(machine)?;
     }
     stasis.inject("gpus 2\ndriver 580.105.08")?;
-    let report = restorable(stasis, job)?;
+    let (_, report) = asked(stasis, &["images", "--json", &job.image("image")])?;
+    ensure!(report["restorable"] == true, "{report}");
     ensure!(
         report["notes"][0]
             .to_string()
             .contains("other driver libraries"),
         "{report}"
     );
+    is_whole(stasis, job)?;
     stasis.inject(&format!("gpus 2\n{DRIVER}"))
 }
 

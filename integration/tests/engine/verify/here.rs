@@ -1,4 +1,4 @@
-//! `stasis verify --here` says of an image whether it would run here, and reads no contents of it.
+//! `stasis verify --here` says of an image whether it would run here, in a new container, too.
 
 use std::fs;
 

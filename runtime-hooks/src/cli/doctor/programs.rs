@@ -1,6 +1,5 @@
 //! The programs that stasis and containerd run, and their versions as they say themselves.
 
-use std::fmt;
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
@@ -9,51 +8,50 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
 use stasis_config::Settings;
 
-use super::advisories::{self, Finding, Verdict};
 use super::version::{self, Program, Version};
+use super::{Finding, ok};
 use crate::host::environment;
-use crate::low_level::criu_version::CriuVersion;
-use crate::preflight::capabilities::Criu;
 
 /// An answer to `--version` comes at once, and is a few lines.
 const DEADLINE: Duration = Duration::from_secs(5);
 const MOST_BYTES: u64 = 4096;
 
 /// An installed program.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct Installed {
+#[derive(Debug)]
+pub(super) struct Installed {
+    /// Its use: "low-level-runtime", "containerd".
+    id: &'static str,
     /// Where it is.
-    pub path: PathBuf,
-    /// What it is, and which version; `None` if it does not say so.
-    #[serde(flatten)]
-    pub version: Option<Known>,
-}
-
-/// What a program has said of itself.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct Known {
-    /// What it is, whatever its file is called.
-    pub program: Program,
-    /// Its version.
-    pub version: Version,
+    pub(super) path: PathBuf,
+    /// The program, whatever its file is called, and its version; `None` if it does not say so.
+    version: Option<(Program, Version)>,
 }
 
 /// The low-level runtime of the settings, and the containerd of `PATH`.
 pub(super) fn installed(settings: &Settings) -> Vec<Installed> {
     let runtime = settings.runtime.resolve().ok().map(|found| found.path);
-    let programs = runtime.into_iter().chain(in_path("containerd"));
-    let ask = |path: PathBuf| {
+    let runtime = runtime.map(|path| ("low-level-runtime", path));
+    let containerd = in_path("containerd").map(|path| ("containerd", path));
+    let ask = |(id, path): (&'static str, PathBuf)| {
         let answer = ask(&path).ok();
-        let known = answer.and_then(|answer| version::read(&answer));
-        Installed {
-            path,
-            version: known.map(|(program, version)| Known { program, version }),
-        }
+        let version = answer.and_then(|answer| version::read(&answer));
+        Installed { id, path, version }
     };
-    programs.map(ask).collect()
+    runtime.into_iter().chain(containerd).map(ask).collect()
+}
+
+impl Installed {
+    /// Reports it.
+    pub(super) fn finding(&self) -> Finding {
+        let path = self.path.display();
+        let evidence = match self.version {
+            Some((program, version)) => format!("{program} {version}: {path}"),
+            None => format!("of an unknown version: {path}"),
+        };
+        ok(self.id, evidence)
+    }
 }
 
 /// The version of the program of this name in `PATH`, if it is the one that is meant.
@@ -73,28 +71,6 @@ pub(crate) fn answer_of(name: &str) -> Option<String> {
 pub(crate) fn exit_of(name: &str, argument: &str) -> Option<ExitStatus> {
     let (status, _) = run(&in_path(name)?, argument).ok()?;
     Some(status)
-}
-
-/// What is to be said of them, and of CRIU.
-pub(super) fn findings(programs: &[Installed], criu: &Criu) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for installed in programs {
-        if let Some(Known { program, version }) = installed.version {
-            let path = installed.path.display().to_string();
-            findings.extend(advisories::of(program, version, &path));
-        }
-    }
-    if let Some(version) = criu.version()
-        && version < CriuVersion::WITH_HOOKS
-    {
-        findings.push(Finding {
-            id: "criu-version".to_owned(),
-            verdict: Verdict::Warning,
-            evidence: format!("CRIU {version} has no hooks for GPU contents"),
-            remedy: format!("install CRIU {} or newer", CriuVersion::WITH_HOOKS),
-        });
-    }
-    findings
 }
 
 pub(super) fn in_path(name: &str) -> Option<PathBuf> {
@@ -151,16 +127,6 @@ fn wait(child: &mut Child) -> io::Result<ExitStatus> {
             return Err(io::ErrorKind::TimedOut.into());
         }
         sleep(Duration::from_millis(5));
-    }
-}
-
-impl fmt::Display for Installed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.path.display();
-        match &self.version {
-            Some(Known { program, version }) => write!(f, "{program} {version}: {path}"),
-            None => write!(f, "of an unknown version: {path}"),
-        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! `stasis check --image` says of an image what its restore would say, and changes nothing.
+//! `stasis verify --here` says of an image what its restore would say, and `stasis verify` whether
+//! it is whole; neither changes anything.
 
 mod exchanged;
 mod here;
@@ -50,7 +51,7 @@ fn an_image_is_judged_as_its_restore_would() -> Result<()> {
         assert_eq!(stasis.ask(PORT)?.as_deref(), Some("ok 1"));
         job.delete()?;
     }
-    what_is_no_image_is_no_answer(stasis)
+    what_is_no_image_is_refused(stasis)
 }
 
 fn each(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
@@ -61,6 +62,7 @@ fn each(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     assert_eq!(report["manifest"]["gpus"].as_array().map(Vec::len), Some(2));
     ensure!(report["memory"].is_string(), "{report}");
     files_that_changed(stasis, job)?;
+    without_what_vouches_for_it(stasis, job)?;
     memory_that_changed(stasis, job)?;
     other_versions(stasis, job)?;
     other_machines(stasis, job)?;
@@ -71,19 +73,24 @@ fn each(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The exit code of a check, and its report.
+/// The exit code of a check for this machine, and its report.
 fn check(stasis: &StasisHost, directory: &str) -> Result<(Option<i32>, Value)> {
-    let mut command = stasis.command(PROGRAM);
-    let output = command
-        .args(["check", "--json", "--image", directory])
-        .output()?;
-    Ok((
-        output.status.code(),
-        serde_json::from_slice(&output.stdout)?,
-    ))
+    asked(stasis, &["verify", "--here", "--json", directory])
+}
+
+/// The same of its contents alone.
+fn whole(stasis: &StasisHost, directory: &str) -> Result<(Option<i32>, Value)> {
+    asked(stasis, &["verify", "--json", directory])
+}
+
+fn asked(stasis: &StasisHost, arguments: &[&str]) -> Result<(Option<i32>, Value)> {
+    let output = stasis.command(PROGRAM).args(arguments).output()?;
+    let rows: Value = serde_json::from_slice(&output.stdout)?;
+    Ok((output.status.code(), rows[0].clone()))
 }
 
 fn restorable(stasis: &StasisHost, job: &Bundle<'_>) -> Result<Value> {
+    is_whole(stasis, job)?;
     let (code, report) = check(stasis, &job.image("image"))?;
     ensure!(code == Some(0) && report["restorable"] == true, "{report}");
     ensure!(
@@ -93,10 +100,41 @@ fn restorable(stasis: &StasisHost, job: &Bundle<'_>) -> Result<Value> {
     Ok(report)
 }
 
+fn is_whole(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
+    let (code, report) = whole(stasis, &job.image("image"))?;
+    ensure!(code == Some(0) && report["restorable"] == true, "{report}");
+    Ok(())
+}
+
+/// Nothing says that it is whole, whoever is asked.
+fn is_unknown(stasis: &StasisHost, directory: &str, why: &str) -> Result<()> {
+    for (code, report) in [whole(stasis, directory)?, check(stasis, directory)?] {
+        ensure!(
+            code == Some(1) && report["restorable"].is_null() && report["kind"].is_null(),
+            "{report}"
+        );
+        ensure!(report["notes"][0].to_string().contains(why), "{report}");
+    }
+    let text = stasis
+        .command(PROGRAM)
+        .args(["verify", directory])
+        .output()?;
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    ensure!(text.contains("unknown") && text.contains(why), "{text}");
+    Ok(())
+}
+
 /// The check and the restore refuse it by the same kind.
 fn refused(stasis: &StasisHost, job: &Bundle<'_>, kind: &str) -> Result<()> {
     let (code, report) = check(stasis, &job.image("image"))?;
     ensure!(code == Some(1) && report["kind"] == kind, "{report}");
+    let (_, contents) = whole(stasis, &job.image("image"))?;
+    match kind {
+        "image-damaged" | "memory-missing" | "image-version" | "image-not-allowed" => {
+            ensure!(contents["kind"] == kind, "{contents}");
+        }
+        _ => ensure!(contents["restorable"] == true, "{contents}"),
+    }
     job.restore_fails("image")?;
     let failure = job.failure()?.context("it reports nothing")?;
     let restore = failure.kind.map(|kind| kind.name());
@@ -114,7 +152,6 @@ fn changed<T>(
     fs::rename(path, &aside)?;
     fs::copy(&aside, path)?;
     let result = change(path).and_then(|()| then());
-    fs::remove_file(path)?;
     fs::rename(&aside, path)?;
     result.with_context(|| path.display().to_string())
 }
@@ -141,7 +178,7 @@ fn files_that_changed(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
         Ok(symlink("inventory.aside", path)?)
     };
     let changes: [Change; 4] = [shorter, flip, fifo, link];
-    for name in ["inventory.img", "stasis-memory.index"] {
+    for name in ["inventory.img", "pages-1.img", "stasis-memory.index"] {
         for change in changes {
             let damaged = || refused(stasis, job, "image-damaged");
             changed(&image.join(name), change, damaged)?;
@@ -152,6 +189,18 @@ fn files_that_changed(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
         changed(&manifest, change, || refused(stasis, job, "image-damaged"))?;
     }
     Ok(())
+}
+
+/// Without our manifest, and then without our index, too.
+fn without_what_vouches_for_it(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
+    let image = job.image_path("image");
+    let gone: Change = |path| Ok(fs::remove_file(path)?);
+    changed(&image.join("stasis.json"), gone, || {
+        refused(stasis, job, "image-damaged")?;
+        changed(&image.join("stasis-memory.index"), gone, || {
+            is_unknown(stasis, &job.image("image"), "stasis.json is missing")
+        })
+    })
 }
 
 fn memory_that_changed(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
@@ -211,7 +260,7 @@ fn packs(stasis: &StasisHost, job: &Bundle<'_>) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn what_is_no_image_is_no_answer(stasis: &StasisHost) -> Result<()> {
+fn what_is_no_image_is_refused(stasis: &StasisHost) -> Result<()> {
     stasis.host.run(&[
         "mkdir",
         "-p",
@@ -225,17 +274,15 @@ fn what_is_no_image_is_no_answer(stasis: &StasisHost) -> Result<()> {
     ] {
         let (code, answer) = check(stasis, directory)?;
         ensure!(
-            code == Some(2) && answer["kind"] == kind,
+            code == Some(1) && answer["kind"] == kind,
             "{directory}: {answer}"
         );
     }
     // CRIU's alone.
     stasis.host.write("/images/none/inventory.img", "x")?;
-    let (code, report) = check(stasis, "/images/none")?;
-    ensure!(code == Some(0) && report["manifest"].is_null(), "{report}");
-    let text = stasis
-        .host
-        .run_for_text(&[PROGRAM, "check", "--image", "/images/none"])?;
-    ensure!(text.ends_with("a restore would begin"), "{text}");
-    Ok(())
+    is_unknown(
+        stasis,
+        "/images/none",
+        "plain image: CRIU's files only; not verified",
+    )
 }

@@ -12,7 +12,11 @@ const NOT_KNOWN: &str = "which files and mounts have to be in the new container 
     is pulled: ask again then, with --bundle";
 
 /// Judges this machine for an image that is called so. Changes nothing.
-pub(crate) fn look_elsewhere(settings: &Settings, called: &str, image: &Described) -> Report {
+pub(in crate::cli::images) fn look_elsewhere(
+    settings: &Settings,
+    called: &str,
+    image: &Described,
+) -> Report {
     let mut report = Report::of(Path::new(called));
     report.manifest = Some(About::of(&image.manifest));
     if let Err(error) = image.check_plugin(settings) {

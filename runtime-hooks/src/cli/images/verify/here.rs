@@ -13,10 +13,10 @@ use stasis_config::{DriverLibraries, Settings};
 
 use super::Report;
 use crate::container::spec::Spec;
-use crate::error::Refusal;
 use crate::error::admission::AdmissionError;
 use crate::error::kind::Kind;
-use crate::image::contents::{ContentsError, Expected, ExpectedFile, Files};
+use crate::error::{Refusal, chain};
+use crate::image::contents::{Expected, ExpectedFile, Files};
 use crate::preflight::capabilities::{Capabilities, Criu, driver_version};
 use crate::restore::driver_libraries::DriverFiles;
 
@@ -27,7 +27,7 @@ const MOST_NAMED: usize = 5;
 
 /// What an image takes for granted of the container that it is restored in.
 #[derive(Debug, Serialize)]
-pub(crate) struct Expects {
+pub(in crate::cli::images) struct Expects {
     /// Where something has to be mounted.
     pub(crate) mounts: BTreeSet<PathBuf>,
     /// How many files, in the root file system and those mounts, have to be there.
@@ -35,23 +35,27 @@ pub(crate) struct Expects {
 }
 
 /// Judges this machine, and the new container, if its bundle is given. Changes nothing.
-///
-/// # Errors
-/// The image cannot be read.
-pub(crate) fn judge(
+pub(in crate::cli::images) fn judge(
     settings: &Settings,
     report: &mut Report,
     bundle: Option<&Path>,
-) -> Result<Expects, ContentsError> {
+) -> Option<Expects> {
     judge_machine(settings, report);
-    let expected = Expected::read(&Files::of(&report.image)?)?;
+    let expected = Files::of(&report.image).and_then(|files| Expected::read(&files));
+    let expected = match expected {
+        Ok(expected) => expected,
+        Err(error) => {
+            report.add(error.kind(), chain(&error));
+            return None;
+        }
+    };
     match bundle {
         Some(bundle) => judge_container(settings, report, bundle, &expected),
         None => report.notes.push(
             "its files and mounts have to be in the new container: --bundle looks there".to_owned(),
         ),
     }
-    Ok(Expects {
+    Some(Expects {
         files: expected.files.len(),
         mounts: expected.mounts,
     })

@@ -2,22 +2,17 @@
 
 use std::fmt;
 
-use serde::{Serialize, Serializer};
-
-/// A version: major, minor, patch, and the number of a release candidate.
+/// A version: major, minor, patch. A release candidate counts as its release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version {
+pub(crate) struct Version {
     major: u32,
     minor: u32,
     patch: u32,
-    /// `u32::MAX` for a release, which follows its candidates.
-    candidate: u32,
 }
 
 /// A program that others know by its version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Program {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Program {
     /// runc.
     Runc,
     /// crun.
@@ -31,59 +26,25 @@ pub enum Program {
 }
 
 impl Version {
-    /// A release.
-    pub(crate) const fn release(major: u32, minor: u32, patch: u32) -> Self {
-        Self::candidate(major, minor, patch, u32::MAX)
-    }
-
-    /// A release candidate.
-    pub(super) const fn candidate(major: u32, minor: u32, patch: u32, candidate: u32) -> Self {
+    /// A version of these numbers.
+    pub(crate) const fn of(major: u32, minor: u32, patch: u32) -> Self {
         Self {
             major,
             minor,
             patch,
-            candidate,
         }
-    }
-
-    /// Whether both are of the series `MAJOR.MINOR`.
-    pub(super) fn is_of_series(self, other: Self) -> bool {
-        (self.major, self.minor) == (other.major, other.minor)
     }
 
     /// "v1.4.0-rc.3", and as distributions have it: "1.1.15+ds1", "1.7.24~ds1".
     fn parse(word: &str) -> Option<Self> {
-        let (numbers, rest) = split_numbers(word.strip_prefix('v').unwrap_or(word))?;
-        let candidate = rest
-            .trim_start_matches(['-', '~'])
-            .strip_prefix("rc")
-            .map(|number| number.trim_start_matches('.'));
-        let candidate = match candidate {
-            Some(number) => split_numbers(number).map_or(0, |(numbers, _)| numbers[0]),
-            None => u32::MAX,
-        };
-        let [major, minor, patch] = numbers;
-        Some(Self::candidate(major, minor, patch, candidate))
+        let word = word.strip_prefix('v').unwrap_or(word);
+        let end = word.find(|c: char| !c.is_ascii_digit() && c != '.');
+        let mut numbers = word[..end.unwrap_or(word.len())].split('.');
+        let mut next = || numbers.next().map(str::parse);
+        let major = next()?.ok()?;
+        let mut or_none = || next().and_then(Result::ok).unwrap_or_default();
+        Some(Self::of(major, or_none(), or_none()))
     }
-}
-
-/// Up to three numbers with dots between them, and what is behind them.
-fn split_numbers(text: &str) -> Option<([u32; 3], &str)> {
-    let mut numbers = [0; 3];
-    let mut rest = text;
-    for number in &mut numbers {
-        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-        let Ok(value) = rest[..digits].parse() else {
-            break;
-        };
-        *number = value;
-        rest = &rest[digits..];
-        match rest.strip_prefix('.') {
-            Some(more) => rest = more,
-            None => break,
-        }
-    }
-    (rest.len() < text.len()).then_some((numbers, rest))
 }
 
 /// Which program has answered `--version`, and its version. What stands in front of runc
@@ -105,17 +66,7 @@ pub(super) fn read(answer: &str) -> Option<(Program, Version)> {
 
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)?;
-        match self.candidate {
-            u32::MAX => Ok(()),
-            candidate => write!(f, "-rc.{candidate}"),
-        }
-    }
-}
-
-impl Serialize for Version {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
     }
 }
 
@@ -137,7 +88,7 @@ mod tests {
 
     #[test]
     fn what_programs_print_is_understood() {
-        let release = Version::release;
+        let release = Version::of;
         for (answer, program, version) in [
             (
                 "runc version 1.1.15+ds1\ncommit: 1.1.15+ds1-2+b4\nspec: 1.0.2-dev\ngo: go1.24.4\n",
@@ -147,7 +98,7 @@ mod tests {
             (
                 "runc version 1.4.0-rc.3\ncommit: v1.4.0-rc.3-0-g6bae6cad\nspec: 1.3.0\n",
                 Program::Runc,
-                Version::candidate(1, 4, 0, 3),
+                release(1, 4, 0),
             ),
             (
                 "NVIDIA Container Runtime version 1.17.8\ncommit: f202b80a9b9d0db00d9b1d73c0128c8962c\n\
@@ -197,19 +148,11 @@ mod tests {
     }
 
     #[test]
-    fn candidates_come_before_the_release() {
-        let parsed = [
-            "1.4.0-rc.2",
-            "1.4.0~rc3",
-            "1.4.0-rc.10",
-            "1.4.0",
-            "1.4.1-dev",
-            "2",
-        ];
+    fn versions_are_compared_by_their_numbers() {
+        let parsed = ["1.4.0-rc.2", "1.4.1-dev", "1.10.0~ds1", "2", "10.0"];
         let parsed = parsed.map(|word| Version::parse(word).unwrap());
         assert!(parsed.is_sorted(), "{parsed:?}");
         let printed = parsed.map(|version| version.to_string());
-        assert_eq!(printed[1], "1.4.0-rc.3");
-        assert_eq!(printed[5], "2.0.0");
+        assert_eq!(printed, ["1.4.0", "1.4.1", "1.10.0", "2.0.0", "10.0.0"]);
     }
 }
