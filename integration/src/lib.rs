@@ -9,13 +9,18 @@
 //! * [`campaign`]: containers to which everything happens, and the judge of what becomes of them;
 //! * [`node`]: a machine with systemd and another kernel.
 
+#[cfg(feature = "clients")]
 pub mod campaign;
 pub mod check;
 pub mod client;
+#[cfg(feature = "clients")]
 pub mod container;
+#[cfg(feature = "clients")]
 pub mod faults;
 pub mod host;
+#[cfg(feature = "clients")]
 pub mod load;
+#[cfg(feature = "clients")]
 pub mod node;
 #[cfg(test)]
 mod structure;

@@ -1,8 +1,11 @@
 //! The programs and APIs by which users come to stasis.
 
+#[cfg(feature = "clients")]
 pub mod containerd;
+#[cfg(feature = "clients")]
 pub mod cri;
 pub mod ctr;
 pub mod docker;
 pub mod podman;
+#[cfg(feature = "clients")]
 pub mod shim;
