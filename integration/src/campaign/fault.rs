@@ -44,8 +44,6 @@ pub enum What {
     KillKeeper,
     /// What has started the operation is killed, and nobody reads any more what it says.
     KillCaller,
-    /// The process that gives memory back if CRIU is killed, is killed.
-    KillHelper,
     /// A process that moves GPU contents for the operation is killed, if there is one.
     KillMover(Mover),
     /// The program is killed, and then its keeper, at its call of this number.
@@ -121,7 +119,6 @@ impl AtCall {
             What::Fail(error) => format!("{error:?} for {counted}"),
             What::KillKeeper => "keeper killed".to_owned(),
             What::KillCaller => "caller killed".to_owned(),
-            What::KillHelper => "memory helper killed".to_owned(),
             What::KillMover(Mover::Copies) => "who copies GPU contents killed".to_owned(),
             What::KillMover(Mover::Holds) => "who holds GPU contents killed".to_owned(),
             What::KillThenKeeper(_) => "engine, then keeper killed".to_owned(),

@@ -150,10 +150,6 @@ impl Subject<'_> {
                 victim::kill_found(move || victim::started_by(program, mover.name()))
             }
             What::KillCaller => victim::kill_caller(program, Arc::clone(&begun.reader)),
-            What::KillHelper => {
-                let init = self.stasis.host.init();
-                victim::kill_found(move || victim::helper_in(init))
-            }
             What::KillThenKeeper(number) | What::KillUpToRecover(number, _) => {
                 let (class, action) = (Class::Changes, Action::Kill);
                 let next = Plan {

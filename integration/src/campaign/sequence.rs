@@ -19,8 +19,7 @@ use crate::container::memory_container::difference;
 use crate::host::HostKind;
 use crate::host::installed::StasisHost;
 
-/// Deadlines so short that what cannot be locked, or has no room, fails soon; and bulk memory in
-/// most containers.
+/// Deadlines so short that what cannot be locked, or has no room, fails soon.
 const SETTINGS: &str = "[deadlines]\nlock_ms = 4000\nlock_try_ms = 100\nroom_s = 1\n";
 /// What a container may need beside the contexts of its processes.
 const SPARE_MIB: u32 = 16;

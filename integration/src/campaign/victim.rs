@@ -58,16 +58,6 @@ pub(super) fn started_by(operation: Pid, name: &str) -> Option<Pid> {
     })
 }
 
-/// The process that gives memory back if CRIU is killed, in the host whose first process this is.
-pub(super) fn helper_in(init: u32) -> Option<Pid> {
-    let host = fs::read_link(format!("/proc/{init}/ns/pid")).ok()?;
-    processes().find(|pid| {
-        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        let namespace = fs::read_link(format!("/proc/{pid}/ns/pid"));
-        name.trim() == "stasis-uffd" && namespace.is_ok_and(|namespace| namespace == host)
-    })
-}
-
 fn parent(pid: Pid) -> Option<Pid> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?;

@@ -2,11 +2,11 @@
 //!
 //! # The store
 //! Memory is stored in *chunks* of at most 4 MiB ([`Chunk`]), without their zero pages, each with a
-//! checksum. Chunks lie in *packs* ([`Pack`]), files that one thread each writes ([`Stream`]); the
+//! checksum. Chunks lie in *packs* ([`Pack`]), files that one thread each writes; the
 //! *index* ([`Index`]) says which chunk of which process is where. Packs lie in the image directory
 //! or in a directory of their own ([`PacksIn`]), which is of one image alone.
 //!
-//! * Writing: [`Writer`] makes the store of one checkpoint, [`Writer::stream`] is for one thread.
+//! * Writing: [`Writer`] makes the store of one checkpoint.
 //! * Reading: [`Reader`] opens the packs of an index, [`Reader::load`] gives the pages of a chunk.
 //! * Contents in files in memory ([`FileContents`]): [`Writer::store_files`],
 //!   while more of them come ([`Writer::store_coming`]), and [`Reader::load_files`], by many
@@ -75,7 +75,7 @@ pub use write::Writer;
 pub use write::early_checksums::EarlyChecksums;
 pub use write::files::Coming;
 pub use write::new_pack::{IN_PLACE_OFFSET, create_pack};
-pub use write::stream::{Stream, StreamReport};
+pub use write::stream::StreamReport;
 
 /// The unit of memory, bytes: the kernel's page size on the machines that we support.
 pub const PAGE: usize = 4096;

@@ -53,7 +53,7 @@ pub(crate) fn try_store(
         for (number, seed) in (0..).zip(seeds) {
             buffer.as_mut_slice().copy_from_slice(&content(*seed));
             let pages = StoredPages::of(buffer.as_slice()).unwrap();
-            let (checksum, place) = stream.put(&buffer, &pages)?;
+            let (checksum, place) = stream.put(buffer.as_slice(), &pages)?;
             area.chunks.push(Chunk {
                 number,
                 pages,

@@ -3,11 +3,11 @@
 use std::io;
 
 use nix::libc;
-use nix::sys::ptrace;
+use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::calls::{Calls, TraceOptions};
+use crate::calls::Calls;
 use crate::event::{Deadline, Event, next_event};
 use crate::ffi::{self, RunTo, SignalMask, resume};
 use crate::gate::gate as gate_of;
@@ -38,7 +38,7 @@ impl BorrowedThread {
     ///
     /// # Errors
     /// Those of ptrace(2) and `/proc`; a program of another word size.
-    pub(crate) fn take(pid: i32, thread: Pid, options: TraceOptions) -> io::Result<Self> {
+    pub(crate) fn take(pid: i32, thread: Pid, options: Options) -> io::Result<Self> {
         let found = Registers::read(thread)?;
         if !found.are_native() {
             return Err(io::Error::other("it is a 32-bit program"));

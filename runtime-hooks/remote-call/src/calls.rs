@@ -17,21 +17,13 @@ use crate::event::{Deadline, Event, next_event};
 use crate::ffi::{RunTo, resume};
 use crate::registers::{ARCHITECTURE, Gate, Registers};
 
-/// Who sets the thread's options of ptrace(2).
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum TraceOptions {
-    /// We do: these, and more during a call.
-    Ours(Options),
-    /// CRIU does. It suspends the filter of a thread for as long as it traces it (criu/seize.c).
-    Criu,
-}
-
 /// A stopped thread that the calling thread traces, and the way it makes system calls.
 #[derive(Debug)]
 pub(crate) struct Calls {
     thread: Pid,
     gate: Gate,
-    options: TraceOptions,
+    /// Those of ptrace(2) between calls.
+    options: Options,
     /// Where it has stopped; `None` while it runs.
     at: Option<Event>,
     /// The number of its last call.
@@ -40,7 +32,7 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    pub(crate) fn new(thread: Pid, gate: Gate, options: TraceOptions) -> Self {
+    pub(crate) fn new(thread: Pid, gate: Gate, options: Options) -> Self {
         Self {
             thread,
             gate,
@@ -131,11 +123,8 @@ impl Calls {
     }
 
     fn suspend_seccomp(&self) -> io::Result<()> {
-        let TraceOptions::Ours(options) = self.options else {
-            return Ok(());
-        };
         let suspended = Options::from_bits_retain(libc::PTRACE_O_SUSPEND_SECCOMP);
-        match ptrace::setoptions(self.thread, options | suspended) {
+        match ptrace::setoptions(self.thread, self.options | suspended) {
             // Not ours to suspend, or a kernel without it: the call fails if it is not allowed.
             Err(Errno::EPERM | Errno::EINVAL) => Ok(()),
             other => Ok(other?),
@@ -143,9 +132,6 @@ impl Calls {
     }
 
     fn resume_seccomp(&self) -> io::Result<()> {
-        match self.options {
-            TraceOptions::Ours(options) => Ok(ptrace::setoptions(self.thread, options)?),
-            TraceOptions::Criu => Ok(()),
-        }
+        Ok(ptrace::setoptions(self.thread, self.options)?)
     }
 }

@@ -92,16 +92,6 @@ pub(crate) fn rseq_area(thread: Pid) -> io::Result<Option<u64>> {
     }
 }
 
-/// The register that x86-64 keeps among the general ones.
-#[cfg(target_arch = "aarch64")]
-pub(crate) fn thread_local_storage(thread: Pid) -> io::Result<u64> {
-    /// linux/elf.h
-    const NT_ARM_TLS: usize = 0x401;
-    let mut register: u64 = 0;
-    transfer_registers(libc::PTRACE_GETREGSET, thread, NT_ARM_TLS, &mut register)?;
-    Ok(register)
-}
-
 /// Has a thread that is about to make a system call make none (arch/arm64/kernel/ptrace.c).
 #[cfg(target_arch = "aarch64")]
 pub(crate) fn skip_call(thread: Pid) -> io::Result<()> {

@@ -17,7 +17,7 @@
 //!   for a call have no stack, and its process ends with SIGSEGV. It never runs on with registers
 //!   that are not its own. The time for this is some 100 µs.
 //! * The proxy dies with us, once the kernel has finished the call that it is in. Its parent, which
-//!   gets no signal of that, keeps a zombie ([`ProxyRemains`] is for whoever lives on).
+//!   gets no signal of that, keeps a zombie ([`reap`] is for whoever lives on).
 //!
 //! # What a process cannot do to us or with us
 //! * *Use the time of a call to get past its seccomp filter*: the filter is suspended only between
@@ -51,30 +51,12 @@ mod status;
 mod way_back;
 mod worker;
 
-use std::io;
-
-use nix::unistd::Pid;
-
 pub use clone::Numbered;
 pub use outside::wait_until_outside;
-pub use proxy::{Proxy, ProxyRemains, Shared};
+pub use proxy::{Proxy, Shared};
 pub use reaping::reap;
 pub use receive::SCRATCH_BYTES;
-use registers::Registers;
 pub use worker::{Life, Start, Worker};
-
-/// The stack pointer and the thread-local storage of a thread that we trace.
-///
-/// # Errors
-/// Those of ptrace(2).
-pub fn thread_addresses(thread: i32) -> io::Result<[u64; 2]> {
-    let thread = Pid::from_raw(thread);
-    let registers = Registers::read(thread)?;
-    Ok([
-        registers.stack_pointer(),
-        registers.thread_local_storage(thread)?,
-    ])
-}
 
 #[cfg(test)]
 mod tests;

@@ -8,17 +8,13 @@ use std::io;
 use nix::libc;
 use nix::sys::ptrace::Options;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use stasis_linux::procfs::TaskState;
 
-use crate::borrowed::BorrowedThread;
-use crate::calls::{Calls, TraceOptions};
+use crate::calls::Calls;
 use crate::clone::{Numbered, make};
 use crate::event::{Deadline, next_event};
 use crate::gate::gate;
 use crate::reaping::{is_reaped, reaping};
 use crate::seized::SeizedThread;
-use crate::status::state_of_child;
 
 /// What a proxy and its owner have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,43 +29,11 @@ pub enum Shared {
 #[derive(Debug)]
 pub struct Proxy {
     calls: Calls,
-    owner: Owner,
+    /// The process whose memory it is, of which a thread is stopped.
+    owner: SeizedThread,
     /// The proxy in the owner's pid namespace.
     pid_inside: u64,
     ended: bool,
-}
-
-/// The process whose memory it is.
-#[derive(Debug)]
-enum Owner {
-    /// We stopped a thread of it.
-    Seized(SeizedThread, i32),
-    /// CRIU traces its leader, and has stopped it.
-    TracedByCriu(i32),
-}
-
-impl Owner {
-    fn pid(&self) -> i32 {
-        match self {
-            Self::Seized(_, pid) | Self::TracedByCriu(pid) => *pid,
-        }
-    }
-
-    fn thread(&self) -> i32 {
-        match self {
-            Self::Seized(thread, _) => thread.thread().as_raw(),
-            Self::TracedByCriu(pid) => *pid,
-        }
-    }
-
-    fn borrow(&mut self) -> io::Result<BorrowedThread> {
-        match self {
-            Self::Seized(thread, _) => thread.borrow(),
-            Self::TracedByCriu(pid) => {
-                BorrowedThread::take(*pid, Pid::from_raw(*pid), TraceOptions::Criu)
-            }
-        }
-    }
 }
 
 impl Proxy {
@@ -85,8 +49,8 @@ impl Proxy {
         shared: Shared,
         is_gone: impl FnOnce() -> bool,
     ) -> io::Result<Self> {
-        let thread = SeizedThread::stop(pid, is_gone)?;
-        Self::of(Owner::Seized(thread, pid), shared, None)
+        let owner = SeizedThread::stop(pid, is_gone)?;
+        Self::of(pid, owner, shared, None)
     }
 
     /// As [`Self::of_running`], sharing memory alone; its number is written there, for whoever has
@@ -99,29 +63,25 @@ impl Proxy {
         numbered: Numbered,
         is_gone: impl FnOnce() -> bool,
     ) -> io::Result<Self> {
-        let thread = SeizedThread::stop(pid, is_gone)?;
-        Self::of(Owner::Seized(thread, pid), Shared::Memory, Some(numbered))
+        let owner = SeizedThread::stop(pid, is_gone)?;
+        Self::of(pid, owner, Shared::Memory, Some(numbered))
     }
 
-    /// Has a process make one whose leader the calling thread traces for CRIU, and which is
-    /// stopped.
-    ///
-    /// # Errors
-    /// Those of ptrace(2), `/proc` and clone(2).
-    pub fn of_traced(pid: i32) -> io::Result<Self> {
-        Self::of(Owner::TracedByCriu(pid), Shared::Memory, None)
-    }
-
-    fn of(mut owner: Owner, shared: Shared, numbered: Option<Numbered>) -> io::Result<Self> {
+    fn of(
+        pid: i32,
+        mut owner: SeizedThread,
+        shared: Shared,
+        numbered: Option<Numbered>,
+    ) -> io::Result<Self> {
         let more = match shared {
             Shared::Memory => 0,
             Shared::MemoryAndDescriptors => libc::CLONE_FILES,
         };
-        let gate = gate(owner.pid())?;
+        let gate = gate(pid)?;
         let made = make(owner.borrow()?, more, numbered)?;
         let options = Options::PTRACE_O_EXITKILL | Options::PTRACE_O_TRACESYSGOOD;
         Ok(Self {
-            calls: Calls::new(made.own, gate, TraceOptions::Ours(options)),
+            calls: Calls::new(made.own, gate, options),
             owner,
             pid_inside: made.inside,
             ended: false,
@@ -136,17 +96,7 @@ impl Proxy {
 
     /// The thread that it is a child of, which stands still as long as it lives.
     pub(crate) fn owner_thread(&self) -> i32 {
-        self.owner.thread()
-    }
-
-    /// For somebody who lives on when we do not.
-    #[must_use]
-    pub fn remains(&self) -> ProxyRemains {
-        ProxyRemains {
-            own: self.pid(),
-            owner: self.owner.pid(),
-            pid_inside: self.pid_inside,
-        }
+        self.owner.thread().as_raw()
     }
 
     /// Has it make one system call.
@@ -202,53 +152,5 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         let _ = self.finish();
-    }
-}
-
-/// What may be left of a proxy when whoever made it was killed: a child that its owner never hears
-/// of.
-#[derive(Debug, Clone, Copy)]
-pub struct ProxyRemains {
-    own: i32,
-    owner: i32,
-    pid_inside: u64,
-}
-
-impl ProxyRemains {
-    /// Waits for its end, however long its last call takes. Until then that call may still change
-    /// the owner's memory: SIGKILL does not interrupt a call that does not sleep. A cgroup of
-    /// version 1 that is frozen keeps the proxy from ending; so this is for a process that nobody
-    /// waits for without a deadline.
-    ///
-    /// # Errors
-    /// Those of `/proc`.
-    pub fn wait_for_end(self) -> io::Result<()> {
-        self.wait(Deadline::never())
-    }
-
-    /// Waits for its end, and has the owner, which must run, reap it.
-    ///
-    /// # Errors
-    /// Those of ptrace(2) and the call; `TimedOut` for a proxy that does not end.
-    pub fn clear(self) -> io::Result<()> {
-        self.wait(Deadline::soon())?;
-        if self.state()?.is_none() {
-            return Ok(());
-        }
-        let is_gone = || !matches!(self.state(), Ok(Some(_)));
-        let mut owner = SeizedThread::stop(self.owner, is_gone)?;
-        is_reaped(owner.call(libc::SYS_wait4, &reaping(self.pid_inside))).map(drop)
-    }
-
-    fn wait(self, deadline: Deadline) -> io::Result<()> {
-        while !matches!(self.state()?, None | Some(TaskState::Ended)) {
-            deadline.poll()?;
-        }
-        Ok(())
-    }
-
-    /// Its state, as long as it is a child of its owner.
-    fn state(self) -> io::Result<Option<TaskState>> {
-        state_of_child(self.own, self.owner)
     }
 }

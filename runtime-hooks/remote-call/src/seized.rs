@@ -8,7 +8,6 @@ use nix::unistd::Pid;
 use stasis_linux::procfs::threads;
 
 use crate::borrowed::BorrowedThread;
-use crate::calls::TraceOptions;
 use crate::event::{Deadline, Event, next_event};
 use crate::ffi::{RunTo, resume};
 use crate::status::is_alive;
@@ -58,7 +57,7 @@ impl SeizedThread {
     /// # Errors
     /// Those of ptrace(2) and `/proc`; a program of another word size.
     pub(crate) fn borrow(&mut self) -> io::Result<BorrowedThread> {
-        let options = TraceOptions::Ours(Options::PTRACE_O_TRACESYSGOOD);
+        let options = Options::PTRACE_O_TRACESYSGOOD;
         BorrowedThread::take(self.pid, self.thread, options)
     }
 

@@ -3,18 +3,12 @@
 use std::io;
 
 use nix::unistd::gettid;
-use stasis_linux::procfs::{Stat, Status, TaskState, children_of_thread};
+use stasis_linux::procfs::{Status, TaskState, children_of_thread};
 
 /// Whether a thread has not ended.
 pub(crate) fn is_alive(thread: i32) -> io::Result<bool> {
     let state = Status::of(thread)?.and_then(|status| status.state());
     Ok(!matches!(state, None | Some(TaskState::Ended)))
-}
-
-/// The state of a process, as long as it is a child of that other one.
-pub(crate) fn state_of_child(pid: i32, parent: i32) -> io::Result<Option<TaskState>> {
-    let stat = Stat::of(pid)?.filter(|stat| stat.parent == parent);
-    Ok(stat.map(|stat| stat.state))
 }
 
 /// The child of a thread that has this pid in the thread's own pid namespace, and that the calling

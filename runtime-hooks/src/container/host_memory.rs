@@ -139,14 +139,12 @@ impl HostRoom<'_> {
     }
 }
 
-/// Refuses contents of this size if the host has no room for them, or reserves it; returns the
-/// bytes they need.
+/// Refuses contents of this size if the host has no room for them, or reserves it.
 ///
 /// # Errors
 /// [`NoHostMemory::Host`], with both figures.
-pub(crate) fn admit_host(room: HostRoom<'_>, bytes: u64) -> Result<u64, NoHostMemory> {
-    let needed = needed_for(bytes);
-    room.reserve(needed, available).map(|()| needed)
+pub(crate) fn admit_host(room: HostRoom<'_>, bytes: u64) -> Result<(), NoHostMemory> {
+    room.reserve(needed_for(bytes), available)
 }
 
 /// Refuses if a limit above the container has no room for `needed` bytes.

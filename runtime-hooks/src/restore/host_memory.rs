@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::Value;
 use stasis_linux::cgroup::{Hierarchies, cgroups_path};
 
-use crate::container::host_memory::{self, HostRoom, NoHostMemory};
+use crate::container::host_memory::{self, HostRoom, NoHostMemory, needed_for};
 use crate::container::memory_limit::MemoryCgroup;
 use crate::container::spec::Spec;
 use crate::image::files::ImageFile;
@@ -23,11 +23,12 @@ const LIMITS: [&str; 3] = ["memory/limit", "unified/memory.high", "unified/memor
 /// # Errors
 /// [`NoHostMemory`].
 pub(crate) fn admit_host(room: HostRoom<'_>, image: &Path, bulk: u64) -> Result<(), NoHostMemory> {
-    host_memory::admit_host(room, image_bytes(image)?.saturating_add(bulk)).map(drop)
+    host_memory::admit_host(room, image_bytes(image)?.saturating_add(bulk))
 }
 
-/// Checks that the host, the cgroups above the new container's, and the limits of its own have
-/// enough memory for an image of which `bulk` bytes are not in CRIU's files.
+/// Checks that the host has enough memory for an image of which `bulk` bytes are not in CRIU's
+/// files, and that the cgroups above the new container's, and the limits of its own, have enough
+/// for what CRIU restores: files of ours are not charged to it.
 ///
 /// # Errors
 /// [`NoHostMemory`].
@@ -37,14 +38,14 @@ pub(crate) fn admit(
     image: &Path,
     bulk: u64,
 ) -> Result<(), NoHostMemory> {
-    let bytes = image_bytes(image)?.saturating_add(bulk);
-    let needed = host_memory::admit_host(room, bytes)?;
+    let bytes = image_bytes(image)?;
+    host_memory::admit_host(room, bytes.saturating_add(bulk))?;
     let cgroup = match spec.cgroups_path() {
         Some(path) => cgroup_at(path)?,
         None => None,
     };
     if let Some(cgroup) = &cgroup {
-        host_memory::check_limits_above(cgroup, needed)?;
+        host_memory::check_limits_above(cgroup, needed_for(bytes))?;
     }
     refuse_tight(spec, bytes)
 }

@@ -37,18 +37,14 @@ fn of_the_keeper_and_the_caller() -> Result<()> {
 }
 
 #[test]
-fn of_runc_criu_and_the_helper_of_the_plugin() -> Result<()> {
+fn of_runc_and_criu() -> Result<()> {
     let of = |counted, what| Case {
         counted,
         class: Class::Changes,
         what,
         verbs: OF_CRIU,
     };
-    let cases = [
-        of(Program::Runc, What::Kill),
-        of(Program::Criu, What::Kill),
-        of(Program::Criu, What::KillHelper),
-    ];
+    let cases = [of(Program::Runc, What::Kill), of(Program::Criu, What::Kill)];
     sweep(HostKind::sid_v2()?, "", &cases)
 }
 

@@ -168,7 +168,7 @@ fn zeros_that_are_stored_are_not_moved() {
         let mut buffer = Buffer::new();
         buffer.as_mut_slice().copy_from_slice(&content);
         let pages = StoredPages::All(u16::try_from(CHUNK / PAGE).unwrap());
-        let (checksum, place) = stream.put(&buffer, &pages).unwrap();
+        let (checksum, place) = stream.put(buffer.as_slice(), &pages).unwrap();
         Chunk {
             number,
             pages,

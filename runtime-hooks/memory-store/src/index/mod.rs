@@ -71,7 +71,7 @@ impl Index {
             .sum()
     }
 
-    /// Whether CRIU has all memory although the plugin was there.
+    /// Whether it names nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.areas().next().is_none()

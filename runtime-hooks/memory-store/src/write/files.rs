@@ -12,9 +12,8 @@ use crate::file_contents::pieces::PIECE;
 use crate::file_contents::queue::{Queue, Worker, share_out_coming};
 use crate::pack::mapping;
 use crate::write::in_place::InPlace;
-use crate::{
-    Area, CHUNK, Chunk, ProcessMemory, StoreError, StoredPages, Stream, StreamReport, Writer,
-};
+use crate::write::stream::Stream;
+use crate::{Area, CHUNK, Chunk, ProcessMemory, StoreError, StoredPages, StreamReport, Writer};
 
 /// Contents that can be read.
 #[derive(Debug)]
@@ -141,7 +140,7 @@ impl Writer {
         let Some(pages) = StoredPages::of(content) else {
             return Ok(None);
         };
-        let (checksum, place) = stream.put_pages(content, &pages)?;
+        let (checksum, place) = stream.put(content, &pages)?;
         Ok(Some(Chunk {
             number,
             pages,

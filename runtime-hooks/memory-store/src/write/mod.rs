@@ -19,13 +19,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stasis_linux::file::{self, Access, Durability};
 
 use self::content_index::ContentIndex;
+use self::stream::Stream;
 use crate::directory::{self, clear, clear_packs, remove, remove_file};
 use crate::index::limits;
 use crate::pack::PackFile;
 use crate::pack::writer::PackWriter;
 use crate::{
-    Checksum, DumpRequest, INDEX_FILE, ImageId, Index, Pack, PacksIn, Place, ProcessMemory, Reader,
-    STORE_INDEX_FILE, StoreError, Stream,
+    Checksum, DumpRequest, INDEX_FILE, ImageId, Index, Pack, PacksIn, Place, ProcessMemory,
+    STORE_INDEX_FILE, StoreError,
 };
 
 /// The store of a checkpoint that is being made. Dropped before it is finished, it removes what it
@@ -121,16 +122,16 @@ impl Writer {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn stream(&self) -> Result<Stream<'_>, StoreError> {
+    pub(crate) fn stream(&self) -> Result<Stream<'_>, StoreError> {
         Stream::new(self)
     }
 
     /// Reads what has been stored so far, by the places that [`Stream::put`] returned; also after
     /// [`Self::finish`], even if that failed.
-    #[must_use]
-    pub fn reader(&self) -> Reader {
+    #[cfg(test)]
+    pub(crate) fn reader(&self) -> crate::Reader {
         let state = self.state();
-        Reader::of(state.packs.iter().map(|held| held.file.clone()).collect())
+        crate::Reader::of(state.packs.iter().map(|held| held.file.clone()).collect())
     }
 
     /// Writes the index, and removes packs that no chunk refers to. All streams must be closed. The

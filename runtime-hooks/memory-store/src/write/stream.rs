@@ -8,7 +8,7 @@ use crate::{Buffer, Checksum, Encoding, Place, StoreError, StoredPages, Writer};
 
 /// A pack of its own for each thread, made when there is something to write.
 #[derive(Debug)]
-pub struct Stream<'w> {
+pub(crate) struct Stream<'w> {
     writer: &'w Writer,
     pack: Option<(u32, PackWriter)>,
     compressor: Option<Compressor>,
@@ -42,21 +42,12 @@ impl<'w> Stream<'w> {
     }
 
     /// Stores these pages of a chunk, from their places in its content. Pages that are stored
-    /// already are not stored again; these are read and compared, since the memory is given up in
-    /// exchange.
+    /// already are not stored again; these are read and compared, since the contents are given up
+    /// in exchange. What does not begin at a page is not written past the page cache.
     ///
     /// # Errors
     /// [`StoreError`]; what was stored before can still be read.
-    pub fn put(
-        &mut self,
-        content: &Buffer,
-        pages: &StoredPages,
-    ) -> Result<(Checksum, Place), StoreError> {
-        self.put_pages(content.as_slice(), pages)
-    }
-
-    /// As [`Self::put`]. What does not begin at a page is not written past the page cache.
-    pub(crate) fn put_pages(
+    pub(crate) fn put(
         &mut self,
         content: &[u8],
         pages: &StoredPages,
@@ -91,18 +82,6 @@ impl<'w> Stream<'w> {
         None
     }
 
-    /// Makes its pack now, so that a process that is forked later can read what is stored after the
-    /// fork.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub fn open(&mut self) -> Result<(), StoreError> {
-        if self.pack.is_none() {
-            self.pack = Some(self.writer.add_pack()?);
-        }
-        Ok(())
-    }
-
     fn store(&mut self, parts: &[&[u8]]) -> Result<Place, StoreError> {
         let (number, pack) = match &mut self.pack {
             Some(pack) => pack,
@@ -131,7 +110,7 @@ impl<'w> Stream<'w> {
     ///
     /// # Errors
     /// [`StoreError`]; what was stored can still be read.
-    pub fn close(mut self) -> Result<StreamReport, StoreError> {
+    pub(crate) fn close(mut self) -> Result<StreamReport, StoreError> {
         if let Some((number, pack)) = self.pack.take() {
             self.writer.close_pack(number, pack.close()?);
         }

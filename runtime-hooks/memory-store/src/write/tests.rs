@@ -87,7 +87,7 @@ fn threads_store_side_by_side() {
     }
     let index = writer.finish(&processes).unwrap();
     assert_eq!(index.packs.len(), 3);
-    let reader = Reader::open(&images.image(1), &index, Some(&images.directory(1))).unwrap();
+    let reader = crate::Reader::open(&images.image(1), &index, Some(&images.directory(1))).unwrap();
     for (process, seeds) in index.processes.iter().zip(seeds) {
         verify(&reader, process, &seeds);
     }
@@ -137,10 +137,14 @@ fn an_index_is_refused_that_could_not_be_read_and_the_memory_is_still_there() {
     let mut stream = writer.stream().unwrap();
     let mut buffer = Buffer::new();
     for impossible in [0, 1025] {
-        assert!(stream.put(&buffer, &StoredPages::All(impossible)).is_err());
+        assert!(
+            stream
+                .put(buffer.as_slice(), &StoredPages::All(impossible))
+                .is_err()
+        );
     }
     buffer.as_mut_slice()[0] = 1;
-    stream.put(&buffer, &StoredPages::All(1)).unwrap();
+    stream.put(buffer.as_slice(), &StoredPages::All(1)).unwrap();
     drop(stream);
     let open = writer.finish(std::slice::from_ref(&process)).unwrap_err();
     assert!(text(&open).contains("is still being written"), "{open}");

@@ -81,8 +81,4 @@ impl Registers {
     pub(crate) fn stack_pointer(&self) -> u64 {
         self.0.sp
     }
-
-    pub(crate) fn thread_local_storage(&self, thread: Pid) -> io::Result<u64> {
-        crate::ffi::thread_local_storage(thread)
-    }
 }

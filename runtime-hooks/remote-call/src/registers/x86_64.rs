@@ -175,8 +175,4 @@ impl Registers {
     pub(crate) fn stack_pointer(&self) -> u64 {
         self.0.rsp
     }
-
-    pub(crate) fn thread_local_storage(&self, _: Pid) -> io::Result<u64> {
-        Ok(self.0.fs_base)
-    }
 }

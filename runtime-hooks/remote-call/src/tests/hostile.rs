@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 
 use super::program::Program;
 use super::*;
-use crate::calls::{Calls, TraceOptions};
+use crate::calls::Calls;
 use crate::gate::gate;
 use crate::registers::{Gate, Registers};
 
@@ -97,7 +97,7 @@ fn a_call_that_is_not_ours_is_not_made() {
     until(|| is_asleep(&child));
     let mut thread = stop(&child).unwrap();
     let real = gate(pid(&child)).unwrap();
-    let options = TraceOptions::Ours(nix::sys::ptrace::Options::PTRACE_O_TRACESYSGOOD);
+    let options = nix::sys::ptrace::Options::PTRACE_O_TRACESYSGOOD;
     // `mov $SYS_exit_group, %eax` in front of the next `syscall`, in memory of its own.
     let place = thread
         .call(libc::SYS_mmap, &[0, 4096, 7, 0x22, u64::MAX, 0])

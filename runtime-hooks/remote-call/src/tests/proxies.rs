@@ -5,7 +5,7 @@ use nix::sys::wait::{WaitPidFlag, waitpid};
 
 use super::program::Program;
 use super::*;
-use crate::{Proxy, Shared};
+use crate::{Proxy, Shared, reap};
 
 pub(super) fn zombies_of(parent: &Child) -> String {
     let tasks = format!("/proc/{0}/task/{0}/children", parent.id());
@@ -72,31 +72,27 @@ fn a_proxy_dies_with_whoever_made_it() {
     let proxy = std::thread::spawn(move || {
         let proxy = Proxy::of_running(owner, Shared::Memory, || false).unwrap();
         let own = proxy.pid();
-        let remains = proxy.remains();
         std::mem::forget(proxy);
-        (own, remains)
+        own
     });
-    let (own, remains) = proxy.join().unwrap();
-    remains.clear().unwrap();
+    let own = proxy.join().unwrap();
+    reap(owner, &[own], || false).unwrap();
     assert!(!fs::exists(format!("/proc/{own}")).unwrap());
     assert_eq!(zombies_of(&child), "");
     child.stdin.take().unwrap().write_all(b"whole").unwrap();
     assert_eq!(child.wait_with_output().unwrap().stdout, b"whole");
 }
 
-/// The process is stopped by somebody else, as CRIU does it. A handler that the kernel resets
-/// because of a signal of ours would be lost.
+/// A handler that the kernel resets because of a signal of ours would be lost.
 #[test]
 fn handlers_of_signals_survive() {
     let mut program = Program::waiting(include_str!("trapper.c"), |_| Vec::<String>::new());
     until(|| is_asleep(&program.child));
-    let traced = Pid::from_raw(pid(&program.child));
-    seize(traced);
-    let mut proxy = Proxy::of_traced(traced.as_raw()).unwrap();
+    let owner = pid(&program.child);
+    let mut proxy = Proxy::of_running(owner, Shared::Memory, || false).unwrap();
     assert!(proxy.call(libc::SYS_getpid, &[]).is_ok());
     proxy.end().unwrap();
-    ptrace::detach(traced, None).unwrap();
-    kill(traced, Signal::SIGTRAP).unwrap();
+    kill(Pid::from_raw(owner), Signal::SIGTRAP).unwrap();
     assert_eq!(program.child.wait().unwrap().code(), Some(42));
 }
 
@@ -120,11 +116,9 @@ fn a_sibling_that_has_the_number_elsewhere_is_not_the_proxy() {
     let sibling = only_child(owner.as_raw());
     writeln!(input, "{}", sibling.as_raw() - 1).unwrap();
     assert_eq!(output.next().unwrap().unwrap(), "set");
-    for traced in [owner, sibling] {
-        seize(traced);
-    }
+    seize(sibling);
 
-    let mut proxy = Proxy::of_traced(owner.as_raw()).unwrap();
+    let mut proxy = Proxy::of_running(owner.as_raw(), Shared::Memory, || false).unwrap();
     assert_ne!(proxy.pid(), sibling.as_raw());
     let number = u64::try_from(sibling.as_raw()).unwrap();
     assert_eq!(proxy.call(libc::SYS_getpid, &[]).unwrap(), number);
@@ -132,7 +126,6 @@ fn a_sibling_that_has_the_number_elsewhere_is_not_the_proxy() {
     assert_eq!(only_child(owner.as_raw()), sibling, "it lives");
 
     ptrace::detach(sibling, None).unwrap();
-    ptrace::detach(owner, None).unwrap();
     namespace.kill().unwrap();
     namespace.wait().unwrap();
 }
@@ -147,7 +140,7 @@ fn only_child(of: i32) -> Pid {
     Pid::from_raw(child.unwrap())
 }
 
-/// Stops a process as CRIU does it.
+/// Traces a process, and stops it.
 fn seize(process: Pid) {
     ptrace::seize(process, Options::empty()).unwrap();
     ptrace::interrupt(process).unwrap();

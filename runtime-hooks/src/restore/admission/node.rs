@@ -86,7 +86,7 @@ pub(crate) fn ask(
         patience: &Patience::none(),
     };
     match when {
-        When::Now => admit_host(room, bytes).map(drop)?,
+        When::Now => admit_host(room, bytes)?,
         When::Later => check_host(bytes)?,
     }
     Ok(asked)
