@@ -99,3 +99,30 @@ fn installed_plugin() -> PathBuf {
     let prefix = prefix.unwrap_or(Path::new("/usr/local"));
     prefix.join("lib/stasis/libstasis_memory.so")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_threads_is_taken_or_found() {
+        let with = |threads| GpuContents {
+            threads,
+            ..GpuContents::default()
+        };
+        assert_eq!(with(3).threads_on_disk(), 3);
+        let cores = with(0).threads();
+        assert!((1..=32).contains(&cores));
+        assert_eq!(with(0).threads_on_disk(), 32.min(cores + 6));
+    }
+
+    #[test]
+    fn they_lie_in_the_image_unless_a_directory_is_named() {
+        assert_eq!(GpuContents::default().directory(), None);
+        let named = GpuContents {
+            directory: "/dev/shm/stasis".into(),
+            ..GpuContents::default()
+        };
+        assert_eq!(named.directory(), Some(Path::new("/dev/shm/stasis")));
+    }
+}

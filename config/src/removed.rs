@@ -85,6 +85,8 @@ mod tests {
             let expected = format!("stasis.toml: {key} is not a setting any more: {instead}");
             assert_eq!(error.to_string(), expected);
         }
+        let (key, _) = find("[bulk_memory]\nthreads = 4\n").unwrap();
+        assert_eq!(key, "bulk_memory");
         assert_eq!(find("[memory]\n[preflight]\nexec = \"allow\"\n"), None);
     }
 }

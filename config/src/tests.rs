@@ -205,27 +205,6 @@ fn the_low_level_runtime_is_an_executable_of_a_known_kind() {
 }
 
 #[test]
-fn the_number_of_threads_is_taken_or_found() {
-    let with = |threads| {
-        let text = format!("gpu_contents.threads = {threads}");
-        parse(&text).unwrap().gpu_contents
-    };
-    assert_eq!(with(3).threads_on_disk(), 3);
-    let cores = with(0).threads();
-    assert!((1..=32).contains(&cores));
-    assert_eq!(with(0).threads_on_disk(), 32.min(cores + 6));
-}
-
-#[test]
-fn gpu_contents_lie_in_the_image_unless_a_directory_is_named() {
-    let directory = |text| parse(text).unwrap().gpu_contents;
-    assert_eq!(directory("").directory(), None);
-    assert_eq!(directory("gpu_contents.directory = \"\"").directory(), None);
-    let named = directory("gpu_contents.directory = \"/dev/shm/stasis\"");
-    assert_eq!(named.directory(), Some(Path::new("/dev/shm/stasis")));
-}
-
-#[test]
 fn gpu_contents_are_copied_by_many_threads_until_the_settings_leave_it_to_the_driver() {
     let path = |text: &str| parse(text).map(|settings| settings.gpu_checkpoint.path);
     assert_eq!(path("").unwrap(), GpuCheckpointPath::Auto);

@@ -26,12 +26,13 @@ fn each_command_tells_its_exit_codes() {
 }
 
 #[test]
-fn an_option_that_is_gone_names_its_successor() {
+fn an_option_or_a_verb_that_is_gone_names_its_successor() {
     for (line, successor) in [
         ("stasis metrics --listen 127.0.0.1:9464", "--textfile FILE"),
         ("stasis inspect --ps-tree /images/job", "checkpointctl"),
         ("stasis check --image /images/job", "verify --here IMAGE"),
         ("stasis check --machine --json", "doctor --self-test"),
+        ("stasis memory list --json", "stasis images"),
     ] {
         let error = Arguments::command().try_get_matches_from(line.split(' '));
         let words = line.split(' ').map(OsString::from);

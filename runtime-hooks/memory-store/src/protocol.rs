@@ -97,7 +97,7 @@ pub struct Report {
     pub stored_bytes: u64,
     /// How long it took, seconds.
     pub copy_seconds: f64,
-    /// What was stored, or noted before it, and turned out to be something else.
+    /// Contents that turned out to be something else than what was stored, or noted before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_reused: Option<String>,
 }

@@ -10,7 +10,7 @@ use crate::bulk_memory::places::{self, Places, Store};
 use crate::host::time::parsed;
 use crate::image::directory;
 
-/// What was not written to for this long is not being written.
+/// Contents that were not written to for this long are not being written.
 const CUT_OFF: Duration = Duration::from_secs(3600);
 
 /// The contents of one image.
@@ -24,7 +24,7 @@ pub(crate) struct Apart {
     pub(crate) created: Option<String>,
     /// Where they are.
     pub(crate) directory: PathBuf,
-    /// What they take.
+    /// Their size.
     pub(crate) bytes: u64,
     /// The path where the image was written.
     pub(crate) image_path: Option<PathBuf>,

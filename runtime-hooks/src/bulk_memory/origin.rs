@@ -1,4 +1,4 @@
-//! What is recorded of contents that lie apart from their image: whose they are.
+//! A record of whose the contents are that lie apart from an image.
 
 use std::io;
 use std::path::{self, Path, PathBuf};

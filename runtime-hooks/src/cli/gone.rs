@@ -42,10 +42,24 @@ const GONE: [Gone; 5] = [
     ),
 ];
 
-/// Adds the successor to the error of a command line with an option that is gone.
+/// A verb that is gone, and what to call instead.
+const GONE_VERB: (&str, &str) = (
+    "memory",
+    "`stasis images` lists GPU contents with their images, `stasis verify` reads them, and `stasis gc` \
+     finds those whose image cannot be found",
+);
+
+/// Adds the successor to the error of a command line with an option or a verb that is gone.
 #[must_use]
 pub fn with_successor(mut error: Error, words: impl Iterator<Item = OsString>) -> Error {
     let words: Vec<OsString> = words.collect();
+    if let Some(ContextValue::String(verb)) = error.get(ContextKind::InvalidSubcommand)
+        && verb == GONE_VERB.0
+    {
+        let successor = ContextValue::StyledStrs(vec![GONE_VERB.1.into()]);
+        error.insert(ContextKind::Suggested, successor);
+        return error;
+    }
     let unknown = match (error.kind(), error.get(ContextKind::InvalidArg)) {
         (ErrorKind::UnknownArgument, Some(ContextValue::String(option))) => option.clone(),
         _ => return error,

@@ -112,7 +112,8 @@ impl Writer {
         })
     }
 
-    /// What was stored, or noted before it, and turned out to be something else; for the report.
+    /// Contents that turned out to be something else than what was stored, or noted before; for the
+    /// report.
     #[must_use]
     pub fn not_reused(&self) -> Option<String> {
         self.state().not_reused.clone()

@@ -1,4 +1,4 @@
-//! What a container's engine does with the directory of an image once stasis has written it.
+//! A container's engine may pack the directory of an image once stasis has written it.
 
 use std::time::Duration;
 

@@ -51,7 +51,7 @@ fn unread(path: &Path) -> impl Fn(io::Error) -> CommandError {
     failed("read", path.display().to_string())
 }
 
-/// What the contents in a directory take, and what could not be read, the first of it.
+/// The bytes of all contents in a directory, and the first of them that could not be read.
 fn used_in(parent: &Path) -> (u64, Option<(PathBuf, io::Error)>) {
     let (contents, mut unreadable) = match names_in(parent) {
         Ok(contents) => (contents, None),
@@ -67,7 +67,7 @@ fn used_in(parent: &Path) -> (u64, Option<(PathBuf, io::Error)>) {
     (bytes, unreadable)
 }
 
-/// What the files in a directory take. What is removed meanwhile takes nothing, and what is no
+/// The bytes of the files in a directory. A file that is removed meanwhile has none, and what is no
 /// directory is nobody's contents.
 fn bytes_of(directory: &Path) -> io::Result<u64> {
     let entries = match fs::read_dir(directory) {

@@ -44,7 +44,7 @@ pub(super) struct DryRun {
     /// What it holds on GPUs.
     gpu_bytes: u64,
     predicted_checkpoint: Option<Predicted>,
-    /// What is free where its GPU contents would go: in the image, or apart from it.
+    /// Room where its GPU contents would go: in the image, or apart from it.
     room: Option<Room>,
     notes: Vec<String>,
     /// What CRIU would dump of its GPU contents.

@@ -51,7 +51,7 @@ enum Subject {
 enum Done {
     /// It would be removed.
     WouldRemove,
-    /// It is told of, and stays unless it is asked for (--contents).
+    /// Told, and left there: nobody has asked for it (--contents).
     Listed,
     Removed,
     /// Somebody uses it, so it stays.
