@@ -58,7 +58,7 @@ fn nonsense_names_the_file_and_what_is_in_it() {
         ),
         ("blkio.throttle.io_serviced", "254:0 Read\n", "254:0 Read"),
         (
-            "blkio.io_serviced_recursive",
+            "blkio.throttle.io_serviced",
             "254 Read 3 4\n",
             "254 Read 3 4",
         ),

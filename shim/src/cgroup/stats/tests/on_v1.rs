@@ -75,7 +75,7 @@ fn v1_pids_say_zero_for_no_limit() {
 }
 
 #[test]
-fn v1_blkio_is_that_of_cfq_or_else_that_of_throttling() {
+fn v1_blkio_is_that_of_throttling() {
     let partitions = "major minor  #blocks  name\n\n 254        0  268435456 vda\n   8  0 9 sda\n";
     let throttle = [
         ("partitions", partitions),
@@ -99,19 +99,6 @@ fn v1_blkio_is_that_of_cfq_or_else_that_of_throttling() {
     ];
     assert_eq!(entries(&blkio.io_serviced_recursive), expected);
     assert_eq!(entries(&blkio.io_service_bytes_recursive), ["9:9  Read 5"]);
-
-    let mut cfq = vec![
-        ("blkio.io_serviced_recursive", "8:0 Sync 1\nTotal 1\n"),
-        ("blkio.time_recursive", "8:0 250\n"),
-    ];
-    cfq.extend(throttle);
-    let blkio = v1_metrics(&cfq).unwrap().blkio;
-    assert_eq!(
-        entries(&blkio.io_serviced_recursive),
-        ["8:0 /dev/sda Sync 1"]
-    );
-    assert_eq!(entries(&blkio.io_time_recursive), ["8:0 /dev/sda  250"]);
-    assert_eq!(entries(&blkio.io_service_bytes_recursive), [""; 0]);
 }
 
 #[test]

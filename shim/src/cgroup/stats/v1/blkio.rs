@@ -11,32 +11,8 @@ use crate::cgroup::stats::{nonsense, text};
 
 type BlkioField = fn(&mut BlkIOStat) -> &mut Vec<BlkIOEntry>;
 
-/// The files of the CFQ scheduler; kernels since 5.0 have no CFQ.
-const BLKIO_CFQ: &[(&str, BlkioField)] = &[
-    ("sectors_recursive", |blkio| &mut blkio.sectors_recursive),
-    ("io_service_bytes_recursive", |blkio| {
-        &mut blkio.io_service_bytes_recursive
-    }),
-    ("io_serviced_recursive", |blkio| {
-        &mut blkio.io_serviced_recursive
-    }),
-    ("io_queued_recursive", |blkio| {
-        &mut blkio.io_queued_recursive
-    }),
-    ("io_service_time_recursive", |blkio| {
-        &mut blkio.io_service_time_recursive
-    }),
-    ("io_wait_time_recursive", |blkio| {
-        &mut blkio.io_wait_time_recursive
-    }),
-    ("io_merged_recursive", |blkio| {
-        &mut blkio.io_merged_recursive
-    }),
-    ("time_recursive", |blkio| &mut blkio.io_time_recursive),
-];
-
-/// The files of the throttling policy, for devices that CFQ does not schedule.
-const BLKIO_THROTTLE: &[(&str, BlkioField)] = &[
+/// The files of the throttling policy. Those of the scheduler CFQ went with it (Linux 5.0).
+const FILES: [(&str, BlkioField); 2] = [
     ("throttle.io_serviced", |blkio| {
         &mut blkio.io_serviced_recursive
     }),
@@ -47,32 +23,23 @@ const BLKIO_THROTTLE: &[(&str, BlkioField)] = &[
 
 pub(super) fn blkio(directory: &Path, partitions: &Path) -> Result<BlkIOStat, CgroupError> {
     let mut blkio = BlkIOStat::new();
-    for source in [BLKIO_CFQ, BLKIO_THROTTLE] {
-        let mut found = false;
-        for (name, field) in source {
-            let entries = blkio_entries(directory, &format!("blkio.{name}"))?;
-            found |= !entries.is_empty();
-            *field(&mut blkio) = entries;
-        }
-        if found {
-            name_devices(&mut blkio, partitions)?;
-            break;
-        }
+    for (name, field) in FILES {
+        *field(&mut blkio) = blkio_entries(directory, &format!("blkio.{name}"))?;
+    }
+    if FILES.iter().any(|(_, field)| !field(&mut blkio).is_empty()) {
+        name_devices(&mut blkio, partitions)?;
     }
     Ok(blkio)
 }
 
-/// Lines "8:0 Read 4096", for some files without the operation, and a "Total 4096" at the end
+/// Lines "8:0 Read 4096", and a "Total 4096" at the end
 /// (Documentation/admin-guide/cgroup-v1/blkio-controller.rst).
 fn blkio_entries(directory: &Path, name: &str) -> Result<Vec<BlkIOEntry>, CgroupError> {
     let entry = |line: &str| {
         let mut words = line.split([' ', ':']).filter(|word| !word.is_empty());
         let major = words.next()?.parse().ok()?;
         let minor = words.next()?.parse().ok()?;
-        let (operation, value) = match (words.next()?, words.next()) {
-            (operation, Some(value)) => (operation, value),
-            (value, None) => ("", value),
-        };
+        let (operation, value) = (words.next()?, words.next()?);
         Some(BlkIOEntry {
             op: operation.to_owned(),
             major,
@@ -107,7 +74,7 @@ fn name_devices(blkio: &mut BlkIOStat, partitions: &Path) -> Result<(), CgroupEr
             names.entry((major, minor)).or_insert(name);
         }
     }
-    for (_, field) in BLKIO_CFQ {
+    for (_, field) in FILES {
         for entry in field(blkio) {
             if let Some(name) = names.get(&(entry.major, entry.minor)) {
                 entry.device = format!("/dev/{name}");
