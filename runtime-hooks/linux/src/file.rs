@@ -46,11 +46,7 @@ pub fn replace(
     let staged = staged(path)?;
     remove(&staged)?;
     let write = || {
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&staged)?;
+        let mut file = create_new(&staged)?;
         file.write_all(contents)?;
         match access {
             Access::Private => {}
@@ -75,6 +71,15 @@ pub fn replace(
         sync_directory(parent(path))?;
     }
     Ok(())
+}
+
+/// Makes a file of our own, mode 0600, where there is none, for writing.
+///
+/// # Errors
+/// An I/O error; [`io::ErrorKind::AlreadyExists`] if there is anything of the name.
+pub fn create_new(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// The name of a file's new contents until they are complete.

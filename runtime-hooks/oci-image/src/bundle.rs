@@ -3,9 +3,8 @@
 //! Equal files make equal blobs: times, owners and modes are left out. Whoever unpacks it takes
 //! nothing from it but contents: names and lengths are those that the manifest lists.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use stasis_linux::file;
@@ -89,7 +88,7 @@ fn check(header: &Header, listed: &Listed<'_>) -> io::Result<()> {
 }
 
 fn write(contents: &mut impl Read, listed: &Listed<'_>, directory: &Path) -> io::Result<()> {
-    let mut file = create(&directory.join(listed.name))?;
+    let mut file = file::create_new(&directory.join(listed.name))?;
     let mut buffer = vec![0; BUFFER];
     let mut left = listed.bytes;
     while left > 0 {
@@ -110,11 +109,6 @@ pub(crate) fn unreadable(error: io::Error) -> io::Error {
         Some(_) => error,
         None => refused(error.to_string()),
     }
-}
-
-fn create(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(MODE).open(path)
 }
 
 fn refused(what: String) -> io::Error {

@@ -117,10 +117,7 @@ impl OciRuntime {
         streams: Streams,
         console: Option<&Path>,
     ) -> Result<RunningCall, RuntimeError> {
-        let call = match creator {
-            Creator::Stasis => self.stasis("create"),
-            Creator::LowLevel => self.low_level("create"),
-        };
+        let call = self.by(creator, "create");
         let call = call.option("--bundle", bundle.path());
         self.init_options(call, console, &bundle.init_pid_file())
             .switch("--no-new-keyring", self.options.no_new_keyring)
@@ -141,10 +138,7 @@ impl OciRuntime {
 
     /// Starts the user's program in a container, or lets it go on if it was created from an image.
     pub(crate) async fn start(&self, id: &str, creator: Creator) -> Result<(), RuntimeError> {
-        let call = match creator {
-            Creator::Stasis => self.stasis("start"),
-            Creator::LowLevel => self.low_level("start"),
-        };
+        let call = self.by(creator, "start");
         call.arg(id).within(LONG).run().await
     }
 
@@ -174,11 +168,8 @@ impl OciRuntime {
         signal: u32,
         target: Target,
     ) -> Result<(), RuntimeError> {
-        let call = match creator {
-            Creator::Stasis => self.stasis("kill"),
-            Creator::LowLevel => self.low_level("kill"),
-        };
-        call.switch("--all", target == Target::All)
+        self.by(creator, "kill")
+            .switch("--all", target == Target::All)
             .arg(id)
             .arg(signal.to_string())
             .within(SHORT)
@@ -235,6 +226,13 @@ impl OciRuntime {
         call.option("--pid-file", pid_file)
             .option_if("--console-socket", console)
             .switch("--no-pivot", self.options.no_pivot_root)
+    }
+
+    fn by(&self, creator: Creator, verb: &'static str) -> RuntimeCall<'_> {
+        match creator {
+            Creator::Stasis => self.stasis(verb),
+            Creator::LowLevel => self.low_level(verb),
+        }
     }
 
     fn low_level(&self, verb: &'static str) -> RuntimeCall<'_> {

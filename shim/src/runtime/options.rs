@@ -1,8 +1,5 @@
 //! The options of requests: containerd's options of runc, for a task and for a checkpoint.
 
-use std::fs::{File, Permissions};
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use containerd_shim::api::Options;
@@ -11,6 +8,7 @@ use containerd_shim::protos::protobuf::MessageFull;
 use containerd_shim::protos::protobuf::well_known_types::any::Any;
 use containerd_shim::protos::shim::oci::CheckpointOptions;
 use serde::{Deserialize, Serialize};
+use stasis_linux::file::{self, Access, Durability};
 
 use crate::io_error::IoError;
 
@@ -142,14 +140,8 @@ pub(crate) fn write(
 
 /// Whole or not at all: `delete` may read it after the shim was killed in the middle.
 fn write_private(path: &Path, bytes: &[u8]) -> Result<(), IoError> {
-    let write = || {
-        let new = path.with_extension("new");
-        let mut file = File::create(&new)?;
-        file.set_permissions(Permissions::from_mode(0o600))?;
-        file.write_all(bytes)?;
-        std::fs::rename(&new, path)
-    };
-    write().map_err(IoError::cannot(format!("write {}", path.display())))
+    let written = file::replace(path, bytes, Access::Private, Durability::Volatile);
+    written.map_err(IoError::cannot(format!("write {}", path.display())))
 }
 
 /// Reads the options from the bundle. A bundle without the file has the default options.

@@ -7,9 +7,9 @@
 
 mod entries;
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder};
 use std::io::{self, BufReader, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use stasis_linux::file;
@@ -165,9 +165,7 @@ fn make(path: &Path) -> io::Result<()> {
 }
 
 fn write(entries: &mut Entries<impl Read>, entry: &Entry, path: &Path) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    let options = options.write(true).create_new(true).mode(FILE_MODE);
-    let mut file = options.open(path).map_err(|error| match error.kind() {
+    let mut file = file::create_new(path).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => refused(format!("{:?} is there twice", entry.name)),
         _ => error,
     })?;

@@ -2,9 +2,8 @@
 //! restore from: the image as in a directory, with what the engine had put beside it.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, BufWriter};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use stasis_linux::file;
@@ -49,13 +48,13 @@ pub(super) fn pull_archive(
     let beside = Beside::begin(into, ENDING)?;
     // A pull that was killed once the archive had its name has left the rest.
     if let Err(error) = refuse_used(into) {
-        beside.leave(&BTreeSet::new());
+        beside.leave(&BTreeSet::<&str>::new());
         return Err(error);
     }
     match fill(from, reference, &beside, pull) {
         Ok(moved) => {
             let image = write(&beside, into)?;
-            beside.leave(&BTreeSet::new());
+            beside.leave(&BTreeSet::<&str>::new());
             Ok(Moved { image, ..moved })
         }
         Err(error) => {
@@ -101,7 +100,7 @@ fn write(beside: &Beside, into: &Path) -> Result<PathBuf, MoveError> {
     let failed = || MoveError::io("write the archive", into);
     let into = std::path::absolute(into).map_err(failed())?;
     let new = beside.path().join(NEW);
-    let file = create(&new).and_then(|file| pack(beside.path(), &into, file));
+    let file = file::create_new(&new).and_then(|file| pack(beside.path(), &into, file));
     file.and_then(|file| file.sync_all()).map_err(failed())?;
     refuse_used(&into)?;
     fs::rename(&new, &into).map_err(failed())?;
@@ -119,11 +118,6 @@ fn pack(from: &Path, named: &Path, into: File) -> io::Result<File> {
     let mut into = BufWriter::with_capacity(BUFFER, into);
     archive::pack(from, is_meant, compression, &mut into)?;
     into.into_inner().map_err(io::IntoInnerError::into_error)
-}
-
-fn create(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600).open(path)
 }
 
 fn refuse_used(path: &Path) -> Result<(), MoveError> {

@@ -1,9 +1,11 @@
-//! A directory of ours beside an archive, for what is unpacked of it or will be packed. Whoever has
-//! it has it locked, so that what a command that was killed has left is known as such.
+//! A directory of ours beside a file or directory of the user's, for what is unpacked of it or will
+//! become it. Whoever has it has it locked, so that what a command that was killed has left is known
+//! as such.
 
+use std::borrow::Borrow;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -16,28 +18,36 @@ use crate::host::file_lock::{Lock, Sharing, Tried, try_lock};
 #[derive(Debug)]
 pub(super) struct Beside {
     path: PathBuf,
-    /// Of the directory.
     lock: Lock,
 }
 
+/// The path `.NAME.ENDING` beside the one of the name, which is absolute.
+///
+/// # Errors
+/// [`MoveError::There`]: the path has no name.
+pub(super) fn path_of(path: &Path, ending: &str) -> Result<PathBuf, MoveError> {
+    let mut name = OsString::from(".");
+    let own = path.file_name();
+    name.push(own.ok_or_else(|| MoveError::There(path.to_owned()))?);
+    name.push(ending);
+    Ok(path.with_file_name(name))
+}
+
 impl Beside {
-    /// Makes the directory `.NAME.ENDING` beside the file of the name, or opens the one that was
-    /// left.
+    /// Makes the directory `.NAME.ENDING` beside what has that name, or opens the one that was left.
     ///
     /// # Errors
     /// [`MoveError::Busy`], [`MoveError::Io`].
     pub(super) fn begin(file: &Path, ending: &str) -> Result<Self, MoveError> {
         let file = std::path::absolute(file).map_err(MoveError::io("find", file))?;
-        let mut name = OsString::from(".");
-        name.push(file.file_name().unwrap_or_default());
-        name.push(ending);
-        let path = file.with_file_name(name);
+        let path = path_of(&file, ending)?;
         let directory = Directory::make(&path, 0o700).map_err(MoveError::io("make", &path))?;
         let lock = Lock::of(directory.into_file());
         let tried = try_lock(lock.file(), Sharing::Exclusive);
         let beside = Self { path, lock };
         match tried.map_err(MoveError::io("lock", &beside.path))? {
             Tried::Locked if beside.is_still() => Ok(beside),
+            // Another one has just given it another name, or has it.
             Tried::Locked | Tried::Held => Err(MoveError::Busy(file)),
         }
     }
@@ -47,11 +57,19 @@ impl Beside {
         &self.path
     }
 
+    /// The open directory, with its lock.
+    pub(super) fn file(&self) -> &File {
+        self.lock.file()
+    }
+
     /// Removes all that has not one of these names.
     ///
     /// # Errors
     /// [`MoveError::Io`].
-    pub(super) fn keep_only(&self, names: &BTreeSet<&str>) -> Result<(), MoveError> {
+    pub(super) fn keep_only<N: Borrow<str> + Ord>(
+        &self,
+        names: &BTreeSet<N>,
+    ) -> Result<(), MoveError> {
         let entries = fs::read_dir(&self.path).map_err(MoveError::io("read", &self.path))?;
         for entry in entries {
             let entry = entry.map_err(MoveError::io("read", &self.path))?;
@@ -70,13 +88,13 @@ impl Beside {
     }
 
     /// Leaves what has one of these names for the next one; nothing, if there is none of them.
-    pub(super) fn leave(self, names: &BTreeSet<&str>) {
+    pub(super) fn leave<N: Borrow<str> + Ord>(self, names: &BTreeSet<N>) {
         // Whoever comes next removes what cannot be removed now.
         let _ = self.keep_only(names);
         let _ = fs::remove_dir(&self.path);
     }
 
-    /// Another one may have removed it between our two calls.
+    /// Another one may have removed or renamed it between our two calls.
     fn is_still(&self) -> bool {
         let found = fs::symlink_metadata(&self.path).map(|found| (found.dev(), found.ino()));
         let held = self.lock.file().metadata();

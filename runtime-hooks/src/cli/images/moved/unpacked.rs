@@ -35,7 +35,7 @@ impl Unpacked {
             path,
         };
         if let Some(beside) = &unpacked.beside {
-            beside.keep_only(&BTreeSet::new())?;
+            beside.keep_only(&BTreeSet::<&str>::new())?;
         }
         let done = archive::unpack(from, unpacked.path(), u64::MAX);
         done.map_err(MoveError::io("unpack the archive", named))?;
@@ -54,7 +54,7 @@ impl Unpacked {
 impl Drop for Unpacked {
     fn drop(&mut self) {
         if let Some(beside) = self.beside.take() {
-            beside.leave(&BTreeSet::new());
+            beside.leave(&BTreeSet::<&str>::new());
         }
     }
 }

@@ -1,9 +1,7 @@
 //! An image that can be restored while it arrives: all but its bulk memory is fetched first, and
 //! then the directory has its name, with packs that grow.
 
-use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
@@ -256,9 +254,7 @@ fn verify_but_packs(
 /// written again when the pack is fetched.
 fn begin_pack(image: &Path, pack: &Pack) -> Result<(), MoveError> {
     let path = image.join(pack.file_name());
-    let mut options = OpenOptions::new();
-    let opened = options.write(true).create_new(true).mode(0o600).open(&path);
-    let begun = match opened {
+    let begun = match file::create_new(&path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         opened => opened.and_then(|mut file| file.write_all(&pack_header(pack))),
     };

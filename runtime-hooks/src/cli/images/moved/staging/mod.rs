@@ -6,17 +6,17 @@ pub(super) mod in_part;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
-use stasis_linux::directory::Directory;
 use stasis_linux::file;
 use stasis_memory_store::Pack;
 use stasis_oci_image::{Descriptor, Elsewhere};
 
+use super::beside::{self, Beside};
 use crate::cli::command_error::MoveError;
-use crate::host::file_lock::{Lock, Sharing, Tried, try_lock};
+use crate::host::file_lock::{Sharing, Tried, try_lock};
 use crate::image::directory::in_use::{self, InUse};
 use in_part::{InPart, is_lost};
 
@@ -27,10 +27,8 @@ const NEW: &str = ".new";
 /// The directory.
 #[derive(Debug)]
 pub(super) struct Staging {
-    path: PathBuf,
+    beside: Beside,
     target: PathBuf,
-    /// Of the directory.
-    lock: Lock,
 }
 
 impl Staging {
@@ -41,47 +39,29 @@ impl Staging {
     pub(super) fn begin(target: &Path) -> Result<Self, MoveError> {
         let target = std::path::absolute(target).map_err(MoveError::io("find", target))?;
         refuse_used(&target)?;
-        let path = path_of(&target)?;
-        let directory = Directory::make(&path, 0o700).map_err(MoveError::io("make", &path))?;
-        let lock = Lock::of(directory.into_file());
-        let tried = try_lock(lock.file(), Sharing::Exclusive);
-        match tried.map_err(MoveError::io("lock", &path))? {
-            Tried::Locked if is_still(lock.file(), &path) => Ok(Self { path, target, lock }),
-            // Another pull has just given it its name.
-            Tried::Locked | Tried::Held => Err(MoveError::Busy(target)),
-        }
+        let beside = Beside::begin(&target, ENDING)?;
+        Ok(Self { beside, target })
     }
 
     /// Where it is for now.
     pub(super) fn path(&self) -> &Path {
-        &self.path
+        self.beside.path()
     }
 
     /// Removes all but the files of these names: what is left of another pull.
     pub(super) fn keep_only(&self, names: &BTreeSet<String>) -> Result<(), MoveError> {
-        let entries = fs::read_dir(&self.path).map_err(MoveError::io("read", &self.path))?;
-        for entry in entries {
-            let entry = entry.map_err(MoveError::io("read", &self.path))?;
-            let name = entry.file_name();
-            if name.to_str().is_none_or(|name| !names.contains(name)) {
-                let path = entry.path();
-                fs::remove_file(&path).map_err(MoveError::io("remove", &path))?;
-            }
-        }
-        Ok(())
+        self.beside.keep_only(names)
     }
 
     /// Leaves the files of these names, which are verified, for the next pull, and nothing else: no
     /// directory if there is none of them.
     pub(super) fn give_up(self, names: &BTreeSet<String>) {
-        // Whoever pulls next removes what cannot be removed now; the failure before is what counts.
-        let _ = self.keep_only(names);
-        let _ = fs::remove_dir(&self.path);
+        self.beside.leave(names);
     }
 
     /// Whether a file of this name and length is there, and so was verified.
     pub(super) fn has(&self, name: &str, bytes: u64) -> bool {
-        let found = self.path.join(name).symlink_metadata();
+        let found = self.path().join(name).symlink_metadata();
         found.is_ok_and(|found| found.is_file() && found.len() == bytes)
     }
 
@@ -90,12 +70,12 @@ impl Staging {
     /// # Errors
     /// [`MoveError`]: there is no file of the name then.
     pub(super) fn write(&self, name: &str, contents: &[u8]) -> Result<(), MoveError> {
-        let new = self.path.join(part_of(name));
+        let new = self.path().join(part_of(name));
         file::remove(&new).map_err(MoveError::io("remove", &new))?;
-        let mut file = create(&new).map_err(MoveError::io("make", &new))?;
+        let mut file = file::create_new(&new).map_err(MoveError::io("make", &new))?;
         let written = file.write_all(contents);
         written.map_err(MoveError::io("write", &new))?;
-        let path = self.path.join(name);
+        let path = self.path().join(name);
         let named = file.sync_all().and_then(|()| fs::rename(&new, &path));
         named.map_err(MoveError::io("write", &path))
     }
@@ -112,7 +92,7 @@ impl Staging {
         from: &dyn Elsewhere,
     ) -> Result<u64, MoveError> {
         let name = pack.0.file_name();
-        let new = self.path.join(part_of(&name));
+        let new = self.path().join(part_of(&name));
         let file = open_or_create(&new).map_err(MoveError::io("make", &new))?;
         let part = InPart::open(file, new.clone(), pack, &|_| Ok(()));
         let complete = part.and_then(|mut part| part.complete(from, &|_| Ok(())));
@@ -122,7 +102,7 @@ impl Staging {
                 let _ = file::remove(&new);
             }
         })?;
-        let path = self.path.join(name);
+        let path = self.path().join(name);
         fs::rename(&new, &path).map_err(MoveError::io("write", &path))?;
         Ok(there)
     }
@@ -133,8 +113,8 @@ impl Staging {
     /// # Errors
     /// [`MoveError`]: what was pulled stays, and the next pull begins anew.
     pub(super) fn show(self) -> Result<(PathBuf, InUse), MoveError> {
-        let shared = try_lock(self.lock.file(), Sharing::Shared);
-        match shared.map_err(MoveError::io("lock", &self.path))? {
+        let shared = try_lock(self.beside.file(), Sharing::Shared);
+        match shared.map_err(MoveError::io("lock", self.path()))? {
             Tried::Locked => {}
             Tried::Held => return Err(MoveError::Busy(self.target)),
         }
@@ -153,11 +133,11 @@ impl Staging {
     }
 
     fn name(&self) -> Result<(), MoveError> {
-        let synced = rustix::fs::syncfs(self.lock.file()).map_err(io::Error::from);
-        synced.map_err(MoveError::io("sync", &self.path))?;
+        let synced = rustix::fs::syncfs(self.beside.file()).map_err(io::Error::from);
+        synced.map_err(MoveError::io("sync", self.path()))?;
         refuse_used(&self.target)?;
         // It takes the place of an empty directory (rename(2)).
-        let named = fs::rename(&self.path, &self.target);
+        let named = fs::rename(self.path(), &self.target);
         named.map_err(MoveError::io("make", &self.target))?;
         let parent = self.target.parent().unwrap_or(&self.target);
         file::sync_directory(parent).map_err(MoveError::io("sync", parent))
@@ -174,20 +154,7 @@ pub(super) fn part_of(name: &str) -> String {
 /// # Errors
 /// [`MoveError::There`]: the path has no name.
 pub(super) fn path_of(target: &Path) -> Result<PathBuf, MoveError> {
-    let name = target.file_name().map(|name| {
-        let mut new = std::ffi::OsString::from(".");
-        new.push(name);
-        new.push(ENDING);
-        new
-    });
-    let name = name.ok_or_else(|| MoveError::There(target.to_owned()))?;
-    Ok(target.with_file_name(name))
-}
-
-fn is_still(directory: &File, path: &Path) -> bool {
-    let found = fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()));
-    let held = directory.metadata();
-    held.is_ok_and(|held| found.is_ok_and(|found| found == (held.dev(), held.ino())))
+    beside::path_of(target, ENDING)
 }
 
 fn refuse_used(target: &Path) -> Result<(), MoveError> {
@@ -211,9 +178,4 @@ fn open_or_create(path: &Path) -> io::Result<File> {
     let options = options.read(true).write(true).create(true).mode(0o600);
     let flags = OFlags::NOFOLLOW.bits().cast_signed();
     options.custom_flags(flags).open(path)
-}
-
-fn create(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600).open(path)
 }
