@@ -17,15 +17,11 @@ const SECTION: &str = ".image";
 fn main() -> Result<()> {
     println!("cargo::rerun-if-changed={SOURCE}");
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    let generated = match env::var("CARGO_CFG_TARGET_ARCH")?.as_str() {
-        "x86_64" => image(&out)?,
-        _ => "None".to_owned(),
-    };
-    fs::write(out.join("image.rs"), generated)?;
+    fs::write(out.join("image.rs"), image(&out)?)?;
     Ok(())
 }
 
-/// Builds the image; an expression of type `Option<Image>`.
+/// Builds the image; an expression of type `Image`.
 fn image(out: &Path) -> Result<String> {
     let linked = fs::read(link(&compile(out)?)?)?;
     let linked = File::parse(linked.as_slice())?;
@@ -35,8 +31,8 @@ fn image(out: &Path) -> Result<String> {
     let [memcpy, mmap, helper, board] =
         ["memcpy", "mmap", "helper", "board"].map(|name| offset(&linked, name));
     Ok(format!(
-        "Some(Image {{ code: include_bytes!(concat!(env!(\"OUT_DIR\"), \"/image.bin\")), \
-         memcpy: {}, mmap: {}, helper: {}, board: {} }})",
+        "Image {{ code: include_bytes!(concat!(env!(\"OUT_DIR\"), \"/image.bin\")), \
+         memcpy: {}, mmap: {}, helper: {}, board: {} }}",
         memcpy?, mmap?, helper?, board?
     ))
 }

@@ -8,7 +8,7 @@ use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use stasis_injection::{Prepared, PutBack, Returned, Transfer, Unexpected, prepare, slots};
+use stasis_injection::{Prepared, PutBack, Returned, Transfer, prepare, slots};
 use stasis_linux::ProcessRef;
 use stasis_linux::memory_file::{self, Clearing};
 
@@ -95,7 +95,6 @@ impl Subject<'_> {
             file,
             offset: 0,
             length: self.bytes,
-            unexpected: Unexpected::Refuse,
         };
         let moved = self.moved(&mut steps, "out", transfer, Call::Checkpoint)?;
         let out = steps.taken();

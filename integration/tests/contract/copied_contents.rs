@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use stasis::cuda::GpuMap;
-use stasis_injection::{Armed, PutBack, Returned, Transfer, Unexpected, prepare, slots};
+use stasis_injection::{Armed, PutBack, Returned, Transfer, prepare, slots};
 use stasis_linux::ProcessRef;
 use stasis_linux::memory_file::{self, Clearing};
 
@@ -85,7 +85,6 @@ fn into(file: File, length: u64) -> Transfer {
         file,
         offset: 0,
         length,
-        unexpected: Unexpected::Refuse,
     }
 }
 

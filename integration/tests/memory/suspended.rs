@@ -130,7 +130,6 @@ fn a_checkpoint_has_them_too() -> Result<()> {
     memory.delete()
 }
 
-/// Also where the contents are memory of the process.
 fn many_threads_copy(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
     let copied = |operation: &str| -> Result<()> {
         let bytes = stasis.operation(operation)?["shared_out_bytes"].as_u64();

@@ -37,20 +37,6 @@ pub struct Settings {
     pub answered_from: u64,
     /// Address of libc's mmap, which gets all other calls.
     pub real_mmap: u64,
-    /// What is done with an mmap for GPU contents that the prepared mapping cannot answer.
-    pub unexpected: Unexpected,
-}
-
-/// What is done with an mmap for GPU contents that the prepared mapping cannot answer: it is too
-/// short, or has been given away.
-#[repr(u64)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unexpected {
-    /// The driver gets memory of its container.
-    PassOn = 0,
-    /// It fails with ENOMEM: the limit of the container is too small, and the driver then leaves
-    /// the process as it was (`CUDA_ERROR_OUT_OF_MEMORY`), where the kernel would kill it.
-    Refuse = 1,
 }
 
 /// What the code has seen and done.
@@ -158,15 +144,14 @@ impl Board {
 impl Settings {
     /// As they are written to [`Board::SETTINGS`].
     #[must_use]
-    pub fn to_bytes(&self) -> [u8; 40] {
+    pub fn to_bytes(&self) -> [u8; 32] {
         let words = [
             self.mapping,
             self.mapping_length,
             self.answered_from,
             self.real_mmap,
-            self.unexpected as u64,
         ];
-        let mut bytes = [0; 40];
+        let mut bytes = [0; 32];
         for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
             to.copy_from_slice(&word.to_ne_bytes());
         }
@@ -210,15 +195,13 @@ mod tests {
             offset_of!(Settings, mapping_length),
             offset_of!(Settings, answered_from),
             offset_of!(Settings, real_mmap),
-            offset_of!(Settings, unexpected),
         ];
-        assert_eq!(fields, [0, 8, 16, 24, 32]);
+        assert_eq!(fields, [0, 8, 16, 24]);
         let settings = Settings {
             mapping: 1,
             mapping_length: 2,
             answered_from: 3,
             real_mmap: 4,
-            unexpected: Unexpected::Refuse,
         };
         let words = settings
             .to_bytes()
@@ -227,7 +210,7 @@ mod tests {
             .iter()
             .map(|&word| u64::from_ne_bytes(word))
             .collect::<Vec<_>>();
-        assert_eq!(words, [1, 2, 3, 4, 1]);
+        assert_eq!(words, [1, 2, 3, 4]);
 
         let fields = [
             offset_of!(Report, copied),

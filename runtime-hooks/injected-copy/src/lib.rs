@@ -17,33 +17,20 @@
 //! thread), `job` (how one is shared out, and why that is right), `serve` (a helper), `copy`
 //! (memcpy), `mapping` (mmap).
 #![cfg_attr(not(test), no_std)]
-// Elsewhere there is only the layout.
-#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
 mod board;
-#[cfg(target_arch = "x86_64")]
 mod bytes;
-#[cfg(target_arch = "x86_64")]
 mod copy;
-#[cfg(target_arch = "x86_64")]
 mod job;
-#[cfg(target_arch = "x86_64")]
 mod mapping;
-#[cfg(target_arch = "x86_64")]
 mod serve;
-#[cfg(target_arch = "x86_64")]
 mod system;
 
-pub use board::{Board, HELPERS, Reported, Settings, Unexpected};
-#[cfg(target_arch = "x86_64")]
+pub use board::{Board, HELPERS, Reported, Settings};
 pub use copy::memcpy;
-#[cfg(target_arch = "x86_64")]
 pub use job::PART;
-#[cfg(target_arch = "x86_64")]
 pub use mapping::{Call, mmap};
-#[cfg(target_arch = "x86_64")]
 pub use serve::helper;
 
-#[cfg(target_arch = "x86_64")]
 #[cfg(test)]
 mod tests;

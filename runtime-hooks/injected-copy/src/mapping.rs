@@ -3,7 +3,7 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
-use crate::board::{Board, Unexpected};
+use crate::board::Board;
 use crate::system;
 
 const PAGE: u64 = 4096;
@@ -62,13 +62,20 @@ impl Call {
 /// Answers the driver's call for GPU contents with the prepared mapping, once; passes on all
 /// others. What a checkpoint leaves in the place of a device can be read.
 ///
+/// A call for contents that the mapping is too short for, or that comes again, fails with ENOMEM:
+/// the driver then leaves the process as it was (`CUDA_ERROR_OUT_OF_MEMORY`), where the kernel
+/// would kill it for the limit of its container.
+///
 /// # Safety
 /// As for mmap(2); the settings are true.
 pub unsafe fn mmap(board: &Board, call: Call) -> u64 {
     let (settings, length) = (&board.settings, call.length);
+    let is_for_contents = settings.mapping_length != 0
+        && call == Call::for_contents(length)
+        && length >= settings.answered_from;
     // SAFETY: as the caller promises.
     unsafe {
-        if call != Call::for_contents(length) || length < settings.answered_from {
+        if !is_for_contents {
             return pass_on(board, readable(board, call));
         }
         if length <= settings.mapping_length && is_first(board, length) {
@@ -76,10 +83,7 @@ pub unsafe fn mmap(board: &Board, call: Call) -> u64 {
             return settings.mapping;
         }
         board.report.unanswered.store(length, Relaxed);
-        match settings.unexpected {
-            Unexpected::PassOn => pass_on(board, call),
-            Unexpected::Refuse => refuse(board),
-        }
+        refuse(board)
     }
 }
 

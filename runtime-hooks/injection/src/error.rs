@@ -5,9 +5,6 @@ use std::io;
 /// Why the driver's copying was not sped up, or could not be put back.
 #[derive(Debug, thiserror::Error)]
 pub enum InjectionError {
-    /// The code exists for x86-64 only.
-    #[error("there is no code for this architecture")]
-    NoCode,
     /// Nothing was changed.
     #[error("code and memory cannot be put into the process; it is as it was")]
     Prepare(#[source] io::Error),

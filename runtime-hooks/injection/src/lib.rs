@@ -47,7 +47,7 @@ pub use private::make_private;
 pub use put_back::{PutBack, Returned, put_back};
 pub use readable::{devices_of, make_readable, unreadable};
 pub use record::{Record, Span};
-pub use stasis_injected_copy::{Reported, Unexpected};
+pub use stasis_injected_copy::Reported;
 pub use workers::count as worker_count;
 
 #[cfg(test)]

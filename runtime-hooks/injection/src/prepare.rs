@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 
 use nix::libc;
-use stasis_injected_copy::{Board, Settings, Unexpected};
+use stasis_injected_copy::{Board, Settings};
 use stasis_linux::ProcessRef;
 use stasis_remote_call::{Proxy, memory};
 
@@ -19,12 +19,6 @@ const HUGE_PAGE: u64 = 2 << 20;
 /// The driver's own mmap(2) for contents is larger, and no other of its calls is like it.
 const ANSWERED_FROM: u64 = 4 << 20;
 
-/// What is copied here is counted.
-const EVERYWHERE: Span = Span {
-    start: 0,
-    length: u64::MAX,
-};
-
 /// What the driver is about to do.
 #[derive(Debug)]
 pub enum Transfer {
@@ -36,8 +30,6 @@ pub enum Transfer {
         offset: u64,
         /// In bytes.
         length: u64,
-        /// What becomes of a call that the file is too short for.
-        unexpected: Unexpected,
     },
     /// Its restore, from contents that are mapped already.
     In {
@@ -50,9 +42,6 @@ pub enum Transfer {
         /// Where they are.
         contents: Span,
     },
-    /// Either, with contents in memory that the driver has mapped itself: its copies alone are
-    /// shared out.
-    Own,
 }
 
 /// A process with code in it that nobody calls.
@@ -84,14 +73,13 @@ pub fn prepare(
     transfer: Transfer,
     workers: u64,
 ) -> Result<Prepared, InjectionError> {
-    let image = IMAGE.ok_or(InjectionError::NoCode)?;
     let workers = workers.min(MAX_WORKERS);
     let placed = in_process(process, |proxy| {
-        place(proxy, &image, slots, &transfer, workers)
+        place(proxy, &IMAGE, slots, &transfer, workers)
     });
     Ok(Prepared {
         process: process.clone(),
-        image,
+        image: IMAGE,
         record: placed.map_err(InjectionError::Prepare)?,
         transfer,
     })
@@ -135,25 +123,19 @@ fn fill(
     proxy.call(libc::SYS_mprotect, &[start, board - start, code])?;
     let (rest, wipe) = (start + length - board, unsigned(libc::MADV_WIPEONFORK));
     proxy.call(libc::SYS_madvise, &[board, rest, wipe])?;
-    let (contents, answered_from, unexpected) = match transfer {
-        Transfer::Out {
-            length, unexpected, ..
-        } => {
+    let (contents, answered_from) = match transfer {
+        Transfer::Out { length, .. } => {
             let reserved = reserve(proxy, *length)?;
             record.reserved = Some(reserved);
-            (reserved, ANSWERED_FROM, *unexpected)
+            (reserved, ANSWERED_FROM)
         }
-        Transfer::In { contents } | Transfer::Arriving { contents } => {
-            (*contents, u64::MAX, Unexpected::PassOn)
-        }
-        Transfer::Own => (EVERYWHERE, u64::MAX, Unexpected::PassOn),
+        Transfer::In { contents } | Transfer::Arriving { contents } => (*contents, u64::MAX),
     };
     let settings = Settings {
         mapping: contents.start,
         mapping_length: contents.length,
         answered_from,
         real_mmap: record.slots.libc_mmap,
-        unexpected,
     };
     memory::write(
         proxy.pid(),

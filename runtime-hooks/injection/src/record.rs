@@ -1,6 +1,6 @@
 //! What has to be known to undo an injection, and how its memory is laid out.
 //!
-//! All places are absolute: a later version of stasis has other code, and puts back this one's.
+//! All places are absolute: an installation with other code, made meanwhile, puts back this one's.
 
 use std::io;
 use std::ops::Range;
@@ -50,9 +50,8 @@ pub struct Record {
     pub(crate) own_page: u64,
     /// Where the code reports.
     pub(crate) report: u64,
-    /// Where the code looks how much is not loaded yet. That of an earlier version does not.
-    #[serde(default)]
-    pub(crate) missing: Option<u64>,
+    /// Where the code looks how much is not loaded yet.
+    pub(crate) missing: u64,
     pub(crate) workers: u64,
     /// Addresses for the mapping that the driver is to be given.
     pub(crate) reserved: Option<Span>,
@@ -74,7 +73,7 @@ impl Record {
             mark: fastrand::u64(1..),
             own_page: at(image.board + Board::LENGTH),
             report: at(image.board + Board::REPORT),
-            missing: Some(at(image.board + Board::MISSING)),
+            missing: at(image.board + Board::MISSING),
             workers,
             reserved: None,
         }
@@ -128,10 +127,7 @@ impl Record {
 
     /// Says how many bytes at the end of the contents are not all there yet.
     pub(crate) fn set_missing(&self, pid: i32, bytes: u64) -> io::Result<()> {
-        match self.missing {
-            Some(address) => memory::write(pid, address, &bytes.to_ne_bytes()),
-            None => Ok(()),
-        }
+        memory::write(pid, self.missing, &bytes.to_ne_bytes())
     }
 
     /// What the code has done up to now in the process with this record, while it is there.

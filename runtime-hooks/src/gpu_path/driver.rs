@@ -28,16 +28,6 @@ use while_loading::while_they_arrive;
 
 /// For what takes milliseconds. The processes stand still meanwhile.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Where a process has its GPU contents while they are not on its GPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// In a file of ours.
-    File,
-    /// In one that they are still loaded into.
-    Arriving,
-    /// In memory of its own.
-    Memory,
-}
 
 /// A driver that has GPU contents copied by many threads, in its checkpoints into files in memory.
 pub struct CopyingDriver {
@@ -85,48 +75,36 @@ impl CopyingDriver {
         Copier::start(VERB, &GpuCopy::Take(part))
     }
 
-    /// For a call that moves contents from or to this place. Nobody helps with little, nor a
-    /// process that has but one CPU: the driver's own thread is enough for that.
-    fn armed_for(&self, process: &ProcessRef, place: Place) -> io::Result<Option<Copier>> {
+    /// For a restore from the file of a process. Nobody helps one that has but one CPU: the driver's
+    /// own thread is enough for that.
+    fn armed_for(&self, process: &ProcessRef, direction: Direction) -> io::Result<Option<Copier>> {
         let share = self.state().share(process);
-        let has_more = share.of(online_cpus()) > 1;
-        let direction = match place {
-            Place::File if has_more => Direction::In,
-            Place::Arriving => Direction::Arriving,
-            Place::Memory if has_more && self.is_much(process) => Direction::Own,
-            Place::File | Place::Memory => return Ok(None),
-        };
+        if matches!(direction, Direction::In) && share.of(online_cpus()) <= 1 {
+            return Ok(None);
+        }
         let mut copier = self.start(process, direction, share)?;
         copier.step::<()>(Step::Make, LIMIT)?;
         copier.step::<()>(Step::Arm, LIMIT)?;
         Ok(Some(copier))
     }
 
-    fn arm_now(&self, process: &ProcessRef, place: Place) -> Option<Copier> {
+    fn arm_now(&self, process: &ProcessRef, direction: Direction) -> Option<Copier> {
         if self.settings.gpu_checkpoint.path == GpuCheckpointPath::Driver {
             return None;
         }
-        self.armed_for(process, place).unwrap_or_else(|error| {
+        self.armed_for(process, direction).unwrap_or_else(|error| {
             self.note(process, &error);
             None
         })
     }
 
-    /// Whether a process holds so much that it is worth changing something for its sake.
-    fn is_much(&self, process: &ProcessRef) -> bool {
-        let state = self.state();
-        let bytes = state.expected.get(&ProcessId::of(process));
-        bytes.is_some_and(|bytes| bytes >> 20 >= self.settings.gpu_checkpoint.minimum_mib)
-    }
-
-    /// Where the contents of a checkpointed process are.
-    fn place(&self, process: &ProcessRef) -> Place {
+    /// Whether the contents of a checkpointed process are in a file of ours.
+    fn is_in_file(&self, process: &ProcessRef) -> bool {
         match contents_in_time(process) {
-            Ok(contents) if contents.is_empty() => Place::Memory,
-            Ok(_) => Place::File,
+            Ok(contents) => !contents.is_empty(),
             Err(error) => {
                 self.note(process, &error);
-                Place::Memory
+                false
             }
         }
     }
@@ -153,7 +131,7 @@ impl CopyingDriver {
         restore: impl FnOnce() -> Result<(), CudaError>,
     ) -> Result<(), CudaError> {
         let may_wait = build::waits_for_loading(&self.settings, process);
-        let copier = may_wait.then(|| self.arm_now(process, Place::Arriving));
+        let copier = may_wait.then(|| self.arm_now(process, Direction::Arriving));
         if let Some(mut copier) = copier.flatten() {
             let restored = while_they_arrive(process, &mut copier, arrivals, restore, || {
                 let _ = put_back(&self.directory);
@@ -164,7 +142,7 @@ impl CopyingDriver {
         if !arrivals.all_are_there() {
             return Err(CudaError::ContentsAway);
         }
-        let copier = (!may_wait).then(|| self.arm_now(process, Place::File));
+        let copier = (!may_wait).then(|| self.arm_now(process, Direction::In));
         self.during(process, copier.flatten(), restore)
     }
 
@@ -217,7 +195,6 @@ impl Driver for CopyingDriver {
 
     fn checkpoint(&self, process: &ProcessRef) -> Result<(), CudaError> {
         let armed = self.state().armed.remove(&ProcessId::of(process));
-        let armed = armed.or_else(|| self.arm_now(process, Place::Memory));
         let devices = self.devices(process);
         self.during(process, armed, || self.driver.checkpoint(process))?;
         self.make_readable(process, &devices);
@@ -234,9 +211,10 @@ impl Driver for CopyingDriver {
         }
         let restore = || self.driver.restore(process, map);
         let arrivals = self.state().arrivals.clone();
-        match (self.place(process), arrivals) {
-            (Place::File, Some(arrivals)) => self.restore_arriving(process, &arrivals, restore),
-            (place, _) => self.during(process, self.arm_now(process, place), restore),
+        match (self.is_in_file(process), arrivals) {
+            (true, Some(arrivals)) => self.restore_arriving(process, &arrivals, restore),
+            (true, None) => self.during(process, self.arm_now(process, Direction::In), restore),
+            (false, _) => restore(),
         }
     }
 

@@ -15,8 +15,8 @@ use std::time::Duration;
 use nix::unistd::{SysconfVar, sysconf};
 use serde::{Deserialize, Serialize};
 use stasis_injection::{
-    Armed, InjectionError, PutBack, Returned, Span, Transfer, Unexpected, contents_of, prepare,
-    slots, worker_count,
+    Armed, InjectionError, PutBack, Returned, Span, Transfer, contents_of, prepare, slots,
+    worker_count,
 };
 use stasis_linux::ProcessRef;
 use stasis_linux::numa::NumaNode;
@@ -78,8 +78,6 @@ pub(super) enum Direction {
     In,
     /// The same, from a file that they are still loaded into ([`Step::Loaded`]).
     Arriving,
-    /// From or to memory of the process, which the driver maps itself.
-    Own,
 }
 
 /// A step that the operation asks for, by a line; they come in this order. At the end of its
@@ -201,12 +199,10 @@ impl Part {
     fn arm(&self, made: Option<&Made>) -> io::Result<(Armed, HeldRecord)> {
         let process = self.there()?;
         let transfer = match (&self.direction, made) {
-            (Direction::Own, _) => Transfer::Own,
             (Direction::Out { bytes, .. }, Some(made)) => Transfer::Out {
                 file: made.file.try_clone()?,
                 offset: made.offset,
                 length: *bytes,
-                unexpected: Unexpected::Refuse,
             },
             (direction, _) => match (direction, &contents_of(&process)?[..]) {
                 (Direction::Arriving, &[contents]) => Transfer::Arriving { contents },

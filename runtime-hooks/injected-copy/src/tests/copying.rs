@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::{board, random, until, with_helpers};
-use crate::board::{Board, Reported, Settings, Unexpected};
+use crate::board::{Board, Reported, Settings};
 use crate::copy::memcpy;
 use crate::job::{PART, ROUND};
 
@@ -76,7 +76,6 @@ fn what_goes_in_and_out_of_the_mapping_is_counted_to_the_byte() {
         mapping_length: 8 * PART as u64,
         answered_from: u64::MAX,
         real_mmap: 0,
-        unexpected: Unexpected::PassOn,
     };
     let copied = || board.report.copied.load(SeqCst);
     copy_within(&board, &mut bytes, 0, 9 * PART, 7 * PART + 7);

@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use tempfile::NamedTempFile;
 
 use super::board;
-use crate::board::{Board, Settings, Unexpected};
+use crate::board::{Board, Settings};
 use crate::mapping::{Call, mmap};
 use crate::system;
 
@@ -29,7 +29,7 @@ struct Prepared {
 }
 
 impl Prepared {
-    fn new(unexpected: Unexpected) -> Self {
+    fn new() -> Self {
         let mut file = NamedTempFile::new().unwrap();
         file.write_all(b"contents").unwrap();
         file.as_file().set_len(8 * MIB).unwrap();
@@ -42,7 +42,6 @@ impl Prepared {
             mapping_length: 8 * MIB,
             answered_from: 2 * MIB,
             real_mmap: real as *const () as u64,
-            unexpected,
         };
         Self { file, board }
     }
@@ -82,7 +81,7 @@ fn passed_on(call: Call) -> u64 {
 
 #[test]
 fn the_drivers_call_is_answered_once_and_the_rest_unmapped() {
-    let prepared = Prepared::new(Unexpected::PassOn);
+    let prepared = Prepared::new();
     let mapping = prepared.board.settings.mapping;
     let call = Call::for_contents(5 * MIB + 100);
     assert_eq!(prepared.ask(call), mapping);
@@ -92,14 +91,14 @@ fn the_drivers_call_is_answered_once_and_the_rest_unmapped() {
     assert_eq!(report.rest_errno.load(super::SeqCst), 0);
     assert_eq!(report.unanswered.load(super::SeqCst), 0);
 
-    assert_eq!(prepared.ask(call), passed_on(call), "it is given away");
+    assert_eq!(prepared.ask(call), FAILED, "it is given away");
     assert_eq!(report.unanswered.load(super::SeqCst), call.length);
     assert_eq!(report.answered.load(super::SeqCst), call.length);
 }
 
 #[test]
 fn the_whole_mapping_can_be_asked_for() {
-    let prepared = Prepared::new(Unexpected::PassOn);
+    let prepared = Prepared::new();
     let mapping = prepared.board.settings.mapping;
     assert_eq!(prepared.ask(Call::for_contents(8 * MIB)), mapping);
     assert_eq!(prepared.mapped(), [(mapping, 8 * MIB)]);
@@ -107,7 +106,7 @@ fn the_whole_mapping_can_be_asked_for() {
 
 #[test]
 fn what_a_checkpoint_leaves_in_place_of_a_device_can_be_read() {
-    let mut prepared = Prepared::new(Unexpected::Refuse);
+    let mut prepared = Prepared::new();
     let left = Call {
         address: 4096,
         length: 56 * MIB,
@@ -144,7 +143,7 @@ fn what_a_checkpoint_leaves_in_place_of_a_device_can_be_read() {
 
 #[test]
 fn every_other_call_is_passed_on() {
-    let prepared = Prepared::new(Unexpected::Refuse);
+    let prepared = Prepared::new();
     let exact = Call::for_contents(5 * MIB);
     let others = [
         Call {
@@ -194,11 +193,9 @@ fn every_other_call_is_passed_on() {
 }
 
 #[test]
-fn contents_that_do_not_fit_are_refused_where_the_limit_is_small() {
+fn contents_that_do_not_fit_are_refused() {
     let call = Call::for_contents(8 * MIB + 1);
-    let prepared = Prepared::new(Unexpected::PassOn);
-    assert_eq!(prepared.ask(call), passed_on(call));
-    let prepared = Prepared::new(Unexpected::Refuse);
+    let prepared = Prepared::new();
     assert_eq!(prepared.ask(call), FAILED);
     assert_eq!(
         prepared.board.report.unanswered.load(super::SeqCst),
@@ -213,7 +210,7 @@ fn contents_that_do_not_fit_are_refused_where_the_limit_is_small() {
 
 #[test]
 fn a_rest_that_stays_is_told() {
-    let mut prepared = Prepared::new(Unexpected::PassOn);
+    let mut prepared = Prepared::new();
     prepared.board.settings.mapping += 1;
     assert_eq!(
         prepared.ask(Call::for_contents(5 * MIB)),
@@ -227,7 +224,7 @@ fn a_rest_that_stays_is_told() {
 fn a_board_of_zeros_maps_as_the_kernel_does() {
     let prepared = Prepared {
         board: board(),
-        ..Prepared::new(Unexpected::PassOn)
+        ..Prepared::new()
     };
     let address = prepared.ask(Call::for_contents(2 * MIB));
     assert_eq!(address % 4096, 0);

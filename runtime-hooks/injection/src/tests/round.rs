@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use super::program::{Variant, Workload};
 use super::state::State;
 use crate::slots::inspect;
-use crate::{Armed, PutBack, Record, Returned, Span, Transfer, Unexpected, prepare};
+use crate::{Armed, PutBack, Record, Returned, Span, Transfer, prepare};
 
 pub(super) const PIECES: u64 = 9;
 pub(super) const BYTES: u64 = PIECES * (2 << 20);
@@ -24,7 +24,6 @@ pub(super) fn out_into(file: &File) -> Transfer {
         file: file.try_clone().unwrap(),
         offset: 0,
         length: file.metadata().unwrap().len(),
-        unexpected: Unexpected::Refuse,
     }
 }
 

@@ -144,12 +144,7 @@ fn try_it(
     trial
         .carry_out(Round::DriverAlone)
         .map_err(|failure| CannotRun::DriverAlone(deadline.explain(failure)))?;
-    for round in [
-        Round::Ours,
-        Round::OursAndBackByDriver,
-        Round::OursInMemory,
-        Round::DriverAlone,
-    ] {
+    for round in [Round::Ours, Round::OursAndBackByDriver, Round::DriverAlone] {
         if let Err(failure) = trial.carry_out(round) {
             let why = explained(round, &deadline, failure);
             return Ok(Verdict::NotPassed { why });

@@ -12,7 +12,7 @@ use nix::sys::stat::{major, minor};
 use rustix::fs::{FallocateFlags, fallocate};
 use stasis_injection::slots::{self, BuildId, Refusal};
 use stasis_injection::{
-    Armed, InjectionError, PutBack, Returned, Span, Transfer, Unexpected, prepare, worker_count,
+    Armed, InjectionError, PutBack, Returned, Span, Transfer, prepare, worker_count,
 };
 use stasis_linux::ProcessRef;
 use stasis_linux::memory_file;
@@ -38,8 +38,6 @@ pub(super) enum Round {
     OursAndBackByDriver,
     /// From a file that is loaded while the driver copies.
     OursWhileLoading,
-    /// Into memory of the process, which the driver maps itself.
-    OursInMemory,
 }
 
 impl fmt::Display for Round {
@@ -49,7 +47,6 @@ impl fmt::Display for Round {
             Self::Ours => "copied by our threads",
             Self::OursAndBackByDriver => "copied out by our threads, and back by the driver",
             Self::OursWhileLoading => "copied by our threads while they were loaded",
-            Self::OursInMemory => "copied by our threads into memory of its own",
         })
     }
 }
@@ -147,10 +144,6 @@ impl<'a> Trial<'a> {
             Round::Ours => self.through_a_file(Self::restore_by_us)?,
             Round::OursAndBackByDriver => self.through_a_file(|trial, _, _| trial.restore())?,
             Round::OursWhileLoading => self.through_a_file(Self::restore_while_loading)?,
-            Round::OursInMemory => {
-                used(&self.by_us(Transfer::Own, |_| self.checkpoint())?)?;
-                used(&self.by_us(Transfer::Own, |_| self.restore())?)?;
-            }
         }
         let unlocked = self.driver.unlock(&self.process);
         unlocked.map_err(|error| Failure::Driver("unlock", error))?;
@@ -210,7 +203,6 @@ impl<'a> Trial<'a> {
             file: file.try_clone()?,
             offset: 0,
             length: MOST,
-            unexpected: Unexpected::Refuse,
         };
         let returned = self.by_us(transfer, |_| self.checkpoint())?;
         used(&returned)?;

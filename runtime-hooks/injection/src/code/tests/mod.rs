@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 
 use nix::libc;
-use stasis_injected_copy::{Board, HELPERS, PART, Settings, Unexpected};
+use stasis_injected_copy::{Board, HELPERS, PART, Settings};
 
 use super::{IMAGE, Image};
 use held::{Fault, Held};
@@ -24,7 +24,7 @@ const CALLERS: usize = 0;
 const HELPERS_OWN: usize = PART + PART / 2;
 
 fn image() -> Image {
-    IMAGE.unwrap()
+    IMAGE
 }
 
 fn random(length: usize) -> Vec<u8> {
@@ -90,7 +90,6 @@ fn it_reports_what_it_has_done() {
         mapping_length: LENGTH as u64,
         answered_from: u64::MAX,
         real_mmap: libc::mmap as *const () as u64,
-        unexpected: Unexpected::Refuse,
     }));
     loaded.memcpy(target.as_mut_ptr(), &raw const source[..]);
     assert_eq!(loaded.reported().copied, LENGTH as u64);
@@ -105,7 +104,6 @@ fn it_answers_the_driver_and_passes_errno_on() {
         mapping_length: 4 << 20,
         answered_from: 1 << 20,
         real_mmap: libc::mmap as *const () as u64,
-        unexpected: Unexpected::Refuse,
     }));
     let populated = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
     assert_eq!(
