@@ -33,10 +33,9 @@ pub use restore::{Cpu, DriverLibraries, Persistence, Restore};
 pub const DEFAULT_PATH: &str = "/etc/stasis/stasis.toml";
 
 /// Where distributions install CRIU's plugins.
-const CRIU_PLUGIN_DIRS: [&str; 5] = [
+const CRIU_PLUGIN_DIRS: [&str; 4] = [
     "/usr/lib/criu",
     "/usr/lib/x86_64-linux-gnu/criu",
-    "/usr/lib/aarch64-linux-gnu/criu",
     "/usr/lib64/criu",
     "/usr/local/lib/criu",
 ];

@@ -124,10 +124,5 @@ pub(crate) fn arguments(
     let flags = flags.unsigned_abs().into();
     let stack = frame.map_or(0, |frame| frame.stack);
     let (listed, cleared) = (listed.unwrap_or(0), cleared.unwrap_or(0));
-    // The last two are in another order elsewhere (clone(2)).
-    if cfg!(target_arch = "x86_64") {
-        [flags, stack, listed, cleared, 0]
-    } else {
-        [flags, stack, listed, 0, cleared]
-    }
+    [flags, stack, listed, cleared, 0]
 }

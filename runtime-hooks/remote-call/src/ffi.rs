@@ -61,7 +61,7 @@ fn transfer_mask(request: libc::c_uint, thread: Pid, mask: &mut SignalMask) -> i
 }
 
 /// The address of the area that a stopped thread has registered for restartable sequences
-/// (rseq(2)); `None` without one, and on kernels that do not report it (before 5.13).
+/// (rseq(2)); `None` without one, and on kernels that were built without them (CONFIG_RSEQ).
 pub(crate) fn rseq_area(thread: Pid) -> io::Result<Option<u64>> {
     /// linux/ptrace.h
     const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
@@ -92,62 +92,36 @@ pub(crate) fn rseq_area(thread: Pid) -> io::Result<Option<u64>> {
     }
 }
 
-/// Has a thread that is about to make a system call make none (arch/arm64/kernel/ptrace.c).
-#[cfg(target_arch = "aarch64")]
-pub(crate) fn skip_call(thread: Pid) -> io::Result<()> {
-    /// linux/elf.h
-    const NT_ARM_SYSTEM_CALL: usize = 0x404;
-    let mut number: i32 = -1;
-    transfer_registers(
-        libc::PTRACE_SETREGSET,
-        thread,
-        NT_ARM_SYSTEM_CALL,
-        &mut number,
-    )
-    .map(drop)
-}
-
 /// The floating-point and vector registers of a stopped thread, in the standard format of XSAVE.
-#[cfg(target_arch = "x86_64")]
 pub(crate) fn extended_registers(thread: Pid) -> io::Result<Vec<u8>> {
     /// linux/elf.h
     const NT_X86_XSTATE: usize = 0x202;
     /// Those of all extensions have 11 KiB.
     const MOST: usize = 32 << 10;
     let mut bytes = vec![0; MOST];
-    let length = transfer_registers(
-        libc::PTRACE_GETREGSET,
-        thread,
-        NT_X86_XSTATE,
-        bytes.as_mut_slice(),
-    )?;
+    let length = read_registers(thread, NT_X86_XSTATE, bytes.as_mut_slice())?;
     bytes.truncate(length);
     Ok(bytes)
 }
 
 /// Whether the return addresses of a stopped thread are on a second stack as well, which has no
 /// place for what is no call (CET).
-#[cfg(target_arch = "x86_64")]
 pub(crate) fn has_shadow_stack(thread: Pid) -> bool {
     /// linux/elf.h
     const NT_X86_SHSTK: usize = 0x204;
     let mut pointer: u64 = 0;
-    transfer_registers(libc::PTRACE_GETREGSET, thread, NT_X86_SHSTK, &mut pointer).is_ok()
+    read_registers(thread, NT_X86_SHSTK, &mut pointer).is_ok()
 }
 
-/// Returns how many bytes were read or written.
-fn transfer_registers<T: ?Sized>(
-    request: libc::c_uint,
-    thread: Pid,
-    set: usize,
-    value: &mut T,
-) -> io::Result<usize> {
+/// Returns how many bytes were read.
+fn read_registers<T: ?Sized>(thread: Pid, set: usize, value: &mut T) -> io::Result<usize> {
     let mut place = libc::iovec {
         iov_len: size_of_val(value),
         iov_base: from_mut(value).cast(),
     };
-    // SAFETY: the requests read or write at most `iov_len` bytes behind `iov_base`, which are
-    // numbers that outlive the call.
+    let request = libc::PTRACE_GETREGSET;
+    // SAFETY: the request writes at most `iov_len` bytes behind `iov_base`, which are numbers that
+    // outlive the call.
     check(unsafe { libc::ptrace(request, thread.as_raw(), set, from_mut(&mut place)) })?;
     Ok(place.iov_len)
 }

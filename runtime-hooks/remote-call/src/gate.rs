@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 
 use stasis_linux::procfs::{Mapping, for_each_mapping};
 
-use crate::registers::{GATE, Gate, STEP};
+use crate::registers::{GATE, Gate};
 
 /// The largest vDSO: on all our machines it has two to four pages.
 const VDSO_BYTES: u64 = 64 << 10;
@@ -31,11 +31,10 @@ pub(crate) fn gate(pid: i32) -> io::Result<Gate> {
     }
     let mut code = vec![0; usize::try_from(bytes).map_err(io::Error::other)?];
     File::open(format!("/proc/{pid}/mem"))?.read_exact_at(&mut code, start)?;
-    let steps = code.windows(GATE.len()).step_by(STEP);
-    let found = steps.into_iter().position(|step| step == GATE);
+    let found = code.windows(GATE.len()).position(|bytes| bytes == GATE);
     let offset = found.ok_or_else(|| io::Error::other("its vDSO has no system call"))?;
     Ok(Gate {
-        instruction: start + (offset * STEP) as u64,
+        instruction: start + offset as u64,
         stack: 0,
     })
 }

@@ -28,10 +28,13 @@
 //!   between has one deadline. If it passes, the thread is stopped and gets its registers back.
 //! * *Lose a restartable sequence*: a thread that was stopped in one begins it again.
 //!
-//! The files, from the bottom: `ffi` and `registers` (of the architecture), `event` (stops),
+//! The files, from the bottom: `ffi` and `registers` (of x86-64), `event` (stops),
 //! `gate` (the instruction), `calls` (one call), `rseq`, `way_back`, `borrowed` (registers taken
 //! and put back), `seized` (a running thread is stopped), `outside` (where threads are), `clone`
 //! and `reaping`, `proxy`, `receive` (a file for a proxy), `worker`.
+
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("registers and code are those of x86-64, and stasis was not tried elsewhere");
 
 mod borrowed;
 mod calls;

@@ -14,11 +14,10 @@ use super::{CudaError, CudaState, Driver, GpuMap};
 
 /// Where drivers put libcuda when the dynamic linker does not know it: container hosts whose
 /// driver comes as an image or a read-only mount.
-const SEARCH: [&str; 6] = [
+const SEARCH: [&str; 5] = [
     "libcuda.so.1",
     "/usr/local/nvidia/lib64/libcuda.so.1",
     "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
-    "/usr/lib/aarch64-linux-gnu/libcuda.so.1",
     "/usr/lib64/libcuda.so.1",
     "/run/nvidia/driver/usr/lib/x86_64-linux-gnu/libcuda.so.1",
 ];

@@ -15,8 +15,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, FsWord, Mode, OFlags, ResolveFlags, Statx, StatxFlags, fstat, fstatfs,
-    major, makedev, minor, mkdirat, mknodat, openat, openat2, renameat, statx, unlinkat,
+    AtFlags, Dir, FileType, FsWord, Mode, OFlags, ResolveFlags, StatxFlags, fstat, fstatfs, major,
+    makedev, minor, mkdirat, mknodat, openat, openat2, renameat, statx, unlinkat,
 };
 use rustix::io::Errno;
 use stasis_linux::ProcessRef;
@@ -226,10 +226,7 @@ fn find(directory: BorrowedFd<'_>, name: &str) -> io::Result<Found> {
         other => other?,
     };
     let around = statx(directory, "", AtFlags::EMPTY_PATH, flags)?;
-    // Kernels before 5.8 do not report the mount id, but a mounted device node is of another file
-    // system.
-    let place = |stat: &Statx| (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_mnt_id);
-    if place(&entry) != place(&around) {
+    if entry.stx_mnt_id != around.stx_mnt_id {
         return Ok(Found::Mount);
     }
     let kind = FileType::from_raw_mode(entry.stx_mode.into());

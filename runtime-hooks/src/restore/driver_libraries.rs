@@ -18,9 +18,8 @@ use crate::container::spec::{Spec, bind};
 use crate::cuda::driver_version::DriverVersion;
 
 /// The directories of the driver's libraries on distributions and container hosts.
-const USUAL: [&str; 6] = [
+const USUAL: [&str; 5] = [
     "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
     "/usr/lib64",
     "/usr/lib",
     "/usr/local/nvidia/lib64",

@@ -30,7 +30,7 @@ pub const NAME: &str = "stasis-gpu-contents";
 pub const PACK_PREFIX: &str = "stasis-memory-";
 /// See [`PACK_PREFIX`].
 pub const PACK_SUFFIX: &str = ".pack";
-/// The size of a huge page on x86-64, and on aarch64 with pages of 4 KiB.
+/// The size of a huge page.
 pub const HUGE_PAGE: u64 = 2 << 20;
 
 /// Makes a file of this size, rounded up to whole huge pages. It has no pages yet ([`allocate`]),

@@ -22,33 +22,22 @@
 //! Where a thread has no way back it faults, as long as it has our registers: one that does not
 //! run on the first stack of its process, since nobody knows then what is below its stack pointer
 //! (Go has small stacks in its heap); one whose stack is as good as full; one with a shadow stack,
-//! where such a return is a fault; a program without the two pieces of code; aarch64.
+//! where such a return is a fault; a program without the two pieces of code.
 //!
-//! A thread that CRIU traces without PTRACE_O_TRACESYSGOOD (one without a seccomp filter, or a CRIU
-//! before 3.18) gets SIGTRAP from the kernel if CRIU is killed just while it stands at the entry or
+//! A thread that CRIU traces without PTRACE_O_TRACESYSGOOD (one without a seccomp filter) gets SIGTRAP from the kernel if CRIU is killed just while it stands at the entry or
 //! the exit of a call, and ends of that.
 //!
 //! What is below the stack pointer is nobody's: a signal handler can use it at any time. A handler
 //! that runs on an alternate stack is no exception, unless that stack is a local variable of a
 //! function further up, and has less room left than the frames need.
 
-#[cfg(target_arch = "x86_64")]
 mod code;
-#[cfg(target_arch = "x86_64")]
 mod extended;
-#[cfg(target_arch = "x86_64")]
 mod frame;
-#[cfg(target_arch = "x86_64")]
 mod frames;
-#[cfg(not(target_arch = "x86_64"))]
-mod none;
-#[cfg(target_arch = "x86_64")]
 mod place;
 
-#[cfg(target_arch = "x86_64")]
 pub(crate) use frames::WayBack;
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) use none::WayBack;
 
 /// What clone(2) is told, so that the new process finds its frame, and its parent finds it.
 #[derive(Debug, Clone, Copy)]

@@ -1,6 +1,5 @@
 //! What the manifest of an image says for people and programs that know nothing of stasis.
 
-use std::env::consts::ARCH;
 use std::ffi::OsStr;
 
 use stasis_oci_image::document::annotations::{
@@ -37,7 +36,7 @@ pub(super) fn of(source: &Source) -> Annotations {
         (RUNTIME, whose.runtime.as_deref()),
         (CRIU, machine.and_then(|machine| machine.criu.as_deref())),
         (KERNEL, machine.map(|machine| machine.kernel.as_str())),
-        (ARCHITECTURE, Some(architecture())),
+        (ARCHITECTURE, Some("amd64")),
     ];
     let said = said
         .into_iter()
@@ -72,15 +71,6 @@ fn engine(engine: Engine) -> &'static str {
         Engine::CriO => "CRI-O",
         Engine::Docker => "Docker",
         Engine::Cri | Engine::Containerd | Engine::Nerdctl => "containerd",
-    }
-}
-
-/// As Go names this machine's.
-fn architecture() -> &'static str {
-    match ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
     }
 }
 

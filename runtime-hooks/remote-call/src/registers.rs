@@ -1,58 +1,49 @@
-//! Those of x86-64.
+//! The registers of a stopped thread: those for a system call of ours, and those with which an
+//! interrupted system call of its own is made again.
 
-use super::{Gate, Pid, Registers, io, libc};
+use std::io;
+
+use nix::libc;
+use nix::sys::ptrace;
+use nix::unistd::Pid;
 
 /// `syscall`.
 pub(crate) const GATE: &[u8] = &[0x0f, 0x05];
 /// AUDIT_ARCH_X86_64 (linux/audit.h): not that of `int $0x80`, whose calls have other numbers.
 pub(crate) const ARCHITECTURE: u32 = 0xc000_003e;
-/// Instructions begin anywhere.
-pub(crate) const STEP: usize = 1;
 /// The call that goes on with one that was interrupted, for what is left of its time.
 const RESTART: u64 = libc::SYS_restart_syscall.cast_unsigned();
 /// The code segment of 64-bit programs.
 const USER64: u64 = 0x33;
 
-impl Default for Registers {
-    fn default() -> Self {
-        Self(libc::user_regs_struct {
-            r15: 0,
-            r14: 0,
-            r13: 0,
-            r12: 0,
-            rbp: 0,
-            rbx: 0,
-            r11: 0,
-            r10: 0,
-            r9: 0,
-            r8: 0,
-            rax: 0,
-            rcx: 0,
-            rdx: 0,
-            rsi: 0,
-            rdi: 0,
-            orig_rax: 0,
-            rip: 0,
-            cs: 0,
-            eflags: 0,
-            rsp: 0,
-            ss: 0,
-            fs_base: 0,
-            gs_base: 0,
-            ds: 0,
-            es: 0,
-            fs: 0,
-            gs: 0,
-        })
-    }
+/// All general registers of a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Registers(libc::user_regs_struct);
+
+/// Where a thread makes a system call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Gate {
+    /// The address of a system call instruction.
+    pub(crate) instruction: u64,
+    /// The stack pointer meanwhile. Without a stack, at 0, a thread that is let go with our
+    /// registers faults behind the call instead of running on with what is not its own.
+    pub(crate) stack: u64,
 }
 
 impl Registers {
+    pub(crate) fn read(thread: Pid) -> io::Result<Self> {
+        Ok(Self(ptrace::getregs(thread)?))
+    }
+
+    pub(crate) fn write(self, thread: Pid) -> io::Result<()> {
+        Ok(ptrace::setregs(thread, self.0)?)
+    }
+
     pub(crate) fn are_native(&self) -> bool {
         self.0.cs == USER64
     }
 
-    /// About to make a system call. All else is zero.
+    /// About to make a system call. All other general registers are zero.
     pub(crate) fn calling(self, gate: Gate, number: i64, arguments: &[u64]) -> Self {
         let argument = |index: usize| arguments.get(index).copied().unwrap_or(0);
         Self(libc::user_regs_struct {
@@ -67,16 +58,15 @@ impl Registers {
             r10: argument(3),
             r8: argument(4),
             r9: argument(5),
-            cs: self.0.cs,
-            ss: self.0.ss,
-            ds: self.0.ds,
-            es: self.0.es,
-            fs: self.0.fs,
-            gs: self.0.gs,
-            fs_base: self.0.fs_base,
-            gs_base: self.0.gs_base,
-            eflags: self.0.eflags,
-            ..Self::default().0
+            rbx: 0,
+            rbp: 0,
+            rcx: 0,
+            r11: 0,
+            r12: 0,
+            r13: 0,
+            r14: 0,
+            r15: 0,
+            ..self.0
         })
     }
 
