@@ -15,6 +15,7 @@ mod low_level;
 mod preflight;
 mod removed;
 mod restore;
+mod words;
 
 use std::path::{Path, PathBuf};
 

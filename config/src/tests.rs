@@ -268,7 +268,7 @@ fn gpus_without_persistence_mode_are_refused_until_the_settings_ignore_it() {
 
 #[test]
 fn the_name_of_a_blocker_is_what_the_settings_take() {
-    for kind in BlockerKind::ALL {
+    for &kind in BlockerKind::ALL {
         let text = format!("preflight.allow = [\"{kind}\"]");
         let is_there = kind.setting() == Some("preflight.allow");
         let is_taken = parse(&text).is_ok_and(|read| read.allows(kind));

@@ -4,7 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use stasis::cli::answer::{Format, Output, answer, show, show_error};
 use stasis::cli::check::{CheckError, check_by_engine};
 use stasis::cli::command_error::{CommandError, refuse_others};
@@ -134,29 +134,6 @@ enum Verb {
     },
 }
 
-impl Verb {
-    fn format(&self) -> Format {
-        match self {
-            Self::Check { output, .. }
-            | Self::Doctor { output, .. }
-            | Self::Recover { output, .. } => output.format(),
-            Self::Setup(arguments) => arguments.format(),
-            Self::Documents { .. } | Self::Metrics(_) => Format::Text,
-            Self::Ps(arguments) => arguments.format(),
-            Self::Log(arguments) => arguments.format(),
-            Self::Checkpoint(arguments) => arguments.format(),
-            Self::Restore(arguments) => arguments.format(),
-            Self::Images(arguments) => arguments.format(),
-            Self::Verify(arguments) => arguments.format(),
-            Self::Inspect(arguments) => arguments.format(),
-            Self::Push(arguments) => arguments.format(),
-            Self::Pull(arguments) => arguments.format(),
-            Self::Gc(arguments) => arguments.format(),
-            Self::Suspend(arguments) | Self::Resume(arguments) => arguments.format(),
-        }
-    }
-}
-
 const REFUSED: u8 = 1;
 const NO_ANSWER: u8 = 2;
 
@@ -175,7 +152,7 @@ fn main() -> ExitCode {
         let matches =
             matches.unwrap_or_else(|error| gone::with_successor(error, env::args_os()).exit());
         let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-        let format = arguments.verb.format();
+        let format = format_of(&matches);
         run(arguments).unwrap_or_else(|error| {
             report_error(&error, format);
             NO_ANSWER
@@ -183,6 +160,17 @@ fn main() -> ExitCode {
     };
     watchdog::exit_despite_hung_calls(code);
     ExitCode::from(code)
+}
+
+/// In which format the verb is to answer.
+fn format_of(mut matches: &ArgMatches) -> Format {
+    while let Some((_, of_verb)) = matches.subcommand() {
+        matches = of_verb;
+    }
+    match matches.try_get_one("json") {
+        Ok(Some(true)) => Format::Json,
+        _ => Format::Text,
+    }
 }
 
 fn run(arguments: Arguments) -> Result<u8, CommandError> {
@@ -227,7 +215,7 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
             Ok(if found.is_sound() { 0 } else { REFUSED })
         }
         Verb::Setup(arguments) => {
-            show(&setup(&arguments)?, arguments.format())?;
+            show(&setup(&arguments)?, arguments.output.format())?;
             Ok(0)
         }
         Verb::Documents { share } => {

@@ -136,9 +136,8 @@ impl PlainDump<'_> {
         let cgroup = self.container.cgroup();
         let refrozen = match self.found {
             _ if self.container.init().is_gone() => Ok(()),
-            FreezerState::Frozen => cgroup.freeze(),
-            // A killed CRIU does not.
-            FreezerState::Thawed => cgroup.thaw(),
+            // A killed CRIU thaws nothing.
+            found => cgroup.reach(found),
         };
         let is_not_ours = ran.hung.is_none();
         let failure = || dump.low_level_failure(&ran);

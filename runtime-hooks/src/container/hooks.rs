@@ -193,10 +193,7 @@ impl InvalidHook {
 
 impl fmt::Display for When {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::BeforeCheckpoint => "before-checkpoint",
-            Self::AfterRestore => "after-restore",
-        })
+        self.serialize(f)
     }
 }
 

@@ -4,45 +4,8 @@
 //! of the interface, in the runtime's log, in `operations.log` and wherever JSON is asked for.
 //! `docs/troubleshooting.md` has an entry for each.
 
-use std::fmt;
-
 use serde::{Serialize, Serializer};
-
-/// Declares words with their spelling, so that none can be missing from `ALL`.
-macro_rules! words {
-    ($(#[$about:meta])* $type:ident { $($(#[$doc:meta])* $word:ident = $name:literal,)+ }) => {
-        $(#[$about])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum $type {
-            $($(#[$doc])* $word,)+
-        }
-
-        impl $type {
-            /// All of them.
-            pub const ALL: &'static [Self] = &[$(Self::$word,)+];
-
-            /// The word in logs and JSON.
-            #[must_use]
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(Self::$word => $name,)+
-                }
-            }
-        }
-
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(self.name())
-            }
-        }
-
-        impl Serialize for $type {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(self.name())
-            }
-        }
-    };
-}
+use stasis_config::words;
 
 words! {
     /// Why an operation was refused or failed.

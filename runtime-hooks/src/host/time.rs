@@ -1,9 +1,15 @@
 //! Times as people and logs have them.
 
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+
+/// The seconds since 1970.
+pub(crate) fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default().as_secs()
+}
 
 /// A time to the second, RFC 3339.
 pub(crate) fn rfc3339(time: SystemTime) -> String {

@@ -108,12 +108,8 @@ pub(crate) fn reach(
     found: FreezerState,
 ) -> AfterFailure {
     let cgroup = container.cgroup();
-    let reached = match found {
-        FreezerState::Frozen => cgroup.freeze(),
-        // A killed CRIU leaves it frozen.
-        FreezerState::Thawed => cgroup.thaw(),
-    };
-    match reached {
+    // A killed CRIU leaves it frozen.
+    match cgroup.reach(found) {
         Err(error) if !container.init().is_gone() => AfterFailure::Freezer(error),
         _ => {
             operation.clear();

@@ -134,7 +134,11 @@ impl Cgroup {
         (self.directory.join(file), value)
     }
 
-    fn reach(&self, state: FreezerState) -> Result<(), FreezerError> {
+    /// Has the tasks stand still, or go on, and waits until all do.
+    ///
+    /// # Errors
+    /// [`FreezerError`].
+    pub fn reach(&self, state: FreezerState) -> Result<(), FreezerError> {
         let deadline = Instant::now() + SETTLE;
         loop {
             // Written again each time: a v1 cgroup can stay FREEZING while tasks are being forked

@@ -59,14 +59,6 @@ const RESTORABLE: &str = "RESTORABLE";
 const NOTHING_KNOWN: &str = "no directory with an image is known; those that an engine has packed \
     are its own: see `ctr images ls`, and podman's exported archives";
 
-impl VerifyArguments {
-    /// The format of the answer.
-    #[must_use]
-    pub fn format(&self) -> Format {
-        self.images.format()
-    }
-}
-
 /// Verifies the images; the exit code.
 ///
 /// # Errors
@@ -79,7 +71,7 @@ pub fn verify(settings: &Settings, arguments: &VerifyArguments) -> Result<u8, Co
     };
     let rows: Vec<Row> = directories.iter().map(row).collect::<Result<_, _>>()?;
     show(
-        arguments.format(),
+        arguments.images.output.format(),
         &rows,
         if arguments.here { RESTORABLE } else { "WHOLE" },
     )?;
@@ -96,12 +88,6 @@ fn here(settings: &Settings, named: &Path, arguments: &VerifyArguments) -> Resul
 }
 
 impl Arguments {
-    /// The format of the answer.
-    #[must_use]
-    pub fn format(&self) -> Format {
-        self.output.format()
-    }
-
     /// The named directories, or all that are known.
     fn directories(&self, settings: &Settings) -> Result<Vec<PathBuf>, CommandError> {
         match self.directories.as_slice() {
@@ -119,7 +105,7 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
     let directories = arguments.directories(settings)?;
     let row = |directory: &PathBuf| Row::of(settings, directory, Reading::Records);
     let rows: Vec<Row> = directories.iter().map(row).collect();
-    show(arguments.format(), &rows, RESTORABLE)?;
+    show(arguments.output.format(), &rows, RESTORABLE)?;
     Ok(0)
 }
 

@@ -5,13 +5,9 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::Value;
-use stasis_linux::file;
 
-use crate::cli::locate::engine::{Engine, Known};
+use crate::cli::locate::engine::{Engine, Known, read};
 use crate::cli::locate::locate;
-
-/// Real ones have some ten KiB.
-const MAX_BYTES: u64 = 16 << 20;
 
 /// The container of an image, as far as it is known.
 #[derive(Debug, Default)]
@@ -107,9 +103,4 @@ impl Whose {
             ..Self::default()
         })
     }
-}
-
-fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Option<T> {
-    let text = file::read(path, MAX_BYTES).ok()??;
-    serde_json::from_slice(&text).ok()
 }

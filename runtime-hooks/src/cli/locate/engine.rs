@@ -150,21 +150,15 @@ fn docker_name(spec: &Spec) -> Option<String> {
     Some(config.name.trim_start_matches('/').to_owned())
 }
 
-fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Option<T> {
+/// A file of an engine, if it can be read.
+pub(in crate::cli) fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Option<T> {
     let text = file::read(path, MAX_BYTES).ok()??;
     serde_json::from_slice(&text).ok()
 }
 
 impl fmt::Display for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Containerd => "containerd",
-            Self::Nerdctl => "nerdctl",
-            Self::Cri => "cri",
-            Self::CriO => "cri-o",
-            Self::Docker => "docker",
-            Self::Podman => "podman",
-        })
+        self.serialize(f)
     }
 }
 

@@ -43,14 +43,6 @@ pub struct Arguments {
     output: Output,
 }
 
-impl Arguments {
-    /// The format of the answer.
-    #[must_use]
-    pub fn format(&self) -> Format {
-        self.output.format()
-    }
-}
-
 /// Carries the command out; its exit code.
 ///
 /// # Errors
@@ -60,7 +52,7 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
     if let Some(most) = arguments.lines {
         lines.drain(..lines.len().saturating_sub(most));
     }
-    if arguments.format() == Format::Json {
+    if arguments.output.format() == Format::Json {
         answer(&lines)?;
     } else if lines.is_empty() {
         show_note("no operation is logged that matches");

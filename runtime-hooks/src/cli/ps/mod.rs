@@ -51,14 +51,6 @@ const NO_GPU: u8 = 1;
 /// Clears a terminal from its first line on (ECMA-48: CUP, ED).
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
-impl Arguments {
-    /// The format of the answer.
-    #[must_use]
-    pub fn format(&self) -> Format {
-        self.output.format()
-    }
-}
-
 /// Carries the command out; its exit code.
 ///
 /// # Errors
@@ -67,7 +59,7 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
     let looks = Looks::new(settings);
     loop {
         let rows = list(settings, &looks, &arguments.containers)?;
-        match arguments.format() {
+        match arguments.output.format() {
             Format::Json => answer(&rows)?,
             Format::Text => show(&rows, arguments.watch)?,
         }

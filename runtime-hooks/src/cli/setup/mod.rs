@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use crate::cli::answer::{Format, Output};
+use crate::cli::answer::Output;
 use change::Change;
 use programs::Programs;
 
@@ -59,16 +59,9 @@ pub struct Arguments {
     /// is in an image.
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "undo")]
     contents: Option<PathBuf>,
+    /// How it answers.
     #[command(flatten)]
-    output: Output,
-}
-
-impl Arguments {
-    /// The format of the answer.
-    #[must_use]
-    pub fn format(&self) -> Format {
-        self.output.format()
-    }
+    pub output: Output,
 }
 
 /// Which way.

@@ -50,14 +50,6 @@ pub struct Arguments {
     output: Output,
 }
 
-impl Arguments {
-    /// The format of the answer.
-    #[must_use]
-    pub fn format(&self) -> Format {
-        self.output.format()
-    }
-}
-
 /// Carries the command out; its exit code. `config` is the file of the settings, if one was named.
 ///
 /// # Errors
@@ -73,7 +65,7 @@ pub fn run(
         [name] => vec![bring_one(settings, arguments, name, goal)],
         _ => each::apart(arguments, goal, config)?,
     };
-    match arguments.format() {
+    match arguments.output.format() {
         Format::Json => answer(&outcomes)?,
         Format::Text => outcomes.iter().try_for_each(|outcome| say(outcome, goal))?,
     }

@@ -6,17 +6,16 @@
 //! the process that carries the operation out. That rolls back, fails, and the engine says so.
 
 use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{MemfdFlags, memfd_create};
 use stasis_linux::ProcessRef;
 
-use super::command::{Called, EngineCommand};
+use super::command::{Called, EngineCommand, file_for_words, words_in};
 use super::progress::ProgressLine;
 use crate::host::cancel::Cancel;
 use crate::operation::progress::UnderWay;
@@ -59,7 +58,7 @@ impl Ended {
 
     /// What it said of its failure.
     pub(super) fn failure(&self) -> String {
-        match self.said.trim() {
+        match self.said.as_str() {
             "" => format!("it said nothing ({})", self.status),
             said => said.to_owned(),
         }
@@ -77,7 +76,7 @@ pub(super) fn call(
     line: &mut ProgressLine,
 ) -> io::Result<Ended> {
     let cancel = Cancel::on_signals()?;
-    let mut said = File::from(memfd_create("stasis-said", MemfdFlags::CLOEXEC)?);
+    let said = file_for_words()?;
     let mut child = start(command, &said)?;
     let mut told = Told::default();
     let status = loop {
@@ -94,18 +93,13 @@ pub(super) fn call(
         thread::sleep(LOOK);
     };
     line.clear();
-    let mut text = Vec::new();
-    said.rewind()?;
-    said.take(MOST_SAID).read_to_end(&mut text)?;
     Ok(Ended {
         status,
-        said: String::from_utf8_lossy(&text).into_owned(),
+        said: words_in(&said, MOST_SAID)?,
         was_told_to_end: cancel.requested(),
     })
 }
 
-/// What it says goes to a file: of a pipe nobody knows when all is read, for what an engine starts
-/// may keep it open.
 fn start(command: &EngineCommand, said: &File) -> io::Result<Child> {
     let stderr = match command.called {
         Called::Client => Stdio::from(said.try_clone()?),

@@ -83,12 +83,6 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// The format of the answer.
-    #[must_use]
-    pub fn format(&self) -> Format {
-        self.output.format()
-    }
-
     fn is_of_group(&self) -> bool {
         self.group || self.pod.is_some()
     }
@@ -129,16 +123,16 @@ pub fn run(
     if arguments.dry_run {
         let report = check_by_engine(settings, &located)?;
         let answer = DryRun::of(settings, &located, report, begun, way, wanted.after, &past)?;
-        show(&answer, arguments.format())?;
+        show(&answer, arguments.output.format())?;
         return Ok(if answer.would_begin() { 0 } else { REFUSED });
     }
     let outcome = match (way, admit(settings, &located)) {
         (Ok(way), Ok(())) => {
             let predicted = past.predicted(Next::Checkpoint, located.container.id());
             let predicted = predicted.map(|predicted| predicted.seconds);
-            let shown = shown(arguments.progress, arguments.format());
+            let shown = shown(arguments.progress, arguments.output.format());
             let line = ProgressLine::new(container, shown, predicted);
-            if arguments.format() == Format::Text {
+            if arguments.output.format() == Format::Text {
                 write_line(&name(&way.command))?;
             }
             checkpoint(settings, &located, begun, way, line)
@@ -151,7 +145,7 @@ pub fn run(
         &outcome,
         Verb::Checkpoint,
         &success,
-        arguments.format(),
+        arguments.output.format(),
     )?)
 }
 
@@ -168,8 +162,8 @@ fn run_group(
         after: arguments.after(),
         root: arguments.root.as_deref(),
         config,
-        shown: shown(arguments.progress, arguments.format()),
-        format: arguments.format(),
+        shown: shown(arguments.progress, arguments.output.format()),
+        format: arguments.output.format(),
     };
     match arguments.dry_run {
         true => group::dry_run(settings, &wanted),

@@ -51,13 +51,14 @@ pub(super) enum NoAnswer {
     Late,
 }
 
-impl NoAnswer {
-    fn file() -> io::Result<File> {
-        Ok(memfd_create("stasis-answer", MemfdFlags::CLOEXEC)?.into())
-    }
+/// A file for what a command says: of a pipe nobody knows when all is read, for what an engine
+/// starts may keep it open.
+pub(super) fn file_for_words() -> io::Result<File> {
+    Ok(memfd_create("stasis-said", MemfdFlags::CLOEXEC)?.into())
 }
 
-fn text_of(mut file: File, limit: u64) -> io::Result<String> {
+/// What was said into the file, so much at most.
+pub(super) fn words_in(mut file: &File, limit: u64) -> io::Result<String> {
     let mut text = Vec::new();
     file.rewind()?;
     file.take(limit).read_to_end(&mut text)?;
@@ -103,7 +104,7 @@ impl EngineCommand {
     /// # Errors
     /// [`NoAnswer`]; one whose daemon hangs is not waited for.
     pub(super) fn answer(&self) -> Result<String, NoAnswer> {
-        let (answer, said) = (NoAnswer::file()?, NoAnswer::file()?);
+        let (answer, said) = (file_for_words()?, file_for_words()?);
         let mut command = self.command();
         command.stdin(Stdio::null()).stderr(said.try_clone()?);
         let mut child = command.stdout(answer.try_clone()?).spawn()?;
@@ -120,8 +121,8 @@ impl EngineCommand {
             }
         };
         match status.success() {
-            true => Ok(text_of(answer, MOST_ANSWERED)?),
-            false => Err(NoAnswer::Said(text_of(said, MOST_SAID)?)),
+            true => Ok(words_in(&answer, MOST_ANSWERED)?),
+            false => Err(NoAnswer::Said(words_in(&said, MOST_SAID)?)),
         }
     }
 

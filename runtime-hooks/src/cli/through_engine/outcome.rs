@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::command::EngineCommand;
+use super::report::{CANCELLED, REFUSED};
 use crate::cli::answer::amount::{size, took};
 use crate::cli::answer::name;
 use crate::cli::locate::engine::{Engine, Known};
@@ -51,6 +52,16 @@ pub(super) enum Word {
     Failed,
     /// A signal asked for that.
     Cancelled,
+}
+
+impl Word {
+    pub(super) fn exit_code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Failed => REFUSED,
+            Self::Cancelled => CANCELLED,
+        }
+    }
 }
 
 impl Outcome {

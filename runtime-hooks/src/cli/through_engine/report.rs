@@ -46,11 +46,7 @@ pub(super) fn report(
             }
         }
     }
-    Ok(match outcome.result {
-        Word::Done => 0,
-        Word::Failed => REFUSED,
-        Word::Cancelled => CANCELLED,
-    })
+    Ok(outcome.result.exit_code())
 }
 
 fn taken_back(outcome: &Outcome, verb: Verb) -> &'static str {

@@ -84,12 +84,6 @@ impl From<Known> for Engine {
 }
 
 impl Arguments {
-    /// The format of the answer.
-    #[must_use]
-    pub fn format(&self) -> Format {
-        self.output.format()
-    }
-
     /// The container, as it was named.
     fn name(&self) -> &str {
         self.container.as_deref().unwrap_or_default()
@@ -121,15 +115,15 @@ pub fn run(
     let begun = Outcome::begun(arguments.name(), id, &known);
     if arguments.dry_run {
         let answer = DryRun::of(settings, begun, way, predicted);
-        show(&answer, arguments.format())?;
+        show(&answer, arguments.output.format())?;
         return Ok(if answer.is_refused() { REFUSED } else { 0 });
     }
     let outcome = match way {
         Ok(way) => {
-            if arguments.format() == Format::Text {
+            if arguments.output.format() == Format::Text {
                 write_line(&name(&way.command))?;
             }
-            let shown = shown(arguments.progress, arguments.format());
+            let shown = shown(arguments.progress, arguments.output.format());
             let line = ProgressLine::new(arguments.name(), shown, predicted.map(|all| all.seconds));
             restore(settings, begun, way, line)
         }
@@ -141,7 +135,7 @@ pub fn run(
         &outcome,
         Verb::Restore,
         &success,
-        arguments.format(),
+        arguments.output.format(),
     )?)
 }
 
@@ -186,8 +180,8 @@ fn restore_group(
         bundles: &arguments.bundle,
         root: arguments.root.as_deref(),
         config,
-        shown: shown(arguments.progress, arguments.format()),
-        format: arguments.format(),
+        shown: shown(arguments.progress, arguments.output.format()),
+        format: arguments.output.format(),
     };
     match arguments.dry_run {
         true => group::restore::dry_run(settings, &wanted),

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 use std::thread::sleep;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use stasis_config::Settings;
 use stasis_oci_image::document::annotations::{CREATED, IMAGE};
@@ -20,6 +20,7 @@ use crate::container::spec::Spec;
 use crate::error::first_image::NoFirstImage;
 use crate::error::kind::Kind;
 use crate::host::cancel::Cancel;
+use crate::host::time::now;
 use crate::image::stopped::{ENDING, LATEST};
 
 /// A registry that does not answer in this time is not there.
@@ -116,9 +117,4 @@ fn unknown(repository: &RepositoryName) -> impl FnOnce(OciImageError) -> NoFirst
         kind: Kind::Registry,
         why: error.to_string(),
     }
-}
-
-fn now() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.unwrap_or_default().as_secs()
 }

@@ -7,13 +7,22 @@ use std::path::Path;
 
 use crate::cgroup::error::CgroupError;
 
+/// Which field of a message a key, or a file, is for.
+type Fields<M> = &'static [(&'static str, fn(&mut M) -> &mut u64)];
+
+/// [`Fields`]: `key` for a field of the same name, and `key = field`.
+macro_rules! fields {
+    (@ $message:ident $key:ident) => { $message.$key };
+    (@ $message:ident $key:ident $field:ident) => { $message.$field };
+    ($($key:ident $(= $field:ident)?),+ $(,)?) => {
+        &[$((stringify!($key), |message| &mut fields!(@ message $key $($field)?))),+]
+    };
+}
+
 #[cfg(test)]
 mod tests;
 pub(crate) mod v1;
 pub(crate) mod v2;
-
-/// Which field of a message a key, or a file, is for.
-type Fields<M> = &'static [(&'static str, fn(&mut M) -> &mut u64)];
 
 /// The content of `directory/name`; `None` if the file does not exist or cannot be read now.
 pub(crate) fn text(directory: &Path, name: &str) -> Result<Option<String>, CgroupError> {

@@ -27,73 +27,30 @@ const NANOSECONDS_PER_TICK: u64 = 1_000_000_000 / 100;
 /// containerd sends 0 for "max" on v1, and its clients print 0 as "no limit".
 const NO_LIMIT: u64 = 0;
 
-const THROTTLING: Fields<Throttle> = &[
-    ("nr_periods", |throttle| &mut throttle.periods),
-    ("nr_throttled", |throttle| &mut throttle.throttled_periods),
-    ("throttled_time", |throttle| &mut throttle.throttled_time),
-];
+const THROTTLING: Fields<Throttle> = fields! {
+    nr_periods = periods, nr_throttled = throttled_periods, throttled_time,
+};
 
-const MEMORY: Fields<MemoryStat> = &[
-    ("cache", |memory| &mut memory.cache),
-    ("rss", |memory| &mut memory.rss),
-    ("rss_huge", |memory| &mut memory.rss_huge),
-    ("mapped_file", |memory| &mut memory.mapped_file),
-    ("dirty", |memory| &mut memory.dirty),
-    ("writeback", |memory| &mut memory.writeback),
-    ("pgpgin", |memory| &mut memory.pg_pg_in),
-    ("pgpgout", |memory| &mut memory.pg_pg_out),
-    ("pgfault", |memory| &mut memory.pg_fault),
-    ("pgmajfault", |memory| &mut memory.pg_maj_fault),
-    ("inactive_anon", |memory| &mut memory.inactive_anon),
-    ("active_anon", |memory| &mut memory.active_anon),
-    ("inactive_file", |memory| &mut memory.inactive_file),
-    ("active_file", |memory| &mut memory.active_file),
-    ("unevictable", |memory| &mut memory.unevictable),
-    ("hierarchical_memory_limit", |memory| {
-        &mut memory.hierarchical_memory_limit
-    }),
-    ("hierarchical_memsw_limit", |memory| {
-        &mut memory.hierarchical_swap_limit
-    }),
-    ("total_cache", |memory| &mut memory.total_cache),
-    ("total_rss", |memory| &mut memory.total_rss),
-    ("total_rss_huge", |memory| &mut memory.total_rss_huge),
-    ("total_mapped_file", |memory| &mut memory.total_mapped_file),
-    ("total_dirty", |memory| &mut memory.total_dirty),
-    ("total_writeback", |memory| &mut memory.total_writeback),
-    ("total_pgpgin", |memory| &mut memory.total_pg_pg_in),
-    ("total_pgpgout", |memory| &mut memory.total_pg_pg_out),
-    ("total_pgfault", |memory| &mut memory.total_pg_fault),
-    ("total_pgmajfault", |memory| &mut memory.total_pg_maj_fault),
-    ("total_inactive_anon", |memory| {
-        &mut memory.total_inactive_anon
-    }),
-    ("total_active_anon", |memory| &mut memory.total_active_anon),
-    ("total_inactive_file", |memory| {
-        &mut memory.total_inactive_file
-    }),
-    ("total_active_file", |memory| &mut memory.total_active_file),
-    ("total_unevictable", |memory| &mut memory.total_unevictable),
-];
+const MEMORY: Fields<MemoryStat> = fields! {
+    cache, rss, rss_huge, mapped_file, dirty, writeback, pgpgin = pg_pg_in, pgpgout = pg_pg_out,
+    pgfault = pg_fault, pgmajfault = pg_maj_fault, inactive_anon, active_anon, inactive_file,
+    active_file, unevictable, hierarchical_memory_limit,
+    hierarchical_memsw_limit = hierarchical_swap_limit, total_cache, total_rss, total_rss_huge,
+    total_mapped_file, total_dirty, total_writeback, total_pgpgin = total_pg_pg_in,
+    total_pgpgout = total_pg_pg_out, total_pgfault = total_pg_fault,
+    total_pgmajfault = total_pg_maj_fault, total_inactive_anon, total_active_anon,
+    total_inactive_file, total_active_file, total_unevictable,
+};
 
-const MEMORY_ENTRY: Fields<MemoryEntry> = &[
-    ("usage_in_bytes", |entry| &mut entry.usage),
-    ("max_usage_in_bytes", |entry| &mut entry.max),
-    ("failcnt", |entry| &mut entry.failcnt),
-    ("limit_in_bytes", |entry| &mut entry.limit),
-];
+const MEMORY_ENTRY: Fields<MemoryEntry> = fields! {
+    usage_in_bytes = usage, max_usage_in_bytes = max, failcnt, limit_in_bytes = limit,
+};
 
-const OOM_CONTROL: Fields<MemoryOomControl> = &[
-    ("oom_kill_disable", |oom| &mut oom.oom_kill_disable),
-    ("under_oom", |oom| &mut oom.under_oom),
-    ("oom_kill", |oom| &mut oom.oom_kill),
-];
+const OOM_CONTROL: Fields<MemoryOomControl> = fields! { oom_kill_disable, under_oom, oom_kill };
 
-const HUGETLB: Fields<HugetlbStat> = &[
-    ("usage_in_bytes", |stat| &mut stat.usage),
-    ("max_usage_in_bytes", |stat| &mut stat.max),
-    ("failcnt", |stat| &mut stat.failcnt),
-];
+const HUGETLB: Fields<HugetlbStat> = fields! {
+    usage_in_bytes = usage, max_usage_in_bytes = max, failcnt,
+};
 
 /// The metrics of the cgroup with these directories, by controller. `partitions` is
 /// `/proc/partitions`, which has the names of the block devices.

@@ -23,65 +23,20 @@ pub(crate) const TYPE: &str = "io.containerd.cgroups.v2.Metrics";
 /// The number that containerd sends for "max".
 const NO_LIMIT: u64 = u64::MAX;
 
-const PIDS: Fields<PidsStat> = &[
-    ("current", |pids| &mut pids.current),
-    ("max", |pids| &mut pids.limit),
-];
+const PIDS: Fields<PidsStat> = fields! { current, max = limit };
 
-const CPU: Fields<CPUStat> = &[
-    ("usage_usec", |cpu| &mut cpu.usage_usec),
-    ("user_usec", |cpu| &mut cpu.user_usec),
-    ("system_usec", |cpu| &mut cpu.system_usec),
-    ("nr_periods", |cpu| &mut cpu.nr_periods),
-    ("nr_throttled", |cpu| &mut cpu.nr_throttled),
-    ("throttled_usec", |cpu| &mut cpu.throttled_usec),
-    ("nr_bursts", |cpu| &mut cpu.nr_bursts),
-    ("burst_usec", |cpu| &mut cpu.burst_usec),
-];
+const CPU: Fields<CPUStat> = fields! {
+    usage_usec, user_usec, system_usec, nr_periods, nr_throttled, throttled_usec, nr_bursts,
+    burst_usec,
+};
 
-const MEMORY: Fields<MemoryStat> = &[
-    ("anon", |memory| &mut memory.anon),
-    ("file", |memory| &mut memory.file),
-    ("kernel_stack", |memory| &mut memory.kernel_stack),
-    ("slab", |memory| &mut memory.slab),
-    ("sock", |memory| &mut memory.sock),
-    ("shmem", |memory| &mut memory.shmem),
-    ("file_mapped", |memory| &mut memory.file_mapped),
-    ("file_dirty", |memory| &mut memory.file_dirty),
-    ("file_writeback", |memory| &mut memory.file_writeback),
-    ("anon_thp", |memory| &mut memory.anon_thp),
-    ("inactive_anon", |memory| &mut memory.inactive_anon),
-    ("active_anon", |memory| &mut memory.active_anon),
-    ("inactive_file", |memory| &mut memory.inactive_file),
-    ("active_file", |memory| &mut memory.active_file),
-    ("unevictable", |memory| &mut memory.unevictable),
-    ("slab_reclaimable", |memory| &mut memory.slab_reclaimable),
-    ("slab_unreclaimable", |memory| {
-        &mut memory.slab_unreclaimable
-    }),
-    ("pgfault", |memory| &mut memory.pgfault),
-    ("pgmajfault", |memory| &mut memory.pgmajfault),
-    ("workingset_refault", |memory| {
-        &mut memory.workingset_refault
-    }),
-    ("workingset_activate", |memory| {
-        &mut memory.workingset_activate
-    }),
-    ("workingset_nodereclaim", |memory| {
-        &mut memory.workingset_nodereclaim
-    }),
-    ("pgrefill", |memory| &mut memory.pgrefill),
-    ("pgscan", |memory| &mut memory.pgscan),
-    ("pgsteal", |memory| &mut memory.pgsteal),
-    ("pgactivate", |memory| &mut memory.pgactivate),
-    ("pgdeactivate", |memory| &mut memory.pgdeactivate),
-    ("pglazyfree", |memory| &mut memory.pglazyfree),
-    ("pglazyfreed", |memory| &mut memory.pglazyfreed),
-    ("thp_fault_alloc", |memory| &mut memory.thp_fault_alloc),
-    ("thp_collapse_alloc", |memory| {
-        &mut memory.thp_collapse_alloc
-    }),
-];
+const MEMORY: Fields<MemoryStat> = fields! {
+    anon, file, kernel_stack, slab, sock, shmem, file_mapped, file_dirty, file_writeback, anon_thp,
+    inactive_anon, active_anon, inactive_file, active_file, unevictable, slab_reclaimable,
+    slab_unreclaimable, pgfault, pgmajfault, workingset_refault, workingset_activate,
+    workingset_nodereclaim, pgrefill, pgscan, pgsteal, pgactivate, pgdeactivate, pglazyfree,
+    pglazyfreed, thp_fault_alloc, thp_collapse_alloc,
+};
 
 const MEMORY_FILES: Fields<MemoryStat> = &[
     ("current", |memory| &mut memory.usage),
@@ -92,26 +47,13 @@ const MEMORY_FILES: Fields<MemoryStat> = &[
     ("swap.peak", |memory| &mut memory.swap_max_usage),
 ];
 
-const MEMORY_EVENTS: Fields<MemoryEvents> = &[
-    ("low", |events| &mut events.low),
-    ("high", |events| &mut events.high),
-    ("max", |events| &mut events.max),
-    ("oom", |events| &mut events.oom),
-    ("oom_kill", |events| &mut events.oom_kill),
-    ("oom_group_kill", |events| &mut events.oom_group_kill),
-];
+const MEMORY_EVENTS: Fields<MemoryEvents> = fields! {
+    low, high, max, oom, oom_kill, oom_group_kill,
+};
 
-const IO: Fields<IOEntry> = &[
-    ("rbytes", |entry| &mut entry.rbytes),
-    ("wbytes", |entry| &mut entry.wbytes),
-    ("rios", |entry| &mut entry.rios),
-    ("wios", |entry| &mut entry.wios),
-];
+const IO: Fields<IOEntry> = fields! { rbytes, wbytes, rios, wios };
 
-const HUGETLB: Fields<HugeTlbStat> = &[
-    ("current", |stat| &mut stat.current),
-    ("max", |stat| &mut stat.max),
-];
+const HUGETLB: Fields<HugeTlbStat> = fields! { current, max };
 
 /// The metrics of the cgroup with this directory.
 pub(crate) fn metrics(directory: &Path) -> Result<Metrics, CgroupError> {

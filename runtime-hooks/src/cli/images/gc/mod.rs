@@ -71,12 +71,6 @@ pub struct Arguments {
 const STAYS: u8 = 1;
 
 impl Arguments {
-    /// The format of the answer.
-    #[must_use]
-    pub fn format(&self) -> Format {
-        self.output.format()
-    }
-
     fn rule(&self) -> Rule {
         let now = SystemTime::now();
         Rule {
@@ -127,7 +121,7 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
 
     let mut outcomes = of_images(settings, arguments, &images, &users);
     outcomes.extend(of_contents(settings, arguments, &orphaned));
-    match arguments.format() {
+    match arguments.output.format() {
         Format::Json => answer(&outcomes)?,
         Format::Text => print(&outcomes)?,
     }

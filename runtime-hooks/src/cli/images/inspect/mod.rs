@@ -50,14 +50,6 @@ enum Shown {
     Elsewhere(Box<Elsewhere>),
 }
 
-impl Arguments {
-    /// The format of the answer.
-    #[must_use]
-    pub fn format(&self) -> Format {
-        self.output.format()
-    }
-}
-
 /// Carries the command out; its exit code.
 ///
 /// # Errors
@@ -67,7 +59,7 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
     for image in &arguments.images {
         shown.push(show(settings, image, arguments.login.file())?);
     }
-    match arguments.format() {
+    match arguments.output.format() {
         Format::Json => answer(&shown)?,
         Format::Text => write_line(&text::of(&shown, arguments.all))?,
     }

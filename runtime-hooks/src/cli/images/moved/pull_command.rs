@@ -13,7 +13,7 @@ use super::arriving::described::unfit;
 use super::login::Login;
 use super::pull::pull;
 use super::report::place_of;
-use crate::cli::answer::{Format, Output, name, show, show_note};
+use crate::cli::answer::{Output, name, show, show_note};
 use crate::cli::command_error::{CommandError, MoveError};
 use crate::cli::images::origin::Origin;
 use crate::restore::admission::described::Unfit;
@@ -43,14 +43,6 @@ pub struct Arguments {
     output: Output,
 }
 
-impl Arguments {
-    /// The format of the answer.
-    #[must_use]
-    pub fn format(&self) -> Format {
-        self.output.format()
-    }
-}
-
 /// Carries the command out; its exit code.
 ///
 /// # Errors
@@ -60,7 +52,7 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
     let authfile = arguments.login.file();
     if arguments.background {
         let begun = background::begin(settings, reference, authfile, &arguments.into)?;
-        show(&begun, arguments.format())?;
+        show(&begun, arguments.output.format())?;
         return Ok(0);
     }
     let from = reference.open(authfile).map_err(MoveError::from)?;
@@ -82,6 +74,6 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
     if pulled.image.is_dir() {
         Origin::note_pulled(&pulled.image, place_of(&pulled));
     }
-    show(&pulled, arguments.format())?;
+    show(&pulled, arguments.output.format())?;
     Ok(0)
 }

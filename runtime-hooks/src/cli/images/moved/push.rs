@@ -21,7 +21,7 @@ use super::annotations;
 use super::login::Login;
 use super::report::{Moved, place_of};
 use super::source::{Source, split};
-use crate::cli::answer::{Format, Output, show};
+use crate::cli::answer::{Output, show};
 use crate::cli::command_error::{CommandError, MoveError};
 use crate::cli::images::origin::Origin;
 use crate::image::files::ImageFile;
@@ -54,14 +54,6 @@ pub struct Arguments {
     output: Output,
 }
 
-impl Arguments {
-    /// The format of the answer.
-    #[must_use]
-    pub fn format(&self) -> Format {
-        self.output.format()
-    }
-}
-
 /// Carries the command out; its exit code.
 ///
 /// # Errors
@@ -79,7 +71,7 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
     if image.is_dir() {
         Origin::note_pushed(image, place_of(&pushed));
     }
-    show(&pushed, arguments.format())?;
+    show(&pushed, arguments.output.format())?;
     Ok(0)
 }
 

@@ -10,7 +10,6 @@ use super::parent::Why;
 use super::row::Row;
 use crate::cli::answer::{Format, answer, name, show_error, write_line};
 use crate::cli::through_engine::outcome::Word;
-use crate::cli::through_engine::report::{CANCELLED, REFUSED};
 use crate::error::chain;
 use crate::error::kind::State;
 use crate::request::AfterDump;
@@ -145,9 +144,5 @@ pub(super) fn report(group: &Group, format: Format) -> io::Result<u8> {
             write_line(&group.text())?;
         }
     }
-    Ok(match group.result {
-        Word::Done => 0,
-        Word::Failed => REFUSED,
-        Word::Cancelled => CANCELLED,
-    })
+    Ok(group.result.exit_code())
 }

@@ -1,16 +1,14 @@
 //! The process that checkpoints, or restores, one container of a group.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Read, Seek, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 
-use rustix::fs::{MemfdFlags, memfd_create};
-
 use crate::cli::command_error::GroupError;
-use crate::cli::through_engine::command::EngineCommand;
+use crate::cli::through_engine::command::{EngineCommand, file_for_words, words_in};
 use crate::error::kind::{Kind, State};
 use crate::recovery::group::member::{Ended, Said, Step};
 
@@ -41,7 +39,7 @@ impl Process {
         let start = || {
             let (socket, its_end) = UnixStream::pair()?;
             socket.set_nonblocking(true)?;
-            let errors = File::from(memfd_create("stasis-said", MemfdFlags::CLOEXEC)?);
+            let errors = file_for_words()?;
             let child = command
                 .command()
                 .stdin(OwnedFd::from(its_end))
@@ -121,7 +119,8 @@ impl Process {
                     Some(_) => Kind::LowLevelRuntime,
                     None => Kind::CutOff,
                 };
-                let error = match self.errors().trim() {
+                let said = words_in(&self.errors, MOST_SAID).unwrap_or_default();
+                let error = match said.as_str() {
                     "" => format!("its process ended ({status})"),
                     said => said.to_owned(),
                 };
@@ -155,18 +154,6 @@ impl Process {
                 // Of another version: it is told to give up.
                 Err(_) => self.is_silent = true,
             }
-        }
-    }
-
-    fn errors(&mut self) -> String {
-        let mut text = Vec::new();
-        let read = self.errors.rewind().and_then(|()| {
-            let mut most = (&self.errors).take(MOST_SAID);
-            most.read_to_end(&mut text)
-        });
-        match read {
-            Ok(_) => String::from_utf8_lossy(&text).into_owned(),
-            Err(_) => String::new(),
         }
     }
 }

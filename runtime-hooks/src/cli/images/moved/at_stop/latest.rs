@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::utsname::uname;
 use stasis_oci_image::{
@@ -12,7 +12,7 @@ use stasis_oci_image::{
 };
 
 use crate::checkpoint::at_stop::push::{ANNOUNCED_WITHIN, Push};
-use crate::host::time::rfc3339;
+use crate::host::time::{now, rfc3339};
 use crate::image::stopped::LATEST;
 
 /// It is said so often anew, while it holds, that one that is lost does no harm.
@@ -221,9 +221,4 @@ pub(super) fn behind(
 /// Whether it was said lately.
 fn holds(announcement: &Announcement) -> bool {
     announcement.until >= now()
-}
-
-fn now() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.unwrap_or_default().as_secs()
 }
