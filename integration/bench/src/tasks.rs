@@ -114,11 +114,11 @@ impl Api {
             options: vec!["rbind".to_owned(), "rw".to_owned()],
             ..Default::default()
         };
-        let streams = Streams {
-            stdout: format!("{DIRECTORY}/stdout"),
-            stderr: format!("{DIRECTORY}/stderr"),
-            ..Default::default()
-        };
+        let streams = Streams::new([
+            "",
+            &format!("{DIRECTORY}/stdout"),
+            &format!("{DIRECTORY}/stderr"),
+        ]);
         let pid = self
             .client
             .create_on(vec![rootfs], id, &streams, None)

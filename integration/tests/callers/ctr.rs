@@ -90,9 +90,7 @@ fn task_goes_on_after_a_checkpoint_into_a_directory(stasis: &StasisHost) -> Resu
     stasis.ctr_run("dir", &[], &["/bin/memcheck", "32", "10002"])?;
     assert_eq!(stasis.ask_until_up(10002)?, "ok 0");
     for checkpoint in ["/images/dir1", "/images/dir2"] {
-        stasis
-            .host
-            .run(&["ctr", "t", "checkpoint", "--image-path", checkpoint, "dir"])?;
+        checkpoint_into(stasis, checkpoint, &["dir"])?;
         assert_eq!(stasis.ctr_status("dir")?, "RUNNING");
         let manifest = image_files::manifest(&stasis.host.path(checkpoint))?;
         assert_eq!(manifest["container"], "dir");
@@ -107,15 +105,7 @@ fn task_goes_on_after_a_checkpoint_into_a_directory(stasis: &StasisHost) -> Resu
 fn task_ends_with_exit(stasis: &StasisHost) -> Result<()> {
     stasis.ctr_run("exit", &[], &["/bin/counter", "10003"])?;
     assert_eq!(stasis.ask_until_up(10003)?, "101");
-    stasis.host.run(&[
-        "ctr",
-        "t",
-        "checkpoint",
-        "--exit",
-        "--image-path",
-        "/images/exit",
-        "exit",
-    ])?;
+    checkpoint_into(stasis, "/images/exit", &["--exit", "exit"])?;
     stasis.ctr_wait_for("exit", "STOPPED")?;
     assert!(stasis.is_silent(10003)?);
     stasis.ctr_remove("exit")
@@ -166,14 +156,7 @@ fn paused_task_stays_paused(stasis: &StasisHost) -> Result<()> {
     assert_eq!(stasis.ask_until_up(10006)?, "ok 0");
     stasis.host.run(&["ctr", "t", "pause", "paused"])?;
     for checkpoint in ["/images/paused1", "/images/paused2"] {
-        stasis.host.run(&[
-            "ctr",
-            "t",
-            "checkpoint",
-            "--image-path",
-            checkpoint,
-            "paused",
-        ])?;
+        checkpoint_into(stasis, checkpoint, &["paused"])?;
         assert_eq!(stasis.ctr_status("paused")?, "PAUSED");
         assert!(stasis.is_silent(10006)?);
         let bytes = image_files::manifest(&stasis.host.path(checkpoint))?["processes"][0]["gpus"]
@@ -197,14 +180,7 @@ fn plain_container_gets_a_plain_image(stasis: &StasisHost) -> Result<()> {
     stasis
         .host
         .write("/images/plain/stasis.json", "of an earlier checkpoint")?;
-    stasis.host.run(&[
-        "ctr",
-        "t",
-        "checkpoint",
-        "--image-path",
-        "/images/plain",
-        "plain",
-    ])?;
+    checkpoint_into(stasis, "/images/plain", &["plain"])?;
     assert!(!stasis.host.path("/images/plain/stasis.json").exists());
     assert!(stasis.host.path("/images/plain/inventory.img").exists());
     stasis.ctr_checkpoint("plain", "plain:1")?;
@@ -228,14 +204,7 @@ fn nested_cgroup_is_seen(stasis: &StasisHost) -> Result<()> {
          for pid in $(tail -n +2 cgroup.procs); do echo $pid >inner/cgroup.procs; done"
     );
     stasis.host.run(&["bash", "-c", &script])?;
-    stasis.host.run(&[
-        "ctr",
-        "t",
-        "checkpoint",
-        "--image-path",
-        "/images/nested",
-        "nested",
-    ])?;
+    checkpoint_into(stasis, "/images/nested", &["nested"])?;
     let processes = image_files::manifest(&stasis.host.path("/images/nested"))?["processes"]
         .as_array()
         .map(Vec::len);
@@ -245,4 +214,9 @@ fn nested_cgroup_is_seen(stasis: &StasisHost) -> Result<()> {
         Some("102 202 302 402 502 602 702 2")
     );
     stasis.ctr_remove("nested")
+}
+
+fn checkpoint_into(stasis: &StasisHost, directory: &str, task: &[&str]) -> Result<()> {
+    let checkpoint = ["ctr", "t", "checkpoint", "--image-path", directory];
+    stasis.host.run(&[&checkpoint, task].concat()).map(drop)
 }

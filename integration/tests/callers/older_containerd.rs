@@ -31,10 +31,7 @@ fn task_lives_and_ends(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let pid = client.create(id, &Streams::default(), None)?;
     assert_eq!(client.start(id, INIT)?, pid);
     let stdout = Output::new(&stasis.host, "/run/streams/older")?;
-    let streams = Streams {
-        stdout: stdout.path.clone(),
-        ..Streams::default()
-    };
+    let streams = Streams::new(["", &stdout.path, ""]);
     client.exec(id, "e1", &streams, process(&["echo", "said"], false))?;
     client.start(id, "e1")?;
     assert_eq!(client.wait(id, "e1")?.status, 0);

@@ -156,29 +156,25 @@ fn an_operation_is_killed(
     victim: &CrashContainer<'_>,
 ) -> Result<()> {
     run(stasis, client, victim)?;
+    let kill_one = |fault: &str| -> Result<()> {
+        stasis.inject(fault)?;
+        let caller = victim.begin_checkpoint(client, CUT_OFF)?;
+        let operation = victim.in_phase("gpu checkpoint")?;
+        kill(
+            stasis.host.outside(&operation.to_string())?,
+            Signal::SIGKILL,
+        )?;
+        let answer = answered(caller.join())?;
+        println!("of a killed operation: {answer:?}");
+        ensure!(answer.is_err(), "a killed operation succeeded");
+        Ok(())
+    };
     // The next checkpoint waits for its end.
-    stasis.inject("checkpoint victim slow:8000")?;
-    let caller = victim.begin_checkpoint(client, CUT_OFF)?;
-    let operation = victim.in_phase("gpu checkpoint")?;
-    kill(
-        stasis.host.outside(&operation.to_string())?,
-        Signal::SIGKILL,
-    )?;
-    let answer = answered(caller.join())?;
-    println!("of a killed operation: {answer:?}");
-    ensure!(answer.is_err(), "a killed operation succeeded");
+    kill_one("checkpoint victim slow:8000")?;
     stasis.inject("")?;
     checkpoint(client, "victim", CUT_OFF, false)?;
     assert_eq!(stasis.ask_until_up(10000)?, "ok 1");
-    stasis.inject("checkpoint victim slow:20000")?;
-    let caller = victim.begin_checkpoint(client, CUT_OFF)?;
-    let operation = victim.in_phase("gpu checkpoint")?;
-    kill(
-        stasis.host.outside(&operation.to_string())?,
-        Signal::SIGKILL,
-    )?;
-    let answer = answered(caller.join())?;
-    ensure!(answer.is_err(), "a killed operation succeeded");
+    kill_one("checkpoint victim slow:20000")?;
     victim.end(client)?;
     victim.nothing_left(client)
 }

@@ -153,12 +153,7 @@ fn tasks_outlive_containerd(kind: HostKind) -> Result<()> {
     let stdin = Input::new(&stasis.host, "/run/streams/outlives-in")?;
     let stdout = Output::new(&stasis.host, "/run/streams/outlives-out")?;
     let stderr = Output::new(&stasis.host, "/run/streams/outlives-error")?;
-    let streams = Streams {
-        stdin: stdin.path.clone(),
-        stdout: stdout.path.clone(),
-        stderr: stderr.path,
-        terminal: false,
-    };
+    let streams = Streams::new([&stdin.path, &stdout.path, &stderr.path]);
     let pid = client.create(id, &streams, None)?;
     client.start(id, INIT)?;
     stasis.start_container(&client, "missed", &[], &["/bin/pause"])?;

@@ -91,10 +91,7 @@ fn other_signals_wait(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     let script = "trap 'echo told' USR1; /bin/counter 10000 & while :; do wait; done";
     stasis.create_gpu_container("told", &[], &["/bin/sh", "-c", script])?;
     let output = Output::new(&stasis.host, "/run/told/stdout")?;
-    let streams = Streams {
-        stdout: output.path.clone(),
-        ..Streams::default()
-    };
+    let streams = Streams::new(["", &output.path, ""]);
     client.create("told", &streams, None)?;
     client.start("told", INIT)?;
     assert_eq!(stasis.ask_until_up(10000)?, "101");

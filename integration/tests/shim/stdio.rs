@@ -48,11 +48,7 @@ fn streams_are_separate(stasis: &StasisHost, client: &Containerd) -> Result<()> 
     stasis.create_container(id, &[], &["sh", "-c", "echo out; echo error >&2"])?;
     let stdout = Output::new(&stasis.host, "/run/streams/separate-out")?;
     let stderr = Output::new(&stasis.host, "/run/streams/separate-error")?;
-    let streams = Streams {
-        stdout: stdout.path.clone(),
-        stderr: stderr.path.clone(),
-        ..Streams::default()
-    };
+    let streams = Streams::new(["", &stdout.path, &stderr.path]);
     client.create(id, &streams, None)?;
     let state = client.state(id, INIT)?;
     assert_eq!(
@@ -75,16 +71,9 @@ fn much_output_arrives_whole(stasis: &StasisHost, client: &Containerd) -> Result
     stasis.create_container(id, &[], &["dd", "if=/dev/zero", "bs=1M", &count])?;
     let stdout = Output::new(&stasis.host, "/run/streams/much-out")?;
     let stderr = Output::new(&stasis.host, "/run/streams/much-error")?;
-    let streams = Streams {
-        stdout: stdout.path.clone(),
-        stderr: stderr.path.clone(),
-        ..Streams::default()
-    };
-    client.create(id, &streams, None)?;
-    client.start(id, INIT)?;
-    assert_eq!(client.wait(id, INIT)?.status, 0);
+    let streams = Streams::new(["", &stdout.path, &stderr.path]);
     // Nothing may be lost of what is still in the pipes at the end.
-    client.delete(id)?;
+    succeeds(client, id, &streams)?;
     assert_eq!(stdout.bytes()?, MUCH << 20);
     assert!(stderr.text()?.contains("200+0 records out"));
     stasis.ctr_remove(id)
@@ -95,11 +84,7 @@ fn output_of_an_exec_ends_with_it(stasis: &StasisHost, client: &Containerd) -> R
     stasis.start_container(client, id, &[], &["/bin/pause"])?;
     let stdout = Output::new(&stasis.host, "/run/streams/exec-out")?;
     let stderr = Output::new(&stasis.host, "/run/streams/exec-error")?;
-    let streams = Streams {
-        stdout: stdout.path.clone(),
-        stderr: stderr.path.clone(),
-        ..Streams::default()
-    };
+    let streams = Streams::new(["", &stdout.path, &stderr.path]);
     let command = process(&["sh", "-c", "echo out; echo error >&2; exit 9"], false);
     client.exec(id, "e1", &streams, command)?;
     client.start(id, "e1")?;
@@ -118,12 +103,7 @@ fn closed_input_ends_a_reader(stasis: &StasisHost, client: &Containerd) -> Resul
     let stdin = Input::new(&stasis.host, "/run/streams/reader-in")?;
     let stdout = Output::new(&stasis.host, "/run/streams/reader-out")?;
     let stderr = Output::new(&stasis.host, "/run/streams/reader-error")?;
-    let streams = Streams {
-        stdin: stdin.path.clone(),
-        stdout: stdout.path.clone(),
-        stderr: stderr.path,
-        ..Streams::default()
-    };
+    let streams = Streams::new([&stdin.path, &stdout.path, &stderr.path]);
     client.create(id, &streams, None)?;
     client.start(id, INIT)?;
     stdin.write("first\n")?;
@@ -143,16 +123,9 @@ fn output_goes_into_a_file(stasis: &StasisHost, client: &Containerd) -> Result<(
     let id = "file";
     stasis.create_container(id, &[], &["sh", "-c", "echo out; echo error >&2"])?;
     // The directory is made if need be.
-    let log = "file:///run/logs/of/file.log".to_owned();
-    let streams = Streams {
-        stdout: log.clone(),
-        stderr: log,
-        ..Streams::default()
-    };
-    client.create(id, &streams, None)?;
-    client.start(id, INIT)?;
-    assert_eq!(client.wait(id, INIT)?.status, 0);
-    client.delete(id)?;
+    let log = "file:///run/logs/of/file.log";
+    let streams = Streams::new(["", log, log]);
+    succeeds(client, id, &streams)?;
     let text = std::fs::read_to_string(stasis.host.path("/run/logs/of/file.log"))?;
     let mut lines: Vec<_> = text.lines().collect();
     lines.sort_unstable();
@@ -166,15 +139,8 @@ fn output_goes_to_a_logger(stasis: &StasisHost, client: &Containerd) -> Result<(
     let id = "logged";
     stasis.create_container(id, &[], &["sh", "-c", "echo out; echo error >&2"])?;
     let logger = format!("binary://{LOGGER}?colour=blue");
-    let streams = Streams {
-        stdout: logger.clone(),
-        stderr: logger,
-        ..Streams::default()
-    };
-    client.create(id, &streams, None)?;
-    client.start(id, INIT)?;
-    assert_eq!(client.wait(id, INIT)?.status, 0);
-    client.delete(id)?;
+    let streams = Streams::new(["", &logger, &logger]);
+    succeeds(client, id, &streams)?;
     let read = |name: &str| {
         let path = format!("/run/logs/default-logged/{name}");
         std::fs::read_to_string(stasis.host.path(path))
@@ -189,10 +155,7 @@ fn output_goes_to_a_logger(stasis: &StasisHost, client: &Containerd) -> Result<(
     stasis.ctr_remove(id)?;
 
     stasis.create_container(id, &[], &["/bin/pause"])?;
-    let streams = Streams {
-        stdout: "binary:///usr/local/bin/no-such-logger".to_owned(),
-        ..Streams::default()
-    };
+    let streams = Streams::new(["", "binary:///usr/local/bin/no-such-logger", ""]);
     let refused = client.create(id, &streams, None);
     assert!(refused.is_err(), "{refused:?}");
     assert_eq!(code(&client.state(id, INIT)), Code::NotFound);
@@ -219,10 +182,7 @@ fn logger_of_version_2_says_that_it_is_ready(
     stasis.host.run(&["mkdir", "-p", "/run/logs"])?;
     let id = "second";
     stasis.start_container(client, id, &[], &["/bin/pause"])?;
-    let to = |uri: &str| Streams {
-        stdout: uri.to_owned(),
-        ..Streams::default()
-    };
+    let to = |uri: &str| Streams::new(["", uri, ""]);
     let command = process(&["echo", "said"], false);
     // containerd's own has it since 2.2.
     if Shim::under_test() == Shim::Stasis {
@@ -252,15 +212,8 @@ fn output_goes_to_the_end_of_a_file(stasis: &StasisHost, client: &Containerd) ->
     {
         stasis.host.write(path, "earlier\n")?;
         stasis.create_container(id, &[], &["sh", "-c", "echo error >&2; echo out"])?;
-        let streams = Streams {
-            stdout: stdout.clone(),
-            stderr: [path, ""][number].to_owned(),
-            ..Streams::default()
-        };
-        client.create(id, &streams, None)?;
-        client.start(id, INIT)?;
-        assert_eq!(client.wait(id, INIT)?.status, 0);
-        client.delete(id)?;
+        let streams = Streams::new(["", stdout, [path, ""][number]]);
+        succeeds(client, id, &streams)?;
         let text = std::fs::read_to_string(stasis.host.path(path))?;
         let mut lines: Vec<_> = text.lines().collect();
         assert_eq!(lines.remove(0), "earlier");
@@ -269,4 +222,13 @@ fn output_goes_to_the_end_of_a_file(stasis: &StasisHost, client: &Containerd) ->
         stasis.ctr_remove(id)?;
     }
     stasis.nothing_left_of(&[id])
+}
+
+/// Has a container run to its end.
+fn succeeds(client: &Containerd, id: &str, streams: &Streams) -> Result<()> {
+    client.create(id, streams, None)?;
+    client.start(id, INIT)?;
+    assert_eq!(client.wait(id, INIT)?.status, 0);
+    client.delete(id)?;
+    Ok(())
 }

@@ -28,12 +28,7 @@ fn terminal_has_the_size_it_is_given(stasis: &StasisHost, client: &Containerd) -
     stasis.create_container(id, &["-t"], &["sh", "-c", script])?;
     let stdin = Input::new(&stasis.host, "/run/streams/terminal-in")?;
     let stdout = Output::new(&stasis.host, "/run/streams/terminal-out")?;
-    let streams = Streams {
-        stdin: stdin.path.clone(),
-        stdout: stdout.path.clone(),
-        terminal: true,
-        ..Streams::default()
-    };
+    let streams = Streams::of_terminal([&stdin.path, &stdout.path]);
     client.create(id, &streams, None)?;
     assert!(client.state(id, INIT)?.terminal);
     client.resize_pty(id, INIT, (91, 37))?;
@@ -62,11 +57,7 @@ fn terminal_that_was_closed_is_used_again(stasis: &StasisHost, client: &Containe
                   echo second >/dev/console; sleep 1; echo third >/dev/console";
     stasis.create_container(id, &["-t"], &["sh", "-c", script])?;
     let stdout = Output::new(&stasis.host, "/run/streams/console-out")?;
-    let streams = Streams {
-        stdout: stdout.path.clone(),
-        terminal: true,
-        ..Streams::default()
-    };
+    let streams = Streams::of_terminal(["", &stdout.path]);
     client.create(id, &streams, None)?;
     client.start(id, INIT)?;
     for line in ["first", "second", "third"] {
@@ -85,11 +76,7 @@ fn terminal_ends_with_its_process(stasis: &StasisHost, client: &Containerd) -> R
     let id = "job";
     stasis.start_container(client, id, &[], &["/bin/pause"])?;
     let stdout = Output::new(&stasis.host, "/run/streams/job-out")?;
-    let streams = Streams {
-        stdout: stdout.path.clone(),
-        terminal: true,
-        ..Streams::default()
-    };
+    let streams = Streams::of_terminal(["", &stdout.path]);
     let script = "trap '' HUP; tail -f /dev/null & seq 5000; echo last";
     client.exec(id, "e1", &streams, process(&["sh", "-c", script], true))?;
     client.start(id, "e1")?;
@@ -107,12 +94,7 @@ fn exec_has_a_terminal_of_its_own(stasis: &StasisHost, client: &Containerd) -> R
     stasis.start_container(client, id, &[], &["/bin/pause"])?;
     let stdin = Input::new(&stasis.host, "/run/streams/exec-terminal-in")?;
     let stdout = Output::new(&stasis.host, "/run/streams/exec-terminal-out")?;
-    let streams = Streams {
-        stdin: stdin.path.clone(),
-        stdout: stdout.path.clone(),
-        terminal: true,
-        ..Streams::default()
-    };
+    let streams = Streams::of_terminal([&stdin.path, &stdout.path]);
     let script = "echo ready; read line; stty size; exit 6";
     client.exec(id, "e1", &streams, process(&["sh", "-c", script], true))?;
     client.start(id, "e1")?;
@@ -133,12 +115,7 @@ fn terminal_is_hung_up_when_its_input_ends(stasis: &StasisHost, client: &Contain
     stasis.start_container(client, id, &[], &["/bin/pause"])?;
     let stdin = Input::new(&stasis.host, "/run/streams/lost-client-in")?;
     let stdout = Output::new(&stasis.host, "/run/streams/lost-client-out")?;
-    let streams = Streams {
-        stdin: stdin.path.clone(),
-        stdout: stdout.path.clone(),
-        terminal: true,
-        ..Streams::default()
-    };
+    let streams = Streams::of_terminal([&stdin.path, &stdout.path]);
     let script = "trap 'exit 7' HUP; echo ready; while :; do :; done";
     client.exec(id, "e1", &streams, process(&["sh", "-c", script], true))?;
     client.start(id, "e1")?;

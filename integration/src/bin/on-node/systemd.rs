@@ -115,10 +115,6 @@ fn background_job_holds_up_nobody(client: &Containerd, id: &str) -> Result<()> {
 fn terminal(name: &str) -> Result<(Output, Streams)> {
     let path = format!("/run/terminals/{name}");
     let output = Output::reached_at(path.clone().into(), &path)?;
-    let streams = Streams {
-        stdout: path,
-        terminal: true,
-        ..Streams::default()
-    };
+    let streams = Streams::of_terminal(["", &path]);
     Ok((output, streams))
 }

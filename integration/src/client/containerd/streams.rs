@@ -31,6 +31,29 @@ pub struct Streams {
     pub terminal: bool,
 }
 
+impl Streams {
+    /// Standard input, output and error.
+    #[must_use]
+    pub fn new(streams: [&str; 3]) -> Self {
+        let [stdin, stdout, stderr] = streams.map(str::to_owned);
+        Self {
+            stdin,
+            stdout,
+            stderr,
+            terminal: false,
+        }
+    }
+
+    /// Input and output of a terminal.
+    #[must_use]
+    pub fn of_terminal([stdin, stdout]: [&str; 2]) -> Self {
+        Self {
+            terminal: true,
+            ..Self::new([stdin, stdout, ""])
+        }
+    }
+}
+
 /// What a process writes into a named pipe of the host, read to its end in a thread.
 #[derive(Debug)]
 pub struct Output {

@@ -52,10 +52,7 @@ fn others_are_served_beside_files_that_hang(
         client.create_on(vec![bind], "hung-root", &Streams::default(), None)
     })?;
     until_so_many_hang(stasis, shim, 1)?;
-    let log = Streams {
-        stdout: "file:///opt/hung/log".to_owned(),
-        ..Streams::default()
-    };
+    let log = Streams::new(["", "file:///opt/hung/log", ""]);
     stasis.create_container(ids[2], &GROUP, &["/bin/pause"])?;
     let logged = log.clone();
     let logged = client.beside(move |client| client.create("hung-log", &logged, None))?;
