@@ -1,4 +1,5 @@
-//! The operator's program: what it shows and does with containers and images; under the name `cuda-checkpoint` it replaces NVIDIA's program of that name.
+//! The operator's program: what it shows and does with containers and images; under the name
+//! `cuda-checkpoint` it replaces NVIDIA's program of that name.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -95,11 +96,11 @@ enum Verb {
     Images(images::Arguments),
     /// Read images in full and compare checksums; with --here also ask whether they would run here.
     ///
-    /// An image that nothing vouches for is "unknown": one without stasis.json, or without a list of
-    /// its files.
+    /// An image that nothing vouches for is "unknown": one without stasis.json, or without a list
+    /// of its files.
     ///
-    /// Exit code 0: all are whole, and with --here can be restored here; 1: some are not, or that is
-    /// unknown.
+    /// Exit code 0: all are whole, and with --here can be restored here; 1: some are not, or that
+    /// is unknown.
     Verify(images::VerifyArguments),
     Inspect(inspect::Arguments),
     Push(push::Arguments),

@@ -1,5 +1,6 @@
 //! GPU contents that go through no file of ours: the driver copies them into memory of their
-//! processes, where CRIU dumps them. Before and after it is said so, with the cause and the seconds.
+//! processes, where CRIU dumps them. Before and after it is said so, with the cause and the
+//! seconds.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;

@@ -1,5 +1,5 @@
-//! Where GPU contents lie: in the image, or apart from it in one directory of the node, on a disk or
-//! on a tmpfs; and images that lack theirs.
+//! Where GPU contents lie: in the image, or apart from it in one directory of the node, on a disk
+//! or on a tmpfs; and images that lack theirs.
 
 mod by_engines;
 

@@ -43,8 +43,8 @@ fn set(stasis: &StasisHost, place: Contents) -> Result<()> {
     )
 }
 
-/// At the first chunks, in the middle and at the last chunks, of a file system that is asked for room
-/// beforehand, and written to past the page cache. A tmpfs would leave contents to the image.
+/// At the first chunks, in the middle and at the last chunks, of a file system that is asked for
+/// room beforehand, and written to past the page cache. A tmpfs would leave contents to the image.
 fn store_is_full(stasis: &StasisHost, holder: &MemoryContainer<'_>, packs: u64) -> Result<()> {
     // Its own tables take some MiB.
     let own = 8 << 20;

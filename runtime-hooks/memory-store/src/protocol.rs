@@ -2,8 +2,9 @@
 //! operation's directory.
 //!
 //! The engine writes a [`DumpRequest`] for the process that stores, which keeps the file locked
-//! (flock(2)) while it is at work, and for CRIU: a dump that has one has holes. The engine starts CRIU (by way of runc) with [`REQUEST_VARIABLE`] in its environment. Without that
-//! variable the plugin does nothing in a dump, and refuses to restore an image with holes.
+//! (flock(2)) while it is at work, and for CRIU: a dump that has one has holes. The engine starts
+//! CRIU (by way of runc) with [`REQUEST_VARIABLE`] in its environment. Without that variable the
+//! plugin does nothing in a dump, and refuses to restore an image with holes.
 
 use std::path::PathBuf;
 

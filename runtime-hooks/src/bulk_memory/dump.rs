@@ -1,5 +1,5 @@
-//! The bulk memory of a checkpoint: GPU contents that are stored from files of ours before the dump,
-//! and are holes in CRIU's images.
+//! The bulk memory of a checkpoint: GPU contents that are stored from files of ours before the
+//! dump, and are holes in CRIU's images.
 
 pub(crate) mod away;
 mod keep;
@@ -51,8 +51,8 @@ pub(crate) struct MemoryDump<'a> {
 }
 
 impl<'a> MemoryDump<'a> {
-    /// Prepares what GPU contents in files are stored in; `None`: there are none, and CRIU dumps all
-    /// memory. Removes packs that belong to no image from the new image's directory.
+    /// Prepares what GPU contents in files are stored in; `None`: there are none, and CRIU dumps
+    /// all memory. Removes packs that belong to no image from the new image's directory.
     ///
     /// # Errors
     /// [`Failure`].

@@ -1,5 +1,5 @@
-//! A restore that has found the packs of a store, and the checkpoint that made it, keep it from being
-//! removed. The lock is on the directory itself, so it ends with whoever has it.
+//! A restore that has found the packs of a store, and the checkpoint that made it, keep it from
+//! being removed. The lock is on the directory itself, so it ends with whoever has it.
 
 use std::fs::{self, File};
 use std::io;

@@ -86,7 +86,8 @@ pub fn run(settings: &Settings, which: &Which, format: Format) -> Result<u8, Com
     Ok(if found.iter().all(is_undone) { 0 } else { LEFT })
 }
 
-/// The beginning of the ids that a name means: those of operations, or of a container that is known.
+/// The beginning of the ids that a name means: those of operations, or of a container that is
+/// known.
 fn meant(state_dir: &Path, name: &str) -> Result<String, CommandError> {
     let directories = directories(state_dir).map_err(CommandError::Recover)?;
     let is_its = |directory: &PathBuf| id_of(directory).starts_with(name);

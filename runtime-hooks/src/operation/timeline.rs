@@ -17,7 +17,8 @@ use crate::operation::progress::Progress;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Phase {
-    /// Its name, e.g. "gpu checkpoint"; a part of a phase has the phase in front: "roll back: hook".
+    /// Its name, e.g. "gpu checkpoint"; a part of a phase has the phase in front: "roll back:
+    /// hook".
     pub name: String,
     /// How long it took.
     pub seconds: f64,

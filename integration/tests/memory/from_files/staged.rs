@@ -91,8 +91,8 @@ fn nothing_stays_of_what_was_not_stored() -> Result<()> {
     holder.end()
 }
 
-/// Runtime and keeper are killed, and then the container: what is in memory is no image, and does not
-/// take the place of one.
+/// Runtime and keeper are killed, and then the container: what is in memory is no image, and does
+/// not take the place of one.
 #[test]
 fn an_earlier_image_stays_though_the_container_has_ended() -> Result<()> {
     let stasis = &StasisHost::of(HostKind::sid_v2()?)?;

@@ -15,8 +15,8 @@ use crate::ledger::{Patience, Reservation};
 use crate::preflight::capabilities::Capabilities;
 
 impl Report {
-    /// Asks for room in host memory, and on the disk of contents apart. That of the image is not known
-    /// here.
+    /// Asks for room in host memory, and on the disk of contents apart. That of the image is not
+    /// known here.
     pub(super) fn ask_for_room(
         &mut self,
         context: &Context,

@@ -54,9 +54,9 @@ pub struct Arguments {
     /// Take out again what was written. Refused while a container needs it.
     #[arg(long)]
     undo: bool,
-    /// Also have GPU contents lie apart from images, in this directory (gpu_contents.directory in the
-    /// settings of stasis): on a tmpfs for speed, on a disk for keeping. Engines copy once more what
-    /// is in an image.
+    /// Also have GPU contents lie apart from images, in this directory (gpu_contents.directory in
+    /// the settings of stasis): on a tmpfs for speed, on a disk for keeping. Engines copy once more
+    /// what is in an image.
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "undo")]
     contents: Option<PathBuf>,
     /// How it answers.

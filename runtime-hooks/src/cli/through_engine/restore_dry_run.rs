@@ -26,8 +26,8 @@ pub(super) struct DryRun {
     command: Option<EngineCommand>,
     /// The image, as the engine names it.
     image: Option<String>,
-    /// Whether a restore would begin now; `None` if its engine has packed the image, or nothing says
-    /// that it is whole.
+    /// Whether a restore would begin now; `None` if its engine has packed the image, or nothing
+    /// says that it is whole.
     begins: Option<bool>,
     /// The kind with which it would be refused.
     kind: Option<Kind>,

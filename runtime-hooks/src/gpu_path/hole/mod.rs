@@ -8,8 +8,8 @@
 //! meanwhile, and the injected code waits for what it is to copy ([`Arriving`]); if a part turns
 //! out to be damaged, the container is ended before any process of it is unlocked.
 //!
-//! On a tmpfs the file is a pack of the store from the beginning ([`super::NewFiles`]). It is mapped
-//! again privately, and so it is by all containers that are restored from it: nobody can
+//! On a tmpfs the file is a pack of the store from the beginning ([`super::NewFiles`]). It is
+//! mapped again privately, and so it is by all containers that are restored from it: nobody can
 //! change what has become an image, and all have one copy of it.
 //!
 //! No process of a frozen container can map anything: one that its caller has paused gets them back

@@ -1,5 +1,5 @@
-//! Files that processes have open or mapped: `files.img` has the files of all (CRIU's images/fdinfo.proto
-//! and regfile.proto).
+//! Files that processes have open or mapped: `files.img` has the files of all (CRIU's
+//! images/fdinfo.proto and regfile.proto).
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
