@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
 use stasis_linux::directory::Directory;
-use stasis_memory_store::{ImageId, StoreError, Stored, is_in_memory};
+use stasis_memory_store::{ImageId, STORE_INDEX_FILE, StoreError, Stored, is_in_memory};
 
 use crate::bulk_memory::in_use::{self, Removed};
 use crate::bulk_memory::origin::Origin;
@@ -36,6 +36,15 @@ impl Places {
             apart: settings.gpu_contents.directory().map(Path::to_owned),
             staging: settings.paths.state_dir.join("staging"),
         }
+    }
+
+    /// Whether the contents of an image lie apart from it.
+    pub(crate) fn has(&self, id: ImageId) -> bool {
+        let index = self
+            .apart
+            .as_deref()
+            .map(|apart| of_image(apart, id).join(STORE_INDEX_FILE));
+        index.is_some_and(|index| index.exists())
     }
 
     /// Removes the contents of an image that lie apart from it, if nobody uses them. That there are

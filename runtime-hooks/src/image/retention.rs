@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::time::SystemTime;
 
-use stasis_memory_store::INDEX_FILE;
+use stasis_memory_store::{INDEX_FILE, ImageId, PacksIn};
 
 use crate::image::directory::{has_inventory, is_settled};
 use crate::image::files::have_lengths;
@@ -19,8 +19,8 @@ use crate::image::manifest::Manifest;
 pub(crate) enum State {
     /// All that a restore reads.
     Whole,
-    /// CRIU was done with it, but it is not sealed, not in its place, or lacks a part of a file. It
-    /// may be the last copy all the same.
+    /// CRIU was done with it, but it is not sealed, not in its place, or lacks a part. It may be
+    /// the last copy all the same.
     Doubtful,
     /// CRIU was not done with it: it cannot be restored.
     CutOff,
@@ -122,8 +122,8 @@ impl Why {
 }
 
 /// How much there is of the image in a directory. Contents are not read, but lengths are: a machine
-/// that lost power leaves empty files.
-pub(crate) fn state_of(image: &Path) -> State {
+/// that lost power leaves empty files. `are_there` says it of GPU contents that lie apart.
+pub(crate) fn state_of(image: &Path, are_there: impl Fn(ImageId) -> bool) -> State {
     if !is_settled(image) {
         return State::Doubtful;
     }
@@ -131,9 +131,14 @@ pub(crate) fn state_of(image: &Path) -> State {
         return State::CutOff;
     }
     let is_whole = match Manifest::read(image) {
-        Ok(Some(manifest)) => manifest
-            .files
-            .is_some_and(|files| have_lengths(image, &files)),
+        Ok(Some(manifest)) => {
+            let memory = manifest.memory.as_ref();
+            let apart = memory.filter(|memory| memory.packs_in == PacksIn::Directory);
+            apart.is_none_or(|memory| are_there(memory.image_id))
+                && manifest
+                    .files
+                    .is_some_and(|files| have_lengths(image, &files))
+        }
         // A plain image is CRIU's alone.
         Ok(None) => image.join(INDEX_FILE).symlink_metadata().is_err(),
         Err(_) => false,

@@ -30,12 +30,14 @@ pub(super) fn keep_last(
     being_made: impl AsFd,
 ) -> Vec<String> {
     let key = own.parent().unwrap_or(Path::new("/"));
+    let places = Places::of(settings);
+    let state = |image: &Path| state_of(image, |id| places.has(id));
     let mut images = match images_in(key) {
         Ok(images) => images,
         Err(error) => return vec![format!("{} cannot be read: {error}", key.display())],
     };
     if !matches!(try_lock(being_made, Sharing::Exclusive), Ok(Tried::Locked)) {
-        images.retain(|image| state_of(image) != State::CutOff);
+        images.retain(|image| state(image) != State::CutOff);
     }
     let Ok(awaited) = AwaitedStart::all(&settings.paths.state_dir) else {
         return vec!["no image was removed: it is not known who uses which".to_owned()];
@@ -43,7 +45,7 @@ pub(super) fn keep_last(
     let candidate = |image: &PathBuf| Candidate {
         order: (image == own, image.clone()),
         created: None,
-        state: state_of(image),
+        state: state(image),
         is_used: image == own || awaited.iter().any(|(_, start)| start.image == *image),
     };
     let set: Vec<_> = images.iter().map(candidate).collect();
@@ -53,7 +55,7 @@ pub(super) fn keep_last(
         .filter_map(|(going, image)| {
             let removed = match going.is_used {
                 true => Err("a container was created from it, and is not started yet".to_owned()),
-                false => remove(settings, image),
+                false => remove(&places, image),
             };
             let why = removed.err()?;
             let image = image.display();
@@ -77,8 +79,7 @@ fn images_in(key: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// The GPU contents go first: as long as the manifest is there, the next try knows of it.
-fn remove(settings: &Settings, image: &Path) -> Result<(), String> {
-    let places = Places::of(settings);
+fn remove(places: &Places, image: &Path) -> Result<(), String> {
     let in_use = || "somebody uses it".to_owned();
     let alone = hold_alone(image).map_err(|error| chain(&error))?;
     let alone = alone.ok_or_else(in_use)?;
@@ -99,14 +100,16 @@ mod tests {
     use std::fs::File;
 
     use stasis_linux::directory::Directory;
-    use stasis_memory_store::INDEX_FILE;
+    use stasis_memory_store::{INDEX_FILE, ImageId, PacksIn, STORE_INDEX_FILE};
     use tempfile::TempDir;
 
     use super::*;
+    use crate::bulk_memory::places::of_image;
     use crate::host::file_lock::unlock;
     use crate::image::being_made;
     use crate::image::directory::INVENTORY;
     use crate::image::directory::in_use::hold;
+    use crate::image::manifest::StoredMemory;
 
     struct Machine {
         directory: TempDir,
@@ -178,6 +181,26 @@ mod tests {
         assert_eq!(machine.left(), ["1-stop", "2-stop", "3-stop"]);
         machine.keep_last("3-stop", 1);
         assert_eq!(machine.left(), ["3-stop"]);
+    }
+
+    #[test]
+    fn an_image_whose_contents_are_gone_does_not_count() {
+        let machine = Machine::with(&["1-stop", "2-stop", "3-stop"]);
+        let image_id = ImageId::new(7);
+        let mut manifest = Manifest::new("c1", String::new(), String::new());
+        manifest.memory = Some(StoredMemory {
+            image_id,
+            packs_in: PacksIn::Directory,
+        });
+        manifest.files = Some(Vec::new());
+        manifest.write(&machine.key().join("2-stop")).unwrap();
+        machine.keep_last("3-stop", 2);
+        assert_eq!(machine.left(), ["1-stop", "2-stop", "3-stop"]);
+        let contents = of_image(&machine.directory.path().join("memory"), image_id);
+        fs::create_dir_all(&contents).unwrap();
+        fs::write(contents.join(STORE_INDEX_FILE), "index").unwrap();
+        machine.keep_last("3-stop", 2);
+        assert_eq!(machine.left(), ["2-stop", "3-stop"]);
     }
 
     #[test]

@@ -43,7 +43,8 @@ pub(super) struct Image {
 /// image that cannot be read is left alone, and so is one that the next checkpoint or restore puts
 /// into its place.
 pub(super) fn images(settings: &Settings) -> Result<Vec<Image>, CommandError> {
-    let mut stored = apart::all(&Places::of(settings))?;
+    let places = Places::of(settings);
+    let mut stored = apart::all(&places)?;
     let mut images: Vec<Image> = Vec::new();
     for directory in known::directories(settings)? {
         // Several paths may lead to it.
@@ -57,14 +58,19 @@ pub(super) fn images(settings: &Settings) -> Result<Vec<Image>, CommandError> {
             continue;
         }
         if let Ok(Some(manifest)) = Manifest::read(&directory) {
-            images.push(Image::of(directory, manifest, &mut stored));
+            images.push(Image::of(directory, manifest, &places, &mut stored));
         }
     }
     Ok(images)
 }
 
 impl Image {
-    fn of(directory: PathBuf, manifest: Manifest, stored: &mut Vec<Apart>) -> Self {
+    fn of(
+        directory: PathBuf,
+        manifest: Manifest,
+        places: &Places,
+        stored: &mut Vec<Apart>,
+    ) -> Self {
         let image_id = manifest.memory.map(|memory| memory.image_id);
         let mut ids = stored.iter().map(|apart| Some(apart.image_id));
         let at = ids.position(|id| id == image_id);
@@ -74,7 +80,7 @@ impl Image {
             container: manifest.container,
             created_at: parsed(&manifest.created),
             created: manifest.created,
-            state: state_of(&directory),
+            state: state_of(&directory, |id| places.has(id)),
             bytes: bytes_in(&directory).saturating_add(apart_bytes),
             image_id,
             apart,

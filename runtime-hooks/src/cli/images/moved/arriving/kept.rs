@@ -44,7 +44,8 @@ pub(super) fn keep_last(below: &Path, keep: usize, state_dir: &Path) {
 
 /// The next pull goes on with what has arrived in part: it is no rest.
 fn state(directory: &Path) -> State {
-    match state_of(directory) {
+    // All of what is pulled is in the image.
+    match state_of(directory, |_| false) {
         State::CutOff => State::Doubtful,
         state => match refuse_arriving(directory) {
             Ok(()) => state,
