@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::cli::oci::Invocation;
 use crate::cli::oci::grammar::Scan;
+use crate::cli::oci::pass_on::KEEPS_LOCKS;
 use crate::request::{CreateRequest, CreateVerb, RestoreRequest, RootChange};
 
 /// Reads the options. Unlike a restore, neither verb changes into the bundle first.
@@ -51,7 +52,7 @@ impl Invocation {
         // If this fails, the container is created all the same, and its caller would read the error
         // there; of two such options runc takes the last.
         args.extend(["--log", "/dev/null"].map(OsString::from));
-        args.extend(["restore", "--detach"].map(OsString::from));
+        args.extend(["restore", "--detach", KEEPS_LOCKS].map(OsString::from));
         if create.root_change == RootChange::NoPivot {
             args.push("--no-pivot".into());
         }

@@ -256,6 +256,12 @@ pub(super) fn for_crun(args: &[OsString], replaced: &[(&str, &OsStr)]) -> Vec<Os
     kept
 }
 
+/// Whether an option is given, with whatever value.
+pub(super) fn is_given(args: &[OsString], name: &str) -> bool {
+    let mut given = args.iter().filter_map(|arg| option(arg));
+    given.any(|(given, _)| given == name)
+}
+
 fn is_among(name: &OsStr, options: &[(&str, &OsStr)]) -> bool {
     let mut names = options.iter().map(|(name, _)| name.trim_start_matches('-'));
     names.any(|among| name == among)

@@ -9,13 +9,14 @@ mod create;
 mod grammar;
 mod kill;
 pub mod log;
+mod pass_on;
 pub mod passthrough;
 pub mod runtime_error;
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use stasis_config::{Flavor, interface};
+use stasis_config::interface;
 
 use crate::request::{
     AfterDump, CheckpointRequest, CreateRequest, CreateVerb, DeleteMode, KillRequest, MemoryTarget,
@@ -153,43 +154,6 @@ impl Invocation {
                 version: given.to_string_lossy().into_owned(),
             }),
         }
-    }
-
-    /// The arguments for the low-level runtime; for runc unchanged, byte for byte.
-    #[must_use]
-    pub fn pass_on(&self, flavor: Flavor) -> Vec<OsString> {
-        self.pass_on_with(flavor, &[])
-    }
-
-    /// The same with options of ours after the subcommand, in the place of the caller's own.
-    #[must_use]
-    pub fn pass_on_with(&self, flavor: Flavor, extra: &[(&str, &OsStr)]) -> Vec<OsString> {
-        let Some(subcommand) = self.subcommand else {
-            return self.args.clone();
-        };
-        let (global, rest) = self.args.split_at(subcommand + 1);
-        let mut ours = extra.to_vec();
-        if let (Flavor::Crun, Action::Restore(options)) = (flavor, &self.action) {
-            let is_ours = |name| extra.iter().any(|(ours, _)| *ours == name);
-            ours.extend(
-                options
-                    .paths()
-                    .into_iter()
-                    .filter(|(name, _)| !is_ours(*name)),
-            );
-        }
-        let rest = match (flavor, &self.action) {
-            (Flavor::Crun, Action::Restore(_) | Action::Checkpoint(_)) => {
-                grammar::for_crun(rest, &ours)
-            }
-            _ => grammar::without(rest, &ours),
-        };
-        let mut args = global.to_vec();
-        for (name, value) in &ours {
-            args.extend([OsString::from(name), value.to_os_string()]);
-        }
-        args.extend(rest);
-        args
     }
 }
 

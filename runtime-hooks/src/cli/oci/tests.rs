@@ -3,6 +3,7 @@ mod passthrough;
 
 use super::*;
 use proptest::prelude::*;
+use stasis_config::Flavor;
 
 fn parse(line: &str) -> Invocation {
     Invocation::parse_in(
@@ -120,7 +121,7 @@ fn restore_looks_where_the_runtime_looks() {
     let args = parse("restore -b /b --pid-file=p c1").pass_on(Flavor::Crun);
     assert_eq!(
         line(&args),
-        "restore --image-path /cwd/checkpoint --pid-file /cwd/p -b /b c1"
+        "restore --image-path /cwd/checkpoint --pid-file /cwd/p --file-locks -b /b c1"
     );
 }
 
@@ -199,7 +200,11 @@ fn a_shim_that_cannot_be_understood_begins_nothing_and_ends_everything() {
         let given = format!("--root /r --stasis-interface={version} --log /l {verb} c1");
         let invocation = parse(&given);
         let passed = line(&invocation.pass_on(Flavor::Runc));
-        assert_eq!(passed, format!("--root /r --log /l {verb} c1"));
+        let locks = match verb {
+            "checkpoint" | "restore" => " --file-locks",
+            _ => "",
+        };
+        assert_eq!(passed, format!("--root /r --log /l {verb}{locks} c1"));
         invocation
             .check_interface()
             .err()

@@ -64,7 +64,7 @@ fn our_own_option_is_taken_out_before_the_subcommand_only() {
     assert_eq!(invocation.global.settings.as_deref(), Some(Path::new("/s")));
     assert_eq!(
         line(&invocation.pass_on(Flavor::Runc)),
-        "--root /r checkpoint c1"
+        "--root /r checkpoint --file-locks c1"
     );
     let invocation = parse("--stasis-config=/s state c1");
     assert_eq!(invocation.global.settings.as_deref(), Some(Path::new("/s")));
@@ -86,7 +86,29 @@ fn our_own_option_is_taken_out_before_the_subcommand_only() {
 fn runc_gets_its_arguments_byte_for_byte() {
     for given in [CONTAINERD, GO_RUNC, PODMAN] {
         let given = given.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert_eq!(line_for_runc(&given), given);
+        let passed = line_for_runc(&given);
+        assert_eq!(
+            passed.replacen(" --file-locks", "", 1),
+            given.replacen(" --file-locks", "", 1)
+        );
+        assert_eq!(passed.matches("--file-locks").count(), 1, "{passed}");
+    }
+}
+
+#[test]
+fn locks_of_files_are_kept_unless_the_caller_says_no() {
+    for (given, passed) in [
+        ("checkpoint c1", "checkpoint --file-locks c1"),
+        ("restore -d c1", "restore --file-locks -d c1"),
+        ("checkpoint -file-locks c1", "checkpoint -file-locks c1"),
+        (
+            "restore --file-locks=false c1",
+            "restore --file-locks=false c1",
+        ),
+        ("state c1", "state c1"),
+        ("checkpoint --help", "checkpoint --help"),
+    ] {
+        assert_eq!(line_for_runc(given), passed);
     }
 }
 
@@ -97,7 +119,7 @@ fn crun_gets_what_its_parser_takes() {
     let args = parse("restore -no-pivot --empty-ns network -image-path /i -d c1");
     assert_eq!(
         line(&args.pass_on(Flavor::Crun)),
-        "restore --image-path /i -d c1"
+        "restore --image-path /i --file-locks -d c1"
     );
     // Other verbs are not touched.
     assert_eq!(
@@ -110,7 +132,10 @@ fn crun_gets_what_its_parser_takes() {
 fn an_option_of_ours_goes_behind_the_subcommand() {
     let extra: [(&str, &OsStr); 1] = [("--pid-file", OsStr::new("/p"))];
     let args = parse("--root /r restore -d c1").pass_on_with(Flavor::Runc, &extra);
-    assert_eq!(line(&args), "--root /r restore --pid-file /p -d c1");
+    assert_eq!(
+        line(&args),
+        "--root /r restore --pid-file /p --file-locks -d c1"
+    );
 }
 
 #[test]
@@ -149,7 +174,7 @@ fn a_restore_in_the_place_of_a_create_has_its_options() {
     };
     assert_eq!(
         self::line(&parse(line).restore_instead(&request, &restore, &[])),
-        "--root /r --log /l --systemd-cgroup --log /dev/null restore --detach --no-pivot \
+        "--root /r --log /l --systemd-cgroup --log /dev/null restore --detach --file-locks --no-pivot \
          --bundle /cwd/b --image-path /i --work-path /w --pid-file /cwd/p \
          --console-socket /cwd/s c1"
     );
