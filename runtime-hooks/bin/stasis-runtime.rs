@@ -29,6 +29,7 @@ use stasis::host::caller;
 use stasis::host::cancel::Cancel;
 use stasis::host::disk::Sync;
 use stasis::low_level::default_root;
+use stasis::low_level::new_network::NewNetwork;
 use stasis::low_level::post_dump::PostDump;
 use stasis::operation::awaited_start::awaits_start;
 use stasis::recovery::group::member::Member;
@@ -53,6 +54,8 @@ fn main() -> ExitCode {
         0
     } else if let Some(dump) = PostDump::of_this_process() {
         verify(&dump)
+    } else if let Some(network) = NewNetwork::of_this_process() {
+        set_up(&network)
     } else {
         carry_out()
     };
@@ -66,6 +69,13 @@ fn verify(dump: &PostDump) -> u8 {
         let _ = writeln!(io::stderr(), "Error (stasis): {}", chain(&error));
         return 1;
     }
+    if let Err(error) = dump.store_shared_memory() {
+        let _ = writeln!(
+            io::stderr(),
+            "Error (stasis): cannot put the files of /dev/shm into the image: {error}"
+        );
+        return 1;
+    }
     // The image is whole: no reason to let the tasks go on.
     if let Err(error) = dump.unlock_network() {
         let _ = writeln!(
@@ -74,6 +84,18 @@ fn verify(dump: &PostDump) -> u8 {
         );
     }
     0
+}
+
+/// As [`verify`].
+fn set_up(network: &NewNetwork) -> u8 {
+    let Err(error) = network.set_up() else {
+        return 0;
+    };
+    let _ = writeln!(
+        io::stderr(),
+        "Error (stasis): cannot bring up lo in the container's network: {error}"
+    );
+    1
 }
 
 fn carry_out() -> u8 {

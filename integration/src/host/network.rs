@@ -6,6 +6,8 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::Host;
+use crate::check::wait::wait_until_clear;
+use crate::host::installed::StasisHost;
 
 /// The bridge, and what the others call their end.
 const BRIDGE: &str = "between";
@@ -67,4 +69,25 @@ fn ip(host: &Host, arguments: &[&str]) -> Result<()> {
         String::from_utf8_lossy(&output.stderr)
     );
     Ok(())
+}
+
+impl StasisHost {
+    /// Asks a workload, once it listens, in the network of a process of the host.
+    ///
+    /// # Errors
+    /// It does not listen, or does not answer.
+    pub fn ask_inside(&self, pid: &str, port: u16) -> Result<String> {
+        let inside = |script: &str| {
+            let enter = ["nsenter", "--target", pid, "--net", "bash", "-c", script];
+            self.host.run_for_text(&enter)
+        };
+        wait_until_clear(|| {
+            let sockets = inside("ss -Hlun")?;
+            let listens = sockets.contains(&format!(":{port}"));
+            Ok((!listens).then_some(sockets))
+        })?;
+        let ask =
+            format!("exec 3<>/dev/udp/127.0.0.1/{port}; echo x >&3; timeout 60 head -n 1 <&3");
+        inside(&ask)
+    }
 }

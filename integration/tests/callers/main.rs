@@ -11,6 +11,7 @@ mod hooks;
 mod hosts;
 mod installer;
 mod installer_image;
+mod kept_at_stop;
 mod older_containerd;
 mod other_hosts;
 mod packages;

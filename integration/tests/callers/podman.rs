@@ -2,7 +2,6 @@
 //! kinds of cgroups.
 
 use anyhow::{Context, Result};
-use stasis_integration::check::wait::wait_until_clear;
 use stasis_integration::container::image_files;
 use stasis_integration::container::saved_at_stop::{IMAGES, SETTINGS, options};
 use stasis_integration::host::HostKind;
@@ -191,12 +190,7 @@ fn another_network_has_another_address(stasis: &StasisHost) -> Result<()> {
             ];
             stasis.host.run_for_text(&enter)
         };
-        wait_until_clear(|| {
-            let sockets = inside("ss -Hlun")?;
-            Ok((!sockets.contains(":10004")).then_some(sockets))
-        })?;
-        let ask = "exec 3<>/dev/udp/127.0.0.1/10004; echo x >&3; timeout 60 head -n 1 <&3";
-        assert_eq!(inside(ask)?.trim(), answer);
+        assert_eq!(stasis.ask_inside(pid.trim(), 10004)?, answer);
         let own = inside("ip -4 address show eth0")?;
         assert!(own.contains(&format!(" {address}/")), "{own}");
         stasis.podman(&["stop", "-t", "600", name])?;

@@ -37,6 +37,7 @@ mod many_processes;
 mod not_on_disk;
 mod not_ours;
 mod not_permitted;
+mod own_network;
 mod passthrough;
 mod paused_images;
 mod paused_meanwhile;

@@ -108,6 +108,7 @@ impl<'a> MemoryDump<'a> {
                 .map(|(_, files)| files.request.as_path()),
             configuration: self.plugins.configuration.as_deref(),
             not_dumped: &[],
+            shared_memory: None,
         }
     }
 

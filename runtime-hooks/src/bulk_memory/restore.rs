@@ -184,5 +184,6 @@ pub(crate) fn environment<'a>(
         memory_request: request.or(other),
         configuration: None,
         not_dumped: &[],
+        shared_memory: None,
     }
 }

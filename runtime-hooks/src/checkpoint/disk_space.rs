@@ -6,6 +6,7 @@ use std::path::Path;
 use stasis_config::{DiskSpace, GpuContents, Settings};
 
 use crate::bulk_memory::places;
+use crate::container::shared_memory::used_bytes;
 use crate::container::{Container, ContainerError};
 use crate::context::Context;
 use crate::error::Refusal;
@@ -13,7 +14,8 @@ use crate::image::disk_space::{NoDiskSpace, admit, free};
 use crate::operation::estimate::anonymous_of;
 use crate::request::CheckpointRequest;
 
-/// What a checkpoint may write: all contents of GPUs and all memory of processes. That is the most
+/// What a checkpoint may write: all contents of GPUs, all memory of processes, and their files in
+/// `/dev/shm`. That is the most
 /// it can be: zeros are not written.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MostWritten {
@@ -42,6 +44,7 @@ impl MostWritten {
             Some(_) => (by_criu, gpu_bytes.saturating_sub(by_criu)),
         };
         let image = anonymous.saturating_add(in_image);
+        let image = image.saturating_add(used_bytes(container));
         Ok(Self { image, apart })
     }
 

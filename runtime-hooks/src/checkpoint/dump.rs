@@ -1,23 +1,27 @@
 //! The low-level runtime's part of a checkpoint.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use rustix::fs::statvfs;
+use stasis_linux::file;
 
 use crate::bulk_memory::dump::MemoryDump;
 use crate::container::Container;
+use crate::container::shared_memory::{carried, is_empty};
 use crate::context::Context;
 use crate::cuda::gpu_use::CudaProcess;
-use crate::error::Failure;
 use crate::error::kind::Kind;
 use crate::error::low_level::LowLevelFailure;
+use crate::error::{Failure, Refusal};
 use crate::image::directory::NewImage;
 use crate::image::pstree::{self, PstreeError};
-use crate::image::tmpfs;
+use crate::image::{shared_memory, tmpfs};
 use crate::low_level::criu_log::CriuLog;
 use crate::low_level::criu_plugins::Environment;
 use crate::low_level::criu_stats::frozen_time;
+use crate::low_level::criu_version::CriuVersion;
 use crate::low_level::{self, Ran};
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::timeline::Timeline;
@@ -70,6 +74,7 @@ impl Dump<'_> {
         let (context, memory) = (self.context, self.memory);
         let not_dumped: Vec<i32> = self.exec.iter().map(|each| each.pid).collect();
         let image = self.image.path();
+        let carried = self.carried().map_err(NotDumped::Refused)?;
         let estimate = ProgressEstimate::dump(self.container, image, context.began);
         let (output, not_back) = timeline.time_moving("dump", estimate, || {
             let dumped = self.image.dump(self.options, |given| {
@@ -77,6 +82,7 @@ impl Dump<'_> {
                 let limit = context.settings.deadlines.stalled();
                 let environment = Environment {
                     not_dumped: &not_dumped,
+                    shared_memory: carried.as_deref(),
                     ..memory.environment()
                 };
                 low_level::dump(&context.low_level, &args, environment, limit)
@@ -99,6 +105,32 @@ impl Dump<'_> {
         let work = self.options.work_path.as_deref().unwrap_or(image);
         timeline.set_frozen(frozen_time(work));
         Ok(output)
+    }
+
+    /// The directory whose files go into the image as well.
+    ///
+    /// # Errors
+    /// [`Refusal::Directory`]: it has some, and this CRIU starts nobody who could do it.
+    fn carried(&self) -> Result<Option<PathBuf>, Failure> {
+        let failed = |path: &Path, source| Refusal::Directory {
+            what: "the files of the container's /dev/shm for its image, in",
+            path: path.to_owned(),
+            source,
+        };
+        let archive = self.image.path().join(shared_memory::FILE_NAME);
+        // Of a dump that was cut off.
+        file::remove(&archive).map_err(|source| failed(&archive, source))?;
+        let Some(carried) = carried(self.container, self.image.directory()) else {
+            return Ok(None);
+        };
+        let has_script = self.memory.environment().configuration.is_some();
+        match has_script || is_empty(&carried).map_err(|source| failed(&carried, source))? {
+            true => Ok(Some(carried)),
+            false => {
+                let old = format!("CRIU is older than {}", CriuVersion::WITH_HOOKS);
+                Err(failed(&carried, io::Error::other(old)).into())
+            }
+        }
     }
 
     /// Verifies that the image has all saved processes ([`pstree::verify`]) and the contents of

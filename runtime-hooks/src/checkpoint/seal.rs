@@ -16,6 +16,7 @@ use crate::host::disk;
 use crate::image::directory::NewImage;
 use crate::image::files;
 use crate::image::manifest::{MadeOn, Manifest, ManifestError};
+use crate::image::shared_memory;
 use crate::low_level::criu_version::CriuVersion;
 use crate::operation::timeline::Timeline;
 use crate::preflight::capabilities::kernel_release;
@@ -35,7 +36,8 @@ pub(crate) fn seal(
     if let Some(stored) = memory.store_staged(timeline)? {
         manifest.memory = Some(stored);
     }
-    if manifest.has_gpu_state() {
+    let has_files = image.path().join(shared_memory::FILE_NAME).exists();
+    if manifest.has_gpu_state() || has_files {
         let threads = context.settings.gpu_contents.threads_on_disk();
         let files = timeline.time("hash", || files::list(image.path(), threads))?;
         manifest.files = Some(files);
@@ -76,12 +78,12 @@ pub(crate) fn unsealed(
     is_last_copy.then(|| AfterFailure::EndedNotOnDisk(image.directory().to_owned()))
 }
 
-/// An image without GPU state is an image that CRIU made alone.
+/// An image without GPU state and files of ours is an image that CRIU made alone.
 ///
 /// # Errors
 /// [`ManifestError`].
 pub(crate) fn describe(manifest: &Manifest, image: &Path) -> Result<(), ManifestError> {
-    if manifest.has_gpu_state() {
+    if manifest.has_gpu_state() || manifest.has_shared_memory() {
         manifest.write(image)
     } else {
         Manifest::remove(image)

@@ -16,6 +16,7 @@ pub mod memory_limit;
 pub mod pod;
 pub(crate) mod restored_cgroup;
 pub(crate) mod root_mounts;
+pub(crate) mod shared_memory;
 pub(crate) mod spec;
 
 use std::collections::BTreeMap;
@@ -208,13 +209,9 @@ impl Container {
         let names = within(PROC, move || {
             inside::names_in(inside::root_of(&init)?, Path::new("dev"))
         });
-        match names {
-            Ok(names) => names
-                .unwrap_or_default()
-                .iter()
-                .any(|name| name.as_bytes().starts_with(b"nvidia")),
-            Err(_) => true,
-        }
+        let Ok(names) = names else { return true };
+        let mut names = names.unwrap_or_default().into_iter();
+        names.any(|name| name.as_bytes().starts_with(b"nvidia"))
     }
 
     /// The pid of one of its processes in the container's own pid namespace.

@@ -170,6 +170,14 @@ impl Spec {
         })
     }
 
+    /// Whether it gets a namespace of this type that is nobody else's.
+    pub(crate) fn has_own_namespace(&self, kind: &str) -> bool {
+        let is_of_kind = |namespace: &&Value| namespace["type"] == kind;
+        let mut namespaces = list(&self.tree, "/linux/namespaces").iter();
+        let found = namespaces.find(is_of_kind);
+        found.is_some_and(|namespace| namespace["path"].as_str().unwrap_or_default().is_empty())
+    }
+
     /// The cgroup of the container, in the low-level runtime's notation.
     pub(crate) fn cgroups_path(&self) -> Option<&str> {
         self.tree.pointer("/linux/cgroupsPath")?.as_str()

@@ -19,6 +19,7 @@ use stasis_memory_store::{ImageId, PacksIn};
 use crate::cuda::gpu_use::{CudaProcess, GpuUse, gpu_bytes};
 use crate::cuda::nvml::Gpu;
 use crate::image::files::{ImageFile, check_list};
+use crate::image::shared_memory;
 use crate::operation::timeline::Phase;
 
 pub use error::ManifestError;
@@ -126,6 +127,12 @@ impl Manifest {
         !self.processes.is_empty()
     }
 
+    /// Whether the image has files of the container's `/dev/shm`.
+    pub(crate) fn has_shared_memory(&self) -> bool {
+        let mut files = self.files.iter().flatten();
+        files.any(|file| file.name == shared_memory::FILE_NAME)
+    }
+
     /// All GPU memory that the image holds, in bytes.
     #[must_use]
     pub fn gpu_bytes(&self) -> u64 {
@@ -230,8 +237,8 @@ impl Manifest {
 
     /// Checks the rules that the types do not express.
     fn check(&self) -> Result<(), String> {
-        if self.processes.is_empty() && self.memory.is_none() {
-            return Err("it lists neither a process nor bulk memory".to_owned());
+        if self.processes.is_empty() && self.memory.is_none() && !self.has_shared_memory() {
+            return Err("it lists neither a process nor what CRIU did not write".to_owned());
         }
         self.made_on.as_ref().map_or(Ok(()), MadeOn::check)?;
         if self.processes.len() > MAX_PROCESSES || self.phases.len() > MAX_PHASES {

@@ -10,6 +10,7 @@ pub mod files;
 pub mod manifest;
 pub mod pstree;
 pub(crate) mod retention;
+pub(crate) mod shared_memory;
 pub(crate) mod stopped;
 pub mod tmpfs;
 pub mod work_directory;

@@ -40,6 +40,8 @@ pub struct Environment<'a> {
     /// The CUDA processes that no image has, by their pids in the container: for the script that
     /// such a file names.
     pub not_dumped: &'a [i32],
+    /// The directory whose files that script puts into the image, if there is one.
+    pub shared_memory: Option<&'a Path>,
 }
 
 impl Environment<'_> {
@@ -53,7 +55,7 @@ impl Environment<'_> {
         };
         if let Some(configuration) = self.configuration {
             command.env(post_dump::VARIABLE, configuration);
-            post_dump::tell(command, self.not_dumped);
+            post_dump::tell(command, self.not_dumped, self.shared_memory);
         }
     }
 }
@@ -183,6 +185,7 @@ mod tests {
                 memory_request,
                 configuration: None,
                 not_dumped: &[],
+                shared_memory: None,
             }
             .give(&mut command);
             command

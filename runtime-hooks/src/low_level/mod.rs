@@ -13,6 +13,7 @@ pub mod criu_version;
 pub(crate) mod forward_signals;
 pub mod hook;
 mod network_lock;
+pub mod new_network;
 pub mod post_dump;
 pub(crate) mod restore;
 pub(crate) mod watch;
@@ -139,17 +140,21 @@ fn read(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
 }
 
 /// Starts it with our standard streams, which are those of the container at a restore. `criu` is
-/// the environment for CRIU, if it needs one.
+/// the environment for CRIU, if it needs one, and `configuration` its configuration file.
 ///
 /// # Errors
 /// An error of starting or awaiting the process.
-pub fn start(
+fn start(
     low_level: &LowLevel,
     args: &[OsString],
     criu: Option<Environment<'_>>,
+    configuration: Option<&Path>,
     mode: RestoreMode,
 ) -> io::Result<Child> {
     let mut command = command(low_level, args);
+    if let Some(configuration) = configuration {
+        command.env(post_dump::VARIABLE, configuration);
+    }
     if let Some(criu) = criu {
         criu.give(&mut command);
     }

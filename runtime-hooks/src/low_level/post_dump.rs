@@ -20,11 +20,12 @@ use std::process::Command;
 use stasis_linux::file::{self, Access, Durability};
 use stasis_linux::process::network::network_of;
 
+use crate::container::shared_memory::is_empty;
 use crate::cuda::gpu_use::CudaProcess;
 use crate::host::file_lock::lock_soon;
 use crate::image::manifest::Manifest;
 use crate::image::pstree::{self, PstreeError};
-use crate::image::tmpfs;
+use crate::image::{shared_memory, tmpfs};
 use crate::low_level::criu_version::CriuVersion;
 use crate::low_level::network_lock;
 use crate::request::AfterDump;
@@ -33,6 +34,8 @@ use crate::request::AfterDump;
 pub(super) const VARIABLE: &str = "CRIU_CONFIG_FILE";
 /// Pids, with spaces in between.
 const NOT_DUMPED: &str = "STASIS_NOT_DUMPED";
+/// A directory of the host.
+const SHARED_MEMORY: &str = "STASIS_SHARED_MEMORY";
 /// All are below the state directory: of dumps that let the tasks go on, and of those that end
 /// them.
 const CONFIGURATION: [&str; 2] = ["criu-dump.conf", "criu-dump-end.conf"];
@@ -56,20 +59,25 @@ pub(crate) fn prepare(
         return Ok(None);
     }
     // What stays in the directory does not depend on which of them came first.
-    let [going_on, ending] = [0, 1].map(|names| write(state_dir, &program, names));
+    let [going_on, ending] =
+        [0, 1].map(|of| write(state_dir, &program, (SCRIPT[of], CONFIGURATION[of])));
     match after {
         AfterDump::LeaveRunning => going_on,
         AfterDump::Exit => ending,
     }
 }
 
-/// Writes what has these names.
-fn write(state_dir: &Path, program: &Path, names: usize) -> io::Result<Option<PathBuf>> {
-    let script = state_dir.join(SCRIPT[names]);
+/// Writes a configuration file that names this program as CRIU's script, by another name.
+pub(super) fn write(
+    state_dir: &Path,
+    program: &Path,
+    (script, configuration): (&str, &str),
+) -> io::Result<Option<PathBuf>> {
+    let script = state_dir.join(script);
     let Some(statement) = statement(&script) else {
         return Ok(None);
     };
-    let configuration = state_dir.join(CONFIGURATION[names]);
+    let configuration = state_dir.join(configuration);
     let is_linked = || fs::read_link(&script).is_ok_and(|target| target == program);
     let is_written = || fs::read(&configuration).is_ok_and(|text| text == statement);
     if is_linked() && is_written() {
@@ -102,10 +110,13 @@ fn statement(script: &Path) -> Option<Vec<u8>> {
     path.iter().all(is_plain).then(statement)
 }
 
-/// Tells the script which CUDA processes are not to be in the image.
-pub(super) fn tell(command: &mut Command, not_dumped: &[i32]) {
+/// Tells the script which CUDA processes are not to be in the image, and which files are.
+pub(super) fn tell(command: &mut Command, not_dumped: &[i32], shared_memory: Option<&Path>) {
     let pids: Vec<String> = not_dumped.iter().map(i32::to_string).collect();
     command.env(NOT_DUMPED, pids.join(" "));
+    if let Some(directory) = shared_memory {
+        command.env(SHARED_MEMORY, directory);
+    }
 }
 
 fn told() -> Vec<CudaProcess> {
@@ -159,6 +170,22 @@ impl PostDump {
         match Manifest::read(image) {
             Ok(Some(manifest)) => pstree::verify(image, &manifest.processes, &told()),
             Ok(None) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Puts the files of the container's `/dev/shm` into the image, if CRIU does not: nobody changes
+    /// them now.
+    ///
+    /// # Errors
+    /// An I/O error, or that of tar: the image would not restore.
+    pub fn store_shared_memory(&self) -> io::Result<()> {
+        let directory = env::var_os(SHARED_MEMORY).map(PathBuf::from);
+        let (Some(image), Some(directory)) = (&self.image, directory) else {
+            return Ok(());
+        };
+        match is_empty(&directory)? {
+            true => Ok(()),
+            false => shared_memory::store(&directory, image),
         }
     }
 

@@ -15,6 +15,7 @@ use crate::low_level;
 use crate::low_level::criu_log::CriuLog;
 use crate::low_level::criu_plugins::Environment;
 use crate::low_level::forward_signals::{Forward, Kept};
+use crate::low_level::new_network;
 use crate::low_level::watch::{Hung, Victims, Watch};
 use crate::operation::Operation;
 use crate::request::{LowLevelArgs, RestoreMode, RestoreRequest};
@@ -127,7 +128,15 @@ impl<'a> LowLevelRestore<'a> {
             ours.push(("--pid-file", self.pid_file.as_os_str()));
         }
         let args = (self.low_level_args)(&ours);
-        low_level::start(low_level, &args, criu, self.options.mode)
+        let state_dir = &self.context.settings.paths.state_dir;
+        let network = new_network::prepare(state_dir, low_level.flavor, &self.options.bundle)?;
+        low_level::start(
+            low_level,
+            &args,
+            criu,
+            network.as_deref(),
+            self.options.mode,
+        )
     }
 
     fn watch(&self, child: &Child) -> Watch {

@@ -18,6 +18,7 @@ pub(crate) mod host_memory;
 pub(crate) mod image;
 pub(crate) mod plain;
 mod plan;
+mod shared_memory;
 pub(crate) mod undo;
 
 use crate::context::{Context, Outcome};

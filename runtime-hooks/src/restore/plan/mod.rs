@@ -27,6 +27,7 @@ use crate::recovery::{self, end::end};
 use crate::request::{LowLevelArgs, RestoreMode, RestoreRequest};
 use crate::restore::admission::{self, Admission};
 use crate::restore::hold::{Goal, Hold};
+use crate::restore::shared_memory::SharedMemory;
 use crate::restore::undo::{refuse_taken, started, to_undo};
 
 /// A restore that passed all checks.
@@ -41,6 +42,7 @@ pub(crate) struct Plan<'a> {
     memory: Option<MemoryRestore>,
     /// As above.
     hold: Option<Hold>,
+    shared_memory: Option<SharedMemory>,
     operation: Operation,
     /// What is recorded to be undone.
     undo: Restore,
@@ -74,6 +76,7 @@ impl<'a> Plan<'a> {
         let bundle = &options.bundle;
         let bulk = memory.as_ref();
         let admission = admission::admit(context, id, bundle, image, &manifest, bulk, &operation)?;
+        let shared_memory = SharedMemory::of(&manifest, options)?;
         let changes = admission.changes.as_ref();
         let specification = changes.map(|changes| changes.0.original());
         let undo = to_undo(options, &operation, specification, group_of(goal));
@@ -89,6 +92,7 @@ impl<'a> Plan<'a> {
             plugins,
             memory,
             hold,
+            shared_memory,
         })
     }
 
@@ -139,6 +143,7 @@ impl<'a> Plan<'a> {
                 // The changes would do no harm, but a failed restore leaves none behind.
                 let _ = changes.0.put_back();
             }
+            self.shared_memory.iter().for_each(SharedMemory::clear);
             let cause = self.admission.explain(self.context, &self.manifest, cause);
             Error::failed(self.verb(), &self.options.id, cause, after_failure)
         })
@@ -154,6 +159,9 @@ impl<'a> Plan<'a> {
         self.change_spec()?;
         self.go_on()?;
         refuse_taken(self.context, &self.options.id)?;
+        if let Some(shared_memory) = &self.shared_memory {
+            shared_memory.load()?;
+        }
         let started = started(self.context, &self.options.id, &self.undo);
         self.operation.has_begun(Begun::Restore(started.clone()))?;
         Ok(started)

@@ -1,0 +1,23 @@
+/* What a job of its own may hold, and finds again after a restore: each says what is wrong with it now, or NULL. */
+#ifndef STASIS_WORKLOAD_KEPT_H
+#define STASIS_WORKLOAD_KEPT_H
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Ends the program, with the reason, if something is not as it has to be. */
+#define MUST(it) ((it) ? (void)0 : (perror(#it), exit(1)))
+
+void shared_begin(void);
+const char *shared_wrong(void);
+/* One that keeps its name. */
+void semaphore_begin(void);
+const char *semaphore_wrong(void);
+void locks_begin(void);
+const char *locks_wrong(void);
+void loopback_begin(void);
+const char *loopback_wrong(void);
+void queue_begin(void);
+const char *queue_wrong(void);
+
+#endif
