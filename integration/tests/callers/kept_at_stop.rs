@@ -76,8 +76,8 @@ fn stop_and_start(stasis: &StasisHost, name: &str, kept: usize) -> Result<()> {
     stasis.podman(&["start", name]).map(drop)
 }
 
-/// In the same container, and in another one with the same job; what is damaged starts cold, says so
-/// and finds nothing there.
+/// In the same container, and in another one with the same job; what is damaged starts cold, says
+/// so and finds nothing there.
 fn files_in_shared_memory_come_back(stasis: &StasisHost) -> Result<()> {
     let job = ["/bin/kept", "10005", "shared"];
     run(stasis, "shared", "host", &job)?;
@@ -110,8 +110,8 @@ fn started_cold(stasis: &StasisHost, why: &str) -> Result<()> {
     Ok(())
 }
 
-/// What is locked is a file of the container, which another one has not: that starts cold, and finds
-/// nothing of the image in its `/dev/shm`.
+/// What is locked is a file of the container, which another one has not: that starts cold, and
+/// finds nothing of the image in its `/dev/shm`.
 fn locks_are_held_again(stasis: &StasisHost) -> Result<()> {
     let job = ["/bin/kept", "10005", "locks", "shared"];
     run(stasis, "locks", "host", &job)?;

@@ -1,5 +1,5 @@
-//! Containers whose network runc has made: it reaches itself again before anything of them runs. That
-//! of crun is CRIU's to restore.
+//! Containers whose network runc has made: it reaches itself again before anything of them runs. A
+//! network of crun's is CRIU's to restore.
 
 use anyhow::{Context, Result};
 use serde_json::json;

@@ -2,8 +2,8 @@
 //!
 //! runc has CRIU leave the contents of such a network out of the image (`CLONE_NEWNET` in
 //! `empty_ns`), and brings its loopback device up at a create alone. So a script of CRIU's does it
-//! here (`post_dump.rs`), as soon as the network is there: before the sockets, which need an address
-//! to be bound to, and long before anything runs. crun has CRIU dump and restore it.
+//! here (`post_dump.rs`), as soon as the network is there: before the sockets, which need
+//! an address to be bound to, and long before anything runs. crun has CRIU dump and restore it.
 
 use std::env;
 use std::io;

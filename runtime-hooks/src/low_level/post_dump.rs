@@ -173,8 +173,8 @@ impl PostDump {
         }
     }
 
-    /// Puts the files of the container's `/dev/shm` into the image, if CRIU does not: nobody changes
-    /// them now.
+    /// Puts the files of the container's `/dev/shm` into the image, if CRIU does not: nobody
+    /// changes them now.
     ///
     /// # Errors
     /// An I/O error, or that of tar: the image would not restore.

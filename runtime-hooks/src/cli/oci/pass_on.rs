@@ -49,8 +49,8 @@ impl Invocation {
         args
     }
 
-    /// Whether locks of files are to be kept and the caller has not chosen: not every engine can say
-    /// so, and CRIU dumps no process with one otherwise, and restores it without the lock.
+    /// Whether locks of files are to be kept and the caller has not chosen: not every engine can
+    /// say so, and CRIU dumps no process with one otherwise, and restores it without the lock.
     fn keeps_locks(&self) -> bool {
         let has_locks = matches!(self.action, Action::Checkpoint(_) | Action::Restore(_));
         has_locks && !grammar::is_given(&self.args, KEEPS_LOCKS.trim_start_matches('-'))
