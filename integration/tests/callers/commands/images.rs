@@ -49,7 +49,7 @@ pub(crate) fn images_are_listed_and_verified(stasis: &StasisHost) -> Result<()> 
         let path = row["image"].as_str().unwrap_or_default();
         assert_eq!(cells[..2], [path, "job"]);
         assert_eq!(Some(cells[2]), created);
-        assert_eq!(cells[5..], ["portable", "yes"]);
+        assert_eq!(cells[5..], ["in the image", "yes"]);
     }
 
     let (code, rows) = json(stasis, &["verify"])?;
@@ -58,7 +58,7 @@ pub(crate) fn images_are_listed_and_verified(stasis: &StasisHost) -> Result<()> 
     assert_eq!(found, [Value::Null, "image-damaged".into()]);
     let (code, stdout, _) = run(stasis, &["verify"])?;
     assert_eq!(code, Some(1));
-    let reason = format!("{}: its bulk memory is damaged in 1 places", paths[1]);
+    let reason = format!("{}: its GPU contents are damaged in 1 places", paths[1]);
     assert_contains(&stdout, &["WHOLE", "image-damaged", &reason]);
     let (code, _) = json(stasis, &["verify", &paths[0]])?;
     assert_eq!(code, Some(0));

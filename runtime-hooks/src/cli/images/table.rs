@@ -53,7 +53,7 @@ pub(super) fn of(rows: &[Row], asked: &'static str) -> String {
         let refused = |refused: &Refused| format!("{} [{}]", name(&refused.text), refused.kind);
         let memory = row.memory.iter().map(|memory| {
             let memory = memory.display().to_string();
-            format!("bulk memory in {}", name(&memory))
+            format!("GPU contents in {}", name(&memory))
         });
         let lines = row.refusals.iter().map(refused).chain(memory);
         let lines = lines.chain(row.origin.iter().flat_map(origin));
