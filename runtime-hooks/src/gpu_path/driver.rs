@@ -75,8 +75,8 @@ impl CopyingDriver {
         Copier::start(VERB, &GpuCopy::Take(part))
     }
 
-    /// For a restore from the file of a process. Nobody helps one that has but one CPU: the driver's
-    /// own thread is enough for that.
+    /// For a restore from the file of a process. Nobody helps one that has but one CPU: the
+    /// driver's own thread is enough for that.
     fn armed_for(&self, process: &ProcessRef, direction: Direction) -> io::Result<Option<Copier>> {
         let share = self.state().share(process);
         if matches!(direction, Direction::In) && share.of(online_cpus()) <= 1 {

@@ -67,8 +67,10 @@ pub(super) const OF_THE_NODE: [Case; 12] = [
         "slow-disk",
         "warning",
         "mkdir -p /var/log/stasis; cd /var/log/stasis; ! [ -e operations.log ] || exit 1; \
-         echo '{\"time\":\"2026-11-25T07:00:00Z\",\"operation\":\"durable\",\"container\":\"job\", \
-         \"phases\":[{\"name\":\"copy\",\"seconds\":40,\"bytes\":4294967296}]}' >operations.log",
+         echo '{\"time\":\"2026-11-25T07:00:00Z\",\"operation\":\"checkpoint\",\"container\":\"job\", \
+         \"phases\":[{\"name\":\"sync\",\"seconds\":40}],\"bulk_memory\":{\"processes\":1, \
+         \"areas\":1,\"bytes\":4294967296,\"zero_bytes\":0,\"reused_bytes\":0, \
+         \"stored_bytes\":4294967296,\"copy_seconds\":1}}' >operations.log",
         "rm /var/log/stasis/operations.log",
     ),
     (

@@ -24,8 +24,9 @@
 //! (Go has small stacks in its heap); one whose stack is as good as full; one with a shadow stack,
 //! where such a return is a fault; a program without the two pieces of code.
 //!
-//! A thread that CRIU traces without PTRACE_O_TRACESYSGOOD (one without a seccomp filter) gets SIGTRAP from the kernel if CRIU is killed just while it stands at the entry or
-//! the exit of a call, and ends of that.
+//! A thread that CRIU traces without PTRACE_O_TRACESYSGOOD (one without a seccomp filter) gets
+//! SIGTRAP from the kernel if CRIU is killed just while it stands at the entry or the exit of a
+//! call, and ends of that.
 //!
 //! What is below the stack pointer is nobody's: a signal handler can use it at any time. A handler
 //! that runs on an alternate stack is no exception, unless that stack is a local variable of a

@@ -1,6 +1,7 @@
 //! Errors of the operator's program, `stasis`.
 
 mod group;
+mod image;
 mod moving;
 mod root;
 
@@ -9,13 +10,13 @@ use stasis_memory_store::StoreError;
 
 use crate::cli::check::CheckError;
 use crate::cli::documents::DocumentsError;
-use crate::cli::images::verify::ImageError;
 use crate::cli::locate::LocateError;
 use crate::cli::setup::SetupError;
 use crate::error::io_kind::{of_io, of_store};
 use crate::error::kind::{Diagnosis, Kind, State};
 use crate::image::manifest::ManifestError;
 pub use group::GroupError;
+pub use image::ImageError;
 pub use moving::MoveError;
 pub use root::refuse_others;
 

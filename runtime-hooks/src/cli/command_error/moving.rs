@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use stasis_memory_store::StoreError;
 use stasis_oci_image::OciImageError;
 
-use crate::cli::images::verify::ImageError;
+use super::ImageError;
 use crate::error::Refusal;
 use crate::error::io_kind::{of_image, of_store};
 use crate::error::kind::Kind;

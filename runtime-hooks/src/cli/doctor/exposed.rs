@@ -11,8 +11,9 @@ use stasis_config::Settings;
 use stasis_config::exposure::{Exposed, Others, exposed};
 use stasis_linux::procfs::for_each_mapping;
 
-use super::programs::{Installed, in_path};
+use super::installed::Installed;
 use super::{Finding, warning};
+use crate::cli::programs::in_path;
 
 /// NVIDIA's libraries that we load.
 const LIBRARIES: [&[u8]; 2] = [b"libcuda.so", b"libnvidia-ml.so"];

@@ -7,7 +7,7 @@ use stasis_linux::ProcessRef;
 
 use super::Finding;
 use super::fault;
-use super::programs::answer_of;
+use crate::cli::programs::answer_of;
 
 const SWITCHES: &str = "nvidia-nvswitch";
 const PROGRAM: &str = "nv-fabricmanager";

@@ -9,13 +9,12 @@ mod exposed;
 mod fabric;
 mod finding;
 mod gpus;
+mod installed;
 mod memory;
 mod node;
-mod programs;
 mod room;
 mod shims;
 mod toolkit;
-mod version;
 
 use std::fmt;
 
@@ -25,9 +24,7 @@ use stasis_config::{Settings, SettingsError};
 use crate::cuda::nvml::Inventory;
 use crate::preflight::capabilities::Capabilities;
 pub use finding::{Finding, Verdict};
-use programs::Installed;
-pub(super) use programs::version_of;
-pub(super) use version::{Program, Version};
+use installed::Installed;
 
 /// All that was found.
 #[derive(Debug, Serialize)]
@@ -45,7 +42,7 @@ pub fn doctor(loaded: Result<Settings, SettingsError>) -> Diagnosis {
         findings.push(node::settings(&error));
         Settings::default()
     });
-    let programs = programs::installed(&settings);
+    let programs = installed::installed(&settings);
     let inventory = Inventory::read(&settings);
     let known = inventory.as_ref().ok();
     let groups = [

@@ -6,8 +6,8 @@ use std::path::Path;
 use stasis_config::{Settings, SettingsError};
 use stasis_linux::error_chain;
 
-use super::programs::exit_of;
 use super::{Finding, fault, ok, warning};
+use crate::cli::programs::exit_of;
 use crate::low_level::criu_version::CriuVersion;
 use crate::preflight::capabilities::{Capabilities, Cgroups, Criu};
 

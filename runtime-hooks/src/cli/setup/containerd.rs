@@ -9,7 +9,7 @@ use toml_edit::{DocumentMut, Item};
 use super::change::{self, Change};
 use super::programs::Programs;
 use super::{SetupError, Way, in_use, tables};
-use crate::cli::doctor::{Program, Version, version_of};
+use crate::cli::programs::{Program, Version, version_of};
 
 const MAIN: &str = "/etc/containerd/config.toml";
 const OWN: &str = "/etc/containerd/conf.d/stasis.toml";

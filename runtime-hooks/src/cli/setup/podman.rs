@@ -7,7 +7,7 @@ use toml_edit::{Array, InlineTable, Value};
 use super::change::{self, Change};
 use super::programs::Programs;
 use super::{SetupError, Way, tables};
-use crate::cli::doctor::{Program, Version, version_of};
+use crate::cli::programs::{Program, Version, version_of};
 
 const SETTINGS: &str = "/etc/containers/containers.conf.d/stasis.conf";
 /// Who reports errors as JSON: podman asks nobody else for them.

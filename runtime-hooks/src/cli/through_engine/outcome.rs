@@ -5,12 +5,16 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::command::EngineCommand;
-use super::report::{CANCELLED, REFUSED};
 use crate::cli::answer::amount::{size, took};
 use crate::cli::answer::name;
 use crate::cli::locate::engine::{Engine, Known};
 use crate::cli::log::line::Line;
 use crate::error::kind::{Diagnosis, Kind, State};
+
+/// The exit code of what was refused or has failed.
+pub(super) const REFUSED: u8 = 1;
+/// As shells have it of a program that SIGINT has ended.
+pub(super) const CANCELLED: u8 = 130;
 
 /// What has become of a container.
 #[derive(Debug, Serialize)]

@@ -7,11 +7,6 @@ use super::progress::Shown;
 use crate::cli::answer::{Format, answer, name, show_error, write_line};
 use crate::operation::verb::Verb;
 
-/// The exit code of what was refused or has failed.
-pub(super) const REFUSED: u8 = 1;
-/// As shells have it of a program that SIGINT has ended.
-pub(super) const CANCELLED: u8 = 130;
-
 /// How far an operation is belongs to no document.
 pub(super) fn shown(wanted: Shown, format: Format) -> Shown {
     match format {

@@ -1,6 +1,6 @@
 //! A directory of ours beside a file or directory of the user's, for what is unpacked of it or will
-//! become it. Whoever has it has it locked, so that what a command that was killed has left is known
-//! as such.
+//! become it. It is locked as long as it is used, so that the rest of a command that was killed is
+//! known as such.
 
 use std::borrow::Borrow;
 use std::collections::BTreeSet;
@@ -34,7 +34,8 @@ pub(super) fn path_of(path: &Path, ending: &str) -> Result<PathBuf, MoveError> {
 }
 
 impl Beside {
-    /// Makes the directory `.NAME.ENDING` beside what has that name, or opens the one that was left.
+    /// Makes the directory `.NAME.ENDING` beside what has that name, or opens the one that was
+    /// left.
     ///
     /// # Errors
     /// [`MoveError::Busy`], [`MoveError::Io`].

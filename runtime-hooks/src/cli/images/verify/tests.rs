@@ -81,10 +81,12 @@ fn nothing_is_called_whole_that_nothing_vouches_for() {
     }
     // A process has the driver's library mapped.
     let name = b"/usr/lib/libcuda.so.1";
-    let regular = [&[0x32, name.len() as u8][..], name, &[0x38, 2]].concat();
-    let file = [&[8, 1, 0x10, 1, 0x1a, regular.len() as u8][..], &regular].concat();
+    let byte = |length: usize| u8::try_from(length).unwrap();
+    let regular = [&[0x32, byte(name.len())][..], name, &[0x38, 2]].concat();
+    let file = [&[8, 1, 0x10, 1, 0x1a, byte(regular.len())][..], &regular].concat();
     let write = |name: &str, magic: u32, entry: &[u8]| {
-        let numbers = [0x5456_4319, magic, entry.len() as u32].map(u32::to_ne_bytes);
+        let bytes = u32::try_from(entry.len()).unwrap();
+        let numbers = [0x5456_4319, magic, bytes].map(u32::to_ne_bytes);
         std::fs::write(image.join(name), [&numbers.concat()[..], entry].concat()).unwrap();
     };
     write("mountpoints-1.img", 0x5556_3928, &[0x10, 1, 0x3a, 1, b'/']);

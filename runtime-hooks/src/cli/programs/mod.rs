@@ -1,4 +1,6 @@
-//! The programs that stasis and containerd run, and their versions as they say themselves.
+//! Programs of this machine: where they are, and their versions as they say themselves.
+
+mod version;
 
 use std::fs;
 use std::io::{self, Read};
@@ -8,56 +10,21 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use stasis_config::Settings;
-
-use super::version::{self, Program, Version};
-use super::{Finding, ok};
 use crate::host::environment;
+pub(crate) use version::{Program, Version};
 
 /// An answer to `--version` comes at once, and is a few lines.
 const DEADLINE: Duration = Duration::from_secs(5);
 const MOST_BYTES: u64 = 4096;
 
-/// An installed program.
-#[derive(Debug)]
-pub(super) struct Installed {
-    /// Its use: "low-level-runtime", "containerd".
-    id: &'static str,
-    /// Where it is.
-    pub(super) path: PathBuf,
-    /// The program, whatever its file is called, and its version; `None` if it does not say so.
-    version: Option<(Program, Version)>,
-}
-
-/// The low-level runtime of the settings, and the containerd of `PATH`.
-pub(super) fn installed(settings: &Settings) -> Vec<Installed> {
-    let runtime = settings.runtime.resolve().ok().map(|found| found.path);
-    let runtime = runtime.map(|path| ("low-level-runtime", path));
-    let containerd = in_path("containerd").map(|path| ("containerd", path));
-    let ask = |(id, path): (&'static str, PathBuf)| {
-        let answer = ask(&path).ok();
-        let version = answer.and_then(|answer| version::read(&answer));
-        Installed { id, path, version }
-    };
-    runtime.into_iter().chain(containerd).map(ask).collect()
-}
-
-impl Installed {
-    /// Reports it.
-    pub(super) fn finding(&self) -> Finding {
-        let path = self.path.display();
-        let evidence = match self.version {
-            Some((program, version)) => format!("{program} {version}: {path}"),
-            None => format!("of an unknown version: {path}"),
-        };
-        ok(self.id, evidence)
-    }
+/// Which program this is, whatever its file is called, and its version; `None` if it does not say.
+pub(crate) fn version_at(path: &Path) -> Option<(Program, Version)> {
+    version::read(&ask(path).ok()?)
 }
 
 /// The version of the program of this name in `PATH`, if it is the one that is meant.
 pub(crate) fn version_of(name: &str, program: Program) -> Option<Version> {
-    let answer = answer_of(name)?;
-    let (found, version) = version::read(&answer)?;
+    let (found, version) = version_at(&in_path(name)?)?;
     (found == program).then_some(version)
 }
 
@@ -73,7 +40,8 @@ pub(crate) fn exit_of(name: &str, argument: &str) -> Option<ExitStatus> {
     Some(status)
 }
 
-pub(super) fn in_path(name: &str) -> Option<PathBuf> {
+/// Where the program of this name in `PATH` is.
+pub(crate) fn in_path(name: &str) -> Option<PathBuf> {
     let path = environment::path();
     let mut files = std::env::split_paths(&path).map(|directory| directory.join(name));
     files.find(|file| is_program(file))
