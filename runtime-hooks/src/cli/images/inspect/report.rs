@@ -7,9 +7,9 @@ use stasis_config::Settings;
 use stasis_memory_store::{Index, PacksIn};
 
 use crate::cli::command_error::CommandError;
+use crate::cli::command_error::ImageError;
 use crate::cli::images::origin::Origin;
 use crate::cli::images::row::files_in;
-use crate::cli::images::verify::ImageError;
 use crate::cli::images::whose::Whose;
 use crate::cli::locate::engine::Engine;
 use crate::cli::log::line::{Line, read};

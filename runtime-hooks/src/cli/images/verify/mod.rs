@@ -14,6 +14,7 @@ use stasis_memory_store::{StoreError, refuse_arriving};
 
 use crate::bulk_memory::plugin;
 use crate::bulk_memory::restore::FoundMemory;
+use crate::cli::command_error::ImageError;
 use crate::container::host_memory::NoHostMemory;
 use crate::error::kind::Kind;
 use crate::error::{Refusal, chain};
