@@ -47,7 +47,7 @@ use rollback::{Changed, RolledBack, roll_back};
 pub(crate) fn recover(context: &Context, operation: &Operation, undo: &Undo) -> RolledBack {
     // What stays in a process is not in its way: its calls are answered as by the driver alone.
     let _ = gpu_path::put_back(operation.directory());
-    let after = match &undo.begun {
+    match &undo.begun {
         Begun::Restore(restore) => match &restore.group {
             Some(group) => group::restore::recover(context, operation, &undo.id, restore, group),
             None => end::of_restore(context, operation, &undo.id, restore).into(),
@@ -60,8 +60,7 @@ pub(crate) fn recover(context: &Context, operation: &Operation, undo: &Undo) -> 
             Ok(None) => checkpoint::has_ended(context, operation, undo).into(),
             Err(error) => AfterFailure::Unknown(error).into(),
         },
-    };
-    after
+    }
 }
 
 fn bring_back(

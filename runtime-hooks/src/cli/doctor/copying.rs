@@ -13,9 +13,9 @@ pub(super) fn finding(settings: &Settings) -> Finding {
     let why = match settings.gpu_checkpoint.path {
         GpuCheckpointPath::Driver => "the settings say so (gpu_checkpoint.path)".to_owned(),
         GpuCheckpointPath::Auto => match self_test::run(settings) {
-            Ok((libcuda, Verdict::Passed)) => return ok("copying", threads(libcuda)),
+            Ok((libcuda, Verdict::Passed)) => return ok("copying", threads(&libcuda)),
             Ok((libcuda, Verdict::PassedOnceLoaded { why })) => {
-                let threads = threads(libcuda);
+                let threads = threads(&libcuda);
                 return ok(
                     "copying",
                     format!(
@@ -37,7 +37,7 @@ pub(super) fn finding(settings: &Settings) -> Finding {
 }
 
 /// For a process that may use all of the machine.
-fn threads(libcuda: BuildId) -> String {
+fn threads(libcuda: &BuildId) -> String {
     let own = i32::try_from(std::process::id()).map(ProcessRef::open);
     let workers = match own {
         Ok(Ok(Some(own))) => worker_count(&own),

@@ -57,7 +57,7 @@ pub(super) fn of(rows: &[Row], asked: &'static str) -> String {
         });
         let lines = row.refusals.iter().map(refused).chain(memory);
         let lines = lines.chain(row.origin.iter().flat_map(origin));
-        for line in lines.chain(row.notes.iter().map(|note| name(note))) {
+        for line in lines.chain(row.notes.iter().map(name)) {
             text += &format!("\n{image}: {line}");
         }
     }
