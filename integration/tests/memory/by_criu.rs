@@ -120,7 +120,7 @@ fn mixed(stasis: &StasisHost, job: &MemoryContainer<'_>) -> Result<()> {
         let stored: u64 = index.areas().map(|area| area.bytes).sum();
         let by_criu = with_criu(&job.bundle, "image")?;
         ensure!(stored >= 96 * MIB, "{stored} bytes are stored");
-        ensure!(by_criu >= (8 + 2 * 16) * MIB && by_criu < 96 * MIB);
+        ensure!(((8 + 2 * 16) * MIB..96 * MIB).contains(&by_criu));
         if options.is_empty() {
             job.bundle.restore("image")?;
         }
