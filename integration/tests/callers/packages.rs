@@ -26,7 +26,7 @@ const FILES: [&str; 9] = [
     "/usr/lib/systemd/system/stasis-metrics.service",
     "/usr/lib/systemd/system/stasis-metrics.timer",
     "/usr/lib/tmpfiles.d/stasis.conf",
-    "/usr/share/man/man1/stasis-memory-list.1.gz",
+    "/usr/share/man/man1/stasis-gc.1.gz",
     "/usr/share/bash-completion/completions/stasis.bash",
     "/usr/share/zsh/vendor-completions/_cuda-checkpoint",
 ];

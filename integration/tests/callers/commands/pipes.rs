@@ -14,7 +14,7 @@ use super::json;
 const TIMES: usize = 20;
 
 /// The commands that answer, with `IMAGE` for an image that there is.
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 18] = [
     "doctor --self-test",
     "doctor --self-test --json",
     "check podman-job",
@@ -33,7 +33,6 @@ const COMMANDS: [&str; 19] = [
     "gc --keep 0",
     "recover --all",
     "checkpoint --dry-run podman-job",
-    "setup podman --dry-run",
 ];
 
 pub(crate) fn a_closed_pipe_ends_them_quietly(stasis: &StasisHost) -> Result<()> {

@@ -199,7 +199,7 @@ mod tests {
     fn a_text_line_quotes_the_message_and_has_the_same() {
         let line = reported(LogFormat::Text, not_moved());
         assert!(line.contains("says \\\"no\\\"\\\\nand more"), "{line}");
-        let end = " kind=memory-not-returned state=without-memory image_complete=true\n";
+        let end = " kind=bulk-memory state=unharmed image_complete=true\n";
         assert!(line.ends_with(end), "{line}");
     }
 
