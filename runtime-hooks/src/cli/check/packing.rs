@@ -26,7 +26,7 @@ pub(super) fn note(settings: &Settings, engine: Engine, bytes: u64) -> Option<St
     let seconds = u128::from(bytes) * TOOK.as_millis() / u128::from(PACKED) / 1000;
     Some(format!(
         "{who} the image's directory into an archive, {} of GPU contents with it: about {seconds} s \
-         more, and as long again at a restore; gpu_contents.directory in the settings keeps them \
+         more, and a quarter of that at a restore; gpu_contents.directory in the settings keeps them \
          apart (stasis setup --contents)",
         size(bytes)
     ))
