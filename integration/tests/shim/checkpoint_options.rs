@@ -17,7 +17,7 @@ use stasis_integration::on_hosts;
 const CHECKS: [fn(&StasisHost, &Containerd) -> Result<()>; 4] = [
     low_level_runtime_gets_what_was_asked_for,
     connection_needs_its_option,
-    file_lock_needs_its_option,
+    file_lock_needs_no_option,
     fault_of_the_driver_is_told,
 ];
 const BUNDLES: &str = "/run/containerd/io.containerd.runtime.v2.task/default";
@@ -128,7 +128,7 @@ fn expected() -> Vec<String> {
         "start said",
         "pause said",
         "resume said",
-        "checkpoint --image-path /images/first --work-path OWN --leave-running said",
+        "checkpoint --file-locks --image-path /images/first --work-path OWN --leave-running said",
         "checkpoint --image-path /images/second --work-path /run/chosen --tcp-established \
          --ext-unix-sk --shell-job --file-locks --manage-cgroups-mode soft --empty-ns network said",
         "delete said",
@@ -137,7 +137,7 @@ fn expected() -> Vec<String> {
         "state said",
         "delete --force said",
         &format!(
-            "restore --image-path /images/first --work-path /run/chosen --detach \
+            "restore --file-locks --image-path /images/first --work-path /run/chosen --detach \
              --pid-file {bundle}/init.pid --no-subreaper --bundle {bundle} said"
         ),
         "kill said 9",
@@ -212,21 +212,14 @@ fn connection_needs_its_option(stasis: &StasisHost, client: &Containerd) -> Resu
     stasis.ctr_remove("plain")
 }
 
-fn file_lock_needs_its_option(stasis: &StasisHost, client: &Containerd) -> Result<()> {
-    let options = CheckpointOptions {
-        file_locks: true,
-        ..into("/images/locked")
-    };
+fn file_lock_needs_no_option(stasis: &StasisHost, client: &Containerd) -> Result<()> {
     // The image has none, and the container sees this directory.
     let flock = format!("{DRIVER}/flock");
     stasis.host.install(Path::new("/usr/bin/flock"), &flock)?;
     let command = [&flock, "/tmp/lock", "/bin/counter", "10000"];
     stasis.start_gpu_task(client, "locked", &[], &command)?;
     assert_eq!(stasis.ask_until_up(10000)?, "101");
-    let message = refused_without(client, "locked", &options)?;
-    let log = log_in(stasis, &message, "/var/log/stasis/")?;
-    assert!(log.contains("file-locks"), "{log}");
-    client.checkpoint("locked", &options)?;
+    client.checkpoint("locked", &into("/images/locked"))?;
     assert_eq!(stasis.ask(10000)?.as_deref(), Some("102"));
     stasis.ctr_remove("locked")
 }
