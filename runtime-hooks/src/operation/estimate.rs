@@ -16,12 +16,12 @@ use crate::cuda::Driver;
 use observed::{Held, Observed, bytes_of, held_by};
 
 /// How long the driver and CRIU take for so many bytes of GPU contents that become memory of their
-/// processes, each with one thread: at a checkpoint, and as long at a restore. It is the rate of
-/// "CRIU alone" with 8 GiB on an H100 (docs/benchmarks.md): GPU checkpoint 2.5 s and dump 3.3 s;
-/// CRIU restore 4.3 s and GPU restore 1.5 s.
+/// processes, each with one thread, at a checkpoint. A restore takes less. It is the rate with 8 GiB
+/// on an H200 (docs/benchmarks.md): GPU checkpoint 5.1 s and dump 5.0 s; CRIU restore 5.4 s and GPU
+/// restore 1.8 s.
 #[must_use]
 pub fn seconds_by_criu(bytes: u64) -> f64 {
-    const SECONDS: f64 = 5.8;
+    const SECONDS: f64 = 10.1;
     const BYTES: u64 = 8 << 30;
     bytes as f64 / BYTES as f64 * SECONDS
 }

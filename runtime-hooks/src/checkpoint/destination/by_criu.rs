@@ -70,7 +70,7 @@ mod tests {
              (256)"
         );
         let much = said(8 << 10, Cause::Path);
-        assert!(much.contains("about 5.8 s"), "{much}");
+        assert!(much.contains("about 10.1 s"), "{much}");
         assert!(much.ends_with("gpu_checkpoint.path is \"driver\" in the settings"));
     }
 }
