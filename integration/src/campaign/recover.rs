@@ -26,8 +26,8 @@ impl Subject<'_> {
             .command(recover[0])
             .args(&recover[1..])
             .output()?;
-        // It says so if there is no room; and where an operation was killed before it wrote anything
-        // down, that there is nothing of a container below a root that it does not search.
+        // It says so if there is no room; and where an operation was killed before it wrote
+        // anything down, that there is nothing of a container below a root that is not searched.
         let may_fail = self.stasis.is_short_of_room()?;
         let is_nothing_left = output.stderr.ends_with(b"[no-container]\n");
         ensure!(
