@@ -16,9 +16,9 @@ use crate::cuda::Driver;
 use observed::{Held, Observed, bytes_of, held_by};
 
 /// How long the driver and CRIU take for so many bytes of GPU contents that become memory of their
-/// processes, each with one thread, at a checkpoint. A restore takes less. It is the rate with 8 GiB
-/// on an H200 (docs/benchmarks.md): GPU checkpoint 5.1 s and dump 5.0 s; CRIU restore 5.4 s and GPU
-/// restore 1.8 s.
+/// processes, each with one thread, at a checkpoint. A restore takes less. It is the rate with
+/// 8 GiB on an H200 (docs/benchmarks.md): GPU checkpoint 5.1 s and dump 5.0 s; CRIU restore 5.4 s
+/// and GPU restore 1.8 s.
 #[must_use]
 pub fn seconds_by_criu(bytes: u64) -> f64 {
     const SECONDS: f64 = 10.1;
