@@ -16,12 +16,17 @@ const NOT_RUNNING: [&str; 3] = [
     "what had been restored was ended, the image is unchanged",
 ];
 
+/// What a restore says of an image whose manifest is gone, though its index is there.
+const REFUSED: [&str; 2] = ["the image lacks its file", "/stasis.json"];
+
 #[test]
 fn a_restore_that_leaves_a_cuda_process_without_its_gpu_has_failed() -> Result<()> {
     let host = StasisHost::of(HostKind::sid()?)?;
     let _containerd = host.containerd()?;
-    without_a_manifest(&host, "counter", &["/bin/counter", "10000"], ["101", "102"])?;
-    without_a_manifest(&host, "memory", &["/bin/memcheck", "48"], ["ok 0", "ok 1"])?;
+    let counter = ["/bin/counter", "10000"];
+    without_a_manifest(&host, "counter", &counter, ["101", "102"], &NOT_RUNNING)?;
+    let memory = ["/bin/memcheck", "48"];
+    without_a_manifest(&host, "memory", &memory, ["ok 0", "ok 1"], &REFUSED)?;
     without_one_of_three(&host)?;
     a_plain_container_is_restored_as_ever(&host)
 }
@@ -33,6 +38,7 @@ fn without_a_manifest(
     id: &str,
     command: &[&str],
     answers: [&str; 2],
+    told: &[&str],
 ) -> Result<()> {
     let gpu = Bundle::make(host, id, command)?;
     gpu.run()?;
@@ -41,21 +47,21 @@ fn without_a_manifest(
     let manifest = gpu.image_path("good/stasis.json");
     let aside = gpu.image_path("aside.json");
     fs::rename(&manifest, &aside)?;
-    assert_contains(&gpu.restore_fails("good")?, &NOT_RUNNING);
-    attached_restore_fails(&gpu)?;
+    assert_contains(&gpu.restore_fails("good")?, told);
+    attached_restore_fails(&gpu, told)?;
     fs::rename(&aside, &manifest)?;
     gpu.restore("good")?;
     assert_eq!(host.ask(10000)?.as_deref(), Some(answers[1]));
     gpu.delete()
 }
 
-fn attached_restore_fails(gpu: &Bundle<'_>) -> Result<()> {
+fn attached_restore_fails(gpu: &Bundle<'_>, told: &[&str]) -> Result<()> {
     let (image, bundle) = (gpu.image("good"), gpu.directory());
     let mut attached = gpu.runtime(&["restore", "--image-path", &image, "--work-path", &bundle]);
     attached.args(["--bundle", &bundle, &gpu.id]);
     let output = attached.output()?;
     assert_eq!(output.status.code(), Some(1));
-    assert_contains(&String::from_utf8_lossy(&output.stderr), &NOT_RUNNING);
+    assert_contains(&String::from_utf8_lossy(&output.stderr), told);
     assert_eq!(gpu.status()?, "");
     Ok(())
 }
