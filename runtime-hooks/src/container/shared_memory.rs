@@ -12,20 +12,20 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{statfs, statvfs};
+use rustix::fs::{Mode, OFlags, open, statvfs};
+use stasis_memory_store::is_in_memory;
 
 use crate::container::Container;
 use crate::container::spec::Spec;
 
 const POINT: &str = "/dev/shm";
-/// `TMPFS_MAGIC` (linux/magic.h).
-const TMPFS: u64 = 0x0102_1994;
 
 /// The directory of the host that a container has as its own `/dev/shm`, if an engine has made it.
 pub(crate) fn directory(spec: &Spec) -> Option<PathBuf> {
     let binds = spec.binds().filter(|bind| bind.destination == POINT);
     let directory = PathBuf::from(binds.last()?.source);
-    let is_tmpfs = || statfs(&directory).is_ok_and(|it| u64::try_from(it.f_type) == Ok(TMPFS));
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let is_tmpfs = || open(&directory, flags, Mode::empty()).is_ok_and(is_in_memory);
     let device = |path: &Path| fs::metadata(path).map(|it| it.dev()).ok();
     let is_own = spec.has_own_namespace("ipc")
         && directory.is_absolute()
