@@ -78,11 +78,20 @@ fn remove(directory: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
     use std::fs::File;
     use std::time::Duration;
 
     use super::*;
     use crate::image::directory::in_use::hold;
+
+    fn names_in(below: &Path) -> Vec<OsString> {
+        let left = with_last_use(below).unwrap();
+        let names = left.iter().filter_map(|(_, path)| path.file_name());
+        let mut names: Vec<_> = names.map(OsString::from).collect();
+        names.sort();
+        names
+    }
 
     #[test]
     fn those_used_last_and_those_in_use_are_kept() {
@@ -101,13 +110,7 @@ mod tests {
         }
         let used = hold(&below.join("sha256-b")).unwrap();
         keep_last(below, 1, &below.join("state"));
-        let left = with_last_use(below).unwrap();
-        let mut names: Vec<_> = left
-            .iter()
-            .filter_map(|(_, path)| path.file_name())
-            .collect();
-        names.sort();
-        assert_eq!(names, ["sha256-a", "sha256-b"]);
+        assert_eq!(names_in(below), ["sha256-a", "sha256-b"]);
         drop(used);
         keep_last(below, 0, &below.join("state"));
         assert!(with_last_use(below).unwrap().is_empty());
@@ -131,12 +134,6 @@ mod tests {
         make(".later.stasis-pull", 3);
         make(".earlier.stasis-pull", 1);
         keep_last(below, 1, &below.join("state"));
-        let left = with_last_use(below).unwrap();
-        let mut names: Vec<_> = left
-            .iter()
-            .filter_map(|(_, path)| path.file_name())
-            .collect();
-        names.sort();
-        assert_eq!(names, [".later.stasis-pull", "whole"]);
+        assert_eq!(names_in(below), [".later.stasis-pull", "whole"]);
     }
 }
