@@ -172,6 +172,14 @@ pub(crate) fn too_large(limit: u64) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
+/// Whether a path still leads to this open file: another one may have removed or replaced it.
+#[must_use]
+pub fn is_at(file: &File, path: &Path) -> bool {
+    let id = |found: fs::Metadata| (found.dev(), found.ino());
+    let there = path.symlink_metadata().map(id);
+    there.is_ok_and(|there| file.metadata().is_ok_and(|held| id(held) == there))
+}
+
 /// Removes a file; that there is none is no error.
 ///
 /// # Errors

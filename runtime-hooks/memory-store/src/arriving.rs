@@ -69,9 +69,6 @@ pub struct Arriving {
 
 impl Arriving {
     /// Looks for one in an image directory; `None`: all of the image there is, if there is one.
-    ///
-    /// # Errors
-    /// [`StoreError::Io`].
     pub fn find(image: &Path) -> Result<Option<Self>, StoreError> {
         let path = image.join(ARRIVING_FILE);
         let file = file::open(&path).map_err(StoreError::io("open", &path))?;
@@ -80,9 +77,6 @@ impl Arriving {
     }
 
     /// What is fetched.
-    ///
-    /// # Errors
-    /// [`StoreError`]: the file says nothing of it.
     pub fn fetched(&self) -> Result<Fetched, StoreError> {
         let text = self.text()?;
         let first = text.lines().next().and_then(|line| line.split_once(' '));
@@ -97,9 +91,6 @@ impl Arriving {
     }
 
     /// How far it is.
-    ///
-    /// # Errors
-    /// [`StoreError::Io`].
     pub fn arrived(&self) -> Result<Arrived, StoreError> {
         // Whoever ends says how before the lock ends.
         let is_fetched = is_locked(&self.file).map_err(StoreError::io("lock", &self.path()))?;
@@ -130,9 +121,6 @@ impl Arriving {
     }
 
     /// Waits until so many bytes of a pack are there.
-    ///
-    /// # Errors
-    /// [`StoreError::CutOff`]: they will not be.
     pub(crate) fn until(&self, pack: &File, bytes: u64) -> Result<(), StoreError> {
         loop {
             // Looked at first: what is there is there, however the fetching has ended.
@@ -182,9 +170,6 @@ impl Arriving {
 }
 
 /// Refuses an image that is not all there: for those who do not wait for it.
-///
-/// # Errors
-/// [`StoreError::Arriving`], [`StoreError::CutOff`].
 pub fn refuse_arriving(image: &Path) -> Result<(), StoreError> {
     let Some(arriving) = Arriving::find(image)? else {
         return Ok(());

@@ -27,9 +27,6 @@ pub struct Stored {
 }
 
 /// The checkpoints of a store, in the order of their ids; nothing if there is no such directory.
-///
-/// # Errors
-/// [`StoreError::Io`].
 pub fn list(store: &Path) -> Result<Vec<Stored>, StoreError> {
     let mut found = Vec::new();
     for entry in entries(store)? {
@@ -100,9 +97,6 @@ pub fn remove(directory: &Path) -> Result<(), StoreError> {
 
 /// Removes the memory of a checkpoint that failed: what is in its image directory, and its
 /// directory in a store.
-///
-/// # Errors
-/// [`StoreError::Io`].
 pub fn discard(image_dir: &Path, directory: Option<&Path>) -> Result<(), StoreError> {
     clear(image_dir, INDEX_FILE)?;
     directory.map_or(Ok(()), remove)

@@ -4,12 +4,26 @@ use std::fmt;
 use std::io;
 use std::str::FromStr;
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 
 /// A random number that the index, the packs and the manifest of one checkpoint have in common; 32
 /// hexadecimal digits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    BorshSerialize,
+    BorshDeserialize,
+)]
 #[serde(try_from = "String", into = "String")]
 pub struct ImageId(u128);
 
@@ -21,9 +35,6 @@ impl ImageId {
     }
 
     /// A new one.
-    ///
-    /// # Errors
-    /// The error of getrandom(2).
     pub fn random() -> io::Result<Self> {
         let mut random = [0_u8; 16];
         let filled = getrandom(&mut random[..], GetRandomFlags::empty())?;
@@ -32,11 +43,6 @@ impl ImageId {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         Ok(Self::new(u128::from_ne_bytes(random)))
-    }
-
-    /// The number that it is.
-    pub(crate) fn number(self) -> u128 {
-        self.0
     }
 }
 

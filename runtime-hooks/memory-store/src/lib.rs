@@ -8,9 +8,8 @@
 //!
 //! * Writing: [`Writer`] makes the store of one checkpoint.
 //! * Reading: [`Reader`] opens the packs of an index, [`Reader::load`] gives the pages of a chunk.
-//! * Contents in files in memory ([`FileContents`]): [`Writer::store_files`],
-//!   while more of them come ([`Writer::store_coming`]), and [`Reader::load_files`], by many
-//!   threads. What is in a pack from the beginning
+//! * Contents in files in memory ([`FileContents`]): [`Writer::store_coming`] and
+//!   [`Reader::load_files`], by many threads. What is in a pack from the beginning
 //!   ([`create_pack`]) is not copied: [`Reader::in_place`].
 //! * Moving: a [`Plan`] puts the memory of an image into blobs for a registry, which are the packs
 //!   of the image that is pulled; and large files of CRIU ([`cut_files`], [`write_files`]).
@@ -40,6 +39,7 @@ mod pack;
 mod protocol;
 mod reader;
 #[cfg(test)]
+#[path = "tests/test_data.rs"]
 mod test_data;
 mod write;
 

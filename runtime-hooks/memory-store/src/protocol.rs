@@ -8,6 +8,7 @@
 
 use std::path::PathBuf;
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
 use crate::ImageId;
@@ -16,7 +17,9 @@ use crate::ImageId;
 pub const REQUEST_VARIABLE: &str = "STASIS_MEMORY_REQUEST";
 
 /// Where the packs of an image lie.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, BorshSerialize, BorshDeserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum PacksIn {
     /// The image directory, so that an image that is copied carries everything.

@@ -64,18 +64,10 @@ impl Reader {
 
     /// Opens all packs of an index in a store directory, to be read as the disk has them: past the
     /// page cache, if their file system can do that.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
     pub fn open_past_cache(index: &Index, directory: &Path) -> Result<Self, StoreError> {
-        let open = |(number, pack)| {
-            let file = PackFile::open(directory, pack);
-            let file = file.map_err(|problem| needed(index, number, problem))?;
-            file.read_directly();
-            Ok(Arc::new(file))
-        };
-        let packs: Result<_, StoreError> = (0..).zip(&index.packs).map(open).collect();
-        Ok(Self::of(packs?))
+        let reader = Self::open(directory, index, Some(directory))?;
+        reader.packs.iter().for_each(|pack| pack.read_directly());
+        Ok(reader)
     }
 
     pub(crate) fn of(packs: Vec<Arc<PackFile>>) -> Self {
@@ -85,9 +77,6 @@ impl Reader {
 
     /// Waits until all is there, as the digests of those say who fetch it: checksums find damage
     /// and no forgery.
-    ///
-    /// # Errors
-    /// [`StoreError::CutOff`]: it will not be.
     pub fn until_whole(&self) -> Result<(), StoreError> {
         match &self.arriving {
             Some(arriving) => arriving.until_whole(|| false),
@@ -97,9 +86,6 @@ impl Reader {
 
     /// Reads the stored pages of a chunk into the buffer, or finds them in a mapped pack. The
     /// process and the address of the area are for messages.
-    ///
-    /// # Errors
-    /// [`StoreError::Chunk`].
     pub fn load<'b>(
         &'b self,
         process: i32,
@@ -146,9 +132,6 @@ struct Origin<'b> {
 
 impl<'b> Loaded<'b> {
     /// All of them, after their checksum was compared.
-    ///
-    /// # Errors
-    /// [`StoreError::Chunk`]: the checksum differs.
     pub fn verified(self) -> Result<&'b [u8], StoreError> {
         self.origin.verify(Checksum::of(self.content))?;
         Ok(self.content)
@@ -157,9 +140,6 @@ impl<'b> Loaded<'b> {
     /// Passes them to `take` in parts of this many bytes, with their places in the chunk. Each part
     /// is passed on while it is still in the cache after it was hashed, so they are verified only
     /// when this succeeds.
-    ///
-    /// # Errors
-    /// [`StoreError::Chunk`]: the checksum differs. Those of `take`.
     pub fn hand_on<E: From<StoreError>>(
         self,
         bytes: usize,

@@ -1,6 +1,6 @@
 //! What there is of images elsewhere, whether in a directory or behind a registry.
 
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 
 use crate::{Descriptor, Digest, Manifest, OciImageError};
 
@@ -10,61 +10,29 @@ pub trait Elsewhere: Sync {
     fn name(&self) -> String;
 
     /// The manifest of a tag or digest, and its digest.
-    ///
-    /// # Errors
-    /// [`OciImageError`]: there is none, or it is not that of an image of ours.
     fn manifest(&self, tag: &str) -> Result<(Manifest, Digest), OciImageError>;
 
     /// What a tag or digest names, be it ours or another's image.
-    ///
-    /// # Errors
-    /// [`OciImageError`]: there is none, or it is no image.
     fn describe(&self, tag: &str) -> Result<Descriptor, OciImageError>;
 
     /// Images of ours that are there, at most so many: what a new one for the tag is likely to have
     /// parts of. One that cannot be read is none.
-    ///
-    /// # Errors
-    /// [`OciImageError`]: of the place itself.
     fn images(&self, tag: &str, most: usize) -> Result<Vec<Manifest>, OciImageError>;
 
     /// Makes sure that the blobs of an image are there, as far as that costs little.
-    ///
-    /// # Errors
-    /// [`OciImageError`]: one is not.
     fn expect(&self, image: &Manifest) -> Result<(), OciImageError>;
 
     /// Whether a blob is there that an image named.
     fn still_has(&self, digest: &Digest, bytes: u64) -> bool;
 
-    /// Reads a blob, of which no more than its length comes. Its digest is the caller's to compare.
-    ///
-    /// # Errors
-    /// [`OciImageError`]: it is not there, or has another length.
-    fn reader(&self, blob: &Descriptor) -> Result<Box<dyn Read + '_>, OciImageError>;
-
-    /// Reads what is behind the first `at` bytes of a blob.
-    ///
-    /// # Errors
-    /// As [`Self::reader`].
-    fn reader_from(&self, blob: &Descriptor, at: u64) -> Result<Box<dyn Read + '_>, OciImageError> {
-        let mut reader = self.reader(blob)?;
-        let skipped = io::copy(&mut reader.by_ref().take(at), &mut io::sink());
-        skipped
-            .map_err(|error| OciImageError::of_io(error, "read a blob of", self.name().as_ref()))?;
-        Ok(reader)
-    }
+    /// Reads what is behind the first `at` bytes of a blob, of which no more than its length comes.
+    /// Its digest is the caller's to compare.
+    fn reader(&self, blob: &Descriptor, at: u64) -> Result<Box<dyn Read + '_>, OciImageError>;
 
     /// Begins a blob.
-    ///
-    /// # Errors
-    /// [`OciImageError`].
     fn new_blob(&self) -> Result<Box<dyn NewBlob + '_>, OciImageError>;
 
     /// Adds a small blob.
-    ///
-    /// # Errors
-    /// [`OciImageError`].
     fn put(&self, bytes: &[u8]) -> Result<Stored, OciImageError>;
 
     /// Adds a manifest whose blobs are all there, under a tag that another may have had.
@@ -83,7 +51,7 @@ pub trait Elsewhere: Sync {
             return Err(OciImageError::blob(blob.digest, what));
         }
         let mut bytes = Vec::new();
-        let read = self.reader(blob)?.read_to_end(&mut bytes);
+        let read = self.reader(blob, 0)?.read_to_end(&mut bytes);
         read.map_err(|error| OciImageError::of_io(error, "read a blob of", self.name().as_ref()))?;
         match Digest::of(&bytes) == blob.digest {
             true => Ok(bytes),
@@ -101,9 +69,6 @@ pub trait NewBlob: Write + Send {
     fn written(&self) -> (Digest, u64);
 
     /// Gives it its name.
-    ///
-    /// # Errors
-    /// [`OciImageError`].
     fn finish(self: Box<Self>) -> Result<Stored, OciImageError>;
 }
 

@@ -66,9 +66,6 @@ impl Reference {
     }
 
     /// Where it is, to be read; with credentials of a file, if one is named.
-    ///
-    /// # Errors
-    /// [`OciImageError`].
     pub fn open(&self, credentials: Option<&Path>) -> Result<Box<dyn Elsewhere>, OciImageError> {
         Ok(match &self.place {
             Place::Layout(path) => Box::new(Layout::open(path)?),
@@ -77,9 +74,6 @@ impl Reference {
     }
 
     /// Where it is, to be written: a layout is made, if there is none.
-    ///
-    /// # Errors
-    /// [`OciImageError`].
     pub fn open_or_make(
         &self,
         credentials: Option<&Path>,

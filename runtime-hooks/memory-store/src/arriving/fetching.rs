@@ -1,8 +1,7 @@
 //! Who fetches an image says so, and how it ends.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::thread::sleep;
 
@@ -31,20 +30,14 @@ impl Fetching {
         // Held until the new file has its name: of two who come now one gets it.
         let earlier = file::open(&path).map_err(failed)?;
         if let Some(earlier) = &earlier
-            && !(lock_soon(earlier).map_err(failed)? && is_still(earlier, &path))
+            && !(lock_soon(earlier).map_err(failed)? && file::is_at(earlier, &path))
         {
             let image = image.to_owned();
             return Err(StoreError::Arriving { image });
         }
         let new = image.join(format!("{ARRIVING_FILE}.new"));
         file::remove(&new).map_err(failed)?;
-        let mut file = File::options();
-        let mut file = file
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&new)
-            .map_err(failed)?;
+        let mut file = file::create_new(&new).map_err(failed)?;
         let written = lock_soon(&file).and_then(|_| {
             let Fetched { reference, digest } = fetched;
             file.write_all(line(&format!("{digest} {reference}")).as_bytes())?;
@@ -58,9 +51,6 @@ impl Fetching {
 
     /// Says how it has ended, for the image directory as it is called now. What is whole is on disk
     /// already.
-    ///
-    /// # Errors
-    /// [`StoreError::Io`].
     pub fn end(mut self, image: &Path, end: &FetchEnd) -> Result<(), StoreError> {
         let path = image.join(ARRIVING_FILE);
         let mut said = || match end {
@@ -81,14 +71,6 @@ impl Fetching {
 fn line(text: &str) -> String {
     let text: String = text.chars().take(MOST_LINE).collect();
     format!("{}\n", text.replace(char::is_control, " "))
-}
-
-/// Whether a path still leads to this file.
-fn is_still(file: &File, path: &Path) -> bool {
-    let id = |found: Metadata| (found.dev(), found.ino());
-    let held = file.metadata().map(id);
-    let found = path.symlink_metadata().map(id);
-    held.is_ok_and(|held| found.is_ok_and(|found| found == held))
 }
 
 /// Takes a lock that readers try for a moment ([`is_locked`]); `false`: somebody keeps it.

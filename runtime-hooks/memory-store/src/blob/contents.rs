@@ -2,8 +2,10 @@
 
 use std::collections::HashSet;
 
+use borsh::{BorshDeserialize, BorshSerialize};
+
 use super::{BlobDigest, pack_of};
-use crate::index::codec::{Input, number};
+use crate::index::codec::written;
 use crate::{CHUNK, Encoding, PAGE};
 
 const MAGIC: &[u8; 8] = b"STASISBC";
@@ -16,7 +18,7 @@ const CONTENT: usize = 32 + 4 + 8 + 4 + 1;
 const BLOB: usize = 32 + 8 + 4;
 
 /// How contents are recognised that cannot be compared, since they are elsewhere: BLAKE3.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, BorshSerialize, BorshDeserialize)]
 pub struct ContentHash(pub [u8; 32]);
 
 impl ContentHash {
@@ -28,7 +30,7 @@ impl ContentHash {
 }
 
 /// A blob, and all that is in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct BlobContents {
     /// Its name.
     pub digest: BlobDigest,
@@ -39,7 +41,7 @@ pub struct BlobContents {
 }
 
 /// The stored pages of a chunk, in a blob.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Content {
     /// Of the pages.
     pub hash: ContentHash,
@@ -56,23 +58,7 @@ pub struct Content {
 /// Writes the list.
 #[must_use]
 pub fn encode(blobs: &[BlobContents]) -> Vec<u8> {
-    let mut list = Vec::new();
-    list.extend(MAGIC);
-    list.extend(VERSION.to_le_bytes());
-    list.extend(count(blobs).to_le_bytes());
-    for blob in blobs {
-        list.extend(blob.digest);
-        list.extend(blob.bytes.to_le_bytes());
-        list.extend(count(&blob.contents).to_le_bytes());
-        for content in &blob.contents {
-            list.extend(content.hash.0);
-            list.extend(content.content_bytes.to_le_bytes());
-            list.extend(content.offset.to_le_bytes());
-            list.extend(content.bytes.to_le_bytes());
-            list.push(number(content.encoding));
-        }
-    }
-    list
+    written(&(*MAGIC, VERSION, blobs))
 }
 
 /// The length of what a list has about so many blobs and contents.
@@ -80,38 +66,19 @@ pub(super) fn listed_bytes(blobs: usize, contents: usize) -> u64 {
     (blobs * BLOB + contents * CONTENT) as u64
 }
 
-/// A longer list would not be read.
-fn count<T>(list: &[T]) -> u32 {
-    u32::try_from(list.len()).unwrap_or(u32::MAX)
-}
-
 /// Reads a list that anybody may have written.
-///
-/// # Errors
-/// What is wrong with it.
-pub fn decode(list: &[u8]) -> Result<Vec<BlobContents>, String> {
-    let mut input = Input(list);
-    if input.take::<8>()? != *MAGIC {
+pub fn decode(mut list: &[u8]) -> Result<Vec<BlobContents>, String> {
+    let unreadable = |error: std::io::Error| error.to_string();
+    let (magic, version) = <([u8; 8], u32)>::deserialize(&mut list).map_err(unreadable)?;
+    if magic != *MAGIC {
         return Err("it is not a list of contents".to_owned());
     }
-    match input.u32()? {
-        VERSION => {}
-        other => {
-            return Err(format!(
-                "version {other} is unknown; this stasis reads {VERSION}"
-            ));
-        }
+    if version != VERSION {
+        return Err(format!(
+            "version {version} is unknown; this stasis reads {VERSION}"
+        ));
     }
-    let blobs = input.list(BLOB, |input| {
-        Ok(BlobContents {
-            digest: input.take()?,
-            bytes: input.u64()?,
-            contents: input.list(CONTENT, content)?,
-        })
-    })?;
-    if !input.0.is_empty() {
-        return Err(format!("there are {} bytes after its end", input.0.len()));
-    }
+    let blobs: Vec<BlobContents> = borsh::from_slice(list).map_err(unreadable)?;
     let mut packs = HashSet::new();
     for blob in &blobs {
         let pack = pack_of(&blob.digest, blob.bytes);
@@ -121,16 +88,6 @@ pub fn decode(list: &[u8]) -> Result<Vec<BlobContents>, String> {
         check(blob)?;
     }
     Ok(blobs)
-}
-
-fn content(input: &mut Input<'_>) -> Result<Content, String> {
-    Ok(Content {
-        hash: ContentHash(input.take()?),
-        content_bytes: input.u32()?,
-        offset: input.u64()?,
-        bytes: input.u32()?,
-        encoding: input.encoding()?,
-    })
 }
 
 fn check(blob: &BlobContents) -> Result<(), String> {

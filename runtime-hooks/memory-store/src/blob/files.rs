@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use stasis_linux::file;
 
-use super::each::for_each;
+use crate::file_contents::queue::for_each;
 use crate::pack::PackFile;
 use crate::reader::fill;
 use crate::{
@@ -39,9 +39,6 @@ pub struct LargeFile<'a> {
 }
 
 /// Cuts files of a directory, by so many threads, into what [`Plan`](crate::Plan) takes.
-///
-/// # Errors
-/// [`StoreError`]: one cannot be read, or is shorter.
 pub fn cut_files(
     directory: &Path,
     files: &[LargeFile<'_>],

@@ -1,12 +1,10 @@
 //! What the other side lacks is put into new blobs, and the index refers to what is where.
 
-use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
 use super::contents::{BlobContents, Content, listed_bytes};
 use super::cut::{BlobsOf, Lengths};
-use super::most::refuse_too_much;
-use super::plan::{Key, Needed, kept, key, needed, trim};
+use super::plan::{Key, Needed, kept, key, needed, refuse_too_much, trim};
 use super::{BlobDigest, pack_of};
 use crate::index::limits;
 use crate::pack::compress::Compressor;
@@ -21,15 +19,9 @@ pub trait NewBlobs {
     type Error: From<StoreError>;
 
     /// Takes more bytes of the blob.
-    ///
-    /// # Errors
-    /// They cannot be written.
     fn append(&mut self, bytes: &[u8]) -> Result<(), Self::Error>;
 
     /// The blob is complete; the next bytes begin another.
-    ///
-    /// # Errors
-    /// It cannot be kept.
     fn end(&mut self) -> Result<BlobDigest, Self::Error>;
 }
 
@@ -101,19 +93,18 @@ impl<'a> Plan<'a> {
     pub fn put<N: NewBlobs>(self, new: &mut N) -> Result<Gathered, N::Error> {
         let mut blobs = self.kept;
         let kept = blobs.iter().map(|blob| blob.digest).collect();
-        let mut places = places_in(&blobs);
-        let mut growing = Growing::new(self.lengths, blobs.len())?;
+        let mut placed: HashSet<Key> = places_in(&blobs).into_keys().collect();
+        let mut growing = Growing::new(self.lengths)?;
         for needed in &self.needed {
-            if let Entry::Vacant(place) = places.entry(needed.trimmed.key) {
+            if placed.insert(needed.trimmed.key) {
                 let content = growing.put(self.index, self.reader, needed, new)?;
-                place.insert((growing.number, content));
                 growing.end_if_due(&content, new)?;
             }
         }
         growing.end(new)?;
         blobs.extend(growing.blobs);
-        sort(&mut blobs, &mut places);
-        let index = index_of(self.index, &self.needed, &blobs, &places)?;
+        blobs.sort_by_key(|blob| blob.digest);
+        let index = index_of(self.index, &self.needed, &blobs)?;
         Ok(Gathered { index, blobs, kept })
     }
 }
@@ -123,15 +114,13 @@ struct Growing {
     lengths: Lengths,
     compressor: Compressor,
     buffer: Buffer,
-    /// The number of the one that grows among all of the image.
-    number: usize,
     bytes: u64,
     contents: Vec<Content>,
     blobs: Vec<BlobContents>,
 }
 
 impl Growing {
-    fn new(lengths: Lengths, number: usize) -> Result<Self, StoreError> {
+    fn new(lengths: Lengths) -> Result<Self, StoreError> {
         let impossible = |error: std::io::Error| StoreError::Impossible {
             what: format!("zstd cannot be used: {error}"),
         };
@@ -139,7 +128,6 @@ impl Growing {
             lengths,
             compressor: Compressor::new(LEVEL).map_err(impossible)?,
             buffer: Buffer::new(),
-            number,
             bytes: 0,
             contents: Vec::new(),
             blobs: Vec::new(),
@@ -202,7 +190,6 @@ impl Growing {
             bytes: std::mem::take(&mut self.bytes),
             contents: std::mem::take(&mut self.contents),
         });
-        self.number += 1;
         Ok(())
     }
 }
@@ -220,27 +207,13 @@ fn places_in(blobs: &[BlobContents]) -> Places {
     places
 }
 
-fn sort(blobs: &mut Vec<BlobContents>, places: &mut Places) {
-    let mut numbered: Vec<_> = blobs.drain(..).enumerate().collect();
-    numbered.sort_by_key(|(_, blob)| blob.digest);
-    let ranks: HashMap<usize, usize> = numbered
-        .iter()
-        .map(|(number, _)| *number)
-        .zip(0..)
-        .collect();
-    for (number, _) in places.values_mut() {
-        *number = ranks.get(number).copied().unwrap_or(usize::MAX);
-    }
-    blobs.extend(numbered.into_iter().map(|(_, blob)| blob));
-}
-
 /// The same, with the blobs as packs.
 fn index_of(
     index: &Index,
     needed: &[Needed<'_>],
     blobs: &[BlobContents],
-    places: &Places,
 ) -> Result<Index, StoreError> {
+    let places = places_in(blobs);
     let mut processes = index.processes.clone();
     let areas = processes.iter_mut().flat_map(|process| &mut process.areas);
     areas.for_each(|area| area.chunks.clear());
@@ -252,7 +225,7 @@ fn index_of(
             number: chunk.number,
             pages: trimmed.pages.clone(),
             checksum: trimmed.checksum,
-            place: place_of(places, &trimmed.key).ok_or_else(not_placed)?,
+            place: place_of(&places, &trimmed.key).ok_or_else(not_placed)?,
         });
     }
     let packs = blobs.iter().map(|blob| pack_of(&blob.digest, blob.bytes));

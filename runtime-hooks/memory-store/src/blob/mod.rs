@@ -10,10 +10,8 @@
 
 pub(crate) mod contents;
 pub(crate) mod cut;
-mod each;
 pub(crate) mod files;
 pub(crate) mod gather;
-mod most;
 mod plan;
 pub(crate) mod write_files;
 

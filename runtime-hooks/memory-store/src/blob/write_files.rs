@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-use super::each::for_each;
 use super::files::LargeFile;
+use crate::file_contents::queue::for_each;
 use crate::{CHUNK, Index, Reader, StoreError, StoredPages};
 
 /// As those of CRIU's files that come whole.
@@ -14,9 +14,6 @@ const MODE: u32 = 0o600;
 
 /// Refuses what is no index of these files, one for one: each piece follows the one before, and
 /// the last one ends where the file does.
-///
-/// # Errors
-/// What is wrong with it.
 pub fn refuse_other_files(index: &Index, files: &[LargeFile<'_>]) -> Result<(), String> {
     let numbers = index.processes.iter().map(|process| process.pid);
     if !numbers.eq(files.iter().map(|large| large.number)) {
@@ -40,9 +37,6 @@ pub fn refuse_other_files(index: &Index, files: &[LargeFile<'_>]) -> Result<(), 
 
 /// Writes files of an index, which [`refuse_other_files`] does not refuse, from its packs in the
 /// same directory. They are not on disk yet.
-///
-/// # Errors
-/// [`StoreError`]: a pack is damaged, or a file cannot be written.
 pub fn write_files(
     directory: &Path,
     index: &Index,

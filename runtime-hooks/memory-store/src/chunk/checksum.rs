@@ -1,11 +1,11 @@
 //! How contents are recognised.
 
-use serde::{Deserialize, Serialize};
+use borsh::{BorshDeserialize, BorshSerialize};
 use twox_hash::XxHash3_128;
 
 /// A checksum of contents. It is not cryptographic: it finds damage and equal contents, and is no
 /// proof against forgery.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, BorshSerialize, BorshDeserialize)]
 pub struct Checksum(pub u128);
 
 impl Checksum {

@@ -1,6 +1,8 @@
 //! Which pages of a chunk are stored: those that are not zero.
 
-use serde::{Deserialize, Serialize};
+use std::io::{Read, Result, Write};
+
+use borsh::{BorshDeserialize, BorshSerialize};
 
 use crate::{CHUNK, PAGE};
 
@@ -9,7 +11,7 @@ pub(crate) const WORDS: usize = CHUNK / PAGE / 64;
 const BLOCK: usize = 256;
 
 /// The pages of a chunk that are stored; the others are zero.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum StoredPages {
     /// The first so many (1 to 1024), which are all that the chunk has.
     All(u16),
@@ -131,6 +133,25 @@ impl StoredPages {
                 room -= own;
             }
             (!part.is_empty()).then_some(part)
+        })
+    }
+}
+
+/// A number without pages stands for a bitmap.
+impl BorshSerialize for StoredPages {
+    fn serialize<W: Write>(&self, into: &mut W) -> Result<()> {
+        match self {
+            Self::All(pages) => pages.serialize(into),
+            Self::Some(bits) => (0_u16, **bits).serialize(into),
+        }
+    }
+}
+
+impl BorshDeserialize for StoredPages {
+    fn deserialize_reader<R: Read>(from: &mut R) -> Result<Self> {
+        Ok(match u16::deserialize_reader(from)? {
+            0 => Self::Some(Box::deserialize_reader(from)?),
+            all => Self::All(all),
         })
     }
 }

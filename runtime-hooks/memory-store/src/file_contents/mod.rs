@@ -1,13 +1,16 @@
 //! Contents of processes that lie in files in memory, and not in the processes: GPU contents, for
 //! which CRIU has a hole.
 
-pub(crate) mod pieces;
 pub(crate) mod queue;
 
 use std::fs::File;
 use std::io;
 
 use crate::{Area, PAGE, StoreError};
+
+/// The chunks that a thread takes at a time, at most. They lie side by side in a pack, so a disk
+/// reads long parts.
+pub(crate) const PIECE: u16 = 16;
 
 /// Contents of a process that lie in a file in memory (`stasis_linux::memory_file`), or that are
 /// to lie there.

@@ -1,11 +1,11 @@
-//! Work that comes while threads do it.
+//! Work for several threads, all there or still to come.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use crate::StoreError;
+use crate::{Buffer, StoreError};
 
 /// Pieces that threads take, from the first to the last, while others are added.
 #[derive(Debug)]
@@ -113,6 +113,40 @@ pub(crate) fn share_out_coming<P: Send, R: Send, E: From<StoreError>>(
     })
 }
 
+/// Has at most so many threads take pieces that are all there.
+pub(crate) fn share_out<P: Send, R: Send>(
+    pieces: impl ExactSizeIterator<Item = P>,
+    threads: NonZeroUsize,
+    work: impl Fn(&Worker<'_, P>) -> Result<R, StoreError> + Sync,
+) -> Result<Vec<R>, StoreError> {
+    let threads = NonZeroUsize::new(pieces.len()).map_or(threads, |pieces| pieces.min(threads));
+    share_out_coming(threads, work, |queue| {
+        queue.add(pieces, threads);
+        Ok(())
+    })
+}
+
+/// Does `work` with each of the items, by threads with a buffer each. What comes of it is in the
+/// order of the items.
+pub(crate) fn for_each<I: Sync, T: Send>(
+    items: &[I],
+    threads: usize,
+    work: impl Fn(&I, &mut Buffer) -> Result<T, StoreError> + Sync,
+) -> Result<Vec<T>, StoreError> {
+    let threads = NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN);
+    let done = share_out(items.iter().enumerate(), threads, |items| {
+        let mut buffer = Buffer::new();
+        let mut done = Vec::new();
+        while let Some((number, item)) = items.take() {
+            done.push((number, work(item, &mut buffer)?));
+        }
+        Ok(done)
+    })?;
+    let mut done: Vec<_> = done.into_iter().flatten().collect();
+    done.sort_unstable_by_key(|(number, _)| *number);
+    Ok(done.into_iter().map(|(_, result)| result).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -197,5 +231,15 @@ mod tests {
             Ok(())
         });
         assert!(matches!(failed, Err(StoreError::Panic)));
+    }
+
+    #[test]
+    fn what_comes_of_items_is_in_their_order() {
+        let items: Vec<usize> = (0..1000).collect();
+        for threads in [0, 3] {
+            let done = for_each(&items, threads, |item, _| Ok(item + 1)).unwrap();
+            assert_eq!(done, (1..=1000).collect::<Vec<_>>());
+        }
+        assert_eq!(for_each(&[0; 0], 3, |_, _| Ok(())).unwrap(), []);
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 use stasis_linux::memory_file;
 
 use super::*;
-use crate::test_data::{Images, START, content, names, text};
+use crate::test_data::{Images, START, content, names, store_files, text};
 use crate::{
     CHUNK, Chunk, Compression, DumpRequest, Index, PacksIn, ProcessMemory, Reader, StreamReport,
     Writer,
@@ -91,7 +91,7 @@ fn dump(image: &Path, request: &DumpRequest, held: &[Held]) -> (Index, StreamRep
     let mut writer = Writer::create(image, request).unwrap();
     assert_eq!(writer.not_reused(), None);
     let progress = AtomicU64::new(0);
-    let stored = writer.store_files(&contents(held), THREADS, &progress);
+    let stored = store_files(&writer, &contents(held), THREADS, &progress);
     let (processes, report) = stored.unwrap();
     assert_eq!(progress.into_inner(), bytes(held));
     (writer.finish(&processes).unwrap(), report)
@@ -226,7 +226,7 @@ fn what_does_not_fit_its_file_is_refused_and_nothing_is_left() {
             bytes,
             ..held.contents()
         };
-        let refused = writer.store_files(&[contents], THREADS, &progress);
+        let refused = store_files(&writer, &[contents], THREADS, &progress);
         let message = text(&refused.unwrap_err());
         let says =
             "cannot use the file in memory for the contents of process 7 at 0x7f0000000000: ";

@@ -1,11 +1,11 @@
 //! The contents of an index: processes, their areas, and the places of their chunks.
 
-use serde::{Deserialize, Serialize};
+use borsh::{BorshDeserialize, BorshSerialize};
 
 use crate::{CHUNK, Checksum, StoredPages};
 
 /// The bulk memory of one process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct ProcessMemory {
     /// Its pid in its own, innermost pid namespace; that is the one that a restore gives it back.
     pub pid: i32,
@@ -15,7 +15,7 @@ pub struct ProcessMemory {
 
 /// A range of addresses whose contents are in the store. CRIU's images have a hole there: a mapping
 /// without access (`PROT_NONE`), over which the engine maps a file in memory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Area {
     /// Address of its first byte.
     pub start: u64,
@@ -26,7 +26,7 @@ pub struct Area {
 }
 
 /// At most 4 MiB of an area.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Chunk {
     /// It begins at `number * CHUNK` from the start of its area.
     pub number: u32,
@@ -39,7 +39,7 @@ pub struct Chunk {
 }
 
 /// Where the contents of a chunk are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Place {
     /// The number of the pack in the index's list.
     pub pack: u32,
@@ -60,7 +60,7 @@ impl Place {
 }
 
 /// How contents are stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub enum Encoding {
     /// As they are.
     Raw,

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::{Area, CHUNK, Chunk, Encoding, Index, PAGE, Pack, ProcessMemory, StoredPages};
 
-/// Enough for six TiB, if every chunk lacks pages. Decoded it takes less than three times as much
+/// Enough for six TiB, if every chunk lacks pages. Decoded it takes less than five times as much
 /// memory, whoever has written it.
 pub(crate) const INDEX_BYTES: u64 = 256 << 20;
 /// More than a checkpoint refers to; each is an open file.

@@ -9,12 +9,13 @@ pub(crate) mod limits;
 
 use std::path::Path;
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use stasis_linux::file;
 
 use crate::{INDEX_FILE, ImageId, Pack, PacksIn, ProcessMemory, STORE_INDEX_FILE, StoreError};
 
 /// All memory of one checkpoint.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Index {
     /// The checkpoint.
     pub image_id: ImageId,
@@ -36,9 +37,6 @@ impl Index {
     }
 
     /// Reads the index of contents apart. `None`: the checkpoint that wrote them was interrupted.
-    ///
-    /// # Errors
-    /// As [`Self::read`].
     pub fn read_store(directory: &Path) -> Result<Option<Self>, StoreError> {
         Self::read_file(&directory.join(STORE_INDEX_FILE))
     }

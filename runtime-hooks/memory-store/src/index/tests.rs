@@ -198,7 +198,7 @@ fn a_huge_declared_length_is_refused_before_there_is_memory_for_it() {
         let mut changed = body.clone();
         changed[at..at + 4].fill(0xff);
         let message = Index::decode(&seal(&changed)).unwrap_err().to_string();
-        assert!(message.contains("for a list of 4294967295"), "{message}");
+        assert!(message.contains("Unexpected length of input"), "{message}");
     }
     let mut header = seal(&body);
     header[16..24].fill(0xff);
@@ -222,11 +222,11 @@ fn an_unknown_version_place_or_encoding_is_refused() {
     let mut body = bytes[HEADER..].to_vec();
     body[16] = 2;
     let message = Index::decode(&seal(&body)).unwrap_err().to_string();
-    assert!(message.contains("place 2, which is unknown"), "{message}");
+    assert!(message.contains("variant tag: 2"), "{message}");
     body[16] = 1;
     *body.last_mut().unwrap() = 2;
     let message = Index::decode(&seal(&body)).unwrap_err().to_string();
-    assert!(message.contains("encoding 2 is unknown"), "{message}");
+    assert!(message.contains("variant tag: 2"), "{message}");
 }
 
 #[test]

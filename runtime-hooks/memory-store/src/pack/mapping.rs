@@ -33,7 +33,7 @@ pub(crate) fn map(file: &File) -> Option<Mmap> {
 pub(crate) fn map_part(file: &File, offset: u64, bytes: u64) -> io::Result<Mmap> {
     let bytes = usize::try_from(bytes).map_err(io::Error::other)?;
     // SAFETY: those who have contents stored see to it that nobody writes to their file meanwhile,
-    // nor makes it shorter ([`Writer::store_files`](crate::Writer::store_files)): its process is
+    // nor makes it shorter ([`Writer::store_coming`](crate::Writer::store_coming)): its process is
     // stopped, and has no descriptor of it.
     unsafe { MmapOptions::new().offset(offset).len(bytes).map(file) }
 }

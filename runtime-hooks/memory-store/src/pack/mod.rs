@@ -13,6 +13,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use borsh::{BorshDeserialize, BorshSerialize};
 use memmap2::Mmap;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
@@ -20,6 +21,7 @@ use stasis_linux::file;
 use stasis_linux::memory_file::{PACK_PREFIX, PACK_SUFFIX};
 
 use crate::chunk::buffer::Aligned;
+use crate::index::codec::written;
 use crate::{ImageId, PAGE, PacksIn, StoreError};
 
 const MAGIC: &[u8; 8] = b"STASISMP";
@@ -28,9 +30,9 @@ const VERSION: u32 = 1;
 const BESIDE_SUFFIX: &str = ".checksums";
 
 /// A pack, as an index describes it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, BorshSerialize, BorshDeserialize)]
 pub struct Pack {
-    /// The checkpoint that wrote it, an earlier one perhaps.
+    /// The checkpoint that wrote it, or the beginning of its blob's digest.
     pub creator: ImageId,
     /// Its number among the packs of that checkpoint.
     pub stream: u16,
@@ -63,10 +65,7 @@ impl Pack {
     /// Its first page.
     pub(crate) fn header(&self) -> Aligned {
         let mut page = Aligned::new(PAGE);
-        let mut fields = MAGIC.to_vec();
-        fields.extend(VERSION.to_le_bytes());
-        fields.extend(u32::from(self.stream).to_le_bytes());
-        fields.extend(self.creator.number().to_le_bytes());
+        let fields = written(&(*MAGIC, VERSION, u32::from(self.stream), self.creator));
         page.as_mut_slice()[..fields.len()].copy_from_slice(&fields);
         page
     }

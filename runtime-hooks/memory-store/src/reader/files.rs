@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::num::NonZeroUsize;
-use std::sync::{Mutex, PoisonError};
 
-use crate::file_contents::FileContents;
-use crate::file_contents::pieces::{PIECE, Pieces, share_out};
+use crate::file_contents::queue::{Worker, share_out};
+use crate::file_contents::{FileContents, PIECE};
 use crate::pack::mapping::map_part_to_write;
 use crate::reader::progress::{Front, LoadProgress};
 use crate::{Area, Buffer, CHUNK, Chunk, ProcessMemory, Reader, Run, StoreError};
@@ -21,7 +20,7 @@ struct Piece<'a> {
     number: usize,
     contents: &'a FileContents<'a>,
     area: &'a Area,
-    chunks: Mutex<Vec<Loading<'a>>>,
+    chunks: Vec<Loading<'a>>,
 }
 
 struct Loading<'a> {
@@ -69,7 +68,7 @@ impl Reader {
             fronts.insert(*index, Front::new(ends_of(area)));
             pieces.extend(pieces_of(*index, contents, area, mapped.as_deref_mut())?);
         }
-        share_out(&pieces, threads, |pieces| {
+        share_out(pieces.into_iter(), threads, |pieces| {
             self.load_pieces(pieces, &fronts, progress)
         })?;
         Ok(())
@@ -78,15 +77,14 @@ impl Reader {
     /// The work of one thread.
     fn load_pieces(
         &self,
-        pieces: &Pieces<'_, Piece<'_>>,
+        pieces: &Worker<'_, Piece<'_>>,
         fronts: &BTreeMap<usize, Front>,
         progress: &dyn LoadProgress,
     ) -> Result<(), StoreError> {
         let mut buffer = Buffer::new();
         while let Some(piece) = pieces.take() {
-            let Piece { contents, area, .. } = *piece;
-            let mut chunks = piece.chunks.lock().unwrap_or_else(PoisonError::into_inner);
-            for Loading { chunk, place } in chunks.iter_mut() {
+            let Piece { contents, area, .. } = piece;
+            for Loading { chunk, place } in piece.chunks {
                 let loaded = self.load(contents.pid, area.start, chunk, &mut buffer)?;
                 match place {
                     Some(place) => loaded.hand_on(PART, |part, runs| write(place, part, runs))?,
@@ -131,7 +129,7 @@ fn pieces_of<'a>(
             number,
             contents,
             area,
-            chunks: Mutex::new(with_place.collect::<Result<_, StoreError>>()?),
+            chunks: with_place.collect::<Result<_, StoreError>>()?,
         });
     }
     Ok(pieces)

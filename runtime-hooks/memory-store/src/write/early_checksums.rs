@@ -8,13 +8,12 @@ use std::fs::File;
 use std::io;
 use std::num::NonZeroUsize;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::{self, sleep};
+use std::thread::sleep;
 use std::time::Duration;
 
 use stasis_linux::file::{self, Access, Durability};
 
-use crate::file_contents::pieces::share_out;
+use crate::file_contents::queue::share_out;
 use crate::pack::{self, mapping};
 use crate::{CHUNK, Checksum, IN_PLACE_OFFSET, ImageId, Pack, StoreError, Writer};
 
@@ -33,9 +32,6 @@ impl EarlyChecksums {
     /// Takes them by so many threads, of contents that are put into a new pack
     /// ([`create_pack`](crate::create_pack)) and have at most so many bytes. `filled` says how many
     /// bytes at the beginning are there and do not change any more; `None`: no more is waited for.
-    ///
-    /// # Errors
-    /// The pack cannot be mapped.
     pub fn take(
         pack: &File,
         bytes: u64,
@@ -43,25 +39,17 @@ impl EarlyChecksums {
         filled: impl Fn() -> Option<u64> + Sync,
     ) -> io::Result<Self> {
         let mapped = mapping::map_part(pack, IN_PLACE_OFFSET, bytes)?;
-        let next = AtomicUsize::new(0);
-        let take = || {
+        let taken = share_out(mapped.chunks_exact(CHUNK).enumerate(), threads, |chunks| {
             let mut taken = Vec::new();
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                let chunk = mapped.chunks_exact(CHUNK).nth(number);
-                match chunk.filter(|_| is_filled(number, &filled)) {
-                    Some(chunk) => taken.push((number, Checksum::of(chunk))),
-                    None => return taken,
+            while let Some((number, chunk)) = chunks.take() {
+                if !is_filled(number, &filled) {
+                    break;
                 }
+                taken.push((number, Checksum::of(chunk)));
             }
-        };
-        let mut taken = thread::scope(|scope| {
-            let threads: Vec<_> = (0..threads.get()).map(|_| scope.spawn(take)).collect();
-            let taken = threads.into_iter().map(thread::ScopedJoinHandle::join);
-            taken
-                .flat_map(Result::unwrap_or_default)
-                .collect::<Vec<_>>()
+            Ok(taken)
         });
+        let mut taken = taken.map_err(io::Error::other)?.concat();
         taken.sort_unstable_by_key(|(number, _)| *number);
         let without_gap = (0..)
             .zip(taken)
@@ -72,9 +60,6 @@ impl EarlyChecksums {
     }
 
     /// Leaves them, as far as so many bytes of contents go, to who stores the contents of a pack.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub fn leave(
         &self,
         filled: u64,
@@ -135,9 +120,6 @@ fn is_filled(number: usize, filled: impl Fn() -> Option<u64>) -> bool {
 impl Writer {
     /// Checksums of contents, if a sample of them is right. What is wrong is said in the report: a
     /// driver that changes what it has copied must not be followed like this.
-    ///
-    /// # Errors
-    /// [`StoreError::Panic`].
     pub(super) fn believed(
         &self,
         checksums: EarlyChecksums,
@@ -147,11 +129,11 @@ impl Writer {
         let step = (checksums.0.len() / SAMPLE).max(1);
         let chunks = (0_usize..).zip(content.chunks(CHUNK)).zip(&checksums.0);
         let sample: Vec<_> = chunks.step_by(step).collect();
-        let wrong = share_out(&sample, threads, |chunks| {
+        let wrong = share_out(sample.into_iter(), threads, |chunks| {
             let mut wrong = Vec::new();
             while let Some(((number, content), checksum)) = chunks.take() {
-                if Checksum::of(content) != **checksum {
-                    wrong.push(*number);
+                if Checksum::of(content) != *checksum {
+                    wrong.push(number);
                 }
             }
             Ok(wrong)

@@ -7,9 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memmap2::Mmap;
 
-use crate::file_contents::FileContents;
-use crate::file_contents::pieces::PIECE;
 use crate::file_contents::queue::{Queue, Worker, share_out_coming};
+use crate::file_contents::{FileContents, PIECE};
 use crate::pack::mapping;
 use crate::write::in_place::InPlace;
 use crate::write::stream::Stream;
@@ -47,33 +46,16 @@ pub struct Coming<'w> {
 }
 
 impl Writer {
-    /// Stores contents by so many threads, each with a stream of its own, and adds the bytes of
-    /// contents that are done to `progress`. Those whose file is a pack of this store
-    /// ([`create_pack`](crate::create_pack)) stay where they are. Returns the processes for
-    /// [`Self::finish`]: what is in a file is a hole for CRIU.
+    /// Stores contents that `bring` adds meanwhile, by so many threads, each with a stream of its
+    /// own, and adds the bytes of contents that are done to `progress`. Those whose file is a pack
+    /// of this store ([`create_pack`](crate::create_pack)) stay where they are. Returns the
+    /// processes for [`Self::finish`]: what is in a file is a hole for CRIU.
     ///
     /// Nobody may write to the files meanwhile, nor make them shorter.
     ///
     /// # Errors
-    /// [`StoreError`] of the first thread that failed; the others have ended. What was stored is
-    /// removed with the writer.
-    pub fn store_files(
-        &self,
-        contents: &[FileContents<'_>],
-        threads: NonZeroUsize,
-        progress: &AtomicU64,
-    ) -> Result<(Vec<ProcessMemory>, StreamReport), StoreError> {
-        self.store_coming(threads, progress, |coming| {
-            let mut contents = contents.iter();
-            contents.try_for_each(|contents| coming.add(contents, threads))
-        })
-    }
-
-    /// As [`Self::store_files`], of contents that `bring` adds while others are stored. When it has
-    /// brought the last, all threads work.
-    ///
-    /// # Errors
-    /// Those of `bring`, and of [`Self::store_files`].
+    /// Those of `bring`; [`StoreError`] of the first thread that failed: the others have ended.
+    /// What was stored is removed with the writer.
     pub fn store_coming<E: From<StoreError>>(
         &self,
         threads: NonZeroUsize,
@@ -152,9 +134,6 @@ impl Writer {
 
 impl Coming<'_> {
     /// Has so many threads store these contents, and what else has come, from now on.
-    ///
-    /// # Errors
-    /// [`StoreError`]: they cannot be used.
     pub fn add(
         &self,
         contents: &FileContents<'_>,
@@ -187,7 +166,7 @@ impl Source {
             pid: contents.pid,
             start: contents.start,
             bytes: contents.bytes,
-            in_place: writer.stays_in_place(contents, &mapped, threads)?,
+            in_place: writer.in_place(contents, &mapped, threads)?,
             mapped,
         })
     }

@@ -1,8 +1,9 @@
 //! Contents whose file is a pack of the store already.
 
 use std::num::NonZeroUsize;
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
+
+use stasis_linux::file;
 
 use super::HeldPack;
 use super::early_checksums::EarlyChecksums;
@@ -48,32 +49,33 @@ fn all_of(content: &[u8]) -> StoredPages {
 }
 
 impl Writer {
-    /// Where these contents are, if their file is a pack of this store. One that nothing refers to
-    /// is removed at the end.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    fn in_place(&self, contents: &FileContents<'_>) -> Result<Option<InPlace>, StoreError> {
+    /// Where these contents are, if their file is a pack of this store, with the checksums that
+    /// were taken before, as far as they are believed.
+    pub(super) fn in_place(
+        &self,
+        contents: &FileContents<'_>,
+        content: &[u8],
+        threads: NonZeroUsize,
+    ) -> Result<Option<InPlace>, StoreError> {
         if self.packs_in == PacksIn::Image {
             return Ok(None);
         }
-        let file = contents.file.metadata();
-        let file = file.map_err(contents.failed("look at"))?;
+        let length = contents.file.metadata();
+        let length = length.map_err(contents.failed("look at"))?.len();
         for entry in entries(&self.directory)? {
             let Some(name) = entry.file_name().to_str().map(str::to_owned) else {
                 continue;
             };
-            let own = Pack::of_name(&name, file.len());
+            let own = Pack::of_name(&name, length);
             let Some(pack) = own.filter(|pack| pack.creator == self.image_id) else {
                 continue;
             };
-            let found = entry.metadata();
-            let found = found.map_err(StoreError::io("look at", &entry.path()))?;
-            if (found.dev(), found.ino()) == (file.dev(), file.ino()) {
+            if file::is_at(contents.file, &entry.path()) {
+                let early = EarlyChecksums::of(&entry.path());
                 return Ok(Some(InPlace {
                     pack: self.adopt(pack)?,
                     offset: contents.offset,
-                    early: EarlyChecksums::of(&entry.path()),
+                    early: self.believed(early, content, threads)?,
                 }));
             }
         }
@@ -96,22 +98,5 @@ impl Writer {
             closed: true,
         });
         Ok(number)
-    }
-
-    /// The same, with the checksums that were taken before, as far as they are believed.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub(super) fn stays_in_place(
-        &self,
-        contents: &FileContents<'_>,
-        content: &[u8],
-        threads: NonZeroUsize,
-    ) -> Result<Option<InPlace>, StoreError> {
-        let Some(in_place) = self.in_place(contents)? else {
-            return Ok(None);
-        };
-        let early = self.believed(in_place.early, content, threads)?;
-        Ok(Some(InPlace { early, ..in_place }))
     }
 }

@@ -3,24 +3,22 @@
 //! and stays where it is if its file is a pack already ([`in_place`], [`new_pack`]). Its checksums
 //! may have been taken before ([`early_checksums`]).
 //!
-//! Contents that are stored already ([`content_index`]) are referred to and not stored again.
+//! Contents that are stored already are referred to and not stored again.
 
-mod content_index;
 pub(crate) mod early_checksums;
 pub(crate) mod files;
 mod in_place;
-mod index;
 pub(crate) mod new_pack;
 pub(crate) mod stream;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use stasis_linux::file::{self, Access, Durability};
 
-use self::content_index::ContentIndex;
 use self::stream::Stream;
-use crate::directory::{self, clear, clear_packs, remove, remove_file};
+use crate::directory::{self, clear, clear_packs, remove};
 use crate::index::limits;
 use crate::pack::PackFile;
 use crate::pack::writer::PackWriter;
@@ -56,7 +54,8 @@ enum Replaces {
 struct State {
     packs: Vec<HeldPack>,
     streams: u16,
-    known: ContentIndex,
+    /// The place of contents, by their checksum and length.
+    known: HashMap<(Checksum, usize), Place>,
     not_reused: Option<String>,
 }
 
@@ -70,9 +69,6 @@ struct HeldPack {
 impl Writer {
     /// Makes the directory for packs, if there is to be one, and removes what an earlier dump left
     /// in the image directory.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub fn create(image_dir: &Path, request: &DumpRequest) -> Result<Self, StoreError> {
         clear(image_dir, INDEX_FILE)?;
         Self::begin(image_dir, request, Replaces::Nothing)
@@ -80,9 +76,6 @@ impl Writer {
 
     /// The same for memory of an image that another store has: the image's index is the one of that
     /// until [`Self::finish`] replaces it.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub fn replace(image_dir: &Path, request: &DumpRequest) -> Result<Self, StoreError> {
         clear_packs(image_dir)?;
         Self::begin(image_dir, request, Replaces::Another)
@@ -120,9 +113,6 @@ impl Writer {
     }
 
     /// For one thread.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub(crate) fn stream(&self) -> Result<Stream<'_>, StoreError> {
         Stream::new(self)
     }
@@ -135,29 +125,39 @@ impl Writer {
         crate::Reader::of(state.packs.iter().map(|held| held.file.clone()).collect())
     }
 
-    /// Writes the index, and removes packs that no chunk refers to. All streams must be closed. The
-    /// index is not on disk yet: tasks stand still, and whoever asked for the dump brings the whole
-    /// image to disk when they go on.
+    /// Writes the index. All streams must be closed. It is not on disk yet: tasks stand still, and
+    /// whoever asked for the dump brings the whole image to disk when they go on.
     ///
     /// # Errors
     /// [`StoreError`]; everything that was put can still be read.
     pub fn finish(&mut self, processes: &[ProcessMemory]) -> Result<Index, StoreError> {
-        let (index, unused) = self.index(processes)?;
+        let index = self.index(processes)?;
         limits::check(&index).map_err(|what| StoreError::Impossible { what })?;
         let bytes = index.encode();
         let fits = file::check_size(bytes.len() as u64, limits::INDEX_BYTES);
         fits.map_err(|error| StoreError::Impossible {
             what: format!("its index cannot be read again: {error}"),
         })?;
-        for name in unused {
-            remove_file(&self.directory.join(name))?;
-        }
         if self.packs_in == PacksIn::Directory {
             write_index(&self.directory.join(STORE_INDEX_FILE), &bytes)?;
         }
         write_index(&self.image_dir.join(INDEX_FILE), &bytes)?;
         self.finished = true;
         Ok(index)
+    }
+
+    fn index(&self, processes: &[ProcessMemory]) -> Result<Index, StoreError> {
+        let state = self.state();
+        if let Some(open) = state.packs.iter().find(|held| !held.closed) {
+            let what = format!("{} is still being written", open.pack.file_name());
+            return Err(StoreError::Impossible { what });
+        }
+        Ok(Index {
+            image_id: self.image_id,
+            packs_in: self.packs_in,
+            packs: state.packs.iter().map(|held| held.pack).collect(),
+            processes: processes.to_vec(),
+        })
     }
 
     pub(crate) fn level(&self) -> Option<i32> {

@@ -12,10 +12,7 @@ use crate::{ImageId, Pack, PacksIn, StoreError};
 pub const IN_PLACE_OFFSET: u64 = HUGE_PAGE;
 
 /// Makes a pack with room for so many bytes of contents, in a directory on a tmpfs, which is
-/// made if it is not there. [`Writer::store_files`](crate::Writer::store_files) finds it.
-///
-/// # Errors
-/// [`StoreError`].
+/// made if it is not there. [`Writer::store_coming`](crate::Writer::store_coming) finds it.
 pub fn create_pack(
     directory: &Path,
     image_id: ImageId,

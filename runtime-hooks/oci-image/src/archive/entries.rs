@@ -19,7 +19,7 @@ const DEEPEST: usize = 16;
 const CHECKSUM: std::ops::Range<usize> = 148..156;
 
 /// The entries; after each one its contents are read.
-pub(super) struct Entries<R> {
+pub(crate) struct Entries<R> {
     inner: R,
     /// Contents that have not been read yet.
     left: u64,
@@ -29,17 +29,17 @@ pub(super) struct Entries<R> {
 
 /// An entry.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     /// Below the directory into which it is unpacked.
-    pub(super) name: String,
-    pub(super) what: What,
+    pub(crate) name: String,
+    pub(crate) what: What,
     /// Its length.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 /// What it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
+pub(crate) enum What {
     File,
     Directory,
 }
@@ -52,7 +52,7 @@ struct Said {
 }
 
 impl<R: Read> Entries<R> {
-    pub(super) fn new(inner: R) -> Self {
+    pub(crate) fn new(inner: R) -> Self {
         Self {
             inner,
             left: 0,
@@ -62,7 +62,7 @@ impl<R: Read> Entries<R> {
     }
 
     /// The next entry but the directory itself, behind what was not read of the one before.
-    pub(super) fn next(&mut self) -> io::Result<Option<Entry>> {
+    pub(crate) fn next(&mut self) -> io::Result<Option<Entry>> {
         let mut said = Said::default();
         while let Some(header) = self.header()? {
             let header = Header::from_byte_slice(&header);

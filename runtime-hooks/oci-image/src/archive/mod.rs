@@ -5,9 +5,9 @@
 //! It is unpacked as hostile: regular files and directories alone, below one directory, with the
 //! rights of nobody but root, and no more bytes than the caller allows.
 
-mod entries;
+pub(crate) mod entries;
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, BufReader, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
@@ -15,7 +15,6 @@ use std::path::Path;
 use stasis_linux::file;
 use tar::{Builder, EntryType, Header};
 
-use crate::bundle::{Exactly, unreadable};
 use entries::{Entries, Entry, What};
 
 /// Those of memory that others cannot read.
@@ -23,7 +22,7 @@ const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
 const BUFFER: usize = 256 << 10;
 /// As bulk memory is compressed.
-const LEVEL: i32 = 1;
+pub(crate) const LEVEL: i32 = 1;
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
@@ -61,9 +60,6 @@ pub fn unpack(from: impl Read, directory: &Path, most: u64) -> io::Result<()> {
 }
 
 /// Reads an archive to its end, and writes nothing.
-///
-/// # Errors
-/// As [`unpack`].
 #[cfg(fuzzing)]
 pub fn read_all(from: impl Read, most: u64) -> io::Result<()> {
     let mut entries = Entries::new(plain(from)?);
@@ -98,9 +94,6 @@ pub fn pack(
 }
 
 /// Compresses with zstd.
-///
-/// # Errors
-/// An I/O error.
 pub fn compress(mut from: impl Read, into: impl Write) -> io::Result<()> {
     let mut packed = zstd::Encoder::new(into, LEVEL)?;
     io::copy(&mut from, &mut packed)?;
@@ -164,7 +157,12 @@ fn make(path: &Path) -> io::Result<()> {
     builder.recursive(true).mode(DIRECTORY_MODE).create(path)
 }
 
-fn write(entries: &mut Entries<impl Read>, entry: &Entry, path: &Path) -> io::Result<()> {
+/// Writes the contents of an entry to a new file.
+pub(crate) fn write(
+    entries: &mut Entries<impl Read>,
+    entry: &Entry,
+    path: &Path,
+) -> io::Result<()> {
     let mut file = file::create_new(path).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => refused(format!("{:?} is there twice", entry.name)),
         _ => error,
@@ -200,18 +198,14 @@ fn sorted(directory: &Path) -> io::Result<Vec<(String, What)>> {
 }
 
 fn add(tar: &mut Builder<impl Write>, path: &Path, name: &str, what: What) -> io::Result<()> {
-    let mut header = Header::new_gnu();
     match what {
         What::File => {
             let file = file::open(path)?.ok_or(io::ErrorKind::NotFound)?;
             let bytes = file.metadata()?.len();
-            header.set_entry_type(EntryType::Regular);
-            header.set_mode(FILE_MODE);
-            header.set_size(bytes);
-            // One that has become shorter would take bytes from the next entry.
-            tar.append_data(&mut header, name, Exactly::new(file, bytes))
+            add_file(tar, file, bytes, name)
         }
         What::Directory => {
+            let mut header = Header::new_gnu();
             header.set_entry_type(EntryType::Directory);
             header.set_mode(DIRECTORY_MODE);
             header.set_size(0);
@@ -224,7 +218,47 @@ fn add(tar: &mut Builder<impl Write>, path: &Path, name: &str, what: What) -> io
     }
 }
 
-fn refused(what: impl Into<String>) -> io::Error {
+/// Adds a file of so many bytes, and nothing of it but its name and contents.
+pub(crate) fn add_file(
+    tar: &mut Builder<impl Write>,
+    file: File,
+    bytes: u64,
+    name: &str,
+) -> io::Result<()> {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(EntryType::Regular);
+    header.set_mode(FILE_MODE);
+    header.set_size(bytes);
+    // One that has become shorter would take bytes from the next entry.
+    tar.append_data(&mut header, name, Exactly { file, left: bytes })
+}
+
+/// So many bytes of a file, and an error if it has fewer.
+struct Exactly {
+    file: File,
+    left: u64,
+}
+
+impl Read for Exactly {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = Read::by_ref(&mut self.file).take(self.left).read(into)?;
+        if read == 0 && self.left > 0 && !into.is_empty() {
+            return Err(refused("it has become shorter"));
+        }
+        self.left -= read as u64;
+        Ok(read)
+    }
+}
+
+/// What is no error of the kernel's is one of tar or zstd, about what they read.
+pub(crate) fn unreadable(error: io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(_) => error,
+        None => refused(error.to_string()),
+    }
+}
+
+pub(crate) fn refused(what: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.into())
 }
 

@@ -26,9 +26,6 @@ pub struct Descriptor {
 
 impl Descriptor {
     /// Whether all of it was read, and nothing else.
-    ///
-    /// # Errors
-    /// [`OciImageError::Blob`].
     pub fn check<R>(&self, read: Hashed<R>) -> Result<(), OciImageError> {
         let (digest, bytes, _) = read.end();
         match (digest, bytes) == (self.digest, self.size) {

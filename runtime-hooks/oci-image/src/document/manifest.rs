@@ -183,9 +183,6 @@ impl Manifest {
     }
 
     /// Writes it, if it could be read again.
-    ///
-    /// # Errors
-    /// [`OciImageError::Document`].
     pub fn to_text(&self) -> Result<Vec<u8>, OciImageError> {
         let refused = |what| OciImageError::document("the manifest for the image", what);
         self.check().map_err(refused)?;
@@ -197,9 +194,6 @@ impl Manifest {
     }
 
     /// Reads one of somebody else's; `named` is for messages.
-    ///
-    /// # Errors
-    /// [`OciImageError::Document`].
     pub fn from_text(text: &[u8], named: &str) -> Result<Self, OciImageError> {
         let refused = |what| OciImageError::document(format!("the manifest {named}"), what);
         let manifest: Self = parse(text).map_err(refused)?;

@@ -49,9 +49,6 @@ struct Mark {
 
 impl Layout {
     /// Opens one.
-    ///
-    /// # Errors
-    /// [`OciImageError::NoLayout`], [`OciImageError::Io`].
     pub fn open(path: &Path) -> Result<Self, OciImageError> {
         let no_layout = |what: String| OciImageError::NoLayout {
             path: path.to_owned(),
@@ -73,9 +70,6 @@ impl Layout {
     }
 
     /// Opens one, or makes it in a directory that is empty or not there.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
     pub fn open_or_make(path: &Path) -> Result<Self, OciImageError> {
         if !path.join(MARK).exists() {
             make(path)?;
@@ -206,16 +200,12 @@ impl Elsewhere for Layout {
         self.has(digest, bytes)
     }
 
-    fn reader(&self, blob: &Descriptor) -> Result<Box<dyn Read + '_>, OciImageError> {
-        // It may grow while it is read.
-        Ok(Box::new(self.open_blob(blob)?.take(blob.size)))
-    }
-
-    fn reader_from(&self, blob: &Descriptor, at: u64) -> Result<Box<dyn Read + '_>, OciImageError> {
+    fn reader(&self, blob: &Descriptor, at: u64) -> Result<Box<dyn Read + '_>, OciImageError> {
         let mut file = self.open_blob(blob)?;
         let at = at.min(blob.size);
         let sought = file.seek(SeekFrom::Start(at));
         sought.map_err(OciImageError::io("read", &self.path_of(&blob.digest)))?;
+        // It may grow while it is read.
         Ok(Box::new(file.take(blob.size - at)))
     }
 

@@ -63,7 +63,7 @@ fn a_blob_goes_on_behind_what_is_there() {
     let blob = Descriptor::new("", digest, bytes);
     for (at, expected) in [(0, "contents"), (3, "tents"), (8, ""), (9, "")] {
         let mut read = String::new();
-        let mut reader = layout.reader_from(&blob, at).unwrap();
+        let mut reader = layout.reader(&blob, at).unwrap();
         reader.read_to_string(&mut read).unwrap();
         assert_eq!(read, expected);
     }

@@ -40,9 +40,6 @@ impl std::fmt::Debug for Credentials {
 
 impl Credentials {
     /// Those for a repository: of this file, or of the first of the usual ones that has any.
-    ///
-    /// # Errors
-    /// [`OciImageError`]: a file cannot be read.
     pub(super) fn find(
         name: &RepositoryName,
         file: Option<&Path>,

@@ -24,9 +24,6 @@ pub(super) struct Download<'r> {
 
 impl<'r> Download<'r> {
     /// Begins it behind its first `at` bytes.
-    ///
-    /// # Errors
-    /// [`OciImageError`]: it is not there, or has another length.
     pub(super) fn begin(
         connection: &'r Connection,
         blob: &Descriptor,

@@ -51,9 +51,6 @@ pub struct Registry {
 
 impl Registry {
     /// Gets ready to ask it, with credentials of a file, or of those that podman and Docker keep.
-    ///
-    /// # Errors
-    /// [`OciImageError`]: they cannot be read.
     pub fn open(name: RepositoryName, credentials: Option<&Path>) -> Result<Self, OciImageError> {
         let credentials = Credentials::find(&name, credentials)?;
         let connection = Connection::new(name, credentials)?;
@@ -172,11 +169,7 @@ impl Elsewhere for Registry {
         true
     }
 
-    fn reader(&self, blob: &Descriptor) -> Result<Box<dyn Read + '_>, OciImageError> {
-        self.reader_from(blob, 0)
-    }
-
-    fn reader_from(&self, blob: &Descriptor, at: u64) -> Result<Box<dyn Read + '_>, OciImageError> {
+    fn reader(&self, blob: &Descriptor, at: u64) -> Result<Box<dyn Read + '_>, OciImageError> {
         Ok(Box::new(Download::begin(&self.connection, blob, at)?))
     }
 

@@ -22,9 +22,6 @@ const OF_REGISTRIES: [&str; 2] = ["/etc/docker/certs.d", "/etc/containers/certs.
 const MOST_BYTES: u64 = 8 << 20;
 
 /// The certificates for a registry.
-///
-/// # Errors
-/// [`OciImageError`]: a file of them cannot be read.
 pub(super) fn roots(name: &RepositoryName) -> Result<RootCerts, OciImageError> {
     let bundles = BUNDLES.iter().map(PathBuf::from);
     let own = OF_REGISTRIES

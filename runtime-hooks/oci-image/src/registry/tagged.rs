@@ -19,9 +19,6 @@ pub enum Tagged {
 
 impl Registry {
     /// What a tag stands for.
-    ///
-    /// # Errors
-    /// [`OciImageError`]; it is something else.
     pub fn tagged(&self, tag: &str) -> Result<Tagged, OciImageError> {
         let (text, found) = match self.document(tag, &[MANIFEST]) {
             Err(OciImageError::NoTag { .. }) => return Ok(Tagged::Nothing),

@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicU64;
 
 use stasis_memory_store::{
-    CHUNK, Chunk, DumpRequest, FileContents, Index, PAGE, STORE_INDEX_FILE, Writer,
+    CHUNK, Chunk, DumpRequest, FileContents, Index, PAGE, STORE_INDEX_FILE, StoreError, Writer,
 };
 
 use super::*;
@@ -84,7 +84,12 @@ pub(crate) fn store_holes(image: &Path, directory: Option<PathBuf>, id: u8) -> I
     let contents: Vec<_> = held.iter().zip(&files).map(contents).collect();
     let mut writer = Writer::create(image, &request(directory, id)).unwrap();
     // By one thread, so that what two processes have is stored once.
-    let stored = writer.store_files(&contents, NonZeroUsize::MIN, &AtomicU64::new(0));
+    let one = NonZeroUsize::MIN;
+    let stored = writer.store_coming(one, &AtomicU64::new(0), |coming| {
+        let mut contents = contents.iter();
+        contents.try_for_each(|contents| coming.add(contents, one))
+    });
+    let stored: Result<_, StoreError> = stored;
     writer.finish(&stored.unwrap().0).unwrap()
 }
 

@@ -97,9 +97,6 @@ impl StopProcess {
     }
 
     /// Starts it. It holds both locks until it ends: that of the container, and that of the key.
-    ///
-    /// # Errors
-    /// As of [`respawn::start_with`].
     pub(super) fn start(&self, container: File, key: File) -> io::Result<()> {
         respawn::start_with(VERB, self, [Stdio::from(container), Stdio::from(key)]).map(drop)
     }

@@ -124,9 +124,6 @@ impl Pushing {
 
     /// Starts it, and waits a moment until it has announced the image; with the reason, if it has
     /// not.
-    ///
-    /// # Errors
-    /// It cannot be started.
     fn start(push: &Push) -> io::Result<(Self, Result<(), String>)> {
         let (stdin, input) = pipe()?;
         let (output, stdout) = pipe()?;
@@ -148,9 +145,6 @@ impl Pushing {
     }
 
     /// Tells it what has become of the image. It goes on by itself then.
-    ///
-    /// # Errors
-    /// It was killed.
     pub(super) fn tell(mut self, told: Told) -> io::Result<()> {
         self.0.write_all(told.line())
     }

@@ -59,7 +59,7 @@ pub(super) fn of_file(file: &File, bytes: u64, threads: usize) -> io::Result<Has
 }
 
 /// Does the same work in several threads, and waits for all of them.
-pub(super) fn in_threads<T: Send>(threads: usize, work: impl Fn() -> T + Sync) -> Vec<T> {
+pub(crate) fn in_threads<T: Send>(threads: usize, work: impl Fn() -> T + Sync) -> Vec<T> {
     thread::scope(|scope| {
         let started: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(&work)).collect();
         let joined = started.into_iter().map(thread::ScopedJoinHandle::join);

@@ -8,7 +8,7 @@
 //! not ours.
 
 mod error;
-mod hash;
+pub(crate) mod hash;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, Metadata};

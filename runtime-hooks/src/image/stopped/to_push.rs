@@ -7,7 +7,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -121,7 +121,7 @@ impl ToPush {
             };
             lock(&opened)?;
             // Who had it before may have removed it.
-            if is_still(&opened, &self.path()) {
+            if file::is_at(&opened, &self.path()) {
                 let (path, to_push) = (self.path(), self.clone());
                 return Ok(Some(Held {
                     path,
@@ -195,7 +195,7 @@ pub(crate) fn hold_all(all: &Path) -> io::Result<Vec<Held>> {
             continue;
         };
         let locked = matches!(try_lock(&opened, Sharing::Exclusive), Ok(Tried::Locked));
-        if locked && is_still(&opened, &path) {
+        if locked && file::is_at(&opened, &path) {
             held.push(Held {
                 path,
                 to_push,
@@ -232,14 +232,6 @@ fn open(path: &Path) -> io::Result<Option<File>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         opened => Ok(Some(opened?)),
     }
-}
-
-fn is_still(opened: &File, path: &Path) -> bool {
-    let there = path
-        .symlink_metadata()
-        .map(|there| (there.dev(), there.ino()));
-    let ours = opened.metadata().map(|ours| (ours.dev(), ours.ino()));
-    matches!((there, ours), (Ok(there), Ok(ours)) if there == ours)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::restore::host_memory::listed_bytes;
 use super::node::{When, Whose, ask};
 
 /// What an image says of itself: all that is known of it without its contents.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Described {
     /// Its manifest.
     pub(crate) manifest: Manifest,

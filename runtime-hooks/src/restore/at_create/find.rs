@@ -54,9 +54,6 @@ impl Found {
 }
 
 /// Finds the image. `id` is the new container's. The latest one may be about to be made.
-///
-/// # Errors
-/// [`Refusal`].
 pub(super) fn find(
     settings: &Settings,
     cancel: &Cancel,
@@ -92,8 +89,8 @@ fn pull(
     id: &str,
 ) -> Result<Found, Refusal> {
     refuse_exposed(&settings.restore.at_create)?;
-    let pulled = pulled(settings, cancel, spec, reference)?;
-    look(settings, &pulled::directory(settings), &pulled.image, id)
+    let (_held, image) = pulled(settings, cancel, spec, reference)?;
+    look(settings, &pulled::directory(settings), &image, id)
 }
 
 /// The directory below which a container names images.

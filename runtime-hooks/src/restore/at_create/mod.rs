@@ -5,10 +5,9 @@
 //! the log says why: a job that is late is better than one that does not start.
 
 mod find;
-mod newest;
+pub(crate) mod newest;
 pub mod pull_process;
 pub(crate) mod pulled;
-mod pulled_on;
 pub mod start;
 pub mod state;
 

@@ -29,18 +29,28 @@ const POLL: Duration = Duration::from_millis(200);
 
 /// The newest image that is here.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Here<'i> {
+pub(crate) struct Here<'i> {
     /// The image's name, which says when a container was stopped.
-    pub(super) name: &'i str,
+    pub(crate) name: &'i str,
     /// When it was made, RFC 3339.
-    pub(super) created: &'i str,
+    pub(crate) created: &'i str,
+}
+
+impl Here<'_> {
+    /// Images of stopped containers are named by the time to the millisecond; others say in which
+    /// second they were made.
+    pub(crate) fn is_before(&self, there: &Manifest) -> bool {
+        match there.annotation(IMAGE) {
+            Some(name) if [name, self.name].iter().all(|name| name.ends_with(ENDING)) => {
+                name > self.name
+            }
+            _ => there.annotation(CREATED) > Some(self.created),
+        }
+    }
 }
 
 /// The image of the registry, if it is newer than the one that is here. Waits up to
 /// `deadlines.stalled_s` for one that is being made.
-///
-/// # Errors
-/// [`NoFirstImage`]: it is not known which one is the newest.
 pub(super) fn newer(
     settings: &Settings,
     cancel: &Cancel,
@@ -81,7 +91,7 @@ fn look(repository: &RepositoryName, here: Option<Here<'_>>) -> Result<Looked, O
     let registry = Registry::open(repository.clone(), None)?;
     let registry = registry.until(Instant::now() + ANSWERED_WITHIN);
     let newest = |image: &Manifest, digest: &Digest| {
-        let is_newer = here.is_none_or(|here| is_newer(image, here));
+        let is_newer = here.is_none_or(|here| here.is_before(image));
         let named = is_newer.then(|| format!("{repository}@{digest}").parse());
         named.transpose().map(Looked::Newest)
     };
@@ -98,15 +108,6 @@ fn look(repository: &RepositoryName, here: Option<Here<'_>>) -> Result<Looked, O
             Some(digest) => newest(&registry.manifest(&digest.to_string())?.0, &digest),
             None => Ok(Looked::Newest(None)),
         },
-    }
-}
-
-/// Images of stopped containers are named by the time to the millisecond; others say in which
-/// second they were made.
-fn is_newer(there: &Manifest, here: Here<'_>) -> bool {
-    match there.annotation(IMAGE) {
-        Some(name) if name.ends_with(ENDING) && here.name.ends_with(ENDING) => name > here.name,
-        _ => there.annotation(CREATED) > Some(here.created),
     }
 }
 

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use stasis_config::Settings;
 
 use crate::error::kind::Kind;
 use crate::host::cancel::Cancel;
@@ -72,6 +73,17 @@ pub(crate) enum Answer {
 }
 
 impl Pull {
+    /// With the machine's own credentials.
+    pub(crate) fn new(settings: &Settings, reference: String, into: Into) -> Self {
+        Self {
+            reference,
+            authfile: None,
+            into,
+            threads: settings.gpu_contents.threads_on_disk(),
+            stalled: settings.deadlines.stalled(),
+        }
+    }
+
     /// What this process is to do, if it was started for that.
     #[must_use]
     pub fn of_this_process() -> Option<Self> {

@@ -8,15 +8,17 @@
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
-use stasis_oci_image::Reference;
+use stasis_memory_store::{Arrived, Arriving, Fetched};
+use stasis_oci_image::{Digest, Reference};
 
 use crate::container::pod::namespace_of;
 use crate::container::spec::Spec;
+use crate::context::Context;
+use crate::error::Refusal;
 use crate::error::first_image::NoFirstImage;
 use crate::error::kind::Kind;
 use crate::host::cancel::Cancel;
-use crate::image::directory::in_use::{self, InUse};
-use crate::restore::admission::described::Described;
+use crate::restore::admission::described::{Described, Unfit};
 use crate::restore::admission::node::Whose;
 use crate::restore::at_create::pull_process::{Into, NotPulled, Process, Pull};
 
@@ -24,58 +26,76 @@ use crate::restore::at_create::pull_process::{Into, NotPulled, Process, Pull};
 /// dot.
 const DIRECTORY: &str = ".pulled";
 
-/// An image that is here.
-#[derive(Debug)]
-pub(super) struct Pulled {
-    pub(super) image: PathBuf,
-    /// Nobody removes it meanwhile.
-    pub(super) _in_use: InUse,
-}
-
 /// Where the images of a registry are that new containers may begin with.
 pub(super) fn directory(settings: &Settings) -> PathBuf {
     settings.restore.at_create.join(DIRECTORY)
 }
 
 /// Finds the image of a registry that the container of this specification names; pulls it, if it is
-/// not here. Gives up if nothing of it comes for `deadlines.stalled_s`.
-///
-/// # Errors
-/// [`NoFirstImage`].
+/// not here. Nobody removes it as long as the process is held.
 pub(super) fn pulled(
     settings: &Settings,
     cancel: &Cancel,
     spec: &Spec,
     asked: &Reference,
-) -> Result<Pulled, NoFirstImage> {
+) -> Result<(Process, PathBuf), NoFirstImage> {
     let reference = allowed(&settings.restore.registry, spec, asked)?;
-    let failed = |kind, why: String| NoFirstImage::Pull {
-        reference: reference.clone(),
+    let fits = |image: &Described| image.check(settings, Whose::Its(spec));
+    pull(settings, cancel, &reference, directory(settings), &fits)
+}
+
+/// Has a process pull the rest of an image that a `create` has had pulled, if nobody does: who did
+/// was killed, or has given up. An image in a directory of the user's own is the user's to pull.
+pub(super) fn pull_on(context: &Context, image: &Path) -> Result<(), Refusal> {
+    let Some(arriving) = Arriving::find(image)? else {
+        return Ok(());
+    };
+    let Fetched { reference, digest } = arriving.fetched()?;
+    let (Ok(digest), Some(below)) = (digest.parse::<Digest>(), image.parent()) else {
+        return Ok(());
+    };
+    let is_cut_off = matches!(arriving.arrived()?, Arrived::CutOff(_));
+    if !is_cut_off || place_of(below, &digest.hex()) != image {
+        return Ok(());
+    }
+    let named = reference.parse::<Reference>();
+    let named = named.map_err(|error| NoFirstImage::Pull {
+        reference,
+        kind: Kind::ImageDamaged,
+        why: error.to_string(),
+    })?;
+    // The tag may have gone on to another image.
+    let named = named.by_digest(&digest).to_string();
+    let (settings, below) = (&context.settings, below.to_owned());
+    pull(settings, &context.cancel, &named, below, &|_| Ok(()))?;
+    Ok(())
+}
+
+/// Has a process pull an image to where images of its digest are, and returns when a restore can
+/// begin. Gives up if nothing of it comes for `deadlines.stalled_s`.
+fn pull(
+    settings: &Settings,
+    cancel: &Cancel,
+    reference: &str,
+    below: PathBuf,
+    fits: &dyn Fn(&Described) -> Result<(), Unfit>,
+) -> Result<(Process, PathBuf), NoFirstImage> {
+    let into = Into::Kept {
+        below,
+        keep: settings.restore.keep_pulled,
+        state_dir: settings.paths.state_dir.clone(),
+    };
+    let pull = Pull::new(settings, reference.to_owned(), into);
+    let failed = |kind, why| NoFirstImage::Pull {
+        reference: reference.to_owned(),
         kind,
         why,
     };
-    let io_failed = |error: std::io::Error| failed(Kind::Io, error.to_string());
-    let pull = Pull {
-        reference: reference.clone(),
-        authfile: None,
-        into: Into::Kept {
-            below: directory(settings),
-            keep: settings.restore.keep_pulled,
-            state_dir: settings.paths.state_dir.clone(),
-        },
-        threads: settings.gpu_contents.threads_on_disk(),
-        stalled: settings.deadlines.stalled(),
-    };
-    let mut process = Process::start(&pull).map_err(io_failed)?;
-    let fits = |image: &Described| image.check(settings, Whose::Its(spec));
-    let image = process.image(pull.stalled, cancel, &fits);
+    let started = Process::start(&pull);
+    let mut process = started.map_err(|error| failed(Kind::Io, error.to_string()))?;
+    let image = process.image(pull.stalled, cancel, fits);
     let image = image.map_err(|NotPulled { kind, why }| failed(kind, why))?;
-    let in_use = in_use::hold(&image);
-    let in_use = in_use.map_err(|error| failed(error.kind(), error.to_string()))?;
-    Ok(Pulled {
-        image,
-        _in_use: in_use,
-    })
+    Ok((process, image))
 }
 
 /// The whole name of the image, if this container may name it.

@@ -22,7 +22,7 @@ use crate::operation::verb::Verb;
 use crate::recovery::begin_to_start;
 use crate::recovery::end::end;
 use crate::restore::admission::{self, Admission};
-use crate::restore::at_create::pulled_on::pull_on;
+use crate::restore::at_create::pulled::pull_on;
 use crate::restore::gpu_state::{restore_gpu_state, verify};
 use crate::restore::hook::tell_program;
 

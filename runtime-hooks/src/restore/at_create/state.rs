@@ -16,9 +16,6 @@ const PAUSED: &str = "paused";
 const CREATED: &str = "created";
 
 /// Prints the state of a container; passes on to the low-level runtime what waits for nothing.
-///
-/// # Errors
-/// The low-level runtime cannot be started, or has hung, or the state cannot be printed.
 pub fn state(context: &Context, id: &str, args: &[OsString]) -> io::Result<Outcome> {
     if !awaits_start(&context.settings.paths.state_dir, &context.root, id) {
         return Ok(Outcome::PassThrough);

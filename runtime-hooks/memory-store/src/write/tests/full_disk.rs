@@ -9,7 +9,9 @@ use nix::mount::{MsFlags, mount, umount};
 use nix::sched::{CloneFlags, unshare};
 
 use crate::left_out::say_left_out;
-use crate::test_data::{Images, START, content, names, request, text, try_store, verify};
+use crate::test_data::{
+    Images, START, content, names, request, store_files, text, try_store, verify,
+};
 use crate::{CHUNK, FileContents, Index, Reader, Writer, discard};
 
 /// A tmpfs of this size, seen only by this thread; none without the right to mount.
@@ -109,7 +111,7 @@ fn files_that_find_the_disk_full_leave_nothing_behind() {
         let request = request(store, 1);
         let writer = Writer::create(&at, &request).unwrap();
         let progress = AtomicU64::new(0);
-        let error = writer.store_files(&contents, threads, &progress);
+        let error = store_files(&writer, &contents, threads, &progress);
         let message = text(&error.unwrap_err());
         assert!(message.contains("the disk is full"), "{message}");
         assert!(message.contains(at.to_str().unwrap()), "{message}");

@@ -55,7 +55,7 @@ impl Server {
 
     fn read_from(&self, at: u64) -> Vec<u8> {
         let mut read = Vec::new();
-        let mut reader = self.registry.reader_from(&self.blob, at).unwrap();
+        let mut reader = self.registry.reader(&self.blob, at).unwrap();
         reader.read_to_end(&mut read).unwrap();
         read
     }

@@ -36,9 +36,6 @@ fn ends(path: &Path, ending: &str) -> bool {
 
 /// Pulls an image into an archive that is not there yet, by way of a directory, into which `pull`
 /// pulls it. One that was cut off goes on where it was.
-///
-/// # Errors
-/// [`MoveError`]: there is no archive.
 pub(super) fn pull_archive(
     from: &dyn Elsewhere,
     reference: &Reference,

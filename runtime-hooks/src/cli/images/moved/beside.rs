@@ -6,10 +6,10 @@ use std::borrow::Borrow;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use stasis_linux::directory::Directory;
+use stasis_linux::file;
 
 use crate::cli::command_error::MoveError;
 use crate::host::file_lock::{Lock, Sharing, Tried, try_lock};
@@ -22,9 +22,6 @@ pub(super) struct Beside {
 }
 
 /// The path `.NAME.ENDING` beside the one of the name, which is absolute.
-///
-/// # Errors
-/// [`MoveError::There`]: the path has no name.
 pub(super) fn path_of(path: &Path, ending: &str) -> Result<PathBuf, MoveError> {
     let mut name = OsString::from(".");
     let own = path.file_name();
@@ -36,20 +33,17 @@ pub(super) fn path_of(path: &Path, ending: &str) -> Result<PathBuf, MoveError> {
 impl Beside {
     /// Makes the directory `.NAME.ENDING` beside what has that name, or opens the one that was
     /// left.
-    ///
-    /// # Errors
-    /// [`MoveError::Busy`], [`MoveError::Io`].
-    pub(super) fn begin(file: &Path, ending: &str) -> Result<Self, MoveError> {
-        let file = std::path::absolute(file).map_err(MoveError::io("find", file))?;
-        let path = path_of(&file, ending)?;
+    pub(super) fn begin(named: &Path, ending: &str) -> Result<Self, MoveError> {
+        let named = std::path::absolute(named).map_err(MoveError::io("find", named))?;
+        let path = path_of(&named, ending)?;
         let directory = Directory::make(&path, 0o700).map_err(MoveError::io("make", &path))?;
         let lock = Lock::of(directory.into_file());
         let tried = try_lock(lock.file(), Sharing::Exclusive);
         let beside = Self { path, lock };
         match tried.map_err(MoveError::io("lock", &beside.path))? {
-            Tried::Locked if beside.is_still() => Ok(beside),
+            Tried::Locked if file::is_at(beside.file(), &beside.path) => Ok(beside),
             // Another one has just given it another name, or has it.
-            Tried::Locked | Tried::Held => Err(MoveError::Busy(file)),
+            Tried::Locked | Tried::Held => Err(MoveError::Busy(named)),
         }
     }
 
@@ -64,9 +58,6 @@ impl Beside {
     }
 
     /// Removes all that has not one of these names.
-    ///
-    /// # Errors
-    /// [`MoveError::Io`].
     pub(super) fn keep_only<N: Borrow<str> + Ord>(
         &self,
         names: &BTreeSet<N>,
@@ -89,16 +80,9 @@ impl Beside {
     }
 
     /// Leaves what has one of these names for the next one; nothing, if there is none of them.
-    pub(super) fn leave<N: Borrow<str> + Ord>(self, names: &BTreeSet<N>) {
+    pub(super) fn leave<N: Borrow<str> + Ord>(&self, names: &BTreeSet<N>) {
         // Whoever comes next removes what cannot be removed now.
         let _ = self.keep_only(names);
         let _ = fs::remove_dir(&self.path);
-    }
-
-    /// Another one may have removed or renamed it between our two calls.
-    fn is_still(&self) -> bool {
-        let found = fs::symlink_metadata(&self.path).map(|found| (found.dev(), found.ino()));
-        let held = self.lock.file().metadata();
-        held.is_ok_and(|held| found.is_ok_and(|found| found == (held.dev(), held.ino())))
     }
 }

@@ -2,14 +2,12 @@
 //! and what the container has written into its root file system.
 
 use std::fs::File;
-use std::io::{self, Read};
 use std::path::Path;
 
 use stasis_oci_image::archive;
-use stasis_oci_image::digest::Hashed;
-use stasis_oci_image::{Descriptor, Elsewhere, Kind, Manifest};
+use stasis_oci_image::{Elsewhere, Kind, Manifest};
 
-use super::noted::Noted;
+use super::noted::unpack_blob;
 use crate::cli::command_error::MoveError;
 
 /// The directory of the image, among the engine's files (checkpointctl's `lib/metadata.go`).
@@ -22,9 +20,6 @@ pub(super) const WRITABLE: &str = "rootfs-diff.tar";
 const MOST_BYTES: u64 = 128 << 30;
 
 /// Fetches an engine's files into an empty directory; `false`: the image has none.
-///
-/// # Errors
-/// [`MoveError`].
 pub(super) fn fetch(
     from: &dyn Elsewhere,
     manifest: &Manifest,
@@ -33,7 +28,7 @@ pub(super) fn fetch(
     let Some(own) = manifest.layer(Kind::Engine) else {
         return Ok(false);
     };
-    read(from, own, into, |contents| {
+    unpack_blob(from, own, into, |contents| {
         archive::unpack(contents, into, MOST_BYTES)
     })?;
     // Nothing of it is in the place of what comes from elsewhere.
@@ -46,28 +41,10 @@ pub(super) fn fetch(
         }
     }
     if let Some(written) = manifest.layer(Kind::Writable) {
-        read(from, written, into, |contents| {
+        unpack_blob(from, written, into, |contents| {
             let file = File::create_new(into.join(WRITABLE))?;
             archive::decompress(contents, file, MOST_BYTES)
         })?;
     }
     Ok(true)
-}
-
-/// Reads a blob to its end, and compares its digest.
-fn read<'f>(
-    from: &'f dyn Elsewhere,
-    blob: &Descriptor,
-    into: &Path,
-    with: impl FnOnce(&mut dyn Read) -> io::Result<()>,
-) -> Result<(), MoveError> {
-    let mut contents: Noted<Hashed<Box<dyn Read + 'f>>> =
-        Noted::new(Hashed::new(from.reader(blob)?));
-    let done = with(&mut contents);
-    let done = contents.failed().map_or(done, Err);
-    done.map_err(MoveError::io("unpack the engine's files into", into))?;
-    let mut contents = contents.inner;
-    let rest = io::copy(&mut contents, &mut io::sink());
-    rest.map_err(MoveError::io("read the engine's files for", into))?;
-    Ok(blob.check(contents)?)
 }

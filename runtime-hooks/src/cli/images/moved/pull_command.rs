@@ -44,9 +44,6 @@ pub struct Arguments {
 }
 
 /// Carries the command out; its exit code.
-///
-/// # Errors
-/// The image is not there.
 pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
     let reference = &arguments.reference;
     let authfile = arguments.login.file();

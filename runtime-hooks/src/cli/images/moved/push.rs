@@ -1,23 +1,24 @@
 //! `stasis push`: an image to where registries' images are.
 
-mod engine_files;
-mod gathered;
 mod outgoing;
 mod plans;
 mod progress;
 mod there;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use clap::Args;
 use stasis_config::Settings;
+use stasis_linux::file;
 use stasis_memory_store::{BlobsOf, Lengths};
+use stasis_oci_image::archive::{self, Compression};
 use stasis_oci_image::bundle::Listed;
 use stasis_oci_image::document::annotations::IMAGE_NAME;
 use stasis_oci_image::{Descriptor, Elsewhere, Kind, Manifest, OciImageError, Reference, bundle};
 
 use super::annotations;
+use super::engine::{CHECKPOINT, WRITABLE};
 use super::login::Login;
 use super::report::{Moved, place_of};
 use super::source::{Source, split};
@@ -55,9 +56,6 @@ pub struct Arguments {
 }
 
 /// Carries the command out; its exit code.
-///
-/// # Errors
-/// The image is not there.
 pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
     let Arguments {
         reference, image, ..
@@ -122,7 +120,7 @@ fn send(
     let (large, small) = split(files.iter(), |_, file| is_large(file));
     let mut waiting = vec![gather_criu(&into, &source, &small)?];
     if let Some(engine) = &source.engine {
-        waiting.extend(engine_files::gather(&into, engine)?);
+        waiting.extend(gather_engine(&into, engine)?);
     }
     let there = There::find(place, tag, &source, &large)?;
     let pieces = cut(settings, &source, &large)?;
@@ -167,4 +165,24 @@ fn gather_criu<'p>(
         let packed = bundle::pack(&source.directory, files, blob);
         packed.map_err(MoveError::io("pack the files of", &source.directory))
     })
+}
+
+/// Makes blobs of what an engine has put beside the image.
+fn gather_engine<'p>(
+    into: &Outgoing<'_, 'p>,
+    beside: &Path,
+) -> Result<Vec<Waiting<'p>>, MoveError> {
+    let failed = || MoveError::io("pack the engine's files in", beside);
+    let is_own = |name: &str| name != CHECKPOINT && name != WRITABLE;
+    let what = "what the engine has put beside the image";
+    let mut blobs = vec![into.gather(Kind::Engine, what, |blob| {
+        archive::pack(beside, is_own, Compression::Zstd, blob).map_err(failed())
+    })?];
+    if let Some(written) = file::open(&beside.join(WRITABLE)).map_err(failed())? {
+        let what = "the container's writable layer";
+        blobs.push(into.gather(Kind::Writable, what, |blob| {
+            archive::compress(written, blob).map_err(failed())
+        })?);
+    }
+    Ok(blobs)
 }

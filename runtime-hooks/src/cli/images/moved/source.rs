@@ -50,9 +50,6 @@ pub(super) struct Memory {
 
 impl Source {
     /// Opens an image, and verifies CRIU's files. Bulk memory is verified as it is read.
-    ///
-    /// # Errors
-    /// [`MoveError`].
     pub(super) fn open(settings: &Settings, named: &Path) -> Result<Self, MoveError> {
         let unpacked = named.is_file().then(|| Unpacked::of(named)).transpose()?;
         let within = unpacked.as_ref().map_or(named, Unpacked::path);

@@ -7,21 +7,19 @@ use std::path::{Path, PathBuf};
 use stasis_config::Settings;
 use stasis_linux::file;
 use stasis_memory_store::{
-    Arrived, Arriving, FetchEnd, Fetched, Fetching, INDEX_FILE, Index, Pack, StoreError,
-    is_pack_name, pack_header,
+    Arrived, Arriving, FetchEnd, Fetched, Fetching, Pack, StoreError, is_pack_name, pack_header,
 };
-use stasis_oci_image::{Descriptor, Digest, Elsewhere, Manifest, Reference};
+use stasis_oci_image::{Descriptor, Elsewhere, Reference};
 
-use super::super::pull::of_criu::fetch_criu;
-use super::super::pull::parts::Parts;
+use super::super::pull::fetch;
+use super::super::pull::parts::{Found, Parts};
 use super::super::report::Moved;
 use super::super::staging::Staging;
-use super::side_by_side::{Blobs, Found, Source, fetch_all};
+use super::side_by_side::{Blobs, Source, fetch_all};
 use crate::cli::command_error::MoveError;
 use crate::error::chain;
 use crate::image::directory::in_use::{self, InUse};
-use crate::image::files::{self, ImageFile};
-use crate::image::manifest::FILE_NAME;
+use crate::image::files;
 
 /// An image whose bulk memory is still to come.
 #[derive(Debug)]
@@ -31,14 +29,6 @@ pub(super) struct Coming {
     fetching: Fetching,
     /// Nobody removes it meanwhile.
     _in_use: InUse,
-}
-
-/// What it is called, and its manifest.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Named<'n> {
-    pub(super) reference: &'n Reference,
-    pub(super) manifest: &'n Manifest,
-    pub(super) digest: &'n Digest,
 }
 
 impl Coming {
@@ -51,81 +41,17 @@ impl Coming {
     pub(super) fn begin(
         settings: &Settings,
         from: &dyn Elsewhere,
-        mut parts: Parts,
-        named: Named<'_>,
+        parts: &Parts,
         into: &Path,
     ) -> Result<Self, MoveError> {
-        from.expect(named.manifest)?;
-        in_order_of_need(&mut parts)?;
-        match Arriving::find(into)? {
-            Some(arriving) => Self::go_on(settings, &arriving, parts, named, into),
-            None => Self::begin_anew(settings, from, parts, named, into),
-        }
-    }
-
-    fn begin_anew(
-        settings: &Settings,
-        from: &dyn Elsewhere,
-        parts: Parts,
-        named: Named<'_>,
-        into: &Path,
-    ) -> Result<Self, MoveError> {
-        let staging = Staging::begin(into)?;
-        let names = parts.names();
-        staging.keep_only(&names)?;
-        let filled = || {
-            fetch_criu(settings, from, &parts, &staging)?;
-            if let Some(index) = &parts.index {
-                staging.write(INDEX_FILE, index)?;
-            }
-            staging.write(FILE_NAME, &parts.config)?;
-            verify_but_packs(settings, staging.path(), &parts.files)?;
-            for (pack, _) in &parts.packs {
-                begin_pack(staging.path(), pack)?;
-            }
-            Ok(Fetching::begin(staging.path(), &named.fetched())?)
+        from.expect(&parts.manifest)?;
+        let (image, fetching, in_use) = match Arriving::find(into)? {
+            Some(arriving) => go_on_in(settings, &arriving, parts, into)?,
+            None => begin_anew(settings, from, parts, into)?,
         };
-        let fetching = match filled() {
-            Ok(fetching) => fetching,
-            Err(error) => {
-                staging.give_up(&names);
-                return Err(error);
-            }
-        };
-        let (image, in_use) = staging.show()?;
         Ok(Self {
             image,
-            packs: parts.packs,
-            fetching,
-            _in_use: in_use,
-        })
-    }
-
-    fn go_on(
-        settings: &Settings,
-        arriving: &Arriving,
-        parts: Parts,
-        named: Named<'_>,
-        into: &Path,
-    ) -> Result<Self, MoveError> {
-        let is_same = arriving.fetched()?.digest == named.digest.to_string();
-        let is_cut_off = matches!(arriving.arrived()?, Arrived::CutOff(_));
-        if !(is_same && is_cut_off) {
-            return Err(MoveError::There(into.to_owned()));
-        }
-        let in_use = in_use::hold(into).map_err(MoveError::refused)?;
-        let fetching = Fetching::begin(into, &named.fetched()).map_err(|error| match error {
-            StoreError::Arriving { .. } => MoveError::Busy(into.to_owned()),
-            other => other.into(),
-        })?;
-        verify_but_packs(settings, into, &parts.files)?;
-        for (pack, _) in &parts.packs {
-            begin_pack(into, pack)?;
-        }
-        let image = std::path::absolute(into).map_err(MoveError::io("find", into))?;
-        Ok(Self {
-            image,
-            packs: parts.packs,
+            packs: parts.packs.clone(),
             fetching,
             _in_use: in_use,
         })
@@ -161,9 +87,6 @@ impl Coming {
 }
 
 /// Whether a part of an image is in a directory, and nobody has said that it is all there.
-///
-/// # Errors
-/// [`MoveError`]: that cannot be read.
 pub(in super::super) fn has_arrived_in_part(directory: &Path) -> Result<bool, MoveError> {
     let arriving = Arriving::find(directory)?;
     Ok(match arriving {
@@ -173,9 +96,6 @@ pub(in super::super) fn has_arrived_in_part(directory: &Path) -> Result<bool, Mo
 }
 
 /// Fetches the rest of an image that has arrived in part.
-///
-/// # Errors
-/// As [`Coming::begin`] and [`Coming::finish`].
 pub(in super::super) fn go_on(
     settings: &Settings,
     from: &dyn Elsewhere,
@@ -183,71 +103,73 @@ pub(in super::super) fn go_on(
     authfile: Option<&Path>,
     into: &Path,
 ) -> Result<Moved, MoveError> {
-    let (manifest, digest) = from.manifest(reference.tag())?;
-    let named = Named {
-        reference,
-        manifest: &manifest,
-        digest: &digest,
-    };
-    let parts = Parts::read(from, &manifest, reference)?;
-    let coming = Coming::begin(settings, from, parts, named, into)?;
-    let (image, blobs) = (coming.image.clone(), coming.packs.len());
+    let parts = Parts::find(from, reference)?;
+    let coming = Coming::begin(settings, from, &parts, into)?;
+    let image = coming.image.clone();
     let found = coming.finish(Source {
         reference: reference.clone(),
         authfile: authfile.map(Path::to_owned),
         stalled: settings.deadlines.stalled(),
     })?;
-    Ok(Moved {
-        image,
-        reference: reference.to_string(),
-        digest: digest.to_string(),
-        bytes: manifest.bytes(),
-        moved_bytes: manifest.bytes() - found.bytes,
-        blobs,
-        moved_blobs: blobs - found.blobs,
-    })
+    Ok(parts.pulled(image, parts.packs.len(), found))
 }
 
-impl Named<'_> {
-    fn fetched(&self) -> Fetched {
-        Fetched {
-            reference: self.reference.to_string(),
-            digest: self.digest.to_string(),
-        }
-    }
-}
+/// An image directory with packs that grow, who fetches them, and its lock.
+type Begun = (PathBuf, Fetching, InUse);
 
-/// Each blob where a restore comes to it: it reads in the order of the index.
-fn in_order_of_need(parts: &mut Parts) -> Result<(), MoveError> {
-    let Some(index) = parts.index.as_deref().map(Index::decode).transpose()? else {
-        return Ok(());
-    };
-    let mut order = Vec::new();
-    for chunk in index.areas().flat_map(|area| &area.chunks) {
-        if order.last() != Some(&chunk.place.pack) && !order.contains(&chunk.place.pack) {
-            order.push(chunk.place.pack);
-        }
-    }
-    let number = |pack: &Pack| index.packs.iter().position(|each| each == pack);
-    let place = |pack: &Pack| {
-        let number = number(pack).and_then(|number| u32::try_from(number).ok());
-        order.iter().position(|each| Some(*each) == number)
-    };
-    parts
-        .packs
-        .sort_by_key(|(pack, _)| place(pack).unwrap_or(usize::MAX));
-    Ok(())
-}
-
-fn verify_but_packs(
+fn begin_anew(
     settings: &Settings,
-    image: &Path,
-    listed: &[ImageFile],
-) -> Result<(), MoveError> {
-    let others = listed.iter().filter(|file| !is_pack_name(&file.name));
+    from: &dyn Elsewhere,
+    parts: &Parts,
+    into: &Path,
+) -> Result<Begun, MoveError> {
+    let staging = Staging::begin(into)?;
+    let names = parts.names();
+    staging.beside.keep_only(&names)?;
+    let begun = fetch(settings, from, parts, parts.packs_of_files.iter(), &staging)
+        .and_then(|_| begin_packs(settings, parts, staging.path()))
+        .and_then(|()| Ok(Fetching::begin(staging.path(), &fetched(parts))?));
+    let fetching = begun.inspect_err(|_| staging.beside.leave(&names))?;
+    let (image, in_use) = staging.show()?;
+    Ok((image, fetching, in_use))
+}
+
+fn go_on_in(
+    settings: &Settings,
+    arriving: &Arriving,
+    parts: &Parts,
+    into: &Path,
+) -> Result<Begun, MoveError> {
+    let is_same = arriving.fetched()?.digest == parts.digest.to_string();
+    let is_cut_off = matches!(arriving.arrived()?, Arrived::CutOff(_));
+    if !(is_same && is_cut_off) {
+        return Err(MoveError::There(into.to_owned()));
+    }
+    let in_use = in_use::hold(into).map_err(MoveError::refused)?;
+    let fetching = Fetching::begin(into, &fetched(parts)).map_err(|error| match error {
+        StoreError::Arriving { .. } => MoveError::Busy(into.to_owned()),
+        other => other.into(),
+    })?;
+    begin_packs(settings, parts, into)?;
+    let image = std::path::absolute(into).map_err(MoveError::io("find", into))?;
+    Ok((image, fetching, in_use))
+}
+
+fn fetched(parts: &Parts) -> Fetched {
+    Fetched {
+        reference: parts.reference.to_string(),
+        digest: parts.digest.to_string(),
+    }
+}
+
+/// Verifies all that is no pack, and makes the packs.
+fn begin_packs(settings: &Settings, parts: &Parts, image: &Path) -> Result<(), MoveError> {
+    let others = parts.files.iter().filter(|file| !is_pack_name(&file.name));
     let others: Vec<_> = others.cloned().collect();
     let threads = settings.gpu_contents.threads_on_disk();
-    files::verify(image, &others, threads).map_err(MoveError::refused)
+    files::verify(image, &others, threads).map_err(MoveError::refused)?;
+    let mut packs = parts.packs.iter();
+    packs.try_for_each(|(pack, _)| begin_pack(image, pack))
 }
 
 /// Makes a pack that has nothing but its header, unless there is one. A header that was cut off is

@@ -3,22 +3,20 @@
 //! who asked has gone.
 
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::thread::{self, sleep};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
 use serde::Serialize;
 use stasis_config::Settings;
 use stasis_linux::directory::Directory;
 use stasis_oci_image::Reference;
 
 use super::super::pull::parts::Parts;
-use super::super::staging;
-use super::arrive::{Coming, Named};
-use super::described::described;
+use super::super::{beside, staging};
+use super::arrive::{self, Coming};
 use super::kept::keep_last;
 use super::side_by_side::Source;
 use crate::cli::answer::name;
@@ -67,12 +65,10 @@ pub(in super::super) fn begin(
     into: &Path,
 ) -> Result<Begun, MoveError> {
     let absolute = |path: &Path| std::path::absolute(path).map_err(MoveError::io("find", path));
+    let directory = Into::Directory(absolute(into)?);
     let pull = Pull {
-        reference: reference.to_string(),
         authfile: authfile.map(absolute).transpose()?,
-        into: Into::Directory(absolute(into)?),
-        threads: settings.gpu_contents.threads_on_disk(),
-        stalled: settings.deadlines.stalled(),
+        ..Pull::new(settings, reference.to_string(), directory)
     };
     let started = Process::start(&pull);
     let mut process = started.map_err(MoveError::io("start a process for", into))?;
@@ -80,7 +76,7 @@ pub(in super::super) fn begin(
     let image = process.image(pull.stalled, &Cancel::not_needed(), &fits);
     let image = image.map_err(|NotPulled { kind, why }| MoveError::Background { kind, why })?;
     Ok(Begun {
-        arriving: super::arrive::has_arrived_in_part(&image)?,
+        arriving: arrive::has_arrived_in_part(&image)?,
         image,
         reference: reference.to_string(),
     })
@@ -139,28 +135,22 @@ impl Pull {
         };
         let reference = &source.reference;
         let from = reference.open(self.authfile.as_deref())?;
-        let (manifest, digest) = from.manifest(reference.tag())?;
-        let named = Named {
-            reference,
-            manifest: &manifest,
-            digest: &digest,
-        };
-        let parts = Parts::read(&*from, &manifest, reference)?;
+        let parts = Parts::find(&*from, reference)?;
         let image = match &self.into {
             Into::Directory(image) => image.clone(),
             Into::Kept { below, .. } => {
                 Directory::make(below, 0o700).map_err(MoveError::io("make", below))?;
-                place_of(below, &digest.hex())
+                place_of(below, &parts.digest.hex())
             }
         };
-        tell_size(staging::path_of(&image)?);
+        tell_size(beside::path_of(&image, staging::ENDING)?);
         let mut settings = Settings::default();
         settings.gpu_contents.threads = self.threads;
-        if !has_inventory(&image) && !is_wanted(&parts)? {
+        if !has_inventory(&image) && !is_wanted(&parts.described) {
             return Ok(None);
         }
         loop {
-            let begun = Coming::begin(&settings, &*from, parts.clone(), named, &image);
+            let begun = Coming::begin(&settings, &*from, &parts, &image);
             let found = match (begun, &self.into) {
                 (Ok(coming), _) => Found::Ours(coming),
                 (Err(MoveError::Busy(_)), Into::Kept { .. }) => {
@@ -180,12 +170,10 @@ impl Pull {
 }
 
 /// Whether whoever asked wants an image of which this is known. Nobody does who has gone.
-fn is_wanted(parts: &Parts) -> Result<bool, MoveError> {
-    if say(&Answer::Described(Box::new(described(parts)?))).is_err() {
-        return Ok(false);
-    }
+fn is_wanted(image: &Described) -> bool {
+    let told = say(&Answer::Described(Box::new(image.clone())));
     let mut word = String::new();
-    Ok(io::stdin().read_line(&mut word).is_ok() && word == GO_ON)
+    told.is_ok() && io::stdin().read_line(&mut word).is_ok() && word == GO_ON
 }
 
 impl Found {
@@ -213,16 +201,7 @@ fn size_of(directory: &Path) -> u64 {
     sizes.fold(0, u64::saturating_add)
 }
 
-/// Those that were used last are kept.
+/// Those that were used last are kept. If it fails, images go in another order.
 fn has_been_used(image: &Path) {
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: UTIME_NOW,
-    };
-    let times = Timestamps {
-        last_access: now,
-        last_modification: now,
-    };
-    // Only the order in which images go could be another one.
-    let _ = utimensat(CWD, image, &times, AtFlags::empty());
+    let _ = File::open(image).and_then(|opened| opened.set_modified(SystemTime::now()));
 }

@@ -14,6 +14,7 @@ use rustix::fs::OFlags;
 use stasis_memory_store::Pack;
 use stasis_oci_image::{Descriptor, Elsewhere, Reference};
 
+use super::super::pull::parts::Found;
 use super::super::staging::in_part::{InPart, is_lost};
 use crate::cli::command_error::MoveError;
 
@@ -39,13 +40,6 @@ pub(super) struct Blobs {
     pub(super) image: PathBuf,
     /// In the order in which they are needed; each has at least its header.
     pub(super) packs: Vec<(Pack, Descriptor)>,
-}
-
-/// What an earlier pull has brought.
-#[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Found {
-    pub(super) blobs: usize,
-    pub(super) bytes: u64,
 }
 
 /// What the threads share.
@@ -90,8 +84,7 @@ pub(super) fn fetch_all(blobs: Blobs, source: Source) -> Result<Found, MoveError
         match ended.recv_timeout(LOOK) {
             Ok(Ok(of_one)) => {
                 left -= 1;
-                found.blobs += of_one.blobs;
-                found.bytes += of_one.bytes;
+                found += of_one;
             }
             Ok(Err(error)) => break Err(error),
             Err(RecvTimeoutError::Timeout) => {}

@@ -27,15 +27,12 @@ pub(super) struct Latest {
     pub(super) began: SystemTime,
     /// An announcement holds for so long.
     holds: Duration,
-    /// Ours, once it was made. One at a time changes the tag.
-    announced: Mutex<Option<Announcement>>,
+    /// Whether it was announced. One at a time changes the tag.
+    announced: Mutex<bool>,
 }
 
 impl Latest {
     /// That of the key of an image.
-    ///
-    /// # Errors
-    /// It is no repository.
     pub(super) fn of(push: &Push) -> Result<Self, OciImageError> {
         let text = push.repository();
         Ok(Self {
@@ -46,14 +43,11 @@ impl Latest {
             image: push.to_push.name.clone(),
             began: push.to_push.began,
             holds: push.how.deadlines.stalled() / 2,
-            announced: Mutex::new(None),
+            announced: Mutex::new(false),
         })
     }
 
     /// Says that the image is being made, unless a later one is.
-    ///
-    /// # Errors
-    /// [`OciImageError`], soon.
     pub(super) fn announce(&self) -> Result<(), OciImageError> {
         let mut announced = self.lock();
         let registry = self.for_a_moment()?;
@@ -64,18 +58,14 @@ impl Latest {
             // Of one that is lost, or made at the same time.
             Tagged::Awaited(other) => other.before,
         };
-        let ours = self.announcement(before);
-        registry.announce(LATEST, &ours)?;
-        *announced = Some(ours);
+        registry.announce(LATEST, &self.announcement(before))?;
+        *announced = true;
         Ok(())
     }
 
     /// Says it if that has not been done.
-    ///
-    /// # Errors
-    /// As [`Latest::announce`].
     pub(super) fn announce_unless_done(&self) -> Result<(), OciImageError> {
-        let is_announced = self.lock().is_some();
+        let is_announced = *self.lock();
         match is_announced {
             true => Ok(()),
             false => self.announce(),
@@ -89,7 +79,7 @@ impl Latest {
 
     /// Says it anew. A registry that does not answer is asked again the next time.
     pub(super) fn renew(&self) {
-        let is_announced = self.lock().is_some();
+        let is_announced = *self.lock();
         let _ = match is_announced {
             true => self.say_anew(),
             false => self.announce(),
@@ -112,9 +102,6 @@ impl Latest {
     }
 
     /// Gives the tag to the image, unless a later one has it.
-    ///
-    /// # Errors
-    /// [`OciImageError`].
     pub(super) fn is_this(&self, image: &Digest) -> Result<(), OciImageError> {
         let mut announced = self.lock();
         let registry = Registry::open(self.repository.clone(), None)?;
@@ -133,17 +120,14 @@ impl Latest {
             _ => registry.tag_also(LATEST, &newest)?,
         }
         // From now on nothing of it is said anew.
-        *announced = Some(self.announcement(None));
+        *announced = true;
         Ok(())
     }
 
     /// Gives the tag back to what had it, if there is no image.
-    ///
-    /// # Errors
-    /// [`OciImageError`].
     pub(super) fn take_back(&self) -> Result<(), OciImageError> {
         let announced = self.lock();
-        if announced.is_none() {
+        if !*announced {
             return Ok(());
         }
         let registry = self.for_a_moment()?;
@@ -191,7 +175,7 @@ impl Latest {
         Ok(registry.until(Instant::now() + ANNOUNCED_WITHIN))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Announcement>> {
+    fn lock(&self) -> MutexGuard<'_, bool> {
         self.announced
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

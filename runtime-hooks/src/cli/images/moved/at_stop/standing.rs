@@ -6,7 +6,8 @@ use stasis_oci_image::{Digest, Manifest, OciImageError, Tagged};
 use super::latest::{Latest, behind};
 use crate::host::time::rfc3339;
 use crate::image::manifest;
-use crate::image::stopped::{ENDING, LATEST};
+use crate::image::stopped::LATEST;
+use crate::restore::at_create::newest::Here;
 
 /// How the latest image of the registry stands to this one.
 #[derive(Debug, PartialEq, Eq)]
@@ -22,9 +23,6 @@ pub(super) enum Standing {
 impl Latest {
     /// How the latest image of the registry stands to this one, or the one before what is being
     /// made.
-    ///
-    /// # Errors
-    /// [`OciImageError`], soon.
     pub(super) fn standing(&self) -> Result<Standing, OciImageError> {
         let registry = self.for_a_moment()?;
         let tagged = registry.tagged(LATEST)?;
@@ -36,9 +34,6 @@ impl Latest {
     }
 
     /// The image, if it is in the registry under its own tag.
-    ///
-    /// # Errors
-    /// [`OciImageError`], soon.
     pub(super) fn pushed_before(&self, tag: &str) -> Result<Option<Digest>, OciImageError> {
         match self.for_a_moment()?.tagged(tag)? {
             Tagged::Image(image, digest) if self.is_it(&image) => Ok(Some(digest)),
@@ -48,13 +43,11 @@ impl Latest {
 
     /// By the time of the stop; of an image that no stop has made, by its own.
     pub(super) fn is_earlier_than(&self, other: &Manifest) -> bool {
-        match other
-            .annotation(IMAGE)
-            .filter(|name| name.ends_with(ENDING))
-        {
-            Some(name) => name > self.image.as_str(),
-            None => other.annotation(CREATED) > Some(rfc3339(self.began).as_str()),
-        }
+        let here = Here {
+            name: &self.image,
+            created: &rfc3339(self.began),
+        };
+        here.is_before(other)
     }
 
     /// Another host may have stopped a container in the same millisecond.

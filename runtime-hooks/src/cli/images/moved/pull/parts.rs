@@ -1,40 +1,63 @@
 //! What an image consists of elsewhere: its small parts, and the blobs of the rest.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use stasis_memory_store::{
     INDEX_FILE, Index, LargeFile, Pack, PacksIn, pack_of, refuse_other_files,
 };
 use stasis_oci_image::bundle::Listed;
-use stasis_oci_image::{Descriptor, Elsewhere, Kind, Manifest, Reference};
+use stasis_oci_image::{Descriptor, Digest, Elsewhere, Kind, Manifest, Reference};
 
+use super::super::report::Moved;
 use super::super::source::{is_of_criu, split};
 use crate::cli::command_error::MoveError;
 use crate::image::directory::INVENTORY;
 use crate::image::files::ImageFile;
 use crate::image::manifest::{FILE_NAME, Manifest as ImageManifest};
+use crate::restore::admission::described::Described;
 
 /// What an image consists of, all of which fits together.
-#[derive(Clone)]
 pub(in super::super) struct Parts {
+    pub(in super::super) reference: Reference,
+    pub(in super::super) manifest: Manifest,
+    /// Of the manifest.
+    pub(in super::super) digest: Digest,
+    /// What the small ones say of it.
+    pub(in super::super) described: Described,
     pub(in super::super) config: Vec<u8>,
     pub(in super::super) files: Vec<ImageFile>,
     pub(super) criu: Descriptor,
     /// Of CRIU's large files.
     pub(super) pieces: Option<Index>,
-    packs_of_files: Vec<(Pack, Descriptor)>,
+    /// The packs that CRIU's files are made of.
+    pub(in super::super) packs_of_files: Vec<(Pack, Descriptor)>,
     pub(in super::super) index: Option<Vec<u8>>,
+    /// Of bulk memory, in the order in which a restore reads them.
     pub(in super::super) packs: Vec<(Pack, Descriptor)>,
 }
 
+/// What an earlier pull has brought.
+#[derive(Debug, Default, Clone, Copy)]
+pub(in super::super) struct Found {
+    pub(in super::super) blobs: usize,
+    pub(in super::super) bytes: u64,
+}
+
+impl std::ops::AddAssign for Found {
+    fn add_assign(&mut self, other: Self) {
+        self.blobs += other.blobs;
+        self.bytes += other.bytes;
+    }
+}
+
 impl Parts {
-    /// Reads the small ones.
-    pub(in super::super) fn read(
+    /// Looks an image up, and reads its small parts.
+    pub(in super::super) fn find(
         from: &dyn Elsewhere,
-        manifest: &Manifest,
         reference: &Reference,
     ) -> Result<Self, MoveError> {
+        let (manifest, digest) = from.manifest(reference.tag())?;
         let no_image = |what| MoveError::NoImage {
             reference: reference.to_string(),
             what,
@@ -50,14 +73,18 @@ impl Parts {
         let index = read(Kind::Index)?;
         let decoded = index.as_deref().map(Index::decode).transpose()?;
         check_memory(&image, decoded.as_ref()).map_err(no_image)?;
-        let packs = packs_of(decoded.as_ref(), blobs(Kind::Memory)).map_err(no_image)?;
+        let mut packs = packs_of(decoded.as_ref(), blobs(Kind::Memory)).map_err(no_image)?;
         let pieces = read(Kind::FilesIndex)?;
         let pieces = pieces.as_deref().map(Index::decode).transpose()?;
         let packs_of_files = packs_of(pieces.as_ref(), blobs(Kind::Files)).map_err(no_image)?;
-        let files = image.files.unwrap_or_default();
+        let files = image.files.clone().unwrap_or_default();
         check_files(&files, index.is_some(), &packs).map_err(no_image)?;
+        sort_by_need(decoded.as_ref(), &mut packs);
         let criu = manifest.layer(Kind::Criu).cloned();
         let parts = Self {
+            reference: reference.clone(),
+            digest,
+            described: Described::of(image, decoded.as_ref()),
             config,
             files,
             criu: criu.ok_or_else(|| no_image("it has no files of CRIU".to_owned()))?,
@@ -65,9 +92,24 @@ impl Parts {
             packs_of_files,
             index,
             packs,
+            manifest,
         };
         parts.check_pieces().map_err(no_image)?;
         Ok(parts)
+    }
+
+    /// That it was pulled, with so many blobs of which some were found.
+    pub(in super::super) fn pulled(&self, image: PathBuf, blobs: usize, found: Found) -> Moved {
+        let bytes = self.manifest.bytes();
+        Moved {
+            image,
+            reference: self.reference.to_string(),
+            digest: self.digest.to_string(),
+            bytes,
+            moved_bytes: bytes - found.bytes,
+            blobs,
+            moved_blobs: blobs - found.blobs,
+        }
     }
 
     fn check_pieces(&self) -> Result<(), String> {
@@ -96,11 +138,6 @@ impl Parts {
         let is_memory = |pack: &Pack| self.packs.iter().any(|(other, _)| other == pack);
         let of_files = self.packs_of_files.iter();
         of_files.filter(move |(pack, _)| !is_memory(pack))
-    }
-
-    /// The packs that CRIU's files are made of.
-    pub(super) fn packs_of_files(&self) -> &[(Pack, Descriptor)] {
-        &self.packs_of_files
     }
 
     /// The names of all packs, those that go as well.
@@ -144,6 +181,24 @@ fn packs_of(
             },
         );
     pairs.collect()
+}
+
+/// A restore reads in the order of the index.
+fn sort_by_need(index: Option<&Index>, packs: &mut [(Pack, Descriptor)]) {
+    let mut order = Vec::new();
+    for area in index.into_iter().flat_map(Index::areas) {
+        for chunk in &area.chunks {
+            if order.last() != Some(&chunk.place.pack) && !order.contains(&chunk.place.pack) {
+                order.push(chunk.place.pack);
+            }
+        }
+    }
+    let listed = index.map_or(&[][..], |index| &index.packs);
+    packs.sort_by_cached_key(|(pack, _)| {
+        let number = (0..).zip(listed).find(|(_, each)| *each == pack);
+        let needed = number.and_then(|(number, _)| order.iter().position(|each| *each == number));
+        needed.unwrap_or(usize::MAX)
+    });
 }
 
 /// Its files are listed, and nothing else is.

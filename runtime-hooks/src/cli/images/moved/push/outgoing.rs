@@ -135,9 +135,6 @@ impl<'s, 'p> Outgoing<'s, 'p> {
     }
 
     /// Waits until all blobs are there.
-    ///
-    /// # Errors
-    /// [`MoveError`]: one of them is not.
     pub(super) fn wait(&mut self) -> Result<(), MoveError> {
         while let Some(first) = self.sending.pop_front() {
             self.wait_for(first)?;

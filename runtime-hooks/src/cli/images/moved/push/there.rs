@@ -21,9 +21,6 @@ pub(super) struct There {
 impl There {
     /// Looks at the images that are likely to have something of an image, if it has anything that
     /// is looked for.
-    ///
-    /// # Errors
-    /// [`MoveError`]: of the place itself.
     pub(super) fn find(
         place: &dyn Elsewhere,
         tag: &str,

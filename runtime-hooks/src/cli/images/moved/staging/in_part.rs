@@ -37,9 +37,6 @@ pub(in super::super) struct InPart<'b> {
 
 impl<'b> InPart<'b> {
     /// Hashes what is there.
-    ///
-    /// # Errors
-    /// [`MoveError::Io`].
     pub(in super::super) fn open(
         mut file: File,
         path: PathBuf,
@@ -92,7 +89,7 @@ impl<'b> InPart<'b> {
         if there == self.blob.size {
             return Ok(());
         }
-        let inner = from.reader_from(self.blob, there)?;
+        let inner = from.reader(self.blob, there)?;
         let failed = || MoveError::io("write", &self.path);
         let sought = self.file.seek(SeekFrom::Start(self.begins + there));
         sought.map_err(failed())?;

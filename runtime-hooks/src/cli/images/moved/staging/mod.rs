@@ -3,7 +3,6 @@
 
 pub(super) mod in_part;
 
-use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -14,28 +13,25 @@ use stasis_linux::file;
 use stasis_memory_store::Pack;
 use stasis_oci_image::{Descriptor, Elsewhere};
 
-use super::beside::{self, Beside};
+use super::beside::Beside;
 use crate::cli::command_error::MoveError;
 use crate::host::file_lock::{Sharing, Tried, try_lock};
 use crate::image::directory::in_use::{self, InUse};
 use in_part::{InPart, is_lost};
 
-const ENDING: &str = ".stasis-pull";
+pub(super) const ENDING: &str = ".stasis-pull";
 /// A file that has not been verified yet.
 const NEW: &str = ".new";
 
 /// The directory.
 #[derive(Debug)]
 pub(super) struct Staging {
-    beside: Beside,
+    pub(super) beside: Beside,
     target: PathBuf,
 }
 
 impl Staging {
     /// Makes the directory, or goes on in the one that was left.
-    ///
-    /// # Errors
-    /// [`MoveError::There`], [`MoveError::Busy`], [`MoveError::Io`].
     pub(super) fn begin(target: &Path) -> Result<Self, MoveError> {
         let target = std::path::absolute(target).map_err(MoveError::io("find", target))?;
         refuse_used(&target)?;
@@ -46,17 +42,6 @@ impl Staging {
     /// Where it is for now.
     pub(super) fn path(&self) -> &Path {
         self.beside.path()
-    }
-
-    /// Removes all but the files of these names: what is left of another pull.
-    pub(super) fn keep_only(&self, names: &BTreeSet<String>) -> Result<(), MoveError> {
-        self.beside.keep_only(names)
-    }
-
-    /// Leaves the files of these names, which are verified, for the next pull, and nothing else: no
-    /// directory if there is none of them.
-    pub(super) fn give_up(self, names: &BTreeSet<String>) {
-        self.beside.leave(names);
     }
 
     /// Whether a file of this name and length is there, and so was verified.
@@ -123,10 +108,7 @@ impl Staging {
         Ok((self.target, in_use))
     }
 
-    /// Gives the directory its name.
-    ///
-    /// # Errors
-    /// [`MoveError`]: what was pulled stays, and the next pull goes on with it.
+    /// Gives the directory its name; if that fails, the next pull goes on with what was pulled.
     pub(super) fn finish(self) -> Result<PathBuf, MoveError> {
         self.name()?;
         Ok(self.target)
@@ -147,14 +129,6 @@ impl Staging {
 /// Under which name a file grows until it is verified.
 pub(super) fn part_of(name: &str) -> String {
     format!("{name}{NEW}")
-}
-
-/// Where the image of a directory, an absolute path, grows.
-///
-/// # Errors
-/// [`MoveError::There`]: the path has no name.
-pub(super) fn path_of(target: &Path) -> Result<PathBuf, MoveError> {
-    beside::path_of(target, ENDING)
 }
 
 fn refuse_used(target: &Path) -> Result<(), MoveError> {

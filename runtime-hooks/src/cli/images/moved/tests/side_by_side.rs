@@ -127,11 +127,11 @@ impl Elsewhere for Watched {
         self.layout.still_has(digest, bytes)
     }
 
-    fn reader(&self, blob: &Descriptor) -> Result<Box<dyn Read + '_>, OciImageError> {
+    fn reader(&self, blob: &Descriptor, at: u64) -> Result<Box<dyn Read + '_>, OciImageError> {
         let of_memory = |image: OciManifest| image.layers(Layer::Memory).any(|one| one == blob);
         match self.fate {
             Fate::Lost if of_memory(self.layout.manifest("job")?.0) => Err(Self::lost()),
-            _ => self.layout.reader(blob),
+            _ => self.layout.reader(blob, at),
         }
     }
 

@@ -1,12 +1,14 @@
 //! Data and stores for tests.
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 
 use tempfile::TempDir;
 
 use crate::{
-    Area, Buffer, CHUNK, Chunk, DumpRequest, ImageId, Index, PAGE, PacksIn, ProcessMemory, Reader,
-    StoreError, StoredPages, StreamReport, Writer,
+    Area, Buffer, CHUNK, Chunk, DumpRequest, FileContents, ImageId, Index, PAGE, PacksIn,
+    ProcessMemory, Reader, StoreError, StoredPages, StreamReport, Writer,
 };
 
 pub(crate) const PID: i32 = 7;
@@ -70,6 +72,19 @@ pub(crate) fn try_store(
 pub(crate) fn store(writer: &Writer, seeds: &[u64]) -> (ProcessMemory, StreamReport) {
     let (process, result) = try_store(writer, seeds);
     (process, result.unwrap())
+}
+
+/// Stores contents that are all there.
+pub(crate) fn store_files(
+    writer: &Writer,
+    contents: &[FileContents<'_>],
+    threads: NonZeroUsize,
+    progress: &AtomicU64,
+) -> Result<(Vec<ProcessMemory>, StreamReport), StoreError> {
+    writer.store_coming(threads, progress, |coming| {
+        let mut contents = contents.iter();
+        contents.try_for_each(|contents| coming.add(contents, threads))
+    })
 }
 
 /// Reads all chunks and compares them with these contents.
