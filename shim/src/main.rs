@@ -38,7 +38,7 @@ mod cgroup;
 mod child;
 mod command;
 mod containerd;
-mod io_error;
+mod error;
 mod runtime;
 mod service;
 mod stdio;

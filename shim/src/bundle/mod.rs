@@ -10,13 +10,11 @@ use std::sync::Arc;
 use containerd_shim::protos::types::mount::Mount;
 use stasis_linux::pid_file;
 
-use self::error::{BundleError, Result};
 use self::mounts::unmount_below;
 use self::spec::Spec;
 use crate::child::reaper::Reaper;
-use crate::io_error::IoError;
+use crate::error::{Error, Result};
 
-pub(crate) mod error;
 mod mounts;
 pub(crate) mod rootfs;
 mod spec;
@@ -106,7 +104,7 @@ impl Bundle {
         }
         let file = self.path.join(IMAGE_OF_ALL);
         let written = std::fs::write(&file, image);
-        Ok(written.map_err(IoError::cannot(format!("write {}", file.display())))?)
+        written.map_err(Error::cannot(format!("write {}", file.display())))
     }
 
     /// The path that [`Bundle::keep_image_of_all`] has kept.
@@ -148,23 +146,28 @@ impl Bundle {
         if let Err(error) = made
             && error.kind() != io::ErrorKind::AlreadyExists
         {
-            return Err(IoError::cannot(format!("make {}", target.display()))(error).into());
+            return Err(Error::cannot(format!("make {}", target.display()))(error));
         }
         let scratch = self.path.join(LAYERS);
         let mounted = rootfs::mount_all(mounts, &target, &scratch, reaper).await;
-        mounted.map_err(|source| BundleError::Mount { target, source })
+        mounted.map_err(|error| {
+            let target = target.display();
+            Error::Other(format!(
+                "cannot mount the root file system at {target}: {error}"
+            ))
+        })
     }
 
     /// Unmounts the root file system, and everything else that is mounted in the directories that
     /// containerd removes.
     pub(crate) fn unmount(&self) -> Result<()> {
         unmount_below(&self.work())?;
-        Ok(unmount_below(&self.path)?)
+        unmount_below(&self.path)
     }
 
     /// The pid in a file that a runtime wrote.
     pub(crate) fn read_pid(path: &Path) -> Result<u32> {
-        Ok(pid_file::read(path).map_err(IoError::cannot(format!("read {}", path.display())))?)
+        pid_file::read(path).map_err(Error::cannot(format!("read {}", path.display())))
     }
 }
 

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use stasis_linux::mountinfo::{self, Mount};
 
-use crate::io_error::IoError;
+use crate::error::{Error, Result};
 
 /// How long what is in use is tried again; containerd gives a dead shim's `delete` 5 s in all.
 const BUSY: Duration = Duration::from_secs(1);
@@ -22,17 +22,17 @@ const POLL: Duration = Duration::from_millis(20);
 
 /// Unmounts everything below a directory, which may take [`BUSY`]. A directory that does not exist
 /// has no mounts.
-pub(super) fn unmount_below(directory: &Path) -> Result<(), IoError> {
+pub(super) fn unmount_below(directory: &Path) -> Result<()> {
     // The paths in the mount table have no symbolic links.
     let directory = match directory.canonicalize() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        other => other.map_err(IoError::cannot(format!("find {}", directory.display())))?,
+        other => other.map_err(Error::cannot(format!("find {}", directory.display())))?,
     };
-    let table = mountinfo::mounts().map_err(IoError::cannot("read the mount table"))?;
+    let table = mountinfo::mounts().map_err(Error::cannot("read the mount table"))?;
     let deadline = Instant::now() + BUSY;
     for point in points_below(&table, &directory) {
         unmount_one(point, deadline)
-            .map_err(IoError::cannot(format!("unmount {}", point.display())))?;
+            .map_err(Error::cannot(format!("unmount {}", point.display())))?;
     }
     Ok(())
 }

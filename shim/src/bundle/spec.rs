@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::error::{BundleError, Result};
+use crate::error::{Error, Result};
 
 /// A specification.
 #[derive(Debug, Default, Deserialize)]
@@ -37,10 +37,7 @@ impl Spec {
         let read = || -> std::result::Result<Self, Box<dyn std::error::Error>> {
             Ok(serde_json::from_slice(&std::fs::read(path)?)?)
         };
-        read().map_err(|error| BundleError::Spec {
-            path: path.to_owned(),
-            reason: error.to_string(),
-        })
+        read().map_err(|error| Error::Invalid(format!("cannot read {}: {error}", path.display())))
     }
 
     /// The value of an annotation.

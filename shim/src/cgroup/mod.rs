@@ -8,10 +8,9 @@ use containerd_shim_protos::protobuf;
 use containerd_shim_protos::protobuf::well_known_types::any::Any;
 use stasis_linux::cgroup::{Everywhere, Hierarchies, Membership, cgroups_path};
 
-pub(crate) use self::error::CgroupError;
+use crate::error::{Error, Result};
 
 pub(crate) mod controllers;
-mod error;
 pub(crate) mod oom;
 pub(crate) mod stats;
 #[cfg(test)]
@@ -21,15 +20,13 @@ mod tests;
 /// container. Hybrid hosts also have a v2 hierarchy without controllers, for systemd.
 const DECIDING: [&str; 3] = ["memory", "cpu", "pids"];
 
+const HIERARCHIES: &str = "find the cgroup hierarchies";
+
 /// Finds a container's cgroup from `linux.cgroupsPath` of the specification. One whose name does
 /// not contain the container's id may be shared with other containers, and is left alone.
-///
-/// # Errors
-///
-/// The mounts cannot be read.
-pub(crate) fn own(cgroups_path: Option<&Path>, id: &str) -> Result<Everywhere, CgroupError> {
+pub(crate) fn own(cgroups_path: Option<&Path>, id: &str) -> Result<Everywhere> {
     match own_path(cgroups_path, id) {
-        Some(path) => Everywhere::at(&path).map_err(CgroupError::Mounts),
+        Some(path) => Everywhere::at(&path).map_err(Error::cannot(HIERARCHIES)),
         None => Ok(Everywhere::default()),
     }
 }
@@ -53,25 +50,18 @@ pub(crate) enum Cgroup {
 impl Cgroup {
     /// The cgroup that a process is in now. Ask before a container's init process runs: an init
     /// system moves itself into a sub-cgroup.
-    ///
-    /// # Errors
-    ///
-    /// The process does not exist, or this process cannot see its cgroup.
-    pub(crate) fn of_process(pid: u32) -> Result<Self, CgroupError> {
-        let membership = Membership::of(pid.cast_signed()).map_err(CgroupError::Membership)?;
-        let membership = membership.ok_or(CgroupError::Ended { pid })?;
-        let hierarchies = Hierarchies::read().map_err(CgroupError::Mounts)?;
+    pub(crate) fn of_process(pid: u32) -> Result<Self> {
+        let membership = Membership::of(pid.cast_signed())
+            .map_err(Error::cannot("read the cgroups of the process"))?;
+        let membership =
+            membership.ok_or_else(|| Error::Other(format!("process {pid} has ended")))?;
+        let hierarchies = Hierarchies::read().map_err(Error::cannot(HIERARCHIES))?;
         Self::locate(pid, &membership, &hierarchies)
     }
 
-    fn locate(
-        pid: u32,
-        membership: &Membership,
-        hierarchies: &Hierarchies,
-    ) -> Result<Self, CgroupError> {
-        let not_visible = |path: &Path| CgroupError::NotVisible {
-            path: path.to_owned(),
-        };
+    fn locate(pid: u32, membership: &Membership, hierarchies: &Hierarchies) -> Result<Self> {
+        let not_visible =
+            |path: &Path| Error::Other(format!("no mount shows the cgroup {}", path.display()));
         // /proc lists the v1 hierarchies also where only v2 is mounted. Where one is mounted, but
         // does not show the cgroup, do not take the v2 hierarchy: it would count nothing.
         let mounted = |name: &&str| membership.v1(name).is_some() && hierarchies.has_v1(name);
@@ -83,7 +73,8 @@ impl Cgroup {
             let path = DECIDING.iter().find_map(|name| membership.v1(name));
             return Err(not_visible(path.unwrap_or(Path::new("/"))));
         }
-        let path = membership.v2().ok_or(CgroupError::None { pid })?;
+        let none = || Error::Other(format!("process {pid} is in no cgroup"));
+        let path = membership.v2().ok_or_else(none)?;
         let directory = hierarchies.v2(path).ok_or_else(|| not_visible(path))?;
         Ok(Self::V2(directory))
     }
@@ -99,37 +90,20 @@ impl Cgroup {
     }
 
     /// The container's usage in the form of the `Stats` response:
-    /// `io.containerd.cgroups.v1.Metrics` or `io.containerd.cgroups.v2.Metrics`.
-    ///
-    /// # Errors
-    ///
-    /// The cgroup is gone, or a file could not be read or understood. A file that is not there
-    /// is no error: its controller is not enabled, or the kernel does not have it yet.
-    pub(crate) fn metrics(&self) -> Result<Any, CgroupError> {
-        if let Some(path) = self.gone() {
-            return Err(CgroupError::Gone {
-                path: path.to_owned(),
-            });
-        }
-        match self {
-            Self::V1(directories) => {
-                let metrics = stats::v1::metrics(directories, Path::new("/proc/partitions"))?;
+    /// `io.containerd.cgroups.v1.Metrics` or `io.containerd.cgroups.v2.Metrics`; `None` if the
+    /// cgroup is gone. On v1 each hierarchy is removed on its own.
+    pub(crate) fn metrics(&self) -> Result<Option<Any>> {
+        let packed = match self {
+            Self::V1(directories) if directories.values().any(|directory| directory.exists()) => {
+                let metrics = stats::v1::metrics(directories, Path::new("/proc/partitions"));
                 pack(stats::v1::TYPE, &metrics)
             }
-            Self::V2(directory) => pack(stats::v2::TYPE, &stats::v2::metrics(directory)?),
-        }
-    }
-
-    /// A directory of a cgroup that has none left. On v1 each hierarchy is removed on its own.
-    fn gone(&self) -> Option<&Path> {
-        match self {
-            Self::V1(directories) => {
-                let all_gone = directories.values().all(|directory| !directory.exists());
-                let any = directories.values().next().map(PathBuf::as_path);
-                any.filter(|_| all_gone)
+            Self::V2(directory) if directory.exists() => {
+                pack(stats::v2::TYPE, &stats::v2::metrics(directory))
             }
-            Self::V2(directory) => (!directory.exists()).then_some(directory),
-        }
+            Self::V1(_) | Self::V2(_) => return Ok(None),
+        };
+        packed.map(Some)
     }
 }
 
@@ -144,10 +118,10 @@ fn directories_v1(membership: &Membership, hierarchies: &Hierarchies) -> BTreeMa
 
 /// containerd's typeurl finds the Go type by the bare name of the message; `Any::pack` would put
 /// "type.googleapis.com/" before it.
-fn pack(name: &str, metrics: &impl protobuf::Message) -> Result<Any, CgroupError> {
+fn pack(name: &str, metrics: &impl protobuf::Message) -> Result<Any> {
     Ok(Any {
         type_url: name.to_owned(),
-        value: metrics.write_to_bytes().map_err(CgroupError::Encode)?,
+        value: metrics.write_to_bytes()?,
         ..Any::default()
     })
 }

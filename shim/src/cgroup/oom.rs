@@ -12,7 +12,6 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::cgroup::Cgroup;
-use crate::cgroup::error::CgroupError;
 use crate::cgroup::stats::each_pair;
 
 #[cfg(test)]
@@ -76,7 +75,7 @@ impl OomWatch {
     ///
     /// # Errors
     ///
-    /// A file of the cgroup cannot be read or understood.
+    /// The kernel's notices cannot be read.
     pub(crate) async fn next(&mut self) -> io::Result<Option<()>> {
         match &mut self.source {
             Source::V1 { ended: true, .. } => Ok(None),
@@ -89,7 +88,7 @@ impl OomWatch {
             }
             Source::V2 { inotify, kills } => loop {
                 // Read before waiting: the kernel does not notify again of earlier changes.
-                match read_v2(&self.directory, kills).map_err(io::Error::other)? {
+                match read_v2(&self.directory, kills) {
                     V2State::Killed => return Ok(Some(())),
                     V2State::Ended => return Ok(None),
                     V2State::Quiet => {}
@@ -103,10 +102,6 @@ impl OomWatch {
     /// Whether the container ran out of memory since [`OomWatch::next`] last said so, without
     /// waiting. Once a process has ended, why it was killed is known: the kernel counts and tells
     /// before it sends the signal.
-    ///
-    /// # Errors
-    ///
-    /// As [`OomWatch::next`].
     pub(crate) fn look(&mut self) -> io::Result<bool> {
         match &mut self.source {
             Source::V1 { ended: true, .. } => Ok(false),
@@ -119,10 +114,7 @@ impl OomWatch {
                 let outcome = classify_v1(u64::from_ne_bytes(notices), self.directory.exists());
                 Ok(outcome != V1Notice::Removed)
             }
-            Source::V2 { kills, .. } => {
-                let state = read_v2(&self.directory, kills).map_err(io::Error::other)?;
-                Ok(state == V2State::Killed)
-            }
+            Source::V2 { kills, .. } => Ok(read_v2(&self.directory, kills) == V2State::Killed),
         }
     }
 }
@@ -213,25 +205,23 @@ enum V2State {
 /// Reads cgroup.events before memory.events: the kernel counts a kill before it sends the signal
 /// (`__oom_kill_process` in mm/oom_kill.c), so once no process is left the count is final. In the
 /// other order the last kill could fall in between.
-fn read_v2(directory: &Path, kills: &mut u64) -> Result<V2State, CgroupError> {
-    let mut populated = true;
-    let present = each_pair(directory, "cgroup.events", |key, value| {
-        if key == "populated" {
-            populated = value != 0;
-        }
-    })?;
+fn read_v2(directory: &Path, kills: &mut u64) -> V2State {
+    let mut populated = false;
+    each_pair(directory, "cgroup.events", |key, value| {
+        populated |= key == "populated" && value != 0;
+    });
     let mut now = 0;
     each_pair(directory, "memory.events", |key, value| {
         if key == "oom_kill" {
             now = value;
         }
-    })?;
+    });
     if now > *kills {
         *kills = now;
-        return Ok(V2State::Killed);
-    }
-    match present && populated {
-        true => Ok(V2State::Quiet),
-        false => Ok(V2State::Ended),
+        V2State::Killed
+    } else if populated {
+        V2State::Quiet
+    } else {
+        V2State::Ended
     }
 }

@@ -18,7 +18,7 @@ const HYBRID_MOUNT: &str =
 const V2_MOUNT: &str =
     "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
 
-fn locate(membership: &str, mountinfo: &str) -> Result<Cgroup, CgroupError> {
+fn locate(membership: &str, mountinfo: &str) -> Result<Cgroup> {
     let membership = Membership::parse(membership.as_bytes()).unwrap();
     let mounts = mountinfo::parse(mountinfo.as_bytes());
     Cgroup::locate(7, &membership, &Hierarchies::among(&mounts))
@@ -65,7 +65,7 @@ fn version_1_counts_only_where_it_is_mounted() {
     assert!(matches!(found, Cgroup::V2(path) if path.ends_with("u")));
     let both = format!("50 31 0:32 /elsewhere /cg/memory rw - cgroup cgroup rw,memory\n{V2_MOUNT}");
     let error = locate(membership, &both).unwrap_err();
-    assert!(matches!(error, CgroupError::NotVisible { path } if path == Path::new("/m")));
+    assert_eq!(error.to_string(), "no mount shows the cgroup /m");
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn metrics_carry_the_bare_name_of_their_message() {
         (v1, "io.containerd.cgroups.v1.Metrics"),
         (Cgroup::V2(path), "io.containerd.cgroups.v2.Metrics"),
     ] {
-        let metrics = cgroup.metrics().unwrap();
+        let metrics = cgroup.metrics().unwrap().unwrap();
         assert_eq!(metrics.type_url, name);
         assert!(!metrics.value.is_empty());
     }
@@ -95,8 +95,7 @@ fn metrics_carry_the_bare_name_of_their_message() {
 fn a_cgroup_that_is_gone_has_no_metrics() {
     let v1 = BTreeMap::from([("memory".to_owned(), "/no/such/m".into())]);
     for cgroup in [Cgroup::V1(v1), Cgroup::V2("/no/such/m".into())] {
-        let error = cgroup.metrics().unwrap_err();
-        assert_eq!(error.to_string(), "the cgroup /no/such/m is gone");
+        assert_eq!(cgroup.metrics().unwrap(), None);
     }
 }
 
@@ -107,7 +106,7 @@ fn the_cgroup_of_the_test_itself_can_be_read() {
         say_left_out("the cgroup of the test itself", "no cgroup is visible here").unwrap();
         return;
     };
-    let metrics = cgroup.metrics().unwrap();
+    let metrics = cgroup.metrics().unwrap().unwrap();
     assert!(!metrics.value.is_empty());
 }
 

@@ -13,9 +13,8 @@ use containerd_shim::protos::protobuf::well_known_types::any::Any;
 use containerd_shim::{Flags, StartOpts};
 
 use crate::command::answer;
-use crate::command::error::{CommandError, Result};
 use crate::command::serve::TTRPC_ADDRESS;
-use crate::io_error::IoError;
+use crate::error::{Error, Result};
 
 /// The version of the task service in the answer. We serve version 3, too, but for that containerd
 /// 2.3 only connects to a pod's shim for each of its containers, and when the shim is killed cleans
@@ -50,7 +49,9 @@ impl StartRequest {
         let address = std::env::var(TTRPC_ADDRESS).unwrap_or_default();
         let request = Self::parse(&read_stdin()?, flags, address);
         if request.options.ttrpc_address.is_empty() {
-            return Err(CommandError::Environment(TTRPC_ADDRESS));
+            return Err(Error::Other(format!(
+                "{TTRPC_ADDRESS} is not set: this program is started by containerd"
+            )));
         }
         Ok(request)
     }
@@ -119,7 +120,7 @@ pub(crate) fn read_stdin() -> Result<Vec<u8>> {
         .lock()
         .take(MAX_INPUT_BYTES)
         .read_to_end(&mut input)
-        .map_err(IoError::cannot("read standard input"))?;
+        .map_err(Error::cannot("read standard input"))?;
     Ok(input)
 }
 

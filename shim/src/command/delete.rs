@@ -13,10 +13,9 @@ use stasis_linux::error_chain;
 use crate::bundle::Bundle;
 use crate::cgroup;
 use crate::child::reaper::{Exit, Reaper};
-use crate::command::error::Result;
 use crate::command::{answer, socket};
 use crate::containerd::timestamp;
-use crate::io_error::IoError;
+use crate::error::{Error, Result};
 use crate::runtime::OciRuntime;
 use crate::runtime::options;
 
@@ -25,7 +24,7 @@ const ENDING: Duration = Duration::from_secs(1);
 
 /// Removes the container whose bundle is beside the working directory, which is a bundle itself.
 pub(crate) async fn delete(flags: &Flags, reaper: &Arc<Reaper>) -> Result<()> {
-    let own = std::env::current_dir().map_err(IoError::cannot("find the bundle"))?;
+    let own = std::env::current_dir().map_err(Error::cannot("find the bundle"))?;
     // In a pod, containerd runs this in the bundle of the container that the shim was started for.
     let path = own.parent().map_or(own.clone(), |all| all.join(&flags.id));
     let bundle = Bundle::new(path);
@@ -60,7 +59,7 @@ async fn remove_container(flags: &Flags, bundle: &Bundle, reaper: &Arc<Reaper>) 
 
 fn find_cgroup(bundle: &Bundle, id: &str) -> Result<Everywhere> {
     let path = bundle.cgroups_path()?;
-    Ok(cgroup::own(path.as_deref(), id)?)
+    cgroup::own(path.as_deref(), id)
 }
 
 async fn delete_by_force(flags: &Flags, bundle: &Bundle, reaper: &Arc<Reaper>) -> Result<()> {
@@ -71,7 +70,7 @@ async fn delete_by_force(flags: &Flags, bundle: &Bundle, reaper: &Arc<Reaper>) -
     let runtime = OciRuntime::find(options, bundle, &flags.namespace, reaper)?;
     // stasis-runtime also ends an operation that is under way.
     let deleted = runtime.delete_by_force(&flags.id, bundle).await;
-    Ok(runtime.ignore_if_gone(&flags.id, deleted)?)
+    runtime.ignore_if_gone(&flags.id, deleted)
 }
 
 fn response(bundle: &Bundle) -> DeleteResponse {

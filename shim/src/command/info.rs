@@ -10,8 +10,8 @@ use containerd_shim::protos::types::introspection::{RuntimeInfo, RuntimeVersion}
 use crate::child::reaper::Reaper;
 use crate::command::answer;
 use crate::command::bootstrap::read_stdin;
-use crate::command::error::{CommandError, Result};
 use crate::containerd::runtime_of;
+use crate::error::{Error, Result};
 use crate::runtime::features;
 use crate::runtime::options;
 
@@ -21,8 +21,8 @@ const FEATURES: &str = "types.containerd.io/opencontainers/runtime-spec/1/featur
 /// Prints the description.
 pub(crate) async fn info(reaper: &Arc<Reaper>) -> Result<()> {
     let input = read_stdin()?;
-    let options =
-        Any::parse_from_bytes(&input).map_err(|error| CommandError::Input(error.to_string()))?;
+    let options = Any::parse_from_bytes(&input)
+        .map_err(|error| Error::Other(format!("standard input holds no options: {error}")))?;
     let options = Some(options).filter(|options| !options.type_url.is_empty());
     let features = features(&options::of_task(options.as_ref())?, reaper).await;
     let program = std::env::args_os().next().map(PathBuf::from);

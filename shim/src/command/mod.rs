@@ -5,7 +5,6 @@
 mod answer;
 mod bootstrap;
 pub(crate) mod delete;
-mod error;
 pub(crate) mod info;
 pub(crate) mod serve;
 mod socket;

@@ -9,21 +9,21 @@ use rustix::fs::Mode;
 use rustix::process::umask;
 use stasis_linux::directory::Directory;
 
-use crate::io_error::IoError;
+use crate::error::{Error, Result};
 
 /// The file in the bundle that keeps the address for containerd 1.6, which reads it after a
 /// restart.
 const ADDRESS: &str = "address";
 
 /// Writes the address into the working directory, which is the bundle.
-pub(super) fn write_address(address: &str) -> Result<(), IoError> {
-    fs::write(ADDRESS, address).map_err(IoError::cannot("write the file address"))
+pub(super) fn write_address(address: &str) -> Result<()> {
+    fs::write(ADDRESS, address).map_err(Error::cannot("write the file address"))
 }
 
 /// Listens at the address of a group's shim. `None` means that a shim serves the group already.
-pub(super) fn listen(address: &str) -> Result<Option<UnixListener>, IoError> {
+pub(super) fn listen(address: &str) -> Result<Option<UnixListener>> {
     let path = path_of(address);
-    let failed = || IoError::cannot(format!("listen at {}", path.display()));
+    let failed = || Error::cannot(format!("listen at {}", path.display()));
     if let Some(directory) = path.parent() {
         // Who can write into it could listen in our place.
         Directory::make(directory, 0o711).map_err(failed())?;

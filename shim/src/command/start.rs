@@ -14,10 +14,9 @@ use rustix::thread::{CoreSchedulingScope, create_core_scheduling_cookie};
 use crate::bundle::Bundle;
 use crate::child::environment;
 use crate::command::bootstrap::StartRequest;
-use crate::command::error::{CommandError, Result};
 use crate::command::serve::TTRPC_ADDRESS;
 use crate::command::{answer, socket};
-use crate::io_error::IoError;
+use crate::error::{Error, Result};
 
 /// containerd sets this if the administrator wants the shim and its containers on cores of their
 /// own.
@@ -27,7 +26,7 @@ const SCHED_CORE: &str = "SCHED_CORE";
 /// group already.
 pub(crate) fn start(flags: &Flags) -> Result<()> {
     let request = StartRequest::read(flags)?;
-    let bundle = std::env::current_dir().map_err(IoError::cannot("find the bundle"))?;
+    let bundle = std::env::current_dir().map_err(Error::cannot("find the bundle"))?;
     let bundle = Bundle::new(bundle);
     let group = bundle.group(&request.options.id)?;
     if let Ok(Some(options)) = request.options.extension::<Options>() {
@@ -50,9 +49,9 @@ pub(crate) fn start(flags: &Flags) -> Result<()> {
 fn spawn(flags: &Flags, options: &StartOpts, socket: UnixListener) -> Result<Child> {
     if std::env::var_os(SCHED_CORE).is_some_and(|wanted| !wanted.is_empty()) {
         create_core_scheduling_cookie(getpid(), CoreSchedulingScope::ProcessGroup)
-            .map_err(IoError::cannot("make a core scheduling cookie"))?;
+            .map_err(Error::cannot("make a core scheduling cookie"))?;
     }
-    let own = std::env::current_exe().map_err(IoError::cannot("find this program"))?;
+    let own = std::env::current_exe().map_err(Error::cannot("find this program"))?;
     let mut command = Command::new(own);
     command.args(["-namespace", &options.namespace, "-id", &options.id]);
     command.args(["-address", &options.address]);
@@ -64,7 +63,7 @@ fn spawn(flags: &Flags, options: &StartOpts, socket: UnixListener) -> Result<Chi
     command.stdin(OwnedFd::from(socket));
     command.stdout(Stdio::null()).stderr(Stdio::null());
     command.process_group(0);
-    Ok(command.spawn().map_err(IoError::cannot("start the shim"))?)
+    command.spawn().map_err(Error::cannot("start the shim"))
 }
 
 /// Puts the shim into the cgroup that the options name, and gives it an OOM score so that the
@@ -79,6 +78,6 @@ fn confine(options: &StartOpts, mut child: Child) -> Result<()> {
         // A shim outside its cgroup must not serve; it has done nothing yet.
         let _ = child.kill();
         let _ = child.wait();
-        CommandError::Confine(error.to_string())
+        Error::Other(format!("cannot confine the shim: {error}"))
     })
 }

@@ -13,8 +13,8 @@ use tokio::time::sleep;
 
 use crate::child::reaper::Reaper;
 use crate::child::{Child, ChildOutput, spawn, spawn_captured};
-use crate::runtime::error::RuntimeError;
-use crate::runtime::log::{Mark, RuntimeMessage, last_error};
+use crate::error::{Error, Result, RuntimeMessage};
+use crate::runtime::log::{Mark, last_error};
 use crate::runtime::process::RuntimeProcess;
 use crate::stdio::Streams;
 
@@ -91,31 +91,31 @@ impl<'r> RuntimeCall<'r> {
     }
 
     /// Runs the call and waits for it.
-    pub(crate) async fn run(self) -> Result<(), RuntimeError> {
+    pub(crate) async fn run(self) -> Result<()> {
         self.output().await.map(drop)
     }
 
     /// Runs the call, waits for it, and returns its standard output.
-    pub(crate) async fn output(self) -> Result<Vec<u8>, RuntimeError> {
+    pub(crate) async fn output(self) -> Result<Vec<u8>> {
         self.start().map(RunningCall::wait)?.await
     }
 
     /// Starts the call.
-    pub(crate) fn start(self) -> Result<RunningCall, RuntimeError> {
+    pub(crate) fn start(self) -> Result<RunningCall> {
         self.start_by(spawn_captured)
     }
 
     /// Starts the call; the runtime hands the streams to the container's process.
-    pub(crate) fn start_with(mut self, streams: Streams) -> Result<RunningCall, RuntimeError> {
+    pub(crate) fn start_with(mut self, streams: Streams) -> Result<RunningCall> {
         streams.give_to(&mut self.command);
         self.start_by(spawn)
     }
 
-    fn start_by(self, spawn: Spawn) -> Result<RunningCall, RuntimeError> {
+    fn start_by(self, spawn: Spawn) -> Result<RunningCall> {
         let program = PathBuf::from(self.command.get_program());
         let mark = Mark::at_end_of(self.log);
         let child = spawn(self.reaper, self.command)
-            .map_err(|source| RuntimeError::Start { program, source })?;
+            .map_err(Error::cannot(format!("start {program:?}")))?;
         Ok(RunningCall {
             verb: self.verb,
             child,
@@ -133,7 +133,7 @@ impl RunningCall {
     }
 
     /// Waits until the runtime has ended, and returns its standard output.
-    pub(crate) async fn wait(self) -> Result<Vec<u8>, RuntimeError> {
+    pub(crate) async fn wait(self) -> Result<Vec<u8>> {
         self.wait_unless(pending()).await
     }
 
@@ -142,11 +142,11 @@ impl RunningCall {
     pub(crate) async fn wait_unless(
         self,
         useless: impl Future<Output = &'static str>,
-    ) -> Result<Vec<u8>, RuntimeError> {
+    ) -> Result<Vec<u8>> {
         let verb = self.verb;
         let process = self
             .process()
-            .map_err(|source| RuntimeError::Watch { verb, source })?;
+            .map_err(Error::cannot(format!("watch OCI runtime {verb}")))?;
         let given_up = async {
             let reason = tokio::select! {
                 reason = useless => reason.to_owned(),
@@ -162,13 +162,13 @@ impl RunningCall {
                 if let Err(error) = process.signal(Signal::KILL) {
                     log::warn!("a runtime that is given up cannot be killed: {error}");
                 }
-                return Err(RuntimeError::Killed { verb, reason });
+                return Err(Error::Killed { verb, reason });
             }
         };
         if ended.exit.status == 0 {
             return Ok(ended.stdout);
         }
-        Err(RuntimeError::Failed {
+        Err(Error::Runtime {
             verb,
             message: error_message(&self.mark, &ended),
         })
@@ -230,7 +230,7 @@ mod tests {
         let call = hanging(directory.path(), "runc");
         let process = call.process().unwrap();
         let error = call.wait().await.unwrap_err();
-        assert!(matches!(error, RuntimeError::Killed { .. }), "{error}");
+        assert!(matches!(error, Error::Killed { .. }), "{error}");
         while process.is_low_level() {
             sleep(Duration::from_millis(10)).await;
         }

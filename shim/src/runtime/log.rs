@@ -1,39 +1,19 @@
 //! The error of a runtime that failed: the last one in the log that its command line named.
 
-use std::fmt;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use crate::error::RuntimeMessage;
+
 /// With `--debug` a runtime writes megabytes; its last error is near the end.
 const MAX_BYTES: u64 = 1 << 20;
-
-/// The kinds of errors (docs/troubleshooting.md) that depend on the container's present state.
-const REFUSED_FOR_NOW: [&str; 5] = [
-    "blocked",
-    "busy",
-    "frozen-above",
-    "pre-dump",
-    "process-stopped",
-];
 
 /// A position in a log: what is before it was written by earlier calls.
 #[derive(Debug)]
 pub(crate) struct Mark {
     log: PathBuf,
     offset: u64,
-}
-
-/// The error message of a runtime.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RuntimeMessage {
-    message: String,
-    /// The copy of CRIU's log, if the runtime kept one.
-    pub(crate) criu_log: Option<PathBuf>,
-    /// The error's kind (docs/troubleshooting.md); only `stasis-runtime` writes one.
-    kind: Option<String>,
-    /// The container's state after the error; only `stasis-runtime` writes one.
-    state: Option<String>,
 }
 
 impl Mark {
@@ -43,37 +23,6 @@ impl Mark {
             log: log.to_owned(),
             offset: log.metadata().map_or(0, |metadata| metadata.len()),
         }
-    }
-}
-
-impl RuntimeMessage {
-    /// A message of the shim's own, for a runtime that left none.
-    pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            criu_log: None,
-            kind: None,
-            state: None,
-        }
-    }
-
-    /// Whether the runtime refused because of the container's present state and changed nothing:
-    /// the same call may succeed later.
-    pub(crate) fn is_refusal_for_now(&self) -> bool {
-        let kind = self.kind.as_deref().unwrap_or_default();
-        self.state.as_deref() == Some("unharmed") && REFUSED_FOR_NOW.contains(&kind)
-    }
-
-    /// Adds the path of CRIU's log to the message.
-    pub(crate) fn name_criu_log(&mut self, path: &Path) {
-        self.message = format!("{}; CRIU's log: {}", self.message, path.display());
-        self.criu_log = Some(path.to_owned());
-    }
-}
-
-impl fmt::Display for RuntimeMessage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
     }
 }
 

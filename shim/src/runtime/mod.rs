@@ -16,16 +16,14 @@ use stasis_config::interface;
 use tokio::time::timeout;
 
 use self::call::{RunningCall, RuntimeCall};
-use self::error::RuntimeError;
-use self::log::RuntimeMessage;
 use self::programs::LowLevel;
 use crate::bundle::{Bundle, Creator};
 use crate::child::reaper::Reaper;
 use crate::child::{environment, spawn_captured};
+use crate::error::{Error, Result, RuntimeMessage};
 use crate::stdio::Streams;
 
 pub(crate) mod call;
-pub(crate) mod error;
 pub(crate) mod log;
 pub(crate) mod options;
 pub(crate) mod process;
@@ -70,7 +68,7 @@ impl OciRuntime {
         bundle: &Bundle,
         namespace: &str,
         reaper: &Arc<Reaper>,
-    ) -> Result<Self, RuntimeError> {
+    ) -> Result<Self> {
         let root = match options.root.as_str() {
             "" => DEFAULT_ROOT,
             root => root,
@@ -87,11 +85,7 @@ impl OciRuntime {
 
     /// Turns the error of a deletion into success if the runtime has no such container. A
     /// checkpoint that ends the container removes it, and a task that was never restored has none.
-    pub(crate) fn ignore_if_gone(
-        &self,
-        id: &str,
-        deleted: Result<(), RuntimeError>,
-    ) -> Result<(), RuntimeError> {
+    pub(crate) fn ignore_if_gone(&self, id: &str, deleted: Result<()>) -> Result<()> {
         match deleted {
             Err(error) if self.root.join(id).exists() => Err(error),
             _ => Ok(()),
@@ -116,7 +110,7 @@ impl OciRuntime {
         creator: Creator,
         streams: Streams,
         console: Option<&Path>,
-    ) -> Result<RunningCall, RuntimeError> {
+    ) -> Result<RunningCall> {
         let call = self.by(creator, "create");
         let call = call.option("--bundle", bundle.path());
         self.init_options(call, console, &bundle.init_pid_file())
@@ -137,7 +131,7 @@ impl OciRuntime {
     }
 
     /// Starts the user's program in a container, or lets it go on if it was created from an image.
-    pub(crate) async fn start(&self, id: &str, creator: Creator) -> Result<(), RuntimeError> {
+    pub(crate) async fn start(&self, id: &str, creator: Creator) -> Result<()> {
         let call = self.by(creator, "start");
         call.arg(id).within(LONG).run().await
     }
@@ -150,7 +144,7 @@ impl OciRuntime {
         pid_file: &Path,
         streams: Streams,
         console: Option<&Path>,
-    ) -> Result<RunningCall, RuntimeError> {
+    ) -> Result<RunningCall> {
         self.low_level("exec")
             .option("--process", process)
             .arg("--detach")
@@ -167,7 +161,7 @@ impl OciRuntime {
         creator: Creator,
         signal: u32,
         target: Target,
-    ) -> Result<(), RuntimeError> {
+    ) -> Result<()> {
         self.by(creator, "kill")
             .switch("--all", target == Target::All)
             .arg(id)
@@ -179,17 +173,17 @@ impl OciRuntime {
 
     /// Removes a container whose init process has ended or never ran. Not with `--force`: runc then
     /// sleeps 100 ms before it looks for processes that are left.
-    pub(crate) async fn delete(&self, id: &str) -> Result<(), RuntimeError> {
+    pub(crate) async fn delete(&self, id: &str) -> Result<()> {
         self.low_level("delete").arg(id).within(LONG).run().await
     }
 
     /// Thaws a container whose init process has ended.
-    pub(crate) async fn thaw(&self, id: &str) -> Result<(), RuntimeError> {
+    pub(crate) async fn thaw(&self, id: &str) -> Result<()> {
         self.low_level("resume").arg(id).within(SHORT).run().await
     }
 
     /// Changes limits; `resources` is a file with them.
-    pub(crate) async fn update(&self, id: &str, resources: &Path) -> Result<(), RuntimeError> {
+    pub(crate) async fn update(&self, id: &str, resources: &Path) -> Result<()> {
         self.low_level("update")
             .option("--resources", resources)
             .arg(id)
@@ -199,7 +193,7 @@ impl OciRuntime {
     }
 
     /// The pids of a container's processes.
-    pub(crate) async fn pids(&self, id: &str) -> Result<Vec<u32>, RuntimeError> {
+    pub(crate) async fn pids(&self, id: &str) -> Result<Vec<u32>> {
         let output = self
             .low_level("ps")
             .option("--format", "json")
@@ -209,7 +203,7 @@ impl OciRuntime {
             .await?;
         // runc prints "null" for an empty list.
         let pids: Option<Vec<u32>> =
-            serde_json::from_slice(&output).map_err(|error| RuntimeError::Failed {
+            serde_json::from_slice(&output).map_err(|error| Error::Runtime {
                 verb: "ps",
                 message: RuntimeMessage::new(format!("its output is no list of pids: {error}")),
             })?;

@@ -9,6 +9,8 @@ use containerd_shim::api::Options;
 use stasis_config::{Settings, SettingsError};
 use stasis_linux::error_chain;
 
+use crate::error::{Error, Result};
+
 /// The program for all verbs that concern GPU state.
 pub(crate) const STASIS_RUNTIME: &str = "stasis-runtime";
 
@@ -47,7 +49,7 @@ impl LowLevel {
 /// The low-level runtime that the caller chose, else that of the settings. If the settings name
 /// none that exists, the one that containerd itself would find on its PATH: no container may fail
 /// to start, and none may stay when its shim has died, because of this file.
-pub(super) fn find_low_level(options: &Options) -> Result<LowLevel, SettingsError> {
+pub(super) fn find_low_level(options: &Options) -> Result<LowLevel> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     if !options.binary_name.is_empty() {
         return Ok(LowLevel::Named(named(&options.binary_name, &path)));
@@ -55,7 +57,8 @@ pub(super) fn find_low_level(options: &Options) -> Result<LowLevel, SettingsErro
     of_settings(None)
         .map(LowLevel::OfSettings)
         .or_else(|error| {
-            let found = on_path("runc", &path).ok_or(error)?;
+            let none = || Error::Other(error_chain(&error));
+            let found = on_path("runc", &path).ok_or_else(none)?;
             log::warn!(
                 "the settings name no low-level runtime that exists; {} is used",
                 found.display()

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use containerd_shim::protos::shim::oci::CheckpointOptions;
 
 use crate::bundle::Bundle;
+use crate::error::Result;
 use crate::runtime::call::RunningCall;
-use crate::runtime::error::RuntimeError;
 use crate::runtime::{LONG, OciRuntime, SHORT};
 use crate::stdio::Streams;
 
@@ -18,7 +18,7 @@ impl OciRuntime {
         &self,
         id: &str,
         useless: impl Future<Output = &'static str>,
-    ) -> Result<(), RuntimeError> {
+    ) -> Result<()> {
         let call = self.stasis("pause").arg(id).within(SHORT).start()?;
         call.wait_unless(useless).await.map(drop)
     }
@@ -29,24 +29,20 @@ impl OciRuntime {
         &self,
         id: &str,
         useless: impl Future<Output = &'static str>,
-    ) -> Result<(), RuntimeError> {
+    ) -> Result<()> {
         let call = self.stasis("resume").arg(id).within(SHORT).start()?;
         call.wait_unless(useless).await.map(drop)
     }
 
     /// Removes a container as [`OciRuntime::delete`] does, and what `stasis-runtime` has recorded
     /// of it below `/run/stasis`.
-    pub(crate) async fn delete_with_record(&self, id: &str) -> Result<(), RuntimeError> {
+    pub(crate) async fn delete_with_record(&self, id: &str) -> Result<()> {
         self.stasis("delete").arg(id).within(LONG).run().await
     }
 
     /// Kills all processes of the container of a bundle, ends an operation on it, and removes it. A
     /// container of this id that somebody has made from another bundle stays.
-    pub(crate) async fn delete_by_force(
-        &self,
-        id: &str,
-        bundle: &Bundle,
-    ) -> Result<(), RuntimeError> {
+    pub(crate) async fn delete_by_force(&self, id: &str, bundle: &Bundle) -> Result<()> {
         if let Some(known) = self.bundle_of(id).await
             && file_number(&known) != file_number(bundle.path())
         {
@@ -65,7 +61,7 @@ impl OciRuntime {
         image: &Path,
         work: &Path,
         options: &CheckpointOptions,
-    ) -> Result<RunningCall, RuntimeError> {
+    ) -> Result<RunningCall> {
         let mode = Some(&options.cgroups_mode).filter(|mode| !mode.is_empty());
         let mut call = self
             .stasis("checkpoint")
@@ -92,7 +88,7 @@ impl OciRuntime {
         image: &Path,
         streams: Streams,
         console: Option<&Path>,
-    ) -> Result<RunningCall, RuntimeError> {
+    ) -> Result<RunningCall> {
         let work = match self.options().criu_work_path.as_str() {
             "" => bundle.work(),
             path => PathBuf::from(path),

@@ -18,14 +18,13 @@ use tokio::sync::{Notify, watch};
 
 use self::tasks::Tasks;
 use crate::containerd::timestamp;
+use crate::error::{Error, Result};
 use crate::runtime::Target;
 use crate::task::checkpoint::checkpoint;
-use crate::task::error::{Result, TaskError};
 use crate::task::exec;
 use crate::task::start;
 use crate::task::{ShimContext, Task};
 
-mod error;
 mod messages;
 mod tasks;
 
@@ -59,7 +58,7 @@ async fn run_uncancelled<T: Send + 'static>(
 ) -> Result<T> {
     let result = tokio::spawn(verb).await;
     result.unwrap_or_else(|error| {
-        Err(TaskError::FailedPrecondition(format!(
+        Err(Error::FailedPrecondition(format!(
             "the shim panicked: {error}"
         )))
     })
@@ -214,7 +213,7 @@ impl TaskService for Service {
         let (width, height) = (request.width, request.height);
         if request.exec_id.is_empty() {
             if let Some(io) = &task.record().io {
-                io.resize(width, height).map_err(TaskError::from)?;
+                io.resize(width, height)?;
             }
         } else {
             let exec = task.exec(&request.exec_id)?;

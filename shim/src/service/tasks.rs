@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use containerd_shim::api::CreateTaskRequest;
 use tokio::sync::Notify;
 
+use crate::error::{Error, Result};
 use crate::service::messages;
 use crate::task::create::create;
-use crate::task::error::{Result, TaskError};
 use crate::task::exec_process::Snapshot;
 use crate::task::operation::Caller;
 use crate::task::{ShimContext, Task};
@@ -51,7 +51,7 @@ impl Tasks {
     pub(super) fn get(&self, id: &str) -> Result<Arc<Task>> {
         match self.entries().get(id) {
             Some(Entry::Created(task)) => Ok(Arc::clone(task)),
-            _ => Err(TaskError::NotFound(format!("task {id}"))),
+            _ => Err(Error::NotFound(format!("task {id}"))),
         }
     }
 
@@ -86,7 +86,7 @@ impl Tasks {
         let taken = self.entries().insert(request.id.clone(), Entry::Reserved);
         if let Some(taken) = taken {
             self.entries().insert(request.id.clone(), taken);
-            return Err(TaskError::AlreadyExists(format!("task {}", request.id)));
+            return Err(Error::AlreadyExists(format!("task {}", request.id)));
         }
         self.shutdown_wanted.store(false, Ordering::Relaxed);
         let task = match create(request, &self.context, caller).await {
@@ -103,7 +103,7 @@ impl Tasks {
         if matches!(before, Some(Entry::GivenUp)) {
             log::warn!("{} was deleted while it was created", task.id);
             self.delete(&task).await?;
-            return Err(TaskError::FailedPrecondition(format!(
+            return Err(Error::FailedPrecondition(format!(
                 "task {} was deleted while it was created",
                 task.id
             )));

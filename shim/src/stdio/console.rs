@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tokio::io::Interest;
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::io_error::IoError;
+use crate::error::{Error, Result};
 
 /// A socket that waits for a terminal.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(super) struct ConsoleSocket {
 impl ConsoleSocket {
     /// Makes one. Not in the bundle: with a long id the path would be too long for a socket address
     /// (unix(7): 108 bytes).
-    pub(super) fn open() -> Result<Self, IoError> {
+    pub(super) fn open() -> Result<Self> {
         let open = || {
             let directory = tempfile::Builder::new().prefix("pty").tempdir()?;
             let path = directory.path().join("pty.sock");
@@ -34,7 +34,7 @@ impl ConsoleSocket {
                 _directory: directory,
             })
         };
-        open().map_err(IoError::cannot::<io::Error>("make a console socket"))
+        open().map_err(Error::cannot::<io::Error>("make a console socket"))
     }
 
     /// The socket's path.
@@ -43,7 +43,7 @@ impl ConsoleSocket {
     }
 
     /// Waits until the runtime has sent the terminal.
-    pub(super) async fn receive(self) -> Result<File, IoError> {
+    pub(super) async fn receive(self) -> Result<File> {
         let receive = async {
             let (stream, _) = self.listener.accept().await?;
             loop {
@@ -57,7 +57,7 @@ impl ConsoleSocket {
         let received: io::Result<OwnedFd> = receive.await;
         received
             .map(File::from)
-            .map_err(IoError::cannot("receive the terminal"))
+            .map_err(Error::cannot("receive the terminal"))
     }
 }
 

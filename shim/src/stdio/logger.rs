@@ -17,8 +17,7 @@ use tokio::time::timeout;
 
 use crate::child::reaper::Reaper;
 use crate::child::{Child, spawn_detached};
-use crate::io_error::IoError;
-use crate::stdio::error::{Result, StdioError};
+use crate::error::{Error, Result};
 use crate::stdio::pipes::{End, Owner, owned_pipe};
 use crate::stdio::target::{LoggerUri, Ready};
 
@@ -52,7 +51,7 @@ impl Logger {
         let program = uri.program.display();
         let (stdout, stdout_reader) = owned_pipe(owner, End::Writer)?;
         let (stderr, stderr_reader) = owned_pipe(owner, End::Writer)?;
-        let (ready, ready_writer) = io::pipe().map_err(IoError::cannot("make a pipe"))?;
+        let (ready, ready_writer) = io::pipe().map_err(Error::cannot("make a pipe"))?;
         let mut command = Command::new(&uri.program);
         command.args(&uri.arguments);
         // Nothing else, as containerd's shim.
@@ -69,24 +68,26 @@ impl Logger {
                 mapping(stderr_reader, 4),
                 mapping(ready_writer.into(), 5),
             ])
-            .map_err(|error| StdioError::Connect(format!("cannot start {program}: {error}")))?;
+            .map_err(|error| Error::Invalid(format!("cannot start {program}: {error}")))?;
         let child = spawn_detached(reaper, command)
-            .map_err(IoError::cannot(format!("start the logger {program}")))?;
+            .map_err(Error::cannot(format!("start the logger {program}")))?;
         let logger = Self { child };
         let mut ready =
-            pipe::Receiver::from_owned_fd(ready.into()).map_err(IoError::cannot("use a pipe"))?;
+            pipe::Receiver::from_owned_fd(ready.into()).map_err(Error::cannot("use a pipe"))?;
         match timeout(READY, ready.read_u8()).await {
             Ok(Err(_)) if uri.ready == Ready::Byte => {
                 logger.signal(Signal::KILL);
-                Err(StdioError::LoggerEnded(program.to_string()))
+                Err(Error::FailedPrecondition(format!(
+                    "the logger {program} ended before it was ready"
+                )))
             }
             Ok(_) => Ok((logger, Ends { stdout, stderr })),
             Err(_) => {
                 logger.signal(Signal::KILL);
-                Err(StdioError::LoggerNotReady {
-                    program: program.to_string(),
-                    seconds: READY.as_secs(),
-                })
+                Err(Error::FailedPrecondition(format!(
+                    "the logger {program} was not ready within {} s and was killed",
+                    READY.as_secs()
+                )))
             }
         }
     }

@@ -2,7 +2,6 @@
 //! or the terminal that the runtime hands to the process, and the copies between them.
 
 mod console;
-pub(crate) mod error;
 mod logger;
 pub(crate) mod pipes;
 mod target;
@@ -22,14 +21,13 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use self::console::ConsoleSocket;
-use self::error::{Result, StdioError};
 use self::logger::Logger;
 use self::pipes::{End, Owner, owned_pipe};
 use self::target::Target;
 use self::terminal::{Console, Line, TerminalInput, TerminalOutput};
 use crate::beside::beside;
 use crate::child::reaper::Reaper;
-use crate::io_error::IoError;
+use crate::error::{Error, Result};
 
 /// How long the streams of a deleted process may take to deliver what they still hold; containerd's
 /// shim waits as long.
@@ -172,12 +170,10 @@ impl PendingIo {
             return Ok(io);
         }
         if let Some(stdin) = self.stdin {
-            let to = pipe::Sender::from_owned_fd(stdin).map_err(IoError::cannot("use a pipe"))?;
+            let to = pipe::Sender::from_owned_fd(stdin).map_err(Error::cannot("use a pipe"))?;
             io.fifos
                 .copy_from_fifo(&self.wanted.stdin, to)
-                .map_err(|error| {
-                    StdioError::Connect(format!("cannot read standard input: {error}"))
-                })?;
+                .map_err(|error| Error::Invalid(format!("cannot read standard input: {error}")))?;
         }
         let outputs = [
             (self.stdout, &self.wanted.stdout),
@@ -186,7 +182,7 @@ impl PendingIo {
         for (stream, wanted) in outputs {
             if let Some(stream) = stream {
                 let from =
-                    pipe::Receiver::from_owned_fd(stream).map_err(IoError::cannot("use a pipe"))?;
+                    pipe::Receiver::from_owned_fd(stream).map_err(Error::cannot("use a pipe"))?;
                 io.copy_out(from, wanted)?;
             }
         }
@@ -201,7 +197,7 @@ impl Io {
         wanted: &Wanted,
         logger: Option<OwnedFd>,
     ) -> Result<()> {
-        let failed = |error| StdioError::Connect(format!("cannot use the terminal: {error}"));
+        let failed = |error| Error::Invalid(format!("cannot use the terminal: {error}"));
         let pty = Pty::new(console).map_err(failed)?;
         let mut from = TerminalOutput::new(pty.clone(), self.line.subscribe());
         let console = Console::new(pty.clone());
@@ -214,7 +210,7 @@ impl Io {
         match logger {
             Some(logger) => {
                 let mut to =
-                    pipe::Sender::from_owned_fd(logger).map_err(IoError::cannot("use a pipe"))?;
+                    pipe::Sender::from_owned_fd(logger).map_err(Error::cannot("use a pipe"))?;
                 self.copies.push(tokio::spawn(async move {
                     // Fails if the logger has ended.
                     let _ = tokio::io::copy(&mut from, &mut to).await;
@@ -238,13 +234,13 @@ impl Io {
             Target::Fifo(path) => self
                 .fifos
                 .copy_to_fifo(from, &path)
-                .map_err(|error| StdioError::Connect(format!("cannot write {path}: {error}"))),
+                .map_err(|error| Error::Invalid(format!("cannot write {path}: {error}"))),
             Target::File(path) => {
                 let file = target::open_for_appending(&path)?;
                 self.copies.push(tokio::spawn(target::append(from, file)));
                 Ok(())
             }
-            Target::Logger(_) => Err(StdioError::Uri(format!(
+            Target::Logger(_) => Err(Error::Invalid(format!(
                 "standard error cannot have a logger of its own: {wanted}"
             ))),
         }
@@ -263,7 +259,7 @@ impl Io {
             ws_ypixel: 0,
         };
         let resized = console.resize(size);
-        Ok(resized.map_err(IoError::cannot("resize the terminal"))?)
+        resized.map_err(Error::cannot("resize the terminal"))
     }
 
     /// Tells that the process has ended: its terminal, which others may have open, ends with it.

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{Gid, Uid, fchown};
 
-use crate::io_error::IoError;
+use crate::error::{Error, Result};
 
 /// Whose streams they are, and the owner of their pipes.
 #[derive(Debug)]
@@ -28,8 +28,8 @@ pub(super) enum End {
 }
 
 /// A pipe: the other process's end and the shim's.
-pub(super) fn owned_pipe(owner: &Owner<'_>, theirs: End) -> Result<(OwnedFd, OwnedFd), IoError> {
-    let (reader, writer) = io::pipe().map_err(IoError::cannot("make a pipe"))?;
+pub(super) fn owned_pipe(owner: &Owner<'_>, theirs: End) -> Result<(OwnedFd, OwnedFd)> {
+    let (reader, writer) = io::pipe().map_err(Error::cannot("make a pipe"))?;
     let (reader, writer) = (OwnedFd::from(reader), OwnedFd::from(writer));
     let (theirs, ours) = match theirs {
         End::Reader => (reader, writer),
@@ -37,7 +37,7 @@ pub(super) fn owned_pipe(owner: &Owner<'_>, theirs: End) -> Result<(OwnedFd, Own
     };
     if owner.uid != 0 || owner.gid != 0 {
         let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
-        fchown(&theirs, Some(uid), Some(gid)).map_err(IoError::cannot(
+        fchown(&theirs, Some(uid), Some(gid)).map_err(Error::cannot(
             "change the owner of a pipe to io_uid and io_gid",
         ))?;
     }

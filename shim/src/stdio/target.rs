@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use percent_encoding::percent_decode_str;
 use tokio::io::{AsyncRead, AsyncWriteExt};
 
-use crate::io_error::IoError;
-use crate::stdio::error::{Result, StdioError};
+use crate::error::{Error, Result};
 
 /// The target of an output stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +55,7 @@ impl Target {
             "file" => Ok(Target::File(path(rest)?.into())),
             "binary" => logger(rest, Ready::ByteOrEnd),
             "binary-v2" => logger(rest, Ready::Byte),
-            _ => Err(StdioError::Uri(format!(
+            _ => Err(Error::Invalid(format!(
                 "output to {wanted:?}: the scheme is none of fifo, file, binary and binary-v2"
             ))),
         }
@@ -76,7 +75,7 @@ fn path(encoded: &str) -> Result<String> {
     let path = percent_decode_str(encoded).decode_utf8();
     match path {
         Ok(path) if Path::new(&*path).is_absolute() => Ok(path.into_owned()),
-        _ => Err(StdioError::Uri(format!(
+        _ => Err(Error::Invalid(format!(
             "output to {encoded:?}: this is no absolute path"
         ))),
     }
@@ -98,10 +97,7 @@ pub(super) fn open_for_appending(path: &Path) -> Result<File> {
             let mut options = OpenOptions::new();
             options.append(true).create(true).mode(0o644).open(path)
         });
-    Ok(opened.map_err(IoError::cannot(format!(
-        "open {} for output",
-        path.display()
-    )))?)
+    opened.map_err(Error::cannot(format!("open {} for output", path.display())))
 }
 
 /// Copies a stream to the end of a file.
@@ -143,7 +139,7 @@ mod tests {
     fn other_schemes_and_relative_paths_are_refused() {
         for wanted in ["npipe://x", "file://relative", "binary://"] {
             let error = Target::parse(wanted).unwrap_err();
-            assert!(matches!(error, StdioError::Uri(_)), "{wanted}");
+            assert!(matches!(error, Error::Invalid(_)), "{wanted}");
         }
     }
 }

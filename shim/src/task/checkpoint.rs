@@ -9,12 +9,10 @@ use containerd_shim::protos::events::task::TaskCheckpointed;
 use containerd_shim::protos::shim::oci::CheckpointOptions;
 
 use crate::beside::beside;
-use crate::io_error::IoError;
+use crate::error::{Error, Result};
 use crate::runtime::call::RunningCall;
-use crate::runtime::error::RuntimeError;
 use crate::runtime::options;
 use crate::task::Task;
-use crate::task::error::{Result, TaskError};
 use crate::task::operation::{Caller, Operation};
 use crate::task::state::State;
 
@@ -35,7 +33,7 @@ pub(crate) async fn checkpoint(
         path => PathBuf::from(path),
     };
     if !image.is_absolute() {
-        return Err(TaskError::Invalid(format!(
+        return Err(Error::Invalid(format!(
             "the checkpoint's directory {image:?} is not an absolute path"
         )));
     }
@@ -59,7 +57,7 @@ pub(crate) async fn checkpoint(
         }
         Err(error) => {
             task.publish_exit_if_done();
-            Err(work.keep_log(task, error).await.into())
+            Err(work.keep_log(task, error).await)
         }
     }
 }
@@ -80,7 +78,7 @@ async fn begin(
         .start_checkpoint(&task.id, image, work, options)?;
     let process = call
         .process()
-        .map_err(IoError::cannot("watch the checkpoint"))?;
+        .map_err(Error::cannot("watch the checkpoint"))?;
     let operation = Operation::of(process, caller.clone());
     record.recorded_by_stasis = true;
     record.state.begin_checkpoint(operation)?;
@@ -129,10 +127,11 @@ impl Work {
             std::fs::create_dir_all(&parent)?;
             tempfile::Builder::new().prefix("criu-").tempdir_in(&parent)
         };
-        Ok(make().map(Work::Own).map_err(IoError::cannot(format!(
+        let made = make().map(Work::Own);
+        made.map_err(Error::cannot(format!(
             "make a directory in {}",
             parent.display()
-        )))?)
+        )))
     }
 
     fn path(&self) -> &Path {
@@ -143,9 +142,8 @@ impl Work {
     }
 
     /// Keeps CRIU's log of a failed checkpoint, unless `stasis-runtime` has.
-    async fn keep_log(&self, task: &Task, mut error: RuntimeError) -> RuntimeError {
-        let (Work::Own(directory), RuntimeError::Failed { message, .. }) = (self, &mut error)
-        else {
+    async fn keep_log(&self, task: &Task, mut error: Error) -> Error {
+        let (Work::Own(directory), Error::Runtime { message, .. }) = (self, &mut error) else {
             return error;
         };
         let kept = task.bundle.path().join(KEPT_LOG);

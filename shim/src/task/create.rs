@@ -12,10 +12,9 @@ use tokio::time::sleep;
 use crate::beside::beside;
 use crate::bundle::{Bundle, Creator};
 use crate::child::reaper::ExitWatch;
-use crate::io_error::IoError;
+use crate::error::{Error, Result};
 use crate::runtime::{LONG, OciRuntime, options};
 use crate::stdio::PendingIo;
-use crate::task::error::{Result, TaskError};
 use crate::task::operation::Caller;
 use crate::task::state::State;
 use crate::task::{ShimContext, Task};
@@ -27,7 +26,7 @@ pub(crate) async fn create(
     caller: Caller,
 ) -> Result<Arc<Task>> {
     if !request.parent_checkpoint.is_empty() {
-        return Err(TaskError::Invalid(
+        return Err(Error::Invalid(
             "a checkpoint with a parent cannot be restored by this shim".to_owned(),
         ));
     }
@@ -89,7 +88,7 @@ async fn image(
                 return Ok(Some(image));
             }
             let text = format!("the checkpoint {} is no directory", image.display());
-            Err(TaskError::Invalid(text))
+            Err(Error::Invalid(text))
         }
     }
 }
@@ -113,9 +112,7 @@ async fn create_container(task: &Arc<Task>, mounts: &[Mount], caller: Caller) ->
     let call = task
         .runtime
         .start_create(&task.id, &task.bundle, creator, streams, console)?;
-    let runtime = call
-        .process()
-        .map_err(IoError::cannot("watch the create"))?;
+    let runtime = call.process().map_err(Error::cannot("watch the create"))?;
     let making = async {
         call.wait().await?;
         attach_init(task, pending_io, &watch).await
@@ -128,7 +125,7 @@ async fn create_container(task: &Arc<Task>, mounts: &[Mount], caller: Caller) ->
             let _ = runtime.signal(Signal::KILL);
             task.remove_by_force().await;
             let message = format!("the create of {} was ended: {reason}", task.id);
-            Err(TaskError::FailedPrecondition(message))
+            Err(Error::FailedPrecondition(message))
         }
     }
 }

@@ -7,9 +7,9 @@ use tokio::time::timeout;
 
 use crate::beside::beside;
 use crate::child::reaper::Exit;
+use crate::error::{Error, Result};
 use crate::runtime::Target;
 use crate::task::Task;
-use crate::task::error::{Result, TaskError};
 use crate::task::exec_process::Snapshot;
 use crate::task::kill::SIGKILL;
 use crate::task::state::State;
@@ -26,7 +26,7 @@ impl Task {
             let mut record = self.record();
             // Another Delete was waited for, whose caller has tried again.
             if record.is_deleted {
-                return Err(TaskError::NotFound(format!("task {}", self.id)));
+                return Err(Error::NotFound(format!("task {}", self.id)));
             }
             record.state.may_delete()?;
             (record.io.take(), record.recorded_by_stasis)
@@ -48,7 +48,7 @@ impl Task {
     /// Somebody may use the root file system, which is waited for.
     pub(super) async fn unmount(&self) -> Result<()> {
         let bundle = self.bundle.clone();
-        Ok(beside(move || bundle.unmount()).await?)
+        beside(move || bundle.unmount()).await
     }
 
     /// Ends a restore whose caller has gone: nobody else would ever end the container.

@@ -13,11 +13,10 @@ use tokio::time::timeout;
 
 use crate::bundle::Bundle;
 use crate::child::reaper::{Exit, PendingExit};
-use crate::io_error::IoError;
+use crate::error::{Error, Result};
 use crate::runtime::process::RuntimeProcess;
 use crate::stdio::Io;
 use crate::task::Task;
-use crate::task::error::{Result, TaskError};
 use crate::task::exec_process::ExecProcess;
 use crate::task::operation::Caller;
 
@@ -36,7 +35,7 @@ pub(crate) fn add(task: &Task, request: &ExecProcessRequest) -> Result<()> {
     let mut record = task.record();
     record.state.may_add_exec()?;
     if record.execs.contains_key(&request.exec_id) {
-        return Err(TaskError::AlreadyExists(format!(
+        return Err(Error::AlreadyExists(format!(
             "process {} of {}",
             request.exec_id, task.id
         )));
@@ -55,7 +54,7 @@ pub(crate) fn add(task: &Task, request: &ExecProcessRequest) -> Result<()> {
 /// The specification, with `terminal` as the request has it.
 fn process_spec(spec: &[u8], terminal: bool) -> Result<Vec<u8>> {
     let unreadable = |error: serde_json::Error| {
-        TaskError::Invalid(format!(
+        Error::Invalid(format!(
             "the process's specification cannot be read: {error}"
         ))
     };
@@ -103,7 +102,7 @@ impl Task {
     pub(crate) async fn without_exec_starts(&self) -> Result<RwLockWriteGuard<'_, ()>> {
         let wait = timeout(STARTS, self.exec_starts.write());
         wait.await.map_err(|_| {
-            TaskError::FailedPrecondition(format!(
+            Error::FailedPrecondition(format!(
                 "processes of {} that exec added have been starting for {} s; nothing was changed",
                 self.id,
                 STARTS.as_secs()
@@ -122,7 +121,7 @@ async fn spawn(
     let scratch = tempfile::Builder::new()
         .prefix("exec-")
         .tempdir_in(task.bundle.path())
-        .map_err(IoError::cannot(
+        .map_err(Error::cannot(
             "make a directory for the process's specification",
         ))?;
     let (process, pid_file) = (
@@ -130,13 +129,13 @@ async fn spawn(
         scratch.path().join("pid"),
     );
     std::fs::write(&process, &exec.spec)
-        .map_err(IoError::cannot("write the process's specification"))?;
+        .map_err(Error::cannot("write the process's specification"))?;
     let watch = task.context.reaper.watch();
     let console = pending_io.console();
     let call = task
         .runtime
         .start_exec(&task.id, &process, &pid_file, streams, console)?;
-    let runtime = call.process().map_err(IoError::cannot("watch the start"))?;
+    let runtime = call.process().map_err(Error::cannot("watch the start"))?;
     let launch = async {
         call.wait().await?;
         let pid = Bundle::read_pid(&pid_file)?;
@@ -151,7 +150,7 @@ async fn spawn(
         reason = given_up(task, caller) => {
             kill_start(&runtime, &pid_file);
             let message = format!("the start of process {} was ended: {reason}", exec.id);
-            Err(TaskError::FailedPrecondition(message))
+            Err(Error::FailedPrecondition(message))
         }
     }
 }
@@ -196,9 +195,6 @@ mod tests {
 
     #[test]
     fn a_specification_that_is_no_object_is_refused() {
-        assert!(matches!(
-            process_spec(b"[]", false),
-            Err(TaskError::Invalid(_))
-        ));
+        assert!(matches!(process_spec(b"[]", false), Err(Error::Invalid(_))));
     }
 }

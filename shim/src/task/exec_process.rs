@@ -9,9 +9,8 @@ use rustix_libc_wrappers::process::SignalExt;
 use tokio::sync::watch;
 
 use crate::child::reaper::Exit;
-use crate::io_error::IoError;
+use crate::error::{Error, Result};
 use crate::stdio::Io;
-use crate::task::error::{Result, TaskError};
 
 /// A process that Exec added to a task.
 #[derive(Debug)]
@@ -77,7 +76,7 @@ impl ExecProcess {
             ExecState::Running { .. } => "running",
             ExecState::Stopped { .. } => "stopped",
         };
-        Err(TaskError::FailedPrecondition(format!(
+        Err(Error::FailedPrecondition(format!(
             "cannot start process {}, which is {name}",
             self.id
         )))
@@ -154,14 +153,14 @@ impl ExecProcess {
         // Held while the signal is sent: `exited` takes this lock to leave the state Running.
         let state = self.state();
         match *state {
-            ExecState::Added | ExecState::Starting => Err(TaskError::FailedPrecondition(format!(
+            ExecState::Added | ExecState::Starting => Err(Error::FailedPrecondition(format!(
                 "process {} has not been started",
                 self.id
             ))),
-            ExecState::Stopped { .. } => Err(TaskError::Finished(self.id.clone())),
+            ExecState::Stopped { .. } => Err(Error::Finished(self.id.clone())),
             ExecState::Running { pid, .. } => match send(pid, signal) {
-                Err(rustix::io::Errno::SRCH) => Err(TaskError::Finished(self.id.clone())),
-                other => Ok(other.map_err(IoError::cannot(format!("signal process {}", self.id)))?),
+                Err(rustix::io::Errno::SRCH) => Err(Error::Finished(self.id.clone())),
+                other => other.map_err(Error::cannot(format!("signal process {}", self.id))),
             },
         }
     }
@@ -170,7 +169,7 @@ impl ExecProcess {
     pub(crate) fn with_io<T>(&self, act: impl FnOnce(&Io) -> Result<T>) -> Result<T> {
         match &*self.state() {
             ExecState::Running { io, .. } | ExecState::Stopped { io: Some(io), .. } => act(io),
-            _ => Err(TaskError::FailedPrecondition(format!(
+            _ => Err(Error::FailedPrecondition(format!(
                 "process {} does not run",
                 self.id
             ))),
@@ -183,7 +182,7 @@ impl ExecProcess {
         match &*self.state() {
             ExecState::Added | ExecState::Starting => Ok(()),
             ExecState::Running { io, .. } => Ok(io.resize(width, height)?),
-            ExecState::Stopped { .. } => Err(TaskError::FailedPrecondition(format!(
+            ExecState::Stopped { .. } => Err(Error::FailedPrecondition(format!(
                 "cannot resize the terminal of process {}, which is stopped",
                 self.id
             ))),
@@ -193,7 +192,7 @@ impl ExecProcess {
     /// Takes its streams for Delete; refused while it runs.
     pub(crate) fn take_for_delete(&self) -> Result<(Snapshot, Option<Io>)> {
         if self.is_running() {
-            return Err(TaskError::FailedPrecondition(format!(
+            return Err(Error::FailedPrecondition(format!(
                 "cannot delete process {}, which is running",
                 self.id
             )));

@@ -9,9 +9,10 @@ use tokio::time::{sleep, timeout};
 
 use crate::beside::beside;
 use crate::bundle::Creator;
-use crate::cgroup::{Cgroup, CgroupError, controllers};
+use crate::cgroup::{Cgroup, controllers};
 use crate::child::reaper::{Exit, PendingExit};
 use crate::containerd::timestamp;
+use crate::error::Error;
 use crate::runtime::Target;
 use crate::stdio::Io;
 use crate::task::Task;
@@ -31,7 +32,7 @@ impl Task {
         let cgroup = beside(move || {
             let cgroup = Cgroup::of_process(pid)?;
             controllers::enable_in_ancestors(&cgroup);
-            Ok::<_, CgroupError>(cgroup)
+            Ok::<_, Error>(cgroup)
         });
         // A process that has ended is in no cgroup, and needs no statistics.
         let cgroup = cgroup

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use stasis_linux::procfs::{Stat, TaskState};
 
+use crate::error::{Error, Result};
 use crate::runtime::Target;
 use crate::task::Task;
-use crate::task::error::{Result, TaskError};
 use crate::task::operation::PendingSignal;
 
 /// SIGKILL's number.
@@ -28,12 +28,12 @@ impl Task {
                 return Ok(());
             }
             if record.pid == 0 {
-                return Err(TaskError::NotFound(format!("a process of {}", self.id)));
+                return Err(Error::NotFound(format!("a process of {}", self.id)));
             }
         }
         // In a shared pid namespace other processes may have outlived the init process.
         if self.init_exit.borrow().is_some() && target == Target::Init {
-            return Err(TaskError::Finished(self.id.clone()));
+            return Err(Error::Finished(self.id.clone()));
         }
         self.deliver(signal, target).await
     }
@@ -45,8 +45,8 @@ impl Task {
         let sent = self.runtime.kill(&self.id, creator, signal, target).await;
         match sent {
             // The runtimes' errors for a process that has ended differ, so look at the process.
-            Err(_) if self.has_ended() => Err(TaskError::Finished(self.id.clone())),
-            other => Ok(other?),
+            Err(_) if self.has_ended() => Err(Error::Finished(self.id.clone())),
+            other => other,
         }
     }
 

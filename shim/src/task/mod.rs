@@ -22,17 +22,16 @@ use self::exec_process::{ExecProcess, Snapshot};
 use self::state::State;
 use crate::beside::beside;
 use crate::bundle::{Bundle, Creator};
-use crate::cgroup::{Cgroup, CgroupError};
+use crate::cgroup::Cgroup;
 use crate::child::reaper::{Exit, Reaper};
 use crate::containerd::events::Publisher;
+use crate::error::{Error, Result};
 use crate::runtime::OciRuntime;
 use crate::stdio::{Io, PendingIo, Streams};
-use crate::task::error::{Result, TaskError};
 
 pub(crate) mod checkpoint;
 pub(crate) mod create;
 pub(crate) mod delete;
-pub(crate) mod error;
 pub(crate) mod exec;
 pub(crate) mod exec_process;
 pub(crate) mod exit;
@@ -170,22 +169,17 @@ impl Task {
             uid: self.runtime.options().io_uid,
             gid: self.runtime.options().io_gid,
         };
-        Ok(crate::stdio::prepare(wanted, &owner, &self.context.reaper).await?)
+        crate::stdio::prepare(wanted, &owner, &self.context.reaper).await
     }
 
     /// The statistics of its cgroup.
     pub(crate) async fn metrics(&self) -> Result<Any> {
-        let Some(cgroup) = self.record().cgroup.clone() else {
-            return Err(TaskError::NotFound(format!("the cgroup of {}", self.id)));
+        let cgroup = self.record().cgroup.clone();
+        let metrics = match cgroup {
+            Some(cgroup) => beside(move || cgroup.metrics()).await?,
+            None => None,
         };
-        beside(move || cgroup.metrics())
-            .await
-            .map_err(|error| match error {
-                CgroupError::Gone { .. } => {
-                    TaskError::NotFound(format!("the cgroup of {}", self.id))
-                }
-                other => TaskError::Cgroup(other),
-            })
+        metrics.ok_or_else(|| Error::NotFound(format!("the cgroup of {}", self.id)))
     }
 
     /// Logs what is under way.
@@ -240,17 +234,17 @@ impl Task {
     /// The process that Exec added under `id`.
     pub(crate) fn exec(&self, id: &str) -> Result<Arc<ExecProcess>> {
         let exec = self.record().execs.get(id).cloned();
-        exec.ok_or_else(|| TaskError::NotFound(format!("process {id} of {}", self.id)))
+        exec.ok_or_else(|| Error::NotFound(format!("process {id} of {}", self.id)))
     }
 
     /// Whether an added process may be started now.
     pub(crate) fn check_exec(&self) -> Result<()> {
         if self.init_exit.borrow().is_some() {
-            return Err(TaskError::FailedPrecondition(format!(
+            return Err(Error::FailedPrecondition(format!(
                 "the init process of {} is not running",
                 self.id
             )));
         }
-        Ok(self.record().state.may_exec()?)
+        self.record().state.may_exec()
     }
 }

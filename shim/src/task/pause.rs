@@ -6,10 +6,9 @@ use std::time::Duration;
 use containerd_shim::protos::events::task::{TaskPaused, TaskResumed};
 use tokio::time::sleep;
 
-use crate::runtime::error::RuntimeError;
+use crate::error::{Error, Result};
 use crate::runtime::programs::resume_deadline;
 use crate::task::Task;
-use crate::task::error::Result;
 use crate::task::state::State;
 
 /// How long after a checkpoint its caller may be writing the archive, and resume the task then.
@@ -22,7 +21,7 @@ impl Task {
         let _lock = self.verb_lock.lock().await;
         self.record().state.may_pause()?;
         let paused = self.runtime.pause(&self.id, self.useless()).await;
-        if let Err(RuntimeError::Killed { .. }) = &paused
+        if let Err(Error::Killed { .. }) = &paused
             && let Err(error) = self.runtime.thaw(&self.id).await
         {
             log::error!("{} may be half paused: {error}", self.id);

@@ -6,8 +6,8 @@ use containerd_shim::protos::shim::oci::ProcessDetails;
 use containerd_shim::protos::types::task::ProcessInfo;
 use containerd_shim::util::convert_to_any;
 
+use crate::error::Result;
 use crate::task::Task;
-use crate::task::error::Result;
 
 impl Task {
     /// Its processes, with the ids of those that Exec added.

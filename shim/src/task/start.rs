@@ -8,12 +8,11 @@ use containerd_shim::protos::events::task::TaskStart;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::child::reaper::ExitWatch;
-use crate::io_error::IoError;
+use crate::error::{Error, Result};
 use crate::runtime::call::RunningCall;
 use crate::stdio::PendingIo;
 use crate::task::Task;
 use crate::task::create::attach_init;
-use crate::task::error::Result;
 use crate::task::operation::{Caller, Operation};
 use crate::task::state::{StartFrom, State};
 
@@ -35,7 +34,7 @@ pub(crate) async fn start(task: &Arc<Task>, caller: Caller) -> Result<u32> {
             };
             if let Err(error) = started {
                 task.publish_exit_if_done();
-                return Err(error.into());
+                return Err(error);
             }
         }
         StartFrom::Image(image) => {
@@ -74,14 +73,12 @@ async fn begin_restore(task: &Arc<Task>, image: &Path, caller: Caller) -> Result
     let (streams, pending_io) = task.prepare_io(&task.id, &task.stdio).await?;
     let under_way = Arc::clone(&task.restore).lock_owned().await;
     let work = task.bundle.work();
-    std::fs::create_dir_all(&work).map_err(IoError::cannot(format!("make {}", work.display())))?;
+    std::fs::create_dir_all(&work).map_err(Error::cannot(format!("make {}", work.display())))?;
     let watch = task.context.reaper.watch();
     let call =
         task.runtime
             .start_restore(&task.id, &task.bundle, image, streams, pending_io.console())?;
-    let process = call
-        .process()
-        .map_err(IoError::cannot("watch the restore"))?;
+    let process = call.process().map_err(Error::cannot("watch the restore"))?;
     let operation = Operation::of(process, caller);
     let mut record = task.record();
     record.recorded_by_stasis = true;
@@ -99,7 +96,7 @@ impl Restore {
         let restored = self.call.wait().await;
         let attached = match restored {
             Ok(_) => attach_init(task, self.pending_io, &self.watch).await,
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         };
         let _lock = task.verb_lock.lock().await;
         let outcome = attached.as_ref().map(drop).map_err(drop);

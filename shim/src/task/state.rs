@@ -1,11 +1,11 @@
 //! The state of a task, and which verbs each state allows.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use containerd_shim::api::Status;
 
 use crate::child::reaper::Exit;
+use crate::error::{Error, Result};
 use crate::task::operation::Operation;
 
 /// The state of a task.
@@ -49,47 +49,6 @@ pub(crate) enum Before {
     Running,
     /// Its cgroup is frozen.
     Paused,
-}
-
-/// A verb that a task's state may refuse.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verb {
-    /// Start of the init process.
-    Start,
-    /// Start of another process.
-    Exec,
-    /// Freeze.
-    Pause,
-    /// Thaw.
-    Resume,
-    /// New limits.
-    Update,
-    /// Dump.
-    Checkpoint,
-    /// Removal.
-    Delete,
-}
-
-/// A verb that the task's state does not allow.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("cannot {verb} a task that is {state}")]
-pub(crate) struct IllegalTransition {
-    verb: Verb,
-    state: &'static str,
-}
-
-impl fmt::Display for Verb {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Verb::Start => "start",
-            Verb::Exec => "start a process in",
-            Verb::Pause => "pause",
-            Verb::Resume => "resume",
-            Verb::Update => "update",
-            Verb::Checkpoint => "checkpoint",
-            Verb::Delete => "delete",
-        })
-    }
 }
 
 /// What Start has to do.
@@ -138,16 +97,16 @@ impl State {
     }
 
     /// Whether Start is allowed, and what it does.
-    pub(crate) fn may_start(&self) -> Result<StartFrom, IllegalTransition> {
+    pub(crate) fn may_start(&self) -> Result<StartFrom> {
         match self {
             State::Created => Ok(StartFrom::Created),
             State::Prepared { image } => Ok(StartFrom::Image(image.clone())),
-            _ => Err(self.refuse(Verb::Start)),
+            _ => Err(self.refuse("start")),
         }
     }
 
     /// Whether Exec may add a process, which is started later.
-    pub(crate) fn may_add_exec(&self) -> Result<(), IllegalTransition> {
+    pub(crate) fn may_add_exec(&self) -> Result<()> {
         match self {
             State::Checkpointing { .. } => Ok(()),
             _ => self.may_exec(),
@@ -155,59 +114,56 @@ impl State {
     }
 
     /// Whether a process that Exec added may be started.
-    pub(crate) fn may_exec(&self) -> Result<(), IllegalTransition> {
+    pub(crate) fn may_exec(&self) -> Result<()> {
         match self {
             State::Created | State::Starting | State::Running => Ok(()),
-            _ => Err(self.refuse(Verb::Exec)),
+            _ => Err(self.refuse("start a process in")),
         }
     }
 
     /// Whether Pause is allowed.
-    pub(crate) fn may_pause(&self) -> Result<(), IllegalTransition> {
+    pub(crate) fn may_pause(&self) -> Result<()> {
         match self {
             State::Running => Ok(()),
-            _ => Err(self.refuse(Verb::Pause)),
+            _ => Err(self.refuse("pause")),
         }
     }
 
     /// Whether Resume is allowed.
-    pub(crate) fn may_resume(&self) -> Result<(), IllegalTransition> {
+    pub(crate) fn may_resume(&self) -> Result<()> {
         match self {
             State::Paused => Ok(()),
-            _ => Err(self.refuse(Verb::Resume)),
+            _ => Err(self.refuse("resume")),
         }
     }
 
     /// Whether Update is allowed.
-    pub(crate) fn may_update(&self) -> Result<(), IllegalTransition> {
+    pub(crate) fn may_update(&self) -> Result<()> {
         match self {
             State::Created | State::Running | State::Paused => Ok(()),
-            _ => Err(self.refuse(Verb::Update)),
+            _ => Err(self.refuse("update")),
         }
     }
 
     /// Whether Checkpoint is allowed, and the state before it.
-    pub(crate) fn may_checkpoint(&self) -> Result<Before, IllegalTransition> {
+    pub(crate) fn may_checkpoint(&self) -> Result<Before> {
         match self {
             State::Running => Ok(Before::Running),
             State::Paused => Ok(Before::Paused),
-            _ => Err(self.refuse(Verb::Checkpoint)),
+            _ => Err(self.refuse("checkpoint")),
         }
     }
 
     /// Whether Delete is allowed: if the task has not started or has ended.
-    pub(crate) fn may_delete(&self) -> Result<(), IllegalTransition> {
+    pub(crate) fn may_delete(&self) -> Result<()> {
         match self {
             State::Created | State::Prepared { .. } | State::Stopped(_) => Ok(()),
-            _ => Err(self.refuse(Verb::Delete)),
+            _ => Err(self.refuse("delete")),
         }
     }
 
     /// Enters the state Checkpointing.
-    pub(crate) fn begin_checkpoint(
-        &mut self,
-        operation: Operation,
-    ) -> Result<(), IllegalTransition> {
+    pub(crate) fn begin_checkpoint(&mut self, operation: Operation) -> Result<()> {
         let before = self.may_checkpoint()?;
         *self = State::Checkpointing { operation, before };
         Ok(())
@@ -231,14 +187,14 @@ impl State {
     }
 
     /// Enters the state Restoring.
-    pub(crate) fn begin_restore(&mut self, operation: Operation) -> Result<(), IllegalTransition> {
+    pub(crate) fn begin_restore(&mut self, operation: Operation) -> Result<()> {
         match self {
             State::Prepared { image } => {
                 let image = std::mem::take(image);
                 *self = State::Restoring { operation, image };
                 Ok(())
             }
-            _ => Err(self.refuse(Verb::Start)),
+            _ => Err(self.refuse("start")),
         }
     }
 
@@ -259,7 +215,7 @@ impl State {
         }
     }
 
-    fn refuse(&self, verb: Verb) -> IllegalTransition {
+    fn refuse(&self, verb: &str) -> Error {
         let state = match self {
             State::Created => "created and not started",
             State::Starting => "being started",
@@ -270,7 +226,7 @@ impl State {
             State::Checkpointing { .. } => "being checkpointed",
             State::Stopped(_) => "stopped",
         };
-        IllegalTransition { verb, state }
+        Error::Other(format!("cannot {verb} a task that is {state}"))
     }
 }
 

@@ -1,8 +1,7 @@
 //! Update: new limits for a task.
 
-use crate::io_error::IoError;
+use crate::error::{Error, Result};
 use crate::task::Task;
-use crate::task::error::Result;
 
 impl Task {
     /// Changes the limits of its cgroup.
@@ -10,8 +9,8 @@ impl Task {
         let _lock = self.verb_lock.lock().await;
         self.record().state.may_update()?;
         let file = tempfile::NamedTempFile::new_in(self.bundle.path())
-            .map_err(IoError::cannot("make a file for the new limits"))?;
-        std::fs::write(file.path(), resources).map_err(IoError::cannot("write the new limits"))?;
-        Ok(self.runtime.update(&self.id, file.path()).await?)
+            .map_err(Error::cannot("make a file for the new limits"))?;
+        std::fs::write(file.path(), resources).map_err(Error::cannot("write the new limits"))?;
+        self.runtime.update(&self.id, file.path()).await
     }
 }

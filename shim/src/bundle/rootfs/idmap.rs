@@ -18,13 +18,11 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::time::timeout;
 
-use super::maps::Maps;
-use super::options::Options;
+use super::options::{Maps, Options};
 use super::overlay::LAYERS;
-use super::place::Place;
 use crate::child::reaper::Reaper;
 use crate::child::{environment, spawn};
-use crate::io_error::IoError;
+use crate::error::{Error, Result};
 
 /// The command that has this program hold a user namespace.
 const HOLD: &str = "hold-user-namespace";
@@ -33,8 +31,8 @@ const MADE: Duration = Duration::from_secs(10);
 
 /// Makes a user namespace with these maps. Only a process of one thread can get one
 /// (user_namespaces(7)), so another one does, of this program.
-pub(super) async fn user_namespace(maps: &Maps, reaper: &Arc<Reaper>) -> Result<OwnedFd, IoError> {
-    let failed = || IoError::cannot("make a user namespace");
+pub(super) async fn user_namespace(maps: &Maps, reaper: &Arc<Reaper>) -> Result<OwnedFd> {
+    let failed = || Error::cannot("make a user namespace");
     let (ready, ready_writer) = io::pipe().map_err(failed())?;
     let (hold_reader, hold) = io::pipe().map_err(failed())?;
     // Also if the program's file has been replaced.
@@ -69,13 +67,8 @@ pub(crate) fn hold_user_namespace() -> io::Result<()> {
     io::stdin().read_to_end(&mut Vec::new()).map(drop)
 }
 
-/// Mounts what is at a place over it, with the ids of a user namespace.
-pub(super) fn mount_over(place: &Place, user_namespace: &OwnedFd) -> Result<(), IoError> {
-    let target = place.find()?;
-    mount_mapped(target.path(), target.path(), user_namespace)
-}
-
-fn mount_mapped(from: &Path, to: &Path, user_namespace: &OwnedFd) -> Result<(), IoError> {
+/// Mounts what is at `from` at `to`, which may be the same, with the ids of a user namespace.
+pub(super) fn mount_mapped(from: &Path, to: &Path, user_namespace: &OwnedFd) -> Result<()> {
     let mount = || -> io::Result<()> {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         let tree = open_tree(CWD, from, flags)?;
@@ -83,7 +76,7 @@ fn mount_mapped(from: &Path, to: &Path, user_namespace: &OwnedFd) -> Result<(), 
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_SYMLINKS;
         Ok(move_mount(&tree, "", CWD, to, flags)?)
     };
-    mount().map_err(IoError::cannot(format!("idmap {}", from.display())))
+    mount().map_err(Error::cannot(format!("idmap {}", from.display())))
 }
 
 /// The layers of an overlay, each mounted with other ids: an overlay cannot be mapped itself.
@@ -99,7 +92,7 @@ impl IdmappedLayers {
         options: &mut Options,
         directory: &Path,
         user_namespace: &OwnedFd,
-    ) -> Result<Self, IoError> {
+    ) -> Result<Self> {
         let mut layers = Self {
             directory: directory.to_owned(),
             mounted: Vec::new(),
@@ -123,11 +116,11 @@ impl IdmappedLayers {
     }
 
     /// Unmounts them.
-    pub(super) fn detach(mut self) -> Result<(), IoError> {
+    pub(super) fn detach(mut self) -> Result<()> {
         self.unmount()
     }
 
-    fn unmount(&mut self) -> Result<(), IoError> {
+    fn unmount(&mut self) -> Result<()> {
         let mut unmount = || -> io::Result<()> {
             for layer in self.mounted.drain(..) {
                 unmount(&layer, UnmountFlags::DETACH)?;
@@ -135,7 +128,7 @@ impl IdmappedLayers {
             }
             fs::remove_dir(&self.directory)
         };
-        unmount().map_err(IoError::cannot("detach idmapped layers"))
+        unmount().map_err(Error::cannot("detach idmapped layers"))
     }
 }
 
@@ -148,12 +141,13 @@ impl Drop for IdmappedLayers {
     }
 }
 
-fn make(directory: &Path) -> Result<(), IoError> {
+fn make(directory: &Path) -> Result<()> {
     let made = DirBuilder::new().mode(0o700).create(directory);
     match made {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(IoError::cannot(
-            format!("make {}", directory.display()),
-        )(error)),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(Error::cannot(format!(
+            "make {}",
+            directory.display()
+        ))(error)),
         _ => Ok(()),
     }
 }

@@ -1,15 +1,12 @@
-//! Mounts a root file system, of whatever containerd's own shim can mount: bind mounts, overlays,
-//! idmapped ones, FUSE by its helper, and mounts inside another.
+//! Mounts a root file system, as containerd's snapshotters ask for it: bind mounts, overlays, and
+//! file systems in a file, also with the ids of a user namespace.
 //!
 //! Nothing here may end the shim, change its working directory, or keep it waiting: a file system
 //! that hangs is waited for beside the one thread that serves a pod.
 
-mod fuse;
 mod idmap;
-mod maps;
 mod options;
 mod overlay;
-mod place;
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -21,10 +18,9 @@ use stasis_linux::file_system::loop_device::{Access, LoopDevice};
 
 use self::idmap::IdmappedLayers;
 use self::options::Options;
-use self::place::Place;
 use crate::beside::beside;
 use crate::child::reaper::Reaper;
-use crate::io_error::IoError;
+use crate::error::{Error, Result};
 
 pub(crate) use self::idmap::hold_user_namespace;
 
@@ -34,23 +30,30 @@ const OVERLAY: &str = "overlay";
 struct Wanted {
     kind: String,
     source: String,
-    given: Vec<String>,
     options: Options,
-    place: Place,
+    target: PathBuf,
     /// Whose ids the files are to belong to.
     user_namespace: Option<OwnedFd>,
     /// A directory for what is mounted for a moment.
     scratch: PathBuf,
 }
 
-/// Mounts all, one after the other, at a directory that exists.
+/// Mounts all, one over the other, at a directory that exists.
 pub(super) async fn mount_all(
     mounts: &[Mount],
-    root: &Path,
+    target: &Path,
     scratch: &Path,
     reaper: &Arc<Reaper>,
-) -> Result<(), IoError> {
+) -> Result<()> {
     for one in mounts {
+        if !one.target.is_empty() || one.type_.starts_with("fuse") {
+            return Err(Error::Invalid(format!(
+                "a mount of type {:?} at {:?} in the root file system: this shim mounts no file \
+                 system of a program (FUSE), and none inside another; use another snapshotter, or \
+                 containerd's own shim",
+                one.type_, one.target
+            )));
+        }
         let options = Options::parse(&one.options)?;
         let user_namespace = match &options.maps {
             Some(maps) => Some(idmap::user_namespace(maps, reaper).await?),
@@ -59,23 +62,18 @@ pub(super) async fn mount_all(
         let wanted = Wanted {
             kind: one.type_.clone(),
             source: one.source.clone(),
-            given: one.options.clone(),
             options,
-            place: Place::new(root, &one.target),
+            target: target.to_owned(),
             user_namespace,
             scratch: scratch.to_owned(),
         };
-        if let Some(helper) = fuse::Helper::of(&one.type_) {
-            helper.mount(&wanted, reaper).await?;
-            continue;
-        }
         beside(move || wanted.mount()).await?;
     }
     Ok(())
 }
 
 impl Wanted {
-    fn mount(mut self) -> Result<(), IoError> {
+    fn mount(mut self) -> Result<()> {
         match self.user_namespace.take() {
             Some(namespace) if self.kind == OVERLAY => {
                 let layers = IdmappedLayers::of(&mut self.options, &self.scratch, &namespace)?;
@@ -86,7 +84,7 @@ impl Wanted {
             Some(namespace) => {
                 self.mount_new()?;
                 self.finish()?;
-                idmap::mount_over(&self.place, &namespace)
+                idmap::mount_mapped(&self.target, &self.target, &namespace)
             }
             None => {
                 self.mount_new()?;
@@ -95,10 +93,9 @@ impl Wanted {
         }
     }
 
-    fn mount_new(&self) -> Result<(), IoError> {
-        let target = self.place.find()?;
+    fn mount_new(&self) -> Result<()> {
         if self.kind == OVERLAY {
-            return overlay::mount(&self.source, &self.options, target.path());
+            return overlay::mount(&self.source, &self.options, &self.target);
         }
         let data = self.options.data.join(",");
         if self.options.flags.contains(MsFlags::MS_REMOUNT) && data.is_empty() {
@@ -111,7 +108,7 @@ impl Wanted {
             .map_or(Path::new(&self.source), LoopDevice::path);
         mount(
             Some(source).filter(|source| !source.as_os_str().is_empty()),
-            target.path(),
+            &self.target,
             Some(self.kind.as_str()).filter(|kind| !kind.is_empty()),
             self.options.flags,
             Some(data.as_str()).filter(|data| !data.is_empty()),
@@ -119,7 +116,7 @@ impl Wanted {
         .map_err(self.failed())
     }
 
-    fn loop_device(&self) -> Result<Option<LoopDevice>, IoError> {
+    fn loop_device(&self) -> Result<Option<LoopDevice>> {
         if !self.options.is_loop {
             return Ok(None);
         }
@@ -128,28 +125,28 @@ impl Wanted {
         } else {
             Access::ReadWrite
         };
-        let device = LoopDevice::of(Path::new(&self.source), access).map_err(self.failed())?;
-        Ok(Some(device))
+        let device = LoopDevice::of(Path::new(&self.source), access);
+        device.map(Some).map_err(self.failed())
     }
 
     /// What a second call does: the kernel ignores it in the one that mounts.
-    fn finish(&self) -> Result<(), IoError> {
+    fn finish(&self) -> Result<()> {
         let none = None::<&str>;
-        let flags = self.options.flags;
-        let target = self.place.find()?;
-        if !self.options.propagation.is_empty() {
-            let propagation = self.options.propagation;
-            mount(none, target.path(), none, propagation, none).map_err(self.failed())?;
+        let Options {
+            flags, propagation, ..
+        } = self.options;
+        if !propagation.is_empty() {
+            mount(none, &self.target, none, propagation, none).map_err(self.failed())?;
         }
         if flags.contains(MsFlags::MS_BIND | MsFlags::MS_RDONLY) {
             let flags = flags | MsFlags::MS_REMOUNT;
-            mount(none, target.path(), none, flags, none).map_err(self.failed())?;
+            mount(none, &self.target, none, flags, none).map_err(self.failed())?;
         }
         Ok(())
     }
 
-    fn failed<E: Into<std::io::Error>>(&self) -> impl FnOnce(E) -> IoError {
-        IoError::cannot(format!("mount {} ({})", self.source, self.kind))
+    fn failed<E: Into<std::io::Error>>(&self) -> impl FnOnce(E) -> Error {
+        Error::cannot(format!("mount {} ({})", self.source, self.kind))
     }
 }
 

@@ -1,12 +1,9 @@
 //! The options of a mount, as fstab(5) has them: flags of mount(2), what is this program's to do,
 //! and the rest, which is the file system's.
 
-use std::io;
-
 use nix::mount::MsFlags;
 
-use super::maps::Maps;
-use crate::io_error::IoError;
+use crate::error::{Error, Result};
 
 /// The options of a mount.
 #[derive(Debug)]
@@ -23,6 +20,27 @@ pub(super) struct Options {
     pub(super) maps: Option<Maps>,
 }
 
+/// Which ids of a user namespace are which of the host, in the form of /proc/PID/uid_map.
+#[derive(Debug)]
+pub(super) struct Maps {
+    /// Of users.
+    pub(super) users: String,
+    /// Of groups.
+    pub(super) groups: String,
+}
+
+/// Parses `CONTAINER:HOST:COUNT`, several separated by commas.
+fn id_map(map: &str) -> Option<String> {
+    let mut lines = String::new();
+    for range in map.split(',') {
+        let numbers: Option<Vec<u32>> =
+            range.split(':').map(|number| number.parse().ok()).collect();
+        let [container, host, count] = numbers?.try_into().ok()?;
+        lines += &format!("{container} {host} {count}\n");
+    }
+    Some(lines)
+}
+
 /// What a word does to the flags.
 enum Change {
     Set(MsFlags),
@@ -37,7 +55,7 @@ impl Options {
     ///
     /// One is meant for a program in front of us, which should have done it, or the maps of ids are
     /// none.
-    pub(super) fn parse(given: &[String]) -> Result<Self, IoError> {
+    pub(super) fn parse(given: &[String]) -> Result<Self> {
         let mut options = Self {
             flags: MsFlags::empty(),
             propagation: MsFlags::empty(),
@@ -66,15 +84,15 @@ impl Options {
         options.maps = match (users, groups) {
             (None, None) => None,
             (Some(users), Some(groups)) => {
-                let maps = Maps::parse(users, groups);
-                let text = || format!("uidmap={users},gidmap={groups}");
-                Some(maps.ok_or_else(|| refused(&text(), "it is no map of ids"))?)
+                let none = |map| move || refused(map, "it is no map of ids");
+                Some(Maps {
+                    users: id_map(users).ok_or_else(none(users))?,
+                    groups: id_map(groups).ok_or_else(none(groups))?,
+                })
             }
             (Some(map), None) | (None, Some(map)) => {
-                return Err(refused(
-                    map,
-                    "ids are mapped for users and groups, or not at all",
-                ));
+                let reason = "ids are mapped for users and groups, or not at all";
+                return Err(refused(map, reason));
             }
         };
         Ok(options)
@@ -91,9 +109,8 @@ impl Options {
     }
 }
 
-fn refused(option: &str, reason: &str) -> IoError {
-    let error = io::Error::new(io::ErrorKind::InvalidInput, reason);
-    IoError::cannot(format!("use the mount option {option:?}"))(error)
+fn refused(option: &str, reason: &str) -> Error {
+    Error::Invalid(format!("cannot use the mount option {option:?}: {reason}"))
 }
 
 fn change(option: &str) -> Option<Change> {
@@ -141,7 +158,16 @@ fn change(option: &str) -> Option<Change> {
 mod tests {
     use super::*;
 
-    fn parse(given: &[&str]) -> Result<Options, IoError> {
+    #[test]
+    fn maps_are_ranges_of_ids() {
+        assert_eq!(id_map("0:1000:65536").unwrap(), "0 1000 65536\n");
+        assert_eq!(id_map("0:1:2,2:9:1").unwrap(), "0 1 2\n2 9 1\n");
+        for map in ["", "0:1", "0:1:2:3", "a:1:2", "0:-1:2", "0:1:2,"] {
+            assert_eq!(id_map(map), None, "{map}");
+        }
+    }
+
+    fn parse(given: &[&str]) -> Result<Options> {
         let given: Vec<String> = given.iter().map(|option| (*option).to_owned()).collect();
         Options::parse(&given)
     }

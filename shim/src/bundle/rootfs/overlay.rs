@@ -1,23 +1,15 @@
 //! Overlays, of whose options mount(2) takes a page: of many layers it is told short names, below
-//! the directory that all of them are in, or each layer for itself (fsconfig(2)).
+//! the directory that all of them are in.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use nix::errno::Errno;
-use nix::mount::{MsFlags, mount as mount_now};
+use nix::mount::mount as mount_now;
 use nix::sched::{CloneFlags, unshare};
-use rustix::fs::{CWD, Mode, OFlags, open};
-use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, fsconfig_create, fsconfig_set_flag,
-    fsconfig_set_string, fsmount, fsopen, move_mount,
-};
-use rustix::process::fchdir;
 
 use super::OVERLAY;
 use super::options::Options;
-use crate::io_error::IoError;
+use crate::error::{Error, Result};
 
 /// The option that names the layers.
 pub(super) const LAYERS: &str = "lowerdir=";
@@ -25,37 +17,31 @@ pub(super) const LAYERS: &str = "lowerdir=";
 const PAGE: usize = 4096;
 
 /// Mounts an overlay.
-pub(super) fn mount(source: &str, options: &Options, target: &Path) -> Result<(), IoError> {
-    const WHAT: &str = "mount the overlay";
+pub(super) fn mount(source: &str, options: &Options, target: &Path) -> Result<()> {
+    let mount = |data: &str| {
+        let (kind, flags) = (Some(OVERLAY), options.flags);
+        Ok(mount_now(Some(source), target, kind, flags, Some(data))?)
+    };
     let data = options.data.join(",");
     if data.len() < PAGE {
-        return mount_now(
-            Some(source),
-            target,
-            Some(OVERLAY),
-            options.flags,
-            Some(&*data),
-        )
-        .map_err(IoError::cannot(WHAT));
+        return mount(&data).map_err(Error::cannot::<io::Error>("mount the overlay"));
     }
     let layers = layers(options)?;
-    if let Some(directory) = common_directory(&layers) {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let held = open(directory, flags, Mode::empty()).map_err(IoError::cannot(format!(
-            "find the layers in {}",
-            directory.display()
-        )))?;
-        let data = named_below(options, directory);
-        if data.len() < PAGE {
-            let flags = options.flags;
-            return mount_from(&held, source, target, flags, &data).map_err(IoError::cannot(WHAT));
-        }
+    let in_one = common_directory(&layers);
+    let in_one = in_one.map(|directory| (directory, named_below(options, directory)));
+    match in_one.filter(|(_, data)| data.len() < PAGE) {
+        Some((directory, data)) => in_directory(directory, || mount(&data)).map_err(Error::cannot(
+            format!("mount the overlay of the layers in {}", directory.display()),
+        )),
+        None => Err(Error::Invalid(
+            "the options of the overlay are more than a page, which is all that mount(2) takes"
+                .to_owned(),
+        )),
     }
-    mount_by_layers(source, options, target).map_err(IoError::cannot(WHAT))
 }
 
 /// The layers, which must have absolute paths: they are named from elsewhere.
-fn layers(options: &Options) -> Result<Vec<&Path>, IoError> {
+fn layers(options: &Options) -> Result<Vec<&Path>> {
     let lists = options
         .data
         .iter()
@@ -64,9 +50,9 @@ fn layers(options: &Options) -> Result<Vec<&Path>, IoError> {
         .flat_map(|list| list.split(':').map(Path::new))
         .collect();
     match layers.iter().find(|layer| layer.is_relative()) {
-        Some(layer) => Err(IoError::cannot(format!("use the layer {layer:?}"))(
-            io::Error::new(io::ErrorKind::InvalidInput, "its path is not absolute"),
-        )),
+        Some(layer) => Err(Error::Invalid(format!(
+            "cannot use the layer {layer:?}: its path is not absolute"
+        ))),
         None => Ok(layers),
     }
 }
@@ -97,86 +83,17 @@ fn named_below(options: &Options, directory: &Path) -> String {
     renamed.collect::<Vec<_>>().join(",")
 }
 
-/// Mounts in a thread that has a working directory of its own (unshare(2), CLONE_FS).
-fn mount_from(
-    directory: &OwnedFd,
-    source: &str,
-    target: &Path,
-    flags: MsFlags,
-    data: &str,
-) -> io::Result<()> {
-    let mount = || -> io::Result<()> {
-        unshare(CloneFlags::CLONE_FS)?;
-        fchdir(directory)?;
-        Ok(mount_now(
-            Some(source),
-            target,
-            Some(OVERLAY),
-            flags,
-            Some(data),
-        )?)
-    };
+/// Acts in a thread that has a working directory of its own (unshare(2), CLONE_FS).
+fn in_directory(directory: &Path, act: impl FnOnce() -> io::Result<()> + Send) -> io::Result<()> {
     std::thread::scope(|scope| {
-        let mounting = scope.spawn(mount);
+        let acting = scope.spawn(|| {
+            unshare(CloneFlags::CLONE_FS)?;
+            std::env::set_current_dir(directory)?;
+            act()
+        });
         let panicked = |_| Err(io::Error::other("the mounting thread panicked"));
-        mounting.join().unwrap_or_else(panicked)
+        acting.join().unwrap_or_else(panicked)
     })
-}
-
-/// Names one layer after the other, which Linux 6.8 and later take.
-fn mount_by_layers(source: &str, options: &Options, target: &Path) -> io::Result<()> {
-    let overlay = fsopen(OVERLAY, FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_set_string(&overlay, "source", source)?;
-    for option in &options.data {
-        match (option.strip_prefix(LAYERS), option.split_once('=')) {
-            (Some(layers), _) => {
-                for layer in layers.split(':') {
-                    fsconfig_set_string(&overlay, "lowerdir+", layer)?;
-                }
-            }
-            (None, Some((key, value))) => fsconfig_set_string(&overlay, key, value)?,
-            (None, None) => fsconfig_set_flag(&overlay, option.as_str())?,
-        }
-    }
-    fsconfig_create(&overlay)?;
-    let mounted = fsmount(
-        &overlay,
-        FsMountFlags::FSMOUNT_CLOEXEC,
-        attributes(options.flags)?,
-    )?;
-    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_SYMLINKS;
-    Ok(move_mount(&mounted, "", CWD, target, flags)?)
-}
-
-/// The flags as fsmount(2) has them.
-fn attributes(mut flags: MsFlags) -> io::Result<MountAttrFlags> {
-    let mut attributes = MountAttrFlags::empty();
-    for (flag, attribute) in [
-        (MsFlags::MS_RDONLY, MountAttrFlags::MOUNT_ATTR_RDONLY),
-        (MsFlags::MS_NOSUID, MountAttrFlags::MOUNT_ATTR_NOSUID),
-        (MsFlags::MS_NODEV, MountAttrFlags::MOUNT_ATTR_NODEV),
-        (MsFlags::MS_NOEXEC, MountAttrFlags::MOUNT_ATTR_NOEXEC),
-        (MsFlags::MS_NOATIME, MountAttrFlags::MOUNT_ATTR_NOATIME),
-        (
-            MsFlags::MS_NODIRATIME,
-            MountAttrFlags::MOUNT_ATTR_NODIRATIME,
-        ),
-        (
-            MsFlags::MS_STRICTATIME,
-            MountAttrFlags::MOUNT_ATTR_STRICTATIME,
-        ),
-        // As without any.
-        (MsFlags::MS_RELATIME, MountAttrFlags::empty()),
-    ] {
-        if flags.contains(flag) {
-            attributes |= attribute;
-            flags -= flag;
-        }
-    }
-    if flags.is_empty() {
-        return Ok(attributes);
-    }
-    Err(Errno::EINVAL.into())
 }
 
 #[cfg(test)]
@@ -228,15 +145,5 @@ mod tests {
             )
             .is_err()
         );
-    }
-
-    #[test]
-    fn flags_that_cannot_be_said_are_an_error() {
-        let flags = MsFlags::MS_RDONLY | MsFlags::MS_RELATIME;
-        assert_eq!(
-            attributes(flags).unwrap(),
-            MountAttrFlags::MOUNT_ATTR_RDONLY
-        );
-        assert!(attributes(MsFlags::MS_BIND).is_err());
     }
 }

@@ -1,21 +1,15 @@
-//! The metrics of a cgroup on v1, as the package cgroup1 of containerd's cgroups fills them.
+//! The metrics of a cgroup on v1, as the package cgroup1 of containerd's cgroups fills them. Those
+//! of the rdma controller are left out: no client reads them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use containerd_shim_protos::cgroups::metrics::{
-    CPUStat, CPUUsage, HugetlbStat, MemoryEntry, MemoryOomControl, MemoryStat, Metrics, PidsStat,
-    RdmaEntry, RdmaStat, Throttle,
+    BlkIOEntry, BlkIOStat, CPUStat, CPUUsage, HugetlbStat, MemoryEntry, MemoryOomControl,
+    MemoryStat, Metrics, PidsStat, Throttle,
 };
 
-use self::blkio::blkio;
-use super::{
-    Fields, RdmaDevice, each_pair, fill_from_files, fill_from_pairs, huge_page_sizes, number,
-    parse, rdma, text,
-};
-use crate::cgroup::error::CgroupError;
-
-mod blkio;
+use super::{Fields, each_pair, fill_from_files, from_pairs, huge_page_sizes, number, parse, text};
 
 /// The full name of the message, which containerd uses as its type.
 pub(crate) const TYPE: &str = "io.containerd.cgroups.v1.Metrics";
@@ -54,49 +48,33 @@ const HUGETLB: Fields<HugetlbStat> = fields! {
 
 /// The metrics of the cgroup with these directories, by controller. `partitions` is
 /// `/proc/partitions`, which has the names of the block devices.
-pub(crate) fn metrics(
-    directories: &BTreeMap<String, PathBuf>,
-    partitions: &Path,
-) -> Result<Metrics, CgroupError> {
+pub(crate) fn metrics(directories: &BTreeMap<String, PathBuf>, partitions: &Path) -> Metrics {
     let directory = |controller: &str| directories.get(controller).map(PathBuf::as_path);
     let mut metrics = Metrics::new();
     // The CPU message always has both of its parts; clients rely on it.
-    metrics.cpu = Some(cpu(directory("cpu"), directory("cpuacct"))?).into();
+    metrics.cpu = Some(cpu(directory("cpu"), directory("cpuacct"))).into();
     if let Some(directory) = directory("memory") {
-        metrics.memory = memory(directory)?.into();
-        let mut oom = MemoryOomControl::new();
-        let present = fill_from_pairs(&mut oom, directory, "memory.oom_control", OOM_CONTROL)?;
-        metrics.memory_oom_control = present.then_some(oom).into();
+        metrics.memory = memory(directory).into();
+        metrics.memory_oom_control =
+            from_pairs(directory, "memory.oom_control", OOM_CONTROL).into();
     }
-    if let Some(directory) = directory("pids") {
-        metrics.pids = pids(directory)?.into();
-    }
-    if let Some(directory) = directory("blkio") {
-        metrics.blkio = Some(blkio(directory, partitions)?).into();
-    }
-    if let Some(directory) = directory("hugetlb") {
-        metrics.hugetlb = hugetlb(directory)?;
-    }
-    if let Some(directory) = directory("rdma") {
-        metrics.rdma = rdma_stat(directory)?.into();
-    }
-    Ok(metrics)
+    metrics.pids = directory("pids").and_then(pids).into();
+    let blkio = directory("blkio").map(|directory| blkio(directory, partitions));
+    metrics.blkio = blkio.into();
+    metrics.hugetlb = directory("hugetlb").map(hugetlb).unwrap_or_default();
+    metrics
 }
 
-fn cpu(cpu: Option<&Path>, cpuacct: Option<&Path>) -> Result<CPUStat, CgroupError> {
-    let mut throttling = Throttle::new();
-    if let Some(directory) = cpu {
-        fill_from_pairs(&mut throttling, directory, "cpu.stat", THROTTLING)?;
-    }
-    let usage = cpuacct.map(cpu_usage).transpose()?.unwrap_or_default();
-    Ok(CPUStat {
-        usage: Some(usage).into(),
-        throttling: Some(throttling).into(),
+fn cpu(cpu: Option<&Path>, cpuacct: Option<&Path>) -> CPUStat {
+    let throttling = cpu.and_then(|directory| from_pairs(directory, "cpu.stat", THROTTLING));
+    CPUStat {
+        usage: Some(cpuacct.map(cpu_usage).unwrap_or_default()).into(),
+        throttling: Some(throttling.unwrap_or_default()).into(),
         ..CPUStat::default()
-    })
+    }
 }
 
-fn cpu_usage(directory: &Path) -> Result<CPUUsage, CgroupError> {
+fn cpu_usage(directory: &Path) -> CPUUsage {
     let mut usage = CPUUsage::new();
     each_pair(directory, "cpuacct.stat", |key, ticks| {
         let nanoseconds = ticks.saturating_mul(NANOSECONDS_PER_TICK);
@@ -105,79 +83,83 @@ fn cpu_usage(directory: &Path) -> Result<CPUUsage, CgroupError> {
             "system" => usage.kernel = nanoseconds,
             _ => {}
         }
-    })?;
-    usage.total = number(directory, "cpuacct.usage", NO_LIMIT)?.unwrap_or_default();
-    let per_cpu = "cpuacct.usage_percpu";
-    if let Some(text) = text(directory, per_cpu)? {
-        usage.per_cpu = text
-            .split_ascii_whitespace()
-            .map(|word| parse(directory, per_cpu, word))
-            .collect::<Result<_, _>>()?;
-    }
-    Ok(usage)
+    });
+    usage.total = number(directory, "cpuacct.usage", NO_LIMIT).unwrap_or_default();
+    let per_cpu = text(directory, "cpuacct.usage_percpu").unwrap_or_default();
+    usage.per_cpu = per_cpu.split_ascii_whitespace().filter_map(parse).collect();
+    usage
 }
 
-fn memory(directory: &Path) -> Result<Option<MemoryStat>, CgroupError> {
-    let mut memory = MemoryStat::new();
-    if !fill_from_pairs(&mut memory, directory, "memory.stat", MEMORY)? {
-        return Ok(None);
-    }
+fn memory(directory: &Path) -> Option<MemoryStat> {
+    let mut memory = from_pairs(directory, "memory.stat", MEMORY)?;
     // The message has all four even if the kernel does not account for swap or kernel memory.
     let entry = |prefix| {
         let mut entry = MemoryEntry::new();
-        fill_from_files(&mut entry, directory, prefix, NO_LIMIT, MEMORY_ENTRY)?;
-        Ok::<_, CgroupError>(Some(entry).into())
+        fill_from_files(&mut entry, directory, prefix, NO_LIMIT, MEMORY_ENTRY);
+        Some(entry).into()
     };
-    memory.usage = entry("memory.")?;
-    memory.swap = entry("memory.memsw.")?;
-    memory.kernel = entry("memory.kmem.")?;
-    memory.kernel_tcp = entry("memory.kmem.tcp.")?;
-    Ok(Some(memory))
+    memory.usage = entry("memory.");
+    memory.swap = entry("memory.memsw.");
+    memory.kernel = entry("memory.kmem.");
+    memory.kernel_tcp = entry("memory.kmem.tcp.");
+    Some(memory)
 }
 
-fn pids(directory: &Path) -> Result<Option<PidsStat>, CgroupError> {
-    let current = number(directory, "pids.current", NO_LIMIT)?;
-    let limit = number(directory, "pids.max", NO_LIMIT)?;
+fn pids(directory: &Path) -> Option<PidsStat> {
     // The root cgroup has neither file.
-    Ok(current.zip(limit).map(|(current, limit)| PidsStat {
-        current,
-        limit,
+    Some(PidsStat {
+        current: number(directory, "pids.current", NO_LIMIT)?,
+        limit: number(directory, "pids.max", NO_LIMIT)?,
         ..PidsStat::default()
-    }))
+    })
 }
 
-fn hugetlb(directory: &Path) -> Result<Vec<HugetlbStat>, CgroupError> {
-    huge_page_sizes(directory, ".usage_in_bytes")?
-        .into_iter()
-        .map(|pagesize| {
-            let mut stat = HugetlbStat::new();
-            let prefix = format!("hugetlb.{pagesize}.");
-            fill_from_files(&mut stat, directory, &prefix, NO_LIMIT, HUGETLB)?;
-            stat.pagesize = pagesize;
-            Ok(stat)
-        })
-        .collect()
+fn hugetlb(directory: &Path) -> Vec<HugetlbStat> {
+    let stat = |pagesize: String| {
+        let mut stat = HugetlbStat::new();
+        let prefix = format!("hugetlb.{pagesize}.");
+        fill_from_files(&mut stat, directory, &prefix, NO_LIMIT, HUGETLB);
+        stat.pagesize = pagesize;
+        stat
+    };
+    let sizes = huge_page_sizes(directory, ".usage_in_bytes");
+    sizes.into_iter().map(stat).collect()
 }
 
-fn rdma_stat(directory: &Path) -> Result<Option<RdmaStat>, CgroupError> {
-    let current = rdma(directory, "rdma.current")?;
-    let limit = rdma(directory, "rdma.max")?;
-    // A device may be unplugged between the two reads; containerd leaves it out then, too.
-    Ok(current
-        .zip(limit)
-        .filter(|(current, limit)| current.len() == limit.len())
-        .map(|(current, limit)| RdmaStat {
-            current: current.into_iter().map(rdma_entry).collect(),
-            limit: limit.into_iter().map(rdma_entry).collect(),
-            ..RdmaStat::default()
-        }))
-}
-
-fn rdma_entry(device: RdmaDevice) -> RdmaEntry {
-    RdmaEntry {
-        device: device.name,
-        hca_handles: device.handles,
-        hca_objects: device.objects,
-        ..RdmaEntry::default()
+/// The files of the throttling policy. Those of the scheduler CFQ went with it (Linux 5.0).
+fn blkio(directory: &Path, partitions: &Path) -> BlkIOStat {
+    let partitions = std::fs::read_to_string(partitions).unwrap_or_default();
+    let entries = |name| {
+        let text = text(directory, name).unwrap_or_default();
+        let entries = text
+            .lines()
+            .filter_map(|line| blkio_entry(line, &partitions));
+        entries.collect()
+    };
+    BlkIOStat {
+        io_serviced_recursive: entries("blkio.throttle.io_serviced"),
+        io_service_bytes_recursive: entries("blkio.throttle.io_service_bytes"),
+        ..BlkIOStat::default()
     }
+}
+
+/// A line "8:0 Read 4096"; at the end is a "Total 4096"
+/// (Documentation/admin-guide/cgroup-v1/blkio-controller.rst). The devices' names are in lines
+/// "8 0 976762584 sda".
+fn blkio_entry(line: &str, partitions: &str) -> Option<BlkIOEntry> {
+    let mut words = line.split([' ', ':']);
+    let (major, minor) = (words.next()?, words.next()?);
+    let named = partitions.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        let is_it = words.next() == Some(major) && words.next() == Some(minor);
+        is_it.then(|| words.nth(1)).flatten()
+    });
+    Some(BlkIOEntry {
+        op: words.next()?.to_owned(),
+        device: named.map(|name| format!("/dev/{name}")).unwrap_or_default(),
+        major: major.parse().ok()?,
+        minor: minor.parse().ok()?,
+        value: words.next()?.parse().ok()?,
+        ..BlkIOEntry::default()
+    })
 }
