@@ -92,34 +92,60 @@ impl Deadlines {
     }
 
     pub(crate) fn check(&self) -> Result<(), (&'static str, &'static str)> {
-        let sane = 1..=3_600_000;
-        if !sane.contains(&self.lock_ms) {
-            return Err(("deadlines.lock_ms", "must be between 1 and 3600000"));
-        }
-        if !(1..=self.lock_ms).contains(&self.lock_try_ms) {
-            return Err((
+        let (lock, lock_try, hour, day) = (self.lock_ms, self.lock_try_ms, 3600, 86_400);
+        let rules = [
+            (
+                "deadlines.lock_ms",
+                lock,
+                1..=3_600_000,
+                "must be between 1 and 3600000",
+            ),
+            (
                 "deadlines.lock_try_ms",
+                lock_try,
+                1..=lock,
                 "must be between 1 and deadlines.lock_ms",
-            ));
-        }
-        if !(1..=86_400).contains(&self.driver_s) {
-            return Err(("deadlines.driver_s", "must be between 1 and 86400"));
-        }
-        if !(1..=3600).contains(&self.nvml_s) {
-            return Err(("deadlines.nvml_s", "must be between 1 and 3600"));
-        }
-        if self.room_s > 3600 {
-            return Err(("deadlines.room_s", "must be at most 3600"));
-        }
-        if !(1..=86_400).contains(&self.stalled_s) {
-            return Err(("deadlines.stalled_s", "must be between 1 and 86400"));
-        }
-        if !(1..=86_400).contains(&self.group_s) {
-            return Err(("deadlines.group_s", "must be between 1 and 86400"));
-        }
-        if self.resume_s > 86_400 {
-            return Err(("deadlines.resume_s", "must be at most 86400"));
-        }
-        Ok(())
+            ),
+            (
+                "deadlines.driver_s",
+                self.driver_s,
+                1..=day,
+                "must be between 1 and 86400",
+            ),
+            (
+                "deadlines.nvml_s",
+                self.nvml_s,
+                1..=hour,
+                "must be between 1 and 3600",
+            ),
+            (
+                "deadlines.room_s",
+                self.room_s,
+                0..=hour,
+                "must be at most 3600",
+            ),
+            (
+                "deadlines.stalled_s",
+                self.stalled_s,
+                1..=day,
+                "must be between 1 and 86400",
+            ),
+            (
+                "deadlines.group_s",
+                self.group_s,
+                1..=day,
+                "must be between 1 and 86400",
+            ),
+            (
+                "deadlines.resume_s",
+                self.resume_s,
+                0..=day,
+                "must be at most 86400",
+            ),
+        ];
+        let broken = rules
+            .into_iter()
+            .find(|(_, value, sane, _)| !sane.contains(value));
+        broken.map_or(Ok(()), |(key, _, _, rule)| Err((key, rule)))
     }
 }

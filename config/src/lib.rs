@@ -122,9 +122,6 @@ pub struct Paths {
 impl Settings {
     /// Reads the file that the command line names, or the default one. Only the default one may
     /// be absent, which means all defaults.
-    ///
-    /// # Errors
-    /// [`SettingsError`].
     pub fn load(explicit: Option<&Path>) -> Result<Self, SettingsError> {
         let text = match explicit {
             Some(path) => Some((path, file::read(path)?)),

@@ -41,9 +41,6 @@ impl Runtime {
     /// Finds the low-level runtime. One whose name is neither runc's nor crun's, and has no flavor
     /// in the settings, is taken for a program in front of runc: nvidia-container-runtime, which
     /// GPU nodes have as a rule, or a script.
-    ///
-    /// # Errors
-    /// [`SettingsError::Runtime`].
     pub fn resolve(&self) -> Result<LowLevel, SettingsError> {
         let path = find(&self.path)?;
         let flavor = self.flavor.or_else(|| flavor_of(&path));
@@ -52,9 +49,6 @@ impl Runtime {
 
     /// Finds another low-level runtime, chosen for one container. The flavor in the settings
     /// applies if the file name names neither runc nor crun.
-    ///
-    /// # Errors
-    /// [`SettingsError::Runtime`].
     pub fn resolve_instead(&self, chosen: &Path) -> Result<LowLevel, SettingsError> {
         let path = find(chosen)?;
         let flavor = flavor_of(&path).or(self.flavor);

@@ -1,5 +1,6 @@
 //! Each capability of the machine taken away in turn: `stasis doctor` tells, a container
-//! with GPU memory is checkpointed and restored all the same, and the note names the fall-back.
+//! with GPU memory is checkpointed and restored all the same, and the note names the fall-back; or,
+//! without a CRIU that stasis uses, refused.
 //!
 //! What cannot be taken away here: the kernel's page size (`bulk_memory/plugin.rs` has that), and
 //! a version of cgroups but by the kind of host.
@@ -26,6 +27,8 @@ enum Left {
     Ours,
     /// The driver and CRIU do. What the note says.
     Criu(&'static str),
+    /// Checkpoints are refused. What the refusal says.
+    Nobody(&'static str),
 }
 
 /// The finding of `stasis doctor` without a capability, if any, how it is taken away, and what is
@@ -42,12 +45,12 @@ const CASES: [Case; 4] = [
     (
         Some("criu-unknown"),
         with_an_unknown_criu,
-        Left::Criu("CRIU does not report its version"),
+        Left::Nobody("CRIU does not report its version"),
     ),
     (
         Some("criu-version"),
         with_an_old_criu,
-        Left::Criu("CRIU 3.19 is too old for the plugin"),
+        Left::Nobody("CRIU 3.19 is too old; install 4.0 or newer"),
     ),
 ];
 
@@ -63,8 +66,12 @@ fn each_is_taken_away(kind: HostKind) -> Result<()> {
         usual(stasis)?;
         take_away(stasis).with_context(name)?;
         is_found(stasis, found).with_context(name)?;
-        one(stasis, &job, number * 2, &left).with_context(name)?;
+        match left {
+            Left::Nobody(says) => refused(&job, says).with_context(name)?,
+            left => one(stasis, &job, number * 2, &left).with_context(name)?,
+        }
     }
+    usual(stasis)?;
     job.delete()
 }
 
@@ -105,7 +112,7 @@ fn one(stasis: &StasisHost, job: &Bundle<'_>, asked: usize, left: &Left) -> Resu
                 ensure!(by_us >= 24 << 20, "{line}");
                 ensure!(line["notes"].is_null(), "{line}");
             }
-            Left::Criu(says) => {
+            Left::Criu(says) | Left::Nobody(says) => {
                 assert_contains(
                     &line["notes"].to_string(),
                     &["the driver and CRIU move", says],
@@ -126,6 +133,12 @@ fn one(stasis: &StasisHost, job: &Bundle<'_>, asked: usize, left: &Left) -> Resu
             "{options:?}"
         );
     }
+    Ok(())
+}
+
+fn refused(job: &Bundle<'_>, says: &str) -> Result<()> {
+    let said = job.checkpoint_fails("image", &["--leave-running"])?;
+    assert_contains(&said, &["refused [criu]", says, "nothing was changed"]);
     Ok(())
 }
 

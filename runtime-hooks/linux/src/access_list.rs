@@ -44,9 +44,6 @@ pub fn give_search(directory: &Path, uid: u32) -> io::Result<()> {
 
 /// Lets a user read a regular file, and nothing else. One that everybody may read is left alone, as
 /// is what is no file.
-///
-/// # Errors
-/// As [`give_search`].
 pub fn give_read(file: &Path, uid: u32) -> io::Result<()> {
     match file::open(file) {
         Ok(Some(file)) => give(&file, READ, uid),

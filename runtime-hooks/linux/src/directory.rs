@@ -104,9 +104,6 @@ impl Directory {
     }
 
     /// Gives a file in it another name, whose file it replaces.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         Ok(renameat(&self.file, from, &self.file, to)?)
     }

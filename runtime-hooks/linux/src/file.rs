@@ -94,9 +94,6 @@ pub fn staged(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// Makes the names in a directory survive a crash of the machine.
-///
-/// # Errors
-/// An I/O error.
 pub fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
@@ -118,9 +115,6 @@ pub fn open(path: &Path) -> io::Result<Option<File>> {
 
 /// Opens a file that was found without opening it (`O_PATH`), for reading. `None` for anything but
 /// a regular file: opening a device may do anything.
-///
-/// # Errors
-/// An I/O error.
 pub fn open_found(found: &OwnedFd) -> io::Result<Option<File>> {
     if FileType::from_raw_mode(fstat(found)?.st_mode) != FileType::RegularFile {
         return Ok(None);
@@ -181,9 +175,6 @@ pub fn is_at(file: &File, path: &Path) -> bool {
 }
 
 /// Removes a file; that there is none is no error.
-///
-/// # Errors
-/// An I/O error.
 pub fn remove(path: &Path) -> io::Result<()> {
     absent_is((), fs::remove_file(path))
 }

@@ -13,7 +13,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
 use crate::process::ProcessRef;
-use crate::procfs::{MemInfo, Status};
+use crate::procfs::{MemInfo, Status, cpu_list};
 
 /// Far more than a list of all CPUs that there may be.
 const LIMIT: u64 = 64 << 10;
@@ -37,13 +37,10 @@ impl NumaNode {
     /// Those of reading the list; [`io::ErrorKind::InvalidData`].
     pub fn cpus(self) -> io::Result<Vec<usize>> {
         let list = read(Path::new(&self.file("cpulist")))?;
-        parse(list.trim()).ok_or_else(|| io::ErrorKind::InvalidData.into())
+        cpu_list(list.trim()).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
     /// Its memory in bytes.
-    ///
-    /// # Errors
-    /// As of [`NumaNode::cpus`].
     pub fn memory_bytes(self) -> io::Result<u64> {
         let text = read(Path::new(&self.file("meminfo")))?;
         let info = MemInfo::from_text(text.into_bytes());
@@ -53,15 +50,9 @@ impl NumaNode {
 
     /// Whether a process may run on one of its CPUs; of a process that has ended, and for a node
     /// without CPUs, it is not known.
-    ///
-    /// # Errors
-    /// As of [`NumaNode::cpus`].
     pub fn is_open_to(self, process: &ProcessRef) -> io::Result<Option<bool>> {
         let status = Status::of(process.pid())?;
-        let list = status
-            .as_ref()
-            .and_then(|status| status.field("Cpus_allowed_list"));
-        let allowed = list.and_then(|list| parse(std::str::from_utf8(list).ok()?));
+        let allowed = status.and_then(|status| status.allowed_cpu_list());
         let own = self.cpus()?;
         let Some(allowed) = allowed.filter(|_| !own.is_empty()) else {
             return Ok(None);
@@ -115,17 +106,6 @@ fn on_cpus(cpus: &[usize]) -> io::Result<CpuSet> {
     Ok(before)
 }
 
-/// A list like "0-3,8,10-11" (cpuset(7), "List format").
-fn parse(list: &str) -> Option<Vec<usize>> {
-    let mut cpus = Vec::new();
-    for part in list.split(',').filter(|part| !part.is_empty()) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last) = (first.parse().ok()?, last.parse::<usize>().ok()?);
-        cpus.extend(first..=last.min(CpuSet::MAX_CPU));
-    }
-    Some(cpus)
-}
-
 fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(LIMIT).read_to_string(&mut text)?;
@@ -156,10 +136,10 @@ mod tests {
 
     #[test]
     fn lists_of_cpus_are_read() {
-        assert_eq!(parse("0-2,5,7-8"), Some(vec![0, 1, 2, 5, 7, 8]));
-        assert_eq!(parse(""), Some(Vec::new()));
-        assert_eq!(parse("0-x"), None);
-        let most = parse("0-99999999999").map(|cpus| cpus.len());
+        assert_eq!(cpu_list("0-2,5,7-8"), Some(vec![0, 1, 2, 5, 7, 8]));
+        assert_eq!(cpu_list(""), Some(Vec::new()));
+        assert_eq!(cpu_list("0-x"), None);
+        let most = cpu_list("0-99999999999").map(|cpus| cpus.len());
         assert_eq!(most, Some(CpuSet::MAX_CPU + 1));
     }
 

@@ -41,9 +41,6 @@ pub enum Origin {
 
 impl Member {
     /// Takes hold of the process; `None` if it has ended.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn open(&self) -> io::Result<Option<ProcessRef>> {
         let process = ProcessRef::open(self.pid)?;
         Ok(process.filter(|process| self.is(process)))
@@ -59,9 +56,6 @@ impl Member {
 impl Snapshot {
     /// Looks at the processes of the container of `init`, which are `pids`. What ends meanwhile,
     /// and zombies, are left out.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn take(init: &ProcessRef, pids: &BTreeSet<i32>) -> io::Result<Self> {
         let tree = descendants(init.pid(), pids.iter().copied())?;
         let mut snapshot = Self::default();

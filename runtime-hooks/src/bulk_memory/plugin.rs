@@ -11,9 +11,8 @@ use crate::bulk_memory::places;
 use crate::context::Context;
 use crate::error::Refusal;
 use crate::low_level::criu_plugins;
-use crate::low_level::criu_version::CriuVersion;
 use crate::low_level::post_dump;
-use crate::preflight::capabilities::{Capabilities, Criu};
+use crate::preflight::capabilities::{Capabilities, UnusableCriu};
 use crate::request::{CheckpointRequest, MemoryTarget};
 
 /// Why an image cannot have holes, and CRIU moves all memory itself.
@@ -33,21 +32,12 @@ pub enum PluginUnavailable {
         "there is no plugin {0} (gpu_contents.plugin in the settings; `make install` puts it there)"
     )]
     NoPlugin(PathBuf),
-    /// There is no CRIU in `PATH`.
-    #[error("no criu is in PATH")]
-    NoCriu,
-    /// CRIU's version cannot be read.
-    #[error("CRIU does not report its version: {0}")]
-    UnknownVersion(String),
+    /// CRIU cannot be used, or lacks a hook that the plugin needs.
+    #[error(transparent)]
+    Criu(#[from] UnusableCriu),
     /// The kernel's pages have another size.
     #[error("the kernel has pages of {0} bytes, and the plugin needs {PAGE}")]
     PageSize(usize),
-    /// CRIU lacks a hook that the plugin needs.
-    #[error(
-        "CRIU {0} is too old for the plugin, which needs {needed} or newer",
-        needed = CriuVersion::WITH_HOOKS
-    )]
-    TooOld(CriuVersion),
 }
 
 /// The plugin, if it can be used on a machine with these capabilities.
@@ -61,12 +51,7 @@ pub(crate) fn usable(
     let Some(plugin) = &has.plugin else {
         return Err(PluginUnavailable::NoPlugin(settings.plugin.clone()));
     };
-    match &has.criu {
-        Criu::Version(version) if *version >= CriuVersion::WITH_HOOKS => {}
-        Criu::Version(version) => return Err(PluginUnavailable::TooOld(*version)),
-        Criu::Missing => return Err(PluginUnavailable::NoCriu),
-        Criu::Unknown(why) => return Err(PluginUnavailable::UnknownVersion(why.clone())),
-    }
+    has.criu.usable()?;
     match has.kernel.page_size {
         PAGE => Ok(plugin.clone()),
         bytes => Err(PluginUnavailable::PageSize(bytes)),
@@ -98,7 +83,7 @@ impl Plugins {
     /// Prepares the plugin directory and the one for contents for a checkpoint.
     ///
     /// # Errors
-    /// [`Refusal::Directory`].
+    /// [`Refusal::Criu`], [`Refusal::Directory`].
     pub(crate) fn for_checkpoint(
         context: &Context,
         options: &CheckpointRequest,
@@ -106,6 +91,7 @@ impl Plugins {
     ) -> Result<Self, Refusal> {
         let settings = &context.settings.gpu_contents;
         let has = Capabilities::probe(&context.settings);
+        has.criu.refuse_old()?;
         let ours = match (options.memory, gpu) {
             (_, GpuState::None) => Err(PluginUnavailable::NoGpuContents),
             (MemoryTarget::Elsewhere, _) => Err(PluginUnavailable::Elsewhere),
@@ -113,7 +99,7 @@ impl Plugins {
         };
         let directory = prepare(ours.as_deref().ok(), context)?;
         let state_dir = &context.settings.paths.state_dir;
-        let configuration = post_dump::prepare(state_dir, has.criu.version(), options.after)
+        let configuration = post_dump::prepare(state_dir, options.after)
             .map_err(below("the configuration for CRIU in", state_dir))?;
         let mut store = None;
         if let (Ok(_), Some(apart)) = (&ours, settings.directory()) {
@@ -141,9 +127,10 @@ impl PluginsForRestore {
     /// Prepares the plugin directory.
     ///
     /// # Errors
-    /// [`Refusal::Directory`].
+    /// [`Refusal::Criu`], [`Refusal::Directory`].
     pub(crate) fn prepare(context: &Context) -> Result<Self, Refusal> {
         let has = Capabilities::probe(&context.settings);
+        has.criu.refuse_old()?;
         let ours = usable(&context.settings.gpu_contents, &has);
         Ok(Self {
             directory: prepare(ours.as_deref().ok(), context)?,
@@ -170,7 +157,8 @@ fn below(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Refusal {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::preflight::capabilities::{Cgroups, Kernel};
+    use crate::low_level::criu_version::CriuVersion;
+    use crate::preflight::capabilities::{Cgroups, Criu, Kernel};
 
     /// A machine that lacks nothing.
     pub(crate) fn capable() -> Capabilities {
@@ -180,7 +168,7 @@ pub(crate) mod tests {
                 page_size: PAGE,
             },
             cgroups: Cgroups::V2,
-            criu: Criu::Version(CriuVersion::WITH_HOOKS),
+            criu: Criu::Version(CriuVersion::NEEDED),
             plugin: Some("/plugin.so".into()),
         }
     }

@@ -21,7 +21,6 @@ use crate::image::{shared_memory, tmpfs};
 use crate::low_level::criu_log::CriuLog;
 use crate::low_level::criu_plugins::Environment;
 use crate::low_level::criu_stats::frozen_time;
-use crate::low_level::criu_version::CriuVersion;
 use crate::low_level::{self, Ran};
 use crate::operation::estimate::ProgressEstimate;
 use crate::operation::timeline::Timeline;
@@ -110,7 +109,7 @@ impl Dump<'_> {
     /// The directory whose files go into the image as well.
     ///
     /// # Errors
-    /// [`Refusal::Directory`]: it has some, and this CRIU starts nobody who could do it.
+    /// [`Refusal::Directory`]: it has some, and CRIU starts nobody who could do it.
     fn carried(&self) -> Result<Option<PathBuf>, Failure> {
         let failed = |path: &Path, source| Refusal::Directory {
             what: "the files of the container's /dev/shm for its image, in",
@@ -127,8 +126,8 @@ impl Dump<'_> {
         match has_script || is_empty(&carried).map_err(|source| failed(&carried, source))? {
             true => Ok(Some(carried)),
             false => {
-                let old = format!("CRIU is older than {}", CriuVersion::WITH_HOOKS);
-                Err(failed(&carried, io::Error::other(old)).into())
+                let reason = "CRIU cannot be told of the program that puts them there";
+                Err(failed(&carried, io::Error::other(reason)).into())
             }
         }
     }

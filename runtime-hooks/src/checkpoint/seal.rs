@@ -3,7 +3,6 @@
 
 use std::path::Path;
 
-use stasis_config::Settings;
 use stasis_linux::file_system::FileSystem;
 use stasis_linux::procfs::{cpu_flags, instruction_sets};
 
@@ -41,7 +40,7 @@ pub(crate) fn seal(
         let threads = context.settings.gpu_contents.threads_on_disk();
         let files = timeline.time("hash", || files::list(image.path(), threads))?;
         manifest.files = Some(files);
-        manifest.made_on = Some(this_machine(&context.settings));
+        manifest.made_on = Some(this_machine());
     }
     manifest.phases = timeline.phases().to_vec();
     describe(manifest, image.path())?;
@@ -91,8 +90,8 @@ pub(crate) fn describe(manifest: &Manifest, image: &Path) -> Result<(), Manifest
 }
 
 /// What cannot be found out is left out.
-fn this_machine(settings: &Settings) -> MadeOn {
-    let criu = CriuVersion::installed(&settings.paths.state_dir);
+fn this_machine() -> MadeOn {
+    let criu = CriuVersion::installed();
     MadeOn {
         kernel: kernel_release(),
         criu: criu.ok().flatten().map(|version| version.to_string()),

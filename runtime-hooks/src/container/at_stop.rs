@@ -31,39 +31,25 @@ pub(crate) struct AtStop {
 
 /// Annotations that cannot be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum InvalidAtStop {
-    /// It is none of the values that there are.
     #[error(
         "the annotation {ANNOTATION}={given:?} of the container is unknown; {ON_STOP} and {ON_TERM} \
          are what there is"
     )]
-    Unknown {
-        /// Its value.
-        given: String,
-    },
-    /// It cannot be the name of a directory.
+    Unknown { given: String },
     #[error(
         "the annotation {KEY}={given:?} of the container is no name of letters, digits, \".\", \
          \"_\", \"-\" and \"/\""
     )]
-    Key {
-        /// Its value.
-        given: String,
-    },
-    /// What the container is called cannot be the name of a directory.
+    Key { given: String },
     #[error("{given:?} is no name for a directory, so the container needs the annotation {KEY}")]
-    Unnamed {
-        /// The container's name or id.
-        given: String,
-    },
+    Unnamed { given: String },
 }
 
 impl AtStop {
     /// What a specification asks for. That of a pod's sandbox has the pod's annotations, and asks
     /// for nothing.
-    ///
-    /// # Errors
-    /// [`InvalidAtStop`].
     pub(crate) fn of(spec: &Spec) -> Result<Option<Self>, InvalidAtStop> {
         if pod::is_sandbox(spec) {
             return Ok(None);
@@ -98,9 +84,6 @@ impl AtStop {
 
     /// The directory of its images, below that of all that it may name. Without a key it is called
     /// as in its pod, or by its id.
-    ///
-    /// # Errors
-    /// [`InvalidAtStop::Unnamed`].
     pub(crate) fn key(&self, spec: &Spec, id: &str) -> Result<PathBuf, InvalidAtStop> {
         let key = self.key.clone();
         let key = key.or_else(|| pod::name_of(spec));

@@ -32,26 +32,19 @@ const WITHOUT_RDMA: (&str, &str) = ("NCCL_IB_DISABLE", "1");
 
 /// Why a container was not created.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum CreateError {
-    /// The annotation has a value that we do not know.
     #[error(
         "the annotation {ANNOTATION}={given:?} of the container is unknown, so nothing was created; \
          {ANNOTATION}={CHECKPOINTABLE} is what there is"
     )]
-    Unknown {
-        /// Its value.
-        given: String,
-    },
-    /// The annotation of a hook cannot be used.
+    Unknown { given: String },
     #[error("{0}; nothing was created")]
     Hook(#[from] InvalidHook),
-    /// The annotations about a stop cannot be used.
     #[error("{0}; nothing was created")]
     AtStop(#[from] InvalidAtStop),
-    /// Its images could not be pushed.
     #[error("{0}; nothing was created")]
     Repository(NoRepository),
-    /// The environment cannot be written.
     #[error(
         "nothing was created: the annotation {ANNOTATION} asks for variables in the container's \
          environment"
@@ -102,9 +95,6 @@ pub fn prepare(bundle: &Path) -> Result<(), CreateError> {
 
 /// Refuses a container whose images the registry of the settings could not have, if they are made
 /// when it is stopped.
-///
-/// # Errors
-/// [`CreateError::Repository`].
 pub fn refuse_key(registry: &str, bundle: &Path, id: &str) -> Result<(), CreateError> {
     let Some(spec) = Spec::read(bundle).ok().filter(|_| !registry.is_empty()) else {
         return Ok(());

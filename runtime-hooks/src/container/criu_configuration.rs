@@ -19,30 +19,22 @@ const ANNOTATION: &str = "org.criu.config";
 
 /// Why a container is neither checkpointed nor restored.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum CriuConfigurationError {
-    /// It has the annotation.
     #[error(
         "the container's annotation {annotation} gives CRIU a configuration file, and such a file \
          may name programs that run as root on this host; start the container without it, or set \
          criu.configuration = \"allow\" in {DEFAULT_PATH}"
     )]
-    Annotated {
-        /// Its name and value.
-        annotation: String,
-    },
-    /// What the low-level runtime has recorded cannot be read.
+    Annotated { annotation: String },
     #[error(transparent)]
     Container(#[from] ContainerError),
-    /// The specification cannot be read.
     #[error(transparent)]
     Spec(#[from] SpecError),
 }
 
 /// Refuses a running container with the annotation. The low-level runtime goes by what it has
 /// recorded of it: runc by the labels of its state, crun by its copy of the specification.
-///
-/// # Errors
-/// [`CriuConfigurationError`].
 pub(crate) fn refuse_running(
     settings: &Settings,
     flavor: Flavor,
@@ -66,9 +58,6 @@ pub(crate) fn refuse_running(
 
 /// Refuses the specification of a new container with the annotation. The low-level runtime reports
 /// one that is not there.
-///
-/// # Errors
-/// [`CriuConfigurationError`].
 pub(crate) fn refuse_new(settings: &Settings, bundle: &Path) -> Result<(), CriuConfigurationError> {
     if settings.criu.configuration == CriuConfiguration::Allow {
         return Ok(());

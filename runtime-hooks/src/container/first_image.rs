@@ -29,33 +29,23 @@ pub enum FirstImage {
 
 /// Why an annotation names no image.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum FirstImageError {
-    /// It looks like the name of an image in a registry, and is none.
     #[error(
         "the annotation {ANNOTATION}={given:?} is not HOST/NAME:TAG of an image in a registry, so \
          nothing was created"
     )]
-    Registry {
-        /// Its value.
-        given: String,
-    },
-    /// It is not of a form that we know.
+    Registry { given: String },
     #[error(
         "the annotation {ANNOTATION}={given:?} is neither the name or absolute path of an image \
          directory, nor {LATEST}KEY, nor HOST/NAME:TAG, so nothing was created"
     )]
-    Unknown {
-        /// Its value.
-        given: String,
-    },
+    Unknown { given: String },
 }
 
 impl FirstImage {
     /// What the specification in a bundle asks for. One that cannot be read is left to the
     /// low-level runtime. A pod's sandbox has the pod's annotations as well, and asks for nothing.
-    ///
-    /// # Errors
-    /// [`FirstImageError`].
     pub fn of(bundle: &Path) -> Result<Option<Self>, FirstImageError> {
         let spec = Spec::read(bundle).ok().filter(|spec| !is_sandbox(spec));
         let given = spec.as_ref().and_then(|spec| spec.annotation(ANNOTATION));

@@ -81,17 +81,11 @@ impl When {
 
 impl Hooks {
     /// Those of a container; the settings' alone if its specification cannot be read.
-    ///
-    /// # Errors
-    /// [`InvalidHook`].
     pub fn of(settings: &stasis_config::Hooks, container: &Container) -> Result<Self, InvalidHook> {
         Self::declared(settings, container.spec().as_ref())
     }
 
     /// Those of a specification.
-    ///
-    /// # Errors
-    /// [`InvalidHook`].
     pub(crate) fn declared(
         settings: &stasis_config::Hooks,
         spec: Option<&Spec>,

@@ -1,7 +1,6 @@
 //! Checks that the host and the limits of a container have room for GPU contents in host memory.
 
 use std::io;
-use std::path::PathBuf;
 
 use stasis_linux::procfs::MemInfo;
 
@@ -12,69 +11,42 @@ use crate::ledger::{NotReserved, Patience, Reservation, WaitFor};
 /// The most that the driver needs beside the contents themselves (measured on driver 580.159).
 const MARGIN: u64 = 128 << 20;
 
+/// What is done about a limit of the container, and about one above it.
+const RAISE: &str = "raise it (podman update --memory, docker update --memory, or systemctl \
+                     set-property --runtime UNIT MemoryMax=), or let many threads copy, which needs \
+                     no room there (gpu_checkpoint.path = \"auto\" in the settings)";
+const RAISE_ABOVE: &str = "it is above the container's cgroup: raise that one (of the pod, or of a \
+                           slice: systemctl set-property --runtime SLICE MemoryMax=), or move other \
+                           containers out of it, and try again";
+
 /// Host memory has no room for GPU contents.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum NoHostMemory {
-    /// The host has too little free memory.
     #[error(
         "the container needs {} MiB of host memory for this, and the host has {} available{}; \
          make room and try again",
         .0.wanted >> 20, .0.free, .0.reserved
     )]
     Host(Box<Short>),
-    /// A limit leaves too little.
-    #[error(
-        "{file} allows {} MiB, of which {} MiB are in use, and {} MiB are needed beside them; raise \
-         it (podman update --memory, docker update --memory, or systemctl set-property --runtime \
-         UNIT MemoryMax=), or let many threads copy, which needs no room there \
-         (gpu_checkpoint.path = \"auto\" in the settings)",
-        .limit >> 20, .used >> 20, .needed >> 20
-    )]
+    #[error("{tight}, and {} MiB are needed beside them; {remedy}", .needed >> 20)]
     Limit {
-        /// The cgroup's file that sets it.
-        file: PathBuf,
-        /// The limit in bytes.
-        limit: u64,
-        /// Bytes in use.
-        used: u64,
-        /// Bytes needed.
+        tight: TightLimit,
         needed: u64,
+        remedy: &'static str,
     },
-    /// The limit of a container that is to be restored is too low.
     #[error(
         "the memory limit of the new container ({name}) allows {} MiB, and its image has {} MiB; \
          create it with a higher one",
         .limit >> 20, .needed >> 20
     )]
     LimitOfNew {
-        /// Its place in the specification.
         name: String,
-        /// The limit in bytes.
         limit: u64,
-        /// Bytes needed.
         needed: u64,
     },
-    /// A limit above the container leaves too little.
-    #[error(
-        "{file}, which is above the container's cgroup, allows {} MiB, of which {} MiB are in use, \
-         and {} MiB are needed beside them; raise that one (of the pod, or of a slice: systemctl \
-         set-property --runtime SLICE MemoryMax=), or move other containers out of it, and try again",
-        .limit >> 20, .used >> 20, .needed >> 20
-    )]
-    LimitAbove {
-        /// The cgroup's file that sets it.
-        file: PathBuf,
-        /// The limit in bytes.
-        limit: u64,
-        /// Bytes in use.
-        used: u64,
-        /// Bytes needed.
-        needed: u64,
-    },
-    /// What others have reserved cannot be read, or nothing can be reserved.
     #[error("cannot use the ledger of memory, below the state directory")]
     Ledger(#[source] io::Error),
-    /// An error of reading the free memory, or a limit.
     #[error("cannot read the limits of the container's host memory")]
     Io(#[from] io::Error),
 }
@@ -94,21 +66,24 @@ pub(crate) fn admit(
 }
 
 /// The same, where room on the host is known.
-///
-/// # Errors
-/// As [`admit`].
 pub(crate) fn admit_limits(cgroup: &MemoryCgroup, gpu_bytes: u64) -> Result<(), NoHostMemory> {
     let needed = needed_for(gpu_bytes);
     check_limits_above(cgroup, needed)?;
-    match cgroup.tight_limits(needed)?.into_iter().next() {
-        Some(TightLimit { file, limit, used }) => Err(NoHostMemory::Limit {
-            file,
-            limit,
-            used,
+    refuse_tight(cgroup.tight_limits(needed)?, needed, RAISE)
+}
+
+fn refuse_tight(
+    tight: Vec<TightLimit>,
+    needed: u64,
+    remedy: &'static str,
+) -> Result<(), NoHostMemory> {
+    tight.into_iter().next().map_or(Ok(()), |tight| {
+        Err(NoHostMemory::Limit {
+            tight,
             needed,
-        }),
-        None => Ok(()),
-    }
+            remedy,
+        })
+    })
 }
 
 /// Where an operation reserves host memory, and how long it waits for others to release theirs.
@@ -148,19 +123,8 @@ pub(crate) fn admit_host(room: HostRoom<'_>, bytes: u64) -> Result<(), NoHostMem
 }
 
 /// Refuses if a limit above the container has no room for `needed` bytes.
-///
-/// # Errors
-/// [`NoHostMemory::LimitAbove`].
 pub(crate) fn check_limits_above(cgroup: &MemoryCgroup, needed: u64) -> Result<(), NoHostMemory> {
-    match cgroup.tight_limits_above(needed)?.into_iter().next() {
-        Some(TightLimit { file, limit, used }) => Err(NoHostMemory::LimitAbove {
-            file,
-            limit,
-            used,
-            needed,
-        }),
-        None => Ok(()),
-    }
+    refuse_tight(cgroup.tight_limits_above(needed)?, needed, RAISE_ABOVE)
 }
 
 /// The host memory that contents of this size need, in bytes. Where none are moved, the driver

@@ -7,6 +7,7 @@
 //! that leaves too little refuses the operation. None is changed: it is set by the engine.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,40 +35,36 @@ pub struct TightLimit {
     pub used: u64,
 }
 
-/// The files of one limit in a cgroup's directory.
-#[derive(Debug)]
-struct LimitFiles {
-    limit: &'static str,
-    /// What is charged against it.
-    usage: &'static str,
-    /// The line of `memory.stat` with the part of it that the kernel drops before it kills.
-    droppable: &'static str,
+impl fmt::Display for TightLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (file, limit, used) = (self.file.display(), self.limit >> 20, self.used >> 20);
+        write!(
+            f,
+            "{file} allows {limit} MiB, of which {used} MiB are in use"
+        )
+    }
 }
 
+/// The files of one limit in a cgroup's directory, and of what is charged against it; and the line
+/// of `memory.stat` with the part of it that the kernel drops before it kills.
+type LimitFiles = [&'static str; 3];
+
 const V1: [LimitFiles; 2] = [
-    LimitFiles {
-        limit: "memory.limit_in_bytes",
-        usage: "memory.usage_in_bytes",
-        droppable: "total_inactive_file ",
-    },
-    LimitFiles {
-        limit: "memory.memsw.limit_in_bytes",
-        usage: "memory.memsw.usage_in_bytes",
-        droppable: "total_inactive_file ",
-    },
+    [
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+        "total_inactive_file ",
+    ],
+    [
+        "memory.memsw.limit_in_bytes",
+        "memory.memsw.usage_in_bytes",
+        "total_inactive_file ",
+    ],
 ];
 const V2: [LimitFiles; 2] = [
     // Above it processes are slowed down until the driver call seems to hang.
-    LimitFiles {
-        limit: "memory.high",
-        usage: "memory.current",
-        droppable: "inactive_file ",
-    },
-    LimitFiles {
-        limit: "memory.max",
-        usage: "memory.current",
-        droppable: "inactive_file ",
-    },
+    ["memory.high", "memory.current", "inactive_file "],
+    ["memory.max", "memory.current", "inactive_file "],
 ];
 
 impl MemoryCgroup {
@@ -79,18 +76,12 @@ impl MemoryCgroup {
     }
 
     /// The memory cgroup of a process; `None` if it has none.
-    ///
-    /// # Errors
-    /// An error of reading `/proc`.
     pub fn of(pid: i32) -> io::Result<Option<Self>> {
         Ok(Cgroup::of_process(pid, "memory")?.map(Self::new))
     }
 
     /// The same with the sub-cgroups that these processes of it are in: systemd or Slurm in a
     /// container give them limits of their own.
-    ///
-    /// # Errors
-    /// An error of reading `/proc`.
     pub(crate) fn with_those_of<'p>(
         &self,
         processes: impl IntoIterator<Item = &'p ProcessRef>,
@@ -118,9 +109,6 @@ impl MemoryCgroup {
 
     /// The limits, of this cgroup and the sub-cgroups that count, that leave less than `needed`
     /// bytes.
-    ///
-    /// # Errors
-    /// An error of reading the cgroup.
     pub fn tight_limits(&self, needed: u64) -> io::Result<Vec<TightLimit>> {
         let inner = self.inner.iter().map(PathBuf::as_path);
         self.tight_in([self.cgroup.directory()].into_iter().chain(inner), needed)
@@ -128,9 +116,6 @@ impl MemoryCgroup {
 
     /// The limits of the cgroups above this one, which need not exist, that leave less than
     /// `needed` bytes.
-    ///
-    /// # Errors
-    /// An error of reading the cgroups.
     pub fn tight_limits_above(&self, needed: u64) -> io::Result<Vec<TightLimit>> {
         self.tight_in(self.cgroup.directory().ancestors().skip(1), needed)
     }
@@ -142,13 +127,13 @@ impl MemoryCgroup {
     ) -> io::Result<Vec<TightLimit>> {
         let mut tight = Vec::new();
         for directory in directories {
-            for files in limits(self.cgroup.version()) {
+            for [limit, usage, droppable] in limits(self.cgroup.version()) {
                 // Not every cgroup has the controller: the root of version 2 has no limit, and one
                 // without the controller may be below one that has it.
-                let Some(used) = files.used(directory)? else {
+                let Some(used) = used(directory, usage, droppable)? else {
                     continue;
                 };
-                let file = directory.join(files.limit);
+                let file = directory.join(limit);
                 match read_limit(&file)? {
                     Some(limit) if limit.saturating_sub(used) < needed => {
                         tight.push(TightLimit { file, limit, used });
@@ -161,21 +146,18 @@ impl MemoryCgroup {
     }
 }
 
-impl LimitFiles {
-    /// The charged bytes, without the file cache that the kernel can drop at once. `None` in a
-    /// directory without them: there is no such cgroup or controller, or no accounting of swap.
-    fn used(&self, directory: &Path) -> io::Result<Option<u64>> {
-        let Some(charged) = read(&directory.join(self.usage))? else {
-            return Ok(None);
-        };
-        let charged = parse(&directory.join(self.usage), &charged)?;
-        let stat = read(&directory.join("memory.stat"))?.unwrap_or_default();
-        let line = stat
-            .lines()
-            .find_map(|line| line.strip_prefix(self.droppable));
-        let droppable = line.and_then(|bytes| bytes.parse().ok()).unwrap_or(0);
-        Ok(Some(charged.saturating_sub(droppable)))
-    }
+/// The charged bytes, without the file cache that the kernel can drop at once. `None` in a
+/// directory without them: there is no such cgroup or controller, or no accounting of swap.
+fn used(directory: &Path, usage: &str, droppable: &str) -> io::Result<Option<u64>> {
+    let usage = directory.join(usage);
+    let Some(charged) = read(&usage)? else {
+        return Ok(None);
+    };
+    let charged = parse(&usage, &charged)?;
+    let stat = read(&directory.join("memory.stat"))?.unwrap_or_default();
+    let line = stat.lines().find_map(|line| line.strip_prefix(droppable));
+    let droppable = line.and_then(|bytes| bytes.parse().ok()).unwrap_or(0);
+    Ok(Some(charged.saturating_sub(droppable)))
 }
 
 fn limits(version: Version) -> &'static [LimitFiles] {

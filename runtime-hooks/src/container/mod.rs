@@ -48,43 +48,22 @@ pub struct Container {
 
 /// An error of reading a container's state.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum ContainerError {
-    /// The low-level runtime has no such container.
     #[error("no such container: {path} does not exist")]
-    NotFound {
-        /// The missing state file.
-        path: PathBuf,
-    },
-    /// The state file cannot be read.
+    NotFound { path: PathBuf },
     #[error("cannot read {path}")]
     Read {
-        /// The state file.
         path: PathBuf,
-        /// The I/O error.
         #[source]
         source: io::Error,
     },
-    /// The state file is not what runc 1.x or crun 1.x write.
     #[error("cannot make sense of {path}: {what}")]
-    Malformed {
-        /// The state file.
-        path: PathBuf,
-        /// What is wrong with it.
-        what: String,
-    },
-    /// No mount shows the container's cgroup.
+    Malformed { path: PathBuf, what: String },
     #[error("no cgroup hierarchy that is mounted here has the container's cgroup {path}")]
-    NotVisible {
-        /// Its path in the hierarchy.
-        path: PathBuf,
-    },
-    /// The container is not running.
+    NotVisible { path: PathBuf },
     #[error("the container's init process {pid} has ended")]
-    Stopped {
-        /// The pid that the low-level runtime recorded.
-        pid: i32,
-    },
-    /// `/proc` or the cgroup could not be read.
+    Stopped { pid: i32 },
     #[error("cannot read the container's processes")]
     Processes(#[from] io::Error),
 }
@@ -171,9 +150,6 @@ impl Container {
     }
 
     /// Its memory cgroup with the sub-cgroups that these of its processes are in.
-    ///
-    /// # Errors
-    /// [`ContainerError::Processes`].
     pub(crate) fn memory_of<'p>(
         &self,
         processes: impl IntoIterator<Item = &'p ProcessRef>,

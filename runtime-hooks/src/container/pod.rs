@@ -57,18 +57,12 @@ impl Annotations {
 }
 
 /// The directory below `all` of the images that a container may name: that of its pod's namespace.
-///
-/// # Errors
-/// [`NoNamespace`].
 pub(crate) fn directory_in(all: &Path, spec: &Spec) -> Result<PathBuf, NoNamespace> {
     let namespace = namespace_of(spec)?;
     Ok(namespace.map_or_else(|| all.to_owned(), |namespace| all.join(namespace)))
 }
 
 /// The namespace of the pod that a container is in; `None`: it is in none.
-///
-/// # Errors
-/// [`NoNamespace`].
 pub(crate) fn namespace_of(spec: &Spec) -> Result<Option<&str>, NoNamespace> {
     let mut said = ALL
         .iter()

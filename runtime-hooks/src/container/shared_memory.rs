@@ -44,9 +44,6 @@ pub(crate) fn carried(container: &Container, image: &Path) -> Option<PathBuf> {
 }
 
 /// Whether nothing is in it.
-///
-/// # Errors
-/// An I/O error.
 pub(crate) fn is_empty(directory: &Path) -> io::Result<bool> {
     Ok(fs::read_dir(directory)?.next().is_none())
 }

@@ -28,26 +28,17 @@ pub(crate) struct Spec {
 
 /// An error of reading or writing a bundle's `config.json`.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum SpecError {
-    /// It cannot be accessed.
     #[error("cannot {action} {path}")]
     Io {
-        /// "read" or "write".
         action: &'static str,
-        /// The file.
         path: PathBuf,
-        /// The I/O error.
         #[source]
         source: io::Error,
     },
-    /// Not JSON.
     #[error("cannot make sense of {path}: {what}")]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        what: String,
-    },
+    Malformed { path: PathBuf, what: String },
 }
 
 /// An entry of `linux.devices`.
@@ -77,9 +68,6 @@ pub(crate) struct Bind<'s> {
 
 impl Spec {
     /// Reads the specification of a bundle.
-    ///
-    /// # Errors
-    /// [`SpecError`].
     pub(crate) fn read(bundle: &Path) -> Result<Self, SpecError> {
         let path = bundle.join(FILE_NAME);
         // The caller's file, which may be a link.
@@ -199,9 +187,6 @@ impl Spec {
     }
 
     /// Writes the changed contents into the bundle, whole or not at all.
-    ///
-    /// # Errors
-    /// [`SpecError::Io`].
     pub(crate) fn write(&self) -> Result<(), SpecError> {
         let text = serde_json::to_vec(&self.tree).map_err(io::Error::from);
         text.and_then(|text| replace(&self.path, &text))
@@ -209,9 +194,6 @@ impl Spec {
     }
 
     /// Writes the original text again.
-    ///
-    /// # Errors
-    /// [`SpecError::Io`].
     pub(crate) fn put_back(&self) -> Result<(), SpecError> {
         replace(&self.path, &self.original).map_err(|source| self.not_written(source))
     }
@@ -232,9 +214,6 @@ impl Spec {
 }
 
 /// Writes a text to a specification, whole or not at all.
-///
-/// # Errors
-/// An I/O error.
 pub(crate) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     // If the path is a symbolic link, replace the file that it names.
     let path = fs::canonicalize(path)?;

@@ -35,30 +35,22 @@ pub enum Step {
 
 /// The cause of a process's failure.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum Cause {
-    /// The driver returned an error.
     #[error("the driver returned {0}")]
     Driver(CudaError),
-    /// The driver returned `CUDA_ERROR_OUT_OF_MEMORY`, and the process cannot map any more memory.
     #[error(
         "the driver returned {}, and the process has {count} mappings of the {most} that it may have \
          (vm.max_map_count): there may be memory enough, but nothing can be mapped; raise that limit \
          with sysctl, or have the program map less",
         CudaError::OutOfMemory
     )]
-    NoMappings {
-        /// Its mappings.
-        count: usize,
-        /// How many it may have.
-        most: usize,
-    },
+    NoMappings { count: usize, most: usize },
     /// The driver call did not return in time; it may still take effect.
     #[error("the driver's call did not come back within {:.1} s", .0.as_secs_f64())]
     NoAnswer(Duration),
-    /// The driver call succeeded, but the process is in another state.
     #[error("the driver call succeeded, but the process is {0}")]
     State(CudaState),
-    /// The process was not locked in time.
     #[error("not locked within {} ms: its submitted work did not finish", .0.as_millis())]
     Deadline(Duration),
     /// The process is stopped: even a state query of the driver would wait for it for ever.
@@ -67,22 +59,17 @@ pub enum Cause {
     /// A GPU has no room for the process, which stays CHECKPOINTED.
     #[error("{0}")]
     NoRoom(Box<NoRoom>),
-    /// The process has a GPU open, and libcuda is not installed.
     #[error("it has an NVIDIA device open, and there is no driver to ask about it")]
     NoDriver,
-    /// The thread for the driver call could not be started.
     #[error(
         "no thread can be started for the driver's call (pids.max or TasksMax of stasis' own \
          cgroup?)"
     )]
     NoThread(#[source] io::Error),
-    /// The thread that made the driver call panicked.
     #[error("a thread panicked, which is a fault in stasis")]
     Panic,
-    /// The process ended during the step.
     #[error("it ended")]
     Gone,
-    /// `/proc` could not be read.
     #[error("cannot read its state in /proc")]
     Io(#[from] io::Error),
 }

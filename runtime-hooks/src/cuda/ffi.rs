@@ -85,33 +85,26 @@ pub struct CudaDriver {
 
 /// An error of opening libcuda.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum OpenError {
-    /// This machine has no libcuda.
     #[error(
         "no CUDA driver found: libcuda.so.1 is not where the dynamic linker or usual \
              installations have it; name it in the settings (driver.libcuda)"
     )]
     NotFound,
-    /// The file named in the settings, or found, cannot be loaded.
     #[error("cannot load the CUDA driver library {path}")]
     Load {
-        /// The library.
         path: PathBuf,
-        /// The error of dlopen(3).
         #[source]
         source: libloading::Error,
     },
-    /// The library is there but is too old for checkpoints.
     #[error(
         "the CUDA driver library {path} has no {symbol} (it supports CUDA {version}); \
              checkpoints need driver 570 (CUDA 12.8) or newer"
     )]
     TooOld {
-        /// The library.
         path: PathBuf,
-        /// The first call that is missing.
         symbol: &'static str,
-        /// The CUDA version that the driver supports, as "major.minor".
         version: String,
     },
 }
@@ -140,9 +133,6 @@ impl CudaDriver {
 }
 
 /// libcuda, and its path: the given file, or the first one of `SEARCH` that exists.
-///
-/// # Errors
-/// [`OpenError`].
 pub(crate) fn open_library(path: Option<&Path>) -> Result<(Library, PathBuf), OpenError> {
     let broken = |path: &Path| {
         let path = path.to_owned();

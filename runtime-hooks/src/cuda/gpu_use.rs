@@ -63,9 +63,6 @@ pub(crate) fn add(sum: &mut GpuBytes, more: &GpuBytes) {
 /// NVML may know no figure, or list no process at all or by pids of another namespace. What is not
 /// known is never nothing: it is all memory of the GPU that no process is known to have, once for
 /// all of these processes together.
-///
-/// # Errors
-/// An error of reading `/proc`.
 pub(crate) fn measure(
     processes: &[&ProcessRef],
     inventory: &Inventory,

@@ -72,9 +72,6 @@ impl<'d> CudaJob<'d, Locked> {
 
     /// As [`Self::checkpoint`]; `is_done` is called for each member whose state is there, while
     /// that of others is still moved.
-    ///
-    /// # Errors
-    /// As [`Self::checkpoint`].
     pub(crate) fn checkpoint_each(
         self,
         is_done: impl Fn(&ProcessRef) + Sync,
@@ -88,9 +85,6 @@ impl<'d> CudaJob<'d, Locked> {
     }
 
     /// Unlocks all members.
-    ///
-    /// # Errors
-    /// [`JobError`].
     pub fn unlock(self) -> Result<CudaJob<'d, Running>, JobError> {
         let driver = self.driver;
         self.advance(Step::Unlock, SafeState::Running, |process| {

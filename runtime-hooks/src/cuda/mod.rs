@@ -111,44 +111,43 @@ pub enum CudaError {
     Unknown(i32),
 }
 
+/// The driver's errors that are named, with the number and name of `CUresult`.
+const NAMED: [(CudaError, i32, &str); 9] = [
+    (CudaError::InvalidValue, 1, "CUDA_ERROR_INVALID_VALUE"),
+    (CudaError::OutOfMemory, 2, "CUDA_ERROR_OUT_OF_MEMORY"),
+    (CudaError::NotInitialized, 3, "CUDA_ERROR_NOT_INITIALIZED"),
+    (CudaError::InvalidContext, 201, "CUDA_ERROR_INVALID_CONTEXT"),
+    (
+        CudaError::OperatingSystem,
+        304,
+        "CUDA_ERROR_OPERATING_SYSTEM",
+    ),
+    (CudaError::IllegalState, 401, "CUDA_ERROR_ILLEGAL_STATE"),
+    (CudaError::NotReady, 600, "CUDA_ERROR_NOT_READY"),
+    (CudaError::NotPermitted, 800, "CUDA_ERROR_NOT_PERMITTED"),
+    (CudaError::NotSupported, 801, "CUDA_ERROR_NOT_SUPPORTED"),
+];
+
 impl CudaError {
     /// The error of a non-zero `CUresult`.
     #[must_use]
     pub fn from_code(code: i32) -> Self {
-        match code {
-            1 => Self::InvalidValue,
-            2 => Self::OutOfMemory,
-            3 => Self::NotInitialized,
-            201 => Self::InvalidContext,
-            304 => Self::OperatingSystem,
-            401 => Self::IllegalState,
-            600 => Self::NotReady,
-            800 => Self::NotPermitted,
-            801 => Self::NotSupported,
-            other => Self::Unknown(other),
-        }
+        let named = NAMED.iter().find(|(_, number, _)| *number == code);
+        named.map_or(Self::Unknown(code), |(error, ..)| *error)
     }
 
     /// The `CUresult` of the driver; -1, which the driver does not use, if there is none.
     #[must_use]
     pub fn code(self) -> i32 {
         match self {
-            Self::NoAnswer(_)
-            | Self::NoThread(_)
-            | Self::Ended
-            | Self::NotPutBack
-            | Self::ContentsAway => -1,
-            Self::InvalidValue => 1,
-            Self::OutOfMemory => 2,
-            Self::NotInitialized => 3,
-            Self::InvalidContext => 201,
-            Self::OperatingSystem => 304,
-            Self::IllegalState => 401,
-            Self::NotReady => 600,
-            Self::NotPermitted => 800,
-            Self::NotSupported => 801,
             Self::Unknown(code) => code,
+            _ => self.named().map_or(-1, |(code, _)| code),
         }
+    }
+
+    fn named(self) -> Option<(i32, &'static str)> {
+        let named = NAMED.iter().find(|(error, ..)| *error == self);
+        named.map(|(_, code, name)| (*code, *name))
     }
 
     fn name(self) -> &'static str {
@@ -158,16 +157,10 @@ impl CudaError {
             Self::Ended => "the process has ended",
             Self::ContentsAway => "its GPU contents, which a checkpoint has stored, are not mapped",
             Self::NotPutBack => "the process still has code of stasis, which copies for it",
-            Self::InvalidValue => "CUDA_ERROR_INVALID_VALUE",
-            Self::OutOfMemory => "CUDA_ERROR_OUT_OF_MEMORY",
-            Self::NotInitialized => "CUDA_ERROR_NOT_INITIALIZED",
-            Self::InvalidContext => "CUDA_ERROR_INVALID_CONTEXT",
-            Self::OperatingSystem => "CUDA_ERROR_OPERATING_SYSTEM",
-            Self::IllegalState => "CUDA_ERROR_ILLEGAL_STATE",
-            Self::NotReady => "CUDA_ERROR_NOT_READY",
-            Self::NotPermitted => "CUDA_ERROR_NOT_PERMITTED",
-            Self::NotSupported => "CUDA_ERROR_NOT_SUPPORTED",
-            Self::Unknown(_) => "a CUDA error that this version does not know",
+            _ => {
+                let unknown = "a CUDA error that this version does not know";
+                self.named().map_or(unknown, |(_, name)| name)
+            }
         }
     }
 }
@@ -193,9 +186,6 @@ pub trait Driver: Send + Sync {
     fn state(&self, process: &ProcessRef) -> Result<CudaState, CudaError>;
 
     /// The thread of the process that does the driver's work at restore.
-    ///
-    /// # Errors
-    /// As [`Driver::state`].
     fn restore_thread(&self, process: &ProcessRef) -> Result<i32, CudaError>;
 
     /// RUNNING to LOCKED: waits for submitted work, then holds further CUDA calls of the process.

@@ -119,28 +119,22 @@ pub struct Inventory {
 
 /// An error of reading the GPUs.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum InventoryError {
-    /// NVML is missing or does not start.
     #[error("cannot use NVML ({path}); name the library in the settings (driver.nvml)")]
     Open {
-        /// The library that was tried last.
         path: PathBuf,
-        /// The error of NVML.
         #[source]
         source: NvmlError,
     },
-    /// NVML hangs, or no thread could be started for it.
     #[error(
         "NVML does not report on the GPUs; if nvidia-smi hangs as well, a GPU of this machine has \
          failed (see dmesg)"
     )]
     NoAnswer(#[source] Overdue),
-    /// A query failed.
     #[error("NVML cannot report {what}")]
     Query {
-        /// The fact that was queried.
         what: &'static str,
-        /// The error of NVML.
         #[source]
         source: NvmlError,
     },
@@ -152,9 +146,6 @@ pub enum InventoryError {
 impl Inventory {
     /// Reads the machine's GPUs through the NVML of the settings, or the first one of `SEARCH` that
     /// starts.
-    ///
-    /// # Errors
-    /// [`InventoryError`].
     pub fn read(settings: &Settings) -> Result<Self, InventoryError> {
         let library = settings.driver.nvml.clone();
         let read = within(settings.deadlines.nvml(), move || {

@@ -36,9 +36,6 @@ pub enum Stop {
 impl Stop {
     /// Reads the state of every thread of a process: a debugger may stop a single one, and only
     /// the driver knows which of them answers it. A process that has ended is not stopped.
-    ///
-    /// # Errors
-    /// An error of reading `/proc`.
     pub fn of(pid: i32) -> io::Result<Option<Self>> {
         for thread in threads(pid)? {
             // `status` names the tracer, but reading it takes several times as long as `stat`.
@@ -69,9 +66,6 @@ fn of_status(pid: i32, thread: i32, status: &Status) -> Option<Stop> {
 impl Stop {
     /// As [`Stop::of`], of a process that is not merely stopped for a moment, and not by a child of
     /// ours, which copies its GPU contents and lets it go on: on a busy machine that takes longer.
-    ///
-    /// # Errors
-    /// An error of reading `/proc`.
     pub fn lasting(pid: i32) -> io::Result<Option<Self>> {
         let stop = twice(|| Self::of(pid), || sleep(LOOK))?;
         Ok(stop.filter(|stop| !stop.is_ours()))

@@ -11,22 +11,14 @@ use crate::error::chain;
 use crate::error::kind::{Image, State};
 use crate::error::pending_recovery::PendingRecovery;
 
-/// The text of [`AfterFailure::NotPaused`].
+const ENDED_IMAGE_COMPLETE: &str = "the image is complete and restores, and the container has \
+                                    ended meanwhile";
 const NOT_PAUSED: &str = "the container runs although its caller had paused it, and a process of \
                           stasis tries to pause it again";
-
-/// The text of [`AfterFailure::NotStarted`].
-const NOT_STARTED: &str = "nothing had been restored yet, and the image is unchanged";
-
-/// The text of [`AfterFailure::EndedAtStart`].
 const ENDED_AT_START: &str = "what had been restored was ended, the image is unchanged; its caller \
                               knows the container by that process, so it cannot be started cold \
                               any more: create it again, which begins with the image or starts \
                               cold";
-
-/// The text of [`AfterFailure::EndedImageComplete`].
-const ENDED_IMAGE_COMPLETE: &str = "the image is complete and restores, and the container has \
-                                    ended meanwhile";
 
 /// The container's state after a failure.
 #[derive(Debug)]
@@ -86,7 +78,10 @@ impl AfterFailure {
             Self::Lost(_) | Self::NotEnded(_) => State::Lost,
             Self::PendingRecovery(waiting)
             | Self::Held(waiting)
-            | Self::ImageCompleteWaiting(waiting) => waiting.state(),
+            | Self::ImageCompleteWaiting(waiting) => match waiting.is_recovering() {
+                true => State::Waiting,
+                false => State::Unknown,
+            },
             Self::Freezer(_) | Self::NotPaused | Self::Unknown(_) => State::Unknown,
             Self::StillPaused => State::Paused,
             Self::ImageComplete(lost) if lost.is_empty() => State::Unharmed,
@@ -101,32 +96,7 @@ impl AfterFailure {
             Self::EndedImageComplete | Self::ImageComplete(_) | Self::ImageCompleteWaiting(_) => {
                 Image::Complete
             }
-            Self::Unharmed(_)
-            | Self::AsBefore(_)
-            | Self::Ended
-            | Self::EndedNotOnDisk(_)
-            | Self::Lost(_)
-            | Self::PendingRecovery(_)
-            | Self::Held(_)
-            | Self::Freezer(_)
-            | Self::NotPaused
-            | Self::Unknown(_)
-            | Self::StillPaused
-            | Self::NotStarted
-            | Self::Killed
-            | Self::EndedAtStart
-            | Self::NotEnded(_) => Image::None,
-        }
-    }
-}
-
-impl PendingRecovery {
-    /// The state of a container with processes that do not answer.
-    fn state(&self) -> State {
-        if self.is_recovering() {
-            State::Waiting
-        } else {
-            State::Unknown
+            _ => Image::None,
         }
     }
 }
@@ -167,7 +137,9 @@ impl fmt::Display for AfterFailure {
                 chain(error)
             ),
             Self::StillPaused => f.write_str("the container is still paused"),
-            Self::NotStarted => f.write_str(NOT_STARTED),
+            Self::NotStarted => {
+                f.write_str("nothing had been restored yet, and the image is unchanged")
+            }
             Self::Killed => f.write_str("what had been restored was ended, the image is unchanged"),
             Self::EndedAtStart => f.write_str(ENDED_AT_START),
             Self::NotEnded(pid) => write!(

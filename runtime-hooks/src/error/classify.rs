@@ -45,6 +45,7 @@ impl Refusal {
             Self::Hook(_) => Kind::HookFailed,
             Self::Operation(error) => error.kind(),
             Self::Driver(error) => error.kind(),
+            Self::Criu(_) => Kind::Criu,
             Self::Inventory(_) => Kind::Nvml,
             Self::Freezer(_) => Kind::Freezer,
             Self::Manifest(error) => error.kind(),
@@ -223,9 +224,7 @@ impl NoHostMemory {
     pub fn kind(&self) -> Kind {
         match self {
             Self::Host { .. } => Kind::NoHostMemory,
-            Self::Limit { .. } | Self::LimitOfNew { .. } | Self::LimitAbove { .. } => {
-                Kind::MemoryLimit
-            }
+            Self::Limit { .. } | Self::LimitOfNew { .. } => Kind::MemoryLimit,
             Self::Io(error) | Self::Ledger(error) => of_io(error, Kind::Io),
         }
     }

@@ -24,33 +24,25 @@ use crate::operation::verb::Verb;
 
 /// Why an operation was refused or failed.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum Error {
-    /// The operation did not begin.
     #[error(
         "{verb} of container {id} refused [{}]: {}; nothing was changed",
         reason.kind(), chain(&**reason)
     )]
     Refused {
-        /// The operation.
         verb: Verb,
-        /// The container.
         id: String,
-        /// The reason.
         reason: Box<Refusal>,
     },
-    /// The operation began and failed.
     #[error(
         "{verb} of container {id} failed [{}]: {}; {after_failure}",
         cause.kind(), chain(&**cause)
     )]
     Failed {
-        /// The operation.
         verb: Verb,
-        /// The container.
         id: String,
-        /// The cause.
         cause: Box<Failure>,
-        /// The container's state now.
         after_failure: Box<AfterFailure>,
     },
 }

@@ -34,7 +34,7 @@ const MOST_BYTES: u64 = 64 << 20;
 #[derive(Serialize)]
 struct Line<'a> {
     time: String,
-    operation: String,
+    operation: &'a str,
     container: &'a str,
     /// Where it writes the image, or reads it from.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,20 +71,10 @@ pub(crate) fn write(
     timeline: &Timeline<'_>,
     error: Option<&Error>,
 ) {
-    let line = Line {
-        time: context.began_text(),
-        operation: verb.to_string(),
-        container,
-        image_path: timeline.image(),
-        caller: Caller::of_this_process(),
-        failure: error.map(|error| Failed::new(&error.to_string(), error.diagnosis())),
-        notes: timeline.notes(),
-        phases: timeline.phases(),
-        stop: timeline.stop(),
-        shared_out_bytes: timeline.shared_out(),
-        bulk_memory: timeline.bulk_memory(),
-    };
-    let _ = append(&context.settings.paths.log_dir, &line);
+    let failure = error.map(|error| Failed::new(&error.to_string(), error.diagnosis()));
+    let log_dir = &context.settings.paths.log_dir;
+    let (operation, began) = (verb.to_string(), context.began);
+    write_afterwards(log_dir, &operation, container, began, timeline, failure);
 }
 
 /// Makes the error of a refused operation, and appends its line.
@@ -111,7 +101,7 @@ pub(crate) fn write_afterwards(
 ) {
     let line = Line {
         time: rfc3339(began),
-        operation: operation.to_owned(),
+        operation,
         container,
         image_path: timeline.image(),
         caller: Caller::of_this_process(),
@@ -175,7 +165,7 @@ mod tests {
         timeline.note("noted");
         let line = Line {
             time: String::new(),
-            operation: String::new(),
+            operation: "",
             container: "c1",
             image_path: timeline.image(),
             caller: Caller::of_this_process(),

@@ -4,7 +4,6 @@
 //! process does not end before all its threads have. So a process of its own does it, which may be
 //! left behind.
 
-use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::process::{Child, ExitStatus, Stdio};
@@ -12,6 +11,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use stasis_linux::file_system::FileSystem;
+use stasis_linux::procfs::MemInfo;
 
 use crate::host::respawn;
 
@@ -77,13 +77,9 @@ fn wait(mut child: Child, limit: Duration) -> io::Result<ExitStatus> {
 
 /// What all file systems together have to write, in bytes (proc_meminfo(5)).
 fn unwritten() -> u64 {
-    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kib = meminfo.lines().filter_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        let value = value.trim().strip_suffix(" kB")?.parse::<u64>().ok()?;
-        ["Dirty", "Writeback"].contains(&name).then_some(value)
-    });
-    kib.sum::<u64>() << 10
+    let Ok(info) = MemInfo::read() else { return 0 };
+    let bytes = ["Dirty", "Writeback"].map(|name| info.bytes(name).unwrap_or(0));
+    bytes.iter().sum()
 }
 
 #[cfg(test)]

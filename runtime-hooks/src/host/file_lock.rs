@@ -100,9 +100,6 @@ pub(crate) fn lock_soon(file: impl AsFd) -> io::Result<()> {
 }
 
 /// Takes a lock for ourselves, however long others have it.
-///
-/// # Errors
-/// An error of flock(2).
 pub(crate) fn lock(file: impl AsFd) -> io::Result<()> {
     Ok(retry_on_intr(|| {
         flock(&file, FlockOperation::LockExclusive)
@@ -110,9 +107,6 @@ pub(crate) fn lock(file: impl AsFd) -> io::Result<()> {
 }
 
 /// Gives a lock back, for all who have this open file.
-///
-/// # Errors
-/// An error of flock(2).
 pub(crate) fn unlock(file: impl AsFd) -> io::Result<()> {
     Ok(flock(file, FlockOperation::Unlock)?)
 }

@@ -33,9 +33,6 @@ pub(crate) fn start(verb: &str, job: &impl Serialize) -> io::Result<u32> {
 }
 
 /// As [`start`], with a standard input and a standard output.
-///
-/// # Errors
-/// As [`start`].
 pub(crate) fn start_with(
     verb: &str,
     job: &impl Serialize,
@@ -46,9 +43,6 @@ pub(crate) fn start_with(
 
 /// As [`start_with`], without any environment: what it starts calls libraries that obey variables
 /// of their own.
-///
-/// # Errors
-/// As [`start`].
 pub(crate) fn start_apart(
     verb: &str,
     job: &impl Serialize,
@@ -80,9 +74,6 @@ fn file_of(job: &impl Serialize) -> io::Result<File> {
 }
 
 /// Makes a file in memory.
-///
-/// # Errors
-/// The error of memfd_create(2).
 pub(crate) fn unnamed(name: &str) -> io::Result<File> {
     let made = |flags| memfd_create(name, MemfdFlags::CLOEXEC | flags);
     // `vm.memfd_noexec` may ask for the flag, which kernels before Linux 6.3 do not know.

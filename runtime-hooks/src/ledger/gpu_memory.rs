@@ -39,9 +39,6 @@ impl GpuMemory {
 
     /// Reserves so much for a container that is not on its GPUs, if they have it. Waits only for
     /// other operations.
-    ///
-    /// # Errors
-    /// [`NotReserved`].
     pub(crate) fn admit(
         &self,
         needed: &GpuBytes,

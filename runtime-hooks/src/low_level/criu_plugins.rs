@@ -62,9 +62,6 @@ impl Environment<'_> {
 
 /// Makes the directory below `state_dir`, or updates it, and returns its path. `memory` is our own
 /// plugin, for operations that use it.
-///
-/// # Errors
-/// An I/O error.
 pub fn prepare(
     state_dir: &Path,
     distribution: Option<&Path>,

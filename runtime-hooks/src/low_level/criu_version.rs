@@ -5,71 +5,35 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use serde::{Deserialize, Serialize};
-use stasis_linux::file::{self, Access, Durability};
+use serde::Serialize;
 use stasis_linux::open_files::keep_callers_limit;
 
 use crate::host::environment;
 
-/// The record of the last query, below the state directory.
-const RECORD: &str = "criu-version.json";
-/// One path and some numbers.
-const MAX_RECORD_BYTES: u64 = 64 << 10;
-
 /// A version of CRIU: major and minor number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct CriuVersion {
     major: u32,
     minor: u32,
 }
 
-/// A program file and its version.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Record {
-    path: PathBuf,
-    inode: u64,
-    bytes: u64,
-    modified: i64,
-    modified_ns: i64,
-    version: CriuVersion,
-}
-
 impl CriuVersion {
-    /// The first one whose plugins have all the hooks that ours needs.
-    pub const WITH_HOOKS: Self = Self { major: 4, minor: 0 };
+    /// The first one that stasis uses: its plugins have all the hooks that ours needs, and it lets
+    /// the tasks of a dump go on if its action script says so.
+    pub const NEEDED: Self = Self { major: 4, minor: 0 };
 
     /// Asks the CRIU that runc and crun find, which is the first one in `PATH`; `None` if there is
-    /// none. Its answer is kept in the state directory for as long as the file does not change.
+    /// none.
     ///
     /// # Errors
     /// `criu --version` cannot be run or prints no version.
-    pub fn installed(state_dir: &Path) -> io::Result<Option<Self>> {
-        let Some(program) = find(&environment::path()) else {
-            return Ok(None);
-        };
-        let metadata = program.metadata()?;
-        let of = |version| Record {
-            path: program.clone(),
-            inode: metadata.ino(),
-            bytes: metadata.len(),
-            modified: metadata.mtime(),
-            modified_ns: metadata.mtime_nsec(),
-            version,
-        };
-        let path = state_dir.join(RECORD);
-        if let Ok(known) = read(&path)
-            && known == of(known.version)
-        {
-            return Ok(Some(known.version));
-        }
-        let version = query(&program)?;
-        // Without the record the next operation runs `criu --version` again.
-        let _ = write(&path, &of(version));
-        Ok(Some(version))
+    pub fn installed() -> io::Result<Option<Self>> {
+        let program = find(&environment::path());
+        program.map(|program| query(&program)).transpose()
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -111,18 +75,6 @@ fn query(program: &Path) -> io::Result<CriuVersion> {
     })
 }
 
-fn read(path: &Path) -> io::Result<Record> {
-    let text = file::read(path, MAX_RECORD_BYTES)?.ok_or(io::ErrorKind::NotFound)?;
-    Ok(serde_json::from_slice(&text)?)
-}
-
-/// Replaces the record. An operation on another container may do so at the same time: a record that
-/// is not whole is not read, and made again.
-fn write(path: &Path, record: &Record) -> io::Result<()> {
-    let text = serde_json::to_vec(record)?;
-    file::replace(path, &text, Access::Private, Durability::Volatile)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,7 +94,7 @@ mod tests {
         assert_eq!(version("Version: 5-dev").as_deref(), Some("5.0"));
         assert_eq!(version("criu: not found"), None);
         let old = CriuVersion::parse("Version: 3.19").unwrap();
-        assert!(old < CriuVersion::WITH_HOOKS);
+        assert!(old < CriuVersion::NEEDED);
     }
 
     #[test]
@@ -157,22 +109,5 @@ mod tests {
         assert_eq!(find(&path), None, "not executable");
         fs::set_permissions(two.join("criu"), fs::Permissions::from_mode(0o755)).unwrap();
         assert_eq!(find(&path), Some(two.join("criu")));
-    }
-
-    #[test]
-    fn an_answer_is_kept_and_read_again() {
-        let directory = tempfile::tempdir().unwrap();
-        let record = Record {
-            path: "/usr/sbin/criu".into(),
-            inode: 1,
-            bytes: 2,
-            modified: 3,
-            modified_ns: 4,
-            version: CriuVersion::WITH_HOOKS,
-        };
-        let file = directory.path().join(RECORD);
-        write(&file, &record).unwrap();
-        assert_eq!(read(&file).unwrap(), record);
-        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 }

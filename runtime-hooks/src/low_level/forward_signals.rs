@@ -23,9 +23,6 @@ pub(crate) struct Forward {
 
 impl Kept {
     /// Keeps signals from now on: one that arrives while the child is started must not be lost.
-    ///
-    /// # Errors
-    /// The error of sigaction(2).
     pub(crate) fn from_now() -> io::Result<Self> {
         let signals = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH];
         SignalsInfo::new(signals).map(Self)

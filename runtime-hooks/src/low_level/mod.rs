@@ -73,9 +73,6 @@ pub(crate) struct Ran {
 /// Runs a dump to its end with its output captured, in a process group of its own: a Ctrl-C on the
 /// caller's terminal must reach us alone, since CRIU must not be interrupted. One that does nothing
 /// for longer than `limit` is ended.
-///
-/// # Errors
-/// An error of starting or awaiting the process.
 pub(crate) fn dump(
     low_level: &LowLevel,
     args: &[OsString],
@@ -141,9 +138,6 @@ fn read(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
 
 /// Starts it with our standard streams, which are those of the container at a restore. `criu` is
 /// the environment for CRIU, if it needs one, and `configuration` its configuration file.
-///
-/// # Errors
-/// An error of starting or awaiting the process.
 fn start(
     low_level: &LowLevel,
     args: &[OsString],

@@ -14,16 +14,12 @@ use stasis_config::Flavor;
 use stasis_linux::process::network::{bring_loopback_up, in_network, network_of};
 
 use crate::container::spec::Spec;
-use crate::low_level::criu_version::CriuVersion;
 use crate::low_level::post_dump;
 
 const SCRIPT: &str = "criu-new-network";
 const CONFIGURATION: &str = "criu-restore.conf";
 
 /// Writes CRIU's configuration file for the restore of a container; `None` if it needs none.
-///
-/// # Errors
-/// An I/O error.
 pub(super) fn prepare(
     state_dir: &Path,
     flavor: Flavor,
@@ -32,11 +28,7 @@ pub(super) fn prepare(
     // The low-level runtime reports a specification that cannot be read.
     let is_new = |spec: Spec| spec.has_own_namespace("network");
     let is_new = flavor == Flavor::Runc && Spec::read(bundle).is_ok_and(is_new);
-    let has_scripts = || {
-        let criu = CriuVersion::installed(state_dir);
-        Ok::<_, io::Error>(criu?.is_some_and(|version| version >= CriuVersion::WITH_HOOKS))
-    };
-    if !is_new || !has_scripts()? {
+    if !is_new {
         return Ok(None);
     }
     let program = env::current_exe()?;
@@ -66,9 +58,6 @@ impl NewNetwork {
     }
 
     /// Brings the loopback device up.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn set_up(&self) -> io::Result<()> {
         let network = self.first.map_or(Ok(None), network_of)?;
         match network {

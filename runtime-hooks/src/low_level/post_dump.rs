@@ -26,7 +26,6 @@ use crate::host::file_lock::lock_soon;
 use crate::image::manifest::Manifest;
 use crate::image::pstree::{self, PstreeError};
 use crate::image::{shared_memory, tmpfs};
-use crate::low_level::criu_version::CriuVersion;
 use crate::low_level::network_lock;
 use crate::request::AfterDump;
 
@@ -41,21 +40,13 @@ const SHARED_MEMORY: &str = "STASIS_SHARED_MEMORY";
 const CONFIGURATION: [&str; 2] = ["criu-dump.conf", "criu-dump-end.conf"];
 const SCRIPT: [&str; 2] = ["criu-post-dump", "criu-post-dump-end"];
 
-/// Writes the configuration file for dumps by this CRIU, and returns its path; `None` if it cannot
-/// be made to ask. The image is then verified after the dump alone.
-///
-/// # Errors
-/// An I/O error.
-pub(crate) fn prepare(
-    state_dir: &Path,
-    criu: Option<CriuVersion>,
-    after: AfterDump,
-) -> io::Result<Option<PathBuf>> {
+/// Writes the configuration file for dumps, and returns its path; `None` if CRIU cannot be made to
+/// ask. The image is then verified after the dump alone.
+pub(crate) fn prepare(state_dir: &Path, after: AfterDump) -> io::Result<Option<PathBuf>> {
     let program = env::current_exe()?;
-    // CRIU 3.17 aborts if it has a script and a caller that wants to be notified. A program that
-    // was replaced has no path. A caller's variable of this name does not reach CRIU.
-    let asks = criu.is_some_and(|version| version >= CriuVersion::WITH_HOOKS);
-    if !asks || !program.exists() {
+    // A program that was replaced has no path. A caller's variable of this name does not reach
+    // CRIU.
+    if !program.exists() {
         return Ok(None);
     }
     // What stays in the directory does not depend on which of them came first.
@@ -209,14 +200,12 @@ impl PostDump {
 mod tests {
     use super::*;
 
-    const CRIU: Option<CriuVersion> = Some(CriuVersion::WITH_HOOKS);
-
     #[test]
     fn the_configuration_names_this_program() {
         let state = tempfile::tempdir().unwrap();
         let both = [AfterDump::LeaveRunning, AfterDump::Exit];
         for (after, script) in both.into_iter().zip(SCRIPT).cycle().take(4) {
-            let configuration = prepare(state.path(), CRIU, after).unwrap().unwrap();
+            let configuration = prepare(state.path(), after).unwrap().unwrap();
             let script = state.path().join(script);
             assert_eq!(
                 fs::read_to_string(configuration).unwrap(),
@@ -233,11 +222,7 @@ mod tests {
         for _ in 0..200 {
             std::thread::scope(|scope| {
                 for _ in 0..4 {
-                    scope.spawn(|| {
-                        prepare(state.path(), CRIU, AfterDump::Exit)
-                            .unwrap()
-                            .unwrap()
-                    });
+                    scope.spawn(|| prepare(state.path(), AfterDump::Exit).unwrap().unwrap());
                 }
             });
             for entry in fs::read_dir(state.path()).unwrap() {
@@ -249,10 +234,9 @@ mod tests {
     #[test]
     fn a_criu_that_cannot_be_asked_is_left_alone() {
         let state = tempfile::tempdir().unwrap();
-        assert_eq!(prepare(state.path(), None, AfterDump::Exit).unwrap(), None);
         let odd = state.path().join("of \"state\"");
         fs::create_dir(&odd).unwrap();
-        assert_eq!(prepare(&odd, CRIU, AfterDump::Exit).unwrap(), None);
+        assert_eq!(prepare(&odd, AfterDump::Exit).unwrap(), None);
         assert_eq!(fs::read_dir(&odd).unwrap().count(), 0);
     }
 

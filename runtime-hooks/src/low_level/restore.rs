@@ -91,9 +91,6 @@ impl<'a> LowLevelRestore<'a> {
 
     /// Runs it: to its end if the restore is detached, else until the container is up. `criu` is
     /// the environment for CRIU, if it needs one.
-    ///
-    /// # Errors
-    /// An error of starting or awaiting the process.
     pub(crate) fn run(&self, criu: Option<Environment<'_>>) -> io::Result<Restored> {
         match self.options.mode {
             RestoreMode::Detached => {

@@ -6,9 +6,6 @@ use std::fmt;
 use serde::Serialize;
 use stasis_config::{BlockerKind, DEFAULT_PATH, Settings};
 
-use crate::container::create;
-use crate::preflight::peer_access::{ANNOTATION, NONE};
-
 /// What keeps the driver from saving or restoring a process; the rest keeps CRIU from dumping it.
 pub const OF_THE_DRIVER: [BlockerKind; 9] = [
     BlockerKind::FailedState,
@@ -115,163 +112,145 @@ impl fmt::Display for Blockers {
 
 impl std::error::Error for Blockers {}
 
+/// The known consequence of each blocker, and the ways to remove it.
+const TEXTS: [(BlockerKind, &str, &str); 19] = [
+    (
+        BlockerKind::DriverVersion,
+        "the driver has no calls for a checkpoint",
+        "install driver 570 (CUDA 12.8) or newer",
+    ),
+    (
+        BlockerKind::FailedState,
+        "the driver has lost the GPU state of a process and cannot save it",
+        "end the process and start it again",
+    ),
+    (
+        BlockerKind::NcclP2p,
+        "NCCL ranks may share GPU memory (P2P), which this driver saves and then cannot restore, so \
+         the job would be lost",
+        "start the container with the annotation io.stasis.nccl=checkpointable, or the job with \
+         NCCL_P2P_DISABLE=1 NCCL_CUMEM_ENABLE=0 NCCL_CUMEM_HOST_ENABLE=0 NCCL_NVLS_ENABLE=0 in its \
+         environment or the container's /etc/nccl.conf (what a program sets for itself after its \
+         start cannot be seen from outside)",
+    ),
+    (
+        BlockerKind::PeerAccess,
+        "a process with much memory on several GPUs may have peer access between them (PyTorch \
+         enables it at the first copy from one GPU to another), which this driver saves and then \
+         cannot restore, so the job would be lost",
+        "have each process use one GPU (CUDA_VISIBLE_DEVICES); if no process of the container has \
+         peer access, or all call cudaDeviceDisablePeerAccess before a checkpoint, start it with the \
+         annotation io.stasis.peer-access=none",
+    ),
+    (
+        BlockerKind::Mps,
+        "the driver cannot save clients of MPS",
+        "run the job without MPS: no CUDA_MPS_PIPE_DIRECTORY, no mount of the server's directory",
+    ),
+    (
+        BlockerKind::Mig,
+        "the driver cannot save processes on MIG slices",
+        "give the container a whole GPU: nvidia-smi -i GPU -mig 0 on an idle GPU",
+    ),
+    (
+        BlockerKind::ManagedMemory,
+        "the driver cannot save managed memory",
+        "have the program use cudaMalloc or pinned memory in place of cudaMallocManaged",
+    ),
+    (
+        BlockerKind::LostGpu,
+        "NVML cannot report on a GPU that a process uses, so its contents cannot be relied on",
+        "see dmesg (Xid) and nvidia-smi; if the GPU is gone, end the process, restore an earlier \
+         image on another GPU, and reset this one or restart the machine",
+    ),
+    (
+        BlockerKind::Persistence,
+        "without persistence mode the driver frees a GPU with its last user, and then restores \
+         nothing to it, also not after a checkpoint that fails or leaves the container running",
+        "switch persistence mode on (nvidia-smi -pm 1, or nvidia-persistenced)",
+    ),
+    (
+        BlockerKind::UnknownGpus,
+        "another program has moved the GPU state of a process to host memory, and the driver does \
+         not say what it held on which GPUs: a restore without room there loses it",
+        "restore it first: cuda-checkpoint --toggle --pid PID",
+    ),
+    (
+        BlockerKind::NvidiaDevice,
+        "CRIU cannot dump an NVIDIA device of a process without CUDA state",
+        "end the process (nvidia-smi, DCGM, a monitor) for the time of the checkpoint, or run it in \
+         a container of its own",
+    ),
+    (
+        BlockerKind::Gdrdrv,
+        "CRIU cannot dump GDRCopy's device",
+        "keep /dev/gdrdrv out of the container, or switch GDRCopy off (UCX: UCX_TLS=^gdr_copy)",
+    ),
+    (
+        BlockerKind::Rdma,
+        "CRIU cannot dump RDMA devices",
+        "keep /dev/infiniband out of the container, or have NCCL use sockets (NCCL_IB_DISABLE=1)",
+    ),
+    (
+        BlockerKind::IoUring,
+        "CRIU cannot dump io_uring rings",
+        // libuv makes one ring whatever UV_USE_IO_URING is (seen with PyTorch 2.11).
+        "start the program without it (PyTorch's TCPStore: USE_LIBUV=0; others that use libuv: \
+         UV_USE_IO_URING=0), or switch io_uring off before it starts (sysctl \
+         kernel.io_uring_disabled=2)",
+    ),
+    (
+        BlockerKind::SameMemory,
+        "CRIU cannot dump processes that have one memory (CLONE_VM, vfork)",
+        "try again once it has exec'd or ended; a program that keeps such a process has to be \
+         changed: threads, or fork in place of vfork",
+    ),
+    (
+        BlockerKind::JoinedNamespace,
+        "CRIU makes a container's user namespace anew at a restore, and its root may not join the \
+         namespaces that the container is given by a path, such as its pod's",
+        "run it without a user namespace (Kubernetes: hostUsers: true), or with a network and pids \
+         of its own",
+    ),
+    (
+        BlockerKind::ExecSession,
+        "a process that was started by exec is in no image, and ends when a checkpoint ends the \
+         container",
+        "end it first, start it from the container's own program, or have the checkpoint leave the \
+         container running",
+    ),
+    (
+        BlockerKind::OtherRuntime,
+        "its engine has another runtime than stasis checkpoint it, with which CRIU fails at the \
+         driver's devices, or leaves out what is on the GPU",
+        "make the container again with stasis as its runtime (podman --runtime stasis run, docker \
+         run --runtime stasis, ctr run --runtime io.containerd.stasis.v2, a pod's RuntimeClass; \
+         `stasis setup ENGINE` tells the engine of it), or checkpoint it without its engine: stasis \
+         checkpoint --group NAME --into DIR",
+    ),
+    (
+        BlockerKind::DockerExperimental,
+        "Docker has checkpoints only if its settings say that it is \"experimental\"",
+        "`stasis setup docker` writes that; then restart Docker, which ends its containers unless \
+         it has \"live-restore\"",
+    ),
+];
+
 /// The known consequence of a blocker.
 #[must_use]
 pub fn consequence(kind: BlockerKind) -> &'static str {
-    match kind {
-        BlockerKind::DriverVersion => "the driver has no calls for a checkpoint",
-        BlockerKind::FailedState => {
-            "the driver has lost the GPU state of a process and cannot save it"
-        }
-        BlockerKind::NcclP2p => {
-            "NCCL ranks may share GPU memory (P2P), which this driver saves and then cannot \
-             restore, so the job would be lost"
-        }
-        BlockerKind::PeerAccess => {
-            "a process with much memory on several GPUs may have peer access between them (PyTorch \
-             enables it at the first copy from one GPU to another), which this driver saves and \
-             then cannot restore, so the job would be lost"
-        }
-        BlockerKind::Mps => "the driver cannot save clients of MPS",
-        BlockerKind::Mig => "the driver cannot save processes on MIG slices",
-        BlockerKind::ManagedMemory => "the driver cannot save managed memory",
-        BlockerKind::LostGpu => {
-            "NVML cannot report on a GPU that a process uses, so its contents cannot be relied on"
-        }
-        BlockerKind::Persistence => {
-            "without persistence mode the driver frees a GPU with its last user, and then restores \
-             nothing to it, also not after a checkpoint that fails or leaves the container running"
-        }
-        BlockerKind::UnknownGpus => {
-            "another program has moved the GPU state of a process to host memory, and the driver \
-             does not say what it held on which GPUs: a restore without room there loses it"
-        }
-        BlockerKind::NvidiaDevice => {
-            "CRIU cannot dump an NVIDIA device of a process without CUDA state"
-        }
-        BlockerKind::Gdrdrv => "CRIU cannot dump GDRCopy's device",
-        BlockerKind::Rdma => "CRIU cannot dump RDMA devices",
-        BlockerKind::IoUring => "CRIU cannot dump io_uring rings",
-        BlockerKind::SameMemory => {
-            "CRIU cannot dump processes that have one memory (CLONE_VM, vfork)"
-        }
-        BlockerKind::JoinedNamespace => {
-            "CRIU makes a container's user namespace anew at a restore, and its root may not join \
-             the namespaces that the container is given by a path, such as its pod's"
-        }
-        BlockerKind::ExecSession => {
-            "a process that was started by exec is in no image, and ends when a checkpoint ends \
-             the container"
-        }
-        BlockerKind::OtherRuntime => {
-            "its engine has another runtime than stasis checkpoint it, with which CRIU fails at the \
-             driver's devices, or leaves out what is on the GPU"
-        }
-        BlockerKind::DockerExperimental => {
-            "Docker has checkpoints only if its settings say that it is \"experimental\""
-        }
-    }
-}
-
-fn way_out_of_nccl() -> String {
-    let variables = create::NCCL_APART.map(|(name, value)| format!("{name}={value}"));
-    format!(
-        "start the container with the annotation {}={}, or the job with {} in its environment or \
-         the container's /etc/nccl.conf (what a program sets for itself after its start cannot be \
-         seen from outside)",
-        create::ANNOTATION,
-        create::CHECKPOINTABLE,
-        variables.join(" ")
-    )
-}
-
-fn way_out_of_joined_namespace() -> &'static str {
-    "run it without a user namespace (Kubernetes: hostUsers: true), or with a network and pids of \
-     its own"
-}
-
-fn way_out_of_other_runtime() -> &'static str {
-    "make the container again with stasis as its runtime (podman --runtime stasis run, docker run \
-     --runtime stasis, ctr run --runtime io.containerd.stasis.v2, a pod's RuntimeClass; `stasis setup \
-     ENGINE` tells the engine of it), or checkpoint it without its engine: stasis checkpoint --group \
-     NAME --into DIR"
-}
-
-fn way_out_of_docker() -> &'static str {
-    "`stasis setup docker` writes that; then restart Docker, which ends its containers unless it has \
-     \"live-restore\""
-}
-
-fn way_out_of_io_uring() -> &'static str {
-    // libuv makes one ring whatever UV_USE_IO_URING is (seen with PyTorch 2.11).
-    "start the program without it (PyTorch's TCPStore: USE_LIBUV=0; others that use libuv: \
-     UV_USE_IO_URING=0), or switch io_uring off before it starts (sysctl kernel.io_uring_disabled=2)"
-}
-
-fn way_out_of_same_memory() -> &'static str {
-    "try again once it has exec'd or ended; a program that keeps such a process has to be changed: \
-     threads, or fork in place of vfork"
+    texts(kind).0
 }
 
 /// The ways to remove a blocker.
 #[must_use]
-pub fn way_out(kind: BlockerKind) -> String {
-    match kind {
-        BlockerKind::DriverVersion => "install driver 570 (CUDA 12.8) or newer".to_owned(),
-        BlockerKind::FailedState => "end the process and start it again".to_owned(),
-        BlockerKind::NcclP2p => way_out_of_nccl(),
-        BlockerKind::PeerAccess => format!(
-            "have each process use one GPU (CUDA_VISIBLE_DEVICES); if no process of the container \
-             has peer access, or all call cudaDeviceDisablePeerAccess before a checkpoint, start it \
-             with the annotation {ANNOTATION}={NONE}"
-        ),
-        BlockerKind::Mps => {
-            "run the job without MPS: no CUDA_MPS_PIPE_DIRECTORY, no mount of the server's \
-             directory"
-                .to_owned()
-        }
-        BlockerKind::Mig => {
-            "give the container a whole GPU: nvidia-smi -i GPU -mig 0 on an idle GPU".to_owned()
-        }
-        BlockerKind::ManagedMemory => {
-            "have the program use cudaMalloc or pinned memory in place of cudaMallocManaged"
-                .to_owned()
-        }
-        BlockerKind::LostGpu => {
-            "see dmesg (Xid) and nvidia-smi; if the GPU is gone, end the process, restore an \
-             earlier image on another GPU, and reset this one or restart the machine"
-                .to_owned()
-        }
-        BlockerKind::Persistence => {
-            "switch persistence mode on (nvidia-smi -pm 1, or nvidia-persistenced)".to_owned()
-        }
-        BlockerKind::UnknownGpus => {
-            "restore it first: cuda-checkpoint --toggle --pid PID".to_owned()
-        }
-        BlockerKind::NvidiaDevice => {
-            "end the process (nvidia-smi, DCGM, a monitor) for the time of the checkpoint, or run \
-             it in a container of its own"
-                .to_owned()
-        }
-        BlockerKind::Gdrdrv => {
-            "keep /dev/gdrdrv out of the container, or switch GDRCopy off (UCX: \
-             UCX_TLS=^gdr_copy)"
-                .to_owned()
-        }
-        BlockerKind::Rdma => "keep /dev/infiniband out of the container, or have NCCL use sockets \
-             (NCCL_IB_DISABLE=1)"
-            .to_owned(),
-        BlockerKind::IoUring => way_out_of_io_uring().to_owned(),
-        BlockerKind::SameMemory => way_out_of_same_memory().to_owned(),
-        BlockerKind::JoinedNamespace => way_out_of_joined_namespace().to_owned(),
-        BlockerKind::ExecSession => {
-            "end it first, start it from the container's own program, or have the checkpoint leave \
-             the container running"
-                .to_owned()
-        }
-        BlockerKind::OtherRuntime => way_out_of_other_runtime().to_owned(),
-        BlockerKind::DockerExperimental => way_out_of_docker().to_owned(),
-    }
+pub fn way_out(kind: BlockerKind) -> &'static str {
+    texts(kind).1
+}
+
+fn texts(kind: BlockerKind) -> (&'static str, &'static str) {
+    let texts = TEXTS.iter().find(|(known, ..)| *known == kind);
+    texts.map_or(("", ""), |(_, consequence, way_out)| (consequence, way_out))
 }
 
 #[cfg(test)]

@@ -61,6 +61,11 @@ pub enum Criu {
     Unknown(String),
 }
 
+/// A CRIU that stasis does not use.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct UnusableCriu(String);
+
 impl Criu {
     /// `None` if there is none, or it is not known.
     #[must_use]
@@ -68,6 +73,28 @@ impl Criu {
         match self {
             Self::Version(version) => Some(*version),
             Self::Missing | Self::Unknown(_) => None,
+        }
+    }
+
+    /// Whether it is one that stasis uses.
+    pub fn usable(&self) -> Result<(), UnusableCriu> {
+        let needed = CriuVersion::NEEDED;
+        Err(UnusableCriu(match self {
+            Self::Version(version) if *version >= needed => return Ok(()),
+            Self::Version(version) => {
+                format!("CRIU {version} is too old; install {needed} or newer")
+            }
+            Self::Missing => "no criu is in PATH".to_owned(),
+            Self::Unknown(why) => format!("CRIU does not report its version: {why}"),
+        }))
+    }
+
+    /// Refuses an operation with a CRIU that is too old, or may be. Of one that is missing the
+    /// low-level runtime tells.
+    pub(crate) fn refuse_old(&self) -> Result<(), UnusableCriu> {
+        match self {
+            Self::Missing => Ok(()),
+            Self::Version(_) | Self::Unknown(_) => self.usable(),
         }
     }
 }
@@ -80,7 +107,7 @@ impl Capabilities {
         Self {
             kernel: Kernel::probe(),
             cgroups: Cgroups::probe(),
-            criu: match CriuVersion::installed(&settings.paths.state_dir) {
+            criu: match CriuVersion::installed() {
                 Ok(Some(version)) => Criu::Version(version),
                 Ok(None) => Criu::Missing,
                 Err(error) => Criu::Unknown(error.to_string()),

@@ -28,14 +28,12 @@ pub struct CudaMembers {
 
 /// An error of finding the CUDA processes.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum FindError {
-    /// `/proc` or the cgroup cannot be read.
     #[error(transparent)]
     Processes(#[from] io::Error),
-    /// A process has a GPU open, and the driver library cannot be used.
     #[error(transparent)]
     Driver(#[from] OpenError),
-    /// The driver cannot query a process that may use CUDA.
     #[error(transparent)]
     Process(#[from] ProcessFailure),
 }
@@ -68,9 +66,6 @@ pub fn cuda_members(
 /// Opens the driver for the processes of the container `id`. After a killed operation the driver
 /// may still work on a process, and until it is done not even a state query returns (measured on
 /// driver 580.159); so queries may then take as long as the work itself.
-///
-/// # Errors
-/// [`OpenError`].
 pub fn open_driver(context: &Context, id: &str) -> Result<WatchedDriver, OpenError> {
     open(context, id).map(|(driver, _)| driver)
 }

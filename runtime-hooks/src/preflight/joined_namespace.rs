@@ -21,9 +21,6 @@ const EXTERNAL: [(&str, &str); 2] = [("network", "net"), ("pid", "pid")];
 
 /// Finds what a restore of the container could not join. One whose specification cannot be read has
 /// none.
-///
-/// # Errors
-/// An error of reading `/proc`.
 pub(crate) fn findings(container: &Container) -> io::Result<Vec<Finding>> {
     let Some(spec) = container.spec() else {
         return Ok(Vec::new());

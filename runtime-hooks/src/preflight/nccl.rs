@@ -34,9 +34,6 @@ pub(crate) struct Candidate<'a> {
 ///
 /// No driver restores memory that processes share. 610 does for old-style IPC between the processes
 /// of a "job", one at a time, which is not driven here.
-///
-/// # Errors
-/// An error of reading `/proc`.
 pub(crate) fn sharing_ranks<'a>(
     candidates: &[Candidate<'a>],
     connections: &Connections,

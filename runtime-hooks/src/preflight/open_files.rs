@@ -72,9 +72,6 @@ pub(crate) struct OpenFiles {
 impl OpenFiles {
     /// Reads the devices, rings and files below `directory` that a process has open or mapped;
     /// empty if it has ended.
-    ///
-    /// # Errors
-    /// An error of reading `/proc`.
     pub(crate) fn read(process: &ProcessRef, directory: Option<String>) -> io::Result<Self> {
         let mut holds = Self {
             directory,
@@ -140,9 +137,6 @@ fn socket_inode(path: &str) -> Option<u64> {
 }
 
 /// The names of the process's threads that begin with `prefix`.
-///
-/// # Errors
-/// An error of reading `/proc`.
 pub(crate) fn threads_named(process: &ProcessRef, prefix: &str) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for thread in threads(process.pid())? {
@@ -165,9 +159,6 @@ pub(crate) struct Environment {
 
 impl Environment {
     /// Reads `/proc/PID/environ`; empty if the process has ended.
-    ///
-    /// # Errors
-    /// An error of reading `/proc`.
     pub(crate) fn read(process: &ProcessRef) -> io::Result<Self> {
         let mut bytes = Vec::new();
         let environ = gone_is_none(File::open(format!("/proc/{}/environ", process.pid())))?;

@@ -21,9 +21,6 @@ pub(crate) struct Connections {
 
 impl Connections {
     /// Reads the connections in the network namespaces of these processes.
-    ///
-    /// # Errors
-    /// An error of reading `/proc`.
     pub(crate) fn of<'p>(processes: impl Iterator<Item = &'p ProcessRef>) -> io::Result<Self> {
         let mut seen = BTreeSet::new();
         let mut connections = Self::default();

@@ -15,9 +15,6 @@ const CPUSET: [&str; 2] = ["cpuset.cpus", "cpuset.mems"];
 
 /// Moves a process into the cgroup `name` at the root of each hierarchy that this process sees.
 /// In a hierarchy that does not allow it, the process stays where it is.
-///
-/// # Errors
-/// An error of reading the mount table.
 pub fn set_apart(pid: u32, name: &str) -> io::Result<()> {
     for cgroup in Hierarchies::read()?.everywhere(&Path::new("/").join(name)) {
         // A hierarchy may be mounted read-only, as in most containers.
@@ -28,9 +25,6 @@ pub fn set_apart(pid: u32, name: &str) -> io::Result<()> {
 
 impl Cgroup {
     /// Moves a process out of this cgroup, into the cgroup `name` at the root of its hierarchy.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn let_out(&self, pid: u32, name: &str) -> io::Result<()> {
         let root = self.with_ancestors().last();
         let root = root.ok_or(io::ErrorKind::NotFound)?;

@@ -9,9 +9,6 @@ use crate::procfs::number;
 
 /// How many CPUs a process may keep busy, by its cgroup and those above it: at least one, what is
 /// left of a further one not counted. `None` without a limit, and for a process that has ended.
-///
-/// # Errors
-/// An error of reading `/proc`.
 pub fn cpu_limit(pid: i32) -> io::Result<Option<u64>> {
     let cgroup = Cgroup::of_process(pid, "cpu")?;
     Ok(cgroup.and_then(|cgroup| {

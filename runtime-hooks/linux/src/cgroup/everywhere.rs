@@ -29,9 +29,6 @@ pub struct Everywhere {
 
 impl Everywhere {
     /// The cgroup of a path, whether it exists or not.
-    ///
-    /// # Errors
-    /// An error of reading the mount table.
     pub fn at(path: &Path) -> io::Result<Self> {
         let hierarchies = Hierarchies::read()?;
         Ok(Self {

@@ -24,23 +24,18 @@ pub enum FreezerState {
 
 /// Why a cgroup could not be frozen or thawed.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum FreezerError {
-    /// A file of the cgroup could not be read or written.
     #[error("cannot access {path}")]
     Io {
-        /// The file.
         path: PathBuf,
-        /// An I/O error.
         #[source]
         source: io::Error,
     },
-    /// The cgroup did not reach the requested state in time.
     #[error("the cgroup {path} was not {requested} within {} s; a cgroup above it may be frozen",
             SETTLE.as_secs())]
     Timeout {
-        /// The cgroup.
         path: PathBuf,
-        /// "frozen" or "thawed".
         requested: &'static str,
     },
 }
@@ -48,9 +43,6 @@ pub enum FreezerError {
 impl Cgroup {
     /// The state that was requested of this cgroup itself. What was requested of a cgroup above it
     /// is left alone, since stasis changes only the container's own.
-    ///
-    /// # Errors
-    /// [`FreezerError::Io`].
     pub fn freezer_state(&self) -> Result<FreezerState, FreezerError> {
         let frozen = match self.version {
             // Unlike freezer.state, this one is about the cgroup alone
@@ -66,33 +58,21 @@ impl Cgroup {
     }
 
     /// Whether its tasks are frozen, or are being frozen, through this cgroup or one above it.
-    ///
-    /// # Errors
-    /// [`FreezerError::Io`].
     pub fn is_frozen_or_freezing(&self) -> Result<bool, FreezerError> {
         Ok(self.settled()? != Some(FreezerState::Thawed))
     }
 
     /// Lets the tasks run and waits until they do.
-    ///
-    /// # Errors
-    /// [`FreezerError`].
     pub fn thaw(&self) -> Result<(), FreezerError> {
         self.reach(FreezerState::Thawed)
     }
 
     /// Holds the tasks and waits until all of them stand still.
-    ///
-    /// # Errors
-    /// [`FreezerError`].
     pub fn freeze(&self) -> Result<(), FreezerError> {
         self.reach(FreezerState::Frozen)
     }
 
     /// Requests a state and does not wait until the cgroup has reached it.
-    ///
-    /// # Errors
-    /// [`FreezerError::Io`].
     pub fn request(&self, state: FreezerState) -> Result<(), FreezerError> {
         let (path, value) = self.switch(state);
         fs::write(&path, value).map_err(|source| FreezerError::Io { path, source })
@@ -106,9 +86,6 @@ impl Cgroup {
     }
 
     /// The nearest cgroup above this one that is frozen by itself, and so holds its tasks.
-    ///
-    /// # Errors
-    /// [`FreezerError::Io`].
     pub fn frozen_above(&self) -> Result<Option<Self>, FreezerError> {
         for directory in self.with_ancestors().skip(1) {
             let above = Self::with_freezer(directory.to_owned());
@@ -135,9 +112,6 @@ impl Cgroup {
     }
 
     /// Has the tasks stand still, or go on, and waits until all do.
-    ///
-    /// # Errors
-    /// [`FreezerError`].
     pub fn reach(&self, state: FreezerState) -> Result<(), FreezerError> {
         let deadline = Instant::now() + SETTLE;
         loop {

@@ -29,9 +29,6 @@ enum Kind {
 
 impl Hierarchies {
     /// Reads the hierarchies that are mounted now.
-    ///
-    /// # Errors
-    /// An error of reading the mount table.
     pub fn read() -> io::Result<Self> {
         Ok(Self::among(&mountinfo::mounts()?))
     }

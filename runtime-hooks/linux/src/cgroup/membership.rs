@@ -27,9 +27,6 @@ struct Line {
 impl Membership {
     /// Reads the cgroups of a process; `None` if it has ended. A process may be in a sub-cgroup of
     /// its container's cgroup.
-    ///
-    /// # Errors
-    /// An error of reading `/proc`.
     pub fn of(pid: i32) -> io::Result<Option<Self>> {
         let path = PathBuf::from(format!("/proc/{pid}/cgroup"));
         let Some(text) = procfs::read(&path, MAX_BYTES)? else {

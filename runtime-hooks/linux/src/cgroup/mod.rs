@@ -75,9 +75,6 @@ impl Cgroup {
 
     /// The cgroup of a process that a controller (of version 1 or 2) applies to; `None` if the
     /// process has ended, or no mount shows the cgroup.
-    ///
-    /// # Errors
-    /// An error of reading `/proc`.
     pub fn of_process(pid: i32, controller: &str) -> io::Result<Option<Self>> {
         let Some(membership) = Membership::of(pid)? else {
             return Ok(None);
@@ -87,9 +84,6 @@ impl Cgroup {
 
     /// The cgroups whose freezer can hold a process: on a hybrid host it has one in the freezer
     /// hierarchy of version 1, which comes first, and one in the unified hierarchy.
-    ///
-    /// # Errors
-    /// An error of reading `/proc`.
     pub fn freezers_of(pid: i32) -> io::Result<Vec<Self>> {
         let Some(membership) = Membership::of(pid)? else {
             return Ok(Vec::new());
@@ -117,18 +111,12 @@ impl Cgroup {
     }
 
     /// The directories of the cgroups directly below it.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn children(&self) -> io::Result<Vec<PathBuf>> {
         children(&self.directory)
     }
 }
 
 /// The directories of the cgroups directly below the one of a directory.
-///
-/// # Errors
-/// An I/O error.
 pub fn children(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory)? {

@@ -21,9 +21,6 @@ impl Cgroup {
 }
 
 /// The pids of all processes of the cgroup of a directory and of the cgroups below it.
-///
-/// # Errors
-/// As [`Cgroup::pids`].
 pub fn pids(directory: &Path) -> io::Result<BTreeSet<i32>> {
     let mut pids = BTreeSet::new();
     match collect(directory, &mut pids) {

@@ -33,9 +33,6 @@ impl ProcessRef {
     }
 
     /// What it has locked; `None` if it has ended.
-    ///
-    /// # Errors
-    /// An error of reading `/proc`.
     pub fn locked_memory(&self) -> io::Result<Option<LockedMemory>> {
         let path = PathBuf::from(format!("/proc/{}/limits", self.pid));
         let (status, limits) = (Status::of(self.pid)?, procfs::read(&path, MAX_BYTES)?);

@@ -4,10 +4,11 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
-use std::thread;
 
 use rustix::system::sethostname;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use rustix::thread::LinkNameSpaceType;
+
+use super::network::in_namespace;
 
 /// Sets the host name in the UTS namespace of a process, unless that is our own.
 ///
@@ -18,16 +19,9 @@ pub fn set_host_name(pid: i32, name: &str) -> io::Result<()> {
     if namespace.metadata()?.ino() == fs::metadata("/proc/self/ns/uts")?.ino() {
         return Ok(());
     }
-    // A thread has a namespace of its own (setns(2)), and this one ends with it.
-    let set = || -> io::Result<()> {
-        let kind = Some(LinkNameSpaceType::HostNameAndNISDomainName);
-        move_into_link_name_space(namespace.as_fd(), kind)?;
+    let kind = LinkNameSpaceType::HostNameAndNISDomainName;
+    in_namespace(namespace.as_fd(), kind, || {
         Ok(sethostname(name.as_bytes())?)
-    };
-    thread::scope(|scope| {
-        let set = thread::Builder::new().spawn_scoped(scope, set)?;
-        set.join()
-            .unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
     })
 }
 

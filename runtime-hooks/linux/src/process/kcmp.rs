@@ -30,9 +30,6 @@ pub fn same_file(one: (&ProcessRef, u32), other: (&ProcessRef, u32)) -> io::Resu
 
 /// Whether two processes have one memory (`CLONE_VM`, as vfork(2) makes them) or one table of
 /// descriptors (`CLONE_FILES`): what is changed in one is changed in the other.
-///
-/// # Errors
-/// As [`same_file`].
 pub fn shares_memory_or_descriptors(one: &ProcessRef, other: &ProcessRef) -> io::Result<bool> {
     let (one, other) = ((one, 0), (other, 0));
     Ok(same(Compared::Memory, one, other)? || same(Compared::Descriptors, one, other)?)
@@ -41,9 +38,6 @@ pub fn shares_memory_or_descriptors(one: &ProcessRef, other: &ProcessRef) -> io:
 /// How the memories of two processes, by their pids, are ordered by the kernel, which keeps to that
 /// order: equal if both have one. Of those that have ended and wait for their parents all are
 /// equal. `None` if one is not there, or has no such order.
-///
-/// # Errors
-/// As [`same_file`].
 pub fn order_of_memories(one: i32, other: i32) -> io::Result<Option<Ordering>> {
     let order = compare(Compared::Memory, (one, 0), (other, 0))?;
     Ok(match order {

@@ -87,9 +87,6 @@ impl ProcessRef {
     }
 
     /// Opens its parent; `None` if either has ended, or the parent is not visible from here.
-    ///
-    /// # Errors
-    /// An error of reading `/proc`.
     pub fn parent(&self) -> io::Result<Option<Self>> {
         let Some(pid) = Stat::of(self.pid)?.map(|stat| stat.parent) else {
             return Ok(None);
@@ -119,17 +116,11 @@ impl ProcessRef {
     }
 
     /// Whether the process has not ended.
-    ///
-    /// # Errors
-    /// The error of poll(2).
     pub fn is_alive(&self) -> io::Result<bool> {
         self.outlives(Duration::ZERO)
     }
 
     /// Whether the process has not ended when `time` has passed.
-    ///
-    /// # Errors
-    /// The error of poll(2).
     pub fn outlives(&self, time: Duration) -> io::Result<bool> {
         let began = Instant::now();
         loop {
@@ -152,18 +143,12 @@ impl ProcessRef {
     }
 
     /// What the first thread of the process is doing; [`TaskState::Ended`] if the process is gone.
-    ///
-    /// # Errors
-    /// An error of reading `/proc`.
     pub fn state(&self) -> io::Result<TaskState> {
         Ok(Stat::of(self.pid)?.map_or(TaskState::Ended, |stat| stat.state))
     }
 
     /// Whether it is ending, or has ended: of a process that was killed that is so before it is
     /// gone, and on a busy machine for long.
-    ///
-    /// # Errors
-    /// An error of reading `/proc`.
     pub fn is_dying(&self) -> io::Result<bool> {
         Ok(Stat::of(self.pid)?.is_none_or(|stat| stat.is_dying))
     }
@@ -177,25 +162,16 @@ impl ProcessRef {
     }
 
     /// Asks the process to end.
-    ///
-    /// # Errors
-    /// As [`ProcessRef::kill`].
     pub fn terminate(&self) -> io::Result<()> {
         self.send(Signal::TERM)
     }
 
     /// Stops the process, until it is let go on or ended.
-    ///
-    /// # Errors
-    /// As [`ProcessRef::kill`].
     pub fn stop(&self) -> io::Result<()> {
         self.send(Signal::STOP)
     }
 
     /// Lets the process go on, if a stop signal holds it.
-    ///
-    /// # Errors
-    /// As [`ProcessRef::kill`].
     pub fn go_on(&self) -> io::Result<()> {
         self.send(Signal::CONT)
     }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::thread;
 
@@ -31,9 +31,18 @@ pub fn in_network<T: Send>(
     namespace: BorrowedFd<'_>,
     work: impl FnOnce() -> io::Result<T> + Send,
 ) -> io::Result<T> {
+    in_namespace(namespace, LinkNameSpaceType::Network, work)
+}
+
+/// Does `work` in a namespace.
+pub(super) fn in_namespace<T: Send>(
+    namespace: BorrowedFd<'_>,
+    kind: LinkNameSpaceType,
+    work: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
     // A thread has a namespace of its own (setns(2)), and this one ends with it.
     let work = || {
-        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+        move_into_link_name_space(namespace, Some(kind))?;
         work()
     };
     thread::scope(|scope| {
@@ -53,9 +62,6 @@ const LOOPBACK: u32 = 1;
 const UP: u32 = 1;
 
 /// Brings the loopback device of this thread's network up.
-///
-/// # Errors
-/// An I/O error.
 pub fn bring_loopback_up() -> io::Result<()> {
     let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
     // Of the protocol 0, `NETLINK_ROUTE`.
@@ -86,6 +92,8 @@ mod tests {
     use std::fs::read_link;
     use std::net::UdpSocket;
     use std::process::{Child, Command};
+
+    use std::os::fd::AsFd;
 
     use super::*;
 

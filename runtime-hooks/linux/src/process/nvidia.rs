@@ -15,18 +15,12 @@ impl ProcessRef {
     /// Whether the process can have GPU state: it has libcuda loaded (there is no other way to
     /// use CUDA, and it stays loaded while the GPU state is in host memory), or an NVIDIA device
     /// open.
-    ///
-    /// # Errors
-    /// An error of reading `/proc`.
     pub fn may_use_cuda(&self) -> io::Result<bool> {
         let shows_use = |mapping: Mapping<'_>| is_libcuda(mapping.path) || is_device(mapping.path);
         Ok(any_mapping(self.pid, shows_use)? || self.has_device_open()?)
     }
 
     /// Whether the process has a descriptor or a mapping of an NVIDIA device.
-    ///
-    /// # Errors
-    /// An error of reading `/proc`.
     pub fn has_nvidia_device(&self) -> io::Result<bool> {
         let maps_one = any_mapping(self.pid, |mapping| is_device(mapping.path))?;
         Ok(maps_one || self.has_device_open()?)
@@ -34,9 +28,6 @@ impl ProcessRef {
 
     /// The version of the libcuda that the process has loaded, as NVIDIA's file names tell it.
     /// `None` if it has none, or one whose name does not tell.
-    ///
-    /// # Errors
-    /// An error of reading `/proc`.
     pub fn libcuda_version(&self) -> io::Result<Option<String>> {
         for_each_mapping(self.pid, |mapping| match version_of_libcuda(mapping.path) {
             Some(version) => ControlFlow::Break(version),
@@ -46,9 +37,6 @@ impl ProcessRef {
 
     /// The paths of the NVIDIA devices that the process has open, as it sees them: one for each
     /// descriptor, of which it may have a million.
-    ///
-    /// # Errors
-    /// An error of reading `/proc`.
     pub fn open_nvidia_devices(&self) -> io::Result<impl Iterator<Item = String>> {
         Ok(descriptors(self.pid)?.filter_map(|descriptor| {
             let target = descriptor.target();

@@ -12,55 +12,29 @@ const PATH: &str = "/proc/cpuinfo";
 /// (`Documentation/arch/x86/cpuinfo.rst` has the flags).
 const MAX_BYTES: u64 = 64 << 10;
 
+/// Flags that are instructions which programs look for before they use them: all that begin so, and
+/// these.
+const STARTS: [&str; 14] = [
+    "sse", "ssse", "avx", "amx_", "bmi", "sha", "sm3", "sm4", "fma", "xsave", "gfni", "vaes",
+    "vpclmul", "movdir",
+];
+const WHOLE: &str = "mmx fxsr pni pclmulqdq cx16 movbe popcnt aes f16c rdrand rdseed lahf_lm abm xop \
+                     tbm fsgsbase rtm adx clflushopt clwb xgetbv1 ospke rdpid rdtscp enqcmd cldemote \
+                     waitpkg serialize";
+
 /// What the CPUs can do, as the kernel names it: "avx2", "smep".
-///
-/// # Errors
-/// An I/O error with its path.
 pub fn cpu_flags() -> io::Result<BTreeSet<String>> {
     let path = Path::new(PATH);
     let read = File::open(path).and_then(|file| of_first(BufReader::new(file.take(MAX_BYTES))));
     read.map_err(|error| about(path, &error))
 }
 
-/// Those of the flags that are instructions which programs look for before they use them.
+/// Those of the flags that are instructions.
 #[must_use]
 pub fn instruction_sets(flags: BTreeSet<String>) -> BTreeSet<String> {
-    let starts = [
-        "sse", "ssse", "avx", "amx_", "bmi", "sha", "sm3", "sm4", "fma", "xsave", "gfni", "vaes",
-        "vpclmul", "movdir",
-    ];
-    let whole = [
-        "mmx",
-        "fxsr",
-        "pni",
-        "pclmulqdq",
-        "cx16",
-        "movbe",
-        "popcnt",
-        "aes",
-        "f16c",
-        "rdrand",
-        "rdseed",
-        "lahf_lm",
-        "abm",
-        "xop",
-        "tbm",
-        "fsgsbase",
-        "rtm",
-        "adx",
-        "clflushopt",
-        "clwb",
-        "xgetbv1",
-        "ospke",
-        "rdpid",
-        "rdtscp",
-        "enqcmd",
-        "cldemote",
-        "waitpkg",
-        "serialize",
-    ];
     let is_one = |flag: &String| {
-        starts.iter().any(|start| flag.starts_with(start)) || whole.contains(&flag.as_str())
+        STARTS.iter().any(|start| flag.starts_with(start))
+            || WHOLE.split(' ').any(|whole| whole == flag)
     };
     flags.into_iter().filter(is_one).collect()
 }

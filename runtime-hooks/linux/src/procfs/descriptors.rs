@@ -32,9 +32,6 @@ impl Descriptor {
 
 /// The open files of a process; none for a process that has ended. Leaves out files that are closed
 /// meanwhile, and files whose name is longer than a page (ENAMETOOLONG).
-///
-/// # Errors
-/// An I/O error with its path.
 pub fn descriptors(pid: i32) -> io::Result<impl Iterator<Item = Descriptor>> {
     let path = PathBuf::from(format!("/proc/{pid}/fd"));
     let entries = gone_is_none(fs::read_dir(&path)).map_err(|error| about(&path, &error))?;
@@ -48,9 +45,6 @@ pub fn descriptors(pid: i32) -> io::Result<impl Iterator<Item = Descriptor>> {
 }
 
 /// Whether a descriptor of a process is closed by execve(2); `None` if it is not open any more.
-///
-/// # Errors
-/// An I/O error with its path.
 pub fn close_on_exec(pid: i32, number: u32) -> io::Result<Option<bool>> {
     let path = PathBuf::from(format!("/proc/{pid}/fdinfo/{number}"));
     Ok(read(&path, MAX_FDINFO_BYTES)?.map(|text| has_close_on_exec(&text)))

@@ -12,9 +12,6 @@ const NOBODY: u32 = u32::MAX;
 
 /// The user who has logged in, whatever sudo(8) and the like made of it since; `None` for what a
 /// service has started, without audit in the kernel, or if the process has ended.
-///
-/// # Errors
-/// An error of reading `/proc`.
 pub fn login_user(pid: i32) -> io::Result<Option<u32>> {
     let path = PathBuf::from(format!("/proc/{pid}/loginuid"));
     let Some(text) = read(&path, MAX_BYTES)? else {

@@ -106,9 +106,6 @@ pub fn for_each_mapping<B>(
 }
 
 /// How many mappings a process may have (`vm.max_map_count`).
-///
-/// # Errors
-/// An I/O error.
 pub fn most_mappings() -> io::Result<usize> {
     let path = Path::new("/proc/sys/vm/max_map_count");
     let text = super::read(path, 64)?.unwrap_or_default();
@@ -116,9 +113,6 @@ pub fn most_mappings() -> io::Result<usize> {
 }
 
 /// How many mappings a process has; none if it has ended.
-///
-/// # Errors
-/// As [`for_each_mapping`].
 pub fn count_mappings(pid: i32) -> io::Result<usize> {
     let mut count = 0;
     for_each_mapping::<Infallible>(pid, |_| {
@@ -145,9 +139,6 @@ pub fn open_mapped(pid: i32, mapping: &Mapping<'_>) -> io::Result<Option<File>> 
 }
 
 /// Whether a process has a mapping that `matches`.
-///
-/// # Errors
-/// As [`for_each_mapping`].
 pub fn any_mapping(pid: i32, matches: impl Fn(Mapping<'_>) -> bool) -> io::Result<bool> {
     let found = for_each_mapping(pid, |mapping| {
         if matches(mapping) {

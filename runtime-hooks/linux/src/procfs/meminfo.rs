@@ -19,9 +19,6 @@ pub struct MemInfo {
 
 impl MemInfo {
     /// Of this machine.
-    ///
-    /// # Errors
-    /// An I/O error with its path.
     pub fn read() -> io::Result<Self> {
         let path = Path::new(PATH);
         let read = File::open(path).and_then(|file| read_limited(&file, MAX_BYTES));

@@ -9,9 +9,6 @@ use crate::ProcessRef;
 
 /// Whether a process is in another namespace of this kind ("user", "net", "pid": the names below
 /// `/proc/PID/ns`) than we are; `None` if it has ended.
-///
-/// # Errors
-/// An error of reading `/proc`.
 pub fn has_another_namespace(process: &ProcessRef, kind: &str) -> io::Result<Option<bool>> {
     let own = identity("self", kind)?;
     let Some(theirs) = gone_is_none(identity(&process.pid().to_string(), kind))? else {

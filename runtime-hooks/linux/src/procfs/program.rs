@@ -20,9 +20,6 @@ const NOTES: u64 = 4096;
 
 /// The file of the program that a process executes, also if it has been replaced since; `None` if
 /// the process has ended.
-///
-/// # Errors
-/// An error of reading `/proc`.
 pub fn program(pid: i32) -> io::Result<Option<PathBuf>> {
     let target = gone_is_none(fs::read_link(format!("/proc/{pid}/exe")))?;
     Ok(target.map(|target| {
@@ -47,9 +44,6 @@ pub fn is_of_go(pid: i32) -> io::Result<Option<bool>> {
 }
 
 /// The command line of a process, as far as it has not written over it; `None` if it has ended.
-///
-/// # Errors
-/// An error of reading `/proc`.
 pub fn arguments(pid: i32) -> io::Result<Option<Vec<OsString>>> {
     let text = read(&PathBuf::from(format!("/proc/{pid}/cmdline")), MAX_BYTES)?;
     Ok(text.map(|text| {

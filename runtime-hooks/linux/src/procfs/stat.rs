@@ -56,17 +56,11 @@ impl TaskState {
 
 impl Stat {
     /// Of a process (its first thread); `None` if it has ended and was reaped.
-    ///
-    /// # Errors
-    /// An I/O error with its path.
     pub fn of(pid: i32) -> io::Result<Option<Self>> {
         Self::read(&PathBuf::from(format!("/proc/{pid}/stat")))
     }
 
     /// Of one thread of a process; `None` if it has ended.
-    ///
-    /// # Errors
-    /// An I/O error with its path.
     pub fn of_thread(pid: i32, thread: i32) -> io::Result<Option<Self>> {
         Self::read(&PathBuf::from(format!("/proc/{pid}/task/{thread}/stat")))
     }

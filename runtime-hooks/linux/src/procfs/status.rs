@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::thread::CpuSet;
+
 use super::{TaskState, number, read, words};
 
 /// A process may be in 65536 groups (NGROUPS_MAX), each a number of up to ten digits in `Groups`.
@@ -16,17 +18,11 @@ pub struct Status {
 
 impl Status {
     /// Of a process; `None` if it has ended and was reaped.
-    ///
-    /// # Errors
-    /// An I/O error with its path.
     pub fn of(pid: i32) -> io::Result<Option<Self>> {
         Self::read(&PathBuf::from(format!("/proc/{pid}/status")))
     }
 
     /// Of one thread of a process; `None` if it has ended.
-    ///
-    /// # Errors
-    /// An I/O error with its path.
     pub fn of_thread(pid: i32, thread: i32) -> io::Result<Option<Self>> {
         Self::read(&PathBuf::from(format!("/proc/{pid}/task/{thread}/status")))
     }
@@ -73,14 +69,12 @@ impl Status {
     /// How many CPUs it may run on.
     #[must_use]
     pub fn allowed_cpus(&self) -> Option<u64> {
-        let list = self.field("Cpus_allowed_list")?;
-        let ranges = list.split(|byte| *byte == b',').map(|range| {
-            let mut ends = range.splitn(2, |byte| *byte == b'-');
-            let first: u64 = number(ends.next()?)?;
-            let last = ends.next().map_or(Some(first), number)?;
-            last.checked_sub(first)?.checked_add(1)
-        });
-        ranges.sum()
+        self.allowed_cpu_list().map(|cpus| cpus.len() as u64)
+    }
+
+    pub(crate) fn allowed_cpu_list(&self) -> Option<Vec<usize>> {
+        let list = std::str::from_utf8(self.field("Cpus_allowed_list")?).ok()?;
+        cpu_list(list).filter(|cpus| !cpus.is_empty())
     }
 
     /// The pid of the process in each pid namespace that it is in, from ours inwards.
@@ -88,6 +82,17 @@ impl Status {
     pub fn namespace_pids(&self) -> Option<Vec<i32>> {
         words(self.field("NSpid")?).map(number).collect()
     }
+}
+
+/// A list like "0-3,8,10-11" (cpuset(7), "List format").
+pub(crate) fn cpu_list(list: &str) -> Option<Vec<usize>> {
+    let mut cpus = Vec::new();
+    for part in list.split(',').filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (first.parse().ok()?, last.parse::<usize>().ok()?);
+        cpus.extend(first..=last.min(CpuSet::MAX_CPU));
+    }
+    Some(cpus)
 }
 
 #[cfg(test)]

@@ -13,18 +13,12 @@ const MAX_CHILDREN_BYTES: u64 = 32 << 20;
 const MAX_SYSCALL_BYTES: u64 = 4096;
 
 /// All processes that are there, zombies included.
-///
-/// # Errors
-/// An I/O error with its path.
 pub fn processes() -> io::Result<Vec<i32>> {
     let path = Path::new("/proc");
     numbers(path).map_err(|error| about(path, &error))
 }
 
 /// The threads of a process; none if it has ended.
-///
-/// # Errors
-/// An I/O error with its path.
 pub fn threads(pid: i32) -> io::Result<Vec<i32>> {
     let path = format!("/proc/{pid}/task");
     let path = Path::new(&path);
@@ -54,9 +48,6 @@ pub fn children_of_thread(pid: i32, thread: i32) -> Vec<i32> {
 
 /// The address of the instruction behind which a thread waits in the kernel; `None` if it runs, or
 /// has ended.
-///
-/// # Errors
-/// An I/O error with its path.
 pub fn waits_behind(pid: i32, thread: i32) -> io::Result<Option<u64>> {
     let path = format!("/proc/{pid}/task/{thread}/syscall");
     let path = Path::new(&path);

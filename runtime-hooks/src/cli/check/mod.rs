@@ -88,7 +88,7 @@ pub struct Blocker {
     /// The consequence of a checkpoint.
     pub consequence: &'static str,
     /// How to make the container checkpointable.
-    pub way_out: String,
+    pub way_out: &'static str,
     /// Whether the settings allow it.
     pub allowed: bool,
 }

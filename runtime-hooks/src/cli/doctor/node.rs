@@ -79,12 +79,12 @@ fn of(has: &Capabilities) -> Vec<Finding> {
 }
 
 fn of_criu(criu: &Criu) -> Finding {
-    let needed = CriuVersion::WITH_HOOKS;
+    let needed = CriuVersion::NEEDED;
     let remedy = format!("install CRIU {needed} or newer");
     match criu {
-        Criu::Version(version) if *version < needed => warning(
+        Criu::Version(version) if *version < needed => fault(
             "criu-version",
-            format!("CRIU {version} has no hooks for GPU contents"),
+            format!("CRIU {version} is too old: checkpoints and restores are refused"),
             remedy,
         ),
         Criu::Version(version) => ok("criu", format!("CRIU {version}")),

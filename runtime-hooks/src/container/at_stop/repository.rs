@@ -9,28 +9,19 @@ use crate::container::spec::Spec;
 
 /// A key has no repository.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum NoRepository {
-    /// It is not known whose it is.
     #[error(transparent)]
     Namespace(#[from] NoNamespace),
-    /// A registry has no such names.
     #[error(
         "{name} is no repository of a registry: {what}; give the container a key in lower case \
          (io.stasis.checkpoint.key)"
     )]
-    Name {
-        /// It.
-        name: String,
-        /// What is wrong with it.
-        what: &'static str,
-    },
+    Name { name: String, what: &'static str },
 }
 
 /// The repository of a key, below that of the settings, and of a pod's container below that of its
 /// namespace.
-///
-/// # Errors
-/// [`NoRepository`].
 pub(crate) fn repository_of(
     registry: &str,
     spec: &Spec,

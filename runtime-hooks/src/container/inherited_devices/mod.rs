@@ -35,21 +35,17 @@ pub use replacer::Replacer;
 
 /// Why a child keeps the devices that it has inherited, so that CRIU could not dump it.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum InheritedDevicesError {
-    /// The processes that may have inherited devices cannot be read.
     #[error("cannot find out which processes have inherited NVIDIA devices")]
     Unreadable(#[source] io::Error),
-    /// They cannot be replaced.
     #[error(
         "process {pid} ({name}) was forked by a CUDA process, and its inherited NVIDIA devices, \
          which criu cannot dump, cannot be taken from it"
     )]
     Kept {
-        /// The child.
         pid: i32,
-        /// Its command name.
         name: String,
-        /// What was said.
         #[source]
         source: io::Error,
     },
@@ -90,7 +86,7 @@ pub(crate) fn give_up(
     let mut all_replaced = Vec::new();
     for (process, answer) in holders.iter().zip(answers) {
         // None of one that has ended.
-        if let Some(replaced) = answer.map_err(|error| kept(process, error))? {
+        if let Some(replaced) = answer.map_err(|error| kept(process, io::Error::other(error)))? {
             let process = process.to_string();
             all_replaced.push(ReplacedDevices { process, replaced });
         }

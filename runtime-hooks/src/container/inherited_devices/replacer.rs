@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use stasis_linux::ProcessRef;
 
 use super::replace::{InheritedDevices, Replaced};
+use crate::cuda::process_set::as_found::ProcessId;
 use crate::host::deadline::within;
 use crate::host::respawn;
 
@@ -22,38 +23,18 @@ const VERB: &str = "stasis-replace";
 
 /// The children whose devices it replaces.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Replacer(Vec<Child>);
+pub struct Replacer(Vec<ProcessId>);
 
-#[derive(Debug, Serialize, Deserialize)]
-struct Child {
-    pid: i32,
-    start_time: u64,
-}
-
-/// What became of the devices of one child.
-#[derive(Debug, Serialize, Deserialize)]
-enum Answer {
-    /// None, if it has ended.
-    Replaced(Option<Replaced>),
-    /// The error's number.
-    Failed(i32),
-    /// What is no error of the kernel.
-    Refused(String),
-}
+/// What became of the devices of one child: none, if it has ended, or why they are as before.
+type Answer = Result<Option<Replaced>, String>;
 
 /// Replaces the devices of each of these children; none of one that has ended.
 ///
 /// # Errors
 /// That of the process, which may have done a part.
-pub(super) fn replace_all(
-    children: &[ProcessRef],
-) -> io::Result<Vec<io::Result<Option<Replaced>>>> {
-    let job = children.iter().map(|child| Child {
-        pid: child.pid(),
-        start_time: child.start_time(),
-    });
+pub(super) fn replace_all(children: &[ProcessRef]) -> io::Result<Vec<Answer>> {
+    let job = Replacer(children.iter().map(ProcessId::of).collect());
     let (mut answers, write) = io::pipe()?;
-    let job = Replacer(job.collect());
     let mut process = respawn::start_with(VERB, &job, [Stdio::null(), write.into()])?;
     let text = within(MOST, move || {
         let mut text = String::new();
@@ -65,8 +46,7 @@ pub(super) fn replace_all(
     if !status.success() {
         return Err(io::Error::other(format!("{VERB} ended with {status}")));
     }
-    let answers: Vec<Answer> = serde_json::from_str(&text)?;
-    Ok(answers.into_iter().map(Answer::into_result).collect())
+    Ok(serde_json::from_str(&text)?)
 }
 
 impl Replacer {
@@ -81,41 +61,18 @@ impl Replacer {
     /// # Errors
     /// Nobody hears it.
     pub fn run(self) -> io::Result<()> {
-        let answer = |child: &Child| Answer::of(child.replace());
+        let answer = |child: &ProcessId| replace(*child).map_err(|error| error.to_string());
         let answers: Vec<Answer> = self.0.iter().map(answer).collect();
         io::stdout().write_all(&serde_json::to_vec(&answers)?)
     }
 }
 
-impl Child {
-    fn replace(&self) -> io::Result<Option<Replaced>> {
-        let process = ProcessRef::open(self.pid)?;
-        match process.filter(|process| process.start_time() == self.start_time) {
-            None => Ok(None),
-            Some(process) => match InheritedDevices::replace(&process) {
-                Err(_) if process.is_gone() => Ok(None),
-                replaced => replaced.map(|devices| Some(devices.count())),
-            },
-        }
-    }
-}
-
-impl Answer {
-    fn of(result: io::Result<Option<Replaced>>) -> Self {
-        match result {
-            Ok(replaced) => Self::Replaced(replaced),
-            Err(error) => match error.raw_os_error() {
-                Some(number) => Self::Failed(number),
-                None => Self::Refused(error.to_string()),
-            },
-        }
-    }
-
-    fn into_result(self) -> io::Result<Option<Replaced>> {
-        match self {
-            Self::Replaced(replaced) => Ok(replaced),
-            Self::Failed(number) => Err(io::Error::from_raw_os_error(number)),
-            Self::Refused(text) => Err(io::Error::other(text)),
-        }
+fn replace(child: ProcessId) -> io::Result<Option<Replaced>> {
+    let Some(process) = child.open()? else {
+        return Ok(None);
+    };
+    match InheritedDevices::replace(&process) {
+        Err(_) if process.is_gone() => Ok(None),
+        replaced => replaced.map(|devices| Some(devices.count())),
     }
 }

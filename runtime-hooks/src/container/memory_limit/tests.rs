@@ -28,7 +28,7 @@ impl Tree {
         fs::create_dir_all(path).unwrap();
         let limit = limit_mib.map_or("max".to_owned(), |mib| (mib * MIB).to_string());
         for files in limits(self.version) {
-            fs::write(path.join(files.limit), &limit).unwrap();
+            fs::write(path.join(files[0]), &limit).unwrap();
         }
         let cache = CACHE_MIB * MIB;
         let stat = format!("cache 1\ntotal_inactive_file {cache}\ninactive_file {cache}\n");
@@ -54,7 +54,7 @@ impl Tree {
     fn use_mib(&self, path: &Path, mib: u64) {
         for files in limits(self.version) {
             let bytes = (mib + CACHE_MIB) * MIB;
-            fs::write(path.join(files.usage), bytes.to_string()).unwrap();
+            fs::write(path.join(files[1]), bytes.to_string()).unwrap();
         }
     }
 }
@@ -71,7 +71,7 @@ fn the_containers_own_limits_are_found_if_they_leave_too_little() {
         let tree = Tree::new(version, Some(250), Some(300), 100);
         assert_eq!(tight(&tree.cgroup(), 200), []);
         let expected = limits(version).iter();
-        let expected = expected.map(|files| (tree.container().join(files.limit), 300));
+        let expected = expected.map(|files| (tree.container().join(files[0]), 300));
         assert_eq!(tight(&tree.cgroup(), 201), expected.collect::<Vec<_>>());
     }
 }
@@ -107,7 +107,7 @@ fn sub_cgroups_of_the_processes_count_too() {
     assert_eq!(cgroup.down_to(&tree.pod()).count(), 0, "it is elsewhere");
     cgroup.inner.extend(inner);
     let found = limits(Version::V2).iter();
-    let found = found.map(|files| (job.join("step").join(files.limit), 150));
+    let found = found.map(|files| (job.join("step").join(files[0]), 150));
     assert_eq!(tight(&cgroup, 1000), found.collect::<Vec<_>>());
     fs::remove_dir_all(&job).unwrap();
     assert_eq!(tight(&cgroup, 1000), []);

@@ -92,9 +92,6 @@ impl ProcessId {
     }
 
     /// The process; `None` if it has ended.
-    ///
-    /// # Errors
-    /// As [`ProcessRef::open`].
     pub fn open(self) -> io::Result<Option<ProcessRef>> {
         let process = ProcessRef::open(self.pid)?;
         Ok(process.filter(|process| process.start_time() == self.start_time))

@@ -62,9 +62,6 @@ impl From<WithoutRoom> for JobError {
 }
 
 /// Reserves the room that these processes need together to go back to how they were found.
-///
-/// # Errors
-/// [`WithoutRoom`].
 pub(crate) fn reserve(
     driver: &dyn Driver,
     processes: &[ProcessRef],

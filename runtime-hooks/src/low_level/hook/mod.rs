@@ -19,6 +19,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use stasis_linux::error_chain;
 use stasis_linux::escape::escaped;
@@ -54,7 +55,7 @@ pub struct HookError {
 }
 
 /// What became of a hook.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unsuccessful {
     /// The low-level runtime has not started it.
     NotStarted,
@@ -85,9 +86,6 @@ pub(crate) struct Run<'a> {
 impl Run<'_> {
     /// Runs it, until its end or its deadline; none of its processes but those that have left its
     /// session runs on then. Returns a note of what it wrote, if anything.
-    ///
-    /// # Errors
-    /// [`HookError`].
     pub(crate) fn run(&self, cancel: &Cancel) -> Result<Option<String>, HookError> {
         let directory = self.operation.directory();
         let (process, pid) = (directory.join(PROCESS), directory.join(PID));
@@ -104,7 +102,7 @@ impl Run<'_> {
             }
         };
         let said = escaped(answer.output.trim().as_bytes());
-        match answer.unsuccessful(self.hook.timeout) {
+        match answer.unsuccessful {
             None if said.is_empty() => Ok(None),
             None => Ok(Some(format!(
                 "the {} hook{}",

@@ -42,9 +42,6 @@ pub(crate) struct RanHook {
 }
 
 /// Records it.
-///
-/// # Errors
-/// [`OperationError::Io`].
 pub(crate) fn record(
     operation: &Operation,
     place: &Place,

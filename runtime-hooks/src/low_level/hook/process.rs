@@ -53,42 +53,14 @@ pub struct HookProcess {
 /// What has come of it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Answer {
-    ended: Ended,
+    /// What is wrong, if anything is.
+    pub(super) unsuccessful: Option<Unsuccessful>,
     /// The end of what it wrote.
     pub(super) output: String,
-    /// How many of its processes have not ended, although they were to.
-    left: usize,
-}
-
-/// How it ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum Ended {
-    NotStarted,
-    Exit(u8),
-    Signal(i32),
-    Overdue,
-    Cancelled,
-}
-
-impl Answer {
-    /// What is wrong, if anything is.
-    pub(super) fn unsuccessful(&self, timeout: Duration) -> Option<Unsuccessful> {
-        Some(match self.ended {
-            Ended::Exit(0) => return None,
-            Ended::Exit(code) => Unsuccessful::Exit(code),
-            Ended::Signal(signal) => Unsuccessful::Signal(signal),
-            Ended::NotStarted => Unsuccessful::NotStarted,
-            Ended::Overdue => Unsuccessful::Overdue(timeout, self.left),
-            Ended::Cancelled => Unsuccessful::Cancelled,
-        })
-    }
 }
 
 impl HookProcess {
     /// Starts it. It answers on `stream`, and holds `lock` until it ends.
-    ///
-    /// # Errors
-    /// As of [`respawn::start_with`].
     pub(super) fn start(&self, stream: OwnedFd, lock: OwnedFd) -> io::Result<Child> {
         respawn::start_with(VERB, self, [Stdio::from(stream), Stdio::from(lock)])
     }
@@ -120,9 +92,8 @@ impl HookProcess {
             }
             .answer()?,
             Err(error) => Answer {
-                ended: Ended::NotStarted,
+                unsuccessful: Some(Unsuccessful::NotStarted),
                 output: error.to_string(),
-                left: 0,
             },
         };
         caller.write_all(&serde_json::to_vec(&answer)?)
@@ -153,39 +124,47 @@ struct Hooked<'h> {
 
 impl Hooked<'_> {
     fn answer(mut self) -> io::Result<Answer> {
-        let ended = self.until_ended()?;
-        let left = match ended {
-            Ended::Exit(_) | Ended::Signal(_) => 0,
-            Ended::NotStarted | Ended::Overdue | Ended::Cancelled => self.end(ended),
-        };
+        let mut unsuccessful = self.until_ended()?;
+        match &mut unsuccessful {
+            None | Some(Unsuccessful::Exit(_) | Unsuccessful::Signal(_)) => {}
+            Some(Unsuccessful::NotStarted) => drop(self.end(None)),
+            Some(cut_off) => {
+                let left = self.end(pid_in(&self.job.pid_file));
+                if let Unsuccessful::Overdue(_, overdue) = cut_off {
+                    *overdue = left;
+                }
+            }
+        }
         for _ in 0..LAST_PIECES {
             self.read();
         }
         Ok(Answer {
-            ended,
+            unsuccessful,
             output: String::from_utf8_lossy(&self.tail).into_owned(),
-            left,
         })
     }
 
-    fn until_ended(&mut self) -> io::Result<Ended> {
+    /// What is wrong with how it has ended, if anything is.
+    fn until_ended(&mut self) -> io::Result<Option<Unsuccessful>> {
         loop {
             if self.caller_is_gone()? {
-                return Ok(Ended::Cancelled);
+                return Ok(Some(Unsuccessful::Cancelled));
             }
             if Instant::now() > self.deadline {
-                return Ok(Ended::Overdue);
+                return Ok(Some(Unsuccessful::Overdue(self.job.timeout, 0)));
             }
             self.read();
             if !self.is_started {
                 match self.runtime.try_wait()? {
                     None => continue,
-                    Some(status) if !status.success() => return Ok(Ended::NotStarted),
+                    Some(status) if !status.success() => {
+                        return Ok(Some(Unsuccessful::NotStarted));
+                    }
                     Some(_) => self.is_started = true,
                 }
             }
-            if let Some(ended) = self.reap() {
-                return Ok(ended);
+            if let Some(status) = self.reap() {
+                return Ok(Unsuccessful::of(status));
             }
         }
     }
@@ -219,11 +198,11 @@ impl Hooked<'_> {
     }
 
     /// How the hook ended, if it has. Others that came to us are of no interest.
-    fn reap(&self) -> Option<Ended> {
+    fn reap(&self) -> Option<WaitStatus> {
         let hook = pid_in(&self.job.pid_file)?;
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             if pid.as_raw_nonzero().get() == hook {
-                return Some(Ended::of(status));
+                return Some(status);
             }
         }
         None
@@ -232,25 +211,22 @@ impl Hooked<'_> {
     /// Ends all of it: our children, to whom those of the low-level runtime come, and the hook's
     /// session, of which some may be children of the container's first process. Nobody is reaped
     /// meanwhile, so the session's number stays its own.
-    fn end(&mut self, ended: Ended) -> usize {
+    fn end(&mut self, hook: Option<i32>) -> usize {
         let us = getpid().as_raw();
-        let hook = match ended {
-            Ended::NotStarted => None,
-            _ => pid_in(&self.job.pid_file),
-        };
         let _ = self.runtime.kill();
         let _ = self.runtime.wait();
         end(|stat| stat.parent == us || hook.is_some_and(|hook| stat.session == hook))
     }
 }
 
-impl Ended {
-    fn of(status: WaitStatus) -> Self {
+impl Unsuccessful {
+    fn of(status: WaitStatus) -> Option<Self> {
         use std::os::unix::process::ExitStatusExt;
         let status = ExitStatus::from_raw(status.as_raw());
-        match status.signal() {
-            Some(signal) => Self::Signal(signal),
-            None => Self::Exit(exit_status::code(status)),
+        match (status.signal(), exit_status::code(status)) {
+            (Some(signal), _) => Some(Self::Signal(signal)),
+            (None, 0) => None,
+            (None, code) => Some(Self::Exit(code)),
         }
     }
 }

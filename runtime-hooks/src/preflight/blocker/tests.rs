@@ -94,3 +94,17 @@ fn a_large_job_still_makes_a_readable_line() {
         .to_string();
     assert!(text.contains("and 92 more") && text.len() < 1500, "{text}");
 }
+
+#[test]
+fn every_kind_has_its_texts() {
+    for kind in BlockerKind::ALL {
+        assert!(
+            !consequence(*kind).is_empty() && !way_out(*kind).is_empty(),
+            "{kind}"
+        );
+    }
+    let nccl = way_out(BlockerKind::NcclP2p);
+    for (name, value) in crate::container::create::NCCL_APART {
+        assert!(nccl.contains(&format!("{name}={value}")), "{nccl}");
+    }
+}
