@@ -26,7 +26,7 @@ pub use error::SettingsError;
 pub use gpu_checkpoint::{GpuCheckpoint, GpuCheckpointPath};
 pub use gpu_contents::GpuContents;
 pub use hooks::Hooks;
-pub use low_level::{Flavor, LowLevel};
+pub use low_level::{Flavor, LowLevel, is_program};
 pub use preflight::{BlockerKind, DiskSpace, ExecSessions, Preflight};
 pub use restore::{Cpu, DriverLibraries, Persistence, Restore};
 

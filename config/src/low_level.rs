@@ -88,7 +88,9 @@ fn find(path: &Path) -> Result<PathBuf, SettingsError> {
     }
 }
 
-fn is_program(path: &Path) -> bool {
+/// Whether a path is that of an executable file.
+#[must_use]
+pub fn is_program(path: &Path) -> bool {
     path.metadata()
         .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }

@@ -3,13 +3,12 @@
 use std::env;
 use std::ffi::OsStr;
 use std::fmt;
-use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde::Serialize;
+use stasis_config::is_program;
 use stasis_linux::open_files::keep_callers_limit;
 
 use crate::host::environment;
@@ -56,11 +55,7 @@ impl fmt::Display for CriuVersion {
 
 fn find(path: &OsStr) -> Option<PathBuf> {
     let programs = env::split_paths(path).map(|directory| directory.join("criu"));
-    let is_program =
-        |metadata: fs::Metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0;
-    programs
-        .into_iter()
-        .find(|program| program.metadata().is_ok_and(is_program))
+    programs.into_iter().find(|program| is_program(program))
 }
 
 fn query(program: &Path) -> io::Result<CriuVersion> {
@@ -77,6 +72,9 @@ fn query(program: &Path) -> io::Result<CriuVersion> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]

@@ -5,7 +5,6 @@
 //! no parent-death signal: killing it in the middle of a dump would kill CRIU with parasite
 //! code inside the workload.
 
-pub(crate) mod answer;
 pub mod criu_log;
 pub mod criu_plugins;
 pub(crate) mod criu_stats;
@@ -83,6 +82,25 @@ pub(crate) fn dump(
     criu.give(&mut command);
     command.stdin(Stdio::inherit()).process_group(0);
     capture(&mut command, limit, Victims::WithChildren)
+}
+
+/// What it answers to a question about a container.
+///
+/// # Errors
+/// An error of starting or awaiting the process; [`io::ErrorKind::TimedOut`] of one that did
+/// nothing for longer than `limit`, and was ended.
+pub(crate) fn answer(
+    low_level: &LowLevel,
+    args: &[OsString],
+    limit: Duration,
+) -> io::Result<Output> {
+    let mut command = command(low_level, args);
+    let Ran { output, hung } = capture(command.stdin(Stdio::null()), limit, Victims::All)?;
+    hung.map_or(Ok(output), |hung| Err(timed_out(hung)))
+}
+
+fn timed_out(hung: Hung) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, hung)
 }
 
 /// Runs a program to its end, with its output captured, under watch.
@@ -170,13 +188,14 @@ pub fn run_inherited(
     args: &[OsString],
     limit: Duration,
 ) -> io::Result<ExitStatus> {
-    let mut child = command(low_level, args).spawn()?;
+    watched(&mut command(low_level, args), limit)
+}
+
+fn watched(command: &mut Command, limit: Duration) -> io::Result<ExitStatus> {
+    let mut child = command.spawn()?;
     let watched = Watch::of(&child, limit, Victims::All).wait();
     let status = child.wait()?;
-    watched.map_or_else(
-        |hung| Err(io::Error::new(io::ErrorKind::TimedOut, hung)),
-        |()| Ok(status),
-    )
+    watched.map(|()| status).map_err(timed_out)
 }
 
 /// The directory's name of runc and of crun.
@@ -241,10 +260,7 @@ pub fn delete(low_level: &LowLevel, root: &Path, id: &str, limit: Duration) {
     ];
     let mut command = command(low_level, &args);
     command.stdin(Stdio::null()).stdout(Stdio::null());
-    if let Ok(mut child) = command.stderr(Stdio::null()).spawn() {
-        let _ = Watch::of(&child, limit, Victims::All).wait();
-        let _ = child.wait();
-    }
+    let _ = watched(command.stderr(Stdio::null()), limit);
 }
 
 fn command(low_level: &LowLevel, args: &[impl AsRef<OsStr>]) -> Command {

@@ -1,12 +1,11 @@
 //! Where the runtimes' programs are.
 
 use std::ffi::OsStr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use containerd_shim::api::Options;
-use stasis_config::{Settings, SettingsError};
+use stasis_config::{Settings, SettingsError, is_program};
 use stasis_linux::error_chain;
 
 use crate::error::{Error, Result};
@@ -77,10 +76,7 @@ fn named(name: &str, path: &OsStr) -> PathBuf {
 fn on_path(name: &str, path: &OsStr) -> Option<PathBuf> {
     let candidates = std::env::split_paths(path).map(|directory| directory.join(name));
     let mut absolute = candidates.filter(|candidate| candidate.is_absolute());
-    absolute.find(|candidate| {
-        let metadata = candidate.metadata();
-        metadata.is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
-    })
+    absolute.find(|candidate| is_program(candidate))
 }
 
 /// The low-level runtime of the settings. A mistake elsewhere in the file must not prevent anybody
@@ -101,6 +97,7 @@ pub(crate) fn resume_deadline() -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 

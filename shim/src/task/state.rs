@@ -115,34 +115,28 @@ impl State {
 
     /// Whether a process that Exec added may be started.
     pub(crate) fn may_exec(&self) -> Result<()> {
-        match self {
-            State::Created | State::Starting | State::Running => Ok(()),
-            _ => Err(self.refuse("start a process in")),
-        }
+        self.may(
+            "start a process in",
+            matches!(self, State::Created | State::Starting | State::Running),
+        )
     }
 
     /// Whether Pause is allowed.
     pub(crate) fn may_pause(&self) -> Result<()> {
-        match self {
-            State::Running => Ok(()),
-            _ => Err(self.refuse("pause")),
-        }
+        self.may("pause", matches!(self, State::Running))
     }
 
     /// Whether Resume is allowed.
     pub(crate) fn may_resume(&self) -> Result<()> {
-        match self {
-            State::Paused => Ok(()),
-            _ => Err(self.refuse("resume")),
-        }
+        self.may("resume", matches!(self, State::Paused))
     }
 
     /// Whether Update is allowed.
     pub(crate) fn may_update(&self) -> Result<()> {
-        match self {
-            State::Created | State::Running | State::Paused => Ok(()),
-            _ => Err(self.refuse("update")),
-        }
+        self.may(
+            "update",
+            matches!(self, State::Created | State::Running | State::Paused),
+        )
     }
 
     /// Whether Checkpoint is allowed, and the state before it.
@@ -156,10 +150,13 @@ impl State {
 
     /// Whether Delete is allowed: if the task has not started or has ended.
     pub(crate) fn may_delete(&self) -> Result<()> {
-        match self {
-            State::Created | State::Prepared { .. } | State::Stopped(_) => Ok(()),
-            _ => Err(self.refuse("delete")),
-        }
+        self.may(
+            "delete",
+            matches!(
+                self,
+                State::Created | State::Prepared { .. } | State::Stopped(_)
+            ),
+        )
     }
 
     /// Enters the state Checkpointing.
@@ -212,6 +209,13 @@ impl State {
         match std::mem::replace(self, after) {
             State::Restoring { operation, .. } => Some(operation),
             _ => None,
+        }
+    }
+
+    fn may(&self, verb: &str, is_allowed: bool) -> Result<()> {
+        match is_allowed {
+            true => Ok(()),
+            false => Err(self.refuse(verb)),
         }
     }
 

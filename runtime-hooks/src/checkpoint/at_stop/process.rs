@@ -31,7 +31,7 @@ use crate::host::{environment, respawn};
 use crate::image::directory::{has_inventory, is_ours};
 use crate::image::stopped::push_again::PushAgain;
 use crate::image::stopped::to_push::ToPush;
-use crate::low_level::answer::answer;
+use crate::low_level::answer;
 use crate::operation::stopping::Stopping;
 use crate::operation::timeline::Timeline;
 use crate::operation::verb::Verb;

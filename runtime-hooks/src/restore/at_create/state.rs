@@ -8,7 +8,7 @@ use serde_json::Value;
 use stasis_linux::exit_status;
 
 use crate::context::{Context, Outcome};
-use crate::low_level::answer::answer;
+use crate::low_level::answer;
 use crate::operation::awaited_start::awaits_start;
 
 /// The states in the OCI runtime specification, and beyond it.
