@@ -15,7 +15,7 @@ use stasis::checkpoint::at_stop::process::StopProcess;
 use stasis::checkpoint::checkpoint;
 use stasis::checkpoint::group;
 use stasis::cli::oci::log::Report;
-use stasis::cli::oci::passthrough;
+use stasis::cli::oci::pass_on::exec;
 use stasis::cli::oci::runtime_error::RuntimeError;
 use stasis::cli::oci::{Action, Invocation};
 use stasis::cli::respawned;
@@ -253,7 +253,7 @@ fn settings_for(invocation: &Invocation) -> Result<Settings, RuntimeError> {
 
 fn hand_over(low_level: &LowLevel, invocation: &Invocation) -> RuntimeError {
     RuntimeError::HandOver {
-        source: passthrough::exec(&low_level.path, invocation.pass_on(low_level.flavor)),
+        source: exec(&low_level.path, invocation.pass_on(low_level.flavor)),
         path: low_level.path.clone(),
     }
 }

@@ -12,7 +12,7 @@ use stasis::cli::command_error::{CommandError, refuse_others};
 use stasis::cli::cuda_checkpoint;
 use stasis::cli::doctor::{doctor, self_test};
 use stasis::cli::images::moved::{pull_command as pull, push};
-use stasis::cli::images::{self, gc, inspect, offered};
+use stasis::cli::images::{self, gc, inspect};
 use stasis::cli::locate::locate;
 use stasis::cli::recover::{self, Which};
 use stasis::cli::setup::{self, setup};
@@ -143,8 +143,6 @@ fn main() -> ExitCode {
     let called = env::args_os().next().unwrap_or_default();
     let code = if let Some(code) = respawned::run() {
         code
-    } else if let Some(code) = offered::run(env::args_os()) {
-        code
     } else if Path::new(&called).file_name() == Some(cuda_checkpoint::NAME.as_ref()) {
         cuda_checkpoint::main(env::args_os())
     } else {
@@ -183,7 +181,10 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
     }
     match verb {
         Verb::Check { id, root, output } => {
-            run_check(&settings()?, &id, root.as_deref(), output.format())
+            let located = locate(&id, root.as_deref()).map_err(CheckError::from)?;
+            let report = check_by_engine(&settings()?, &located)?;
+            show(&report, output.format())?;
+            Ok(if report.checkpointable { 0 } else { REFUSED })
         }
         Verb::Recover { id, output, .. } => {
             let which = id.map_or(Which::All, Which::Named);
@@ -196,7 +197,7 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
         Verb::Images(arguments) => images::run(&settings()?, &arguments),
         Verb::Metrics(arguments) => metrics::run(&settings()?, &arguments),
         Verb::Verify(arguments) => images::verify(&settings()?, &arguments),
-        Verb::Inspect(arguments) => inspect::run(&settings()?, &arguments),
+        Verb::Inspect(arguments) => inspect::run(&arguments),
         Verb::Push(arguments) => push::run(&settings()?, &arguments),
         Verb::Pull(arguments) => pull::run(&settings()?, &arguments),
         Verb::Gc(arguments) => gc::run(&settings()?, &arguments),
@@ -225,18 +226,6 @@ fn run(arguments: Arguments) -> Result<u8, CommandError> {
             Ok(0)
         }
     }
-}
-
-fn run_check(
-    settings: &Settings,
-    id: &str,
-    root: Option<&Path>,
-    format: Format,
-) -> Result<u8, CommandError> {
-    let located = locate(id, root).map_err(CheckError::from)?;
-    let report = check_by_engine(settings, &located)?;
-    show(&report, format)?;
-    Ok(if report.checkpointable { 0 } else { REFUSED })
 }
 
 /// Reports an error on standard error, and with `--json` also on standard output for programs.

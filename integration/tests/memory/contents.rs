@@ -100,9 +100,14 @@ fn apart_from_the_image(stasis: &StasisHost, gpu: &Bundle<'_>, place: Contents) 
         let path = gpu.image_path(image);
         ensure!(pack_in(&path).is_err(), "{image} has packs of its own");
         let (_, rows) = asked(stasis, &["images", "--json", &gpu.image(image)])?;
-        let id = rows[0]["image_id"].as_str().context("no id")?;
+        let id = rows[0]["manifest"]["memory"]["image_id"]
+            .as_str()
+            .context("no id")?;
         let contents = format!("{parent}/{id}");
-        ensure!(rows[0]["packs_in"] == "directory", "{rows:?}");
+        ensure!(
+            rows[0]["manifest"]["memory"]["packs_in"] == "directory",
+            "{rows:?}"
+        );
         ensure!(rows[0]["contents"] == contents.as_str(), "{rows:?}");
         pack_in(&stasis.host.path(&contents))?;
         let text = stasis

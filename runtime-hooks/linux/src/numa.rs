@@ -12,8 +12,7 @@ use std::path::Path;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
-use crate::process::ProcessRef;
-use crate::procfs::{MemInfo, Status, cpu_list};
+use crate::procfs::cpu_list;
 
 /// Far more than a list of all CPUs that there may be.
 const LIMIT: u64 = 64 << 10;
@@ -36,32 +35,9 @@ impl NumaNode {
     /// # Errors
     /// Those of reading the list; [`io::ErrorKind::InvalidData`].
     pub fn cpus(self) -> io::Result<Vec<usize>> {
-        let list = read(Path::new(&self.file("cpulist")))?;
+        let list = format!("/sys/devices/system/node/node{}/cpulist", self.0);
+        let list = read(Path::new(&list))?;
         cpu_list(list.trim()).ok_or_else(|| io::ErrorKind::InvalidData.into())
-    }
-
-    /// Its memory in bytes.
-    pub fn memory_bytes(self) -> io::Result<u64> {
-        let text = read(Path::new(&self.file("meminfo")))?;
-        let info = MemInfo::from_text(text.into_bytes());
-        info.bytes("MemTotal")
-            .ok_or_else(|| io::ErrorKind::InvalidData.into())
-    }
-
-    /// Whether a process may run on one of its CPUs; of a process that has ended, and for a node
-    /// without CPUs, it is not known.
-    pub fn is_open_to(self, process: &ProcessRef) -> io::Result<Option<bool>> {
-        let status = Status::of(process.pid())?;
-        let allowed = status.and_then(|status| status.allowed_cpu_list());
-        let own = self.cpus()?;
-        let Some(allowed) = allowed.filter(|_| !own.is_empty()) else {
-            return Ok(None);
-        };
-        Ok(Some(own.iter().any(|cpu| allowed.contains(cpu))))
-    }
-
-    fn file(self, name: &str) -> String {
-        format!("/sys/devices/system/node/node{}/{name}", self.0)
     }
 
     /// Does some work on its CPUs, so that new memory comes from it. Where that cannot be, it is
@@ -151,10 +127,6 @@ mod tests {
         let during = here.near(|| sched_getaffinity(None).unwrap());
         assert!((0..CpuSet::MAX_CPU).all(|cpu| !during.is_set(cpu) || cpus.contains(&cpu)));
         assert!(during.count() > 0);
-        let own = i32::try_from(std::process::id()).unwrap();
-        let own = ProcessRef::open(own).unwrap().unwrap();
-        assert!(here.is_open_to(&own).unwrap().is_some());
-        assert!(here.memory_bytes().unwrap() > 0);
         let first = (0..CpuSet::MAX_CPU)
             .find(|cpu| before.is_set(*cpu))
             .unwrap();

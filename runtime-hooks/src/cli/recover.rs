@@ -106,9 +106,6 @@ fn meant(state_dir: &Path, name: &str) -> Result<String, CommandError> {
 /// Undoes what is left to undo, and removes files of records that nobody needs any more. What is
 /// under way, or waits for a process that does not answer, is left to it. Images of
 /// stopped containers are pushed that were still to be.
-///
-/// # Errors
-/// The state directory cannot be read.
 fn recover(
     settings: &Settings,
     is_meant: impl Fn(&str) -> bool,
@@ -126,9 +123,6 @@ fn recover(
 }
 
 /// What operations have left that are at work no more: their keepers undo it, or `stasis recover`.
-///
-/// # Errors
-/// The state directory cannot be read.
 pub(in crate::cli) fn left_behind(state_dir: &Path) -> io::Result<Vec<Undo>> {
     let is_at_work = |undo: &Undo| {
         let directory = directory_of(state_dir, &undo.root, &undo.id);

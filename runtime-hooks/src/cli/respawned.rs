@@ -11,28 +11,23 @@ use crate::low_level::hook::process::HookProcess;
 use crate::recovery::keeper::Keeper;
 use crate::restore::at_create::pull_process::Pull;
 
+/// Each of them: whether this process is one, and then whether it has done its work.
+const PROCESSES: [fn() -> Option<bool>; 9] = [
+    || Some(Keeper::of_this_process()?.run().is_ok()),
+    || Some(Replacer::of_this_process()?.run().is_ok()),
+    || Some(GpuCopy::of_this_process()?.run().is_ok()),
+    || Some(AwayProcess::of_this_process()?.run().is_ok()),
+    || Some(HookProcess::of_this_process()?.run().is_ok()),
+    || Some(Pull::of_this_process()?.run()),
+    || Some(Push::of_this_process()?.run()),
+    || Some(PushAgain::of_this_process()?.run()),
+    || SelfTest::of_this_process()?.run(),
+];
+
 /// Does the work of this process, if it was started as one of those that both programs start;
 /// returns the exit code.
 #[must_use]
 pub fn run() -> Option<u8> {
-    let result = if let Some(keeper) = Keeper::of_this_process() {
-        keeper.run().is_ok()
-    } else if let Some(replacer) = Replacer::of_this_process() {
-        replacer.run().is_ok()
-    } else if let Some(copy) = GpuCopy::of_this_process() {
-        copy.run().is_ok()
-    } else if let Some(away) = AwayProcess::of_this_process() {
-        away.run().is_ok()
-    } else if let Some(hook) = HookProcess::of_this_process() {
-        hook.run().is_ok()
-    } else if let Some(pull) = Pull::of_this_process() {
-        pull.run()
-    } else if let Some(push) = Push::of_this_process() {
-        push.run()
-    } else if let Some(again) = PushAgain::of_this_process() {
-        again.run()
-    } else {
-        SelfTest::of_this_process()?.run()
-    };
-    Some(u8::from(!result))
+    let is_done = PROCESSES.iter().find_map(|process| process())?;
+    Some(u8::from(!is_done))
 }

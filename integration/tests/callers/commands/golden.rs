@@ -17,6 +17,8 @@ const IMAGE: &str = "/images/job-seen";
 
 const NOT_IN_THIS_LOG: [&str; 3] = ["image_complete", "notes", "shared_out_bytes"];
 
+const OF_ONE_ELSEWHERE: [&str; 5] = ["digest", "annotations", "subject", "blobs", "archive"];
+
 /// Each command with what it wrote once.
 const TEXTS: [(&str, &str); 8] = [
     ("ps", include_str!("golden/ps.txt")),
@@ -87,7 +89,7 @@ fn fields_are_documented(stasis: &StasisHost) -> Result<()> {
             &["verify", "--here", IMAGE, "/images/none"],
             &[],
         ),
-        ("stasis inspect", &["inspect", "--all", IMAGE], &[]),
+        ("stasis inspect", &["inspect", IMAGE], &OF_ONE_ELSEWHERE),
         ("stasis gc", &["gc", "--keep", "0"], &[]),
     ];
     let (_, check, _) = run(stasis, &["check", "job", "--json"])?;

@@ -22,23 +22,13 @@ pub(crate) fn what_is_in_an_image_is_shown(stasis: &StasisHost) -> Result<()> {
     let found = &found[0];
     let manifest = job.manifest("seen")?;
     assert_eq!(found["image"], image.as_str());
-    for fact in ["container", "created", "written_by", "driver_version"] {
-        assert_eq!(found[fact], manifest[fact], "{fact}");
-    }
-    assert_eq!(found["processes"], manifest["processes"]);
-    let processes = found["processes"].as_array().context("no processes")?;
+    assert_eq!(found["container"], manifest["container"]);
+    assert_eq!(found["manifest"], manifest);
+    let processes = manifest["processes"].as_array().context("no processes")?;
     assert_eq!(processes.len(), 3, "{processes:?}");
-    assert_eq!(found["files"], manifest["files"]);
-    let logged = stasis.operation("checkpoint")?;
-    assert_eq!(found["phases"], logged["phases"]);
-    let sizes = &found["sizes"];
-    assert!(sizes["process_bytes"].as_u64() > Some(0), "{sizes}");
-    assert_eq!(sizes["packs_in"], manifest["memory"]["packs_in"]);
-    assert_eq!(
-        found["gpus"][0]["uuid"],
-        manifest["processes"][0]["gpus"][0]["uuid"]
-    );
-    assert_eq!(found["gpus"][0]["memory_bytes"], sizes["gpu_bytes"]);
+    let held = &processes[0]["gpus"][0]["memory_bytes"];
+    assert!(found["gpu_bytes"].as_u64() >= held.as_u64(), "{found}");
+    assert!(found["bytes"].as_u64() > Some(0), "{found}");
 
     let (code, stdout, stderr) = run(stasis, &["inspect", "--all", &image])?;
     assert_eq!((code, stderr.as_str()), (Some(0), ""));

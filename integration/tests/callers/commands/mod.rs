@@ -1,6 +1,5 @@
 //! The operator's commands, on containers of several engines at once.
 
-mod completion;
 mod documented;
 mod gc;
 mod golden;

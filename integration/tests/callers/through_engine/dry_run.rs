@@ -13,7 +13,7 @@ pub(super) fn changes_nothing_and_names_what_is_in_the_way(stasis: &StasisHost) 
     let dry_run = ["checkpoint", "job", "--dry-run"];
     let (code, answer) = object(stasis, &dry_run)?;
     assert_eq!(
-        (code, &answer["begins"]),
+        (code, &answer["checkpointable"]),
         (Some(0), &true.into()),
         "{answer}"
     );

@@ -25,7 +25,7 @@ pub(super) fn is_refused_before_anything_is_done(stasis: &StasisHost, called: &s
     let found = format!("calls {called}, not stasis-runtime");
     assert_contains(&stdout, &["other-runtime: process ", &found, "way out: "]);
     let (code, answer) = object(stasis, &["checkpoint", name, "-R", "--dry-run"])?;
-    assert_eq!((code, &answer["begins"]), (Some(1), &false.into()));
+    assert_eq!((code, &answer["checkpointable"]), (Some(1), &false.into()));
     assert_eq!(answer["kind"], "blocked");
     assert_eq!(answer["blockers"][0]["kind"], "other-runtime", "{answer}");
     let (code, outcome) = object(stasis, &["checkpoint", name, "-R"])?;

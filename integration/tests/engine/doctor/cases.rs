@@ -4,7 +4,7 @@
 /// settings.
 pub(super) type Case = (&'static str, &'static str, &'static str, &'static str);
 
-pub(super) const OF_THE_NODE: [Case; 12] = [
+pub(super) const OF_THE_NODE: [Case; 10] = [
     ("settings", "fault", "echo nonsense >>$S", ""),
     (
         "low-level-runtime",
@@ -57,23 +57,6 @@ pub(super) const OF_THE_NODE: [Case; 12] = [
         "",
     ),
     (
-        "huge-pages-reserved",
-        "warning",
-        "printf 'MemTotal: 8 kB\nMemAvailable: 8 kB\nHugePages_Free: 1\nHugepagesize: 2 kB\n' \
-         >/root/meminfo; mount --bind /root/meminfo /proc/meminfo",
-        "umount /proc/meminfo",
-    ),
-    (
-        "slow-disk",
-        "warning",
-        "mkdir -p /var/log/stasis; cd /var/log/stasis; ! [ -e operations.log ] || exit 1; \
-         echo '{\"time\":\"2026-11-25T07:00:00Z\",\"operation\":\"checkpoint\",\"container\":\"job\", \
-         \"phases\":[{\"name\":\"sync\",\"seconds\":40}],\"bulk_memory\":{\"processes\":1, \
-         \"areas\":1,\"bytes\":4294967296,\"zero_bytes\":0,\"reused_bytes\":0, \
-         \"stored_bytes\":4294967296,\"copy_seconds\":1}}' >operations.log",
-        "rm /var/log/stasis/operations.log",
-    ),
-    (
         "toolkit-mode",
         "warning",
         "mkdir /etc/nvidia-container-runtime; cd /etc/nvidia-container-runtime; \
@@ -82,7 +65,7 @@ pub(super) const OF_THE_NODE: [Case; 12] = [
     ),
 ];
 
-pub(super) const OF_THE_GPUS: [Case; 10] = [
+pub(super) const OF_THE_GPUS: [Case; 7] = [
     (
         "driver",
         "fault",
@@ -95,28 +78,6 @@ pub(super) const OF_THE_GPUS: [Case; 10] = [
     ("lost-gpu", "fault", "printf 'gpus 2\nlost 1\n' >$O", ""),
     ("no-persistence", "fault", "echo persistence-off 0 >$O", ""),
     ("mig", "warning", "echo mig 0 >$O", ""),
-    (
-        "fabric-manager",
-        "fault",
-        ": >/dev/nvidia-nvswitch0",
-        "rm /dev/nvidia-nvswitch0",
-    ),
-    (
-        "fabric-manager",
-        "fault",
-        ": >/dev/nvidia-nvswitch0; mkdir -p /run/nvidia-fabricmanager; \
-         echo 4194300 >/run/nvidia-fabricmanager/nv-fabricmanager.pid",
-        "rm -r /dev/nvidia-nvswitch0 /run/nvidia-fabricmanager",
-    ),
-    (
-        "fabric-manager",
-        "fault",
-        ": >/dev/nvidia-nvswitch0; mkdir -p /run/nvidia-fabricmanager; \
-         echo 1 >/run/nvidia-fabricmanager/nv-fabricmanager.pid; \
-         printf '#!/bin/sh\necho Fabric Manager version is : 470.57.02\n' \
-         >/usr/bin/nv-fabricmanager; chmod 755 /usr/bin/nv-fabricmanager",
-        "rm -r /dev/nvidia-nvswitch0 /run/nvidia-fabricmanager /usr/bin/nv-fabricmanager",
-    ),
 ];
 
 /// While GPU memory is in use.
@@ -156,13 +117,7 @@ pub(super) const ANOTHER_LIBCUDA: &str = "cd /usr/local/nvidia/lib64; \
                                           mv libcuda.so.1 libcuda.so.570.124.06; \
                                           ln -s libcuda.so.570.124.06 libcuda.so.1";
 
-pub(super) const OF_ENGINES: [Case; 16] = [
-    (
-        "no-engine",
-        "warning",
-        "sed -i s/stasis/other/g /etc/docker/daemon.json /etc/containers/containers.conf",
-        "",
-    ),
+pub(super) const OF_ENGINES: [Case; 15] = [
     (
         "docker-settings",
         "fault",
@@ -203,7 +158,7 @@ pub(super) const OF_ENGINES: [Case; 16] = [
         "containerd-runtime",
         "fault",
         "stasis setup containerd >/dev/null; mv /usr/local/bin/containerd-shim-stasis-v2 /root",
-        "mv /root/containerd-shim-stasis-v2 /usr/local/bin; rm -rf /etc/containerd/conf.d",
+        "mv /root/containerd-shim-stasis-v2 /usr/local/bin",
     ),
     (
         "containerd-restores",
@@ -215,11 +170,9 @@ pub(super) const OF_ENGINES: [Case; 16] = [
     (
         "containerd-restores",
         "warning",
-        "sed -i '/^imports/d' /etc/containerd/config.toml; \
-         sed -i '1iimports = [\"/etc/containerd/more/*.toml\"]' /etc/containerd/config.toml; \
-         mkdir /etc/containerd/more; printf '[plugins.\"io.containerd.cri.v1.runtime\"]\n\
-         enable_experimental_restore_via_create = true\n' >/etc/containerd/more/own.toml",
-        "rm -r /etc/containerd/more",
+        "mkdir -p /etc/containerd/conf.d; printf '[plugins.\"io.containerd.cri.v1.runtime\"]\n\
+         enable_experimental_restore_via_create = true\n' >/etc/containerd/conf.d/own.toml",
+        "rm -r /etc/containerd/conf.d",
     ),
     (
         "containerd-checkpoints",

@@ -13,7 +13,7 @@ use stasis_integration::{needs, on_hosts};
 use cases::{
     ANOTHER_LIBCUDA, Case, OF_ENGINES, OF_LIBCUDA, OF_OPERATIONS, OF_ROOM, OF_THE_GPUS, OF_THE_NODE,
 };
-use of_containers::{NEAR, OF_CONTAINERS};
+use of_containers::OF_CONTAINERS;
 
 /// The name of a held driver call.
 const HELD: &str = "held";
@@ -123,8 +123,8 @@ fn found(stasis: &StasisHost, code: i32) -> Result<Vec<Value>> {
 fn shell(stasis: &StasisHost, script: &str) -> Result<()> {
     let bundle = "/run/containerd/io.containerd.runtime.v2.task/default/job";
     let named = format!(
-        "S={SETTINGS} O=/run/stasis-standin/faults B={bundle} N=/sys/devices/system/node/node7; \
-         P=$(pgrep -x memcheck || true); {NEAR}; {script}"
+        "S={SETTINGS} O=/run/stasis-standin/faults B={bundle}; \
+         P=$(pgrep -x memcheck || true); {script}"
     );
     stasis.host.run(&["bash", "-ec", &named]).map(drop)
 }

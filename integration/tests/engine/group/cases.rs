@@ -225,7 +225,7 @@ pub(super) fn a_dry_run(three: &mut Three<'_>) -> Result<()> {
     let all = answer(&output)?;
     let all = all.as_array().context("no list")?;
     ensure!(
-        all.len() == 3 && all.iter().all(|one| one["begins"] == true),
+        all.len() == 3 && all.iter().all(|one| one["checkpointable"] == true),
         "{all:#?}"
     );
     ensure!(!three.stasis.host.path(&into).exists());

@@ -158,7 +158,7 @@ fn what_would_not_run_here_is_not_fetched(
     };
     let (code, rows) = here()?;
     ensure!(code == Some(0) && rows[0]["restorable"] == true, "{rows}");
-    ensure!(rows[0]["manifest"]["gpu_bytes"].is_u64(), "{rows}");
+    ensure!(rows[0]["gpu_bytes"].is_u64(), "{rows}");
     stasis.inject("driver 580.105.08")?;
     let (code, rows) = here()?;
     ensure!(

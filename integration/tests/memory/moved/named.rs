@@ -25,7 +25,7 @@ pub(super) fn an_image_is_named_by_its_digest_and_shown(
     let repository = tagged("second").replace(":second", "");
     let by_digest = format!("{repository}@{digest}");
     let again = inspected(stasis, &by_digest)?;
-    ensure!(again["reference"] == by_digest.as_str(), "{again}");
+    ensure!(again["image"] == by_digest.as_str(), "{again}");
     for field in ["digest", "bytes", "gpu_bytes", "blobs", "annotations"] {
         ensure!(again[field] == shown[field], "{field}: {again}");
     }

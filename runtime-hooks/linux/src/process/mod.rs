@@ -22,8 +22,6 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use crate::escape::escaped;
 use crate::procfs::{Stat, Status, TaskState};
 
-pub use confinement::LockedMemory;
-
 /// A process that is held by pidfd. A clone holds it by the same one.
 #[derive(Debug, Clone)]
 pub struct ProcessRef {

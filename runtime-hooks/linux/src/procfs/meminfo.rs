@@ -26,13 +26,6 @@ impl MemInfo {
         Ok(Self { text })
     }
 
-    /// Parses the contents of such a file, or of that of a NUMA node, whose lines begin with
-    /// "Node 0".
-    #[must_use]
-    pub fn from_text(text: Vec<u8>) -> Self {
-        Self { text }
-    }
-
     /// An amount of memory in bytes.
     #[must_use]
     pub fn bytes(&self, name: &str) -> Option<u64> {
@@ -52,19 +45,11 @@ impl MemInfo {
         self.bytes("MemAvailable")
     }
 
-    /// What is reserved for huge pages (hugetlbfs), and in nobody's use, in bytes.
-    #[must_use]
-    pub fn free_huge_pages(&self) -> Option<u64> {
-        let pages: u64 = number(self.field("HugePages_Free")?)?;
-        pages.checked_mul(self.bytes("Hugepagesize")?)
-    }
-
     fn field(&self, name: &str) -> Option<&[u8]> {
         let mut lines = self.text.split(|byte| *byte == b'\n');
         lines.find_map(|line| {
-            let (named, value) = line.split_at(line.iter().position(|byte| *byte == b':')?);
-            let last = named.rsplit(|byte| *byte == b' ').next();
-            (last == Some(name.as_bytes())).then(|| value[1..].trim_ascii())
+            let value = line.strip_prefix(name.as_bytes())?.strip_prefix(b":")?;
+            Some(value.trim_ascii())
         })
     }
 }
@@ -77,19 +62,16 @@ mod tests {
     fn amounts_are_bytes() {
         let text = b"MemTotal:       16384 kB\nMemAvailable:    8 kB\nHugePages_Total:   4\n\
             HugePages_Free:        3\nHugepagesize:       2048 kB\n";
-        let info = MemInfo::from_text(text.to_vec());
+        let text = text.to_vec();
+        let info = MemInfo { text };
         assert_eq!(info.bytes("MemTotal"), Some(16 << 20));
         assert_eq!(info.available(), Some(8 << 10));
-        assert_eq!(info.free_huge_pages(), Some(6 << 20));
         assert_eq!(info.bytes("HugePages_Total"), None, "no amount of memory");
-        let node = MemInfo::from_text(b"Node 1 MemTotal:  2 kB\n".to_vec());
-        assert_eq!(node.bytes("MemTotal"), Some(2048));
-        assert_eq!(node.available(), None);
     }
 
     #[test]
     fn that_of_this_machine_is_read() {
         let info = MemInfo::read().unwrap();
-        assert!(info.available() > Some(0) && info.free_huge_pages().is_some());
+        assert!(info.available() > Some(0));
     }
 }

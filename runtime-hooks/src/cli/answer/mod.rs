@@ -77,18 +77,12 @@ pub(crate) fn show_note(text: &str) {
 }
 
 /// Writes a line of an answer to standard output.
-///
-/// # Errors
-/// It cannot be written.
 pub(crate) fn write_line(line: &impl Display) -> io::Result<()> {
     write(&format!("{line}\n"))
 }
 
 /// Writes a part of an answer to standard output. Where nobody reads that any more the program ends
 /// by SIGPIPE, without a word, as engines' programs do: Rust ignores that signal at its start.
-///
-/// # Errors
-/// It cannot be written.
 pub(crate) fn write(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     let written = stdout

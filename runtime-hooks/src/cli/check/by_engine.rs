@@ -25,9 +25,6 @@ pub fn check_by_engine(settings: &Settings, located: &Located) -> Result<Report,
 }
 
 /// Refuses a checkpoint by the container's engine, before that is called.
-///
-/// # Errors
-/// [`Blockers`].
 pub(in crate::cli) fn admit(settings: &Settings, located: &Located) -> Result<(), Blockers> {
     let context = located.context(settings.clone(), Cancel::not_needed());
     let found = findings(located, || uses_cuda(&context, located));
@@ -41,9 +38,7 @@ impl Report {
         for finding in findings(located, || uses_cuda) {
             self.add(finding, settings);
         }
-        let of_gpus = self.processes.iter().flat_map(|process| &process.gpus);
-        let bytes = of_gpus.map(|gpu| gpu.memory_bytes.unwrap_or_default());
-        let bytes = bytes.fold(0, u64::saturating_add);
+        let bytes = self.gpu_bytes();
         let engine = located.known().engine;
         let note = engine.and_then(|engine| packing::note(settings, engine, bytes));
         self.notes.extend(note);

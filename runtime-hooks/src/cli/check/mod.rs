@@ -153,7 +153,7 @@ pub fn check(context: &Context, container: &Container) -> Result<Report, CheckEr
 }
 
 /// The CUDA processes, which are not frozen, as a checkpoint would find them.
-fn captured(
+pub(in crate::cli) fn captured(
     context: &Context,
     container: &Container,
     facts: &ContainerFacts<'_>,
@@ -257,13 +257,36 @@ impl Report {
     }
 
     fn refuse(&mut self, refusal: &Refusal) {
-        self.checkpointable = false;
-        self.kind.get_or_insert(refusal.kind());
-        self.refusal = Some(match refusal {
+        let text = match refusal {
             Refusal::Driver(OpenError::TooOld { .. }) => {
                 format!("{}: {}", BlockerKind::DriverVersion, chain(refusal))
             }
             other => chain(other),
-        });
+        };
+        self.refuse_as(refusal.kind(), text);
+    }
+
+    pub(in crate::cli) fn refuse_as(&mut self, kind: Kind, text: String) {
+        self.checkpointable = false;
+        self.kind.get_or_insert(kind);
+        self.refusal.get_or_insert(text);
+    }
+
+    /// The container is to go on: what `exec` started ends with it, and is in the way of nothing
+    /// else.
+    pub(in crate::cli) fn goes_on(&mut self) {
+        let is_exec = |blocker: &Blocker| blocker.finding.kind == BlockerKind::ExecSession;
+        self.blockers.retain(|blocker| !is_exec(blocker));
+        let is_free = self.blockers.iter().all(|blocker| blocker.allowed);
+        if is_free && self.refusal.is_none() {
+            (self.checkpointable, self.kind) = (true, None);
+        }
+    }
+
+    /// What its processes hold on GPUs.
+    pub(in crate::cli) fn gpu_bytes(&self) -> u64 {
+        let of_gpus = self.processes.iter().flat_map(|process| &process.gpus);
+        let bytes = of_gpus.map(|gpu| gpu.memory_bytes.unwrap_or_default());
+        bytes.fold(0, u64::saturating_add)
     }
 }

@@ -33,18 +33,7 @@ impl fmt::Display for Report {
             }
             writeln!(f)?;
         }
-        for blocker in &self.blockers {
-            writeln!(f, "{blocker}")?;
-        }
-        for hook in self.hooks.all() {
-            writeln!(f, "{hook}")?;
-        }
-        for note in &self.notes {
-            writeln!(f, "{}", name(note))?;
-        }
-        if let Some(refusal) = &self.refusal {
-            writeln!(f, "{}", name(refusal))?;
-        }
+        self.write_obstacles(f)?;
         if let Some(kind) = self.kind {
             let is_of_the_end =
                 self.refusal.is_none() && self.blockers.iter().all(Blocker::is_of_the_end);
@@ -62,6 +51,25 @@ impl fmt::Display for Report {
                 "a checkpoint would begin"
             },
         )
+    }
+}
+
+impl Report {
+    /// What is in the way of a checkpoint, and what it would do in another way.
+    pub(in crate::cli) fn write_obstacles(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for blocker in &self.blockers {
+            writeln!(f, "{blocker}")?;
+        }
+        for hook in self.hooks.all() {
+            writeln!(f, "{hook}")?;
+        }
+        for note in &self.notes {
+            writeln!(f, "{}", name(note))?;
+        }
+        if let Some(refusal) = &self.refusal {
+            writeln!(f, "{}", name(refusal))?;
+        }
+        Ok(())
     }
 }
 

@@ -1,10 +1,11 @@
 //! Errors of the operator's program, `stasis`.
 
 mod group;
-mod image;
 mod moving;
-mod root;
 
+use std::path::PathBuf;
+
+use rustix::process::geteuid;
 use stasis_config::SettingsError;
 use stasis_memory_store::StoreError;
 
@@ -16,9 +17,7 @@ use crate::error::io_kind::{of_io, of_store};
 use crate::error::kind::{Diagnosis, Kind, State};
 use crate::image::manifest::ManifestError;
 pub use group::GroupError;
-pub use image::ImageError;
 pub use moving::MoveError;
-pub use root::refuse_others;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -115,6 +114,43 @@ impl CommandError {
             Self::Recover(error) | Self::Log(error) | Self::Answer(error) => of_io(error, Kind::Io),
         };
         Diagnosis::new(kind, State::Unharmed)
+    }
+}
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// There is none.
+    #[error("there is no image in {0}")]
+    NoImage(PathBuf),
+    /// It is in two directories.
+    #[error(
+        "a checkpoint was cut off while its image took the place of an earlier one in {0}; the \
+         next restore from there, or checkpoint into it, finishes that"
+    )]
+    CutOff(PathBuf),
+}
+
+impl ImageError {
+    /// Why there is no report.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::NoImage(_) => Kind::ImageDirectory,
+            Self::CutOff(_) => Kind::CutOff,
+        }
+    }
+}
+
+/// Refuses whoever is not root: containers, what is recorded of operations, and images are root's,
+/// and to others all of it would look as if it were not there.
+///
+/// # Errors
+/// [`CommandError::NotRoot`].
+pub fn refuse_others() -> Result<(), CommandError> {
+    match geteuid().is_root() {
+        true => Ok(()),
+        false => Err(CommandError::NotRoot),
     }
 }
 

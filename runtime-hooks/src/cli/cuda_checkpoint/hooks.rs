@@ -7,7 +7,7 @@ use std::time::Instant;
 use stasis_config::Flavor;
 
 use super::job::Group;
-use super::{Error, scope};
+use super::{Error, stopped};
 use crate::container::hooks::Hooks;
 use crate::context::Place;
 use crate::cuda::process_set::ProcessStates;
@@ -33,7 +33,7 @@ impl Group {
         let told = self.tell(&place, &hooks);
         // It may have given GPU memory back, ended processes or started others.
         let looked = told.and_then(|()| {
-            let members = scope::query_members(&self.found, &self.driver)?;
+            let members = stopped::query_members(&self.found, &self.driver)?;
             let (inventory, intent) = self.look(&members)?;
             Ok((members, inventory, intent))
         });

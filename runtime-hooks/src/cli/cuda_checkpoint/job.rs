@@ -3,12 +3,12 @@
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use stasis_config::Settings;
 
 use super::arguments::{Action, Arguments, Operation as Asked};
-use super::order::{Answer, Change, Done, Order};
-use super::{Error, NAME, scope, word};
+use super::{Error, NAME, stopped, word};
 use crate::cli::locate::{Located, locate};
 use crate::cuda::failure::{JobError, ProcessFailure, Step};
 use crate::cuda::job::{Checkpointed, CudaJob, Locked};
@@ -17,7 +17,7 @@ use crate::cuda::nvml::Inventory;
 use crate::cuda::process_set::ProcessStates;
 use crate::cuda::process_set::as_found::{AsFound, SafeState};
 use crate::cuda::watchdog::{CallLimits, MARGIN, WatchedDriver};
-use crate::cuda::{CudaDriver, CudaState, Driver};
+use crate::cuda::{CudaDriver, CudaState, Driver, GpuMap};
 use crate::error::Refusal;
 use crate::gpu_path::{CopyingDriver, hole};
 use crate::host::cancel::Cancel;
@@ -30,47 +30,72 @@ use crate::preflight::peer_access::PeerAccess;
 use crate::preflight::{self, ContainerFacts};
 use crate::recovery;
 
-/// Carries the operation out and returns its answer.
+/// An order to a container.
+pub(in crate::cli) struct Order {
+    pub(in crate::cli) asked: Asked,
+    /// How long locking may take, if not as long as the settings say.
+    pub(in crate::cli) lock_timeout: Option<Duration>,
+    /// Where GPU contents go.
+    pub(in crate::cli) map: GpuMap,
+}
+
+/// Whether an operation has changed something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cli) enum Change {
+    Made,
+    /// Everything was as it was asked for.
+    None,
+}
+
+/// What was done on the way, also by an operation that failed.
+#[derive(Debug, Default)]
+pub(in crate::cli) struct Done {
+    /// What was done in another way, and what hooks have said.
+    pub(in crate::cli) notes: Vec<String>,
+    /// The hooks that were run.
+    pub(in crate::cli) hooks: Vec<RanHook>,
+}
+
+/// Carries the operation out and returns its answer: a line for each process of a query.
 pub(super) fn run(settings: Settings, arguments: &Arguments) -> Result<String, Error> {
     let id = arguments.target.container.as_deref().unwrap_or_default();
     let found = locate(id, arguments.root.as_deref())?;
+    let asked = arguments.operation();
+    if let Asked::State | Asked::RestoreThread = asked {
+        let cuda = Arc::new(CudaDriver::open(settings.driver.libcuda.as_deref())?);
+        let driver = WatchedDriver::new(cuda, limits(&settings));
+        return answer_query(&found, &driver, asked);
+    }
     let order = Order {
-        asked: arguments.operation(),
+        asked,
         lock_timeout: arguments.lock_timeout(),
         map: arguments.map(),
     };
     let mut done = Done::default();
-    let answer = carry_out(settings, found, order, &mut done);
+    let changed = carry_out(settings, found, order, &mut done);
     for note in done.notes {
         // Nobody has to read it.
         let _ = writeln!(io::stderr(), "{NAME}: {note}");
     }
-    Ok(answer?.text)
+    changed.map(|_| String::new())
+}
+
+fn limits(settings: &Settings) -> CallLimits {
+    CallLimits {
+        answer: settings.deadlines.lock() + MARGIN,
+        work: settings.deadlines.driver(),
+    }
 }
 
 /// Carries an order out. What was done in another way is noted, also if it fails.
-///
-/// # Errors
-/// [`Error`].
-pub(super) fn carry_out(
+pub(in crate::cli) fn carry_out(
     settings: Settings,
     found: Located,
     order: Order,
     done: &mut Done,
-) -> Result<Answer, Error> {
+) -> Result<Change, Error> {
     let cuda = Arc::new(CudaDriver::open(settings.driver.libcuda.as_deref())?);
-    let limits = CallLimits {
-        answer: settings.deadlines.lock() + MARGIN,
-        work: settings.deadlines.driver(),
-    };
-    let driver = WatchedDriver::new(cuda.clone(), limits);
-    let asked = order.asked;
-    if let Asked::State | Asked::RestoreThread = asked {
-        return Ok(Answer {
-            text: answer_query(&found, &driver, asked)?,
-            change: Change::None,
-        });
-    }
+    let limits = limits(&settings);
     let cancel = Cancel::on_signals()?;
     let context = found.context(settings.clone(), Cancel::not_needed());
     let id = found.container.id();
@@ -91,21 +116,18 @@ pub(super) fn carry_out(
     };
     let gpus = Arc::new(group.gpu_memory());
     group.driver = WatchedDriver::new(group.copying.clone(), limits).with_room(gpus);
-    let changed = group.change(asked);
+    let changed = group.change(group.order.asked);
     done.notes.extend(group.driver.copying().notes);
     let hooks = group.hooks.into_inner();
     done.hooks = hooks.unwrap_or_else(PoisonError::into_inner);
     let said = done.hooks.iter().filter_map(|ran| ran.note.clone());
     done.notes.extend(said);
-    Ok(Answer {
-        text: String::new(),
-        change: changed?,
-    })
+    changed
 }
 
 fn answer_query(found: &Located, driver: &dyn Driver, asked: Asked) -> Result<String, Error> {
     let mut answer = String::new();
-    for (process, state) in scope::query_members(found, driver)? {
+    for (process, state) in stopped::query_members(found, driver)? {
         let value = if asked == Asked::State {
             word(state)
         } else {
@@ -140,7 +162,7 @@ pub(super) struct Group {
 
 impl Group {
     fn change(&self, asked: Asked) -> Result<Change, Error> {
-        let members = scope::query_members(&self.found, &self.driver)?;
+        let members = stopped::query_members(&self.found, &self.driver)?;
         let all = |wanted| members.iter().all(|(_, state)| *state == wanted);
         let mixed = |wanted| Err(self.mixed(&members, wanted));
         match asked {
@@ -191,7 +213,7 @@ impl Group {
             deadline: deadline.unwrap_or_else(|| deadlines.lock()),
             one_try: deadlines.lock_try(),
         };
-        let again = || scope::members(&self.found, &self.driver);
+        let again = || stopped::members(&self.found, &self.driver);
         let job = CudaJob::lock(&self.driver, limits, as_found, again)?;
         if self.cancel.requested() {
             let lost = job.roll_back();
@@ -204,7 +226,8 @@ impl Group {
     fn take_up(&self, members: ProcessStates, goal: SafeState) -> Result<(), Error> {
         let suspended = match self.recorded()? {
             Some(suspended) => suspended,
-            None => self.suspended_by_others(&members),
+            // A program without records has checkpointed them: what they need is not known.
+            None => self.intent(&members, &self.inventory()?)?,
         };
         let given = hole::give_back(self.operation.directory());
         given.map_err(|error| Error::Refused(Box::new(Refusal::GpuContents(error))))?;
@@ -260,7 +283,7 @@ impl Group {
             .map(|(process, state)| format!("{process} is {}", word(*state)))
             .collect();
         Error::Mixed {
-            of: scope::name(&self.found),
+            of: stopped::name(&self.found),
             wanted,
             states: states.join(", "),
         }

@@ -3,24 +3,25 @@
 //! The driver loses a process if a restore finds too little GPU memory, and NVML does not report
 //! the memory of a checkpointed process. So a checkpoint records how much each process held.
 
-use std::iter;
-
 use stasis_linux::ProcessRef;
-use stasis_linux::cgroup::FreezerState;
 
 use super::Error;
 use super::job::Group;
+use crate::cli::check::captured;
 use crate::container::host_memory::{self, HostRoom};
 use crate::container::memory_limit::MemoryCgroup;
 use crate::cuda::failure::ProcessFailure;
-use crate::cuda::gpu_use::{CudaProcess, GpuUse, gpu_bytes, measure};
+use crate::cuda::gpu_use::{gpu_bytes, measure};
 use crate::cuda::nvml::Inventory;
 use crate::cuda::process_set::ProcessStates;
 use crate::cuda::process_set::as_found::SafeState;
 use crate::gpu_path::NewFiles;
+use crate::host::cancel::Cancel;
 use crate::ledger::Patience;
 use crate::ledger::gpu_memory::GpuMemory;
-use crate::operation::{Intent, Member};
+use crate::operation::Intent;
+use crate::preflight::ContainerFacts;
+use crate::preflight::peer_access::PeerAccess;
 use crate::restore::admission::admit_with_room;
 
 /// A process, and what it holds on GPUs, in bytes.
@@ -70,9 +71,6 @@ impl Group {
     }
 
     /// What locked processes hold on GPUs: more or less than when they were still running.
-    ///
-    /// # Errors
-    /// [`Error::Refused`], or an error of reading `/proc`.
     pub(super) fn measured(&self, members: &[ProcessRef]) -> Result<Vec<Held>, Error> {
         let processes: Vec<_> = members.iter().collect();
         let gpus = measure(&processes, &self.inventory()?)?;
@@ -84,9 +82,6 @@ impl Group {
     }
 
     /// Refuses GPU contents of these processes if a memory limit of the container is too small.
-    ///
-    /// # Errors
-    /// [`Error::NoHostMemory`].
     pub(super) fn admit_limits(&self, held: &[Held]) -> Result<(), Error> {
         let bytes = held.iter().map(|(_, bytes)| *bytes).sum();
         if bytes > 0 {
@@ -134,49 +129,25 @@ impl Group {
     }
 
     /// How the processes are found, or were found by an operation that was interrupted.
-    ///
-    /// # Errors
-    /// [`Error::Operation`], or an error of reading `/proc`.
     pub(super) fn intent(
         &self,
         members: &ProcessStates,
         inventory: &Inventory,
     ) -> Result<Intent, Error> {
-        let earlier = self.recorded()?;
-        let earlier = earlier.map(|intent| intent.still_holding(members));
-        let processes: Vec<_> = members.iter().map(|(process, _)| process).collect();
-        let gpus = measure(&processes, inventory)?;
-        Ok(self.intent_of(members, gpus, earlier.as_ref()))
-    }
-
-    /// What is known of processes that a program without records has checkpointed: not what they
-    /// need.
-    pub(super) fn suspended_by_others(&self, members: &ProcessStates) -> Intent {
-        self.intent_of(members, iter::repeat(Vec::new()), None)
-    }
-
-    /// `gpus` are those of each process.
-    fn intent_of(
-        &self,
-        members: &ProcessStates,
-        gpus: impl IntoIterator<Item = Vec<GpuUse>>,
-        earlier: Option<&Intent>,
-    ) -> Intent {
-        let found = members.iter().zip(gpus).map(|((process, state), gpus)| {
-            let described = self.describe(process, gpus);
-            let earlier = earlier.and_then(|intent| intent.member(process));
-            Member::new(process, SafeState::from(*state), described, earlier)
-        });
-        Intent {
-            members: found.collect(),
-            freezer: FreezerState::Thawed,
-        }
+        let (found, settings) = (&self.found, self.settings.clone());
+        let context = found.context(settings, Cancel::not_needed());
+        let facts = ContainerFacts {
+            snapshot: &found.container.snapshot()?,
+            members,
+            inventory,
+            peer_access: PeerAccess::of(&found.container),
+        };
+        let captured = captured(&context, &found.container, &facts);
+        let captured = captured.map_err(|refusal| Error::Refused(Box::new(refusal)))?;
+        Ok(captured.intent)
     }
 
     /// The record, if there is one.
-    ///
-    /// # Errors
-    /// [`Error::Operation`].
     pub(super) fn recorded(&self) -> Result<Option<Intent>, Error> {
         Ok(self.operation.recorded()?)
     }
@@ -205,18 +176,6 @@ impl Group {
             let _ = self.operation.hand_over(intent);
         } else {
             self.clear();
-        }
-    }
-
-    fn describe(&self, process: &ProcessRef, gpus: Vec<GpuUse>) -> CudaProcess {
-        CudaProcess {
-            pid: self
-                .found
-                .container
-                .pid_inside(process)
-                .unwrap_or(process.pid()),
-            name: process.name().to_owned(),
-            gpus,
         }
     }
 }

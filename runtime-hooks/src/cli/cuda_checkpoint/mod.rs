@@ -3,14 +3,11 @@
 //!
 //! Our addition is `--container`, which acts on all CUDA processes of one together.
 
-mod arguments;
+pub(in crate::cli) mod arguments;
 mod hooks;
-pub(crate) mod in_place;
-mod job;
+pub(in crate::cli) mod job;
 mod memory;
-mod order;
 mod process;
-mod scope;
 mod stopped;
 mod suspend;
 
@@ -157,7 +154,7 @@ impl Error {
     }
 
     /// The kind of the error, for scripts.
-    fn kind(&self) -> Kind {
+    pub(in crate::cli) fn kind(&self) -> Kind {
         match self {
             Self::Settings(error) => of_settings(error),
             Self::Driver(error) => error.kind(),
@@ -182,11 +179,9 @@ impl Error {
             Self::Io(error) => of_io(error, Kind::Io),
         }
     }
-}
 
-impl Error {
     /// How a container is now, for scripts. What is not listed here has changed nothing.
-    fn state(&self) -> State {
+    pub(in crate::cli) fn state(&self) -> State {
         match self {
             Self::Call { .. } => State::Unknown,
             error if error.lost().is_empty() => State::Unharmed,

@@ -6,7 +6,7 @@ use std::path::Path;
 use stasis_config::Settings;
 use stasis_linux::error_chain;
 
-use super::{Finding, copying, fabric, fault, ok, warning};
+use super::{Finding, copying, fault, ok, warning};
 use crate::cuda::nvml::{GpuFacts, Inventory, InventoryError, Mig, Persistence};
 
 const CONTROL: &str = "/dev/nvidiactl";
@@ -46,8 +46,6 @@ pub(super) fn findings(
         found.extend(facts.flat_map(|facts| of(settings, facts)));
         found.push(copying::finding(settings));
     }
-    let driver = inventory.ok().map(|inventory| &*inventory.driver_version);
-    found.extend(fabric::finding(driver));
     found
 }
 

@@ -3,14 +3,10 @@
 
 mod containers;
 mod copying;
-mod disk_speed;
 mod engines;
 mod exposed;
-mod fabric;
-mod finding;
 mod gpus;
 mod installed;
-mod memory;
 mod node;
 mod room;
 mod shims;
@@ -23,8 +19,42 @@ use stasis_config::{Settings, SettingsError};
 
 use crate::cuda::nvml::Inventory;
 use crate::preflight::capabilities::Capabilities;
-pub use finding::{Finding, Verdict};
 use installed::Installed;
+
+/// One thing that was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Its name, as docs/doctor.md has it: "criu-missing".
+    pub id: String,
+    /// How bad it is.
+    pub verdict: Verdict,
+    /// Why it is known.
+    pub evidence: String,
+    /// The remedy.
+    pub remedy: String,
+}
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// Something does not work.
+    Fault,
+    /// Possibly harmless, or it costs something.
+    Warning,
+    /// In order.
+    Ok,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Fault => "fault",
+            Self::Warning => "warning",
+            Self::Ok => "ok",
+        })
+    }
+}
 
 /// All that was found.
 #[derive(Debug, Serialize)]
@@ -58,8 +88,6 @@ pub fn doctor(loaded: Result<Settings, SettingsError>) -> Diagnosis {
         ("exposed", exposed::findings(&settings, &programs)),
         ("gpus", gpus::findings(&settings, inventory.as_ref())),
         ("room", room::findings(&settings, known)),
-        ("memory", memory::findings(known)),
-        ("disk", Vec::from_iter(disk_speed::finding(&settings))),
         ("toolkit", toolkit::findings()),
         ("engines", engines::findings()),
         ("containers", containers::findings(known)),

@@ -13,9 +13,6 @@ const FILES: &str = "/etc/stasis/stasis.toml has the settings, each described th
     /var/log/stasis what was done, and /usr/share/doc/stasis/docs more.";
 
 /// Writes the pages of a command and of all that it has.
-///
-/// # Errors
-/// One cannot be written.
 pub(super) fn write(command: Command, directory: &Path) -> io::Result<()> {
     let mut command = with_examples(command.disable_help_subcommand(true));
     command.build();

@@ -5,25 +5,22 @@ pub mod gc;
 pub mod inspect;
 mod known;
 pub mod moved;
-mod named;
-pub mod offered;
 mod origin;
-mod row;
 mod table;
 pub mod verify;
 mod whose;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use stasis_config::Settings;
+use stasis_oci_image::{OciImageError, Reference};
 
 use crate::cli::answer::{Format, Output, answer, show_note, write_line};
 use crate::cli::command_error::{CommandError, MoveError};
 use moved::login::Login;
-use named::reference;
-use row::Row;
-use verify::Reading;
+use verify::{Reading, Report, look, look_elsewhere, look_here};
 
 /// The images, and what of them is read.
 #[derive(Debug, Args)]
@@ -67,9 +64,9 @@ pub fn verify(settings: &Settings, arguments: &VerifyArguments) -> Result<u8, Co
     let directories = arguments.images.directories(settings)?;
     let row = |image: &PathBuf| match arguments.here {
         true => here(settings, image, arguments),
-        false => Ok(Row::of(settings, image, Reading::Contents)),
+        false => Ok(look(settings, image, Reading::Contents)),
     };
-    let rows: Vec<Row> = directories.iter().map(row).collect::<Result<_, _>>()?;
+    let rows: Vec<Report> = directories.iter().map(row).collect::<Result<_, _>>()?;
     show(
         arguments.images.output.format(),
         &rows,
@@ -80,10 +77,14 @@ pub fn verify(settings: &Settings, arguments: &VerifyArguments) -> Result<u8, Co
 }
 
 /// Whether an image would run here, wherever it is.
-fn here(settings: &Settings, named: &Path, arguments: &VerifyArguments) -> Result<Row, MoveError> {
+fn here(
+    settings: &Settings,
+    named: &Path,
+    arguments: &VerifyArguments,
+) -> Result<Report, MoveError> {
     match reference(named) {
-        None => Ok(Row::here(settings, named, arguments.bundle.as_deref())),
-        Some(reference) => Row::elsewhere(settings, &reference?, arguments.login.file()),
+        None => Ok(look_here(settings, named, arguments.bundle.as_deref())),
+        Some(reference) => look_elsewhere(settings, &reference?, arguments.login.file()),
     }
 }
 
@@ -103,17 +104,35 @@ impl Arguments {
 /// What is stored on this machine cannot be listed.
 pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandError> {
     let directories = arguments.directories(settings)?;
-    let row = |directory: &PathBuf| Row::of(settings, directory, Reading::Records);
-    let rows: Vec<Row> = directories.iter().map(row).collect();
+    let row = |directory: &PathBuf| look(settings, directory, Reading::Records);
+    let rows: Vec<Report> = directories.iter().map(row).collect();
     show(arguments.output.format(), &rows, RESTORABLE)?;
     Ok(0)
 }
 
-fn show(format: Format, rows: &[Row], asked: &'static str) -> Result<(), CommandError> {
+fn show(format: Format, rows: &[Report], asked: &'static str) -> Result<(), CommandError> {
     match format {
         Format::Json => answer(&rows)?,
         Format::Text if rows.is_empty() => show_note(NOTHING_KNOWN),
         Format::Text => write_line(&table::of(rows, asked))?,
     }
     Ok(())
+}
+
+/// What a user calls an image: what is no file here may be one elsewhere.
+fn reference(named: &Path) -> Option<Result<Reference, OciImageError>> {
+    let text = named.to_str().filter(|_| !named.exists())?;
+    let reference = text.parse();
+    match reference {
+        Err(_) if !text.starts_with("oci:") => None,
+        known => Some(known),
+    }
+}
+
+/// The bytes of an image: its files lie side by side.
+fn bytes_in(directory: &Path) -> u64 {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let files = entries.filter_map(|entry| entry.metadata().ok());
+    let files = files.filter(fs::Metadata::is_file).map(|file| file.len());
+    files.fold(0, u64::saturating_add)
 }

@@ -1,53 +1,26 @@
 //! The images as a table, and below it why some cannot be restored, and what else is to be said.
 
-use std::time::SystemTime;
-
+use comfy_table::Cell;
 use stasis_memory_store::PacksIn;
 
 use super::origin::{Origin, Place};
-use super::row::Row;
-use super::verify::Refused;
-use crate::cli::answer::amount::{age, since, size};
+use super::verify::{Refused, Report};
+use crate::cli::answer::amount::size;
 use crate::cli::answer::name;
-use crate::cli::answer::table::{Cell, Column, Tone, table};
-
-const COLUMNS: [Column; 7] = [
-    Column {
-        title: "IMAGE",
-        spare: 0,
-    },
-    Column {
-        title: "CONTAINER",
-        spare: 2,
-    },
-    Column {
-        title: "CREATED",
-        spare: 3,
-    },
-    Column {
-        title: "GPU MEMORY",
-        spare: 5,
-    },
-    Column {
-        title: "FILES",
-        spare: 6,
-    },
-    Column {
-        title: "CONTENTS",
-        spare: 4,
-    },
-    Column {
-        title: "RESTORABLE",
-        spare: 1,
-    },
-];
+use crate::cli::answer::table::{BAD, GOOD, cell, id, or_none, table};
 
 /// The images, with what was asked of them in the last column.
-pub(super) fn of(rows: &[Row], asked: &'static str) -> String {
-    let mut columns = COLUMNS;
-    columns[COLUMNS.len() - 1].title = asked;
-    let cells: Vec<Vec<Cell>> = rows.iter().map(row).collect();
-    let mut text = table(&columns, &cells);
+pub(super) fn of(rows: &[Report], asked: &'static str) -> String {
+    let columns = [
+        ("IMAGE", 0),
+        ("CONTAINER", 2),
+        ("CREATED", 3),
+        ("GPU MEMORY", 5),
+        ("FILES", 6),
+        ("CONTENTS", 4),
+        (asked, 1),
+    ];
+    let mut text = table(&columns, rows.iter().map(row).collect());
     for row in rows {
         let image = name(&row.image.display());
         let refused = |refused: &Refused| format!("{} [{}]", name(&refused.text), refused.kind);
@@ -79,36 +52,32 @@ pub(super) fn origin(origin: &Origin) -> Vec<String> {
     pulled.chain(pushed).collect()
 }
 
-fn row(row: &Row) -> Vec<Cell> {
+fn row(row: &Report) -> Vec<Cell> {
     let manifest = row.manifest.as_ref();
     let restorable = match (row.restorable, row.kind) {
-        (Some(true), _) => Cell::new("yes").toned(Tone::Good),
-        (Some(false), Some(kind)) => Cell::new(kind.name()).toned(Tone::Bad),
-        _ => Cell::new("unknown").toned(Tone::Bad),
+        (Some(true), _) => cell("yes").fg(GOOD),
+        (Some(false), Some(kind)) => cell(kind.name()).fg(BAD),
+        _ => cell("unknown").fg(BAD),
     };
     vec![
-        Cell::path(&row.image),
-        manifest.map_or_else(Cell::none, |manifest| Cell::id(&manifest.container)),
-        manifest.map_or_else(Cell::none, |manifest| created(&name(&manifest.created))),
-        Cell::or_none(manifest.map(|manifest| size(manifest.gpu_bytes))),
-        Cell::new(size(row.bytes)),
+        cell(row.image.display().to_string()),
+        manifest.map_or_else(|| cell("-"), |manifest| id(&manifest.container)),
+        or_none(manifest.map(|manifest| &manifest.created)),
+        or_none(row.gpu_bytes.map(size)),
+        cell(size(row.bytes)),
         contents(row),
         restorable,
     ]
 }
 
-/// When, and where there is little room how long ago.
-fn created(time: &str) -> Cell {
-    let ago = since(time, SystemTime::now()).map(|ago| format!("{} ago", age(ago)));
-    Cell::new(time).or_brief(ago)
-}
-
 /// Where its GPU contents lie.
-fn contents(row: &Row) -> Cell {
-    match (row.packs_in, &row.contents) {
-        (None, _) => Cell::none(),
-        (Some(PacksIn::Image), _) => Cell::new("in the image"),
-        (Some(PacksIn::Directory), Some(directory)) => Cell::path(directory),
-        (Some(PacksIn::Directory), None) => Cell::new("apart"),
+fn contents(row: &Report) -> Cell {
+    let memory = row.manifest.as_ref();
+    let memory = memory.and_then(|manifest| manifest.memory.as_ref());
+    match (memory.map(|memory| memory.packs_in), &row.contents) {
+        (None, _) => cell("-"),
+        (Some(PacksIn::Image), _) => cell("in the image"),
+        (Some(PacksIn::Directory), Some(directory)) => cell(directory.display().to_string()),
+        (Some(PacksIn::Directory), None) => cell("apart"),
     }
 }

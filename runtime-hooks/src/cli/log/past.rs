@@ -10,23 +10,14 @@ use serde::Serialize;
 
 use crate::cli::answer::amount::{since, size, took};
 use crate::cli::log::line::{Line, read};
+use crate::operation::verb::Verb;
 
 /// The operations on a container from which the next one is foretold.
 const MOST: usize = 5;
 
 /// The last checkpoints and restores of each container that succeeded, the oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct Past {
-    checkpoints: BTreeMap<String, Vec<Line>>,
-    restores: BTreeMap<String, Vec<Line>>,
-}
-
-/// What is foretold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Next {
-    Checkpoint,
-    Restore,
-}
+pub(crate) struct Past(BTreeMap<(String, String), Vec<Line>>);
 
 /// The last image of a container.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -65,20 +56,23 @@ impl Past {
     }
 
     fn add(&mut self, line: Line) {
-        let all = match line.operation.as_str() {
-            _ if line.has_failed() => return,
-            "checkpoint" => &mut self.checkpoints,
-            "restore" => &mut self.restores,
-            _ => return,
-        };
-        let of_it = all.entry(line.container.clone()).or_default();
+        if line.has_failed() {
+            return;
+        }
+        let key = (line.operation.clone(), line.container.clone());
+        let of_it = self.0.entry(key).or_default();
         of_it.push(line);
         let too_many = of_it.len().saturating_sub(MOST);
         of_it.drain(..too_many);
     }
 
+    fn of(&self, verb: Verb, container: &str) -> Option<&[Line]> {
+        let lines = self.0.get(&(verb.to_string(), container.to_owned()));
+        lines.map(Vec::as_slice)
+    }
+
     pub(crate) fn last_image(&self, container: &str, now: SystemTime) -> Option<LastImage> {
-        let line = self.checkpoints.get(container)?.last()?;
+        let line = self.of(Verb::Checkpoint, container)?.last()?;
         Some(LastImage {
             created: line.time.clone(),
             age_seconds: since(&line.time, now).map(|age| age.as_secs()),
@@ -86,12 +80,9 @@ impl Past {
         })
     }
 
-    pub(crate) fn predicted(&self, next: Next, container: &str) -> Option<Predicted> {
-        let all = match next {
-            Next::Checkpoint => &self.checkpoints,
-            Next::Restore => &self.restores,
-        };
-        let lines = all.get(container)?;
+    /// What the next operation of this kind is expected to take.
+    pub(crate) fn predicted(&self, next: Verb, container: &str) -> Option<Predicted> {
+        let lines = self.of(next, container)?;
         let mut seconds: Vec<f64> = lines.iter().map(Line::seconds).collect();
         seconds.sort_by(f64::total_cmp);
         let mut bytes: Vec<u64> = lines.iter().filter_map(Line::bytes).collect();
@@ -130,16 +121,16 @@ mod tests {
         past.add(line("checkpoint", "job", 40, Some("refused")));
         past.add(line("restore", "job", 41, None));
         past.add(line("checkpoint", "other", 42, None));
-        let predicted = past.predicted(Next::Checkpoint, "job").unwrap();
+        let predicted = past.predicted(Verb::Checkpoint, "job").unwrap();
         assert_eq!((predicted.from, predicted.bytes), (5, Some(3 << 20)));
         assert!((predicted.seconds - 3.0).abs() < 1e-9);
         let image = past.last_image("job", parsed("2026-11-25T07:01:04Z").unwrap());
         let image = image.unwrap();
         assert_eq!(image.path, Some("/images/4".into()));
         assert_eq!(image.age_seconds, Some(60));
-        let restore = past.predicted(Next::Restore, "job").unwrap();
+        let restore = past.predicted(Verb::Restore, "job").unwrap();
         assert_eq!((restore.from, restore.bytes), (1, Some(41 << 20)));
-        assert_eq!(past.predicted(Next::Restore, "other"), None);
-        assert_eq!(past.predicted(Next::Checkpoint, "nobody"), None);
+        assert_eq!(past.predicted(Verb::Restore, "other"), None);
+        assert_eq!(past.predicted(Verb::Checkpoint, "nobody"), None);
     }
 }

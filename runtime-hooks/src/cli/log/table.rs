@@ -1,50 +1,28 @@
 //! Operations as a table.
 
+use comfy_table::Cell;
+
 use super::line::Line;
 use crate::cli::answer::amount::size;
-use crate::cli::answer::table::{Cell, Column, Tone, table};
+use crate::cli::answer::name;
+use crate::cli::answer::table::{BAD, GOOD, cell, id, or_none, table};
 
-const COLUMNS: [Column; 8] = [
-    Column {
-        title: "WHEN",
-        spare: 0,
-    },
-    Column {
-        title: "OPERATION",
-        spare: 1,
-    },
-    Column {
-        title: "CONTAINER",
-        spare: 2,
-    },
-    Column {
-        title: "SECONDS",
-        spare: 4,
-    },
-    Column {
-        title: "MOVED",
-        spare: 5,
-    },
-    Column {
-        title: "OUTCOME",
-        spare: 3,
-    },
-    Column {
-        title: "CALLER",
-        spare: 6,
-    },
-    Column {
-        title: "IMAGE",
-        spare: 7,
-    },
+const COLUMNS: [(&str, u8); 8] = [
+    ("WHEN", 0),
+    ("OPERATION", 1),
+    ("CONTAINER", 2),
+    ("SECONDS", 4),
+    ("MOVED", 5),
+    ("OUTCOME", 3),
+    ("CALLER", 6),
+    ("IMAGE", 7),
 ];
 
 pub(super) fn of(lines: &[Line]) -> String {
-    let rows: Vec<Vec<Cell>> = lines.iter().map(row).collect();
-    let mut text = table(&COLUMNS, &rows);
+    let mut text = table(&COLUMNS, lines.iter().map(row).collect());
     for line in lines {
         if let Some(error) = &line.error {
-            let error = Cell::new(error);
+            let error = name(error);
             text += &format!("\n{} {}: {error}", line.time, line.operation);
         }
     }
@@ -53,23 +31,23 @@ pub(super) fn of(lines: &[Line]) -> String {
 
 fn row(line: &Line) -> Vec<Cell> {
     let image = line.image_path.as_ref();
+    let tone = if line.has_failed() { BAD } else { GOOD };
     vec![
-        Cell::new(&line.time),
-        Cell::new(&line.operation),
-        Cell::id(&line.container),
-        Cell::new(format!("{:.2}", line.seconds())),
-        Cell::or_none(line.bytes().map(size)),
-        outcome(line),
-        Cell::or_none(line.caller.name.as_ref()),
-        image.map_or_else(Cell::none, |image| Cell::path(image)),
+        cell(&line.time),
+        cell(&line.operation),
+        id(&line.container),
+        cell(format!("{:.2}", line.seconds())),
+        or_none(line.bytes().map(size)),
+        cell(outcome(line)).fg(tone),
+        or_none(line.caller.name.as_ref()),
+        or_none(image.map(|image| image.display().to_string())),
     ]
 }
 
 /// "done", or the kind of its error.
-pub(super) fn outcome(line: &Line) -> Cell {
-    if !line.has_failed() {
-        return Cell::new("done").toned(Tone::Good);
+pub(super) fn outcome(line: &Line) -> &str {
+    match line.has_failed() {
+        false => "done",
+        true => line.kind.as_deref().unwrap_or("failed"),
     }
-    let kind = line.kind.as_deref().unwrap_or("failed");
-    Cell::new(kind).toned(Tone::Bad)
 }

@@ -6,7 +6,7 @@ use super::line::Line;
 use super::table::outcome;
 use crate::cli::answer::amount::size;
 use crate::cli::answer::name;
-use crate::cli::answer::table::Cell;
+use crate::cli::answer::table::id;
 use crate::operation::timeline::Phase;
 
 /// Columns without a terminal.
@@ -25,17 +25,9 @@ struct Placed<'p> {
 }
 
 pub(super) fn of(lines: &[Line]) -> String {
-    let terminal = Table::new().width();
-    let columns = usize::from(terminal.unwrap_or(USUAL));
+    let columns = usize::from(Table::new().width().unwrap_or(USUAL));
     let length = columns.saturating_sub(BEFORE + BEHIND).max(SHORTEST);
-    let drawn = |line: &Line| {
-        let container = Cell::id(&line.container);
-        let container = match terminal {
-            Some(_) => container.brief().to_owned(),
-            None => container.to_string(),
-        };
-        drawn(line, &container, length)
-    };
+    let drawn = |line: &Line| drawn(line, &id(&line.container).content(), length);
     lines.iter().map(drawn).collect::<Vec<_>>().join("\n\n")
 }
 
@@ -44,7 +36,7 @@ fn drawn(line: &Line, container: &str, length: usize) -> String {
     let seconds = line.seconds();
     let mut text = format!(
         "{time} {operation} of {container}: {seconds:.3} s, {}",
-        outcome(line)
+        name(&outcome(line))
     );
     for placed in placed(&line.phases) {
         let Phase {

@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use stasis_config::Settings;
 
 use super::failed;
-use super::parts::Parts;
-use super::text::Family;
+use super::text::{Family, Parts};
 use crate::bulk_memory::places::names_in;
 use crate::cli::command_error::CommandError;
 use crate::cli::recover::left_behind;

@@ -3,7 +3,6 @@
 mod containers;
 mod contents;
 mod operations;
-mod parts;
 mod text;
 
 use std::io;
@@ -17,8 +16,7 @@ use crate::cli::answer::write;
 use crate::cli::command_error::CommandError;
 use crate::cli::ps;
 use crate::error::operations_log::Totals;
-use parts::Parts;
-use text::Family;
+use text::{Family, Parts};
 
 /// Print metrics of this machine in Prometheus' text format.
 ///

@@ -2,7 +2,6 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 
 use stasis_config::interface;
 
@@ -185,39 +184,25 @@ fn option(arg: &OsStr) -> Option<(&OsStr, Option<&OsStr>)> {
     })
 }
 
-/// The values of our own options.
-#[derive(Debug, Default)]
-pub(super) struct Own {
-    /// `--stasis-config PATH`
-    pub(super) settings: Option<PathBuf>,
-    /// `--stasis-low-level PATH`
-    pub(super) low_level: Option<PathBuf>,
-    /// `--stasis-group PATH`
-    pub(super) group: Option<PathBuf>,
-    /// `--stasis-interface VERSION`
-    pub(super) interface: Option<OsString>,
-}
-
-/// Removes our own options from the options before the subcommand.
-pub(super) fn take_own_options(args: Vec<OsString>) -> (Vec<OsString>, Own) {
+/// Removes our own options from the options before the subcommand; their values, in the order of
+/// [`OWN`].
+pub(super) fn take_own_options(
+    args: Vec<OsString>,
+) -> (Vec<OsString>, [Option<OsString>; OWN.len()]) {
     let mut end = 0;
     options(&args, &mut end, GLOBAL_VALUES);
-    let (mut kept, mut own) = (Vec::with_capacity(args.len()), Own::default());
+    let (mut kept, mut own) = (Vec::with_capacity(args.len()), [const { None }; OWN.len()]);
     let mut args = args.into_iter().enumerate();
     while let Some((at, arg)) = args.next() {
-        match option(&arg) {
-            Some((name, inline)) if at < end && OWN.iter().any(|own| name == *own) => {
+        let given = option(&arg).filter(|_| at < end);
+        let is_own = given.and_then(|(name, _)| OWN.iter().position(|own| name == *own));
+        match (given, is_own) {
+            (Some((_, inline)), Some(which)) => {
                 let inline = inline.map(OsStr::to_os_string);
-                let value = inline.or_else(|| args.next().map(|(_, value)| value));
-                match OWN.iter().position(|own| name == *own) {
-                    Some(0) => own.settings = value.map(PathBuf::from),
-                    Some(1) => own.low_level = value.map(PathBuf::from),
-                    Some(2) => own.group = value.map(PathBuf::from),
-                    _ => own.interface = value,
-                }
+                own[which] = inline.or_else(|| args.next().map(|(_, value)| value));
             }
             // Skip the value of another option.
-            Some((name, None)) if at < end && GLOBAL_VALUES.iter().any(|known| name == *known) => {
+            (Some((name, None)), None) if GLOBAL_VALUES.iter().any(|known| name == *known) => {
                 kept.push(arg);
                 kept.extend(args.next().map(|(_, value)| value));
             }

@@ -10,6 +10,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use serde_json::Value;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -35,26 +36,51 @@ impl<'a> Report<'a> {
     /// for the shim, which otherwise keeps a log itself.
     pub fn error(&self, error: &RuntimeError) {
         let message = message(error);
-        if let Some(log) = &self.options.log {
-            let line = match self.options.log_format {
-                LogFormat::Json => json_line(&message, error.diagnosis(), error.criu_log()),
-                LogFormat::Text => text_line(&message, error.diagnosis()),
-            };
-            // The caller can still read standard error.
-            let _ = append(log, &line);
+        let Diagnosis { kind, state, image } = error.diagnosis();
+        let mut fields = vec![("kind", kind.name().into()), ("state", state.name().into())];
+        if image == Image::Complete {
+            fields.push(("image_complete", true.into()));
         }
+        if let (LogFormat::Json, Some(criu_log)) = (self.options.log_format, error.criu_log()) {
+            fields.push(("criu_log", criu_log.to_string_lossy().into()));
+        }
+        // The caller can still read standard error.
+        self.append("error", &message, &fields);
         let _ = writeln!(io::stderr(), "{message}");
     }
 
     /// Writes a warning to the log only: standard error may be the container's.
     pub fn warning(&self, text: &str) {
-        if let Some(log) = &self.options.log {
-            let line = match self.options.log_format {
-                LogFormat::Json => format!("{}\n", json("warning", text)),
-                LogFormat::Text => format!("{}\n", text_of("warning", text)),
-            };
-            let _ = append(log, &line);
-        }
+        self.append("warning", text, &[]);
+    }
+
+    /// Appends a line in the format of runc's JSON logger or of its text logger.
+    fn append(&self, level: &str, message: &str, fields: &[(&str, Value)]) {
+        let Some(log) = &self.options.log else {
+            return;
+        };
+        let time = OffsetDateTime::now_utc().format(&Rfc3339);
+        let time = time.unwrap_or_default();
+        let line = match self.options.log_format {
+            LogFormat::Json => {
+                let mut line = serde_json::json!({"level": level, "msg": message, "time": time});
+                for (name, value) in fields {
+                    line[*name] = value.clone();
+                }
+                line.to_string()
+            }
+            LogFormat::Text => {
+                let mut line = format!("time={time:?} level={level} msg={message:?}");
+                for (name, value) in fields {
+                    let text = value
+                        .as_str()
+                        .map_or_else(|| value.to_string(), str::to_owned);
+                    line += &format!(" {name}={text}");
+                }
+                line
+            }
+        };
+        let _ = append(log, &format!("{line}\n"));
     }
 }
 
@@ -71,44 +97,6 @@ fn message(error: &RuntimeError) -> String {
         RuntimeError::Operation(_) => text,
         _ => format!("{text} [{}]", error.diagnosis().kind),
     }
-}
-
-/// A line in the format of runc's JSON logger, with additional fields.
-fn json_line(message: &str, diagnosis: Diagnosis, criu_log: Option<&Path>) -> String {
-    let mut line = json("error", message);
-    line["kind"] = diagnosis.kind.name().into();
-    line["state"] = diagnosis.state.name().into();
-    if diagnosis.image == Image::Complete {
-        line["image_complete"] = true.into();
-    }
-    if let Some(criu_log) = criu_log {
-        line["criu_log"] = criu_log.to_string_lossy().into();
-    }
-    format!("{line}\n")
-}
-
-/// The same line in the text format.
-fn text_line(message: &str, Diagnosis { kind, state, image }: Diagnosis) -> String {
-    let start = text_of("error", message);
-    let complete = match image {
-        Image::Complete => " image_complete=true",
-        Image::None => "",
-    };
-    format!("{start} kind={kind} state={state}{complete}\n")
-}
-
-fn json(level: &str, message: &str) -> serde_json::Value {
-    serde_json::json!({"level": level, "msg": message, "time": now()})
-}
-
-fn text_of(level: &str, message: &str) -> String {
-    let time = now();
-    format!("time={time:?} level={level} msg={message:?}")
-}
-
-fn now() -> String {
-    let now = OffsetDateTime::now_utc().format(&Rfc3339);
-    now.unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -9,8 +9,7 @@ mod create;
 mod grammar;
 mod kill;
 pub mod log;
-mod pass_on;
-pub mod passthrough;
+pub mod pass_on;
 pub mod runtime_error;
 
 use std::ffi::{OsStr, OsString};
@@ -117,14 +116,24 @@ impl Invocation {
         let (args, own) = grammar::take_own_options(args);
         let scan = scan(&args);
         let action = scan.as_ref().and_then(|scan| action(scan, cwd));
-        let mut global = scan.as_ref().map(global_options).unwrap_or_default();
-        global.settings = own.settings;
-        global.low_level = own.low_level;
-        global.group = own.group;
-        global.interface = own.interface;
-        let subcommand = scan.map(|scan| scan.subcommand);
+        let value = |name| scan.as_ref().and_then(|scan| scan.global(name));
+        let is_json = value("log-format").is_some_and(|format| format == "json");
+        let (root, log) = (value("root"), value("log"));
+        let [settings, low_level, group, interface] = own;
+        let subcommand = scan.as_ref().map(|scan| scan.subcommand);
         Self {
-            global,
+            global: GlobalOptions {
+                root: root.map(PathBuf::from),
+                log: log.map(PathBuf::from),
+                log_format: match is_json {
+                    true => LogFormat::Json,
+                    false => LogFormat::Text,
+                },
+                settings: settings.map(PathBuf::from),
+                low_level: low_level.map(PathBuf::from),
+                group: group.map(PathBuf::from),
+                interface,
+            },
             action: action.unwrap_or(Action::PassThrough),
             args,
             subcommand,
@@ -154,25 +163,6 @@ impl Invocation {
                 version: given.to_string_lossy().into_owned(),
             }),
         }
-    }
-}
-
-fn global_options(scan: &Scan<'_>) -> GlobalOptions {
-    let json = scan
-        .global("log-format")
-        .is_some_and(|format| format == "json");
-    GlobalOptions {
-        root: scan.global("root").map(PathBuf::from),
-        log: scan.global("log").map(PathBuf::from),
-        log_format: if json {
-            LogFormat::Json
-        } else {
-            LogFormat::Text
-        },
-        settings: None,
-        low_level: None,
-        group: None,
-        interface: None,
     }
 }
 

@@ -1,10 +1,16 @@
-//! The low-level runtime's command line.
+//! The low-level runtime's command line, and its call in the place of this process.
 
 use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
 
 use stasis_config::Flavor;
+use stasis_linux::open_files::keep_callers_limit;
 
 use crate::cli::oci::{Action, Invocation, grammar};
+use crate::host::environment;
 
 /// The option of runc and crun with which CRIU dumps and restores locks of files.
 pub(super) const KEEPS_LOCKS: &str = "--file-locks";
@@ -55,4 +61,15 @@ impl Invocation {
         let has_locks = matches!(self.action, Action::Checkpoint(_) | Action::Restore(_));
         has_locks && !grammar::is_given(&self.args, KEEPS_LOCKS.trim_start_matches('-'))
     }
+}
+
+/// Executes the low-level runtime in place of this process, with our environment, but for what
+/// would have other code run in it or in CRIU, and all inherited descriptors, so its caller sees
+/// its output and exit code. Returns only with an error.
+#[must_use]
+pub fn exec(low_level: &Path, args: Vec<OsString>) -> io::Error {
+    let mut command = Command::new(low_level);
+    keep_callers_limit(&mut command);
+    environment::clean(&mut command);
+    command.args(args).exec()
 }

@@ -112,17 +112,7 @@ impl RuntimeError {
     pub fn criu_log(&self) -> Option<&Path> {
         match self {
             Self::Operation(error) => error.criu_log(),
-            Self::Settings(_)
-            | Self::Signals(_)
-            | Self::Group { .. }
-            | Self::ShimTooOld { .. }
-            | Self::ShimTooNew { .. }
-            | Self::StandDown(_)
-            | Self::HandOver { .. }
-            | Self::Create(_)
-            | Self::FirstImage(_)
-            | Self::State(_)
-            | Self::Delete(_) => None,
+            _ => None,
         }
     }
 }

@@ -28,11 +28,6 @@ pub(crate) fn version_of(name: &str, program: Program) -> Option<Version> {
     (found == program).then_some(version)
 }
 
-/// What the program of this name in `PATH` answers to `--version`.
-pub(crate) fn answer_of(name: &str) -> Option<String> {
-    ask(&in_path(name)?).ok()
-}
-
 /// How the program of this name in `PATH` ends with this argument. `None` if it does not, or is not
 /// there.
 pub(crate) fn exit_of(name: &str, argument: &str) -> Option<ExitStatus> {

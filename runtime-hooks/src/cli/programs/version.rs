@@ -19,8 +19,6 @@ pub(crate) enum Program {
     Crun,
     /// containerd.
     Containerd,
-    /// CRIU.
-    Criu,
     /// podman.
     Podman,
 }
@@ -57,7 +55,6 @@ pub(super) fn read(answer: &str) -> Option<(Program, Version)> {
             ("crun", "version") => (Program::Crun, words.next()?),
             ("podman", "version") => (Program::Podman, words.next()?),
             ("containerd", _source) => (Program::Containerd, words.next()?),
-            ("Version:", version) => (Program::Criu, version),
             _ => return None,
         };
         Some((program, Version::parse(version)?))
@@ -76,7 +73,6 @@ impl fmt::Display for Program {
             Self::Runc => "runc",
             Self::Crun => "crun",
             Self::Containerd => "containerd",
-            Self::Criu => "CRIU",
             Self::Podman => "podman",
         })
     }
@@ -127,11 +123,6 @@ mod tests {
                 release(1, 6, 33),
             ),
             ("podman version 5.4.2\n", Program::Podman, release(5, 4, 2)),
-            (
-                "Version: 4.2.1\nGitID: v4.2.1\n",
-                Program::Criu,
-                release(4, 2, 1),
-            ),
         ] {
             assert_eq!(read(answer), Some((program, version)), "{answer}");
         }

@@ -10,7 +10,7 @@ use super::state::{Recorded, State};
 use crate::cli::check::{CheckError, Process, Report, check};
 use crate::cli::locate::Located;
 use crate::cli::locate::engine::{Engine, Known};
-use crate::cli::log::past::{LastImage, Next, Past, Predicted};
+use crate::cli::log::past::{LastImage, Past, Predicted};
 use crate::cuda::GpuUuid;
 use crate::cuda::gpu_use::{GpuBytes, add};
 use crate::cuda::nvml::Inventory;
@@ -19,6 +19,7 @@ use crate::error::kind::Kind;
 use crate::host::cancel::Cancel;
 use crate::operation::Intent;
 use crate::operation::progress::UnderWay;
+use crate::operation::verb::Verb;
 
 /// A container that uses a GPU.
 #[derive(Debug, Serialize)]
@@ -120,8 +121,8 @@ impl Row {
             blockers: Vec::new(),
             kind: None,
             error: None,
-            predicted_checkpoint: past.predicted(Next::Checkpoint, id),
-            predicted_restore: past.predicted(Next::Restore, id),
+            predicted_checkpoint: past.predicted(Verb::Checkpoint, id),
+            predicted_restore: past.predicted(Verb::Restore, id),
         }
     }
 

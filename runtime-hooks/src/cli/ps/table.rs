@@ -2,81 +2,55 @@
 
 use std::time::Duration;
 
+use comfy_table::{Cell, Color};
+
 use super::row::Row;
 use super::state::State;
 use crate::cli::answer::amount::{age, size};
-use crate::cli::answer::table::{Cell, Column, Tone, table};
+use crate::cli::answer::table::{BAD, BUSY, GOOD, cell, id, or_none, table};
 use crate::cli::log::past::Predicted;
 use crate::operation::progress::UnderWay;
 
 /// The columns, and which of them go first from a narrow terminal.
-const COLUMNS: [Column; 10] = [
-    Column {
-        title: "CONTAINER",
-        spare: 0,
-    },
-    Column {
-        title: "ENGINE",
-        spare: 6,
-    },
-    Column {
-        title: "GPU",
-        spare: 2,
-    },
-    Column {
-        title: "UUID",
-        spare: 8,
-    },
-    Column {
-        title: "MEMORY",
-        spare: 3,
-    },
-    Column {
-        title: "STATE",
-        spare: 1,
-    },
-    Column {
-        title: "BLOCKERS",
-        spare: 4,
-    },
-    Column {
-        title: "LAST IMAGE",
-        spare: 5,
-    },
-    Column {
-        title: "CHECKPOINT",
-        spare: 7,
-    },
-    Column {
-        title: "RESTORE",
-        spare: 9,
-    },
+const COLUMNS: [(&str, u8); 10] = [
+    ("CONTAINER", 0),
+    ("ENGINE", 6),
+    ("GPU", 2),
+    ("UUID", 8),
+    ("MEMORY", 3),
+    ("STATE", 1),
+    ("BLOCKERS", 4),
+    ("LAST IMAGE", 5),
+    ("CHECKPOINT", 7),
+    ("RESTORE", 9),
 ];
 /// As much of a UUID as tells the GPUs of a machine apart: "GPU-" and eight digits.
 const SHORT_UUID: usize = 12;
 
 pub(super) fn of(rows: &[Row]) -> String {
-    let rows: Vec<Vec<Cell>> = rows.iter().map(row).collect();
-    table(&COLUMNS, &rows)
+    table(&COLUMNS, rows.iter().map(row).collect())
 }
 
 fn row(row: &Row) -> Vec<Cell> {
     let engine = row.engine.map(|engine| engine.to_string());
     let each_gpu = |text: &dyn Fn(&super::row::Used) -> String| {
         let gpus: Vec<String> = row.gpus.iter().map(text).collect();
-        Cell::or_none((!gpus.is_empty()).then(|| gpus.join("\n")))
+        match gpus.is_empty() {
+            true => cell("-"),
+            false => Cell::new(gpus.join("\n")),
+        }
     };
     vec![
-        Cell::id(row.name.as_ref().unwrap_or(&row.id)),
-        Cell::or_none(engine),
+        id(row.name.as_ref().unwrap_or(&row.id)),
+        or_none(engine),
         each_gpu(&|gpu| gpu.index.map_or("?".to_owned(), |index| index.to_string())),
         each_gpu(&|gpu| short(&gpu.uuid.to_string(), SHORT_UUID)),
-        Cell::or_none((!row.gpus.is_empty()).then(|| size(row.gpu_bytes()))),
+        or_none((!row.gpus.is_empty()).then(|| size(row.gpu_bytes()))),
         state(row),
         blockers(row),
-        Cell::or_none(last_image(row)),
-        Cell::or_none(predicted(row.predicted_checkpoint.as_ref())),
-        Cell::or_none(predicted(row.predicted_restore.as_ref())),
+        or_none(last_image(row)),
+        or_none(predicted(row.predicted_checkpoint.as_ref())),
+        or_none(predicted(row.predicted_restore.as_ref())),
     ]
 }
 
@@ -86,10 +60,10 @@ fn short(text: &str, characters: usize) -> String {
 
 fn state(row: &Row) -> Cell {
     let tone = match row.state {
-        State::Running => Tone::Good,
-        State::Failed | State::Mixed | State::Unknown => Tone::Bad,
-        State::Suspended | State::Paused | State::Locked => Tone::Plain,
-        _ => Tone::Busy,
+        State::Running => GOOD,
+        State::Failed | State::Mixed | State::Unknown => BAD,
+        State::Suspended | State::Paused | State::Locked => Color::Reset,
+        _ => BUSY,
     };
     let mut text = row.state.to_string();
     if let Some(under_way) = &row.operation {
@@ -98,7 +72,7 @@ fn state(row: &Row) -> Cell {
             text += &format!(" {percent} %");
         }
     }
-    Cell::new(text).toned(tone)
+    cell(text).fg(tone)
 }
 
 fn percent(under_way: &UnderWay) -> Option<u64> {
@@ -108,11 +82,11 @@ fn percent(under_way: &UnderWay) -> Option<u64> {
 
 fn blockers(row: &Row) -> Cell {
     if !row.blockers.is_empty() {
-        return Cell::new(row.blockers.join(", ")).toned(Tone::Bad);
+        return cell(row.blockers.join(", ")).fg(BAD);
     }
     match row.kind {
-        Some(kind) if row.state != State::Paused => Cell::new(kind.name()).toned(Tone::Bad),
-        _ => Cell::new("-"),
+        Some(kind) if row.state != State::Paused => cell(kind.name()).fg(BAD),
+        _ => cell("-"),
     }
 }
 

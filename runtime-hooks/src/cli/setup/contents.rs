@@ -2,25 +2,14 @@
 
 use std::path::Path;
 
-use super::change::{self, Change};
-use super::{SetupError, tables};
+use super::SetupError;
+use super::tables::Toml;
 
-pub(super) fn change(directory: &Path) -> Result<Change, SetupError> {
-    let path = Path::new(stasis_config::DEFAULT_PATH);
-    let before = change::read(path)?;
-    let after = changed(path, before.as_deref(), directory)?;
-    Ok(Change::of(path, before, Some(after)))
-}
-
-fn changed(path: &Path, before: Option<&str>, directory: &Path) -> Result<String, SetupError> {
-    let named = directory.to_str().filter(|_| directory.is_absolute());
-    let named = named.ok_or_else(|| SetupError::Content {
-        path: path.to_owned(),
-        why: format!("{} is not an absolute path", directory.display()),
-    })?;
-    let mut document = tables::parse(path, before)?;
-    tables::put(path, &mut document, &["gpu_contents"], "directory", named)?;
-    Ok(document.to_string())
+pub(super) fn edit(toml: &mut Toml, directory: &Path) -> Result<(), SetupError> {
+    match directory.to_str().filter(|_| directory.is_absolute()) {
+        Some(named) => toml.put(&["gpu_contents"], "directory", named),
+        None => Err(toml.wrong(format!("{} is not an absolute path", directory.display()))),
+    }
 }
 
 #[cfg(test)]
@@ -30,8 +19,10 @@ mod tests {
     #[test]
     fn the_directory_is_set_and_all_else_stays() {
         let set = |before, directory: &str| {
-            let said = changed(Path::new("x"), before, Path::new(directory));
-            said.map_err(|error| error.to_string())
+            let mut toml = Toml::parse(Path::new("x"), before).unwrap();
+            let done = edit(&mut toml, Path::new(directory));
+            done.map(|()| toml.text().unwrap())
+                .map_err(|error| error.to_string())
         };
         let made = set(None, "/dev/shm/gpu").unwrap();
         assert_eq!(made, "[gpu_contents]\ndirectory = \"/dev/shm/gpu\"\n");

@@ -1,38 +1,32 @@
 //! CRI-O: a runtime handler for the RuntimeClass `stasis`, in a file of its own in `crio.conf.d`
 //! (crio.conf(5), "CRIO.RUNTIME.RUNTIMES TABLE").
 
-use std::path::Path;
-
-use super::change::{self, Change};
-use super::programs::Programs;
-use super::{SetupError, Way, tables};
+use super::tables::Toml;
+use super::{SetupError, Way};
 use crate::cli::locate::Located;
 use crate::cli::locate::roots::{CRI_O, Place, places};
 
-const SETTINGS: &str = "/etc/crio/crio.conf.d/stasis.conf";
+pub(super) const SETTINGS: &str = "/etc/crio/crio.conf.d/stasis.conf";
 const NAME: &str = "stasis";
 const HANDLER: [&str; 4] = ["crio", "runtime", "runtimes", NAME];
 
-pub(super) fn changes(programs: &Programs, way: Way) -> Result<Vec<Change>, SetupError> {
-    if way == Way::Undo {
-        nobody_needs_it()?;
+pub(super) fn edit(toml: &mut Toml, runtime: &str, way: Way) -> Result<(), SetupError> {
+    match way {
+        Way::Set => {
+            toml.put(&HANDLER, "runtime_path", runtime)?;
+            toml.put(&HANDLER, "runtime_type", "oci")?;
+            toml.put(&HANDLER, "runtime_root", CRI_O)?;
+        }
+        Way::Undo => toml.remove(&HANDLER),
     }
-    let path = Path::new(SETTINGS);
-    let before = change::read(path)?;
-    let after = changed(path, before.as_deref(), &programs.runtime, way)?;
-    Ok(vec![Change::of(path, before, after)])
+    Ok(())
 }
 
 /// CRI-O has the handler stop and remove its containers, those that have ended, too. Nothing else
 /// says whose a container is: only its sandbox is annotated with its handler. So the handler has a
 /// root of its own.
-fn nobody_needs_it() -> Result<(), SetupError> {
-    let found: Vec<String> = places(&[CRI_O.into()]).into_iter().map(name).collect();
-    if found.is_empty() {
-        Ok(())
-    } else {
-        Err(SetupError::InUse(found))
-    }
+pub(super) fn nobody_needs_it() -> Result<(), SetupError> {
+    SetupError::refuse(places(&[CRI_O.into()]).into_iter().map(name).collect())
 }
 
 /// As people know it; its id where that cannot be told.
@@ -42,37 +36,18 @@ fn name(place: Place) -> String {
     name.unwrap_or(place.id)
 }
 
-fn changed(
-    path: &Path,
-    before: Option<&str>,
-    runtime: &str,
-    way: Way,
-) -> Result<Option<String>, SetupError> {
-    let mut document = tables::parse(path, before)?;
-    match way {
-        Way::Set => {
-            for (key, value) in [
-                ("runtime_path", runtime),
-                ("runtime_type", "oci"),
-                ("runtime_root", CRI_O),
-            ] {
-                tables::put(path, &mut document, &HANDLER, key, value)?;
-            }
-        }
-        Way::Undo => tables::remove(document.as_table_mut(), &HANDLER),
-    }
-    let after = document.to_string();
-    Ok((!after.trim().is_empty()).then_some(after))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     const OURS: &str = "/usr/bin/stasis-runtime";
 
     fn set(before: Option<&str>, way: Way) -> Result<Option<String>, SetupError> {
-        changed(Path::new(SETTINGS), before, OURS, way)
+        let mut toml = Toml::parse(Path::new(SETTINGS), before)?;
+        edit(&mut toml, OURS, way)?;
+        Ok(toml.text())
     }
 
     #[test]

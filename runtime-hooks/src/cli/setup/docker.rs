@@ -6,22 +6,21 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::change::{self, Change};
 use super::json::Object;
-use super::programs::Programs;
 use super::{SetupError, Way};
 
 const SETTINGS: &str = "/etc/docker/daemon.json";
 const RUNTIMES: &str = "runtimes";
 const NAME: &str = "stasis";
 
-pub(super) fn changes(programs: &Programs, way: Way) -> Result<Vec<Change>, SetupError> {
+pub(super) fn change(runtime: &str, way: Way) -> Result<Change, SetupError> {
     let path = Path::new(SETTINGS);
     let before = change::read(path)?;
-    let after = changed(before.as_deref(), &programs.runtime, way);
+    let after = changed(before.as_deref(), runtime, way);
     let after = after.map_err(|error| SetupError::Content {
         path: path.to_owned(),
         why: error.to_string(),
     })?;
-    Ok(vec![Change::of(path, before, after)])
+    Ok(Change::of(path, before, after))
 }
 
 fn changed(

@@ -9,19 +9,18 @@ mod docker;
 pub(in crate::cli) mod in_use;
 mod json;
 mod podman;
-mod programs;
 pub(in crate::cli) mod tables;
 
+use std::env;
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::cli::answer::Output;
 use change::Change;
-use programs::Programs;
 
 /// An engine that can be told of stasis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -103,6 +102,16 @@ pub enum SetupError {
     InUse(Vec<String>),
 }
 
+impl SetupError {
+    /// Refuses to undo what these containers need.
+    fn refuse(containers: Vec<String>) -> Result<(), Self> {
+        match containers.is_empty() {
+            true => Ok(()),
+            false => Err(Self::InUse(containers)),
+        }
+    }
+}
+
 /// A file of an engine, and what is changed in it.
 #[derive(Debug, Serialize)]
 pub struct Changed {
@@ -128,16 +137,29 @@ pub struct Report {
 /// # Errors
 /// Nothing was changed, unless a file could not be written: those before it were.
 pub fn setup(arguments: &Arguments) -> Result<Report, SetupError> {
-    let programs = Programs::beside_this()?;
+    let Programs { runtime, shim } = Programs::beside_this()?;
     let way = if arguments.undo { Way::Undo } else { Way::Set };
-    let changes = match arguments.engine {
-        Engine::Containerd => containerd::changes(&programs, way)?,
-        Engine::Crio => crio::changes(&programs, way)?,
-        Engine::Docker => docker::changes(&programs, way)?,
-        Engine::Podman => podman::changes(&programs, way)?,
-    };
-    let contents = arguments.contents.as_deref().map(contents::change);
-    let changes = changes.into_iter().chain(contents.transpose()?);
+    match (arguments.engine, way) {
+        (Engine::Containerd, Way::Undo) => containerd::nobody_needs(&shim)?,
+        (Engine::Crio, Way::Undo) => crio::nobody_needs_it()?,
+        _ => {}
+    }
+    let change = match arguments.engine {
+        Engine::Containerd => tables::changed(containerd::SETTINGS, |toml| {
+            containerd::edit(toml, &shim, way)
+        }),
+        Engine::Crio => tables::changed(crio::SETTINGS, |toml| crio::edit(toml, &runtime, way)),
+        Engine::Docker => docker::change(&runtime, way),
+        Engine::Podman => {
+            tables::changed(podman::SETTINGS, |toml| podman::edit(toml, &runtime, way))
+        }
+    }?;
+    let contents = arguments.contents.as_deref().map(|directory| {
+        tables::changed(stasis_config::DEFAULT_PATH, |toml| {
+            contents::edit(toml, directory)
+        })
+    });
+    let changes = [change].into_iter().chain(contents.transpose()?);
     let changes: Vec<Change> = changes.filter(Change::is_one).collect();
     let written = !arguments.dry_run && !changes.is_empty();
     if written {
@@ -148,6 +170,39 @@ pub fn setup(arguments: &Arguments) -> Result<Report, SetupError> {
         next: if written { arguments.engine.next() } else { "" },
         files: changes.iter().map(Change::shown).collect(),
     })
+}
+
+/// The programs that engines are told of.
+#[derive(Debug)]
+struct Programs {
+    /// The OCI runtime.
+    runtime: String,
+    /// The shim.
+    shim: String,
+}
+
+impl Programs {
+    /// Those that were installed with this one.
+    fn beside_this() -> Result<Self, SetupError> {
+        let own = env::current_exe().map_err(|source| SetupError::File {
+            what: "read",
+            path: "/proc/self/exe".into(),
+            source,
+        })?;
+        let directory = own.parent().unwrap_or(Path::new("/"));
+        let beside = |name| text(directory.join(name));
+        Ok(Self {
+            runtime: beside("stasis-runtime")?,
+            shim: beside("containerd-shim-stasis-v2")?,
+        })
+    }
+}
+
+fn text(program: PathBuf) -> Result<String, SetupError> {
+    match program.to_str() {
+        Some(text) if program.is_file() => Ok(text.to_owned()),
+        _ => Err(SetupError::NoProgram(program)),
+    }
 }
 
 impl Engine {

@@ -1,15 +1,12 @@
 //! podman: a file of its own in `containers.conf.d`.
 
-use std::path::Path;
-
 use toml_edit::{Array, InlineTable, Value};
 
-use super::change::{self, Change};
-use super::programs::Programs;
-use super::{SetupError, Way, tables};
+use super::tables::Toml;
+use super::{SetupError, Way};
 use crate::cli::programs::{Program, Version, version_of};
 
-const SETTINGS: &str = "/etc/containers/containers.conf.d/stasis.conf";
+pub(super) const SETTINGS: &str = "/etc/containers/containers.conf.d/stasis.conf";
 /// Who reports errors as JSON: podman asks nobody else for them.
 const JSON: [&str; 2] = ["engine", "runtime_supports_json"];
 const RUNTIMES: [&str; 2] = ["engine", "runtimes"];
@@ -18,14 +15,11 @@ const NAME: &str = "stasis";
 /// takes such a list for an error.
 const ADDS_TO_LISTS: Version = Version::of(5, 0, 0);
 
-pub(super) fn changes(programs: &Programs, way: Way) -> Result<Vec<Change>, SetupError> {
-    let path = Path::new(SETTINGS);
-    let before = change::read(path)?;
+pub(super) fn edit(toml: &mut Toml, runtime: &str, way: Way) -> Result<(), SetupError> {
     let podman = version_of("podman", Program::Podman);
     let adds = podman.is_some_and(|podman| podman >= ADDS_TO_LISTS);
     let lists = if adds { Lists::Added } else { Lists::Replaced };
-    let after = changed(path, before.as_deref(), &programs.runtime, way, lists)?;
-    Ok(vec![Change::of(path, before, after)])
+    edit_for(toml, runtime, way, lists)
 }
 
 /// What podman does with a list in a file of `containers.conf.d`.
@@ -37,29 +31,17 @@ enum Lists {
     Replaced,
 }
 
-fn changed(
-    path: &Path,
-    before: Option<&str>,
-    runtime: &str,
-    way: Way,
-    lists: Lists,
-) -> Result<Option<String>, SetupError> {
-    let mut document = tables::parse(path, before)?;
-    let json = way == Way::Set && lists == Lists::Added;
-    if json {
-        tables::put(path, &mut document, &JSON[..1], JSON[1], json_too(runtime))?;
+fn edit_for(toml: &mut Toml, runtime: &str, way: Way, lists: Lists) -> Result<(), SetupError> {
+    if way == Way::Set && lists == Lists::Added {
+        toml.put(&JSON[..1], JSON[1], json_too(runtime))?;
     } else {
-        tables::remove(document.as_table_mut(), &JSON);
+        toml.remove(&JSON);
     }
     match way {
-        Way::Set => {
-            let paths = Array::from_iter([runtime]);
-            tables::put(path, &mut document, &RUNTIMES, NAME, paths)?;
-        }
-        Way::Undo => tables::remove(document.as_table_mut(), &["engine", "runtimes", NAME]),
+        Way::Set => toml.put(&RUNTIMES, NAME, Array::from_iter([runtime]))?,
+        Way::Undo => toml.remove(&["engine", "runtimes", NAME]),
     }
-    let after = document.to_string();
-    Ok((!after.trim().is_empty()).then_some(after))
+    Ok(())
 }
 
 /// By the name that podman has, and by that of the program.
@@ -74,17 +56,14 @@ fn json_too(runtime: &str) -> Array {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn set(before: Option<&str>, way: Way, lists: Lists) -> Option<String> {
-        changed(
-            Path::new("x"),
-            before,
-            "/usr/bin/stasis-runtime",
-            way,
-            lists,
-        )
-        .unwrap()
+        let mut toml = Toml::parse(Path::new("x"), before).unwrap();
+        edit_for(&mut toml, "/usr/bin/stasis-runtime", way, lists).unwrap();
+        toml.text()
     }
 
     #[test]

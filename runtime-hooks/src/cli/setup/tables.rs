@@ -1,36 +1,100 @@
-//! Tables of a TOML file: looked up, made and removed beside what else is in it.
+//! A TOML file: its values are looked up, set and removed beside what else is in it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
 use super::SetupError;
+use super::change::{self, Change};
 
-/// A file's contents as a document: none is an empty one.
-pub(in crate::cli) fn parse(path: &Path, text: Option<&str>) -> Result<DocumentMut, SetupError> {
-    let parsed = text.unwrap_or_default().parse::<DocumentMut>();
-    parsed.map_err(|error| SetupError::Content {
-        path: path.to_owned(),
-        why: error.to_string().trim_end().replace('\n', "; "),
-    })
+/// A file of settings.
+#[derive(Debug)]
+pub(in crate::cli) struct Toml {
+    pub(in crate::cli) path: PathBuf,
+    document: DocumentMut,
 }
 
-/// What is there below these keys.
-pub(in crate::cli) fn find<'a>(document: &'a DocumentMut, keys: &[&str]) -> Option<&'a Item> {
-    let mut item = document.as_item();
-    for key in keys {
-        item = item.as_table_like()?.get(key)?;
+/// What an edit makes of a file.
+pub(super) fn changed(
+    path: &str,
+    edit: impl FnOnce(&mut Toml) -> Result<(), SetupError>,
+) -> Result<Change, SetupError> {
+    let path = Path::new(path);
+    let before = change::read(path)?;
+    let mut toml = Toml::parse(path, before.as_deref())?;
+    edit(&mut toml)?;
+    Ok(Change::of(path, before, toml.text()))
+}
+
+impl Toml {
+    /// An empty one where there is no file.
+    pub(in crate::cli) fn read(path: &Path) -> Result<Self, SetupError> {
+        Self::parse(path, change::read(path)?.as_deref())
     }
-    Some(item)
+
+    pub(in crate::cli) fn parse(path: &Path, text: Option<&str>) -> Result<Self, SetupError> {
+        let parsed = text.unwrap_or_default().parse::<DocumentMut>();
+        let document = parsed.map_err(|error| SetupError::Content {
+            path: path.to_owned(),
+            why: error.to_string().trim_end().replace('\n', "; "),
+        })?;
+        Ok(Self {
+            path: path.to_owned(),
+            document,
+        })
+    }
+
+    /// What is to be in the file; `None`: there is to be none.
+    pub(super) fn text(&self) -> Option<String> {
+        let text = self.document.to_string();
+        (!text.trim().is_empty()).then_some(text)
+    }
+
+    /// Why it cannot be changed.
+    pub(super) fn wrong(&self, why: impl Into<String>) -> SetupError {
+        SetupError::Content {
+            path: self.path.clone(),
+            why: why.into(),
+        }
+    }
+
+    /// What is there below these keys.
+    pub(in crate::cli) fn find(&self, keys: &[&str]) -> Option<&Item> {
+        let mut item = self.document.as_item();
+        for key in keys {
+            item = item.as_table_like()?.get(key)?;
+        }
+        Some(item)
+    }
+
+    /// Sets a value of the table below these keys, which is made if it is not there. A value that
+    /// is the same keeps its comment.
+    pub(super) fn put(
+        &mut self,
+        keys: &[&str],
+        key: &str,
+        new: impl Into<Value>,
+    ) -> Result<(), SetupError> {
+        let Some(table) = table(&mut self.document, keys) else {
+            return Err(self.wrong(format!("{} is no table", keys.join("."))));
+        };
+        let bare = |value: &Value| value.clone().decorated("", "").to_string();
+        let new = new.into();
+        let is = table.get(key).and_then(Item::as_value).map(bare);
+        if is != Some(bare(&new)) {
+            table.insert(key, Item::Value(new));
+        }
+        Ok(())
+    }
+
+    /// Removes what is there below these keys, and the tables around it that then are empty.
+    pub(super) fn remove(&mut self, keys: &[&str]) {
+        remove(self.document.as_table_mut(), keys);
+    }
 }
 
-/// The table below these keys, which is made if it is not there. Those above it get no line of
-/// their own.
-pub(super) fn table<'a>(
-    path: &Path,
-    document: &'a mut DocumentMut,
-    keys: &[&str],
-) -> Result<&'a mut dyn TableLike, SetupError> {
+/// The table below these keys. Those above it get no line of their own.
+fn table<'a>(document: &'a mut DocumentMut, keys: &[&str]) -> Option<&'a mut dyn TableLike> {
     let mut table: &mut dyn TableLike = document.as_table_mut();
     for (depth, key) in keys.iter().enumerate() {
         if !table.contains_key(key) {
@@ -38,35 +102,12 @@ pub(super) fn table<'a>(
             new.set_implicit(depth + 1 < keys.len());
             table.insert(key, Item::Table(new));
         }
-        let item = table.get_mut(key).and_then(Item::as_table_like_mut);
-        table = item.ok_or_else(|| SetupError::Content {
-            path: path.to_owned(),
-            why: format!("{} is no table", keys[..=depth].join(".")),
-        })?;
+        table = table.get_mut(key).and_then(Item::as_table_like_mut)?;
     }
-    Ok(table)
+    Some(table)
 }
 
-/// Sets a value of the table below these keys. One that is the same keeps its comment.
-pub(super) fn put(
-    path: &Path,
-    document: &mut DocumentMut,
-    keys: &[&str],
-    key: &str,
-    new: impl Into<Value>,
-) -> Result<(), SetupError> {
-    let table = table(path, document, keys)?;
-    let bare = |value: &Value| value.clone().decorated("", "").to_string();
-    let new = new.into();
-    let is = table.get(key).and_then(Item::as_value).map(bare);
-    if is != Some(bare(&new)) {
-        table.insert(key, Item::Value(new));
-    }
-    Ok(())
-}
-
-/// Removes what is there below these keys, and the tables around it that then are empty.
-pub(super) fn remove(table: &mut dyn TableLike, keys: &[&str]) {
+fn remove(table: &mut dyn TableLike, keys: &[&str]) {
     match keys {
         [] => {}
         [key] => {

@@ -11,6 +11,7 @@ use stasis_linux::ProcessRef;
 
 use super::outcome::Outcome;
 use super::{Arguments, Goal};
+use crate::error::kind::{Diagnosis, Kind, State};
 use crate::host::cancel::Cancel;
 
 /// This program, also if it was replaced meanwhile.
@@ -20,9 +21,6 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Brings all of them where they shall be, each by a process of its own; the outcomes in their
 /// order. A signal to this process is a signal to all of them: each rolls its operation back.
-///
-/// # Errors
-/// Signals cannot be handled.
 pub(super) fn apart(
     arguments: &Arguments,
     goal: Goal,
@@ -99,13 +97,18 @@ fn start(
 fn outcome(name: &str, ended: io::Result<Output>) -> Outcome {
     let output = match ended {
         Ok(output) => output,
-        Err(error) => return Outcome::unknown(name, format!("no process for it: {error}")),
+        Err(error) => return unknown(name, format!("no process for it: {error}")),
     };
     let outcomes = serde_json::from_slice::<Vec<Outcome>>(&output.stdout);
     let outcome = outcomes.ok().and_then(|mut outcomes| outcomes.pop());
     outcome.unwrap_or_else(|| {
         let said = String::from_utf8_lossy(&output.stderr);
         let error = format!("its process ended ({}): {}", output.status, said.trim());
-        Outcome::unknown(name, error)
+        unknown(name, error)
     })
+}
+
+/// Of a container whose process of ours gave no answer.
+fn unknown(name: &str, error: String) -> Outcome {
+    Outcome::failed(name, None, error, Diagnosis::new(Kind::Io, State::Unknown))
 }

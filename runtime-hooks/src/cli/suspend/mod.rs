@@ -4,6 +4,7 @@
 //! One process carries out one operation (its keeper, its signals and its watchdog are the
 //! process's), so several containers are several processes of this program at the same time.
 
+mod bring;
 mod each;
 mod outcome;
 
@@ -17,11 +18,30 @@ use stasis_config::Settings;
 
 use crate::cli::answer::{Format, Output, answer, show_error, write_line};
 use crate::cli::command_error::CommandError;
-use crate::cli::cuda_checkpoint::in_place::{Changed, NotChanged, bring};
 use crate::cli::locate::locate;
+use crate::error::chain;
+use crate::error::kind::{Diagnosis, State};
+use bring::bring;
 use outcome::Outcome;
 
-pub use crate::cli::cuda_checkpoint::in_place::Goal;
+/// Where the GPU contents of a container shall be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Goal {
+    /// In host memory: its GPUs are free.
+    Suspended,
+    /// On its GPUs.
+    Running,
+}
+
+impl Goal {
+    /// The operation, by its name in `operations.log`.
+    fn verb(self) -> &'static str {
+        match self {
+            Self::Suspended => "suspend",
+            Self::Running => "resume",
+        }
+    }
+}
 
 /// How often a container that has to wait is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -87,23 +107,15 @@ fn bring_one(settings: &Settings, arguments: &Arguments, name: &str, goal: Goal)
     loop {
         let located = match locate(name, arguments.root.as_deref()) {
             Ok(located) => located,
-            Err(error) => return Outcome::not_found(name, &error),
-        };
-        let id = located.container.id().to_owned();
-        match bring(settings, located, goal) {
-            Err(not_changed) if not_changed.may_pass() && start.elapsed() + AGAIN < wait => {
-                thread::sleep(AGAIN);
+            Err(error) => {
+                let diagnosis = Diagnosis::new(error.kind(), State::Unharmed);
+                return Outcome::failed(name, None, chain(&error), diagnosis);
             }
-            result => return Outcome::of(name, id, result),
+        };
+        let outcome = bring(settings, name, located, goal);
+        if !outcome.may_pass() || start.elapsed() + AGAIN >= wait {
+            return outcome;
         }
-    }
-}
-
-impl Outcome {
-    fn of(name: &str, id: String, result: Result<Changed, NotChanged>) -> Self {
-        match result {
-            Ok(changed) => Self::changed(name, id, changed),
-            Err(not_changed) => Self::failed(name, Some(id), not_changed),
-        }
+        thread::sleep(AGAIN);
     }
 }

@@ -1,12 +1,13 @@
 //! What has become of one container.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
+use super::Goal;
 use crate::cli::answer::amount::{size, took};
 use crate::cli::answer::name;
-use crate::cli::cuda_checkpoint::in_place::{Changed, Goal, NotChanged};
-use crate::cli::locate::LocateError;
-use crate::error::chain;
+use crate::cli::cuda_checkpoint::job::Change;
 use crate::error::kind::{Diagnosis, Kind, State};
 
 /// What has become of one container.
@@ -44,19 +45,24 @@ enum Word {
 }
 
 impl Outcome {
-    pub(super) fn changed(name: &str, container: String, changed: Changed) -> Self {
-        let Changed {
-            already,
-            gpu_bytes,
-            seconds,
-            notes,
-        } = changed;
+    /// Of one that is as it was asked for, with what it holds, or held, on its GPUs, and how long
+    /// that took.
+    pub(super) fn changed(
+        name: &str,
+        container: &str,
+        change: Change,
+        (gpu_bytes, took): (u64, Duration),
+        notes: Vec<String>,
+    ) -> Self {
         Self {
             name: name.to_owned(),
-            container: Some(container),
-            result: if already { Word::Already } else { Word::Done },
+            container: Some(container.to_owned()),
+            result: match change {
+                Change::Made => Word::Done,
+                Change::None => Word::Already,
+            },
             gpu_bytes: Some(gpu_bytes),
-            seconds: Some(seconds),
+            seconds: Some(took.as_secs_f64()),
             notes,
             error: None,
             kind: None,
@@ -64,32 +70,34 @@ impl Outcome {
         }
     }
 
-    pub(super) fn failed(name: &str, container: Option<String>, why: NotChanged) -> Self {
+    pub(super) fn failed(
+        name: &str,
+        container: Option<&str>,
+        error: String,
+        diagnosis: Diagnosis,
+    ) -> Self {
         Self {
             name: name.to_owned(),
-            container,
+            container: container.map(str::to_owned),
             result: Word::Failed,
             gpu_bytes: None,
             seconds: None,
             notes: Vec::new(),
-            error: Some(why.error),
-            kind: Some(why.diagnosis.kind.to_string()),
-            state: Some(why.diagnosis.state.to_string()),
+            error: Some(error),
+            kind: Some(diagnosis.kind.to_string()),
+            state: Some(diagnosis.state.to_string()),
         }
     }
 
-    pub(super) fn not_found(name: &str, error: &LocateError) -> Self {
-        let why = NotChanged {
-            error: chain(error),
-            diagnosis: Diagnosis::new(error.kind(), State::Unharmed),
-        };
-        Self::failed(name, None, why)
-    }
-
-    /// Of a container whose process of ours gave no answer.
-    pub(super) fn unknown(name: &str, error: String) -> Self {
-        let diagnosis = Diagnosis::new(Kind::Io, State::Unknown);
-        Self::failed(name, None, NotChanged { error, diagnosis })
+    /// Whether it may succeed later without anybody's doing: once others have made room, or have
+    /// done with the container.
+    pub(super) fn may_pass(&self) -> bool {
+        let kinds = [Kind::NoGpuMemory, Kind::NoHostMemory, Kind::Busy].map(Kind::name);
+        let is_one = self
+            .kind
+            .as_deref()
+            .is_some_and(|kind| kinds.contains(&kind));
+        is_one && self.state.as_deref() == Some(State::Unharmed.name())
     }
 
     pub(super) fn is_success(&self) -> bool {

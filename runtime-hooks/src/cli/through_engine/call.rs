@@ -66,9 +66,6 @@ impl Ended {
 }
 
 /// Calls the command and waits for its end.
-///
-/// # Errors
-/// It cannot be started, or waited for.
 pub(super) fn call(
     command: &EngineCommand,
     verb: Verb,

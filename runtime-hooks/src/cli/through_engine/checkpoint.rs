@@ -10,17 +10,15 @@ use super::call::Record;
 use super::checkpoint_way::{CheckpointWay, Wanted};
 use super::dry_run::DryRun;
 use super::group::{self, GroupWanted};
-use super::outcome::REFUSED;
-use super::outcome::{Outcome, Word};
-use super::progress::{ProgressLine, Shown};
-use super::report::{report, shown};
+use super::outcome::{Outcome, REFUSED, Word, report};
+use super::progress::{ProgressLine, Shown, shown};
 use crate::cli::answer::{Format, Output, name, show, write_line};
 use crate::cli::check::by_engine::admit;
 use crate::cli::check::check_by_engine;
 use crate::cli::command_error::{CommandError, GroupError};
 use crate::cli::locate::engine::Known;
 use crate::cli::locate::{Located, locate};
-use crate::cli::log::past::{Next, Past};
+use crate::cli::log::past::Past;
 use crate::error::kind::{Kind, State};
 use crate::operation::directory_of;
 use crate::operation::verb::Verb;
@@ -129,7 +127,7 @@ pub fn run(
     }
     let outcome = match (way, admit(settings, &located)) {
         (Ok(way), Ok(())) => {
-            let predicted = past.predicted(Next::Checkpoint, located.container.id());
+            let predicted = past.predicted(Verb::Checkpoint, located.container.id());
             let predicted = predicted.map(|predicted| predicted.seconds);
             let shown = shown(arguments.progress, arguments.output.format());
             let line = ProgressLine::new(container, shown, predicted);

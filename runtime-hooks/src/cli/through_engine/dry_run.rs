@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use stasis_config::{BlockerKind, Settings};
+use stasis_config::Settings;
 
 use super::checkpoint_way::{CheckpointWay, NoWay};
 use super::command::EngineCommand;
@@ -12,44 +12,33 @@ use super::outcome::Outcome;
 use crate::checkpoint::disk_space::MostWritten;
 use crate::cli::answer::amount::size;
 use crate::cli::answer::name;
-use crate::cli::check::{Blocker, CheckError, DeclaredHooks, Report};
+use crate::cli::check::{CheckError, Report};
 use crate::cli::locate::Located;
 use crate::cli::locate::engine::Engine;
-use crate::cli::log::past::{Next, Past, Predicted};
+use crate::cli::log::past::{Past, Predicted};
 use crate::error::kind::Kind;
 use crate::error::{Refusal, chain};
 use crate::image::disk_space::free;
+use crate::operation::verb::Verb;
 use crate::request::AfterDump;
 
 /// What a checkpoint would meet.
 #[derive(Debug, Serialize)]
 pub(super) struct DryRun {
     name: String,
-    container: Option<String>,
     engine: Option<Engine>,
     /// The engine's command; `None` if there is no way.
     command: Option<EngineCommand>,
     /// Where the image would be, as the engine names it.
     image: Option<String>,
-    /// Whether a checkpoint would begin now.
-    begins: bool,
-    /// What is in the way of it.
-    blockers: Vec<Blocker>,
-    /// The kind with which it would be refused.
-    kind: Option<Kind>,
-    /// Why, if not for a blocker.
-    error: Option<String>,
-    /// What would be run in the container.
-    hooks: DeclaredHooks,
+    /// What the pre-flight says, and the engine's way.
+    #[serde(flatten)]
+    report: Report,
     /// What it holds on GPUs.
     gpu_bytes: u64,
     predicted_checkpoint: Option<Predicted>,
     /// Room where its GPU contents would go: in the image, or apart from it.
     room: Option<Room>,
-    notes: Vec<String>,
-    /// What CRIU would dump of its GPU contents.
-    #[serde(skip)]
-    by_criu_bytes: u64,
 }
 
 /// Room for GPU contents.
@@ -64,67 +53,34 @@ impl DryRun {
     pub(super) fn of(
         settings: &Settings,
         located: &Located,
-        report: Report,
+        mut report: Report,
         begun: Outcome,
         way: Result<CheckpointWay, NoWay>,
         after: AfterDump,
         past: &Past,
     ) -> Result<Self, CheckError> {
-        let of_gpus = report.processes.iter().flat_map(|process| &process.gpus);
-        let bytes = of_gpus.map(|gpu| gpu.memory_bytes.unwrap_or_default());
-        let gpu_bytes = bytes.fold(0, u64::saturating_add);
+        if after == AfterDump::LeaveRunning {
+            report.goes_on();
+        }
         let mut answer = Self {
             name: begun.name,
-            container: begun.container,
             engine: begun.engine,
             command: None,
             image: None,
-            begins: true,
-            blockers: Vec::new(),
-            kind: None,
-            error: None,
-            hooks: DeclaredHooks::default(),
-            gpu_bytes,
-            predicted_checkpoint: past.predicted(Next::Checkpoint, located.container.id()),
+            gpu_bytes: report.gpu_bytes(),
+            report,
+            predicted_checkpoint: past.predicted(Verb::Checkpoint, located.container.id()),
             room: None,
-            notes: Vec::new(),
-            by_criu_bytes: report.by_criu_bytes,
         };
-        answer.judge(report, after);
         match way {
             Ok(way) => {
                 answer.ask_for_room(settings, located, way.directory.as_ref())?;
                 answer.command = Some(way.command);
                 answer.image = way.image;
             }
-            Err(no_way) => answer.refuse(no_way.kind(), no_way.to_string()),
+            Err(no_way) => answer.report.refuse_as(no_way.kind(), no_way.to_string()),
         }
         Ok(answer)
-    }
-
-    /// What `exec` started ends with the container, and is in the way of nothing else.
-    fn judge(&mut self, report: Report, after: AfterDump) {
-        let mut blockers = report.blockers;
-        blockers.retain(|blocker| {
-            let is_exec = blocker.finding.kind == BlockerKind::ExecSession;
-            !(blocker.allowed || is_exec && after == AfterDump::LeaveRunning)
-        });
-        self.blockers = blockers;
-        self.notes = report.notes;
-        self.hooks = report.hooks;
-        if !self.blockers.is_empty() {
-            self.begins = false;
-            self.kind = Some(Kind::Blocked);
-        }
-        if let (Some(refusal), Some(kind)) = (report.refusal, report.kind) {
-            self.refuse(kind, refusal);
-        }
-    }
-
-    fn refuse(&mut self, kind: Kind, error: String) {
-        self.begins = false;
-        self.kind.get_or_insert(kind);
-        self.error.get_or_insert(error);
     }
 
     /// `directory` is that of the image, where it is known.
@@ -148,34 +104,23 @@ impl DryRun {
             return Ok(());
         };
         let (memory, container) = (&settings.gpu_contents, &located.container);
-        let most = MostWritten::of(memory, container, self.gpu_bytes, self.by_criu_bytes);
+        let most = MostWritten::of(memory, container, self.gpu_bytes, self.report.by_criu_bytes);
         let most = most.map_err(Refusal::from)?;
         if let Err(full) = most.admit_to_image(settings, directory) {
-            self.refuse(Kind::NoSpace, chain(&full));
+            self.report.refuse_as(Kind::NoSpace, chain(&full));
         }
         Ok(())
     }
 
     pub(super) fn would_begin(&self) -> bool {
-        self.begins
+        self.report.checkpointable
     }
 }
 
 impl fmt::Display for DryRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let container = name(&self.name);
-        for blocker in &self.blockers {
-            writeln!(f, "{blocker}")?;
-        }
-        for hook in self.hooks.all() {
-            writeln!(f, "{hook}")?;
-        }
-        for note in &self.notes {
-            writeln!(f, "{}", name(note))?;
-        }
-        if let Some(error) = &self.error {
-            writeln!(f, "{}", name(error))?;
-        }
+        self.report.write_obstacles(f)?;
         if let Some(command) = &self.command {
             writeln!(f, "command: {command}")?;
         }
@@ -192,7 +137,7 @@ impl fmt::Display for DryRun {
             writeln!(f, "room: {} free for {place}", size(*free_bytes))?;
         }
         let held = size(self.gpu_bytes);
-        match self.kind {
+        match self.report.kind {
             Some(kind) => write!(f, "{container}: a checkpoint would be refused [{kind}]"),
             None => write!(
                 f,

@@ -13,7 +13,6 @@ mod dry_run;
 pub(crate) mod group;
 mod outcome;
 mod progress;
-mod report;
 pub mod restore;
 mod restore_dry_run;
 mod restore_way;

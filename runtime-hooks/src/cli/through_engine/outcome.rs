@@ -1,15 +1,17 @@
-//! What has become of a container.
+//! What has become of a container, and how that is told.
 
+use std::io;
 use std::path::PathBuf;
 
 use serde::Serialize;
 
 use super::command::EngineCommand;
 use crate::cli::answer::amount::{size, took};
-use crate::cli::answer::name;
+use crate::cli::answer::{Format, answer, name, show_error, write_line};
 use crate::cli::locate::engine::{Engine, Known};
 use crate::cli::log::line::Line;
 use crate::error::kind::{Diagnosis, Kind, State};
+use crate::operation::verb::Verb;
 
 /// The exit code of what was refused or has failed.
 pub(super) const REFUSED: u8 = 1;
@@ -172,5 +174,43 @@ impl Outcome {
     /// The notes, a line each.
     pub(super) fn note_lines(&self) -> impl Iterator<Item = String> {
         self.notes.iter().map(|note| format!("  {}", name(note)))
+    }
+}
+
+/// Tells the outcome; the exit code.
+pub(super) fn report(
+    outcome: &Outcome,
+    verb: Verb,
+    success: &str,
+    format: Format,
+) -> io::Result<u8> {
+    match (format, outcome.failure()) {
+        (Format::Json, _) => answer(outcome)?,
+        (Format::Text, None) => {
+            write_line(&success)?;
+            outcome
+                .note_lines()
+                .try_for_each(|note| write_line(&note))?;
+        }
+        (Format::Text, Some(failure)) => {
+            show_error(&failure);
+            if outcome.result == Word::Cancelled {
+                let name = name(&outcome.name);
+                write_line(&format!("{name}: {}", taken_back(outcome, verb)))?;
+            }
+        }
+    }
+    Ok(outcome.result.exit_code())
+}
+
+fn taken_back(outcome: &Outcome, verb: Verb) -> &'static str {
+    match verb {
+        Verb::Checkpoint if outcome.is_unharmed() => {
+            "the checkpoint was taken back, and it is as it was"
+        }
+        Verb::Restore if !outcome.is_lost() => {
+            "the restore was taken back, and nothing is left of it"
+        }
+        _ => "it is not as it was",
     }
 }

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::cli::answer::amount::{age, size};
-use crate::cli::answer::name;
+use crate::cli::answer::{Format, name};
 use crate::operation::progress::UnderWay;
 
 /// Whether it is shown.
@@ -16,6 +16,14 @@ pub(super) enum Shown {
     Auto,
     /// Not at all.
     Never,
+}
+
+/// How far an operation is belongs to no document.
+pub(super) fn shown(wanted: Shown, format: Format) -> Shown {
+    match format {
+        Format::Json => Shown::Never,
+        Format::Text => wanted,
+    }
 }
 
 /// The line. It is cut where the terminal ends, so what matters most is in front.

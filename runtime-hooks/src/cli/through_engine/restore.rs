@@ -9,17 +9,15 @@ use super::attempt::Attempt;
 use super::call::Record;
 use super::checkpoint_way::NoWay;
 use super::group::{self, restore::RestoreWanted};
-use super::outcome::REFUSED;
-use super::outcome::{Outcome, Word};
-use super::progress::{ProgressLine, Shown};
-use super::report::{report, shown};
+use super::outcome::{Outcome, REFUSED, Word, report};
+use super::progress::{ProgressLine, Shown, shown};
 use super::restore_dry_run::DryRun;
 use super::restore_way::{RestoreWay, Wanted, runs};
 use crate::cli::answer::{Format, Output, name, show, write_line};
 use crate::cli::command_error::CommandError;
 use crate::cli::locate::engine::{self, Engine};
 use crate::cli::locate::locate;
-use crate::cli::log::past::{Next, Past};
+use crate::cli::log::past::Past;
 use crate::error::kind::State;
 use crate::operation::verb::Verb;
 
@@ -112,7 +110,7 @@ pub fn run(
     };
     let id = found.and_then(|way| way.id.clone());
     let past = Past::read(&settings.paths.log_dir).map_err(CommandError::Log)?;
-    let predicted = id.as_ref().and_then(|id| past.predicted(Next::Restore, id));
+    let predicted = id.as_ref().and_then(|id| past.predicted(Verb::Restore, id));
     let begun = Outcome::begun(arguments.name(), id, &known);
     if arguments.dry_run {
         let answer = DryRun::of(settings, begun, way, predicted);

@@ -13,7 +13,6 @@ use crate::cli::answer::name;
 use crate::cli::images::verify::{Reading, Refused, look};
 use crate::cli::locate::engine::Engine;
 use crate::cli::log::past::Predicted;
-use crate::error::chain;
 use crate::error::kind::Kind;
 
 /// What a restore would meet.
@@ -72,13 +71,12 @@ impl DryRun {
             None => answer
                 .notes
                 .push("its engine has packed the image".to_owned()),
-            Some(Ok(report)) => {
+            Some(report) => {
                 answer.begins = report.restorable.or(report.is_plain.then_some(true));
                 answer.kind = report.kind;
                 answer.refusals = report.refusals;
                 answer.notes = report.notes;
             }
-            Some(Err(error)) => answer.refuse(error.kind(), chain(&error)),
         }
         answer
     }

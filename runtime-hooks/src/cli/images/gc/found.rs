@@ -5,19 +5,19 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use stasis_config::Settings;
-use stasis_memory_store::{ImageId, refuse_arriving};
+use stasis_memory_store::{ImageId, StoreError, refuse_arriving};
 
-use super::not_removed::NotRemoved;
 use crate::bulk_memory::apart::{self, Apart};
 use crate::bulk_memory::in_use::Removed;
 use crate::bulk_memory::places::Places;
 use crate::cli::command_error::CommandError;
-use crate::cli::images::known;
-use crate::cli::images::row::bytes_in;
+use crate::cli::images::{bytes_in, known};
+use crate::error::io_kind::of_store;
+use crate::error::kind::Kind;
 use crate::host::time::parsed;
 use crate::image::directory::in_use::hold_alone;
-use crate::image::directory::{is_settled, removal};
-use crate::image::manifest::Manifest;
+use crate::image::directory::{ImageDirectoryError, is_settled, removal};
+use crate::image::manifest::{Manifest, ManifestError};
 use crate::image::retention::{State, state_of};
 
 /// An image.
@@ -113,5 +113,31 @@ impl Image {
     /// Removes what a later checkpoint into its directory has left.
     pub(super) fn remove_rest(&self) -> Result<(), NotRemoved> {
         Ok(removal::remove_rest(&self.directory)?)
+    }
+}
+
+/// Why something was not removed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotRemoved {
+    #[error("an operation uses it")]
+    InUse,
+    #[error("another image has taken its place meanwhile")]
+    Replaced,
+    #[error(transparent)]
+    Directory(#[from] ImageDirectoryError),
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl NotRemoved {
+    pub(super) fn kind(&self) -> Kind {
+        match self {
+            Self::InUse | Self::Replaced => Kind::Busy,
+            Self::Directory(error) => error.kind(),
+            Self::Manifest(error) => error.kind(),
+            Self::Store(error) => of_store(error),
+        }
     }
 }

@@ -3,7 +3,6 @@
 
 mod found;
 mod in_use;
-mod not_removed;
 mod outcome;
 mod whose;
 
@@ -22,11 +21,10 @@ use crate::cli::answer::{Format, Output, answer, write_line};
 use crate::cli::command_error::CommandError;
 use crate::cli::log::since::Since;
 use crate::image::retention::{Candidate, Rule, Why, not_kept};
-use found::Image;
+use found::{Image, NotRemoved};
 use in_use::Users;
-use not_removed::NotRemoved;
 use outcome::Outcome;
-use whose::Whose;
+use whose::container;
 
 /// Remove old images, and what nobody needs any more.
 ///
@@ -79,16 +77,15 @@ impl Arguments {
         }
     }
 
-    fn whose(&self, images: &[Image], orphaned: &[Apart]) -> Result<Whose, CommandError> {
-        let Some(name) = &self.container else {
-            return Ok(Whose::Everybodys);
-        };
+    /// The id of the container that is meant; `None`: any, and what is of none that is known.
+    fn whose(&self, images: &[Image], orphaned: &[Apart]) -> Result<Option<String>, CommandError> {
         let of_images = images.iter().map(|image| image.container.as_str());
         let of_contents = orphaned
             .iter()
             .filter_map(|apart| apart.container.as_deref());
         let ids: BTreeSet<&str> = of_images.chain(of_contents).collect();
-        Whose::of(name, &ids)
+        let named = self.container.as_ref();
+        named.map(|name| container(name, &ids)).transpose()
     }
 
     /// Removes something, if that was asked for.
@@ -115,9 +112,10 @@ pub fn run(settings: &Settings, arguments: &Arguments) -> Result<u8, CommandErro
     orphaned.retain(|apart| before.is_none_or(|before| apart.is_from_before(before)));
     // An image may refer to one of another container.
     let users = Users::of(settings, &images)?;
-    let whose = arguments.whose(&images, &orphaned)?;
-    images.retain(|image| whose.includes(Some(&image.container)));
-    orphaned.retain(|apart| whose.includes(apart.container.as_deref()));
+    if let Some(id) = arguments.whose(&images, &orphaned)? {
+        images.retain(|image| image.container == id);
+        orphaned.retain(|apart| apart.container.as_ref() == Some(&id));
+    }
 
     let mut outcomes = of_images(settings, arguments, &images, &users);
     outcomes.extend(of_contents(settings, arguments, &orphaned));

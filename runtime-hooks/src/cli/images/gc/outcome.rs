@@ -7,8 +7,7 @@ use std::time::SystemTime;
 use serde::Serialize;
 use stasis_memory_store::ImageId;
 
-use super::found::Image;
-use super::not_removed::NotRemoved;
+use super::found::{Image, NotRemoved};
 use crate::bulk_memory::apart::Apart;
 use crate::cli::answer::amount::{age, since, size};
 use crate::cli::answer::name;

@@ -27,7 +27,7 @@ const MOST_NAMED: usize = 5;
 
 /// What an image takes for granted of the container that it is restored in.
 #[derive(Debug, Serialize)]
-pub(in crate::cli::images) struct Expects {
+pub(crate) struct Expects {
     /// Where something has to be mounted.
     pub(crate) mounts: BTreeSet<PathBuf>,
     /// How many files, in the root file system and those mounts, have to be there.
@@ -35,7 +35,7 @@ pub(in crate::cli::images) struct Expects {
 }
 
 /// Judges this machine, and the new container, if its bundle is given. Changes nothing.
-pub(in crate::cli::images) fn judge(
+pub(super) fn judge(
     settings: &Settings,
     report: &mut Report,
     bundle: Option<&Path>,
@@ -68,10 +68,10 @@ pub(super) fn judge_machine(settings: &Settings, report: &mut Report) {
         Criu::Missing => report.add(Kind::Criu, "no criu is in PATH".to_owned()),
         Criu::Unknown(why) => report.add(Kind::Criu, why.clone()),
     }
-    let Some(about) = report.manifest.as_ref() else {
+    let Some(manifest) = report.manifest.as_ref() else {
         return;
     };
-    let Some(made_on) = &about.made_on else {
+    let Some(made_on) = &manifest.made_on else {
         let note = "it does not say on what machine it was made: its CPU was not compared";
         report.notes.push(note.to_owned());
         return;

@@ -1,23 +1,25 @@
 //! An image judged: whether it is whole, and whether a restore of it would begin on this
 //! machine. Changes nothing.
 
-mod about;
 mod contents;
-mod elsewhere;
 mod here;
+mod report;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use serde::Serialize;
 use stasis_config::Settings;
 use stasis_memory_store::{StoreError, refuse_arriving};
+use stasis_oci_image::Reference;
 
+use super::bytes_in;
+use super::moved::describe;
+use super::origin::Origin;
 use crate::bulk_memory::plugin;
 use crate::bulk_memory::restore::FoundMemory;
-use crate::cli::command_error::ImageError;
+use crate::cli::command_error::{ImageError, MoveError};
 use crate::container::host_memory::NoHostMemory;
+use crate::error::chain;
 use crate::error::kind::Kind;
-use crate::error::{Refusal, chain};
 use crate::image::allowed::admit;
 use crate::image::contents::{Expected, ExpectedFile, Files};
 use crate::image::directory::is_settled;
@@ -27,15 +29,16 @@ use crate::restore::admission::node::{self, When, Whose};
 use crate::restore::host_memory::image_bytes;
 use crate::restore::image::{self, Found};
 
-pub(super) use about::About;
-pub(super) use elsewhere::look_elsewhere;
-pub(super) use here::{Expects, judge};
+use here::{judge, judge_machine};
+pub(crate) use report::{Refused, Report};
 
 const NO_MANIFEST: &str = "stasis.json is missing: it was a container with GPU state, or memory \
     that CRIU does not have, and GPU state cannot be restored; use a whole copy";
 const PLAIN: &str = "plain image: CRIU's files only; not verified, as they have no checksums";
 const UNLISTED: &str = "it does not list its files, so CRIU's were not verified: its checkpoint was \
     cut off";
+const NOT_KNOWN: &str = "which files and mounts have to be in the new container is known once it \
+    is pulled: ask again then, with --bundle";
 /// The beginning of the name of the driver's library.
 const DRIVER_LIBRARY: &[u8] = b"libcuda.so";
 
@@ -44,37 +47,6 @@ const DRIVER_LIBRARY: &[u8] = b"libcuda.so";
 enum Arrival {
     InPart,
     Complete,
-}
-
-/// What was found of an image.
-#[derive(Debug)]
-pub(crate) struct Report {
-    /// Its directory.
-    pub(crate) image: PathBuf,
-    /// Whether a restore would begin, for all that was read and asked; `None`: nothing says that
-    /// the image is whole.
-    pub(crate) restorable: Option<bool>,
-    /// Whether it is one of CRIU's files alone, which the low-level runtime restores.
-    pub(crate) is_plain: bool,
-    /// The kind with which it would be refused.
-    pub(crate) kind: Option<Kind>,
-    /// Everything for which it would be refused.
-    pub(crate) refusals: Vec<Refused>,
-    /// What people should know.
-    pub(crate) notes: Vec<String>,
-    /// What its manifest says; `None` if it has none, or one that cannot be read.
-    pub(crate) manifest: Option<About>,
-    /// Where its GPU contents are, if they were read: in the image itself, or apart from it.
-    pub(crate) memory: Option<PathBuf>,
-}
-
-/// One reason for which a restore would be refused.
-#[derive(Debug, Serialize)]
-pub(crate) struct Refused {
-    /// Its kind.
-    pub(crate) kind: Kind,
-    /// The message.
-    pub(crate) text: String,
 }
 
 /// How much of an image is read, and what is asked for it.
@@ -88,51 +60,74 @@ pub(crate) enum Reading {
     Here,
 }
 
-/// Reads the image in a directory.
-///
-/// # Errors
-/// [`ImageError`]; reasons for which a restore would be refused are in the report.
-pub(crate) fn look(
+/// Reads the image in a directory. Why it cannot be read is in the report.
+pub(crate) fn look(settings: &Settings, directory: &Path, reading: Reading) -> Report {
+    let mut report = Report::of(directory, bytes_in(directory));
+    if let Err(error) = report.find(settings, directory, reading) {
+        report.add(error.kind(), chain(&error));
+    }
+    report
+}
+
+/// Says whether the image would run here, in the container of this bundle. Changes nothing.
+pub(super) fn look_here(settings: &Settings, directory: &Path, bundle: Option<&Path>) -> Report {
+    let mut report = Report::of(directory, bytes_in(directory));
+    match report.find(settings, directory, Reading::Here) {
+        Ok(()) => report.expects = judge(settings, &mut report, bundle),
+        Err(error) => report.add(error.kind(), chain(&error)),
+    }
+    report
+}
+
+/// Says the same of an image that is elsewhere, of which no contents are fetched.
+pub(super) fn look_elsewhere(
     settings: &Settings,
-    directory: &Path,
-    reading: Reading,
-) -> Result<Report, ImageError> {
-    let mut report = Report::of(directory);
-    match admit(&settings.restore.images, directory) {
-        Ok(admitted) => report.image = admitted,
-        Err(error) => {
-            report.refuse(&error.into());
-            return Ok(report);
-        }
+    reference: &Reference,
+    authfile: Option<&Path>,
+) -> Result<Report, MoveError> {
+    let (image, bytes) = describe(reference, authfile)?;
+    let mut report = Report::of(Path::new(&reference.to_string()), bytes);
+    if let Err(error) = image.check_plugin(settings) {
+        report.refuse(&error.into());
     }
-    if !is_settled(&report.image) {
-        return Err(ImageError::CutOff(directory.to_owned()));
-    }
-    let Some(arrival) = report.arrival(reading) else {
-        return Ok(report);
-    };
-    match image::find(&report.image) {
-        Ok(Found::Image(manifest)) => report.read(settings, &manifest, reading, arrival),
-        Ok(Found::Plain) => report.without_manifest(),
-        Ok(Found::Nothing) => return Err(ImageError::NoImage(directory.to_owned())),
-        Err(error) => report.refuse(&error),
-    }
+    report.ask(settings, &image.manifest, image.bytes(), Reading::Here);
+    report.say(settings, image.manifest);
+    judge_machine(settings, &mut report);
+    report.notes.push(NOT_KNOWN.to_owned());
     Ok(report)
 }
 
 impl Report {
-    /// Nothing was found yet.
-    fn of(image: &Path) -> Self {
-        Self {
-            image: image.to_owned(),
-            restorable: Some(true),
-            is_plain: false,
-            kind: None,
-            refusals: Vec::new(),
-            notes: Vec::new(),
-            manifest: None,
-            memory: None,
+    fn find(
+        &mut self,
+        settings: &Settings,
+        directory: &Path,
+        reading: Reading,
+    ) -> Result<(), ImageError> {
+        match admit(&settings.restore.images, directory) {
+            Ok(admitted) => self.image = admitted,
+            Err(error) => {
+                self.refuse(&error.into());
+                return Ok(());
+            }
         }
+        self.origin = Origin::of(&self.image);
+        if !is_settled(&self.image) {
+            return Err(ImageError::CutOff(directory.to_owned()));
+        }
+        let Some(arrival) = self.arrival(reading) else {
+            return Ok(());
+        };
+        match image::find(&self.image) {
+            Ok(Found::Image(manifest)) => {
+                self.read(settings, &manifest, reading, arrival);
+                self.say(settings, *manifest);
+            }
+            Ok(Found::Plain) => self.without_manifest(),
+            Ok(Found::Nothing) => return Err(ImageError::NoImage(directory.to_owned())),
+            Err(error) => self.refuse(&error),
+        }
+        Ok(())
     }
 
     /// How much of the image is there, if that is enough for this reading. A restore waits for the
@@ -174,7 +169,6 @@ impl Report {
         reading: Reading,
         arrival: Arrival,
     ) {
-        self.manifest = Some(About::of(manifest));
         if manifest.files.is_none() {
             self.not_known(UNLISTED);
         }
@@ -245,22 +239,6 @@ impl Report {
             self.add(Kind::ImageDamaged, text);
         }
         self.memory = Some(packs);
-    }
-
-    fn refuse(&mut self, refusal: &Refusal) {
-        self.add(refusal.kind(), chain(refusal));
-    }
-
-    pub(crate) fn add(&mut self, kind: Kind, text: String) {
-        self.restorable = Some(false);
-        self.kind.get_or_insert(kind);
-        self.refusals.push(Refused { kind, text });
-    }
-
-    /// Nothing says that the image is whole.
-    fn not_known(&mut self, why: &str) {
-        self.restorable = self.restorable.filter(|restorable| !restorable);
-        self.notes.push(why.to_owned());
     }
 }
 

@@ -1,7 +1,8 @@
+use std::path::PathBuf;
+
 use super::*;
 use crate::bulk_memory::places::of_image;
 use crate::bulk_memory::places::tests::{FILES, START, flip_bit_of, node, store_holes};
-use crate::cli::images::row::Row;
 use crate::cli::images::table;
 use crate::image::manifest::StoredMemory;
 use stasis_memory_store::PacksIn;
@@ -25,7 +26,7 @@ fn all_that_is_to_fill_holes_is_read_wherever_it_lies() {
         );
         let packs = store.unwrap_or_else(|| image.path().to_owned());
         let read = || {
-            let mut report = Report::of(image.path());
+            let mut report = Report::of(image.path(), 0);
             report.read_memory(&memory);
             report
         };
@@ -44,15 +45,12 @@ fn all_that_is_to_fill_holes_is_read_wherever_it_lies() {
 fn nothing_that_a_manifest_says_acts_on_a_terminal_or_forges_a_line() {
     let forged = "x\na restore would begin\u{1b}[2J\u{202e}".to_owned();
     let manifest = Manifest::new(&forged, forged.clone(), forged.clone());
-    let mut report = Report::of(Path::new(&forged));
-    report.manifest = Some(About::of(&manifest));
+    let mut report = Report::of(Path::new(&forged), 0);
+    report.manifest = Some(manifest);
     report.memory = Some(PathBuf::from(&forged));
     report.notes.push(forged.clone());
     report.add(Kind::ImageDamaged, forged);
-    let text = table::of(
-        &[Row::from_report(&Settings::default(), report, 0)],
-        "WHOLE",
-    );
+    let text = table::of(&[report], "WHOLE");
     assert!(!text.contains(['\u{1b}', '\u{202e}']), "{text:?}");
     assert!(
         !text
@@ -68,7 +66,7 @@ fn nothing_that_a_manifest_says_acts_on_a_terminal_or_forges_a_line() {
 fn nothing_is_called_whole_that_nothing_vouches_for() {
     let directory = tempfile::tempdir().unwrap();
     let image = directory.path();
-    let looked = |reading| look(&Settings::default(), image, reading).unwrap();
+    let looked = |reading| look(&Settings::default(), image, reading);
     std::fs::write(image.join("inventory.img"), "hello").unwrap();
     for reading in [Reading::Records, Reading::Contents, Reading::Here] {
         let report = looked(reading);

@@ -35,9 +35,6 @@ pub(super) struct Member {
 impl Member {
     /// The command of its checkpoint. It leaves the container frozen: a dump that ends it could not
     /// be taken back.
-    ///
-    /// # Errors
-    /// There is no runtime for it.
     pub(super) fn command(
         &self,
         settings: &Settings,
@@ -97,9 +94,6 @@ impl Member {
 }
 
 /// Finds them, by the ids of all.
-///
-/// # Errors
-/// One is not there, or is named twice.
 pub(super) fn find(
     wanted: &GroupWanted<'_>,
     directory: &Path,

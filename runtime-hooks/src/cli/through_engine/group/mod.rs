@@ -94,9 +94,6 @@ pub(super) fn checkpoint(
 }
 
 /// Says what is in the way of each, and what each is expected to take; the exit code.
-///
-/// # Errors
-/// A container cannot be looked at.
 pub(super) fn dry_run(settings: &Settings, wanted: &GroupWanted<'_>) -> Result<u8, CommandError> {
     let directory = std::path::absolute(wanted.into).map_err(unusable(wanted.into))?;
     let members = find(wanted, &directory)?;

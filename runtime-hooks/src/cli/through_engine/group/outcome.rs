@@ -126,9 +126,6 @@ impl Group {
 }
 
 /// Tells the outcome; the exit code.
-///
-/// # Errors
-/// It cannot be written.
 pub(super) fn report(group: &Group, format: Format) -> io::Result<u8> {
     match format {
         Format::Json => answer(group)?,

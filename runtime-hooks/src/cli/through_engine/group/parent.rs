@@ -95,16 +95,13 @@ impl<'a> Parent<'a> {
             // First: who does not hear of it finds it out.
             self.group.abandon();
             self.say(ABANDONED);
-            self.line.is_taken_back();
+            self.line.line.is_taken_back();
         }
         why
     }
 
     /// Starts the process of a container, and waits until it has come so far. The next one's
     /// operation begins then: so the locks are taken in one order by all.
-    ///
-    /// # Errors
-    /// [`Why`].
     pub(super) fn start(
         &mut self,
         name: &str,
@@ -118,9 +115,6 @@ impl<'a> Parent<'a> {
 
     /// Has all go on, and waits until they have come so far. What was begun meanwhile is to be
     /// known before the others go on.
-    ///
-    /// # Errors
-    /// [`Why`].
     pub(super) fn go_on(&mut self, until: Step) -> Result<(), Why> {
         self.look()?;
         self.say(GO_ON);
@@ -128,9 +122,6 @@ impl<'a> Parent<'a> {
     }
 
     /// All have come so far: the operation of all is complete.
-    ///
-    /// # Errors
-    /// [`Why::Complete`]
     pub(super) fn decide(&mut self) -> Result<(), Why> {
         self.group.complete().map_err(Why::Complete)?;
         // Nobody waits for a disk any more.
@@ -191,7 +182,7 @@ impl<'a> Parent<'a> {
             self.line.show();
             sleep(LOOK);
         }
-        self.line.clear();
+        self.line.line.clear();
         for (at, (_, process)) in self.processes.iter_mut().enumerate() {
             if process.was_killed() {
                 process.is_undone(undone(at));

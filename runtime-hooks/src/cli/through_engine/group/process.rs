@@ -32,9 +32,6 @@ pub(super) struct Process {
 
 impl Process {
     /// Starts it, apart from the terminal's signals: the parent says what becomes of all.
-    ///
-    /// # Errors
-    /// [`GroupError`].
     pub(super) fn start(command: &EngineCommand) -> Result<Self, GroupError> {
         let start = || {
             let (socket, its_end) = UnixStream::pair()?;
@@ -101,9 +98,6 @@ impl Process {
     }
 
     /// Reads what it has said, and looks whether it has ended.
-    ///
-    /// # Errors
-    /// The error of wait(2).
     pub(super) fn look(&mut self) -> io::Result<()> {
         // Before its words are read, which are all there then.
         let status = if self.is_over {

@@ -11,7 +11,7 @@ const WAITS: &str = "wait for ";
 /// The line of a group.
 #[derive(Debug)]
 pub(super) struct GroupLine {
-    line: ProgressLine,
+    pub(super) line: ProgressLine,
     /// The name of each container, and where its operation writes its progress.
     members: Vec<(String, PathBuf)>,
 }
@@ -25,10 +25,6 @@ impl GroupLine {
         }
     }
 
-    pub(super) fn is_taken_back(&mut self) {
-        self.line.is_taken_back();
-    }
-
     pub(super) fn show(&mut self) {
         if self.line.is_shown() {
             let all = self.members.iter().filter_map(|(name, directory)| {
@@ -37,10 +33,6 @@ impl GroupLine {
             });
             self.line.show(at_work(&all.collect::<Vec<_>>()).as_ref());
         }
-    }
-
-    pub(super) fn clear(&self) {
-        self.line.clear();
     }
 }
 

@@ -134,9 +134,6 @@ impl RestoreWay {
 }
 
 /// Three facts of a container.
-///
-/// # Errors
-/// The engine does not know it, or does not answer.
 fn inspect(engine: &str, format: &str, name: &str) -> Result<[String; 3], NoAnswer> {
     let inspect = ["container", "inspect", format, "--", name];
     let answer = EngineCommand::of_client(engine, &inspect).answer()?;

@@ -31,9 +31,6 @@ pub(super) struct Member {
 }
 
 /// Finds them in the file of a complete group, each with the bundle that was named for it.
-///
-/// # Errors
-/// [`GroupError`]: there is no such group, or not a bundle for each of its containers.
 pub(super) fn find(
     settings: &Settings,
     wanted: &RestoreWanted<'_>,
@@ -129,9 +126,6 @@ impl Member {
     }
 
     /// The command of its restore.
-    ///
-    /// # Errors
-    /// There is no runtime.
     pub(super) fn command(
         &self,
         settings: &Settings,

@@ -17,7 +17,7 @@ use super::progress::GroupLine;
 use super::row::Row;
 use crate::cli::answer::{Format, show_all};
 use crate::cli::command_error::{CommandError, GroupError};
-use crate::cli::log::past::{Next, Past};
+use crate::cli::log::past::Past;
 use crate::cli::through_engine::outcome::Outcome;
 use crate::cli::through_engine::outcome::REFUSED;
 use crate::cli::through_engine::progress::Shown;
@@ -27,6 +27,7 @@ use crate::host::cancel::Cancel;
 use crate::host::time::rfc3339;
 use crate::operation::group::{NewGroup, restore::remove_left};
 use crate::operation::undo::{Begun, Undo};
+use crate::operation::verb::Verb;
 use crate::recovery::group::member::Step;
 use members::{Member, find};
 
@@ -83,10 +84,6 @@ pub(in crate::cli::through_engine) fn restore(
 }
 
 /// Says of each whether a restore of it alone would begin; the exit code.
-///
-/// # Errors
-/// There is no such group, not a bundle for each of its containers, or the log of operations cannot
-/// be read.
 pub(in crate::cli::through_engine) fn dry_run(
     settings: &Settings,
     wanted: &RestoreWanted<'_>,
@@ -107,7 +104,7 @@ pub(in crate::cli::through_engine) fn dry_run(
             let bundle = &member.bundle;
             let way = RestoreWay::of_runtime(settings, of_one, bundle, root, wanted.config);
             let begun = Outcome::begun(&member.name, Some(member.id.clone()), &member.known());
-            let predicted = past.predicted(Next::Restore, &member.id);
+            let predicted = past.predicted(Verb::Restore, &member.id);
             DryRun::of(settings, begun, way, predicted)
         })
         .collect();

@@ -1,0 +1,104 @@
+//! What was found of an image.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use stasis_config::Settings;
+use stasis_memory_store::PacksIn;
+
+use super::here::Expects;
+use crate::bulk_memory::places::of_image;
+use crate::cli::images::origin::Origin;
+use crate::error::kind::Kind;
+use crate::error::{Refusal, chain};
+use crate::image::manifest::Manifest;
+
+/// What was found of an image.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    /// Its directory, or what it is called elsewhere.
+    pub(crate) image: PathBuf,
+    /// Whether a restore would begin, for all that was read and asked; `None`: nothing says that
+    /// the image is whole.
+    pub(crate) restorable: Option<bool>,
+    /// Whether it is one of CRIU's files alone, which the low-level runtime restores.
+    #[serde(skip)]
+    pub(crate) is_plain: bool,
+    /// The kind with which it would be refused.
+    pub(crate) kind: Option<Kind>,
+    /// Everything for which it would be refused.
+    pub(crate) refusals: Vec<Refused>,
+    /// Bytes of its files on disk, or of all of it elsewhere.
+    pub(crate) bytes: u64,
+    /// What its processes held on GPUs.
+    pub(crate) gpu_bytes: Option<u64>,
+    /// The directory of GPU contents that lie apart, by the settings.
+    pub(crate) contents: Option<PathBuf>,
+    /// Where all GPU contents were read: in the image itself, or apart from it.
+    pub(crate) memory: Option<PathBuf>,
+    /// Its manifest; `None` if it has none, or one that cannot be read.
+    pub(crate) manifest: Option<Manifest>,
+    /// Where it came from and went, as far as that is noted.
+    pub(in crate::cli::images) origin: Option<Origin>,
+    /// What people should know.
+    pub(crate) notes: Vec<String>,
+    /// What it takes for granted; only where that is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) expects: Option<Expects>,
+}
+
+/// One reason for which a restore would be refused.
+#[derive(Debug, Serialize)]
+pub(crate) struct Refused {
+    /// Its kind.
+    pub(crate) kind: Kind,
+    /// The message.
+    pub(crate) text: String,
+}
+
+impl Report {
+    /// Nothing was found yet.
+    pub(super) fn of(image: &Path, bytes: u64) -> Self {
+        Self {
+            image: image.to_owned(),
+            restorable: Some(true),
+            is_plain: false,
+            kind: None,
+            refusals: Vec::new(),
+            bytes,
+            gpu_bytes: None,
+            contents: None,
+            memory: None,
+            manifest: None,
+            origin: None,
+            notes: Vec::new(),
+            expects: None,
+        }
+    }
+
+    /// Takes down what its manifest says.
+    pub(super) fn say(&mut self, settings: &Settings, manifest: Manifest) {
+        let memory = manifest.memory.as_ref();
+        let apart = memory.filter(|memory| memory.packs_in == PacksIn::Directory);
+        let directory = settings.gpu_contents.directory();
+        self.contents = apart.and_then(|apart| Some(of_image(directory?, apart.image_id)));
+        self.gpu_bytes = Some(manifest.gpu_bytes());
+        self.manifest = Some(manifest);
+    }
+
+    pub(super) fn refuse(&mut self, refusal: &Refusal) {
+        self.add(refusal.kind(), chain(refusal));
+    }
+
+    pub(super) fn add(&mut self, kind: Kind, text: String) {
+        self.restorable = Some(false);
+        self.kind.get_or_insert(kind);
+        self.refusals.push(Refused { kind, text });
+    }
+
+    /// Nothing says that the image is whole.
+    pub(super) fn not_known(&mut self, why: &str) {
+        self.restorable = self.restorable.filter(|restorable| !restorable);
+        self.notes.push(why.to_owned());
+    }
+}
