@@ -1,9 +1,9 @@
 //! Settings of the driver's checkpoint and restore.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// `[gpu_checkpoint]`
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GpuCheckpoint {
     /// Who copies GPU contents.
@@ -13,7 +13,7 @@ pub struct GpuCheckpoint {
 }
 
 /// Who copies GPU contents between the driver's buffers and host memory.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GpuCheckpointPath {
     /// Threads of ours, beside the driver's, unless this build of the driver has failed the

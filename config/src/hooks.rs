@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// The longest time that a hook may be given, in seconds.
 pub const MOST_SECONDS: u32 = 600;
 
 /// `[hooks]`
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Hooks {
     /// Run in a container before its CUDA processes are locked: program and arguments, none if

@@ -42,7 +42,7 @@ const CRIU_PLUGIN_DIRS: [&str; 4] = [
 ];
 
 /// All settings; the shipped `stasis.toml` documents each.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     /// The low-level runtime.
@@ -68,7 +68,7 @@ pub struct Settings {
 }
 
 /// `[runtime]`
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Runtime {
     /// runc or crun: a bare name, looked up in the system directories, or an absolute path.
@@ -88,7 +88,7 @@ pub struct Driver {
 }
 
 /// `[criu]`
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Criu {
     /// The distribution's CRIU plugins, which stay in use apart from the CUDA one.
@@ -99,7 +99,7 @@ pub struct Criu {
 
 /// What is done about a container whose annotation `org.criu.config` gives CRIU a configuration
 /// file: it may name programs that run as root.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CriuConfiguration {
     /// It is neither checkpointed nor restored.

@@ -1,9 +1,9 @@
 //! The kinds of blockers of a checkpoint, and those that the administrator allows.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// `[preflight]`
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Preflight {
     /// Blockers that do not refuse a checkpoint.
@@ -16,7 +16,7 @@ pub struct Preflight {
 }
 
 /// What a checkpoint does if a disk has less room than all memory would take.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DiskSpace {
     /// It is refused.
@@ -28,7 +28,7 @@ pub enum DiskSpace {
 
 /// Processes that `exec` started in a container. CRIU dumps the tree of the container's init, and
 /// they are not in it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExecSessions {
     /// They end with the container.

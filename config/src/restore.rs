@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// `[restore]`
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Restore {
     /// Directories below which images have to be that are restored, with nothing in them that
@@ -35,7 +35,7 @@ pub struct Restore {
 }
 
 /// How to treat a CPU that lacks instructions that programs of the image may have chosen.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cpu {
     /// Refuse the restore.
@@ -46,7 +46,7 @@ pub enum Cpu {
 }
 
 /// How to treat mounts of driver libraries that do not exist here.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DriverLibraries {
     /// Mount the same library of this machine's driver.
@@ -57,7 +57,7 @@ pub enum DriverLibraries {
 }
 
 /// How to treat GPUs that are not in persistence mode.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Persistence {
     /// Refuse the restore, and a checkpoint after which the driver could restore nothing.

@@ -9,7 +9,6 @@ mod fetching;
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
@@ -19,6 +18,7 @@ use rustix::io::Errno;
 use stasis_linux::file;
 
 use crate::StoreError;
+use crate::pack::read_at;
 pub use fetching::Fetching;
 
 /// The file, in the image directory.
@@ -38,15 +38,6 @@ pub struct Fetched {
     pub reference: String,
     /// Of its manifest there.
     pub digest: String,
-}
-
-/// How the fetching has ended: the last line of the file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FetchEnd {
-    /// All of it is there, as its digests say, and on disk.
-    Whole,
-    /// It is not.
-    Failed(String),
 }
 
 /// How far it is.
@@ -155,15 +146,8 @@ impl Arriving {
 
     fn text(&self) -> Result<String, StoreError> {
         let mut text = vec![0; MAX_BYTES];
-        let mut length = 0;
-        loop {
-            match self.file.read_at(&mut text[length..], length as u64) {
-                Ok(0) => break,
-                Ok(read) => length += read,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(StoreError::io("read", &self.path())(error)),
-            }
-        }
+        let length = read_at(&self.file, 0, &mut text);
+        let length = length.map_err(StoreError::io("read", &self.path()))?;
         text.truncate(length);
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
@@ -184,8 +168,7 @@ fn is_locked(file: &File) -> io::Result<bool> {
             flock(file, FlockOperation::Unlock)?;
             Ok(false)
         }
-        Err(Errno::WOULDBLOCK) => Ok(true),
-        Err(Errno::INTR) => Ok(true),
+        Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(true),
         Err(error) => Err(error.into()),
     }
 }

@@ -43,9 +43,7 @@ mod reader;
 mod test_data;
 mod write;
 
-pub use arriving::{
-    ARRIVING_FILE, Arrived, Arriving, FetchEnd, Fetched, Fetching, refuse_arriving,
-};
+pub use arriving::{ARRIVING_FILE, Arrived, Arriving, Fetched, Fetching, refuse_arriving};
 pub use blob::contents::{
     BlobContents, Content, ContentHash, MOST_CONTENTS_BYTES, decode as decode_contents,
     encode as encode_contents,
@@ -66,9 +64,7 @@ pub use index::Index;
 pub use index::area::{Area, Chunk, Encoding, Place, ProcessMemory};
 pub use pack::mapping::is_in_memory;
 pub use pack::{Pack, is_pack_name};
-pub use protocol::{
-    Compression, DumpRequest, Holes, PacksIn, REQUEST_VARIABLE, Report, RestoreRequest,
-};
+pub use protocol::{DumpRequest, Holes, PacksIn, REQUEST_VARIABLE, Report, RestoreRequest};
 pub use reader::progress::LoadProgress;
 pub use reader::{Loaded, Reader};
 pub use write::Writer;

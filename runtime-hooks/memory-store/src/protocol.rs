@@ -28,13 +28,6 @@ pub enum PacksIn {
     Directory,
 }
 
-/// Compression of chunks by zstd.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Compression {
-    /// 1 to 19; negative ones are the fast levels.
-    pub level: i32,
-}
-
 /// For a dump.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DumpRequest {
@@ -44,8 +37,9 @@ pub struct DumpRequest {
     pub directory: Option<PathBuf>,
     /// How many threads work at most.
     pub threads: usize,
-    /// None: contents are stored as they are.
-    pub compression: Option<Compression>,
+    /// Of zstd, 1 to 19, or a negative one of the fast levels. None: contents are stored as they
+    /// are.
+    pub level: Option<i32>,
     /// A file for the progress: "BYTES TOTAL\n" in decimal, overwritten in place.
     pub progress: Option<PathBuf>,
 }

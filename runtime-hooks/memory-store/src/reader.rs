@@ -7,8 +7,9 @@ pub(crate) mod progress;
 use std::path::Path;
 use std::sync::Arc;
 
+use twox_hash::XxHash3_128;
+
 use crate::arriving::{Arrived, Arriving};
-use crate::chunk::checksum::Sum;
 use crate::pack::{PackFile, padded};
 use crate::{
     Area, Buffer, Checksum, Chunk, Encoding, Index, PacksIn, Place, ProcessMemory, Run, StoreError,
@@ -145,13 +146,13 @@ impl<'b> Loaded<'b> {
         bytes: usize,
         mut take: impl FnMut(&'b [u8], &[Run]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut sum = Sum::new();
+        let mut sum = XxHash3_128::new();
         let places = self.origin.chunk.pages.runs_in_parts(bytes);
         for (part, runs) in self.content.chunks(bytes).zip(places) {
-            sum.add(part);
+            sum.write(part);
             take(part, &runs)?;
         }
-        Ok(self.origin.verify(sum.end())?)
+        Ok(self.origin.verify(Checksum(sum.finish_128()))?)
     }
 }
 

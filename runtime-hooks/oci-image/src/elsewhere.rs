@@ -35,16 +35,11 @@ pub trait Elsewhere: Sync {
     /// Adds a small blob.
     fn put(&self, bytes: &[u8]) -> Result<Stored, OciImageError>;
 
-    /// Adds a manifest whose blobs are all there, under a tag that another may have had.
-    ///
-    /// # Errors
-    /// [`OciImageError`]; the tag is what it was.
+    /// Adds a manifest whose blobs are all there, under a tag that another may have had. If it
+    /// fails, the tag is what it was.
     fn tag(&self, tag: &str, manifest: &Manifest) -> Result<Digest, OciImageError>;
 
     /// All of a blob, verified.
-    ///
-    /// # Errors
-    /// [`OciImageError`]: it is not there, has more than `most` bytes, or is damaged.
     fn read(&self, blob: &Descriptor, most: u64) -> Result<Vec<u8>, OciImageError> {
         if blob.size > most {
             let what = format!("it has {} bytes, and may have {most}", blob.size);

@@ -9,6 +9,7 @@ use stasis_config::words;
 
 words! {
     /// Why an operation was refused or failed.
+    #[derive(serde::Deserialize)]
     Kind {
         /// The pre-flight found a state that no checkpoint or restore is known to survive.
         Blocked = "blocked",

@@ -3,9 +3,11 @@
 use std::env::args_os;
 use std::ffi::{CStr, OsString};
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, PipeWriter, Write, pipe};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{Errno, pread};
@@ -51,6 +53,33 @@ pub(crate) fn start_apart(
     let mut command = program(verb, job)?;
     command.env_clear();
     spawn(command, streams)
+}
+
+/// Starts a process that talks with this one; with what it reads, and the lines that it says.
+///
+/// # Errors
+/// As [`start`].
+pub(crate) fn start_talking(
+    verb: &str,
+    job: &impl Serialize,
+) -> io::Result<(Child, PipeWriter, Receiver<String>)> {
+    let (stdin, input) = pipe()?;
+    let (output, stdout) = pipe()?;
+    let process = start_with(verb, job, [stdin.into(), stdout.into()])?;
+    Ok((process, input, lines_of(output)))
+}
+
+/// A pipe cannot be read with a limit, but waited for in a thread.
+pub(crate) fn lines_of(input: impl io::Read + Send + 'static) -> Receiver<String> {
+    let (send, lines) = channel();
+    thread::spawn(move || {
+        for line in BufReader::new(input).lines().map_while(Result::ok) {
+            if send.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
 }
 
 fn program(verb: &str, job: &impl Serialize) -> io::Result<Command> {

@@ -9,7 +9,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use stasis_linux::file;
 
-use super::{ARRIVING_FILE, FAILED, FetchEnd, Fetched, MOST_LINE, POLL, WHOLE};
+use super::{ARRIVING_FILE, FAILED, Fetched, MOST_LINE, POLL, WHOLE};
 use crate::StoreError;
 
 /// The end of who fetches: it has the file, and its lock.
@@ -49,21 +49,17 @@ impl Fetching {
         Ok(Self { file })
     }
 
-    /// Says how it has ended, for the image directory as it is called now. What is whole is on disk
-    /// already.
-    pub fn end(mut self, image: &Path, end: &FetchEnd) -> Result<(), StoreError> {
+    /// Says that all of it is there and on disk, or why it is not, for the image directory as it is
+    /// called now.
+    pub fn end(mut self, image: &Path, failed: Option<&str>) -> Result<(), StoreError> {
         let path = image.join(ARRIVING_FILE);
-        let mut said = || match end {
-            FetchEnd::Whole => {
-                self.file.write_all(line(WHOLE).as_bytes())?;
-                file::remove(&path)
-            }
-            FetchEnd::Failed(why) => {
-                let said = line(&format!("{FAILED}{why}"));
-                self.file.write_all(said.as_bytes())
-            }
-        };
-        said().map_err(StoreError::io("write", &path))
+        let last = failed.map_or(WHOLE.to_owned(), |why| format!("{FAILED}{why}"));
+        let said = self.file.write_all(line(&last).as_bytes());
+        let said = said.and_then(|()| match failed {
+            Some(_) => Ok(()),
+            None => file::remove(&path),
+        });
+        said.map_err(StoreError::io("write", &path))
     }
 }
 

@@ -20,11 +20,8 @@ fn who_reads_hears_how_it_ends() {
     let image = image.path();
     refuse_arriving(image).unwrap();
     for (end, arrived) in [
-        (
-            FetchEnd::Failed("why".to_owned()),
-            Arrived::CutOff("why".to_owned()),
-        ),
-        (FetchEnd::Whole, Arrived::Whole),
+        (Some("why"), Arrived::CutOff("why".to_owned())),
+        (None, Arrived::Whole),
     ] {
         let fetching = Fetching::begin(image, &fetched()).unwrap();
         let arriving = found(image);
@@ -32,7 +29,7 @@ fn who_reads_hears_how_it_ends() {
         assert_eq!(arriving.arrived().unwrap(), Arrived::UnderWay);
         let refused = refuse_arriving(image);
         assert!(matches!(refused, Err(StoreError::Arriving { .. })));
-        fetching.end(image, &end).unwrap();
+        fetching.end(image, end).unwrap();
         assert_eq!(arriving.arrived().unwrap(), arrived);
     }
     refuse_arriving(image).unwrap();
@@ -52,7 +49,7 @@ fn who_is_killed_is_nobody_and_the_next_one_is_another() {
         Fetching::begin(image, &fetched()),
         Err(StoreError::Arriving { .. })
     ));
-    second.end(image, &FetchEnd::Whole).unwrap();
+    second.end(image, None).unwrap();
     assert!(matches!(
         arriving.until_whole(|| false),
         Err(StoreError::CutOff { .. })
@@ -76,9 +73,7 @@ fn who_reads_waits_for_his_part() {
     pack.write_all(b"1").unwrap();
     assert!(!waits.is_finished());
     pack.write_all(b"2").unwrap();
-    fetching
-        .end(image, &FetchEnd::Failed("why".to_owned()))
-        .unwrap();
+    fetching.end(image, Some("why")).unwrap();
     let (length, more) = waits.join().unwrap();
     assert_eq!(length, 2);
     assert!(matches!(more, Err(StoreError::CutOff { .. })));

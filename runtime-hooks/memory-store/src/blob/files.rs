@@ -48,7 +48,7 @@ pub fn cut_files(
     let opened: Vec<_> = opened.collect::<Result<_, _>>()?;
     let cut = Cut::of(files.iter().map(|large| large.bytes).sum());
     let mut segments = Vec::new();
-    for (number, large) in (0..).zip(files) {
+    for (number, large) in files.iter().enumerate() {
         let starts = (0..large.bytes.div_ceil(SEGMENT)).map(|segment| segment * SEGMENT);
         segments.extend(starts.map(|start| Segment {
             file: number,
@@ -56,19 +56,11 @@ pub fn cut_files(
         }));
     }
     let areas = for_each(&segments, threads, |segment, buffer| {
-        let number = usize::try_from(segment.file).unwrap_or(usize::MAX);
-        let file = opened.get(number).ok_or(StoreError::Panic)?;
-        segment.cut(file, &cut, buffer)
+        segment.cut(&opened[segment.file], &cut, buffer)
     })?;
     let mut processes: Vec<_> = files.iter().map(process).collect();
     for (segment, areas) in segments.iter().zip(areas) {
-        let process = usize::try_from(segment.file).map(|number| processes.get_mut(number));
-        process
-            .ok()
-            .flatten()
-            .ok_or(StoreError::Panic)?
-            .areas
-            .extend(areas);
+        processes[segment.file].areas.extend(areas);
     }
     let index = Index {
         // They belong to no other image than the one whose manifest names them.
@@ -93,16 +85,12 @@ fn open(directory: &Path, large: &LargeFile<'_>) -> Result<Arc<PackFile>, StoreE
     let Some(file) = opened else {
         return Err(StoreError::Missing { path });
     };
-    Ok(Arc::new(PackFile {
-        path,
-        file,
-        mapped: None,
-    }))
+    Ok(Arc::new(PackFile::new(path, file)))
 }
 
 /// A part of a file, of the number that its file has among those that are cut.
 struct Segment {
-    file: u32,
+    file: usize,
     range: Range<u64>,
 }
 
@@ -135,6 +123,7 @@ impl Segment {
     }
 
     fn area(&self, at: u64, piece: &[u8]) -> Area {
+        let pack = u32::try_from(self.file).unwrap_or(u32::MAX);
         // At most a chunk.
         let bytes = u32::try_from(piece.len()).unwrap_or(u32::MAX);
         let pages = u16::try_from(piece.len() / PAGE).unwrap_or(u16::MAX);
@@ -143,7 +132,7 @@ impl Segment {
             pages: StoredPages::All(pages),
             checksum: Checksum::of(piece),
             place: Place {
-                pack: self.file,
+                pack,
                 offset: at,
                 bytes,
                 encoding: Encoding::Raw,

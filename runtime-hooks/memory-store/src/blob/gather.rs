@@ -87,9 +87,6 @@ impl<'a> Plan<'a> {
 
     /// Puts what is in none of the blobs into new ones: it is read once more, compressed and
     /// written.
-    ///
-    /// # Errors
-    /// The image cannot be read, or is damaged; what [`NewBlobs`] says.
     pub fn put<N: NewBlobs>(self, new: &mut N) -> Result<Gathered, N::Error> {
         let mut blobs = self.kept;
         let kept = blobs.iter().map(|blob| blob.digest).collect();

@@ -20,26 +20,9 @@ impl Checksum {
         if let [whole] = parts {
             return Self::of(whole);
         }
-        let mut sum = Sum::new();
-        parts.iter().for_each(|part| sum.add(part));
-        sum.end()
-    }
-}
-
-/// A checksum of contents that come in parts.
-pub(crate) struct Sum(XxHash3_128);
-
-impl Sum {
-    pub(crate) fn new() -> Self {
-        Self(XxHash3_128::new())
-    }
-
-    pub(crate) fn add(&mut self, part: &[u8]) {
-        self.0.write(part);
-    }
-
-    pub(crate) fn end(&self) -> Checksum {
-        Checksum(self.0.finish_128())
+        let mut sum = XxHash3_128::new();
+        parts.iter().for_each(|part| sum.write(part));
+        Self(sum.finish_128())
     }
 }
 

@@ -11,8 +11,7 @@ use stasis_linux::memory_file;
 use super::*;
 use crate::test_data::{Images, START, content, names, store_files, text};
 use crate::{
-    CHUNK, Chunk, Compression, DumpRequest, Index, PacksIn, ProcessMemory, Reader, StreamReport,
-    Writer,
+    CHUNK, Chunk, DumpRequest, Index, PacksIn, ProcessMemory, Reader, StreamReport, Writer,
 };
 
 const PLACES: [PacksIn; 2] = [PacksIn::Image, PacksIn::Directory];
@@ -121,7 +120,7 @@ fn loaded_from_every_place(images: &Images) {
     for (id, packs_in) in (1..).zip(PLACES) {
         for (id, level) in [(id, None), (10 + id, Some(1))] {
             let mut request = images.request(packs_in, id);
-            request.compression = level.map(|level| Compression { level });
+            request.level = level;
             let (index, _) = dump(&images.image(id), &request, &held);
             assert_eq!(Index::read(&images.image(id)).unwrap().unwrap(), index);
             let places = |process: &ProcessMemory| {

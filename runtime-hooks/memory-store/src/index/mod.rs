@@ -29,9 +29,6 @@ pub struct Index {
 
 impl Index {
     /// That of an image directory. `None`: there is none, so CRIU has all memory.
-    ///
-    /// # Errors
-    /// [`StoreError`] for anything that this version did not write.
     pub fn read(image_dir: &Path) -> Result<Option<Self>, StoreError> {
         Self::read_file(&image_dir.join(INDEX_FILE))
     }
@@ -47,9 +44,6 @@ impl Index {
     }
 
     /// That of these bytes, which are checked in every way that needs no other file.
-    ///
-    /// # Errors
-    /// [`StoreError`]; it names [`INDEX_FILE`].
     pub fn decode(bytes: &[u8]) -> Result<Self, StoreError> {
         codec::decode(bytes, Path::new(INDEX_FILE))
     }

@@ -41,6 +41,15 @@ pub struct Pack {
 }
 
 impl Pack {
+    /// One that is still to be written.
+    pub(crate) fn new(creator: ImageId, stream: u16) -> Self {
+        Self {
+            creator,
+            stream,
+            bytes: 0,
+        }
+    }
+
     /// The name of its file.
     #[must_use]
     pub fn file_name(&self) -> String {
@@ -104,6 +113,15 @@ pub(crate) struct PackFile {
 }
 
 impl PackFile {
+    /// One that is not mapped.
+    pub(crate) fn new(path: PathBuf, file: File) -> Self {
+        Self {
+            path,
+            file,
+            mapped: None,
+        }
+    }
+
     /// Opens a pack in a directory, and checks its header and that it is as long as the index
     /// needs.
     pub(crate) fn open(directory: &Path, pack: &Pack) -> Result<Self, StoreError> {
@@ -124,11 +142,7 @@ impl PackFile {
         let Some(file) = file::open(&path).map_err(StoreError::io("open", &path))? else {
             return Err(StoreError::Missing { path });
         };
-        let pack_file = Self {
-            path,
-            file,
-            mapped: None,
-        };
+        let pack_file = Self::new(path, file);
         pack_file.check_header(pack)?;
         Ok(pack_file)
     }
@@ -180,16 +194,7 @@ impl PackFile {
 
     /// Reads what there is from an offset on, up to the end of the file.
     pub(crate) fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        let mut read = 0;
-        while read < into.len() {
-            match self.file.read_at(&mut into[read..], offset + read as u64) {
-                Ok(0) => break,
-                Ok(more) => read += more,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(read)
+        read_at(&self.file, offset, into)
     }
 
     /// Reads with O_DIRECT from now on, if it is not in the page cache and its file system can do
@@ -210,6 +215,20 @@ impl PackFile {
             set_buffered(&self.file);
         }
     }
+}
+
+/// Reads what a file has from an offset on, up to its end.
+pub(crate) fn read_at(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+    let mut read = 0;
+    while read < into.len() {
+        match file.read_at(&mut into[read..], offset + read as u64) {
+            Ok(0) => break,
+            Ok(more) => read += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(read)
 }
 
 /// Sets O_DIRECT. `false`: the file system does not support it.

@@ -70,11 +70,7 @@ impl PackWriter {
         }
         let mut writer = Self {
             medium,
-            pack_file: Arc::new(PackFile {
-                path,
-                file,
-                mapped: None,
-            }),
+            pack_file: Arc::new(PackFile::new(path, file)),
             end: 0,
             allocated: (medium == Medium::Disk).then_some(0),
         };

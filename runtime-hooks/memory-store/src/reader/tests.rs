@@ -25,7 +25,7 @@ fn a_flipped_bit_is_found_and_the_message_names_file_and_chunk() {
     for level in [None, Some(1)] {
         let images = Images::new();
         let mut request = images.request(PacksIn::Image, 1);
-        request.compression = level.map(|level| crate::Compression { level });
+        request.level = level;
         let (index, _) = images.dump(&request, 1, &[1, 2, 3]);
         let chunks = &index.processes[0].areas[0].chunks;
         let path = pack_path(&images, &index, 1);

@@ -19,7 +19,7 @@ pub(crate) fn request(directory: Option<PathBuf>, id: u128) -> DumpRequest {
         image_id: ImageId::new(id),
         directory,
         threads: 2,
-        compression: None,
+        level: None,
         progress: None,
     }
 }

@@ -67,11 +67,7 @@ impl EarlyChecksums {
         image_id: ImageId,
         stream: u16,
     ) -> Result<(), StoreError> {
-        let pack = Pack {
-            creator: image_id,
-            stream,
-            bytes: 0,
-        };
+        let pack = Pack::new(image_id, stream);
         let path = pack::beside(&directory.join(pack.file_name()));
         let chunks = usize::try_from(filled / CHUNK as u64).unwrap_or(usize::MAX);
         let left = self.0.iter().take(chunks);

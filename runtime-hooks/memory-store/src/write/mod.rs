@@ -27,6 +27,8 @@ use crate::{
     STORE_INDEX_FILE, StoreError,
 };
 
+type Clear = fn(&Path) -> Result<(), StoreError>;
+
 /// The store of a checkpoint that is being made. Dropped before it is finished, it removes what it
 /// made.
 #[derive(Debug)]
@@ -37,17 +39,10 @@ pub struct Writer {
     /// Where the packs lie.
     directory: PathBuf,
     level: Option<i32>,
-    replaces: Replaces,
+    /// Removes from the image directory what is of this memory alone.
+    clear: Clear,
     state: Mutex<State>,
     finished: bool,
-}
-
-/// What the index of a store takes the place of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Replaces {
-    Nothing,
-    /// The index of the same memory in another store, which is good until then.
-    Another,
 }
 
 #[derive(Debug, Default)]
@@ -70,22 +65,17 @@ impl Writer {
     /// Makes the directory for packs, if there is to be one, and removes what an earlier dump left
     /// in the image directory.
     pub fn create(image_dir: &Path, request: &DumpRequest) -> Result<Self, StoreError> {
-        clear(image_dir, INDEX_FILE)?;
-        Self::begin(image_dir, request, Replaces::Nothing)
+        Self::begin(image_dir, request, |image_dir| clear(image_dir, INDEX_FILE))
     }
 
     /// The same for memory of an image that another store has: the image's index is the one of that
     /// until [`Self::finish`] replaces it.
     pub fn replace(image_dir: &Path, request: &DumpRequest) -> Result<Self, StoreError> {
-        clear_packs(image_dir)?;
-        Self::begin(image_dir, request, Replaces::Another)
+        Self::begin(image_dir, request, clear_packs)
     }
 
-    fn begin(
-        image_dir: &Path,
-        request: &DumpRequest,
-        replaces: Replaces,
-    ) -> Result<Self, StoreError> {
+    fn begin(image_dir: &Path, request: &DumpRequest, clear: Clear) -> Result<Self, StoreError> {
+        clear(image_dir)?;
         let directory = match &request.directory {
             None => image_dir,
             Some(directory) => {
@@ -98,8 +88,8 @@ impl Writer {
             image_id: request.image_id,
             packs_in: request.packs_in(),
             directory: directory.to_owned(),
-            level: request.compression.map(|compression| compression.level),
-            replaces,
+            level: request.level,
+            clear,
             state: Mutex::default(),
             finished: false,
         })
@@ -187,11 +177,7 @@ impl Writer {
     /// One more pack, with its number.
     pub(crate) fn add_pack(&self) -> Result<(u32, PackWriter), StoreError> {
         let mut state = self.state();
-        let mut pack = Pack {
-            creator: self.image_id,
-            stream: state.streams,
-            bytes: 0,
-        };
+        let mut pack = Pack::new(self.image_id, state.streams);
         // Contents that are still to come have packs as well.
         while self.directory.join(pack.file_name()).exists() && pack.stream < u16::MAX {
             pack.stream += 1;
@@ -225,10 +211,7 @@ impl Drop for Writer {
         if self.finished {
             return;
         }
-        let _ = match self.replaces {
-            Replaces::Nothing => clear(&self.image_dir, INDEX_FILE),
-            Replaces::Another => clear_packs(&self.image_dir),
-        };
+        let _ = (self.clear)(&self.image_dir);
         if self.packs_in == PacksIn::Directory {
             let _ = remove(&self.directory);
         }

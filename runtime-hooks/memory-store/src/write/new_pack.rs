@@ -20,11 +20,7 @@ pub fn create_pack(
     bytes: u64,
 ) -> Result<File, StoreError> {
     directory::make(directory)?;
-    let pack = Pack {
-        creator: image_id,
-        stream,
-        bytes: 0,
-    };
+    let pack = Pack::new(image_id, stream);
     let pack = PackWriter::create(directory, &pack, PacksIn::Directory)?;
     let pack = pack.pack_file();
     let length = IN_PLACE_OFFSET.saturating_add(bytes.next_multiple_of(HUGE_PAGE));

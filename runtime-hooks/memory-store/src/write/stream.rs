@@ -44,9 +44,6 @@ impl<'w> Stream<'w> {
     /// Stores these pages of a chunk, from their places in its content. Pages that are stored
     /// already are not stored again; these are read and compared, since the contents are given up
     /// in exchange. What does not begin at a page is not written past the page cache.
-    ///
-    /// # Errors
-    /// [`StoreError`]; what was stored before can still be read.
     pub(crate) fn put(
         &mut self,
         content: &[u8],
@@ -107,9 +104,6 @@ impl<'w> Stream<'w> {
     }
 
     /// Ends its pack. One that is apart from its image is on the disk when this returns.
-    ///
-    /// # Errors
-    /// [`StoreError`]; what was stored can still be read.
     pub(crate) fn close(mut self) -> Result<StreamReport, StoreError> {
         if let Some((number, pack)) = self.pack.take() {
             self.writer.close_pack(number, pack.close()?);

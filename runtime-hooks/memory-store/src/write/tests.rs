@@ -1,7 +1,7 @@
 use super::*;
 use crate::test_data::{Images, names, request, store, text, verify};
 
-use crate::{Buffer, Compression, PAGE, StoredPages, discard};
+use crate::{Buffer, PAGE, StoredPages, discard};
 
 mod full_disk;
 
@@ -20,7 +20,7 @@ fn read_from_every_place(images: &Images) {
     for (id, packs_in) in (1..).zip(PLACES) {
         for (id, level) in [(id, None), (10 + id, Some(1))] {
             let mut request = images.request(packs_in, id);
-            request.compression = level.map(|level| Compression { level });
+            request.level = level;
             let mut writer = Writer::create(&images.image(id), &request).unwrap();
             let (process, report) = store(&writer, &seeds);
             verify(&writer.reader(), &process, &seeds);

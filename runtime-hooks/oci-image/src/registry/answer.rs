@@ -1,6 +1,7 @@
 //! What registries answer beside blobs: small documents of somebody else's.
 
 use serde::Deserialize;
+use serde_json::Value;
 use ureq::Body;
 use ureq::http::Response;
 
@@ -12,24 +13,6 @@ const MOST_REFUSAL: u64 = 16 << 10;
 const MOST_WORDS: usize = 200;
 /// A hundred thousand short tags.
 pub(super) const MOST_TAGS: u64 = 4 << 20;
-
-#[derive(Deserialize)]
-struct Refusal {
-    errors: Vec<Reason>,
-}
-
-#[derive(Deserialize)]
-struct Reason {
-    code: String,
-    #[serde(default)]
-    message: String,
-}
-
-#[derive(Deserialize)]
-struct Token {
-    token: Option<String>,
-    access_token: Option<String>,
-}
 
 #[derive(Deserialize)]
 struct Tags {
@@ -45,24 +28,25 @@ pub(super) fn bytes(mut body: Body, most: u64) -> Result<Vec<u8>, String> {
 /// Why a registry refuses, for people.
 pub(super) fn refusal(response: Response<Body>) -> String {
     let status = response.status();
-    let said = bytes(response.into_body(), MOST_REFUSAL).ok();
-    let reasons = said.and_then(|text| parse::<Refusal>(&text).ok());
-    let Some(reason) = reasons.and_then(|refusal| refusal.errors.into_iter().next()) else {
+    let said = bytes(response.into_body(), MOST_REFUSAL).and_then(|text| parse::<Value>(&text));
+    let said = said.unwrap_or_default();
+    let reason = &said["errors"][0];
+    let Some(code) = reason["code"].as_str() else {
         return format!("it answers {status}");
     };
-    let words = format!("{}: {}", reason.code, reason.message);
+    let words = format!("{code}: {}", reason["message"].as_str().unwrap_or_default());
     let words: String = words.chars().take(MOST_WORDS).collect();
     format!("it answers {status}, {}", words.escape_debug())
 }
 
 /// A token.
 pub(super) fn token(response: Response<Body>, most: u64) -> Result<String, String> {
-    let Token {
-        token,
-        access_token,
-    } = parse(&bytes(response.into_body(), most)?)?;
-    let token = token.or(access_token).filter(|token| !token.is_empty());
-    token.ok_or_else(|| "the answer has no token".to_owned())
+    let answer: Value = parse(&bytes(response.into_body(), most)?)?;
+    let token = ["token", "access_token"]
+        .into_iter()
+        .find_map(|name| answer[name].as_str());
+    let token = token.filter(|token| !token.is_empty());
+    Ok(token.ok_or("the answer has no token")?.to_owned())
 }
 
 /// A repository's tags.

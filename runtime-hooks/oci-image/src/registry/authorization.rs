@@ -16,21 +16,19 @@ impl Connection {
     /// Gets ready to answer a challenge; `false`: there is nothing to answer with, and the
     /// registry's refusal is the answer.
     pub(super) fn authorize(&self, challenge: Option<Challenge>) -> Result<bool, Failure> {
-        let value = match (challenge, &self.credentials) {
-            (Some(Challenge::Basic), Some(Credentials::Basic(basic))) if self.may_tell() => {
-                format!("Basic {basic}")
-            }
-            (
-                Some(Challenge::Bearer {
-                    realm,
-                    service,
-                    scope,
-                }),
-                _,
-            ) => {
+        let value = match challenge {
+            Some(Challenge::Bearer {
+                realm,
+                service,
+                scope,
+            }) => {
                 let token = self.token(&realm, service.as_deref(), scope.as_deref())?;
                 format!("Bearer {token}")
             }
+            Some(Challenge::Basic) if self.may_tell() => match &self.credentials {
+                Some(Credentials::Basic(basic)) => format!("Basic {basic}"),
+                _ => return Ok(false),
+            },
             _ => return Ok(false),
         };
         *self
@@ -66,15 +64,16 @@ impl Connection {
                 let request = request.timeout_global(self.left()).build();
                 request.send_form(asked.chain(own))
             }
-            Some(Credentials::Basic(basic)) => {
-                let basic = format!("Basic {basic}");
+            others => {
                 let request = self.agent.get(realm).query_pairs(asked).config();
                 let request = request.timeout_global(self.left()).build();
-                request.header(AUTHORIZATION, basic).call()
-            }
-            None => {
-                let request = self.agent.get(realm).query_pairs(asked).config();
-                request.timeout_global(self.left()).build().call()
+                match others {
+                    Some(Credentials::Basic(basic)) => {
+                        request.header(AUTHORIZATION, format!("Basic {basic}"))
+                    }
+                    _ => request,
+                }
+                .call()
             }
         };
         let response = answered.map_err(|error| self.broken(error))?;

@@ -46,14 +46,6 @@ pub(super) struct Ask {
     pub(super) headers: Vec<(HeaderName, String)>,
 }
 
-/// What comes of asking for a document.
-pub(super) enum Document {
-    /// Its headers, and all of it.
-    Found(HeaderMap, Vec<u8>),
-    /// Another answer.
-    Other(Response<Body>),
-}
-
 /// Why there is no answer.
 pub(super) enum Failure {
     /// The next try may succeed.
@@ -129,22 +121,24 @@ impl Connection {
         self.try_again(action, || self.once(ask, || Ok(())))
     }
 
-    /// Asks for a small document of at most so many bytes, again if the connection breaks in it. Of
-    /// an answer that is not the one hoped for nothing is read.
+    /// Asks for a small document of at most so many bytes, again if the connection breaks in it;
+    /// with its headers. `None`: there is none.
     pub(super) fn ask_for_document(
         &self,
         ask: &Ask,
         action: &str,
         most: u64,
-    ) -> Result<Document, OciImageError> {
+    ) -> Result<Option<(HeaderMap, Vec<u8>)>, OciImageError> {
         self.try_again(action, || {
             let response = self.once(ask, || Ok(()))?;
-            if response.status() != StatusCode::OK {
-                return Ok(Document::Other(response));
+            match response.status() {
+                StatusCode::OK => {}
+                StatusCode::NOT_FOUND => return Ok(None),
+                _ => return Err(Failure::Refused(self.unexpected(action, response))),
             }
             let (parts, body) = response.into_parts();
             let text = answer::bytes(body, most).map_err(Failure::Broken)?;
-            Ok(Document::Found(parts.headers, text))
+            Ok(Some((parts.headers, text)))
         })
     }
 

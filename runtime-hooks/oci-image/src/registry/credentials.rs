@@ -1,7 +1,6 @@
 //! The user's credentials for a registry, where podman, skopeo and Docker keep them.
 
 use std::fs::File;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -44,55 +43,38 @@ impl Credentials {
         name: &RepositoryName,
         file: Option<&Path>,
     ) -> Result<Option<Self>, OciImageError> {
-        match file {
-            Some(file) => match in_file(name, file)? {
-                Found::NoFile => {
-                    let error = io::ErrorKind::NotFound.into();
-                    Err(OciImageError::io("read", file)(error))
-                }
-                Found::Nothing => Ok(None),
-                Found::These(these) => Ok(Some(these)),
-            },
-            None => in_usual_files(name),
+        if let Some(file) = file {
+            return in_file(name, file);
         }
+        for file in FILES
+            .map(Path::new)
+            .into_iter()
+            .filter(|file| file.exists())
+        {
+            if let Some(these) = in_file(name, file)? {
+                return Ok(Some(these));
+            }
+        }
+        Ok(None)
     }
 }
 
-fn in_usual_files(name: &RepositoryName) -> Result<Option<Credentials>, OciImageError> {
-    for file in FILES {
-        if let Found::These(these) = in_file(name, Path::new(file))? {
-            return Ok(Some(these));
-        }
-    }
-    Ok(None)
-}
-
-/// What a file has.
-enum Found {
-    NoFile,
-    Nothing,
-    These(Credentials),
-}
-
-fn in_file(name: &RepositoryName, path: &Path) -> Result<Found, OciImageError> {
+fn in_file(name: &RepositoryName, path: &Path) -> Result<Option<Credentials>, OciImageError> {
     for key in keys(name) {
-        let file = match File::open(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::NoFile),
-            opened => opened.map_err(OciImageError::io("read", path))?,
-        };
+        let file = File::open(path).map_err(OciImageError::io("read", path))?;
         match get_credential_from_reader(file, &key) {
             Ok(DockerCredential::UsernamePassword(user, password)) => {
                 let basic = STANDARD.encode(format!("{user}:{password}"));
-                return Ok(Found::These(Credentials::Basic(basic)));
+                return Ok(Some(Credentials::Basic(basic)));
             }
             Ok(DockerCredential::IdentityToken(token)) => {
-                return Ok(Found::These(Credentials::Refresh(token)));
+                return Ok(Some(Credentials::Refresh(token)));
             }
             Err(CredentialRetrievalError::NoCredentialConfigured) => {}
             Err(error) => return Err(unreadable(path, &error)),
         }
     }
-    Ok(Found::Nothing)
+    Ok(None)
 }
 
 /// As podman looks for them: the repository, what it is below, the registry.

@@ -26,7 +26,7 @@ use crate::document::manifest::{MANIFEST, MOST_MANIFEST_BYTES};
 use crate::elsewhere::{Elsewhere, NewBlob, Stored};
 use crate::{Descriptor, Digest, Manifest, OciImageError};
 use answer::MOST_TAGS;
-use connection::{Ask, Connection, Document};
+use connection::{Ask, Connection};
 use credentials::Credentials;
 use download::Download;
 use name::RepositoryName;
@@ -73,18 +73,11 @@ impl Registry {
         );
         let ask = ask.with(ACCEPT, types.join(", "));
         let most = MOST_MANIFEST_BYTES;
-        let (headers, text) = match self.connection.ask_for_document(&ask, &action, most)? {
-            Document::Found(headers, text) => (headers, text),
-            Document::Other(response) if response.status() == StatusCode::NOT_FOUND => {
-                return Err(OciImageError::NoTag {
-                    place: self.name(),
-                    tag: tag.to_owned(),
-                });
-            }
-            Document::Other(response) => {
-                return Err(self.connection.unexpected(&action, response));
-            }
-        };
+        let found = self.connection.ask_for_document(&ask, &action, most)?;
+        let (headers, text) = found.ok_or_else(|| OciImageError::NoTag {
+            place: self.name(),
+            tag: tag.to_owned(),
+        })?;
         let header = |name| headers.get(name)?.to_str().ok();
         let said = header(DIGEST);
         let media_type = header(CONTENT_TYPE.as_str()).unwrap_or_default();
@@ -120,15 +113,12 @@ impl Registry {
         let action = "list the tags";
         let ask = Ask::new(Method::GET, self.connection.url("tags/list"));
         match self.connection.ask_for_document(&ask, action, MOST_TAGS)? {
-            Document::Found(_, text) => {
+            // A repository begins with its first image.
+            None => Ok(Vec::new()),
+            Some((_, text)) => {
                 let tags = answer::tags(&text);
                 tags.map_err(|what| self.connection.failed(action, what))
             }
-            // A repository begins with its first image.
-            Document::Other(response) if response.status() == StatusCode::NOT_FOUND => {
-                Ok(Vec::new())
-            }
-            Document::Other(response) => Err(self.connection.unexpected(action, response)),
         }
     }
 }

@@ -31,19 +31,13 @@ impl Registry {
         Ok(Tagged::Image(Box::new(manifest), found.digest))
     }
 
-    /// Says under a tag that an image is being made.
-    ///
-    /// # Errors
-    /// [`OciImageError`]; the tag is what it was.
+    /// Says under a tag that an image is being made. If it fails, the tag is what it was.
     pub fn announce(&self, tag: &str, announcement: &Announcement) -> Result<(), OciImageError> {
         self.put(EMPTY_BLOB)?;
         self.put_manifest(tag, &announcement.to_text()).map(drop)
     }
 
-    /// Gives an image that is there another tag.
-    ///
-    /// # Errors
-    /// [`OciImageError`]; the tag is what it was.
+    /// Gives an image that is there another tag. If it fails, the tag is what it was.
     pub fn tag_also(&self, tag: &str, image: &Digest) -> Result<(), OciImageError> {
         let (text, _) = self.document(&image.to_string(), &[MANIFEST])?;
         self.put_manifest(tag, &text).map(drop)

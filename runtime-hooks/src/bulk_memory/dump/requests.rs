@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use stasis_memory_store::{Compression, DumpRequest, ImageId};
+use stasis_memory_store::{DumpRequest, ImageId};
 
 use crate::bulk_memory::dump::staged::{Afterwards, are_staged};
 use crate::bulk_memory::places::{self, Places};
@@ -51,7 +51,7 @@ fn dump_request(
         image_id,
         directory: parent.map(|parent| places::of_image(parent, image_id)),
         threads: request::threads(&context.settings, parent),
-        compression: (level > 0).then_some(Compression { level }),
+        level: (level > 0).then_some(level),
         progress: Some(files.progress.clone()),
     })
 }

@@ -98,7 +98,7 @@ fn request(directory: Option<PathBuf>, id: u8) -> DumpRequest {
         image_id: ImageId::new(id.into()),
         directory,
         threads: 1,
-        compression: None,
+        level: None,
         progress: None,
     }
 }

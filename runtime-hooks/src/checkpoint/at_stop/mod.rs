@@ -10,7 +10,7 @@ mod place;
 pub mod process;
 pub mod push;
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,6 @@ use crate::checkpoint::at_stop::process::StopProcess;
 use crate::container::at_stop::repository::repository_of;
 use crate::container::at_stop::{AtStop, InvalidAtStop};
 use crate::container::pod::NoNamespace;
-use crate::container::spec::Spec;
 use crate::context::{Context, Outcome};
 use crate::error::chain;
 use crate::error::operations_log;
@@ -116,36 +115,25 @@ fn begin(
         return Ok(Outcome::Done(0));
     };
     let restore = &context.settings.restore;
-    let place = || {
+    let start = || {
         let key = asked.key(&spec, id)?;
         let place = Place::make(&restore.at_create, &spec, &key)?;
-        let pushed = PushAgain::of(&context.settings);
-        Ok((
-            place,
-            pushed.filter(|how| has_repository(&how.registry, &spec, &key)),
-        ))
+        // A key that no registry can have was refused when the container was created; if that was
+        // before the setting, the image stays here.
+        let has_repository = |_: &_| repository_of(&restore.registry, &spec, &key).is_ok();
+        let pushed = PushAgain::of(&context.settings).filter(has_repository);
+        let image = &place.image;
+        let process = StopProcess::new(context, request, commands, &stopping, image, pushed);
+        process.start(lock, place.being_made).map_err(|error| {
+            let _ = fs::remove_dir(image);
+            NoCheckpoint::Start(error)
+        })
     };
-    let started = place().and_then(|(place, pushed)| {
-        let process = StopProcess::new(context, request, commands, &stopping, &place.image);
-        start(&process.pushed(pushed), lock, place)
-    });
+    let started: Result<(), NoCheckpoint> = start();
     if started.is_err() {
         stopping.end();
     }
     started.map(|()| Outcome::Done(0))
-}
-
-/// Whether there can be a repository of a key. One that no registry knows was refused when the
-/// container was created; of one that was there before the setting, the image stays here.
-fn has_repository(registry: &str, spec: &Spec, key: &Path) -> bool {
-    repository_of(registry, spec, key).is_ok()
-}
-
-fn start(process: &StopProcess, lock: File, place: Place) -> Result<(), NoCheckpoint> {
-    process.start(lock, place.being_made).map_err(|error| {
-        let _ = fs::remove_dir(&place.image);
-        NoCheckpoint::Start(error)
-    })
 }
 
 /// What is noted of a signal that was delivered after all.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::io::{FdFlags, fcntl_setfd};
 use serde::{Deserialize, Serialize};
-use stasis_config::{Deadlines, Driver, GpuContents, Paths, Settings};
+use stasis_config::Settings;
 use stasis_linux::ProcessRef;
 use stasis_linux::open_files::keep_callers_limit;
 
@@ -53,13 +53,8 @@ pub struct StopProcess {
     signal: i32,
     /// Where the image goes: an empty directory.
     image: PathBuf,
-    /// How many of the key are kept.
-    keep: usize,
     commands: StopCommands,
-    driver: Driver,
-    deadlines: Deadlines,
-    paths: Paths,
-    gpu_contents: GpuContents,
+    settings: Settings,
     began: SystemTime,
     /// How the image is pushed, if it is.
     pushed: Option<PushAgain>,
@@ -72,28 +67,19 @@ impl StopProcess {
         commands: StopCommands,
         stopping: &Stopping,
         image: &Path,
+        pushed: Option<PushAgain>,
     ) -> Self {
-        let settings = &context.settings;
         Self {
             place: context.place(),
             id: request.id.clone(),
             stopping: stopping.clone(),
             signal: request.signal,
             image: image.to_owned(),
-            keep: settings.restore.keep_at_stop,
             commands,
-            driver: settings.driver.clone(),
-            deadlines: settings.deadlines.clone(),
-            paths: settings.paths.clone(),
-            gpu_contents: settings.gpu_contents.clone(),
+            settings: context.settings.clone(),
             began: context.began,
-            pushed: None,
+            pushed,
         }
-    }
-
-    /// The same, with an image that is pushed.
-    pub(super) fn pushed(self, pushed: Option<PushAgain>) -> Self {
-        Self { pushed, ..self }
     }
 
     /// Starts it. It holds both locks until it ends: that of the container, and that of the key.
@@ -136,7 +122,7 @@ impl StopProcess {
     /// Another container may have had the id, and its image not be on disk: a checkpoint would be
     /// refused.
     fn wait_for_earlier(&self, context: &Context, init: Option<&ProcessRef>) {
-        let deadline = Instant::now() + self.deadlines.stalled();
+        let deadline = Instant::now() + self.settings.deadlines.stalled();
         let is_there = || init.is_some_and(|init| !init.is_gone());
         while is_there() && self.stopping.is_behind_another() {
             if Instant::now() > deadline || context.cancel.requested() {
@@ -149,7 +135,12 @@ impl StopProcess {
     /// Before the checkpoint can end the container: nobody goes on elsewhere with an earlier image.
     fn announce(&self, timeline: &mut Timeline<'_>) -> Option<Pushing> {
         let how = self.pushed.clone()?;
-        match ToPush::new(&how.at_create, &self.image, &self.id, self.began) {
+        match ToPush::new(
+            &how.settings.restore.at_create,
+            &self.image,
+            &self.id,
+            self.began,
+        ) {
             Ok(to_push) => Pushing::announced(&Push { how, to_push }, timeline),
             Err(error) => {
                 timeline.note(format!("the image cannot be pushed: {error}"));
@@ -159,15 +150,8 @@ impl StopProcess {
     }
 
     fn context(&self) -> Context {
-        let settings = Settings {
-            driver: self.driver.clone(),
-            deadlines: self.deadlines.clone(),
-            paths: self.paths.clone(),
-            gpu_contents: self.gpu_contents.clone(),
-            ..Settings::default()
-        };
         Context {
-            settings,
+            settings: self.settings.clone(),
             low_level: self.place.low_level.clone(),
             root: self.place.root.clone(),
             // Who ends what holds the container's lock may meet this process (`terminate.rs`).
@@ -203,14 +187,14 @@ impl StopProcess {
         }
         if status.signal().is_some() {
             // Its keeper undoes what it had begun.
-            let _ = begin_within(self.deadlines.stalled(), context, &self.id);
+            let _ = begin_within(self.settings.deadlines.stalled(), context, &self.id);
         }
         Err(reason(&said, status))
     }
 
     /// Sends the signal as its caller would have.
     fn deliver(&self, context: &Context) -> Result<(), String> {
-        let limit = self.deadlines.stalled();
+        let limit = self.settings.deadlines.stalled();
         let answer = answer(&context.low_level, &self.commands.kill, limit);
         let output = answer.map_err(|error| error.to_string())?;
         if output.status.success() {
@@ -221,7 +205,8 @@ impl StopProcess {
 
     fn keep<'t>(&self, context: &Context, timeline: Timeline<'t>, key: &Stdout) -> Timeline<'t> {
         let mut timeline = timeline.of_image(&self.image);
-        for note in keep_last(&context.settings, &self.image, self.keep, key) {
+        let settings = &context.settings;
+        for note in keep_last(settings, &self.image, settings.restore.keep_at_stop, key) {
             timeline.note(note);
         }
         timeline

@@ -5,10 +5,8 @@
 //! when the one who stops the container has ended, or was killed; if it is killed itself, what it
 //! has left is known to the next one (`image/stopped/to_push.rs`).
 
-use std::io::{self, BufRead, BufReader, PipeWriter, Write, pipe};
+use std::io::{self, PipeWriter, Write};
 use std::path::PathBuf;
-use std::sync::mpsc::channel;
-use std::thread;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -27,7 +25,8 @@ pub(crate) const ANNOUNCED_WITHIN: Duration = Duration::from_secs(4);
 /// The process bounds itself; it may have been killed.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// What the process is to do.
+/// What the process is to do. It says first whether whoever wants the latest image of the key
+/// waits, or why nobody does.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Push {
     pub(crate) how: PushAgain,
@@ -35,37 +34,13 @@ pub struct Push {
     pub(crate) to_push: ToPush,
 }
 
-/// What it says first.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Answer {
-    /// Whoever wants the latest image of the key waits.
-    Announced,
-    /// Nobody waits, for this reason.
-    Unannounced(String),
-}
-
 /// What it is told then. If it is told nothing, it looks for itself what has become of the image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Told {
     /// The image is complete.
     Complete,
     /// There is none.
     NoImage,
-}
-
-impl Told {
-    fn line(self) -> &'static [u8] {
-        match self {
-            Self::Complete => b"complete\n",
-            Self::NoImage => b"no image\n",
-        }
-    }
-
-    /// Reads what was told; `None`: nothing.
-    pub(crate) fn read(line: &[u8]) -> Option<Self> {
-        let mut all = [Self::Complete, Self::NoImage].into_iter();
-        all.find(|told| told.line() == line)
-    }
 }
 
 impl Push {
@@ -82,7 +57,10 @@ impl Push {
 
     /// The repository of its key.
     pub(crate) fn repository(&self) -> String {
-        format!("{}/{}", self.how.registry, self.to_push.key)
+        format!(
+            "{}/{}",
+            self.how.settings.restore.registry, self.to_push.key
+        )
     }
 
     /// What it is called in the registry.
@@ -125,27 +103,16 @@ impl Pushing {
     /// Starts it, and waits a moment until it has announced the image; with the reason, if it has
     /// not.
     fn start(push: &Push) -> io::Result<(Self, Result<(), String>)> {
-        let (stdin, input) = pipe()?;
-        let (output, stdout) = pipe()?;
-        respawn::start_with(VERB, push, [stdin.into(), stdout.into()])?;
-        let (send, said) = channel();
-        // A pipe cannot be read with a limit, but waited for in a thread.
-        thread::spawn(move || {
-            let mut line = String::new();
-            let _ = BufReader::new(output).read_line(&mut line);
-            let _ = send.send(line);
-        });
+        let (_, input, said) = respawn::start_talking(VERB, push)?;
         let line = said.recv_timeout(ANSWER_WITHIN).unwrap_or_default();
-        let announced = match serde_json::from_str(&line) {
-            Ok(Answer::Announced) => Ok(()),
-            Ok(Answer::Unannounced(why)) => Err(why),
-            Err(_) => Err("the process that pushes does not answer".to_owned()),
-        };
-        Ok((Self(input), announced))
+        let announced = serde_json::from_str(&line);
+        let no_answer = |_| Err("the process that pushes does not answer".to_owned());
+        Ok((Self(input), announced.unwrap_or_else(no_answer)))
     }
 
     /// Tells it what has become of the image. It goes on by itself then.
     pub(super) fn tell(mut self, told: Told) -> io::Result<()> {
-        self.0.write_all(told.line())
+        self.0.write_all(&serde_json::to_vec(&told)?)?;
+        self.0.write_all(b"\n")
     }
 }

@@ -56,9 +56,6 @@ struct Document {
 
 impl ToPush {
     /// An image below `all`.
-    ///
-    /// # Errors
-    /// It is not there, or has no name of a stopped container's; an I/O error.
     pub(crate) fn new(
         all: &Path,
         image: &Path,
@@ -91,9 +88,6 @@ impl ToPush {
 
     /// Notes it, on disk when this returns, unless that was done before: who has the note locked
     /// keeps it.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub(crate) fn note(&self) -> io::Result<()> {
         Directory::make(&self.all.join(DIRECTORY), 0o700)?;
         if self.path().symlink_metadata().is_ok() {
@@ -111,9 +105,6 @@ impl ToPush {
     }
 
     /// Waits until nobody else is at it; `None` if there is no note.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub(crate) fn hold(&self) -> io::Result<Option<Held>> {
         loop {
             let Some(opened) = open(&self.path())? else {
@@ -163,9 +154,6 @@ impl Held {
 }
 
 /// All that is noted below `all`, the latest first. What is no note is nobody's.
-///
-/// # Errors
-/// An I/O error.
 pub(crate) fn noted(all: &Path) -> io::Result<Vec<ToPush>> {
     let directory = all.join(DIRECTORY);
     let entries = match fs::read_dir(&directory) {
@@ -184,9 +172,6 @@ pub(crate) fn noted(all: &Path) -> io::Result<Vec<ToPush>> {
 }
 
 /// Those of the notes below `all` that nobody is at, the latest first.
-///
-/// # Errors
-/// An I/O error.
 pub(crate) fn hold_all(all: &Path) -> io::Result<Vec<Held>> {
     let mut held = Vec::new();
     for to_push in noted(all)? {

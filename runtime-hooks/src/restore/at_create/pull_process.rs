@@ -3,11 +3,10 @@
 //! It reads what the image says of itself, and fetches nothing more before its starter, who knows
 //! the settings and the new container, has found that it would run here.
 
-use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write, pipe};
+use std::io::{PipeWriter, Write};
 use std::path::PathBuf;
 use std::process::Child;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::thread;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -33,9 +32,7 @@ pub struct Pull {
     /// A file with credentials.
     pub(crate) authfile: Option<PathBuf>,
     pub(crate) into: Into,
-    pub(crate) threads: usize,
-    /// How long nothing may come.
-    pub(crate) stalled: Duration,
+    pub(crate) settings: Settings,
 }
 
 /// Where the image goes.
@@ -44,14 +41,7 @@ pub(crate) enum Into {
     /// This directory.
     Directory(PathBuf),
     /// Where new containers look for the image of its digest.
-    Kept {
-        /// Where all of them are.
-        below: PathBuf,
-        /// How many are kept, beside those that are used.
-        keep: usize,
-        /// Where it is recorded who uses them.
-        state_dir: PathBuf,
-    },
+    KeptBelow(PathBuf),
 }
 
 /// What the process says.
@@ -65,11 +55,7 @@ pub(crate) enum Answer {
     /// A restore from this image can begin, and it stays until the process's input ends.
     There(PathBuf),
     /// It is not there.
-    Failed {
-        /// The name of the [`Kind`].
-        kind: String,
-        why: String,
-    },
+    Failed(NotPulled),
 }
 
 impl Pull {
@@ -79,8 +65,7 @@ impl Pull {
             reference,
             authfile: None,
             into,
-            threads: settings.gpu_contents.threads_on_disk(),
-            stalled: settings.deadlines.stalled(),
+            settings: settings.clone(),
         }
     }
 
@@ -92,7 +77,7 @@ impl Pull {
 }
 
 /// Why there is no image.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct NotPulled {
     pub(crate) kind: Kind,
     pub(crate) why: String,
@@ -115,11 +100,9 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start(pull: &Pull) -> std::io::Result<Self> {
-        let (stdin, input) = pipe()?;
-        let (output, stdout) = pipe()?;
-        let process = respawn::start_with(VERB, pull, [stdin.into(), stdout.into()])?;
+        let (process, input, lines) = respawn::start_talking(VERB, pull)?;
         Ok(Self {
-            lines: lines_of(output),
+            lines,
             process,
             input,
         })
@@ -143,12 +126,16 @@ impl Process {
                     "a signal asked for the end".to_owned(),
                 ));
             }
-            match self.lines.recv_timeout(LOOK).map(|line| read(&line)) {
+            match self
+                .lines
+                .recv_timeout(LOOK)
+                .map(|line| serde_json::from_str(&line).ok())
+            {
                 Ok(Some(Answer::There(image))) => return Ok(image),
-                Ok(Some(Answer::Failed { kind, why })) => {
+                Ok(Some(Answer::Failed(why))) => {
                     // It ends now.
                     let _ = self.process.wait();
-                    return Err(failed(kind_of(&kind), why));
+                    return Err(why);
                 }
                 Ok(Some(Answer::Described(image))) => {
                     fits(&image)?;
@@ -171,27 +158,4 @@ impl Process {
             }
         }
     }
-}
-
-/// A pipe cannot be read with a limit, but waited for in a thread.
-fn lines_of(output: PipeReader) -> Receiver<String> {
-    let (send, lines) = channel();
-    thread::spawn(move || {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            if send.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    lines
-}
-
-fn read(line: &str) -> Option<Answer> {
-    serde_json::from_str(line).ok()
-}
-
-fn kind_of(name: &str) -> Kind {
-    let mut all = Kind::ALL.iter().copied();
-    all.find(|kind| kind.name() == name)
-        .unwrap_or(Kind::Registry)
 }

@@ -80,12 +80,7 @@ fn pull(
     below: PathBuf,
     fits: &dyn Fn(&Described) -> Result<(), Unfit>,
 ) -> Result<(Process, PathBuf), NoFirstImage> {
-    let into = Into::Kept {
-        below,
-        keep: settings.restore.keep_pulled,
-        state_dir: settings.paths.state_dir.clone(),
-    };
-    let pull = Pull::new(settings, reference.to_owned(), into);
+    let pull = Pull::new(settings, reference.to_owned(), Into::KeptBelow(below));
     let failed = |kind, why| NoFirstImage::Pull {
         reference: reference.to_owned(),
         kind,
@@ -93,7 +88,7 @@ fn pull(
     };
     let started = Process::start(&pull);
     let mut process = started.map_err(|error| failed(Kind::Io, error.to_string()))?;
-    let image = process.image(pull.stalled, cancel, fits);
+    let image = process.image(settings.deadlines.stalled(), cancel, fits);
     let image = image.map_err(|NotPulled { kind, why }| failed(kind, why))?;
     Ok((process, image))
 }

@@ -15,9 +15,8 @@ pub mod push;
 mod report;
 mod source;
 mod staging;
-mod unpacked;
 
-pub(super) use arriving::described::describe;
+pub(super) use pull::parts::describe;
 
 #[cfg(test)]
 mod tests;

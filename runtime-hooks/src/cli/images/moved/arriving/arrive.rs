@@ -1,21 +1,19 @@
 //! An image that can be restored while it arrives: all but its bulk memory is fetched first, and
 //! then the directory has its name, with packs that grow.
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use stasis_config::Settings;
 use stasis_linux::file;
-use stasis_memory_store::{
-    Arrived, Arriving, FetchEnd, Fetched, Fetching, Pack, StoreError, is_pack_name, pack_header,
-};
+use stasis_memory_store::{Arrived, Arriving, Fetched, Fetching, Pack, StoreError, is_pack_name};
 use stasis_oci_image::{Descriptor, Elsewhere, Reference};
 
 use super::super::pull::fetch;
 use super::super::pull::parts::{Found, Parts};
 use super::super::report::Moved;
 use super::super::staging::Staging;
-use super::side_by_side::{Blobs, Source, fetch_all};
+use super::super::staging::in_part::begin;
+use super::side_by_side::{Source, fetch_all};
 use crate::cli::command_error::MoveError;
 use crate::error::chain;
 use crate::image::directory::in_use::{self, InUse};
@@ -33,11 +31,8 @@ pub(super) struct Coming {
 
 impl Coming {
     /// Fetches what a restore needs to begin, into a directory that is not there yet or empty; or
-    /// goes on with one in which the same image has arrived in part.
-    ///
-    /// # Errors
-    /// [`MoveError`]; [`MoveError::Busy`]: somebody else does so now, [`MoveError::There`]: an
-    /// image is there, or the rest of another one.
+    /// goes on with one in which the same image has arrived in part. [`MoveError::Busy`]: somebody
+    /// else does so now; [`MoveError::There`]: an image is there, or the rest of another one.
     pub(super) fn begin(
         settings: &Settings,
         from: &dyn Elsewhere,
@@ -57,28 +52,19 @@ impl Coming {
         })
     }
 
-    /// Fetches the rest. However it ends, those who read the image hear of it.
-    ///
-    /// # Errors
-    /// [`MoveError`]: the next pull into the directory goes on.
+    /// Fetches the rest. However it ends, those who read the image hear of it. If it fails, the
+    /// next pull into the directory goes on.
     pub(super) fn finish(self, source: Source) -> Result<Found, MoveError> {
-        let image = self.image.clone();
-        let blobs = Blobs {
-            image: self.image,
-            packs: self.packs,
-        };
-        let fetched = fetch_all(blobs, source).and_then(|found| {
+        let image = self.image;
+        let fetched = fetch_all(image.clone(), self.packs, source).and_then(|found| {
             // Its packs are on disk, each since it was verified.
             let synced = file::sync_directory(&image);
             synced
                 .map_err(MoveError::io("sync", &image))
                 .map(|()| found)
         });
-        let end = match &fetched {
-            Ok(_) => FetchEnd::Whole,
-            Err(error) => FetchEnd::Failed(chain(error)),
-        };
-        let said = self.fetching.end(&image, &end);
+        let failed = fetched.as_ref().err().map(|error| chain(error));
+        let said = self.fetching.end(&image, failed.as_deref());
         let found = fetched?;
         said?;
         file::sync_directory(&image).map_err(MoveError::io("sync", &image))?;
@@ -169,16 +155,5 @@ fn begin_packs(settings: &Settings, parts: &Parts, image: &Path) -> Result<(), M
     let threads = settings.gpu_contents.threads_on_disk();
     files::verify(image, &others, threads).map_err(MoveError::refused)?;
     let mut packs = parts.packs.iter();
-    packs.try_for_each(|(pack, _)| begin_pack(image, pack))
-}
-
-/// Makes a pack that has nothing but its header, unless there is one. A header that was cut off is
-/// written again when the pack is fetched.
-fn begin_pack(image: &Path, pack: &Pack) -> Result<(), MoveError> {
-    let path = image.join(pack.file_name());
-    let begun = match file::create_new(&path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        opened => opened.and_then(|mut file| file.write_all(&pack_header(pack))),
-    };
-    begun.map_err(MoveError::io("make", &path))
+    packs.try_for_each(|(pack, _)| begin(&image.join(pack.file_name()), pack).map(drop))
 }

@@ -73,7 +73,7 @@ pub(in super::super) fn begin(
     let started = Process::start(&pull);
     let mut process = started.map_err(MoveError::io("start a process for", into))?;
     let fits = |image: &Described| image.check(settings, Whose::Anybodys);
-    let image = process.image(pull.stalled, &Cancel::not_needed(), &fits);
+    let image = process.image(settings.deadlines.stalled(), &Cancel::not_needed(), &fits);
     let image = image.map_err(|NotPulled { kind, why }| MoveError::Background { kind, why })?;
     Ok(Begun {
         arriving: arrive::has_arrived_in_part(&image)?,
@@ -100,9 +100,8 @@ impl Pull {
             Ok(Some(begun)) => begun,
             Ok(None) => return false,
             Err(error) => {
-                let kind = error.kind().name().to_owned();
-                let why = chain(&error);
-                let _ = say(&Answer::Failed { kind, why });
+                let (kind, why) = (error.kind(), chain(&error));
+                let _ = say(&Answer::Failed(NotPulled { kind, why }));
                 return false;
             }
         };
@@ -114,13 +113,9 @@ impl Pull {
         // Until it is in use by whoever has asked.
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
         drop(in_use);
-        if let Into::Kept {
-            below,
-            keep,
-            state_dir,
-        } = &self.into
-        {
-            keep_last(below, *keep, state_dir);
+        if let Into::KeptBelow(below) = &self.into {
+            let (restore, paths) = (&self.settings.restore, &self.settings.paths);
+            keep_last(below, restore.keep_pulled, &paths.state_dir);
         }
         is_whole
     }
@@ -131,33 +126,31 @@ impl Pull {
         let source = Source {
             reference: self.reference.parse()?,
             authfile: self.authfile.clone(),
-            stalled: self.stalled,
+            stalled: self.settings.deadlines.stalled(),
         };
         let reference = &source.reference;
         let from = reference.open(self.authfile.as_deref())?;
         let parts = Parts::find(&*from, reference)?;
         let image = match &self.into {
             Into::Directory(image) => image.clone(),
-            Into::Kept { below, .. } => {
+            Into::KeptBelow(below) => {
                 Directory::make(below, 0o700).map_err(MoveError::io("make", below))?;
                 place_of(below, &parts.digest.hex())
             }
         };
         tell_size(beside::path_of(&image, staging::ENDING)?);
-        let mut settings = Settings::default();
-        settings.gpu_contents.threads = self.threads;
         if !has_inventory(&image) && !is_wanted(&parts.described) {
             return Ok(None);
         }
         loop {
-            let begun = Coming::begin(&settings, &*from, &parts, &image);
+            let begun = Coming::begin(&self.settings, &*from, &parts, &image);
             let found = match (begun, &self.into) {
                 (Ok(coming), _) => Found::Ours(coming),
-                (Err(MoveError::Busy(_)), Into::Kept { .. }) => {
+                (Err(MoveError::Busy(_)), Into::KeptBelow(_)) => {
                     sleep(LOOK);
                     continue;
                 }
-                (Err(MoveError::There(_)), Into::Kept { .. }) if has_inventory(&image) => {
+                (Err(MoveError::There(_)), Into::KeptBelow(_)) if has_inventory(&image) => {
                     let in_use = in_use::hold(&image).map_err(MoveError::refused)?;
                     Found::There(image, in_use)
                 }

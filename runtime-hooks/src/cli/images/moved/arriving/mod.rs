@@ -3,6 +3,5 @@
 
 pub(super) mod arrive;
 pub(super) mod background;
-pub(super) mod described;
 mod kept;
 mod side_by_side;

@@ -1,16 +1,13 @@
 //! Blobs of memory are fetched side by side: one connection is slower than most networks.
 
-use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::OFlags;
 use stasis_memory_store::Pack;
 use stasis_oci_image::{Descriptor, Elsewhere, Reference};
 
@@ -34,17 +31,11 @@ pub(super) struct Source {
     pub(super) stalled: Duration,
 }
 
-/// Where they go.
-#[derive(Debug)]
-pub(super) struct Blobs {
-    pub(super) image: PathBuf,
-    /// In the order in which they are needed; each has at least its header.
-    pub(super) packs: Vec<(Pack, Descriptor)>,
-}
-
 /// What the threads share.
 struct Work {
-    blobs: Blobs,
+    image: PathBuf,
+    /// In the order in which they are needed; each has at least its header.
+    packs: Vec<(Pack, Descriptor)>,
     source: Source,
     next: AtomicUsize,
     /// Bytes that have come.
@@ -53,15 +44,18 @@ struct Work {
 }
 
 /// Fetches all blobs that are not there already. Each is verified, and on disk, when this returns.
-///
-/// # Errors
-/// [`MoveError`] of the first one that failed. Threads that wait for something that does not come
-/// are left behind: their process is to end soon.
-pub(super) fn fetch_all(blobs: Blobs, source: Source) -> Result<Found, MoveError> {
-    let threads = CONNECTIONS.min(blobs.packs.len());
+/// If one fails, threads that wait for something that does not come are left behind: their process
+/// is to end soon.
+pub(super) fn fetch_all(
+    image: PathBuf,
+    packs: Vec<(Pack, Descriptor)>,
+    source: Source,
+) -> Result<Found, MoveError> {
+    let threads = CONNECTIONS.min(packs.len());
     let stalled = source.stalled;
     let work = Arc::new(Work {
-        blobs,
+        image,
+        packs,
         source,
         next: AtomicUsize::new(0),
         came: AtomicU64::new(0),
@@ -111,7 +105,7 @@ impl Work {
         let from = source.reference.open(source.authfile.as_deref())?;
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some((pack, blob)) = self.blobs.packs.get(number) else {
+            let Some((pack, blob)) = self.packs.get(number) else {
                 return Ok(found);
             };
             let there = self.fetch_one(&*from, pack, blob)?;
@@ -127,11 +121,11 @@ impl Work {
         pack: &Pack,
         blob: &Descriptor,
     ) -> Result<u64, MoveError> {
-        let path = self.blobs.image.join(pack.file_name());
+        let path = self.image.join(pack.file_name());
         let came = |bytes| self.came(bytes);
-        let mut part = InPart::open(open(&path)?, path, (pack, blob), &came)?;
+        let mut part = InPart::open(path, (pack, blob), &came)?;
         loop {
-            match part.complete(from, &came) {
+            match part.complete(from) {
                 // A registry that is away for a while: who waits does so as long as for any byte.
                 Err(error) if is_lost(&error) && !self.is_over.load(Ordering::Relaxed) => {
                     thread::sleep(PAUSE);
@@ -148,18 +142,6 @@ impl Work {
         self.came.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
-}
-
-fn open(path: &Path) -> Result<File, MoveError> {
-    let mut options = OpenOptions::new();
-    // Whoever may write into the directory shall not have another file written.
-    let flags = OFlags::NOFOLLOW.bits().cast_signed();
-    let opened = options
-        .read(true)
-        .write(true)
-        .custom_flags(flags)
-        .open(path);
-    opened.map_err(MoveError::io("open", path))
 }
 
 #[cfg(test)]

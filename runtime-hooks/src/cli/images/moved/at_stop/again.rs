@@ -27,7 +27,7 @@ impl PushAgain {
     #[must_use]
     pub(crate) fn run(&self) -> bool {
         // They are held until the end: who comes meanwhile leaves them to this process.
-        let Ok(held) = hold_all(&self.at_create) else {
+        let Ok(held) = hold_all(&self.settings.restore.at_create) else {
             return false;
         };
         let mut left: Vec<_> = held

@@ -7,8 +7,7 @@ use stasis_oci_image::{Digest, Reference};
 
 use super::super::push::push;
 use super::super::source::Source;
-use super::latest::Latest;
-use super::standing::Standing;
+use super::latest::{Latest, Standing};
 use crate::checkpoint::at_stop::push::Push;
 use crate::cli::command_error::MoveError;
 use crate::error::chain;
@@ -68,17 +67,19 @@ impl Push {
     /// A later image of the key that is still to be pushed, and can be.
     fn later_here(&self) -> Option<String> {
         let own = &self.to_push;
-        let noted = noted(&self.how.at_create).unwrap_or_default().into_iter();
+        let noted = noted(&self.how.settings.restore.at_create)
+            .unwrap_or_default()
+            .into_iter();
         let mut later = noted.filter(|other| other.key == own.key && other.name > own.name);
         let found = later.find(|other| is_complete(&other.image()));
         found.map(|found| found.name)
     }
 
     fn push(&self, reference: &Reference) -> Result<Digest, MoveError> {
-        let settings = self.how.settings();
-        let source = Source::open(&settings, &self.image())?;
+        let settings = &self.how.settings;
+        let source = Source::open(settings, &self.image())?;
         let place = reference.open(None)?;
-        let pushed = push(&settings, source, &*place, reference, None, Lengths::of)?;
+        let pushed = push(settings, source, &*place, reference, None, Lengths::of)?;
         pushed.digest.parse().map_err(|_| MoveError::NoImage {
             reference: reference.to_string(),
             what: "it has no digest".to_owned(),
@@ -103,7 +104,7 @@ impl Push {
             ));
         }
         let failure = tried.as_ref().err().map(|error| self.failure(error));
-        let (log_dir, id) = (&self.how.paths.log_dir, &self.to_push.container);
+        let (log_dir, id) = (&self.how.settings.paths.log_dir, &self.to_push.container);
         write_afterwards(log_dir, "push", id, SystemTime::now(), &timeline, failure);
     }
 

@@ -1,4 +1,5 @@
-//! The tag of the newest image of a key: it says that one is being made, and what came of it.
+//! The tag of the newest image of a key: it says that one is being made, and what came of it; and
+//! which of two images of a key is the later one.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -7,13 +8,16 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::utsname::uname;
+use stasis_oci_image::document::annotations::{CREATED, IMAGE};
 use stasis_oci_image::{
     Announcement, Digest, Elsewhere, Manifest, OciImageError, Registry, RepositoryName, Tagged,
 };
 
 use crate::checkpoint::at_stop::push::{ANNOUNCED_WITHIN, Push};
 use crate::host::time::{now, rfc3339};
+use crate::image::manifest;
 use crate::image::stopped::LATEST;
+use crate::restore::at_create::newest::Here;
 
 /// It is said so often anew, while it holds, that one that is lost does no harm.
 const RENEWALS: u32 = 4;
@@ -22,13 +26,24 @@ const RENEWALS: u32 = 4;
 #[derive(Debug)]
 pub(super) struct Latest {
     repository: RepositoryName,
-    pub(super) directory: PathBuf,
-    pub(super) image: String,
-    pub(super) began: SystemTime,
+    directory: PathBuf,
+    image: String,
+    began: SystemTime,
     /// An announcement holds for so long.
     holds: Duration,
     /// Whether it was announced. One at a time changes the tag.
     announced: Mutex<bool>,
+}
+
+/// How the latest image of the registry stands to this one.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// There is none, or it is of an earlier stop.
+    Earlier,
+    /// It is this one.
+    This,
+    /// It is of a later stop, and has this name.
+    Later(String),
 }
 
 impl Latest {
@@ -42,7 +57,7 @@ impl Latest {
             directory: push.image(),
             image: push.to_push.name.clone(),
             began: push.to_push.began,
-            holds: push.how.deadlines.stalled() / 2,
+            holds: push.how.settings.deadlines.stalled() / 2,
             announced: Mutex::new(false),
         })
     }
@@ -153,6 +168,42 @@ impl Latest {
         }
     }
 
+    /// How the latest image of the registry stands to this one, or the one before what is being
+    /// made.
+    pub(super) fn standing(&self) -> Result<Standing, OciImageError> {
+        let registry = self.for_a_moment()?;
+        let tagged = registry.tagged(LATEST)?;
+        Ok(match behind(&registry, &tagged)? {
+            Some((other, _)) if self.is_earlier_than(&other) => Standing::Later(name_of(&other)),
+            Some((other, _)) if self.is_it(&other) && is_image(&tagged) => Standing::This,
+            _ => Standing::Earlier,
+        })
+    }
+
+    /// The image, if it is in the registry under its own tag.
+    pub(super) fn pushed_before(&self, tag: &str) -> Result<Option<Digest>, OciImageError> {
+        match self.for_a_moment()?.tagged(tag)? {
+            Tagged::Image(image, digest) if self.is_it(&image) => Ok(Some(digest)),
+            _ => Ok(None),
+        }
+    }
+
+    /// By the time of the stop; of an image that no stop has made, by its own.
+    fn is_earlier_than(&self, other: &Manifest) -> bool {
+        let here = Here {
+            name: &self.image,
+            created: &rfc3339(self.began),
+        };
+        here.is_before(other)
+    }
+
+    /// Another host may have stopped a container in the same millisecond.
+    fn is_it(&self, other: &Manifest) -> bool {
+        let own = manifest::Manifest::read(&self.directory).ok().flatten();
+        let is_made_then = own.is_some_and(|own| other.annotation(CREATED) == Some(&own.created));
+        is_made_then && other.annotation(IMAGE) == Some(&self.image)
+    }
+
     fn announcement(&self, before: Option<Digest>) -> Announcement {
         let host = uname().map(|names| names.nodename().to_string_lossy().into_owned());
         let host = host.ok().filter(|host| !host.is_empty());
@@ -170,7 +221,7 @@ impl Latest {
     }
 
     /// What holds up a stop has to be answered soon.
-    pub(super) fn for_a_moment(&self) -> Result<Registry, OciImageError> {
+    fn for_a_moment(&self) -> Result<Registry, OciImageError> {
         let registry = Registry::open(self.repository.clone(), None)?;
         Ok(registry.until(Instant::now() + ANNOUNCED_WITHIN))
     }
@@ -183,7 +234,7 @@ impl Latest {
 }
 
 /// The image that has a tag, or has had it before what is being made.
-pub(super) fn behind(
+fn behind(
     registry: &Registry,
     tagged: &Tagged,
 ) -> Result<Option<(Manifest, Digest)>, OciImageError> {
@@ -205,4 +256,13 @@ pub(super) fn behind(
 /// Whether it was said lately.
 fn holds(announcement: &Announcement) -> bool {
     announcement.until >= now()
+}
+
+fn is_image(tagged: &Tagged) -> bool {
+    matches!(tagged, Tagged::Image(..))
+}
+
+fn name_of(image: &Manifest) -> String {
+    let name = image.annotation(IMAGE).or(image.annotation(CREATED));
+    name.unwrap_or(LATEST).to_owned()
 }

@@ -4,19 +4,18 @@
 mod again;
 mod attempt;
 mod latest;
-mod standing;
 
-use std::io::{self, BufRead};
+use std::io;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::thread::{self, sleep};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::checkpoint::at_stop::push::{Answer, Push, Told};
+use crate::checkpoint::at_stop::push::{Push, Told};
 use crate::cli::command_error::MoveError;
 use crate::error::chain;
 use crate::error::kind::Kind;
-use crate::host::respawn::say;
+use crate::host::respawn::{lines_of, say};
 use crate::image::stopped::is_complete;
 use crate::operation::timeline::Timeline;
 use attempt::{Pushed, is_settled};
@@ -39,15 +38,12 @@ impl Push {
         let latest = match Latest::of(self) {
             Ok(latest) => latest,
             Err(error) => {
-                let _ = say(&Answer::Unannounced(chain(&error)));
+                let _ = say(&Err::<(), _>(chain(&error)));
                 return false;
             }
         };
-        let _ = say(&match latest.announce() {
-            Ok(()) => Answer::Announced,
-            Err(error) => Answer::Unannounced(chain(&error)),
-        });
-        let lines = lines_of_input();
+        let _ = say(&latest.announce().map_err(|error| chain(&error)));
+        let lines = lines_of(io::stdin());
         if self.what_is_told(&lines, &latest) == Told::NoImage {
             // One that is still being made may be pushed later.
             if let Some(held) = held.filter(|_| is_gone(&self.image())) {
@@ -67,10 +63,13 @@ impl Push {
         tried.is_ok()
     }
 
-    fn what_is_told(&self, lines: &Receiver<Vec<u8>>, latest: &Latest) -> Told {
+    fn what_is_told(&self, lines: &Receiver<String>, latest: &Latest) -> Told {
         loop {
             match lines.recv_timeout(latest.renewed_each()) {
-                Ok(line) => return Told::read(&line).unwrap_or_else(|| self.what_is_there(latest)),
+                Ok(line) => {
+                    let told = serde_json::from_str(&line);
+                    return told.unwrap_or_else(|_| self.what_is_there(latest));
+                }
                 Err(RecvTimeoutError::Timeout) => latest.renew(),
                 Err(RecvTimeoutError::Disconnected) => return self.what_is_there(latest),
             }
@@ -83,7 +82,7 @@ impl Push {
         let image = self.image();
         latest.while_renewed(|| {
             let began = Instant::now();
-            while !is_gone(&image) && began.elapsed() < self.how.deadlines.stalled() {
+            while !is_gone(&image) && began.elapsed() < self.how.settings.deadlines.stalled() {
                 if is_complete(&image) {
                     return Told::Complete;
                 }
@@ -112,16 +111,4 @@ impl Push {
 /// A directory that cannot be looked at may be there.
 fn is_gone(image: &Path) -> bool {
     matches!(image.try_exists(), Ok(false))
-}
-
-/// Until it ends.
-fn lines_of_input() -> Receiver<Vec<u8>> {
-    let (send, lines) = channel();
-    thread::spawn(move || {
-        let mut line = Vec::new();
-        if io::stdin().lock().read_until(b'\n', &mut line).is_ok() {
-            let _ = send.send(line);
-        }
-    });
-    lines
 }

@@ -1,8 +1,10 @@
-//! What an image consists of elsewhere: its small parts, and the blobs of the rest.
+//! What an image consists of elsewhere: its small parts, and the blobs of the rest; and what the
+//! small ones say of it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use stasis_config::Settings;
 use stasis_memory_store::{
     INDEX_FILE, Index, LargeFile, Pack, PacksIn, pack_of, refuse_other_files,
 };
@@ -15,7 +17,8 @@ use crate::cli::command_error::MoveError;
 use crate::image::directory::INVENTORY;
 use crate::image::files::ImageFile;
 use crate::image::manifest::{FILE_NAME, Manifest as ImageManifest};
-use crate::restore::admission::described::Described;
+use crate::restore::admission::described::{Described, Unfit};
+use crate::restore::admission::node::Whose;
 
 /// What an image consists of, all of which fits together.
 pub(in super::super) struct Parts {
@@ -144,6 +147,27 @@ impl Parts {
     pub(in super::super) fn names(&self) -> BTreeSet<String> {
         self.all_packs().map(|(pack, _)| pack.file_name()).collect()
     }
+}
+
+/// What an image that is elsewhere says of itself, without its contents; and all its bytes.
+pub(in crate::cli::images) fn describe(
+    reference: &Reference,
+    authfile: Option<&Path>,
+) -> Result<(Described, u64), MoveError> {
+    let from = reference.open(authfile)?;
+    let parts = Parts::find(&*from, reference)?;
+    let bytes = parts.manifest.bytes();
+    Ok((parts.described, bytes))
+}
+
+/// Why an image would not run here. If that cannot be told, whoever pulls it tells why.
+pub(in super::super) fn unfit(
+    settings: &Settings,
+    from: &dyn Elsewhere,
+    reference: &Reference,
+) -> Option<Unfit> {
+    let parts = Parts::find(from, reference).ok()?;
+    parts.described.check(settings, Whose::Anybodys).err()
 }
 
 /// They are of the same checkpoint.

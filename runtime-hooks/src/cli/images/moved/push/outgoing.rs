@@ -104,9 +104,6 @@ impl<'s, 'p> Outgoing<'s, 'p> {
     }
 
     /// Makes a blob of what `write` writes, that is not sent yet.
-    ///
-    /// # Errors
-    /// [`OciImageError::TooLarge`], and those of `write`.
     pub(super) fn gather(
         &self,
         kind: Kind,

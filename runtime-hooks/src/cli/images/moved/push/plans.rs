@@ -47,9 +47,6 @@ pub(super) struct Plans<'i> {
 
 impl<'i> Plans<'i> {
     /// Reads all of the image.
-    ///
-    /// # Errors
-    /// [`MoveError`]: it is damaged, or more than a registry takes.
     pub(super) fn of(
         settings: &Settings,
         source: &'i Source,

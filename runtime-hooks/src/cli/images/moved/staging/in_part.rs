@@ -2,12 +2,13 @@
 //! killed, or the machine have lost its power: so what is there is hashed first, and what turns out
 //! to be something else is fetched from its beginning.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::mem::replace;
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use stasis_memory_store::{Pack, pack_header};
 use stasis_oci_image::digest::Hashed;
 use stasis_oci_image::{Descriptor, Elsewhere, OciImageError};
@@ -22,13 +23,13 @@ pub(in super::super) type Came<'c> = &'c dyn Fn(u64) -> io::Result<()>;
 
 /// The file of a pack, and its blob. Others may read the file meanwhile: it gets no shorter, unless
 /// it cannot be this pack's.
-#[derive(Debug)]
 pub(in super::super) struct InPart<'b> {
     file: File,
     path: PathBuf,
     /// Where the blob begins in it.
     begins: u64,
     blob: &'b Descriptor,
+    hears: Came<'b>,
     /// What has come.
     came: Hashed<()>,
     /// What is there of what was there at first, bytes.
@@ -38,15 +39,13 @@ pub(in super::super) struct InPart<'b> {
 impl<'b> InPart<'b> {
     /// Hashes what is there.
     pub(in super::super) fn open(
-        mut file: File,
         path: PathBuf,
         (pack, blob): (&Pack, &'b Descriptor),
-        came: Came<'_>,
+        hears: Came<'b>,
     ) -> Result<Self, MoveError> {
-        let header = pack_header(pack);
-        let begins = header.len() as u64;
-        let begun = begin(&mut file, &header, pack.bytes);
-        let hashed = begun.and_then(|()| hash(&mut file, begins, blob.size, came));
+        let mut file = begin(&path, pack)?;
+        let begins = pack_header(pack).len() as u64;
+        let hashed = hash(&mut file, begins, blob.size, hears);
         let hashed = hashed.map_err(MoveError::io("read", &path))?;
         Ok(Self {
             before: hashed.so_far().1,
@@ -55,21 +54,15 @@ impl<'b> InPart<'b> {
             path,
             begins,
             blob,
+            hears,
         })
     }
 
     /// Fetches what is not there. All of it is verified and on disk then. Returns how much of the
-    /// blob was there before, bytes. May be tried again.
-    ///
-    /// # Errors
-    /// [`MoveError`]: what has come stays.
-    pub(in super::super) fn complete(
-        &mut self,
-        from: &dyn Elsewhere,
-        came: Came<'_>,
-    ) -> Result<u64, MoveError> {
+    /// blob was there before, bytes. May be tried again. If it fails, what has come stays.
+    pub(in super::super) fn complete(&mut self, from: &dyn Elsewhere) -> Result<u64, MoveError> {
         loop {
-            self.fetch(from, came)?;
+            self.fetch(from)?;
             let all = replace(&mut self.came, Hashed::new(()));
             match (self.blob.check(all), replace(&mut self.before, 0)) {
                 (Ok(()), before) => {
@@ -84,7 +77,7 @@ impl<'b> InPart<'b> {
         }
     }
 
-    fn fetch(&mut self, from: &dyn Elsewhere, came: Came<'_>) -> Result<(), MoveError> {
+    fn fetch(&mut self, from: &dyn Elsewhere) -> Result<(), MoveError> {
         let (_, there) = self.came.so_far();
         if there == self.blob.size {
             return Ok(());
@@ -94,7 +87,10 @@ impl<'b> InPart<'b> {
         let sought = self.file.seek(SeekFrom::Start(self.begins + there));
         sought.map_err(failed())?;
         let contents = replace(&mut self.came, Hashed::new(()));
-        let contents = contents.with(Counted { inner, came });
+        let contents = contents.with(Counted {
+            inner,
+            came: self.hears,
+        });
         let mut contents = BufReader::with_capacity(BUFFER, contents);
         let copied = io::copy(&mut contents, &mut self.file);
         self.came = contents.into_inner().with(());
@@ -116,19 +112,27 @@ pub(in super::super) fn is_lost(error: &MoveError) -> bool {
     matches!(error, MoveError::Elsewhere(OciImageError::Registry { .. }))
 }
 
-/// Makes a file that cannot be that of a pack with this header one that has nothing else.
-fn begin(file: &mut File, header: &[u8], bytes: u64) -> io::Result<()> {
-    let length = file.metadata()?.len();
-    let mut first = vec![0; header.len()];
-    if (header.len() as u64..=bytes).contains(&length) {
-        file.read_exact_at(&mut first, 0)?;
-        if first == header {
-            return Ok(());
+/// Opens or makes the file of a pack; what cannot be this one's has nothing but its header then.
+pub(in super::super) fn begin(path: &Path, pack: &Pack) -> Result<File, MoveError> {
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).create(true).mode(0o600);
+    // Whoever may write into the directory shall not have another file written.
+    let flags = OFlags::NOFOLLOW.bits().cast_signed();
+    let opened = options.custom_flags(flags).open(path);
+    let begun = opened.and_then(|mut file| {
+        let (header, bytes) = (pack_header(pack), file.metadata()?.len());
+        let mut first = vec![0; header.len()];
+        let fits = (header.len() as u64..=pack.bytes).contains(&bytes);
+        if fits {
+            file.read_exact_at(&mut first, 0)?;
         }
-    }
-    file.set_len(header.len() as u64)?;
-    file.seek(SeekFrom::Start(0))?;
-    file.write_all(header)
+        if !fits || first != header {
+            file.set_len(header.len() as u64)?;
+            file.write_all(&header)?;
+        }
+        Ok(file)
+    });
+    begun.map_err(MoveError::io("make", path))
 }
 
 /// Hashes what a file has from this place on.

@@ -3,12 +3,10 @@
 
 pub(super) mod in_part;
 
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
 use stasis_linux::file;
 use stasis_memory_store::Pack;
 use stasis_oci_image::{Descriptor, Elsewhere};
@@ -50,10 +48,8 @@ impl Staging {
         found.is_ok_and(|found| found.is_file() && found.len() == bytes)
     }
 
-    /// Writes a file, which has its name once it is on disk.
-    ///
-    /// # Errors
-    /// [`MoveError`]: there is no file of the name then.
+    /// Writes a file, which has its name once it is on disk. If it fails, there is no file of the
+    /// name.
     pub(super) fn write(&self, name: &str, contents: &[u8]) -> Result<(), MoveError> {
         let new = self.path().join(part_of(name));
         file::remove(&new).map_err(MoveError::io("remove", &new))?;
@@ -67,10 +63,7 @@ impl Staging {
 
     /// Fetches a pack, or the rest of one of which a pull that was killed or has lost the
     /// connection has left a part; it has its name when it is verified and on disk. Returns how
-    /// much of its blob was there, bytes.
-    ///
-    /// # Errors
-    /// [`MoveError`]: there is no file of the name then.
+    /// much of its blob was there, bytes. If it fails, there is no file of the name.
     pub(super) fn write_pack(
         &self,
         pack: (&Pack, &Descriptor),
@@ -78,9 +71,8 @@ impl Staging {
     ) -> Result<u64, MoveError> {
         let name = pack.0.file_name();
         let new = self.path().join(part_of(&name));
-        let file = open_or_create(&new).map_err(MoveError::io("make", &new))?;
-        let part = InPart::open(file, new.clone(), pack, &|_| Ok(()));
-        let complete = part.and_then(|mut part| part.complete(from, &|_| Ok(())));
+        let part = InPart::open(new.clone(), pack, &|_| Ok(()));
+        let complete = part.and_then(|mut part| part.complete(from));
         let there = complete.inspect_err(|error| {
             // What may be something else, or fills the disk, is of no use to another try.
             if !is_lost(error) {
@@ -93,10 +85,7 @@ impl Staging {
     }
 
     /// Gives the directory its name while its packs still grow: from now on others use it, too, and
-    /// nobody removes it.
-    ///
-    /// # Errors
-    /// [`MoveError`]: what was pulled stays, and the next pull begins anew.
+    /// nobody removes it. If it fails, what was pulled stays, and the next pull begins anew.
     pub(super) fn show(self) -> Result<(PathBuf, InUse), MoveError> {
         let shared = try_lock(self.beside.file(), Sharing::Shared);
         match shared.map_err(MoveError::io("lock", self.path()))? {
@@ -144,12 +133,4 @@ fn refuse_used(target: &Path) -> Result<(), MoveError> {
             }
         }
     }
-}
-
-/// The directory is ours alone; no link in it is followed all the same.
-fn open_or_create(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    let options = options.read(true).write(true).create(true).mode(0o600);
-    let flags = OFlags::NOFOLLOW.bits().cast_signed();
-    options.custom_flags(flags).open(path)
 }

@@ -56,11 +56,7 @@ fn a_registry_that_is_lost_again_and_again_is_waited_for() {
         authfile: None,
         stalled: Duration::from_secs(60),
     };
-    let blobs = Blobs {
-        image: image.path().to_owned(),
-        packs: vec![(pack, blob)],
-    };
-    let found = fetch_all(blobs, source).unwrap();
+    let found = fetch_all(image.path().to_owned(), vec![(pack, blob)], source).unwrap();
     assert_eq!((found.blobs, found.bytes), (0, 10));
     let expected = [pack_header(&pack), contents].concat();
     assert_eq!(fs::read(&path).unwrap(), expected);
