@@ -152,6 +152,16 @@ impl StasisHost {
         )
     }
 
+    /// The same with containerd, which ends with the host.
+    ///
+    /// # Errors
+    /// As of [`Self::of`] and [`Self::containerd`].
+    pub fn with_containerd(kind: HostKind) -> Result<Self> {
+        let stasis = Self::of(kind)?;
+        std::mem::forget(stasis.containerd()?);
+        Ok(stasis)
+    }
+
     /// Starts containerd with the test image in it.
     ///
     /// # Errors

@@ -36,9 +36,8 @@ pub(crate) struct Case {
 
 /// Goes through the cases in one host, with these settings.
 pub(crate) fn sweep(kind: HostKind, settings: &str, cases: &[Case]) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let gates = SharedGates::build(stasis, settings)?;
     let mut subject = Subject::start(stasis, &gates, "victim", Workload::Memcheck, 10000)?;
     subject.goes_through_both()?;

@@ -14,9 +14,8 @@ const PORT: u16 = 10000;
 on_hosts!(all_cases: sid_v2, trixie);
 
 fn all_cases(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let memory = Bundle::make(stasis, "memory", &["/bin/memcheck", "32", "10000"])?;
     stasis.inject("gpus 2\ndriver 580.95.05")?;
     memory.give(&[0])?;

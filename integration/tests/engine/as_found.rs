@@ -18,9 +18,8 @@ const PORT: u16 = 10230;
 on_hosts!(all_cases: sid_v2, trixie);
 
 fn all_cases(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let parked = Bundle::make(stasis, "parked", &["/bin/memcheck", "32", "10230"])?;
     // Room for one of the two.
     stasis.inject("memory 120")?;

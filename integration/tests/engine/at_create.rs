@@ -20,8 +20,7 @@ on_hosts!(all_cases: sid_v2, trixie);
 const AT_CREATE: &str = "restore.at_create = \"/images\"\n";
 
 fn all_cases(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     stasis.set(&stasis.low_level, AT_CREATE)?;
     let job = &Bundle::make(stasis, "job", &["/bin/counter", "10000"])?;
     job.run()?;

@@ -56,8 +56,7 @@ const CASES: [Case; 4] = [
 
 fn each_is_taken_away(kind: HostKind) -> Result<()> {
     needs!(StandIn);
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let job = Bundle::make(stasis, "job", &["/bin/memcheck", "24", "10000"])?;
     job.run()?;
     ensure!(stasis.ask_until_up(PORT)? == "ok 0");

@@ -12,8 +12,7 @@ on_hosts!(neither_a_checkpoint_nor_a_resume_waits: trixie_v2);
 
 fn neither_a_checkpoint_nor_a_resume_waits(kind: HostKind) -> Result<()> {
     needs!(StandIn);
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let counter = Bundle::make(stasis, "looked-at", &["/bin/counter", "10000"])?;
     counter.run()?;
     assert_eq!(stasis.ask_until_up(10000)?, "101");

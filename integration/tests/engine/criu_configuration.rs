@@ -15,8 +15,7 @@ const TRACE: &str = "/root/trace";
 on_hosts!(an_annotation_gives_criu_no_configuration: trixie_v2, sid_v2);
 
 fn an_annotation_gives_criu_no_configuration(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let script = format!("#!/bin/sh\necho $CRTOOLS_SCRIPT_ACTION >>{TRACE}\n");
     stasis.host.write(SCRIPT, &script)?;
     stasis.host.run(&["chmod", "755", SCRIPT])?;

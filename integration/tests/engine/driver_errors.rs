@@ -34,8 +34,7 @@ on_hosts!(errors_of_each_call: sid_v2);
 
 fn errors_of_each_call(kind: HostKind) -> Result<()> {
     needs!(StandIn);
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let job = Bundle::make(stasis, ID, &["/bin/memcheck", "8", "10000"])?;
     job.run()?;
     ensure!(stasis.ask_until_up(PORT)? == "ok 0");

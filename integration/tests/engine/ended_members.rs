@@ -23,8 +23,7 @@ on_hosts!(all_cases: trixie, sid_v2, crun_on_sid_v2);
 type Case = fn(&StasisHost) -> Result<()>;
 
 fn all_cases(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let cases: [(&str, Case); 6] = [
         ("killed", one_that_ends_before_the_dump),
         ("unseen", one_that_ends_with_its_gpu_contents_in_memory),

@@ -19,8 +19,7 @@ const TRACE: &str = "/root/trace";
 on_hosts!(a_callers_environment_is_not_handed_on: trixie_v2, sid);
 
 fn a_callers_environment_is_not_handed_on(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let script = "#!/bin/bash\nfor verb in checkpoint restore state; do\n\
                   [[ \" $* \" = *\" $verb \"* ]] && /usr/bin/tr '\\0' '\\n' </proc/$$/environ >/root/$verb\n\
                   done\nexec /usr/sbin/runc \"$@\"\n";

@@ -13,8 +13,7 @@ use stasis_integration::on_hosts;
 on_hosts!(all_cases: sid, trixie_v2);
 
 fn all_cases(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let tree = Bundle::make(stasis, "tree", &["/bin/tree", "10000"])?;
     tree.run()?;
     stasis.ask_until_up(10000)?;

@@ -33,8 +33,7 @@ fn suspended_and_woken(stasis: &StasisHost) -> Result<()> {
 
 /// The parent counts on the GPU, each child in its own memory.
 fn all_cases(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let forker = Bundle::make(stasis, "forker", &["/bin/forker", "10000"])?;
     forker.run()?;
     assert_eq!(stasis.ask_until_up(10000)?, "101 201 301");

@@ -13,9 +13,8 @@ const PORT: u16 = 10240;
 on_hosts!(all_cases: sid_v2);
 
 fn all_cases(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     what_nvml_does_not_know_is_not_nothing(stasis, "no-figures")?;
     what_nvml_does_not_know_is_not_nothing(stasis, "no-processes")?;
     what_is_taken_before_the_lock_counts(stasis)

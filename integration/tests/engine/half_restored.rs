@@ -31,8 +31,7 @@ on_hosts!(all_cases: sid, trixie_v2, sid_v2);
 
 fn all_cases(kind: HostKind) -> Result<()> {
     needs!(StandIn);
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let job = &Bundle::make(stasis, "job", &["/bin/memcheck", "24", "10000"])?;
     all_of_it_is_ended(stasis, job)?;
     its_mounts_are_gone(stasis, job)?;

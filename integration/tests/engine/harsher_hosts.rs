@@ -13,9 +13,8 @@ const CALLER: &str = "/usr/local/bin/harsh-caller";
 
 #[test]
 fn odd_callers() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::trixie()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
     for settings in [
         "umask 077",
         "umask 0",
@@ -57,9 +56,8 @@ fn goes_on_and_comes_back(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()> {
 /// As `ctr run --seccomp` starts it: containerd's default profile.
 #[test]
 fn the_default_seccomp_profile() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::sid_v2()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::sid_v2()?)?;
     stasis.ctr_run(
         "filtered",
         &["--seccomp"],

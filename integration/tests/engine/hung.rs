@@ -22,8 +22,7 @@ const BY_DRIVER: &str = "gpu_checkpoint.path = \"driver\"\n";
 on_hosts!(all_cases: sid, trixie_v2);
 
 fn all_cases(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let stops = format!(
         "#!/bin/sh\nfor word; do [ \"$word\" = \"$(cat {VERB})\" ] && kill -STOP $$; done\n\
          exec runc \"$@\"\n"

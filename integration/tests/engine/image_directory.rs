@@ -16,8 +16,7 @@ use stasis_integration::host::installed::StasisHost;
 
 #[test]
 fn an_image_stays_whole_until_the_next_is_complete() -> Result<()> {
-    let host = StasisHost::of(HostKind::sid()?)?;
-    let _containerd = host.containerd()?;
+    let host = StasisHost::with_containerd(HostKind::sid()?)?;
     for (number, place) in Contents::ALL.into_iter().enumerate() {
         let port = 10000 + u16::try_from(number)?;
         let kept = Kept::start(&host, place, port)?;

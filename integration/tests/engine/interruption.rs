@@ -20,8 +20,7 @@ const HELD: &str = "held";
 
 #[test]
 fn of_checkpoints() -> Result<()> {
-    let stasis = StasisHost::of(HostKind::sid()?)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = StasisHost::with_containerd(HostKind::sid()?)?;
     let counter = Bundle::make(&stasis, "counter", &["/bin/counter", "10000"])?;
     counter.run()?;
     assert_eq!(stasis.ask_until_up(10000)?, "101");

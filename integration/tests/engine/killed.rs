@@ -23,8 +23,7 @@ const CONTAINER: [&str; 4] = ["--container", "counter", "--root", ROOT];
 on_hosts!(all_cases: trixie, sid_v2);
 
 fn all_cases(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let counter = Bundle::make(stasis, "counter", &["/bin/counter", "10300"])?;
     counter.run()?;
     ensure!(stasis.ask_until_up(PORT)? == "101");

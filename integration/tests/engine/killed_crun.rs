@@ -17,8 +17,7 @@ on_hosts!(the_next_restore_succeeds: crun_on_trixie_v2, crun_on_sid_v2);
 
 fn the_next_restore_succeeds(kind: HostKind) -> Result<()> {
     needs!(StandIn);
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let job = Bundle::make(stasis, "job", &["/bin/memcheck", "24", "10000"])?;
     job.suit_crun()?;
     job.run()?;

@@ -14,8 +14,7 @@ use stasis_integration::host::installed::{OPERATIONS_LOG, StasisHost};
 
 #[test]
 fn checkpoints_are_begun_again() -> Result<()> {
-    let stasis = StasisHost::of(HostKind::sid()?)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = StasisHost::with_containerd(HostKind::sid()?)?;
     a_second_process_starts_cuda(&stasis)?;
     one_after_the_other_starts_cuda(&stasis)?;
     the_first_process_starts_cuda(&stasis)?;

@@ -17,8 +17,7 @@ const PROCESSES: usize = 200;
 const OPEN_FILES: &str = "--nofile=64:64";
 
 fn a_container_may_have_more_processes_than_we_may_open_files(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let script = format!(
         "exec 9<>/dev/gdrdrv; i=0; while [ $i -lt {PROCESSES} ]; do /bin/pause & i=$((i+1)); done; \
          exec /bin/counter 10111"

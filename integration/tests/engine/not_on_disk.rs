@@ -15,8 +15,7 @@ const KINDS: [Kind; 2] = [Kind::NoSpace, Kind::ImageDirectory];
 
 #[test]
 fn what_is_not_on_disk_is_not_reported_good() -> Result<()> {
-    let host = StasisHost::of(HostKind::sid()?)?;
-    let _containerd = host.containerd()?;
+    let host = StasisHost::with_containerd(HostKind::sid()?)?;
     for (id, port, path) in [("files", 10000, "auto"), ("memory", 10001, "driver")] {
         host.set("runc", &format!("gpu_checkpoint.path = \"{path}\"\n"))?;
         let command = format!("exec /bin/memcheck 48 {port}");

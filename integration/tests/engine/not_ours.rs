@@ -16,8 +16,7 @@ const NOWHERE: &str = "paths.state_dir = \"/proc/nowhere\"\n";
 on_hosts!(all_cases: trixie_v2);
 
 fn all_cases(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     a_plain_container_is_checkpointed_without_a_state_directory(stasis)?;
     an_image_directory_is_made_with_those_above_it(stasis)?;
     a_mistake_in_the_settings_keeps_nobody_from_ending_a_container(stasis)

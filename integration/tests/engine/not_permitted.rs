@@ -15,9 +15,8 @@ const PORT: u16 = 10240;
 on_hosts!(all_cases: sid, trixie_v2);
 
 fn all_cases(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let counter = &Bundle::make(stasis, "counter", &["/bin/counter", "10240"])?;
     counter.run()?;
     assert_eq!(stasis.ask_until_up(PORT)?, "101");

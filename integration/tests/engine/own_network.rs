@@ -12,8 +12,7 @@ use stasis_integration::on_hosts;
 on_hosts!(it_reaches_itself: sid_v2, trixie);
 
 fn it_reaches_itself(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     stasis.set(&stasis.low_level, "restore.at_create = \"/images\"\n")?;
     let own = &Bundle::make(stasis, "own", &["/bin/kept", "10005", "loopback"])?;
     own.change(|spec| {

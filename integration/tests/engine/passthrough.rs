@@ -73,8 +73,7 @@ fn without_time(bytes: &[u8]) -> String {
 /// Arguments need not be UTF-8, and the exit code of a container is the runtime's.
 #[test]
 fn any_bytes_and_exit_codes() -> Result<()> {
-    let stasis = StasisHost::of(HostKind::trixie_v2()?)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = StasisHost::with_containerd(HostKind::trixie_v2()?)?;
     let bundle = Bundle::make(&stasis, "code", &["/bin/sh", "-c", "exit 42"])?;
     let directory = bundle.directory();
     let status = bundle

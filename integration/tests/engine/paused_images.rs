@@ -13,8 +13,7 @@ use stasis_integration::{needs, on_hosts};
 on_hosts!(all_cases: trixie, sid_v2, crun_on_trixie, crun_on_sid_hybrid);
 
 fn all_cases(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let gpu = ["/bin/counter", "10000"];
     runs_after_its_restore(stasis, "gpu", &gpu, "102").context("gpu")?;
     let both = ["/bin/memcheck", "48"];
@@ -94,8 +93,7 @@ impl Drop for ThawedAtTheEnd<'_> {
 /// freezes it as the container was at its checkpoint.
 fn one_that_a_freezer_holds_is_named(kind: HostKind) -> Result<()> {
     needs!(HybridCgroups);
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let _thawed = ThawedAtTheEnd(stasis);
     let job = paused(stasis, "held", &["/bin/counter", "10000"])?;
     job.delete()?;

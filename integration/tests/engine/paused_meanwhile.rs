@@ -19,9 +19,8 @@ const GATED: &str = "/usr/local/bin/gated-runtime";
 on_hosts!(it_stays_paused_if_that_fails: trixie, sid_v2);
 
 fn it_stays_paused_if_that_fails(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let gate = Gate::build(stasis, "runtime", GATED, RUNTIME, "*")?;
     let counter = Bundle::make(stasis, "counter", &["/bin/counter", "10000"])?.through(GATED);
     counter.run()?;

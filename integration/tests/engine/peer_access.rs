@@ -18,8 +18,7 @@ on_hosts!(all_cases: trixie_v2, crun_on_sid_v2);
 
 fn all_cases(kind: HostKind) -> Result<()> {
     needs!(StandIn);
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     stasis.inject("gpus 2")?;
     it_is_refused_and_goes_on(stasis)?;
     small_memory_is_no_reason(stasis)?;

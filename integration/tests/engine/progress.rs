@@ -23,8 +23,7 @@ const HALF: u64 = 32 << 20;
 
 #[test]
 fn of_operations() -> Result<()> {
-    let stasis = StasisHost::of(HostKind::sid()?)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = StasisHost::with_containerd(HostKind::sid()?)?;
     // The stand-in's GPU memory is memory of its process, of the kind that files of ours are.
     stasis.set("runc", "gpu_checkpoint.path = \"driver\"\n")?;
     let job = Bundle::make(&stasis, "job", &JOB)?;
@@ -46,8 +45,7 @@ fn of_operations() -> Result<()> {
 #[test]
 fn of_what_threads_of_ours_copy() -> Result<()> {
     needs!(StandIn);
-    let stasis = StasisHost::of(HostKind::sid()?)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = StasisHost::with_containerd(HostKind::sid()?)?;
     let job = Bundle::make(&stasis, "job", &["/bin/memcheck", "64", "10000"])?;
     job.run()?;
     assert_eq!(stasis.ask_until_up(10000)?, "ok 0");

@@ -14,8 +14,7 @@ const PATIENT: &str = "deadlines.lock_ms = 60000\n";
 on_hosts!(all_cases: sid, trixie_v2);
 
 fn all_cases(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     stasis.inject("gpus 2")?;
     stasis.set("runc", PATIENT)?;
     ranks_go_on_through_five_cycles(stasis, "in-step", &["3"])?;

@@ -17,8 +17,7 @@ use stasis_integration::on_hosts;
 on_hosts!(all_cases: sid_v2, trixie);
 
 fn all_cases(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let memory = Bundle::make(stasis, "memory", &["/bin/memcheck", "32", "10000"])?;
     memory.run()?;
     assert_eq!(stasis.ask_until_up(10000)?, "ok 0");

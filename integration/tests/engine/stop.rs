@@ -12,8 +12,7 @@ use stasis_integration::on_hosts;
 on_hosts!(is_logged: sid, crun_on_trixie_v2);
 
 fn is_logged(kind: HostKind) -> Result<()> {
-    let stasis = StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = StasisHost::with_containerd(kind)?;
     let counter = Bundle::make(&stasis, "counter", &["/bin/counter", "10000"])?;
     counter.run()?;
     assert_eq!(stasis.ask_until_up(10000)?, "101");

@@ -32,8 +32,7 @@ const AT_TERM: i32 = 7;
 on_hosts!(restores_go_on: sid, trixie_v2);
 
 fn restores_go_on(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let script =
         format!("trap 'exit {AT_TERM}' TERM; : >/ready; while :; do /bin/pause & wait $!; done");
     let plain = Bundle::make(stasis, "plain", &["/bin/sh", "-c", &script])?;

@@ -23,9 +23,8 @@ const OWN: Namespace<'_> = ("user", None);
 /// to search their directory, and nobody else does.
 #[test]
 fn its_root_is_let_into_an_image() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::sid_v2()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::sid_v2()?)?;
     let job = made(stasis, "job", &["/bin/memcheck", "24", "10321"], &[OWN])?;
     // Who calls with that mask lets nobody read what CRIU and runc make either.
     let job = job.through(caller(stasis, "umask 077")?);
@@ -77,9 +76,8 @@ fn is_refused_without_lists(stasis: &StasisHost, job: &Bundle<'_>) -> Result<()>
 
 #[test]
 fn a_network_of_its_own() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::sid_v2()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::sid_v2()?)?;
     let job = made(
         stasis,
         "job",
@@ -100,9 +98,8 @@ fn a_network_of_its_own() -> Result<()> {
 /// the users anew, and their root may join neither.
 #[test]
 fn namespaces_of_a_pod() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::sid_v2()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::sid_v2()?)?;
     let pod = made(stasis, "pod", &["/bin/pause"], &[OWN, ("network", None)])?;
     pod.run()?;
     let of_pod = format!("/proc/{}/ns", pod.pid()?);

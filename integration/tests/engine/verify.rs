@@ -29,8 +29,7 @@ const DRIVER: &str = "driver 580.95.05";
 #[test]
 fn an_image_is_judged_as_its_restore_would() -> Result<()> {
     needs!(StandIn);
-    let stasis = &StasisHost::of(HostKind::sid()?)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::sid()?)?;
     for place in Contents::ALL {
         stasis.set("runc", place.setting())?;
         stasis.inject(&format!("gpus 2\n{DRIVER}"))?;

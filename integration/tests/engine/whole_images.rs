@@ -15,8 +15,7 @@ use stasis_integration::host::installed::StasisHost;
 
 #[test]
 fn an_image_is_whole_or_refused() -> Result<()> {
-    let host = StasisHost::of(HostKind::sid()?)?;
-    let _containerd = host.containerd()?;
+    let host = StasisHost::with_containerd(HostKind::sid()?)?;
     for (number, path) in ["auto", "driver"].into_iter().enumerate() {
         host.set("runc", &format!("gpu_checkpoint.path = \"{path}\"\n"))?;
         let (id, port) = (format!("by-{path}"), 10000 + u16::try_from(number)?);

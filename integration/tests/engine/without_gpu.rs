@@ -21,8 +21,7 @@ const REFUSED: [&str; 2] = ["the image lacks its file", "/stasis.json"];
 
 #[test]
 fn a_restore_that_leaves_a_cuda_process_without_its_gpu_has_failed() -> Result<()> {
-    let host = StasisHost::of(HostKind::sid()?)?;
-    let _containerd = host.containerd()?;
+    let host = StasisHost::with_containerd(HostKind::sid()?)?;
     let counter = ["/bin/counter", "10000"];
     without_a_manifest(&host, "counter", &counter, ["101", "102"], &NOT_RUNNING)?;
     let memory = ["/bin/memcheck", "48"];

@@ -15,9 +15,8 @@ use stasis_memory_store::{INDEX_FILE, ImageId, Index};
 
 #[test]
 fn an_image_that_names_anothers_store_gets_nothing_of_it() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::sid()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::sid()?)?;
     stasis.set("runc", ON_DISK)?;
     let theirs = ended(stasis, "theirs", 10000)?;
     let ours = ended(stasis, "ours", 10001)?;

@@ -26,9 +26,8 @@ const FAIL_SELF_TEST: &str = "sed -i 's/\"verdict\":.*/\"verdict\":{\"not_passed
 
 #[test]
 fn the_cause_and_the_seconds_are_said() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::trixie()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
     let job = MemoryContainer::start(stasis, "job", "exec /bin/memcheck 48 10000", 10000)?;
     job.bundle.checkpoint("image", &["--leave-running"])?;
     job.goes_on()?;
@@ -86,9 +85,8 @@ fn has_index(job: &MemoryContainer<'_>) -> Result<bool> {
 /// The index has holes of one, and CRIU the memory of the other.
 #[test]
 fn of_two_processes_one_has_a_file() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::sid_v2()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::sid_v2()?)?;
     let command = "/bin/memcheck 8 10001 & exec /bin/memcheck 96 10000";
     let job = MemoryContainer::start(stasis, "job", command, 10000)?;
     ensure!(stasis.ask_until_up(10001)? == "ok 0");

@@ -20,8 +20,7 @@ const PORT: u16 = 10000;
 
 #[test]
 fn contents_are_where_the_settings_say() -> Result<()> {
-    let stasis = StasisHost::of(HostKind::sid()?)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = StasisHost::with_containerd(HostKind::sid()?)?;
     let gpu = Bundle::make(&stasis, "gpu", &["/bin/memcheck", "48"])?;
     gpu.run()?;
     stasis.ask_until_up(PORT)?;
@@ -163,9 +162,8 @@ fn a_full_disk_changes_nothing(stasis: &StasisHost, gpu: &Bundle<'_>) -> Result<
 /// somebody uses.
 #[test]
 fn contents_without_an_image_stay_until_somebody_says_so() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::trixie()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
     stasis.set(&stasis.low_level, IN_MEMORY)?;
     let gpu = Bundle::make(stasis, "gpu", &["/bin/memcheck", "24"])?;
     gpu.run()?;

@@ -31,8 +31,7 @@ struct Use {
 
 #[test]
 fn nothing_grows() -> Result<()> {
-    let stasis = StasisHost::of(HostKind::sid()?)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = StasisHost::with_containerd(HostKind::sid()?)?;
     let command = "exec /bin/memcheck 8 10000";
     let holder = MemoryContainer::start(&stasis, "job", command, 10000)?;
     let mut settled: Option<(Use, u64, Inventory)> = None;

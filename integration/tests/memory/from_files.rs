@@ -39,8 +39,7 @@ const HOLDS: &str = "stasis-gpu-hold";
 on_hosts!(every_place_has_them: trixie, crun_on_trixie_v2);
 
 fn every_place_has_them(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let holder = started(stasis)?;
     // A thread of the program gets memory of its own with its first answer.
     holder.bundle.checkpoint("first", &["--leave-running"])?;
@@ -87,8 +86,7 @@ fn has_holes(holder: &MemoryContainer<'_>, image: &str) -> Result<()> {
 
 #[test]
 fn the_limit_and_the_charge_of_the_container_stay_as_they_are() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::trixie()?)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
     // They are less than goes into files where there is room for them in memory.
     stasis.set("runc", "gpu_checkpoint.minimum_mib = 256\n")?;
     let memory = limited(stasis)?;
@@ -111,9 +109,8 @@ fn the_limit_and_the_charge_of_the_container_stay_as_they_are() -> Result<()> {
 /// Once the files are there they have it.
 #[test]
 fn the_host_needs_room_for_them_once() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::trixie()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
     let holder = started(stasis)?;
     for settings in ["", IN_MEMORY] {
         stasis.set(&stasis.low_level, settings)?;

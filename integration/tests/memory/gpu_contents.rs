@@ -18,9 +18,8 @@ const SMALL: u64 = 1 << 20;
 on_hosts!(gpu_contents_alone_are_moved: sid, crun_on_trixie_v2);
 
 fn gpu_contents_alone_are_moved(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     stasis.inject("gpus 2")?;
     let job = Bundle::make(stasis, "job", &["/bin/memcheck", &MIB.to_string()])?;
     job.suit_crun()?;

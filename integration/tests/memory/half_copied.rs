@@ -30,9 +30,8 @@ enum Killed {
 
 #[test]
 fn in_a_checkpoint() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::sid_v2()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::sid_v2()?)?;
     let job = started(stasis)?;
     for place in [Contents::InImage, Contents::InMemory] {
         stasis.set(&stasis.low_level, place.setting())?;
@@ -73,9 +72,8 @@ fn checkpointed_without(
 
 #[test]
 fn in_a_suspend_and_a_resume() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::trixie()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
     let job = started(stasis)?;
     for killed in [Killed::Copier, Killed::Worker] {
         let before = seen(stasis, &job.bundle)?;

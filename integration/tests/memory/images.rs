@@ -24,8 +24,7 @@ const COMMAND: &str = "mkdir /ticks; mkfifo /never; (exec 8<>/never; i=0;
 
 #[test]
 fn bad_images_are_refused_before_any_task_runs() -> Result<()> {
-    let stasis = StasisHost::of(HostKind::sid()?)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = StasisHost::with_containerd(HostKind::sid()?)?;
     stasis.set("runc", "gpu_contents.threads = 1\n")?;
     let holder = MemoryContainer::start(&stasis, "job", COMMAND, 10000)?;
     holder.bundle.checkpoint("other", &["--leave-running"])?;

@@ -33,8 +33,7 @@ pub(crate) fn allow(stasis: &StasisHost, memory: &Bundle<'_>, bytes: u64) -> Res
 
 #[test]
 fn what_has_no_room_is_refused_with_figures() -> Result<()> {
-    let stasis = StasisHost::of(HostKind::trixie()?)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = StasisHost::with_containerd(HostKind::trixie()?)?;
     let memory = limited(&stasis)?;
     stasis.set("runc", BY_DRIVER)?;
     let message = memory.checkpoint_fails("limit", &[])?;
@@ -67,8 +66,7 @@ fn what_has_no_room_is_refused_with_figures() -> Result<()> {
 /// What is in host memory already needs no more of it, and no higher limit.
 #[test]
 fn a_suspended_container_needs_no_room() -> Result<()> {
-    let stasis = StasisHost::of(HostKind::trixie()?)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = StasisHost::with_containerd(HostKind::trixie()?)?;
     let memory = limited(&stasis)?;
     driver_alone(&stasis, &memory)?;
     let toggle = [CUDA_CHECKPOINT, "--toggle", "--container", "memory"];
@@ -111,8 +109,7 @@ fn limits_above_the_container_refuse() -> Result<()> {
         Cgroups::Hybrid => "/sys/fs/cgroup/memory/memory-pod/memory.limit_in_bytes",
         Cgroups::V2 => "/sys/fs/cgroup/memory-pod/memory.max",
     };
-    let stasis = StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = StasisHost::with_containerd(kind)?;
     stasis.set("runc", BY_DRIVER)?;
     let memory = below_a_pod(&stasis)?;
     let allow = |bytes: u64| stasis.host.write(pod, &bytes.to_string());

@@ -15,8 +15,7 @@ const RUNS_ON: &str = "the container runs on as before";
 
 #[test]
 fn what_is_full_is_told_and_changes_nothing() -> Result<()> {
-    let stasis = StasisHost::of(HostKind::sid()?)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = StasisHost::with_containerd(HostKind::sid()?)?;
     let command = "exec /bin/memcheck 48 10000";
     let holder = MemoryContainer::start(&stasis, "job", command, 10000)?;
     set(&stasis, Contents::OnDisk)?;

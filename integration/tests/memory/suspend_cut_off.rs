@@ -27,9 +27,8 @@ struct Here<'l> {
 
 #[test]
 fn who_copies_or_asked_for_it_is_killed() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::trixie()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
     let memory = &limited(stasis)?;
     let here = Here { stasis, memory };
     [(); 2].into_iter().try_for_each(|()| here.toggles(""))?;
@@ -58,9 +57,8 @@ fn who_copies_or_asked_for_it_is_killed() -> Result<()> {
 /// Only one may trace a process: the driver copies alone then, within the limits of the container.
 #[test]
 fn a_debugger_is_in_the_way() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::trixie()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
     let memory = &limited(stasis)?;
     let here = Here { stasis, memory };
     let debugger = Debugger::of(stasis, &memory.pid()?.to_string())?;

@@ -30,8 +30,7 @@ pub(crate) const TOGGLE: [&str; 5] = [
 
 #[test]
 fn its_limit_and_its_charge_stay_as_they_are() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::trixie()?)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
     let memory = limited(stasis)?;
     let file = limit_file(stasis, &memory)?;
     let before = charged(&file)?;
@@ -48,8 +47,7 @@ fn its_limit_and_its_charge_stay_as_they_are() -> Result<()> {
 
 #[test]
 fn nothing_grows_in_a_hundred_rounds() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::trixie()?)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
     let memory = limited(stasis)?;
     let limit = limit_file(stasis, &memory)?;
     let round = || [(); 2].into_iter().try_for_each(|()| toggle(stasis));
@@ -106,8 +104,7 @@ fn charged_to_us(stasis: &StasisHost, limit: &Path) -> Result<u64> {
 /// driver is to copy alone, made ordinary memory of the process.
 #[test]
 fn a_checkpoint_has_them_too() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::trixie()?)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
     let memory = limited(stasis)?;
     many_threads_copy(stasis, &memory)?;
     toggle(stasis)?;
@@ -155,9 +152,8 @@ fn many_threads_copy(stasis: &StasisHost, memory: &Bundle<'_>) -> Result<()> {
 
 #[test]
 fn the_settings_can_leave_it_to_the_driver() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::trixie()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
     let memory = limited(stasis)?;
     driver_alone(stasis, &memory)?;
     toggle(stasis)?;
@@ -176,8 +172,7 @@ fn the_settings_can_leave_it_to_the_driver() -> Result<()> {
 /// A thread that asks for the state of its GPU meanwhile looks there.
 #[test]
 fn where_devices_were_can_be_read() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::trixie()?)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
     let memory = limited(stasis)?;
     let pid = stasis.host.outside(&memory.pid()?.to_string())?;
     let process = &ProcessRef::open(pid.as_raw())?.context("it has ended")?;

@@ -21,8 +21,7 @@ on_hosts!(what_is_not_to_be_kept_goes: trixie, sid_v2);
 
 fn what_is_not_to_be_kept_goes(kind: HostKind) -> Result<()> {
     needs!(StandIn);
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let job = Bundle::make(stasis, "job", &["/bin/memcheck", "16", "10001"])?;
     job.run()?;
     assert_eq!(stasis.ask_until_up(10001)?, "ok 0");

@@ -36,8 +36,7 @@ const TEXTS: [(&str, &str); 8] = [
 
 fn what_people_and_programs_read(kind: HostKind) -> Result<()> {
     needs!(StandIn);
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let job = Bundle::make(stasis, "job", &["/bin/tree", "10001"])?;
     job.run()?;
     as_one_of_runc(stasis)?;

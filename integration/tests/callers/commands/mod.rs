@@ -31,8 +31,7 @@ const COUNTERS: [(&str, u16); 3] = [
 
 fn all_commands(kind: HostKind) -> Result<()> {
     needs!(StandIn);
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let _docker = stasis.docker()?;
     stasis.podman_load()?;
     ps::without_containers_there_is_an_empty_table(stasis)?;

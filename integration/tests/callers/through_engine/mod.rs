@@ -42,8 +42,7 @@ mod of_a_runtime {
 
 fn of_a_runtime(kind: HostKind) -> Result<()> {
     needs!(StandIn);
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     runtime::counter_is_checkpointed_by_its_id(stasis)?;
     stasis.nothing_to_put_right()
 }
@@ -79,8 +78,7 @@ mod of_several {
 
 fn of_several(kind: HostKind) -> Result<()> {
     needs!(StandIn);
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     stasis.podman_load()?;
     group::engines_see_what_has_ended(stasis)?;
     stasis.nothing_to_put_right()

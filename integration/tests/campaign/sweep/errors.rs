@@ -38,9 +38,8 @@ fn of_the_disk() -> Result<()> {
 /// told so before it ends the tasks.
 #[test]
 fn of_the_contents_of_each_tmpfs() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::trixie()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
     let gates = SharedGates::build(stasis, "")?;
     let mut subject = Subject::start(stasis, &gates, "tmpfs", Workload::Memcheck, 10000)?;
     for verb in [Verb::Checkpoint, Verb::LeaveRunning] {

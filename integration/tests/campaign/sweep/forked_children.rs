@@ -23,9 +23,8 @@ const LAST: usize = 10;
 
 #[test]
 fn they_can_be_checkpointed_whenever_the_engine_was_killed() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::sid_v2()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::sid_v2()?)?;
     let gates = SharedGates::build(stasis, "")?;
     let mut forker = Subject::start(stasis, &gates, "forker", Workload::Forker, 10000)?;
     for verb in [Verb::LeaveRunning, Verb::Suspend] {

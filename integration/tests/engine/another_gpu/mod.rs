@@ -13,9 +13,8 @@ use stasis_integration::{needs, on_hosts};
 on_hosts!(all_cases: sid_v2, crun_on_sid_v2, trixie);
 
 fn all_cases(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     stasis.inject("gpus 4")?;
     let cases: [(&str, Case); 7] = [
         ("mapped", driver_files::libraries_in_use_cannot_change),

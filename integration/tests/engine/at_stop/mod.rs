@@ -23,8 +23,7 @@ const ENDS_AT_TERM: &str = "trap 'exit 7' TERM; /bin/counter 10000 & while :; do
 type Case = fn(&StasisHost, &Bundle<'_>) -> Result<()>;
 
 fn all_cases(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let job = &Bundle::make(stasis, "job", &["/bin/sh", "-c", ENDS_AT_TERM])?;
     let cases: [(&str, Case); 10] = [
         ("saved", it_is_saved_and_goes_on),

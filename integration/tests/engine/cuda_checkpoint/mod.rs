@@ -15,8 +15,7 @@ use stasis_integration::on_hosts;
 on_hosts!(all_cases: trixie, sid_v2);
 
 fn all_cases(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let counter = Bundle::make(stasis, "counter", &["/bin/counter", "10200"])?;
     counter.run()?;
     stasis.ask_until_up(10200)?;

@@ -21,8 +21,7 @@ on_hosts!(all_cases: trixie, sid_v2, crun_on_sid_v2);
 type Case = fn(&StasisHost) -> Result<()>;
 
 fn all_cases(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let cases: [(&str, Case); 8] = [
         ("cuda", image::what_was_exec_d_with_cuda_is_in_no_image),
         ("memory", image::what_was_exec_d_with_memory_is_in_no_image),

@@ -37,8 +37,7 @@ const CASES: [(&str, Case); 13] = [
 ];
 
 fn all_cases(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let mut three = Three::run(stasis, kind.low_level)?;
     for (name, case) in CASES {
         case(&mut three).with_context(|| name.to_owned())?;

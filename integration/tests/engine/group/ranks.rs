@@ -17,8 +17,7 @@ const PATIENT: &str = "deadlines.lock_ms = 60000\n";
 const SHARED: &str = "/run/meeting";
 
 pub(super) fn in_a_container_each(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     stasis.inject("gpus 2")?;
     stasis.set("runc", PATIENT)?;
     stasis.host.run(&["mkdir", "-p", SHARED])?;

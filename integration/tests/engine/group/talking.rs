@@ -17,8 +17,7 @@ const CLIENT: &str = "mkfifo /in; nc 127.0.0.1 7000 </in >/out & exec 3>/in; i=0
     while kill -0 $!; do i=$((i+1)); echo $i >&3; sleep 0.05; done";
 
 pub(super) fn over_tcp(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     new_pod(stasis)?;
     let server = ["/bin/nc", "-l", "-p", "7000", "-e", "/bin/cat"];
     let pod = [

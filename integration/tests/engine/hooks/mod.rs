@@ -30,8 +30,7 @@ const END_IT: &str = "pid=$(cat /told); kill -9 $pid; while [ -e /proc/$pid/fd/0
 on_hosts!(all_cases: trixie, sid_v2, crun_on_sid_v2);
 
 fn all_cases(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let counter = Bundle::make(stasis, "counter", &["/bin/counter", "10000"])?;
     counter.suit_crun()?;
     let mut job = Job {

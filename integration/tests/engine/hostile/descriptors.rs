@@ -13,9 +13,8 @@ const MOST: u32 = 19_000;
 
 #[test]
 fn sixty_thousand_descriptors() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::trixie()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
     let allowed = |spec: &mut serde_json::Value| {
         let limit = json!({ "type": "RLIMIT_NOFILE", "hard": MOST, "soft": MOST });
         spec["process"]["rlimits"] = json!([limit]);

@@ -18,9 +18,8 @@ const ROUNDS: u32 = 6;
 
 #[test]
 fn hostile_images_are_refused_by_name() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::sid_v2()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::sid_v2()?)?;
     let job = Bundle::make(stasis, "job", &["/bin/memcheck", "24", "10310"])?;
     job.run()?;
     assert_eq!(stasis.ask_until_up(PORT)?, "ok 0");

@@ -24,8 +24,7 @@ use self::trial::{Harm, Trial};
 
 /// A host of this kind bears a container that plays this trick.
 fn endured(kind: HostKind, trick: &str, harm: Harm) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     Trial::start(stasis, trick, harm)?.endures()
 }

@@ -18,9 +18,8 @@ fn names_that_act_on_terminals_or_are_no_text() -> Result<()> {
 /// Where the settings of NCCL are looked for, which are read of ranks alone, and among the nodes.
 #[test]
 fn devices_fifos_and_links_behind_paths() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::trixie()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
     let trial = Trial::start(stasis, "paths", Harm::ToOthers)?;
     let report = trial.is_looked_at()?;
     ensure!(report["blockers"] != json!([]), "no ranks: {report}");

@@ -31,9 +31,8 @@ fn a_fork_bomb() -> Result<()> {
     if kind.cgroups == Cgroups::V2 {
         needs!(HybridCgroups);
     }
-    let stasis = &StasisHost::of(kind)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let bounded = |spec: &mut serde_json::Value| {
         spec["linux"]["resources"]["pids"] = json!({ "limit": 64 });
     };

@@ -15,9 +15,8 @@ const MOUNT: &str = "/silent";
 
 #[test]
 fn a_mapped_file_whose_file_system_does_not_answer() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::trixie()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
     let server = Server::start(stasis)?;
     let given = |spec: &mut serde_json::Value| {
         let mount = json!({

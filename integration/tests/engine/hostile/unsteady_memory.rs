@@ -28,9 +28,8 @@ fn nearly_as_many_mappings_as_there_may_be() -> Result<()> {
 
 #[test]
 fn as_many_mappings_as_there_may_be() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::sid_v2()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::sid_v2()?)?;
     let trial = Trial::start(stasis, "all-mappings", Harm::ToOthers)?;
     // The driver says that there is no memory.
     let kind = match trial.suspend()? {
@@ -60,9 +59,8 @@ fn mappings_that_another_process_changes() -> Result<()> {
 /// other one.
 #[test]
 fn a_process_that_has_the_memory_of_another() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::trixie()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
     let trial = Trial::start(stasis, "same-memory", Harm::ToOthers)?;
     let with_devices = stasis.gpu_processes()?;
     let suspended = trial.suspend()?;

@@ -22,9 +22,8 @@ const WORK: &str = "/work";
 
 #[test]
 fn logs_lead_nowhere_and_hold_up_nobody() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::sid()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::sid()?)?;
     stasis.set("runc", "deadlines.stalled_s = 20\n")?;
     stasis.host.write(OUTSIDE, KEPT)?;
     stasis.host.run(&["mkdir", WORK])?;

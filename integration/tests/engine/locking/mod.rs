@@ -27,8 +27,7 @@ const LIMITS: &str = "[deadlines]\nlock_ms = 5000\nlock_try_ms = 50\ndriver_s = 
 on_hosts!(all_cases: sid, trixie_v2);
 
 fn all_cases(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     stasis.set("runc", LIMITS)?;
     let three = Bundle::make(stasis, "three", &["/bin/sh", "-c", COMMAND])?;
     put_below_a_cgroup(stasis, &three)?;

@@ -14,8 +14,7 @@ use stasis_integration::on_hosts;
 on_hosts!(all_cases: sid, trixie_v2);
 
 fn all_cases(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     blockers::held_files_are_refused(stasis)?;
     blockers::several_blockers_are_named_together(stasis)?;
     blockers::io_uring_is_refused(stasis)?;

@@ -22,9 +22,8 @@ const AT_DUMP: &str = "/run/at-dump";
 on_hosts!(all_cases: sid_v2, trixie);
 
 fn all_cases(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     stasis.inject(MEMORY)?;
     let home = &Bundle::make(stasis, "home", &["/bin/memcheck", "32", "10260"])?;
     let guest = &Bundle::make(stasis, "guest", &["/bin/memcheck", "16", "10261"])?;

@@ -16,9 +16,8 @@ const PORT: u16 = 10262;
 on_hosts!(all_cases: sid_v2);
 
 fn all_cases(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let memory = Bundle::make(stasis, "memory", &["/bin/memcheck", "32", "10262"])?;
     memory.run()?;
     ensure!(stasis.ask_until_up(PORT)? == "ok 0");

@@ -18,9 +18,8 @@ use super::{
 on_hosts!(all_cases: sid_v2, trixie);
 
 fn all_cases(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     rubbish_in_the_ledger(stasis)?;
     let containers = &two_suspended(stasis)?;
     // The GPU has room for either when the second one looks: the first one's driver call is held.

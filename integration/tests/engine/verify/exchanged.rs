@@ -12,8 +12,7 @@ const PORT: u16 = 10000;
 on_hosts!(only_what_was_looked_at_is_restored: sid_v2);
 
 fn only_what_was_looked_at_is_restored(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let job = Bundle::make(stasis, "exchanged", &["/bin/counter", "10000"])?;
     job.run()?;
     assert_eq!(stasis.ask_until_up(PORT)?, "101");

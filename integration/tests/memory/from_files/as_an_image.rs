@@ -22,9 +22,8 @@ const MAPPED: u64 = 16 * MIB;
 
 #[test]
 fn a_restored_process_has_no_copy_of_its_own() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::trixie()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
     stasis.set(&stasis.low_level, IN_MEMORY)?;
     let holder = started(stasis)?;
     holder.bundle.checkpoint("image", &[])?;
@@ -61,9 +60,8 @@ fn a_restored_process_has_no_copy_of_its_own() -> Result<()> {
 /// Who could still write to it could change what others restore.
 #[test]
 fn what_a_process_keeps_mapped_becomes_no_image() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::sid_v2()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::sid_v2()?)?;
     stasis.set(&stasis.low_level, IN_MEMORY)?;
     let command = "exec /bin/memcheck 48 10000 keep";
     let keeper = MemoryContainer::start(stasis, "keeper", command, 10000)?;

@@ -30,9 +30,8 @@ fn whoever_is_killed_where_they_become_an_image() -> Result<()> {
 }
 
 fn who_is_killed(kind: HostKind, settings: &str) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     stasis.set(&stasis.low_level, settings)?;
     let command = format!("STASIS_TAG=late /bin/memcheck 8 {LATE} & exec /bin/memcheck 48 10000");
     let job = MemoryContainer::start(stasis, "job", &command, 10000)?;

@@ -24,9 +24,8 @@ const COPIER: &str = "stasis-gpu-copy";
 /// Whoever of them is slow, or dies: what is restored is right, or nothing is.
 #[test]
 fn whoever_is_late_or_killed() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::trixie()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
     stasis.set(&stasis.low_level, ON_DISK)?;
     let gate = &Gate::build(stasis, "runtime", GATED, RUNTIME, "*")?;
     let job = &Bundle::make(stasis, "job", &["/bin/memcheck", "256", "10000"])?.through(GATED);

@@ -27,9 +27,8 @@ fn it_ends_at_once_where_they_become_an_image() -> Result<()> {
 }
 
 fn ends_at_once(kind: HostKind, settings: &str) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     stasis.set(&stasis.low_level, settings)?;
     let gate = Gate::build(stasis, "runtime", GATED, RUNTIME, "*")?;
     let job = Bundle::make(stasis, "job", &["/bin/memcheck", "48", "10000"])?.through(GATED);

@@ -34,8 +34,7 @@ mod whoever_fails_in_the_dump {
 }
 
 fn who_fails_in_the_dump(kind: HostKind, settings: &str) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     stasis.set(&stasis.low_level, settings)?;
     let holder = started(stasis)?;
     holder.bundle.checkpoint("good", &["--leave-running"])?;
@@ -78,9 +77,8 @@ mod whoever_is_killed_in_the_dump {
 }
 
 fn who_is_killed_in_the_dump(kind: HostKind, settings: &str) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     stasis.set(&stasis.low_level, settings)?;
     let holder = started(stasis)?;
     // A thread of the program gets memory of its own with its first answer.

@@ -35,9 +35,8 @@ fn in_memory() -> Result<()> {
 }
 
 fn is_not_restored(kind: HostKind, place: Contents) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let holder = started(stasis)?;
     holder
         .bundle

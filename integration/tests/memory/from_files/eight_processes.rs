@@ -28,9 +28,8 @@ fn each_is_a_pack_of_the_image() -> Result<()> {
 }
 
 fn each_of_eight(kind: HostKind, settings: &str) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     stasis.set(&stasis.low_level, settings)?;
     let others: Vec<String> = OTHERS
         .map(|port| format!("/bin/memcheck 8 {port} &"))

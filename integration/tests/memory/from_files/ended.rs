@@ -43,9 +43,8 @@ fn at_each_step_where_they_become_an_image() -> Result<()> {
 }
 
 fn ends_at_each_step(kind: HostKind, settings: &str) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     stasis.set(&stasis.low_level, settings)?;
     let holder = started(stasis)?;
     holder.bundle.checkpoint("image", &[])?;

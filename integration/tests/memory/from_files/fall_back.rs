@@ -22,9 +22,8 @@ const LEAVES: [&str; 1] = ["--leave-running"];
 /// Only one may trace a process: one that comes when the file is made.
 #[test]
 fn it_cannot_be_armed_after_the_lock() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::trixie()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
     let job = started(stasis)?;
     for settings in ["", IN_MEMORY] {
         stasis.set(&stasis.low_level, settings)?;
@@ -44,9 +43,8 @@ fn it_cannot_be_armed_after_the_lock() -> Result<()> {
 
 #[test]
 fn they_have_grown_past_their_file() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::sid_v2()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::sid_v2()?)?;
     let command = "exec /bin/memcheck 48 10000 grow=48";
     let job = MemoryContainer::start(stasis, "job", command, 10000)?;
     for settings in ["", IN_MEMORY] {
@@ -64,9 +62,8 @@ fn they_have_grown_past_their_file() -> Result<()> {
 /// All or nothing: a store has one writer.
 #[test]
 fn one_of_two_processes_is_refused() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::trixie()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
     let command = "/bin/memcheck 24 10001 & exec /bin/memcheck 48 10000";
     let job = MemoryContainer::start(stasis, "job", command, 10000)?;
     ensure!(stasis.ask_until_up(10001)? == "ok 0");

@@ -80,9 +80,8 @@ fn what_is_trapped() -> Result<()> {
 }
 
 fn goes_through_files(kind: HostKind, act: impl Fn(&mut Value)) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let bundle = Bundle::make(stasis, "job", &["/bin/memcheck", "48", "10000"])?;
     let mut rules = rules();
     rules.iter_mut().for_each(act);

@@ -39,9 +39,8 @@ fn every_child_is_taken() -> Result<()> {
 }
 
 fn goes_through_files(kind: HostKind, command: &str) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     let bundle = Bundle::make(stasis, "job", &["/bin/sh", "-c", command])?;
     bundle.change(|spec| {
         for set in ["bounding", "effective", "permitted"] {

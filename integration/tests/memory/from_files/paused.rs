@@ -23,8 +23,7 @@ fn they_come_back_as_an_image() -> Result<()> {
 }
 
 fn resumed(kind: HostKind, settings: &str) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     stasis.set(&stasis.low_level, settings)?;
     let holder = started(stasis)?;
     holder.bundle.checkpoint("first", &["--leave-running"])?;

@@ -21,9 +21,8 @@ pub(crate) const REPLICAS: usize = 20;
 
 #[test]
 fn twenty_share_one_copy() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::trixie()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
     stasis.set(&stasis.low_level, IN_MEMORY)?;
     let first = apart(stasis, "first")?;
     first.run()?;
@@ -64,9 +63,8 @@ fn twenty_share_one_copy() -> Result<()> {
 /// By their annotation, each in a network of its own with an address of its own.
 #[test]
 fn twenty_are_created_at_once() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::trixie()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
     let settings = format!("{IN_MEMORY}restore.at_create = \"/images\"\n");
     stasis.set(&stasis.low_level, &settings)?;
     let first = apart(stasis, "first")?;

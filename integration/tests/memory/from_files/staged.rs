@@ -21,9 +21,8 @@ const BYTES: u64 = 256 << 20;
 
 #[test]
 fn they_go_on_before_a_disk_has_them() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::sid_v2()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::sid_v2()?)?;
     let holder = with_a_disk(stasis)?;
     let before = seen(stasis, &holder.bundle)?;
     let mut checkpoint = stands_still(stasis, &holder, |checkpoint| {
@@ -50,9 +49,8 @@ fn they_go_on_before_a_disk_has_them() -> Result<()> {
 
 #[test]
 fn nothing_stays_of_what_was_not_stored() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::trixie()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
     let holder = with_a_disk(stasis)?;
     let (before, inventory) = (seen(stasis, &holder.bundle)?, stasis.inventory()?);
     for (signal, keeper) in [("KILL", true), ("KILL", false), ("TERM", true)] {
@@ -95,9 +93,8 @@ fn nothing_stays_of_what_was_not_stored() -> Result<()> {
 /// not take the place of one.
 #[test]
 fn an_earlier_image_stays_though_the_container_has_ended() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::sid_v2()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::sid_v2()?)?;
     let holder = with_a_disk(stasis)?;
     holder.bundle.checkpoint("image", &["--leave-running"])?;
     let next = holder.next();

@@ -17,9 +17,8 @@ const WITH_PLUGIN: &str = "/usr/local/bin/runc-with-plugin";
 
 #[test]
 fn nothing_is_restored() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::sid()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::sid()?)?;
     let plugins = PLUGIN
         .rsplit_once('/')
         .map_or("/", |(directory, _)| directory);

@@ -24,9 +24,8 @@ const ENOUGH: u64 = 512;
 /// By what is reserved before anything is locked.
 #[test]
 fn it_is_too_small() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::sid_v2()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::sid_v2()?)?;
     stasis.set(&stasis.low_level, IN_MEMORY)?;
     let holder = started(stasis)?;
     let mut in_memory = Vec::new();
@@ -58,9 +57,8 @@ fn it_is_too_small() -> Result<()> {
 /// Somebody else takes the room that was found, before the packs get theirs.
 #[test]
 fn it_is_filled_meanwhile() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::trixie()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::trixie()?)?;
     stasis.set(&stasis.low_level, IN_MEMORY)?;
     let gate = &Gate::build(stasis, "runtime", GATED, RUNTIME, "*")?;
     let bundle = Bundle::make(stasis, "job", &["/bin/memcheck", "48", "10000"])?.through(GATED);

@@ -24,9 +24,8 @@ const PERIOD: u64 = 100_000;
 on_hosts!(its_limits_are_kept: trixie_hybrid);
 
 fn its_limits_are_kept(kind: HostKind) -> Result<()> {
-    let stasis = &StasisHost::of(kind)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(kind)?;
     for (id, processors) in [("two", 2), ("one", 1)] {
         let pod = limited(stasis, id, processors)?;
         for settings in ["", IN_MEMORY, ON_DISK] {

@@ -40,9 +40,8 @@ struct Arrives<'a> {
 
 #[test]
 fn a_restore_goes_on_with_what_arrives() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::sid()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::sid()?)?;
     let _registry = stasis.host.docker_registry(&[BREAKING])?;
     stasis.host.write(AUTHFILE, &credentials(RIGHT))?;
     stasis.set(&stasis.low_level, SETTINGS)?;

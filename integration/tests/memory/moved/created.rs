@@ -29,9 +29,8 @@ const SMALL_DOCUMENTS: u64 = 1 << 20;
 
 #[test]
 fn containers_begin_with_an_image_of_a_registry() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::sid()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::sid()?)?;
     let registry = stasis.host.docker_registry(&[BREAKING])?;
     stasis.host.write(AUTHFILE, &credentials(RIGHT))?;
     stasis.set(&stasis.low_level, SETTINGS)?;

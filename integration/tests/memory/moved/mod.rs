@@ -26,9 +26,8 @@ const SMALL: u16 = 10001;
 
 #[test]
 fn a_job_goes_on_from_an_image_that_was_pushed_and_pulled() -> Result<()> {
-    let stasis = &StasisHost::of(HostKind::sid()?)?;
     needs!(StandIn);
-    let _containerd = stasis.containerd()?;
+    let stasis = &StasisHost::with_containerd(HostKind::sid()?)?;
     let job = Bundle::make(stasis, "job", &["/bin/sh", "-c", COMMAND])?;
     job.run()?;
     stasis.ask_until_up(LARGE)?;
